@@ -1,0 +1,34 @@
+# Two stages: one builds the wheel, the other holds what runs and nothing else.
+FROM python:3.11-slim AS build
+WORKDIR /src
+COPY pyproject.toml README.md LICENSE constraints.txt ./
+COPY protocol ./protocol
+COPY queues ./queues
+COPY journal ./journal
+COPY broker ./broker
+COPY server ./server
+COPY staniel_client ./staniel_client
+RUN python -m venv /opt/staniel \
+ && python -m pip wheel --no-cache-dir --no-deps --wheel-dir /wheels . \
+ && /opt/staniel/bin/pip install --no-cache-dir --constraint constraints.txt /wheels/*.whl
+
+FROM python:3.11-slim
+ENV PATH=/opt/staniel/bin:$PATH PYTHONUNBUFFERED=1
+COPY --from=build /opt/staniel /opt/staniel
+# A fixed id, so that a bind-mounted spool can be given to it: chown 22133:22133.
+# In a container loopback reaches nobody, hence 0.0.0.0; publish the port only where its clients are.
+RUN groupadd --gid 22133 staniel \
+ && useradd --uid 22133 --gid staniel --no-create-home --home-dir /var/lib/staniel --shell /usr/sbin/nologin staniel \
+ && install --directory --owner=staniel --group=staniel --mode=0750 /var/lib/staniel \
+ && install --directory /etc/staniel \
+ && printf '[server]\nhost = "0.0.0.0"\nspool = "/var/lib/staniel"\n\n[memcache]\nport = 22133\n' \
+        > /etc/staniel/staniel.toml
+# By number, so that an orchestrator can see that it is not root.
+USER 22133:22133
+WORKDIR /var/lib/staniel
+VOLUME /var/lib/staniel
+EXPOSE 22133
+STOPSIGNAL SIGTERM
+HEALTHCHECK --interval=10s --timeout=3s --start-period=60s --retries=3 CMD ["staniel", "ping"]
+ENTRYPOINT ["staniel"]
+CMD ["serve", "--config", "/etc/staniel/staniel.toml"]

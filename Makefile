@@ -1,0 +1,62 @@
+# One folder, one virtual environment. `make help` lists the targets; ARGS goes to the command a target runs.
+
+PYTHON ?= python3
+VENV ?= .venv
+ARGS ?=
+CONSTRAINTS ?= constraints.txt
+
+PACKAGES := protocol queues journal broker server sim bench staniel_client
+PIP := $(VENV)/bin/python -m pip --disable-pip-version-check install --quiet $(if $(CONSTRAINTS),--constraint $(CONSTRAINTS))
+BASE := $(VENV)/.base-installed
+DEV := $(VENV)/.dev-installed
+
+.DEFAULT_GOAL := help
+.PHONY: help serve test check format sim bench wheel clean
+
+help: ## this list
+	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "make %-8s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
+	@echo "Variables: PYTHON=$(PYTHON) VENV=$(VENV) ARGS=... CONSTRAINTS=$(CONSTRAINTS)"
+
+serve: $(BASE) ## install what the server needs, then run it: make serve ARGS='--config my.toml'
+	@exec $(VENV)/bin/staniel serve $(ARGS)
+
+test: $(DEV) ## every test this machine can run: make test ARGS='-k journal'
+	@$(VENV)/bin/python -m pytest $(ARGS)
+
+check: $(DEV) ## lint, format, types, import rules
+	$(VENV)/bin/ruff check .
+	$(VENV)/bin/ruff format --check .
+	$(VENV)/bin/mypy --strict $(addprefix -p ,$(PACKAGES))
+	$(VENV)/bin/lint-imports
+
+format: $(DEV) ## let ruff mend what it can
+	$(VENV)/bin/ruff check --fix .
+	$(VENV)/bin/ruff format .
+
+sim: $(DEV) ## the simulator: make sim ARGS='--help'
+	@$(VENV)/bin/python -m sim $(ARGS)
+
+bench: $(DEV) ## the measurements: make bench ARGS='--help'
+	@$(VENV)/bin/python -m bench $(ARGS)
+
+wheel: $(BASE) ## build the wheel into dist/
+	$(VENV)/bin/python -m pip --disable-pip-version-check wheel --quiet --no-deps --wheel-dir dist .
+	@ls dist/*.whl
+
+clean: ## remove the environment and every cache
+	rm -rf $(VENV) dist build .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache .coverage
+	find $(PACKAGES) tests -type d -name __pycache__ -prune -exec rm -rf {} +
+
+$(VENV)/bin/python:
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
+		{ echo "make: $(PYTHON) is older than Python 3.11; name another: make PYTHON=python3.12 ..." >&2; exit 1; }
+	$(PYTHON) -m venv $(VENV)
+
+# Order-only: the interpreter's own date says nothing about what is installed beside it.
+$(BASE): pyproject.toml $(CONSTRAINTS) | $(VENV)/bin/python
+	$(PIP) --editable .
+	@touch $@
+
+$(DEV): pyproject.toml $(CONSTRAINTS) | $(VENV)/bin/python
+	$(PIP) --editable '.[dev]'
+	@touch $(BASE) $@

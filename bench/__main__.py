@@ -1,0 +1,188 @@
+"""`python -m bench`: our server against its peers.  Options, exit status, and the order of what is printed."""
+
+from __future__ import annotations
+
+import os
+import sys
+import tempfile
+from collections.abc import Sequence
+from pathlib import Path
+
+import click
+import msgspec
+from msgspec import Struct
+
+from bench import figures, generator, machine, table
+from bench.contestants import DEFAULT_SERVER, OURS, PEERS, Contestant, ours, present
+from bench.figures import Row
+from bench.machine import Machine
+from bench.process import StartFailed, exit_on_signals, running
+from bench.rounds import Arena, Run, cores, planned, play, watched
+from bench.workloads import WORKLOADS, Sync, Workload
+
+QUICK_ROUNDS = 3
+QUICK_SHARE = 6
+QUICK_SECONDS_MAX = 100.0
+NO_SERVER = "none"
+
+
+class Outcome(Struct, frozen=True):
+    """All that --json writes: the facts, the figures, and every single run they come from."""
+
+    machine: Machine
+    others_cores: float
+    rows: list[Row]
+    runs: list[Run]
+
+
+@click.command()
+@click.option(
+    "--server",
+    default=DEFAULT_SERVER,
+    metavar="COMMAND",
+    help="How to run ours in the foreground; {port}, {dir} and {sync} are filled in. 'none': peers alone.",
+)
+@click.option(
+    "--peers",
+    default=",".join(one.name for one in PEERS),
+    show_default=True,
+    metavar="NAMES",
+    help="Whom to compare with, between commas; 'none': nobody.",
+)
+@click.option("--only", multiple=True, metavar="NAME", help="A workload of --list; may be given again.")
+@click.option("--rounds", type=click.IntRange(min=1), default=5, show_default=True, help="How often each is run.")
+@click.option("--quick", is_flag=True, help=f"{QUICK_ROUNDS} rounds of 1/{QUICK_SHARE} the work, in two minutes.")
+@click.option(
+    "--dir",
+    "folder",
+    type=click.Path(exists=True, file_okay=False, writable=True, path_type=Path),
+    default=Path(tempfile.gettempdir()),
+    show_default=True,
+    help="Where the servers keep their files.",
+)
+@click.option("--json", "json_file", type=click.Path(dir_okay=False, path_type=Path), help="Also write all of it here.")
+@click.option("--list", "show_list", is_flag=True, help="Show the workloads and end.")
+def main(
+    server: str,
+    peers: str,
+    only: tuple[str, ...],
+    rounds: int,
+    quick: bool,
+    folder: Path,
+    json_file: Path | None,
+    show_list: bool,
+) -> None:
+    """Measure the server against its peers, alternating, and print the ratios.
+
+    Exit status: 0 all runs were sound; 1 items were lost, doubled or damaged, or a run failed; 2 wrong options.
+    """  # fmt: skip
+    workloads = chosen_workloads(only)
+    if show_list:
+        click.echo(table.workload_list(workloads))
+        return
+    if quick:
+        workloads, rounds = [smaller(one) for one in workloads], min(rounds, QUICK_ROUNDS)
+    contestants = [*our_contestant(server), *chosen_peers(peers)]
+    if not contestants:
+        raise click.UsageError("nobody to measure: no server and no peer")
+    arena = Arena(built_generator(), folder.resolve(), *cores())
+    require_ours(contestants, arena)
+    outcome = compare(arena, workloads, contestants, rounds, QUICK_SECONDS_MAX if quick else float("inf"))
+    if json_file:
+        json_file.write_bytes(msgspec.json.format(msgspec.json.encode(outcome)) + b"\n")
+    sys.exit(verdict(outcome.runs))
+
+
+def chosen_workloads(names: Sequence[str]) -> list[Workload]:
+    known = {one.name: one for one in WORKLOADS}
+    for name in names:
+        if name not in known:
+            raise click.UsageError(f"no workload {name!r}; there are: {', '.join(known)}")
+    return [known[name] for name in names or known]
+
+
+def smaller(workload: Workload) -> Workload:
+    return msgspec.structs.replace(workload, ops=workload.ops // QUICK_SHARE)
+
+
+def our_contestant(server: str) -> list[Contestant]:
+    if server == NO_SERVER:
+        return []
+    try:
+        return [ours(server)]
+    except ValueError as error:
+        raise click.UsageError(f"--server: {error}") from None
+
+
+def chosen_peers(names: str) -> list[Contestant]:
+    """The peers asked for that are installed; a line for each that is not."""
+    known = {one.name: one for one in PEERS}
+    wanted = [] if names == "none" else names.split(",")
+    for name in wanted:
+        if name not in known:
+            raise click.UsageError(f"no peer {name!r}; there are: {', '.join(known)}")
+    for name in wanted:
+        if not present(known[name]):
+            click.echo(f"left out: {name} ({known[name].program} is not on the PATH)", err=True)
+    return [known[name] for name in wanted if present(known[name])]
+
+
+def built_generator() -> Path:
+    try:
+        return generator.build(compiler=os.environ.get("CC", "cc"))
+    except generator.CannotBuild as error:
+        raise click.ClickException(str(error)) from None
+
+
+def require_ours(contestants: Sequence[Contestant], arena: Arena) -> None:
+    """Finds out before minutes are spent on the peers whether our server starts at all."""
+    for contestant in contestants:
+        if contestant.name != OURS:
+            continue
+        try:
+            with running(contestant, Sync.JOURNALED, arena.base, arena.server_core):
+                pass
+        except StartFailed as error:
+            raise click.ClickException(f"our server does not start: {error}") from None
+
+
+def compare(
+    arena: Arena, workloads: Sequence[Workload], contestants: Sequence[Contestant], rounds: int, seconds_max: float
+) -> Outcome:
+    """Plays all rounds; progress goes to standard error, facts and table to standard output."""
+    facts = machine.facts(arena.base, contestants)
+    click.echo(table.facts(facts))
+    warn(machine.warnings(facts))
+    before = machine.ticks()
+    runs = watched(play(arena, workloads, contestants, rounds, seconds_max), lambda line: click.echo(line, err=True))
+    names = [one.name for one in contestants if one.name != OURS]
+    others = machine.others_cores(before, machine.ticks())
+    rows = figures.rows(runs, [one.name for one in workloads], names)
+    click.echo("\n" + table.render(rows, names))
+    warn([*machine.busy_warning(others), *cut_short(len(runs), planned(workloads, contestants, rounds), seconds_max)])
+    return Outcome(facts, round(others, 3), rows, runs)
+
+
+def cut_short(done: int, wanted: int, seconds_max: float) -> list[str]:
+    """Empty when every run was made; otherwise some figures stand for fewer rounds than was asked for."""
+    return (
+        [f"cut off after {seconds_max:.0f} s: {wanted - done} of {wanted} runs were not made"] if done < wanted else []
+    )
+
+
+def warn(warnings: Sequence[str]) -> None:
+    for warning in warnings:
+        click.echo(f"warning: {warning}", err=True)
+
+
+def verdict(runs: Sequence[Run]) -> int:
+    """The exit status; every failed run is named."""
+    failures = [run for run in runs if run.failure]
+    for run in failures:
+        click.echo(f"FAILED: {run.contestant}, {run.workload}, round {run.round + 1}: {run.failure}", err=True)
+    return 1 if failures else 0
+
+
+if __name__ == "__main__":
+    exit_on_signals()
+    main()

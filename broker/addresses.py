@@ -1,0 +1,60 @@
+"""Where a listener listens, as text: "HOST:PORT", "[::1]:PORT", "unix:PATH".
+
+Knows the notation only. Refuses to know sockets, name resolution and whether anybody may listen there.
+"""
+
+from __future__ import annotations
+
+from typing import TypeAlias
+
+from msgspec import Struct
+
+PORT_MAX = 65_535
+
+
+class TcpAddress(Struct, frozen=True):
+    """`host` is a name or an address without brackets; port 0 lets the system choose."""
+
+    host: str
+    port: int
+
+
+class UnixAddress(Struct, frozen=True):
+    path: str
+
+
+Address: TypeAlias = TcpAddress | UnixAddress
+
+
+def parse_address(text: str) -> Address:
+    """ValueError for what is none of the three notations."""
+    if text.startswith("unix:"):
+        return _unix(text.removeprefix("unix:"))
+    host, _, port = text.rpartition(":")
+    if host.startswith("[") and host.endswith("]"):
+        host = host[1:-1]
+    elif not is_host(host) or ":" in host:
+        raise ValueError(text)
+    if not (is_host(host) and port.isascii() and port.isdigit() and len(port) <= 5 and int(port) <= PORT_MAX):
+        raise ValueError(text)
+    return TcpAddress(host, int(port))
+
+
+def format_address(address: Address) -> str:
+    """What `parse_address` reads back as the same address."""
+    match address:
+        case UnixAddress(path):
+            return f"unix:{path}"
+        case TcpAddress(host, port):
+            return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+
+
+def is_host(text: str) -> bool:
+    """A name or an address, without a port: one colon alone is never part of an IPv6 address."""
+    return text != "" and text.count(":") != 1 and not any(letter in "[]/" or letter.isspace() for letter in text)
+
+
+def _unix(path: str) -> UnixAddress:
+    if not path or "\0" in path:
+        raise ValueError(path)
+    return UnixAddress(path)

@@ -1,0 +1,355 @@
+"""Everything between the bytes that come and the bytes that go, driven by one of two worlds: server/ or sim/.
+
+Knows queues, journals and sessions, and the order recover, execute, settle, commit. Refuses to know sockets, threads
+and clocks: whoever drives it says what time it is, and runs the syncs that it hands out.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable
+
+from msgspec import Struct, structs
+
+from broker.config import Config, ConfigError
+from broker.counters import ServerCounters
+from broker.deadlines import Deadlines
+from broker.errors import ReloadError
+from broker.leases import Leases
+from broker.pauses import Pauses
+from broker.report import Level, Report, silent
+from broker.session import Session, Wire
+from broker.status import ServerStatus, Status, by_name
+from broker.transfers import Transfers
+from journal.fs import FULL_ERRNOS, Fs
+from journal.group import GroupMember, JournalFailure, Sync
+from journal.layout import Files
+from journal.log import Log
+from journal.policy import Step, next_step
+from journal.recovery import Recovered
+from journal.store import Store
+from queues.changes import Journal
+from queues.collection import Collection
+from queues.config import QueueConfig
+from queues.queue import Queue
+
+BALLAST_RETRY_MS = 1000
+
+
+class Summary(Struct, frozen=True):
+    """What recovery found."""
+
+    queues: int
+    items: int
+    bytes: int
+
+
+class Broker:
+    """One spool, served. Takes the spool's lock: raises SpoolError or Locked."""
+
+    def __init__(
+        self, config: Config, fs: Fs, report: Report = silent, load: Callable[[], Config] | None = None
+    ) -> None:
+        self.config = config
+        self.fs = fs
+        self.report = report
+        self.store = Store(fs, config.server.spool)
+        self.group = self.store.group
+        self.deadlines = Deadlines()
+        self._load = load
+        self.queues = Collection(config.queue, self._new_journal)
+        self.transfers = Transfers(self.queues, self.store, report)
+        self.queues.heir, self.queues.timer = self.transfers, self.deadlines
+        self.pauses = Pauses(fs, f"{self.store.own}/paused", report)
+        self.status = self._new_status()
+        self.counters = ServerCounters()
+        self.leases = Leases(self.deadlines)
+        self.stopping = False
+        self._sessions: dict[Session, None] = {}
+        self._uneven: set[str] = set()  # queues with items whose next reserve a reader would number by another rule
+        self.started_ms = 0
+        self._woken: deque[Session] = deque()
+        self._expire_due_ms = 0
+        self._ballast_due_ms = 0
+
+    # start and stop
+
+    def recover(self, now_ms: int) -> Summary:
+        """Replay the spool, put open reads back, and make that durable. Damage is reported, never fatal to other
+        queues.
+        """
+        self.started_ms = now_ms
+        files, foreign = self.store.survey()
+        for name in foreign:
+            self.report(Level.WARNING, "spool.foreign", file=name, hint="not a journal: left alone")
+        for name in sorted(files):
+            if files[name].holds_nothing:
+                self.store.recovery.tidy(files[name])
+            elif self.config.queue(name).keep_journal:
+                self._recover_queue(name, files[name], now_ms)
+            else:
+                aside = self.store.set_aside(files[name], now_ms)
+                hint = "keep_journal is false: the queue starts empty, its old files are kept there"
+                self.report(Level.WARNING, "journal.set_aside", queue=name, folder=aside, hint=hint)
+        self.store.settle()
+        uneven = self._uneven | self.transfers.recover()
+        for queue in self.queues:
+            queue.return_open_reads()
+        self.pauses.restore(self.queues, now_ms)
+        if not self.group.restore_ballast():
+            self.report(Level.ERROR, "disk.full", spool=self.store.folder, hint="puts are refused until there is space")
+        self.group.settle(now_ms)
+        rewritten = [self._rewrite(self.queues.by_name[name], now_ms) for name in sorted(uneven)]
+        if all(rewritten):
+            self.transfers.intents.restart()
+        self._set_aliases(self.config)
+        self._expire_due_ms = now_ms
+        total = [len(queue.line) for queue in self.queues]
+        return Summary(len(total), sum(total), sum(queue.line.bytes for queue in self.queues))
+
+    def connect(self, wire: Wire) -> Session:
+        """A new client. One too many for the connection limits is marked for life."""
+        self.counters.curr_connections += 1
+        self.counters.total_connections += 1
+        session = Session(self, wire)
+        server, count = self.config.server, self.counters.curr_connections
+        session.refuse_writes = exceeds(count, server.connection_limit_refuse_writes)
+        session.refuse_reads = exceeds(count, server.connection_limit_refuse_reads)
+        self._sessions[session] = None
+        if server.enable_session_trace:
+            self.report(Level.INFO, "session.start", session=session.number)
+        self._guard(session)
+        return session
+
+    def forget(self, session: Session) -> None:
+        """A client has gone."""
+        self._sessions.pop(session, None)
+        if self.config.server.enable_session_trace:
+            self.report(Level.INFO, "session.end", session=session.number)
+
+    def shutdown(self, now_ms: int) -> None:
+        """Answer everybody who waits, and leave every journal synced and closed. No sync may be running."""
+        self.commit(now_ms)
+        for queue in self.queues:
+            if not self.status.enforced.writes and not len(queue.line):
+                self._rewrite(queue, now_ms)
+            queue.close()
+        self.settle(now_ms)
+        self.group.settle(now_ms)
+        self._prepare_transfers()
+        self.transfers.intents.close()
+        self.store.settle()
+        for queue in self.queues:
+            if isinstance(queue.journal, Log):
+                queue.journal.close()
+
+    # a tick
+
+    def wake(self, session: Session) -> None:
+        """`session` has been handed what it waited for; it goes on when the tick settles."""
+        self._woken.append(session)
+
+    @property
+    def unsettled(self) -> bool:
+        """Whether something has happened since the last tick settled and committed."""
+        return bool(self._woken) or self.group.pending_bytes > 0
+
+    def settle(self, now_ms: int) -> list[Session]:
+        """Let the woken sessions go on, and those that they wake, until none is left. Returns them all."""
+        resumed: list[Session] = []
+        while self._woken:
+            session = self._woken.popleft()
+            session.resume(now_ms)
+            resumed.append(session)
+        return resumed
+
+    def tick(self, now_ms: int) -> None:
+        """What is due by now: waits that end, expired items, another try for the ballast."""
+        self.deadlines.ring(now_ms)
+        every_ms = self.config.server.expiration_timer_ms
+        if every_ms and now_ms >= self._expire_due_ms:
+            self._expire_due_ms = now_ms + every_ms
+            for queue in list(self.queues):
+                self._age(queue, now_ms)
+            self.transfers.retry(now_ms)
+        if self.status.pending and now_ms >= self.status.due_ms:
+            self.status.due(now_ms)
+            self._guard_all()
+        if self.group.budget_bytes < 0 and now_ms >= self._ballast_due_ms:
+            self._ballast_due_ms = now_ms + BALLAST_RETRY_MS
+            if self.group.restore_ballast():
+                self.report(Level.WARNING, "disk.space", spool=self.store.folder, hint="puts are accepted again")
+
+    def next_ms(self) -> int:
+        """When `tick` or `start_sync` has something to do again, if nothing else happens."""
+        moments = [self.deadlines.next_ms(), self.group.next_due_ms()]
+        if self.config.server.expiration_timer_ms:
+            moments.append(self._expire_due_ms)
+        if self.group.budget_bytes < 0:
+            moments.append(self._ballast_due_ms)
+        if self.status.pending:
+            moments.append(self.status.due_ms)
+        return min(moments)
+
+    def commit(self, now_ms: int) -> None:
+        """Write what this tick has recorded, then look after the journals that it grew. Raises JournalFailure."""
+        had_space = self.group.budget_bytes >= 0
+        self._prepare_transfers()
+        for member in self.group.write(now_ms):
+            self._housekeep(member, now_ms)
+        if had_space and self.group.budget_bytes < 0:
+            self._ballast_due_ms = now_ms + BALLAST_RETRY_MS
+            self.report(Level.ERROR, "disk.full", spool=self.store.folder, hint="puts are refused until there is space")
+
+    def _prepare_transfers(self) -> None:
+        try:
+            self.transfers.prepare()
+        except OSError as error:
+            raise JournalFailure(f"cannot note a transfer: {error}") from error
+
+    def start_sync(self, now_ms: int) -> Sync | None:
+        """What must go to the disk now; whoever drives the broker runs it anywhere and then calls `finish_sync`."""
+        return self.group.start_sync(now_ms)
+
+    def finish_sync(self, sync: Sync, now_ms: int) -> None:
+        """`sync` has run without an error. Replies up to its batch may leave."""
+        self.group.finish_sync(sync, now_ms)
+
+    # queues
+
+    def delete(self, queue: Queue, now_ms: int) -> int:
+        """Forget a queue and its files; the batch that the reply waits for. Raises OSError."""
+        self.queues.remove(queue)
+        self.pauses.forget(queue.name)
+        return self.store.erase(queue.journal, now_ms) if isinstance(queue.journal, Log) else 0
+
+    # what its operator asks for
+
+    def set_status(self, wanted: Status, now_ms: int) -> bool:
+        """Change the server's status; False if another change has to come first. Raises OSError."""
+        changed = self.status.change(wanted, now_ms)
+        self._guard_all()
+        return changed
+
+    def reload(self, now_ms: int) -> None:
+        """Take over queues' settings, aliases and limits from the configuration file; nothing in flight is disturbed.
+
+        Raises ReloadError, and nothing has changed.
+        """
+        if self._load is None:
+            raise ReloadError("the server runs without a configuration file")
+        try:
+            config = self._load()
+        except ConfigError as error:
+            self.report(Level.ERROR, "config.refused", why=str(error), hint="nothing has changed")
+            raise ReloadError(str(error)) from error
+        self.config = config
+        self.queues.config_of = config.queue
+        for queue in self.queues:
+            self._configure(queue, config.queue(queue.name))
+        self._set_aliases(config)
+        self.report(Level.INFO, "config.reloaded", queues=len(config.queues), aliases=len(config.aliases))
+
+    def _configure(self, queue: Queue, config: QueueConfig) -> None:
+        if config.keep_journal != queue.config.keep_journal:
+            hint = "keep_journal of a queue in service changes at the next start"
+            self.report(Level.WARNING, "config.later", queue=queue.name, hint=hint)
+            config = structs.replace(config, keep_journal=queue.config.keep_journal)
+        queue.configure(config)
+        if isinstance(queue.journal, Log):
+            queue.journal.configure(config)
+
+    def _set_aliases(self, config: Config) -> None:
+        self.queues.set_aliases(config.aliases)
+        for name in self.queues.masked:
+            hint = "the alias hides the queue; its items stay where they are"
+            self.report(Level.WARNING, "alias.hides", queue=name, hint=hint)
+
+    def _new_status(self) -> ServerStatus:
+        server = self.config.server
+        default = by_name(server.default_status)
+        assert default is not None
+        path = server.status_file or f"{self.store.own}/status"
+        status = ServerStatus(self.fs, path, default, server.status_change_grace_ms)
+        if status.trouble:
+            self.report(Level.WARNING, "status.unknown", why=status.trouble, hint=f"starting as {default.value}")
+        return status
+
+    def _guard(self, session: Session) -> None:
+        enforced = self.status.enforced
+        session.guarded = session.refuse_reads or session.refuse_writes or not (enforced.reads and enforced.writes)
+
+    def _guard_all(self) -> None:
+        for session in self._sessions:
+            self._guard(session)
+
+    def _age(self, queue: Queue, now_ms: int) -> None:
+        """What time does to a queue, a little late: expired items go, and a queue that is too old and empty too."""
+        config = queue.config
+        queue.expire(now_ms, config.max_expire_sweep)
+        if not config.max_queue_age_ms or now_ms <= queue.created_ms + config.max_queue_age_ms:
+            return
+        if not any(queue.snapshot()):
+            self.queues.expired += 1
+            self.delete(queue, now_ms)
+
+    def _new_journal(self, name: str, config: QueueConfig, now_ms: int) -> Journal:
+        return self.store.create(name, config, now_ms)
+
+    def _recover_queue(self, name: str, files: Files, now_ms: int) -> None:
+        try:
+            recovered, log = self.store.recover(name, files, self.config.queue(name), now_ms)
+        except OSError as error:
+            self.queues.block(name, str(error.strerror))
+            hint = "this queue is not served; make its files readable and writable for this user, then restart"
+            self.report(Level.ERROR, "journal.unreadable", queue=name, why=str(error), hint=hint)
+            return
+        self._report_damage(name, recovered)
+        queue = self.queues.adopt(name, log, now_ms)
+        queue.load(recovered.replay.line, recovered.replay.open, recovered.replay.counter)
+        if recovered.replay.has_named():
+            self._uneven.add(name)
+
+    def _report_damage(self, name: str, recovered: Recovered) -> None:
+        for damage in recovered.damages:
+            self.report(
+                Level.ERROR,
+                "journal.damaged",
+                queue=name,
+                file=damage.file,
+                at=damage.at,
+                unread_bytes=damage.lost_bytes,
+                why=damage.why,
+                saved_as=damage.saved_as or "left in place",
+            )
+
+    def _housekeep(self, member: GroupMember, now_ms: int) -> None:
+        """Decide on one grown journal, and do it. No room on the disk for that is no reason to stop."""
+        assert isinstance(member, Log)
+        if not member.has_grown:
+            return
+        queue = self.queues.find(member.name)
+        if queue is None:
+            return  # hidden by an alias
+        step = next_step(member.usage(len(queue.line), queue.line.bytes), queue.config, now_ms)
+        if step is Step.ROTATE:
+            self.group.ask_for_sync(member)
+        elif step is Step.REWRITE and not member.pins:
+            self._rewrite(queue, now_ms)
+
+    def _rewrite(self, queue: Queue, now_ms: int) -> bool:
+        """Replace a queue's journal by its state; False, and reported, if the disk has no room for that."""
+        if not isinstance(queue.journal, Log):
+            return True
+        try:
+            queue.journal.rewrite(*queue.snapshot(), now_ms)
+        except OSError as error:
+            if error.errno not in FULL_ERRNOS:
+                raise JournalFailure(f"cannot rewrite {queue.journal.path}: {error}") from error
+            self.report(Level.WARNING, "journal.rewrite_failed", queue=queue.name, why=str(error))
+            return False
+        return True
+
+
+def exceeds(count: int, limit: int | None) -> bool:
+    return limit is not None and count > limit

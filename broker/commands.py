@@ -1,0 +1,207 @@
+"""What ordinary clients ask of queues over memcache, one short function a request type, and the table that finds it.
+
+Knows what each command does and answers. Reads are in reads.py, storing in puts.py, the operator's in operations.py.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from broker import gate, moves, operations, puts, reads
+from broker.monitor import Monitor, confirm
+from broker.puts import STORED, Verdict
+from broker.report import Level
+from broker.session import Session
+from broker.version import WIRE_VERSION
+from protocol import requests as ask
+from protocol.dialect import Dialect
+from protocol.replies import Replies
+from queues.collection import Refused
+from queues.item import Item, Taken
+from queues.queue import Queue
+
+ERROR = b"ERROR\r\n"
+
+
+def set_item(session: Session, request: ask.Set, now_ms: int) -> None:
+    """Append an item."""
+    session.broker.counters.cmd_set += 1
+    expires_ms = request.expires_ms if request.ttl_ms is None else now_ms + request.ttl_ms
+    try:
+        verdict = puts.store(session, request.queue, Item(request.data, now_ms, expires_ms, request.flags), now_ms)
+    except Refused as refused:
+        tell_refusal(session, refused, request.noreply)
+        return
+    if request.noreply:
+        return
+    if verdict is STORED:
+        session.out.append(session.replies.stored)
+    elif verdict is Verdict.TOO_LARGE and session.dialect is Dialect.MEMCACHED:
+        tell_too_large(session, request)
+    else:
+        session.out.append(session.replies.not_stored)
+
+
+def tell_too_large(session: Session, request: ask.Set) -> None:
+    limit = session.broker.config.queue(request.queue).max_item_bytes
+    session.mistake(f"object too large: {len(request.data)} bytes, max_item_size of {request.queue} is {limit}")
+
+
+def tell_refusal(session: Session, refused: Refused, noreply: bool = False) -> None:
+    if refused.client:
+        session.mistake(refused.why, noreply=noreply)
+    else:
+        session.refuse(refused.why, noreply)
+
+
+def may_write(session: Session, queue: Queue | None, noreply: bool = False) -> bool:
+    """Whether this session may change queues now; if not, the client has been told."""
+    if session.guarded and (why := gate.write_refusal(session, queue)):
+        session.refuse(why, noreply)
+        return False
+    return True
+
+
+def delete(session: Session, request: ask.Delete, now_ms: int) -> None:
+    """Forget a queue and its files. Those who wait for it are answered at once."""
+    if not may_write(session, None, request.noreply):
+        return
+    found = drop(session, request.queue, now_ms)
+    if not request.noreply:
+        session.out.append(session.replies.deleted if found else session.replies.not_found)
+
+
+def drop(session: Session, name: str, now_ms: int) -> bool:
+    """Delete a queue; whether there was one."""
+    queue = session.broker.queues.find(name)
+    if queue is None:
+        return False
+    session.batch = max(session.batch, session.broker.delete(queue, now_ms))
+    return True
+
+
+def flush(session: Session, request: ask.Flush, now_ms: int) -> None:
+    """Remove every item of one queue; an unknown queue is empty already."""
+    queue = session.broker.queues.find(request.queue)
+    if not may_flush(session, queue):
+        return
+    if queue is not None:
+        queue.flush()
+        session.depend_on(queue)
+    session.out.append(session.replies.end)
+
+
+def may_flush(session: Session, queue: Queue | None) -> bool:
+    """A flush is a write to the server and a read of the queue."""
+    why = gate.write_refusal(session, None) if session.guarded else ""
+    if queue is not None and queue.config.client_id_for_dequeue not in ("", session.client_id):
+        why = why or gate.read_refusal(session, queue)
+    if why:
+        session.refuse(why)
+    return not why
+
+
+def flush_all(session: Session, request: ask.FlushAll, now_ms: int) -> None:
+    if not may_write(session, None, request.noreply):
+        return
+    for queue in session.broker.queues:
+        queue.flush()
+        session.depend_on(queue)
+    if not request.noreply:
+        session.out.append(session.replies.flushed_all)
+
+
+def monitor(session: Session, request: ask.Monitor, now_ms: int) -> None:
+    """Open reads as they come, each a whole answer of its own; then END."""
+    out, replies = session.out, session.replies
+    get = ask.Get(request.key, request.queue, open=True)
+    queues = session.broker.queues
+
+    def finish() -> None:
+        out.append(replies.end)
+
+    def show(taken: Taken) -> None:
+        show_item(session, replies, get, taken)
+
+    if request.queue in queues.aliases or request.wait_ms <= 0:
+        finish()
+        return
+    queue = reads.queue_for(session, request.queue, now_ms)
+    if queue is None:
+        return
+    limit = session.broker.config.server.max_open_transactions
+    most = limit if request.max_items is None else request.max_items
+    Monitor(session, queue, now_ms + request.wait_ms, most, show, finish).go_on(now_ms)
+
+
+def show_item(session: Session, replies: Replies, get: ask.Get, taken: Taken) -> None:
+    item = taken.item
+    session.out.append(replies.item(get, item.data, item.flags, taken.id))
+    session.out_bytes += len(item.data)
+
+
+def confirm_many(session: Session, request: ask.Confirm, now_ms: int) -> None:
+    """Close the oldest open reads of a queue, all of them or none."""
+    if confirm(session, request.queue, request.count):
+        session.out.append(session.replies.end)
+    else:
+        session.out.append(ERROR)
+
+
+def touch(session: Session, request: ask.Touch, now_ms: int) -> None:
+    """Give every read that this connection has open on a queue its full time again."""
+    open_still = [queue.extend(taken, now_ms) for queue, taken in session.reads.get(request.queue, ())]
+    if not request.noreply:
+        session.out.append(session.replies.touched if any(open_still) else session.replies.not_found)
+
+
+def version(session: Session, request: ask.Version, now_ms: int) -> None:
+    session.out.append(session.replies.version(WIRE_VERSION))
+
+
+def verbosity(session: Session, request: ask.Verbosity, now_ms: int) -> None:
+    """Accepted for the sake of clients that send it; the log level is the operator's."""
+    if not request.noreply:
+        session.out.append(session.replies.ok)
+
+
+def quit_session(session: Session, request: ask.Quit, now_ms: int) -> None:
+    session.hang_up(b"")
+
+
+def invalid(session: Session, request: ask.Invalid, now_ms: int) -> None:
+    """What the parser could not read, answered in its place."""
+    if request.hang_up:
+        session.broker.report(Level.INFO, "session.refused", session=session.number, why=request.why)
+        session.hang_up(request.reply)
+    else:
+        session.out.append(request.reply)
+
+
+HANDLERS: dict[type, Callable[[Session, Any, int], None]] = {
+    ask.Set: set_item,
+    ask.Get: reads.get,
+    ask.GetMany: reads.get_many,
+    ask.GetSome: reads.get_some,
+    ask.Touch: touch,
+    ask.Monitor: monitor,
+    ask.Confirm: confirm_many,
+    ask.Delete: delete,
+    ask.Flush: flush,
+    ask.FlushAll: flush_all,
+    ask.FlushExpired: operations.flush_expired,
+    ask.FlushAllExpired: operations.flush_all_expired,
+    ask.Move: moves.move,
+    ask.Pause: operations.pause,
+    ask.Stats: operations.show_stats,
+    ask.DumpStats: operations.dump_stats,
+    ask.DumpConfig: operations.dump_config,
+    ask.Status: operations.status,
+    ask.Reload: operations.reload,
+    ask.Version: version,
+    ask.Verbosity: verbosity,
+    ask.Quit: quit_session,
+    ask.Shutdown: operations.shutdown,
+    ask.Invalid: invalid,
+}

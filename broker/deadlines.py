@@ -1,0 +1,67 @@
+"""Who wants to be told when a moment has come. A few milliseconds late is fine, early is not.
+
+Knows moments and owners. Refuses to know clocks. Thousands of waits begin and end every second and few ever come due,
+so setting and dropping one costs a dictionary entry; a heap alone would keep every dropped one until its time.
+"""
+
+from __future__ import annotations
+
+import heapq
+from typing import Protocol
+
+SLOT_MS = 8  # moments within one slot come due together, at its end
+NEVER_MS = 2**63 - 1
+
+
+class Alarm(Protocol):
+    """Somebody who can be told that its moment has come."""
+
+    def due(self, now_ms: int) -> None: ...
+
+
+class Deadlines:
+    """One moment an owner."""
+
+    def __init__(self) -> None:
+        self._slots: dict[int, dict[Alarm, None]] = {}
+        self._heap: list[int] = []
+        self._slot_of: dict[Alarm, int] = {}
+
+    def __len__(self) -> int:
+        return len(self._slot_of)
+
+    def set(self, owner: Alarm, at_ms: int) -> None:
+        """Tell `owner` at `at_ms`, instead of any moment set before."""
+        slot = at_ms // SLOT_MS + 1
+        self.drop(owner)
+        self._slot_of[owner] = slot
+        owners = self._slots.get(slot)
+        if owners is None:
+            self._slots[slot] = {owner: None}
+            heapq.heappush(self._heap, slot)
+        else:
+            owners[owner] = None
+
+    def drop(self, owner: Alarm) -> None:
+        """`owner` no longer cares. Unknown owners are fine."""
+        slot = self._slot_of.pop(owner, None)
+        if slot is not None:
+            del self._slots[slot][owner]
+
+    def next_ms(self) -> int:
+        """When to look again; NEVER_MS if nobody waits."""
+        heap = self._heap
+        while heap:
+            if self._slots[heap[0]]:
+                return heap[0] * SLOT_MS
+            del self._slots[heapq.heappop(heap)]
+        return NEVER_MS
+
+    def ring(self, now_ms: int) -> None:
+        """Tell everybody whose moment has come, in the order of the moments."""
+        while self.next_ms() <= now_ms:
+            owners = self._slots[self._heap[0]]
+            for owner in list(owners):
+                if owner in owners:  # who is told may drop another
+                    self.drop(owner)
+                    owner.due(now_ms)

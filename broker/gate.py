@@ -1,0 +1,43 @@
+"""Who may read and who may write just now: server status, marked connections, paused queues, white lists.
+
+Knows reasons. Refuses to know replies. Nothing here runs for an ordinary request: sessions and queues carry one flag
+each that says whether anybody has to ask.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from queues.queue import Queue
+
+if TYPE_CHECKING:
+    from broker.session import Session
+
+
+def read_refusal(session: Session, queue: Queue | None) -> str:
+    """Why this session may not read from `queue` (None: from any); empty if it may."""
+    status = session.broker.status
+    if not status.enforced.reads:
+        return f"the server is {status.enforced.value.lower()}, reads are refused"
+    if session.refuse_reads:
+        return "too many connections, this one may not read"
+    if queue is not None and queue.config.client_id_for_dequeue not in ("", session.client_id):
+        return f"reads of {queue.name} are for {queue.config.client_id_for_dequeue} only"
+    return ""
+
+
+def write_refusal(session: Session, queue: Queue | None) -> str:
+    """Why this session may not write to `queue` (None: to any); empty if it may."""
+    status = session.broker.status
+    if not status.enforced.writes:
+        return f"the server is {status.enforced.value.lower()}, writes are refused"
+    if session.refuse_writes:
+        return "too many connections, this one may not write"
+    if queue is None:
+        return ""
+    if queue.puts_paused:
+        return f"puts to {queue.name} are paused"
+    wanted = queue.config.client_id_for_enqueue
+    if wanted not in ("", session.client_id) and "+" not in queue.name:
+        return f"puts to {queue.name} are for {wanted} only"
+    return ""

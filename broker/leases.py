@@ -1,0 +1,67 @@
+"""Open reads that belong to nobody's connection: thrift's. Each has a number of its own and a time after which it is
+back.
+
+Knows numbers, owners and times. Refuses to know protocols. The time runs from the moment the item is opened, so a
+client that vanishes while it collects leaves nothing open for ever.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+
+from broker.deadlines import Deadlines
+from queues.item import Taken
+from queues.queue import Queue
+
+Owner = tuple[int, str]  # a session's number and a queue's name
+
+
+class Lease:
+    """One open read; rings when its time is over."""
+
+    __slots__ = ("leases", "number", "owner", "queue", "taken")
+
+    def __init__(self, leases: Leases, number: int, owner: Owner, queue: Queue, taken: Taken) -> None:
+        self.leases = leases
+        self.number = number
+        self.owner = owner
+        self.queue = queue
+        self.taken = taken
+
+    def due(self, now_ms: int) -> None:
+        if self.leases.pop(self.number) is not None:
+            self.queue.abort(self.taken, now_ms)
+
+
+class Leases:
+    """Numbers count from 1 for the life of the process; any client may end any of them."""
+
+    def __init__(self, deadlines: Deadlines) -> None:
+        self._deadlines = deadlines
+        self._leases: dict[int, Lease] = {}
+        self._held: Counter[Owner] = Counter()
+        self._last = 0
+
+    def held(self, session: int, queue: str) -> int:
+        """How many a session has open on a queue."""
+        return self._held[session, queue]
+
+    def grant(self, session: int, queue: Queue, taken: Taken, until_ms: int) -> int:
+        """The number of a new lease."""
+        self._last += 1
+        owner = (session, queue.name)
+        lease = Lease(self, self._last, owner, queue, taken)
+        self._leases[self._last] = lease
+        self._held[owner] += 1
+        self._deadlines.set(lease, until_ms)
+        return self._last
+
+    def pop(self, number: int) -> Lease | None:
+        """The lease, no longer ours; None if there is none of that number."""
+        lease = self._leases.pop(number, None)
+        if lease is not None:
+            self._deadlines.drop(lease)
+            self._held[lease.owner] -= 1
+            if not self._held[lease.owner]:
+                del self._held[lease.owner]
+        return lease

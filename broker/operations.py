@@ -1,0 +1,121 @@
+"""The operator's commands over a client protocol: statistics, status, configuration, sweeping, stopping.
+
+Knows what each does and answers in the memcache protocol. Ordinary clients' commands are in commands.py and reads.py.
+"""
+
+from __future__ import annotations
+
+from broker import gate, stats
+from broker.errors import ReloadError
+from broker.pauses import Pause
+from broker.session import Session
+from broker.status import by_name
+from protocol import requests as ask
+
+CLIENT_ERROR = b"CLIENT_ERROR\r\n"
+
+
+def show_stats(session: Session, request: ask.Stats, now_ms: int) -> None:
+    """The plain `stats`; memcached's own topics have nothing to say here, but clients expect an END."""
+    if not request.topic:
+        for name, value in stats.snapshot(session.broker, now_ms):
+            session.out.append(session.replies.stat(name, value))
+    session.out.append(session.replies.end)
+
+
+def dump_stats(session: Session, request: ask.DumpStats, now_ms: int) -> None:
+    """Statistics by queue, as blocks."""
+    broker = session.broker
+    names = request.queues or tuple(queue.name for queue in broker.queues)
+    blocks = [(name, list(stats.by_name(broker, name, now_ms))) for name in names]
+    write_blocks(session, blocks)
+
+
+def dump_config(session: Session, request: ask.DumpConfig, now_ms: int) -> None:
+    """The resolved settings of queues, as blocks."""
+    broker = session.broker
+    names = request.queues or tuple(queue.name for queue in broker.queues)
+    write_blocks(session, [(name, list(broker.config.describe(name))) for name in names])
+
+
+def write_blocks(session: Session, blocks: list[tuple[str, list[tuple[str, object]]]]) -> None:
+    """`queue 'NAME' {`, a line a value, `}`; then END. Kestrel writes two blanks for nothing, and an empty line for
+    none.
+    """
+    for name, values in blocks:
+        lines = [f"{key}={value}" for key, value in values] or [""]
+        text = "".join(f"  {line}\r\n" for line in lines)
+        session.out.append(f"queue '{name}' {{\r\n{text}}}\r\n".encode("latin-1", "replace"))
+    if not blocks:
+        session.out.append(b"\r\n")
+    session.out.append(session.replies.end)
+
+
+def flush_expired(session: Session, request: ask.FlushExpired, now_ms: int) -> None:
+    """Drop what has expired at the head of one queue; how many items that were."""
+    queue = session.broker.queues.find(request.queue)
+    if session.guarded and (why := gate.write_refusal(session, queue)):
+        session.refuse(why)
+        return
+    count = 0
+    if queue is not None:
+        count = queue.expire(now_ms, queue.config.max_expire_sweep)
+        session.depend_on(queue)
+    session.out.append(session.replies.number(count))
+
+
+def flush_all_expired(session: Session, request: ask.FlushAllExpired, now_ms: int) -> None:
+    total = 0
+    for queue in list(session.broker.queues):
+        total += queue.expire(now_ms, queue.config.max_expire_sweep)
+        session.depend_on(queue)
+    session.out.append(session.replies.number(total))
+
+
+def status(session: Session, request: ask.Status, now_ms: int) -> None:
+    """Show or change the server's status. A change that has to wait behind another is ignored, as in Kestrel."""
+    broker = session.broker
+    if request.name is None:
+        session.out.append(broker.status.reported.value.upper().encode() + b"\r\n")
+        return
+    wanted = by_name(request.name)
+    if wanted is None:
+        session.mistake(f"no status {request.name}: up, writeavoid, readonly or quiescent", CLIENT_ERROR)
+        return
+    try:
+        broker.set_status(wanted, now_ms)
+    except OSError as error:
+        session.refuse(f"the status cannot be kept: {error.strerror}")
+        return
+    session.out.append(session.replies.end)
+
+
+def pause(session: Session, request: ask.Pause, now_ms: int) -> None:
+    """Hold back gets or puts of one queue, or let them go on."""
+    queue = session.broker.queues.find(request.queue)
+    if queue is None:
+        session.out.append(session.replies.not_found)
+        return
+    gets = request.paused if request.gets else queue.gets_paused
+    puts = request.paused if request.puts else queue.puts_paused
+    try:
+        session.broker.pauses.change(queue, Pause(gets, puts), now_ms)
+    except OSError as error:
+        session.refuse(f"the pause cannot be kept: {error.strerror}")
+        return
+    session.out.append(session.replies.ok)
+
+
+def reload(session: Session, request: ask.Reload, now_ms: int) -> None:
+    """Read the configuration again. A broken file changes nothing."""
+    try:
+        session.broker.reload(now_ms)
+    except ReloadError as error:
+        session.refuse(str(error))
+        return
+    session.out.append(session.replies.reloaded)
+
+
+def shutdown(session: Session, request: ask.Shutdown, now_ms: int) -> None:
+    session.broker.stopping = True
+    session.hang_up(b"")

@@ -1,0 +1,90 @@
+"""Which queues are paused, kept over restarts in one small JSON file of the spool's own folder.
+
+Knows the file. What a pause does, the queue and gate.py know. A damaged file is reported and ignored: a queue that
+serves is the smaller surprise.
+"""
+
+from __future__ import annotations
+
+import msgspec
+from msgspec import Struct
+
+from broker.report import Level, Report
+from journal.fs import Fs
+from queues.collection import Collection, Refused
+from queues.queue import Queue
+
+FORMAT_VERSION = 1
+
+
+class Pause(Struct, frozen=True):
+    """What of a queue is held back."""
+
+    gets: bool
+    puts: bool
+
+
+class Content(Struct, frozen=True):
+    """The file."""
+
+    version: int
+    queues: dict[str, Pause]
+
+
+class Pauses:
+    """Every pause, by the queue's name."""
+
+    def __init__(self, fs: Fs, path: str, report: Report) -> None:
+        self.fs = fs
+        self.path = path
+        self.report = report
+        self._pauses: dict[str, Pause] = {}
+
+    def change(self, queue: Queue, pause: Pause, now_ms: int) -> None:
+        """Remember `pause`, then let it work: who waits for the queue is served at once. Raises OSError, and nothing
+        has changed.
+        """
+        pauses = {**self._pauses, queue.name: pause}
+        if not (pause.gets or pause.puts):
+            del pauses[queue.name]
+        if pauses != self._pauses:
+            self._write(pauses)
+        self._pauses = pauses
+        queue.pause(gets=pause.gets, puts=pause.puts)
+        queue.time_out(now_ms)
+
+    def forget(self, name: str) -> None:
+        """The queue has been deleted. That cannot fail any more: a stale line in the file is dropped with the next."""
+        if self._pauses.pop(name, None) is None:
+            return
+        try:
+            self._write(self._pauses)
+        except OSError as error:
+            self.report(Level.ERROR, "pauses.unwritten", file=self.path, why=str(error))
+
+    def restore(self, queues: Collection, now_ms: int) -> None:
+        """Pause what an earlier run had paused, before anybody is served. A queue that held nothing is made for it."""
+        self._pauses = self._read()
+        for name, pause in self._pauses.items():
+            try:
+                queues.make(name, now_ms).pause(gets=pause.gets, puts=pause.puts)
+            except Refused as refused:
+                self.report(Level.WARNING, "pauses.unserved", queue=name, why=refused.why)
+
+    def _read(self) -> dict[str, Pause]:
+        try:
+            data = self.fs.read(self.path, 0, self.fs.size(self.path))
+            content = msgspec.json.decode(data, type=Content)
+        except FileNotFoundError:
+            return {}
+        except (OSError, msgspec.MsgspecError) as error:
+            why = str(error)
+        else:
+            if content.version == FORMAT_VERSION:
+                return content.queues
+            why = f"version {content.version}, this program knows {FORMAT_VERSION}"
+        self.report(Level.ERROR, "pauses.damaged", file=self.path, why=why, hint="no queue is paused")
+        return {}
+
+    def _write(self, pauses: dict[str, Pause]) -> None:
+        self.fs.replace(self.path, msgspec.json.encode(Content(FORMAT_VERSION, pauses)) + b"\n")

@@ -1,0 +1,288 @@
+"""Everything that `get` can mean: take, wait, peek, open, close, abort.
+
+One short function each; `get` is the table. Source: the memcache protocol of Kestrel 2.4. Where a client of today
+would be cut off by Kestrel for a mistake, it is told instead.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable
+
+from broker import gate
+from broker.report import Level
+from broker.session import OUT_BYTES_A_TURN, Session
+from protocol.requests import Get, GetMany, GetSome
+from queues.collection import Refused
+from queues.item import Taken
+from queues.queue import Queue
+
+ERROR = b"ERROR\r\n"
+
+
+def get(session: Session, request: Get, now_ms: int) -> None:
+    """One key. A reply that shows an item waits for whatever change made it visible."""
+    if request.abort:
+        abort_oldest(session, request.queue, now_ms)
+        session.out.append(session.replies.end)
+        return
+    if request.close:
+        close_oldest(session, request.queue)
+        if not request.open:
+            session.out.append(session.replies.end)
+            return
+    if (request.open or session.reads) and not may_read(session, request):
+        return
+    queue = session.broker.queues.by_name.get(request.queue)
+    if queue is None or queue.guarded or session.guarded:
+        if request.queue in session.broker.queues.aliases:
+            session.out.append(session.replies.end)
+            return
+        queue = queue_for(session, request.queue, now_ms)
+        if queue is None:
+            return
+    if request.open or request.peek:
+        taken = fetch(session, request, queue, now_ms)
+    else:
+        taken = queue.take(now_ms)
+    if taken is None and request.wait_ms > 0:
+        wait(session, request, queue, now_ms)
+    else:
+        answer(session, request, queue, taken)
+
+
+def get_many(session: Session, request: GetMany, now_ms: int) -> None:
+    """Several keys: one item from each that has one, then one END. Nothing waits."""
+    # What may be refused is looked at before anything is taken: an error among the items would cost the client those.
+    for single in request.gets:
+        if not fetches(session, single):
+            continue
+        if not single.close and not may_read(session, single):
+            return
+        if queue_for(session, single.queue, now_ms) is None:
+            return
+    for single in request.gets:
+        take_one_of_many(session, single, now_ms)
+    session.out.append(session.replies.end)
+
+
+def fetches(session: Session, single: Get) -> bool:
+    """Whether this key of many can bring an item at all."""
+    if single.abort or (single.close and not single.open):
+        return False
+    return single.queue not in session.broker.queues.aliases
+
+
+def take_one_of_many(session: Session, single: Get, now_ms: int) -> None:
+    if single.abort:
+        abort_oldest(session, single.queue, now_ms)
+    if single.close:
+        close_oldest(session, single.queue)
+    held = session.reads.get(single.queue, ())
+    full = single.open and len(held) >= session.broker.config.server.max_open_transactions
+    if full or not fetches(session, single):
+        return
+    queue = session.broker.queues.by_name[single.queue]
+    taken = fetch(session, single, queue, now_ms)
+    count(session, single, queue, taken)
+    session.depend_on(queue)
+    if taken is not None:
+        item = taken.item
+        session.out.append(session.replies.value(single, item.data, item.flags, taken.id))
+        session.out_bytes += len(item.data)
+
+
+def get_some(session: Session, request: GetSome, now_ms: int) -> None:
+    """Up to so many items of one queue, then one END."""
+
+    def finish() -> None:
+        session.out.append(session.replies.end)
+
+    queue = approach(session, request.get, now_ms, finish)
+    if queue is not None:
+        Batch(session, request, queue, finish).begin(now_ms)
+
+
+class Batch:
+    """A running get of several items: what is there, what may be open, what fits into a turn."""
+
+    def __init__(self, session: Session, request: GetSome, queue: Queue, finish: Callable[[], None]) -> None:
+        self.session = session
+        self.get = request.get
+        self.queue = queue
+        self.left = request.count
+        self.finish = finish
+
+    def begin(self, now_ms: int) -> None:
+        taken = fetch(self.session, self.get, self.queue, now_ms)
+        if taken is None and self.get.wait_ms > 0:
+            until_ms = now_ms + self.get.wait_ms
+            self.session.park(self.queue, until_ms, self._come, opens=self.get.open, peeks=False)
+        else:
+            self._go_on(taken, now_ms)
+
+    def _come(self, taken: Taken | None, now_ms: int) -> None:
+        if taken is not None and self.get.open:
+            hold(self.session, self.queue, taken)
+        self._go_on(taken, now_ms)
+
+    def _go_on(self, taken: Taken | None, now_ms: int) -> None:
+        count(self.session, self.get, self.queue, taken)
+        while taken is not None:
+            self._show(taken)
+            taken = fetch(self.session, self.get, self.queue, now_ms) if self._may_take() else None
+            if taken is not None:
+                count(self.session, self.get, self.queue, taken)
+        self.session.depend_on(self.queue)
+        self.finish()
+
+    def _may_take(self) -> bool:
+        session, get = self.session, self.get
+        if not self.left or session.out_bytes > OUT_BYTES_A_TURN:
+            return False
+        limit = session.broker.config.server.max_open_transactions
+        return not get.open or len(session.reads.get(get.queue, ())) < limit
+
+    def _show(self, taken: Taken) -> None:
+        item, session = taken.item, self.session
+        session.out.append(session.replies.value(self.get, item.data, item.flags, taken.id))
+        session.out_bytes += len(item.data)
+        self.left -= 1
+
+
+def approach(session: Session, request: Get, now_ms: int, nothing: Callable[[], None]) -> Queue | None:
+    """All that comes before the item: end the oldest open read if asked to, find the queue.
+
+    None after `nothing` was called, because there is nothing to read, or after the client was told why it may not.
+    """
+    if request.abort:
+        abort_oldest(session, request.queue, now_ms)
+    if request.close:
+        close_oldest(session, request.queue)
+    fetches = request.open or not (request.abort or request.close)
+    if fetches and not may_read(session, request):
+        return None
+    if not fetches or request.queue in session.broker.queues.aliases:
+        nothing()
+        return None
+    return queue_for(session, request.queue, now_ms)
+
+
+def may_read(session: Session, request: Get) -> bool:
+    """Whether this connection's open reads allow it; if not, the client has been told."""
+    held = session.reads.get(request.queue)
+    if request.open:
+        limit = session.broker.config.server.max_open_transactions
+        if len(held or ()) >= limit:
+            session.mistake(f"{limit} reads of {request.queue} are open on this connection, close one first", ERROR)
+            return False
+    elif held and not request.peek:
+        session.mistake(f"a read of {request.queue} is open on this connection, close or abort it first", ERROR)
+        return False
+    return True
+
+
+def queue_for(session: Session, name: str, now_ms: int) -> Queue | None:
+    """The queue to read from, made if need be; None after telling the client why not."""
+    try:
+        queue = session.broker.queues.make(name, now_ms)
+        if (queue.guarded or session.guarded) and (why := gate.read_refusal(session, queue)):
+            raise Refused(why, client=False)
+        return queue
+    except Refused as refused:
+        if refused.client:
+            session.mistake(refused.why)
+        else:
+            session.refuse(refused.why)
+        return None
+
+
+def fetch(session: Session, request: Get, queue: Queue, now_ms: int) -> Taken | None:
+    """Take, open or peek, as asked."""
+    if request.open:
+        taken = queue.open(now_ms)
+        if taken is not None:
+            hold(session, queue, taken)
+        return taken
+    return queue.peek(now_ms) if request.peek else queue.take(now_ms)
+
+
+def hold(session: Session, queue: Queue, taken: Taken) -> None:
+    """The connection now holds this open read, the newest of its queue."""
+    held = session.reads.get(queue.name)
+    if held is None:
+        held = session.reads[queue.name] = deque()
+    held.append((queue, taken))
+    if queue.config.enable_trace:
+        trace(session, "read.open", queue, taken)
+
+
+def close_oldest(session: Session, name: str) -> None:
+    """Confirm the oldest open read of a queue. None open, or timed out meanwhile: nothing happens, as in Kestrel."""
+    held = session.reads.get(name)
+    if held:
+        queue, taken = held.popleft()
+        queue.confirm(taken)
+        if queue.config.enable_trace:
+            trace(session, "read.close", queue, taken)
+        session.depend_on(queue)
+        if not held:
+            del session.reads[name]
+
+
+def abort_oldest(session: Session, name: str, now_ms: int) -> None:
+    """Hand the oldest open read of a queue back."""
+    held = session.reads.get(name)
+    if held:
+        queue, taken = held.popleft()
+        queue.abort(taken, now_ms)
+        if queue.config.enable_trace:
+            trace(session, "read.abort", queue, taken)
+        session.depend_on(queue)
+        if not held:
+            del session.reads[name]
+
+
+def trace(session: Session, event: str, queue: Queue, taken: Taken) -> None:
+    session.broker.report(Level.INFO, event, queue=queue.name, xid=taken.xid, item=taken.id, session=session.number)
+
+
+def wait(session: Session, request: Get, queue: Queue, now_ms: int) -> None:
+    """Park until an item comes or the time is over."""
+
+    def come(taken: Taken | None, now_ms: int) -> None:
+        if taken is not None and request.open:
+            hold(session, queue, taken)
+        answer(session, request, queue, taken)
+
+    session.park(queue, now_ms + request.wait_ms, come, opens=request.open, peeks=request.peek)
+
+
+def answer(session: Session, request: Get, queue: Queue, taken: Taken | None) -> None:
+    """The reply of a single get."""
+    batch = queue.journal.batch
+    if batch > session.batch:
+        session.batch = batch
+    count(session, request, queue, taken)
+    replies = session.replies
+    if taken is None:
+        session.out.append(replies.end)
+        return
+    item = taken.item
+    session.out.append(replies.item(request, item.data, item.flags, taken.id))
+    session.out_bytes += len(item.data)
+
+
+def count(session: Session, request: Get, queue: Queue, taken: Taken | None) -> None:
+    """One answer, for the server and for the queue."""
+    counters = session.broker.counters
+    if request.peek:
+        counters.cmd_peek += 1
+    else:
+        counters.cmd_get += 1
+    if taken is None:
+        counters.get_misses += 1
+        queue.counters.get_items_miss += 1
+    else:
+        counters.get_hits += 1
+        queue.counters.get_items_hit += 1

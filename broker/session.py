@@ -1,0 +1,247 @@
+"""One client without its socket: requests in, reply bytes out, and what it holds open meanwhile.
+
+Knows the order of its requests, its open reads and its one wait. Refuses to know sockets and the bytes of requests. The
+commands themselves are in commands.py and reads.py; the broker says which function serves which request.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable
+from enum import Enum
+from typing import TYPE_CHECKING, Any, Protocol
+
+from msgspec import Struct
+
+from protocol.dialect import Dialect
+from protocol.limits import Limits
+from protocol.replies import replies_for
+from queues.item import Taken
+from queues.queue import Queue
+
+if TYPE_CHECKING:
+    from broker.broker import Broker
+
+Answer = Callable[[Taken | None, int], None]
+OUT_BYTES_A_TURN = 1 << 20  # a short line can ask for a long item, and a pipeline holds thousands of lines
+REQUESTS_A_TURN = 64  # then it is the next client's turn: a long pipeline must not starve the others
+
+
+class SessionState(Enum):
+    READY = "ready"
+    PARKED = "parked"  # waits for an item; its later requests stay in the backlog
+    CLOSING = "closing"  # nothing more is executed; what is in `out` may still be sent
+    CLOSED = "closed"
+
+
+# Looking a member up in its Enum takes ten times as long as a global, and these are asked for at every request.
+READY = SessionState.READY
+PARKED = SessionState.PARKED
+
+
+class Continuation(Struct, frozen=True):
+    """A command that has let others go first; it stands in the backlog like a request."""
+
+    go_on: Callable[[int], None]
+
+
+class Wire(Struct, frozen=True):
+    """One protocol: what reads its bytes, and which function serves which of its requests."""
+
+    parser: Callable[[Limits], Feeder]
+    handlers: dict[type, Callable[[Session, Any, int], None]]
+    dialect: Dialect = Dialect.MEMCACHED
+
+
+class Feeder(Protocol):
+    """A sans-IO parser: bytes in, requests out."""
+
+    def feed(self, data: bytes) -> list[Any]: ...
+
+
+class Session:
+    """One connection's state.
+
+    `out`: replies not yet fetched by the driver. `batch`: they may leave once the group is durable up to this number.
+    """
+
+    __slots__ = (
+        "_answer",
+        "_delivered",
+        "_queue",
+        "backlog",
+        "batch",
+        "broker",
+        "client_id",
+        "dialect",
+        "guarded",
+        "handlers",
+        "number",
+        "opens",
+        "out",
+        "out_bytes",
+        "peeks",
+        "reads",
+        "refuse_reads",
+        "refuse_writes",
+        "replies",
+        "state",
+    )
+
+    def __init__(self, broker: Broker, wire: Wire) -> None:
+        self.broker = broker
+        self.handlers = wire.handlers
+        self.dialect = wire.dialect
+        self.replies = replies_for(wire.dialect)
+        self.number = broker.counters.total_connections
+        self.client_id = ""
+        self.refuse_reads = False
+        self.refuse_writes = False
+        self.guarded = False  # something may be refused to this session just now
+        self.out: list[bytes] = []
+        self.out_bytes = 0  # of the items shown in `out`
+        self.batch = 0
+        self.state = READY
+        self.backlog: deque[Any] = deque()
+        self.reads: dict[str, deque[tuple[Queue, Taken]]] = {}
+        self.opens = False
+        self.peeks = False
+        self._answer: Answer | None = None
+        self._queue: Queue | None = None
+        self._delivered: Taken | None = None
+
+    # driven by the world
+
+    def execute(self, requests: list[Any], now_ms: int) -> None:
+        """Run requests in order, at most a turn of them; what is left waits in the backlog."""
+        idle = self.state is READY and not self.backlog
+        if not idle or len(requests) > REQUESTS_A_TURN:
+            self.backlog.extend(requests)
+            self.go_on(now_ms)
+            return
+        handlers, backlog = self.handlers, self.backlog
+        for done, request in enumerate(requests, 1):
+            handlers[type(request)](self, request, now_ms)
+            if self.state is not READY or self.out_bytes > OUT_BYTES_A_TURN or backlog:
+                backlog.extend(requests[done:])
+                return
+
+    def go_on(self, now_ms: int) -> None:
+        """Another turn of the backlog."""
+        backlog, handlers = self.backlog, self.handlers
+        turn = REQUESTS_A_TURN
+        while backlog and turn and self.state is READY and self.out_bytes <= OUT_BYTES_A_TURN:
+            turn -= 1
+            request = backlog.popleft()
+            if type(request) is Continuation:
+                request.go_on(now_ms)
+            else:
+                handlers[type(request)](self, request, now_ms)
+            if backlog and type(backlog[0]) is Continuation:
+                return
+
+    @property
+    def wants_turn(self) -> bool:
+        """Whether `go_on` has something to do."""
+        return self.state is READY and bool(self.backlog)
+
+    def fetched(self) -> None:
+        """The driver has taken `out`."""
+        self.out.clear()
+        self.out_bytes = 0
+
+    def close(self, now_ms: int) -> None:
+        """The client is gone: stop waiting, and put what it had open back in its original order."""
+        if self.state is SessionState.CLOSED:
+            return
+        counters = self.broker.counters
+        counters.curr_connections -= 1
+        if self._queue is not None:
+            self._stop_waiting(self._queue)
+            counters.cmd_get_timeout_dropped += 1
+            if self._delivered is not None:
+                counters.finished_but_add += 1
+                self._queue.abort(self._delivered, now_ms)
+        self.state = SessionState.CLOSED
+        self.backlog.clear()
+        for reads in self.reads.values():
+            while reads:
+                queue, taken = reads.pop()
+                counters.cmd_get_open_dropped += queue.abort(taken, now_ms)
+        self.reads.clear()
+        self.broker.forget(self)
+
+    # waiting
+
+    def park(self, queue: Queue, until_ms: int, answer: Answer, *, opens: bool, peeks: bool) -> None:
+        """Wait for an item of `queue`; `answer` is called with it, or with None once the time is over."""
+        self.state = PARKED
+        self._queue, self._answer = queue, answer
+        self.opens, self.peeks = opens, peeks
+        queue.park(self)
+        self.broker.deadlines.set(self, until_ms)
+
+    def put_off(self, go_on: Callable[[int], None]) -> None:
+        """End this turn and let other clients go first; the next one begins with `go_on`, before the next request."""
+        self.backlog.appendleft(Continuation(go_on))
+
+    def deliver(self, taken: Taken) -> None:
+        """A queue hands over what was waited for, inside the step that made it available."""
+        self._delivered = taken
+        self.broker.deadlines.drop(self)
+        self.broker.wake(self)
+
+    def dismiss(self) -> None:
+        """The queue is closing: nothing will come."""
+        self.broker.deadlines.drop(self)
+        self.broker.wake(self)
+
+    def due(self, now_ms: int) -> None:
+        """The time to wait is over."""
+        assert self._queue is not None
+        self._queue.unpark(self)
+        self.broker.wake(self)
+
+    def resume(self, now_ms: int) -> None:
+        """Answer the wait that has ended, then go on with the backlog."""
+        if self.state is not PARKED:
+            return
+        answer, taken = self._answer, self._delivered
+        assert answer is not None
+        self._answer = self._queue = self._delivered = None
+        self.state = READY
+        answer(taken, now_ms)
+        self.go_on(now_ms)
+
+    def _stop_waiting(self, queue: Queue) -> None:
+        queue.unpark(self)
+        self.broker.deadlines.drop(self)
+
+    # for the commands
+
+    def depend_on(self, queue: Queue) -> None:
+        """A reply tells of `queue`'s last change: it must not leave before that change is as safe as promised."""
+        batch = queue.journal.batch
+        if batch > self.batch:
+            self.batch = batch
+
+    def mistake(self, why: str, kestrel: bytes = b"", noreply: bool = False) -> None:
+        """The client asked for what cannot be. Kestrel hangs up, and often says nothing before."""
+        if self.dialect is Dialect.KESTREL:
+            self.hang_up(kestrel)
+        elif not noreply:
+            self.out.append(self.replies.client_error(why))
+
+    def refuse(self, why: str, noreply: bool = False) -> None:
+        """We cannot do it now. Kestrel hangs up after saying so."""
+        if not noreply:
+            self.out.append(self.replies.server_error(why))
+        if self.dialect is Dialect.KESTREL:
+            self.state = SessionState.CLOSING
+
+    def hang_up(self, reply: bytes) -> None:
+        """Say `reply`, then nothing more."""
+        if reply:
+            self.out.append(reply)
+        self.state = SessionState.CLOSING
+        self.backlog.clear()

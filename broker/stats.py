@@ -1,0 +1,98 @@
+"""One snapshot of what the server and its queues count, under Kestrel's names and in Kestrel's order.
+
+Knows the names. Refuses to know how a protocol writes them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+from broker.version import WIRE_VERSION
+from journal.log import Log
+from queues.collection import Alias
+from queues.queue import Queue
+
+if TYPE_CHECKING:
+    from broker.broker import Broker
+
+
+def snapshot(broker: Broker, now_ms: int) -> Iterator[tuple[str, object]]:
+    """(name, value) of the server, then of every queue."""
+    yield from server_stats(broker, now_ms)
+    for queue in broker.queues:
+        for name, value in queue_stats(queue, now_ms):
+            yield f"queue_{queue.name}_{name}", value
+    for alias_name, alias in broker.queues.aliases.items():
+        for name, value in alias_stats(alias):
+            yield f"queue_{alias_name}_{name}", value
+
+
+def by_name(broker: Broker, name: str, now_ms: int) -> Iterator[tuple[str, object]]:
+    """The statistics of one queue or alias; nothing for an unknown one."""
+    queue = broker.queues.find(name)
+    if queue is not None:
+        yield from queue_stats(queue, now_ms)
+    elif name in broker.queues.aliases:
+        yield from alias_stats(broker.queues.aliases[name])
+
+
+def server_stats(broker: Broker, now_ms: int) -> Iterator[tuple[str, object]]:
+    counters = broker.counters
+    yield "uptime", (now_ms - broker.started_ms) // 1000
+    yield "time", now_ms // 1000
+    yield "version", WIRE_VERSION
+    yield "curr_items", sum(len(queue.line) for queue in broker.queues)
+    yield "total_items", counters.total_items
+    yield "bytes", sum(queue.line.bytes for queue in broker.queues)
+    yield "reserved_memory_ratio", f"{reserved_memory_ratio(broker):.3f}"
+    for name in ("curr_connections", "total_connections", "cmd_get", "cmd_set", "cmd_peek", "get_hits", "get_misses"):
+        yield name, getattr(counters, name)
+    yield "bytes_read", counters.bytes_read
+    yield "bytes_written", counters.bytes_written
+    yield "queue_creates", broker.queues.created
+    yield "queue_deletes", broker.queues.deleted
+    yield "queue_expires", broker.queues.expired
+
+
+def reserved_memory_ratio(broker: Broker) -> float:
+    """How much of the machine's memory the queues may fill, by their max_memory_size."""
+    return sum(queue.config.max_memory_bytes for queue in broker.queues) / broker.fs.memory_bytes()
+
+
+def queue_stats(queue: Queue, now_ms: int) -> Iterator[tuple[str, object]]:
+    """Kestrel's statistics of one queue. `logsize` is the current journal file in bytes."""
+    counters, journal = queue.counters, queue.journal
+    log = journal if isinstance(journal, Log) else None
+    yield "items", len(queue.line)
+    yield "bytes", queue.line.bytes
+    yield "total_items", counters.total_items
+    yield "logsize", log.current_bytes if log else 0
+    yield "expired_items", counters.expired_items
+    yield "mem_items", len(queue.line)
+    yield "mem_bytes", queue.line.bytes
+    yield "age", queue.age_ms(now_ms)
+    yield "discarded", counters.discarded
+    yield "waiters", len(queue.waiters)
+    yield "open_transactions", len(queue.open_reads)
+    yield "transactions", counters.transactions
+    yield "canceled_transactions", counters.canceled_transactions
+    yield "total_flushes", counters.total_flushes
+    yield "journal_rewrites", log.rewrites if log else 0
+    yield "journal_rotations", log.rotations if log else 0
+    if queue.had_children:
+        yield "children", ",".join(queue.children)
+    if queue.gets_paused or queue.puts_paused:
+        yield "paused", pause_name(queue)
+
+
+def pause_name(queue: Queue) -> str:
+    if queue.gets_paused and queue.puts_paused:
+        return "all"
+    return "gets" if queue.gets_paused else "puts"
+
+
+def alias_stats(alias: Alias) -> Iterator[tuple[str, object]]:
+    yield "put_items", alias.put_items
+    yield "put_bytes", alias.put_bytes
+    yield "children", ",".join(alias.targets)

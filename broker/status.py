@@ -1,0 +1,97 @@
+"""Whether the server takes reads and writes: up, writeavoid, readonly, quiescent; kept over restarts.
+
+Knows the order of strictness, the grace period before a stricter status bites, and the file that remembers it. Refuses
+to know who is refused. Source: server status of Kestrel 2.4.
+"""
+
+from __future__ import annotations
+
+from enum import Enum
+
+from journal.fs import Fs
+
+
+class Status(Enum):
+    """Reported name; `strictness` orders them."""
+
+    UP = "Up"
+    WRITEAVOID = "WriteAvoid"
+    READONLY = "ReadOnly"
+    QUIESCENT = "Quiescent"
+
+    @property
+    def strictness(self) -> int:
+        return STRICTNESS[self]
+
+    @property
+    def reads(self) -> bool:
+        return self is not Status.QUIESCENT
+
+    @property
+    def writes(self) -> bool:
+        return self is Status.UP or self is Status.WRITEAVOID
+
+
+STRICTNESS = {Status.UP: 1, Status.WRITEAVOID: 2, Status.READONLY: 3, Status.QUIESCENT: 4}
+BY_NAME = {status.value.lower(): status for status in Status}
+
+
+def by_name(name: str) -> Status | None:
+    """The status of that name, in any case; None for a name that cannot be set."""
+    return BY_NAME.get(name.lower())
+
+
+class ServerStatus:
+    """`reported` is what `status` says, `enforced` what is acted on; they differ during the grace period."""
+
+    def __init__(self, fs: Fs, path: str, default: Status, grace_ms: int) -> None:
+        self.fs = fs
+        self.path = path
+        self.grace_ms = grace_ms
+        self.reported = self.enforced = default
+        self.due_ms = 0
+        self.trouble = self._remember()
+
+    @property
+    def pending(self) -> bool:
+        return self.reported is not self.enforced
+
+    def change(self, wanted: Status, now_ms: int) -> bool:
+        """Report `wanted` at once; enforce it at once if it is no stricter, else after the grace period.
+
+        False, and nothing changes, while another change waits and this one would not loosen. Raises OSError if it
+        cannot be remembered.
+        """
+        loosens = wanted.strictness <= self.enforced.strictness
+        if self.pending and not loosens:
+            return False
+        self._write(wanted)
+        self.reported = wanted
+        if loosens or not self.grace_ms:
+            self.enforced = wanted
+        else:
+            self.due_ms = now_ms + self.grace_ms
+        return True
+
+    def due(self, now_ms: int) -> None:
+        """The grace period is over."""
+        self.enforced = self.reported
+
+    def _remember(self) -> str:
+        """Take over what an earlier run wrote; what is wrong with that, if anything is."""
+        try:
+            text = self.fs.read(self.path, 0, 100).decode("utf-8", "replace").strip()
+        except FileNotFoundError:
+            return ""
+        except OSError as error:
+            return str(error)
+        status = by_name(text)
+        if status is None:
+            return f"{self.path} says {text!r}, which is no status"
+        self.reported = self.enforced = status
+        return ""
+
+    def _write(self, status: Status) -> None:
+        folder, _, _ = self.path.rpartition("/")
+        self.fs.make_folder(folder)
+        self.fs.replace(self.path, f"{status.value}\n".encode())

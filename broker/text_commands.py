@@ -1,0 +1,195 @@
+"""What clients of Kestrel's text protocol ask, one short function a request type.
+
+Knows what each command does and answers. A get confirms what the connection has open on the queue, so reads are
+reliable without a word about it. Source: the text protocol of Kestrel 2.4.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from broker import gate, puts, reads
+from broker.commands import invalid, quit_session
+from broker.monitor import Monitor, confirm
+from broker.puts import Verdict
+from broker.session import Session
+from broker.status import by_name
+from broker.version import WIRE_VERSION
+from protocol import requests as ask
+from protocol import text_requests as text
+from protocol.text_replies import TextReplies
+from queues.collection import Refused
+from queues.item import Item, Taken
+from queues.queue import Queue
+
+replies = TextReplies
+
+
+def put(session: Session, request: text.TextPut, now_ms: int) -> None:
+    """Store each item; the answer says how many were."""
+    expires_ms = 0 if request.ttl_ms is None else now_ms + request.ttl_ms
+    stored = 0
+    for data in request.items:
+        try:
+            verdict = puts.store(session, request.queue, Item(data, now_ms, expires_ms), now_ms)
+        except Refused as refused:
+            session.out.append(replies.error(refused.why) if refused.client else replies.not_available("setItem"))
+            return
+        stored += verdict is Verdict.STORED
+    session.broker.counters.cmd_set += len(request.items)
+    session.out.append(replies.number(stored))
+
+
+def get(session: Session, request: text.TextGet, now_ms: int) -> None:
+    """Confirm what is open, then open the next item."""
+    confirm_all(session, request.queue)
+    limit = session.broker.config.server.max_open_transactions
+    if limit <= 0:
+        session.out.append(replies.too_many_open(limit))
+        return
+    read(session, request.queue, request.wait_ms, now_ms, opens=True)
+
+
+def peek(session: Session, request: text.TextPeek, now_ms: int) -> None:
+    """Confirm what is open, then show the head."""
+    confirm_all(session, request.queue)
+    read(session, request.queue, request.wait_ms, now_ms, opens=False)
+
+
+def read(session: Session, name: str, wait_ms: int, now_ms: int, *, opens: bool) -> None:
+    queue = queue_to_read(session, name, "getItem", now_ms)
+    if queue is None:
+        return
+    kind = ask.Get(b"", name, open=opens, peek=not opens)
+
+    def come(taken: Taken | None, now_ms: int) -> None:
+        if taken is not None and opens:
+            reads.hold(session, queue, taken)
+        reads.count(session, kind, queue, taken)
+        session.depend_on(queue)
+        show(session, taken)
+
+    taken = queue.open(now_ms) if opens else queue.peek(now_ms)
+    if taken is None and wait_ms > 0:
+        session.park(queue, now_ms + wait_ms, come, opens=opens, peeks=not opens)
+    else:
+        come(taken, now_ms)
+
+
+def show(session: Session, taken: Taken | None) -> None:
+    if taken is None:
+        session.out.append(replies.none)
+    else:
+        session.out.append(replies.item(taken.item.data))
+        session.out_bytes += len(taken.item.data)
+
+
+def monitor(session: Session, request: text.TextMonitor, now_ms: int) -> None:
+    """Items as they come, as many as may be open; then a star."""
+    confirm_all(session, request.queue)
+    queue = queue_to_read(session, request.queue, "monitorUntil", now_ms)
+    if queue is None:
+        return
+    limit = session.broker.config.server.max_open_transactions
+
+    def finish() -> None:
+        session.out.append(replies.none)
+
+    def show_one(taken: Taken) -> None:
+        show(session, taken)
+
+    Monitor(session, queue, now_ms + request.wait_ms, limit, show_one, finish).go_on(now_ms)
+
+
+def confirm_some(session: Session, request: text.TextConfirm, now_ms: int) -> None:
+    if confirm(session, request.queue, request.count):
+        session.out.append(replies.number(request.count))
+    else:
+        session.out.append(replies.not_that_many)
+
+
+def confirm_all(session: Session, name: str) -> None:
+    while name in session.reads:
+        reads.close_oldest(session, name)
+
+
+def queue_to_read(session: Session, name: str, operation: str, now_ms: int) -> Queue | None:
+    """The queue, made if need be; None after telling the client why not."""
+    if name in session.broker.queues.aliases:
+        session.out.append(replies.none)
+        return None
+    try:
+        queue = session.broker.queues.make(name, now_ms)
+    except Refused as refused:
+        session.out.append(replies.error(refused.why))
+        return None
+    if gate.read_refusal(session, queue):
+        session.out.append(replies.not_available(operation))
+        return None
+    return queue
+
+
+def flush(session: Session, request: ask.Flush, now_ms: int) -> None:
+    queue = session.broker.queues.find(request.queue)
+    if gate.write_refusal(session, None):
+        session.out.append(replies.not_available("flush"))
+        return
+    if queue is not None:
+        queue.flush()
+        session.depend_on(queue)
+    session.out.append(replies.done)
+
+
+def delete(session: Session, request: ask.Delete, now_ms: int) -> None:
+    queue = session.broker.queues.find(request.queue)
+    if gate.write_refusal(session, None):
+        session.out.append(replies.not_available("delete"))
+        return
+    if queue is not None:
+        session.batch = max(session.batch, session.broker.delete(queue, now_ms))
+    session.out.append(replies.done)
+
+
+def status(session: Session, request: ask.Status, now_ms: int) -> None:
+    """Show or change the server's status."""
+    broker = session.broker
+    if request.name is None:
+        session.out.append(replies.show(broker.status.reported.value.upper()))
+        return
+    wanted = by_name(request.name)
+    if wanted is None:
+        forbidden = request.name.lower() == "down"
+        session.out.append(replies.status_forbidden if forbidden else replies.unknown_status)
+        return
+    try:
+        broker.set_status(wanted, now_ms)
+    except OSError as error:
+        session.out.append(replies.error(f"the status cannot be kept: {error.strerror}"))
+        return
+    session.out.append(replies.done)
+
+
+def version(session: Session, request: ask.Version, now_ms: int) -> None:
+    session.out.append(replies.show(WIRE_VERSION))
+
+
+def shutdown(session: Session, request: ask.Shutdown, now_ms: int) -> None:
+    session.broker.stopping = True
+    session.hang_up(replies.done)
+
+
+HANDLERS: dict[type, Callable[[Session, Any, int], None]] = {
+    text.TextPut: put,
+    text.TextGet: get,
+    text.TextPeek: peek,
+    text.TextMonitor: monitor,
+    text.TextConfirm: confirm_some,
+    ask.Flush: flush,
+    ask.Delete: delete,
+    ask.Status: status,
+    ask.Version: version,
+    ask.Quit: quit_session,
+    ask.Shutdown: shutdown,
+    ask.Invalid: invalid,
+}

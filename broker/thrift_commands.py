@@ -1,0 +1,252 @@
+"""What thrift clients ask, one short function a method of the service.
+
+Knows what each method does. Open reads are leases here: they outlive the connection, and any client may end them.
+Importing this file imports the thrift library. Source: the thrift service of Kestrel 2.4.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from broker import gate, puts
+from broker.commands import invalid
+from broker.puts import Verdict
+from broker.session import OUT_BYTES_A_TURN, Session
+from broker.status import Status
+from broker.version import WIRE_VERSION
+from journal.log import Log
+from protocol import thrift_requests as ask
+from protocol.requests import Invalid
+from protocol.thrift_replies import ThriftReplies
+from protocol.thrift_requests import ThriftStatus
+from queues.collection import Refused
+from queues.item import Item, Taken
+from queues.queue import Queue
+
+replies = ThriftReplies
+SHOWN = {
+    Status.UP: ThriftStatus.UP,
+    Status.READONLY: ThriftStatus.READ_ONLY,
+    Status.QUIESCENT: ThriftStatus.QUIESCENT,
+    Status.WRITEAVOID: ThriftStatus.NOT_CONFIGURED,
+}
+MEANT = {shown: status for status, shown in SHOWN.items() if status is not Status.WRITEAVOID}
+
+
+def put(session: Session, call: ask.ThriftPut, now_ms: int) -> None:
+    """Store items until one is refused; how many were stored."""
+    session.client_id = call.client_id
+    expires_ms = 0 if call.ttl_ms is None else now_ms + call.ttl_ms
+    stored = 0
+    for data in call.items:
+        session.broker.counters.cmd_set += 1
+        try:
+            verdict = puts.store(session, call.queue, Item(data, now_ms, expires_ms), now_ms)
+        except Refused as refused:
+            if not stored:
+                session.out.append(replies.failure(call, refused.why))
+                return
+            break
+        if verdict is not Verdict.STORED:
+            break
+        stored += 1
+    session.out.append(replies.number(call, stored))
+
+
+class Collecting:
+    """A running get: items until there are enough of them, or the time is over, or too many are open."""
+
+    def __init__(self, session: Session, call: ask.ThriftGet, queue: Queue, now_ms: int) -> None:
+        self.session = session
+        self.call = call
+        self.queue = queue
+        self.until_ms = now_ms + call.wait_ms
+        self.found: list[tuple[bytes, int]] = []
+        self.bytes = 0
+
+    def go_on(self, now_ms: int) -> None:
+        session, queue, opens = self.session, self.queue, self.call.auto_abort_ms > 0
+        while self._wants_more():
+            taken = queue.open(now_ms) if opens else queue.take(now_ms)
+            if taken is None:
+                if now_ms < self.until_ms:
+                    session.park(queue, self.until_ms, self._come, opens=opens, peeks=False)
+                    return
+                break
+            self._note(taken, now_ms)
+        self._answer()
+
+    def _wants_more(self) -> bool:
+        session, call = self.session, self.call
+        if len(self.found) >= call.max_items or self.bytes > OUT_BYTES_A_TURN:
+            return False
+        limit = session.broker.config.server.max_open_transactions
+        return not call.auto_abort_ms or session.broker.leases.held(session.number, self.queue.name) < limit
+
+    def _come(self, taken: Taken | None, now_ms: int) -> None:
+        if taken is None:
+            self._answer()
+            return
+        self._note(taken, now_ms)
+        self.go_on(now_ms)
+
+    def _note(self, taken: Taken, now_ms: int) -> None:
+        number = 0
+        if self.call.auto_abort_ms:
+            until_ms = now_ms + self.call.auto_abort_ms
+            number = self.session.broker.leases.grant(self.session.number, self.queue, taken, until_ms)
+        self.found.append((taken.item.data, number))
+        self.bytes += len(taken.item.data)
+
+    def _answer(self) -> None:
+        session, counters = self.session, self.session.broker.counters
+        counters.cmd_get += 1
+        if self.found:
+            counters.get_hits += 1
+        else:
+            counters.get_misses += 1
+        session.depend_on(self.queue)
+        session.out.append(replies.items(self.call, self.found))
+        session.out_bytes += self.bytes
+
+
+def get(session: Session, call: ask.ThriftGet, now_ms: int) -> None:
+    if call.queue in session.broker.queues.aliases:
+        session.out.append(replies.items(call, []))
+        return
+    queue = queue_for(session, call, call.queue, now_ms)
+    if queue is not None:
+        Collecting(session, call, queue, now_ms).go_on(now_ms)
+
+
+def queue_for(session: Session, call: ask.ThriftCall, name: str, now_ms: int) -> Queue | None:
+    """The queue to read from, made if need be; None after telling the client why not."""
+    session.client_id = call.client_id
+    try:
+        queue = session.broker.queues.make(name, now_ms)
+        if why := gate.read_refusal(session, queue):
+            raise Refused(why, client=False)
+    except Refused as refused:
+        session.out.append(replies.failure(call, refused.why))
+        return None
+    return queue
+
+
+def confirm(session: Session, call: ask.ThriftConfirm, now_ms: int) -> None:
+    """End leases for good; how many were still open."""
+    count = 0
+    for number in call.ids:
+        lease = session.broker.leases.pop(number)
+        if lease is not None and lease.queue.confirm(lease.taken):
+            session.depend_on(lease.queue)
+            count += 1
+    session.out.append(replies.number(call, count))
+
+
+def abort(session: Session, call: ask.ThriftAbort, now_ms: int) -> None:
+    """Hand leased items back; how many were still open. The first named ends up nearest the head."""
+    count = 0
+    for number in reversed(call.ids):
+        lease = session.broker.leases.pop(number)
+        if lease is not None and lease.queue.abort(lease.taken, now_ms):
+            session.depend_on(lease.queue)
+            count += 1
+    session.out.append(replies.number(call, count))
+
+
+def peek(session: Session, call: ask.ThriftPeek, now_ms: int) -> None:
+    """A queue in numbers, with its head."""
+    if call.queue in session.broker.queues.aliases:
+        session.out.append(replies.failure(call, f"{call.queue} is an alias, there is nothing to see"))
+        return
+    queue = queue_for(session, call, call.queue, now_ms)
+    if queue is None:
+        return
+    head, journal = queue.peek(now_ms), queue.journal
+    session.broker.counters.cmd_peek += 1
+    session.depend_on(queue)
+    info = replies.queue_info(
+        call,
+        head=head.item.data if head is not None else None,
+        items=len(queue.line),
+        size_bytes=queue.line.bytes,
+        journal_bytes=journal.archived_bytes + journal.current_bytes if isinstance(journal, Log) else 0,
+        age_ms=queue.age_ms(now_ms),
+        waiters=len(queue.waiters),
+        open_reads=len(queue.open_reads),
+    )
+    session.out.append(info)
+
+
+def flush(session: Session, call: ask.ThriftFlush, now_ms: int) -> None:
+    session.client_id = call.client_id
+    queue = session.broker.queues.find(call.queue)
+    why = gate.write_refusal(session, None)
+    if queue is not None and not why and queue.guarded:
+        why = gate.read_refusal(session, queue)
+    if why:
+        session.out.append(replies.failure(call, why))
+        return
+    if queue is not None:
+        queue.flush()
+        session.depend_on(queue)
+    session.out.append(replies.done(call))
+
+
+def flush_all(session: Session, call: ask.ThriftFlushAll, now_ms: int) -> None:
+    if why := gate.write_refusal(session, None):
+        session.out.append(replies.failure(call, why))
+        return
+    for queue in session.broker.queues:
+        queue.flush()
+        session.depend_on(queue)
+    session.out.append(replies.done(call))
+
+
+def delete(session: Session, call: ask.ThriftDelete, now_ms: int) -> None:
+    if why := gate.write_refusal(session, None):
+        session.out.append(replies.failure(call, why))
+        return
+    queue = session.broker.queues.find(call.queue)
+    if queue is not None:
+        session.batch = max(session.batch, session.broker.delete(queue, now_ms))
+    session.out.append(replies.done(call))
+
+
+def current_status(session: Session, call: ask.ThriftCurrentStatus, now_ms: int) -> None:
+    session.out.append(replies.status(call, SHOWN[session.broker.status.reported]))
+
+
+def set_status(session: Session, call: ask.ThriftSetStatus, now_ms: int) -> None:
+    try:
+        session.broker.set_status(MEANT[call.status], now_ms)
+    except OSError as error:
+        session.out.append(replies.failure(call, f"the status cannot be kept: {error.strerror}"))
+        return
+    session.out.append(replies.done(call))
+
+
+def version(session: Session, call: ask.ThriftVersion, now_ms: int) -> None:
+    session.out.append(replies.version(call, WIRE_VERSION))
+
+
+def upgrade(session: Session, call: ask.ThriftUpgrade, now_ms: int) -> None:
+    session.out.append(replies.upgrade)
+
+
+HANDLERS: dict[type, Callable[[Session, Any, int], None]] = {
+    ask.ThriftPut: put,
+    ask.ThriftGet: get,
+    ask.ThriftConfirm: confirm,
+    ask.ThriftAbort: abort,
+    ask.ThriftPeek: peek,
+    ask.ThriftFlush: flush,
+    ask.ThriftFlushAll: flush_all,
+    ask.ThriftDelete: delete,
+    ask.ThriftCurrentStatus: current_status,
+    ask.ThriftSetStatus: set_status,
+    ask.ThriftVersion: version,
+    ask.ThriftUpgrade: upgrade,
+    Invalid: invalid,
+}

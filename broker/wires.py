@@ -1,0 +1,33 @@
+"""The protocols that a client can speak, each as a Wire. Knows which parser goes with which commands.
+
+Thrift's are imported when asked for: its library is an extra, and takes its time to load.
+"""
+
+from __future__ import annotations
+
+from functools import partial
+
+from broker import commands, meta_commands, text_commands
+from broker.session import Wire
+from protocol.dialect import Dialect
+from protocol.memcache import Parser
+from protocol.text import TextParser
+
+MEMCACHE_HANDLERS = {**commands.HANDLERS, **meta_commands.HANDLERS}
+
+
+def memcache(dialect: Dialect) -> Wire:
+    return Wire(partial(Parser, dialect), MEMCACHE_HANDLERS, dialect)
+
+
+def text(dialect: Dialect) -> Wire:
+    """`dialect` is memcache's: it says whether a put to several queues is all or nothing."""
+    return Wire(TextParser, text_commands.HANDLERS, dialect)
+
+
+def thrift(dialect: Dialect) -> Wire:
+    """Raises ImportError where the extra `thrift` is not installed."""
+    from broker import thrift_commands
+    from protocol.thrift import ThriftParser
+
+    return Wire(ThriftParser, thrift_commands.HANDLERS, dialect)

@@ -1,0 +1,229 @@
+"""The disk, as small as we can make it: the only file of the project that calls `os` on files.
+
+Fs and File are the interface; OsFs is the real disk, sim/disk.py the one that forgets. Paths are strings. Every OSError
+comes through unchanged: who is at fault is decided above.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import errno
+import fcntl
+import os
+import stat
+from typing import Protocol
+
+LIBC = ctypes.CDLL(None, use_errno=True)  # for syncfs, which `os` does not have; the call releases the interpreter
+FULL_ERRNOS = frozenset((errno.ENOSPC, errno.EDQUOT))
+
+
+class Locked(Exception):
+    """Another process holds the lock; `holder` is what it wrote into the lock file."""
+
+    def __init__(self, holder: str) -> None:
+        super().__init__(holder)
+        self.holder = holder
+
+
+class File(Protocol):
+    """One file open for appending. `size` is what has been written, in bytes, also after a write that failed half
+    way.
+    """
+
+    size: int
+
+    def write(self, data: bytes) -> None: ...
+
+    def sync(self) -> None: ...
+
+    def close(self) -> None: ...
+
+
+class Fs(Protocol):
+    """What the journal asks of a disk."""
+
+    def append(self, path: str) -> File:
+        """Open `path` for appending, created empty if missing."""
+
+    def read(self, path: str, at: int, count: int) -> bytes:
+        """At most `count` bytes from offset `at`; fewer only at the end of the file."""
+
+    def size(self, path: str) -> int: ...
+
+    def list(self, folder: str) -> list[tuple[str, bool]]:
+        """(name, is a regular file) of each entry, sorted."""
+
+    def rename(self, old: str, new: str) -> None: ...
+
+    def remove(self, path: str) -> None: ...
+
+    def truncate(self, path: str, size: int) -> None:
+        """Cut `path` to `size` bytes and make the cut durable."""
+
+    def replace(self, path: str, data: bytes) -> None:
+        """Make `data` the whole content of `path`, durably: after a crash there is the old content or the new."""
+
+    def sync_folder(self, folder: str) -> None:
+        """Make creations, renames and removals in `folder` durable."""
+
+    def sync_all(self, folder: str) -> None:
+        """Make everything durable that has been done on the file system of `folder`, files and folders alike."""
+
+    def make_folder(self, path: str) -> None:
+        """Make `path` and every missing folder above it, durably."""
+
+    def allocate(self, path: str, size: int) -> None:
+        """Make `path` occupy `size` bytes of real disk, or raise OSError and leave nothing."""
+
+    def free_bytes(self, folder: str) -> tuple[int, int]:
+        """(free, total) bytes of the file system that holds `folder`."""
+
+    def memory_bytes(self) -> int:
+        """The machine's memory."""
+
+    def lock(self, path: str) -> None:
+        """Hold `path` locked until the process ends, saying inside who we are. Raises Locked."""
+
+
+class OsFile:
+    """A file descriptor in append mode."""
+
+    __slots__ = ("fd", "size")
+
+    def __init__(self, path: str) -> None:
+        # O_NONBLOCK: a FIFO in a journal's place must not hold the server up. Regular files do not care.
+        self.fd = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_NONBLOCK | os.O_CLOEXEC, 0o640)
+        status = os.fstat(self.fd)
+        if not stat.S_ISREG(status.st_mode):
+            os.close(self.fd)
+            raise OSError(errno.EINVAL, "not a regular file", path)
+        self.size = status.st_size
+
+    def write(self, data: bytes) -> None:
+        written = os.write(self.fd, data)
+        self.size += written
+        if written < len(data):
+            self._write_rest(memoryview(data)[written:])
+
+    def _write_rest(self, rest: memoryview) -> None:
+        while len(rest):
+            written = os.write(self.fd, rest)
+            self.size += written
+            rest = rest[written:]
+
+    def sync(self) -> None:
+        os.fdatasync(self.fd)
+
+    def close(self) -> None:
+        os.close(self.fd)
+
+
+class OsFs:
+    """The real disk."""
+
+    def __init__(self) -> None:
+        self._locks: list[int] = []  # held open for the life of the process
+        self._folders: dict[str, int] = {}  # kept open: a sync must not fail for want of a descriptor
+
+    def append(self, path: str) -> File:
+        return OsFile(path)
+
+    def read(self, path: str, at: int, count: int) -> bytes:
+        fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+        try:
+            return os.pread(fd, count, at)
+        finally:
+            os.close(fd)
+
+    def size(self, path: str) -> int:
+        return os.stat(path).st_size
+
+    def list(self, folder: str) -> list[tuple[str, bool]]:
+        with os.scandir(folder) as entries:
+            return sorted((entry.name, entry.is_file(follow_symlinks=True)) for entry in entries)
+
+    def rename(self, old: str, new: str) -> None:
+        os.rename(old, new)
+
+    def remove(self, path: str) -> None:
+        os.unlink(path)
+
+    def truncate(self, path: str, size: int) -> None:
+        fd = os.open(path, os.O_WRONLY | os.O_CLOEXEC)
+        try:
+            os.ftruncate(fd, size)
+            os.fsync(fd)
+        finally:
+            os.close(fd)
+
+    def replace(self, path: str, data: bytes) -> None:
+        temp = f"{path}.new"
+        fd = os.open(temp, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o640)
+        try:
+            os.write(fd, data)
+            os.fsync(fd)
+        finally:
+            os.close(fd)
+        os.rename(temp, path)
+        self.sync_folder(os.path.dirname(path) or ".")
+
+    def sync_folder(self, folder: str) -> None:
+        os.fsync(self._folder_fd(folder))
+
+    def sync_all(self, folder: str) -> None:
+        if LIBC.syncfs(self._folder_fd(folder)) != 0:
+            number = ctypes.get_errno()
+            raise OSError(number, os.strerror(number), folder)
+
+    def _folder_fd(self, folder: str) -> int:
+        if folder not in self._folders:
+            self._folders[folder] = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        return self._folders[folder]
+
+    def make_folder(self, path: str) -> None:
+        missing = []
+        while not os.path.isdir(path):
+            missing.append(path)
+            path = os.path.dirname(path.rstrip("/")) or "."
+        for folder in reversed(missing):
+            os.mkdir(folder, 0o750)
+            self.sync_folder(os.path.dirname(folder.rstrip("/")) or ".")
+
+    def allocate(self, path: str, size: int) -> None:
+        fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC, 0o640)
+        try:
+            os.posix_fallocate(fd, 0, size)
+            os.fsync(fd)
+        except OSError:
+            os.unlink(path)
+            raise
+        finally:
+            os.close(fd)
+
+    def free_bytes(self, folder: str) -> tuple[int, int]:
+        numbers = os.statvfs(folder)
+        return numbers.f_bavail * numbers.f_frsize, numbers.f_blocks * numbers.f_frsize
+
+    def memory_bytes(self) -> int:
+        return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+
+    def lock(self, path: str) -> None:
+        fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o640)
+        try:
+            if not stat.S_ISREG(os.fstat(fd).st_mode):
+                raise OSError(errno.EINVAL, "not a regular file", path)
+            fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            holder = os.pread(fd, 200, 0).decode("utf-8", "replace").strip()
+            os.close(fd)
+            raise Locked(holder) from None
+        os.ftruncate(fd, 0)
+        os.pwrite(fd, f"staniel, process {os.getpid()}\n".encode(), 0)
+        self._locks.append(fd)
+
+    def close(self) -> None:
+        """Let go of every lock and folder."""
+        for fd in [*self._locks, *self._folders.values()]:
+            os.close(fd)
+        self._locks.clear()
+        self._folders.clear()

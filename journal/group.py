@@ -1,0 +1,283 @@
+"""Group commit: what has been recorded, written, and made durable, counted in batches.
+
+Knows journals by their pending bytes and their sync policy. Refuses to know queues, clients, threads. A batch is
+everything recorded between two writes. One sync serves every reply gathered while the one before it ran.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Protocol
+
+from msgspec import Struct
+
+from journal.ballast import Ballast, Space
+from journal.fs import FULL_ERRNOS, File, Fs
+from journal.handles import Handles
+
+NEVER_MS = 2**63 - 1
+
+# More dirty files than this and one sync of the whole file system is cheaper than one sync each (10 files: 0.24 against
+# 1.4 ms), although it also waits for what others have written there. See docs/decisions/0010.
+FILES_ONE_BY_ONE_MAX = 8
+
+
+class JournalFailure(Exception):
+    """A write or sync failed for another reason than a full disk. Nothing after it may be acknowledged: the process
+    ends.
+    """
+
+
+class GroupMember(Protocol):
+    """A journal, as the group sees it."""
+
+    batch: int
+    path: str
+    sync_ms: int
+
+    @property
+    def file(self) -> File: ...
+
+    def write(self) -> None:
+        """Put pending bytes into the page cache. After an OSError a second call goes on where the first one failed."""
+
+    def synced(self, now_ms: int) -> None:
+        """The sync that the journal had asked for is done."""
+
+
+class Sync(Struct, gc=False):
+    """One trip to the disk. `run` is the only journal code that leaves the main thread; it calls nothing but sync."""
+
+    batch: int
+    files: tuple[File, ...]
+    folder: str
+    spool: str
+    fs: Fs
+    asked: tuple[GroupMember, ...]
+    then: tuple[Callable[[int], None], ...]
+    small: bool  # one journal, whose clients wait for it, and nothing else
+
+    def run(self) -> None:
+        """Raises JournalFailure; a failed sync is never tried again, because the kernel may have dropped the pages."""
+        try:
+            if len(self.files) > FILES_ONE_BY_ONE_MAX:
+                self.fs.sync_all(self.spool)
+                return
+            for file in self.files:
+                file.sync()
+            if self.folder:
+                self.fs.sync_folder(self.folder)
+        except OSError as error:
+            raise JournalFailure(f"sync failed: {error}") from error
+
+
+class CommitGroup:
+    """All journals of a spool, committed together."""
+
+    def __init__(self, fs: Fs, folder: str, ballast: Ballast) -> None:
+        self.fs = fs
+        self.folder = folder
+        self.ballast = ballast
+        self.handles = Handles()
+        self.gathering = 1  # the batch that changes join now
+        self.durable = 0  # every batch up to this one is on the disk
+        self.pending_bytes = 0
+        self.budget_bytes = ballast.budget_bytes
+        self.commit_above_bytes = 0  # more pending than this is better written before anything else is executed
+        self._touched: list[GroupMember] = []
+        self._waited_for = False  # somebody waits for the batch being gathered
+        self._started = 0
+        self._running: Sync | None = None
+        self._syncing: dict[File, None] = {}  # those of the running sync
+        self._now: dict[File, None] = {}
+        self._later: dict[File, int] = {}
+        self._next_due_ms = NEVER_MS  # never later than the first of _later and of the folder
+        self._folder_changed = False
+        self._asked: dict[GroupMember, None] = {}
+        self._then: list[Callable[[int], None]] = []
+        self._retired: list[File] = []
+
+    # gathering
+
+    def touch(self, member: GroupMember) -> None:
+        """`member` has its first pending bytes of this batch."""
+        self._touched.append(member)
+        if member.sync_ms == 0:
+            member.batch = self.gathering
+            self._waited_for = True
+
+    def change_folder(self, sync_ms: int, now_ms: int) -> int:
+        """A file was created, renamed or removed under a sync policy; the batch that a reply about it waits for, or
+        0.
+        """
+        self._folder_changed = True
+        if sync_ms == 0:
+            self._waited_for = True
+            return self.gathering
+        if sync_ms > 0:
+            self._next_due_ms = min(self._next_due_ms, now_ms + sync_ms)
+        return 0
+
+    def admits(self, size: int) -> bool:
+        """Whether `size` more bytes can be promised a place on the disk: by the ballast, or by room beside it."""
+        if self.pending_bytes + size <= self.budget_bytes:
+            return True
+        return self.ballast.has_room_for(self.pending_bytes + size)
+
+    # writing
+
+    def write(self, now_ms: int) -> list[GroupMember]:
+        """Close the batch: everything recorded goes to the page cache. Returns the journals that had something.
+
+        Raises JournalFailure.
+        """
+        touched, self._touched = self._touched, []
+        for member in touched:
+            self._write(member)
+            if member.sync_ms == 0:
+                self._now[member.file] = None
+            elif member.file not in self._later:
+                self._sync_later(member, now_ms)
+        self.pending_bytes = 0
+        if self._waited_for:
+            self._waited_for = False
+            self.gathering += 1
+        return touched
+
+    def _write(self, member: GroupMember) -> None:
+        try:
+            member.write()
+        except OSError as error:
+            if error.errno not in FULL_ERRNOS or self.ballast.space is not Space.AMPLE:
+                raise JournalFailure(f"cannot write {member.path}: {error}") from error
+            self.ballast.release()
+            self._take_budget()
+            self._write(member)
+
+    def _sync_later(self, member: GroupMember, now_ms: int) -> None:
+        due_ms = now_ms + member.sync_ms if member.sync_ms > 0 else NEVER_MS
+        self._later[member.file] = due_ms
+        self._next_due_ms = min(self._next_due_ms, due_ms)
+
+    def restore_ballast(self) -> bool:
+        """Try to accept puts again; True if they are accepted now."""
+        standing = self.ballast.stand()
+        self._take_budget()
+        return standing
+
+    def _take_budget(self) -> None:
+        self.budget_bytes = self.ballast.budget_bytes
+        self.commit_above_bytes = max(0, self.budget_bytes) >> 1
+
+    # syncing
+
+    def ask_for_sync(self, member: GroupMember) -> None:
+        """Sync `member` with the next trip, whatever its policy, and tell it."""
+        self._asked[member] = None
+
+    def after(self, member: GroupMember, then: Callable[[int], None]) -> None:
+        """Call `then(now_ms)` once everything that `member` has recorded by now is on the disk, whatever its policy."""
+        self._asked[member] = None
+        self._then.append(then)
+
+    def next_due_ms(self) -> int:
+        """When the next sync is due that no batch waits for; NEVER_MS if none is."""
+        return self._next_due_ms
+
+    def start_sync(self, now_ms: int) -> Sync | None:
+        """What must go to the disk now; None if nothing must, or while another trip runs."""
+        if self._running is not None:
+            return None
+        if self.gathering - 1 == self._started and self._next_due_ms > now_ms and not self._then and not self._asked:
+            return None
+        asked = tuple(self._asked)
+        for member in asked:
+            self._now[member.file] = None  # opening one may close another, which is synced then
+        due = self._take_due(now_ms)
+        files = {**self._now, **due}
+        self._asked.clear()
+        self._now.clear()
+        folder = self.folder if self._folder_changed else ""
+        self._folder_changed = False
+        self._started = self.gathering - 1
+        then = tuple(self._then)
+        self._then.clear()
+        small = len(files) == 1 and not (due or asked or then or folder)
+        self._running = Sync(self._started, tuple(files), folder, self.folder, self.fs, asked, then, small)
+        self._syncing = files
+        return self._running
+
+    def _take_due(self, now_ms: int) -> dict[File, None]:
+        if self._next_due_ms > now_ms:
+            return {}
+        due = dict.fromkeys(file for file, due_ms in self._later.items() if due_ms <= now_ms)
+        for file in due:
+            del self._later[file]
+        self._next_due_ms = min(self._later.values(), default=NEVER_MS)
+        return due
+
+    def finish_sync(self, sync: Sync, now_ms: int) -> None:
+        """`sync` has run without an error: its batch is durable."""
+        assert sync is self._running
+        self._running = None
+        self._syncing = {}
+        self.durable = sync.batch
+        for file in self._retired:
+            file.close()
+        self._retired.clear()
+        for member in sync.asked:
+            self._tell(member, now_ms)
+        for then in sync.then:
+            then(now_ms)
+
+    def _tell(self, member: GroupMember, now_ms: int) -> None:
+        try:
+            member.synced(now_ms)
+        except OSError as error:
+            # No room for another file: what was to be done then is tried again when the journal has grown further.
+            if error.errno not in FULL_ERRNOS:
+                raise JournalFailure(f"cannot rotate {member.path}: {error}") from error
+
+    def settle(self, now_ms: int) -> None:
+        """Write and sync everything on the spot: at start and stop, where nobody is served meanwhile."""
+        assert self._running is None
+        self.write(now_ms)
+        self._next_due_ms = now_ms
+        self._later = dict.fromkeys(self._later, now_ms)
+        while (sync := self.start_sync(now_ms)) is not None:
+            sync.run()
+            self.finish_sync(sync, now_ms)
+            self.write(now_ms)
+
+    def is_waiting_for(self, file: File) -> bool:
+        """Whether `file` is still to be synced; a journal that is left to the OS never is."""
+        return file in self._syncing or file in self._now or self._later.get(file, NEVER_MS) != NEVER_MS
+
+    def sync_now(self, file: File) -> bool:
+        """Sync `file` on the spot if that is owed, so that it can be closed; False while a running sync holds it.
+
+        Raises JournalFailure.
+        """
+        if file in self._syncing:
+            return False
+        if self.is_waiting_for(file):
+            try:
+                file.sync()
+            except OSError as error:
+                raise JournalFailure(f"sync failed: {error}") from error
+        return True
+
+    def forget(self, member: GroupMember) -> None:
+        """`member` is going away with whatever it had pending."""
+        if member in self._touched:
+            self._touched.remove(member)
+        self._asked.pop(member, None)
+
+    def retire(self, file: File) -> None:
+        """`file` is synced and no longer written; close it as soon as no sync may hold it."""
+        self._now.pop(file, None)
+        self._later.pop(file, None)
+        if file in self._syncing:
+            self._retired.append(file)
+        else:
+            file.close()

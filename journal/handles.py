@@ -1,0 +1,64 @@
+"""Which journals have their file open. Thousands of queues must not need thousands of file descriptors.
+
+Knows the order of last use. Refuses to know why a file is written.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from typing import Protocol
+
+LIMIT = 1024  # closed beyond this, if that costs nothing
+MOST = 4096
+LOOKS = 8
+
+
+class Holder(Protocol):
+    """A journal that holds a file open."""
+
+    def let_go(self, force: bool) -> bool:
+        """Close the file if it can be closed now; it is opened again when needed. `force`: even if it must be synced
+        first.
+        """
+
+
+class Handles:
+    """About `limit` open files while most are idle; never more than `most` and those that a running sync has."""
+
+    def __init__(self, limit: int = LIMIT, most: int = MOST) -> None:
+        self.limit = limit
+        self.most = most
+        self._holders: OrderedDict[Holder, None] = OrderedDict()
+
+    def __len__(self) -> int:
+        return len(self._holders)
+
+    def allow(self, most: int) -> None:
+        """The process may have `most` journals open."""
+        self.limit, self.most = min(LIMIT, most), most
+
+    def opened(self, holder: Holder) -> None:
+        """`holder` has just opened its file: others may have to close theirs. Raises JournalFailure."""
+        if len(self._holders) >= self.limit:
+            self._close_some()
+        self._holders[holder] = None
+
+    def closed(self, holder: Holder) -> None:
+        self._holders.pop(holder, None)
+
+    def _close_some(self) -> None:
+        """Ask a few of the oldest; the unwilling ones go to the end of the line."""
+        for _ in range(LOOKS):
+            if len(self._holders) < self.limit:
+                return
+            self._ask_oldest(force=False)
+        for _ in range(len(self._holders)):
+            if len(self._holders) < self.most or self._ask_oldest(force=True):
+                return
+
+    def _ask_oldest(self, force: bool) -> bool:
+        holder, _ = self._holders.popitem(last=False)
+        gone = holder.let_go(force)
+        if not gone:
+            self._holders[holder] = None
+        return gone

@@ -1,0 +1,223 @@
+"""One queue's journal. Changes go in; their bytes wait in memory until the group writes them.
+
+Knows the current file, rotation and rewriting. Refuses to know when: policy.py decides, the group writes and syncs.
+"""
+
+from __future__ import annotations
+
+from journal import layout
+from journal.fs import File, Fs
+from journal.group import CommitGroup
+from journal.kestrel import Encoder
+from journal.packing import finish_pack
+from journal.policy import Usage
+from queues.changes import Change
+from queues.config import QueueConfig
+from queues.item import Item, Taken
+
+
+class Log:
+    """The files of one queue in the Kestrel format.
+
+    `archived_bytes` are in rotated files; the current file's size is `file.size` once it is open.
+    """
+
+    def __init__(self, fs: Fs, folder: str, name: str, group: CommitGroup, config: QueueConfig) -> None:
+        self.fs = fs
+        self.folder = folder
+        self.name = name
+        self.group = group
+        self.path = f"{folder}/{name}"
+        self.encoder = Encoder(config.journal_dialect)
+        self.batch = 0
+        self.newest_number = 0
+        self.archived_bytes = 0
+        self.weighed_bytes = 0
+        self.kept_bytes = 0
+        self.rewrites = 0
+        self.rewritten_ms = 0
+        self.rotations = 0
+        self.archives: list[str] = []
+        self._file: File | None = None
+        self.pins = 0  # transfers that may still have to find their copy where it was written
+        self.arrivals = 0  # copies from other queues that the disk does not have yet
+        self._pending: list[bytes] = []
+        self.pending_bytes = 0
+        self._closed_bytes = 0  # of the current file while it is not open
+        self._unwritten = b""
+        self.configure(config)
+
+    def configure(self, config: QueueConfig) -> None:
+        """Take over changed settings."""
+        self.config = config
+        self.sync_ms = config.sync_ms
+        self.attention_bytes = min(config.default_journal_bytes, config.max_memory_bytes, config.max_journal_bytes)
+        self.encoder.dialect = config.journal_dialect
+
+    @property
+    def file(self) -> File:
+        if self._file is None:
+            self._file = self.fs.append(self.path)
+            self.group.handles.opened(self)
+        return self._file
+
+    def let_go(self, force: bool) -> bool:
+        """Close the current file, if nothing is pending and no sync is owed; it is opened again when needed. `force`:
+        pay the debt here and now. Raises JournalFailure.
+        """
+        file = self._file
+        if file is None:
+            return True
+        busy = self._pending or self._unwritten or self.group.is_waiting_for(file)
+        if busy and not (force and self.group.sync_now(file)):
+            return False
+        self._closed_bytes = file.size
+        self._file = None
+        self.group.retire(file)
+        return True
+
+    def resume(self, current_bytes: int) -> None:
+        """The current file exists already, and is so long."""
+        self._closed_bytes = current_bytes
+
+    @property
+    def current_bytes(self) -> int:
+        """The size of the current file once everything recorded is written."""
+        written = self._closed_bytes if self._file is None else self._file.size
+        return written + len(self._unwritten) + self.pending_bytes
+
+    def record(self, change: Change) -> None:
+        """Take a change down; it is written with the batch being gathered."""
+        data = self.encoder.writers[type(change)](change)
+        pending = self._pending
+        if not pending:
+            self.group.touch(self)
+        pending.append(data)
+        size = len(data)
+        self.pending_bytes += size
+        self.group.pending_bytes += size
+
+    def write(self) -> None:
+        if self._pending:
+            self._unwritten += b"".join(self._pending)
+            self._pending.clear()
+            self.pending_bytes = 0
+        file = self.file
+        before = file.size
+        try:
+            file.write(self._unwritten)
+        except OSError:
+            self._unwritten = self._unwritten[file.size - before :]
+            raise
+        self._unwritten = b""
+        # Kestrel looks at a journal before each put and after each removal. So do we, by batches: puts alone
+        # leave nothing behind that a rewrite could save.
+        self.weighed_bytes = file.size if self.encoder.took else before
+        self.encoder.took = False
+
+    @property
+    def has_grown(self) -> bool:
+        """Whether the policy has to be asked at all."""
+        total_bytes = self.weighed_bytes + self.archived_bytes
+        return self.weighed_bytes >= self.attention_bytes or total_bytes > self.config.max_journal_bytes
+
+    def usage(self, items: int, item_bytes: int) -> Usage:
+        """What the policy has to know, as of the last removal or of the beginning of a batch of puts."""
+        return Usage(self.weighed_bytes, self.kept_bytes, items, item_bytes, self.archived_bytes, self.rewritten_ms)
+
+    def synced(self, now_ms: int) -> None:
+        """The current file has just been synced, so that rotating it now stalls nobody."""
+        if self.file.size > self.config.max_memory_bytes:
+            self.rotate(now_ms)
+
+    def rotate(self, now_ms: int) -> None:
+        """Seal the current file under the next number and start a new one.
+
+        Sealed files are complete: a later file never holds records that rest on bytes the disk has not got. Raises
+        OSError with nothing changed if there is no room for another file.
+        """
+        assert not self._unwritten
+        number = max(now_ms, self.newest_number + 1)
+        sealed, temp = layout.archive_name(self.name, number), layout.temp_name(self.name, number)
+        fresh = self.fs.append(f"{self.folder}/{temp}")
+        self.file.sync()
+        self.archived_bytes += self.file.size
+        self.fs.rename(self.path, f"{self.folder}/{sealed}")
+        self.fs.rename(f"{self.folder}/{temp}", self.path)
+        self.fs.sync_folder(self.folder)
+        self._go_on_with(fresh)
+        self.newest_number = number
+        self.archives.append(sealed)
+        self.kept_bytes = 0
+        self.rotations += 1
+
+    def rewrite(self, open_reads: dict[int, Taken], items: list[Item], now_ms: int) -> None:
+        """Replace all files by one that holds the given state, which must be that of everything recorded and written.
+
+        Without archives: a new file renamed over the current one. With archives the current file is sealed first, and
+        the summary becomes a pack that covers it: a crash at any point leaves files that replay to the same state.
+        Raises OSError with the state unchanged if there is no room.
+        """
+        assert not self._pending and not self._unwritten
+        encoder = Encoder(self.config.journal_dialect)
+        if self.archives:
+            self.rotate(now_ms)
+            temp, summary = self._write_summary(encoder, open_reads, items, self.newest_number)
+            summary.close()
+            self._install_pack(temp, self.newest_number)
+        else:
+            temp, summary = self._write_summary(encoder, open_reads, items, now_ms)
+            self.fs.rename(temp, self.path)
+            self.fs.sync_folder(self.folder)
+            self._go_on_with(summary)
+            self.kept_bytes = summary.size
+        self.encoder = encoder
+        self.rewrites += 1
+        self.rewritten_ms = now_ms
+
+    def erase(self) -> None:
+        """Remove every file, the oldest first, so that what a crash leaves is never an old state by itself."""
+        self._pending.clear()
+        self.pending_bytes = 0
+        self.group.forget(self)
+        self.group.handles.closed(self)
+        if self._file is not None:
+            self.group.retire(self._file)
+        for name in [*self.archives, self.name]:
+            self.fs.remove(f"{self.folder}/{name}")
+        self.archives.clear()
+
+    def close(self) -> None:
+        """Everything must have been written and synced."""
+        assert not self._pending and not self._unwritten
+        if self._file is not None:
+            self.group.handles.closed(self)
+            self.group.retire(self._file)
+            self._file = None
+
+    def _go_on_with(self, file: File) -> None:
+        self.group.retire(self.file)
+        self._file = file
+
+    def _write_summary(
+        self, encoder: Encoder, open_reads: dict[int, Taken], items: list[Item], number: int
+    ) -> tuple[str, File]:
+        """A synced temporary file, still open; nothing is left of it if that fails."""
+        temp = f"{self.folder}/{layout.temp_name(self.name, number)}"
+        file = self.fs.append(temp)
+        try:
+            file.write(b"".join(encoder.snapshot(self.encoder.counter, open_reads, items)))
+            file.sync()
+        except OSError:
+            file.close()
+            self.fs.remove(temp)
+            raise
+        return temp, file
+
+    def _install_pack(self, temp: str, number: int) -> None:
+        pack, sealed = layout.pack_name(self.name, number), layout.archive_name(self.name, number)
+        self.fs.rename(temp, f"{self.folder}/{pack}")
+        self.fs.sync_folder(self.folder)
+        finish_pack(self.fs, self.folder, pack, sealed, self.archives)
+        self.archives = [sealed]
+        self.archived_bytes = self.fs.size(f"{self.folder}/{sealed}")

@@ -1,0 +1,124 @@
+"""From a queue's files to its state: the only start-up path, after a crash and after a clean stop alike.
+
+Knows the order of the files, what to finish, what to cut and what to keep aside. Refuses to know queues in service.
+Source: "Multiple journal files" of the Kestrel journal format.
+"""
+
+from __future__ import annotations
+
+from msgspec import Struct
+
+from journal import layout
+from journal.fs import Fs
+from journal.layout import Files
+from journal.packing import finish_pack
+from journal.replay import Bad, Replay
+
+CHUNK_BYTES = 1 << 20
+
+
+class Damage(Struct, frozen=True):
+    """A file whose records can be read up to byte `at`. `saved_as` holds what was cut off; "" if nothing was cut."""
+
+    file: str
+    at: int
+    lost_bytes: int
+    why: str
+    saved_as: str
+
+
+class Recovered(Struct):
+    """The state of one queue, and its files as they are now."""
+
+    replay: Replay
+    files: Files
+    archived_bytes: int
+    replayed_bytes: int
+    damages: list[Damage]
+
+
+class Recovery:
+    """Recovers the queues of one spool folder. `damaged` is where cut tails are kept."""
+
+    def __init__(self, fs: Fs, folder: str, damaged: str) -> None:
+        self.fs = fs
+        self.folder = folder
+        self.damaged = damaged
+
+    def recover(self, queue: str, files: Files, now_ms: int) -> Recovered:
+        """Finish what a crash interrupted, replay every file, cut a damaged end. Raises OSError if the disk refuses."""
+        self._finish(queue, files)
+        recovered = Recovered(Replay(now_ms), files, 0, 0, [])
+        for name in files.archives_in_order():
+            recovered.archived_bytes += self._replay(name, recovered)
+        if files.current:
+            self._replay(queue, recovered)
+            if recovered.damages and recovered.damages[-1].file == queue:
+                recovered.damages[-1] = self._cut(recovered.damages[-1], now_ms)
+        return recovered
+
+    def tidy(self, files: Files) -> None:
+        """Drop temporary files."""
+        for name in files.temps:
+            self.fs.remove(f"{self.folder}/{name}")
+        files.temps.clear()
+
+    def _finish(self, queue: str, files: Files) -> None:
+        """Drop temporary files; put the newest pack in place of what it covers. Safe to interrupt at every step."""
+        self.tidy(files)
+        if files.packs:
+            self._finish_packs(queue, files)
+
+    def _finish_packs(self, queue: str, files: Files) -> None:
+        newest = max(files.packs, key=lambda name: (files.packs[name], name))
+        number = files.packs.pop(newest)
+        older = sorted(files.packs, key=lambda name: (files.packs[name], name))
+        covered = [name for name in files.archives_in_order() if files.archives[name] <= number]
+        sealed = layout.archive_name(queue, number)
+        finish_pack(self.fs, self.folder, newest, sealed, covered + older)
+        files.packs.clear()
+        for name in covered:
+            del files.archives[name]
+        files.archives[sealed] = number
+
+    def _replay(self, name: str, recovered: Recovered) -> int:
+        """Read one file into the state; its size. Stops at the first damaged record, and notes it."""
+        path = f"{self.folder}/{name}"
+        size = self.fs.size(path)
+        try:
+            self._replay_file(path, size, recovered.replay)
+        except Bad as bad:
+            recovered.damages.append(Damage(name, bad.at, size - bad.at, bad.why, ""))
+        recovered.replayed_bytes += size
+        return size
+
+    def _replay_file(self, path: str, size: int, replay: Replay) -> None:
+        replay.begin_file()
+        at, want = 0, CHUNK_BYTES
+        while at < size:
+            piece = self.fs.read(path, at, min(want, size - at))
+            try:
+                used = replay.consume(piece, size - at - len(piece))
+            except Bad as bad:
+                raise Bad(bad.why, at + bad.at) from None
+            at += used
+            # A record longer than the piece: read twice as much, which the file really has.
+            want = CHUNK_BYTES if used else 2 * want
+
+    def _cut(self, damage: Damage, now_ms: int) -> Damage:
+        """Keep the unreadable end of the current file aside, then cut it off, so that new records can follow."""
+        saved_as = f"{self.damaged}/{damage.file}@{damage.at}.{now_ms}"
+        path = f"{self.folder}/{damage.file}"
+        self.fs.make_folder(self.damaged)
+        copy = self.fs.append(saved_as)
+        try:
+            at = damage.at
+            while piece := self.fs.read(path, at, CHUNK_BYTES):
+                copy.write(piece)
+                at += len(piece)
+            copy.sync()
+        finally:
+            copy.close()
+        self.fs.sync_folder(self.damaged)
+        self.fs.truncate(path, damage.at)
+        return Damage(damage.file, damage.at, damage.lost_bytes, damage.why, saved_as)

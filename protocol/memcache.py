@@ -1,0 +1,219 @@
+"""The memcache protocol without a socket: bytes in, requests out, in order.
+
+Knows framing: where a line ends, how long its data block is, what follows the block. Refuses to know what the words
+mean (`lines.py`), and never raises for what a peer sent: that is an `Invalid` in its place in the stream.
+
+    state    waits for                      then
+    START    the first byte                 LINE; DEAD if it is 0x80, the binary protocol
+    LINE     LF                             LINE, or BODY / SKIP if the line announces a block; DEAD if it cannot go on
+    BODY     the block of a set             TRAILER
+    SKIP     the block of a refused line    TRAILER (the block is counted, not kept)
+    TRAILER  what ends a block              LINE; RESYNC if it is no line end (Kestrel: any two bytes, unread)
+    RESYNC   LF                             LINE
+    DEAD     nothing                        for ever: a request that hangs up has been handed out
+
+Kept between two feeds: an unfinished line, or what has arrived of a wanted block; never what a length promises.
+"""
+
+from __future__ import annotations
+
+from enum import Enum
+
+from protocol.dialect import Dialect
+from protocol.heads import Refused, SetHead
+from protocol.limits import Limits
+from protocol.lines import lines_for
+from protocol.memcached_lines import bad_data_chunk
+from protocol.requests import Invalid, MetaSet, Request, Set
+
+BINARY_MAGIC = 0x80
+CR = 0x0D
+LF = 0x0A
+
+_BINARY_REFUSED = Invalid(b"", hang_up=True, why="binary protocol")
+
+
+class State(Enum):
+    START = "start"
+    LINE = "line"
+    BODY = "body"
+    SKIP = "skip"
+    TRAILER = "trailer"
+    RESYNC = "resync"
+    DEAD = "dead"
+
+
+_LINE = State.LINE
+"""Asked for once a feed: a module's name is found faster than an Enum's member."""
+
+
+class Parser:
+    """The reading half of one connection."""
+
+    def __init__(self, dialect: Dialect, limits: Limits) -> None:
+        self._dialect = dialect
+        self._limits = limits
+        self._lines = lines_for(dialect, limits)
+        self._known = self._lines.known
+        self._state = State.START
+        self._tail = b""
+        """Bytes read but not understood yet: put before the next feed."""
+        self._block: SetHead | Refused | None = None
+        self._missing = 0
+        """Bytes of the block that have not arrived."""
+        self._body = bytearray()
+        """Not a list of pieces: a peer that drips two bytes at a time would cost twenty times what it sent."""
+
+    @property
+    def state(self) -> State:
+        return self._state
+
+    @property
+    def pending_bytes(self) -> int:
+        """Bytes kept for a request that is not complete."""
+        return len(self._tail) + len(self._body)
+
+    def feed(self, data: bytes) -> list[Request]:
+        """Every request that `data` completes, in order. After one that hangs up everything is ignored."""
+        requests: list[Request] = []
+        if self._tail:
+            data = self._tail + data
+            self._tail = b""
+        at = self._read_lines(data, 0, requests) if self._state is _LINE else 0
+        while at < len(data):
+            at = self._step(data, at, requests)
+        return requests
+
+    def _step(self, data: bytes, at: int, requests: list[Request]) -> int:
+        """Read on from `at` in the present state; return where the next state has to start."""
+        state = self._state
+        if state is _LINE:
+            return self._read_lines(data, at, requests)
+        if state is State.BODY:
+            return self._read_body(data, at)
+        if state is State.TRAILER:
+            return self._read_trailer(data, at, requests)
+        if state is State.SKIP:
+            return self._skip(data, at)
+        if state is State.RESYNC:
+            return self._resync(data, at)
+        if state is State.START:
+            return self._read_first_byte(data, at, requests)
+        return len(data)
+
+    def _read_first_byte(self, data: bytes, at: int, requests: list[Request]) -> int:
+        if data[at] == BINARY_MAGIC:
+            return self._die(_BINARY_REFUSED, data, requests)
+        self._state = State.LINE
+        return at
+
+    def _read_lines(self, data: bytes, at: int, requests: list[Request]) -> int:
+        """The hot path: lines that are known, and sets whose block arrived with its line, stay in this loop."""
+        known = self._known
+        size = len(data)
+        while at < size:
+            end = data.find(b"\n", at)
+            if end < 0:
+                return self._keep_line(data, at, requests)
+            line = data[at:end]
+            at = end + 1
+            parsed = known.get(line)
+            if parsed is None:
+                parsed = self._lines.parse(line)
+            if type(parsed) is SetHead:
+                stop = at + parsed.length
+                if not data.startswith(b"\r\n", stop):
+                    return self._begin_block(parsed, State.BODY, at)
+                requests.append(_set(parsed, data[at:stop]))
+                at = stop + 2
+            elif type(parsed) is Refused:
+                return self._begin_block(parsed, State.SKIP, at)
+            elif type(parsed) is Invalid and parsed.hang_up:
+                return self._die(parsed, data, requests)
+            else:
+                requests.append(parsed)
+        return at
+
+    def _keep_line(self, data: bytes, at: int, requests: list[Request]) -> int:
+        if len(data) - at > self._limits.line_bytes_max:
+            return self._die(self._lines.too_long, data, requests)
+        return self._keep(data, at)
+
+    def _keep(self, data: bytes, at: int) -> int:
+        self._tail = data[at:]
+        return len(data)
+
+    def _begin_block(self, block: SetHead | Refused, state: State, at: int) -> int:
+        self._block = block
+        self._missing = block.length
+        self._state = state
+        return at
+
+    def _read_body(self, data: bytes, at: int) -> int:
+        end = min(len(data), at + self._missing)
+        self._body += memoryview(data)[at:end]
+        return self._count_block(at, end)
+
+    def _skip(self, data: bytes, at: int) -> int:
+        return self._count_block(at, min(len(data), at + self._missing))
+
+    def _count_block(self, at: int, end: int) -> int:
+        self._missing -= end - at
+        if self._missing == 0:
+            self._state = State.TRAILER
+        return end
+
+    def _read_trailer(self, data: bytes, at: int, requests: list[Request]) -> int:
+        """What follows a block: CR LF or LF. Kestrel skips two bytes unread, and loses step if the length was wrong."""
+        if self._dialect is Dialect.KESTREL:
+            return self._end_block(at + 2, data, requests) if len(data) - at >= 2 else self._keep(data, at)
+        if data.startswith(b"\r\n", at):
+            return self._end_block(at + 2, data, requests)
+        if data[at] == LF:
+            return self._end_block(at + 1, data, requests)
+        if data[at] == CR and at + 1 == len(data):
+            return self._keep(data, at)
+        return self._spoil_block(at, requests)
+
+    def _end_block(self, at: int, data: bytes, requests: list[Request]) -> int:
+        block = self._block
+        assert block is not None
+        body = bytes(self._body)
+        self._forget_block(State.LINE)
+        if isinstance(block, SetHead):
+            requests.append(_set(block, body))
+        elif block.answer.hang_up:
+            return self._die(block.answer, data, requests)
+        else:
+            requests.append(block.answer)
+        return at
+
+    def _spoil_block(self, at: int, requests: list[Request]) -> int:
+        """The block is longer than announced: say so once, and be in step again with the next line."""
+        block = self._block
+        assert block is not None
+        requests.append(bad_data_chunk(block.noreply) if isinstance(block, SetHead) else block.answer)
+        self._forget_block(State.RESYNC)
+        return at
+
+    def _forget_block(self, state: State) -> None:
+        self._block = None
+        self._body = bytearray()
+        self._state = state
+
+    def _resync(self, data: bytes, at: int) -> int:
+        end = data.find(b"\n", at)
+        if end < 0:
+            return len(data)
+        self._state = State.LINE
+        return end + 1
+
+    def _die(self, last: Invalid, data: bytes, requests: list[Request]) -> int:
+        requests.append(last)
+        self._state = State.DEAD
+        return len(data)
+
+
+def _set(head: SetHead, data: bytes) -> Set | MetaSet:
+    request = Set(head.queue, data, head.flags, head.ttl_ms, head.expires_ms, head.noreply)
+    return request if head.meta is None else MetaSet(request, head.meta)

@@ -1,0 +1,111 @@
+"""What the server says, as bytes: one `Replies` a dialect.
+
+Knows the words and line ends of the memcache protocol's answers. Refuses to know when which is due.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from protocol.dialect import Dialect
+from protocol.requests import Get, Meta
+
+_LINE_ENDS = str.maketrans("\r\n", "??")
+_NO_FACTS: Mapping[bytes, int] = {}
+
+
+def _wire(text: object) -> bytes:
+    """As ISO-8859-1, what it cannot say as `?`; a line end inside would put the client out of step."""
+    return str(text).translate(_LINE_ENDS).encode("latin-1", "replace")
+
+
+class Replies:
+    """The answers of the MEMCACHED dialect, each with its line end."""
+
+    stored = b"STORED\r\n"
+    not_stored = b"NOT_STORED\r\n"
+    end = b"END\r\n"
+    deleted = b"DELETED\r\n"
+    not_found = b"NOT_FOUND\r\n"
+    flushed_all = b"OK\r\n"
+    reloaded = b"Reloaded config.\r\n"
+    ok = b"OK\r\n"
+    touched = b"TOUCHED\r\n"
+    meta_noop = b"MN\r\n"
+    meta_miss = b"EN\r\n"
+    error = b"ERROR\r\n"
+
+    def value(self, get: Get, data: bytes, flags: int, item_id: int) -> bytes:
+        """One item, without END: the key as asked for, `flags`, the length in bytes, and for `gets` the item's id."""
+        if get.with_id:
+            return b"VALUE %b %d %d %d\r\n%b\r\n" % (get.key, flags, len(data), item_id, data)
+        return b"VALUE %b %d %d\r\n%b\r\n" % (get.key, flags, len(data), data)
+
+    def item(self, get: Get, data: bytes, flags: int, item_id: int) -> bytes:
+        """The whole answer to a get of one key: `value` and END."""
+        if get.with_id:
+            return self.value(get, data, flags, item_id) + self.end
+        return b"VALUE %b %d %d\r\n%b\r\nEND\r\n" % (get.key, flags, len(data), data)
+
+    def client_error(self, why: str) -> bytes:
+        return b"CLIENT_ERROR %b\r\n" % _wire(why)
+
+    def server_error(self, why: str) -> bytes:
+        return b"SERVER_ERROR %b\r\n" % _wire(why)
+
+    def version(self, text: str) -> bytes:
+        return b"VERSION %b\r\n" % _wire(text)
+
+    def stat(self, name: str, value: object) -> bytes:
+        return b"STAT %b %b\r\n" % (_wire(name), _wire(value))
+
+    def number(self, n: int) -> bytes:
+        return b"%d\r\n" % n
+
+    def moved(self, n: int) -> bytes:
+        return b"MOVED %d\r\n" % n
+
+    def meta(self, code: bytes, meta: Meta, facts: Mapping[bytes, int] = _NO_FACTS, data: bytes | None = None) -> bytes:
+        """The answer to a meta command: its code, the flags that the client asked for, the item if there is one.
+
+        `facts` are what there is to say of an item, by flag; a flag without its fact is left out.
+        """
+        words = [code] if data is None else [code, b"%d" % len(data)]
+        for word in meta.shown:
+            flag = word[:1]
+            if flag == b"O":
+                words.append(word)
+            elif flag == b"k":
+                words.append(b"k%b b" % meta.key if meta.base64 else b"k%b" % meta.key)
+            elif flag in facts:
+                words.append(b"%b%d" % (flag, facts[flag]))
+        head = b" ".join(words) + b"\r\n"
+        return head if data is None else b"%b%b\r\n" % (head, data)
+
+
+class KestrelReplies(Replies):
+    """The answers of Kestrel 2.4: a delete always succeeds, errors give no reason, items have neither flags nor ids."""
+
+    not_found = Replies.deleted
+    flushed_all = b"Flushed all queues.\r\n"
+
+    def value(self, get: Get, data: bytes, flags: int, item_id: int) -> bytes:
+        """One item, without END: the bare queue name and flags 0, whatever was asked for and set."""
+        return b"VALUE %b 0 %d\r\n%b\r\n" % (get.queue.encode("latin-1", "replace"), len(data), data)
+
+    def item(self, get: Get, data: bytes, flags: int, item_id: int) -> bytes:
+        return b"VALUE %b 0 %d\r\n%b\r\nEND\r\n" % (get.queue.encode("latin-1", "replace"), len(data), data)
+
+    def client_error(self, why: str) -> bytes:
+        return b"CLIENT_ERROR\r\n"
+
+    def server_error(self, why: str) -> bytes:
+        return b"SERVER_ERROR\r\n"
+
+
+_REPLIES: dict[Dialect, Replies] = {Dialect.MEMCACHED: Replies(), Dialect.KESTREL: KestrelReplies()}
+
+
+def replies_for(dialect: Dialect) -> Replies:
+    """The one instance of a dialect."""
+    return _REPLIES[dialect]

@@ -1,0 +1,237 @@
+"""What a client can ask: one frozen Struct a command.
+
+Knows the words of the protocols' questions. Refuses to know sockets, queues, replies and the time: an expiry is kept
+as the client meant it, relative or absolute, and resolved by whoever knows what time it is.
+"""
+
+from __future__ import annotations
+
+from msgspec import Struct
+
+
+class Set(Struct, frozen=True, gc=False):
+    """Append `data` to a queue.
+
+    `ttl_ms` is a relative life (0 or less: expired at once); None means that `expires_ms` counts: absolute epoch
+    milliseconds, 0 = never.
+    """
+
+    queue: str
+    data: bytes
+    flags: int = 0
+    ttl_ms: int | None = None
+    expires_ms: int = 0
+    noreply: bool = False
+
+
+class Get(Struct, frozen=True, gc=False):
+    """Read from a queue. `key` is what the client wrote (`jobs/t=500/open`), `queue` the part before the first `/`.
+
+    At most one of `peek`, `abort` and (`open` and/or `close`) is asked for; the parser refuses the rest.
+    `wait_ms` <= 0 does not wait. `with_id` is memcache's `gets`.
+    """
+
+    key: bytes
+    queue: str
+    wait_ms: int = 0
+    open: bool = False
+    close: bool = False
+    abort: bool = False
+    peek: bool = False
+    with_id: bool = False
+
+
+class GetMany(Struct, frozen=True, gc=False):
+    """Several keys in one line: one item from each that has one, then a single END. None of them waits."""
+
+    gets: tuple[Get, ...]
+
+
+class GetSome(Struct, frozen=True, gc=False):
+    """Up to `count` items of one queue, each read as `get` says, then a single END. Only the first is waited for."""
+
+    get: Get
+    count: int
+
+
+class Touch(Struct, frozen=True, gc=False):
+    """Restart the time-out of every read that this connection has open on a queue."""
+
+    queue: str
+    noreply: bool = False
+
+
+class Monitor(Struct, frozen=True, gc=False):
+    """Open reads as items come, for `wait_ms`, at most `max_items` (None: as many as a connection may hold open)."""
+
+    key: bytes
+    queue: str
+    wait_ms: int
+    max_items: int | None = None
+
+
+class Confirm(Struct, frozen=True, gc=False):
+    """Close the `count` oldest open reads of this connection on a queue."""
+
+    queue: str
+    count: int
+
+
+class Delete(Struct, frozen=True, gc=False):
+    queue: str
+    noreply: bool = False
+
+
+class Flush(Struct, frozen=True, gc=False):
+    queue: str
+
+
+class FlushAll(Struct, frozen=True, gc=False):
+    noreply: bool = False
+
+
+class FlushExpired(Struct, frozen=True, gc=False):
+    queue: str
+
+
+class FlushAllExpired(Struct, frozen=True, gc=False):
+    pass
+
+
+class Move(Struct, frozen=True, gc=False):
+    """Send items from the head of one queue to the end of another; `count` None: as many as there are now."""
+
+    source: str
+    target: str
+    count: int | None = None
+
+
+class Pause(Struct, frozen=True, gc=False):
+    """Hold back, or with `paused` False let go on, the gets and/or the puts of a queue; the rest stays as it is."""
+
+    queue: str
+    gets: bool
+    puts: bool
+    paused: bool
+
+
+class Stats(Struct, frozen=True, gc=False):
+    """`topic` is memcached's sub-command (`items`, `slabs`, …), empty for the plain `stats`."""
+
+    topic: str = ""
+
+
+class DumpStats(Struct, frozen=True, gc=False):
+    """Statistics by queue; no names: all queues."""
+
+    queues: tuple[str, ...] = ()
+
+
+class DumpConfig(Struct, frozen=True, gc=False):
+    queues: tuple[str, ...] = ()
+
+
+class Status(Struct, frozen=True, gc=False):
+    """`name` None asks for the status, otherwise sets it (as written; the broker knows which names there are)."""
+
+    name: str | None = None
+
+
+class Reload(Struct, frozen=True, gc=False):
+    pass
+
+
+class Meta(Struct, frozen=True, gc=False):
+    """What the answer to a meta command must say.
+
+    `key` as the client wrote it, `base64`: in base64; `shown`: the flags to answer with, in the client's order;
+    `quiet`: the answer that everybody expects is left out.
+    """
+
+    key: bytes
+    base64: bool = False
+    quiet: bool = False
+    shown: tuple[bytes, ...] = ()
+
+
+class MetaSet(Struct, frozen=True, gc=False):
+    set: Set
+    meta: Meta
+
+
+class MetaGet(Struct, frozen=True, gc=False):
+    """`get` as memcache's; `value`: the item is shown, else only what is asked about it."""
+
+    get: Get
+    meta: Meta
+    value: bool
+
+
+class MetaDelete(Struct, frozen=True, gc=False):
+    queue: str
+    meta: Meta
+
+
+class MetaNoop(Struct, frozen=True, gc=False):
+    """Answered in its place: a client that asks quietly learns here that all is done."""
+
+
+class MetaDebug(Struct, frozen=True, gc=False):
+    pass
+
+
+class Version(Struct, frozen=True, gc=False):
+    pass
+
+
+class Verbosity(Struct, frozen=True, gc=False):
+    noreply: bool = False
+
+
+class Quit(Struct, frozen=True, gc=False):
+    pass
+
+
+class Shutdown(Struct, frozen=True, gc=False):
+    pass
+
+
+class Invalid(Struct, frozen=True, gc=False):
+    """What could not be read, in its place in the stream: the whole reply (b"" says nothing) and whether to close."""
+
+    reply: bytes
+    hang_up: bool = False
+    why: str = ""
+
+
+Request = (
+    Set
+    | Get
+    | GetMany
+    | GetSome
+    | Touch
+    | Monitor
+    | Confirm
+    | Delete
+    | Flush
+    | FlushAll
+    | FlushExpired
+    | FlushAllExpired
+    | Move
+    | Pause
+    | MetaSet
+    | MetaGet
+    | MetaDelete
+    | MetaNoop
+    | MetaDebug
+    | Stats
+    | DumpStats
+    | DumpConfig
+    | Status
+    | Reload
+    | Version
+    | Verbosity
+    | Quit
+    | Shutdown
+    | Invalid
+)

@@ -1,0 +1,56 @@
+"""What the server says to a client of the text protocol, as bytes.
+
+Knows the words and their line end, a bare LF. Refuses to know when which is due.
+
+An item is sent as it is. One that holds a line feed (only memcache and thrift clients can put it) is therefore several
+lines here, as it was with Kestrel 2.4: changing it would lose data, and refusing it would leave a head that this client
+can neither read nor pass. Queues whose items may hold line feeds are not for readers of this protocol.
+"""
+
+from __future__ import annotations
+
+_LINE_ENDS = str.maketrans("\r\n", "??")
+
+
+def _wire(text: str) -> bytes:
+    """As ISO-8859-1, what it cannot say as `?`; a line end inside would put the client out of step."""
+    return text.translate(_LINE_ENDS).encode("latin-1", "replace")
+
+
+class TextReplies:
+    """The answers, each with its line end."""
+
+    done = b"+0\n"
+    none = b"*\n"
+
+    @staticmethod
+    def number(n: int) -> bytes:
+        """How many items were stored or confirmed."""
+        return b"+%d\n" % n
+
+    @staticmethod
+    def item(data: bytes) -> bytes:
+        return b":%b\n" % data
+
+    @staticmethod
+    def show(text: str) -> bytes:
+        """A status in capitals, or a version."""
+        return b":%b\n" % _wire(text)
+
+    @staticmethod
+    def error(why: str) -> bytes:
+        return b"-%b\n" % _wire(why)
+
+    not_that_many = error("Not that many transactions open.")
+    unknown_status = error("Unknown status.")
+    status_forbidden = error("Status forbidden.")
+    status_not_configured = error("Server status not configured.")
+
+    @staticmethod
+    def too_many_open(limit: int) -> bytes:
+        return TextReplies.error(f"Too many open transactions; limit={limit}")
+
+    @staticmethod
+    def not_available(operation: str) -> bytes:
+        """`operation` in Kestrel's words: getItem, setItem, monitorUntil, flush or delete."""
+        return TextReplies.error(f"Server not available for operation {operation}")

@@ -1,0 +1,55 @@
+"""Thrift's framed transport: each message behind its length, four bytes, big-endian.
+
+Knows where a frame ends and how long it may be. Refuses to know what is in it.
+"""
+
+from __future__ import annotations
+
+from struct import Struct
+
+FRAME_BYTES_MAX = 64 << 20
+"""All items of one put in one frame; a client that has more to say can send another."""
+
+_LENGTH = Struct("!i")
+
+
+def framed(message: bytes) -> bytes:
+    """`message` as a frame."""
+    return _LENGTH.pack(len(message)) + message
+
+
+class Frames:
+    """The stream of one connection, cut into frames."""
+
+    def __init__(self, frame_bytes_max: int = FRAME_BYTES_MAX) -> None:
+        self._frame_bytes_max = frame_bytes_max
+        self._buffer = bytearray()
+
+    @property
+    def pending_bytes(self) -> int:
+        """Bytes that have arrived and are not handed out; never what a length promises."""
+        return len(self._buffer)
+
+    def feed(self, data: bytes) -> None:
+        self._buffer += data
+
+    def clear(self) -> None:
+        self._buffer.clear()
+
+    def next(self) -> bytes | int | None:
+        """The next frame without its length; None if it is not complete; an int is the length that no frame may have.
+
+        After such a length the stream has no meaning any more.
+        """
+        if len(self._buffer) < _LENGTH.size:
+            return None
+        (size,) = _LENGTH.unpack_from(self._buffer)
+        assert isinstance(size, int)
+        if not 0 < size <= self._frame_bytes_max:
+            return size
+        end = _LENGTH.size + size
+        if len(self._buffer) < end:
+            return None
+        frame = bytes(memoryview(self._buffer)[_LENGTH.size : end])
+        del self._buffer[:end]
+        return frame

@@ -1,0 +1,35 @@
+"""A request line's words, one by one: numbers, names, switches. Refuses to know commands and replies."""
+
+from __future__ import annotations
+
+import re
+
+INT32_MIN = -(2**31)
+INT32_MAX = 2**31 - 1
+UINT32_MAX = 2**32 - 1
+
+_DECIMAL = re.compile(rb"[+-]?[0-9]{1,64}")
+
+
+def integer(word: bytes, low: int, high: int) -> int | None:
+    """The decimal number that `word` is, or None if it is no number or not within low..high.
+
+    Python's own `int` is kinder (`1_0`, ` 1`) and, given thousands of digits, raises.
+    """
+    if _DECIMAL.fullmatch(word) is None:
+        return None
+    number = int(word)
+    return number if low <= number <= high else None
+
+
+def text(word: bytes) -> str:
+    """A word as text. Names are ISO-8859-1 on the wire, so every byte is a character."""
+    return word.decode("latin-1")
+
+
+def pop_noreply(words: list[bytes]) -> bool:
+    """Take a last word `noreply` off the list; say whether it was there."""
+    if words and words[-1] == b"noreply":
+        words.pop()
+        return True
+    return False

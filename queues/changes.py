@@ -1,0 +1,79 @@
+"""The facts a queue can state about itself. Applying them in order rebuilds it.
+
+Knows nothing of how a format writes them down. A journal is told every change, in order, before anybody else learns
+of it.
+"""
+
+from __future__ import annotations
+
+from typing import Protocol
+
+from msgspec import Struct
+
+from queues.item import Item, Taken
+
+
+class Added(Struct, frozen=True, gc=False):
+    """`item` joined the end of the line."""
+
+    item: Item
+
+
+class Removed(Struct, frozen=True, gc=False):
+    """The head of the line is gone for good: delivered, expired, discarded or flushed."""
+
+    id: int
+
+
+class Opened(Struct, frozen=True, gc=False):
+    """The head of the line is open under `xid`, a signed 32-bit number that no other open read of the queue has."""
+
+    id: int
+    xid: int
+
+
+class Confirmed(Struct, frozen=True, gc=False):
+    """Open read `xid` is done; its item is gone for good."""
+
+    id: int
+    xid: int
+
+
+class Aborted(Struct, frozen=True, gc=False):
+    """Open read `xid` ended; its item is the head of the line again."""
+
+    id: int
+    xid: int
+
+
+Change = Added | Removed | Opened | Confirmed | Aborted
+
+
+class Journal(Protocol):
+    """The one thing a queue knows of disks."""
+
+    batch: int
+    """The commit batch that a reply about this queue's last change must wait for; 0: none."""
+
+    def record(self, change: Change) -> None: ...
+
+
+class NoJournal:
+    """For queues that live in memory alone (`keep_journal = false`)."""
+
+    batch = 0
+
+    def record(self, change: Change) -> None:
+        pass
+
+
+class Waiter(Protocol):
+    """Somebody who waits for an item. Queues call `deliver` inside the step that made the item available."""
+
+    opens: bool
+    peeks: bool
+
+    def deliver(self, taken: Taken) -> None: ...
+
+    def dismiss(self) -> None:
+        """The queue is closing; nothing will come."""

@@ -1,0 +1,144 @@
+"""All queues of a server by name: made on demand, found, deleted; and what a name stands for when it is not one queue.
+
+Knows which names are legal, fan-out children, aliases, and which queues cannot be served. Refuses to know files:
+journals come from a factory.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+
+from msgspec import Struct
+
+from queues.changes import Journal, NoJournal
+from queues.config import QueueConfig
+from queues.names import name_error, parent_of
+from queues.ports import Heir, Timer
+from queues.queue import Queue
+
+
+class Refused(Exception):
+    """A queue that cannot be made or served. `client` tells whose mistake it is; the text is for the client."""
+
+    def __init__(self, why: str, client: bool) -> None:
+        super().__init__(why)
+        self.why = why
+        self.client = client
+
+
+class Alias(Struct, gc=False):
+    """A name whose items go to other queues. `targets` may be aliases; the configuration has no cycles."""
+
+    targets: tuple[str, ...]
+    put_items: int = 0
+    put_bytes: int = 0
+
+
+class Leg(Struct, frozen=True):
+    """One queue that an item goes to. `counts`: its answer is the client's (a fan-out child's is not, in Kestrel)."""
+
+    queue: Queue
+    counts: bool
+
+
+class Collection:
+    """Queues by name. `config_of` resolves settings, `journal_of` makes a new queue's journal and may raise OSError."""
+
+    def __init__(
+        self, config_of: Callable[[str], QueueConfig], journal_of: Callable[[str, QueueConfig, int], Journal]
+    ) -> None:
+        self.config_of = config_of
+        self._journal_of = journal_of
+        self.by_name: dict[str, Queue] = {}
+        self.aliases: dict[str, Alias] = {}
+        self.blocked: dict[str, str] = {}
+        self.heir: Heir | None = None  # of every queue made from now on
+        self.timer: Timer | None = None
+        self.created = 0
+        self.deleted = 0
+        self.expired = 0
+        self.masked: dict[str, Queue] = {}
+        self._children: dict[str, dict[str, Queue]] = {}
+
+    def __len__(self) -> int:
+        return len(self.by_name)
+
+    def __iter__(self) -> Iterator[Queue]:
+        return iter(self.by_name.values())
+
+    def find(self, name: str) -> Queue | None:
+        """The queue, if there is one of that name and no alias hides it."""
+        return self.by_name.get(name)
+
+    def make(self, name: str, now_ms: int) -> Queue:
+        """The queue, created if there is none. Raises Refused."""
+        queue = self.by_name.get(name)
+        if queue is None:
+            queue = self._create(name, now_ms)
+        return queue
+
+    def adopt(self, name: str, journal: Journal, now_ms: int) -> Queue:
+        """A queue that the spool already knows, still without its items."""
+        return self._enter(Queue(name, self.config_of(name), journal, now_ms))
+
+    def block(self, name: str, why: str) -> None:
+        """Never serve `name`: its files cannot be read, and writing would bury what they hold."""
+        self.blocked[name] = why
+
+    def remove(self, queue: Queue) -> None:
+        """Stop serving a queue and forget it. Its journal is the caller's to erase."""
+        queue.close()
+        del self.by_name[queue.name]
+        if parent := parent_of(queue.name):
+            self._children[parent].pop(queue.name, None)
+        self.deleted += 1
+
+    def set_aliases(self, aliases: dict[str, tuple[str, ...]]) -> None:
+        """These aliases and no others. An alias hides a queue of its name; the queue keeps its items."""
+        for name, queue in self.masked.items():
+            if name not in aliases:
+                self.by_name[name] = queue
+        self.masked = {name: queue for name, queue in self.masked.items() if name in aliases}
+        for name in aliases:
+            if name in self.by_name:
+                self.masked[name] = self.by_name.pop(name)
+        kept = self.aliases
+        self.aliases = {name: kept.get(name, Alias(targets)) for name, targets in aliases.items()}
+        for name, targets in aliases.items():
+            self.aliases[name].targets = targets
+
+    def legs(self, name: str, now_ms: int) -> list[Leg]:
+        """Every queue that an item put to `name` goes to, fan-out children before their parent. Raises Refused."""
+        alias = self.aliases.get(name)
+        if alias is not None:
+            return [leg for target in alias.targets for leg in self.legs(target, now_ms)]
+        queue = self.make(name, now_ms)
+        legs = [Leg(child, counts=False) for child in queue.children.values()]
+        if not queue.config.fanout_only or "+" in name:
+            legs.append(Leg(queue, counts=True))
+        return legs
+
+    def _create(self, name: str, now_ms: int) -> Queue:
+        if why := name_error(name):
+            raise Refused(why, client=True)
+        if name in self.blocked:
+            raise Refused(f"queue {name} is not available: {self.blocked[name]}", client=False)
+        config = self.config_of(name)
+        try:
+            journal = self._journal_of(name, config, now_ms) if config.keep_journal else NoJournal()
+        except OSError as error:
+            raise Refused(f"cannot create the journal of queue {name}: {error.strerror}", client=False) from error
+        self.created += 1
+        return self._enter(Queue(name, config, journal, now_ms))
+
+    def _enter(self, queue: Queue) -> Queue:
+        self.by_name[queue.name] = queue
+        queue.heir, queue.timer = self.heir, self.timer
+        queue.children = self._children.setdefault(queue.name, {})
+        if parent := parent_of(queue.name):
+            self._children.setdefault(parent, {})[queue.name] = queue
+            if parent in self.by_name:
+                self.by_name[parent].had_children = True
+        if queue.children:
+            queue.had_children = True
+        return queue

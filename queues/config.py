@@ -1,0 +1,54 @@
+"""The resolved settings of one queue: what Queue, Log and Collection read. No parsing, no inheritance, no defaults of
+users.
+
+The TOML keys, their Kestrel names and the inheritance live in broker/config.py, which builds these.
+"""
+
+from __future__ import annotations
+
+from enum import Enum
+
+from msgspec import Struct
+
+UNLIMITED_ITEMS = 2**31 - 1
+UNLIMITED_BYTES = 2**63 - 1
+SYNC_ALWAYS = 0
+SYNC_OS = -1
+
+
+class Dialect(Enum):
+    """How a reserve is written in a Kestrel journal: opcode 3, as the documents say, or 9, as Kestrel 2.1-2.4 read
+    it.
+    """
+
+    DOCUMENTS = "documents"
+    KESTREL_24 = "kestrel-2.4"
+
+
+class QueueConfig(Struct, frozen=True, kw_only=True):
+    """Sizes in bytes, durations in ms; 0 means none for every `_ms` but `sync_ms` (0 always, -1 left to the OS)."""
+
+    max_items: int = UNLIMITED_ITEMS
+    max_bytes: int = UNLIMITED_BYTES
+    max_item_bytes: int = 16 << 20
+    max_age_ms: int = 0
+    max_queue_age_ms: int = 0
+    open_timeout_ms: int = 0
+    discard_old_when_full: bool = False
+    max_expire_sweep: int = UNLIMITED_ITEMS
+    expire_to_queue: str = ""
+    max_deliveries: int = 0
+    dead_letter_queue: str = ""
+    retry_delay_ms: int = 0
+    fanout_only: bool = False
+    enable_trace: bool = False
+    client_id_for_dequeue: str = ""
+    client_id_for_enqueue: str = ""
+    keep_journal: bool = True
+    sync_ms: int = SYNC_ALWAYS
+    journal_dialect: Dialect = Dialect.DOCUMENTS
+    default_journal_bytes: int = 16 << 20
+    max_memory_bytes: int = 128 << 20
+    max_journal_bytes: int = 1 << 30
+    compact_delay_ms: int = 60_000
+    aggressive_rewrites: bool = True

@@ -1,0 +1,31 @@
+"""An item, and an item that has left the line at least once. Knows nothing of files, clients or the time."""
+
+from __future__ import annotations
+
+from msgspec import Struct
+
+
+class Item(Struct, gc=False):
+    """What a client put. Times are epoch milliseconds; `expires_ms` 0 = never. `flags` are memcache's, 32 bits.
+
+    Four fields fit 48 bytes; an id is not among them, because most items never need one (see Line).
+    """
+
+    data: bytes
+    added_ms: int
+    expires_ms: int = 0
+    flags: int = 0
+
+
+class Taken(Struct, gc=False, eq=False):
+    """An item handed out at least once.
+
+    `id`: the same at every delivery of this item. `xid`: the open read's number in its queue, 0 when the item was
+    removed for good. `deliveries` counts this one. `opened_ms` is when the read was opened.
+    """
+
+    item: Item
+    id: int
+    deliveries: int = 1
+    xid: int = 0
+    opened_ms: int = 0

@@ -1,0 +1,37 @@
+"""Whom a queue calls: the heir of items that leave it for another queue, and the timer of its open reads.
+
+Knows why items leave. Refuses to know how they get there safely, and what time it is.
+"""
+
+from __future__ import annotations
+
+from enum import Enum
+from typing import TYPE_CHECKING, Protocol
+
+from queues.item import Taken
+
+if TYPE_CHECKING:
+    from queues.queue import Queue
+
+
+class Reason(Enum):
+    EXPIRED = "expired"  # to expire_to_queue
+    DEAD = "dead"  # delivered max_deliveries times and never confirmed: to dead_letter_queue
+    MOVED = "moved"  # an operator's wish
+
+
+class Timer(Protocol):
+    """Calls a queue's `due` once `at_ms` has come; one moment a queue."""
+
+    def set(self, owner: Queue, at_ms: int) -> None: ...
+
+    def drop(self, owner: Queue) -> None: ...
+
+
+class Heir(Protocol):
+    """Takes charge of an item until it is safe elsewhere, then calls `Queue.release`.
+
+    `target` names the queue that a moved item goes to; where the others go, their queue's settings say.
+    """
+
+    def inherit(self, source: Queue, taken: Taken, reason: Reason, now_ms: int, target: str = "") -> None: ...

@@ -1,0 +1,400 @@
+"""One queue in memory: a line of items, the reads open on it, and those who wait for it.
+
+Knows limits, expiry, transactions and fairness among waiters. Refuses to know the clock (time is an argument), files
+(it states changes to a Journal) and clients (it hands items to Waiters).
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Callable
+from enum import Enum
+
+from queues.changes import Aborted, Added, Confirmed, Journal, Opened, Removed, Waiter
+from queues.config import UNLIMITED_BYTES, UNLIMITED_ITEMS, QueueConfig
+from queues.counters import QueueCounters
+from queues.departures import Departures, Dropped
+from queues.item import Item, Taken
+from queues.line import Line
+from queues.ports import Heir, Timer
+from queues.xids import XID_MAX, next_xid
+
+
+class QueueState(Enum):
+    SERVING = "serving"
+    CLOSED = "closed"  # deleted, or the server stops: nothing comes in, nothing goes out
+
+
+CLOSED = QueueState.CLOSED  # a global is found ten times as fast as a member of an Enum
+
+
+class Queue:
+    """FIFO with reliable reads. All times are epoch milliseconds."""
+
+    def __init__(self, name: str, config: QueueConfig, journal: Journal, created_ms: int) -> None:
+        self.name = name
+        # By xid. Ordered dictionaries: a plain one is slow to find its first entry once many before it are gone.
+        self.open_reads: OrderedDict[int, Taken] = OrderedDict()  # in the order of opening
+        self.delayed: OrderedDict[int, Taken] = OrderedDict()  # aborted; `opened_ms` is when they are handed out again
+        self.timer: Timer | None = None
+        self._armed_ms = 0  # when the timer rings, 0: it is not set
+        self.gets_paused = False
+        self.puts_paused = False
+        self.configure(config)
+        self.journal = journal
+        self.created_ms = created_ms
+        self.state = QueueState.SERVING
+        self.line = Line()
+        self.departures = Departures(self)
+        self.heir: Heir | None = None
+        self.waiters: OrderedDict[Waiter, None] = OrderedDict()
+        self.counters = QueueCounters()
+        self.last_xid = 0
+        self.last_removed_added_ms = 0
+        self.children: dict[str, Queue] = {}  # fan-out: they get a copy of every item
+        self.had_children = False
+
+    def configure(self, config: QueueConfig) -> None:
+        """Take over changed settings; they apply from the next operation on."""
+        self.config = config
+        self._bounded = config.max_items < UNLIMITED_ITEMS or config.max_bytes < UNLIMITED_BYTES
+        self._weigh()
+        self._arm()
+
+    def pause(self, *, gets: bool, puts: bool) -> None:
+        """Hold back gets (readers wait, or find nothing) or puts (whoever asks must be refused), or let them go on."""
+        self.gets_paused, self.puts_paused = gets, puts
+        self._weigh()
+
+    def _weigh(self) -> None:
+        config = self.config
+        # Somebody has to ask who may read or write.
+        self.guarded = self.puts_paused or bool(config.client_id_for_enqueue or config.client_id_for_dequeue)
+        # Nothing but an item's own expiry can keep the head from being handed out.
+        self._plain = not (self.gets_paused or config.max_age_ms or config.open_timeout_ms or config.retry_delay_ms)
+
+    def has_room(self, item: Item) -> bool:
+        """Whether `add` would take `item`."""
+        config, line = self.config, self.line
+        if len(item.data) > config.max_item_bytes or self.state is CLOSED:
+            return False
+        if config.discard_old_when_full:
+            return config.max_items > 0 and config.max_bytes > 0
+        return len(line) < config.max_items and line.bytes < config.max_bytes
+
+    # what clients do
+
+    def add(self, item: Item, now_ms: int) -> bool:
+        """Append `item`; False when a limit refuses it. Limits are tested before adding: one item may go past
+        max_bytes.
+        """
+        config = self.config
+        if len(item.data) > config.max_item_bytes or self.state is CLOSED:
+            return False
+        if self._bounded and not self._make_room():
+            return False
+        self.accept(item, now_ms)
+        return True
+
+    def accept(self, item: Item, now_ms: int) -> None:
+        """Append `item` whatever the limits say: it comes from another queue, and must not be lost."""
+        config, line = self.config, self.line
+        if config.max_age_ms:
+            latest = now_ms + config.max_age_ms
+            item.expires_ms = min(item.expires_ms, latest) if item.expires_ms else latest
+        if line.mortal or config.max_age_ms:
+            self.expire(now_ms, config.max_expire_sweep)
+        self.journal.record(Added(item))
+        size = line.append(item)
+        counters = self.counters
+        counters.total_items += 1
+        counters.put_bytes += size
+        if self.waiters:
+            self._serve(now_ms)
+
+    def take(self, now_ms: int) -> Taken | None:
+        """Remove the head for good. None when there is nothing live."""
+        if not self._find_live(now_ms):
+            return None
+        taken = self.line.pop()
+        self.last_removed_added_ms = taken.item.added_ms
+        if self.departures.limbo:
+            self.departures.anchor()
+        self.journal.record(Removed(taken.id))
+        return taken
+
+    def open(self, now_ms: int) -> Taken | None:
+        """Take the head under a transaction: it is gone once confirmed, and back at the head once aborted."""
+        if not self._find_live(now_ms):
+            return None
+        taken = self.line.pop()
+        self.last_removed_added_ms = taken.item.added_ms
+        taken.opened_ms = now_ms
+        if self.departures.limbo:
+            self.departures.anchor()
+        self.begin(taken)
+        self.open_reads[taken.xid] = taken
+        self.counters.transactions += 1
+        if not self._plain:
+            self._arm()
+        return taken
+
+    def peek(self, now_ms: int) -> Taken | None:
+        """The head, left where it is."""
+        if not self._find_live(now_ms):
+            return None
+        return self.line.peek()
+
+    def confirm(self, taken: Taken) -> bool:
+        """End an open read for good; False if it is no longer open (timed out, or the queue was deleted)."""
+        if self.open_reads.get(taken.xid) is not taken:
+            return False
+        del self.open_reads[taken.xid]
+        self.journal.record(Confirmed(taken.id, taken.xid))
+        return True
+
+    def abort(self, taken: Taken, now_ms: int) -> bool:
+        """Put an open read's item back at the head, or into the hands of the next waiter; False if it was not open."""
+        if self.open_reads.get(taken.xid) is not taken:
+            return False
+        self._end(taken, now_ms)
+        self._serve(now_ms)
+        return True
+
+    def flush(self) -> int:
+        """Remove every item of the line; open reads stay open. Returns how many went."""
+        count = len(self.line)
+        for _ in range(count):
+            self._drop_head()
+        self.counters.total_flushes += 1
+        return count
+
+    # those who wait
+
+    def park(self, waiter: Waiter) -> None:
+        """Join the end of the waiters. They are served in this order."""
+        self.waiters[waiter] = None
+
+    def unpark(self, waiter: Waiter) -> None:
+        self.waiters.pop(waiter, None)
+
+    # what time does
+
+    def expire(self, now_ms: int, sweep_max: int) -> int:
+        """Drop expired items from the head, at most `sweep_max`. Returns how many went."""
+        line = self.line
+        count = 0
+        while count < sweep_max and (head := line.head()) is not None and self.is_expired(head, now_ms):
+            if self.heir is not None and self.config.expire_to_queue:
+                self.departures.send_expired(self.heir, now_ms)
+            else:
+                self._drop_head()
+            count += 1
+        self.counters.expired_items += count
+        return count
+
+    def is_expired(self, item: Item, now_ms: int) -> bool:
+        """An item lives until its own expiry or the queue's present max_age, whichever is first."""
+        if item.expires_ms and item.expires_ms < now_ms:
+            return True
+        max_age_ms = self.config.max_age_ms
+        return max_age_ms > 0 and item.added_ms + max_age_ms < now_ms
+
+    def time_out(self, now_ms: int) -> int:
+        """End the open reads whose time is over, and the delays of aborted ones. Returns how many there were."""
+        count = self._time_out(now_ms)
+        self._serve(now_ms)
+        return count
+
+    def next_due_ms(self) -> int:
+        """When the oldest open read times out or the next delay is over; 0 if none will."""
+        moments = []
+        if self.config.open_timeout_ms and self.open_reads:
+            moments.append(next(iter(self.open_reads.values())).opened_ms + self.config.open_timeout_ms)
+        if self.delayed:
+            moments.append(next(iter(self.delayed.values())).opened_ms)
+        return min(moments, default=0)
+
+    def due(self, now_ms: int) -> None:
+        """The timer rings."""
+        self._armed_ms = 0
+        self.time_out(now_ms)
+        self._arm()
+
+    def extend(self, taken: Taken, now_ms: int) -> bool:
+        """Count an open read's time from now; False if it is no longer open."""
+        if self.open_reads.get(taken.xid) is not taken:
+            return False
+        taken.opened_ms = now_ms
+        self.open_reads.move_to_end(taken.xid)
+        return True
+
+    def age_ms(self, now_ms: int) -> int:
+        """How long the last removed item had waited; 0 while the queue is empty or before the first removal."""
+        if not self.line.bytes or not self.last_removed_added_ms:
+            return 0
+        return max(0, now_ms - self.last_removed_added_ms)
+
+    # what the disk does
+
+    def load(self, line: Line, open_reads: dict[int, Taken], last_xid: int) -> None:
+        """Take over a replayed state, with the reads that were open."""
+        assert not len(self.line) and not self.open_reads
+        self.line = line
+        self.open_reads = OrderedDict(open_reads)
+        self.last_xid = last_xid
+
+    def return_open_reads(self) -> None:
+        """Nobody holds them any more: put every open read back at the head, the highest xid first."""
+        for xid in sorted(self.open_reads, reverse=True):
+            self._give_back(self.open_reads.pop(xid))
+
+    def drop_if(self, means: Callable[[Item], bool]) -> Dropped:
+        """Remove the item that is meant; another queue is known to have it. Where it is, depends on the last records
+        that a crash has left: open, the head, or behind others, which no record can say.
+        """
+        for taken in self.open_reads.values():
+            if means(taken.item):
+                self.confirm(taken)
+                return Dropped.RECORDED
+        head = self.line.head()
+        if head is not None and means(head):
+            self._drop_head()
+            return Dropped.RECORDED
+        return Dropped.UNRECORDED if self.line.remove(means) else Dropped.NOT_FOUND
+
+    def snapshot(self) -> tuple[dict[int, Taken], list[Item]]:
+        """What a rewritten journal must hold: everything under a transaction, and the line."""
+        under_way = {**self.open_reads, **self.delayed, **self.departures.leaving}
+        return under_way, [taken.item for taken in self.departures.limbo] + self.line.items()
+
+    def send_head(self, target: str, now_ms: int) -> bool:
+        """Give the head to the heir, for queue `target`, as an operator wishes; False when there is nothing live."""
+        assert self.heir is not None
+        if not self._find_live(now_ms):
+            return False
+        self.departures.send_head(self.heir, target, now_ms)
+        return True
+
+    def close(self) -> None:
+        """Stop serving: nothing comes in or out any more, and everybody who waits is told so."""
+        self.state = QueueState.CLOSED
+        self.line = Line()
+        if self.timer is not None:
+            self.timer.drop(self)
+        self.open_reads.clear()
+        self.delayed.clear()
+        self.departures.clear()
+        while self.waiters:
+            self.waiters.popitem(last=False)[0].dismiss()
+
+    def check(self) -> None:
+        """Assert every invariant."""
+        line = self.line
+        assert line.bytes == sum(len(item.data) for item in line.items())
+        assert line.mortal == sum(item.expires_ms != 0 for item in line.items())
+        assert all(xid == taken.xid != 0 for xid, taken in self.open_reads.items())
+        assert self.state is QueueState.SERVING or not self.waiters
+
+    # inside
+
+    def _find_live(self, now_ms: int) -> bool:
+        # Never hand out an expired item, however many have piled up: the sweep limit is for puts.
+        line = self.line
+        if self._plain and not line.mortal:
+            return bool(line.fresh or line.returned)
+        if self.gets_paused:
+            return False
+        self._time_out(now_ms)
+        head = line.head()
+        if head is None:
+            return False
+        if not self.is_expired(head, now_ms):
+            return True
+        self.expire(now_ms, len(line))
+        return len(line) > 0
+
+    def _arm(self) -> None:
+        """Have the timer ring when the next read times out or the next delay is over."""
+        moment_ms = self.next_due_ms()
+        if self.timer is not None and moment_ms and not 0 < self._armed_ms <= moment_ms:
+            self._armed_ms = moment_ms
+            self.timer.set(self, moment_ms)
+
+    def _time_out(self, now_ms: int) -> int:
+        timeout_ms = self.config.open_timeout_ms
+        over = _until(self.open_reads, now_ms - timeout_ms) if timeout_ms else []
+        for taken in reversed(over):
+            self._end(taken, now_ms)
+        rested = _until(self.delayed, now_ms)
+        for taken in reversed(rested):
+            del self.delayed[taken.xid]
+            self._give_back(taken)
+        return len(over) + len(rested)
+
+    def _end(self, taken: Taken, now_ms: int) -> None:
+        """An open read was not confirmed: its item goes back, now or later, or has had its last chance."""
+        config = self.config
+        del self.open_reads[taken.xid]
+        self.counters.canceled_transactions += 1
+        if self.heir is not None and 0 < config.max_deliveries <= taken.deliveries:
+            self.departures.send_dead(self.heir, taken, now_ms)
+        elif config.retry_delay_ms:
+            taken.opened_ms = now_ms + config.retry_delay_ms
+            self.delayed[taken.xid] = taken
+            self._arm()
+        else:
+            self._give_back(taken)
+
+    def _make_room(self) -> bool:
+        config, line = self.config, self.line
+        if len(line) < config.max_items and line.bytes < config.max_bytes:
+            return True
+        if not config.discard_old_when_full:
+            return False
+        while len(line) and (len(line) >= config.max_items or line.bytes >= config.max_bytes):
+            self._drop_head()
+            self.counters.discarded += 1
+        # With max_items = 0 there is nothing left to drop and still no room.
+        return len(line) < config.max_items and line.bytes < config.max_bytes
+
+    def _drop_head(self) -> None:
+        item_id = self.line.drop()
+        if self.departures.limbo:
+            self.departures.anchor()
+        self.journal.record(Removed(item_id))
+
+    def begin(self, taken: Taken) -> None:
+        """Put the item that has just left the line under a transaction."""
+        xid = self.last_xid + 1
+        if not 0 < xid <= XID_MAX or xid in self.open_reads or self.delayed or self.departures.leaving:
+            xid = next_xid(self.last_xid, self.open_reads, self.delayed, self.departures.leaving)
+        self.last_xid = taken.xid = xid
+        self.journal.record(Opened(taken.id, taken.xid))
+
+    def _give_back(self, taken: Taken) -> None:
+        if self.departures.limbo:
+            self.departures.anchor()
+        self.journal.record(Aborted(taken.id, taken.xid))
+        self.line.give_back(taken)
+
+    def _serve(self, now_ms: int) -> None:
+        """Hand what there is to those who wait, in their order. One who only peeks does not use the item up."""
+        while self.waiters and self._find_live(now_ms):
+            waiter = self.waiters.popitem(last=False)[0]
+            if waiter.peeks:
+                taken = self.line.peek()
+            else:
+                taken = self.open(now_ms) if waiter.opens else self.take(now_ms)
+            assert taken is not None
+            waiter.deliver(taken)
+
+
+def _until(reads: dict[int, Taken], moment_ms: int) -> list[Taken]:
+    """Those of `reads`, which are in the order of their moments, whose moment has come."""
+    found = []
+    for taken in reads.values():
+        if taken.opened_ms > moment_ms:
+            break
+        found.append(taken)
+    return found

@@ -1,0 +1,21 @@
+"""The numbers of open reads: signed 32-bit, rising, wrapping, never 0, never one in use.
+
+The queue numbers its reads by this rule and a reader of its journal computes them by it, so there is one of it. Source:
+REMOVE_TENTATIVE of the Kestrel journal format, and Kestrel 2.4 for the wrap.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Container
+
+XID_MAX = 2**31 - 1
+XID_MIN = -(2**31)
+
+
+def next_xid(last: int, *in_use: Container[int]) -> int:
+    """The next number after `last` that is neither 0 nor in any of `in_use`."""
+    xid = last
+    while True:
+        xid = xid + 1 if xid < XID_MAX else XID_MIN
+        if xid and not any(xid in reads for reads in in_use):
+            return xid

@@ -1,0 +1,171 @@
+"""Builds the server, starts it, stops it: the order of both stands here and nowhere else."""
+
+from __future__ import annotations
+
+import gc
+import os
+import signal
+import socket
+import stat
+import sys
+from collections.abc import Callable
+
+import trio
+
+from broker import wires
+from broker.addresses import Address, UnixAddress, format_address
+from broker.broker import Broker, Summary
+from broker.config import Config, ConfigError
+from broker.report import Level
+from broker.session import Wire
+from broker.version import VERSION
+from journal.fs import Locked, OsFs
+from journal.group import JournalFailure
+from journal.store import SpoolError
+from server.clock import SteadyClock, steady_ms
+from server.hub import Hub
+from server.listener import raise_file_limit
+from server.log import open_log
+
+BACKLOG = 1024
+PORT_HINT = "choose another with --port, or stop the program that has it"
+
+
+class StartError(Exception):
+    """The server cannot start; the text says why and what to do."""
+
+
+def bind(address: Address) -> socket.socket:
+    """A bound socket, not yet listening. Raises StartError."""
+    try:
+        if isinstance(address, UnixAddress):
+            return _bind_unix(address.path)
+        family = socket.AF_INET6 if ":" in address.host else socket.AF_INET
+        sock = socket.socket(family, socket.SOCK_STREAM | socket.SOCK_CLOEXEC)
+        sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        sock.bind((address.host, address.port))
+    except OSError as error:
+        raise StartError(f"cannot listen on {format_address(address)}: {error.strerror}; {PORT_HINT}") from error
+    return sock
+
+
+def _bind_unix(path: str) -> socket.socket:
+    if os.path.exists(path) and stat.S_ISSOCK(os.stat(path).st_mode):
+        os.unlink(path)  # the spool's lock is ours, so this is what an earlier run of ours left
+    sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM | socket.SOCK_CLOEXEC)
+    sock.bind(path)
+    return sock
+
+
+def open_doors(config: Config) -> list[tuple[socket.socket, Wire]]:
+    """A bound socket for every address, with what is spoken there: memcache first, then text, then thrift."""
+    dialect = config.memcache.dialect
+    doors = [(bind(address), wires.memcache(dialect)) for address in config.addresses("memcache")]
+    doors += [(bind(address), wires.text(dialect)) for address in config.addresses("text")]
+    try:
+        doors += [(bind(address), wires.thrift(dialect)) for address in config.addresses("thrift")]
+    except ImportError as error:
+        raise StartError("[thrift] needs an extra: pip install 'staniel[thrift]'") from error
+    return doors
+
+
+def greeting(sockets: list[socket.socket], config: Config, summary: Summary, took_ms: int) -> str:
+    """The one line that a start prints."""
+    where = ", ".join(_name(sock) for sock in sockets)
+    found = f"{summary.queues} queues, {summary.items} items recovered in {took_ms} ms"
+    return f"staniel {VERSION} listens on {where}, spool {os.path.abspath(config.server.spool)}: {found}"
+
+
+def _name(sock: socket.socket) -> str:
+    name = sock.getsockname()
+    if isinstance(name, str):
+        return f"unix:{name}"
+    host = f"[{name[0]}]" if ":" in name[0] else name[0]
+    return f"{host}:{name[1]}"
+
+
+async def serve(load: Callable[[], Config]) -> None:
+    """Run until a signal or `shutdown`. Raises StartError, SpoolError, Locked, JournalFailure."""
+    config = load()
+    report = open_log(config.server.log_level)
+    for warning in config.warnings:
+        report(Level.WARNING, "config.warning", text=warning)
+    journals, clients = raise_file_limit()
+    broker = Broker(config, OsFs(), report, load)
+    broker.group.handles.allow(journals)
+    doors = open_doors(config)
+    clock = SteadyClock()
+    began_ms = steady_ms()
+    gc.disable()  # nothing that a replay builds is garbage; looking through it again and again would double its time
+    summary = broker.recover(clock.now_ms())
+    gc.enable()
+    hub = Hub(broker, clock, min(clients, config.server.max_connections or clients))
+    for sock, wire in doors:
+        sock.setblocking(False)
+        try:
+            sock.listen(config.server.connection_backlog or BACKLOG)
+        except OSError as error:
+            raise StartError(f"cannot listen on {_name(sock)}: {error.strerror}; {PORT_HINT}") from error
+        hub.listen(sock, wire)
+    hello = greeting([sock for sock, _ in doors], config, summary, steady_ms() - began_ms)
+    failure = await run_until_stopped(hub, hello)
+    if failure is not None:
+        raise failure
+    hub.close()
+    report(Level.INFO, "server.stopped")
+
+
+async def run_until_stopped(hub: Hub, hello: str) -> Exception | None:
+    """Say hello once signals are heeded, then serve; the failure of the disk that ended it, if one did (returned,
+    because a nursery would wrap it).
+    """
+    failure: Exception | None = None
+    async with trio.open_nursery() as nursery:
+        await nursery.start(stop_on_signal, hub)
+        say(hello)
+        try:
+            await hub.run()
+        except (JournalFailure, OSError) as error:
+            failure = error
+        nursery.cancel_scope.cancel()
+    return failure
+
+
+async def stop_on_signal(hub: Hub, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
+    """SIGTERM and SIGINT stop the server cleanly; SIGHUP makes it read its configuration again."""
+    with trio.open_signal_receiver(signal.SIGTERM, signal.SIGINT, signal.SIGHUP) as signals:
+        task_status.started()
+        async for number in signals:
+            if number == signal.SIGHUP:
+                hub.reload()
+            else:
+                hub.stop()
+
+
+def run(load: Callable[[], Config]) -> int:
+    """Serve what `load` says, now and at each reload; the exit code. Every failure is one line that says what to do."""
+    try:
+        trio.run(serve, load)
+    except (ConfigError, StartError, SpoolError) as error:
+        return complain(str(error))
+    except Locked as error:
+        return complain(f"the spool is in use by {error}; stop it, or give another with --spool")
+    except JournalFailure as error:
+        hint = "nothing was acknowledged since; mend the disk, then start again: recovery does the rest"
+        return complain(f"{error}; {hint}")
+    except OSError as error:
+        return complain(f"the system refuses: {error}; nothing was acknowledged since, start again once that is mended")
+    return 0
+
+
+def say(text: str) -> None:
+    """On standard output, if anybody still reads that."""
+    try:
+        print(text, flush=True)
+    except OSError:
+        pass
+
+
+def complain(text: str) -> int:
+    print(f"staniel: {text}", file=sys.stderr, flush=True)
+    return 1

@@ -1,0 +1,58 @@
+"""The command line: what each command is called, takes and says. The work is done elsewhere."""
+
+from __future__ import annotations
+
+import sys
+
+import click
+
+from broker.config import Config, defaults, load
+from broker.version import VERSION
+from server.ping import ping as ping_server
+
+HELP = {"help_option_names": ["-h", "--help"]}
+
+
+@click.group(context_settings=HELP)
+@click.version_option(VERSION, "--version", "-V", prog_name="staniel", message="%(prog)s %(version)s")
+def main() -> None:
+    """Staniel, a persistent queue server: memcache protocol, Kestrel journals, nothing acknowledged that a crash can
+    take back."""
+
+
+@main.command()
+@click.option("--config", "-c", "path", type=click.Path(dir_okay=False), help="TOML file; see docs/config.md.")
+@click.option("--host", help="Address to listen on.  [default: 127.0.0.1]")
+@click.option("--port", "-p", type=click.IntRange(0, 65535), help="Memcache port; 0 picks one.  [default: 22133]")
+@click.option("--spool", "-s", type=click.Path(file_okay=False), help="Folder of the journals.  [default: spool]")
+@click.option("--sync", metavar="always|os|50ms", help="What a reply waits for.  [default: always]")
+@click.option("--log-level", type=click.Choice(["debug", "info", "warning", "error"]), help="[default: info]")
+def serve(
+    path: str | None, host: str | None, port: int | None, spool: str | None, sync: str | None, log_level: str | None
+) -> None:
+    """Run the server until SIGTERM, SIGINT or a client's `shutdown`.
+
+    Without a config it listens on 127.0.0.1:22133 and keeps its journals in ./spool. Options win over the file.
+
+    --sync always: a reply means that the disk has it (one sync serves every client that waits). --sync 50ms: a killed
+    process loses nothing, a power cut at most that long. --sync os: a killed process loses nothing.
+    """
+    from server.app import run
+
+    def read_config() -> Config:
+        config = load(path) if path else defaults(".")
+        return config.overridden(host=host, port=port, spool=spool, sync=sync, log_level=log_level)
+
+    sys.exit(run(read_config))
+
+
+@main.command()
+@click.option("--host", default="127.0.0.1", show_default=True, help="Address of the server.")
+@click.option("--port", "-p", default=22133, show_default=True, type=click.IntRange(1, 65535), help="Memcache port.")
+@click.option("--timeout", default=2.0, show_default=True, help="Seconds to wait for an answer.")
+def ping(host: str, port: int, timeout: float) -> None:
+    """Say whether a server answers: exit code 0 if it does, 1 if not. For health checks."""
+    try:
+        click.echo(f"staniel {ping_server(host, port, timeout)} answers on {host}:{port}")
+    except OSError as error:
+        raise click.ClickException(f"no answer from {host}:{port}: {error}") from error

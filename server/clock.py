@@ -1,0 +1,45 @@
+"""What time it is, for everybody: epoch milliseconds that never jump.
+
+Knows the two clocks of the machine. Follows the steady one, and leans towards the wall clock by at most a tenth of
+the time that passes. So a clock set back or forward by a day neither expires a queue at once nor leaves a wait
+hanging for a day.
+"""
+
+from __future__ import annotations
+
+import time
+from typing import Protocol
+
+LEAN = 10  # one part in ten: waits stay within a tenth of what was asked for while the clock leans
+
+
+class Clock(Protocol):
+    def now_ms(self) -> int: ...
+
+
+def wall_ms() -> int:
+    return time.time_ns() // 1_000_000
+
+
+def steady_ms() -> int:
+    return time.monotonic_ns() // 1_000_000
+
+
+class SteadyClock:
+    """Epoch milliseconds. `advance` holds the rule and takes the readings as arguments."""
+
+    def __init__(self) -> None:
+        self._steady_ms = steady_ms()
+        self._offset_ms = wall_ms() - self._steady_ms
+
+    def now_ms(self) -> int:
+        return self.advance(steady_ms(), wall_ms())
+
+    def advance(self, now_steady_ms: int, now_wall_ms: int) -> int:
+        """The time at these two readings."""
+        room_ms = (now_steady_ms - self._steady_ms) // LEAN
+        if room_ms:
+            wrong_ms = now_wall_ms - now_steady_ms - self._offset_ms
+            self._offset_ms += max(-room_ms, min(room_ms, wrong_ms))
+            self._steady_ms = now_steady_ms
+        return now_steady_ms + self._offset_ms

@@ -1,0 +1,375 @@
+"""The one task that owns every client socket. A tick: read all, execute all, write once, answer all.
+
+Knows readiness, fairness and back-pressure. Refuses to know commands and files: the broker does both. Sockets are
+polled with one epoll descriptor, and that is all trio ever waits for: a task, or even a cancel scope, for each
+request would cost more than serving it does (see docs/decisions/0001).
+"""
+
+from __future__ import annotations
+
+import select
+import socket
+from math import inf
+from time import perf_counter_ns
+from typing import Protocol
+
+import trio
+
+from broker.broker import Broker
+from broker.errors import ReloadError
+from broker.session import Session, SessionState, Wire
+from journal.group import Sync
+from protocol.limits import Limits
+from server.clock import Clock
+from server.committer import Committer
+from server.connection import OPEN, Connection, Phase
+from server.listener import Listener
+from server.pace import Pace
+from server.patience import Farewell, Silence
+
+BRIEF_WAIT_S = 0.001
+TICKS_A_BREATH = 32  # under load trio's other tasks (signals) get a look this often
+LINGER_MS = 2000
+EVERYTHING = select.EPOLLIN | select.EPOLLRDHUP
+DEAF = select.EPOLLRDHUP
+READABLE = select.EPOLLIN
+GONE = select.EPOLLHUP | select.EPOLLERR
+
+
+class Door(Protocol):
+    """Something other than a client that the poller watches."""
+
+    def knock(self, now_ms: int) -> None: ...
+
+
+class Hub:
+    """Serves a broker's clients until `stop` is called."""
+
+    def __init__(self, broker: Broker, clock: Clock, max_connections: int) -> None:
+        self.broker = broker
+        self.clock = clock
+        self.max_connections = max_connections
+        self.committer = Committer()
+        self._poller = select.epoll()
+        self._poller.register(self.committer.fd, select.EPOLLIN)
+        self._connections: dict[int, Connection] = {}
+        self._of_session: dict[Session, Connection] = {}
+        self._doors: dict[int, Door] = {self.committer.fd: Landing(self)}
+        self._listeners: list[Listener] = []
+        self._active: list[Connection] = []
+        self._busy: dict[Connection, None] = {}
+        self._holding: dict[Connection, None] = {}
+        self._group = broker.group
+        self._counters = broker.counters
+        self._pace = Pace()
+        self._syncing = False
+        self._stopping = False
+        self._wait_scope = trio.CancelScope()
+
+    # life
+
+    def listen(self, sock: socket.socket, wire: Wire) -> None:
+        """Accept clients from a bound socket."""
+        limits = Limits(self.broker.config.server.max_line_bytes, self.broker.config.item_bytes_max)
+        listener = Listener(self, sock, wire, limits, self.broker.report)
+        self._listeners.append(listener)
+        self._doors[sock.fileno()] = listener
+
+    def has_room(self) -> bool:
+        """Whether another client may come in."""
+        return len(self._connections) < self.max_connections
+
+    def admit(self, sock: socket.socket, wire: Wire, limits: Limits, now_ms: int) -> None:
+        """Serve a new client."""
+        connection = Connection(sock, self.broker.connect(wire), wire.parser(limits), EVERYTHING)
+        self._connections[connection.fd] = connection
+        self._of_session[connection.session] = connection
+        self._poller.register(connection.fd, EVERYTHING)
+        if self.broker.config.server.client_timeout_ms:
+            connection.active_ms = now_ms
+            Silence(connection, self).look_again(now_ms)
+
+    def end(self, connection: Connection) -> None:
+        """Hang up on a client, after what it is owed."""
+        connection.session.hang_up(b"")
+        self._active.append(connection)
+
+    def watch(self, listener: Listener) -> None:
+        self._poller.register(listener.sock.fileno(), select.EPOLLIN)
+
+    def unwatch(self, listener: Listener, until_ms: int) -> None:
+        self._poller.unregister(listener.sock.fileno())
+        if until_ms:
+            self.broker.deadlines.set(listener, until_ms)
+
+    def stop(self) -> None:
+        """Leave `run` after this tick; from any task."""
+        self._stopping = True
+        self._wait_scope.cancel()
+
+    def reload(self) -> None:
+        """Read the configuration again; from any task. What is wrong with it has been reported."""
+        try:
+            self.broker.reload(self.clock.now_ms())
+        except ReloadError:
+            return
+
+    async def run(self) -> None:
+        """Serve until stopped. Raises JournalFailure: nothing unacknowledged has been answered then."""
+        ticks = 0
+        while not self._stopping:
+            # A short blocking poll first: under load the next request is microseconds away, and a trip through trio's
+            # scheduler costs as much as serving it.
+            idle = not self._busy and not self.broker.unsettled
+            events = self._poller.poll(BRIEF_WAIT_S if idle else 0)
+            ticks += 1
+            if not events and idle:
+                await self._wait()
+                events = self._poller.poll(0)
+            elif ticks % TICKS_A_BREATH == 0:
+                await trio.lowlevel.checkpoint()
+            self.turn(events)
+            if self.broker.stopping:
+                self.stop()
+
+    async def _wait(self) -> None:
+        """Until a socket is ready or the broker has something to do."""
+        seconds = (self.broker.next_ms() - self.clock.now_ms()) / 1000
+        with trio.move_on_after(max(0.0, seconds) if seconds < 1e9 else inf) as self._wait_scope:
+            await trio.lowlevel.wait_readable(self._poller.fileno())
+
+    def close(self) -> None:
+        """Stop accepting, answer everybody who waits, leave every journal synced, close every socket."""
+        now_ms = self.clock.now_ms()
+        for listener in self._listeners:
+            listener.sock.close()
+        if self._syncing:
+            self._land(now_ms)
+        self.broker.shutdown(now_ms)
+        for connection in list(self._connections.values()):
+            self._last_words(connection)
+        self.committer.close()
+        self._poller.close()
+
+    def _last_words(self, connection: Connection) -> None:
+        connection.collect(self.broker.group.durable)
+        connection.release(self.broker.group.gathering)
+        try:
+            connection.send()
+        except OSError:
+            pass
+        connection.sock.close()
+
+    # a tick
+
+    def turn(self, events: list[tuple[int, int]]) -> None:
+        """Everything that is ready now, once."""
+        now_ms = self.clock.now_ms()
+        broker, connections = self.broker, self._connections
+        for fd, mask in events:
+            connection = connections.get(fd)
+            if connection is None:
+                self._open_door(fd, now_ms)
+            elif mask == READABLE:
+                self._read(connection, now_ms)
+            else:
+                self._serve(connection, mask, now_ms)
+        for connection in list(self._busy):
+            self._give_turn(connection, now_ms)
+        broker.tick(now_ms)
+        for session in broker.settle(now_ms):
+            self._rouse(session)
+        broker.commit(now_ms)
+        self._sync(now_ms)
+        self._answer_all(now_ms)
+
+    def _answer_all(self, now_ms: int) -> None:
+        durable = self.broker.group.durable
+        active, self._active = self._active, []
+        for connection in active:
+            if connection.phase is OPEN and connection.session.batch > durable and connection.hold_now():
+                self._holding[connection] = None
+                continue
+            try:
+                if connection.phase is not OPEN or not connection.send_now(durable):
+                    self._answer(connection, durable, now_ms)
+            except OSError:
+                self._drop(connection, now_ms)
+
+    def _open_door(self, fd: int, now_ms: int) -> None:
+        door = self._doors.get(fd)
+        if door is not None:
+            door.knock(now_ms)
+
+    def _serve(self, connection: Connection, mask: int, now_ms: int) -> None:
+        """The rarer events of a connection."""
+        if mask & GONE:
+            self._drop(connection, now_ms)
+        elif mask & select.EPOLLIN:
+            self._read(connection, now_ms)
+        elif mask & select.EPOLLRDHUP:
+            self._end_ahead(connection, now_ms)
+        if mask & select.EPOLLOUT:
+            self._active.append(connection)
+
+    def _read(self, connection: Connection, now_ms: int) -> None:
+        try:
+            size = connection.serve(now_ms)
+        except BlockingIOError:
+            return
+        if not size:
+            self._hang_up(connection, now_ms)
+            return
+        self._counters.bytes_read += size
+        self._active.append(connection)
+        if connection.session.backlog:
+            self._busy[connection] = None
+        if self._group.pending_bytes > self._group.commit_above_bytes:
+            # The ballast must cover whatever is not yet written.
+            self.broker.commit(now_ms)
+
+    def _give_turn(self, connection: Connection, now_ms: int) -> None:
+        if connection.wants_turn:
+            connection.session.go_on(now_ms)
+        self._active.append(connection)
+        if not connection.session.backlog:
+            connection.unread_bytes = 0
+        if not connection.wants_turn:
+            del self._busy[connection]
+
+    def _rouse(self, session: Session) -> None:
+        """A parked session has gone on: it has something to say, and perhaps more to do."""
+        connection = self._of_session.get(session)
+        if connection is not None:
+            self._active.append(connection)
+            if session.backlog:
+                self._busy[connection] = None
+            else:
+                connection.unread_bytes = 0
+
+    def _answer(self, connection: Connection, durable: int, now_ms: int) -> None:
+        """Send what may leave, keep the rest, and watch for what the connection needs next. Raises OSError."""
+        if connection.phase is Phase.GONE:
+            return
+        if connection.collect(durable):
+            self._holding[connection] = None
+        connection.send()
+        if connection.is_over:
+            connection.phase = Phase.DRAINING
+            connection.session.close(now_ms)
+        if connection.phase is Phase.DRAINING and connection.owes_nothing:
+            self._linger(connection, now_ms)
+        elif connection.wants_turn:
+            self._busy[connection] = None
+        self._watch(connection)
+
+    def _watch(self, connection: Connection) -> None:
+        if connection.phase is Phase.GONE:
+            return
+        interest = EVERYTHING if connection.may_listen else DEAF
+        if connection.phase in (Phase.ENDING, Phase.DRAINING):
+            interest = 0  # its end of file would wake us at every tick
+        if connection.unsent:
+            interest |= select.EPOLLOUT
+        if interest != connection.interest:
+            self._poller.modify(connection.fd, interest)
+            connection.interest = interest
+
+    # the end of a connection
+
+    def _end_ahead(self, connection: Connection, now_ms: int) -> None:
+        """A client that we do not listen to just now has sent its last byte, perhaps behind much that is unread."""
+        if connection.session.state is SessionState.PARKED:
+            self._hang_up(connection, now_ms)
+            return
+        connection.interest &= ~select.EPOLLRDHUP
+        self._poller.modify(connection.fd, connection.interest)
+
+    def _hang_up(self, connection: Connection, now_ms: int) -> None:
+        """The client has sent its last byte. What it has asked for is still done, unless it would have to wait."""
+        if connection.phase is not OPEN:
+            self._drop(connection, now_ms)
+            return
+        connection.ended = True
+        connection.phase = Phase.ENDING
+        if connection.is_over:
+            connection.session.close(now_ms)
+        self._active.append(connection)
+        if connection.session.backlog:
+            self._busy[connection] = None
+
+    def _linger(self, connection: Connection, now_ms: int) -> None:
+        if connection.ended:
+            self._drop(connection, now_ms)
+            return
+        connection.phase = Phase.LINGERING
+        connection.unread_bytes = 0
+        try:
+            connection.sock.shutdown(socket.SHUT_WR)
+        except OSError:
+            self._drop(connection, now_ms)
+            return
+        self.broker.deadlines.set(Farewell(connection, self._drop), now_ms + LINGER_MS)
+
+    def _drop(self, connection: Connection, now_ms: int) -> None:
+        if connection.phase is Phase.GONE:
+            return
+        connection.phase = Phase.GONE
+        connection.session.close(now_ms)
+        self._holding.pop(connection, None)
+        self._busy.pop(connection, None)
+        del self._connections[connection.fd]
+        del self._of_session[connection.session]
+        self._poller.unregister(connection.fd)
+        connection.sock.close()
+        for listener in self._listeners:
+            listener.look()
+
+    # the disk
+
+    def _sync(self, now_ms: int) -> None:
+        sync = self.broker.start_sync(now_ms)
+        if sync is None:
+            return
+        if sync.small and self._pace.is_brief:
+            began_ns = perf_counter_ns()
+            sync.run()
+            self._pace.took(perf_counter_ns() - began_ns)
+            self._landed(sync, now_ms)
+        else:
+            self._syncing = True
+            self.committer.start(sync)
+
+    def _land(self, now_ms: int) -> None:
+        """A sync has ended: everything that waited for it may leave."""
+        sync = self.committer.finished()
+        if sync.small:
+            self._pace.took(self.committer.took_ns)
+        self._syncing = False
+        self._landed(sync, now_ms)
+
+    def _landed(self, sync: Sync, now_ms: int) -> None:
+        self.broker.finish_sync(sync, now_ms)
+        durable = self.broker.group.durable
+        for connection in list(self._holding):
+            try:
+                if connection.held and connection.send_held(durable):
+                    del self._holding[connection]
+                    if not connection.unsent:
+                        continue
+                elif not connection.release(durable):
+                    del self._holding[connection]
+            except OSError:
+                self._drop(connection, now_ms)
+                continue
+            self._active.append(connection)
+
+
+class Landing:
+    """The committer's flag."""
+
+    def __init__(self, hub: Hub) -> None:
+        self._hub = hub
+
+    def knock(self, now_ms: int) -> None:
+        self._hub._land(now_ms)

@@ -1,0 +1,54 @@
+"""Events as lines on standard error: time, level, event, then `name=value` pairs. One line an event, quiet by
+default.
+"""
+
+from __future__ import annotations
+
+import logging
+import sys
+
+import msgspec
+
+from broker.report import Level, Report
+
+LEVELS = {
+    Level.DEBUG: logging.DEBUG,
+    Level.INFO: logging.INFO,
+    Level.WARNING: logging.WARNING,
+    Level.ERROR: logging.ERROR,
+}
+
+
+class LineFormatter(logging.Formatter):
+    """logfmt: values with blanks, quotes or line ends are written as JSON strings."""
+
+    default_time_format = "%Y-%m-%dT%H:%M:%S"
+    default_msec_format = "%s.%03dZ"
+    converter = staticmethod(__import__("time").gmtime)
+
+    def format(self, record: logging.LogRecord) -> str:
+        fields: dict[str, object] = getattr(record, "fields", {})
+        words = [self.formatTime(record), record.levelname.lower(), record.getMessage()]
+        return " ".join(words + [f"{name}={_value(value)}" for name, value in fields.items()])
+
+
+def _value(value: object) -> str:
+    text = str(value)
+    if text and text.isprintable() and not any(mark in text for mark in ' "='):
+        return text
+    return msgspec.json.encode(text).decode()
+
+
+def open_log(level: str) -> Report:
+    """Everything from `level` ("debug", "info", "warning", "error") upwards goes to standard error."""
+    logger = logging.getLogger("staniel")
+    logger.setLevel(level.upper())
+    logger.propagate = False
+    handler = logging.StreamHandler(sys.stderr)
+    handler.setFormatter(LineFormatter())
+    logger.handlers[:] = [handler]
+
+    def report(level: Level, event: str, /, **fields: object) -> None:
+        logger.log(LEVELS[level], event, extra={"fields": fields})
+
+    return report

@@ -1,0 +1,365 @@
+"""A disk in memory that forgets what was not synced: journal.fs.Fs for tests and for the simulator.
+
+Knows paths, space, faults, and the order of every step. Refuses to know what the files mean. Deterministic: the same
+calls and the same chooser give the same disk.
+
+The rules, those of POSIX read strictly: a file's sync makes its bytes durable and not its name; a folder's sync makes
+the names in it durable and not their bytes; a rename is kept or lost as a whole; of unsynced steps any may be lost, but
+never one whose outcome a kept one rests on (two steps on the same name happen in their order).
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+from collections.abc import Iterator
+from typing import NamedTuple
+
+from msgspec import Struct
+
+from journal.fs import File, Locked
+from sim.nodes import Choose, Crash, Edit, Folder, Inode, Move, Node
+
+CAPACITY_BYTES = 1 << 30
+MEMORY_BYTES = 1 << 30
+
+
+class PowerCut(BaseException):
+    """The disk was told to stop here; nothing more reaches it. No `except OSError` may catch this."""
+
+
+class Op(NamedTuple):
+    """One step that changed the disk, as `Disk.log` keeps it. `size`: bytes written, or the size after a cut."""
+
+    verb: str
+    path: str
+    size: int = 0
+    new: str = ""
+
+
+class Fault(Struct):
+    """`verb` on a path that contains `path_part`: `after` pass, then `times` fail with `errno`, having written `short`
+    bytes.
+    """
+
+    verb: str
+    path_part: str
+    errno: int
+    after: int
+    times: int
+    short: int
+
+    def strikes(self, verb: str, path: str) -> bool:
+        """Whether this step fails; counts it."""
+        if verb != self.verb or self.path_part not in path or not self.times:
+            return False
+        if self.after:
+            self.after -= 1
+            return False
+        self.times -= 1
+        return True
+
+
+class DiskFile:
+    """journal.fs.File on a Disk."""
+
+    def __init__(self, disk: Disk, inode: Inode) -> None:
+        self.size = len(inode.data)
+        self._disk = disk
+        self._inode = inode
+        self._closed = False
+        inode.handles += 1
+
+    def write(self, data: bytes) -> None:
+        assert not self._closed, "write to a closed file"
+        try:
+            self._disk.write_to(self._inode, data)
+        finally:
+            self.size = len(self._inode.data)
+
+    def sync(self) -> None:
+        assert not self._closed, "sync of a closed file"
+        self._disk.sync_inode(self._inode)
+
+    def close(self) -> None:
+        assert not self._closed, "closed twice"
+        self._closed = True
+        self._inode.handles -= 1
+        self._disk.forget_if_dead(self._inode)
+
+
+class Disk:
+    """A file system. Paths are relative to its root, "" itself."""
+
+    def __init__(self, capacity_bytes: int = CAPACITY_BYTES) -> None:
+        self.capacity_bytes = capacity_bytes
+        self.used_bytes = 0
+        self.log: list[Op] = []
+        self.stop_at: int | None = None
+        """Raise PowerCut instead of the step with this number in `log`, and at every one after it."""
+        self._root = Folder()
+        self._faults: list[Fault] = []
+        self._locks: set[str] = set()
+
+    # accidents
+
+    def fail(self, verb: str, path_part: str, number: int, *, after: int = 0, times: int = 1, short: int = 0) -> None:
+        """Let `after` steps named `verb` on such paths pass, then fail `times` of them with errno `number`.
+
+        A failed write has written `short` bytes. After a failed sync the unsynced steps are forgotten: they stay
+        visible, count as clean, and the next sync succeeds without them.
+        """
+        self._faults.append(Fault(verb, path_part, number, after, times, short))
+
+    def crash(self, how: Crash | Choose) -> Disk:
+        """The disk after power loss. This one stays as it is, so that one run can crash in many ways."""
+        left = Disk(self.capacity_bytes)
+        memo: dict[Inode, Inode] = {}
+
+        def copy(node: Node, path: str) -> Node:
+            if isinstance(node, Inode):
+                if node not in memo:
+                    memo[node] = left._platter_file(node.left_by(how), node.reserved, path)
+                memo[node].links += 1
+                return memo[node]
+            folder = Folder()
+            for name, entry in sorted(node.left_by(how).items()):
+                folder.entries[name] = copy(entry, f"{path}/{name}" if path else name)
+            folder.durable = dict(folder.entries)
+            return folder
+
+        root = copy(self._root, "")
+        assert isinstance(root, Folder)
+        left._root = root
+        return left
+
+    def _platter_file(self, data: bytearray, reserved: int, path: str) -> Inode:
+        inode = Inode()
+        inode.data, inode.durable, inode.reserved, inode.path = data, bytearray(data), reserved, path
+        self.used_bytes += inode.occupied
+        return inode
+
+    def kill(self) -> Disk:
+        """The same disk after `kill -9`: caches live on, unsynced as they were; locks and faults do not."""
+        self._locks.clear()
+        self._faults.clear()
+        self.stop_at = None
+        return self
+
+    # journal.fs.Fs
+
+    def append(self, path: str) -> File:
+        folder, name = self._folder_of(path)
+        node = folder.entries.get(name)
+        if node is None:
+            self._step(Op("create", path))
+            node = Inode()
+            self._link(folder, "", name, node, path)
+        if isinstance(node, Folder):
+            raise _os_error(errno.EISDIR, path)
+        return DiskFile(self, node)
+
+    def read(self, path: str, at: int, count: int) -> bytes:
+        self._trip("read", path)
+        return bytes(self._inode(path).data[at : at + count])
+
+    def size(self, path: str) -> int:
+        return len(self._inode(path).data)
+
+    def list(self, folder: str) -> list[tuple[str, bool]]:
+        return sorted((name, isinstance(node, Inode)) for name, node in self._folder(folder).entries.items())
+
+    def rename(self, old: str, new: str) -> None:
+        folder, old_name = self._folder_of(old)
+        other, new_name = self._folder_of(new)
+        assert folder is other, "renames from folder to folder are not modelled"
+        node = self._inode(old)
+        self._step(Op("rename", old, new=new))
+        replaced = folder.entries.get(new_name)
+        self._link(folder, old_name, new_name, node, new)
+        node.links -= 1
+        if isinstance(replaced, Inode) and replaced is not node:
+            self._unlinked(replaced)
+
+    def remove(self, path: str) -> None:
+        folder, name = self._folder_of(path)
+        node = self._inode(path)
+        self._step(Op("remove", path))
+        folder.move(Move(name, "", node))
+        self._unlinked(node)
+
+    def truncate(self, path: str, size: int) -> None:
+        inode = self._inode(path)
+        self._step(Op("truncate", path, size))
+        before = inode.occupied
+        inode.edit(Edit(size, None))
+        self.used_bytes += inode.occupied - before
+        self.sync_inode(inode)
+
+    def replace(self, path: str, data: bytes) -> None:
+        temp = f"{path}.new"
+        file = self.append(temp)
+        try:
+            self.truncate(temp, 0)
+            file.write(data)
+            file.sync()
+        finally:
+            file.close()
+        self.rename(temp, path)
+        self.sync_folder(path.rpartition("/")[0])
+
+    def sync_folder(self, folder: str) -> None:
+        self._sync_names(self._folder(folder), folder)
+
+    def _sync_names(self, node: Folder, folder: str) -> None:
+        try:
+            self._step(Op("sync_folder", folder))
+        except OSError:
+            node.dirty.clear()
+            raise
+        node.sync()
+
+    def sync_all(self, folder: str) -> None:
+        nodes = list(_all_below(self._root))
+        try:
+            self._step(Op("sync_all", folder))
+        except OSError:
+            for node in nodes:
+                node.dirty.clear()
+            raise
+        for node in nodes:
+            node.sync()
+
+    def make_folder(self, path: str) -> None:
+        parent, at = self._root, ""
+        for name in path.split("/"):
+            at = f"{at}/{name}" if at else name
+            node = parent.entries.get(name)
+            if node is None:
+                self._step(Op("make_folder", at))
+                node = Folder()
+                parent.move(Move("", name, node))
+                self._sync_names(parent, at.rpartition("/")[0])
+            if isinstance(node, Inode):
+                raise _os_error(errno.ENOTDIR, at)
+            parent = node
+
+    def allocate(self, path: str, size: int) -> None:
+        self._trip("allocate", path)
+        if size > self.free_bytes("")[0]:
+            raise _os_error(errno.ENOSPC, path)
+        file = self.append(path)
+        inode = self._inode(path)
+        self._step(Op("reserve", path, size))
+        self.used_bytes -= inode.occupied
+        inode.reserved = size
+        self.used_bytes += inode.occupied
+        file.close()
+
+    def free_bytes(self, folder: str) -> tuple[int, int]:
+        return max(0, self.capacity_bytes - self.used_bytes), self.capacity_bytes
+
+    def memory_bytes(self) -> int:
+        return MEMORY_BYTES
+
+    def lock(self, path: str) -> None:
+        if path in self._locks:
+            raise Locked("another broker on this disk")
+        self.append(path).close()
+        self._locks.add(path)
+
+    # for DiskFile
+
+    def write_to(self, inode: Inode, data: bytes) -> None:
+        """Append; as much as there is room for, then ENOSPC."""
+        self._power("write")
+        fault = self._fault("write", inode.path)
+        room = self.free_bytes("")[0] if fault is None else fault.short
+        self.log.append(Op("write", inode.path, min(room, len(data))))
+        self._grow(inode, data[:room])
+        if fault is not None or room < len(data):
+            raise _os_error(errno.ENOSPC if fault is None else fault.errno, inode.path)
+
+    def sync_inode(self, inode: Inode) -> None:
+        try:
+            self._step(Op("sync", inode.path))
+        except OSError:
+            inode.dirty.clear()
+            raise
+        inode.sync()
+
+    def forget_if_dead(self, inode: Inode) -> None:
+        """Nobody can reach the inode any more: its blocks are free."""
+        if not inode.links and not inode.handles:
+            self.used_bytes -= inode.occupied
+
+    # inside
+
+    def _step(self, op: Op) -> None:
+        self._power(op.verb)
+        self._trip(op.verb, op.path)
+        self.log.append(op)
+
+    def _power(self, verb: str) -> None:
+        if self.stop_at is not None and len(self.log) >= self.stop_at:
+            raise PowerCut(verb)
+
+    def _trip(self, verb: str, path: str) -> None:
+        fault = self._fault(verb, path)
+        if fault is not None:
+            raise _os_error(fault.errno, path)
+
+    def _fault(self, verb: str, path: str) -> Fault | None:
+        return next((fault for fault in self._faults if fault.strikes(verb, path)), None)
+
+    def _grow(self, inode: Inode, data: bytes) -> None:
+        if data:
+            before = inode.occupied
+            inode.edit(Edit(len(inode.data), data))
+            self.used_bytes += inode.occupied - before
+
+    def _link(self, folder: Folder, old: str, new: str, inode: Inode, path: str) -> None:
+        folder.move(Move(old, new, inode))
+        inode.links += 1
+        inode.path = path
+
+    def _unlinked(self, inode: Inode) -> None:
+        inode.links -= 1
+        self.forget_if_dead(inode)
+
+    def _folder_of(self, path: str) -> tuple[Folder, str]:
+        folder, _, name = path.rpartition("/")
+        return self._folder(folder), name
+
+    def _folder(self, path: str) -> Folder:
+        node: Node | None = self._root
+        for name in path.split("/") if path else ():
+            node = node.entries.get(name) if isinstance(node, Folder) else None
+        if node is None:
+            raise _os_error(errno.ENOENT, path)
+        if isinstance(node, Inode):
+            raise _os_error(errno.ENOTDIR, path)
+        return node
+
+    def _inode(self, path: str) -> Inode:
+        folder, name = self._folder_of(path)
+        node = folder.entries.get(name)
+        if isinstance(node, Folder):
+            raise _os_error(errno.EISDIR, path)
+        if node is None:
+            raise _os_error(errno.ENOENT, path)
+        return node
+
+
+def _os_error(number: int, path: str) -> OSError:
+    return OSError(number, os.strerror(number), path)
+
+
+def _all_below(folder: Folder) -> Iterator[Node]:
+    """`folder`, and everything in it."""
+    yield folder
+    for node in folder.entries.values():
+        if isinstance(node, Folder):
+            yield from _all_below(node)
+        else:
+            yield node

@@ -1,0 +1,147 @@
+"""What lies on the fake disk: files without their names, and folders of names. Both know what of them is durable.
+
+Knows, for each, the steps between what is visible and what is durable, and what a power loss may leave of them.
+Refuses to know paths, space and faults: disk.py does.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from enum import Enum
+from typing import NamedTuple
+
+SECTOR_BYTES = 512
+Choose = Callable[[int], int]
+"""`choose(n)` gives a number from 0 to n - 1; it alone decides what a power loss leaves."""
+
+
+class Crash(Enum):
+    DROP = "drop"  # everything unsynced is lost
+    KEEP = "keep"  # everything unsynced happened to reach the platter
+
+
+class Edit(NamedTuple):
+    """A step between a file's durable bytes and its visible ones: `data` written at `at`, or None: cut there."""
+
+    at: int
+    data: bytes | None
+
+    def apply(self, to: bytearray) -> None:
+        if self.data is None:
+            del to[self.at :]
+        elif self.data:
+            to.extend(bytes(max(0, self.at - len(to))))
+            to[self.at : self.at + len(self.data)] = self.data
+
+
+class Inode:
+    """A file without its name. `reserved`: blocks that it occupies without having bytes in them."""
+
+    def __init__(self) -> None:
+        self.data = bytearray()
+        self.durable = bytearray()
+        self.dirty: list[Edit] = []
+        self.reserved = 0
+        self.links = 0
+        self.handles = 0
+        self.path = ""
+
+    @property
+    def occupied(self) -> int:
+        return max(self.reserved, len(self.data))
+
+    def edit(self, edit: Edit) -> None:
+        edit.apply(self.data)
+        self.dirty.append(edit)
+
+    def sync(self) -> None:
+        for edit in self.dirty:
+            edit.apply(self.durable)
+        self.dirty.clear()
+
+    def left_by(self, how: Crash | Choose) -> bytearray:
+        """The bytes after power loss."""
+        left = bytearray(self.durable)
+        kept = _how_many(len(self.dirty), how)
+        for edit in self.dirty[:kept]:
+            edit.apply(left)
+        if kept < len(self.dirty) and not isinstance(how, Crash):
+            _torn(self.dirty[kept], how).apply(left)
+        return left
+
+
+class Folder:
+    """Names. `dirty` are the steps between `durable` and `entries`."""
+
+    def __init__(self) -> None:
+        self.entries: dict[str, Node] = {}
+        self.durable: dict[str, Node] = {}
+        self.dirty: list[Move] = []
+
+    def move(self, move: Move) -> None:
+        move.apply(self.entries)
+        self.dirty.append(move)
+
+    def sync(self) -> None:
+        for move in self.dirty:
+            move.apply(self.durable)
+        self.dirty.clear()
+
+    def left_by(self, how: Crash | Choose) -> dict[str, Node]:
+        """The entries after power loss."""
+        left = dict(self.durable)
+        for move in _kept(self.dirty, how):
+            move.apply(left)
+        return left
+
+
+Node = Inode | Folder
+
+
+class Move(NamedTuple):
+    """A step between a folder's durable names and its visible ones: `old` "" creates, `new` "" removes."""
+
+    old: str
+    new: str
+    node: Node
+
+    def apply(self, to: dict[str, Node]) -> None:
+        if self.old:
+            to.pop(self.old, None)
+        if self.new:
+            to[self.new] = self.node
+
+
+def _torn(edit: Edit, choose: Choose) -> Edit:
+    """What is left of the write that power loss interrupts: nothing, sectors, bytes, or its length in zeros."""
+    how = choose(4)
+    if not edit.data or how == 0:
+        return Edit(edit.at, b"")
+    if how == 3:
+        return Edit(edit.at, bytes(len(edit.data)))
+    if how == 2:
+        return Edit(edit.at, edit.data[: choose(len(edit.data))])
+    sectors = (edit.at + len(edit.data)) // SECTOR_BYTES - edit.at // SECTOR_BYTES
+    stop = (edit.at // SECTOR_BYTES + choose(sectors + 1)) * SECTOR_BYTES
+    return Edit(edit.at, edit.data[: max(0, stop - edit.at)])
+
+
+def _how_many(steps: int, how: Crash | Choose) -> int:
+    if isinstance(how, Crash):
+        return steps if how is Crash.KEEP else 0
+    return how(steps + 1)
+
+
+def _kept(moves: list[Move], how: Crash | Choose) -> list[Move]:
+    """A prefix, or any subset in which no kept step follows a lost one on the same name."""
+    if not moves or isinstance(how, Crash) or how(2) == 0:
+        return moves[: _how_many(len(moves), how)]
+    kept: list[Move] = []
+    lost: set[str] = set()
+    for move in moves:
+        names = {move.old, move.new} - {""}
+        if names & lost or how(2) == 0:
+            lost |= names
+        else:
+            kept.append(move)
+    return kept

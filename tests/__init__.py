@@ -1,0 +1,1 @@
+"""The tests. A package, so that tests/queues can never be taken for queues."""

@@ -1,0 +1,116 @@
+"""Deadlines beside a sorted list: never early, at most one slot late, in the order of the moments."""
+
+from __future__ import annotations
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from broker.deadlines import NEVER_MS, SLOT_MS, Deadlines
+
+STEPS = st.lists(
+    st.one_of(
+        st.tuples(st.just("set"), st.integers(0, 5), st.integers(0, 60)),
+        st.tuples(st.just("drop"), st.integers(0, 5), st.just(0)),
+        st.tuples(st.just("pass"), st.just(0), st.integers(0, 30)),
+    ),
+    max_size=60,
+)
+
+
+class Owner:
+    def __init__(self) -> None:
+        self.rung: list[int] = []
+
+    def due(self, now_ms: int) -> None:
+        self.rung.append(now_ms)
+
+
+@given(STEPS)
+@settings(max_examples=300, deadline=None)
+def test_nobody_is_told_early_late_twice_or_after_dropping_out(steps: list[tuple[str, int, int]]) -> None:
+    deadlines, owners = Deadlines(), [Owner() for _ in range(6)]
+    moments: dict[int, int] = {}
+    now_ms = 1000
+    for verb, who, ms in steps:
+        if verb == "set":
+            deadlines.set(owners[who], now_ms + ms)
+            moments[who] = now_ms + ms
+        elif verb == "drop":
+            deadlines.drop(owners[who])
+            moments.pop(who, None)
+        else:
+            now_ms += ms
+            counts = [len(owner.rung) for owner in owners]
+            deadlines.ring(now_ms)
+            rung = [who for who, owner in enumerate(owners) if len(owner.rung) > counts[who]]
+            assert all(len(owners[who].rung) == counts[who] + 1 for who in rung)
+            assert all(moments[who] <= now_ms for who in rung)
+            for each in rung:
+                del moments[each]
+            assert all(moment > now_ms - SLOT_MS for moment in moments.values())
+        assert len(deadlines) == len(moments)
+        first = min(moments.values(), default=None)
+        if first is None:
+            assert deadlines.next_ms() == NEVER_MS
+        else:
+            assert first < deadlines.next_ms() <= first + SLOT_MS
+
+
+@given(st.lists(st.integers(0, 500), min_size=1, max_size=40))
+def test_they_are_told_in_the_order_of_their_moments(moments: list[int]) -> None:
+    deadlines, told = Deadlines(), []
+
+    class Named:
+        def __init__(self, moment: int) -> None:
+            self.moment = moment
+
+        def due(self, now_ms: int) -> None:
+            told.append(self.moment // SLOT_MS)
+
+    for moment in moments:
+        deadlines.set(Named(moment), moment)
+    deadlines.ring(1000)
+    assert told == sorted(moment // SLOT_MS for moment in moments)
+
+
+def test_one_that_is_told_may_drop_the_others_of_its_slot_or_set_itself_again() -> None:
+    deadlines = Deadlines()
+    late = Owner()
+
+    class Again(Owner):
+        def due(self, now_ms: int) -> None:
+            super().due(now_ms)
+            deadlines.set(self, now_ms + 100)
+
+    again = Again()
+    deadlines.set(again, 16)
+    deadlines.set(late, 1000)
+    deadlines.ring(24)
+    assert again.rung == [24] and late.rung == [] and len(deadlines) == 2
+    deadlines.ring(24)
+    assert again.rung == [24]
+    deadlines.ring(200)
+    assert again.rung == [24, 200]
+
+
+def test_one_that_drops_a_neighbour_of_its_slot_while_it_is_told_is_obeyed() -> None:
+    deadlines, neighbour = Deadlines(), Owner()
+
+    class Dropping(Owner):
+        def due(self, now_ms: int) -> None:
+            deadlines.drop(neighbour)
+
+    deadlines.set(Dropping(), 16)
+    deadlines.set(neighbour, 16)
+    deadlines.ring(24)
+    assert neighbour.rung == [] and len(deadlines) == 0
+
+
+def test_a_slot_that_everybody_has_left_wakes_nobody() -> None:
+    deadlines, owner = Deadlines(), Owner()
+    for moment in range(0, 10_000, 50):
+        deadlines.set(owner, moment)
+    assert len(deadlines) == 1 and deadlines.next_ms() > 9_950
+    deadlines.drop(owner)
+    deadlines.drop(owner)
+    assert deadlines.next_ms() == NEVER_MS

@@ -1,0 +1,291 @@
+"""Items that leave a queue for another one, with the power cut at every step: each is in exactly one queue after it."""
+
+from __future__ import annotations
+
+import random
+from collections import Counter
+from collections.abc import Callable, Iterator
+
+import pytest
+
+from sim.disk import PowerCut
+from sim.nodes import Choose, Crash
+from tests.sim.world import Client, World
+
+EXPIRING = '[queues.q]\nexpire_to_queue = "late"\n'
+DEAD = '[queues.q]\nmax_deliveries = 2\ndead_letter_queue = "dead"\n'
+ROTATING = "[default]\nmax_memory_size = 60\ndefault_journal_size = 50\nmax_journal_size = 300\n"
+ROTATING += "min_journal_compact_delay = 1\n"
+CHAIN = '[queues.q]\nexpire_to_queue = "late"\nmax_deliveries = 2\ndead_letter_queue = "late"\n'
+CHAIN += '[queues.late]\nmax_age = "2s"\nexpire_to_queue = "last"\n'
+
+Story = Callable[[World], Iterator[object]]
+"""What happens; each `yield` lets the disk have a sync."""
+
+
+def put(client: Client, data: str, seconds: int = 0, queue: str = "q") -> None:
+    client.says(f"set {queue} 0 {seconds} {len(data)}", data)
+
+
+def two_expire(world: World) -> Iterator[object]:
+    client = world.client()
+    put(client, "a", 1)
+    put(client, "b", 1)
+    put(client, "c")
+    yield
+    world.turn(2500)
+    yield
+    yield
+    put(client, "d")
+    yield
+
+
+def two_expire_among_puts(world: World) -> Iterator[object]:
+    """Puts into both queues before the copies are safe; an open read that starts behind what has left."""
+    client = world.client()
+    put(client, "a", 1)
+    put(client, "b", 1)
+    put(client, "c")
+    put(client, "z", queue="late")
+    yield
+    world.now_ms += 2500
+    put(client, "d")
+    put(client, "e", queue="late")
+    world.turn()
+    put(client, "f")
+    client.says("get q/open")
+    yield
+    put(client, "g")
+    client.says("get q/abort")
+    yield
+    yield
+
+
+def one_by_one(world: World) -> Iterator[object]:
+    """A transfer begins while the one before it is still being ended."""
+    client = world.client()
+    for number, data in enumerate("abcd", 1):
+        put(client, data, number)
+    yield
+    for _ in range(4):
+        world.turn(1000)
+        yield
+    yield
+    yield
+
+
+def taken_by_one_who_waits(world: World) -> Iterator[object]:
+    """The item leaves the queue by a get: it goes under a transaction for the journal."""
+    client, holder = world.client(), world.client()
+    put(client, "a", 1)
+    put(client, "b")
+    put(client, "c")
+    yield
+    world.now_ms += 1500
+    holder.says("get q/open")
+    yield
+    holder.hangs_up()
+    yield
+    yield
+
+
+def delivered_twice(world: World) -> Iterator[object]:
+    client = world.client()
+    put(client, "a")
+    put(client, "b")
+    yield
+    for _ in range(2):
+        client.says("get q/open", "get q/abort")
+        yield
+    yield
+
+
+def delivered_twice_among_puts(world: World) -> Iterator[object]:
+    client, other = world.client(), world.client()
+    put(client, "a")
+    put(client, "b")
+    other.says("get q/open")
+    client.says("get q/open", "get q/abort")
+    put(client, "c")
+    yield
+    client.says("get q/open", "get q/abort")
+    put(client, "d")
+    put(client, "e", queue="dead")
+    yield
+    other.says("get q/abort")
+    other.says("get q/open")
+    other.hangs_up()
+    put(client, "f")
+    yield
+    yield
+
+
+STORIES: dict[str, tuple[Story, str]] = {
+    "two expire": (two_expire, EXPIRING),
+    "two expire among puts": (two_expire_among_puts, EXPIRING),
+    "two expire among puts, files rotate": (two_expire_among_puts, EXPIRING + ROTATING),
+    "two expire, synced at leisure": (two_expire_among_puts, EXPIRING + '[default]\nsync_journal = "20ms"\n'),
+    "two expire, left to the OS": (two_expire_among_puts, EXPIRING + '[default]\nsync_journal = "os"\n'),
+    "one by one": (one_by_one, EXPIRING),
+    "one by one, files rotate": (one_by_one, EXPIRING + ROTATING),
+    "taken by one who waits": (taken_by_one_who_waits, EXPIRING),
+    "delivered twice": (delivered_twice, DEAD),
+    "delivered twice among puts": (delivered_twice_among_puts, DEAD),
+    "delivered twice among puts, files rotate": (delivered_twice_among_puts, DEAD + ROTATING),
+}
+
+
+class Telling:
+    """A story, told until the power is cut before step `stop`. `safe`: (step, what the disk has for good by then)."""
+
+    def __init__(self, story: Story, config: str, stop: int | None = None) -> None:
+        self.world = World(config)
+        self.first = len(self.world.disk.log)
+        self.world.disk.stop_at = stop
+        self.safe: list[tuple[int, set[bytes]]] = []
+        try:
+            for _ in story(self.world):
+                self.world.sync()
+                if stop is None:
+                    self.safe.append((len(self.world.disk.log), set(where(self.world.crash(Crash.DROP)))))
+                self.world.turn()
+        except PowerCut:
+            pass
+        self.last = len(self.world.disk.log)
+
+    def safe_by(self, stop: int) -> set[bytes]:
+        return {item for step, items in self.safe if step <= stop for item in items}
+
+
+def crashes(seeds: int) -> list[Crash | Choose]:
+    """All lost, all kept, and so many mixtures."""
+    return [*Crash, *(random.Random(seed).randrange for seed in range(seeds))]
+
+
+def where(world: World) -> Counter[bytes]:
+    """How many copies of each item all queues together hold."""
+    return Counter(item.data for queue in world.broker.queues for item in queue.snapshot()[1])
+
+
+def is_in_one_place(found: Counter[bytes], safe: set[bytes]) -> bool:
+    return max(found.values(), default=1) == 1 and safe <= set(found)
+
+
+def settle_down(world: World) -> Counter[bytes]:
+    """Where everything is once every transfer that is still due has been made, and the server was stopped."""
+    for _ in range(5):
+        world.turn(1000)
+        while world.sync():
+            world.turn()
+    world.broker.shutdown(world.now_ms)
+    return where(world.crash(Crash.DROP))
+
+
+@pytest.mark.parametrize("name", STORIES)
+def test_nothing_is_lost_or_doubled_wherever_the_power_fails(name: str) -> None:
+    story, config = STORIES[name]
+    whole = Telling(story, config)
+    assert whole.last - whole.first > 15 and len(whole.safe[-1][1]) >= 2
+    for stop in range(whole.first, whole.last + 1):
+        world, safe = Telling(story, config, stop).world, whole.safe_by(stop)
+        for number, how in enumerate(crashes(12)):
+            found = where(world.crash(how))
+            assert is_in_one_place(found, safe), (stop, number, found, safe)
+
+
+@pytest.mark.parametrize("name", STORIES)
+def test_a_killed_server_loses_and_doubles_nothing_and_goes_on(name: str) -> None:
+    story, config = STORIES[name]
+    whole = Telling(story, config)
+    for stop in range(whole.first, whole.last + 1):
+        again = World(config, Telling(story, config, stop).world.disk.kill())
+        found = where(again)
+        assert is_in_one_place(found, whole.safe_by(stop)), (stop, found)
+        assert settle_down(again) == found, stop
+
+
+@pytest.mark.parametrize("name", ["two expire among puts", "delivered twice among puts"])
+def test_the_power_fails_again_at_any_step_of_the_recovery(name: str) -> None:
+    story, config = STORIES[name]
+    whole = Telling(story, config)
+    for stop in range(whole.first, whole.last + 1):
+        left, safe = Telling(story, config, stop).world.disk, whole.safe_by(stop)
+        for how in crashes(1):
+            disk = left.crash(how)
+            for steps in range(100):
+                second = disk.crash(Crash.KEEP)
+                second.stop_at = steps
+                try:
+                    World(config, second)
+                except PowerCut:
+                    for again in crashes(2):
+                        found = where(World(config, second.crash(again)))
+                        assert is_in_one_place(found, safe), (stop, steps, found)
+                else:
+                    break
+            else:
+                raise AssertionError("recovery takes more steps than expected")
+
+
+def some_load(world: World, choose: random.Random, steps: int) -> Iterator[list[str]]:
+    """Puts, reads that are aborted, time, hang-ups; never a confirmation. Yields every item whose put was answered."""
+    client, holder, count, answered = world.client(), world.client(), 0, 0
+    heard = ""
+    for _ in range(steps):
+        match choose.randrange(8):
+            case 0 | 1 | 2:
+                count += 1
+                queue = choose.choice(["q", "q", "late", "last"])
+                put(client, f"{count:03}", 0 if queue == "last" else choose.choice([0, 1, 2, 3]), queue)
+            case 3 | 4:
+                holder.says("get q/open")
+            case 5:
+                holder.says("get q/abort")
+            case 6:
+                world.turn(choose.choice([1, 300, 1100]))
+            case 7:
+                holder.hangs_up()
+                holder = world.client()
+        if choose.randrange(3) == 0:
+            world.sync()
+            world.turn()
+        heard += client.hears()
+        answered = heard.count("STORED")
+        yield [f"{number:03}" for number in range(1, answered + 1)]
+
+
+@pytest.mark.parametrize("rotating", ["", ROTATING], ids=["as it is", "files rotate"])
+def test_a_random_load_on_a_chain_of_queues_neither_loses_nor_doubles(rotating: str) -> None:
+    for seed in range(60):
+        choose = random.Random(seed)
+        world = World(CHAIN + rotating)
+        world.disk.stop_at = len(world.disk.log) + choose.randrange(20, 250)
+        safe: set[bytes] = set()
+        try:
+            for answered in some_load(world, choose, 200):
+                safe = {each.encode() for each in answered}
+        except PowerCut:
+            pass
+        ways = crashes(8)
+        for number, how in enumerate(ways):
+            found = where(world.crash(how))
+            assert is_in_one_place(found, safe), (seed, number, found, safe)
+        again = World(world.config, world.disk.kill())
+        found = where(again)
+        assert is_in_one_place(found, safe), (seed, found)
+        assert settle_down(again) == found
+
+
+def test_expired_and_dead_items_end_where_the_configuration_says() -> None:
+    world = World(EXPIRING)
+    for _ in two_expire(world):
+        world.sync()
+        world.turn()
+    assert (world.items("q"), world.items("late")) == ([b"c", b"d"], [b"a", b"b"])
+    again = world.crash(Crash.DROP)
+    assert (again.items("q"), again.items("late")) == ([b"c", b"d"], [b"a", b"b"])
+    world = World(DEAD)
+    for _ in delivered_twice(world):
+        world.sync()
+        world.turn()
+    assert (world.items("q"), world.items("dead")) == ([b"b"], [b"a"])

@@ -1,0 +1,171 @@
+"""Requests that can be said, each with a reply and what that reply means. Made for hypothesis."""
+
+from __future__ import annotations
+
+from hypothesis import strategies as st
+
+from protocol import requests as ask
+from protocol.client import read
+from protocol.client_replies import Answer, Dump, Error, Fault, Item, Items, Number, Reply, Stats, Text
+from protocol.client_requests import EXPIRES_MS_MIN, TTL_MS_END
+from protocol.dialect import Dialect
+from protocol.replies import Replies, replies_for
+from protocol.requests import Get, Request
+
+KESTREL_DATE_MS_MAX = (2**31 - 1) * 1000
+
+letters = st.characters(max_codepoint=255, exclude_characters=" \r\n/")
+names = st.text(letters, min_size=1, max_size=12)
+blocks = st.binary(max_size=40) | st.sampled_from([b"\r\n", b"END\r\n", b"VALUE q 0 3\r\nabc\r\nEND\r\n", b"x" * 5000])
+flags = st.integers(0, 2**32 - 1)
+whys = st.text(st.characters(min_codepoint=32, max_codepoint=126), min_size=1, max_size=20)
+
+
+def dates(max_ms: int) -> st.SearchStrategy[int]:
+    return st.just(0) | st.integers(EXPIRES_MS_MIN // 1000, max_ms // 1000).map(lambda s: s * 1000)
+
+
+lives = st.just(-1000) | st.integers(1, TTL_MS_END // 1000 - 1).map(lambda s: s * 1000)
+
+sets = st.builds(ask.Set, names, blocks, flags, lives, noreply=st.booleans()) | st.builds(
+    ask.Set, names, blocks, flags, st.none(), dates(2**49), st.booleans()
+)
+kestrel_sets = st.builds(ask.Set, names, blocks, st.just(0), lives) | st.builds(
+    ask.Set, names, blocks, st.just(0), st.none(), dates(KESTREL_DATE_MS_MAX)
+)
+
+HOW: tuple[dict[str, bool], ...] = (
+    {},
+    {"open": True},
+    {"close": True},
+    {"open": True, "close": True},
+    {"abort": True},
+    {"peek": True},
+)
+
+
+@st.composite
+def gets(draw: st.DrawFn, with_id: bool | None = None, waits: bool = True) -> Get:
+    ids = draw(st.booleans()) if with_id is None else with_id
+    wait_ms = draw(st.integers(0, 2**31 - 1)) if waits else 0
+    return read(draw(names), wait_ms, with_id=ids, **draw(st.sampled_from(HOW)))
+
+
+many = st.booleans().flatmap(
+    lambda ids: st.lists(gets(ids, waits=False), min_size=2, max_size=4).map(lambda found: ask.GetMany(tuple(found)))
+)
+monitors = st.builds(
+    lambda name, seconds, most: ask.Monitor(name.encode("latin-1"), name, seconds * 1000, most),
+    names,
+    st.integers(0, 10**6),
+    st.none() | st.integers(0, 1000),
+)
+queue_commands = st.builds(ask.Flush, names) | st.builds(ask.FlushExpired, names) | st.builds(ask.Delete, names)
+plain = st.sampled_from([ask.FlushAll(), ask.FlushAllExpired(), ask.Stats(), ask.Reload(), ask.Version(), ask.Status()])
+confirms = st.builds(ask.Confirm, names, st.integers(0, 1000))
+dumps = st.builds(ask.DumpStats, st.lists(names, max_size=3).map(tuple))
+
+shared = gets(with_id=False) | monitors | queue_commands | plain | confirms | dumps | st.builds(ask.Status, names)
+kestrel_requests: st.SearchStrategy[Request] = shared | kestrel_sets
+memcached_requests: st.SearchStrategy[Request] = (
+    shared
+    | sets
+    | gets()
+    | many
+    | st.builds(ask.Delete, names, st.just(True))
+    | st.builds(ask.FlushAll, st.just(True))
+    | st.builds(ask.Verbosity, st.booleans())
+    | st.builds(ask.Stats, names.filter(lambda name: name != "noreply"))
+    | st.builds(ask.DumpConfig, st.lists(names, max_size=3).map(tuple))
+)
+
+
+@st.composite
+def answers(draw: st.DrawFn, request: Request, dialect: Dialect) -> tuple[bytes, list[Reply]]:
+    """What a server of `dialect` could say to `request`, written by its own replies, and what that means."""
+    replies = replies_for(dialect)
+    if getattr(request, "noreply", False):
+        return b"", []
+    if draw(st.integers(0, 9)) == 0:
+        return draw(refusals(replies))
+    match request:
+        case ask.Set():
+            return draw(st.sampled_from([(replies.stored, [Answer.STORED]), (replies.not_stored, [Answer.NOT_STORED])]))
+        case ask.Delete():
+            return replies.not_found, [Answer.NOT_FOUND if dialect is Dialect.MEMCACHED else Answer.DELETED]
+        case ask.FlushAll():
+            return replies.flushed_all, [Answer.OK]
+        case ask.Verbosity():
+            return replies.ok, [Answer.OK]
+        case ask.Reload():
+            return replies.reloaded, [Answer.OK]
+        case ask.FlushExpired() | ask.FlushAllExpired():
+            count = draw(st.integers(0, 10**6))
+            return replies.number(count), [Number(count)]
+        case ask.Version():
+            why = draw(whys)
+            return replies.version(why), [Text(why)]
+        case ask.Status(name=None):
+            return b"READONLY\r\n", [Text("READONLY")]
+        case ask.Stats():
+            return draw(tables(replies))
+        case ask.DumpStats() | ask.DumpConfig():
+            return b"queue 'q' {\r\n  items=1\r\n}\r\n" + replies.end, [Dump(("queue 'q' {", "  items=1", "}"))]
+        case ask.Get() | ask.GetMany() | ask.Monitor():
+            return draw(reads(request, dialect, replies))
+        case _:
+            return replies.end, [Answer.END]
+
+
+@st.composite
+def refusals(draw: st.DrawFn, replies: Replies) -> tuple[bytes, list[Reply]]:
+    why = draw(whys)
+    said = {
+        Fault.CLIENT: replies.client_error(why),
+        Fault.SERVER: replies.server_error(why),
+        Fault.COMMAND: b"ERROR\r\n",
+    }
+    fault = draw(st.sampled_from(list(Fault)))
+    text = "" if replies is replies_for(Dialect.KESTREL) or fault is Fault.COMMAND else why
+    return said[fault], [Error(fault, text)]
+
+
+@st.composite
+def tables(draw: st.DrawFn, replies: Replies) -> tuple[bytes, list[Reply]]:
+    rows = draw(st.dictionaries(names, whys, max_size=3))
+    lines = b"".join(replies.stat(name, value) for name, value in rows.items())
+    return lines + replies.end, [Stats(rows)]
+
+
+@st.composite
+def reads(
+    draw: st.DrawFn, request: Get | ask.GetMany | ask.Monitor, dialect: Dialect, replies: Replies
+) -> tuple[bytes, list[Reply]]:
+    asked = request.gets if isinstance(request, ask.GetMany) else (_as_get(request),)
+    if isinstance(request, ask.Monitor):
+        asked *= draw(st.integers(0, 3))
+    elif draw(st.booleans()):
+        asked = asked[1:]
+    said, items = b"", []
+    for get in asked:
+        item = draw(items_of(get, dialect))
+        write = replies.value if isinstance(request, ask.GetMany) else replies.item
+        said += write(get, item.data, item.flags, item.id or 0)
+        items.append(item)
+    if isinstance(request, ask.GetMany):
+        return said + replies.end, [Items(tuple(items))]
+    if items and isinstance(request, ask.Get):
+        return said, [*items]
+    return said + replies.end, [*items, Answer.END]
+
+
+def _as_get(request: Get | ask.Monitor) -> Get:
+    return request if isinstance(request, Get) else Get(request.key, request.queue)
+
+
+@st.composite
+def items_of(draw: st.DrawFn, get: Get, dialect: Dialect) -> Item:
+    if dialect is Dialect.KESTREL:
+        return Item(draw(blocks), key=get.queue.encode("latin-1"))
+    item_id = draw(st.integers(0, 2**63 - 1)) if get.with_id else None
+    return Item(draw(blocks), draw(flags), item_id, get.key)

@@ -1,0 +1,82 @@
+"""What every test shares: foreign programs that may be missing, and the lines that close a run. Knows no server.
+
+A test marked `programs("memcping", "python:pylibmc", "perl:CGI")` is left out where one of them is missing, and one
+line at the end of the run says so. With STANIEL_REQUIRE_PROGRAMS=1, as in CI, such a test fails instead.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+import shutil
+import subprocess
+from collections.abc import Callable
+from functools import cache
+from pathlib import Path
+
+import pytest
+
+NODE_MODULES = Path(__file__).parents[1] / ".foreign" / "node" / "node_modules"
+
+LIBRARIES: dict[str, Callable[[str], list[str]]] = {
+    "perl": lambda name: ["perl", f"-M{name}", "-e", "1"],
+    "php": lambda name: ["php", "-r", f"exit(extension_loaded('{name}') ? 0 : 1);"],
+    "node": lambda name: ["node", "-e", f"require('{NODE_MODULES / name}')"],
+    "ruby": lambda name: ["ruby", "-e", f"require '{name}'"],
+}
+"""Commands that succeed where a library of another language is there."""
+
+REQUIRED = os.environ.get("STANIEL_REQUIRE_PROGRAMS") == "1"
+CLOSING_LINES = pytest.StashKey[list[str]]()
+
+
+@cache
+def is_there(program: str) -> bool:
+    """Whether a program is on the PATH, or a library, written `python:name` or `perl:name`, can be loaded."""
+    language, colon, name = program.partition(":")
+    if not colon:
+        return shutil.which(program) is not None
+    if language == "python":
+        return importlib.util.find_spec(name) is not None
+    command = LIBRARIES[language](name)
+    return shutil.which(command[0]) is not None and subprocess.run(command, capture_output=True).returncode == 0
+
+
+def missing_programs(item: pytest.Item) -> list[str]:
+    """The programs that this test needs and the machine does not have."""
+    wanted = {str(name) for mark in item.iter_markers("programs") for name in mark.args}
+    return sorted(name for name in wanted if not is_there(name))
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    config.stash[CLOSING_LINES] = []
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    if REQUIRED:
+        return
+    left_out = [item for item in items if missing_programs(item)]
+    if not left_out:
+        return
+    items[:] = [item for item in items if item not in left_out]
+    config.hook.pytest_deselected(items=left_out)
+    names = sorted({name for item in left_out for name in missing_programs(item)})
+    line = f"left out: {len(left_out)} tests marked `programs`; missing: {', '.join(names)}"
+    config.stash[CLOSING_LINES].append(line)
+
+
+def pytest_runtest_setup(item: pytest.Item) -> None:
+    missing = missing_programs(item)
+    if missing:
+        pytest.fail(f"STANIEL_REQUIRE_PROGRAMS=1, and missing: {', '.join(missing)}", pytrace=False)
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: pytest.Config) -> None:
+    for line in config.stash[CLOSING_LINES]:
+        terminalreporter.write_line(line)
+
+
+@pytest.fixture
+def closing_line(pytestconfig: pytest.Config) -> Callable[[str], None]:
+    """Adds one line to the end of the run, for a figure that the reader of a green run should see."""
+    return pytestconfig.stash[CLOSING_LINES].append

@@ -1,0 +1,1 @@
+"""What the documents say of the tree is true of it."""

@@ -1,0 +1,34 @@
+"""Commit groups and journals on the fake disk, for the tests of this folder."""
+
+from __future__ import annotations
+
+from journal.ballast import Ballast
+from journal.group import CommitGroup
+from journal.log import Log
+from queues.changes import Added
+from queues.config import QueueConfig
+from queues.item import Item
+from sim.disk import Disk
+from tests.journal.records import NOW_MS
+
+SMALL_BYTES = 64 << 10
+
+
+def group_on(disk: Disk) -> CommitGroup:
+    disk.make_folder("s/.staniel")
+    group = CommitGroup(disk, "s", Ballast(disk, "s", "s/.staniel/ballast"))
+    assert group.restore_ballast()
+    disk.sync_folder("s")
+    return group
+
+
+def log_of(group: CommitGroup, name: str = "q", sync_ms: int = 0) -> Log:
+    return Log(group.fs, "s", name, group, QueueConfig(sync_ms=sync_ms))
+
+
+def put(log: Log, data: bytes = b"x") -> None:
+    log.record(Added(Item(data, NOW_MS)))
+
+
+def syncs(disk: Disk) -> list[str]:
+    return [op.path for op in disk.log if op.verb == "sync"]

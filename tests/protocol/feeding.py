@@ -1,0 +1,31 @@
+"""How the tests hand bytes to a parser: whole, and one by one, which must never make a difference."""
+
+from __future__ import annotations
+
+from protocol.dialect import Dialect
+from protocol.limits import Limits
+from protocol.memcache import Parser, State
+from protocol.requests import Request
+
+SMALL = Limits(line_bytes_max=64, item_bytes_max=16)
+
+
+def cut(data: bytes, sizes: list[int]) -> list[bytes]:
+    """`data` in pieces of the given sizes, the rest as one more."""
+    pieces, at = [], 0
+    for size in sizes:
+        pieces.append(data[at : at + size])
+        at += size
+    return [*pieces, data[at:]]
+
+
+def read(dialect: Dialect, data: bytes, limits: Limits | None = None) -> tuple[list[Request], State]:
+    """The requests in `data` and the state they leave, fed whole and byte by byte."""
+    whole = Parser(dialect, limits or Limits())
+    requests = whole.feed(data)
+    dripped = Parser(dialect, limits or Limits())
+    one_by_one = [request for byte in data for request in dripped.feed(bytes([byte]))]
+    assert one_by_one == requests
+    assert dripped.state is whole.state
+    assert dripped.pending_bytes == whole.pending_bytes
+    return requests, whole.state

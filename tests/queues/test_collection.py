@@ -1,0 +1,74 @@
+"""Queues come into being when asked for, under legal names only, and are told apart from those before them."""
+
+from __future__ import annotations
+
+import errno
+
+import pytest
+
+from queues.changes import Journal
+from queues.collection import Collection, Refused
+from queues.config import QueueConfig
+from queues.names import NAME_BYTES_MAX, name_error, parent_of
+from tests.queues.model import Recorder
+
+
+def collection(config: QueueConfig | None = None, error: OSError | None = None) -> Collection:
+    def journal(name: str, config: QueueConfig, now_ms: int) -> Journal:
+        if error is not None:
+            raise error
+        return Recorder()
+
+    return Collection(lambda name: config or QueueConfig(), journal)
+
+
+def test_a_queue_is_made_once_and_found_afterwards() -> None:
+    queues = collection()
+    assert queues.find("q") is None
+    queue = queues.make("q", 1)
+    assert queues.make("q", 2) is queue is queues.find("q")
+    assert (len(queues), list(queues), queues.created) == (1, [queue], 1)
+
+
+def test_a_removed_queue_is_closed_and_the_next_of_its_name_is_another() -> None:
+    queues = collection()
+    queue = queues.make("q", 1)
+    queues.remove(queue)
+    assert queues.find("q") is None and queues.deleted == 1
+    assert queues.make("q", 2) is not queue
+
+
+@pytest.mark.parametrize("name", ["", "a.b", "a/b", "a~b", "a\0b", "x" * (NAME_BYTES_MAX + 1), "é" * 101])
+def test_an_illegal_name_is_the_clients_mistake(name: str) -> None:
+    with pytest.raises(Refused) as refused:
+        collection().make(name, 1)
+    assert refused.value.client and refused.value.why == name_error(name) != ""
+
+
+@pytest.mark.parametrize("name", ["a", "A-b_c:d", "a+b", "x" * NAME_BYTES_MAX, "\udcff"])
+def test_other_names_are_legal(name: str) -> None:
+    assert name_error(name) == ""
+
+
+def test_a_blocked_name_is_refused_with_its_reason() -> None:
+    queues = collection()
+    queues.block("q", "Permission denied")
+    with pytest.raises(Refused, match="Permission denied") as refused:
+        queues.make("q", 1)
+    assert not refused.value.client
+
+
+def test_a_journal_that_cannot_be_created_leaves_no_queue() -> None:
+    queues = collection(error=OSError(errno.ENOSPC, "No space left on device"))
+    with pytest.raises(Refused, match="No space left") as refused:
+        queues.make("q", 1)
+    assert not refused.value.client and len(queues) == queues.created == 0
+
+
+def test_a_queue_that_keeps_no_journal_asks_for_none() -> None:
+    queues = collection(QueueConfig(keep_journal=False), OSError(errno.EIO, "never asked"))
+    assert queues.make("q", 1).journal.batch == 0
+
+
+def test_the_parent_of_a_fan_out_is_what_stands_before_its_first_plus() -> None:
+    assert [parent_of(name) for name in ("a", "a+b", "a+b+c", "+b")] == ["", "a", "a", ""]

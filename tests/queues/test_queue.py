@@ -1,0 +1,145 @@
+"""What the model test would take long to reach, said one by one."""
+
+from __future__ import annotations
+
+from queues.changes import Aborted, Added, Confirmed, Opened, Removed
+from queues.config import QueueConfig
+from queues.item import Item
+from queues.queue import Queue
+from tests.queues.model import Hand, Recorder
+
+NOW_MS = 1_700_000_000_000
+
+
+def queue_with(*data: bytes, config: QueueConfig | None = None) -> Queue:
+    queue = Queue("q", config or QueueConfig(), Recorder(), NOW_MS)
+    for each in data:
+        assert queue.add(Item(each, NOW_MS), NOW_MS)
+    return queue
+
+
+def xids(queue: Queue, count: int) -> list[int]:
+    opened = [queue.open(NOW_MS) for _ in range(count)]
+    return [taken.xid for taken in opened if taken is not None]
+
+
+def test_xids_wrap_around_to_negative_numbers() -> None:
+    queue = queue_with(b"a", b"b", b"c")
+    queue.last_xid = 2**31 - 2
+    assert xids(queue, 3) == [2**31 - 1, -(2**31), -(2**31) + 1]
+
+
+def test_xids_skip_zero_and_those_that_are_open() -> None:
+    queue = queue_with(*[b"x"] * 8)
+    assert xids(queue, 2) == [1, 2]
+    queue.last_xid = -2
+    assert xids(queue, 3) == [-1, 3, 4]
+    assert queue.confirm(queue.open_reads[1])
+    queue.last_xid = -2
+    assert xids(queue, 2) == [1, 5]
+
+
+def test_an_id_stays_with_its_item_and_ids_rise_even_when_the_clock_does_not() -> None:
+    queue = Queue("q", QueueConfig(), Recorder(), NOW_MS)
+    for back_ms in (0, 0, 5000):
+        queue.add(Item(b"x", NOW_MS - back_ms), NOW_MS)
+    first = queue.open(NOW_MS)
+    assert first is not None and queue.abort(first, NOW_MS)
+    shown = queue.peek(NOW_MS)
+    taken = [queue.take(NOW_MS) for _ in range(3)]
+    assert shown is not None and shown.id == first.id
+    ids = [each.id for each in taken if each is not None]
+    assert ids == [first.id, first.id + 1, first.id + 2]
+
+
+def test_aborted_items_come_back_at_the_head_and_the_last_one_aborted_is_first() -> None:
+    queue = queue_with(b"a", b"b", b"c")
+    a, b = queue.open(NOW_MS), queue.open(NOW_MS)
+    assert a is not None and b is not None
+    queue.abort(a, NOW_MS)
+    queue.abort(b, NOW_MS)
+    assert [item.data for item in queue.line.items()] == [b"b", b"a", b"c"]
+
+
+def test_recovery_puts_open_reads_back_in_the_order_of_their_xids() -> None:
+    old = queue_with(b"a", b"b", b"c")
+    xids(old, 2)
+    queue = Queue("q", QueueConfig(), Recorder(), NOW_MS)
+    queue.load(old.line, old.open_reads, old.last_xid)
+    queue.return_open_reads()
+    assert [item.data for item in queue.line.items()] == [b"a", b"b", b"c"]
+    assert [(change.xid, type(change)) for change in queue.journal.changes] == [(2, Aborted), (1, Aborted)]  # type: ignore[attr-defined]
+    assert xids(queue, 1) == [3]
+
+
+def test_no_room_and_nothing_to_drop_refuses_instead_of_looping() -> None:
+    config = QueueConfig(max_items=0, discard_old_when_full=True)
+    queue = Queue("q", config, Recorder(), NOW_MS)
+    assert not queue.add(Item(b"x", NOW_MS), NOW_MS)
+    assert queue.counters.discarded == 0
+
+
+def test_one_item_may_go_past_max_bytes_and_the_next_is_refused() -> None:
+    queue = queue_with(b"123", b"4567890", config=QueueConfig(max_bytes=4))
+    assert not queue.add(Item(b"", NOW_MS), NOW_MS)
+    assert queue.line.bytes == 10
+
+
+def test_an_expired_item_is_never_handed_out_however_small_the_sweep() -> None:
+    queue = Queue("q", QueueConfig(max_expire_sweep=1), Recorder(), NOW_MS)
+    for _ in range(5):
+        queue.add(Item(b"old", NOW_MS, NOW_MS + 1), NOW_MS)
+    queue.add(Item(b"new", NOW_MS), NOW_MS)
+    shown = queue.peek(NOW_MS + 2)
+    assert shown is not None and shown.item.data == b"new"
+    assert queue.counters.expired_items == 5
+
+
+def test_an_item_lives_through_the_millisecond_of_its_expiry() -> None:
+    queue = Queue("q", QueueConfig(), Recorder(), NOW_MS)
+    queue.add(Item(b"x", NOW_MS, NOW_MS + 10), NOW_MS)
+    assert queue.peek(NOW_MS + 10) is not None
+    assert queue.peek(NOW_MS + 11) is None
+
+
+def test_one_item_serves_those_who_peek_before_the_first_who_takes() -> None:
+    queue = queue_with()
+    hands = [Hand(peeks=True), Hand(), Hand(peeks=True), Hand(opens=True)]
+    for hand in hands:
+        queue.park(hand)
+    queue.add(Item(b"a", NOW_MS), NOW_MS)
+    assert [len(hand.got) for hand in hands] == [1, 1, 0, 0]
+    queue.add(Item(b"b", NOW_MS), NOW_MS)
+    assert [len(hand.got) for hand in hands] == [1, 1, 1, 1]
+    assert [type(change) for change in queue.journal.changes] == [Added, Removed, Added, Opened]  # type: ignore[attr-defined]
+
+
+def test_an_aborted_item_goes_straight_to_the_next_who_waits() -> None:
+    queue = queue_with(b"a")
+    held = queue.open(NOW_MS)
+    hand = Hand(opens=True)
+    queue.park(hand)
+    assert held is not None and queue.abort(held, NOW_MS)
+    assert [(taken.id, taken.xid, taken.deliveries) for taken in hand.got] == [(held.id, 2, 2)]
+
+
+def test_a_closed_queue_dismisses_everybody_once_and_confirms_nothing() -> None:
+    queue = queue_with(b"a")
+    held = queue.open(NOW_MS)
+    hands = [Hand(), Hand(peeks=True)]
+    for hand in hands:
+        queue.park(hand)
+    queue.close()
+    assert held is not None and not queue.confirm(held) and not queue.abort(held, NOW_MS)
+    assert [hand.dismissed for hand in hands] == [1, 1] and not queue.waiters
+    assert Confirmed not in map(type, queue.journal.changes)  # type: ignore[attr-defined]
+
+
+def test_age_is_that_of_the_last_item_removed_and_nothing_before() -> None:
+    queue = queue_with(b"a", b"b")
+    assert queue.age_ms(NOW_MS + 50) == 0
+    queue.take(NOW_MS)
+    assert queue.age_ms(NOW_MS + 50) == 50
+    assert queue.age_ms(NOW_MS - 50) == 0
+    queue.take(NOW_MS)
+    assert queue.age_ms(NOW_MS + 50) == 0

@@ -1,0 +1,1 @@
+"""Crowds: many queues, children, open reads, waiters and clients at once. Judged by what arrives, never by time."""

@@ -1,0 +1,129 @@
+"""Spools that cannot be used, in part or at all."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.server.process import Server, run_staniel, running
+from tests.server.wire import Wire, drain
+
+NOBODY = 65534
+# Root may read everything, so a test about permissions runs its server as somebody else.
+AS_NOBODY = ("setpriv", f"--reuid={NOBODY}", f"--regid={NOBODY}", "--clear-groups") if os.geteuid() == 0 else ()
+
+
+def test_a_file_for_a_spool_is_refused_by_the_command_line(tmp_path: Path) -> None:
+    (tmp_path / "spool").write_text("")
+    said = run_staniel("serve", "--port", "0", "--spool", str(tmp_path / "spool"))
+    assert said.returncode == 2 and "is a file" in said.stderr
+
+
+def test_a_file_for_a_spool_in_the_configuration_is_one_line(tmp_path: Path) -> None:
+    (tmp_path / "spool").write_text("mine")
+    (tmp_path / "staniel.toml").write_text('[server]\nspool = "spool"\n')
+    said = run_staniel("serve", "--config", str(tmp_path / "staniel.toml"), "--port", "0")
+    assert (said.returncode, said.stderr.count("\n")) == (1, 1)
+    assert said.stderr.startswith(f"staniel: cannot use the spool {tmp_path}/spool: ")
+    assert (tmp_path / "spool").read_text() == "mine"
+
+
+@pytest.mark.parametrize("spool", ["/proc/nowhere", "/dev/null/spool"])
+def test_a_spool_where_no_folder_can_be_made_is_one_line(spool: str) -> None:
+    said = run_staniel("serve", "--port", "0", "--spool", spool)
+    assert (said.returncode, said.stderr.count("\n")) == (1, 1)
+    assert said.stderr.startswith(f"staniel: cannot use the spool {spool}: ")
+
+
+def test_a_spool_of_a_later_version_is_left_alone(tmp_path: Path) -> None:
+    own = tmp_path / "spool" / ".staniel"
+    own.mkdir(parents=True)
+    (own / "version").write_text("staniel-spool 999\n")
+    said = run_staniel("serve", "--port", "0", "--spool", str(tmp_path / "spool"))
+    assert (said.returncode, said.stderr.count("\n")) == (1, 1)
+    assert "staniel-spool 999" in said.stderr and "use the version of staniel that wrote it" in said.stderr
+
+
+def test_what_is_no_journal_is_left_alone_and_named(tmp_path: Path) -> None:
+    spool = tmp_path / "spool"
+    spool.mkdir()
+    for name in ("notes.txt", "jobs~", "jobs.12.old"):
+        (spool / name).write_text("mine")
+    with running(tmp_path) as server:
+        for name in ("notes.txt", "jobs~", "jobs.12.old"):
+            assert f"spool.foreign file={name} " in server.stderr
+            assert (spool / name).read_text() == "mine"
+        assert drain(server.address, "jobs") == []
+
+
+def test_a_folder_in_the_place_of_a_journal_costs_only_that_queue(tmp_path: Path) -> None:
+    (tmp_path / "spool" / "jobs").mkdir(parents=True)
+    with running(tmp_path) as server, Wire(server.address) as wire:
+        assert "spool.foreign file=jobs " in server.stderr
+        assert wire.put("jobs", b"a").startswith(b"SERVER_ERROR cannot create the journal of queue jobs: ")
+        assert wire.put("other", b"a") == b"STORED"
+
+
+def test_a_pipe_in_the_place_of_a_journal_costs_only_that_queue(tmp_path: Path) -> None:
+    (tmp_path / "spool").mkdir()
+    os.mkfifo(tmp_path / "spool" / "jobs")
+    with running(tmp_path) as server, Wire(server.address) as wire:
+        wire.sock.settimeout(1)
+        assert wire.put("jobs", b"a").startswith(b"SERVER_ERROR")
+        assert wire.put("other", b"a") == b"STORED"
+
+
+def test_a_journal_full_of_rubbish_costs_only_what_it_held(tmp_path: Path) -> None:
+    (tmp_path / "spool").mkdir()
+    (tmp_path / "spool" / "jobs").write_bytes(b"\xff" * 1000)
+    with running(tmp_path) as server, Wire(server.address) as wire:
+        assert "journal.damaged queue=jobs file=jobs at=0 unread_bytes=1000" in server.stderr
+        assert wire.put("jobs", b"a") == b"STORED"
+        server.restart()
+        assert drain(server.address, "jobs") == [b"a"]
+
+
+@pytest.fixture
+def public(tmp_path: Path) -> Iterator[Path]:
+    """A folder that every user can reach: the parents of pytest's are the owner's alone."""
+    folder = Path("/tmp") / f"staniel-test-{os.getpid()}-{tmp_path.name}"
+    folder.mkdir(mode=0o777)
+    folder.chmod(0o777)
+    yield folder
+    shutil.rmtree(folder)
+
+
+@pytest.mark.programs("setpriv")
+def test_a_spool_that_may_not_be_written_is_one_line(public: Path) -> None:
+    spool = public / "spool"
+    spool.mkdir()
+    spool.chmod(0o555)
+    said = subprocess.run([*AS_NOBODY, *Server(public).command], capture_output=True, text=True, timeout=10)
+    assert (said.returncode, said.stdout, said.stderr.count("\n")) == (1, "", 1)
+    assert said.stderr.startswith(f"staniel: cannot use the spool {spool}: Permission denied; ")
+
+
+@pytest.mark.programs("setpriv")
+def test_a_journal_that_may_not_be_read_costs_only_that_queue(public: Path) -> None:
+    with running(public, wrapper=AS_NOBODY) as server:
+        with Wire(server.address) as wire:
+            wire.put("secret", b"a")
+            wire.put("open", b"b")
+        server.kill()
+        journal = server.spool / "secret"
+        journal.chmod(0)
+        server.start()
+        assert "journal.unreadable queue=secret" in server.stderr
+        with Wire(server.address) as wire:
+            assert wire.put("secret", b"c").startswith(b"SERVER_ERROR queue secret is not available")
+            assert wire.ask(b"get secret").startswith(b"SERVER_ERROR queue secret is not available")
+            assert wire.get("open") == b"b"
+        server.stop()
+        journal.chmod(0o600)
+        server.start()
+        assert drain(server.address, "secret") == [b"a"]

@@ -1,0 +1,97 @@
+"""What the commands say: help, version, ping, and one line for each mistake."""
+
+from __future__ import annotations
+
+import socket
+from pathlib import Path
+
+import pytest
+
+from tests.server.process import Server, run_staniel
+from tests.server.wire import Wire
+
+
+@pytest.mark.parametrize("command", [[], ["serve"], ["ping"]])
+@pytest.mark.parametrize("option", ["--help", "-h"])
+def test_every_command_explains_itself(command: list[str], option: str) -> None:
+    said = run_staniel(*command, option)
+    assert (said.returncode, said.stderr) == (0, "")
+    assert said.stdout.startswith("Usage: ")
+    assert all(len(line) <= 80 for line in said.stdout.splitlines())
+
+
+@pytest.mark.parametrize("option", ["--version", "-V"])
+def test_the_version_is_the_one_that_clients_are_told(server: Server, option: str) -> None:
+    said = run_staniel(option)
+    assert said.returncode == 0
+    assert said.stdout.split()[0] == "staniel"
+    assert said.stdout.split()[1] in server.greeting
+
+
+def test_ping_says_that_a_server_answers(server: Server) -> None:
+    said = run_staniel("ping", "--port", str(server.port))
+    assert said.returncode == 0
+    assert f"answers on 127.0.0.1:{server.port}" in said.stdout
+
+
+def test_ping_fails_in_one_line_where_nobody_listens() -> None:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        said = run_staniel("ping", "--port", str(probe.getsockname()[1]))
+    assert (said.returncode, said.stdout, said.stderr.count("\n")) == (1, "", 1)
+    assert "no answer from 127.0.0.1:" in said.stderr
+
+
+def test_ping_fails_in_time_where_somebody_listens_and_says_nothing() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        said = run_staniel("ping", "--port", str(silent.getsockname()[1]), "--timeout", "0.2")
+    assert (said.returncode, said.stdout) == (1, "")
+
+
+@pytest.mark.parametrize("bad", ["", "soon", "-1ms", "50 parsecs", "1e3"])
+def test_a_sync_policy_that_is_none_is_one_line(tmp_path: Path, bad: str) -> None:
+    said = run_staniel("serve", "--port", "0", "--spool", str(tmp_path / "spool"), "--sync", bad)
+    assert (said.returncode, said.stdout, said.stderr.count("\n")) == (1, "", 1)
+    assert said.stderr.startswith("staniel: --sync: expected ")
+    assert not (tmp_path / "spool").exists()
+
+
+@pytest.mark.parametrize("bad", ["-1", "65536", "http"])
+def test_a_port_that_is_none_is_a_usage_error(bad: str) -> None:
+    assert run_staniel("serve", "--port", bad).returncode == 2
+
+
+@pytest.mark.parametrize("words", [["sevre"], ["serve", "--prot", "1"], ["serve", "now"]])
+def test_a_word_nobody_knows_is_a_usage_error(words: list[str]) -> None:
+    said = run_staniel(*words)
+    assert said.returncode == 2 and "Traceback" not in said.stderr
+
+
+@pytest.mark.parametrize(
+    ("text", "complaint"),
+    [
+        ("[queues.jobs]\nmax_itms = 5\n", 'queues.jobs.max_itms: unknown key, did you mean "max_items"?'),
+        ("[server]\nspool = 5\n", "server.spool: expected "),
+        ("[memcache\n", "line 1: "),
+        ("[queues.jobs]\nmax_items = 'many'\n", 'queues.jobs.max_items: expected a whole number >= 0, got "many"'),
+    ],
+)
+def test_a_mistake_in_the_configuration_is_one_line_that_names_it(tmp_path: Path, text: str, complaint: str) -> None:
+    path = tmp_path / "staniel.toml"
+    path.write_text(text)
+    said = run_staniel("serve", "--config", str(path), "--port", "0")
+    assert (said.returncode, said.stdout, said.stderr.count("\n")) == (1, "", 1)
+    assert said.stderr.startswith(f"staniel: {path}: {complaint}")
+
+
+def test_a_configuration_that_is_not_there_is_one_line(tmp_path: Path) -> None:
+    said = run_staniel("serve", "--config", str(tmp_path / "none.toml"))
+    assert said.returncode == 1
+    assert said.stderr == f"staniel: {tmp_path}/none.toml: cannot be read: No such file or directory\n"
+
+
+def test_settings_not_served_yet_are_named_at_the_start(tmp_path: Path) -> None:
+    with Server(tmp_path, config="[admin]\nport = 0\n") as server:
+        assert "admin: not served yet, ignored" in server.stderr
+        with Wire(server.address) as wire:
+            assert wire.put("jobs", b"a") == b"STORED"

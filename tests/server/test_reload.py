@@ -1,0 +1,57 @@
+"""Reading the configuration again while serving: by signal and by command, and what a broken file does."""
+
+from __future__ import annotations
+
+import signal
+from pathlib import Path
+
+import pytest
+
+from tests.server.process import Server, running, until
+from tests.server.wire import Wire
+
+
+def write_limit(server: Server, line: str) -> None:
+    """Change the one limit of queue q in the server's file."""
+    text = server.config.read_text()
+    server.config.write_text(text[: text.index("[queues.q]")] + f"[queues.q]\n{line}\n")
+
+
+def reload_by(how: str, server: Server, wire: Wire) -> None:
+    if how == "signal":
+        server.signal(signal.SIGHUP)
+        assert until(lambda: "config.re" in server.stderr)
+    else:
+        wire.ask(b"reload")
+
+
+@pytest.mark.parametrize("how", ["signal", "command"])
+def test_limits_change_and_what_is_in_flight_is_not_disturbed(tmp_path: Path, how: str) -> None:
+    with running(tmp_path, config="[queues.q]\nmax_items = 1\n") as server, Wire(server.address) as wire:
+        wire.put("q", b"1")
+        assert wire.get("q/open") == b"1"
+        wire.put("q", b"2")
+        assert wire.put("q", b"3") == b"NOT_STORED"
+        write_limit(server, "max_items = 2")
+        reload_by(how, server, wire)
+        assert wire.put("q", b"3") == b"STORED"
+        assert wire.ask(b"get q/close") == b"END"
+        assert [wire.get("q"), wire.get("q"), wire.get("q")] == [b"2", b"3", None]
+
+
+@pytest.mark.parametrize("how", ["signal", "command"])
+def test_a_broken_file_changes_nothing_and_says_why(tmp_path: Path, how: str) -> None:
+    with running(tmp_path, config="[queues.q]\nmax_items = 1\n") as server, Wire(server.address) as wire:
+        wire.put("q", b"1")
+        write_limit(server, "max_item = 2")
+        reload_by(how, server, wire)
+        assert 'queues.q.max_item: unknown key, did you mean \\"max_items\\"?' in server.stderr
+        assert wire.put("q", b"2") == b"NOT_STORED"
+
+
+def test_settings_taken_away_leave_the_items(tmp_path: Path) -> None:
+    with running(tmp_path, config='[queues.q]\nmax_age = "1h"\n') as server, Wire(server.address) as wire:
+        wire.put("q", b"1")
+        server.config.write_text(server.config.read_text().replace('max_age = "1h"', ""))
+        assert wire.ask(b"reload") == b"Reloaded config."
+        assert wire.get("q") == b"1"

@@ -1,0 +1,1 @@
+"""Style that runs: the rules of CONTRIBUTING.md that no linter knows."""

@@ -1,0 +1,149 @@
+"""The rules, each a function from one file's text to what is wrong with it. Knows no paths of the disk, runs no code.
+
+A finding is a string "line N: what is wrong". An empty list is a tidy file.
+"""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections.abc import Iterator
+from typing import NamedTuple
+
+FILE_LINES_MAX = 400
+FUNCTION_LINES_MAX = 60
+FUNCTION_LINES_MEDIAN_MAX = 8
+
+SYNCHRONOUS = ("protocol", "queues", "journal", "broker")
+OURS = (*SYNCHRONOUS, "server", "sim", "pipeline", "bench", "tests")
+MAY_IMPORT = {
+    "protocol": set[str](),
+    "queues": set[str](),
+    "journal": {"queues"},
+    "broker": {"protocol", "queues", "journal"},
+    "server": {"broker", "protocol", "journal", "queues", "pipeline"},
+    "sim": {"broker", "protocol", "journal", "queues"},
+    "pipeline": {"journal", "queues", "protocol"},
+    "bench": set(OURS) - {"tests"},
+}
+# Nothing below server/ and sim/ may wait, look at a clock, throw dice or talk to anybody.
+WORLDLY = {
+    *("trio", "asyncio", "socket", "select", "selectors", "signal", "ssl", "subprocess"),
+    *("threading", "multiprocessing", "concurrent", "time", "random", "secrets", "uuid"),
+    *("click", "pathlib", "shutil", "tempfile", "glob"),
+}
+ONLY_PLACE_FOR = {"trio": ("server", "bench"), "random": ("sim", "server", "bench"), "pyspark": ("pipeline",)}
+DISK = "journal/fs.py"
+CLOCK_CALLS = {"now", "utcnow", "today"}
+
+MACHINE_WORDS = re.compile(
+    r"(?<![\w.])/(?:work|root|home)/|\.\./shared|/tmp/(?:brief|bash_jobs)|spec/(?:kestrel|libkestrel|workq)\.md"
+)
+BARE_IGNORE = re.compile(r"#\s*type:\s*ignore(?!\[)")
+SKIPS = {"skip", "skipif", "importorskip"}
+
+Function = ast.FunctionDef | ast.AsyncFunctionDef
+
+
+class Length(NamedTuple):
+    """One function's length in lines, from `def` to its last line, docstring included, decorators not."""
+
+    lines: int
+    name: str
+    at: int
+
+
+def functions(tree: ast.Module) -> list[Length]:
+    """The length of every function and method, nested ones too."""
+    found = [node for node in ast.walk(tree) if isinstance(node, Function)]
+    return [Length((node.end_lineno or node.lineno) - node.lineno + 1, node.name, node.lineno) for node in found]
+
+
+def too_long(text: str) -> list[str]:
+    """The file over its 400 lines, and each function over its 60."""
+    lines = len(text.splitlines())
+    whole = [f"line {lines}: the file has more than {FILE_LINES_MAX} lines"] if lines > FILE_LINES_MAX else []
+    return whole + [
+        f"line {each.at}: {each.name} has {each.lines} lines, more than {FUNCTION_LINES_MAX}"
+        for each in functions(ast.parse(text))
+        if each.lines > FUNCTION_LINES_MAX
+    ]
+
+
+def docstring_missing(text: str) -> list[str]:
+    """A module says in its first lines what it knows; only a file without any text need not."""
+    tree = ast.parse(text)
+    return [] if not tree.body or ast.get_docstring(tree) else ["line 1: the module has no docstring"]
+
+
+def imported(tree: ast.Module) -> Iterator[tuple[int, str]]:
+    """Each import as (line, first part of the module's name)."""
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Import):
+            yield from ((node.lineno, alias.name.partition(".")[0]) for alias in node.names)
+        elif isinstance(node, ast.ImportFrom) and node.module and not node.level:
+            yield node.lineno, node.module.partition(".")[0]
+
+
+def forbidden_imports(path: str, text: str) -> list[str]:
+    """What the package of `path` ("journal/log.py") imports and must not."""
+    package = path.partition("/")[0]
+    return [
+        f"line {line}: {package} must not import {name}"
+        for line, name in imported(ast.parse(text))
+        if not _may_import(path, package, name)
+    ]
+
+
+def _may_import(path: str, package: str, name: str) -> bool:
+    if name in OURS:
+        return name == package or name in MAY_IMPORT[package]
+    if package in SYNCHRONOUS and path != DISK and name in WORLDLY:
+        return False
+    return package in ONLY_PLACE_FOR.get(name, (package,))
+
+
+def forbidden_calls(path: str, text: str) -> list[str]:
+    """In the synchronous packages: async code, the disk outside journal/fs.py, a clock by another name."""
+    if path.partition("/")[0] not in SYNCHRONOUS:
+        return []
+    found = ((getattr(node, "lineno", 0), _forbidden(path, node)) for node in ast.walk(ast.parse(text)))
+    return [f"line {line}: {why}" for line, why in found if why]
+
+
+def _forbidden(path: str, node: ast.AST) -> str:
+    match node:
+        case ast.AsyncFunctionDef() | ast.Await() | ast.AsyncFor() | ast.AsyncWith():
+            return "async code below server/"
+        case ast.ImportFrom(module="os") if path != DISK:
+            return f"os outside {DISK}"
+        case ast.Attribute(value=ast.Name(id="os"), attr=attr) if attr not in ("path", "fspath") and path != DISK:
+            return f"os.{attr} outside {DISK}"
+        case ast.Call(func=ast.Name(id="open")) if path != DISK:
+            return f"open() outside {DISK}"
+        case ast.Call(func=ast.Name(id="print")):
+            return "print() below server/"
+        case ast.Call(func=ast.Attribute(value=ast.Name(id="datetime" | "date"), attr=attr)) if attr in CLOCK_CALLS:
+            return f"a clock, {attr}(), below server/"
+    return ""
+
+
+def machine_words(text: str) -> list[str]:
+    """Paths that only one machine has."""
+    return _matches(MACHINE_WORDS, text)
+
+
+def bare_ignores(text: str) -> list[str]:
+    """A `type: ignore` that does not say which error it means."""
+    return _matches(BARE_IGNORE, text)
+
+
+def _matches(pattern: re.Pattern[str], text: str) -> list[str]:
+    lines = enumerate(text.splitlines(), start=1)
+    return [f"line {number}: {found.group()!r}" for number, line in lines for found in pattern.finditer(line)]
+
+
+def skips(text: str) -> list[str]:
+    """Tests do not skip themselves: what a machine may lack is said with the `programs` marker; CI insists on it."""
+    found = [node for node in ast.walk(ast.parse(text)) if isinstance(node, ast.Attribute) and node.attr in SKIPS]
+    return [f"line {each.lineno}: {ast.unparse(each)}" for each in found if ast.unparse(each).startswith("pytest.")]

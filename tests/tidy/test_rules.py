@@ -1,0 +1,123 @@
+"""Each tidy rule finds what it is there to find, and lets the neighbouring good case pass."""
+
+from __future__ import annotations
+
+import ast
+
+import pytest
+
+from tests.tidy import rules
+
+LONG_FUNCTION = "def f():\n" + "    x = 1\n" * 60
+
+FOLDER = "work"  # kept apart from its slashes, so that a search for paths of one machine does not find this file
+
+
+def test_a_function_of_61_lines_is_too_long_and_one_of_60_is_not() -> None:
+    assert rules.too_long(LONG_FUNCTION) == ["line 1: f has 61 lines, more than 60"]
+    assert rules.too_long(LONG_FUNCTION.removesuffix("    x = 1\n")) == []
+
+
+def test_a_file_of_401_lines_is_too_long_and_one_of_400_is_not() -> None:
+    assert rules.too_long("x = 1\n" * 401) == ["line 401: the file has more than 400 lines"]
+    assert rules.too_long("x = 1\n" * 400) == []
+
+
+def test_methods_and_nested_functions_count_with_their_docstrings() -> None:
+    text = 'class A:\n    def f(self):\n        """Says."""\n        def g(): ...\n        return g\n'
+    assert sorted(rules.functions(ast.parse(text))) == [rules.Length(1, "g", 4), rules.Length(4, "f", 2)]
+
+
+@pytest.mark.parametrize("text", ["", "# only a comment\n", '"""Knows."""\nx = 1\n'])
+def test_an_empty_file_or_one_that_opens_with_a_docstring_passes(text: str) -> None:
+    assert rules.docstring_missing(text) == []
+
+
+def test_code_without_a_docstring_is_found() -> None:
+    assert rules.docstring_missing("x = 1\n'late'\n") == ["line 1: the module has no docstring"]
+
+
+@pytest.mark.parametrize(
+    ("path", "line"),
+    [
+        ("protocol/parser.py", "from queues.queue import Queue"),
+        ("queues/queue.py", "import journal.log"),
+        ("journal/log.py", "from broker import broker"),
+        ("journal/log.py", "import time"),
+        ("broker/broker.py", "from random import random"),
+        ("broker/broker.py", "def f():\n    import trio"),
+        ("server/hub.py", "import sim.disk"),
+        ("server/hub.py", "import pyspark.sql"),
+        ("sim/world.py", "import trio"),
+        ("sim/world.py", "from server.hub import Hub"),
+        ("queues/queue.py", "import tests.conftest"),
+    ],
+)
+def test_a_forbidden_import_is_found(path: str, line: str) -> None:
+    assert len(rules.forbidden_imports(path, line)) == 1
+
+
+@pytest.mark.parametrize(
+    ("path", "line"),
+    [
+        ("journal/log.py", "from queues.changes import Change"),
+        ("journal/fs.py", "import os, fcntl"),
+        ("broker/broker.py", "import msgspec"),
+        ("broker/broker.py", "from .session import Session"),
+        ("server/hub.py", "import time, random, trio, broker.broker"),
+        ("sim/world.py", "import random, broker.broker"),
+        ("pipeline/session.py", "import pyspark"),
+    ],
+)
+def test_an_allowed_import_passes(path: str, line: str) -> None:
+    assert rules.forbidden_imports(path, line) == []
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "async def f(): pass",
+        "os.fsync(3)",
+        "from os import write",
+        "open('x')",
+        "print('x')",
+        "datetime.now()",
+    ],
+)
+def test_a_forbidden_call_is_found_below_the_server_and_allowed_in_it(line: str) -> None:
+    assert len(rules.forbidden_calls("journal/log.py", line)) == 1
+    assert rules.forbidden_calls("server/hub.py", line) == []
+
+
+@pytest.mark.parametrize(
+    ("path", "line"),
+    [
+        ("journal/fs.py", "os.fdatasync(3)"),
+        ("journal/fs.py", "open('x')"),
+        ("journal/layout.py", "os.path.join('a', 'b')"),
+        ("queues/queue.py", "queue.open(3)"),
+        ("queues/queue.py", "self.now()"),
+    ],
+)
+def test_the_disk_in_its_own_file_and_names_that_only_look_alike_pass(path: str, line: str) -> None:
+    assert rules.forbidden_calls(path, line) == []
+
+
+@pytest.mark.parametrize("text", [f"see /{FOLDER}/main", "open('/root/x')", "cd ../shared", "/home/ada/spool"])
+def test_a_path_of_one_machine_is_found(text: str) -> None:
+    assert len(rules.machine_words(text)) == 1
+
+
+@pytest.mark.parametrize("text", ["get work/t=500/open", "/var/spool/staniel", f"spool/{FOLDER}/x", "a shared lock"])
+def test_queue_names_and_paths_of_every_machine_pass(text: str) -> None:
+    assert rules.machine_words(text) == []
+
+
+def test_a_type_ignore_without_its_error_is_found() -> None:
+    assert len(rules.bare_ignores("x = 1  # type: ignore\n")) == 1
+    assert rules.bare_ignores("x = 1  # type: ignore[assignment]\n") == []
+
+
+def test_a_test_that_skips_itself_is_found() -> None:
+    assert len(rules.skips("@pytest.mark.skipif(True)\ndef f():\n    pytest.skip('x')\n")) == 2
+    assert rules.skips("pytest.fail('x')\nself.skip(3)\n") == []

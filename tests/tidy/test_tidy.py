@@ -1,0 +1,84 @@
+"""The tree keeps the rules of tests/tidy/rules.py. Says which files they hold for; a finding names file and line."""
+
+from __future__ import annotations
+
+import ast
+import statistics
+from collections.abc import Callable, Iterable
+from pathlib import Path
+
+from tests.tidy import rules
+
+ROOT = Path(__file__).resolve().parents[2]
+PACKAGES = ("protocol", "queues", "journal", "broker", "server", "sim", "pipeline", "bench")
+TEXT_SUFFIXES = {"", ".py", ".md", ".toml", ".txt", ".json", ".sh", ".cfg", ".service", ".yml", ".yaml"}
+FOLDERS = (*PACKAGES, "tests", "docs", "examples", "packaging", ".ci")
+
+
+def files_under(folder: str) -> list[Path]:
+    found = (ROOT / folder).rglob("*")
+    return sorted(path for path in found if path.is_file() and "__pycache__" not in path.parts)
+
+
+def python_files(folders: Iterable[str]) -> list[Path]:
+    return [path for folder in folders for path in files_under(folder) if path.suffix == ".py"]
+
+
+def text_files() -> list[Path]:
+    at_the_top = [path for path in ROOT.iterdir() if path.is_file()]
+    all_files = [*at_the_top, *(path for folder in FOLDERS for path in files_under(folder))]
+    return [path for path in all_files if path.suffix in TEXT_SUFFIXES and path.parent != Path(__file__).parent]
+
+
+def short(path: Path) -> str:
+    return path.relative_to(ROOT).as_posix()
+
+
+def findings(paths: Iterable[Path], rule: Callable[[str], list[str]]) -> list[str]:
+    return [f"{short(path)} {each}" for path in paths for each in rule(path.read_text("utf-8", errors="replace"))]
+
+
+def findings_by_path(paths: Iterable[Path], rule: Callable[[str, str], list[str]]) -> list[str]:
+    return [f"{short(path)} {each}" for path in paths for each in rule(short(path), path.read_text("utf-8"))]
+
+
+def test_no_file_and_no_function_is_too_long_to_be_read_in_one_sitting() -> None:
+    assert findings(python_files((*PACKAGES, "tests")), rules.too_long) == []
+
+
+def test_the_median_function_is_eight_lines_or_shorter(closing_line: Callable[[str], None]) -> None:
+    sources = [path.read_text("utf-8") for path in python_files(PACKAGES)]
+    lengths = sorted(each.lines for text in sources for each in rules.functions(ast.parse(text)))
+    median = statistics.median(lengths)
+    closing_line(f"tidy: {len(lengths)} functions, median {median:g} lines, longest {lengths[-1]}")
+    assert median <= rules.FUNCTION_LINES_MEDIAN_MAX
+
+
+def test_every_module_of_the_packages_opens_with_a_docstring() -> None:
+    assert findings(python_files(PACKAGES), rules.docstring_missing) == []
+
+
+def test_imports_point_one_way() -> None:
+    assert findings_by_path(python_files(PACKAGES), rules.forbidden_imports) == []
+
+
+def test_nothing_below_the_server_touches_disk_clock_or_async_code() -> None:
+    assert findings_by_path(python_files(PACKAGES), rules.forbidden_calls) == []
+
+
+def test_no_file_names_a_path_of_somebodys_machine() -> None:
+    assert findings(text_files(), rules.machine_words) == []
+
+
+def test_every_ignored_type_error_is_named() -> None:
+    paths = [path for path in python_files((*PACKAGES, "tests")) if path.parent != Path(__file__).parent]
+    assert findings(paths, rules.bare_ignores) == []
+
+
+def test_no_test_skips_itself() -> None:
+    assert findings(python_files(["tests"]), rules.skips) == []
+
+
+def test_the_rules_are_held_against_files_that_exist() -> None:
+    assert all(python_files([package]) for package in ("protocol", "queues", "journal", "broker", "server", "sim"))
+    assert {"Makefile", "pyproject.toml", ".ci/run", "CONTRIBUTING.md"} <= {short(path) for path in text_files()}

@@ -13,7 +13,7 @@ from msgspec import UNSET, Struct, UnsetType, field
 from broker import kinds
 from broker.addresses import Address, TcpAddress
 from protocol.dialect import Dialect as MemcacheDialect
-from queues.config import Dialect
+from queues.config import UNLIMITED_BYTES, Dialect
 
 
 class Server(Struct, frozen=True, kw_only=True):
@@ -25,6 +25,7 @@ class Server(Struct, frozen=True, kw_only=True):
     expiration_timer_ms: Annotated[int, kinds.MAYBE_DURATION] = field(name="expiration_timer_frequency", default=1_000)
     max_connections: Annotated[int | None, kinds.optional(kinds.count(1), None)] = None
     connection_backlog: Annotated[int | None, kinds.optional(kinds.count(1), None)] = None
+    max_memory_bytes: Annotated[int, kinds.MAYBE_BYTES] = field(name="max_memory_size_total", default=UNLIMITED_BYTES)
     # 512 bytes: the longest key today's memcached clients send is 250.
     max_line_bytes: Annotated[int, kinds.size(512, 1 << 30)] = field(name="max_line_size", default=16_384)
     client_timeout_ms: Annotated[int, kinds.MAYBE_DURATION] = field(name="client_timeout", default=0)

@@ -69,8 +69,8 @@ def queue_stats(queue: Queue, now_ms: int) -> Iterator[tuple[str, object]]:
     yield "total_items", counters.total_items
     yield "logsize", log.current_bytes if log else 0
     yield "expired_items", counters.expired_items
-    yield "mem_items", len(queue.line)
-    yield "mem_bytes", queue.line.bytes
+    yield "mem_items", queue.line.memory_items
+    yield "mem_bytes", queue.line.memory_bytes
     yield "age", queue.age_ms(now_ms)
     yield "discarded", counters.discarded
     yield "waiters", len(queue.waiters)

@@ -108,7 +108,7 @@ class Transfers:
 
     def _finish(self, intent: Intent, uneven: set[str]) -> None:
         source = self.queues.find(intent.source)
-        dropped = Dropped.NOT_FOUND if source is None else source.drop_if(intent.means)
+        dropped = Dropped.NOT_FOUND if source is None else source.departures.drop_if(intent.means)
         if dropped is Dropped.UNRECORDED:
             uneven.add(intent.source)
         self.report(Level.INFO, "transfer.finished", source=intent.source, target=intent.target, removal=dropped.value)

@@ -34,6 +34,7 @@ class GroupMember(Protocol):
     batch: int
     path: str
     sync_ms: int
+    is_erased: bool
 
     @property
     def file(self) -> File: ...
@@ -136,7 +137,7 @@ class CommitGroup:
             self._write(member)
             if member.sync_ms == 0:
                 self._now[member.file] = None
-            elif member.file not in self._later:
+            else:
                 self._sync_later(member, now_ms)
         self.pending_bytes = 0
         if self._waited_for:
@@ -155,9 +156,12 @@ class CommitGroup:
             self._write(member)
 
     def _sync_later(self, member: GroupMember, now_ms: int) -> None:
+        file = member.file
         due_ms = now_ms + member.sync_ms if member.sync_ms > 0 else NEVER_MS
-        self._later[member.file] = due_ms
-        self._next_due_ms = min(self._next_due_ms, due_ms)
+        # The policy may have been changed since the file became dirty.
+        if due_ms < self._later.get(file, NEVER_MS) or file not in self._later:
+            self._later[file] = due_ms
+            self._next_due_ms = min(self._next_due_ms, due_ms)
 
     def restore_ballast(self) -> bool:
         """Try to accept puts again; True if they are accepted now."""
@@ -176,8 +180,14 @@ class CommitGroup:
         self._asked[member] = None
 
     def after(self, member: GroupMember, then: Callable[[int], None]) -> None:
-        """Call `then(now_ms)` once everything that `member` has recorded by now is on the disk, whatever its policy."""
-        self._asked[member] = None
+        """Call `then(now_ms)` once everything that `member` has recorded by now is on the disk, whatever its policy.
+
+        Of a journal that has been erased meanwhile, that is its erasure.
+        """
+        if member.is_erased:
+            self._folder_changed = True
+        else:
+            self._asked[member] = None
         self._then.append(then)
 
     def next_due_ms(self) -> int:

@@ -79,12 +79,11 @@ class Store:
 
     def recover(self, name: str, files: Files, config: QueueConfig, now_ms: int) -> tuple[Recovered, Log]:
         """Replay one queue. The log goes on where its files end. Raises OSError if the disk refuses."""
-        recovered = self.recovery.recover(name, files, now_ms)
+        recovered = self.recovery.recover(name, files, now_ms, config.max_memory_bytes)
         log = Log(self.fs, self.folder, name, self.group, config)
         log.encoder.counter = recovered.replay.counter
         log.encoder.open.update(recovered.replay.open)
-        log.archives = files.archives_in_order()
-        log.archived_bytes = recovered.archived_bytes
+        log.take_over(recovered.segments)
         log.newest_number = files.newest_number()
         if files.current:
             log.resume(self.fs.size(log.path))

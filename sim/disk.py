@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import errno
 import os
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import NamedTuple
 
 from msgspec import Struct
@@ -97,6 +97,8 @@ class Disk:
         self.log: list[Op] = []
         self.stop_at: int | None = None
         """Raise PowerCut instead of the step with this number in `log`, and at every one after it."""
+        self.lies = 0
+        """Failed syncs: since then something may look clean that the platter has not got."""
         self._root = Folder()
         self._faults: list[Fault] = []
         self._locks: set[str] = set()
@@ -113,17 +115,24 @@ class Disk:
 
     def crash(self, how: Crash | Choose) -> Disk:
         """The disk after power loss. This one stays as it is, so that one run can crash in many ways."""
+        return self._copied(lambda inode: inode.left_by(how), lambda folder: folder.left_by(how))
+
+    def copy(self) -> Disk:
+        """What a reader sees, as if it were all on the platter: also what a failed sync has left in the caches."""
+        return self._copied(lambda inode: bytearray(inode.data), lambda folder: folder.entries)
+
+    def _copied(self, bytes_of: Callable[[Inode], bytearray], names_of: Callable[[Folder], dict[str, Node]]) -> Disk:
         left = Disk(self.capacity_bytes)
         memo: dict[Inode, Inode] = {}
 
         def copy(node: Node, path: str) -> Node:
             if isinstance(node, Inode):
                 if node not in memo:
-                    memo[node] = left._platter_file(node.left_by(how), node.reserved, path)
+                    memo[node] = left._platter_file(bytes_of(node), node.reserved, path)
                 memo[node].links += 1
                 return memo[node]
             folder = Folder()
-            for name, entry in sorted(node.left_by(how).items()):
+            for name, entry in sorted(names_of(node).items()):
                 folder.entries[name] = copy(entry, f"{path}/{name}" if path else name)
             folder.durable = dict(folder.entries)
             return folder
@@ -138,6 +147,18 @@ class Disk:
         inode.data, inode.durable, inode.reserved, inode.path = data, bytearray(data), reserved, path
         self.used_bytes += inode.occupied
         return inode
+
+    def tear(self, path: str, size: int) -> bool:
+        """Take the last `size` bytes off a file, durably, if there is such a file: a torn write."""
+        try:
+            inode = self._inode(path)
+        except OSError:
+            return False
+        before = inode.occupied
+        del inode.data[max(0, len(inode.data) - size) :]
+        inode.durable = bytearray(inode.data)
+        self.used_bytes += inode.occupied - before
+        return True
 
     def kill(self) -> Disk:
         """The same disk after `kill -9`: caches live on, unsynced as they were; locks and faults do not."""
@@ -216,6 +237,7 @@ class Disk:
             self._step(Op("sync_folder", folder))
         except OSError:
             node.dirty.clear()
+            self.lies += 1
             raise
         node.sync()
 
@@ -226,6 +248,7 @@ class Disk:
         except OSError:
             for node in nodes:
                 node.dirty.clear()
+            self.lies += 1
             raise
         for node in nodes:
             node.sync()
@@ -285,6 +308,7 @@ class Disk:
             self._step(Op("sync", inode.path))
         except OSError:
             inode.dirty.clear()
+            self.lies += 1
             raise
         inode.sync()
 

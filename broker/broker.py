@@ -24,7 +24,7 @@ from broker.transfers import Transfers
 from broker.upkeep import Upkeep
 from journal.chores import Chore
 from journal.fs import Fs
-from journal.group import JournalFailure, Sync
+from journal.group import Sync
 from journal.layout import Files
 from journal.log import Log
 from journal.recovery import Recovered
@@ -83,6 +83,7 @@ class Broker:
         queues.
         """
         self.started_ms = now_ms
+        self.group.ballast.release()  # what is mended now may need its place; it is put up again below
         files, foreign = self.store.survey()
         for name in foreign:
             self.report(Level.WARNING, "spool.foreign", file=name, hint="not a journal: left alone")
@@ -218,10 +219,7 @@ class Broker:
             self.report(Level.ERROR, "disk.full", spool=self.store.folder, hint="puts are refused until there is space")
 
     def _prepare_transfers(self) -> None:
-        try:
-            self.transfers.prepare()
-        except OSError as error:
-            raise JournalFailure(f"cannot note a transfer: {error}") from error
+        self.group.afford(self.transfers.prepare, self.transfers.intents.path)
 
     def start_sync(self, now_ms: int) -> Sync | None:
         """What must go to the disk now; whoever drives the broker runs it anywhere and then calls `finish_sync`."""
@@ -347,7 +345,7 @@ class Broker:
                 at=damage.at,
                 unread_bytes=damage.lost_bytes,
                 why=damage.why,
-                saved_as=damage.saved_as or "left in place",
+                saved_as=damage.saved_as,
             )
 
 

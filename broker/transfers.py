@@ -115,6 +115,9 @@ class Transfers:
 
     def _transfer(self, parting: Parting, now_ms: int) -> None:
         source, taken, name = parting.source, parting.taken, parting.destination
+        if self.group.is_full:
+            self._stuck.append(parting)  # a copy that nobody has admitted would eat up the reserve
+            return
         try:
             target = self.queues.make(name, now_ms)
         except Refused as refused:

@@ -125,6 +125,11 @@ class CommitGroup:
             return True
         return self.ballast.has_room_for(self.pending_bytes + size)
 
+    @property
+    def is_full(self) -> bool:
+        """Whether nothing may be added to the spool, because the disk is full."""
+        return self.budget_bytes < 0
+
     # writing
 
     def write(self, now_ms: int) -> list[GroupMember]:
@@ -134,7 +139,7 @@ class CommitGroup:
         """
         touched, self._touched = self._touched, []
         for member in touched:
-            self._write(member)
+            self.afford(member.write, member.path)
             if member.sync_ms == 0:
                 self._now[member.file] = None
             else:
@@ -145,15 +150,16 @@ class CommitGroup:
             self.gathering += 1
         return touched
 
-    def _write(self, member: GroupMember) -> None:
+    def afford(self, write: Callable[[], None], path: str) -> None:
+        """Write what has been admitted, if need be at the ballast's cost. Raises JournalFailure."""
         try:
-            member.write()
+            write()
         except OSError as error:
             if error.errno not in FULL_ERRNOS or self.ballast.space is not Space.AMPLE:
-                raise JournalFailure(f"cannot write {member.path}: {error}") from error
+                raise JournalFailure(f"cannot write {path}: {error}") from error
             self.ballast.release()
             self._take_budget()
-            self._write(member)
+            self.afford(write, path)
 
     def _sync_later(self, member: GroupMember, now_ms: int) -> None:
         file = member.file

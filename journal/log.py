@@ -161,7 +161,10 @@ class Log:
         try:
             file.write(self._unwritten)
         except OSError:
-            self._unwritten = self._unwritten[file.size - before :]
+            if file.size > before:
+                # A record in two pieces could come back from a power cut with zeros for its second one.
+                self.fs.truncate(self.path, before)
+                file.size = before
             raise
         self._unwritten = b""
         # Kestrel looks at a journal before each put and after each removal. So do we, by batches: puts alone

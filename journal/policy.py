@@ -40,9 +40,9 @@ class Usage(Struct, frozen=True, gc=False):
 def next_step(usage: Usage, config: QueueConfig, now_ms: int) -> Step:
     """What to do with a journal now.
 
-    An empty queue starts over past `default_journal_bytes` (Kestrel counts the current file alone), but never before the file has doubled: with many large open
-    reads every reply would otherwise rewrite them all. Without `aggressive_rewrites` that too must wait for
-    `compact_delay_ms`, unless the file has grown past `max_memory_bytes`.
+    An empty queue starts over past `default_journal_bytes` (Kestrel counts the current file alone), but never before
+    the file has doubled: with many large open reads every reply would otherwise rewrite them all. Without
+    `aggressive_rewrites` that too must wait for `compact_delay_ms`, unless the file has grown past `max_memory_bytes`.
     """
     total_bytes = usage.current_bytes + usage.archived_bytes
     rested = now_ms >= usage.rewritten_ms + config.compact_delay_ms

@@ -6,7 +6,7 @@ Source: "Multiple journal files" of the Kestrel journal format.
 
 from __future__ import annotations
 
-from msgspec import Struct
+from msgspec import Struct, structs
 
 from journal import layout
 from journal.fs import Fs
@@ -21,7 +21,7 @@ CHUNK_BYTES = 1 << 20
 
 
 class Damage(Struct, frozen=True):
-    """A file whose records can be read up to byte `at`. `saved_as` holds what was cut off; "" if nothing was cut."""
+    """A file whose records can be read up to byte `at`. `saved_as` holds a copy of the rest."""
 
     file: str
     at: int
@@ -59,6 +59,8 @@ class Recovery:
         for name in files.archives_in_order():
             segments.current.name = name
             size = self._replay(recovered)
+            if recovered.damages and recovered.damages[-1].file == name:
+                recovered.damages[-1] = self._keep_copy(recovered.damages[-1], now_ms)
             replay = recovered.replay
             segments.seal(name, files.archives[name], size, replay.mark(), replay.counter)
         segments.current.name = queue
@@ -130,12 +132,24 @@ class Recovery:
 
     def _cut(self, damage: Damage, now_ms: int) -> Damage:
         """Keep the unreadable end of the current file aside, then cut it off, so that new records can follow."""
-        saved_as = f"{self.damaged}/{damage.file}@{damage.at}.{now_ms}"
-        path = f"{self.folder}/{damage.file}"
+        kept = self._keep_copy(damage, now_ms)
+        self.fs.truncate(f"{self.folder}/{damage.file}", damage.at)
+        return kept
+
+    def _keep_copy(self, damage: Damage, now_ms: int) -> Damage:
+        """Copy the unreadable end of a file to where no summary will replace it, unless that has been done before."""
         self.fs.make_folder(self.damaged)
+        begin = f"{damage.file}@{damage.at}."
+        for name, _ in self.fs.list(self.damaged):
+            if name.startswith(begin) and self.fs.size(f"{self.damaged}/{name}") == damage.lost_bytes:
+                return structs.replace(damage, saved_as=f"{self.damaged}/{name}")
+        saved_as = f"{self.damaged}/{begin}{now_ms}"
+        self._copy(f"{self.folder}/{damage.file}", damage.at, saved_as)
+        return structs.replace(damage, saved_as=saved_as)
+
+    def _copy(self, path: str, at: int, saved_as: str) -> None:
         copy = self.fs.append(saved_as)
         try:
-            at = damage.at
             while piece := self.fs.read(path, at, CHUNK_BYTES):
                 copy.write(piece)
                 at += len(piece)
@@ -143,5 +157,3 @@ class Recovery:
         finally:
             copy.close()
         self.fs.sync_folder(self.damaged)
-        self.fs.truncate(path, damage.at)
-        return Damage(damage.file, damage.at, damage.lost_bytes, damage.why, saved_as)

@@ -6,8 +6,13 @@ Knows when an answer exists and when it has arrived: between the two lies the di
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Callable
+from functools import partial
+from typing import Any
 
-from broker.session import SessionState, Wire
+from msgspec import structs
+
+from broker.session import Session, SessionState, Wire
 from sim.asks import Ask, Conversation, Want
 from sim.audit import audit, audit_stats
 from sim.checker import Checker
@@ -16,6 +21,7 @@ from sim.promises import Mark, heard
 from sim.violations import Kind, Violation
 from sim.world import Client, World
 
+Handler = Callable[[Session, Any, int], None]
 GONE = (SessionState.CLOSING, SessionState.CLOSED)
 
 
@@ -23,7 +29,8 @@ class Actor(Client):
     """One connection."""
 
     def __init__(self, world: World, wire: Wire, checker: Checker, name: str, is_text: bool) -> None:
-        super().__init__(world, wire)
+        handlers = {kind: partial(self._handle, handler) for kind, handler in wire.handlers.items()}
+        super().__init__(world, structs.replace(wire, handlers=handlers))
         self.checker = checker
         self.name = name
         self.is_text = is_text
@@ -34,6 +41,13 @@ class Actor(Client):
         self._marks: list[Mark] = []
         self._promised: deque[tuple[int, list[Mark]]] = deque()
         self._alone: Ask | None = None
+
+    def _handle(self, handler: Handler, session: Session, request: Any, now_ms: int) -> None:
+        """Serve one request, and see what each answer rests on before anything else happens."""
+        for client in self.world.clients:
+            client.ran()
+        handler(session, request, now_ms)
+        self.ran()
 
     @property
     def asked(self) -> deque[Ask]:

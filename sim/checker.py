@@ -61,6 +61,7 @@ class Checker:
         self.opened: dict[str, list[Reading]] = {}
         self.told: list[tuple[str, str, str]] = []
         self.facts = 0
+        self.left: set[tuple[str, bytes]] = set()  # (queue, item) of this turn: a peek may have come before
         self.ended = 0  # open reads that clients were told are over
         self.answers = 0
 
@@ -77,6 +78,7 @@ class Checker:
             ask.count = 1
         if not asked and not queue.config.max_queue_age_ms:
             raise Violation(Kind.LOST, f"queue {queue.name} was deleted, and nobody asked for it")
+        self.left.update((queue.name, record.data) for record in model.now.ready)
         model.end()
 
     def states(self, queue: Queue, change: Change) -> None:
@@ -91,6 +93,8 @@ class Checker:
                 kind = Kind.TWICE if fact.verb is Verb.CONFIRM else Kind.DUPLICATED
                 raise Violation(kind, f"queue {queue.name} states: {why}") from None
             assert record is not None
+            if fact.verb is Verb.REMOVE or fact.verb is Verb.OPEN:
+                self.left.add((queue.name, record.data))
             self.told.append(("fact", queue.name, f"{fact.verb.value} {fact.xid or ''} {shown(record.data)}"))
             self._judge(model, queue, fact, record)
 
@@ -121,6 +125,7 @@ class Checker:
     def _moved(self, target: QueueModel, copy: Record) -> None:
         """An item that was not put has come from another queue that sends to this one."""
         for source in self.models.values():
+            source.note_settings()
             if source is target or target.name not in source.targets:
                 continue
             candidates = [*source.now.ready, *source.now.open.values()]
@@ -310,10 +315,7 @@ class Checker:
     def _check_peek(self, name: str, data: bytes) -> None:
         model = self.model(name)
         known = any(record.data == data for record in model.now.ready)
-        left = any(each.record.data == data for each in self.taken.get(name, ()))
-        left = left or any(reading.record.data == data for reading in self.opened.get(name, ()))
-        left = left or any(reading.record.data == data for reading in model.readings.values())
-        if not (known or left):
+        if not known and (name, data) not in self.left:
             raise self._not_his(name, data)
 
     def _not_his(self, name: str, data: bytes) -> Violation:
@@ -338,6 +340,7 @@ class Checker:
                 if not each.is_excused:
                     raise Violation(Kind.LOST, f"{shown(each.record.data)} left {name}, and nobody got it")
         self.taken.clear()
+        self.left.clear()
         for name, opened in self.opened.items():
             for reading in opened:
                 known = reading.asked_back or reading.record.moved_to is not None
@@ -351,6 +354,10 @@ class Checker:
             if _may_wait(asker, name):
                 for reading in opened:
                     reading.asked_back = True
+        for name, taken in self.taken.items():
+            if _may_wait(asker, name):
+                for each in taken:
+                    each.is_excused = True
 
     # inside
 

@@ -256,9 +256,11 @@ class Checker:
         if ask.want in (Want.PEEK, Want.TEXT_PEEK):
             self._check_peek(name, data)
         elif opens:
-            reading = next((each for each in self.opened.get(name, ()) if each.record.data == data), None)
-            if reading is None:
+            candidates = [each for each in self.opened.get(name, ()) if each.record.data == data]
+            if not candidates:
                 raise self._not_his(name, data)
+            # One that was handed to a client who has left since is nobody's.
+            reading = next((each for each in candidates if not each.asked_back), candidates[0])
             self.opened[name].remove(reading)
             reading.holder = asker
             asker.held.setdefault(name, deque()).append(reading)
@@ -342,6 +344,7 @@ class Checker:
         self.taken.clear()
         self.left.clear()
         for name, opened in self.opened.items():
+            self.model(name).note_settings()
             for reading in opened:
                 known = reading.asked_back or reading.record.moved_to is not None
                 if reading.fate is Fate.OPEN and not known and not self.model(name).targets:

@@ -7,6 +7,7 @@ out changes the others as little as possible; that is how a history is made shor
 from __future__ import annotations
 
 import errno
+import traceback
 from collections.abc import Callable
 from functools import partial
 from random import Random
@@ -114,7 +115,10 @@ class Run:
             self._lives()
         except Violation as found:
             violation = found
-            self._note_told()
+        except Exception as broken:
+            where = traceback.extract_tb(broken.__traceback__)[-1]
+            violation = Violation(Kind.BROKEN, f"{broken!r} at {where.filename.rpartition('/')[2]}:{where.lineno}")
+        self._note_told()
         digest = crc32(repr((self.told, violation and violation.why)).encode(), self.crashes)
         seed, name = self.plans.seed, self.profile.name
         return Outcome(seed, name, violation, digest, self.done, self.crashes, self.facts, self.answers, self.told)
@@ -141,8 +145,6 @@ class Run:
                 self._accident(self.cut_by)
             except Died:
                 self._accident(self.rng.choice((Accident.POWER, Accident.KILL)))
-        self._note_told()
-
     def _note_told(self) -> None:
         self.told += self.checker.told
         self.checker.told.clear()

@@ -15,7 +15,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from random import Random
 
@@ -58,7 +58,7 @@ SETTINGS = {
 }
 CONFIG = """
 [server]
-spool = "spool"
+spool = "{spool}"
 max_open_transactions = 1000000
 expiration_timer_frequency = "20ms"
 
@@ -76,6 +76,7 @@ class Cycle(Struct):
     operations: int
     seconds: float
     ready_s: float
+    recovery_s: float
     found: int
     counted: dict[str, int]
     kills: int
@@ -90,6 +91,10 @@ class Cycle(Struct):
 class Loop:
     """One spool over all its deaths. `sync` is a policy for every queue, or "mixed"."""
 
+    refusal = b""  # how the answer to a put may begin instead of STORED
+    spool = "spool"
+    settings: Mapping[str, str] = SETTINGS
+
     def __init__(
         self,
         folder: Path,
@@ -97,6 +102,7 @@ class Loop:
         sync: str,
         death: signal.Signals,
         life_seconds: tuple[float, float] = LIFE_SECONDS,
+        wrapper: tuple[str, ...] = (),
     ) -> None:
         self.random = Random(seed)
         self.life_seconds = life_seconds
@@ -104,15 +110,15 @@ class Loop:
         self.death = death
         self.number = 0
         self.ledgers = [Ledger(*family) for family in FAMILIES]
-        self.victim = Victim(folder, self.config())
+        self.victim = Victim(folder, self.config(), wrapper)
         self.moved = 0  # items seen in queues that they moved on to
 
     def config(self) -> str:
         """Sizes so small that every life rotates and rewrites; the smallest one changes from reload to reload."""
-        config = CONFIG.format(small=self.random.choice((4, 8, 12)))
+        config = CONFIG.format(spool=self.spool, small=self.random.choice((4, 8, 12)))
         for queue in (*SOURCES, "late", "dead"):
             policy = MIXED.get(queue, "always") if self.sync == "mixed" else self.sync
-            config += f'\n[queues.{queue}]\nsync_journal = "{policy}"\n{SETTINGS.get(queue, "")}\n'
+            config += f'\n[queues.{queue}]\nsync_journal = "{policy}"\n{self.settings.get(queue, "")}\n'
         return config
 
     def cycle(self) -> Cycle:
@@ -121,10 +127,10 @@ class Loop:
         if self.number == 1:
             self.victim.start()
             self._look()  # children of a fan-out exist from the first look on
-        crew = Crew(self.victim.address)
+        crew = Crew(self.victim.address, self.refusal)
         watcher = self._hire(crew)
         began_s = time.monotonic()
-        reloads = self._work(crew, self.random.uniform(*self.life_seconds))
+        reloads = self.work(crew, self.random.uniform(*self.life_seconds))
         seconds = time.monotonic() - began_s
         code = self.victim.end(self.death)
         crew.hear_out()
@@ -140,23 +146,29 @@ class Loop:
         if "Traceback" in self.victim.said:
             wrong.append(self.victim.said[-2000:])
         count = sum(map(len, found.values()))
-        return Cycle(crew.done, seconds, self.victim.ready_s, count, watcher.seen, kills, reloads, wrong)
+        return Cycle(
+            crew.done, seconds, self.victim.ready_s, self.victim.recovery_s, count, watcher.seen, kills, reloads, wrong
+        )
 
-    def _work(self, crew: Crew, seconds: float) -> int:
+    def work(self, crew: Crew, seconds: float) -> int:
         """Let the crew work, perhaps with a reload in the middle; how many reloads there were."""
         reloads = 0
         if not self.random.randrange(RELOAD_ONE_IN):
-            self._insist(crew, seconds / 2)
+            self.insist(crew, seconds / 2)
             self.victim.configure(self.config())
             self.victim.tell(signal.SIGHUP)
             seconds /= 2
             reloads = 1
-        self._insist(crew, seconds)
+        self.insist(crew, seconds)
         return reloads
 
-    def _insist(self, crew: Crew, seconds: float) -> None:
-        if not crew.work(seconds, OPERATIONS_MIN, WORK_SECONDS_MAX):
-            raise Broken(f"only {crew.done} operations in {WORK_SECONDS_MAX:.0f} s")
+    def insist(self, crew: Crew, seconds: float) -> None:
+        """Let the crew work for so long, and until it has done something worth a kill. Raises Broken."""
+        try:
+            if not crew.work(seconds, OPERATIONS_MIN, WORK_SECONDS_MAX):
+                raise Broken(f"only {crew.done} operations in {WORK_SECONDS_MAX:.0f} s")
+        except Broken as broken:
+            raise Broken(f"{broken}; the server said: {self.victim.said[-1000:]}") from None
 
     def _kill_again(self) -> int:
         """Sometimes the next start is killed too, anywhere between its first instruction and its first client."""
@@ -253,7 +265,7 @@ def describe(cycle: Cycle) -> str:
     load = f"{cycle.operations:5} operations in {cycle.seconds:.2f} s, {cycle.rate:6.0f}/s"
     journals = f"{cycle.counted['journal_rotations']:3} rotations, {cycle.counted['journal_rewrites']:3} rewrites"
     slow = "" if cycle.rate >= RATE_MIN else ", too little load: does not count"
-    rest = f"{cycle.found:4} items found, ready in {cycle.ready_s:.2f} s"
+    rest = f"{cycle.found:4} items found, ready in {cycle.ready_s:.2f} s ({cycle.recovery_s:.2f} s of recovery)"
     extra = f", {cycle.kills} kills" * (cycle.kills > 1) + ", reloaded" * cycle.reloads
     return f"{load}, {journals}, {rest}{extra}{slow}" + "".join(f"\n  WRONG: {line}" for line in cycle.wrong)
 

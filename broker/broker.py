@@ -85,6 +85,8 @@ class Broker:
         self.started_ms = now_ms
         self.group.ballast.release()  # what is mended now may need its place; it is put up again below
         files, foreign = self.store.survey()
+        if renewed := self.store.renew(files):
+            self.report(Level.WARNING, "spool.renewed", files=renewed, why="a sync had failed before the last stop")
         for name in foreign:
             self.report(Level.WARNING, "spool.foreign", file=name, hint="not a journal: left alone")
         for name in sorted(files):

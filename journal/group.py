@@ -12,6 +12,7 @@ from typing import Protocol
 from msgspec import Struct
 
 from journal.ballast import Ballast, Space
+from journal.doubt import Doubt
 from journal.fs import FULL_ERRNOS, File, Fs
 from journal.handles import Handles
 
@@ -54,6 +55,7 @@ class Sync(Struct, gc=False):
     folder: str
     spool: str
     fs: Fs
+    doubt: Doubt
     asked: tuple[GroupMember, ...]
     then: tuple[Callable[[int], None], ...]
     small: bool  # one journal, whose clients wait for it, and nothing else
@@ -69,14 +71,16 @@ class Sync(Struct, gc=False):
             if self.folder:
                 self.fs.sync_folder(self.folder)
         except OSError as error:
+            self.doubt.raise_mark()
             raise JournalFailure(f"sync failed: {error}") from error
 
 
 class CommitGroup:
     """All journals of a spool, committed together."""
 
-    def __init__(self, fs: Fs, folder: str, ballast: Ballast) -> None:
+    def __init__(self, fs: Fs, folder: str, ballast: Ballast, doubt: Doubt) -> None:
         self.fs = fs
+        self.doubt = doubt
         self.folder = folder
         self.ballast = ballast
         self.handles = Handles()
@@ -140,7 +144,7 @@ class CommitGroup:
         touched, self._touched = self._touched, []
         for member in touched:
             self.afford(member.write, member.path)
-            if member.sync_ms == 0:
+            if member.sync_ms == 0 or member.batch == self.gathering:  # promised before the policy was changed
                 self._now[member.file] = None
             else:
                 self._sync_later(member, now_ms)
@@ -219,7 +223,7 @@ class CommitGroup:
         then = tuple(self._then)
         self._then.clear()
         small = len(files) == 1 and not (due or asked or then or folder)
-        self._running = Sync(self._started, tuple(files), folder, self.folder, self.fs, asked, then, small)
+        self._running = Sync(self._started, tuple(files), folder, self.folder, self.fs, self.doubt, asked, then, small)
         self._syncing = files
         return self._running
 
@@ -252,6 +256,7 @@ class CommitGroup:
         except OSError as error:
             # No room for another file: what was to be done then is tried again when the journal has grown further.
             if error.errno not in FULL_ERRNOS:
+                self.doubt.raise_mark()
                 raise JournalFailure(f"cannot rotate {member.path}: {error}") from error
 
     def settle(self, now_ms: int) -> None:
@@ -280,6 +285,7 @@ class CommitGroup:
             try:
                 file.sync()
             except OSError as error:
+                self.doubt.raise_mark()
                 raise JournalFailure(f"sync failed: {error}") from error
         return True
 

@@ -166,16 +166,24 @@ class Line:
             self._gone(taken.item)
             return taken.id
         if not self.fresh and self.behind:
-            self.behind -= 1
-            self._unmeasured += 1
-            self.last_id += 1
-            self.left += 1
-            return self.last_id
+            return self._drop_unread()
         item = self.fresh.popleft()
         self._gone(item)
         self.left += 1
         self.last_id = item_id = self._id_after(item)
         return item_id
+
+    def _drop_unread(self) -> int:
+        self.behind -= 1
+        self._unmeasured += 1
+        self.last_id += 1
+        self.left += 1
+        if not self.behind:
+            # Nothing is left but what had been handed back: no need to read what went.
+            self._unmeasured = self.behind_bytes = 0
+            self.bytes = sum(len(taken.item.data) for taken in self.returned)
+            self.mortal = sum(taken.item.expires_ms != 0 for taken in self.returned)
+        return self.last_id
 
     def expire(self, now_ms: int, oldest_ms: int, count_max: int) -> int:
         """Drop items from the head that expired before `now_ms` or were added before `oldest_ms`, at most `count_max`.

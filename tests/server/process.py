@@ -34,7 +34,7 @@ _LIBC = ctypes.CDLL(None)
 _PR_SET_PDEATHSIG = 1
 
 
-def _die_with_the_tests() -> None:
+def die_with_the_tests() -> None:
     _LIBC.prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
 
 
@@ -107,7 +107,7 @@ class Server:
         with self.stderr_path.open("ab") as stderr:
             self._child = subprocess.Popen(
                 self.command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=stderr,
-                preexec_fn=_die_with_the_tests,
+                preexec_fn=die_with_the_tests,
             )  # fmt: skip
         self.greeting = self._read_line()
         found = GREETING.fullmatch(self.greeting)

@@ -64,6 +64,7 @@ class Broker:
         total_bytes = min(config.server.max_memory_bytes, fs.memory_bytes() // 2)
         self.upkeep = Upkeep(self.queues, self.group, total_bytes, report)
         self.queues.adopted = self.upkeep.adopt
+        self.group.before_write = self._prepare_transfers
         self.pauses = Pauses(fs, f"{self.store.own}/paused", report)
         self.status = self._new_status()
         self.counters = ServerCounters()
@@ -212,7 +213,6 @@ class Broker:
     def commit(self, now_ms: int) -> None:
         """Write what this tick has recorded, then look after the journals that it grew. Raises JournalFailure."""
         had_space = self.group.budget_bytes >= 0
-        self._prepare_transfers()
         for member in self.group.write(now_ms):
             assert isinstance(member, Log)
             self.upkeep.look_after(member, now_ms)
@@ -221,6 +221,7 @@ class Broker:
             self.report(Level.ERROR, "disk.full", spool=self.store.folder, hint="puts are refused until there is space")
 
     def _prepare_transfers(self) -> None:
+        """Intents are on the disk before the copies that they are about."""
         self.group.afford(self.transfers.prepare, self.transfers.intents.path)
 
     def start_sync(self, now_ms: int) -> Sync | None:

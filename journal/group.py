@@ -84,6 +84,8 @@ class CommitGroup:
         self.folder = folder
         self.ballast = ballast
         self.handles = Handles()
+        self.before_write: Callable[[], None] = lambda: None
+        """Makes durable what must be on the disk before anything that is recorded now. May raise JournalFailure."""
         self.gathering = 1  # the batch that changes join now
         self.durable = 0  # every batch up to this one is on the disk
         self.pending_bytes = 0
@@ -141,6 +143,7 @@ class CommitGroup:
 
         Raises JournalFailure.
         """
+        self.before_write()
         touched, self._touched = self._touched, []
         for member in touched:
             self.afford(member.write, member.path)

@@ -190,6 +190,7 @@ class Log:
         if self.seal_wanted or self.file.size > self.config.max_memory_bytes:
             # What has been recorded meanwhile still belongs to the file: its end is what the queue holds now.
             if self._pending or self._unwritten:
+                self.group.before_write()
                 self.write()
             self.rotate(now_ms)
 
@@ -243,6 +244,7 @@ class Log:
             self.fs.sync_folder(self.folder)
             self._go_on_with(file)
             self.kept_bytes = file.size
+            self.segments.current.is_replaced = True
             self.segments.current = Segment(self.name, 0, first=mark.left, start=begins)
         self.encoder = encoder
         self.rewrites += 1

@@ -99,8 +99,8 @@ class Loop:
         self,
         folder: Path,
         seed: int,
-        sync: str,
-        death: signal.Signals,
+        sync: str = "mixed",
+        death: signal.Signals = signal.SIGKILL,
         life_seconds: tuple[float, float] = LIFE_SECONDS,
         wrapper: tuple[str, ...] = (),
     ) -> None:
@@ -126,9 +126,9 @@ class Loop:
         self.number += 1
         if self.number == 1:
             self.victim.start()
-            self._look()  # children of a fan-out exist from the first look on
+            self.look()  # children of a fan-out exist from the first look on
         crew = Crew(self.victim.address, self.refusal)
-        watcher = self._hire(crew)
+        watcher = self.hire(crew)
         began_s = time.monotonic()
         reloads = self.work(crew, self.random.uniform(*self.life_seconds))
         seconds = time.monotonic() - began_s
@@ -139,7 +139,7 @@ class Loop:
             wrong.append(f"exit code {code}: {self.victim.said[-2000:]}")
         kills = 1 + self._kill_again()
         self.victim.start()
-        found = self._look()
+        found = self.look()
         for ledger in self.ledgers:
             wrong += ledger.check(found)
             ledger.settle(found)
@@ -179,7 +179,7 @@ class Loop:
         self.victim.end(signal.SIGKILL)
         return 1
 
-    def _hire(self, crew: Crew) -> Watcher:
+    def hire(self, crew: Crew) -> Watcher:
         """Who works this time: some lives fill a queue, some drain it, so that both ends of a journal are met."""
         for queue in SOURCES:
             ledgers = [ledger for ledger in self.ledgers if ledger.queues[0].split("+")[0] == queue]
@@ -201,7 +201,7 @@ class Loop:
     def _chance(self) -> Random:
         return Random(self.random.getrandbits(64))
 
-    def _look(self) -> dict[str, list[bytes]]:
+    def look(self) -> dict[str, list[bytes]]:
         """Everything in every queue, in order: opened by one client, which hangs up and so puts it all back."""
         found: dict[str, list[bytes]] = {}
         with socket.create_connection(self.victim.address, 30) as sock, sock.makefile("rb") as heard:

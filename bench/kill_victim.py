@@ -5,6 +5,7 @@ Knows the command line, the greeting and the signals. Refuses to know what the s
 
 from __future__ import annotations
 
+import os
 import re
 import select
 import signal
@@ -32,6 +33,7 @@ class Victim:
     def __init__(self, folder: Path, config: str, wrapper: tuple[str, ...] = ()) -> None:
         self.folder = folder
         self.wrapper = wrapper
+        self.environment: dict[str, str] = {}  # beside ours, from the next start on
         self.config_path = folder / "staniel.toml"
         self.configure(config)
         self.port = 0
@@ -82,8 +84,9 @@ class Victim:
         command = [*self.wrapper, str(staniel), "serve", "--config", str(self.config_path), "--port", "0"]
         with (self.folder / "stderr").open("ab") as stderr:
             self._child = subprocess.Popen(
-                command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=stderr, preexec_fn=child_setup(None)
-            )
+                command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=stderr,
+                env={**os.environ, **self.environment}, preexec_fn=child_setup(None),
+            )  # fmt: skip
         return self._child
 
     def tell(self, number: signal.Signals) -> None:
@@ -92,9 +95,13 @@ class Victim:
 
     def end(self, number: signal.Signals) -> int:
         """Signal it and wait until it is dead; its exit code."""
+        self.tell(number)
+        return self.wait()
+
+    def wait(self) -> int:
+        """Its exit code, once it has ended."""
         child, self._child = self._child, None
         assert child is not None and child.stdout is not None
-        child.send_signal(number)
         code = child.wait(STOP_SECONDS_MAX)
         child.stdout.close()
         return code

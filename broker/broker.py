@@ -335,6 +335,7 @@ class Broker:
         queue = self.queues.adopt(name, log, now_ms)
         queue.load(recovered.replay.line, recovered.replay.open, recovered.replay.counter)
         self.upkeep.memory.weigh(queue)
+        self.upkeep.refills.look(queue)
         if recovered.replay.has_named():
             self._uneven.add(name)
 

@@ -54,7 +54,7 @@ class ReadBack:
         end = self.line.end
         while self._turn < end and size < size_max:
             before = len(found)
-            self._decode(found, min(ITEMS_A_SLICE, end - self._turn), size_max)
+            self._decode(found, min(end - self._turn, self._about(size_max - size)), size_max)
             size += sum([len(item.data) for item in found[before:]])
         return found
 
@@ -78,7 +78,7 @@ class ReadBack:
         line.settle()
         self._seek(line.left + len(line.fresh))
         found: list[Item] = []
-        count_max = min(ITEMS_A_SLICE, line.behind)
+        count_max = min(line.behind, self._about(line.full_bytes - line.memory_bytes))
         if self._turn < self._lost_end:
             self._stand_in(found, count_max)
         elif self._used < len(self._data):
@@ -108,6 +108,11 @@ class ReadBack:
             self._starved = False
 
     # inside
+
+    def _about(self, size: int) -> int:
+        """How many items are likely to have `size` bytes; no more than a slice."""
+        line = self.line
+        return min(ITEMS_A_SLICE, size * max(1, line.behind) // max(1, line.behind_bytes) + 1)
 
     def _seek(self, turn: int) -> None:
         if turn == self._turn and self._segment is not None and not self._segment.is_replaced:

@@ -251,12 +251,12 @@ class Line:
         """Read the next items from the journal, here and now."""
         assert self.tail is not None
         self.settle()
-        self.take_in(self.tail.load(self.left + len(self.fresh), size_max))
+        self.take_in(self.tail.load(self.left + len(self.fresh), min(size_max, self.full_bytes)))
 
     def load_all(self) -> None:
         """Hold everything in memory, whatever the bound says."""
         while self.behind:
-            self.load(UNBOUNDED)
+            self.load()
 
     def take_in(self, items: list[Item]) -> None:
         """The next items, read from the journal."""

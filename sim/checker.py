@@ -30,7 +30,9 @@ class Asker(Protocol):
 
 
 class Put(Struct, eq=False):
-    """One item of a put request. `queues`: where it has been added; `expected`: where it had to be, as things stood then."""
+    """One item of a put request. `queues`: where it has been added; `expected`: where it had to be, as things stood
+    then.
+    """
 
     ask: Ask
     queues: list[str]
@@ -214,10 +216,7 @@ class Checker:
     def _answered(self, asker: Asker, ask: Ask, heard: Heard) -> None:
         if ask.want in PUTS:
             self._check_put(ask, heard.end)
-        elif ask.want is Want.CONFIRM and heard.end == "END":
-            for _ in range(ask.count):
-                self._end_reading(asker, ask, Want.CLOSE, ask.queue)
-        elif ask.want is Want.TEXT_CONFIRM and heard.end.startswith("+"):
+        elif ask.want in (Want.CONFIRM, Want.TEXT_CONFIRM) and heard.end.startswith(("END", "+")):
             for _ in range(ask.count):
                 self._end_reading(asker, ask, Want.CLOSE, ask.queue)
         elif ask.want in (Want.CLOSE, Want.ABORT, Want.CLOSE_OPEN) and not heard.items:
@@ -304,7 +303,9 @@ class Checker:
             return
         if closes:
             data = shown(reading.record.data)
-            raise Violation(Kind.REDELIVERED, f"{data} of {name} was closed, and no journal was told: it will come again")
+            raise Violation(
+                Kind.REDELIVERED, f"{data} of {name} was closed, and no journal was told: it will come again"
+            )
         if not queue.config.retry_delay_ms and reading.record.moved_to is None and not queue.config.max_deliveries:
             raise Violation(Kind.LOST, f"{shown(reading.record.data)} of {name} was aborted, and no journal was told")
         reading.asked_back = True

@@ -96,9 +96,7 @@ def _consistent(models: dict[str, QueueModel], fits: dict[str, list[Fit]], name:
     raise why
 
 
-def _disagreement(
-    models: dict[str, QueueModel], fits: dict[str, list[Fit]], name: str, fit: Fit
-) -> Violation | None:
+def _disagreement(models: dict[str, QueueModel], fits: dict[str, list[Fit]], name: str, fit: Fit) -> Violation | None:
     for record, move in fit.left:
         target = models[move.target]
         if target.is_journaled and not any(each.count > move.at for each in fits[move.target]):
@@ -193,7 +191,9 @@ def _explained(model: QueueModel, found: list[bytes], since: int, accident: Acci
     later = Counter(fact.record.data for fact in model.facts[since:] if fact.record is not None)
     if back := have - Counter(expected) - later:
         return Violation(Kind.REDELIVERED, f"{story}; gone for good before: {listed(sorted(back))}")
-    same = any(Counter(found) == Counter(record.data for record in state.recovered()) for _, state in model.states(since))
+    same = any(
+        Counter(found) == Counter(record.data for record in state.recovered()) for _, state in model.states(since)
+    )
     return Violation(Kind.ORDER if same else Kind.NO_PREFIX, story)
 
 

@@ -103,6 +103,7 @@ class Run:
         self.disk.sync_folder("")
         self.last_accident = Accident.STOP
         self.is_starting = False
+        self.cut_by: Accident | None = None
         self.is_due = False  # an accident is to happen before this life's last step
         self.now_ms = START_MS
         self.crashes = self.facts = self.answers = self.actors = self.done = 0
@@ -142,9 +143,11 @@ class Run:
                 if step in ends and self.is_due:
                     self._end(self.rng.choice(self.profile.accidents))
             except PowerCut:
+                assert self.cut_by is not None
                 self._accident(self.cut_by)
             except Died:
                 self._accident(self.rng.choice((Accident.POWER, Accident.KILL)))
+
     def _note_told(self) -> None:
         self.told += self.checker.told
         self.checker.told.clear()
@@ -152,8 +155,9 @@ class Run:
     def _arm(self) -> None:
         """Let the power or the process fail at some step of the disk, soon."""
         self.is_due = True
-        self.cut_by = self.rng.choice([each for each in self.profile.accidents if each is not Accident.STOP] or [None])
-        if self.cut_by is not None:
+        sudden = [each for each in self.profile.accidents if each is not Accident.STOP]
+        if sudden:
+            self.cut_by = self.rng.choice(sudden)
             self.disk.stop_at = len(self.disk.log) + self.rng.randrange(20)
 
     def _end(self, accident: Accident) -> None:
@@ -235,7 +239,7 @@ class Run:
 
     def _start(self) -> None:
         """A new life on what is there."""
-        self.cut_by: Accident | None = None
+        self.cut_by = None
         self.checker = Checker(self.models, self.puts)
         self.checker.aliases = self.plan.aliases
         self.threads: list[Thread] = []
@@ -292,7 +296,8 @@ class Run:
 
     def _ask(self) -> None:
         rng = self.rng
-        if len(self.actors_there) < self.profile.clients and rng.random() < 0.4 or not self.actors_there:
+        few = len(self.actors_there) < self.profile.clients
+        if not self.actors_there or (few and rng.random() < 0.4):
             self._connect()
         actor = rng.choice(self.actors_there)
         asks = self.plan.asks(rng, actor.is_text, self.world.now_ms)

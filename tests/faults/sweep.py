@@ -121,8 +121,8 @@ def verdicts(files: Files) -> dict[str, Verdict]:
     return {queue: Verdict(queue, files) for queue in queues_of(files)}
 
 
-def check(damaged: Damaged) -> list[str]:
-    """What is wrong with how this spool is recovered and served."""
+def check(damaged: Damaged, used: bool = True) -> list[str]:
+    """What is wrong with how this spool is recovered; with how it goes on from there, if it is `used`."""
     disk = Frugal()
     disk.make_folder("s")
     for name, data in {**damaged.files, NEIGHBOUR: addx(b"mine")}.items():
@@ -142,7 +142,7 @@ def check(damaged: Damaged) -> list[str]:
         wrong.append("the neighbour has lost its item")
     if asked_bytes > READ_BYTES_MAX:
         wrong.append(f"a read of {asked_bytes} bytes")
-    wrong += check_service(world, judged)
+    wrong += check_service(world, judged) if used else []
     return [f"{damaged.name}: {each}" for each in wrong]
 
 

@@ -18,7 +18,8 @@ from tests.server.wire import drain
 
 CUTS = 2000
 FLIPS = 5000
-SERVED = 400  # of either, by one real server
+SERVED = 150  # of either, by one real server
+USED_ONE_IN = 4
 MEMORY_BYTES_MAX = 64 << 20
 SEED = int(os.environ.get("STANIEL_SWEEP_SEED", "0")) or int.from_bytes(os.urandom(4), "big")
 
@@ -31,7 +32,8 @@ def test_a_file_cut_anywhere_is_served_up_to_the_cut_and_the_rest_of_the_spool_w
 
 @pytest.mark.slow
 def test_a_flipped_bit_anywhere_is_no_crash_and_costs_nothing_but_what_follows_it_in_that_file() -> None:
-    wrong = [line for damaged in sample(list(flips()), FLIPS, SEED) for line in check(damaged)]
+    chosen = enumerate(sample(list(flips()), FLIPS, SEED))
+    wrong = [line for number, damaged in chosen for line in check(damaged, used=not number % USED_ONE_IN)]
     assert wrong == [], f"seed {SEED}"
 
 

@@ -95,15 +95,21 @@ class Errand:
 
 
 class ReadPiece(Errand):
-    """`data`: up to `count` bytes of a file."""
+    """`data`: up to `count` bytes of a file, which is opened at once, because a rotation may rename it before its turn
+    comes. Raises OSError.
+    """
 
     def __init__(self, fs: Fs, path: str, at: int, count: int, then: Callable[[OSError | None, int], None]) -> None:
         super().__init__(then)
-        self._fs, self._path, self.at, self._count = fs, path, at, count
+        self._reader = fs.reader(path)
+        self.at, self._count = at, count
         self.data = b""
 
     def work(self) -> None:
-        self.data = self._fs.read(self._path, self.at, self._count)
+        try:
+            self.data = self._reader.read(self.at, self._count)
+        finally:
+            self._reader.close()
 
 
 class SyncFile(Errand):

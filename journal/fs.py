@@ -39,6 +39,15 @@ class File(Protocol):
     def close(self) -> None: ...
 
 
+class Reader(Protocol):
+    """One file open for reading: the same file whatever becomes of its name."""
+
+    def read(self, at: int, count: int) -> bytes:
+        """At most `count` bytes from offset `at`; fewer only at the end of the file."""
+
+    def close(self) -> None: ...
+
+
 class Fs(Protocol):
     """What the journal asks of a disk."""
 
@@ -47,6 +56,8 @@ class Fs(Protocol):
 
     def read(self, path: str, at: int, count: int) -> bytes:
         """At most `count` bytes from offset `at`; fewer only at the end of the file."""
+
+    def reader(self, path: str) -> Reader: ...
 
     def size(self, path: str) -> int: ...
 
@@ -118,6 +129,21 @@ class OsFile:
         os.close(self.fd)
 
 
+class OsReader:
+    """A file descriptor to read from."""
+
+    __slots__ = ("_fd",)
+
+    def __init__(self, path: str) -> None:
+        self._fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+
+    def read(self, at: int, count: int) -> bytes:
+        return os.pread(self._fd, count, at)
+
+    def close(self) -> None:
+        os.close(self._fd)
+
+
 class OsFs:
     """The real disk."""
 
@@ -134,6 +160,9 @@ class OsFs:
             return os.pread(fd, count, at)
         finally:
             os.close(fd)
+
+    def reader(self, path: str) -> Reader:
+        return OsReader(path)
 
     def size(self, path: str) -> int:
         return os.stat(path).st_size

@@ -91,7 +91,7 @@ class ReadBack:
         Ask after `decode`.
         """
         segment, ahead = self._segment, len(self._data) - self._used
-        if segment is None or (ahead >= AHEAD_BYTES and not self._starved):
+        if segment is None or self._turn < self._lost_end or (ahead >= AHEAD_BYTES and not self._starved):
             return None
         at = self._at + ahead
         if not ahead and at >= self.segments.size(segment) and self._turn < self.line.end:
@@ -102,7 +102,7 @@ class ReadBack:
 
     def read_ahead(self, segment: Segment, at: int, data: bytes) -> None:
         """What `wants` asked for has been read."""
-        if segment is self._segment and at == self._at + len(self._data) - self._used:
+        if segment is self._segment and not segment.is_replaced and at == self._at + len(self._data) - self._used:
             self._data = self._data[self._used :] + data
             self._used = 0
             self._starved = False

@@ -141,6 +141,7 @@ class QueueModel:
         self.is_always = False
         self.always_since = 0  # facts after this one were stated under sync_journal = "always"
         self.timeouts_ms: set[int] = set()
+        self.had_delay = False
         self.targets: set[str] = set()  # where it sends items, or has sent some
 
     def begin(self, queue: Queue) -> None:
@@ -157,6 +158,7 @@ class QueueModel:
         config = self.queue.config
         if config.open_timeout_ms:
             self.timeouts_ms.add(config.open_timeout_ms)
+        self.had_delay |= config.retry_delay_ms > 0
         self.targets |= {config.expire_to_queue, config.dead_letter_queue} - {""}
         is_always = config.sync_ms == SYNC_ALWAYS
         if is_always and not self.is_always:

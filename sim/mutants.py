@@ -11,10 +11,12 @@ from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from typing import Any
 
+from journal.chores import InstallPack, SyncFile
 from journal.fs import Fs
 from journal.group import CommitGroup, JournalFailure, Sync
 from journal.intents import Intents
 from journal.log import Log
+from journal.pack import Pack, Stage
 from journal.recovery import Recovery
 from journal.store import Store
 from queues.changes import Confirmed, Removed
@@ -79,7 +81,7 @@ def no_sync_before_rename() -> Any:
     return silent_during(Log, "_write_summary", "sync_inode")
 
 
-@mutant("a rotation seals a file that it has not synced", "lax")
+@mutant("a rotation seals a file that it has not synced", "packing")
 def rotation_unsynced() -> Any:
     return silent_during(Log, "rotate", "sync_inode")
 
@@ -89,20 +91,41 @@ def no_folder_sync() -> Any:
     return replaced(Disk, "sync_folder", lambda right: lambda self, folder: None)
 
 
-@mutant("a rewrite removes the old files before the summary is in place", "power")
+@mutant("a pack's summary is put in place unsynced", "packing")
+def pack_unsynced() -> Any:
+    return replaced(SyncFile, "work", lambda right: lambda self: None)
+
+
+@mutant("a pack does not wait for the records that it rests on", "packing")
+def pack_unsafe() -> Any:
+    def make(right: Any) -> Any:
+        def step(self: Pack, now_ms: int) -> None:
+            if self.stage is Stage.SYNCED:
+                self.stage = Stage.SAFE
+            right(self, now_ms)
+
+        return step
+
+    return replaced(Pack, "step", make)
+
+
+@mutant("the old files go before their summary is in place", "packing")
 def old_order() -> Any:
     def make(right: Any) -> Any:
-        def rewrite(self: Log, *args: Any) -> None:
-            for name in self.archives:
-                self.fs.truncate(f"{self.folder}/{name}", 0)
-            right(self, *args)
+        def work(self: InstallPack) -> None:
+            for name in self._covered:
+                self._fs.remove(f"{self._folder}/{name}")
+            self._fs.sync_folder(self._folder)
+            temp, _, sealed = self._names
+            self._fs.rename(f"{self._folder}/{temp}", f"{self._folder}/{sealed}")
+            self._fs.sync_folder(self._folder)
 
-        return rewrite
+        return work
 
-    return replaced(Log, "rewrite", make)
+    return replaced(InstallPack, "work", make)
 
 
-@mutant("a pack gets its last name before the old files are gone", "pressure")
+@mutant("a pack gets its last name before the old files are gone", "packing")
 def pack_named_first() -> Any:
     def finish(fs: Fs, folder: str, pack: str, sealed: str, covered: list[str]) -> None:
         fs.rename(f"{folder}/{pack}", f"{folder}/{sealed}")
@@ -232,20 +255,9 @@ def confirmed_twice() -> Any:
     return replaced(Queue, "confirm", make)
 
 
-@mutant("what a short write has left is not continued but written again", "full-disk")
-def short_write_repeated() -> Any:
-    def make(right: Any) -> Any:
-        def write(self: Log) -> None:
-            before = self._unwritten + b"".join(self._pending)
-            try:
-                right(self)
-            except OSError:
-                self._unwritten = before
-                raise
-
-        return write
-
-    return replaced(Log, "write", make)
+@mutant("what a short write has left stays, and is written again", "full-disk")
+def short_write_left() -> Any:
+    return silent_during(Log, "write", "truncate")
 
 
 # order and holders

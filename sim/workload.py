@@ -57,8 +57,8 @@ class Plan:
         return "\n".join(lines) + "\n"
 
     def _sizes(self, rng: Random) -> list[str]:
-        """Half of the servers seal and rewrite their small journals all the time."""
-        busy = rng.random() < 0.5
+        """When journals are sealed, rewritten and read back."""
+        busy = rng.randrange(1000) < self.profile.busy
         start_over = rng.choice((60, 200, 500, 5000))
         memory = rng.choice((60, 100, 150, 300) if busy else (100, 300, 1000, 100_000))
         total = rng.choice((150, 250, 400) if busy else (150, 400, 1500, 1_000_000))

@@ -5,7 +5,6 @@ from __future__ import annotations
 import errno
 import os
 import signal
-import subprocess
 from collections.abc import Callable
 from pathlib import Path
 from random import Random
@@ -15,10 +14,10 @@ import pytest
 from bench.kill_crew import Broken, Crew
 from bench.kill_loop import Loop
 from bench.process import StartFailed
+from tests.faults.preloaded import build
 
 pytestmark = [pytest.mark.slow, pytest.mark.programs("cc")]
 
-SOURCE = Path(__file__).with_name("failing_calls.c")
 LIVES = int(os.environ.get("STANIEL_FAULT_LIVES", "4"))  # of each test; more in a long run
 UNTIL_IT_ENDS = 60.0
 SYNCS = "fsync fdatasync syncfs"
@@ -31,14 +30,11 @@ Arm = Callable[..., dict[str, str]]
 @pytest.fixture(scope="module")
 def arm(tmp_path_factory: pytest.TempPathFactory) -> Arm:
     """Makes the environment of a server that is to fail; `failing_calls.c` says what there is to choose."""
-    library = tmp_path_factory.mktemp("failing") / "failing_calls.so"
-    command = ["cc", "-O1", "-shared", "-fPIC", "-Wall", "-Werror", "-o", str(library), str(SOURCE), "-ldl"]
-    built = subprocess.run(command, capture_output=True, text=True)
-    assert built.returncode == 0, built.stderr
+    preload = build("failing_calls.c", tmp_path_factory.mktemp("failing"))
 
     def environment(calls: str, after: int, code: int, short: int = 0) -> dict[str, str]:
         chosen = {"CALLS": calls, "PATH": "/spool", "AFTER": str(after), "ERRNO": str(code), "SHORT": str(short)}
-        return {"LD_PRELOAD": str(library), **{f"FAULT_{name}": value for name, value in chosen.items()}}
+        return {**preload, **{f"FAULT_{name}": value for name, value in chosen.items()}}
 
     return environment
 

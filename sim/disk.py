@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import errno
 import os
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import NamedTuple
 
 from msgspec import Struct
@@ -100,6 +100,7 @@ class Disk:
         self._root = Folder()
         self._faults: list[Fault] = []
         self._locks: set[str] = set()
+        self._holds: dict[str, list[bool]] = {}  # whether each is shared
 
     # accidents
 
@@ -142,6 +143,7 @@ class Disk:
     def kill(self) -> Disk:
         """The same disk after `kill -9`: caches live on, unsynced as they were; locks and faults do not."""
         self._locks.clear()
+        self._holds.clear()
         self._faults.clear()
         self.stop_at = None
         return self
@@ -267,6 +269,15 @@ class Disk:
             raise Locked("another broker on this disk")
         self.append(path).close()
         self._locks.add(path)
+
+    def hold(self, path: str, *, shared: bool) -> Callable[[], None]:
+        held = self._holds.setdefault(path, [])
+        if path in self._locks or (held if not shared else False in held):
+            raise Locked("another broker on this disk")
+        if not held:
+            self.append(path).close()
+        held.append(shared)
+        return lambda: held.remove(shared)
 
     # for DiskFile
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable
+from typing import Any
 
 from msgspec import Struct, structs
 
@@ -21,6 +22,7 @@ from broker.report import Level, Report, silent
 from broker.session import Session, Wire
 from broker.status import ServerStatus, Status, by_name
 from broker.transfers import Transfers
+from broker.workq import Workq
 from journal.fs import FULL_ERRNOS, Fs
 from journal.group import GroupMember, JournalFailure, Sync
 from journal.layout import Files
@@ -42,6 +44,7 @@ class Summary(Struct, frozen=True):
     queues: int
     items: int
     bytes: int
+    jobs: int = 0
 
 
 class Broker:
@@ -64,6 +67,7 @@ class Broker:
         self.status = self._new_status()
         self.counters = ServerCounters()
         self.leases = Leases(self.deadlines)
+        self._workq = Workq(config.workq, self.store, report) if config.addresses("workq") else None
         self.stopping = False
         self._sessions: dict[Session, None] = {}
         self._uneven: set[str] = set()  # queues with items whose next reserve a reader would number by another rule
@@ -103,9 +107,10 @@ class Broker:
         if all(rewritten):
             self.transfers.intents.restart()
         self._set_aliases(self.config)
+        jobs = self._workq.recover(now_ms) if self._workq is not None else 0
         self._expire_due_ms = now_ms
         total = [len(queue.line) for queue in self.queues]
-        return Summary(len(total), sum(total), sum(queue.line.bytes for queue in self.queues))
+        return Summary(len(total), sum(total), sum(queue.line.bytes for queue in self.queues), jobs)
 
     def connect(self, wire: Wire) -> Session:
         """A new client. One too many for the connection limits is marked for life."""
@@ -121,6 +126,20 @@ class Broker:
         self._guard(session)
         return session
 
+    @property
+    def workq(self) -> Workq:
+        """The jobs. Only who listens for workq clients asks for them."""
+        assert self._workq is not None
+        return self._workq
+
+    @property
+    def serves_jobs(self) -> bool:
+        return self._workq is not None
+
+    def count_sessions(self, handlers: dict[type, Callable[[Session, Any, int], None]]) -> int:
+        """How many clients speak the protocol with these handlers."""
+        return sum(session.handlers is handlers for session in self._sessions)
+
     def forget(self, session: Session) -> None:
         """A client has gone."""
         self._sessions.pop(session, None)
@@ -129,6 +148,8 @@ class Broker:
 
     def shutdown(self, now_ms: int) -> None:
         """Answer everybody who waits, and leave every journal synced and closed. No sync may be running."""
+        if self._workq is not None:
+            self._workq.cleaner.stop()
         self.commit(now_ms)
         for queue in self.queues:
             if not self.status.enforced.writes and not len(queue.line):
@@ -138,6 +159,8 @@ class Broker:
         self.group.settle(now_ms)
         self._prepare_transfers()
         self.transfers.intents.close()
+        if self._workq is not None:
+            self._workq.close()
         self.store.settle()
         for queue in self.queues:
             if isinstance(queue.journal, Log):
@@ -166,6 +189,8 @@ class Broker:
     def tick(self, now_ms: int) -> None:
         """What is due by now: waits that end, expired items, another try for the ballast."""
         self.deadlines.ring(now_ms)
+        if self._workq is not None:
+            self._workq.tick(now_ms)
         every_ms = self.config.server.expiration_timer_ms
         if every_ms and now_ms >= self._expire_due_ms:
             self._expire_due_ms = now_ms + every_ms
@@ -189,6 +214,8 @@ class Broker:
             moments.append(self._ballast_due_ms)
         if self.status.pending:
             moments.append(self.status.due_ms)
+        if self._workq is not None:
+            moments.append(self._workq.next_ms())
         return min(moments)
 
     def commit(self, now_ms: int) -> None:
@@ -325,8 +352,7 @@ class Broker:
 
     def _housekeep(self, member: GroupMember, now_ms: int) -> None:
         """Decide on one grown journal, and do it. No room on the disk for that is no reason to stop."""
-        assert isinstance(member, Log)
-        if not member.has_grown:
+        if not isinstance(member, Log) or not member.has_grown:
             return
         queue = self.queues.find(member.name)
         if queue is None:

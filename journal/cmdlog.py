@@ -88,20 +88,23 @@ def encode_added(job: Job, time: bytes) -> bytes:
     at = NO_TIME if job.time_ns == 0 else encode_time(job.time_ns)
     kind = _ADD if job.time_ns == 0 else _SCHEDULE
     record = b"".join((time, encode_unsigned(size), kind, raw_id(job.id), coded, length, data, at, time))
-    return record + crc32c(record).to_bytes(4, "big")
+    crc: int = crc32c(record)
+    return record + crc.to_bytes(4, "big")
 
 
 def encode_bare(time: bytes, kind: int, id: bytes) -> bytes:
     """A record whose payload is a type and an id, with its CRC."""
     record = time + _BARE[kind] + unhexlify(id.replace(b"-", b""))
-    return record + crc32c(record).to_bytes(4, "big")
+    crc: int = crc32c(record)
+    return record + crc.to_bytes(4, "big")
 
 
 def encode_finished(time: bytes, kind: int, id: bytes, result: bytes) -> bytes:
     """The record of a complete or fail, with its CRC."""
     payload = b"".join((bytes((kind,)), raw_id(id), encode_unsigned(len(result)), result))
     record = time + encode_unsigned(len(payload)) + payload
-    return record + crc32c(record).to_bytes(4, "big")
+    crc: int = crc32c(record)
+    return record + crc.to_bytes(4, "big")
 
 
 _SMALL = tuple(bytes((number,)) for number in range(0x80))

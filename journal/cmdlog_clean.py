@@ -19,6 +19,7 @@ from journal.fs import Locked
 from queues.job_timers import NEVER_MS
 from queues.jobs import Jobs
 
+
 class Outcome(Struct):
     """What one round did."""
 
@@ -31,16 +32,21 @@ class Outcome(Struct):
 class Cleaner:
     """One round every `every_ms`; 0: never. `tell` hears what each round did."""
 
-    def __init__(self, log: CmdLog, jobs: Jobs, every_ms: int, now_ms: int, tell: Callable[[Outcome], None]) -> None:
+    def __init__(self, log: CmdLog, jobs: Jobs, every_ms: int, tell: Callable[[Outcome], None]) -> None:
         self.log = log
         self.jobs = jobs
         self.every_ms = every_ms
         self.tell = tell
-        self._due_ms = now_ms + every_ms if every_ms else NEVER_MS
-        self._now_ms = now_ms
+        self._due_ms = NEVER_MS
+        self._now_ms = 0
         self._round: Generator[None] | None = None
         self._rewrite: Rewrite | None = None
         self._outcome = Outcome()
+
+    def begin_service(self, now_ms: int) -> None:
+        """The first round is due one interval from now."""
+        if self.every_ms:
+            self._due_ms = now_ms + self.every_ms
 
     @property
     def is_idle(self) -> bool:

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable
+from itertools import pairwise
 
 APPEND_LOCK = "append.lock"
 READ_LOCK = "read.lock"
@@ -35,5 +36,5 @@ def segment_numbers(entries: Iterable[tuple[str, bool]]) -> list[int]:
 
 def holes(numbers: list[int]) -> list[tuple[int, int]]:
     """(first, last) of each run of numbers that is missing between the lowest and the highest."""
-    pairs = zip(numbers, numbers[1:], strict=False)
+    pairs = pairwise(numbers)
     return [(before + 1, after - 1) for before, after in pairs if after - before > 1]

@@ -87,6 +87,7 @@ class CmdLog:
     ) -> None:
         self.fs = fs
         self.folder = folder
+        self.path = folder
         self.group = group
         self.sync_ms = sync_ms
         self.batch = 0
@@ -108,16 +109,12 @@ class CmdLog:
     # the file
 
     @property
-    def path(self) -> str:
-        return f"{self.folder}/{layout.segment_name(self._written_number)}" if self._written_number else self.folder
-
-    @property
     def file(self) -> File:
         assert self._file is not None
         return self._file
 
     @property
-    def bytes(self) -> int:
+    def stored_bytes(self) -> int:
         """What all segments hold once everything recorded is written."""
         return sum(segment.size for segment in self.segments.values())
 
@@ -257,8 +254,10 @@ class CmdLog:
             self.group.retire(before)
 
     def _open(self, number: int) -> None:
-        self._file = SegmentFile(self.fs, self.folder, f"{self.folder}/{layout.segment_name(number)}")
+        path = f"{self.folder}/{layout.segment_name(number)}"
+        self._file = SegmentFile(self.fs, self.folder, path)
         self._written_number = number
+        self.path = path
 
     def _make_room(self) -> bool:
         """Let go of the log's own reserve; False if that is done already, or the spool's has to do."""

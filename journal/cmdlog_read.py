@@ -212,7 +212,9 @@ def read_added(data: bytes, start: int, stop: int, coded_bytes: int = 0) -> Adde
     if scheduled or data[data_end : data_end + TIME_BYTES] != NO_TIME:
         time_ns = read_time(data, data_end)
     created_ns = read_time(data, data_end + TIME_BYTES)
-    return Added(read_id(data, start + 1), data[at:end], data[data_at:data_end], time_ns if scheduled else 0, created_ns)
+    return Added(
+        read_id(data, start + 1), data[at:end], data[data_at:data_end], time_ns if scheduled else 0, created_ns
+    )
 
 
 def read_result(data: bytes, start: int, stop: int) -> bytes:

@@ -7,12 +7,10 @@ and kept aside, a segment with another header is set aside as it is. Source: "In
 
 from __future__ import annotations
 
-from binascii import hexlify
-
 from msgspec import Struct
 
 from journal import cmdlog_layout as layout
-from journal.cmdlog import ADD, BARE_BYTES, COMPLETE, DELETE, EXPIRE, FAIL, MAGIC, SCHEDULE, START_ATTEMPT
+from journal.cmdlog import BARE_BYTES, COMPLETE, DELETE, EXPIRE, FAIL, SCHEDULE, START_ATTEMPT
 from journal.cmdlog_read import Damaged, kind_of, read_added, read_fields, read_id, read_result, read_time
 from journal.cmdlog_segments import Frame, Scar, Segment, SegmentReader, header_error
 from journal.fs import Fs

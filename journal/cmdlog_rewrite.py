@@ -87,6 +87,7 @@ class Rewrite:
         self.trip: Trip | None = None
         self._path = f"{log.folder}/{layout.segment_name(segment.number)}"
         self._successor = self._path + layout.REWRITE_SUFFIX
+        self._is_renamed = False
         self._kept = 0
         self._dropped = 0
         self._adds_dropped = 0
@@ -107,16 +108,16 @@ class Rewrite:
         file = RewriteFile(fs.append(self._successor))
         try:
             size = yield from self._copy(file)
-            if size is None:
-                return
-            if self._dropped and self._kept:
+            if size is not None and self._dropped and self._kept:
                 yield from self._sync(file)
                 fs.rename(self._successor, self._path)
+                self._is_renamed = True
         finally:
             file.close()
-            if not (self._dropped and self._kept and self.trip is not None and self.trip.is_over):
+            if not self._is_renamed:
                 self._remove_successor()
-        yield from self._settle(size)
+        if size is not None:
+            yield from self._settle(size)
 
     def _copy(self, file: RewriteFile) -> Generator[None, None, int | None]:
         """Write what is needed; how long the successor is, or None if the segment is not as it was."""
@@ -174,8 +175,12 @@ class Rewrite:
     def _sync(self, file: File) -> Generator[None]:
         self.trip = Trip(self._path, file)
         self.log.group.ask_for_sync(self.trip)
-        while not self.trip.is_over:
-            yield
+        try:
+            while not self.trip.is_over:
+                yield
+        finally:
+            if not self.trip.is_over:
+                self.log.group.forget(self.trip)
 
     def _remove_successor(self) -> None:
         try:

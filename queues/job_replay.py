@@ -35,9 +35,7 @@ class JobReplay:
         self._early: dict[bytes, list[Early]] = {}
         self._swapped: Counter[bytes] = Counter()
 
-    def added(
-        self, id: bytes, terms: Terms, payload: bytes, created_ns: int, time_ns: int, origin: int
-    ) -> None:
+    def added(self, id: bytes, terms: Terms, payload: bytes, created_ns: int, time_ns: int, origin: int) -> None:
         """A job was added, or scheduled for `time_ns`."""
         job = Job(id=id, terms=terms, payload=payload, created_ns=created_ns, time_ns=time_ns, origin=origin)
         before = self.found.get(id)

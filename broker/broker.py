@@ -48,7 +48,9 @@ class Summary(Struct, frozen=True):
 
 
 class Broker:
-    """One spool, served. Takes the spool's lock: raises SpoolError or Locked."""
+    """One spool, served. Takes the spool's lock: raises SpoolError or Locked. `workq` is there if `serves_jobs`."""
+
+    workq: Workq
 
     def __init__(
         self, config: Config, fs: Fs, report: Report = silent, load: Callable[[], Config] | None = None
@@ -67,7 +69,9 @@ class Broker:
         self.status = self._new_status()
         self.counters = ServerCounters()
         self.leases = Leases(self.deadlines)
-        self._workq = Workq(config.workq, self.store, report) if config.addresses("workq") else None
+        self.serves_jobs = bool(config.addresses("workq"))
+        if self.serves_jobs:
+            self.workq = Workq(config.workq, self.store, report)
         self.stopping = False
         self._sessions: dict[Session, None] = {}
         self._uneven: set[str] = set()  # queues with items whose next reserve a reader would number by another rule
@@ -107,7 +111,7 @@ class Broker:
         if all(rewritten):
             self.transfers.intents.restart()
         self._set_aliases(self.config)
-        jobs = self._workq.recover(now_ms) if self._workq is not None else 0
+        jobs = self.workq.recover(now_ms) if self.serves_jobs else 0
         self._expire_due_ms = now_ms
         total = [len(queue.line) for queue in self.queues]
         return Summary(len(total), sum(total), sum(queue.line.bytes for queue in self.queues), jobs)
@@ -126,16 +130,6 @@ class Broker:
         self._guard(session)
         return session
 
-    @property
-    def workq(self) -> Workq:
-        """The jobs. Only who listens for workq clients asks for them."""
-        assert self._workq is not None
-        return self._workq
-
-    @property
-    def serves_jobs(self) -> bool:
-        return self._workq is not None
-
     def count_sessions(self, handlers: dict[type, Callable[[Session, Any, int], None]]) -> int:
         """How many clients speak the protocol with these handlers."""
         return sum(session.handlers is handlers for session in self._sessions)
@@ -148,8 +142,8 @@ class Broker:
 
     def shutdown(self, now_ms: int) -> None:
         """Answer everybody who waits, and leave every journal synced and closed. No sync may be running."""
-        if self._workq is not None:
-            self._workq.cleaner.stop()
+        if self.serves_jobs:
+            self.workq.cleaner.stop()
         self.commit(now_ms)
         for queue in self.queues:
             if not self.status.enforced.writes and not len(queue.line):
@@ -159,8 +153,8 @@ class Broker:
         self.group.settle(now_ms)
         self._prepare_transfers()
         self.transfers.intents.close()
-        if self._workq is not None:
-            self._workq.close()
+        if self.serves_jobs:
+            self.workq.close()
         self.store.settle()
         for queue in self.queues:
             if isinstance(queue.journal, Log):
@@ -189,8 +183,8 @@ class Broker:
     def tick(self, now_ms: int) -> None:
         """What is due by now: waits that end, expired items, another try for the ballast."""
         self.deadlines.ring(now_ms)
-        if self._workq is not None:
-            self._workq.tick(now_ms)
+        if self.serves_jobs:
+            self.workq.tick(now_ms)
         every_ms = self.config.server.expiration_timer_ms
         if every_ms and now_ms >= self._expire_due_ms:
             self._expire_due_ms = now_ms + every_ms
@@ -214,8 +208,8 @@ class Broker:
             moments.append(self._ballast_due_ms)
         if self.status.pending:
             moments.append(self.status.due_ms)
-        if self._workq is not None:
-            moments.append(self._workq.next_ms())
+        if self.serves_jobs:
+            moments.append(self.workq.next_ms())
         return min(moments)
 
     def commit(self, now_ms: int) -> None:

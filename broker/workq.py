@@ -46,6 +46,7 @@ class Workq:
         self.terms: dict[JobTerms, Terms] = {}
         self._equal: dict[tuple[object, ...], Terms] = {}
         self._store = store
+        self.group = store.group
         self._ballast_due_ms = 0
         self._prepare()
         ballast = None

@@ -18,8 +18,8 @@ from journal.ballast import RECORD_OVERHEAD_BYTES
 from protocol import requests as ask
 from protocol import workq_replies as replies
 from protocol import workq_requests as workq
-from protocol.workq_words import is_id, is_job_id
 from queues.job import COMPLETED, NS_A_MS, Job, Terms
+from queues.job_queue import JobQueue
 from queues.jobs import Finish
 
 ADD_BYTES = 512  # of an add's record beside its payload, at most
@@ -28,13 +28,18 @@ ADD_BYTES = 512  # of an add's record beside its payload, at most
 def add(session: Session, request: workq.Add, now_ms: int) -> None:
     """A new job."""
     service = session.broker.workq
-    if not may_write(session, service, len(request.payload) + ADD_BYTES):
+    log, group, payload = service.log, service.group, request.payload
+    size = len(payload) + ADD_BYTES
+    tight = group.pending_bytes + size > log.budget_bytes
+    if (tight or session.guarded) and not may_write(session, service, size):
         return
     terms = service.terms.get(request.terms) or service.learn(request.terms)
-    if service.jobs.add(request.id, terms, request.payload, now_ms) is None:
+    if service.jobs.add(request.id, terms, payload, now_ms) is None:
         session.out.append(replies.duplicate_job)
         return
-    depend(session, service)
+    batch = log.batch
+    if batch > session.batch:
+        session.batch = batch
     session.out.append(replies.ok)
 
 
@@ -87,21 +92,23 @@ def lease(session: Session, request: workq.Lease, now_ms: int) -> None:
     if request.is_spoilt:
         session.out.append(replies.invalid_name)
         return
+    job = jobs.lease(queues, now_ms)
+    if job is not None:
+        show_lease(session, service, job)
+    elif request.wait_ms:
+        wait_for_lease(session, service, queues, now_ms + request.wait_ms)
+    else:
+        session.out.append(replies.timeout)
 
+
+def wait_for_lease(session: Session, service: Workq, queues: list[JobQueue], until_ms: int) -> None:
     def answer(job: Job | None, now_ms: int) -> None:
         if job is None:
             session.out.append(replies.timeout)
         else:
             show_lease(session, service, job)
 
-    job = jobs.lease(queues, now_ms)
-    if job is not None:
-        show_lease(session, service, job)
-    elif request.wait_ms:
-        wait = LeaseWait(jobs, queues, session)
-        session.park(wait, now_ms + request.wait_ms, answer, opens=False, peeks=False)
-    else:
-        session.out.append(replies.timeout)
+    session.park(LeaseWait(service.jobs, queues, session), until_ms, answer, opens=False, peeks=False)
 
 
 def show_lease(session: Session, service: Workq, job: Job) -> None:
@@ -133,15 +140,13 @@ def finish(session: Session, request: workq.Finish, now_ms: int) -> None:
 
 def delete(session: Session, request: workq.Delete, now_ms: int) -> None:
     service = session.broker.workq
-    if not may_write(session, service, 0):
+    if session.guarded and not may_write(session, service, 0):
         return
     if service.jobs.delete(request.id, now_ms):
         depend(session, service)
         session.out.append(replies.ok)
-    elif is_id(request.id) and is_job_id(request.id):
-        session.out.append(replies.not_found)
     else:
-        session.out.append(replies.invalid_id)
+        session.out.append(replies.not_found)
 
 
 def result(session: Session, request: workq.Result, now_ms: int) -> None:

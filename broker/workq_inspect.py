@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from broker.session import Session
 from protocol import workq_replies as replies
 from protocol import workq_requests as workq
-from protocol.workq_words import show_time
+from protocol.workq_words import show_id, show_time
 from queues.job import NS_A_MS, Job
 from queues.job_queue import JobQueue
 
@@ -79,7 +79,7 @@ def job_block(job: Job) -> bytes:
     ]
     if job.time_ns:
         lines.append((b"time", show_time(job.time_ns)))
-    return replies.block(job.id, lines)
+    return replies.block(show_id(job.id), lines)
 
 
 def queue_block(queue: JobQueue) -> bytes:

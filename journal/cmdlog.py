@@ -11,7 +11,6 @@ these differ: the zone is -1, complete and fail carry their result, the checksum
 from __future__ import annotations
 
 import struct
-from binascii import hexlify, unhexlify
 
 from google_crc32c import value as crc32c
 
@@ -22,6 +21,7 @@ ADD, SCHEDULE, COMPLETE, FAIL, DELETE, EXPIRE, START_ATTEMPT, TIMEOUT_ATTEMPT = 
 COMMANDS = ("", "add", "schedule", "complete", "fail", "delete", "expire", "start-attempt", "timeout-attempt")
 
 TIME_BYTES = 15
+SMALL = 1 << 12  # numbers below are encoded once and for all
 CRC_BYTES = 4
 ID_BYTES = 16
 BARE_BYTES = 1 + ID_BYTES  # a payload that is a type and an id
@@ -31,6 +31,8 @@ PAYLOAD_BYTES_MAX = (1 << 20) + (64 << 10)
 NS_A_SECOND = 1_000_000_000
 YEAR_1_S = -62_135_596_800  # seconds from 1970 back to the first of January of the year 1, where TIME counts from
 UTC = -1
+SECONDS_BYTES = 9  # of TIME: its version and the seconds
+ZONE = b"\xff\xff"
 NO_TIME = b"\x01" + 12 * b"\x00" + b"\xff\xff"
 _TIME = struct.Struct(">bqih")
 
@@ -43,8 +45,10 @@ def encode_time(at_ns: int) -> bytes:
 
 def encode_unsigned(number: int) -> bytes:
     """A varint: seven bits a byte, the low ones first."""
-    if number < 0x80:
-        return _SMALL[number]
+    return _SMALL[number] if number < SMALL else _encode(number)
+
+
+def _encode(number: int) -> bytes:
     encoded = bytearray()
     while number >= 0x80:
         encoded.append(number & 0x7F | 0x80)
@@ -56,17 +60,6 @@ def encode_unsigned(number: int) -> bytes:
 def encode_signed(number: int) -> bytes:
     """A zigzag varint."""
     return encode_unsigned(number << 1 if number >= 0 else (~number << 1) | 1)
-
-
-def raw_id(id: bytes) -> bytes:
-    """The 16 bytes of a UUID's canonical text."""
-    return unhexlify(id.replace(b"-", b""))
-
-
-def id_text(raw: bytes) -> bytes:
-    """The canonical text of 16 bytes."""
-    text = hexlify(raw)
-    return b"%b-%b-%b-%b-%b" % (text[:8], text[8:12], text[12:16], text[16:20], text[20:])
 
 
 def encode_terms(terms: Terms) -> bytes:
@@ -83,30 +76,33 @@ def encode_added(job: Job, time: bytes) -> bytes:
     coded = terms.coded
     if not coded:
         coded = terms.coded = encode_terms(terms)
-    length = encode_unsigned(len(data))
-    size = BARE_BYTES + len(coded) + len(length) + len(data) + 2 * TIME_BYTES
-    at = NO_TIME if job.time_ns == 0 else encode_time(job.time_ns)
-    kind = _ADD if job.time_ns == 0 else _SCHEDULE
-    record = b"".join((time, encode_unsigned(size), kind, raw_id(job.id), coded, length, data, at, time))
+    count = len(data)
+    length = _SMALL[count] if count < SMALL else _encode(count)
+    size = BARE_BYTES + 2 * TIME_BYTES + len(coded) + len(length) + count
+    sized = _SMALL[size] if size < SMALL else _encode(size)
+    if job.time_ns == 0:
+        record = b"".join((time, sized, _ADD, job.id, coded, length, data, NO_TIME, time))
+    else:
+        record = b"".join((time, sized, _SCHEDULE, job.id, coded, length, data, encode_time(job.time_ns), time))
     crc: int = crc32c(record)
     return record + crc.to_bytes(4, "big")
 
 
 def encode_bare(time: bytes, kind: int, id: bytes) -> bytes:
     """A record whose payload is a type and an id, with its CRC."""
-    record = time + _BARE[kind] + unhexlify(id.replace(b"-", b""))
+    record = time + _BARE[kind] + id
     crc: int = crc32c(record)
     return record + crc.to_bytes(4, "big")
 
 
 def encode_finished(time: bytes, kind: int, id: bytes, result: bytes) -> bytes:
     """The record of a complete or fail, with its CRC."""
-    payload = b"".join((bytes((kind,)), raw_id(id), encode_unsigned(len(result)), result))
+    payload = b"".join((bytes((kind,)), id, encode_unsigned(len(result)), result))
     record = time + encode_unsigned(len(payload)) + payload
     crc: int = crc32c(record)
     return record + crc.to_bytes(4, "big")
 
 
-_SMALL = tuple(bytes((number,)) for number in range(0x80))
+_SMALL = tuple(_encode(number) for number in range(SMALL))
 _ADD, _SCHEDULE = bytes((ADD,)), bytes((SCHEDULE,))
 _BARE = tuple(bytes((BARE_BYTES, kind)) for kind in range(len(COMMANDS)))

@@ -16,8 +16,11 @@ from journal.cmdlog import (
     EXPIRE,
     FAIL,
     MAGIC,
+    NS_A_SECOND,
+    SECONDS_BYTES,
     START_ATTEMPT,
     TIMEOUT_ATTEMPT,
+    ZONE,
     encode_added,
     encode_bare,
     encode_finished,
@@ -103,8 +106,11 @@ class CmdLog:
         self._unwritten: deque[tuple[int, bytes]] = deque()
         self._file: SegmentFile | None = None
         self._written_number = 0
+        self._now_ms = -1
         self._time_ns = 0
         self._time = b""
+        self._second_ns = 0
+        self._second = b""
 
     # the file
 
@@ -131,10 +137,16 @@ class CmdLog:
         """The segments that are complete and written, the oldest first."""
         return [self.segments[number] for number in sorted(self.segments) if number < self._written_number]
 
+    @property
+    def budget_bytes(self) -> int:
+        """What may wait to be written without asking `admits`."""
+        if self.ballast is None:
+            return self.group.budget_bytes
+        return min(self.group.budget_bytes, self.ballast.budget_bytes)
+
     def admits(self, size: int) -> bool:
         """Whether `size` more bytes can be promised a place on the disk."""
-        group = self.group
-        if group.pending_bytes + size > group.budget_bytes and not group.admits(size):
+        if not self.group.admits(size):
             return False
         if self.ballast is None:
             return True
@@ -142,37 +154,52 @@ class CmdLog:
 
     # facts
 
-    def added(self, job: Job) -> None:
-        self._time_ns = job.created_ns
-        self._time = time = encode_time(job.created_ns)
+    def added(self, job: Job, limit_ms: int) -> None:
+        created_ns = self._time_ns = job.created_ns
+        nanos = created_ns - self._second_ns
+        if not 0 <= nanos < NS_A_SECOND:
+            nanos = self._begin_second(created_ns)
+        self._time = time = self._second + nanos.to_bytes(4, "big") + ZONE
         self._note(encode_added(job, time))
         segment = self.segment
         job.origin = segment.number
         segment.adds += 1
-        segment.limits_ms += job.limit_ms
+        segment.limits_ms += limit_ms
 
     def attempted(self, job: Job, now_ms: int) -> None:
-        self._note(encode_bare(self._time_at(now_ms), START_ATTEMPT, job.id))
+        if now_ms > self._now_ms:
+            self._advance(now_ms)
+        self._note(encode_bare(self._time, START_ATTEMPT, job.id))
 
     def timed_out(self, job: Job, now_ms: int) -> None:
-        self._note(encode_bare(self._time_at(now_ms), TIMEOUT_ATTEMPT, job.id))
+        self._note(encode_bare(self._advance(now_ms), TIMEOUT_ATTEMPT, job.id))
 
     def finished(self, job: Job, result: bytes, now_ms: int, *, success: bool) -> None:
         kind = COMPLETE if success else FAIL
-        self._note(encode_finished(self._time_at(now_ms), kind, job.id, result))
+        self._note(encode_finished(self._advance(now_ms), kind, job.id, result))
 
     def deleted(self, job: Job, now_ms: int) -> None:
-        self._note(encode_bare(self._time_at(now_ms), DELETE, job.id))
+        if now_ms > self._now_ms:
+            self._advance(now_ms)
+        self._note(encode_bare(self._time, DELETE, job.id))
         self.segments[job.origin].dead += 1
 
     def expired(self, job: Job, now_ms: int) -> None:
-        self._note(encode_bare(self._time_at(now_ms), EXPIRE, job.id))
+        self._note(encode_bare(self._advance(now_ms), EXPIRE, job.id))
         self.segments[job.origin].dead += 1
 
-    def _time_at(self, now_ms: int) -> bytes:
+    def _begin_second(self, at_ns: int) -> int:
+        """Keep the first bytes of every TIME in this second; how many nanoseconds of it are over."""
+        seconds, nanos = divmod(at_ns, NS_A_SECOND)
+        self._second_ns = seconds * NS_A_SECOND
+        self._second = encode_time(self._second_ns)[:SECONDS_BYTES]
+        return nanos
+
+    def _advance(self, now_ms: int) -> bytes:
         """TIME of a record. Never before the creation of a job that it may tell of, so a reader can tell lives of one
         id apart.
         """
+        self._now_ms = now_ms
         now_ns = now_ms * NS_A_MS
         if now_ns > self._time_ns:
             self._time_ns = now_ns

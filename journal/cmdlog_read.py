@@ -7,7 +7,6 @@ a length. Source: "Command log" of the workq documents ("Record Format"), and th
 from __future__ import annotations
 
 import struct
-from binascii import hexlify
 
 from google_crc32c import value as crc32c
 from msgspec import Struct
@@ -20,7 +19,6 @@ from journal.cmdlog import (
     CRC_BYTES,
     DELETE,
     FAIL,
-    ID_BYTES,
     NO_TIME,
     NS_A_SECOND,
     PAYLOAD_BYTES_MAX,
@@ -176,12 +174,6 @@ def skip_terms(data: bytes, at: int) -> int:
     return at
 
 
-def read_id(data: bytes, at: int) -> bytes:
-    """The id at `at` as canonical text."""
-    text = hexlify(data[at : at + ID_BYTES])
-    return b"%b-%b-%b-%b-%b" % (text[:8], text[8:12], text[12:16], text[16:20], text[20:])
-
-
 def read_fields(coded: bytes) -> Fields:
     """What NAME to MAX_FAILS say."""
     length, at = read_unsigned(coded, 0)
@@ -212,9 +204,8 @@ def read_added(data: bytes, start: int, stop: int, coded_bytes: int = 0) -> Adde
     if scheduled or data[data_end : data_end + TIME_BYTES] != NO_TIME:
         time_ns = read_time(data, data_end)
     created_ns = read_time(data, data_end + TIME_BYTES)
-    return Added(
-        read_id(data, start + 1), data[at:end], data[data_at:data_end], time_ns if scheduled else 0, created_ns
-    )
+    id = data[start + 1 : start + BARE_BYTES]
+    return Added(id, data[at:end], data[data_at:data_end], time_ns if scheduled else 0, created_ns)
 
 
 def read_result(data: bytes, start: int, stop: int) -> bytes:

@@ -11,7 +11,7 @@ from msgspec import Struct
 
 from journal import cmdlog_layout as layout
 from journal.cmdlog import BARE_BYTES, COMPLETE, DELETE, EXPIRE, FAIL, SCHEDULE, START_ATTEMPT
-from journal.cmdlog_read import Damaged, kind_of, read_added, read_fields, read_id, read_result, read_time
+from journal.cmdlog_read import Damaged, kind_of, read_added, read_fields, read_result, read_time
 from journal.cmdlog_segments import Frame, Scar, Segment, SegmentReader, header_error
 from journal.fs import Fs
 from queues.job import Terms
@@ -101,17 +101,18 @@ class CmdlogRecovery:
         at, start, end = frame
         stop = end - 4
         kind = kind_of(data, start, stop)
+        id = data[start + 1 : start + BARE_BYTES]
         if kind <= SCHEDULE:
             self._apply_added(data, start, stop, segment, replay)
         elif kind == START_ATTEMPT:
-            replay.attempted(read_id(data, start + 1), read_time(data, at))
+            replay.attempted(id, read_time(data, at))
         elif kind in (COMPLETE, FAIL):
             result = read_result(data, start, stop)
-            replay.finished(read_id(data, start + 1), result, read_time(data, at), success=kind == COMPLETE)
+            replay.finished(id, result, read_time(data, at), success=kind == COMPLETE)
         elif kind in (DELETE, EXPIRE):
-            replay.removed(read_id(data, start + 1))
+            replay.removed(id)
         else:
-            replay.timed_out(read_id(data, start + 1))
+            replay.timed_out(id)
 
     def _apply_added(self, data: bytes, start: int, stop: int, segment: Segment, replay: JobReplay) -> None:
         # Most jobs are added on the same terms as the one before: those bytes are looked up whole. A hit is a whole

@@ -14,9 +14,9 @@ from __future__ import annotations
 from collections.abc import Callable, Generator
 
 from journal import cmdlog_layout as layout
-from journal.cmdlog import CRC_BYTES, MAGIC, SCHEDULE, TIME_BYTES
+from journal.cmdlog import BARE_BYTES, CRC_BYTES, MAGIC, SCHEDULE, TIME_BYTES
 from journal.cmdlog_log import CmdLog
-from journal.cmdlog_read import read_id, read_time
+from journal.cmdlog_read import read_time
 from journal.cmdlog_segments import Frame, Segment, SegmentReader
 from journal.fs import File
 from journal.group import Apart
@@ -137,7 +137,7 @@ class Rewrite:
 
     def _is_needed(self, data: bytes, frame: Frame) -> bool:
         _, start, end = frame
-        job = self.jobs.by_id.get(read_id(data, start + 1))
+        job = self.jobs.by_id.get(data[start + 1 : start + BARE_BYTES])
         if job is not None and job.is_run:
             job = None
         if data[start] <= SCHEDULE:

@@ -23,7 +23,7 @@ from protocol.limits import Limits
 from protocol.requests import Invalid
 from protocol.workq_lines import Body, Parsed, parse
 from protocol.workq_requests import Add, Delete, JobTerms, Lease, WorkqRequest
-from protocol.workq_words import is_id, is_job_id
+from protocol.workq_words import is_job_id, read_id
 
 LINE_BYTES_MAX = 1_058_576  # the original's
 KNOWN_MAX = 4096
@@ -107,10 +107,10 @@ class WorkqParser:
             line = data[at:end]
             begin = data[at : at + 4]
             if begin == b"add " and (tail := _known_tails.get(line[_ADD_TAIL:])) is not None:
-                id = line[_ADD_ID]
+                id = read_id(line[_ADD_ID])
                 stop = end + 1 + tail.size
-                if is_id(id) and is_job_id(id) and data.startswith(b"\r\n", stop):
-                    requests.append(Add(id.lower(), tail.terms, data[end + 1 : stop]))
+                if id is not None and is_job_id(id) and data.startswith(b"\r\n", stop):
+                    requests.append(Add(id, tail.terms, data[end + 1 : stop]))
                     at = stop + 2
                     continue
             elif begin == b"leas" and (lease := _known_leases.get(line)) is not None:
@@ -172,13 +172,13 @@ def _deleted(line: bytes) -> bytes | None:
     """The id, if the line is a delete as everybody writes it."""
     if len(line) != _DELETE_BYTES or not line.startswith(b"delete ") or not line.endswith(b"\r"):
         return None
-    id = line[_DELETE_ID]
-    return id.lower() if is_id(id) else None
+    id = read_id(line[_DELETE_ID])
+    return id if id is not None and is_job_id(id) else None
 
 
 def _remember_add(line: bytes, body: Body) -> None:
     """Adds differ in their ids; what follows is the same for many of them."""
-    if line[:4] != b"add " or len(line) > KNOWN_BYTES_MAX or not is_id(line[_ADD_ID]):
+    if line[:4] != b"add " or len(line) > KNOWN_BYTES_MAX or read_id(line[_ADD_ID]) is None:
         return
     request = body.make(b"")
     if isinstance(request, Add) and line[_ADD_TAIL : _ADD_TAIL + 1] == b" ":

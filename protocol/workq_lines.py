@@ -30,7 +30,7 @@ from protocol.workq_requests import (
     Schedule,
     WorkqRequest,
 )
-from protocol.workq_words import is_id, is_job_id, is_name, read_flags, read_time, signed, unsigned
+from protocol.workq_words import is_job_id, is_name, read_flags, read_id, read_time, signed, unsigned
 
 DATA_BYTES_MAX = 1 << 20
 TTR_MAX_MS = 86_400_000
@@ -92,15 +92,15 @@ def _size(word: bytes) -> int | None:
     return signed(word, 0, DATA_BYTES_MAX)
 
 
-def _body(word: bytes, answer: Invalid | None, make: Callable[[bytes], WorkqRequest], wrong: Invalid) -> Parsed:
-    """`answer`: what is wrong with the line, told behind its data."""
+def _body(word: bytes, make: Callable[[bytes], WorkqRequest], wrong: Invalid) -> Parsed:
     size = _size(word)
-    if size is None:
-        return wrong
-    if answer is not None:
-        refused = answer
-        make = lambda data: refused  # noqa: E731
-    return Body(size, make, wrong)
+    return wrong if size is None else Body(size, make, wrong)
+
+
+def _refuse(word: bytes, answer: object, wrong: Invalid) -> Parsed:
+    """What is wrong with a line is told behind its data."""
+    assert isinstance(answer, Invalid)
+    return _body(word, lambda data: answer, wrong)
 
 
 # commands with data
@@ -110,33 +110,31 @@ def _add(arguments: list[bytes], flags: Flags) -> Parsed:
     if len(arguments) != 5:
         return INVALID_ARGS
     id, name, ttr, ttl, size = arguments
-    terms = _job(id, name, ttr, ttl, flags)
-    if isinstance(terms, Invalid):
-        return _body(size, terms, _never, INVALID_PAYLOAD_SIZE)
-    key = id.lower()
-    return _body(size, None, lambda data: Add(key, terms, data), INVALID_PAYLOAD_SIZE)
+    raw = read_id(id)
+    terms = _job(raw, name, ttr, ttl, flags)
+    if raw is None or isinstance(terms, Invalid):
+        return _refuse(size, terms, INVALID_PAYLOAD_SIZE)
+    return _body(size, lambda data: Add(raw, terms, data), INVALID_PAYLOAD_SIZE)
 
 
 def _schedule(arguments: list[bytes], flags: Flags) -> Parsed:
     if len(arguments) != 6:
         return INVALID_ARGS
     id, name, ttr, ttl, time, size = arguments
-    time_ns = read_time(time)
-    terms = _job(id, name, ttr, ttl, flags, INVALID_TIME if time_ns is None else None)
-    if isinstance(terms, Invalid) or time_ns is None:
-        refused = terms if isinstance(terms, Invalid) else INVALID_TIME
-        return _body(size, refused, _never, INVALID_PAYLOAD_SIZE)
-    key, at_ns = id.lower(), time_ns
-    return _body(size, None, lambda data: Schedule(key, terms, at_ns, data), INVALID_PAYLOAD_SIZE)
+    raw, time_ns = read_id(id), read_time(time)
+    terms = _job(raw, name, ttr, ttl, flags, INVALID_TIME if time_ns is None else None)
+    if raw is None or time_ns is None or isinstance(terms, Invalid):
+        return _refuse(size, terms, INVALID_PAYLOAD_SIZE)
+    return _body(size, lambda data: Schedule(raw, terms, time_ns, data), INVALID_PAYLOAD_SIZE)
 
 
 def _job(
-    id: bytes, name: bytes, ttr: bytes, ttl: bytes, flags: Flags, time_error: Invalid | None = None
+    id: bytes | None, name: bytes, ttr: bytes, ttl: bytes, flags: Flags, time_error: Invalid | None = None
 ) -> JobTerms | Invalid:
     """The terms of an add or schedule, or the first mistake."""
     if len(flags) > 3:
         return INVALID_ARGS
-    if not is_id(id):
+    if id is None:
         return INVALID_ID
     ttr_ms, ttl_ms = unsigned(ttr, UINT64_MAX), unsigned(ttl, UINT64_MAX)
     if ttr_ms is None:
@@ -176,17 +174,18 @@ def _run(arguments: list[bytes], flags: Flags) -> Parsed:
     if len(arguments) != 5:
         return INVALID_ARGS
     id, name, ttr, wait, size = arguments
-    checked = _run_terms(id, name, ttr, wait, flags)
-    if isinstance(checked, Invalid):
-        return _body(size, checked, _never, INVALID_PAYLOAD_SIZE)
-    key, (terms, wait_ms) = id.lower(), checked
-    return _body(size, None, lambda data: Run(key, terms, wait_ms, data), INVALID_PAYLOAD_SIZE)
+    raw = read_id(id)
+    checked = _run_terms(raw, name, ttr, wait, flags)
+    if raw is None or isinstance(checked, Invalid):
+        return _refuse(size, checked, INVALID_PAYLOAD_SIZE)
+    terms, wait_ms = checked
+    return _body(size, lambda data: Run(raw, terms, wait_ms, data), INVALID_PAYLOAD_SIZE)
 
 
-def _run_terms(id: bytes, name: bytes, ttr: bytes, wait: bytes, flags: Flags) -> tuple[JobTerms, int] | Invalid:
+def _run_terms(id: bytes | None, name: bytes, ttr: bytes, wait: bytes, flags: Flags) -> tuple[JobTerms, int] | Invalid:
     if len(flags) > 1:
         return INVALID_ARGS
-    if not is_id(id):
+    if id is None:
         return INVALID_ID
     ttr_ms, priority, wait_ms = unsigned(ttr, UINT64_MAX), _priority(flags), unsigned(wait, WAIT_MAX_MS)
     if ttr_ms is None:
@@ -211,13 +210,10 @@ def _finish(arguments: list[bytes], flags: Flags, success: bool, wrong_size: Inv
     if len(arguments) != 2:
         return INVALID_ARGS
     id, size = arguments
-    answer = INVALID_ARGS if flags else None if is_id(id) and is_job_id(id) else INVALID_ID
-    key = id.lower()
-    return _body(size, answer, lambda data: Finish(key, data, success), wrong_size)
-
-
-def _never(data: bytes) -> WorkqRequest:
-    raise AssertionError
+    raw = read_id(id)
+    if flags or raw is None or not is_job_id(raw):
+        return _refuse(size, INVALID_ARGS if flags else INVALID_ID, wrong_size)
+    return _body(size, lambda data: Finish(raw, data, success), wrong_size)
 
 
 # commands without
@@ -239,17 +235,19 @@ def _lease(arguments: list[bytes], flags: Flags) -> Parsed:
 def _delete(arguments: list[bytes], flags: Flags) -> Parsed:
     if len(arguments) != 1 or flags:
         return INVALID_ARGS
-    return Delete(arguments[0].lower())
+    raw = read_id(arguments[0])
+    return Delete(raw) if raw is not None and is_job_id(raw) else INVALID_ID
 
 
 def _result(arguments: list[bytes], flags: Flags) -> Parsed:
     if len(arguments) != 2 or flags:
         return INVALID_ARGS
     id, wait = arguments
-    if not (is_id(id) and is_job_id(id)):
+    raw = read_id(id)
+    if raw is None or not is_job_id(raw):
         return INVALID_ID
     wait_ms = unsigned(wait, WAIT_MAX_MS)
-    return INVALID_WAIT if wait_ms is None else Result(id.lower(), wait_ms)
+    return INVALID_WAIT if wait_ms is None else Result(raw, wait_ms)
 
 
 def _inspect(arguments: list[bytes], flags: Flags) -> Parsed:
@@ -265,7 +263,8 @@ def _inspect(arguments: list[bytes], flags: Flags) -> Parsed:
 
 
 def _inspect_job(words: list[bytes]) -> WorkqRequest:
-    return InspectJob(words[0].lower()) if is_id(words[0]) else INVALID_ID
+    raw = read_id(words[0])
+    return INVALID_ID if raw is None else InspectJob(raw)
 
 
 def _inspect_jobs(words: list[bytes], scheduled: bool = False) -> WorkqRequest:

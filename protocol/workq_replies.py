@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+from binascii import hexlify
 from collections.abc import Sequence
+
+from protocol.workq_words import show_id
 
 ok = b"+OK\r\n"
 not_found = b"-NOT-FOUND\r\n"
@@ -20,7 +23,6 @@ def server_error(why: str) -> bytes:
 
 duplicate_job = client_error("Duplicate job")
 duplicate_result = client_error("Duplicate result")
-invalid_id = client_error("Invalid ID")
 invalid_name = client_error("Invalid Name")
 invalid_time = client_error("Invalid Time")
 # The original's words for a log that cannot be written.
@@ -33,11 +35,13 @@ def terms(name: bytes, ttr_ms: int) -> bytes:
 
 
 def leased(id: bytes, shown_terms: bytes, payload: bytes) -> bytes:
-    return b"+OK 1\r\n%b%b%d\r\n%b\r\n" % (id, shown_terms, len(payload), payload)
+    text = hexlify(id)
+    parts = text[:8], text[8:12], text[12:16], text[16:20], text[20:], shown_terms, len(payload), payload
+    return b"+OK 1\r\n%b-%b-%b-%b-%b%b%d\r\n%b\r\n" % parts
 
 
 def result(id: bytes, success: bool, data: bytes) -> bytes:
-    return b"+OK 1\r\n%b %d %d\r\n%b\r\n" % (id, success, len(data), data)
+    return b"+OK 1\r\n%b %d %d\r\n%b\r\n" % (show_id(id), success, len(data), data)
 
 
 def objects(blocks: Sequence[bytes]) -> bytes:

@@ -1,7 +1,7 @@
 """What a workq client can ask: one frozen Struct a command.
 
-Knows the words of the questions. Refuses to know sockets, jobs, replies and the time. Ids are canonical text in lower
-case; names are bytes, because they are compared and written and never read.
+Knows the words of the questions. Refuses to know sockets, jobs, replies and the time. Ids are the 16 bytes
+of a UUID; names are bytes too, because they are compared and written and never read.
 """
 
 from __future__ import annotations
@@ -67,7 +67,7 @@ class Finish(Struct, frozen=True, gc=False):
 
 
 class Delete(Struct, frozen=True, gc=False):
-    """Remove a job. `id` is as it came, in lower case: whether it is one has to be asked only where no job has it."""
+    """Remove a job."""
 
     id: bytes
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from binascii import Error, unhexlify
+from binascii import Error, hexlify, unhexlify
 from datetime import date
 
 INT64_MAX = 2**63 - 1
@@ -18,19 +18,26 @@ _EPOCH_DAY = date(1970, 1, 1).toordinal()
 _DAYS_0_TO_3 = 1461  # Python knows no year 0; the year 4 is as long
 
 
-def is_id(word: bytes) -> bool:
-    """Whether `word` is a UUID in canonical form, of any version."""
+def read_id(word: bytes) -> bytes | None:
+    """The 16 bytes of a UUID in canonical form, of any version."""
     if len(word) != ID_BYTES or word[8:24:5] != b"----":
-        return False
+        return None
     try:
-        return len(unhexlify(word.replace(b"-", b""))) == 16
+        raw = unhexlify(word.replace(b"-", b""))
     except Error:
-        return False
+        return None
+    return raw if len(raw) == 16 else None
 
 
-def is_job_id(word: bytes) -> bool:
-    """Whether it is one that a job can have: random (version 4), of the usual variant. `word` is known to be an id."""
-    return word[14] == 0x34 and word[19] in b"89abAB"
+def is_job_id(raw: bytes) -> bool:
+    """Whether it is one that a job can have: random (version 4), of the usual variant."""
+    return raw[6] & 0xF0 == 0x40 and raw[8] & 0xC0 == 0x80
+
+
+def show_id(raw: bytes) -> bytes:
+    """The canonical text of 16 bytes."""
+    text = hexlify(raw)
+    return b"%b-%b-%b-%b-%b" % (text[:8], text[8:12], text[12:16], text[16:20], text[20:])
 
 
 def is_name(word: bytes) -> bool:

@@ -58,16 +58,10 @@ class Terms(Struct, eq=False, gc=False):
         return self.max_attempts or ATTEMPTS_MAX
 
 
-class Node(Struct, eq=False, gc=False):
-    """A link of the timers' rings. Out of the rings both ends are None: nothing else would free a ring."""
-
-    prev: Any = None
-    next: Any = None
-
-
-class Job(Node, eq=False, gc=False, kw_only=True):
-    """`id` is the UUID in its canonical text, lower case. `time_ns` 0: not scheduled. `until_ms`: when the lease ends.
-    `origin`: where the journal has written its addition, for the journal's use.
+class Job(Struct, eq=False, gc=False):
+    """`id` is the UUID's 16 bytes. `time_ns` 0: not scheduled. `until_ms`: when the lease ends, or the schedule; or 0.
+    `origin`: where the journal has written its addition, for the journal's use. `prev`, `next`: its neighbours in a
+    ring of the timers, None out of it: nothing else would free a ring.
     """
 
     id: bytes
@@ -81,6 +75,8 @@ class Job(Node, eq=False, gc=False, kw_only=True):
     until_ms: int = 0
     result: bytes = b""
     origin: int = 0
+    prev: Any = None
+    next: Any = None
 
     @property
     def limit_ms(self) -> int:

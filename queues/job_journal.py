@@ -17,8 +17,8 @@ class JobJournal(Protocol):
     batch: int
     """The commit batch that a reply about the last fact must wait for; 0: none."""
 
-    def added(self, job: Job) -> None:
-        """A new job; `job.time_ns` says whether it is scheduled. Sets `job.origin`."""
+    def added(self, job: Job, limit_ms: int) -> None:
+        """A new job, whose life ends at `limit_ms`; `job.time_ns` says whether it is scheduled. Sets `job.origin`."""
 
     def attempted(self, job: Job, now_ms: int) -> None:
         """It has been leased."""
@@ -41,7 +41,7 @@ class NoJobJournal:
 
     batch = 0
 
-    def added(self, job: Job) -> None:
+    def added(self, job: Job, limit_ms: int) -> None:
         pass
 
     def attempted(self, job: Job, now_ms: int) -> None:

@@ -57,8 +57,11 @@ class JobLine:
             return
         chunk = chunks[-1]
         last = chunk[-1]
-        plain = job.time_ns == 0 and last.time_ns == 0
-        if plain and job.created_ns > last.created_ns and job.terms.priority <= last.terms.priority:
+        if (
+            job.created_ns > last.created_ns
+            and job.time_ns == 0 == last.time_ns
+            and (job.terms is last.terms or job.terms.priority <= last.terms.priority)
+        ):
             if len(chunk) < CHUNK:
                 chunk.append(job)
             else:

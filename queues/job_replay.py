@@ -37,7 +37,7 @@ class JobReplay:
 
     def added(self, id: bytes, terms: Terms, payload: bytes, created_ns: int, time_ns: int, origin: int) -> None:
         """A job was added, or scheduled for `time_ns`."""
-        job = Job(id=id, terms=terms, payload=payload, created_ns=created_ns, time_ns=time_ns, origin=origin)
+        job = Job(id, terms, payload, created_ns, time_ns, origin=origin)
         before = self.found.get(id)
         if before is not None:
             self.dead[before.origin] += 1

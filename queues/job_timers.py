@@ -8,40 +8,52 @@ Setting and dropping a moment costs the same for a million jobs as for one, and 
 from __future__ import annotations
 
 import heapq
+from typing import Any
 
-from queues.job import Job, Node
+from msgspec import Struct
+
+from queues.job import Job
 
 SLOT_MS = 8
 NEVER_MS = 2**63 - 1
-# (further ahead than, counted in steps of): a moment is looked at once in each row at most.
-COARSE_MS = ((1 << 23, 1 << 20), (1 << 16, 1 << 13))
+# Moments further ahead than these are counted in larger steps, and looked at twice.
+FAR_MS, FAR_STEP_MS = 1 << 16, 1 << 13
+VERY_FAR_MS, VERY_FAR_STEP_MS = 1 << 23, 1 << 20
+
+
+class Ring(Struct, eq=False, gc=False):
+    """The beginning and end of the jobs of one slot. Alone it is its own neighbour."""
+
+    prev: Any = None
+    next: Any = None
 
 
 def slot_of(at_ms: int, now_ms: int) -> int:
     """The slot in which a moment is looked at; a slot is looked at when its number times SLOT_MS is reached."""
     ahead_ms = at_ms - now_ms
-    for more_than_ms, step_ms in COARSE_MS:
-        if ahead_ms > more_than_ms:
-            return at_ms // step_ms * step_ms // SLOT_MS
-    return max(at_ms, now_ms) // SLOT_MS + 1
+    if ahead_ms <= FAR_MS:
+        return max(at_ms, now_ms) // SLOT_MS + 1
+    step_ms = FAR_STEP_MS if ahead_ms <= VERY_FAR_MS else VERY_FAR_STEP_MS
+    return at_ms // step_ms * (step_ms // SLOT_MS)
 
 
 class JobTimers:
     """Rings of jobs by slot."""
 
     def __init__(self) -> None:
-        self._rings: dict[int, Node] = {}
+        self._rings: dict[int, Ring] = {}
         self._heap: list[int] = []
 
     def set(self, job: Job, at_ms: int, now_ms: int) -> None:
         """Look at `job` at `at_ms`, instead of any moment set before."""
-        if job.next is not None:
-            before, after = job.prev, job.next
+        after = job.next
+        if after is not None:
+            before = job.prev
             before.next, after.prev = after, before
         slot = slot_of(at_ms, now_ms)
         ring = self._rings.get(slot)
         if ring is None:
-            ring = self._rings[slot] = Node()
+            ring = self._rings[slot] = Ring()
             ring.prev = ring.next = ring
             heapq.heappush(self._heap, slot)
         last = ring.prev

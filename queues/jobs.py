@@ -78,22 +78,26 @@ class Jobs:
         """A new job, to be handed out from `time_ns` on; None if a job has that id already."""
         if id in self.by_id and self.find(id, now_ms) is not None:
             return None
-        job = Job(id=id, terms=terms, payload=payload, created_ns=self._stamp(now_ms), time_ns=time_ns)
-        self.by_id[id] = job
-        self.journal.added(job)
-        if time_ns > now_ms * NS_A_MS:
+        created_ns = self._stamp(now_ms)
+        job = self.by_id[id] = Job(id, terms, payload, created_ns, time_ns)
+        limit_ms = (time_ns or created_ns) // NS_A_MS + terms.ttl_ms
+        self.journal.added(job, limit_ms)
+        if time_ns > created_ns:
             self._schedule(job, now_ms)
-        else:
-            self.timers.set(job, job.limit_ms, now_ms)
+            return job
+        self.timers.set(job, limit_ms, now_ms)
+        queue = terms.queue
+        if queue.waiters:
             self._make_ready(job, now_ms)
+        else:
+            queue.ready.add(job)
         return job
 
     def run(self, id: bytes, terms: Terms, payload: bytes, runner: Runner, now_ms: int) -> Job | None:
         """A job that is not kept: it goes when it is finished, or when `abandon` is called. None as with `add`."""
         if id in self.by_id and self.find(id, now_ms) is not None:
             return None
-        job = Job(id=id, terms=terms, payload=payload, created_ns=self._stamp(now_ms))
-        self.by_id[id] = job
+        job = self.by_id[id] = Job(id, terms, payload, self._stamp(now_ms))
         self._runners[id] = runner
         self._make_ready(job, now_ms)
         return job
@@ -131,6 +135,11 @@ class Jobs:
         """The first job of one of these queues, now leased. Each call begins with another queue, so that none of
         several starves.
         """
+        if len(queues) == 1 and not self._behind:
+            job = queues[0].ready.pop()
+            if job is not None:
+                self._start(job, now_ms)
+            return job
         if len(queues) > 1:
             self._turn += 1
             first = self._turn % len(queues)
@@ -170,7 +179,8 @@ class Jobs:
             self._runners[job.id].leased(job, now_ms)
         else:
             self.journal.attempted(job, now_ms)
-            self.timers.set(job, min(job.until_ms, job.limit_ms), now_ms)
+            moment_ms, limit_ms = job.until_ms, (job.time_ns or job.created_ns) // NS_A_MS + terms.ttl_ms
+            self.timers.set(job, moment_ms if moment_ms < limit_ms else limit_ms, now_ms)
 
     def _time_out(self, job: Job, now_ms: int) -> None:
         job.terms.queue.leased -= 1
@@ -258,7 +268,10 @@ class Jobs:
         self._forget(job)
 
     def _forget(self, job: Job) -> None:
-        self._leave(job)
+        if job.state is LEASED:
+            job.terms.queue.leased -= 1
+        else:
+            self._leave(job)
         self.timers.drop(job)
         del self.by_id[job.id]
         if self._watchers:

@@ -89,7 +89,7 @@ class World:
 class Client:
     """One connection."""
 
-    def __init__(self, world: World, dialect: Dialect) -> None:
+    def __init__(self, world: World, dialect: Dialect = Dialect.MEMCACHED) -> None:
         self.world = world
         wire = wires.memcache(dialect)
         self.session = world.broker.connect(wire)

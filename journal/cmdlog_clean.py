@@ -41,6 +41,7 @@ class Cleaner:
         self._now_ms = 0
         self._round: Generator[None] | None = None
         self._rewrite: Rewrite | None = None
+        self._release: Callable[[], None] | None = None
         self._outcome = Outcome()
 
     def begin_service(self, now_ms: int) -> None:
@@ -84,11 +85,17 @@ class Cleaner:
     def stop(self) -> None:
         """Leave off, as it is: a successor that is not finished goes."""
         if self._round is not None:
-            self._round.close()
             self._end("the server stops")
 
     def _end(self, why: str) -> None:
-        self._round = self._rewrite = None
+        if self._rewrite is not None:
+            try:
+                self._rewrite.abandon()
+            except OSError as error:  # left behind, and worth nothing
+                why = f"{why}; {error.filename}: {error.strerror}"
+        if self._release is not None:
+            self._release()
+        self._round = self._rewrite = self._release = None
         self._due_ms = self._now_ms + self.every_ms
         self._outcome.why = why
         self.tell(self._outcome)
@@ -96,20 +103,17 @@ class Cleaner:
     def _clean_all(self) -> Generator[None]:
         """One round, oldest segment first."""
         log = self.log
-        release = log.fs.hold(f"{log.folder}/{layout.READ_LOCK}", shared=False)
-        try:
-            segments = log.sealed()
-            dead = {segment.number: segment.dead for segment in segments}
-            newer_bytes = sum(segment.size for segment in segments)
-            clear = True  # no older segment holds the addition of a job that was over when the round began
-            for segment in segments:
-                newer_bytes -= segment.size
-                if self._pays(segment, newer_bytes):
-                    clear = (yield from self._clean(segment, clear)) and clear
-                elif dead[segment.number]:
-                    clear = False
-        finally:
-            release()
+        self._release = log.fs.hold(f"{log.folder}/{layout.READ_LOCK}", shared=False)
+        segments = log.sealed()
+        dead = {segment.number: segment.dead for segment in segments}
+        newer_bytes = sum(segment.size for segment in segments)
+        clear = True  # no older segment holds the addition of a job that was over when the round began
+        for segment in segments:
+            newer_bytes -= segment.size
+            if self._pays(segment, newer_bytes):
+                clear = (yield from self._clean(segment, clear)) and clear
+            elif dead[segment.number]:
+                clear = False
 
     def _pays(self, segment: Segment, newer_bytes: int) -> bool:
         """Whether the segment is due: the document's average, or half of it is dead already, or what is dead in it

@@ -87,7 +87,7 @@ class Rewrite:
         self.trip: Trip | None = None
         self._path = f"{log.folder}/{layout.segment_name(segment.number)}"
         self._successor = self._path + layout.REWRITE_SUFFIX
-        self._is_renamed = False
+        self._file: RewriteFile | None = None
         self._kept = 0
         self._dropped = 0
         self._adds_dropped = 0
@@ -101,23 +101,32 @@ class Rewrite:
 
     def run(self) -> Generator[None]:
         """Slice by slice; `is_clean` in the end, unless what was read is not what is known of the segment. Raises
-        OSError; then the segment stands as it was.
+        OSError; then, and to leave off early, call `abandon`.
         """
         fs = self.log.fs
         self._remove_successor()
-        file = RewriteFile(fs.append(self._successor))
-        try:
-            size = yield from self._copy(file)
-            if size is not None and self._dropped and self._kept:
-                yield from self._sync(file)
-                fs.rename(self._successor, self._path)
-                self._is_renamed = True
-        finally:
+        self._file = file = RewriteFile(fs.append(self._successor))
+        size = yield from self._copy(file)
+        if size is None:
+            self.abandon()
+            return
+        if self._dropped and self._kept:
+            yield from self._sync(file)
             file.close()
-            if not self._is_renamed:
-                self._remove_successor()
-        if size is not None:
-            yield from self._settle(size)
+            self._file = None
+            fs.rename(self._successor, self._path)
+        else:
+            self.abandon()
+        yield from self._settle(size)
+
+    def abandon(self) -> None:
+        """Leave no successor behind. The segment stands as it did. Raises OSError."""
+        if self.waits and self.trip is not None:
+            self.log.group.forget(self.trip)
+        if self._file is not None:
+            self._file.close()
+            self._file = None
+            self._remove_successor()
 
     def _copy(self, file: RewriteFile) -> Generator[None, None, int | None]:
         """Write what is needed; how long the successor is, or None if the segment is not as it was."""
@@ -175,12 +184,8 @@ class Rewrite:
     def _sync(self, file: File) -> Generator[None]:
         self.trip = Trip(self._path, file)
         self.log.group.ask_for_sync(self.trip)
-        try:
-            while not self.trip.is_over:
-                yield
-        finally:
-            if not self.trip.is_over:
-                self.log.group.forget(self.trip)
+        while not self.trip.is_over:
+            yield
 
     def _remove_successor(self) -> None:
         try:

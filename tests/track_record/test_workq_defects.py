@@ -40,18 +40,21 @@ def test_a_deleted_job_stays_deleted_when_its_log_has_been_cleaned() -> None:
 
 
 def test_a_delete_stays_as_long_as_the_addition_that_it_ends() -> None:
-    # The first segment is long and mostly alive, so it is not worth cleaning; the delete lies in the second.
+    # The first segment is long and mostly alive, so it does not pay to clean it; the delete lies in the second.
     world = JobWorld("cmdlog_seg_size = 900\ncmdlog_clean_int = 100")
     worker = world.worker()
-    for number in range(1, 4):
-        worker.adds(number, "x" * 500, ttl=2_000_000)
+    worker.adds(1, "x" * 50, ttl=2_000_000)
+    worker.adds(2, "x" * 50, ttl=2_000_000)
+    worker.adds(3, "x" * 3000, ttl=2_000_000)
     worker.asks(f"delete {job_id(1)}")
-    assert len(world.segments()) == 2
     worker.adds(4, "x" * 900)
     worker.adds(5)
     worker.asks(f"delete {job_id(4)}")
+    assert len(world.segments()) == 3
     clean(world)
+    assert "cmdlog.cleaned" in world.events
     assert sorted(world.again().jobs) == [job_id(number) for number in (2, 3, 5)]
+    assert len(as_the_original_reads(world)) == 3
 
 
 def test_an_id_that_was_used_twice_and_cleaned_is_read_again() -> None:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import re
 import time
+from itertools import pairwise
 from typing import Any
 
 from tests.sim.job_world import JobClient, JobWorld
@@ -54,7 +55,7 @@ class Play:
         if step["send"] is not None:
             data = expand(step["send"], self.world.now_ms)
             cuts = [0, *step.get("split", []), len(data)]
-            for begin, end in zip(cuts, cuts[1:], strict=False):
+            for begin, end in pairwise(cuts):
                 client.sends(data[begin:end])
         if step.get("close"):
             self.clients.pop(name).hangs_up()

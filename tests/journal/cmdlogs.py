@@ -156,11 +156,11 @@ def wrongs(script: Script, how: Crash | Choose) -> list[str]:
     after = script.world.crash(how)
     after.check()
     found = snapshot(after)
-    wrong = []
-    for id in {*script.safe, *now, *found}:
-        if found.get(id) not in (script.safe.get(id), now.get(id)) and not is_over(script, id, found):
-            wrong.append(f"{id.hex()}: {found.get(id)}, was {script.safe.get(id)}, was becoming {now.get(id)}")
-    return wrong
+    return [
+        f"{id.hex()}: {found.get(id)}, was {script.safe.get(id)}, was becoming {now.get(id)}"
+        for id in {*script.safe, *now, *found}
+        if found.get(id) not in (script.safe.get(id), now.get(id)) and not is_over(script, id, found)
+    ]
 
 
 def is_over(script: Script, id: bytes, found: Snapshot) -> bool:

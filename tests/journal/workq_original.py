@@ -88,7 +88,7 @@ class Original:
 
     def add(self, kind: int, id: str, body: Reader) -> None:
         name = body.take(body.varint())
-        ttr, ttl, priority, attempts, fails = (body.varint() for _ in range(5))
+        ttr, ttl, _, attempts, fails = (body.varint() for _ in range(5))
         data = body.take(body.varint())
         time, created = body.time(), body.time()
         assert (kind == 1) == (time == NO_TIME)

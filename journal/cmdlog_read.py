@@ -19,7 +19,6 @@ from journal.cmdlog import (
     CRC_BYTES,
     DELETE,
     FAIL,
-    NO_TIME,
     NS_A_SECOND,
     PAYLOAD_BYTES_MAX,
     SCHEDULE,
@@ -29,7 +28,9 @@ from journal.cmdlog import (
 
 RECORD_BYTES_MIN = TIME_BYTES + 1 + BARE_BYTES + CRC_BYTES
 RECORD_BYTES_MAX = TIME_BYTES + 10 + PAYLOAD_BYTES_MAX + CRC_BYTES
-_SECONDS = struct.Struct(">qi")
+RECORD_HEAD_BYTES = TIME_BYTES + 1
+SECONDS = struct.Struct(">qi")
+_CRC = struct.Struct(">I")
 _VARINT_BYTES_MAX = 10
 # Every TIME begins so until the year 2177; what follows is looked at more closely.
 _TIME_MARK = b"\x01\x00\x00\x00"
@@ -43,7 +44,7 @@ class Short(Exception):
     """The bytes end before the record does."""
 
 
-class Added(Struct, frozen=True):
+class Added(Struct, gc=False):
     """An add or schedule. `coded` is NAME to MAX_FAILS as it stands there; times in ns since 1970, 0: none."""
 
     id: bytes
@@ -66,6 +67,12 @@ class Fields(Struct, frozen=True):
 
 def read_unsigned(data: bytes, at: int) -> tuple[int, int]:
     """(number, where it ends). Forms longer than needed are fine. Raises Short, Damaged."""
+    if at + 1 < len(data):  # one byte or two, nearly always
+        low, high = data[at], data[at + 1]
+        if low < 0x80:
+            return low, at + 1
+        if high < 0x80:
+            return low & 0x7F | high << 7, at + 2
     number = shift = 0
     for each in range(at, at + _VARINT_BYTES_MAX):
         if each >= len(data):
@@ -87,7 +94,7 @@ def read_signed(data: bytes, at: int) -> tuple[int, int]:
 
 def read_time(data: bytes, at: int) -> int:
     """Nanoseconds since 1970; the zone is left out, because the instant is what counts. Raises Damaged."""
-    seconds, nanos = _SECONDS.unpack_from(data, at + 1)
+    seconds, nanos = SECONDS.unpack_from(data, at + 1)
     if data[at] != 1 or not 0 <= nanos < NS_A_SECOND:
         raise Damaged("a time that is none")
     if seconds == 0 and nanos == 0:
@@ -100,7 +107,7 @@ def read_frame(data: bytes, at: int) -> tuple[int, int]:
 
     Raises Short if it goes beyond `data`, Damaged if none stands there.
     """
-    start = at + TIME_BYTES + 1
+    start = at + RECORD_HEAD_BYTES
     if start > len(data):
         raise Short
     size = data[start - 1]
@@ -111,12 +118,11 @@ def read_frame(data: bytes, at: int) -> tuple[int, int]:
     if size > PAYLOAD_BYTES_MAX or not size:
         raise Damaged(f"a record of {size} bytes")
     stop = start + size
-    end = stop + CRC_BYTES
-    if end > len(data):
+    if stop + CRC_BYTES > len(data):
         raise Short
-    if crc32c(data[at:stop]) != int.from_bytes(data[stop:end], "big"):
+    if crc32c(data[at:stop]) != _CRC.unpack_from(data, stop)[0]:
         raise Damaged("the checksum is wrong")
-    return start, end
+    return start, stop + CRC_BYTES
 
 
 def find_frame(data: bytes, at: int, complete: bool) -> int:
@@ -186,13 +192,11 @@ def read_fields(coded: bytes) -> Fields:
     return Fields(name, ttr_ms & 0xFFFF_FFFF, ttl_ms, priority, max_attempts & 0xFF, max_fails & 0xFF)
 
 
-def read_added(data: bytes, start: int, stop: int, coded_bytes: int = 0) -> Added:
-    """The add or schedule whose payload is data[start:stop]. `coded_bytes` > 0: NAME to MAX_FAILS are known to be so
-    long. Raises Damaged.
-    """
+def read_added(data: bytes, start: int, stop: int) -> Added:
+    """The add or schedule whose payload is data[start:stop]. Raises Damaged."""
     at = start + BARE_BYTES
     try:
-        end = at + coded_bytes if coded_bytes else skip_terms(data, at)
+        end = skip_terms(data, at)
         length, data_at = read_unsigned(data, end)
     except Short:
         raise Damaged("the command ends early") from None
@@ -200,12 +204,10 @@ def read_added(data: bytes, start: int, stop: int, coded_bytes: int = 0) -> Adde
     if data_end + 2 * TIME_BYTES != stop:
         raise Damaged("the command does not fill its record")
     scheduled = data[start] == SCHEDULE
-    time_ns = 0
-    if scheduled or data[data_end : data_end + TIME_BYTES] != NO_TIME:
-        time_ns = read_time(data, data_end)
+    time_ns = read_time(data, data_end) if scheduled else 0
     created_ns = read_time(data, data_end + TIME_BYTES)
     id = data[start + 1 : start + BARE_BYTES]
-    return Added(id, data[at:end], data[data_at:data_end], time_ns if scheduled else 0, created_ns)
+    return Added(id, data[at:end], data[data_at:data_end], time_ns, created_ns)
 
 
 def read_result(data: bytes, start: int, stop: int) -> bytes:

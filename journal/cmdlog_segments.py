@@ -20,8 +20,8 @@ Frame = tuple[int, int, int]
 
 
 class Segment(Struct, eq=False):
-    """One file. `adds` additions stand in it, `dead` of them of jobs that are gone; `limits_ms` is the sum of the
-    others' ends of life, as of the last visit. `due_ms`: when it pays to clean it. `scars`: damaged parts known.
+    """One file. `adds` additions stand in it, `dead` of them of jobs that are gone; `limits_ms` is the sum of
+    their ends of life, as of the last visit. `due_ms`: when it pays to clean it. `scars`: damaged parts known.
     """
 
     number: int

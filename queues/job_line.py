@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from collections.abc import Iterable, Iterator
+from operator import attrgetter
 
 from queues.job import Job
 
@@ -44,7 +45,11 @@ class JobLine:
 
     def fill(self, jobs: Iterable[Job]) -> None:
         """Take these jobs into an empty line, in any order."""
-        ordered = sorted(jobs, key=order)
+        ordered = sorted(jobs, key=attrgetter("created_ns", "id"))
+        if any(job.time_ns for job in ordered):
+            ordered.sort(key=order)
+        else:
+            ordered.sort(key=attrgetter("terms.priority"), reverse=True)
         self._chunks = [ordered[at : at + CHUNK] for at in range(0, len(ordered), CHUNK)]
         self._length = len(ordered)
 

@@ -18,7 +18,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable
 
-from queues.job import COMPLETED, FAILED, LEASED, PENDING, Job, Terms
+from queues.job import COMPLETED, FAILED, LEASED, NS_A_MS, PENDING, Job, Terms
 from queues.jobs import Jobs
 
 Early = tuple[int, Callable[[bytes], None]]
@@ -35,22 +35,22 @@ class JobReplay:
         self._early: dict[bytes, list[Early]] = {}
         self._swapped: Counter[bytes] = Counter()
 
-    def added(self, id: bytes, terms: Terms, payload: bytes, created_ns: int, time_ns: int, origin: int) -> None:
-        """A job was added, or scheduled for `time_ns`."""
-        job = Job(id, terms, payload, created_ns, time_ns, origin=origin)
-        before = self.found.get(id)
-        if before is not None:
-            self.dead[before.origin] += 1
-            del self.found[id]
-            self._swapped.pop(id, None)
-        if job.limit_ms <= self.now_ms:
+    def added(self, id: bytes, terms: Terms, payload: bytes, created_ns: int, time_ns: int, origin: int) -> int:
+        """A job was added, or scheduled for `time_ns`; the end of its life, in ms."""
+        if id in self.found:
+            self.removed(id)
+        limit_ms = (time_ns or created_ns) // NS_A_MS + terms.ttl_ms
+        if limit_ms <= self.now_ms:
             self.dead[origin] += 1
-            return
+            return limit_ms
+        job = Job(id, terms, payload, created_ns, time_ns)
+        job.origin = origin
         self.found[id] = job
-        if id in self._early:
+        if self._early and id in self._early:
             for at_ns, apply in self._early.pop(id):
                 if at_ns >= created_ns:  # an earlier one tells of an earlier job of that id
                     apply(id)
+        return limit_ms
 
     def attempted(self, id: bytes, at_ns: int) -> None:
         """It was leased, at `at_ns` by the log's clock."""

@@ -11,6 +11,7 @@ JobJournal) and clients (it hands jobs to waiters). Source: the client protocol 
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Sequence
 from enum import Enum
 from typing import Protocol
@@ -324,23 +325,24 @@ class Jobs:
         """Take over what a replay has found: put every job in its place and set its moment."""
         assert not self.by_id
         self.by_id = jobs
-        ready: dict[JobQueue, list[Job]] = {}
-        scheduled: dict[JobQueue, list[Job]] = {}
+        ready: dict[JobQueue, list[Job]] = defaultdict(list)
+        scheduled: dict[JobQueue, list[Job]] = defaultdict(list)
+        now_ns, set_timer = now_ms * NS_A_MS, self.timers.set
         for job in jobs.values():
-            state, queue = job.state, job.terms.queue
-            moment_ms = job.limit_ms
+            state, terms, time_ns = job.state, job.terms, job.time_ns
+            moment_ms = (time_ns or job.created_ns) // NS_A_MS + terms.ttl_ms
             if state is LEASED:
-                job.until_ms = now_ms + job.terms.ttr_ms
-                queue.leased += 1
+                job.until_ms = now_ms + terms.ttr_ms
+                terms.queue.leased += 1
                 moment_ms = min(moment_ms, job.until_ms)
             elif state is COMPLETED or state is FAILED:
-                queue.finished += 1
-            elif job.time_ns > now_ms * NS_A_MS:
-                job.until_ms = moment_ms = -(-job.time_ns // NS_A_MS)
-                scheduled.setdefault(queue, []).append(job)
+                terms.queue.finished += 1
+            elif time_ns > now_ns:
+                job.until_ms = moment_ms = -(-time_ns // NS_A_MS)
+                scheduled[terms.queue].append(job)
             else:
-                ready.setdefault(queue, []).append(job)
-            self.timers.set(job, moment_ms, now_ms)
+                ready[terms.queue].append(job)
+            set_timer(job, moment_ms, now_ms)
         for queue, found in ready.items():
             queue.ready.fill(found)
         for queue, found in scheduled.items():

@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
+from broker import workq_stats
 from broker.version import WIRE_VERSION
 from journal.log import Log
 from queues.collection import Alias
@@ -26,6 +27,8 @@ def snapshot(broker: Broker, now_ms: int) -> Iterator[tuple[str, object]]:
     for alias_name, alias in broker.queues.aliases.items():
         for name, value in alias_stats(alias):
             yield f"queue_{alias_name}_{name}", value
+    if broker.serves_jobs:
+        yield from workq_stats.snapshot(broker.workq)
 
 
 def by_name(broker: Broker, name: str, now_ms: int) -> Iterator[tuple[str, object]]:

@@ -43,6 +43,7 @@ class Workq:
         self.report = report
         self.folder = settings.cmdlog_path or f"{store.own}/{CMDLOG_FOLDER}"
         self.started_ms = 0
+        self.cleanings = 0
         self.terms: dict[JobTerms, Terms] = {}
         self._equal: dict[tuple[object, ...], Terms] = {}
         self._store = store
@@ -160,6 +161,7 @@ class Workq:
             self.report(Level.ERROR, "cmdlog.full", folder=self.folder, hint=hint)
 
     def _tell(self, outcome: Outcome) -> None:
+        self.cleanings += 1
         if outcome.why:
             hint = "it is tried again at the next round"
             self.report(Level.WARNING, "cmdlog.not_cleaned", folder=self.folder, why=outcome.why, hint=hint)

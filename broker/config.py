@@ -103,7 +103,7 @@ class Config(Struct, frozen=True, kw_only=True):
         workq = _with_options(self.workq, options)
         if options and workq.port is None and not workq.listen:
             workq = structs.replace(workq, port=WorkqSettings().port)
-        _check_cmdlog(workq, "--")
+        _check_cmdlog(workq, "--cmdlog-sync-int")
         return workq
 
 
@@ -137,7 +137,7 @@ def parse(text: bytes, folder: str) -> Config:
     queues = _read_queues(document.get("queues", {}))
     aliases = _read_aliases(document.get("aliases", {}))
     _check_listeners(document)
-    _check_cmdlog(sections["workq"], "workq.")
+    _check_cmdlog(sections["workq"], "workq.cmdlog_sync_int")
     _check_expiry(queues)
     _check_aliases(aliases)
     sections |= {"queues": queues, "aliases": aliases}
@@ -196,9 +196,9 @@ def _check_listeners(document: dict[str, object]) -> None:
             raise ConfigError(f"{name}.listen", "expected at least one address, got none")
 
 
-def _check_cmdlog(workq: WorkqSettings, prefix: str) -> None:
+def _check_cmdlog(workq: WorkqSettings, key: str) -> None:
     if workq.cmdlog_sync == "interval" and not workq.cmdlog_sync_int_ms:
-        raise ConfigError(f"{prefix}cmdlog_sync_int", 'expected more than 0 with cmdlog_sync = "interval"')
+        raise ConfigError(key, "expected more than 0, because the log is synced at an interval")
 
 
 def _check_ports(config: Config) -> None:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable
+from typing import Any
 
 from msgspec import Struct, structs
 
@@ -22,6 +23,7 @@ from broker.session import Session, Wire
 from broker.status import ServerStatus, Status, by_name
 from broker.transfers import Transfers
 from broker.upkeep import Upkeep
+from broker.workq import Workq
 from journal.chores import Chore
 from journal.fs import Fs
 from journal.group import Sync
@@ -43,10 +45,13 @@ class Summary(Struct, frozen=True):
     queues: int
     items: int
     bytes: int
+    jobs: int = 0
 
 
 class Broker:
-    """One spool, served. Takes the spool's lock: raises SpoolError or Locked."""
+    """One spool, served. Takes the spool's lock: raises SpoolError or Locked. `workq` is there if `serves_jobs`."""
+
+    workq: Workq
 
     def __init__(
         self, config: Config, fs: Fs, report: Report = silent, load: Callable[[], Config] | None = None
@@ -69,6 +74,9 @@ class Broker:
         self.status = self._new_status()
         self.counters = ServerCounters()
         self.leases = Leases(self.deadlines)
+        self.serves_jobs = bool(config.addresses("workq"))
+        if self.serves_jobs:
+            self.workq = Workq(config.workq, self.store, report)
         self.stopping = False
         self._sessions: dict[Session, None] = {}
         self._uneven: set[str] = set()  # queues with items whose next reserve a reader would number by another rule
@@ -111,9 +119,10 @@ class Broker:
         if all(rewritten):
             self.transfers.intents.restart()
         self._set_aliases(self.config)
+        jobs = self.workq.recover(now_ms) if self.serves_jobs else 0
         self._expire_due_ms = now_ms
         total = [len(queue.line) for queue in self.queues]
-        return Summary(len(total), sum(total), sum(queue.line.bytes for queue in self.queues))
+        return Summary(len(total), sum(total), sum(queue.line.bytes for queue in self.queues), jobs)
 
     def connect(self, wire: Wire) -> Session:
         """A new client. One too many for the connection limits is marked for life."""
@@ -129,6 +138,10 @@ class Broker:
         self._guard(session)
         return session
 
+    def count_sessions(self, handlers: dict[type, Callable[[Session, Any, int], None]]) -> int:
+        """How many clients speak the protocol with these handlers."""
+        return sum(session.handlers is handlers for session in self._sessions)
+
     def forget(self, session: Session) -> None:
         """A client has gone."""
         self._sessions.pop(session, None)
@@ -137,6 +150,8 @@ class Broker:
 
     def shutdown(self, now_ms: int) -> None:
         """Answer everybody who waits, and leave every journal synced and closed. No sync may be running."""
+        if self.serves_jobs:
+            self.workq.cleaner.stop()
         for session in self._sessions:
             session.backlog.clear()  # what has not been executed is not answered
         self.upkeep.packs.close(now_ms)
@@ -148,6 +163,8 @@ class Broker:
         self.settle(now_ms)
         self.group.settle(now_ms)
         self.transfers.intents.close()
+        if self.serves_jobs:
+            self.workq.close()
         self.store.settle()
         for queue in self.queues:
             if isinstance(queue.journal, Log):
@@ -185,6 +202,8 @@ class Broker:
         """What is due by now: waits that end, expired items, another try for the ballast."""
         self.deadlines.ring(now_ms)
         self.upkeep.step(now_ms)
+        if self.serves_jobs:
+            self.workq.tick(now_ms)
         every_ms = self.config.server.expiration_timer_ms
         if every_ms and now_ms >= self._expire_due_ms:
             self._expire_due_ms = now_ms + every_ms
@@ -208,14 +227,16 @@ class Broker:
             moments.append(self._ballast_due_ms)
         if self.status.pending:
             moments.append(self.status.due_ms)
+        if self.serves_jobs:
+            moments.append(self.workq.next_ms())
         return min(moments)
 
     def commit(self, now_ms: int) -> None:
         """Write what this tick has recorded, then look after the journals that it grew. Raises JournalFailure."""
         had_space = self.group.budget_bytes >= 0
         for member in self.group.write(now_ms):
-            assert isinstance(member, Log)
-            self.upkeep.look_after(member, now_ms)
+            if isinstance(member, Log):
+                self.upkeep.look_after(member, now_ms)
         if had_space and self.group.budget_bytes < 0:
             self._ballast_due_ms = now_ms + BALLAST_RETRY_MS
             self.report(Level.ERROR, "disk.full", spool=self.store.folder, hint="puts are refused until there is space")

@@ -32,9 +32,8 @@ def show_stats(session: Session, request: ask.Stats, now_ms: int) -> None:
         return True
 
     def finish() -> None:
-        for alias_name, alias in broker.queues.aliases.items():
-            for name, value in stats.alias_stats(alias):
-                out.append(replies.stat(f"queue_{alias_name}_{name}", value))
+        for name, value in stats.other_stats(broker):
+            out.append(replies.stat(name, value))
         out.append(replies.end)
 
     for name, value in stats.server_stats(broker, now_ms):

@@ -11,6 +11,7 @@ import errno
 import fcntl
 import os
 import stat
+from collections.abc import Callable
 from typing import Protocol
 
 LIBC = ctypes.CDLL(None, use_errno=True)  # for syncfs, which `os` does not have; the call releases the interpreter
@@ -94,6 +95,9 @@ class Fs(Protocol):
 
     def lock(self, path: str) -> None:
         """Hold `path` locked until the process ends, saying inside who we are. Raises Locked."""
+
+    def hold(self, path: str, *, shared: bool) -> Callable[[], None]:
+        """Hold `path` locked, made empty if missing, until what is returned is called. Raises Locked."""
 
 
 class OsFile:
@@ -249,6 +253,15 @@ class OsFs:
         os.ftruncate(fd, 0)
         os.pwrite(fd, f"staniel, process {os.getpid()}\n".encode(), 0)
         self._locks.append(fd)
+
+    def hold(self, path: str, *, shared: bool) -> Callable[[], None]:
+        fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NONBLOCK, 0o640)
+        try:
+            fcntl.flock(fd, (fcntl.LOCK_SH if shared else fcntl.LOCK_EX) | fcntl.LOCK_NB)
+        except BlockingIOError:
+            os.close(fd)
+            raise Locked("") from None
+        return lambda: os.close(fd)
 
     def close(self) -> None:
         """Let go of every lock and folder."""

@@ -29,6 +29,21 @@ class JournalFailure(Exception):
     """
 
 
+class Apart:
+    """A file that may lie outside the spool's file system: it is always synced by itself."""
+
+    size: int
+
+    def write(self, data: bytes) -> None:
+        raise NotImplementedError
+
+    def sync(self) -> None:
+        raise NotImplementedError
+
+    def close(self) -> None:
+        raise NotImplementedError
+
+
 class GroupMember(Protocol):
     """A journal, as the group sees it."""
 
@@ -63,12 +78,13 @@ class Sync(Struct, gc=False):
     def run(self) -> None:
         """Raises JournalFailure; a failed sync is never tried again, because the kernel may have dropped the pages."""
         try:
-            if len(self.files) > FILES_ONE_BY_ONE_MAX:
+            files = self.files
+            if len(files) > FILES_ONE_BY_ONE_MAX:
                 self.fs.sync_all(self.spool)
-                return
-            for file in self.files:
+                files = tuple(file for file in files if isinstance(file, Apart))
+            for file in files:
                 file.sync()
-            if self.folder:
+            if self.folder and len(self.files) <= FILES_ONE_BY_ONE_MAX:
                 self.fs.sync_folder(self.folder)
         except OSError as error:
             self.doubt.raise_mark()

@@ -8,10 +8,8 @@ from __future__ import annotations
 
 import errno
 import traceback
-from collections.abc import Callable
 from functools import partial
 from random import Random
-from typing import Any
 from zlib import crc32
 
 from msgspec import Struct
@@ -28,10 +26,11 @@ from sim.model import QueueModel
 from sim.nodes import Crash
 from sim.profiles import PROFILES, Profile
 from sim.promises import Accident, check, committed, synced
+from sim.threads import Thread
 from sim.violations import Kind, Violation
 from sim.witness import watch
 from sim.workload import Plan
-from sim.world import START_MS, World, config_of, content
+from sim.world import START_MS, World, content
 
 STEPS = 120
 CAPACITY_BYTES = 1 << 20
@@ -66,24 +65,6 @@ class Plans(Struct, frozen=True):
 
 class Died(Exception):
     """The server's process ended itself, because a disk refused."""
-
-
-class Thread:
-    """A sync or chore that the broker has handed out. `work` is what its thread does."""
-
-    def __init__(self, task: Any, work: Callable[[], None], began_ms: int) -> None:
-        self.task = task
-        self.work = work
-        self.began_ms = began_ms
-        self.has_run = False
-        self.failure: Exception | None = None
-
-    def run(self) -> None:
-        self.has_run = True
-        try:
-            self.work()
-        except (JournalFailure, OSError) as failure:
-            self.failure = failure
 
 
 class Run:
@@ -404,6 +385,3 @@ class Run:
 def run(seed: int, profile: str = "everything", crashes: int = 4, steps: int = STEPS) -> Outcome:
     """One seed of a profile."""
     return Run(Plans(seed, PROFILES[profile], crashes, steps)).outcome()
-
-
-__all__ = ["Outcome", "Plans", "Run", "config_of", "run"]

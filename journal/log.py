@@ -259,8 +259,12 @@ class Log:
             self.group.retire(self._file)
             self._file = None
         self.is_erased = True
-        for name in [*self.archives, self.name]:
+        for name in self.archives:
             self.fs.remove(f"{self.folder}/{name}")
+        if self.segments.sealed:
+            # A summary without the current file would hand out the stand-ins that the current file removes.
+            self.fs.sync_folder(self.folder)
+        self.fs.remove(self.path)
         self.segments.sealed.clear()
 
     def close(self) -> None:

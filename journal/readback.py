@@ -44,6 +44,12 @@ class ReadBack:
         self._lost_end = 0  # items before this turn cannot be read
         self._items = ItemReader(0)
 
+    def start_afresh(self) -> None:
+        """Forget what has been read: a file was cut."""
+        self._segment = None
+        self._turn = -1
+        self._data, self._used = b"", 0
+
     # the tail of a line
 
     def load(self, turn: int, size_max: int) -> list[Item]:

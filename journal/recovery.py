@@ -69,6 +69,7 @@ class Recovery:
             if recovered.damages and recovered.damages[-1].file == queue:
                 recovered.damages[-1] = self._cut(recovered.damages[-1], now_ms)
                 segments.current.size = recovered.damages[-1].at
+                recovered.tail.start_afresh()
         recovered.replay.line.settle()
         return recovered
 

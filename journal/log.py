@@ -250,7 +250,7 @@ class Log:
         self.rewrites += 1
 
     def erase(self) -> None:
-        """Remove every file, the oldest first, so that what a crash leaves is never an old state by itself."""
+        """Remove every file, in an order in which a crash leaves everything or nothing."""
         self._pending.clear()
         self.pending_bytes = 0
         self.group.forget(self)
@@ -259,13 +259,28 @@ class Log:
             self.group.retire(self._file)
             self._file = None
         self.is_erased = True
-        for name in self.archives:
-            self.fs.remove(f"{self.folder}/{name}")
         if self.segments.sealed:
-            # A summary without the current file would hand out the stand-ins that the current file removes.
-            self.fs.sync_folder(self.folder)
-        self.fs.remove(self.path)
+            self._remove_all()
+        else:
+            self.fs.remove(self.path)
         self.segments.sealed.clear()
+
+    def _remove_all(self) -> None:
+        """Part of a journal is another queue than the whole of it. So an empty summary takes the place of everything
+        first, and is the last to go.
+        """
+        number = self.newest_number + 1
+        last, temp = layout.archive_name(self.name, number), layout.temp_name(self.name, number)
+        pack = layout.pack_name(self.name, number)
+        self.fs.append(f"{self.folder}/{temp}").close()
+        self.fs.rename(self.path, f"{self.folder}/{last}")
+        self.fs.sync_folder(self.folder)
+        self.fs.rename(f"{self.folder}/{temp}", f"{self.folder}/{pack}")
+        self.fs.sync_folder(self.folder)
+        for name in [*self.archives, last]:
+            self.fs.remove(f"{self.folder}/{name}")
+        self.fs.sync_folder(self.folder)
+        self.fs.remove(f"{self.folder}/{pack}")
 
     def close(self) -> None:
         """Everything must have been written and synced."""

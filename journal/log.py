@@ -203,10 +203,9 @@ class Log:
         assert not self._unwritten and not self._pending
         number = max(now_ms, self.newest_number + 1)
         sealed, temp = layout.archive_name(self.name, number), layout.temp_name(self.name, number)
-        fresh = self.fs.append(f"{self.folder}/{temp}")
+        fresh = self._fresh(f"{self.folder}/{temp}")
         self.file.sync()
-        self.fs.rename(self.path, f"{self.folder}/{sealed}")
-        self.fs.rename(f"{self.folder}/{temp}", self.path)
+        self._rename_current(fresh, f"{self.folder}/{temp}", f"{self.folder}/{sealed}")
         self.fs.sync_folder(self.folder)
         self.segments.seal(sealed, number, self.file.size, self.holder.mark(), self.encoder.counter)
         self._go_on_with(fresh)
@@ -214,6 +213,18 @@ class Log:
         self.kept_bytes = 0
         self.seal_wanted = False
         self.rotations += 1
+
+    def _rename_current(self, fresh: File, temp: str, sealed: str) -> None:
+        try:
+            self.fs.rename(self.path, sealed)
+            try:
+                self.fs.rename(temp, self.path)
+            except OSError:
+                self.fs.rename(sealed, self.path)
+                raise
+        except OSError:
+            self._throw_away(fresh, temp)
+            raise
 
     def rewrite(self, open_reads: dict[int, Taken], items: list[Item], now_ms: int) -> None:
         """Replace all files by one that holds the given state, which must be that of everything recorded and written.
@@ -236,11 +247,10 @@ class Log:
         if self.segments.sealed:
             self.rotate(now_ms)
             temp, file = self._write_summary(encoder, open_reads, items, self.newest_number)
-            file.close()
-            self._install_pack(temp, file.size, begins)
+            self._install_pack(file, temp, begins)
         else:
             temp, file = self._write_summary(encoder, open_reads, items, now_ms)
-            self.fs.rename(temp, self.path)
+            self._rename(file, temp, self.path)
             self.fs.sync_folder(self.folder)
             self._go_on_with(file)
             self.kept_bytes = file.size
@@ -299,23 +309,43 @@ class Log:
     ) -> tuple[str, File]:
         """A synced temporary file, still open; nothing is left of it if that fails."""
         temp = f"{self.folder}/{layout.temp_name(self.name, number)}"
-        file = self.fs.append(temp)
+        file = self._fresh(temp)
         try:
             file.write(b"".join(encoder.snapshot(self.encoder.counter, open_reads, items)))
             file.sync()
         except OSError:
-            file.close()
-            self.fs.remove(temp)
+            self._throw_away(file, temp)
             raise
         return temp, file
 
-    def _install_pack(self, temp: str, size: int, begins: int) -> None:
+    def _fresh(self, temp: str) -> File:
+        """An empty file of this name, whatever an earlier attempt has left."""
+        file = self.fs.append(temp)
+        if file.size:
+            file.close()
+            self.fs.remove(temp)
+            file = self.fs.append(temp)
+        return file
+
+    def _rename(self, file: File, temp: str, name: str) -> None:
+        try:
+            self.fs.rename(temp, name)
+        except OSError:
+            self._throw_away(file, temp)
+            raise
+
+    def _throw_away(self, file: File, temp: str) -> None:
+        file.close()
+        self.fs.remove(temp)
+
+    def _install_pack(self, file: File, temp: str, begins: int) -> None:
         last = self.segments.sealed[-1]
         pack = layout.pack_name(self.name, last.number)
-        self.fs.rename(temp, f"{self.folder}/{pack}")
+        self._rename(file, temp, f"{self.folder}/{pack}")
+        file.close()
         self.fs.sync_folder(self.folder)
         finish_pack(self.fs, self.folder, pack, last.name, self.archives)
-        self.covered(last, size, begins, [])
+        self.covered(last, file.size, begins, [])
 
     def covered(self, last: Segment, size: int, begins: int, samples: list[tuple[int, int]]) -> None:
         """The files up to `last` have been replaced by a summary of `size` bytes; its line begins at byte `begins`."""

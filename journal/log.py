@@ -187,6 +187,8 @@ class Log:
 
     def synced(self, now_ms: int) -> None:
         """The current file has just been synced, so that rotating it now stalls nobody."""
+        if self.is_erased:
+            return  # its name may be another journal's by now
         if self.seal_wanted or self.file.size > self.config.max_memory_bytes:
             # What has been recorded meanwhile still belongs to the file: its end is what the queue holds now.
             if self._pending or self._unwritten:

@@ -21,6 +21,7 @@ from broker.pauses import Pauses
 from broker.report import Level, Report, silent
 from broker.session import Session, Wire
 from broker.status import ServerStatus, Status, by_name
+from broker.stream_queues import StreamQueues
 from broker.transfers import Transfers
 from broker.upkeep import Upkeep
 from broker.workq import Workq
@@ -28,12 +29,15 @@ from journal.chores import Chore
 from journal.fs import Fs
 from journal.group import Sync
 from journal.layout import Files
+from journal.libkestrel_appender import Appender
+from journal.libkestrel_layout import Files as StreamFiles
+from journal.libkestrel_reader import Reader
 from journal.log import Log
-from journal.recovery import Recovered
+from journal.recovery import Damage
 from journal.store import Store
 from queues.changes import Journal
 from queues.collection import Collection
-from queues.config import QueueConfig
+from queues.config import Format, QueueConfig
 from queues.queue import Queue
 
 BALLAST_RETRY_MS = 1000
@@ -70,6 +74,7 @@ class Broker:
         self.upkeep = Upkeep(self.queues, self.group, total_bytes, report)
         self.queues.adopted = self.upkeep.adopt
         self.group.before_write = self._prepare_transfers
+        self.streams = StreamQueues(self)
         self.pauses = Pauses(fs, f"{self.store.own}/paused", report)
         self.status = self._new_status()
         self.counters = ServerCounters()
@@ -93,20 +98,20 @@ class Broker:
         """
         self.started_ms = now_ms
         self.group.ballast.release()  # what is mended now may need its place; it is put up again below
-        files, foreign = self.store.survey()
-        if renewed := self.store.renew(files):
+        found = self.store.look()
+        files = found.kestrel
+        if renewed := self.store.renew(found):
             self.report(Level.WARNING, "spool.renewed", files=renewed, why="a sync had failed before the last stop")
-        for name in foreign:
+        for name in found.foreign:
             self.report(Level.WARNING, "spool.foreign", file=name, hint="not a journal: left alone")
+        self.streams.recover(found, now_ms)
         for name in sorted(files):
             if files[name].holds_nothing:
                 self.store.recovery.tidy(files[name])
             elif self.config.queue(name).keep_journal:
                 self._recover_queue(name, files[name], now_ms)
             else:
-                aside = self.store.set_aside(files[name], now_ms)
-                hint = "keep_journal is false: the queue starts empty, its old files are kept there"
-                self.report(Level.WARNING, "journal.set_aside", queue=name, folder=aside, hint=hint)
+                self.set_aside(name, files[name], now_ms)
         self.store.settle()
         uneven = self._uneven | self.transfers.recover()
         for queue in self.queues:
@@ -169,6 +174,7 @@ class Broker:
         for queue in self.queues:
             if isinstance(queue.journal, Log):
                 queue.journal.close()
+        self.streams.close()
 
     def _land(self, now_ms: int) -> None:
         """Commit until nothing is under way between two queues."""
@@ -237,6 +243,8 @@ class Broker:
         for member in self.group.write(now_ms):
             if isinstance(member, Log):
                 self.upkeep.look_after(member, now_ms)
+            elif isinstance(member, Appender):
+                self.streams.look_after(member, now_ms)
         if had_space and self.group.budget_bytes < 0:
             self._ballast_due_ms = now_ms + BALLAST_RETRY_MS
             self.report(Level.ERROR, "disk.full", spool=self.store.folder, hint="puts are refused until there is space")
@@ -268,7 +276,7 @@ class Broker:
         self.upkeep.forget(queue, now_ms)
         self.queues.remove(queue)
         self.pauses.forget(queue.name)
-        return self.store.erase(queue.journal, now_ms) if isinstance(queue.journal, Log) else 0
+        return self.store.erase(queue.journal, now_ms) if isinstance(queue.journal, Log | Reader) else 0
 
     # what its operator asks for
 
@@ -294,6 +302,7 @@ class Broker:
         self.queues.config_of = config.queue
         for queue in self.queues:
             self._configure(queue, config.queue(queue.name))
+        self.streams.configure()
         self.upkeep.memory.bound_all()
         self._set_aliases(config)
         self.report(Level.INFO, "config.reloaded", queues=len(config.queues), aliases=len(config.aliases))
@@ -304,7 +313,7 @@ class Broker:
             self.report(Level.WARNING, "config.later", queue=queue.name, hint=hint)
             config = structs.replace(config, keep_journal=queue.config.keep_journal)
         queue.configure(config)
-        if isinstance(queue.journal, Log):
+        if isinstance(queue.journal, Log | Reader):
             queue.journal.configure(config)
 
     def _set_aliases(self, config: Config) -> None:
@@ -341,7 +350,16 @@ class Broker:
             self.queues.expired += 1
             self.delete(queue, now_ms)
 
+    def set_aside(self, name: str, files: Files | StreamFiles, now_ms: int) -> None:
+        """Take the files of a queue that keeps no journal out of the way."""
+        aside = self.store.set_aside(files, now_ms)
+        hint = "keep_journal is false: the queue starts empty, its old files are kept there"
+        self.report(Level.WARNING, "journal.set_aside", queue=name, folder=aside, hint=hint)
+
     def _new_journal(self, name: str, config: QueueConfig, now_ms: int) -> Journal:
+        self.streams.check(name)
+        if self.store.format_of(name, config) is Format.LIBKESTREL:
+            return self.streams.create(name, config, now_ms)
         return self.store.create(name, config, now_ms)
 
     def _recover_queue(self, name: str, files: Files, now_ms: int) -> None:
@@ -352,7 +370,8 @@ class Broker:
             hint = "this queue is not served; make its files readable and writable for this user, then restart"
             self.report(Level.ERROR, "journal.unreadable", queue=name, why=str(error), hint=hint)
             return
-        self._report_damage(name, recovered)
+        self.report_damages(name, recovered.damages)
+        self.streams.compare_format(name, Format.KESTREL)
         queue = self.queues.adopt(name, log, now_ms)
         queue.load(recovered.replay.line, recovered.replay.open, recovered.replay.counter)
         self.upkeep.memory.weigh(queue)
@@ -360,8 +379,8 @@ class Broker:
         if recovered.replay.has_named():
             self._uneven.add(name)
 
-    def _report_damage(self, name: str, recovered: Recovered) -> None:
-        for damage in recovered.damages:
+    def report_damages(self, name: str, damages: list[Damage]) -> None:
+        for damage in damages:
             self.report(
                 Level.ERROR,
                 "journal.damaged",

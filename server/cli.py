@@ -13,7 +13,21 @@ from server.ping import ping as ping_server
 HELP = {"help_option_names": ["-h", "--help"]}
 
 
-@click.group(context_settings=HELP)
+class Commands(click.Group):
+    """Commands whose code is loaded when they are called: `serve` need not know how a file is dumped."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        return sorted([*super().list_commands(ctx), "journal"])
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        if cmd_name == "journal":
+            from server.journal_cli import journal
+
+            return journal
+        return super().get_command(ctx, cmd_name)
+
+
+@click.group(cls=Commands, context_settings=HELP)
 @click.version_option(VERSION, "--version", "-V", prog_name="staniel", message="%(prog)s %(version)s")
 def main() -> None:
     """Staniel, a persistent queue server: memcache protocol, Kestrel journals, nothing acknowledged that a crash can

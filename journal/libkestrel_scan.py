@@ -72,7 +72,6 @@ class Run(Struct):
         self.mortal += mortal
         self.stop = stop
 
-
     def extend(self, offset: int, records: Records) -> None:
         """PUT records, one behind the other from byte `offset` on."""
         for at in range(0, len(records), STEP_ITEMS):

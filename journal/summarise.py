@@ -63,11 +63,13 @@ def entry_of(state: State) -> Entry:
 class Facts(Struct):
     """What a segment holds besides its effect. Times are add times in epoch ms, offsets bytes of the file.
 
-    `marks`: where every MARK_EVERY-th added item starts, the SAVE_XID records that hold its flags included. `strays`:
-    records that met nothing (a removal on an empty line, an unknown xid), as far as the entry was known.
+    `marks`: where every MARK_EVERY-th added item starts, the SAVE_XID records that hold its flags included. `tides`:
+    the tide of the items before each of these. `strays`: records that met nothing (a removal on an empty line, an
+    unknown xid), as far as the entry was known.
     """
 
     marks: list[int]
+    tides: list[int]
     oldest_ms: int = TIME_MAX
     newest_ms: int = TIME_MIN
     strays: int = 0
@@ -80,7 +82,7 @@ class Summariser:
         self.entry = entry
         self.at = at  # of the file: where the next record starts
         self.now_ms = now_ms
-        self.facts = Facts([])
+        self.facts = Facts([], [])
         self._known = entry.line is not None
         self._line = ANY_LINE if entry.line is None else entry.line
         self._front: list[Symbol] = []  # the head is the last
@@ -303,6 +305,7 @@ class Summariser:
     def _mark(self, at: int, number: int) -> int:
         """Note where an added item starts; the number of the next one to note."""
         self.facts.marks.append(self.at + (self._saves_from if self._saves_to == at else at))
+        self.facts.tides.append(self._tide)
         return number + MARK_EVERY
 
     def _time(self, added_ms: int, number: int) -> tuple[int, int]:

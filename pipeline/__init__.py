@@ -32,12 +32,13 @@ def session(master: str = "local[*]", **settings: Any) -> SparkSession:
 
 def summaries(spark: SparkSession, path: str, **options: str) -> DataFrame:
     """One row a segment of every queue under `path`: counts, times, its tail, its summary as bytes."""
-    return spark.read.format("staniel-journal").options(view="summaries", **options).load(path)
+    found: DataFrame = spark.read.format("staniel-journal").options(view="summaries", **options).load(path)
+    return found
 
 
 def state(spark: SparkSession, path: str, **options: str) -> DataFrame:
-    """What every queue under `path` holds, in delivery order. Segments are summarised on all executors, merged as a tree,
-    and only what is alive is read."""
+    """What every queue under `path` holds, in delivery order: the view `state`, with one queue's segments summarised on
+    all executors and merged as a tree."""
     from pipeline.fleet import state_of
 
     return state_of(spark, path, options)

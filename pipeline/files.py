@@ -1,7 +1,7 @@
 """Files of a spool, wherever they lie: a local folder, s3:, hdfs:, or whatever else pyarrow's file systems know.
 
-Knows how to list, size, read and write. Refuses to know what is in them. A local folder is read without pyarrow's detour
-and written by the journal's own disk, which syncs.
+Knows how to list, size, read and write. Refuses to know what is in them. A local folder is read without the detour over
+pyarrow, and written by the journal's own disk, which syncs.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ class Folder(Protocol):
         """Raises Vanished if it is not there."""
 
     def write(self, name: str, data: bytes) -> None:
-        """Make `data` the content of a file: after a crash the old content or the new, and the new once this returns."""
+        """Make `data` the content of a file, durably; a crash leaves the old content or the new."""
 
     def remove(self, name: str) -> None: ...
 
@@ -146,8 +146,8 @@ def feed(file: Opened, begin: int, end: int, consume: Callable[[bytes, int], int
     """Give the bytes `begin` to `end` to `consume` in pieces; where it stopped.
 
     `consume` takes a piece and how many bytes follow it, and says how far it came: less than the piece to get it again,
-    longer; more than the piece to step over what nobody reads. Raises Vanished if the file is shorter than `end`, and what
-    `consume` raises; the `at` of a Bad becomes an offset of the file.
+    longer; more than the piece to step over what nobody reads. Raises Vanished if the file is shorter than `end`, and
+    what `consume` raises; the `at` of a Bad becomes an offset of the file.
     """
     at, want = begin, PIECE_BYTES
     while at < end:

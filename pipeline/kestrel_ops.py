@@ -7,6 +7,7 @@ numpy gathers the fields. Refuses to know the state of a queue.
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -52,7 +53,7 @@ NAMES = pa.array([OPS.get(number, "") for number in range(CONTINUE + 1)])
 FIXED_BYTES = [{1: 1, 3: 1, 4: 5, 5: 5, 6: 5, 9: 5}.get(op, 0) for op in range(256)]
 HAS_ITEM = np.isin(np.arange(256), [ADD, ADDX, ADD_XID, LISTED, CONTINUE])
 HAS_XID = np.isin(np.arange(256), [4, 5, 6, 9])
-Numbers = np.ndarray[tuple[int], np.dtype[np.int64]]
+Numbers = np.ndarray[Any, np.dtype[Any]]
 
 
 class Found:
@@ -71,6 +72,7 @@ class OpsReader:
         self.segment = segment
         self.include_value = include_value
         self.at = segment.begin
+        self.scanned = segment.begin  # behind the last row that was given out
         self._saved: list[int] = []  # the xids of the SAVE_XID records that end the batch before, two at most
 
     def batches(self, file: Opened) -> Iterator[pa.RecordBatch]:
@@ -84,6 +86,7 @@ class OpsReader:
             while at < len(piece):
                 found = Found()
                 bad = self._scan(piece, at, end - self.at - len(piece), found)
+                self.scanned = self.at + found.stop
                 if found.starts:
                     yield self._batch(piece, found)
                 if bad is not None:
@@ -209,7 +212,8 @@ class OpsReader:
 
 def _gather(raw: Numbers, starts: Numbers, count: int) -> Numbers:
     """`count` bytes from each start, as a table."""
-    return raw[starts[:, None] + np.arange(count)]
+    table: Numbers = raw[starts[:, None] + np.arange(count)]
+    return table
 
 
 def read(folder: Folder, part: Part, reading: Reading) -> Iterator[pa.RecordBatch]:

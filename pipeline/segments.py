@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterator
 from enum import Enum
 from typing import TYPE_CHECKING, Protocol
 
+import msgspec
 from msgspec import Struct
 
 from pipeline.files import Folder
@@ -28,7 +29,11 @@ class Corrupt(Exception):
 
 
 class Segment(Struct, frozen=True):
-    """Bytes `begin` to `end` of one file of a queue. `live`: the server may be writing to it, so its end may be torn."""
+    """Bytes `begin` to `end` of one file of a queue.
+
+    `live`: a server may be writing to it, so its end may be torn. `number`: the file's place among its queue's, from 0.
+    `sealed_ms`: no item was added after this time; 0: not known.
+    """
 
     queue: str
     file: str
@@ -36,6 +41,7 @@ class Segment(Struct, frozen=True):
     end: int
     live: bool = False
     number: int = 0
+    sealed_ms: int = 0
 
     @property
     def bytes(self) -> int:
@@ -56,9 +62,10 @@ class Reading(Struct, frozen=True):
     on_corrupt: OnCorrupt = OnCorrupt.FAIL
     quarantine: str = ""
     ops: frozenset[str] | None = None
-    added_from_ms: int = 0
-    limits: dict[str, dict[str, int]] = {}
-    until_ms: int = 0
+    now_ms: int = 0  # the add time of items whose records have none
+
+    def without_values(self) -> Reading:
+        return msgspec.structs.replace(self, include_value=False)
 
 
 View = Callable[[Folder, Part, Reading], "Iterator[pa.RecordBatch]"]
@@ -78,8 +85,17 @@ class Format(Protocol):
     def queues(self, listing: list[tuple[str, int]]) -> dict[str, list[Segment]]:
         """The segments of each queue, in the order of replay, from a folder's (name, size)."""
 
+    def until(self, folder: Folder, segments: list[Segment], until_ms: int) -> list[Segment]:
+        """A queue's segments up to the first item that was added after `until_ms`."""
+
     def cuts(self, folder: Folder, segment: Segment, parts: int) -> list[int]:
         """Where a segment may be cut so that about `parts` of the same size come out."""
+
+    def boundary(self, folder: Folder, segment: Segment, max_bytes: int, max_records: int) -> int:
+        """Where the last record ends that is whole and within the limits; a first record of any size is."""
+
+    def count(self, folder: Folder, segment: Segment) -> int:
+        """How many rows the view `ops` has of a segment."""
 
     def view(self, name: str) -> View: ...
 

@@ -41,4 +41,5 @@ def state(spark: SparkSession, path: str, **options: str) -> DataFrame:
     all executors and merged as a tree."""
     from pipeline.fleet import state_of
 
-    return state_of(spark, path, options)
+    found: DataFrame = state_of(spark, path, options)
+    return found

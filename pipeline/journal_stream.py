@@ -1,7 +1,7 @@
 """Streaming over journals: what has been written since, batch by batch, following rotation.
 
-Knows Spark's offsets: {queue: {file, at, mark}}. A batch is the bytes between two of them, so it can be read again, and a
-stream into a sink that can overwrite is exactly-once. Refuses to know formats.
+Knows Spark's offsets: {queue: {file, at, mark}}. A batch is the bytes between two of them, so it can be read again, and
+a stream into a sink that can overwrite is exactly-once. Refuses to know formats.
 """
 
 from __future__ import annotations
@@ -64,7 +64,8 @@ class JournalStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
             return {}
         place, _, queues = self._look()
         begins = {queue: segments[0] for queue, segments in queues.items() if segments}
-        return {queue: to_json(place_of(place, first, first.begin)) for queue, first in begins.items()}
+        # Byte 0 has no bytes before it to be known by: a queue without a place begins with its first file.
+        return {queue: to_json(place_of(place, first, first.begin)) for queue, first in begins.items() if first.begin}
 
     def getDefaultReadLimit(self) -> ReadLimit:
         options = self.options
@@ -85,10 +86,10 @@ class JournalStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return self._upto(start, budget)
 
     def prepareForTriggerAvailableNow(self) -> None:
-        self.target = self._upto({}, Budget(EVERYTHING, EVERYTHING, EVERYTHING), any_start=True)
+        self.target = self._upto({}, Budget(EVERYTHING, EVERYTHING, EVERYTHING))
 
     def reportLatestOffset(self) -> Offset | None:
-        return self._upto({}, Budget(EVERYTHING, EVERYTHING, EVERYTHING), any_start=True)
+        return self._upto({}, Budget(EVERYTHING, EVERYTHING, EVERYTHING))
 
     def partitions(self, start: Offset, end: Offset) -> Sequence[InputPartition]:
         place, form, queues = self._look(bound=False)
@@ -120,16 +121,16 @@ class JournalStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
             queues = {name: bounded(form, place, self.options, name, each) for name, each in queues.items()}
         return place, form.name, queues
 
-    def _upto(self, start: Offset, budget: Budget, any_start: bool = False) -> Offset:
+    def _upto(self, start: Offset, budget: Budget) -> Offset:
         """Where a batch from `start` ends. Looks again if a file is renamed while it is looked at."""
         for _ in range(TRIES):
             try:
-                return self._once(start, budget, any_start)
-            except Vanished as error:
-                vanished = error
-        raise DataLoss(f"{self.options.path}: files vanish as fast as they are listed: {vanished}")
+                return self._once(start, budget)
+            except Vanished:
+                continue
+        raise DataLoss(f"{self.options.path}: files vanish as fast as they are listed")
 
-    def _once(self, start: Offset, budget: Budget, any_start: bool) -> Offset:
+    def _once(self, start: Offset, budget: Budget) -> Offset:
         place, name, queues = self._look(bound=False)
         form = format_of(place, name, [])
         end = dict(start)
@@ -138,7 +139,9 @@ class JournalStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
                 continue
             at, begin = self._from(place, queue, segments, start.get(queue))
             stop = self._target(place, queue, segments)
-            end[queue] = to_json(self._advance(place, form, segments, at, begin, stop, budget))
+            reached = self._advance(place, form, segments, at, begin, stop, budget)
+            if reached is not None:
+                end[queue] = to_json(reached)
         return end
 
     def _target(self, place: Any, queue: str, segments: list[Segment]) -> tuple[int, int] | None:
@@ -149,12 +152,13 @@ class JournalStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
             return (0, 0)
         known = from_json(self.target[queue])
         at = find(place, segments, known)
-        return None if at is None else (at, known.at)
+        return (0, 0) if at is None else (at, known.at)
 
     def _advance(
         self, place: Any, form: Any, segments: list[Segment], at: int, begin: int, stop: Any, budget: Budget
-    ) -> Place:
-        end = begin
+    ) -> Place | None:
+        """Where the batch ends in this queue; None if nothing was passed. Never byte 0 of a file."""
+        end, passed = begin, None
         while True:
             segment = msgspec.structs.replace(segments[at], begin=begin)
             last = at + 1 == len(segments)
@@ -162,8 +166,9 @@ class JournalStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
                 segment, last = msgspec.structs.replace(segment, end=max(begin, stop[1])), True
             if segment.bytes:
                 end = self._within(place, form, segment, budget)
+            passed = place_of(place, segments[at], end) if end else passed
             if end < segment.end or budget.spent or last:
-                return place_of(place, segments[at], end)
+                return passed
             at, begin, end = at + 1, 0, 0
 
     def _within(self, place: Any, form: Any, segment: Segment, budget: Budget) -> int:
@@ -189,8 +194,8 @@ class JournalStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
             return at, known.at
         if self.options.fail_on_data_loss:
             raise DataLoss(
-                f"{queue}: byte {known.at} of {known.file} is gone: the journal was packed, rewritten or removed, and what"
-                " was not read before is lost to this stream; option failOnDataLoss=false goes on with what there is"
+                f"{queue}: byte {known.at} of {known.file} is gone: the journal was packed, rewritten or removed, and"
+                " what was not read before is lost; option failOnDataLoss=false goes on with what there is"
             )
         return 0, 0
 

@@ -6,6 +6,7 @@ Knows filters that spare whole files, and the ends that time travel sets. Refuse
 from __future__ import annotations
 
 from datetime import UTC, datetime
+from itertools import pairwise
 from typing import Any
 
 import msgspec

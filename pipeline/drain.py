@@ -120,8 +120,8 @@ class Drain:
         """Drain into a batch until the limits are reached or the queues are nearly empty; how many items that were.
 
         `wait_ms`: how long to wait for a first item. Raises ServerLost if no server answers for `timeout_s`, with
-        nothing spooled; Refused if one refuses to be read; OSError if the spool cannot be written. Then every connection
-        is closed, so that what was reserved goes back.
+        nothing spooled; Refused if one refuses to be read; OSError if the spool cannot be written. Then all connections
+        are closed, so that what was reserved goes back.
         """
         try:
             return self._fill(batch, limits, wait_ms)

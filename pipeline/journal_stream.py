@@ -27,7 +27,7 @@ from pipeline.journal_options import Begin, JournalOptions
 from pipeline.journal_source import JournalPartition, read_part
 from pipeline.offsets import DataLoss, Place, find, from_json, place_of, to_json
 from pipeline.planning import bounded
-from pipeline.segments import Part, Segment
+from pipeline.segments import Corrupt, OnCorrupt, Part, Segment, is_torn
 
 EVERYTHING = 1 << 62
 TRIES = 5
@@ -176,13 +176,20 @@ class JournalStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
         if not segment.live and segment.bytes <= budget.bytes and budget.records == EVERYTHING:
             end = segment.end  # sealed, and wanted whole: nobody needs to look at its records for that
         else:
-            end = form.boundary(place, segment, budget.bytes, budget.records)
+            end, damage = form.boundary(place, segment, budget.bytes, budget.records)
+            self._tell(segment, end, damage)
             if budget.records != EVERYTHING:
                 budget.records -= form.count(place, msgspec.structs.replace(segment, end=end))
             if not segment.live and end == segment.begin:
                 end = segment.end  # a sealed file that ends in damage is passed: the reader says so
         budget.bytes -= end - segment.begin
         return end
+
+    def _tell(self, segment: Segment, at: int, damage: str) -> None:
+        """A live file that nothing can be read from any more would hold the stream up without a word."""
+        torn = not damage or is_torn(damage, segment.end - at)
+        if segment.live and not torn and self.options.reading.on_corrupt is OnCorrupt.FAIL:
+            raise Corrupt(f"{segment.file}: byte {at}: {damage}; see option onCorrupt")
 
     def _from(self, place: Any, queue: str, segments: list[Segment], start: Any) -> tuple[int, int]:
         """The segment and byte where reading goes on. Raises DataLoss."""

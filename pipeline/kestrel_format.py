@@ -21,7 +21,7 @@ from pipeline.columns import TIME, Rows, schema
 from pipeline.files import Folder
 from pipeline.kestrel_ops import OpsReader
 from pipeline.kestrel_state import Summarised, summarise_file
-from pipeline.segments import TORN, Part, Reading, Segment, View
+from pipeline.segments import Part, Reading, Segment, View, is_torn
 
 SUMMARIES = schema(
     queue=pa.string(),
@@ -93,7 +93,7 @@ class KestrelFormat:
             file.close()
         return sorted({at for at in cuts if at > segment.begin})
 
-    def boundary(self, folder: Folder, segment: Segment, max_bytes: int, max_records: int) -> int:
+    def boundary(self, folder: Folder, segment: Segment, max_bytes: int, max_records: int) -> tuple[int, str]:
         """See pipeline.segments.Format. SAVE_XID records at the end are left for the item that they may belong to."""
         file = folder.open(segment.file)
         records, at = 0, segment.begin
@@ -110,12 +110,12 @@ class KestrelFormat:
                 at = reader.scanned if whole else int(offsets[rows].as_py())
                 records += rows
                 if not whole or records >= max_records or at >= segment.begin + max_bytes:
-                    return at
-        except Bad:
-            return at
+                    return at, ""
+        except Bad as bad:
+            return at, bad.why
         finally:
             file.close()
-        return at
+        return at, ""
 
     def count(self, folder: Folder, segment: Segment) -> int:
         file = folder.open(segment.file)
@@ -176,7 +176,7 @@ def _row(segment: Segment, one: Summarised | None, why: str) -> dict[str, object
         "summary": seal(one),
     }
     if one.damage is not None:
-        tail = "torn" if one.damage.why == TORN else "corrupt"
+        tail = "torn" if is_torn(one.damage.why, one.damage.lost_bytes) else "corrupt"
         row |= {"tail": tail, "badOffset": one.damage.at, "error": one.damage.why}
     return row
 

@@ -91,8 +91,9 @@ class Format(Protocol):
     def cuts(self, folder: Folder, segment: Segment, parts: int) -> list[int]:
         """Where a segment may be cut so that about `parts` of the same size come out."""
 
-    def boundary(self, folder: Folder, segment: Segment, max_bytes: int, max_records: int) -> int:
-        """Where the last record ends that is whole and within the limits; a first record of any size is."""
+    def boundary(self, folder: Folder, segment: Segment, max_bytes: int, max_records: int) -> tuple[int, str]:
+        """Where the last record ends that is whole and within the limits; a first record of any size is. With the
+        damage that stands there, if it is that what ends it."""
 
     def count(self, folder: Folder, segment: Segment) -> int:
         """How many rows the view `ops` has of a segment."""
@@ -115,7 +116,7 @@ def settle(folder: Folder, segment: Segment, at: int, why: str, reading: Reading
     Raises Corrupt where the reader wants to fail. Quarantine copies the unreadable bytes to its folder.
     """
     damage = Damage(segment.file, at, why, segment.end - at)
-    if segment.live and why == TORN:
+    if segment.live and is_torn(why, damage.lost_bytes):
         return None
     if reading.on_corrupt is OnCorrupt.FAIL:
         more = "read on with option onCorrupt=permissive or quarantine"
@@ -125,7 +126,13 @@ def settle(folder: Folder, segment: Segment, at: int, why: str, reading: Reading
     return damage
 
 
+def is_torn(why: str, lost_bytes: int) -> bool:
+    """Whether the end of a file looks like a record that is being written, and not like damage."""
+    return why == TORN or (why.endswith(" are left") and lost_bytes <= TORN_BYTES_MAX)
+
+
 TORN = "the file ends inside a record"
+TORN_BYTES_MAX = 32 << 20  # twice the largest item that a queue takes unless it is told to take larger ones
 QUARANTINE_BYTES_MAX = 64 << 20
 
 

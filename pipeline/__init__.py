@@ -24,8 +24,8 @@ def register(spark: SparkSession) -> None:
 
 
 def session(master: str = "local[*]", **settings: Any) -> SparkSession:
-    """A quiet session that is set up for these sources; see `pipeline.session.build`."""
-    from pipeline.session import build
+    """A quiet session that is set up for these sources; see `pipeline.sessions.build`."""
+    from pipeline.sessions import build
 
     return build(master, **settings)
 

@@ -8,6 +8,7 @@ import pytest
 from pyspark.sql import SparkSession
 
 import pipeline
+from pipeline.sessions import close
 
 
 @pytest.fixture(scope="session")
@@ -15,4 +16,4 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
     warehouse = tmp_path_factory.mktemp("warehouse")
     session = pipeline.session("local[2]", spark__sql__warehouse__dir=str(warehouse), spark__sql__shuffle__partitions=2)
     yield session
-    session.stop()
+    close(session)

@@ -69,3 +69,16 @@ def _export_path(wanted: dict[str, str]) -> None:
     if root not in paths:
         os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, [root, *paths]))
     wanted.setdefault("spark.executorEnv.PYTHONPATH", os.environ["PYTHONPATH"])
+
+
+def close(session: SparkSession) -> None:
+    """Stop a session that `build` made, and end its Java process; the next `build` starts a new one."""
+    from pyspark import SparkContext
+
+    gateway = SparkContext._gateway
+    session.stop()
+    if gateway is not None and (process := getattr(gateway, "proc", None)) is not None:
+        gateway.shutdown()
+        process.stdin.close()  # the process ends when its standard input does
+        process.wait(30)
+        SparkContext._gateway = SparkContext._jvm = None

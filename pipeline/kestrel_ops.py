@@ -17,7 +17,7 @@ from journal import records
 from journal.kestrel import ADD, ADD_XID, ADDX, SAVE_XID, STATE_DUMP
 from journal.records import Record
 from journal.replay import BLOCK_MIN, FLAGS_MASK, XID_BODY, Bad, More
-from pipeline.columns import BATCH_ROWS, TIME, batch, constant, schema, slices, times
+from pipeline.columns import BATCH_ROWS, TIME, TIME_MS_MAX, batch, constant, schema, slices, times
 from pipeline.files import PIECE_BYTES, Folder, Opened, Vanished
 from pipeline.segments import Part, Reading, Segment, settle
 
@@ -31,6 +31,7 @@ SCHEMA = schema(
     size=pa.int64(),
     addTime=TIME,
     expireTime=TIME,
+    asOf=TIME,
     flags=pa.int64(),
     _corrupt=pa.string(),
 )
@@ -73,6 +74,7 @@ class OpsReader:
         self.include_value = include_value
         self.at = segment.begin
         self.scanned = segment.begin  # behind the last row that was given out
+        self._latest_ms = 0
         self._saved: list[int] = []  # the xids of the SAVE_XID records that end the batch before, two at most
 
     def batches(self, file: Opened) -> Iterator[pa.RecordBatch]:
@@ -182,6 +184,7 @@ class OpsReader:
             "size": pa.array(bounds[:, 1] - bounds[:, 0], mask=~has_item),
             "addTime": times(pa.array(stamps[:, 0]), items),
             "expireTime": times(pa.array(stamps[:, 1]), items),
+            "asOf": times(pa.array(self._as_of(stamps[:, 0]))),
             "flags": pa.array(self._flags(ops, xids, has_item), mask=~has_item),
         }
         if numbered.any():
@@ -189,6 +192,13 @@ class OpsReader:
         if self.include_value:
             found["value"] = slices(data, bounds.astype(np.int32), items)
         return batch(SCHEMA, found, rows)
+
+    def _as_of(self, added_ms: Numbers) -> Numbers:
+        """The latest add time so far: records of other kinds have no time, and did not happen before it."""
+        latest: Numbers = np.maximum.accumulate(np.where(added_ms < TIME_MS_MAX, added_ms, 0))
+        latest = np.maximum(latest, self._latest_ms)
+        self._latest_ms = int(latest[-1])
+        return latest
 
     def _flags(self, ops: Numbers, xids: Numbers, has_item: Numbers) -> Numbers:
         """As journal/replay.py finds them: two SAVE_XID directly before an item, the second undoing the first.

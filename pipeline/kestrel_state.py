@@ -88,9 +88,10 @@ def read_state(folder: Folder, part: Part, reading: Reading) -> Iterator[pa.Reco
 
 
 def live_rows(
-    folder: Folder, queue: str, found: list[Summarised], state: State, include_value: bool
+    folder: Folder, queue: str, found: list[Summarised], state: State, include_value: bool, before: int = 0
 ) -> Iterator[pa.RecordBatch]:
-    """The rows of `state`, from the segments that hold live items."""
+    """The rows of `state`, from the segments that hold live items. `before`: how many items of the line stand in front
+    of these."""
     finder = Finder(folder, found, include_value)
     symbols = [*state.front, *state.opens.values()]
     numbers = [symbol.number for symbol in symbols if symbol.origin is Origin.LINE]
@@ -105,7 +106,7 @@ def live_rows(
     if front:
         yield pa.RecordBatch.from_pylist(front, schema=STATE)
     for rows, first in finder.range(state.taken, state.added):
-        positions = pa.array(np.arange(rows.num_rows) + first - state.taken + len(front))
+        positions = pa.array(np.arange(rows.num_rows) + first - state.taken + len(front) + before)
         count = rows.num_rows
         more = {
             "queue": constant(queue, count, pa.string()),

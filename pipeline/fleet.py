@@ -1,7 +1,7 @@
 """Summaries of whole queues by a cluster: each segment by itself, then neighbours merged level by level.
 
-Knows which passes a queue needs. Refuses to know records. Where a segment says too little by itself, the transaction ids
-are counted first; where that does not help, one task reads the queue in order.
+Knows which passes a queue needs. Refuses to know records. Where a segment says too little by itself, the transaction
+ids are counted first; where that does not help, one task reads the queue in order.
 """
 
 from __future__ import annotations
@@ -97,7 +97,7 @@ def _in_order(
 
 
 def _in_parallel(spark: SparkSession, url: str, reading: Reading, parts: list[Part]) -> dict[str, list[Summarised]]:
-    """Each segment by itself; those that cannot be, once more with their counter; queues that still do not fit, whole."""
+    """Each segment by itself; those that cannot be, again with their counter; queues that still do not fit, whole."""
     segments = [segment for part in parts for segment in part.segments]
     tasks = [Task(url, reading, [each], UNKNOWN if each.number else EMPTY) for each in segments]
     first = run(spark, tasks, _alone)

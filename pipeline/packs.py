@@ -1,7 +1,7 @@
 """Packing the journals of a fleet that no server has open: what is alive in sealed files becomes one file.
 
-Knows how a pack is written and put in place, which is what the server's own rewriting does. Refuses to read a payload of
-an item that is gone.
+Knows how a pack is written and put in place, which is what the server's own rewriting does. Refuses to read the payload
+of an item that is gone.
 """
 
 from __future__ import annotations

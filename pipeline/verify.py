@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 
 class Finding(Struct, frozen=True):
-    """One file. `wrong`: what a reader meets at byte `at`; `strays`: records that met nothing, as removals of no item."""
+    """One file. `wrong`: what a reader meets at byte `at`; `strays`: records that met nothing: a removal of no item."""
 
     queue: str
     file: str

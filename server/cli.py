@@ -13,7 +13,21 @@ from server.ping import ping as ping_server
 HELP = {"help_option_names": ["-h", "--help"]}
 
 
-@click.group(context_settings=HELP)
+class Commands(click.Group):
+    """The commands, and `pipeline`: it is loaded when it is asked for, so that the server never loads it."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        return sorted([*super().list_commands(ctx), "pipeline"])
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        if cmd_name == "pipeline":
+            from pipeline.cli import pipeline
+
+            return pipeline
+        return super().get_command(ctx, cmd_name)
+
+
+@click.group(cls=Commands, context_settings=HELP)
 @click.version_option(VERSION, "--version", "-V", prog_name="staniel", message="%(prog)s %(version)s")
 def main() -> None:
     """Staniel, a persistent queue server: memcache protocol, Kestrel journals, nothing acknowledged that a crash can

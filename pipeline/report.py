@@ -7,7 +7,7 @@ report_page.py does.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from datetime import datetime
+from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
 from msgspec import Struct
@@ -18,10 +18,10 @@ if TYPE_CHECKING:
 BUCKETS = 200
 TOP = 8
 UNKNOWN = (
-    "Records of removals carry no time. They are drawn at the add time of the newest item before them, so a removal is"
-    " never drawn too late, and in a quiet queue too early.",
-    "How long items waited before they were taken cannot be computed from a Kestrel journal: the time of taking is not"
-    " written down. Ages are those of items that are still there.",
+    "Records of removals carry no time. They are drawn at the add time of the newest item before them.",
+    "So a removal is never drawn too late, and in a quiet queue too early.",
+    "How long items waited cannot be computed from a Kestrel journal: the time of taking is not written down.",
+    "Ages are those of items that are still there.",
     "An item that expired and one that a client took without a reserve are both written as a removal.",
     "Deliveries count reserves; a take without one is not counted.",
     "What was packed or rewritten is seen only as what was alive then, with its own add times.",
@@ -103,8 +103,12 @@ def _counts(ops: DataFrame, step_s: float) -> dict[str, list[Any]]:
     added = F.sum(F.when(F.col("op").isin("add", "add_xid", "continue", "put"), 1).otherwise(0)).alias("added")
     gone = F.sum(F.when(F.col("op").isin("remove", "confirm", "continue"), 1).otherwise(0)).alias("removed")
     found: dict[str, list[Any]] = {}
-    for row in ops.groupBy("queue", bucket).agg(added, gone).orderBy("queue", "bucket").collect():
-        found.setdefault(row["queue"], []).append((row["bucket"] or 0, row["added"], row["removed"]))
+    # Records in front of a file's first item have no time: they are counted with it.
+    rows = ops.groupBy("queue", bucket).agg(added, gone).orderBy("queue", F.col("bucket").desc_nulls_last())
+    for row in rows.collect():
+        counts = found.setdefault(row["queue"], [])
+        at = row["bucket"] if row["bucket"] is not None else counts[-1][0] if counts else 0
+        counts.append((at, row["added"], row["removed"]))
     return found
 
 
@@ -170,14 +174,21 @@ def _row(queue: str, size: int, counts: list[Any], held: dict[str, Any], items: 
 
 
 def _series(counts: list[Any], step_s: float) -> list[tuple[datetime, float, float, int]]:
-    """Steps without a record are steps in which nothing happened."""
+    """In the order of time. Of steps in which nothing happened only the first of a run is there."""
     series = []
     depth = 0
-    known = {bucket: (added, removed) for bucket, added, removed in counts}
-    for bucket in range(min(known, default=0), max(known, default=-1) + 1):
+    known: dict[int, tuple[int, int]] = {}
+    for bucket, added, removed in counts:
+        before = known.get(bucket, (0, 0))
+        known[bucket] = (before[0] + added, before[1] + removed)
+    quiet: set[int] = set()
+    for bucket in known:
+        quiet |= {bucket + 1} - known.keys()  # a line falls to 0 there
+    for bucket in sorted([*known, *quiet]):
         added, removed = known.get(bucket, (0, 0))
         depth = max(0, depth + added - removed)
-        series.append((datetime.fromtimestamp(bucket * step_s), added / step_s, removed / step_s, depth))
+        when = datetime.fromtimestamp(bucket * step_s, UTC)
+        series.append((when, added / step_s, removed / step_s, depth))
     return series
 
 

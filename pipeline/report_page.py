@@ -16,7 +16,8 @@ from pipeline.report import Report, Row
 
 PAGE = """<!doctype html><html lang="en"><head><meta charset="utf-8"><title>Queues of {path}</title><style>
 body {{ font: 15px/1.5 system-ui, sans-serif; max-width: 60em; margin: 2em auto; padding: 0 1em; color: #222 }}
-table {{ border-collapse: collapse; width: 100% }} td, th {{ padding: .2em .6em; text-align: right; border-bottom: 1px solid #ddd }}
+table {{ border-collapse: collapse; width: 100% }}
+td, th {{ padding: .2em .6em; text-align: right; border-bottom: 1px solid #ddd }}
 td:first-child, th:first-child {{ text-align: left }} img {{ max-width: 100%; margin: 1em 0 }} li {{ color: #555 }}
 </style></head><body><h1>Queues of {path}</h1><p>{span}</p>{table}{plots}<h2>What cannot be known</h2><ul>{unknown}</ul>
 </body></html>

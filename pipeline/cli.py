@@ -6,6 +6,7 @@ Knows words, options and what is said meanwhile. Refuses to do the work, and to 
 from __future__ import annotations
 
 import contextlib
+import functools
 import sys
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any
@@ -37,10 +38,21 @@ def pipeline() -> None:
 
 
 def on_spark(command: Command) -> Command:
-    """The options that every job has."""
+    """The options that every job has, and a look at what is installed before anything is loaded."""
+
+    @functools.wraps(command)
+    def checked(*args: Any, **options: Any) -> Any:
+        from pipeline.needs import Missing, check_packages
+
+        try:
+            check_packages()
+        except Missing as missing:
+            raise click.ClickException(str(missing)) from None
+        return command(*args, **options)
+
     for option in (PY_FILES, MEMORY, MASTER):
-        command = option(command)
-    return command
+        checked = option(checked)
+    return checked
 
 
 @contextlib.contextmanager

@@ -48,7 +48,8 @@ def build(
 
     wanted = SETTINGS | (LOOPBACK if local else {}) | {"spark.driver.memory": memory}
     wanted |= {key.replace("__", "."): str(value) for key, value in settings.items()}
-    wanted.setdefault("spark.driver.extraJavaOptions", f"-Dlog4j2.configurationFile={quiet_log()}")
+    if log := quiet_log():
+        wanted.setdefault("spark.driver.extraJavaOptions", f"-Dlog4j2.configurationFile={log}")
     _export_path(wanted)
     builder = SparkSession.builder.master(master).appName(name)
     for key, value in wanted.items():
@@ -58,13 +59,16 @@ def build(
 
 
 def quiet_log() -> str:
-    """The file that tells Spark's logger to keep to errors, as a URL."""
-    return Path(str(resources.files("pipeline").joinpath("log4j2.properties"))).resolve().as_uri()
+    """The file that tells Spark's logger to keep to errors, as a URL; "" if this package is inside a wheel."""
+    path = Path(str(resources.files("pipeline").joinpath("log4j2.properties"))).resolve()
+    return path.as_uri() if path.is_file() else ""
 
 
 def _export_path(wanted: dict[str, str]) -> None:
     """Run from a checkout, workers must find the packages too. Executors elsewhere get the wheel with --py-files."""
     root = str(Path(__file__).resolve().parents[1])
+    if not Path(root, "pyproject.toml").exists():
+        return
     paths = os.environ.get("PYTHONPATH", "").split(os.pathsep)
     if root not in paths:
         os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, [root, *paths]))

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable
+from typing import Any
 
 from msgspec import Struct, structs
 
@@ -21,11 +22,13 @@ from broker.report import Level, Report, silent
 from broker.session import Session, Wire
 from broker.status import ServerStatus, Status, by_name
 from broker.transfers import Transfers
-from journal.fs import FULL_ERRNOS, Fs
-from journal.group import GroupMember, JournalFailure, Sync
+from broker.upkeep import Upkeep
+from broker.workq import Workq
+from journal.chores import Chore
+from journal.fs import Fs
+from journal.group import Sync
 from journal.layout import Files
 from journal.log import Log
-from journal.policy import Step, next_step
 from journal.recovery import Recovered
 from journal.store import Store
 from queues.changes import Journal
@@ -42,10 +45,13 @@ class Summary(Struct, frozen=True):
     queues: int
     items: int
     bytes: int
+    jobs: int = 0
 
 
 class Broker:
-    """One spool, served. Takes the spool's lock: raises SpoolError or Locked."""
+    """One spool, served. Takes the spool's lock: raises SpoolError or Locked. `workq` is there if `serves_jobs`."""
+
+    workq: Workq
 
     def __init__(
         self, config: Config, fs: Fs, report: Report = silent, load: Callable[[], Config] | None = None
@@ -60,10 +66,17 @@ class Broker:
         self.queues = Collection(config.queue, self._new_journal)
         self.transfers = Transfers(self.queues, self.store, report)
         self.queues.heir, self.queues.timer = self.transfers, self.deadlines
+        total_bytes = min(config.server.max_memory_bytes, fs.memory_bytes() // 2)
+        self.upkeep = Upkeep(self.queues, self.group, total_bytes, report)
+        self.queues.adopted = self.upkeep.adopt
+        self.group.before_write = self._prepare_transfers
         self.pauses = Pauses(fs, f"{self.store.own}/paused", report)
         self.status = self._new_status()
         self.counters = ServerCounters()
         self.leases = Leases(self.deadlines)
+        self.serves_jobs = bool(config.addresses("workq"))
+        if self.serves_jobs:
+            self.workq = Workq(config.workq, self.store, report)
         self.stopping = False
         self._sessions: dict[Session, None] = {}
         self._uneven: set[str] = set()  # queues with items whose next reserve a reader would number by another rule
@@ -79,7 +92,10 @@ class Broker:
         queues.
         """
         self.started_ms = now_ms
+        self.group.ballast.release()  # what is mended now may need its place; it is put up again below
         files, foreign = self.store.survey()
+        if renewed := self.store.renew(files):
+            self.report(Level.WARNING, "spool.renewed", files=renewed, why="a sync had failed before the last stop")
         for name in foreign:
             self.report(Level.WARNING, "spool.foreign", file=name, hint="not a journal: left alone")
         for name in sorted(files):
@@ -99,13 +115,14 @@ class Broker:
         if not self.group.restore_ballast():
             self.report(Level.ERROR, "disk.full", spool=self.store.folder, hint="puts are refused until there is space")
         self.group.settle(now_ms)
-        rewritten = [self._rewrite(self.queues.by_name[name], now_ms) for name in sorted(uneven)]
+        rewritten = [self.upkeep.rewrite(self.queues.by_name[name], now_ms) for name in sorted(uneven)]
         if all(rewritten):
             self.transfers.intents.restart()
         self._set_aliases(self.config)
+        jobs = self.workq.recover(now_ms) if self.serves_jobs else 0
         self._expire_due_ms = now_ms
         total = [len(queue.line) for queue in self.queues]
-        return Summary(len(total), sum(total), sum(queue.line.bytes for queue in self.queues))
+        return Summary(len(total), sum(total), sum(queue.line.bytes for queue in self.queues), jobs)
 
     def connect(self, wire: Wire) -> Session:
         """A new client. One too many for the connection limits is marked for life."""
@@ -121,6 +138,10 @@ class Broker:
         self._guard(session)
         return session
 
+    def count_sessions(self, handlers: dict[type, Callable[[Session, Any, int], None]]) -> int:
+        """How many clients speak the protocol with these handlers."""
+        return sum(session.handlers is handlers for session in self._sessions)
+
     def forget(self, session: Session) -> None:
         """A client has gone."""
         self._sessions.pop(session, None)
@@ -129,19 +150,33 @@ class Broker:
 
     def shutdown(self, now_ms: int) -> None:
         """Answer everybody who waits, and leave every journal synced and closed. No sync may be running."""
-        self.commit(now_ms)
+        if self.serves_jobs:
+            self.workq.cleaner.stop()
+        for session in self._sessions:
+            session.backlog.clear()  # what has not been executed is not answered
+        self.upkeep.packs.close(now_ms)
+        self._land(now_ms)
         for queue in self.queues:
             if not self.status.enforced.writes and not len(queue.line):
-                self._rewrite(queue, now_ms)
+                self.upkeep.rewrite(queue, now_ms)
             queue.close()
         self.settle(now_ms)
         self.group.settle(now_ms)
-        self._prepare_transfers()
         self.transfers.intents.close()
+        if self.serves_jobs:
+            self.workq.close()
         self.store.settle()
         for queue in self.queues:
             if isinstance(queue.journal, Log):
                 queue.journal.close()
+
+    def _land(self, now_ms: int) -> None:
+        """Commit until nothing is under way between two queues."""
+        self.commit(now_ms)
+        while (sync := self.start_sync(now_ms)) is not None:
+            sync.run()
+            self.finish_sync(sync, now_ms)
+            self.commit(now_ms)
 
     # a tick
 
@@ -151,8 +186,8 @@ class Broker:
 
     @property
     def unsettled(self) -> bool:
-        """Whether something has happened since the last tick settled and committed."""
-        return bool(self._woken) or self.group.pending_bytes > 0
+        """Whether something has happened since the last tick settled and committed, or more is to be done at once."""
+        return bool(self._woken) or self.group.pending_bytes > 0 or self.upkeep.is_busy
 
     def settle(self, now_ms: int) -> list[Session]:
         """Let the woken sessions go on, and those that they wake, until none is left. Returns them all."""
@@ -166,6 +201,9 @@ class Broker:
     def tick(self, now_ms: int) -> None:
         """What is due by now: waits that end, expired items, another try for the ballast."""
         self.deadlines.ring(now_ms)
+        self.upkeep.step(now_ms)
+        if self.serves_jobs:
+            self.workq.tick(now_ms)
         every_ms = self.config.server.expiration_timer_ms
         if every_ms and now_ms >= self._expire_due_ms:
             self._expire_due_ms = now_ms + every_ms
@@ -189,23 +227,23 @@ class Broker:
             moments.append(self._ballast_due_ms)
         if self.status.pending:
             moments.append(self.status.due_ms)
+        if self.serves_jobs:
+            moments.append(self.workq.next_ms())
         return min(moments)
 
     def commit(self, now_ms: int) -> None:
         """Write what this tick has recorded, then look after the journals that it grew. Raises JournalFailure."""
         had_space = self.group.budget_bytes >= 0
-        self._prepare_transfers()
         for member in self.group.write(now_ms):
-            self._housekeep(member, now_ms)
+            if isinstance(member, Log):
+                self.upkeep.look_after(member, now_ms)
         if had_space and self.group.budget_bytes < 0:
             self._ballast_due_ms = now_ms + BALLAST_RETRY_MS
             self.report(Level.ERROR, "disk.full", spool=self.store.folder, hint="puts are refused until there is space")
 
     def _prepare_transfers(self) -> None:
-        try:
-            self.transfers.prepare()
-        except OSError as error:
-            raise JournalFailure(f"cannot note a transfer: {error}") from error
+        """Intents are on the disk before the copies that they are about."""
+        self.group.afford(self.transfers.prepare, self.transfers.intents.path)
 
     def start_sync(self, now_ms: int) -> Sync | None:
         """What must go to the disk now; whoever drives the broker runs it anywhere and then calls `finish_sync`."""
@@ -215,10 +253,19 @@ class Broker:
         """`sync` has run without an error. Replies up to its batch may leave."""
         self.group.finish_sync(sync, now_ms)
 
+    def start_chores(self) -> list[Chore]:
+        """Work on the disk for a thread; whoever drives the broker runs it anywhere and then calls `finish_chore`."""
+        return self.upkeep.chores.start()
+
+    def finish_chore(self, chore: Chore, now_ms: int) -> None:
+        """`chore` has run. Raises JournalFailure or OSError: the process must end."""
+        self.upkeep.chores.finish(chore, now_ms)
+
     # queues
 
     def delete(self, queue: Queue, now_ms: int) -> int:
         """Forget a queue and its files; the batch that the reply waits for. Raises OSError."""
+        self.upkeep.forget(queue, now_ms)
         self.queues.remove(queue)
         self.pauses.forget(queue.name)
         return self.store.erase(queue.journal, now_ms) if isinstance(queue.journal, Log) else 0
@@ -247,6 +294,7 @@ class Broker:
         self.queues.config_of = config.queue
         for queue in self.queues:
             self._configure(queue, config.queue(queue.name))
+        self.upkeep.memory.bound_all()
         self._set_aliases(config)
         self.report(Level.INFO, "config.reloaded", queues=len(config.queues), aliases=len(config.aliases))
 
@@ -289,7 +337,7 @@ class Broker:
         queue.expire(now_ms, config.max_expire_sweep)
         if not config.max_queue_age_ms or now_ms <= queue.created_ms + config.max_queue_age_ms:
             return
-        if not any(queue.snapshot()):
+        if queue.holdings.is_bare:
             self.queues.expired += 1
             self.delete(queue, now_ms)
 
@@ -307,6 +355,8 @@ class Broker:
         self._report_damage(name, recovered)
         queue = self.queues.adopt(name, log, now_ms)
         queue.load(recovered.replay.line, recovered.replay.open, recovered.replay.counter)
+        self.upkeep.memory.weigh(queue)
+        self.upkeep.refills.look(queue)
         if recovered.replay.has_named():
             self._uneven.add(name)
 
@@ -320,35 +370,8 @@ class Broker:
                 at=damage.at,
                 unread_bytes=damage.lost_bytes,
                 why=damage.why,
-                saved_as=damage.saved_as or "left in place",
+                saved_as=damage.saved_as,
             )
-
-    def _housekeep(self, member: GroupMember, now_ms: int) -> None:
-        """Decide on one grown journal, and do it. No room on the disk for that is no reason to stop."""
-        assert isinstance(member, Log)
-        if not member.has_grown:
-            return
-        queue = self.queues.find(member.name)
-        if queue is None:
-            return  # hidden by an alias
-        step = next_step(member.usage(len(queue.line), queue.line.bytes), queue.config, now_ms)
-        if step is Step.ROTATE:
-            self.group.ask_for_sync(member)
-        elif step is Step.REWRITE and not member.pins:
-            self._rewrite(queue, now_ms)
-
-    def _rewrite(self, queue: Queue, now_ms: int) -> bool:
-        """Replace a queue's journal by its state; False, and reported, if the disk has no room for that."""
-        if not isinstance(queue.journal, Log):
-            return True
-        try:
-            queue.journal.rewrite(*queue.snapshot(), now_ms)
-        except OSError as error:
-            if error.errno not in FULL_ERRNOS:
-                raise JournalFailure(f"cannot rewrite {queue.journal.path}: {error}") from error
-            self.report(Level.WARNING, "journal.rewrite_failed", queue=queue.name, why=str(error))
-            return False
-        return True
 
 
 def exceeds(count: int, limit: int | None) -> bool:

@@ -13,7 +13,7 @@ from msgspec import UNSET, Struct, UnsetType, field
 from broker import kinds
 from broker.addresses import Address, TcpAddress
 from protocol.dialect import Dialect as MemcacheDialect
-from queues.config import Dialect
+from queues.config import UNLIMITED_BYTES, Dialect
 
 
 class Server(Struct, frozen=True, kw_only=True):
@@ -25,6 +25,7 @@ class Server(Struct, frozen=True, kw_only=True):
     expiration_timer_ms: Annotated[int, kinds.MAYBE_DURATION] = field(name="expiration_timer_frequency", default=1_000)
     max_connections: Annotated[int | None, kinds.optional(kinds.count(1), None)] = None
     connection_backlog: Annotated[int | None, kinds.optional(kinds.count(1), None)] = None
+    max_memory_bytes: Annotated[int, kinds.MAYBE_BYTES] = field(name="max_memory_size_total", default=UNLIMITED_BYTES)
     # 512 bytes: the longest key today's memcached clients send is 250.
     max_line_bytes: Annotated[int, kinds.size(512, 1 << 30)] = field(name="max_line_size", default=16_384)
     client_timeout_ms: Annotated[int, kinds.MAYBE_DURATION] = field(name="client_timeout", default=0)
@@ -55,6 +56,20 @@ class Memcache(Listener, frozen=True, kw_only=True):
 
     port: Annotated[int | None, kinds.MAYBE_PORT] = 22_133
     dialect: Annotated[MemcacheDialect, kinds.MEMCACHE_DIALECT] = MemcacheDialect.MEMCACHED
+
+
+class WorkqSettings(Listener, frozen=True, kw_only=True):
+    """[workq]: the listener, and the command log under the original's names. A file without this table has no
+    listener. `cmdlog_path` "": inside the spool. Durations in ms.
+    """
+
+    port: Annotated[int | None, kinds.MAYBE_PORT] = 9_922
+    cmdlog_path: Annotated[str, kinds.MAYBE_TEXT] = ""
+    cmdlog_sync: Annotated[str, kinds.words("interval", "os", "always")] = "always"
+    cmdlog_sync_int_ms: Annotated[int, kinds.MAYBE_DURATION] = field(name="cmdlog_sync_int", default=1_000)
+    cmdlog_clean_int_ms: Annotated[int, kinds.MAYBE_DURATION] = field(name="cmdlog_clean_int", default=300_000)
+    cmdlog_seg_bytes: Annotated[int, kinds.size()] = field(name="cmdlog_seg_size", default=64 << 20)
+    honour_max_fails: Annotated[bool, kinds.FLAG] = False
 
 
 class QueueSettings(Struct, frozen=True, kw_only=True):
@@ -103,17 +118,14 @@ SECTIONS: dict[str, type[Struct]] = {
     "memcache": Memcache,
     "text": Listener,
     "thrift": Listener,
-    "workq": Listener,
+    "workq": WorkqSettings,
     "admin": Listener,
     "default": QueueSettings,
     "queues": QueueSettings,
 }
 
 # Read and checked, without effect so far; each gives one warning. "default." stands for every queue's key.
-NOT_SERVED = (
-    "workq",
-    "admin",
-)
+NOT_SERVED = ("admin",)
 
 # Kestrel's keys that will not come, and what to do instead.
 REFUSED = {

@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
+from broker import workq_stats
 from broker.version import WIRE_VERSION
 from journal.log import Log
 from queues.collection import Alias
@@ -23,9 +24,16 @@ def snapshot(broker: Broker, now_ms: int) -> Iterator[tuple[str, object]]:
     for queue in broker.queues:
         for name, value in queue_stats(queue, now_ms):
             yield f"queue_{queue.name}_{name}", value
+    yield from other_stats(broker)
+
+
+def other_stats(broker: Broker) -> Iterator[tuple[str, object]]:
+    """(name, value) of all that is neither the server's nor a queue's: aliases, jobs."""
     for alias_name, alias in broker.queues.aliases.items():
         for name, value in alias_stats(alias):
             yield f"queue_{alias_name}_{name}", value
+    if broker.serves_jobs:
+        yield from workq_stats.snapshot(broker.workq)
 
 
 def by_name(broker: Broker, name: str, now_ms: int) -> Iterator[tuple[str, object]]:
@@ -69,8 +77,8 @@ def queue_stats(queue: Queue, now_ms: int) -> Iterator[tuple[str, object]]:
     yield "total_items", counters.total_items
     yield "logsize", log.current_bytes if log else 0
     yield "expired_items", counters.expired_items
-    yield "mem_items", len(queue.line)
-    yield "mem_bytes", queue.line.bytes
+    yield "mem_items", queue.line.memory_items
+    yield "mem_bytes", queue.line.memory_bytes
     yield "age", queue.age_ms(now_ms)
     yield "discarded", counters.discarded
     yield "waiters", len(queue.waiters)

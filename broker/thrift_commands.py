@@ -10,7 +10,7 @@ from collections.abc import Callable
 from typing import Any
 
 from broker import gate, puts
-from broker.commands import invalid
+from broker.commands import flush_each, invalid
 from broker.puts import Verdict
 from broker.session import OUT_BYTES_A_TURN, Session
 from broker.status import Status
@@ -198,10 +198,7 @@ def flush_all(session: Session, call: ask.ThriftFlushAll, now_ms: int) -> None:
     if why := gate.write_refusal(session, None):
         session.out.append(replies.failure(call, why))
         return
-    for queue in session.broker.queues:
-        queue.flush()
-        session.depend_on(queue)
-    session.out.append(replies.done(call))
+    flush_each(session, lambda: session.out.append(replies.done(call))).go_on(now_ms)
 
 
 def delete(session: Session, call: ask.ThriftDelete, now_ms: int) -> None:

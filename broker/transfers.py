@@ -108,13 +108,16 @@ class Transfers:
 
     def _finish(self, intent: Intent, uneven: set[str]) -> None:
         source = self.queues.find(intent.source)
-        dropped = Dropped.NOT_FOUND if source is None else source.drop_if(intent.means)
+        dropped = Dropped.NOT_FOUND if source is None else source.departures.drop_if(intent.means)
         if dropped is Dropped.UNRECORDED:
             uneven.add(intent.source)
         self.report(Level.INFO, "transfer.finished", source=intent.source, target=intent.target, removal=dropped.value)
 
     def _transfer(self, parting: Parting, now_ms: int) -> None:
         source, taken, name = parting.source, parting.taken, parting.destination
+        if self.group.is_full:
+            self._stuck.append(parting)  # a copy that nobody has admitted would eat up the reserve
+            return
         try:
             target = self.queues.make(name, now_ms)
         except Refused as refused:

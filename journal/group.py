@@ -12,6 +12,7 @@ from typing import Protocol
 from msgspec import Struct
 
 from journal.ballast import Ballast, Space
+from journal.doubt import Doubt
 from journal.fs import FULL_ERRNOS, File, Fs
 from journal.handles import Handles
 
@@ -28,12 +29,28 @@ class JournalFailure(Exception):
     """
 
 
+class Apart:
+    """A file that may lie outside the spool's file system: it is always synced by itself."""
+
+    size: int
+
+    def write(self, data: bytes) -> None:
+        raise NotImplementedError
+
+    def sync(self) -> None:
+        raise NotImplementedError
+
+    def close(self) -> None:
+        raise NotImplementedError
+
+
 class GroupMember(Protocol):
     """A journal, as the group sees it."""
 
     batch: int
     path: str
     sync_ms: int
+    is_erased: bool
 
     @property
     def file(self) -> File: ...
@@ -53,6 +70,7 @@ class Sync(Struct, gc=False):
     folder: str
     spool: str
     fs: Fs
+    doubt: Doubt
     asked: tuple[GroupMember, ...]
     then: tuple[Callable[[int], None], ...]
     small: bool  # one journal, whose clients wait for it, and nothing else
@@ -60,25 +78,30 @@ class Sync(Struct, gc=False):
     def run(self) -> None:
         """Raises JournalFailure; a failed sync is never tried again, because the kernel may have dropped the pages."""
         try:
-            if len(self.files) > FILES_ONE_BY_ONE_MAX:
+            files = self.files
+            if len(files) > FILES_ONE_BY_ONE_MAX:
                 self.fs.sync_all(self.spool)
-                return
-            for file in self.files:
+                files = tuple(file for file in files if isinstance(file, Apart))
+            for file in files:
                 file.sync()
-            if self.folder:
+            if self.folder and len(self.files) <= FILES_ONE_BY_ONE_MAX:
                 self.fs.sync_folder(self.folder)
         except OSError as error:
+            self.doubt.raise_mark()
             raise JournalFailure(f"sync failed: {error}") from error
 
 
 class CommitGroup:
     """All journals of a spool, committed together."""
 
-    def __init__(self, fs: Fs, folder: str, ballast: Ballast) -> None:
+    def __init__(self, fs: Fs, folder: str, ballast: Ballast, doubt: Doubt) -> None:
         self.fs = fs
+        self.doubt = doubt
         self.folder = folder
         self.ballast = ballast
         self.handles = Handles()
+        self.before_write: Callable[[], None] = lambda: None
+        """Makes durable what must be on the disk before anything that is recorded now. May raise JournalFailure."""
         self.gathering = 1  # the batch that changes join now
         self.durable = 0  # every batch up to this one is on the disk
         self.pending_bytes = 0
@@ -124,6 +147,11 @@ class CommitGroup:
             return True
         return self.ballast.has_room_for(self.pending_bytes + size)
 
+    @property
+    def is_full(self) -> bool:
+        """Whether nothing may be added to the spool, because the disk is full."""
+        return self.budget_bytes < 0
+
     # writing
 
     def write(self, now_ms: int) -> list[GroupMember]:
@@ -131,12 +159,13 @@ class CommitGroup:
 
         Raises JournalFailure.
         """
+        self.before_write()
         touched, self._touched = self._touched, []
         for member in touched:
-            self._write(member)
-            if member.sync_ms == 0:
+            self.afford(member.write, member.path)
+            if member.sync_ms == 0 or member.batch == self.gathering:  # promised before the policy was changed
                 self._now[member.file] = None
-            elif member.file not in self._later:
+            else:
                 self._sync_later(member, now_ms)
         self.pending_bytes = 0
         if self._waited_for:
@@ -144,20 +173,24 @@ class CommitGroup:
             self.gathering += 1
         return touched
 
-    def _write(self, member: GroupMember) -> None:
+    def afford(self, write: Callable[[], None], path: str) -> None:
+        """Write what has been admitted, if need be at the ballast's cost. Raises JournalFailure."""
         try:
-            member.write()
+            write()
         except OSError as error:
             if error.errno not in FULL_ERRNOS or self.ballast.space is not Space.AMPLE:
-                raise JournalFailure(f"cannot write {member.path}: {error}") from error
+                raise JournalFailure(f"cannot write {path}: {error}") from error
             self.ballast.release()
             self._take_budget()
-            self._write(member)
+            self.afford(write, path)
 
     def _sync_later(self, member: GroupMember, now_ms: int) -> None:
+        file = member.file
         due_ms = now_ms + member.sync_ms if member.sync_ms > 0 else NEVER_MS
-        self._later[member.file] = due_ms
-        self._next_due_ms = min(self._next_due_ms, due_ms)
+        # The policy may have been changed since the file became dirty.
+        if due_ms < self._later.get(file, NEVER_MS) or file not in self._later:
+            self._later[file] = due_ms
+            self._next_due_ms = min(self._next_due_ms, due_ms)
 
     def restore_ballast(self) -> bool:
         """Try to accept puts again; True if they are accepted now."""
@@ -176,8 +209,14 @@ class CommitGroup:
         self._asked[member] = None
 
     def after(self, member: GroupMember, then: Callable[[int], None]) -> None:
-        """Call `then(now_ms)` once everything that `member` has recorded by now is on the disk, whatever its policy."""
-        self._asked[member] = None
+        """Call `then(now_ms)` once everything that `member` has recorded by now is on the disk, whatever its policy.
+
+        Of a journal that has been erased meanwhile, that is its erasure.
+        """
+        if member.is_erased:
+            self._folder_changed = True
+        else:
+            self._asked[member] = None
         self._then.append(then)
 
     def next_due_ms(self) -> int:
@@ -203,7 +242,7 @@ class CommitGroup:
         then = tuple(self._then)
         self._then.clear()
         small = len(files) == 1 and not (due or asked or then or folder)
-        self._running = Sync(self._started, tuple(files), folder, self.folder, self.fs, asked, then, small)
+        self._running = Sync(self._started, tuple(files), folder, self.folder, self.fs, self.doubt, asked, then, small)
         self._syncing = files
         return self._running
 
@@ -236,6 +275,7 @@ class CommitGroup:
         except OSError as error:
             # No room for another file: what was to be done then is tried again when the journal has grown further.
             if error.errno not in FULL_ERRNOS:
+                self.doubt.raise_mark()
                 raise JournalFailure(f"cannot rotate {member.path}: {error}") from error
 
     def settle(self, now_ms: int) -> None:
@@ -264,6 +304,7 @@ class CommitGroup:
             try:
                 file.sync()
             except OSError as error:
+                self.doubt.raise_mark()
                 raise JournalFailure(f"sync failed: {error}") from error
         return True
 

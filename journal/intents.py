@@ -66,6 +66,7 @@ class Intents:
         self.path = path
         self._file: File | None = None
         self._pending: list[bytes] = []
+        self._unwritten = b""
         self._open = 0
         self._last = 0
         self._must_sync = False
@@ -101,13 +102,20 @@ class Intents:
         self._pending.append(msgspec.json.encode(Done(number)) + b"\n")
 
     def prepare(self) -> None:
-        """Write what is noted; sync it if something was begun. Raises OSError."""
-        if not self._pending:
+        """Write what is noted; sync it if something was begun. Raises OSError; a second call goes on where the first
+        one failed.
+        """
+        if not self._pending and not self._unwritten:
             return
         if self._file is None:
             self._file = self.fs.append(self.path)
-        self._file.write(b"".join(self._pending))
+        self._unwritten += b"".join(self._pending)
         self._pending.clear()
+        before = self._file.size
+        try:
+            self._file.write(self._unwritten)
+        finally:
+            self._unwritten = self._unwritten[self._file.size - before :]
         if self._must_sync:
             self._file.sync()
             self._must_sync = False

@@ -10,7 +10,7 @@ import struct
 from collections.abc import Callable, Iterator
 from typing import Any
 
-from queues.changes import Aborted, Added, Change, Confirmed, Opened, Removed
+from queues.changes import Aborted, Added, Change, Cleared, Confirmed, Opened, Removed
 from queues.config import Dialect
 from queues.item import Item, Taken
 from queues.xids import XID_MAX, XID_MIN, next_xid
@@ -46,6 +46,7 @@ class Encoder:
         self.writers: dict[type[Change], Callable[[Any], bytes]] = {
             Added: self._added,
             Removed: self._removed,
+            Cleared: self._cleared,
             Opened: self._opened,
             Confirmed: self._confirmed,
             Aborted: self._aborted,
@@ -62,23 +63,24 @@ class Encoder:
         """
         assert not self.open and not self.counter
         if open_reads or items:
-            yield self._save_xid(counter)
+            yield self.save_xid(counter)
         for xid in sorted(open_reads):
             yield self._still_open(xid, open_reads[xid].item)
         if self.counter != counter and open_reads:
-            yield self._save_xid(counter)
+            yield self.save_xid(counter)
         for item in items:
-            yield self._addx(item)
+            yield self.addx(item)
         self.open.update(open_reads)
 
     def _added(self, change: Added) -> bytes:
         item = change.item
         if item.flags:
-            return self._addx(item)
+            return self.addx(item)
         data = item.data
         return ADDX_HEAD.pack(ADDX, len(data) + BLOCK_HEAD_BYTES, item.added_ms, item.expires_ms) + data
 
-    def _addx(self, item: Item) -> bytes:
+    def addx(self, item: Item) -> bytes:
+        """The record of one item in the line."""
         data = item.data
         head = ADDX_HEAD.pack(ADDX, len(data) + BLOCK_HEAD_BYTES, item.added_ms, item.expires_ms)
         return head + data if not item.flags else self._flags(item.flags) + head + data
@@ -86,6 +88,10 @@ class Encoder:
     def _removed(self, change: Removed) -> bytes:
         self.took = True
         return REMOVE_RECORD
+
+    def _cleared(self, change: Cleared) -> bytes:
+        self.took = True
+        return REMOVE_RECORD * change.count
 
     def _opened(self, change: Opened) -> bytes:
         xid = change.xid
@@ -111,7 +117,8 @@ class Encoder:
     def _flags(self, flags: int) -> bytes:
         return WITH_XID.pack(SAVE_XID, signed(flags)) + WITH_XID.pack(SAVE_XID, self.counter)
 
-    def _save_xid(self, counter: int) -> bytes:
+    def save_xid(self, counter: int) -> bytes:
+        """The record that sets the last used transaction id."""
         self.counter = counter
         return WITH_XID.pack(SAVE_XID, counter)
 

@@ -1,9 +1,12 @@
 """One queue's journal. Changes go in; their bytes wait in memory until the group writes them.
 
-Knows the current file, rotation and rewriting. Refuses to know when: policy.py decides, the group writes and syncs.
+Knows the current file, rotation and rewriting on the spot. Refuses to know when: policy.py decides, the group writes
+and syncs, pack.py rewrites what is too much for one step.
 """
 
 from __future__ import annotations
+
+from typing import Protocol
 
 from journal import layout
 from journal.fs import File, Fs
@@ -11,16 +14,34 @@ from journal.group import CommitGroup
 from journal.kestrel import Encoder
 from journal.packing import finish_pack
 from journal.policy import Usage
+from journal.segments import SAMPLE_BYTES, Segment, Segments
 from queues.changes import Change
 from queues.config import QueueConfig
 from queues.item import Item, Taken
+from queues.marks import Mark
+
+
+class Holder(Protocol):
+    """What the journal asks of its queue."""
+
+    def mark(self) -> Mark: ...
+
+    def alive(self) -> dict[int, Item]:
+        """By turn: the items that have left the line's fresh ones and are not gone for good."""
+
+
+class NoHolder:
+    """Of a journal that serves no queue yet."""
+
+    def mark(self) -> Mark:
+        return Mark(0, 0)
+
+    def alive(self) -> dict[int, Item]:
+        return {}
 
 
 class Log:
-    """The files of one queue in the Kestrel format.
-
-    `archived_bytes` are in rotated files; the current file's size is `file.size` once it is open.
-    """
+    """The files of one queue in the Kestrel format. `holder` must be set before the journal may be rotated."""
 
     def __init__(self, fs: Fs, folder: str, name: str, group: CommitGroup, config: QueueConfig) -> None:
         self.fs = fs
@@ -31,13 +52,18 @@ class Log:
         self.encoder = Encoder(config.journal_dialect)
         self.batch = 0
         self.newest_number = 0
-        self.archived_bytes = 0
+        self.segments = Segments(fs, folder, name)
+        self.segments.writer = self
+        self.holder: Holder = NoHolder()
+        self.is_erased = False
+        self.torn_by: OSError | None = None  # a summary was put in place half way: only a restart can finish that
+        self.next_look_turn = 0  # once the reader is there, packing may be worth it
+        self.seal_wanted = False  # the next sync is followed by a rotation, however small the file
         self.weighed_bytes = 0
         self.kept_bytes = 0
         self.rewrites = 0
         self.rewritten_ms = 0
         self.rotations = 0
-        self.archives: list[str] = []
         self._file: File | None = None
         self.pins = 0  # transfers that may still have to find their copy where it was written
         self.arrivals = 0  # copies from other queues that the disk does not have yet
@@ -61,6 +87,24 @@ class Log:
             self.group.handles.opened(self)
         return self._file
 
+    @property
+    def archives(self) -> list[str]:
+        """The names of the rotated files, in order."""
+        return [segment.name for segment in self.segments.sealed]
+
+    @property
+    def archived_bytes(self) -> int:
+        return self.segments.sealed_bytes
+
+    @property
+    def written_bytes(self) -> int:
+        """The size of the current file as it is."""
+        return self._closed_bytes if self._file is None else self._file.size
+
+    def unwritten(self) -> bytes:
+        """What is recorded and not yet in the file."""
+        return self._unwritten + b"".join(self._pending)
+
     def let_go(self, force: bool) -> bool:
         """Close the current file, if nothing is pending and no sync is owed; it is opened again when needed. `force`:
         pay the debt here and now. Raises JournalFailure.
@@ -76,6 +120,11 @@ class Log:
         self.group.retire(file)
         return True
 
+    def take_over(self, segments: Segments) -> None:
+        """These are the files, as recovery has found them."""
+        self.segments = segments
+        segments.writer = self
+
     def resume(self, current_bytes: int) -> None:
         """The current file exists already, and is so long."""
         self._closed_bytes = current_bytes
@@ -83,8 +132,13 @@ class Log:
     @property
     def current_bytes(self) -> int:
         """The size of the current file once everything recorded is written."""
-        written = self._closed_bytes if self._file is None else self._file.size
-        return written + len(self._unwritten) + self.pending_bytes
+        return self.written_bytes + len(self._unwritten) + self.pending_bytes
+
+    def sample(self, turn: int) -> None:
+        """Everything recorded is written, and the next item has this turn: note the place now and then."""
+        samples, at = self.segments.current.samples, self.written_bytes
+        if at - (samples[-1][0] if samples else 0) >= SAMPLE_BYTES:
+            samples.append((at, turn))
 
     def record(self, change: Change) -> None:
         """Take a change down; it is written with the batch being gathered."""
@@ -107,7 +161,10 @@ class Log:
         try:
             file.write(self._unwritten)
         except OSError:
-            self._unwritten = self._unwritten[file.size - before :]
+            if file.size > before:
+                # A record in two pieces could come back from a power cut with zeros for its second one.
+                self.fs.truncate(self.path, before)
+                file.size = before
             raise
         self._unwritten = b""
         # Kestrel looks at a journal before each put and after each removal. So do we, by batches: puts alone
@@ -119,15 +176,22 @@ class Log:
     def has_grown(self) -> bool:
         """Whether the policy has to be asked at all."""
         total_bytes = self.weighed_bytes + self.archived_bytes
-        return self.weighed_bytes >= self.attention_bytes or total_bytes > self.config.max_journal_bytes
+        return total_bytes >= self.attention_bytes
 
-    def usage(self, items: int, item_bytes: int) -> Usage:
+    def usage(self, items: int, item_bytes: int, behind_items: int) -> Usage:
         """What the policy has to know, as of the last removal or of the beginning of a batch of puts."""
-        return Usage(self.weighed_bytes, self.kept_bytes, items, item_bytes, self.archived_bytes, self.rewritten_ms)
+        sealed_bytes = self.segments.sealed_bytes
+        return Usage(
+            self.weighed_bytes, self.kept_bytes, items, item_bytes, sealed_bytes, self.rewritten_ms, behind_items
+        )
 
     def synced(self, now_ms: int) -> None:
         """The current file has just been synced, so that rotating it now stalls nobody."""
-        if self.file.size > self.config.max_memory_bytes:
+        if self.seal_wanted or self.file.size > self.config.max_memory_bytes:
+            # What has been recorded meanwhile still belongs to the file: its end is what the queue holds now.
+            if self._pending or self._unwritten:
+                self.group.before_write()
+                self.write()
             self.rotate(now_ms)
 
     def rotate(self, now_ms: int) -> None:
@@ -136,19 +200,19 @@ class Log:
         Sealed files are complete: a later file never holds records that rest on bytes the disk has not got. Raises
         OSError with nothing changed if there is no room for another file.
         """
-        assert not self._unwritten
+        assert not self._unwritten and not self._pending
         number = max(now_ms, self.newest_number + 1)
         sealed, temp = layout.archive_name(self.name, number), layout.temp_name(self.name, number)
         fresh = self.fs.append(f"{self.folder}/{temp}")
         self.file.sync()
-        self.archived_bytes += self.file.size
         self.fs.rename(self.path, f"{self.folder}/{sealed}")
         self.fs.rename(f"{self.folder}/{temp}", self.path)
         self.fs.sync_folder(self.folder)
+        self.segments.seal(sealed, number, self.file.size, self.holder.mark(), self.encoder.counter)
         self._go_on_with(fresh)
         self.newest_number = number
-        self.archives.append(sealed)
         self.kept_bytes = 0
+        self.seal_wanted = False
         self.rotations += 1
 
     def rewrite(self, open_reads: dict[int, Taken], items: list[Item], now_ms: int) -> None:
@@ -160,20 +224,30 @@ class Log:
         """
         assert not self._pending and not self._unwritten
         encoder = Encoder(self.config.journal_dialect)
-        if self.archives:
+        mark = self.holder.mark()
+        begins = sum(
+            map(
+                len,
+                Encoder(self.config.journal_dialect).snapshot(
+                    self.encoder.counter, open_reads, items[: len(mark.heads)]
+                ),
+            )
+        )
+        if self.segments.sealed:
             self.rotate(now_ms)
-            temp, summary = self._write_summary(encoder, open_reads, items, self.newest_number)
-            summary.close()
-            self._install_pack(temp, self.newest_number)
+            temp, file = self._write_summary(encoder, open_reads, items, self.newest_number)
+            file.close()
+            self._install_pack(temp, file.size, begins)
         else:
-            temp, summary = self._write_summary(encoder, open_reads, items, now_ms)
+            temp, file = self._write_summary(encoder, open_reads, items, now_ms)
             self.fs.rename(temp, self.path)
             self.fs.sync_folder(self.folder)
-            self._go_on_with(summary)
-            self.kept_bytes = summary.size
+            self._go_on_with(file)
+            self.kept_bytes = file.size
+            self.segments.current.is_replaced = True
+            self.segments.current = Segment(self.name, 0, first=mark.left, start=begins)
         self.encoder = encoder
         self.rewrites += 1
-        self.rewritten_ms = now_ms
 
     def erase(self) -> None:
         """Remove every file, the oldest first, so that what a crash leaves is never an old state by itself."""
@@ -183,9 +257,11 @@ class Log:
         self.group.handles.closed(self)
         if self._file is not None:
             self.group.retire(self._file)
+            self._file = None
+        self.is_erased = True
         for name in [*self.archives, self.name]:
             self.fs.remove(f"{self.folder}/{name}")
-        self.archives.clear()
+        self.segments.sealed.clear()
 
     def close(self) -> None:
         """Everything must have been written and synced."""
@@ -214,10 +290,17 @@ class Log:
             raise
         return temp, file
 
-    def _install_pack(self, temp: str, number: int) -> None:
-        pack, sealed = layout.pack_name(self.name, number), layout.archive_name(self.name, number)
+    def _install_pack(self, temp: str, size: int, begins: int) -> None:
+        last = self.segments.sealed[-1]
+        pack = layout.pack_name(self.name, last.number)
         self.fs.rename(temp, f"{self.folder}/{pack}")
         self.fs.sync_folder(self.folder)
-        finish_pack(self.fs, self.folder, pack, sealed, self.archives)
-        self.archives = [sealed]
-        self.archived_bytes = self.fs.size(f"{self.folder}/{sealed}")
+        finish_pack(self.fs, self.folder, pack, last.name, self.archives)
+        self.covered(last, size, begins, [])
+
+    def covered(self, last: Segment, size: int, begins: int, samples: list[tuple[int, int]]) -> None:
+        """The files up to `last` have been replaced by a summary of `size` bytes; its line begins at byte `begins`."""
+        assert last.mark is not None
+        name = layout.archive_name(self.name, last.number)
+        summary = Segment(name, last.number, size, last.mark.left, begins, samples, last.mark, last.counter)
+        self.segments.replace_through(last, summary)

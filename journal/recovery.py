@@ -6,19 +6,22 @@ Source: "Multiple journal files" of the Kestrel journal format.
 
 from __future__ import annotations
 
-from msgspec import Struct
+from msgspec import Struct, structs
 
 from journal import layout
 from journal.fs import Fs
 from journal.layout import Files
 from journal.packing import finish_pack
+from journal.readback import ReadBack
 from journal.replay import Bad, Replay
+from journal.segments import Segment, Segments
+from queues.line import UNBOUNDED, Line
 
 CHUNK_BYTES = 1 << 20
 
 
 class Damage(Struct, frozen=True):
-    """A file whose records can be read up to byte `at`. `saved_as` holds what was cut off; "" if nothing was cut."""
+    """A file whose records can be read up to byte `at`. `saved_as` holds a copy of the rest."""
 
     file: str
     at: int
@@ -32,7 +35,8 @@ class Recovered(Struct):
 
     replay: Replay
     files: Files
-    archived_bytes: int
+    segments: Segments
+    tail: ReadBack
     replayed_bytes: int
     damages: list[Damage]
 
@@ -45,17 +49,35 @@ class Recovery:
         self.folder = folder
         self.damaged = damaged
 
-    def recover(self, queue: str, files: Files, now_ms: int) -> Recovered:
-        """Finish what a crash interrupted, replay every file, cut a damaged end. Raises OSError if the disk refuses."""
+    def recover(self, queue: str, files: Files, now_ms: int, memory_bytes: int = UNBOUNDED) -> Recovered:
+        """Finish what a crash interrupted, replay every file, cut a damaged end. About `memory_bytes` of items are kept
+        in memory at most. Raises OSError if the disk refuses.
+        """
         self._finish(queue, files)
-        recovered = Recovered(Replay(now_ms), files, 0, 0, [])
+        recovered = self._prepare(queue, files, now_ms, memory_bytes)
+        segments = recovered.segments
         for name in files.archives_in_order():
-            recovered.archived_bytes += self._replay(name, recovered)
+            segments.current.name = name
+            size = self._replay(recovered)
+            if recovered.damages and recovered.damages[-1].file == name:
+                recovered.damages[-1] = self._keep_copy(recovered.damages[-1], now_ms)
+            replay = recovered.replay
+            segments.seal(name, files.archives[name], size, replay.mark(), replay.counter)
+        segments.current.name = queue
         if files.current:
-            self._replay(queue, recovered)
+            self._replay(recovered)
             if recovered.damages and recovered.damages[-1].file == queue:
                 recovered.damages[-1] = self._cut(recovered.damages[-1], now_ms)
+                segments.current.size = recovered.damages[-1].at
+        recovered.replay.line.settle()
         return recovered
+
+    def _prepare(self, queue: str, files: Files, now_ms: int, memory_bytes: int) -> Recovered:
+        segments = Segments(self.fs, self.folder, queue)
+        line = Line()
+        line.tail = tail = ReadBack(segments, line)
+        line.bound(memory_bytes)
+        return Recovered(Replay(now_ms, line), files, segments, tail, 0, [])
 
     def tidy(self, files: Files) -> None:
         """Drop temporary files."""
@@ -81,38 +103,53 @@ class Recovery:
             del files.archives[name]
         files.archives[sealed] = number
 
-    def _replay(self, name: str, recovered: Recovered) -> int:
-        """Read one file into the state; its size. Stops at the first damaged record, and notes it."""
-        path = f"{self.folder}/{name}"
-        size = self.fs.size(path)
+    def _replay(self, recovered: Recovered) -> int:
+        """Read the current segment into the state; its size. Stops at the first damaged record, and notes it."""
+        segment = recovered.segments.current
+        segment.size = self.fs.size(f"{self.folder}/{segment.name}")
         try:
-            self._replay_file(path, size, recovered.replay)
+            self._replay_segment(segment, recovered)
         except Bad as bad:
-            recovered.damages.append(Damage(name, bad.at, size - bad.at, bad.why, ""))
-        recovered.replayed_bytes += size
-        return size
+            recovered.damages.append(Damage(segment.name, bad.at, segment.size - bad.at, bad.why, ""))
+        recovered.replayed_bytes += segment.size
+        return segment.size
 
-    def _replay_file(self, path: str, size: int, replay: Replay) -> None:
+    def _replay_segment(self, segment: Segment, recovered: Recovered) -> None:
+        replay, size = recovered.replay, segment.size
         replay.begin_file()
         at, want = 0, CHUNK_BYTES
         while at < size:
-            piece = self.fs.read(path, at, min(want, size - at))
+            piece = recovered.segments.read(segment, at, want)
             try:
                 used = replay.consume(piece, size - at - len(piece))
             except Bad as bad:
                 raise Bad(bad.why, at + bad.at) from None
             at += used
+            if replay.is_between_changes:
+                segment.samples.append((at, replay.line.end))
             # A record longer than the piece: read twice as much, which the file really has.
             want = CHUNK_BYTES if used else 2 * want
 
     def _cut(self, damage: Damage, now_ms: int) -> Damage:
         """Keep the unreadable end of the current file aside, then cut it off, so that new records can follow."""
-        saved_as = f"{self.damaged}/{damage.file}@{damage.at}.{now_ms}"
-        path = f"{self.folder}/{damage.file}"
+        kept = self._keep_copy(damage, now_ms)
+        self.fs.truncate(f"{self.folder}/{damage.file}", damage.at)
+        return kept
+
+    def _keep_copy(self, damage: Damage, now_ms: int) -> Damage:
+        """Copy the unreadable end of a file to where no summary will replace it, unless that has been done before."""
         self.fs.make_folder(self.damaged)
+        begin = f"{damage.file}@{damage.at}."
+        for name, _ in self.fs.list(self.damaged):
+            if name.startswith(begin) and self.fs.size(f"{self.damaged}/{name}") == damage.lost_bytes:
+                return structs.replace(damage, saved_as=f"{self.damaged}/{name}")
+        saved_as = f"{self.damaged}/{begin}{now_ms}"
+        self._copy(f"{self.folder}/{damage.file}", damage.at, saved_as)
+        return structs.replace(damage, saved_as=saved_as)
+
+    def _copy(self, path: str, at: int, saved_as: str) -> None:
         copy = self.fs.append(saved_as)
         try:
-            at = damage.at
             while piece := self.fs.read(path, at, CHUNK_BYTES):
                 copy.write(piece)
                 at += len(piece)
@@ -120,5 +157,3 @@ class Recovery:
         finally:
             copy.close()
         self.fs.sync_folder(self.damaged)
-        self.fs.truncate(path, damage.at)
-        return Damage(damage.file, damage.at, damage.lost_bytes, damage.why, saved_as)

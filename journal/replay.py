@@ -24,6 +24,7 @@ from journal.kestrel import (
 )
 from queues.item import Item, Taken
 from queues.line import Line
+from queues.marks import Mark
 from queues.xids import next_xid
 
 ADDX_BODY = struct.Struct("<iqq")
@@ -57,13 +58,15 @@ class Named(Item, gc=False):
 class Replay:
     """The state of one queue after the records read so far, over all of its files."""
 
-    def __init__(self, now_ms: int) -> None:
-        self.line = Line()
+    def __init__(self, now_ms: int, line: Line | None = None) -> None:
+        self.line = Line() if line is None else line
         self.open: dict[int, Taken] = {}
         self.counter = 0
         self.now_ms = now_ms  # the add time of Starling's items, whose records have none
         self._saves: list[tuple[int, int]] = []
         self._rest_bytes = 0
+        self._strangers = 0  # open items that never stood in the line
+        self._named_end = 0  # behind the turn of the last item that came with an id of its own
         self._readers: dict[int, Callable[[bytes, int, int], int]] = {
             ADD: self._add,
             REMOVE_TENTATIVE: self._reserve,
@@ -81,7 +84,21 @@ class Replay:
 
     def has_named(self) -> bool:
         """Whether items are left whose next reserve a reader numbers by the id that came with them (ADD_XID)."""
-        return any(isinstance(item, Named) for item in self.line.items())
+        line = self.line
+        if self._named_end > line.left + len(line.fresh):
+            return True  # one may be among those that only the journal holds
+        return self._named_end > line.left and any(isinstance(item, Named) for item in line.fresh)
+
+    @property
+    def is_between_changes(self) -> bool:
+        """Whether what has been read so far ends where the writer recorded a change, and not inside of one."""
+        return not self._saves
+
+    def mark(self) -> Mark:
+        """The state after the records read so far, in numbers."""
+        line = self.line
+        opened = tuple((xid, taken.turn) for xid, taken in self.open.items())
+        return Mark(line.left, line.end, opened, tuple(taken.turn for taken in reversed(line.returned)))
 
     def consume(self, data: bytes, rest_bytes: int) -> int:
         """Read whole records from the start of `data`; how many bytes that were.
@@ -93,6 +110,7 @@ class Replay:
         at, end = 0, len(data)
         line, saves, fresh = self.line, self._saves, self.line.fresh
         self._rest_bytes = rest_bytes
+        full_bytes, look_items = line.full_bytes, line.look_items
         unpack, readers = ADDX_BODY.unpack_from, self._readers
         try:
             while at < end:
@@ -104,16 +122,18 @@ class Replay:
                     stop = at + 5 + size
                     if size < BLOCK_MIN or stop > end:
                         self._block(size, BLOCK_MIN, at + 5, end)
-                    item = Item(data[at + 21 : stop], added_ms, expires_ms)
-                    if saves:
-                        item.flags = self._flags()
-                    fresh.append(item)
+                    flags = self._flags() if saves else 0
+                    if line.behind or line.bytes >= full_bytes or (len(fresh) >= look_items and line.is_full):
+                        line.behind += 1
+                        line.behind_bytes += size - BLOCK_MIN
+                    else:
+                        fresh.append(Item(data[at + 21 : stop], added_ms, expires_ms, flags))
                     line.bytes += size - BLOCK_MIN
                     if expires_ms:
                         line.mortal += 1
                     at = stop
                 elif op == REMOVE:
-                    if fresh or line.returned:
+                    if len(line):
                         line.drop()
                     saves.clear()
                     at += 1
@@ -139,6 +159,7 @@ class Replay:
     def _add_xid(self, data: bytes, at: int, end: int) -> int:
         item, stop = self._named(data, at, end)
         self.line.append(item)
+        self._named_end = self.line.end
         return stop
 
     def _reserve(self, data: bytes, at: int, end: int) -> int:
@@ -156,7 +177,7 @@ class Replay:
         (xid,) = self._unpack(XID_BODY, data, at, end)
         self._saves.clear()
         self.counter = xid
-        if len(self.line):
+        if self.line.head() is not None:
             self._open_head(xid)
         return at + 4
 
@@ -221,7 +242,8 @@ class Replay:
         for item in listed:
             # A copy of what is already open; one that is not is kept rather than lost.
             if item.xid not in self.open:
-                self.open[item.xid] = Taken(_plain(item), 0, 1, item.xid)
+                self._strangers += 1
+                self.open[item.xid] = Taken(_plain(item), 0, 1, item.xid, 0, -self._strangers)
         return at
 
     def _continue(self, data: bytes, at: int, end: int) -> int:

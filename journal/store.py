@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from journal import layout
 from journal.ballast import Ballast
+from journal.doubt import Doubt
 from journal.fs import Fs, Locked
 from journal.group import CommitGroup
 from journal.layout import Files
@@ -17,6 +18,7 @@ from queues.config import QueueConfig
 
 OWN_FOLDER = ".staniel"
 FORMAT_VERSION = "staniel-spool 1"
+RENEWED = ("intents", "status", "paused")  # own files that are read at the next start
 
 
 class SpoolError(Exception):
@@ -32,7 +34,8 @@ class Store:
         self.folder = folder
         self.own = f"{folder}/{OWN_FOLDER}"
         self._prepare()
-        self.group = CommitGroup(fs, folder, Ballast(fs, folder, f"{self.own}/ballast"))
+        self.doubt = Doubt(fs, folder, f"{self.own}/failed_sync")
+        self.group = CommitGroup(fs, folder, Ballast(fs, folder, f"{self.own}/ballast"), self.doubt)
         self.recovery = Recovery(fs, folder, f"{self.own}/damaged")
 
     def _prepare(self) -> None:
@@ -67,6 +70,28 @@ class Store:
         queues, foreign = layout.sort_out(self.fs.list(self.folder))
         return queues, [name for name in foreign if name != OWN_FOLDER]
 
+    def renew(self, queues: dict[str, Files]) -> int:
+        """After a failed sync of an earlier run: write anew what this one is going to build on. How many files that
+        were; 0 if there was none. Raises SpoolError.
+        """
+        if not self.doubt.exists:
+            return 0
+        # Sealed files were synced before they were sealed.
+        current = [name for name, each in queues.items() if each.current]
+        pairs = [(f"{self.folder}/{name}", f"{self.folder}/{layout.temp_name(name, 0)}") for name in current]
+        own = [name for name, regular in self.fs.list(self.own) if regular and name in RENEWED]
+        pairs += [(f"{self.own}/{name}", f"{self.own}/{name}.new") for name in own]
+        try:
+            for each in queues.values():
+                self.recovery.tidy(each)
+            self.doubt.renew(pairs)
+        except OSError as error:
+            why = f"a sync failed in an earlier run, and the spool {self.folder} cannot be written anew"
+            raise SpoolError(
+                f"{why}: {error.strerror}; make sure of the disk and of free space, then start again"
+            ) from error
+        return len(pairs)
+
     def set_aside(self, files: Files, now_ms: int) -> str:
         """Take a queue's files out of the spool without losing them; the folder where they are now."""
         aside = f"{self.own}/aside.{now_ms}"
@@ -79,12 +104,11 @@ class Store:
 
     def recover(self, name: str, files: Files, config: QueueConfig, now_ms: int) -> tuple[Recovered, Log]:
         """Replay one queue. The log goes on where its files end. Raises OSError if the disk refuses."""
-        recovered = self.recovery.recover(name, files, now_ms)
+        recovered = self.recovery.recover(name, files, now_ms, config.max_memory_bytes)
         log = Log(self.fs, self.folder, name, self.group, config)
         log.encoder.counter = recovered.replay.counter
         log.encoder.open.update(recovered.replay.open)
-        log.archives = files.archives_in_order()
-        log.archived_bytes = recovered.archived_bytes
+        log.take_over(recovered.segments)
         log.newest_number = files.newest_number()
         if files.current:
             log.resume(self.fs.size(log.path))

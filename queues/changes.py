@@ -25,6 +25,12 @@ class Removed(Struct, frozen=True, gc=False):
     id: int
 
 
+class Cleared(Struct, frozen=True, gc=False):
+    """The first `count` items of the line are gone for good."""
+
+    count: int
+
+
 class Opened(Struct, frozen=True, gc=False):
     """The head of the line is open under `xid`, a signed 32-bit number that no other open read of the queue has."""
 
@@ -46,7 +52,7 @@ class Aborted(Struct, frozen=True, gc=False):
     xid: int
 
 
-Change = Added | Removed | Opened | Confirmed | Aborted
+Change = Added | Removed | Cleared | Opened | Confirmed | Aborted
 
 
 class Journal(Protocol):

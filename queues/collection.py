@@ -54,6 +54,7 @@ class Collection:
         self.blocked: dict[str, str] = {}
         self.heir: Heir | None = None  # of every queue made from now on
         self.timer: Timer | None = None
+        self.adopted: Callable[[Queue], None] = lambda queue: None  # told of every queue, before it holds anything
         self.created = 0
         self.deleted = 0
         self.expired = 0
@@ -134,6 +135,7 @@ class Collection:
     def _enter(self, queue: Queue) -> Queue:
         self.by_name[queue.name] = queue
         queue.heir, queue.timer = self.heir, self.timer
+        self.adopted(queue)
         queue.children = self._children.setdefault(queue.name, {})
         if parent := parent_of(queue.name):
             self._children.setdefault(parent, {})[queue.name] = queue

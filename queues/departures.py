@@ -7,11 +7,12 @@ does, and then calls `release`.
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Callable
 from enum import Enum
 from typing import TYPE_CHECKING
 
 from queues.changes import Confirmed, Removed
-from queues.item import Taken
+from queues.item import Item, Taken
 from queues.ports import Heir, Reason
 
 if TYPE_CHECKING:
@@ -75,6 +76,21 @@ class Departures:
         elif self.limbo:
             self.limbo.popleft()
             self.queue.journal.record(Removed(taken.id))
+
+    def drop_if(self, means: Callable[[Item], bool]) -> Dropped:
+        """Remove the item that is meant; another queue is known to have it. Where it is, depends on the last records
+        that a crash has left: open, the head, or behind others, which no record can say.
+        """
+        queue = self.queue
+        for taken in queue.open_reads.values():
+            if means(taken.item):
+                queue.confirm(taken)
+                return Dropped.RECORDED
+        head = queue.line.head()
+        if head is not None and means(head):
+            queue.drop_head()
+            return Dropped.RECORDED
+        return Dropped.UNRECORDED if queue.line.remove(means) else Dropped.NOT_FOUND
 
     def clear(self) -> None:
         """The queue is closed: nothing that arrives concerns it any more."""

@@ -4,6 +4,9 @@ from __future__ import annotations
 
 from msgspec import Struct
 
+LOST_MS = -1
+"""The expiry of an item that the disk has lost: it is dropped, never handed out and never sent elsewhere."""
+
 
 class Item(Struct, gc=False):
     """What a client put. Times are epoch milliseconds; `expires_ms` 0 = never. `flags` are memcache's, 32 bits.
@@ -21,7 +24,8 @@ class Taken(Struct, gc=False, eq=False):
     """An item handed out at least once.
 
     `id`: the same at every delivery of this item. `xid`: the open read's number in its queue, 0 when the item was
-    removed for good. `deliveries` counts this one. `opened_ms` is when the read was opened.
+    removed for good. `deliveries` counts this one. `opened_ms` is when the read was opened. `turn` is how many items
+    had left the line before it, since the journal began; negative for one that never stood in the line.
     """
 
     item: Item
@@ -29,3 +33,4 @@ class Taken(Struct, gc=False, eq=False):
     deliveries: int = 1
     xid: int = 0
     opened_ms: int = 0
+    turn: int = 0

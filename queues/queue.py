@@ -7,17 +7,20 @@ Knows limits, expiry, transactions and fairness among waiters. Refuses to know t
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Callable
 from enum import Enum
 
-from queues.changes import Aborted, Added, Confirmed, Journal, Opened, Removed, Waiter
+from queues.changes import Aborted, Added, Cleared, Confirmed, Journal, Opened, Removed, Waiter
 from queues.config import UNLIMITED_BYTES, UNLIMITED_ITEMS, QueueConfig
 from queues.counters import QueueCounters
-from queues.departures import Departures, Dropped
+from queues.departures import Departures
+from queues.holdings import Holdings
 from queues.item import Item, Taken
 from queues.line import Line
 from queues.ports import Heir, Timer
+from queues.sweep import Sweep
 from queues.xids import XID_MAX, next_xid
+
+CLEARED_MAX = 1 << 20
 
 
 class QueueState(Enum):
@@ -40,12 +43,14 @@ class Queue:
         self._armed_ms = 0  # when the timer rings, 0: it is not set
         self.gets_paused = False
         self.puts_paused = False
+        self.line = Line()
         self.configure(config)
         self.journal = journal
         self.created_ms = created_ms
         self.state = QueueState.SERVING
-        self.line = Line()
+        self.sweep = Sweep(self)
         self.departures = Departures(self)
+        self.holdings = Holdings(self)
         self.heir: Heir | None = None
         self.waiters: OrderedDict[Waiter, None] = OrderedDict()
         self.counters = QueueCounters()
@@ -58,6 +63,7 @@ class Queue:
         """Take over changed settings; they apply from the next operation on."""
         self.config = config
         self._bounded = config.max_items < UNLIMITED_ITEMS or config.max_bytes < UNLIMITED_BYTES
+        self.line.bound(config.max_memory_bytes)
         self._weigh()
         self._arm()
 
@@ -163,9 +169,10 @@ class Queue:
 
     def flush(self) -> int:
         """Remove every item of the line; open reads stay open. Returns how many went."""
-        count = len(self.line)
-        for _ in range(count):
-            self._drop_head()
+        if self.departures.limbo:
+            self.departures.anchor()
+        count = self.line.clear()
+        self.cleared(count)
         self.counters.total_flushes += 1
         return count
 
@@ -181,17 +188,17 @@ class Queue:
     # what time does
 
     def expire(self, now_ms: int, sweep_max: int) -> int:
-        """Drop expired items from the head, at most `sweep_max`. Returns how many went."""
-        line = self.line
-        count = 0
-        while count < sweep_max and (head := line.head()) is not None and self.is_expired(head, now_ms):
-            if self.heir is not None and self.config.expire_to_queue:
-                self.departures.send_expired(self.heir, now_ms)
-            else:
-                self._drop_head()
-            count += 1
-        self.counters.expired_items += count
-        return count
+        """Drop expired items from the head, at most `sweep_max` and no more than a moment's worth; the timer rings for
+        the rest. Returns how many went.
+        """
+        return self.sweep.run(now_ms, sweep_max)
+
+    def cleared(self, count: int) -> None:
+        """Take down that so many heads are gone."""
+        while count:
+            some = min(count, CLEARED_MAX)
+            self.journal.record(Cleared(some))
+            count -= some
 
     def is_expired(self, item: Item, now_ms: int) -> bool:
         """An item lives until its own expiry or the queue's present max_age, whichever is first."""
@@ -218,6 +225,8 @@ class Queue:
     def due(self, now_ms: int) -> None:
         """The timer rings."""
         self._armed_ms = 0
+        if self.sweep.is_unfinished:
+            self.expire(now_ms, self.config.max_expire_sweep)
         self.time_out(now_ms)
         self._arm()
 
@@ -248,25 +257,6 @@ class Queue:
         """Nobody holds them any more: put every open read back at the head, the highest xid first."""
         for xid in sorted(self.open_reads, reverse=True):
             self._give_back(self.open_reads.pop(xid))
-
-    def drop_if(self, means: Callable[[Item], bool]) -> Dropped:
-        """Remove the item that is meant; another queue is known to have it. Where it is, depends on the last records
-        that a crash has left: open, the head, or behind others, which no record can say.
-        """
-        for taken in self.open_reads.values():
-            if means(taken.item):
-                self.confirm(taken)
-                return Dropped.RECORDED
-        head = self.line.head()
-        if head is not None and means(head):
-            self._drop_head()
-            return Dropped.RECORDED
-        return Dropped.UNRECORDED if self.line.remove(means) else Dropped.NOT_FOUND
-
-    def snapshot(self) -> tuple[dict[int, Taken], list[Item]]:
-        """What a rewritten journal must hold: everything under a transaction, and the line."""
-        under_way = {**self.open_reads, **self.delayed, **self.departures.leaving}
-        return under_way, [taken.item for taken in self.departures.limbo] + self.line.items()
 
     def send_head(self, target: str, now_ms: int) -> bool:
         """Give the head to the heir, for queue `target`, as an operator wishes; False when there is nothing live."""
@@ -302,22 +292,28 @@ class Queue:
         # Never hand out an expired item, however many have piled up: the sweep limit is for puts.
         line = self.line
         if self._plain and not line.mortal:
-            return bool(line.fresh or line.returned)
+            if line.fresh or line.returned:
+                return True
+            if not line.behind:
+                return False
         if self.gets_paused:
             return False
         self._time_out(now_ms)
         head = line.head()
-        if head is None:
-            return False
-        if not self.is_expired(head, now_ms):
-            return True
+        if head is None or not self.is_expired(head, now_ms):
+            return head is not None
         self.expire(now_ms, len(line))
-        return len(line) > 0
+        return not self.sweep.is_unfinished and line.head() is not None
 
     def _arm(self) -> None:
         """Have the timer ring when the next read times out or the next delay is over."""
         moment_ms = self.next_due_ms()
-        if self.timer is not None and moment_ms and not 0 < self._armed_ms <= moment_ms:
+        if moment_ms:
+            self.ring_at(moment_ms)
+
+    def ring_at(self, moment_ms: int) -> None:
+        """Have `due` called then, at the latest."""
+        if self.timer is not None and not 0 < self._armed_ms <= moment_ms:
             self._armed_ms = moment_ms
             self.timer.set(self, moment_ms)
 
@@ -353,12 +349,14 @@ class Queue:
         if not config.discard_old_when_full:
             return False
         while len(line) and (len(line) >= config.max_items or line.bytes >= config.max_bytes):
-            self._drop_head()
+            self.drop_head()
             self.counters.discarded += 1
         # With max_items = 0 there is nothing left to drop and still no room.
         return len(line) < config.max_items and line.bytes < config.max_bytes
 
-    def _drop_head(self) -> None:
+    def drop_head(self) -> None:
+        """Remove the head for good."""
+        self.line.head()
         item_id = self.line.drop()
         if self.departures.limbo:
             self.departures.anchor()

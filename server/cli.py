@@ -41,8 +41,21 @@ def main() -> None:
 @click.option("--spool", "-s", type=click.Path(file_okay=False), help="Folder of the journals.  [default: spool]")
 @click.option("--sync", metavar="always|os|50ms", help="What a reply waits for.  [default: always]")
 @click.option("--log-level", type=click.Choice(["debug", "info", "warning", "error"]), help="[default: info]")
+@click.option("--workq-port", type=click.IntRange(0, 65535), help="Workq port.  [default: 9922, if workq is served]")
+@click.option("-cmdlog-path", "--cmdlog-path", metavar="FOLDER", help="Workq's command log.  [default: in the spool]")
+@click.option("-cmdlog-sync", "--cmdlog-sync", metavar="interval|os|always", help="[default: always]")
+@click.option("-cmdlog-sync-int", "--cmdlog-sync-int", type=int, metavar="MS", help="[default: 1000]")
+@click.option("-cmdlog-clean-int", "--cmdlog-clean-int", type=int, metavar="MS", help="[default: 300000]")
+@click.option("-cmdlog-seg-size", "--cmdlog-seg-size", type=int, metavar="BYTES", help="[default: 67108864]")
 def serve(
-    path: str | None, host: str | None, port: int | None, spool: str | None, sync: str | None, log_level: str | None
+    path: str | None,
+    host: str | None,
+    port: int | None,
+    spool: str | None,
+    sync: str | None,
+    log_level: str | None,
+    workq_port: int | None,
+    **cmdlog: object,
 ) -> None:
     """Run the server until SIGTERM, SIGINT or a client's `shutdown`.
 
@@ -55,7 +68,9 @@ def serve(
 
     def read_config() -> Config:
         config = load(path) if path else defaults(".")
-        return config.overridden(host=host, port=port, spool=spool, sync=sync, log_level=log_level)
+        return config.overridden(
+            host=host, port=port, spool=spool, sync=sync, log_level=log_level, cmdlog={"port": workq_port, **cmdlog}
+        )
 
     sys.exit(run(read_config))
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import select
 import socket
+from collections.abc import Callable
 from math import inf
 from time import perf_counter_ns
 from typing import Protocol
@@ -18,6 +19,7 @@ import trio
 from broker.broker import Broker
 from broker.errors import ReloadError
 from broker.session import Session, SessionState, Wire
+from journal.chores import Chore
 from journal.group import Sync
 from protocol.limits import Limits
 from server.clock import Clock
@@ -49,12 +51,18 @@ class Hub:
         self.broker = broker
         self.clock = clock
         self.max_connections = max_connections
-        self.committer = Committer()
+        self.committer: Committer[Sync] = Committer("committer")
+        self._steward: Committer[Chore] = Committer("steward")
+        broker.upkeep.chores.wait_for = self._wait_for
         self._poller = select.epoll()
         self._poller.register(self.committer.fd, select.EPOLLIN)
+        self._poller.register(self._steward.fd, select.EPOLLIN)
         self._connections: dict[int, Connection] = {}
         self._of_session: dict[Session, Connection] = {}
-        self._doors: dict[int, Door] = {self.committer.fd: Landing(self)}
+        self._doors: dict[int, Door] = {
+            self.committer.fd: Landing(self._land),
+            self._steward.fd: Landing(self._done),
+        }
         self._listeners: list[Listener] = []
         self._active: list[Connection] = []
         self._busy: dict[Connection, None] = {}
@@ -149,6 +157,7 @@ class Hub:
         for connection in list(self._connections.values()):
             self._last_words(connection)
         self.committer.close()
+        self._steward.close()
         self._poller.close()
 
     def _last_words(self, connection: Connection) -> None:
@@ -181,6 +190,8 @@ class Hub:
             self._rouse(session)
         broker.commit(now_ms)
         self._sync(now_ms)
+        for chore in broker.start_chores():
+            self._steward.start(chore)
         self._answer_all(now_ms)
 
     def _answer_all(self, now_ms: int) -> None:
@@ -207,6 +218,8 @@ class Hub:
             self._drop(connection, now_ms)
         elif mask & select.EPOLLIN:
             self._read(connection, now_ms)
+            if mask & select.EPOLLRDHUP and connection.session.state is SessionState.PARKED:
+                self._hang_up(connection, now_ms)  # gone already: nothing must be handed to it meanwhile
         elif mask & select.EPOLLRDHUP:
             self._end_ahead(connection, now_ms)
         if mask & select.EPOLLOUT:
@@ -364,12 +377,20 @@ class Hub:
                 continue
             self._active.append(connection)
 
+    def _done(self, now_ms: int) -> None:
+        """A chore has ended."""
+        self.broker.finish_chore(self._steward.finished(), now_ms)
+
+    def _wait_for(self, chore: Chore) -> None:
+        ended = self._steward.finished()
+        assert ended is chore
+
 
 class Landing:
-    """The committer's flag."""
+    """A committer's flag."""
 
-    def __init__(self, hub: Hub) -> None:
-        self._hub = hub
+    def __init__(self, land: Callable[[int], None]) -> None:
+        self._land = land
 
     def knock(self, now_ms: int) -> None:
-        self._hub._land(now_ms)
+        self._land(now_ms)

@@ -12,12 +12,11 @@ from __future__ import annotations
 
 import errno
 import os
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import NamedTuple
 
-from msgspec import Struct
-
-from journal.fs import File, Locked
+from journal.fs import File, Locked, Reader
+from sim.faults import Fault
 from sim.nodes import Choose, Crash, Edit, Folder, Inode, Move, Node
 
 CAPACITY_BYTES = 1 << 30
@@ -35,29 +34,6 @@ class Op(NamedTuple):
     path: str
     size: int = 0
     new: str = ""
-
-
-class Fault(Struct):
-    """`verb` on a path that contains `path_part`: `after` pass, then `times` fail with `errno`, having written `short`
-    bytes.
-    """
-
-    verb: str
-    path_part: str
-    errno: int
-    after: int
-    times: int
-    short: int
-
-    def strikes(self, verb: str, path: str) -> bool:
-        """Whether this step fails; counts it."""
-        if verb != self.verb or self.path_part not in path or not self.times:
-            return False
-        if self.after:
-            self.after -= 1
-            return False
-        self.times -= 1
-        return True
 
 
 class DiskFile:
@@ -88,6 +64,23 @@ class DiskFile:
         self._disk.forget_if_dead(self._inode)
 
 
+class DiskReader:
+    """journal.fs.Reader on a Disk."""
+
+    def __init__(self, disk: Disk, inode: Inode) -> None:
+        self._disk = disk
+        self._inode = inode
+        inode.handles += 1
+
+    def read(self, at: int, count: int) -> bytes:
+        self._disk.trip("read", self._inode.path)
+        return bytes(self._inode.data[at : at + count])
+
+    def close(self) -> None:
+        self._inode.handles -= 1
+        self._disk.forget_if_dead(self._inode)
+
+
 class Disk:
     """A file system. Paths are relative to its root, "" itself."""
 
@@ -97,9 +90,12 @@ class Disk:
         self.log: list[Op] = []
         self.stop_at: int | None = None
         """Raise PowerCut instead of the step with this number in `log`, and at every one after it."""
+        self.lies = 0
+        """Failed syncs: since then something may look clean that the platter has not got."""
         self._root = Folder()
         self._faults: list[Fault] = []
         self._locks: set[str] = set()
+        self._holds: dict[str, list[bool]] = {}  # whether each is shared
 
     # accidents
 
@@ -113,17 +109,24 @@ class Disk:
 
     def crash(self, how: Crash | Choose) -> Disk:
         """The disk after power loss. This one stays as it is, so that one run can crash in many ways."""
+        return self._copied(lambda inode: inode.left_by(how), lambda folder: folder.left_by(how))
+
+    def copy(self) -> Disk:
+        """What a reader sees, as if it were all on the platter: also what a failed sync has left in the caches."""
+        return self._copied(lambda inode: bytearray(inode.data), lambda folder: folder.entries)
+
+    def _copied(self, bytes_of: Callable[[Inode], bytearray], names_of: Callable[[Folder], dict[str, Node]]) -> Disk:
         left = Disk(self.capacity_bytes)
         memo: dict[Inode, Inode] = {}
 
         def copy(node: Node, path: str) -> Node:
             if isinstance(node, Inode):
                 if node not in memo:
-                    memo[node] = left._platter_file(node.left_by(how), node.reserved, path)
+                    memo[node] = left._platter_file(bytes_of(node), node.reserved, path)
                 memo[node].links += 1
                 return memo[node]
             folder = Folder()
-            for name, entry in sorted(node.left_by(how).items()):
+            for name, entry in sorted(names_of(node).items()):
                 folder.entries[name] = copy(entry, f"{path}/{name}" if path else name)
             folder.durable = dict(folder.entries)
             return folder
@@ -139,9 +142,22 @@ class Disk:
         self.used_bytes += inode.occupied
         return inode
 
+    def tear(self, path: str, size: int) -> bool:
+        """Take the last `size` bytes off a file, durably, if there is such a file: a torn write."""
+        try:
+            inode = self._inode(path)
+        except OSError:
+            return False
+        before = inode.occupied
+        del inode.data[max(0, len(inode.data) - size) :]
+        inode.durable = bytearray(inode.data)
+        self.used_bytes += inode.occupied - before
+        return True
+
     def kill(self) -> Disk:
         """The same disk after `kill -9`: caches live on, unsynced as they were; locks and faults do not."""
         self._locks.clear()
+        self._holds.clear()
         self._faults.clear()
         self.stop_at = None
         return self
@@ -160,8 +176,11 @@ class Disk:
         return DiskFile(self, node)
 
     def read(self, path: str, at: int, count: int) -> bytes:
-        self._trip("read", path)
+        self.trip("read", path)
         return bytes(self._inode(path).data[at : at + count])
+
+    def reader(self, path: str) -> Reader:
+        return DiskReader(self, self._inode(path))
 
     def size(self, path: str) -> int:
         return len(self._inode(path).data)
@@ -216,6 +235,7 @@ class Disk:
             self._step(Op("sync_folder", folder))
         except OSError:
             node.dirty.clear()
+            self.lies += 1
             raise
         node.sync()
 
@@ -226,6 +246,7 @@ class Disk:
         except OSError:
             for node in nodes:
                 node.dirty.clear()
+            self.lies += 1
             raise
         for node in nodes:
             node.sync()
@@ -245,7 +266,7 @@ class Disk:
             parent = node
 
     def allocate(self, path: str, size: int) -> None:
-        self._trip("allocate", path)
+        self.trip("allocate", path)
         if size > self.free_bytes("")[0]:
             raise _os_error(errno.ENOSPC, path)
         file = self.append(path)
@@ -268,6 +289,15 @@ class Disk:
         self.append(path).close()
         self._locks.add(path)
 
+    def hold(self, path: str, *, shared: bool) -> Callable[[], None]:
+        held = self._holds.setdefault(path, [])
+        if path in self._locks or (held if not shared else False in held):
+            raise Locked("another broker on this disk")
+        if not held:
+            self.append(path).close()
+        held.append(shared)
+        return lambda: held.remove(shared)
+
     # for DiskFile
 
     def write_to(self, inode: Inode, data: bytes) -> None:
@@ -285,6 +315,7 @@ class Disk:
             self._step(Op("sync", inode.path))
         except OSError:
             inode.dirty.clear()
+            self.lies += 1
             raise
         inode.sync()
 
@@ -297,14 +328,15 @@ class Disk:
 
     def _step(self, op: Op) -> None:
         self._power(op.verb)
-        self._trip(op.verb, op.path)
+        self.trip(op.verb, op.path)
         self.log.append(op)
 
     def _power(self, verb: str) -> None:
         if self.stop_at is not None and len(self.log) >= self.stop_at:
             raise PowerCut(verb)
 
-    def _trip(self, verb: str, path: str) -> None:
+    def trip(self, verb: str, path: str) -> None:
+        """Fail, if this step is to fail."""
         fault = self._fault(verb, path)
         if fault is not None:
             raise _os_error(fault.errno, path)

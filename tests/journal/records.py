@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from journal.kestrel import Encoder
 from journal.replay import Bad, Replay
-from queues.changes import Aborted, Added, Change, Confirmed, Opened, Removed
+from queues.changes import Aborted, Added, Change, Cleared, Confirmed, Opened, Removed
 from queues.config import Dialect, QueueConfig
 from queues.item import Item, Taken
 from queues.queue import Queue
@@ -79,7 +79,7 @@ class Scribe:
         self.ids: list[int] = []
 
     def record(self, change: Change) -> None:
-        assert isinstance(change, Added | Removed | Opened | Confirmed | Aborted)
+        assert isinstance(change, Added | Removed | Cleared | Opened | Confirmed | Aborted)
         self.data += self.encoder.encode(change)
         self.ends.append(len(self.data))
 

@@ -119,6 +119,10 @@ class Service:
     def rotate(self) -> None:
         self.log.rotate(self.now_ms)
 
+    def seal(self) -> None:
+        self.log.seal_wanted = True
+        self.log.synced(self.now_ms)
+
     def rewrite(self) -> None:
         self.log.rewrite(self.queue.open_reads, self.queue.line.items(), self.now_ms)
 

@@ -67,13 +67,13 @@ def pack(service: Service) -> None:
 
 
 def recorded_while_rotating(service: Service) -> None:
-    """Changes that are recorded but not written stay in memory and land in the next file."""
+    """Changes that are recorded while a sync runs are written before the file is sealed behind it."""
     some_work(service)
     service.put(2)
-    service.rotate()
+    service.seal()
     service.commit()
     service.take()
-    service.rotate()
+    service.seal()
     service.commit()
 
 

@@ -122,7 +122,9 @@ def test_a_damaged_archive_is_left_as_it_is_and_later_files_still_count() -> Non
     disk = spool_of({"q.5": addx(b"1") + b"\xff" + addx(b"unread"), "q.6": addx(b"2"), "q": addx(b"3")})
     recovered = recovered_on(disk)
     assert [item.data for item in recovered.replay.line.items()] == [b"1", b"2", b"3"]
-    assert [(damage.file, damage.at, damage.saved_as) for damage in recovered.damages] == [("q.5", 22, "")]
+    assert [(damage.file, damage.at, damage.saved_as) for damage in recovered.damages] == [
+        ("q.5", 22, f"s/.staniel/damaged/q.5@22.{NOW_MS}")
+    ]
     assert content_of(disk, "s/q.5") == addx(b"1") + b"\xff" + addx(b"unread")
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from queues.changes import Aborted, Added, Change, Confirmed, Opened, Removed
+from queues.changes import Aborted, Added, Change, Cleared, Confirmed, Opened, Removed
 from queues.config import QueueConfig
 from queues.item import Item, Taken
 from queues.line import Line
@@ -131,6 +131,9 @@ class Replayed:
             self.line.append(Item(item.data, item.added_ms, item.expires_ms, item.flags))
         elif isinstance(change, Removed):
             assert self.line.drop() == change.id
+        elif isinstance(change, Cleared):
+            for _ in range(change.count):
+                self.line.drop()
         elif isinstance(change, Opened):
             taken = self.line.pop()
             assert taken.id == change.id and change.xid not in self.open

@@ -1,0 +1,88 @@
+"""Which journals are being summarised, one after the other, and when to try again what has failed.
+
+Knows the line of those that wait. Refuses to know what a summary holds and whether one is worth it.
+"""
+
+from __future__ import annotations
+
+from broker.report import Level, Report
+from journal.chores import Chores
+from journal.group import JournalFailure
+from journal.log import Log
+from journal.pack import Pack, Stage
+from journal.segments import Segment
+
+RETRY_MS = 1000
+RETRY_MAX_MS = 60_000
+
+
+class Packs:
+    """One at a time: so a thousand queues need no more memory and files than one."""
+
+    def __init__(self, chores: Chores, report: Report) -> None:
+        self._chores = chores
+        self._report = report
+        self._wanted: dict[Log, Segment] = {}
+        self._rests: dict[Log, tuple[int, int]] = {}  # what has failed: not before, and how long it rests
+        self._pack: Pack | None = None
+
+    @property
+    def is_busy(self) -> bool:
+        """Whether `step` has something to do at once."""
+        pack = self._pack
+        if pack is None:
+            return bool(self._wanted)
+        return not (pack.is_idle or (pack.stage is Stage.SAFE and pack.log.pins))
+
+    def has(self, log: Log) -> bool:
+        """Whether a summary of `log` is under way or waits for its turn."""
+        return log in self._wanted or (self._pack is not None and self._pack.log is log)
+
+    def want(self, log: Log, last: Segment, now_ms: int) -> None:
+        """Summarise the files of `log` up to `last`, soon."""
+        if not self.has(log) and now_ms >= self._rests.get(log, (0, 0))[0]:
+            self._wanted[log] = last
+
+    def step(self, now_ms: int) -> None:
+        """A moment's work. Raises JournalFailure."""
+        if self._pack is None and self._wanted:
+            log = next(iter(self._wanted))
+            self._pack = Pack(log, self._wanted.pop(log), self._chores.submit)
+        if self._pack is not None:
+            self._pack.step(now_ms)
+            if self._pack.is_over:
+                self._end(self._pack, now_ms)
+
+    def forget(self, log: Log, now_ms: int) -> None:
+        """`log` is going away: nothing may touch its files any more."""
+        self._wanted.pop(log, None)
+        self._rests.pop(log, None)
+        pack = self._pack
+        if pack is None or pack.log is not log:
+            return
+        if pack.chore is not None:
+            self._chores.complete(pack.chore, now_ms)
+        if not pack.is_over:
+            pack.drop()
+        self._pack = None
+
+    def close(self, now_ms: int) -> None:
+        """The server stops."""
+        self._wanted.clear()
+        if self._pack is not None:
+            self.forget(self._pack.log, now_ms)
+
+    def _end(self, pack: Pack, now_ms: int) -> None:
+        self._pack = None
+        log = pack.log
+        if log.torn_by is not None:
+            raise JournalFailure(f"cannot put the summary of {log.path} in place: {log.torn_by}") from log.torn_by
+        if pack.stage is Stage.FAILED:
+            rest_ms = min(RETRY_MAX_MS, 2 * self._rests.get(log, (0, RETRY_MS // 2))[1])
+            self._rests[log] = now_ms + rest_ms, rest_ms
+            hint = "its files stay as they are; tried again later"
+            self._report(Level.WARNING, "journal.pack_failed", queue=log.name, why=str(pack.error), hint=hint)
+        elif pack.stage is Stage.DONE:
+            self._rests.pop(log, None)
+            total = log.archived_bytes + log.current_bytes
+            self._report(Level.DEBUG, "journal.packed", queue=log.name, journal_bytes=total)

@@ -1,0 +1,71 @@
+"""Reading ahead for queues whose last items only the journal holds, so that no client waits for the disk.
+
+Knows which queues want items and which read is under way. Refuses to know records and threads: pieces are read as
+chores, and decoded here in slices.
+"""
+
+from __future__ import annotations
+
+from journal.chores import Chores, ReadPiece
+from journal.readback import ReadBack
+from journal.segments import Segment
+from queues.queue import Queue
+
+QUEUES_A_STEP = 4
+
+
+class Refills:
+    """`step` is called once a tick."""
+
+    def __init__(self, chores: Chores) -> None:
+        self._chores = chores
+        self._hungry: dict[Queue, None] = {}
+        self._reading: dict[Queue, None] = {}
+
+    @property
+    def is_busy(self) -> bool:
+        """Whether `step` has something to do at once."""
+        return bool(self._hungry)
+
+    def look(self, queue: Queue) -> None:
+        """`queue` has changed: it may have room for more of its items."""
+        if queue not in self._reading and queue.line.behind and not queue.line.is_full:
+            self._hungry[queue] = None
+
+    def forget(self, queue: Queue) -> None:
+        """`queue` is gone."""
+        self._hungry.pop(queue, None)
+
+    def step(self) -> None:
+        """A slice of decoding for a few queues, in turns. Raises OSError if the disk refuses."""
+        for queue in list(self._hungry)[:QUEUES_A_STEP]:
+            del self._hungry[queue]
+            self._feed(queue)
+
+    def _feed(self, queue: Queue) -> None:
+        line = queue.line
+        tail = line.tail
+        if not line.behind or line.is_full or not isinstance(tail, ReadBack):
+            return
+        items = tail.decode()
+        if items:
+            line.take_in(items)
+            self.look(queue)
+        wanted = tail.wants() if line.behind else None
+        if wanted is not None and queue not in self._reading:
+            self._read(queue, tail, *wanted)
+
+    def _read(self, queue: Queue, tail: ReadBack, segment: Segment, at: int, count: int) -> None:
+        def come(error: OSError | None, now_ms: int) -> None:
+            del self._reading[queue]
+            if error is not None and not segment.is_replaced:
+                raise error
+            if queue.line.tail is tail:
+                tail.read_ahead(segment, at, piece.data)
+                self._hungry[queue] = None
+
+        path = tail.segments.path(segment)
+        piece = ReadPiece(tail.segments.fs, path, at, count, come)
+        self._reading[queue] = None
+        self._hungry.pop(queue, None)
+        self._chores.submit(piece, urgent=True)

@@ -1,0 +1,165 @@
+"""Looking after journals and memory: after each batch, and a little at every tick.
+
+Knows when which of rotation, starting over, rewriting, packing and reading ahead has its turn. Refuses to know how each
+is done. Source: the packing strategy of the Kestrel journal format.
+"""
+
+from __future__ import annotations
+
+from broker.memory import Memory
+from broker.packs import Packs
+from broker.refills import Refills
+from broker.report import Level, Report
+from journal.chores import Chores
+from journal.fs import FULL_ERRNOS
+from journal.group import CommitGroup, JournalFailure
+from journal.log import Log
+from journal.policy import Step, is_worth_packing, next_step, starts_delay
+from journal.readback import ReadBack
+from journal.segments import Segment
+from queues.collection import Collection
+from queues.queue import Queue
+
+ON_THE_SPOT_BYTES = 256 << 10  # so much is rewritten at once; more is packed in slices
+OPEN_READ_BYTES = 1024  # taken as the size of what is open, where only its number matters
+STAND_IN_BYTES = 21
+
+
+class Upkeep:
+    """For all queues of a broker."""
+
+    def __init__(self, queues: Collection, group: CommitGroup, memory_bytes: int, report: Report) -> None:
+        self.queues = queues
+        self.group = group
+        self.chores = Chores()
+        self.packs = Packs(self.chores, report)
+        self.refills = Refills(self.chores)
+        self.memory = Memory(memory_bytes, lambda: queues)
+        self._report = report
+        self._sealing: dict[Log, None] = {}  # a rotation is asked for; their files up to there are to be rewritten
+
+    def adopt(self, queue: Queue) -> None:
+        """`queue` is served from now on."""
+        if isinstance(queue.journal, Log):
+            queue.journal.holder = queue.holdings
+            if queue.line.tail is None:
+                queue.line.tail = ReadBack(queue.journal.segments, queue.line)
+                queue.line.bound(queue.config.max_memory_bytes)
+        self.memory.weigh(queue)
+
+    def forget(self, queue: Queue, now_ms: int) -> None:
+        """`queue` is going away, files and all."""
+        self.memory.forget(queue)
+        self.refills.forget(queue)
+        if isinstance(queue.journal, Log):
+            self._sealing.pop(queue.journal, None)
+            self.packs.forget(queue.journal, now_ms)
+
+    @property
+    def is_busy(self) -> bool:
+        """Whether `step` has something to do at once."""
+        return self.refills.is_busy or self.packs.is_busy
+
+    def step(self, now_ms: int) -> None:
+        """A few slices of what is to be done. Raises JournalFailure."""
+        if self.refills.is_busy:
+            self.refills.step()
+        for log in [log for log in self._sealing if not log.seal_wanted]:
+            del self._sealing[log]
+            self.packs.want(log, log.segments.sealed[-1], now_ms)
+        if self.packs.is_busy:
+            self.packs.step(now_ms)
+
+    # after a batch
+
+    def look_after(self, log: Log, now_ms: int) -> None:
+        """A batch of changes of this journal has been written."""
+        queue = self.queues.find(log.name)
+        if queue is None:
+            return  # hidden by an alias
+        line = queue.line
+        log.sample(line.end)
+        self.memory.weigh(queue)
+        if line.behind:
+            self.refills.look(queue)
+            self._tell_unreadable(queue)
+        if log.has_grown:
+            self._act(queue, log, now_ms)
+
+    def _act(self, queue: Queue, log: Log, now_ms: int) -> None:
+        line = queue.line
+        step = next_step(log.usage(len(line), line.bytes, line.behind), queue.config, now_ms)
+        if step in (Step.ROTATE, Step.CHECKPOINT):
+            self.group.ask_for_sync(log)
+        elif step in (Step.START_OVER, Step.REWRITE) and not log.pins and not self.packs.has(log):
+            self._shrink(queue, log, step, now_ms)
+            return
+        if step is not Step.START_OVER and line.left + len(line.fresh) >= log.next_look_turn:
+            self._consider(queue, log, now_ms)
+
+    def _shrink(self, queue: Queue, log: Log, step: Step, now_ms: int) -> None:
+        """Replace the files by what the queue holds: at once if that is little, else by a pack."""
+        held = queue.line.bytes + sum([len(taken.item.data) for taken in queue.holdings.under_way.values()])
+        if log.segments.sealed or held > ON_THE_SPOT_BYTES:
+            log.seal_wanted = True
+            self._sealing[log] = None
+            self.group.ask_for_sync(log)
+        elif not self.rewrite(queue, now_ms):
+            return
+        if starts_delay(step, held, queue.config):
+            log.rewritten_ms = now_ms
+
+    def rewrite(self, queue: Queue, now_ms: int) -> bool:
+        """Replace a queue's journal by its state, on the spot; False, and reported, if there is no room for that."""
+        log = queue.journal
+        if not isinstance(log, Log):
+            return True
+        self.packs.forget(log, now_ms)
+        queue.line.load_all()
+        try:
+            log.rewrite(*queue.holdings.snapshot(), now_ms)
+        except OSError as error:
+            if error.errno not in FULL_ERRNOS:
+                self.group.doubt.raise_mark()
+                raise JournalFailure(f"cannot rewrite {log.path}: {error}") from error
+            self._report(Level.WARNING, "journal.rewrite_failed", queue=queue.name, why=str(error))
+            return False
+        return True
+
+    def _consider(self, queue: Queue, log: Log, now_ms: int) -> None:
+        """The reader has passed the end of a file: is it worth it now to pack what lies before?"""
+        read = queue.line.left + len(queue.line.fresh)
+        passed = [segment for segment in log.segments.sealed if segment.mark and segment.mark.end <= read]
+        log.next_look_turn = next(
+            (segment.mark.end for segment in log.segments.sealed if segment.mark and segment.mark.end > read), read + 1
+        )
+        total_bytes = log.current_bytes + log.archived_bytes
+        best: Segment | None = None
+        most_bytes = covered_bytes = 0
+        for segment in passed:
+            covered_bytes += segment.size
+            packed_bytes = self._packed_bytes(queue, segment)
+            saved_bytes = covered_bytes - packed_bytes
+            if saved_bytes > most_bytes and is_worth_packing(covered_bytes, packed_bytes, total_bytes, queue.config):
+                best, most_bytes = segment, saved_bytes
+        if best is not None:
+            self.packs.want(log, best, now_ms)
+
+    def _packed_bytes(self, queue: Queue, segment: Segment) -> int:
+        """About how large a summary up to the end of `segment` would be."""
+        mark, line = segment.mark, queue.line
+        assert mark is not None
+        under_way = OPEN_READ_BYTES * (len(mark.open) + len(mark.heads))
+        stand_ins = STAND_IN_BYTES * max(0, min(line.left, mark.end) - mark.left)
+        waiting = max(0, mark.end - max(line.left, mark.left))
+        average = line.memory_bytes // max(1, line.memory_items) + STAND_IN_BYTES
+        return under_way + stand_ins + waiting * average
+
+    def _tell_unreadable(self, queue: Queue) -> None:
+        tail = queue.line.tail
+        if not isinstance(tail, ReadBack):
+            return
+        for lost in tail.unreadable:
+            fields = {"file": lost.file, "at": lost.at, "items": lost.count, "why": lost.why}
+            self._report(Level.ERROR, "journal.unreadable_items", queue=queue.name, **fields)
+        tail.unreadable.clear()

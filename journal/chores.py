@@ -1,0 +1,144 @@
+"""Work on the disk that nobody's reply waits for: reading ahead, syncing a summary, removing old files.
+
+Knows which chores wait and in which order. Refuses to know threads: the server runs them in one, the simulator
+whenever it likes. `run` calls nothing but what releases the interpreter; `done` runs where everything else does.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable
+from typing import Protocol
+
+from journal.fs import File, Fs
+from journal.packing import finish_pack
+
+
+class Chore(Protocol):
+    def run(self) -> None:
+        """Never raises: an OSError is kept for `done`."""
+
+    def done(self, now_ms: int) -> None: ...
+
+
+class Chores:
+    """Those who read for clients that may soon wait go first."""
+
+    def __init__(self) -> None:
+        self._urgent: deque[Chore] = deque()
+        self._waiting: deque[Chore] = deque()
+        self._running: dict[Chore, None] = {}
+        self.wait_for: Callable[[Chore], None] = lambda chore: None
+        """Set by the world: come back once this chore, which it has been given, has run."""
+
+    def submit(self, chore: Chore, urgent: bool = False) -> None:
+        (self._urgent if urgent else self._waiting).append(chore)
+
+    def start(self) -> list[Chore]:
+        """What may be run now, one at a time."""
+        if self._running or not (self._urgent or self._waiting):
+            return []
+        chore = (self._urgent or self._waiting).popleft()
+        self._running[chore] = None
+        return [chore]
+
+    def finish(self, chore: Chore, now_ms: int) -> None:
+        """`chore` has run."""
+        if chore in self._running:
+            del self._running[chore]
+            chore.done(now_ms)
+
+    def complete(self, chore: Chore, now_ms: int) -> None:
+        """Have `chore` done before going on."""
+        if chore in self._running:
+            self.wait_for(chore)
+            self.finish(chore, now_ms)
+            return
+        for waiting in (self._urgent, self._waiting):
+            if chore in waiting:
+                waiting.remove(chore)
+                chore.run()
+                chore.done(now_ms)
+
+    def drop(self, chore: Chore) -> bool:
+        """Forget a chore that has not been started; False if it has."""
+        for waiting in (self._urgent, self._waiting):
+            if chore in waiting:
+                waiting.remove(chore)
+                return True
+        return chore not in self._running
+
+    @property
+    def running(self) -> list[Chore]:
+        return list(self._running)
+
+
+class Errand:
+    """A chore whose result goes to a function: `then(error, now_ms)`."""
+
+    def __init__(self, then: Callable[[OSError | None, int], None]) -> None:
+        self._then = then
+        self._error: OSError | None = None
+
+    def run(self) -> None:
+        try:
+            self.work()
+        except OSError as error:
+            self._error = error
+
+    def done(self, now_ms: int) -> None:
+        self._then(self._error, now_ms)
+
+    def work(self) -> None:
+        """Raises OSError."""
+        raise NotImplementedError
+
+
+class ReadPiece(Errand):
+    """`data`: up to `count` bytes of a file, which is opened at once, because a rotation may rename it before its turn
+    comes. Raises OSError.
+    """
+
+    def __init__(self, fs: Fs, path: str, at: int, count: int, then: Callable[[OSError | None, int], None]) -> None:
+        super().__init__(then)
+        self._reader = fs.reader(path)
+        self.at, self._count = at, count
+        self.data = b""
+
+    def work(self) -> None:
+        try:
+            self.data = self._reader.read(self.at, self._count)
+        finally:
+            self._reader.close()
+
+
+class SyncFile(Errand):
+    """A file that no reply waits for reaches the disk."""
+
+    def __init__(self, file: File, then: Callable[[OSError | None, int], None]) -> None:
+        super().__init__(then)
+        self._file = file
+
+    def work(self) -> None:
+        self._file.sync()
+
+
+class InstallPack(Errand):
+    """A synced summary takes the place of the files that it covers. File names, in `folder`."""
+
+    def __init__(
+        self,
+        fs: Fs,
+        folder: str,
+        names: tuple[str, str, str],
+        covered: list[str],
+        then: Callable[[OSError | None, int], None],
+    ) -> None:
+        super().__init__(then)
+        self._fs, self._folder, self._names, self._covered = fs, folder, names, covered
+
+    def work(self) -> None:
+        temp, pack, sealed = self._names
+        self._fs.rename(f"{self._folder}/{temp}", f"{self._folder}/{pack}")
+        self._fs.sync_folder(self._folder)
+        finish_pack(self._fs, self._folder, pack, sealed, self._covered)

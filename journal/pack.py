@@ -1,0 +1,227 @@
+"""One summary in the making: the files of a journal up to a rotated one, replaced by a file that replays to the same.
+
+Knows what the summary holds and the order of its steps; a step is short, and what waits for the disk is a chore.
+Refuses to know which journal is worth it, and when to try again.
+
+Source: "If the queue is in read-behind" of the packing strategy: the open reads of the checkpoint, a stand-in for each
+item removed since, and the items that are still there. Later files go on removing from the head, so whatever was in the
+line at the checkpoint needs a record in its place; what is gone for good is an empty one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from enum import Enum
+from itertools import islice
+
+from journal import layout
+from journal.chores import Chore, Errand, InstallPack, ReadPiece, SyncFile
+from journal.fs import File
+from journal.kestrel import Encoder
+from journal.log import Log
+from journal.readback import ReadBack
+from journal.segments import SAMPLE_BYTES, Segment
+from queues.item import LOST_MS, Item, Taken
+from queues.line import Line
+from queues.marks import Mark
+
+STAND_IN = Item(b"", 0)  # without an add time it moves no id
+STAND_INS_A_SLICE = 4000
+SYNC_BYTES = 4 << 20  # synced this often while it grows, so that no sync is long
+
+
+class Stage(Enum):
+    WRITING = "writing"
+    WAITING = "waiting"  # for a chore or for a sync of the journal
+    SYNCED = "synced"  # the summary is complete and on the disk
+    SAFE = "safe"  # what it leaves out is known to be gone by what the disk has
+    DONE = "done"
+    FAILED = "failed"
+    DROPPED = "dropped"
+
+
+class Pack:
+    """`last` is the newest file that the summary replaces. `error` says why it failed; nothing is changed then."""
+
+    def __init__(self, log: Log, last: Segment, submit: Callable[[Chore], None]) -> None:
+        assert last.mark is not None
+        self.log = log
+        self.last = last
+        self.mark: Mark = last.mark
+        self.stage = Stage.WRITING
+        self.error: OSError | None = None
+        self.chore: Errand | None = None
+        self._submit = submit
+        self._temp = layout.temp_name(log.name, last.number)
+        self._file: File | None = None
+        self._unsynced_bytes = 0
+        self._begins = 0
+        self._samples: list[tuple[int, int]] = []
+        self._turn = self.mark.left
+        self._alive = log.holder.alive()
+        # Nobody removes these from under us: what leaves the line from now on is in the summary with its data.
+        self._left = log.holder.mark().left
+        self._line = Line()  # as much of it as the files must tell
+        self._reader = ReadBack(log.segments, self._line)
+        self._encoder = Encoder(log.config.journal_dialect)
+
+    def step(self, now_ms: int) -> None:
+        """A moment's work, if there is any to be done now."""
+        try:
+            if self.stage is Stage.WRITING:
+                self._write_some()
+            elif self.stage is Stage.SYNCED:
+                # Its items count as removed because of records that a power cut must not take back.
+                self.stage = Stage.WAITING
+                self.log.group.after(self.log, self._safe)
+            elif self.stage is Stage.SAFE:
+                self._install()
+        except OSError as error:
+            self._fail(error)
+
+    @property
+    def is_idle(self) -> bool:
+        """Whether `step` has nothing to do before something else ends."""
+        return self.stage is Stage.WAITING
+
+    @property
+    def is_over(self) -> bool:
+        return self.stage in (Stage.DONE, Stage.FAILED, Stage.DROPPED)
+
+    def drop(self) -> None:
+        """Leave no trace. Not while a chore of this pack runs."""
+        self.stage = Stage.DROPPED
+        self._clear_away()
+
+    # writing
+
+    def _write_some(self) -> None:
+        if self._file is None:
+            self._file = self.log.fs.append(f"{self.log.folder}/{self._temp}")
+            assert self._file.size == 0
+            self._write(b"".join(self._head()))
+            self._begins = self._file.size
+        items = self._next_items()
+        if items:
+            self._note_place()
+            self._turn += len(items)
+            self._write(b"".join(map(self._encoder.addx, items)))
+        if self.stage is not Stage.WRITING:
+            return
+        if self._turn >= self.mark.end:
+            self._sync(Stage.SYNCED)
+        elif self._unsynced_bytes >= SYNC_BYTES:
+            self._sync(Stage.WRITING)
+
+    def _head(self) -> Iterator[bytes]:
+        """Everything under a transaction at the checkpoint, and what had been handed back."""
+        heads = [self._of(turn) for turn in self.mark.heads]
+        if not self.mark.open and not heads:
+            # The files behind this one count on from here.
+            return iter([self._encoder.save_xid(self.last.counter)])
+        opened = {xid: Taken(self._of(turn), 0, 1, xid) for xid, turn in self.mark.open}
+        return self._encoder.snapshot(self.last.counter, opened, heads)
+
+    def _of(self, turn: int) -> Item:
+        return self._alive.get(turn, STAND_IN)
+
+    def _next_items(self) -> list[Item]:
+        """What has left the line since the checkpoint first, then what the files say."""
+        end = min(self._left, self.mark.end)
+        if self._turn < end:
+            return [self._of(turn) for turn in islice(range(self._turn, end), STAND_INS_A_SLICE)]
+        return self._read_items() if self._turn < self.mark.end else []
+
+    def _read_items(self) -> list[Item]:
+        """A slice of what the files say; nothing while it is being read."""
+        self._line.left, self._line.behind = self._turn, self.mark.end - self._turn
+        items = self._reader.decode()
+        wanted = None if items else self._reader.wants()
+        if wanted is not None:
+            segment, at, count = wanted
+            path = self.log.segments.path(segment)
+            piece = ReadPiece(
+                self.log.fs, path, at, count, lambda error, now_ms: self._have_read(error, segment, piece)
+            )
+            self._hand_over(piece)
+        return [STAND_IN if item.expires_ms == LOST_MS else item for item in items]
+
+    def _have_read(self, error: OSError | None, segment: Segment, piece: ReadPiece) -> None:
+        if error is None:
+            self._reader.read_ahead(segment, piece.at, piece.data)
+        self._came_back(error, Stage.WRITING)
+
+    def _note_place(self) -> None:
+        assert self._file is not None
+        if self._file.size - (self._samples[-1][0] if self._samples else 0) >= SAMPLE_BYTES:
+            self._samples.append((self._file.size, self._turn))
+
+    def _write(self, data: bytes) -> None:
+        assert self._file is not None
+        self._file.write(data)
+        self._unsynced_bytes += len(data)
+
+    # chores
+
+    def _sync(self, then: Stage) -> None:
+        assert self._file is not None
+        self._unsynced_bytes = 0
+        self._hand_over(SyncFile(self._file, lambda error, now_ms: self._came_back(error, then)))
+
+    def _hand_over(self, chore: Errand) -> None:
+        self.stage = Stage.WAITING
+        self.chore = chore
+        self._submit(chore)
+
+    def _came_back(self, error: OSError | None, then: Stage) -> None:
+        self.chore = None
+        if self.is_over:
+            return
+        if error is not None:
+            self._fail(error)
+        else:
+            self.stage = then
+
+    def _safe(self, now_ms: int) -> None:
+        if self.stage is Stage.WAITING:
+            self.stage = Stage.SAFE
+
+    def _install(self) -> None:
+        log, number = self.log, self.last.number
+        if log.pins:
+            return  # a transfer may still have to find its copy in these files
+        assert self._file is not None
+        names = self._temp, layout.pack_name(log.name, number), layout.archive_name(log.name, number)
+        covered = [segment.name for segment in log.segments.covered_by(self.last)]
+        self._hand_over(InstallPack(log.fs, log.folder, names, covered, self._installed))
+
+    def _installed(self, error: OSError | None, now_ms: int) -> None:
+        self.chore = None
+        if error is not None:
+            # How far it came is not known: the files are left as they are, and recovery finishes it.
+            self.error = error
+            self.stage = Stage.FAILED
+            self.log.torn_by = error
+            return
+        assert self._file is not None
+        self.log.covered(self.last, self._file.size, self._begins, self._samples)
+        self.log.rewrites += 1
+        self._file.close()
+        self._file = None
+        self.stage = Stage.DONE
+
+    # trouble
+
+    def _fail(self, error: OSError) -> None:
+        self.error = error
+        self.stage = Stage.FAILED
+        self._clear_away()
+
+    def _clear_away(self) -> None:
+        if self._file is not None:
+            self._file.close()
+            self._file = None
+            try:
+                self.log.fs.remove(f"{self.log.folder}/{self._temp}")
+            except OSError:
+                pass  # it is not counted as a journal, and the next start removes it

@@ -1,0 +1,52 @@
+"""Everything that a queue holds, as its journal sees it.
+
+Knows the line, the open reads and the departures together. Refuses to know files: rewriting and packing ask here what
+a summary must contain.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from queues.item import Item, Taken
+from queues.marks import Mark
+
+if TYPE_CHECKING:
+    from queues.queue import Queue
+
+
+class Holdings:
+    """For the journal, an item in limbo is still the head of the line, and a delayed or leaving one is still open."""
+
+    def __init__(self, queue: Queue) -> None:
+        self.queue = queue
+
+    @property
+    def under_way(self) -> dict[int, Taken]:
+        """By xid: everything under a transaction."""
+        queue = self.queue
+        return {**queue.open_reads, **queue.delayed, **queue.departures.leaving}
+
+    @property
+    def heads(self) -> list[Taken]:
+        """What stands before the fresh items, the head first."""
+        return [*self.queue.departures.limbo, *reversed(self.queue.line.returned)]
+
+    def snapshot(self) -> tuple[dict[int, Taken], list[Item]]:
+        """What a rewritten journal must hold: everything under a transaction, and the whole line."""
+        return self.under_way, [taken.item for taken in self.queue.departures.limbo] + self.queue.line.items()
+
+    def mark(self) -> Mark:
+        """What the journal's records so far amount to, in numbers."""
+        line = self.queue.line
+        opened = tuple((xid, taken.turn) for xid, taken in self.under_way.items())
+        return Mark(line.left, line.end, opened, tuple(taken.turn for taken in self.heads))
+
+    def alive(self) -> dict[int, Item]:
+        """By turn: every item that has left the fresh ones and is not gone for good."""
+        return {taken.turn: taken.item for taken in [*self.under_way.values(), *self.heads]}
+
+    @property
+    def is_bare(self) -> bool:
+        """Whether there is nothing at all."""
+        return not (len(self.queue.line) or self.under_way or self.queue.departures.limbo)

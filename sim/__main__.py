@@ -1,0 +1,142 @@
+"""The simulator's command line: seeds in, one line for every failing one out. See docs/simulator.md."""
+
+from __future__ import annotations
+
+import gc
+import sys
+from collections import Counter
+from collections.abc import Iterator
+from concurrent.futures import ProcessPoolExecutor
+from itertools import count, islice
+from time import monotonic
+
+import click
+from msgspec import Struct
+
+from sim.profiles import ALL, PROFILES
+from sim.run import STEPS, Outcome, Plans, Run
+from sim.shrink import shrink
+from sim.states import States, states_of
+
+BATCH_SEEDS = 25
+PROGRESS_S = 10
+
+
+class Job(Struct, frozen=True):
+    """What every seed of a run has in common."""
+
+    profiles: tuple[str, ...]
+    crashes: int
+    steps: int
+
+    def plans(self, seed: int) -> Plans:
+        """Profiles take turns."""
+        return Plans(seed, PROFILES[self.profiles[seed % len(self.profiles)]], self.crashes, self.steps)
+
+
+class Result(Struct, frozen=True):
+    """What a failing seed's line says, and what the totals count."""
+
+    seed: int
+    profile: str
+    kind: str
+    why: str
+    crashes: int
+    facts: int
+    answers: int
+    states: int
+
+
+def one(job: Job, seed: int) -> Result:
+    outcome = Run(job.plans(seed)).outcome()
+    return _result(outcome, 0)
+
+
+def _result(outcome: Outcome, states: int) -> Result:
+    found = outcome.violation
+    kind, why = (found.kind.value, found.why) if found is not None else ("", "")
+    return Result(outcome.seed, outcome.profile, kind, why, outcome.crashes, outcome.facts, outcome.answers, states)
+
+
+def batch(job: Job, seeds: list[int], with_states: bool) -> list[Result]:
+    """Run in a process of its own. Worlds are cyclic garbage: it is swept between batches, not all the time."""
+    gc.collect()
+    gc.disable()
+    if not with_states:
+        return [one(job, seed) for seed in seeds]
+    found: list[States] = [states_of(job.plans(seed)) for seed in seeds]
+    return [_result(each.outcome, each.states) for each in found]
+
+
+def batches(first: int, seeds: int | None) -> Iterator[list[int]]:
+    numbers = count(first) if seeds is None else iter(range(first, first + seeds))
+    while part := list(islice(numbers, BATCH_SEEDS)):
+        yield part
+
+
+def results(job: Job, first: int, seeds: int | None, jobs: int, with_states: bool) -> Iterator[Result]:
+    """In the order of the seeds."""
+    if jobs == 1:
+        for part in batches(first, seeds):
+            yield from batch(job, part, with_states)
+        return
+    with ProcessPoolExecutor(jobs) as pool:
+        running = []
+        for part in batches(first, seeds):
+            running.append(pool.submit(batch, job, part, with_states))
+            if len(running) > 2 * jobs:
+                yield from running.pop(0).result()
+        for each in running:
+            yield from each.result()
+
+
+@click.command()
+@click.option("--seed", default=0, help="The first seed.")
+@click.option("--seeds", default=100, help="How many seeds.")
+@click.option("--forever", is_flag=True, help="Until interrupted, from --seed on.")
+@click.option("--crashes", default=4, help="Crashes a seed.")
+@click.option("--steps", default=STEPS, help="Steps a seed, about as many requests.")
+@click.option("--profile", default="all", type=click.Choice([*PROFILES, "all"]), help="The mix of accidents.")
+@click.option("--jobs", default=2, help="Processes.")
+@click.option("--states", is_flag=True, help="Cut the power at every step of each seed's first life, in many ways.")
+@click.option("--verbose", is_flag=True, help="Show each failing seed's history, made as short as possible.")
+def main(
+    seed: int, seeds: int, forever: bool, crashes: int, steps: int, profile: str, jobs: int, states: bool, verbose: bool
+) -> None:
+    """Hunt for lost items: seeded histories of a broker on a disk that forgets, each checked from end to end."""
+    job = Job(ALL if profile == "all" else (profile,), crashes, steps)
+    totals: Counter[str] = Counter()
+    began = shown = monotonic()
+    try:
+        for result in results(job, seed, None if forever else seeds, jobs, states):
+            totals.update(seeds=1, crashes=result.crashes, operations=result.answers, facts=result.facts)
+            totals.update(states=result.states, failures=bool(result.kind))
+            if result.kind:
+                _complain(job, result, verbose, states)
+            if monotonic() - shown > PROGRESS_S:
+                shown = monotonic()
+                click.echo(_line(totals, monotonic() - began), err=True)
+    except KeyboardInterrupt:
+        pass
+    click.echo(_line(totals, monotonic() - began))
+    sys.exit(1 if totals["failures"] else 0)
+
+
+def _complain(job: Job, result: Result, verbose: bool, with_states: bool) -> None:
+    options = f"--crashes {job.crashes} --steps {job.steps}{' --states' if with_states else ''}"
+    click.echo(f"seed {result.seed} ({result.profile}): {result.kind}: {result.why}")
+    click.echo(f"  again: python -m sim --seed {result.seed} --seeds 1 --profile {result.profile} {options} --verbose")
+    if verbose and not with_states:
+        outcome = shrink(Plans(result.seed, PROFILES[result.profile], job.crashes, job.steps))
+        for what, who, text in outcome.told:
+            click.echo(f"  {what:9} {who:6} {text[:200]}")
+        click.echo(f"  = {outcome.violation}")
+
+
+def _line(totals: Counter[str], seconds: float) -> str:
+    words = [f"{totals[what]} {what}" for what in ("seeds", "crashes", "operations", "facts", "states", "failures")]
+    return f"{', '.join(words)} in {seconds:.0f} s, {totals['seeds'] / max(seconds, 0.001):.0f} seeds/s"
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,111 @@
+"""A simulated client: a connection of the world that knows what it has asked, and tells the checker what it hears.
+
+Knows when an answer exists and when it has arrived: between the two lies the disk. Refuses to choose what to ask.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable
+from functools import partial
+from typing import Any
+
+from msgspec import structs
+
+from broker.session import Session, SessionState, Wire
+from sim.asks import Ask, Conversation, Want
+from sim.audit import audit, audit_stats
+from sim.checker import Checker
+from sim.model import Reading
+from sim.promises import Mark, heard
+from sim.violations import Kind, Violation
+from sim.world import Client, World
+
+Handler = Callable[[Session, Any, int], None]
+GONE = (SessionState.CLOSING, SessionState.CLOSED)
+
+
+class Actor(Client):
+    """One connection."""
+
+    def __init__(self, world: World, wire: Wire, checker: Checker, name: str, is_text: bool) -> None:
+        handlers = {kind: partial(self._handle, handler) for kind, handler in wire.handlers.items()}
+        super().__init__(world, structs.replace(wire, handlers=handlers))
+        self.checker = checker
+        self.name = name
+        self.is_text = is_text
+        self.held: dict[str, deque[Reading]] = {}
+        self.is_leaving = False
+        self.talk = Conversation(is_text)
+        self._parsed = 0
+        self._marks: list[Mark] = []
+        self._promised: deque[tuple[int, list[Mark]]] = deque()
+        self._alone: Ask | None = None
+
+    def _handle(self, handler: Handler, session: Session, request: Any, now_ms: int) -> None:
+        """Serve one request, and see what each answer rests on before anything else happens."""
+        for client in self.world.clients:
+            client.ran()
+        handler(session, request, now_ms)
+        self.ran()
+
+    @property
+    def asked(self) -> deque[Ask]:
+        return self.talk.waiting
+
+    def ask(self, asks: list[Ask]) -> None:
+        """Send requests in one piece."""
+        was_idle = not self.talk.waiting and not self.session.backlog
+        for each in asks:
+            self.checker.asks(self.name, each)
+            self.talk.ask(each)
+        self._alone = asks[0] if len(asks) == 1 and was_idle else None
+        self.sends(b"".join(each.line for each in asks))
+        self._alone = None
+
+    def leave(self) -> None:
+        """Hang up, without waiting for anything."""
+        self.checker.told.append(("hang-up", self.name, ""))
+        self.is_leaving = True
+        self.checker.leaves(self)
+        self.session.close(self.world.now_ms)
+        self.ran()
+
+    def ran(self) -> None:
+        """Read what the session has said since the last time."""
+        out = self.session.out
+        if len(out) == self._parsed:
+            return
+        data = b"".join(out[self._parsed :])
+        self._parsed = len(out)
+        try:
+            parts = self.talk.feed(data)
+        except ValueError as wrong:
+            raise Violation(Kind.NO_ANSWER, f"{self.name}: {wrong}") from wrong
+        models, now_ms = self.checker.models, self.world.now_ms
+        for part in parts:
+            self._marks += self.checker.hears(self, self.name, part)
+            if part.ask is self._alone and part.ask.queue in models:
+                audit(models[part.ask.queue], part, now_ms)
+            if part.ask is self._alone and part.ask.want is Want.STATS:
+                audit_stats(models, part)
+
+    def collect(self, durable: int) -> None:
+        session = self.session
+        if session.out:
+            self.ran()
+            self._promised.append((session.batch, self._marks))
+            self._marks = []
+            self._parsed = 0
+            session.fetched()
+        self.release(durable)
+
+    def release(self, durable: int) -> None:
+        while self._promised and self._promised[0][0] <= durable:
+            for mark in self._promised.popleft()[1]:
+                heard(mark)
+
+    @property
+    def is_over(self) -> bool:
+        """Whether the server has hung up and everything it had to say has arrived."""
+        return self.session.state in GONE and not self._promised and not self.session.out

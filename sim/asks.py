@@ -1,0 +1,178 @@
+"""What a simulated client asks, and what of the server's bytes is the answer to it.
+
+Knows both wires' words, as far as the simulator speaks them. Refuses to know whether an answer is right.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from enum import Enum
+
+from msgspec import Struct
+
+
+class Want(Enum):
+    """The kinds of request; text's have meanings of their own."""
+
+    PUT = "put"
+    GET = "get"
+    OPEN = "open"
+    CLOSE = "close"
+    CLOSE_OPEN = "close/open"
+    ABORT = "abort"
+    PEEK = "peek"
+    MANY = "get of several keys"
+    SOME = "get of several items"
+    MONITOR = "monitor"
+    CONFIRM = "confirm"
+    TOUCH = "touch"
+    FLUSH = "flush"
+    FLUSH_ALL = "flush_all"
+    FLUSH_EXPIRED = "flush_expired"
+    DELETE = "delete"
+    MOVE = "move"
+    PAUSE = "pause"
+    STATS = "stats"
+    STATUS = "status"
+    RELOAD = "reload"
+    TEXT_PUT = "text put"
+    TEXT_GET = "text get"
+    TEXT_PEEK = "text peek"
+    TEXT_MONITOR = "text monitor"
+    TEXT_CONFIRM = "text confirm"
+
+
+SHOWS_ITEMS = frozenset((Want.GET, Want.OPEN, Want.CLOSE_OPEN, Want.PEEK, Want.MANY, Want.SOME))
+PUTS = frozenset((Want.PUT, Want.TEXT_PUT))
+TEXT_WANTS = frozenset((Want.TEXT_PUT, Want.TEXT_GET, Want.TEXT_PEEK, Want.TEXT_MONITOR, Want.TEXT_CONFIRM))
+CLOSERS = frozenset(
+    (Want.CLOSE, Want.CLOSE_OPEN, Want.CONFIRM, Want.TEXT_GET, Want.TEXT_PEEK, Want.TEXT_MONITOR, Want.TEXT_CONFIRM)
+)
+OPENERS = frozenset((Want.OPEN, Want.CLOSE_OPEN, Want.MONITOR, Want.TEXT_GET, Want.TEXT_MONITOR))
+
+
+class Ask(Struct, eq=False):
+    """One request. `keys` are those of a get of several: (what it wants, queue). `silent`: no answer comes."""
+
+    want: Want
+    queue: str
+    line: bytes
+    items: tuple[bytes, ...] = ()
+    keys: tuple[tuple[Want, str], ...] = ()
+    target: str = ""
+    count: int = 0
+    opens: bool = False
+    silent: bool = False
+    said_ms: int = 0
+
+    def closes(self, queue: str) -> bool:
+        """Whether it may confirm an open read of `queue`."""
+        if self.want in CLOSERS and self.queue == queue:
+            return True
+        return any(want in CLOSERS and name == queue for want, name in self.keys)
+
+    def aborts(self, queue: str) -> bool:
+        """Whether it may hand back an open read of `queue`."""
+        if self.want is Want.ABORT and self.queue == queue:
+            return True
+        return any(want is Want.ABORT and name == queue for want, name in self.keys)
+
+    def flushes(self, queue: str) -> bool:
+        return self.want is Want.FLUSH_ALL or (self.want is Want.FLUSH and self.queue == queue)
+
+    def shown(self) -> str:
+        """As the history shows it."""
+        return self.line.decode("latin-1").strip().replace("\r\n", " ⏎ ").replace("\n", " ⏎ ")
+
+
+class Heard(Struct, eq=False):
+    """A part of the answer to `ask`: items, and the `end` line once it is complete ("" before that)."""
+
+    ask: Ask
+    items: list[tuple[str, bytes]]
+    end: str
+    lines: list[str] = []
+
+
+class Conversation:
+    """One connection's requests that still wait for an answer, and the bytes of it that have come so far."""
+
+    def __init__(self, is_text: bool) -> None:
+        self.is_text = is_text
+        self.waiting: deque[Ask] = deque()
+        self._rest = b""
+        self._items: list[tuple[str, bytes]] = []
+        self._lines: list[str] = []
+
+    def ask(self, ask: Ask) -> None:
+        if not ask.silent:
+            self.waiting.append(ask)
+
+    def feed(self, data: bytes) -> list[Heard]:
+        """What these bytes complete. Raises ValueError if they are no answer to what was asked."""
+        self._rest += data
+        found: list[Heard] = []
+        while self._rest:
+            if not self.waiting:
+                raise ValueError(f"an answer to nothing: {self._rest[:60]!r}")
+            heard = self._text() if self.is_text else self._memcache()
+            if heard is None:
+                break
+            if heard.end:
+                self.waiting.popleft()
+            found.append(heard)
+        return found
+
+    def _line(self) -> bytes | None:
+        line, end, rest = self._rest.partition(b"\n")
+        if not end:
+            return None
+        self._rest = rest
+        return line.rstrip(b"\r")
+
+    def _text(self) -> Heard | None:
+        ask = self.waiting[0]
+        line = self._line()
+        if line is None:
+            return None
+        if line.startswith(b":") and ask.want in (Want.TEXT_GET, Want.TEXT_PEEK):
+            return Heard(ask, [(ask.queue, line[1:])], "item")
+        if line.startswith(b":") and ask.want is Want.TEXT_MONITOR:
+            return Heard(ask, [(ask.queue, line[1:])], "")
+        if line[:1] not in (b"+", b"-", b"*"):
+            raise ValueError(f"{line!r} is no answer to {ask.shown()!r}")
+        return Heard(ask, [], line.decode("latin-1"))
+
+    def _memcache(self) -> Heard | None:
+        ask = self.waiting[0]
+        before = self._rest
+        line = self._line()
+        if line is None:
+            return None
+        if line.startswith(b"VALUE "):
+            return self._value(ask, line, before)
+        if line.startswith(b"STAT ") and ask.want is Want.STATS:
+            self._lines.append(line[5:].decode("latin-1"))
+            return self._memcache() if self._rest else None
+        items, self._items = self._items, []
+        lines, self._lines = self._lines, []
+        return Heard(ask, items, line.decode("latin-1"), lines)
+
+    def _value(self, ask: Ask, line: bytes, before: bytes) -> Heard | None:
+        words = line.split(b" ")
+        if ask.want not in SHOWS_ITEMS and ask.want is not Want.MONITOR:
+            raise ValueError(f"{line!r} is no answer to {ask.shown()!r}")
+        size = int(words[3])
+        tail = b"\r\nEND\r\n" if ask.want is Want.MONITOR else b"\r\n"
+        if len(self._rest) < size + len(tail):
+            self._rest = before
+            return None
+        data, end = self._rest[:size], self._rest[size : size + len(tail)]
+        if end != tail:
+            raise ValueError(f"an item that does not end where it should: {end!r}")
+        self._rest = self._rest[size + len(tail) :]
+        item = (words[1].partition(b"/")[0].decode("latin-1"), data)
+        if ask.want is Want.MONITOR:
+            return Heard(ask, [item], "")
+        self._items.append(item)
+        return self._memcache() if self._rest else None

@@ -1,0 +1,63 @@
+"""Named mixes of accidents. Knows how often what happens; refuses to know how."""
+
+from __future__ import annotations
+
+from msgspec import Struct
+
+from sim.promises import Accident
+
+
+class Profile(Struct, frozen=True, kw_only=True):
+    """Chances are in a thousand, a step; `accidents` are how a life may end. `policies`: of sync_journal."""
+
+    name: str
+    accidents: tuple[Accident, ...] = (Accident.POWER, Accident.KILL, Accident.STOP)
+    policies: tuple[str, ...] = ("always", "always", "50ms", "os")
+    full_disk: int = 0
+    short_write: int = 0
+    eio: int = 0
+    clock_jump: int = 0
+    operator: int = 40
+    transfers: bool = True
+    fanout: bool = True
+    large_items: int = 60
+    busy: int = 500  # how many of a thousand servers seal and rewrite small journals all the time
+    clients: int = 5
+    crash_in_recovery: int = 300
+    memory_queue: bool = True
+    cache_lies: bool = False
+    """After a failed sync the process starts again on caches that show what the platter has not got; else the machine
+    does.
+    """
+
+
+PROFILES = {
+    profile.name: profile
+    for profile in (
+        Profile(name="calm", accidents=(Accident.STOP,), crash_in_recovery=0),
+        Profile(name="power", accidents=(Accident.POWER,), policies=("always",)),
+        Profile(name="kill", accidents=(Accident.KILL,), policies=("always", "50ms", "os")),
+        Profile(name="lax", accidents=(Accident.POWER, Accident.KILL), policies=("50ms", "1s", "os")),
+        Profile(name="full-disk", full_disk=60, short_write=10, large_items=150),
+        Profile(name="eio", eio=12, accidents=(Accident.POWER, Accident.KILL)),
+        Profile(name="lying-cache", eio=12, accidents=(Accident.POWER, Accident.KILL), cache_lies=True),
+        Profile(name="clock", clock_jump=60),
+        Profile(name="transfers", policies=("always", "50ms", "os"), operator=90),
+        Profile(name="pressure", large_items=400, clients=9, operator=10),
+        Profile(
+            name="packing",
+            accidents=(Accident.POWER, Accident.KILL),
+            policies=("always", "1s", "os", "os"),
+            busy=1000,
+            large_items=350,
+            operator=15,
+            transfers=False,
+            fanout=False,
+            clients=7,
+        ),
+        Profile(name="everything", full_disk=20, short_write=5, eio=3, clock_jump=20, operator=70, large_items=120),
+    )
+}
+
+ALL = tuple(name for name, profile in PROFILES.items() if not profile.cache_lies)
+"""What the server promises to survive."""

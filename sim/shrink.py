@@ -1,0 +1,31 @@
+"""Makes a failing history short: leaves out steps as long as what remains still fails in the same way."""
+
+from __future__ import annotations
+
+from msgspec import structs
+
+from sim.run import Outcome, Plans, Run
+
+RUNS_MAX = 400
+
+
+def shrink(plans: Plans) -> Outcome:
+    """The outcome of the shortest history that was found; that of `plans` itself if it does not fail."""
+    best = Run(plans).outcome()
+    if best.violation is None:
+        return best
+    kind, skipped, runs = best.violation.kind, set(plans.skipped), 0
+    size = plans.steps // 2
+    while size:
+        at = 0
+        while at < plans.steps and runs < RUNS_MAX:
+            part = set(range(at, min(at + size, plans.steps))) - skipped
+            at += size
+            if not part:
+                continue
+            runs += 1
+            outcome = Run(structs.replace(plans, skipped=frozenset(skipped | part))).outcome()
+            if outcome.violation is not None and outcome.violation.kind is kind:
+                best, skipped = outcome, skipped | part
+        size //= 2
+    return best

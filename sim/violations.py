@@ -1,0 +1,39 @@
+"""What can be wrong with a history. Knows names and explanations; refuses to know how they are found."""
+
+from __future__ import annotations
+
+from enum import Enum
+
+
+class Kind(Enum):
+    LOST = "lost"  # an item that was promised is nowhere, or went without a cause
+    INVENTED = "invented"  # an item that nobody put, or that was refused
+    DUPLICATED = "duplicated without cause"
+    TWICE = "acknowledged twice"
+    REDELIVERED = "redelivered after an acknowledged close"
+    TWO_HOLDERS = "two holders at once"
+    ORDER = "order violated"
+    NO_PREFIX = "not a prefix of the queue's history"
+    STATISTICS = "statistics unlike the model"
+    NO_ANSWER = "an answer that does not belong there"
+    NO_START = "the server does not start"
+    BROKEN = "the server breaks off"  # an exception that only a failing disk may cause, or that nothing may
+
+
+class Violation(Exception):
+    """`why` is for people: what was seen, and what should have been."""
+
+    def __init__(self, kind: Kind, why: str) -> None:
+        super().__init__(f"{kind.value}: {why}")
+        self.kind = kind
+        self.why = why
+
+
+def shown(data: bytes) -> str:
+    """An item, short."""
+    text = data.decode("latin-1") or "''"
+    return text if len(text) <= 12 else f"{text[:8]}…({len(text)} B)"
+
+
+def listed(items: list[bytes]) -> str:
+    return "[" + " ".join(shown(data) for data in items) + "]"

@@ -1,0 +1,235 @@
+"""A broker on the fake disk with a clock that is stepped and clients without sockets: `says` what they send, `hears`
+what has reached them.
+
+A turn is the hub's: execute, tick, settle, commit, hand out what may leave. Syncs and chores run only when they are
+told to, so that batches overlap in any way that threads could bring about. Refuses to know what is a mistake.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable
+from functools import lru_cache
+from typing import Any
+
+from broker import wires
+from broker.broker import Broker
+from broker.config import Config, parse
+from broker.report import Level
+from broker.session import SessionState, Wire
+from broker.status import Status
+from journal.group import Sync
+from protocol.dialect import Dialect
+from protocol.limits import Limits
+from queues.queue import Queue
+from sim.disk import Disk
+from sim.nodes import Choose, Crash
+
+START_MS = 1_700_000_000_000
+LONG_AGO_MS = START_MS - 10 * 86_400_000
+DRAIN_TURNS_MAX = 100_000
+
+
+@lru_cache(maxsize=64)
+def config_of(text: str) -> Config:
+    """The configuration of a spool `s`. `text` is TOML without the spool."""
+    return parse(f'server.spool = "s"\n{text}'.encode(), "")
+
+
+class World:
+    """One spool, `s`, served. `config` is TOML without the spool; change it, and a reload takes it over. `ready` is
+    called with the broker once it has recovered.
+    """
+
+    def __init__(
+        self,
+        config: str = "",
+        disk: Disk | None = None,
+        now_ms: int = START_MS,
+        ready: Callable[[Broker], None] | None = None,
+    ) -> None:
+        if disk is None:
+            disk = Disk()
+            disk.make_folder("s")
+            disk.sync_folder("")
+        self.config = config
+        self.disk = disk
+        self.now_ms = now_ms
+        self.events: list[str] = []
+        self.clients: list[Client] = []
+        self.broker = Broker(config_of(config), disk, self._report, lambda: config_of(self.config))
+        self.running: dict[Any, bool] = {}  # chores handed out; whether one has run
+        upkeep = getattr(self.broker, "upkeep", None)
+        if upkeep is not None:
+            upkeep.chores.wait_for = self.run_chore
+        self.summary = self.broker.recover(now_ms)
+        if ready is not None:
+            ready(self.broker)
+
+    def client(self, dialect: Dialect = Dialect.MEMCACHED) -> Client:
+        client = Client(self, wires.memcache(dialect))
+        self.clients.append(client)
+        return client
+
+    def turn(self, ms: int = 0) -> None:
+        """What the hub does between two polls, `ms` after the one before."""
+        self.now_ms += ms
+        broker = self.broker
+        for client in self.clients:
+            if client.session.wants_turn:
+                client.session.go_on(self.now_ms)
+                client.ran()
+        broker.tick(self.now_ms)
+        for client in self.clients:
+            client.ran()
+        broker.settle(self.now_ms)
+        for client in self.clients:
+            client.ran()
+        broker.commit(self.now_ms)
+        self.collect()
+
+    def collect(self) -> None:
+        for client in self.clients:
+            client.collect(self.broker.group.durable)
+
+    def start_sync(self) -> Sync | None:
+        return self.broker.start_sync(self.now_ms)
+
+    def finish_sync(self, sync: Sync) -> None:
+        self.broker.finish_sync(sync, self.now_ms)
+        for client in self.clients:
+            client.release(self.broker.group.durable)
+
+    def sync(self) -> bool:
+        """Run a sync; whether one was due."""
+        sync = self.start_sync()
+        if sync is not None:
+            sync.run()
+            self.finish_sync(sync)
+        return sync is not None
+
+    def start_chores(self) -> list[Any]:
+        """Work for threads that the broker hands out beside syncs; a broker that has none hands out none."""
+        start = getattr(self.broker, "start_chores", None)
+        chores = list(start()) if start is not None else []
+        self.running.update(dict.fromkeys(chores, False))
+        return chores
+
+    def run_chore(self, chore: Any) -> None:
+        """What the thread does; nothing if it has done it."""
+        if self.running.get(chore) is False:
+            self.running[chore] = True
+            chore.run()
+
+    def finish_chore(self, chore: Any) -> None:
+        """The broker is told that the thread is done, unless it has already waited for that itself."""
+        self.run_chore(chore)
+        del self.running[chore]
+        finish = getattr(self.broker, "finish_chore", None)
+        assert finish is not None
+        finish(chore, self.now_ms)
+
+    def do_chores(self) -> None:
+        """Run chores until there are none."""
+        while chores := self.start_chores():
+            for chore in chores:
+                self.finish_chore(chore)
+
+    def crash(self, how: Crash | Choose) -> World:
+        """The server started again after power loss."""
+        return World(self.config, self.disk.crash(how), self.now_ms + 1000)
+
+    def items(self, name: str = "q") -> list[bytes]:
+        queue = self.broker.queues.find(name)
+        return [item.data for item in queue.line.items()] if queue is not None else []
+
+    def _report(self, level: Level, event: str, /, **fields: object) -> None:
+        self.events.append(event)
+
+
+class Client:
+    """One connection."""
+
+    def __init__(self, world: World, wire: Wire) -> None:
+        self.world = world
+        self.session = world.broker.connect(wire)
+        self.parser = wire.parser(Limits())
+        self._held: deque[tuple[int, bytes]] = deque()
+        self._heard = b""
+
+    def sends(self, data: bytes) -> None:
+        """Bytes arrive at the server, which executes what they say; no turn ends."""
+        world = self.world
+        self.session.execute(self.parser.feed(data), world.now_ms)
+        self.ran()
+        group = world.broker.group
+        if group.pending_bytes > group.commit_above_bytes:
+            world.broker.commit(world.now_ms)
+
+    def says(self, *lines: str) -> Client:
+        """Send lines, and let the server have a turn."""
+        self.sends("".join(f"{line}\r\n" for line in lines).encode())
+        self.world.turn()
+        return self
+
+    def puts(self, data: str, queue: str = "q") -> Client:
+        return self.says(f"set {queue} 0 0 {len(data)}", data)
+
+    def hears(self) -> str:
+        """What has arrived since the last time, with line ends as spaces."""
+        heard, self._heard = self._heard, b""
+        return heard.decode().replace("\r\n", " ").strip()
+
+    def hangs_up(self) -> None:
+        self.session.close(self.world.now_ms)
+        self.world.turn()
+
+    @property
+    def is_cut_off(self) -> bool:
+        return self.session.state is SessionState.CLOSING
+
+    def ran(self) -> None:
+        """The session may have had something to say."""
+
+    def collect(self, durable: int) -> None:
+        if self.session.out:
+            self._held.append((self.session.batch, b"".join(self.session.out)))
+            self.session.fetched()
+        self.release(durable)
+
+    def release(self, durable: int) -> None:
+        """What waited for the disk up to batch `durable` arrives; what has not been collected waits for its turn."""
+        while self._held and self._held[0][0] <= durable:
+            self._heard += self._held.popleft()[1]
+
+
+def content(disk: Disk, memory_queues: tuple[str, ...] = ()) -> dict[str, list[bytes]]:
+    """What a server that starts on a copy of `disk` would hand out, queue by queue, in that order; empty ones are left
+    out.
+
+    It is asked as a client asks. Its clock is ten days back, so that nothing expires under its hands, and it has no
+    limits. `memory_queues` keep no journal.
+    """
+    text = 'default.sync_journal = "os"\n' + "".join(f"queues.{name}.keep_journal = false\n" for name in memory_queues)
+    copy = disk.copy()
+    copy.capacity_bytes = 1 << 40
+    world = World(text, copy, LONG_AGO_MS)
+    world.broker.set_status(Status.UP, world.now_ms)
+    for queue in world.broker.queues:
+        queue.pause(gets=False, puts=False)
+    return {queue.name: items for queue in list(world.broker.queues) if (items := _drained(world, queue))}
+
+
+def _drained(world: World, queue: Queue) -> list[bytes]:
+    found: list[bytes] = []
+    now_ms = world.now_ms
+    for _ in range(DRAIN_TURNS_MAX):
+        taken = queue.take(now_ms)
+        if taken is None:
+            if not len(queue.line):
+                return found
+            world.do_chores()
+            world.turn()
+        else:
+            found.append(taken.item.data)
+    raise AssertionError(f"queue {queue.name} can never be emptied")

@@ -130,6 +130,25 @@ class RemoteFolder:
         self.fs.delete_file(f"{self.path}/{name}")
 
 
+class FolderFs(OsFs):
+    """The reading half of journal/fs.py over any folder, for readers that take an Fs. Files end at `end` bytes."""
+
+    def __init__(self, place: Folder, end: int) -> None:
+        super().__init__()
+        self._place = place
+        self._end = end
+
+    def read(self, path: str, at: int, count: int) -> bytes:
+        file = self._place.open(path)
+        try:
+            return file.read(at, max(0, min(count, self._end - at)))
+        finally:
+            file.close()
+
+    def size(self, path: str) -> int:
+        return self._end
+
+
 def folder(url: str) -> Folder:
     """The folder that a path or URL names. Raises ValueError for a scheme that pyarrow does not know."""
     if url.startswith("file:"):

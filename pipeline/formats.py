@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+from journal.cmdlog_layout import segment_numbers
 from pipeline.files import Folder
 from pipeline.segments import Format
 
@@ -17,7 +18,13 @@ def _kestrel() -> Format:
     return KestrelFormat()
 
 
-FORMATS: dict[str, Callable[[], Format]] = {"kestrel": _kestrel}
+def _workq() -> Format:
+    from pipeline.cmdlog_format import CmdlogFormat
+
+    return CmdlogFormat()
+
+
+FORMATS: dict[str, Callable[[], Format]] = {"kestrel": _kestrel, "workq": _workq}
 
 
 def format_of(folder: Folder, name: str, listing: list[tuple[str, int]]) -> Format:
@@ -27,4 +34,4 @@ def format_of(folder: Folder, name: str, listing: list[tuple[str, int]]) -> Form
 
 def guess(folder: Folder, listing: list[tuple[str, int]]) -> str:
     """Kestrel's files have no mark of their own: they are what has no other's."""
-    return "kestrel"
+    return "workq" if segment_numbers((name, True) for name, _ in listing) else "kestrel"

@@ -127,15 +127,14 @@ class FilteringReader(JournalReader):
                 yield each
 
     def _push(self, each: Filter) -> bool:
-        """Whether this filter need not be looked at again."""
+        """Whether Spark need not look at this filter again; those that spare files are looked at again, row by row."""
         match each:
             case EqualTo(("queue",), str(value)):
-                return self.plan.only({value})
+                self.plan.only({value})
             case In(("queue",), values):
-                return self.plan.only({str(value) for value in values})
+                self.plan.only({str(value) for value in values})
             case StringStartsWith(("queue",), str(value)):
                 self.plan.prefixes.append(value)
-                return True
             case EqualTo(("op",), str(value)) if self.options.view == "ops":
                 return self.plan.only_ops({value})
             case In(("op",), values) if self.options.view == "ops":

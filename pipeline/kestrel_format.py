@@ -47,6 +47,7 @@ class KestrelFormat:
     """See pipeline.segments.Format."""
 
     name = "kestrel"
+    by_queue = True
 
     def schemas(self) -> dict[str, pa.Schema]:
         return {

@@ -98,6 +98,11 @@ class Queues:
         except re.error as error:
             raise ValueError(f"option queuePattern is no regular expression: {error}") from None
 
+    @property
+    def named(self) -> bool:
+        """Whether not simply all are meant."""
+        return bool(self._names) or self._pattern is not None
+
     def __contains__(self, name: str) -> bool:
         if self._pattern is not None:
             return self._pattern.fullmatch(name) is not None

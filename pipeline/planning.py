@@ -26,9 +26,8 @@ class Plan(Struct):
     ops: set[str] | None = None
     from_ms: int | None = None
 
-    def only(self, queues: set[str]) -> bool:
+    def only(self, queues: set[str]) -> None:
         self.queues = queues if self.queues is None else self.queues & queues
-        return True
 
     def only_ops(self, ops: set[str]) -> bool:
         self.ops = ops if self.ops is None else self.ops & ops
@@ -49,10 +48,14 @@ def plan(place: Folder, options: JournalOptions, filters: Plan) -> tuple[Format,
     """The format, the parts in the order of queues and files, and how to read them. Raises ValueError."""
     listing = place.list()
     form = format_of(place, options.format, listing)
+    if not form.by_queue and options.queues.named:
+        raise ValueError(
+            f"a {form.name} log holds all queues: leave the options for queues out, and filter by the column"
+        )
     queues = {
         queue: bounded(form, place, options, queue, segments)
         for queue, segments in sorted(form.queues(listing).items())
-        if queue in options.queues and filters.wants(queue)
+        if not form.by_queue or (queue in options.queues and filters.wants(queue))
     }
     reading = options.reading
     if filters.ops is not None:

@@ -75,6 +75,7 @@ class Format(Protocol):
     """A journal format. Views: `ops` one row a record; the others as the documentation of the source says."""
 
     name: str
+    by_queue: bool  # whether a queue has files of its own, so that others need not be read
 
     def schemas(self) -> dict[str, pa.Schema]:
         """The columns of each view."""

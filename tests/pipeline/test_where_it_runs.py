@@ -26,6 +26,7 @@ sys.path.insert(0, sys.argv[1])
 import pipeline
 from pipeline.sessions import close
 spark = pipeline.session("local-cluster[2,1,1024]", spark__submit__pyFiles=sys.argv[1], memory="512m")
+pipeline.register(spark)
 rows = spark.read.format("staniel-journal").option("view", "state").load(sys.argv[2]).collect()
 merged = pipeline.state(spark, sys.argv[2]).count()
 where = spark.sparkContext.parallelize(range(4), 4).map(lambda _: __import__("pipeline").__file__).collect()
@@ -87,7 +88,8 @@ def test_journals_in_an_object_store_read_like_files(spark: SparkSession, bucket
     for path in paths:
         place.write(path.name, path.read_bytes())
     assert [name for name, _ in place.list()] == sorted(path.name for path in paths)
-    rows = spark.read.format("staniel-journal").option("view", "state").load(bucket).collect()
+    pipeline.register(spark)
+rows = spark.read.format("staniel-journal").option("view", "state").load(bucket).collect()
     told = [(row.state, bytes(row.value), row.flags, row.deliveries, row.xid, row.id) for row in rows]
     assert told == contents(replayed(paths))
 

@@ -88,8 +88,7 @@ def test_journals_in_an_object_store_read_like_files(spark: SparkSession, bucket
     for path in paths:
         place.write(path.name, path.read_bytes())
     assert [name for name, _ in place.list()] == sorted(path.name for path in paths)
-    pipeline.register(spark)
-rows = spark.read.format("staniel-journal").option("view", "state").load(bucket).collect()
+    rows = spark.read.format("staniel-journal").option("view", "state").load(bucket).collect()
     told = [(row.state, bytes(row.value), row.flags, row.deliveries, row.xid, row.id) for row in rows]
     assert told == contents(replayed(paths))
 

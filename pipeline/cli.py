@@ -63,8 +63,7 @@ def spark_on(master: str, memory: str, py_files: str | None) -> Iterator[SparkSe
 
     tell(f"starting Spark on {master} ...")
     try:
-        settings = {"spark__submit__pyFiles": py_files} if py_files else {}
-        session = build(master, "staniel pipeline", memory, **settings)
+        session = build(master, "staniel pipeline", memory, py_files or "")
     except Missing as missing:
         raise click.ClickException(str(missing)) from None
     try:

@@ -30,9 +30,10 @@ LOOPBACK = {"spark.driver.bindAddress": "127.0.0.1", "spark.driver.host": "127.0
 
 
 def build(
-    master: str = "local[*]", name: str = "staniel", memory: str = DRIVER_MEMORY, **settings: Any
+    master: str = "local[*]", name: str = "staniel", memory: str = DRIVER_MEMORY, py_files: str = "", **settings: Any
 ) -> SparkSession:
-    """A session, or the one that exists. `settings`: Spark's, dots written as double underscores.
+    """A session, or the one that exists. `settings`: Spark's, dots written as double underscores. `py_files`: wheels or
+    zips that executors get, separated by commas.
 
     Raises Missing, with the command that helps, if Java or PySpark is not there.
     """
@@ -55,6 +56,8 @@ def build(
     for key, value in wanted.items():
         builder = builder.config(key, value)
     session: SparkSession = builder.getOrCreate()
+    for path in filter(None, py_files.split(",")):
+        session.sparkContext.addPyFile(path)
     return session
 
 

@@ -18,6 +18,7 @@ from pipeline.report_page import write as write_page
 from pipeline.verify import verify
 from queues.config import Dialect
 from tests.journal.records import state as state_in_words
+from tests.pipeline.patience import patiently
 from tests.pipeline.spools import contents, history, replayed, write
 from tests.pipeline.test_drain import server_address
 from tests.pipeline.test_live_source import taken
@@ -81,7 +82,7 @@ def test_an_archive_takes_only_what_is_new_and_fills_queues_again(spark: SparkSe
     scribe = history(21, 800)
     write(spool, "jobs", scribe, 2)
     told: list[dict[str, object]] = []
-    first = archive(spark, str(spool), str(out), {}, told.append)
+    first = patiently(lambda: archive(spark, str(spool), str(out), {}, told.append))
     for step in range(50):
         scribe.step(1_700_000_100_000 + step, "add", b"late %d" % step, 0)
     write(spool, "jobs", scribe, 1)
@@ -89,7 +90,7 @@ def test_an_archive_takes_only_what_is_new_and_fills_queues_again(spark: SparkSe
         path.unlink()
     (spool / "jobs").unlink()
     write(spool, "jobs", scribe, 1)
-    second = archive(spark, str(spool), str(tmp_path / "lake2"), {}, told.append)
+    second = patiently(lambda: archive(spark, str(spool), str(tmp_path / "lake2"), {}, told.append))
     assert second > first > 800 and told
     lake = spark.read.parquet(str(tmp_path / "lake2"))
     assert lake.count() == second and {row.queue for row in lake.select("queue").distinct().collect()} == {"jobs"}

@@ -11,6 +11,7 @@ from pyspark.sql import functions as F
 
 from queues.config import Dialect
 from tests.journal.records import NOW_MS, addx
+from tests.pipeline.patience import patiently
 from tests.pipeline.spools import contents, history, replayed, write
 
 
@@ -73,6 +74,9 @@ class Stream:
 
     def run(self) -> int:
         """How many batches it took."""
+        return patiently(self._run)
+
+    def _run(self) -> int:
         source = self.spark.readStream.format("staniel-journal").options(**self.options).load(str(self.spool))
         query = (
             source.writeStream.format("parquet")

@@ -14,6 +14,7 @@ from pipeline.sink import Guard, QueueFull, Row, put_all
 from pipeline.wire import Connection
 from protocol.client_replies import Item
 from protocol.client_requests import read
+from tests.pipeline.patience import patiently
 from tests.pipeline.test_drain import fill, server_address
 from tests.server.process import running
 
@@ -40,10 +41,10 @@ def test_a_drain_ends_with_what_was_there_and_goes_on_after_a_restart(spark: Spa
             return [progress.numInputRows for progress in query.recentProgress]
 
         first = fill(server_address(server), "jobs", 600)
-        rows = run()
+        rows = patiently(run)
         assert max(rows) <= 250 and sum(rows) == 600
         second = fill(server_address(server), "jobs", 30)
-        assert sum(run()) == 30
+        assert sum(patiently(run)) == 30
         assert taken(server_address(server), "jobs") == []
         found = spark.read.parquet(str(tmp_path / "out")).collect()
         assert sorted(bytes(row.value) for row in found) == sorted(first + second)
@@ -71,10 +72,10 @@ def test_a_stream_that_spark_repeats_is_put_once(spark: SparkSession, tmp_path: 
             writing = source.writeStream.format("staniel").options(**options).trigger(availableNow=True)
             writing.option("checkpointLocation", str(tmp_path / "ck")).start().awaitTermination()
 
-        run()
+        patiently(run)
         for commit in (tmp_path / "ck" / "commits").iterdir():
             commit.unlink()  # as if the driver had died between the last task and its note
-        run()
+        patiently(run)
         assert sorted(item.data for item in taken(server_address(server), "jobs")) == [row[0] for row in rows]
 
 

@@ -22,10 +22,10 @@ ROOT = Path(__file__).resolve().parents[2]
 PACKAGES = ("pipeline", "journal", "queues", "protocol")
 CLUSTER = """
 import sys
-sys.path.insert(0, sys.argv[1])
 import pipeline
 from pipeline.sessions import close
-spark = pipeline.session("local-cluster[2,1,1024]", spark__submit__pyFiles=sys.argv[1], memory="512m")
+spark = pipeline.session("local-cluster[2,1,1024]", py_files=sys.argv[1], memory="512m",
+    spark__executorEnv__PYTHONPATH=sys.argv[3])
 pipeline.register(spark)
 rows = spark.read.format("staniel-journal").option("view", "state").load(sys.argv[2]).collect()
 merged = pipeline.state(spark, sys.argv[2]).count()
@@ -55,9 +55,10 @@ def test_executors_of_their_own_need_only_the_wheel(no_spark: None, wheel: Path,
     script.write_text(CLUSTER)
     venv.create(tmp_path / "bare", with_pip=False)  # an interpreter that does not know this checkout
     site = next(path for path in sys.path if Path(path, "pyspark").is_dir())
-    env = {**os.environ, "PYTHONPATH": site, "SPARK_LOCAL_DIRS": str(tmp_path)}
+    env = {**os.environ, "PYTHONPATH": f"{site}{os.pathsep}{wheel}", "SPARK_LOCAL_DIRS": str(tmp_path)}
+    env["SPARK_WORKER_DIR"] = str(tmp_path / "work")
     env.pop("PYSPARK_PYTHON", None)
-    command = [str(tmp_path / "bare" / "bin" / "python"), "-P", str(script), str(wheel), str(tmp_path / "spool")]
+    command = [str(tmp_path / "bare" / "bin" / "python"), "-P", str(script), str(wheel), str(tmp_path / "spool"), site]
     ran = subprocess.run(command, cwd=tmp_path, env=env, capture_output=True, text=True, timeout=600)
     expected = len(contents(replayed(paths)))
     assert f"rows {expected} {expected}" in ran.stdout, ran.stdout + ran.stderr

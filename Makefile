@@ -5,7 +5,7 @@ VENV ?= .venv
 ARGS ?=
 CONSTRAINTS ?= constraints.txt
 
-PACKAGES := protocol queues journal broker server sim bench staniel_client
+PACKAGES := protocol queues journal broker server sim bench staniel_client pipeline
 PIP := $(VENV)/bin/python -m pip --disable-pip-version-check install --quiet $(if $(CONSTRAINTS),--constraint $(CONSTRAINTS))
 BASE := $(VENV)/.base-installed
 DEV := $(VENV)/.dev-installed

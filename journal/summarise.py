@@ -63,15 +63,13 @@ def entry_of(state: State) -> Entry:
 class Facts(Struct):
     """What a segment holds besides its effect. Times are add times in epoch ms, offsets bytes of the file.
 
-    `marks`: where every MARK_EVERY-th added item starts, the SAVE_XID records that hold its flags included. `strays`:
-    records that met nothing (a removal on an empty line, an unknown xid), as far as the entry was known.
+    `marks`: where every MARK_EVERY-th added item starts, the SAVE_XID records that hold its flags included. `tides`:
+    the tide of the items before each of these. `strays`: records that met nothing (a removal on an empty line, an
+    unknown xid), as far as the entry was known.
     """
 
     marks: list[int]
-    removes: int = 0
-    reserves: int = 0
-    confirms: int = 0
-    aborts: int = 0
+    tides: list[int]
     oldest_ms: int = TIME_MAX
     newest_ms: int = TIME_MIN
     strays: int = 0
@@ -84,7 +82,7 @@ class Summariser:
         self.entry = entry
         self.at = at  # of the file: where the next record starts
         self.now_ms = now_ms
-        self.facts = Facts([])
+        self.facts = Facts([], [])
         self._known = entry.line is not None
         self._line = ANY_LINE if entry.line is None else entry.line
         self._front: list[Symbol] = []  # the head is the last
@@ -92,7 +90,8 @@ class Summariser:
         self._closed: set[int] = set()
         self._absent: list[Span] = []
         self._named = dict(entry.named)
-        self._taken = self._added = self._bytes = self._mortal = self._need = self._listed = 0
+        self._taken = self._added = self._mortal = self._need = self._listed = self._next_mark = 0
+        self._blocks_bytes = self._others = self._others_bytes = 0
         self._tide = TIDE_MIN
         self._counter = entry.counter
         self._touched = self._entered = self._numbered = False
@@ -106,10 +105,10 @@ class Summariser:
         enough; the summariser is of no use after these two.
         """
         at, end = 0, len(data)
-        front, opens, facts, line = self._front, self._opens, self.facts, self._line
+        front, opens, line = self._front, self._opens, self._line
         unpack, unpack_xid, limit = ADDX_BODY.unpack_from, XID_BODY.unpack_from, end + rest_bytes
-        added, taken, need, size_sum = self._added, self._taken, self._need, self._bytes
-        newest_ms, oldest_ms = facts.newest_ms, facts.oldest_ms
+        added, taken, need, size_sum = self._added, self._taken, self._need, self._blocks_bytes
+        mark, newest_ms, oldest_ms = self._next_mark, self.facts.newest_ms, self.facts.oldest_ms
         try:
             while at < end:
                 op = data[at]
@@ -118,42 +117,41 @@ class Summariser:
                     stop = at + 5 + size
                     if size < BLOCK_MIN or stop > limit:
                         records.read(data, at, end, rest_bytes)
-                    if not added % MARK_EVERY:
-                        facts.marks.append(self.at + (self._saves_from if self._saves_to == at else at))
+                    if added == mark:
+                        mark = self._mark(at, added)
                     if added_ms > newest_ms or added_ms < oldest_ms:
-                        self._time(added_ms, added)
-                        newest_ms, oldest_ms = facts.newest_ms, facts.oldest_ms
+                        newest_ms, oldest_ms = self._time(added_ms, added)
                     if expires_ms:
                         self._mortal += 1
                     added += 1
-                    size_sum += size - BLOCK_MIN
+                    size_sum += size
                     at = stop
                 elif op == REMOVE:
-                    facts.removes += 1
+                    at += 1
                     if front:
                         front.pop()
+                    elif taken - added < need:
+                        taken += 1
                     elif taken - added < line:
                         taken += 1
-                        if taken - added > need:
-                            need = taken - added
+                        need = taken - added
                     else:
-                        facts.strays += 1
-                    at += 1
+                        self.facts.strays += 1
                 elif op == CONFIRM_REMOVE and end - at >= 5:
-                    facts.confirms += 1
                     (xid,) = unpack_xid(data, at + 1)
                     if opens.pop(xid, None) is None:
                         self._close(xid)
                     at += 5
                 else:
-                    self._added, self._taken, self._need, self._bytes = added, taken, need, size_sum
+                    self._added, self._taken, self._need, self._next_mark = added, taken, need, mark
                     at = self._other(data, at, end, rest_bytes)
-                    added, taken, need, size_sum = self._added, self._taken, self._need, self._bytes
-                    newest_ms, oldest_ms = facts.newest_ms, facts.oldest_ms
+                    added, taken, need, mark = self._added, self._taken, self._need, self._next_mark
+                    newest_ms, oldest_ms = self.facts.newest_ms, self.facts.oldest_ms
         except More:
             pass
         finally:
-            self._added, self._taken, self._need, self._bytes = added, taken, need, size_sum
+            self._added, self._taken, self._need, self._next_mark = added, taken, need, mark
+            self._blocks_bytes = size_sum
             self.at += at
             self._saves_from -= at
             self._saves_to -= at
@@ -169,7 +167,7 @@ class Summariser:
             opens=self._opens,
             closed=frozenset(self._closed),
             added=self._added,
-            added_bytes=self._bytes,
+            added_bytes=self._blocks_bytes - BLOCK_MIN * (self._added - self._others) + self._others_bytes,
             added_mortal=self._mortal,
             tide=self._tide,
             listed=self._listed,
@@ -206,7 +204,6 @@ class Summariser:
         return record.stop
 
     def _reserve(self) -> None:
-        self.facts.reserves += 1
         if not self._front and self._taken - self._added >= self._line:
             self.facts.strays += 1
             return
@@ -233,7 +230,6 @@ class Summariser:
         return xid
 
     def _reserve_as(self, xid: int) -> None:
-        self.facts.reserves += 1
         self._set_counter(xid)
         if self._front or self._taken - self._added < self._line:
             self._open(xid)
@@ -268,7 +264,6 @@ class Summariser:
         self._closed.add(xid)
 
     def _abort(self, xid: int) -> None:
-        self.facts.aborts += 1
         symbol = self._opens.pop(xid, None)
         if symbol is not None:
             self._front.append(symbol)
@@ -294,23 +289,30 @@ class Summariser:
 
     def _add(self, record: Record, at: int) -> None:
         """ADD, ADD_XID, and opcode 8 as "confirm, and append"."""
-        facts = self.facts
         if record.op == STATE_DUMP and self._opens.pop(record.xid, None) is None:
             self._close(record.xid)
         if record.op == ADD_XID:
             self._named[(self.entry.line or 0) + self._added] = record.xid
-        if not self._added % MARK_EVERY:
-            facts.marks.append(self.at + (self._saves_from if self._saves_to == at else at))
+        if self._added == self._next_mark:
+            self._next_mark = self._mark(at, self._added)
         added_ms = record.added_ms if record.op else self.now_ms
         self._time(added_ms, self._added)
         self._mortal += record.expires_ms != 0
-        self._bytes += record.size
+        self._others_bytes += record.size
+        self._others += 1
         self._added += 1
 
-    def _time(self, added_ms: int, number: int) -> None:
+    def _mark(self, at: int, number: int) -> int:
+        """Note where an added item starts; the number of the next one to note."""
+        self.facts.marks.append(self.at + (self._saves_from if self._saves_to == at else at))
+        self.facts.tides.append(self._tide)
+        return number + MARK_EVERY
+
+    def _time(self, added_ms: int, number: int) -> tuple[int, int]:
         facts = self.facts
         facts.newest_ms, facts.oldest_ms = max(facts.newest_ms, added_ms), min(facts.oldest_ms, added_ms)
         self._tide = max(self._tide, tide_of(added_ms, number))
+        return facts.newest_ms, facts.oldest_ms
 
     def _set_counter(self, xid: int) -> None:
         self._counter = xid

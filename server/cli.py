@@ -14,16 +14,20 @@ HELP = {"help_option_names": ["-h", "--help"]}
 
 
 class Commands(click.Group):
-    """Commands whose code is loaded when they are called: `serve` need not know how a file is dumped."""
+    """Commands whose code is loaded when they are called: `serve` knows neither Spark nor how a file is dumped."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:
-        return sorted([*super().list_commands(ctx), "journal"])
+        return sorted([*super().list_commands(ctx), "journal", "pipeline"])
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
         if cmd_name == "journal":
             from server.journal_cli import journal
 
             return journal
+        if cmd_name == "pipeline":
+            from pipeline.cli import pipeline
+
+            return pipeline
         return super().get_command(ctx, cmd_name)
 
 

@@ -1,0 +1,45 @@
+"""Spark over journals and live queues: the sources `staniel-journal` and `staniel`, and what the command line does.
+
+Knows the few names that a notebook needs, and loads the rest when one of them is called. Refuses to be imported by the
+server.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+__all__ = ["register", "session", "state", "summaries"]
+
+
+def register(spark: SparkSession) -> None:
+    """Make `spark` know both sources. Only needed where PySpark cannot find the installed wheel by itself."""
+    from pipeline.journal_source import JournalSource
+    from pipeline.live_source import LiveSource
+
+    spark.dataSource.register(JournalSource)
+    spark.dataSource.register(LiveSource)
+
+
+def session(master: str = "local[*]", **settings: Any) -> SparkSession:
+    """A quiet session that is set up for these sources; see `pipeline.sessions.build`."""
+    from pipeline.sessions import build
+
+    return build(master, **settings)
+
+
+def summaries(spark: SparkSession, path: str, **options: str) -> DataFrame:
+    """One row a segment of every queue under `path`: counts, times, its tail, its summary as bytes."""
+    found: DataFrame = spark.read.format("staniel-journal").options(view="summaries", **options).load(path)
+    return found
+
+
+def state(spark: SparkSession, path: str, **options: str) -> DataFrame:
+    """What every queue under `path` holds, in delivery order: the view `state`, with one queue's segments summarised on
+    all executors and merged as a tree."""
+    from pipeline.fleet import state_of
+
+    found: DataFrame = state_of(spark, path, options)
+    return found

@@ -1,0 +1,256 @@
+"""`staniel pipeline ...`: the jobs for people without a notebook.
+
+Knows words, options and what is said meanwhile. Refuses to do the work, and to load Spark before a command runs.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import sys
+from collections.abc import Callable, Iterator
+from typing import TYPE_CHECKING, Any
+
+import click
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+MASTER = click.option("--master", default="local[*]", show_default=True, help="Where Spark runs.")
+MEMORY = click.option("--memory", default="1g", show_default=True, help="Memory of the driver.")
+PY_FILES = click.option("--py-files", help="The wheel, for executors elsewhere (make wheel builds it).")
+QUEUES = click.option("--queue", "-q", "queues", multiple=True, help="Only this queue; a pattern like mail* is fine.")
+FORMAT = click.option("--format", "form", default="auto", show_default=True, help="Journal format.")
+ON_CORRUPT = click.option(
+    "--on-corrupt",
+    type=click.Choice(["fail", "permissive", "quarantine"]),
+    default="fail",
+    show_default=True,
+    help="What to do with files that cannot be read to their end.",
+)
+SERVERS = click.option("--server", "-s", "servers", multiple=True, help="host:port; may be given several times.")
+Command = Callable[..., Any]
+
+
+@click.group()
+def pipeline() -> None:
+    """Journals and queues on Spark: archive, report, replay, drain, verify, pack, convert."""
+
+
+def on_spark(command: Command) -> Command:
+    """The options that every job has, and a look at what is installed before anything is loaded."""
+
+    @functools.wraps(command)
+    def checked(*args: Any, **options: Any) -> Any:
+        from pipeline.needs import Missing, check_packages
+
+        try:
+            check_packages()
+        except Missing as missing:
+            raise click.ClickException(str(missing)) from None
+        return command(*args, **options)
+
+    for option in (PY_FILES, MEMORY, MASTER):
+        checked = option(checked)
+    return checked
+
+
+@contextlib.contextmanager
+def spark_on(master: str, memory: str, py_files: str | None) -> Iterator[SparkSession]:
+    """A session; what goes wrong in it becomes one line."""
+    from pipeline.needs import Missing
+    from pipeline.sessions import build, close
+
+    tell(f"starting Spark on {master} ...")
+    try:
+        session = build(master, "staniel pipeline", memory, py_files or "")
+    except Missing as missing:
+        raise click.ClickException(str(missing)) from None
+    try:
+        yield session
+    except click.ClickException:
+        raise
+    except Exception as error:
+        from pyspark.errors import PySparkException
+
+        if isinstance(error, PySparkException | ValueError | RuntimeError) or type(error).__module__.startswith("py4j"):
+            raise click.ClickException(reason(str(error))) from None
+        raise
+    finally:
+        close(session)
+
+
+def reason(text: str) -> str:
+    """The line of a Spark error that says what is wrong: our own exceptions stand last in a Python traceback."""
+    lines = [line.strip() for line in text.splitlines() if line.strip()]
+    for line in reversed(lines):
+        kind, colon, rest = line.partition(": ")
+        known = kind.rpartition(".")[2] if kind.startswith("pipeline.") else kind if kind == "ValueError" else ""
+        if known and colon:
+            return rest
+    return lines[0] if lines else "Spark failed without a word"
+
+
+def tell(text: str) -> None:
+    click.echo(text, err=True)
+
+
+def told(kind: str) -> Callable[[dict[str, Any]], None]:
+    """One line a batch, on the terminal in place."""
+    end = "\r" if sys.stderr.isatty() else "\n"
+
+    def say(progress: dict[str, Any]) -> None:
+        text = f"batch {progress['batch']}: {progress['rows']:,} {kind}, {progress['rate']:,}/s"
+        click.echo(f"{text:<60}{end}", err=True, nl=False)
+
+    return say
+
+
+def source_options(queues: tuple[str, ...], form: str, on_corrupt: str) -> dict[str, str]:
+    options = {"format": form, "onCorrupt": on_corrupt}
+    return options | ({"queues": ",".join(queues)} if queues else {})
+
+
+@pipeline.command()
+@click.argument("spool")
+@click.argument("out")
+@QUEUES
+@FORMAT
+@ON_CORRUPT
+@click.option("--batch", default="256m", show_default=True, help="Journal bytes a batch.")
+@on_spark
+def archive(
+    spool: str, out: str, queues: tuple[str, ...], form: str, on_corrupt: str, batch: str, **spark_options: Any
+) -> None:
+    """Add new journal records of SPOOL to the Parquet tables in OUT, by queue and day.
+
+    Run it again to go on where it stopped, also after a kill.
+    """
+    from pipeline import archive as job
+
+    with spark_on(**spark_options) as spark:
+        options = source_options(queues, form, on_corrupt) | {"maxBytesPerTrigger": batch}
+        rows = job.archive(spark, spool, out, options, told("records"))
+    tell(f"{rows:,} records added to {out}")
+
+
+@pipeline.command()
+@click.argument("spool")
+@click.argument("out", default="report", type=click.Path(file_okay=False))
+@QUEUES
+@FORMAT
+@ON_CORRUPT
+@on_spark
+def report(spool: str, out: str, queues: tuple[str, ...], form: str, on_corrupt: str, **spark_options: Any) -> None:
+    """Write OUT/report.html with arrivals, depth, ages, redeliveries and sizes, and its plots as PNG."""
+    from pathlib import Path
+
+    from pipeline.report import gather
+    from pipeline.report_page import HEADS, cells, write
+
+    with spark_on(**spark_options) as spark:
+        found = gather(spark, spool, source_options(queues, form, on_corrupt))
+    for row in found.rows:
+        click.echo(", ".join(f"{head} {cell}" for head, cell in zip(HEADS, cells(row), strict=True)))
+    for path in write(found, Path(out)):
+        tell(str(path))
+
+
+@pipeline.command()
+@click.argument("source")
+@SERVERS
+@QUEUES
+@FORMAT
+@click.option("--to", help="Put everything into this queue.")
+@click.option("--rate", default=0, help="Items a second; 0: as fast as the servers take them.")
+@click.option("--since", default="", help="Only items added from this time on (ISO, UTC).")
+@click.option("--until", default="", help="Only items added before this time.")
+@click.option("--parquet/--spool", default=True, show_default=True, help="What SOURCE is: an archive, or journals.")
+@click.option("--everything", is_flag=True, help="Of journals, every item ever added, not only what is still queued.")
+@on_spark
+def replay(
+    source: str,
+    servers: tuple[str, ...],
+    queues: tuple[str, ...],
+    form: str,
+    to: str | None,
+    rate: int,
+    since: str,
+    until: str,
+    parquet: bool,
+    everything: bool,
+    **spark_options: Any,
+) -> None:
+    """Put the items of an archive or of journals into live queues again, oldest first."""
+    from pipeline.refill import items_of, refill
+
+    with spark_on(**spark_options) as spark:
+        reading = {"view": "ops" if everything else "state", "format": form}
+        rows = items_of(spark, source, parquet, reading)
+        options = {"servers": ",".join(servers or ("127.0.0.1:22133",))} | ({"queue": to} if to else {})
+        count = refill(rows, since, until, list(queues), options, rate)
+    tell(f"{count:,} items put")
+
+
+@pipeline.command()
+@click.argument("out")
+@SERVERS
+@click.option("--queue", "-q", "queues", multiple=True, required=True, help="What to drain.")
+@click.option("--follow/--once", default=False, show_default=True, help="Go on for ever, or end with what is there.")
+@click.option("--batch", default=50_000, show_default=True, help="Items a batch.")
+@on_spark
+def drain(
+    out: str, servers: tuple[str, ...], queues: tuple[str, ...], follow: bool, batch: int, **spark_options: Any
+) -> None:
+    """Take the items of live queues into Parquet tables in OUT. None is lost; at most a batch comes twice, same id."""
+    from pipeline import archive as job
+
+    with spark_on(**spark_options) as spark:
+        options = {"queues": ",".join(queues), "maxItemsPerTrigger": str(batch)}
+        options |= {"servers": ",".join(servers)} if servers else {}
+        rows = job.drain(spark, out, options, not follow, told("items"))
+    tell(f"{rows:,} items drained to {out}")
+
+
+@pipeline.command()
+@click.argument("spool")
+@QUEUES
+@FORMAT
+@on_spark
+def verify(spool: str, queues: tuple[str, ...], form: str, **spark_options: Any) -> None:
+    """Read every record of SPOOL and say what is wrong; exit code 1 if anything is."""
+    from pipeline.verify import verify as job
+
+    with spark_on(**spark_options) as spark:
+        findings = job(spark, spool, source_options(queues, form, "permissive"))
+    for each in findings:
+        state = f"byte {each.at}: {each.wrong}" if each.wrong else "ok"
+        strays = f", {each.strays} records met nothing" if each.strays else ""
+        click.echo(
+            f"{each.file}: {each.bytes:,} bytes, {each.items:,} items: {state}{' (torn end)' * each.torn}{strays}"
+        )
+    bad = sum(each.bad for each in findings)
+    tell(f"{len(findings)} files, {bad} damaged")
+    sys.exit(1 if bad else 0)
+
+
+@pipeline.command()
+@click.argument("spool")
+@QUEUES
+@click.option("--dialect", default="documents", type=click.Choice(["documents", "kestrel-2.4"]), show_default=True)
+@on_spark
+def pack(spool: str, queues: tuple[str, ...], dialect: str, **spark_options: Any) -> None:
+    """Replace the sealed files of each queue in SPOOL by one with what is alive. No server may have the spool open."""
+    from pipeline.packs import Busy
+    from pipeline.packs import pack as job
+    from queues.config import Dialect
+
+    with spark_on(**spark_options) as spark:
+        try:
+            packed = job(spark, spool, source_options(queues, "kestrel", "fail"), Dialect(dialect))
+        except Busy as busy:
+            raise click.ClickException(str(busy)) from None
+    for each in packed:
+        sizes = f"{each.before_bytes:,} to {each.after_bytes:,} bytes"
+        click.echo(f"{each.queue}: {each.files} files, {sizes}, {each.items:,} items")
+    tell(f"{len(packed)} queues packed")

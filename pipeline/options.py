@@ -1,0 +1,109 @@
+"""The options of a source or sink, out of Spark's strings.
+
+Knows kinds of values and says what is wrong with one. Refuses to know what they mean. Raises ValueError for what is
+unknown or nonsense, with the nearest name that is known.
+"""
+
+from __future__ import annotations
+
+import difflib
+import fnmatch
+import json
+import re
+from collections.abc import Mapping
+from enum import Enum
+from typing import Any, TypeVar
+
+Choice = TypeVar("Choice", bound=Enum)
+SPARKS_OWN = {"path", "paths", "checkpointlocation", "queryname", "mode"}
+SIZE = re.compile(r"(\d+)\s*([kmgt]?)i?b?", re.IGNORECASE)
+FACTORS = {"": 1, "k": 1 << 10, "m": 1 << 20, "g": 1 << 30, "t": 1 << 40}
+
+
+class Options:
+    """The strings of one source. Names are compared as Spark does, without regard to case."""
+
+    def __init__(self, given: Mapping[str, str], known: set[str], source: str) -> None:
+        self._given = {name.lower(): value for name, value in given.items()}
+        self._source = source
+        names = {name.lower(): name for name in known}
+        for name in self._given:
+            if name not in names and name not in SPARKS_OWN and not name.startswith(("spark.", "fs.")):
+                near = difflib.get_close_matches(name, names, 1)
+                hint = f"; did you mean {names[near[0]]}?" if near else f"; known are {', '.join(sorted(known))}"
+                raise ValueError(f"{source} has no option {name}{hint}")
+
+    def text(self, name: str, default: str = "") -> str:
+        return self._given.get(name.lower(), default)
+
+    def has(self, name: str) -> bool:
+        return name.lower() in self._given
+
+    def demand(self, name: str, why: str) -> str:
+        value = self.text(name)
+        if not value:
+            raise ValueError(f"{self._source} needs the option {name}: {why}")
+        return value
+
+    def switch(self, name: str, default: bool) -> bool:
+        value = self.text(name, str(default)).lower()
+        if value not in ("true", "false"):
+            raise ValueError(f"option {name} is true or false, not {value!r}")
+        return value == "true"
+
+    def number(self, name: str, default: int, low: int = 0) -> int:
+        value = self.text(name, str(default))
+        if not re.fullmatch(r"\d{1,18}", value) or int(value) < low:
+            raise ValueError(f"option {name} is a number from {low} up, not {value!r}")
+        return int(value)
+
+    def bytes(self, name: str, default: int) -> int:
+        """A size: 1000, 64k, 128m, 1g."""
+        value = self.text(name, str(default)).strip()
+        match = SIZE.fullmatch(value)
+        if match is None:
+            raise ValueError(f"option {name} is a size like 64m, not {value!r}")
+        return int(match[1]) * FACTORS[match[2].lower()]
+
+    def choice(self, name: str, default: Choice) -> Choice:
+        value = self.text(name, str(default.value))
+        for each in type(default):
+            if each.value.lower() == value.lower():
+                return each
+        raise ValueError(f"option {name} is one of {', '.join(each.value for each in type(default))}, not {value!r}")
+
+    def names(self, name: str) -> list[str]:
+        """A list, separated by commas."""
+        return [each.strip() for each in self.text(name).split(",") if each.strip()]
+
+    def object(self, name: str) -> dict[str, Any]:
+        """A JSON object. Raises ValueError."""
+        try:
+            value = json.loads(self.text(name))
+        except ValueError as error:
+            raise ValueError(f"option {name} is not JSON: {error}") from None
+        if not isinstance(value, dict):
+            raise ValueError(f"option {name} is a JSON object, not {value!r}")
+        return value
+
+
+class Queues:
+    """Which queues are meant: names, shell patterns, or a regular expression over the whole name."""
+
+    def __init__(self, options: Options) -> None:
+        self._names = options.names("queue") + options.names("queues")
+        pattern = options.text("queuePattern")
+        try:
+            self._pattern = re.compile(pattern) if pattern else None
+        except re.error as error:
+            raise ValueError(f"option queuePattern is no regular expression: {error}") from None
+
+    @property
+    def named(self) -> bool:
+        """Whether not simply all are meant."""
+        return bool(self._names) or self._pattern is not None
+
+    def __contains__(self, name: str) -> bool:
+        if self._pattern is not None:
+            return self._pattern.fullmatch(name) is not None
+        return not self._names or any(fnmatch.fnmatchcase(name, each) for each in self._names)

@@ -1,0 +1,148 @@
+"""What a format's adapter gives, and what the sources ask of it. One adapter a format; see kestrel_format.py.
+
+Knows segments, parts and what is done about damage. Refuses to know any format.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from enum import Enum
+from typing import TYPE_CHECKING, Protocol
+
+import msgspec
+from msgspec import Struct
+
+from pipeline.files import Folder
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+
+class OnCorrupt(Enum):
+    FAIL = "fail"
+    PERMISSIVE = "permissive"
+    QUARANTINE = "quarantine"
+
+
+class Corrupt(Exception):
+    """A journal file cannot be read any further, and `onCorrupt` says to fail."""
+
+
+class Segment(Struct, frozen=True):
+    """Bytes `begin` to `end` of one file of a queue.
+
+    `live`: a server may be writing to it, so its end may be torn. `number`: the file's place among its queue's, from 0.
+    `sealed_ms`: no item was added after this time; 0: not known.
+    """
+
+    queue: str
+    file: str
+    begin: int
+    end: int
+    live: bool = False
+    number: int = 0
+    sealed_ms: int = 0
+
+    @property
+    def bytes(self) -> int:
+        return self.end - self.begin
+
+
+class Part(Struct, frozen=True):
+    """What one task reads: segments of one queue, in order."""
+
+    queue: str
+    segments: list[Segment]
+
+
+class Reading(Struct, frozen=True):
+    """How a part is read: the options of the source that its tasks have to know."""
+
+    include_value: bool = True
+    on_corrupt: OnCorrupt = OnCorrupt.FAIL
+    quarantine: str = ""
+    ops: frozenset[str] | None = None
+    now_ms: int = 0  # the add time of items whose records have none
+
+    def without_values(self) -> Reading:
+        return msgspec.structs.replace(self, include_value=False)
+
+
+View = Callable[[Folder, Part, Reading], "Iterator[pa.RecordBatch]"]
+
+
+class Format(Protocol):
+    """A journal format. Views: `ops` one row a record; the others as the documentation of the source says."""
+
+    name: str
+    by_queue: bool  # whether a queue has files of its own, so that others need not be read
+
+    def schemas(self) -> dict[str, pa.Schema]:
+        """The columns of each view."""
+
+    def whole_queue(self, view: str) -> bool:
+        """Whether one task has to read all segments of a queue for this view."""
+
+    def queues(self, listing: list[tuple[str, int]]) -> dict[str, list[Segment]]:
+        """The segments of each queue, in the order of replay, from a folder's (name, size)."""
+
+    def until(self, folder: Folder, segments: list[Segment], until_ms: int) -> list[Segment]:
+        """A queue's segments up to the first item that was added after `until_ms`."""
+
+    def cuts(self, folder: Folder, segment: Segment, parts: int) -> list[int]:
+        """Where a segment may be cut so that about `parts` of the same size come out."""
+
+    def boundary(self, folder: Folder, segment: Segment, max_bytes: int, max_records: int) -> tuple[int, str]:
+        """Where the last record ends that is whole and within the limits; a first record of any size is. With the
+        damage that stands there, if it is that what ends it."""
+
+    def count(self, folder: Folder, segment: Segment) -> int:
+        """How many rows the view `ops` has of a segment."""
+
+    def view(self, name: str) -> View: ...
+
+
+class Damage(Struct, frozen=True):
+    """Where and why a file ends early."""
+
+    file: str
+    at: int
+    why: str
+    lost_bytes: int
+
+
+def settle(folder: Folder, segment: Segment, at: int, why: str, reading: Reading) -> Damage | None:
+    """What to do about damage at byte `at`: None if it is only the torn end of a file that is being written.
+
+    Raises Corrupt where the reader wants to fail. Quarantine copies the unreadable bytes to its folder.
+    """
+    damage = Damage(segment.file, at, why, segment.end - at)
+    if segment.live and is_torn(why, damage.lost_bytes):
+        return None
+    if reading.on_corrupt is OnCorrupt.FAIL:
+        more = "read on with option onCorrupt=permissive or quarantine"
+        raise Corrupt(f"{folder.url}/{segment.file}: byte {at}: {why} ({damage.lost_bytes} bytes unread); {more}")
+    if reading.on_corrupt is OnCorrupt.QUARANTINE:
+        _put_aside(folder, segment, at, reading.quarantine or f"{folder.url}/.staniel/quarantine")
+    return damage
+
+
+def is_torn(why: str, lost_bytes: int) -> bool:
+    """Whether the end of a file looks like a record that is being written, and not like damage."""
+    return why == TORN or (why.endswith(" are left") and lost_bytes <= TORN_BYTES_MAX)
+
+
+TORN = "the file ends inside a record"
+TORN_BYTES_MAX = 32 << 20  # twice the largest item that a queue takes unless it is told to take larger ones
+QUARANTINE_BYTES_MAX = 64 << 20
+
+
+def _put_aside(folder: Folder, segment: Segment, at: int, where: str) -> None:
+    from pipeline.files import folder as open_folder
+
+    file = folder.open(segment.file)
+    try:
+        data = file.read(at, min(segment.end - at, QUARANTINE_BYTES_MAX))
+    finally:
+        file.close()
+    open_folder(where).write(f"{segment.file}@{at}", data)

@@ -1,0 +1,91 @@
+"""A local Spark session that is quiet, binds the loopback address only and finds this interpreter.
+
+Knows the settings and why. Refuses to know what is read with it.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from importlib import resources
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from pipeline.needs import check_packages, java_home
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+DRIVER_MEMORY = "1g"
+SETTINGS = {
+    "spark.ui.enabled": "false",
+    "spark.ui.showConsoleProgress": "false",
+    "spark.sql.session.timeZone": "UTC",
+    "spark.sql.python.filterPushdown.enabled": "true",  # without it Spark refuses a reader that can filter
+    "spark.sql.execution.arrow.pyspark.enabled": "true",
+    "spark.sql.shuffle.partitions": "8",
+    "spark.log.level": "ERROR",
+}
+LOOPBACK = {"spark.driver.bindAddress": "127.0.0.1", "spark.driver.host": "127.0.0.1"}
+
+
+def build(
+    master: str = "local[*]", name: str = "staniel", memory: str = DRIVER_MEMORY, py_files: str = "", **settings: Any
+) -> SparkSession:
+    """A session, or the one that exists. `settings`: Spark's, dots written as double underscores. `py_files`: wheels or
+    zips that executors get, separated by commas.
+
+    Raises Missing, with the command that helps, if Java or PySpark is not there.
+    """
+    check_packages()
+    os.environ.setdefault("JAVA_HOME", "")
+    os.environ["JAVA_HOME"] = java_home()
+    # Workers must be this interpreter: the first python3 on the PATH may have neither pyarrow nor this package.
+    os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
+    local = master.startswith("local")
+    if local:
+        os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
+    from pyspark.sql import SparkSession
+
+    wanted = SETTINGS | (LOOPBACK if local else {}) | {"spark.driver.memory": memory}
+    wanted |= {key.replace("__", "."): str(value) for key, value in settings.items()}
+    if log := quiet_log():
+        wanted.setdefault("spark.driver.extraJavaOptions", f"-Dlog4j2.configurationFile={log}")
+    _export_path(wanted)
+    builder = SparkSession.builder.master(master).appName(name)
+    for key, value in wanted.items():
+        builder = builder.config(key, value)
+    session: SparkSession = builder.getOrCreate()
+    for path in filter(None, py_files.split(",")):
+        session.sparkContext.addPyFile(path)
+    return session
+
+
+def quiet_log() -> str:
+    """The file that tells Spark's logger to keep to errors, as a URL; "" if this package is inside a wheel."""
+    path = Path(str(resources.files("pipeline").joinpath("log4j2.properties"))).resolve()
+    return path.as_uri() if path.is_file() else ""
+
+
+def _export_path(wanted: dict[str, str]) -> None:
+    """Run from a checkout, workers must find the packages too. Executors elsewhere get the wheel with --py-files."""
+    root = str(Path(__file__).resolve().parents[1])
+    if not Path(root, "pyproject.toml").exists():
+        return
+    paths = os.environ.get("PYTHONPATH", "").split(os.pathsep)
+    if root not in paths:
+        os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, [root, *paths]))
+    wanted.setdefault("spark.executorEnv.PYTHONPATH", os.environ["PYTHONPATH"])
+
+
+def close(session: SparkSession) -> None:
+    """Stop a session that `build` made, and end its Java process; the next `build` starts a new one."""
+    from pyspark import SparkContext
+
+    gateway = SparkContext._gateway
+    session.stop()
+    if gateway is not None and (process := getattr(gateway, "proc", None)) is not None:
+        gateway.shutdown()
+        process.stdin.close()  # the process ends when its standard input does
+        process.wait(30)
+        SparkContext._gateway = SparkContext._jvm = None

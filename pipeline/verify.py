@@ -1,0 +1,83 @@
+"""Verifying the journals of a fleet: every record of every file, and whether the records make sense together.
+
+Knows what a finding is. Refuses to repair: the server cuts a torn end when it starts.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING
+
+import msgspec
+from msgspec import Struct
+
+from pipeline.files import folder
+from pipeline.fleet import run
+from pipeline.formats import format_of
+from pipeline.journal_options import JournalOptions
+from pipeline.segments import OnCorrupt, Part, Reading, is_torn
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+
+class Finding(Struct, frozen=True):
+    """One file. `wrong`: what a reader meets at byte `at`; `strays`: records that met nothing: a removal of no item."""
+
+    queue: str
+    file: str
+    bytes: int
+    items: int
+    wrong: str = ""
+    at: int = 0
+    torn: bool = False
+    strays: int = 0
+
+    @property
+    def bad(self) -> bool:
+        return bool(self.wrong) and not self.torn
+
+
+def verify(spark: SparkSession, path: str, given: Mapping[str, str]) -> list[Finding]:
+    """One finding a file, in order. A queue is a task."""
+    options = JournalOptions({**given, "path": path})
+    place = folder(options.path)
+    listing = place.list()
+    form = format_of(place, options.format, listing)
+    reading = msgspec.structs.replace(options.reading, on_corrupt=OnCorrupt.PERMISSIVE, include_value=False)
+    queues = {name: each for name, each in form.queues(listing).items() if name in options.queues}
+    tasks = [(options.path, form.name, Part(name, segments), reading) for name, segments in sorted(queues.items())]
+    return [finding for found in run(spark, tasks, _verify) for finding in found]
+
+
+def _verify(task: tuple[str, str, Part, Reading]) -> list[Finding]:
+    path, name, part, reading = task
+    if name != "kestrel":
+        return _by_rows(task)
+    from pipeline.kestrel_state import summarise_queue
+
+    findings = []
+    for one in summarise_queue(folder(path), part.segments, reading):
+        segment, damage = one.segment, one.damage
+        found = Finding(part.queue, segment.file, segment.bytes, one.summary.added, strays=one.facts.strays)
+        if damage is not None:
+            torn = is_torn(damage.why, damage.lost_bytes) and segment.live
+            found = msgspec.structs.replace(found, wrong=damage.why, at=damage.at, torn=torn)
+        findings.append(found)
+    return findings
+
+
+def _by_rows(task: tuple[str, str, Part, Reading]) -> list[Finding]:
+    """For formats without summaries: whatever the view `ops` says of damage."""
+    path, name, part, reading = task
+    place = folder(path)
+    view = format_of(place, name, []).view("ops")
+    findings = []
+    for segment in part.segments:
+        items, wrong, at = 0, "", 0
+        for batch in view(place, Part(part.queue, [segment]), reading):
+            items += batch.num_rows
+            for row in batch.select(["offset", "_corrupt"]).filter(batch["_corrupt"].is_valid()).to_pylist():
+                wrong, at, items = row["_corrupt"], row["offset"], items - 1
+        findings.append(Finding(part.queue, segment.file, segment.bytes, items, wrong, at))
+    return findings

@@ -1,0 +1,11 @@
+"""PySpark imports every module called pyspark_* and registers its DefaultSource: this one is `staniel-journal`.
+
+Must import quickly and must not raise: another source's first use would fail with it.
+"""
+
+from __future__ import annotations
+
+import contextlib
+
+with contextlib.suppress(ImportError):
+    from pipeline.journal_source import JournalSource as DefaultSource  # noqa: F401

@@ -1,0 +1,52 @@
+"""One Spark session for all tests of this folder, with little memory, started by the first that asks.
+
+Only one Java process at a time: who needs another kind of session asks for `no_spark` first.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from pyspark.sql import SparkSession
+
+import pipeline
+from pipeline.sessions import close
+
+
+class Holder:
+    """The session that runs, if one does."""
+
+    def __init__(self, warehouse: Path) -> None:
+        self.warehouse = warehouse
+        self.session: SparkSession | None = None
+
+    def get(self) -> SparkSession:
+        if self.session is None:
+            settings = {"spark__sql__warehouse__dir": str(self.warehouse), "spark__sql__shuffle__partitions": 2}
+            self.session = pipeline.session("local[2]", **settings)
+        return self.session
+
+    def close(self) -> None:
+        if self.session is not None:
+            close(self.session)
+            self.session = None
+
+
+@pytest.fixture(scope="session")
+def holder(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Holder]:
+    held = Holder(tmp_path_factory.mktemp("warehouse"))
+    yield held
+    held.close()
+
+
+@pytest.fixture
+def spark(holder: Holder) -> SparkSession:
+    return holder.get()
+
+
+@pytest.fixture
+def no_spark(holder: Holder) -> None:
+    """No Java process of ours runs."""
+    holder.close()

@@ -1,0 +1,69 @@
+"""The views of workq's command log: records, and what became of the jobs. No Spark here."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from pipeline.files import LocalFolder
+from pipeline.formats import format_of
+from pipeline.segments import Corrupt, OnCorrupt, Part, Reading
+from tests.journal.cmdlogs import Script, files, snapshot
+from tests.sim.job_world import job_id
+
+
+@pytest.fixture
+def script(tmp_path: Path) -> Script:
+    """A log of several segments: jobs that wait, are worked on, are done, and are gone."""
+    script = Script(settings="cmdlog_seg_size = 260")
+    for number in range(6):
+        script.add(number)
+    script.lease()
+    script.lease()
+    write(script, tmp_path)
+    return script
+
+
+def write(script: Script, folder: Path) -> None:
+    for number, data in enumerate(files(script.world.disk), start=1):
+        (folder / f"{number:09}.log").write_bytes(data)
+
+
+def rows(folder: Path, view: str, reading: Reading = Reading()) -> list[dict[str, object]]:  # noqa: B008
+    place = LocalFolder(str(folder))
+    form = format_of(place, "auto", place.list())
+    assert form.name == "workq"
+    ((queue, segments),) = form.queues(place.list()).items()
+    return [row for batch in form.view(view)(place, Part(queue, segments), reading) for row in batch.to_pylist()]
+
+
+def test_jobs_are_as_the_server_has_them(script: Script, tmp_path: Path) -> None:
+    found = {bytes.fromhex(str(row["id"]).replace("-", "")): row for row in rows(tmp_path, "jobs")}
+    held = snapshot(script.world)
+    assert found.keys() == held.keys() and len(found) == 6
+    for id, (_, attempts, payload, _, _, _, queue) in held.items():
+        row = found[id]
+        assert (row["attempts"], row["value"], str(row["queue"]).encode()) == (attempts, payload, queue)
+        assert row["state"] == ("leased" if attempts else "queued") and (row["firstStart"] is not None) == bool(
+            attempts
+        )
+
+
+def test_records_come_in_order_with_their_time(script: Script, tmp_path: Path) -> None:
+    found = rows(tmp_path, "ops")
+    assert [row["op"] for row in found] == ["add"] * 6 + ["start-attempt"] * 2
+    assert found[0]["value"] == b"job 0" and all(row["asOf"] is not None for row in found)
+    assert len({row["file"] for row in found}) > 1
+    assert str(found[3]["id"]).replace("-", "") == job_id(3).replace("-", "")
+
+
+def test_damage_is_stepped_over_and_told(script: Script, tmp_path: Path) -> None:
+    segment = tmp_path / "000000001.log"
+    data = bytearray(segment.read_bytes())
+    data[40] ^= 0xFF
+    segment.write_bytes(data)
+    with pytest.raises(Corrupt, match=r"000000001\.log: byte 8: .*onCorrupt"):
+        rows(tmp_path, "ops")
+    found = rows(tmp_path, "ops", Reading(on_corrupt=OnCorrupt.PERMISSIVE))
+    assert len(found) == 8 and sum(row["_corrupt"] is not None for row in found) == 1

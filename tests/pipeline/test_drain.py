@@ -1,0 +1,155 @@
+"""Draining loses nothing, whatever is killed and when; what comes twice is one batch at most, and is counted."""
+
+from __future__ import annotations
+
+import contextlib
+import subprocess
+import sys
+from collections import Counter
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from pipeline.drain import Drain, Limits, Step
+from pipeline.spool import Spool
+from pipeline.wire import Connection, Refused, ServerLost
+from protocol import requests as ask
+from protocol.client_replies import Answer
+from tests.server.process import Server, running
+
+ITEMS = 300
+ROOT = Path(__file__).resolve().parents[2]
+REPEATS_AFTER = {
+    "drainer": {Step.SYNCED},  # it was spooled, and nobody confirmed it
+    "server": {Step.RESERVED, Step.SPOOLED, Step.SYNCED},  # the drainer lives on and spools what it holds
+}
+
+
+def fill(server: str, queue: str, count: int) -> list[bytes]:
+    values = [b"item %06d" % number for number in range(count)]
+    connection = Connection(server)
+    assert set(connection.ask(*[ask.Set(queue, value) for value in values])) == {Answer.STORED}
+    connection.close()
+    return values
+
+
+def spooled(spool: Spool) -> list[tuple[bytes, int | None]]:
+    names = [name for _, names in sorted(spool.batches().items()) for name in names]
+    return [(row["value"], row["id"]) for batch in spool.read(names) for row in batch.to_pylist()]
+
+
+def drain(server: str, place: Path, batch: int, after: Callable[[Step], None] = lambda step: None) -> int:
+    spool = Spool(str(place))
+    with spool:
+        drainer = Drain([server], ["jobs"], spool, connections=2, timeout_s=10.0, after=after)
+        count = drainer.fill(batch, Limits(10_000, 1 << 40), 0)
+        drainer.close()
+    return count
+
+
+def server_address(server: Server) -> str:
+    return f"127.0.0.1:{server.port}"
+
+
+def check(place: Path, values: list[bytes], step: Step, closing_line: Callable[[str], None], who: str) -> None:
+    """Nothing is missing; what is there twice has the same id twice, and is no more than one round."""
+    found = spooled(Spool(str(place)))
+    times = Counter(value for value, _ in found)
+    assert set(times) == set(values), "lost"
+    repeats = sum(times.values()) - len(values)
+    assert len(set(found)) == len(values), "an item that comes again has the id that it had"
+    assert repeats <= 200 and (repeats == 0 or step in REPEATS_AFTER[who]), f"{repeats} repeats"
+    closing_line(f"drain: {who} killed after {step.value}: {len(values)} items, 0 missing, {repeats} repeated")
+
+
+@pytest.mark.parametrize("step", Step)
+def test_a_drainer_killed_at_any_step_loses_nothing(
+    tmp_path: Path, step: Step, closing_line: Callable[[str], None]
+) -> None:
+    with running(tmp_path / "server") as server:
+        values = fill(server_address(server), "jobs", ITEMS)
+        place = tmp_path / "drained"
+        command = [sys.executable, "-m", "tests.pipeline.drainer", server_address(server), "jobs", str(place)]
+        with subprocess.Popen([*command, "1", "200", step.value], stdout=subprocess.PIPE, cwd=ROOT) as child:
+            assert child.stdout is not None
+            assert child.stdout.readline() == b"at %s\n" % step.value.encode()
+            child.kill()
+        batch = 2
+        while drain(server_address(server), place, batch):
+            batch += 1
+        check(place, values, step, closing_line, "drainer")
+
+
+@pytest.mark.parametrize("step", Step)
+def test_a_server_killed_at_any_step_loses_nothing(
+    tmp_path: Path, step: Step, closing_line: Callable[[str], None]
+) -> None:
+    with running(tmp_path / "server") as server:
+        values = fill(server_address(server), "jobs", ITEMS)
+        place = tmp_path / "drained"
+        killed: list[Step] = []
+
+        def kill(at: Step) -> None:
+            if at is step and not killed:
+                killed.append(at)
+                server.kill()
+
+        with contextlib.suppress(ServerLost):
+            drain(server_address(server), place, 1, kill)
+        server.start()
+        batch = 2
+        while drain(server_address(server), place, batch):
+            batch += 1
+        check(place, values, step, closing_line, "server")
+
+
+def test_several_servers_and_queues_are_drained_within_the_limits(tmp_path: Path) -> None:
+    with running(tmp_path / "a") as first, running(tmp_path / "b") as second:
+        servers = [server_address(first), server_address(second)]
+        for server in servers:
+            fill(server, "jobs", 150)
+            fill(server, "mail", 70)
+        spool = Spool(str(tmp_path / "drained"))
+        with spool:
+            drainer = Drain(servers, ["jobs", "mail"], spool, connections=1)
+            assert drainer.waiting() == 440
+            counts = []
+            while count := drainer.fill(len(counts) + 1, Limits(100, 1 << 40), 0):
+                counts.append(count)
+            drainer.close()
+        assert max(counts) <= 103 and sum(counts) == 440
+        assert len(spooled(spool)) == 440
+
+
+def test_a_refused_read_is_told_in_the_servers_words(tmp_path: Path) -> None:
+    with running(tmp_path / "server") as server:
+        connection = Connection(server_address(server))
+        connection.want("a~b", 1, 0)
+        with pytest.raises(Refused, match="CLIENT_ERROR"):
+            connection.got()
+        connection.close()
+
+
+def test_a_spool_that_cannot_be_written_gives_everything_back(tmp_path: Path) -> None:
+    with running(tmp_path / "server") as server:
+        fill(server_address(server), "jobs", 10)
+
+        def full(step: Step) -> None:
+            if step is Step.SPOOLED:
+                raise OSError(28, "No space left on device")
+
+        with pytest.raises(OSError, match="No space"):
+            drain(server_address(server), tmp_path / "drained", 1, full)
+        assert drain(server_address(server), tmp_path / "drained", 1) == 10
+
+
+def test_what_was_stored_is_forgotten_and_nothing_else(tmp_path: Path) -> None:
+    spool = Spool(str(tmp_path))
+    with spool:
+        for batch in (1, 2, 3):
+            spool.put(batch, 0, [("s:1", "q", [])], lambda: None)
+        (tmp_path / "000000000001.000009.0000000000000000.arrow.new").write_bytes(b"half")
+        spool.forget(2)
+    assert list(spool.batches()) == [3]
+    assert sorted(path.suffix for path in tmp_path.iterdir() if path.name != "lock") == [".arrow"]

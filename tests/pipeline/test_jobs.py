@@ -1,0 +1,113 @@
+"""The jobs of `staniel pipeline`, in a real Spark: what they write, and that they go on where they stopped."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from pyspark.sql import SparkSession
+
+import pipeline
+from journal.fs import OsFs
+from pipeline import fleet
+from pipeline.archive import archive
+from pipeline.packs import Busy, pack
+from pipeline.refill import items_of, refill
+from pipeline.report import gather
+from pipeline.report_page import write as write_page
+from pipeline.verify import verify
+from queues.config import Dialect
+from tests.journal.records import state as state_in_words
+from tests.pipeline.patience import patiently
+from tests.pipeline.spools import contents, history, replayed, write
+from tests.pipeline.test_drain import server_address
+from tests.pipeline.test_live_source import taken
+from tests.server.process import running
+
+
+@pytest.fixture
+def spool(tmp_path: Path) -> Path:
+    folder = tmp_path / "spool"
+    write(folder, "jobs", history(11, 3000), 4)
+    write(folder, "mail", history(12, 1500, Dialect.KESTREL_24), 3)
+    return folder
+
+
+def files(spool: Path, queue: str) -> list[Path]:
+    return [*sorted(spool.glob(f"{queue}.*")), spool / queue]
+
+
+def test_a_state_merged_from_segments_is_the_state_read_in_order(
+    spark: SparkSession, spool: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(fleet, "SINGLE_BYTES", 0)  # every segment by itself
+    found = pipeline.state(spark, str(spool)).orderBy("queue", "state", "position", "xid").collect()
+    ordered = spark.read.format("staniel-journal").option("view", "state").load(str(spool))
+    assert found == ordered.orderBy("queue", "state", "position", "xid").collect()
+    assert len(found) == sum(len(contents(replayed(files(spool, queue)))) for queue in ("jobs", "mail"))
+
+
+@pytest.mark.parametrize("dialect", Dialect)
+def test_a_packed_spool_replays_to_the_same_state(spark: SparkSession, spool: Path, dialect: Dialect) -> None:
+    before = {queue: state_in_words(replayed(files(spool, queue))) for queue in ("jobs", "mail")}
+    packed = pack(spark, str(spool), {}, dialect)
+    assert [(each.queue, each.files) for each in packed] == [("jobs", 3), ("mail", 2)]
+    assert all(each.after_bytes < each.before_bytes for each in packed)
+    assert all(len(files(spool, queue)) == 2 for queue in before)
+    assert {queue: state_in_words(replayed(files(spool, queue))) for queue in before} == before
+
+
+def test_a_spool_that_a_server_has_open_is_not_packed(spark: SparkSession, spool: Path) -> None:
+    disk = OsFs()
+    disk.make_folder(str(spool / ".staniel"))
+    disk.lock(str(spool / ".staniel" / "lock"))
+    with pytest.raises(Busy, match="stop it first"):
+        pack(spark, str(spool), {}, Dialect.DOCUMENTS)
+    disk.close()
+
+
+def test_verification_names_the_damaged_file_and_no_other(spark: SparkSession, spool: Path) -> None:
+    damaged = sorted(spool.glob("jobs.*"))[1]
+    size = damaged.stat().st_size
+    damaged.write_bytes(damaged.read_bytes() + b"\xff rubbish")
+    found = verify(spark, str(spool), {})
+    assert len(found) == 7
+    assert [(each.file, each.at, each.wrong) for each in found if each.bad] == [
+        (damaged.name, size, "unknown opcode 255")
+    ]
+
+
+def test_an_archive_takes_only_what_is_new_and_fills_queues_again(spark: SparkSession, tmp_path: Path) -> None:
+    spool, out = tmp_path / "spool", tmp_path / "lake"
+    scribe = history(21, 800)
+    write(spool, "jobs", scribe, 2)
+    told: list[dict[str, object]] = []
+    first = patiently(lambda: archive(spark, str(spool), str(out), {}, told.append))
+    for step in range(50):
+        scribe.step(1_700_000_100_000 + step, "add", b"late %d" % step, 0)
+    write(spool, "jobs", scribe, 1)
+    for path in spool.glob("jobs.*"):
+        path.unlink()
+    (spool / "jobs").unlink()
+    write(spool, "jobs", scribe, 1)
+    second = patiently(lambda: archive(spark, str(spool), str(tmp_path / "lake2"), {}, told.append))
+    assert second > first > 800 and told
+    lake = spark.read.parquet(str(tmp_path / "lake2"))
+    assert lake.count() == second and {row.queue for row in lake.select("queue").distinct().collect()} == {"jobs"}
+    with running(tmp_path / "server") as server:
+        rows = items_of(spark, str(tmp_path / "lake2"), True, {})
+        options = {"servers": server_address(server), "queue": "again"}
+        assert refill(rows, "2023-11-14T22:15:00", "", ["jobs"], options, 0) == 50
+        assert [item.data for item in taken(server_address(server), "again")] == [b"late %d" % n for n in range(50)]
+
+
+def test_a_report_counts_what_replay_counts_and_draws_it(spark: SparkSession, spool: Path, tmp_path: Path) -> None:
+    found = gather(spark, str(spool), {})
+    assert [row.queue for row in found.rows] == ["jobs", "mail"]
+    for row in found.rows:
+        held = contents(replayed(files(spool, row.queue)))
+        assert (row.depth, row.opens) == (len(held), sum(each[0] == "open" for each in held))
+        assert row.added - row.removed == row.depth
+    page, *plots = write_page(found, tmp_path / "report")
+    assert len(plots) == 5 and all(path.read_bytes().startswith(b"\x89PNG") for path in plots)
+    assert "What cannot be known" in page.read_text() and page.read_text().count("data:image/png") == 5

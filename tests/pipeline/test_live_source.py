@@ -1,0 +1,122 @@
+"""`staniel` in a real Spark: draining into a table, filling queues from one."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from pyspark.errors import PySparkException
+from pyspark.sql import SparkSession
+
+from pipeline.files import LocalFolder
+from pipeline.live_options import SinkOptions
+from pipeline.sink import Guard, QueueFull, Row, put_all
+from pipeline.wire import Connection
+from protocol.client_replies import Item
+from protocol.client_requests import read
+from tests.pipeline.patience import patiently
+from tests.pipeline.test_drain import fill, server_address
+from tests.server.process import running
+
+
+def taken(server: str, queue: str) -> list[Item]:
+    connection = Connection(server)
+    found = []
+    while isinstance(reply := connection.ask(read(queue))[0], Item):
+        found.append(reply)
+    connection.close()
+    return found
+
+
+def test_a_drain_ends_with_what_was_there_and_goes_on_after_a_restart(spark: SparkSession, tmp_path: Path) -> None:
+    with running(tmp_path / "server") as server:
+
+        def run() -> list[int]:
+            options = {"servers": server_address(server), "queue": "jobs", "spoolPath": str(tmp_path / "spool")}
+            source = spark.readStream.format("staniel").options(**options, maxItemsPerTrigger="250")
+            writing = source.load().writeStream.format("parquet").trigger(availableNow=True)
+            writing = writing.option("path", str(tmp_path / "out")).option("checkpointLocation", str(tmp_path / "ck"))
+            query = writing.start()
+            query.awaitTermination()
+            return [progress.numInputRows for progress in query.recentProgress]
+
+        first = fill(server_address(server), "jobs", 600)
+        rows = patiently(run)
+        assert max(rows) <= 250 and sum(rows) == 600
+        second = fill(server_address(server), "jobs", 30)
+        assert sum(patiently(run)) == 30
+        assert taken(server_address(server), "jobs") == []
+        found = spark.read.parquet(str(tmp_path / "out")).collect()
+        assert sorted(bytes(row.value) for row in found) == sorted(first + second)
+        assert len({row.id for row in found}) == 630 and {row.server for row in found} == {server_address(server)}
+        assert all(row.addTime is not None and row.queue == "jobs" for row in found)
+
+
+def test_a_table_is_put_to_the_queues_that_its_column_names(spark: SparkSession, tmp_path: Path) -> None:
+    with running(tmp_path / "a") as first, running(tmp_path / "b") as second:
+        servers = [server_address(first), server_address(second)]
+        table = spark.range(400).selectExpr("concat('q', id % 4) as queue", "cast(id as string) as value")
+        table.write.format("staniel").mode("append").option("servers", ",".join(servers)).save()
+        found = {queue: [len(taken(server, queue)) for server in servers] for queue in ("q0", "q1", "q2", "q3")}
+        assert all(sorted(counts) == [0, 100] for counts in found.values())
+
+
+def test_a_stream_that_spark_repeats_is_put_once(spark: SparkSession, tmp_path: Path) -> None:
+    with running(tmp_path / "server") as server:
+        rows = [[bytes([letter])] for letter in b"abcdefghij"]
+        spark.createDataFrame(rows, "value binary").coalesce(1).write.parquet(str(tmp_path / "in"))
+        options = {"servers": server_address(server), "queue": "jobs", "guardPath": str(tmp_path / "guard")}
+
+        def run() -> None:
+            source = spark.readStream.schema("value binary").parquet(str(tmp_path / "in"))
+            writing = source.writeStream.format("staniel").options(**options).trigger(availableNow=True)
+            writing.option("checkpointLocation", str(tmp_path / "ck")).start().awaitTermination()
+
+        patiently(run)
+        for commit in (tmp_path / "ck" / "commits").iterdir():
+            commit.unlink()  # as if the driver had died between the last task and its note
+        patiently(run)
+        assert sorted(item.data for item in taken(server_address(server), "jobs")) == [row[0] for row in rows]
+
+
+def test_what_is_no_item_is_told_before_anything_is_put(spark: SparkSession, tmp_path: Path) -> None:
+    table = spark.range(3)
+    with pytest.raises(PySparkException, match="the sink needs a column value"):
+        table.write.format("staniel").mode("append").option("queue", "jobs").save()
+    with pytest.raises(PySparkException, match="only be streamed, because reading takes items out"):
+        spark.read.format("staniel").options(queue="jobs", spoolPath=str(tmp_path)).load().count()
+
+
+def sink(server: str, **options: str) -> SinkOptions:
+    return SinkOptions({"servers": server, "queue": "jobs", **options})
+
+
+def batches(values: list[str]) -> object:
+    import pyarrow as pa
+
+    return iter([pa.RecordBatch.from_pydict({"value": values})])
+
+
+def test_a_full_queue_is_waited_for_failed_or_dropped_as_asked(tmp_path: Path) -> None:
+    with running(tmp_path / "server", config="[queues.jobs]\nmax_items = 5\n") as server:
+        values = [str(number) for number in range(8)]
+        address = server_address(server)
+        assert put_all(batches(values), sink(address, onFull="drop"), None).dropped == 3
+        with pytest.raises(QueueFull, match="queue jobs is full"):
+            put_all(batches(values), sink(address, onFull="fail"), None)
+        with pytest.raises(QueueFull):
+            put_all(batches(values), sink(address, onFull="wait", fullTimeoutMs="50"), None)
+        assert [item.data for item in taken(address, "jobs")] == [b"0", b"1", b"2", b"3", b"4"]
+
+
+def test_the_guard_skips_what_was_stored_and_nothing_that_differs(tmp_path: Path) -> None:
+    with running(tmp_path / "server") as server:
+        options = sink(server_address(server), windowItems="2")
+        values = ["a", "b", "c", "d"]
+        broken = Guard(str(tmp_path / "guard"), "app.1.0.json")
+        broken.note([Row("jobs", b"a", 0, 0), Row("jobs", b"b", 0, 0)])
+        again = put_all(batches(values), options, Guard(str(tmp_path / "guard"), "app.1.0.json"))
+        assert (again.skipped, again.stored) == (2, 2)
+        other = put_all(batches(["x", "b", "c", "d"]), options, Guard(str(tmp_path / "guard"), "app.1.0.json"))
+        assert (other.skipped, other.stored) == (0, 4)
+        assert [name for name, _ in LocalFolder(str(tmp_path / "guard")).list()] == ["app.1.0.json"]

@@ -1,0 +1,161 @@
+"""The views of Kestrel journals say what replay says, whatever the files' cuts and damage. No Spark here."""
+
+from __future__ import annotations
+
+from itertools import pairwise
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+from hypothesis import given, settings
+
+from journal import records
+from journal.replay import Bad
+from pipeline.files import LocalFolder
+from pipeline.kestrel_format import KestrelFormat
+from pipeline.segments import Corrupt, OnCorrupt, Part, Reading, Segment
+from queues.config import Dialect
+from tests.journal.records import FOREIGN, addx, with_xid
+from tests.pipeline.spools import contents, history, replayed, write
+
+FORMAT = KestrelFormat()
+FAIL = Reading()
+PERMISSIVE = Reading(on_corrupt=OnCorrupt.PERMISSIVE)
+
+
+def rows(folder: Path, view: str, reading: Reading = FAIL, queue: str = "q") -> list[dict[str, object]]:
+    place = LocalFolder(str(folder))
+    segments = FORMAT.queues(place.list())[queue]
+    batches = FORMAT.view(view)(place, Part(queue, segments), reading)
+    return [row for batch in batches for row in batch.to_pylist()]
+
+
+@pytest.mark.parametrize("dialect", Dialect)
+@pytest.mark.parametrize("files", [1, 3])
+def test_the_state_is_what_replay_finds(tmp_path: Path, dialect: Dialect, files: int) -> None:
+    for seed in range(4):
+        folder = tmp_path / str(seed)
+        paths = write(folder, "q", history(seed, 4000, dialect), files)
+        found = rows(folder, "state")
+        told = [(row["state"], row["value"], row["flags"], row["deliveries"], row["xid"], row["id"]) for row in found]
+        assert told == contents(replayed(paths))
+        line = [row["position"] for row in found if row["state"] != "open"]
+        assert line == list(range(len(line)))
+
+
+def test_the_state_without_values_is_the_same_without_values(tmp_path: Path) -> None:
+    write(tmp_path, "q", history(7, 3000), 2)
+    with_values, without = rows(tmp_path, "state"), rows(tmp_path, "state", FAIL.without_values())
+    assert [row | {"value": None} for row in with_values] == without
+
+
+@pytest.mark.parametrize("files", [1, 3])
+def test_items_end_as_replay_ends_them(tmp_path: Path, files: int) -> None:
+    paths = write(tmp_path, "q", history(3, 5000), files)
+    found = rows(tmp_path, "items")
+    alive = {row[1]: row for row in contents(replayed(paths))}
+    for row in found:
+        if row["state"] == "done":
+            assert row["value"] not in alive and row["endedBy"] in ("remove", "confirm")
+        else:
+            state, _, flags, deliveries, _, item_id = alive.pop(row["value"])
+            assert (row["state"], row["flags"], row["deliveries"], row["id"]) == (state, flags, deliveries, item_id)
+    assert not alive
+
+
+@settings(max_examples=100, deadline=None)
+@given(data=FOREIGN)
+def test_any_records_become_rows_with_the_same_offsets_and_values(
+    data: bytes, tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    folder = tmp_path_factory.mktemp("any")
+    (folder / "q").write_bytes(data)
+    expected = []
+    at = 0
+    while at < len(data):
+        try:
+            record = records.read(data, at, len(data), 0)
+        except Bad:
+            break
+        value = data[record.payload : record.payload + record.size] if record.size >= 0 else None
+        expected.append((at, value, record.xid if record.op not in (0, 1, 2, 3) else None))
+        listed = record.listed or []
+        expected += [(each.payload - 25, data[each.payload : each.payload + each.size], each.xid) for each in listed]
+        at = record.stop
+    found = rows(folder, "ops", PERMISSIVE)
+    told = [(row["offset"], row["value"], row["xid"]) for row in found if row["_corrupt"] is None]
+    assert told == expected
+
+
+def test_parts_that_are_cut_anywhere_make_the_same_rows(tmp_path: Path) -> None:
+    write(tmp_path, "q", history(5, 4000), 1)
+    place = LocalFolder(str(tmp_path))
+    (segment,) = FORMAT.queues(place.list())["q"]
+    whole = rows(tmp_path, "ops")
+    cuts = FORMAT.cuts(place, segment, 5)
+    assert 3 <= len(cuts) <= 4
+    bounds = [0, *cuts, segment.end]
+    parts = [Segment("q", "q", low, high) for low, high in pairwise(bounds)]
+    pieces = [batch for part in parts for batch in FORMAT.view("ops")(place, Part("q", [part]), FAIL)]
+    found = pa.Table.from_batches(pieces).to_pylist()
+    # The time of the item before is known only where a part has seen one.
+    assert [row | {"asOf": None} for row in found] == [row | {"asOf": None} for row in whole]
+
+
+def damaged(folder: Path, tail: bytes, archive: bool) -> bytes:
+    """A journal of three items and a damaged end; what is unreadable."""
+    name = "q.5" if archive else "q"
+    (folder / name).write_bytes(addx(b"a") + addx(b"b") + b"\1" + addx(b"c") + tail)
+    if archive:
+        (folder / "q").write_bytes(addx(b"d"))
+    return tail
+
+
+def test_damage_fails_with_its_place_and_the_way_out(tmp_path: Path) -> None:
+    damaged(tmp_path, b"\xff rubbish", archive=True)
+    with pytest.raises(Corrupt, match=r"q\.5: byte 67: unknown opcode 255 \(9 bytes unread\).*onCorrupt=permissive"):
+        rows(tmp_path, "ops")
+
+
+def test_permissive_tells_of_damage_in_a_row_and_goes_on_with_the_next_file(tmp_path: Path) -> None:
+    damaged(tmp_path, b"\xff rubbish", archive=True)
+    found = rows(tmp_path, "ops", PERMISSIVE)
+    assert [row["op"] for row in found] == ["add", "add", "remove", "add", None, "add"]
+    assert (found[4]["offset"], found[4]["_corrupt"]) == (67, "unknown opcode 255")
+    assert [row["value"] for row in rows(tmp_path, "state", PERMISSIVE)] == [b"b", b"c", b"d"]
+
+
+def test_quarantine_keeps_the_unreadable_bytes(tmp_path: Path) -> None:
+    folder = tmp_path / "spool"
+    folder.mkdir()
+    tail = damaged(folder, b"\xff rubbish", archive=True)
+    rows(folder, "ops", Reading(on_corrupt=OnCorrupt.QUARANTINE, quarantine=str(tmp_path / "bad")))
+    assert (tmp_path / "bad" / "q.5@67").read_bytes() == tail
+
+
+def test_the_torn_end_of_the_file_that_is_being_written_is_no_damage(tmp_path: Path) -> None:
+    damaged(tmp_path, addx(b"torn")[:-2], archive=False)
+    assert [row["op"] for row in rows(tmp_path, "ops")] == ["add", "add", "remove", "add"]
+
+
+def test_a_pack_stands_for_what_it_covers(tmp_path: Path) -> None:
+    for name, value in {"q.5": b"old", "q.7": b"old too", "q.7.pack": b"packed", "q.9": b"new", "q": b"newest"}.items():
+        (tmp_path / name).write_bytes(addx(value))
+    assert [row["value"] for row in rows(tmp_path, "state")] == [b"packed", b"new", b"newest"]
+
+
+def test_a_summary_that_needs_the_files_before_says_so(tmp_path: Path) -> None:
+    (tmp_path / "q.5").write_bytes(addx(b"a") + addx(b"b") + b"\3")
+    (tmp_path / "q").write_bytes(b"\3" + with_xid(6, 1))
+    first, second = rows(tmp_path, "summaries")
+    assert (first["added"], first["opened"], first["tail"]) == (2, 1, "clean")
+    assert second["summary"] is None and "counter" in str(second["error"])
+
+
+def test_a_state_at_a_time_ends_with_the_items_of_that_time(tmp_path: Path) -> None:
+    (tmp_path / "q.5").write_bytes(addx(b"a", 100) + addx(b"b", 200) + b"\1" + addx(b"c", 300))
+    (tmp_path / "q").write_bytes(b"\1" + addx(b"d", 400))
+    place = LocalFolder(str(tmp_path))
+    segments = FORMAT.until(place, FORMAT.queues(place.list())["q"], 250)
+    batches = FORMAT.view("state")(place, Part("q", segments), FAIL)
+    assert [row["value"] for batch in batches for row in batch.to_pylist()] == [b"b"]

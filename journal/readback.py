@@ -113,7 +113,7 @@ class ReadBack:
         if turn == self._turn and self._segment is not None and not self._segment.is_replaced:
             return
         segment = self.segments.holding(turn)
-        at, near = segment.place(turn)
+        at, near, _, _ = segment.place(turn)
         if segment is not self._segment or not near <= self._turn < turn:
             self._lost_end = 0
             self._turn = near
@@ -156,7 +156,7 @@ class ReadBack:
         assert segment is not None
         after = self.segments.after(segment)
         if after is not None and self._turn == after.first:
-            self._begin(after, after.start)
+            self._begin(after, after.origin.at)
         else:
             self._give_up("items are missing")
 
@@ -184,13 +184,13 @@ class ReadBack:
         segment = self._segment
         assert segment is not None
         damaged_at = self._at
-        known = next(((at, turn) for at, turn in segment.samples if at > damaged_at and turn > self._turn), None)
+        known = segment.place_behind(damaged_at + 1, self._turn + 1)
         after = self.segments.after(segment)
         if known is not None:
-            self._begin(segment, known[0])
-            self._lost_end = known[1]
+            self._begin(segment, known.at)
+            self._lost_end = known.turn
         elif after is not None:
-            self._begin(after, after.start)
+            self._begin(after, after.origin.at)
             self._lost_end = after.first
         else:
             self._begin(segment, self.segments.size(segment))

@@ -14,10 +14,10 @@ from journal.layout import Files
 from journal.packing import finish_pack
 from journal.readback import ReadBack
 from journal.replay import Bad, Replay
-from journal.segments import Segment, Segments
+from journal.segments import Place, Segment, Segments
 from queues.line import UNBOUNDED, Line
 
-CHUNK_BYTES = 1 << 20
+CHUNK_BYTES = 256 << 10
 
 
 class Damage(Struct, frozen=True):
@@ -62,6 +62,7 @@ class Recovery:
             if recovered.damages and recovered.damages[-1].file == name:
                 recovered.damages[-1] = self._keep_copy(recovered.damages[-1], now_ms)
             replay = recovered.replay
+            segments.current.is_damaged = bool(recovered.damages) and recovered.damages[-1].file == name
             segments.seal(name, files.archives[name], size, replay.mark(), replay.counter)
         segments.current.name = queue
         if files.current:
@@ -126,7 +127,8 @@ class Recovery:
                 raise Bad(bad.why, at + bad.at) from None
             at += used
             if replay.is_between_changes:
-                segment.samples.append((at, replay.line.end))
+                line = replay.line
+                segment.note(Place(at, line.end, line.came_bytes, line.came_mortal))
             # A record longer than the piece: read twice as much, which the file really has.
             want = CHUNK_BYTES if used else 2 * want
 

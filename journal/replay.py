@@ -97,8 +97,18 @@ class Replay:
     def mark(self) -> Mark:
         """The state after the records read so far, in numbers."""
         line = self.line
-        opened = tuple((xid, taken.turn) for xid, taken in self.open.items())
-        return Mark(line.left, line.end, opened, tuple(taken.turn for taken in reversed(line.returned)))
+        outside = [*self.open.values(), *reversed(line.returned)]
+        return Mark(
+            line.left,
+            line.end,
+            tuple((xid, taken.turn) for xid, taken in self.open.items()),
+            tuple(taken.turn for taken in reversed(line.returned)),
+            line.last_id,
+            line.came_bytes,
+            line.came_mortal,
+            tuple((taken.id, taken.deliveries) for taken in outside),
+            not self.has_named() and all(taken.turn >= 0 for taken in outside),
+        )
 
     def consume(self, data: bytes, rest_bytes: int) -> int:
         """Read whole records from the start of `data`; how many bytes that were.
@@ -112,6 +122,7 @@ class Replay:
         self._rest_bytes = rest_bytes
         full_bytes, look_items = line.full_bytes, line.look_items
         unpack, readers = ADDX_BODY.unpack_from, self._readers
+        came_bytes = 0
         try:
             while at < end:
                 op = data[at]
@@ -123,6 +134,7 @@ class Replay:
                     if size < BLOCK_MIN or stop > end:
                         self._block(size, BLOCK_MIN, at + 5, end)
                     flags = self._flags() if saves else 0
+                    came_bytes += size - BLOCK_MIN
                     if line.behind or line.bytes >= full_bytes or (len(fresh) >= look_items and line.is_full):
                         line.behind += 1
                         line.behind_bytes += size - BLOCK_MIN
@@ -131,6 +143,7 @@ class Replay:
                     line.bytes += size - BLOCK_MIN
                     if expires_ms:
                         line.mortal += 1
+                        line.came_mortal += 1
                     at = stop
                 elif op == REMOVE:
                     if len(line):
@@ -146,6 +159,8 @@ class Replay:
                 raise Bad("the file ends inside a record", at) from None
         except Bad as bad:
             raise Bad(bad.why, at) from None
+        finally:
+            line.came_bytes += came_bytes
         return at
 
     # records, each from behind its opcode: returns where the next one starts

@@ -11,6 +11,7 @@ from collections.abc import Callable
 from typing import Protocol
 
 from queues.item import LOST_MS, Item, Taken
+from queues.marks import Mark
 
 ID_SHIFT = 16  # room for 65,536 items added within one millisecond before ids run ahead of the clock
 
@@ -50,6 +51,8 @@ class Line:
         "behind",
         "behind_bytes",
         "bytes",
+        "came_bytes",
+        "came_mortal",
         "fresh",
         "full_bytes",
         "heavy_bytes",
@@ -66,6 +69,8 @@ class Line:
         self.returned: list[Taken] = []
         self.bytes = 0  # of payload, in memory and behind
         self.mortal = 0  # how many of the items have an expiry of their own
+        self.came_bytes = 0  # of payload, and how many with an expiry, of all items that ever joined the end
+        self.came_mortal = 0
         self.last_id = 0
         self.left = 0  # how many fresh items have left: the turn of the next one
         self.behind = 0  # how many items only the journal holds
@@ -121,8 +126,10 @@ class Line:
         else:
             self.fresh.append(item)
         self.bytes += size
+        self.came_bytes += size
         if item.expires_ms:
             self.mortal += 1
+            self.came_mortal += 1
         return size
 
     def head(self) -> Item | None:
@@ -238,6 +245,18 @@ class Line:
         return found
 
     # read-behind
+
+    def place(self, mark: Mark, heads: list[Taken], tail_bytes: int, tail_mortal: int) -> None:
+        """The line as it stood at `mark`, with nothing in memory but `heads`, which stand before the fresh items, the
+        head first. `tail_bytes`, `tail_mortal`: of the items that only the journal holds.
+        """
+        self.fresh.clear()
+        self.returned[:] = reversed(heads)
+        self.left, self.behind, self._unmeasured = mark.left, mark.end - mark.left, 0
+        self.last_id, self.came_bytes, self.came_mortal = mark.last_id, mark.came_bytes, mark.came_mortal
+        self.behind_bytes = tail_bytes
+        self.bytes = tail_bytes + sum([len(taken.item.data) for taken in heads])
+        self.mortal = tail_mortal + sum([taken.item.expires_ms != 0 for taken in heads])
 
     def load(self, size_max: int = LOAD_BYTES) -> None:
         """Read the next items from the journal, here and now."""

@@ -85,6 +85,7 @@ class Broker:
         self.started_ms = now_ms
         self.group.ballast.release()  # what is mended now may need its place; it is put up again below
         files, foreign = self.store.survey()
+        self.store.prune(files)
         for name in foreign:
             self.report(Level.WARNING, "spool.foreign", file=name, hint="not a journal: left alone")
         for name in sorted(files):
@@ -104,13 +105,21 @@ class Broker:
         if not self.group.restore_ballast():
             self.report(Level.ERROR, "disk.full", spool=self.store.folder, hint="puts are refused until there is space")
         self.group.settle(now_ms)
-        rewritten = [self.upkeep.rewrite(self.queues.by_name[name], now_ms) for name in sorted(uneven)]
-        if all(rewritten):
+        if self._even_out(sorted(uneven), now_ms):
             self.transfers.intents.restart()
         self._set_aliases(self.config)
         self._expire_due_ms = now_ms
         total = [len(queue.line) for queue in self.queues]
         return Summary(len(total), sum(total), sum(queue.line.bytes for queue in self.queues))
+
+    def _even_out(self, names: list[str], now_ms: int) -> bool:
+        """Rewrite these queues' journals, which do not say what is in memory; False if there was no room for one."""
+        uneven = [self.queues.by_name[name] for name in names]
+        failed = [queue for queue in uneven if not self.upkeep.rewrite(queue, now_ms)]
+        for queue in failed:
+            if isinstance(queue.journal, Log):
+                queue.journal.segments.is_certain = False
+        return not failed
 
     def connect(self, wire: Wire) -> Session:
         """A new client. One too many for the connection limits is marked for life."""
@@ -136,7 +145,7 @@ class Broker:
         """Answer everybody who waits, and leave every journal synced and closed. No sync may be running."""
         for session in self._sessions:
             session.backlog.clear()  # what has not been executed is not answered
-        self.upkeep.packs.close(now_ms)
+        self.upkeep.close(now_ms)
         self._land(now_ms)
         for queue in self.queues:
             if not self.status.enforced.writes and not len(queue.line):
@@ -332,6 +341,7 @@ class Broker:
         queue = self.queues.adopt(name, log, now_ms)
         queue.load(recovered.replay.line, recovered.replay.open, recovered.replay.counter)
         self.upkeep.memory.weigh(queue)
+        self.upkeep.refills.look(queue)
         if recovered.replay.has_named():
             self._uneven.add(name)
 
@@ -347,6 +357,9 @@ class Broker:
                 why=damage.why,
                 saved_as=damage.saved_as,
             )
+        for doubt in recovered.doubts:
+            level = Level.WARNING if doubt.is_serious else Level.DEBUG
+            self.report(level, "journal.read_whole", queue=name, file=doubt.file, why=doubt.why)
 
 
 def exceeds(count: int, limit: int | None) -> bool:

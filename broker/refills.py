@@ -58,10 +58,13 @@ class Refills:
     def _read(self, queue: Queue, tail: ReadBack, segment: Segment, at: int, count: int) -> None:
         def come(error: OSError | None, now_ms: int) -> None:
             del self._reading[queue]
-            if error is not None and not segment.is_replaced:
+            # Sealed meanwhile, the file has another name: what was read may be of the one that took the old name.
+            is_same = path == tail.segments.path(segment)
+            if error is not None and is_same and not segment.is_replaced:
                 raise error
             if queue.line.tail is tail:
-                tail.read_ahead(segment, at, piece.data)
+                if is_same:
+                    tail.read_ahead(segment, at, piece.data)
                 self._hungry[queue] = None
 
         path = tail.segments.path(segment)

@@ -10,6 +10,7 @@ from broker.memory import Memory
 from broker.packs import Packs
 from broker.refills import Refills
 from broker.report import Level, Report
+from broker.sidecars import Sidecars
 from journal.chores import Chores
 from journal.fs import FULL_ERRNOS
 from journal.group import CommitGroup, JournalFailure
@@ -34,6 +35,7 @@ class Upkeep:
         self.chores = Chores()
         self.packs = Packs(self.chores, report)
         self.refills = Refills(self.chores)
+        self.sidecars = Sidecars(self.chores, report)
         self.memory = Memory(memory_bytes, lambda: queues)
         self._report = report
         self._sealing: dict[Log, None] = {}  # a rotation is asked for; their files up to there are to be rewritten
@@ -42,6 +44,7 @@ class Upkeep:
         """`queue` is served from now on."""
         if isinstance(queue.journal, Log):
             queue.journal.holder = queue.holdings
+            self.sidecars.adopt(queue.journal)
             if queue.line.tail is None:
                 queue.line.tail = ReadBack(queue.journal.segments, queue.line)
                 queue.line.bound(queue.config.max_memory_bytes)
@@ -53,7 +56,13 @@ class Upkeep:
         self.refills.forget(queue)
         if isinstance(queue.journal, Log):
             self._sealing.pop(queue.journal, None)
+            self.sidecars.forget(queue.journal, now_ms)
             self.packs.forget(queue.journal, now_ms)
+
+    def close(self, now_ms: int) -> None:
+        """The server stops: nothing may touch the files any more."""
+        self.sidecars.close(now_ms)
+        self.packs.close(now_ms)
 
     @property
     def is_busy(self) -> bool:
@@ -113,6 +122,7 @@ class Upkeep:
         log = queue.journal
         if not isinstance(log, Log):
             return True
+        self.sidecars.forget(log, now_ms)
         self.packs.forget(log, now_ms)
         queue.line.load_all()
         try:

@@ -13,7 +13,7 @@ from journal.derived import snapshot_of, with_rest
 from journal.fs import File, Fs
 from journal.group import CommitGroup
 from journal.kestrel import Encoder
-from journal.packing import finish_pack
+from journal.packing import drop_sidecars, finish_pack
 from journal.places import note_places
 from journal.policy import Usage
 from journal.segments import SAMPLE_BYTES, Place, Segment, Segments
@@ -265,6 +265,7 @@ class Log:
             self.group.retire(self._file)
             self._file = None
         self.is_erased = True
+        drop_sidecars(self.fs, self.folder, self.archives)
         for name in [*self.archives, self.name]:
             self.fs.remove(f"{self.folder}/{name}")
         self.segments.sealed.clear()

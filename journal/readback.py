@@ -6,10 +6,12 @@ of need, the line at need. Source: "If the queue is in read-behind" of the packi
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 from msgspec import Struct
 
 from journal.items import ItemReader
-from journal.replay import Bad
+from journal.replay import Bad, plain
 from journal.segments import Segment, Segments
 from queues.item import LOST_MS, Item
 from queues.line import Line
@@ -60,8 +62,20 @@ class ReadBack:
 
     def measure(self, turn: int, count: int) -> tuple[int, int]:
         """Raises OSError if the disk refuses."""
-        self._seek(turn)
-        size = mortal = 0
+        size, mortal = self.came(turn + count)
+        size_before, mortal_before = self.came(turn)
+        return size - size_before, mortal - mortal_before
+
+    def came(self, turn: int) -> tuple[int, int]:
+        """(payload bytes, how many have an expiry) of all items before `turn`, as far as segments count them alike: in
+        recovery only. Reads on from the next known place. Raises OSError.
+        """
+        segment = self.segments.holding(turn)
+        at, near, size, mortal = segment.place(turn)
+        if near < turn:
+            self._lost_end, self._turn = 0, near
+            self._begin(segment, at)
+        count = turn - near
         while count:
             found: list[Item] = []
             self._decode(found, min(ITEMS_A_SLICE, count), PIECE_BYTES)
@@ -69,6 +83,22 @@ class ReadBack:
             size += sum([len(item.data) for item in found])
             mortal += sum([item.expires_ms != 0 for item in found])
         return size, mortal
+
+    def fetch(self, turns: Iterable[int]) -> dict[int, Item]:
+        """The items with these turns. Raises OSError."""
+        items: dict[int, Item] = {}
+        for turn in sorted(turns):
+            self._seek(turn)
+            found: list[Item] = []
+            while not found:
+                self._decode(found, 1, PIECE_BYTES)
+            items[turn] = plain(found[0])
+        return items
+
+    def forget(self) -> None:
+        """Files have changed under what has been read."""
+        self._segment, self._turn, self._lost_end = None, -1, 0
+        self._data, self._used = b"", 0
 
     # ahead of need
 

@@ -110,6 +110,20 @@ class Replay:
             not self.has_named() and all(taken.turn >= 0 for taken in outside),
         )
 
+    def restore(self, mark: Mark, counter: int, items: dict[int, Item], tail_bytes: int, tail_mortal: int) -> None:
+        """Go on from `mark`, which is plain, instead of from what has been read. `items`: those that are open or stand
+        before the fresh ones, by turn; `tail_bytes`, `tail_mortal`: of the fresh ones.
+        """
+        xids = [*(xid for xid, _ in mark.open), *([0] * len(mark.heads))]
+        turns = [*(turn for _, turn in mark.open), *mark.heads]
+        taken = [
+            Taken(items[turn], item_id, deliveries, xid, 0, turn)
+            for xid, turn, (item_id, deliveries) in zip(xids, turns, mark.known, strict=True)
+        ]
+        self.open = {each.xid: each for each in taken[: len(mark.open)]}
+        self.counter = counter
+        self.line.place(mark, taken[len(mark.open) :], tail_bytes, tail_mortal)
+
     def consume(self, data: bytes, rest_bytes: int) -> int:
         """Read whole records from the start of `data`; how many bytes that were.
 
@@ -258,13 +272,13 @@ class Replay:
             # A copy of what is already open; one that is not is kept rather than lost.
             if item.xid not in self.open:
                 self._strangers += 1
-                self.open[item.xid] = Taken(_plain(item), 0, 1, item.xid, 0, -self._strangers)
+                self.open[item.xid] = Taken(plain(item), 0, 1, item.xid, 0, -self._strangers)
         return at
 
     def _continue(self, data: bytes, at: int, end: int) -> int:
         item, stop = self._named(data, at, end)
         self.open.pop(item.xid, None)
-        self.line.append(_plain(item))
+        self.line.append(plain(item))
         return stop
 
     # inside
@@ -308,12 +322,13 @@ class Replay:
             # Open already: its return must have been lost. Give the earlier item back, never overwrite it.
             self.line.give_back(self.open.pop(xid))
         taken = self.line.pop()
-        taken.item = _plain(taken.item)
+        taken.item = plain(taken.item)
         taken.xid = xid
         self.open[xid] = taken
 
 
-def _plain(item: Item) -> Item:
+def plain(item: Item) -> Item:
+    """The item without the transaction id that it may have come with."""
     if isinstance(item, Named):
         return Item(item.data, item.added_ms, item.expires_ms, item.flags)
     return item

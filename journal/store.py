@@ -10,12 +10,13 @@ from journal import layout
 from journal.ballast import Ballast
 from journal.fs import Fs, Locked
 from journal.group import CommitGroup
-from journal.layout import Files
+from journal.layout import OWN_FOLDER, Files
 from journal.log import Log
+from journal.packing import drop_sidecars
 from journal.recovery import Recovered, Recovery
+from journal.sidecar import prune
 from queues.config import QueueConfig
 
-OWN_FOLDER = ".staniel"
 FORMAT_VERSION = "staniel-spool 1"
 
 
@@ -67,10 +68,15 @@ class Store:
         queues, foreign = layout.sort_out(self.fs.list(self.folder))
         return queues, [name for name in foreign if name != OWN_FOLDER]
 
+    def prune(self, files: dict[str, Files]) -> None:
+        """Remove the sidecars of files that are gone. Raises OSError."""
+        prune(self.fs, self.folder, {name for each in files.values() for name in each.archives})
+
     def set_aside(self, files: Files, now_ms: int) -> str:
         """Take a queue's files out of the spool without losing them; the folder where they are now."""
         aside = f"{self.own}/aside.{now_ms}"
         self.fs.make_folder(aside)
+        drop_sidecars(self.fs, self.folder, files.names())
         for name in files.names():
             self.fs.rename(f"{self.folder}/{name}", f"{aside}/{name}")
         self.fs.sync_folder(aside)

@@ -48,6 +48,7 @@ class Line:
 
     __slots__ = (
         "_unmeasured",
+        "_unmeasured_turn",
         "behind",
         "behind_bytes",
         "bytes",
@@ -75,7 +76,8 @@ class Line:
         self.left = 0  # how many fresh items have left: the turn of the next one
         self.behind = 0  # how many items only the journal holds
         self.behind_bytes = 0
-        self._unmeasured = 0  # items dropped unread, whose bytes are still counted
+        self._unmeasured = 0  # items dropped unread, whose bytes are still counted,
+        self._unmeasured_turn = 0  # from this one on
         self.tail = tail
         self.bound(memory_bytes)
 
@@ -173,6 +175,9 @@ class Line:
             self._gone(taken.item)
             return taken.id
         if not self.fresh and self.behind:
+            if self._unmeasured_turn + self._unmeasured != self.left:
+                self.settle()
+                self._unmeasured_turn = self.left
             self.behind -= 1
             self._unmeasured += 1
             self.last_id += 1
@@ -287,7 +292,7 @@ class Line:
         if self._unmeasured:
             assert self.tail is not None
             count, self._unmeasured = self._unmeasured, 0
-            size, mortal = self.tail.measure(self.left - count, count)
+            size, mortal = self.tail.measure(self._unmeasured_turn, count)
             self.bytes -= size
             self.behind_bytes -= size
             self.mortal -= mortal

@@ -12,6 +12,7 @@ from journal.segments import Segment
 from journal.summaries import NOTHING, Summary, apply, merge
 from queues.item import Item
 from queues.marks import Mark
+from sim.disk import Disk
 from tests.sim.world import World
 
 CONFIG = """
@@ -45,10 +46,15 @@ Steps = list[tuple[str, *tuple[int, ...]]]
 class History:
     """Queue `q` of a server whose files are small."""
 
-    def __init__(self, dialect: str, more: str) -> None:
-        self.world = World(CONFIG.format(dialect=dialect, more=more))
+    def __init__(self, dialect: str, more: str, disk: Disk | None = None) -> None:
+        self.world = World(CONFIG.format(dialect=dialect, more=more), disk)
         self.put_count = 0
-        self.world.client().puts("first")
+        if disk is None:
+            self.world.client().puts("first")
+        self.adopt()
+
+    def adopt(self) -> None:
+        """The world is another one now."""
         self.queue = self.world.broker.queues.by_name["q"]
         assert isinstance(self.queue.journal, Log)
         self.log = self.queue.journal
@@ -99,7 +105,8 @@ class History:
         self.turn(1)
 
     def rewrite(self) -> None:
-        self.turn(1)
+        while self.log.pending_bytes:
+            self.turn(1)
         assert self.world.broker.upkeep.rewrite(self.queue, self.world.now_ms)
 
     def bytes_of(self, segment: Segment) -> bytes:

@@ -6,6 +6,7 @@ is done. Source: the packing strategy of the Kestrel journal format.
 
 from __future__ import annotations
 
+from broker.losses import tell_all
 from broker.memory import Memory
 from broker.packs import Packs
 from broker.refills import Refills
@@ -90,7 +91,9 @@ class Upkeep:
         self.memory.weigh(queue)
         if line.behind:
             self.refills.look(queue)
-            self._tell_unreadable(queue)
+        tail = line.tail
+        if isinstance(tail, ReadBack) and tail.unreadable:
+            tell_all(self._report, queue.name, log.segments, tail.unreadable, now_ms)
         if log.has_grown:
             self._act(queue, log, now_ms)
 
@@ -162,12 +165,3 @@ class Upkeep:
         waiting = max(0, mark.end - max(line.left, mark.left))
         average = line.memory_bytes // max(1, line.memory_items) + STAND_IN_BYTES
         return under_way + stand_ins + waiting * average
-
-    def _tell_unreadable(self, queue: Queue) -> None:
-        tail = queue.line.tail
-        if not isinstance(tail, ReadBack):
-            return
-        for lost in tail.unreadable:
-            fields = {"file": lost.file, "at": lost.at, "items": lost.count, "why": lost.why}
-            self._report(Level.ERROR, "journal.unreadable_items", queue=queue.name, **fields)
-        tail.unreadable.clear()

@@ -9,12 +9,11 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable
 from typing import Protocol
-from zlib import crc32
 
 from journal import layout
 from journal.fs import File, Fs
 from journal.packing import finish_pack
-from journal.segments import Segment
+from journal.segments import Segment, checks_of
 
 
 class Chore(Protocol):
@@ -104,15 +103,20 @@ class Errand:
 
 
 class ReadPiece(Errand):
-    """`data`: up to `count` bytes of a file."""
+    """`data`: up to `count` bytes of a file. `checks`: crc32 of each `block_bytes` of that, if any are asked for."""
 
-    def __init__(self, fs: Fs, path: str, at: int, count: int, then: Callable[[OSError | None, int], None]) -> None:
+    def __init__(
+        self, fs: Fs, path: str, at: int, count: int, block_bytes: int, then: Callable[[OSError | None, int], None]
+    ) -> None:
         super().__init__(then)
-        self._fs, self._path, self.at, self._count = fs, path, at, count
+        self._fs, self._path, self.at, self._count, self._block_bytes = fs, path, at, count, block_bytes
         self.data = b""
+        self.checks: list[int] = []
 
     def work(self) -> None:
         self.data = self._fs.read(self._path, self.at, self._count)
+        if self._block_bytes:
+            self.checks = checks_of(self.data, self._block_bytes)
 
 
 class SyncFile(Errand):
@@ -138,7 +142,7 @@ class CheckBlocks(Errand):
 
     def work(self) -> None:
         for at in range(self._at, self._at + self._count, self._block_bytes):
-            self.checks.append(crc32(self._fs.read(self._path, at, self._block_bytes)))
+            self.checks += checks_of(self._fs.read(self._path, at, self._block_bytes), self._block_bytes)
 
 
 class WriteSidecar(Errand):

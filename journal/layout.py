@@ -49,6 +49,10 @@ def parse(file_name: str) -> Name:
     return Name(Kind.CURRENT, queue)
 
 
+def damaged_folder(folder: str) -> str:
+    return f"{folder}/{OWN_FOLDER}/damaged"
+
+
 def sidecar_folder(folder: str) -> str:
     return f"{folder}/{OWN_FOLDER}/segments"
 

@@ -16,14 +16,15 @@ from itertools import islice
 
 from journal import layout
 from journal.chores import Chore, Errand, InstallPack, ReadPiece, SyncFile
+from journal.damaged import keep
 from journal.derived import snapshot_of, with_rest
 from journal.fs import File
 from journal.kestrel import Encoder
 from journal.log import Log
 from journal.places import note_places
-from journal.readback import ReadBack
+from journal.readback import ReadBack, Unreadable
 from journal.segments import Place, Segment
-from queues.item import LOST_MS, Item, Taken
+from queues.item import Item, Taken
 from queues.line import Line
 from queues.marks import Mark
 
@@ -53,6 +54,7 @@ class Pack:
         self.stage = Stage.WRITING
         self.error: OSError | None = None
         self.chore: Errand | None = None
+        self.lost: list[tuple[Unreadable, str]] = []  # items that the files do not tell, and where their bytes are kept
         self._submit = submit
         self._temp = layout.temp_name(log.name, last.number)
         self._file: File | None = None
@@ -77,7 +79,7 @@ class Pack:
                 self.stage = Stage.WAITING
                 self.log.group.after(self.log, self._safe)
             elif self.stage is Stage.SAFE:
-                self._install()
+                self._install(now_ms)
         except OSError as error:
             self._fail(error)
 
@@ -141,14 +143,19 @@ class Pack:
             segment, at, count = wanted
             path = self.log.segments.path(segment)
             piece = ReadPiece(
-                self.log.fs, path, at, count, lambda error, now_ms: self._have_read(error, segment, piece)
+                self.log.fs,
+                path,
+                at,
+                count,
+                segment.block_bytes,
+                lambda error, now_ms: self._have_read(error, segment, piece),
             )
             self._hand_over(piece)
-        return [STAND_IN if item.expires_ms == LOST_MS else item for item in items]
+        return items
 
     def _have_read(self, error: OSError | None, segment: Segment, piece: ReadPiece) -> None:
         if error is None:
-            self._reader.read_ahead(segment, piece.at, piece.data)
+            self._reader.read_ahead(segment, piece.at, piece.data, piece.checks)
         self._came_back(error, Stage.WRITING)
 
     def _begin(self) -> None:
@@ -201,10 +208,14 @@ class Pack:
         if self.stage is Stage.WAITING:
             self.stage = Stage.SAFE
 
-    def _install(self) -> None:
+    def _install(self, now_ms: int) -> None:
         log, number = self.log, self.last.number
         if log.pins:
             return  # a transfer may still have to find its copy in these files
+        for lost in self._reader.unreadable:
+            # These files are about to go.
+            self.lost.append((lost, keep(log.fs, log.folder, lost.file, lost.at, lost.size, now_ms)))
+        self._reader.unreadable.clear()
         assert self._file is not None
         names = self._temp, layout.pack_name(log.name, number), layout.archive_name(log.name, number)
         covered = [segment.name for segment in log.segments.covered_by(self.last)]

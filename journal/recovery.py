@@ -12,6 +12,7 @@ from collections.abc import Callable
 from msgspec import Struct, structs
 
 from journal import layout, sidecar
+from journal.damaged import keep
 from journal.derived import follow
 from journal.fs import Fs
 from journal.layout import Files
@@ -59,12 +60,11 @@ class Recovered(Struct):
 
 
 class Recovery:
-    """Recovers the queues of one spool folder. `damaged` is where cut tails are kept."""
+    """Recovers the queues of one spool folder."""
 
-    def __init__(self, fs: Fs, folder: str, damaged: str) -> None:
+    def __init__(self, fs: Fs, folder: str) -> None:
         self.fs = fs
         self.folder = folder
-        self.damaged = damaged
         self.progress: Callable[[int], None] = lambda size: None
         """Set by who wants to know: so many more bytes of files have been dealt with."""
 
@@ -206,23 +206,5 @@ class Recovery:
         return kept
 
     def _keep_copy(self, damage: Damage, now_ms: int) -> Damage:
-        """Copy the unreadable end of a file to where no summary will replace it, unless that has been done before."""
-        self.fs.make_folder(self.damaged)
-        begin = f"{damage.file}@{damage.at}."
-        for name, _ in self.fs.list(self.damaged):
-            if name.startswith(begin) and self.fs.size(f"{self.damaged}/{name}") == damage.lost_bytes:
-                return structs.replace(damage, saved_as=f"{self.damaged}/{name}")
-        saved_as = f"{self.damaged}/{begin}{now_ms}"
-        self._copy(f"{self.folder}/{damage.file}", damage.at, saved_as)
+        saved_as = keep(self.fs, self.folder, damage.file, damage.at, damage.lost_bytes, now_ms)
         return structs.replace(damage, saved_as=saved_as)
-
-    def _copy(self, path: str, at: int, saved_as: str) -> None:
-        copy = self.fs.append(saved_as)
-        try:
-            while piece := self.fs.read(path, at, CHUNK_BYTES):
-                copy.write(piece)
-                at += len(piece)
-            copy.sync()
-        finally:
-            copy.close()
-        self.fs.sync_folder(self.damaged)

@@ -6,6 +6,7 @@ written included. Refuses to know records. Only the last segment is appended to;
 
 from __future__ import annotations
 
+import zlib
 from bisect import bisect_left, bisect_right
 from collections.abc import Callable
 from typing import NamedTuple, Protocol
@@ -81,10 +82,34 @@ class Segment(Struct, eq=False):
         begin = bisect_left(self.places, at, key=lambda place: place.at)
         return next((place for place in self.places[begin:] if place.turn >= turn), None)
 
+    def block_at(self, at: int) -> int:
+        """Where the block begins that holds byte `at`; the byte itself if there are no checksums."""
+        return at - at % self.block_bytes if self.checks else at
+
+    def block_end(self, at: int) -> int:
+        """Where the block ends that byte `at` - 1 belongs to, likewise."""
+        return min(self.size, -(-at // self.block_bytes) * self.block_bytes) if self.checks else at
+
+    def first_bad(self, at: int, checks: list[int]) -> int:
+        """The byte from which on a piece that begins at byte `at` is not what was written; -1 if it all is. `checks`:
+        those of its blocks; none: nothing is known.
+        """
+        known = self.checks[at // self.block_bytes :] if checks else []
+        for block, (check, expected) in enumerate(zip(checks, known, strict=False)):
+            if check != expected:
+                return at + block * self.block_bytes
+        return -1
+
     def note(self, place: Place) -> None:
         """Keep a record boundary, if the last one kept is far enough."""
         if place.at - (self.places[-1].at if self.places else 0) >= SAMPLE_BYTES:
             self.places.append(place)
+
+
+def checks_of(data: bytes, block_bytes: int) -> list[int]:
+    """crc32 of each block of `data`, which begins with one."""
+    view = memoryview(data)
+    return [zlib.crc32(view[at : at + block_bytes]) for at in range(0, len(data), block_bytes)]
 
 
 class Writer(Protocol):

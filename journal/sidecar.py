@@ -99,12 +99,6 @@ def block_bytes_of(size: int) -> int:
     return block_bytes
 
 
-def checks_of(data: bytes, block_bytes: int) -> list[int]:
-    """crc32 of each block of `data`, which begins with one."""
-    view = memoryview(data)
-    return [zlib.crc32(view[at : at + block_bytes]) for at in range(0, len(data), block_bytes)]
-
-
 def fit(sidecar: Sidecar, fs: Fs, path: str) -> Fit:
     """Whether `path`, of the size it should have, is the file that was described. Raises OSError."""
     if not sidecar.checks:

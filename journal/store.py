@@ -34,7 +34,7 @@ class Store:
         self.own = f"{folder}/{OWN_FOLDER}"
         self._prepare()
         self.group = CommitGroup(fs, folder, Ballast(fs, folder, f"{self.own}/ballast"))
-        self.recovery = Recovery(fs, folder, f"{self.own}/damaged")
+        self.recovery = Recovery(fs, folder)
 
     def _prepare(self) -> None:
         try:

@@ -19,15 +19,14 @@ from broker.leases import Leases
 from broker.pauses import Pauses
 from broker.report import Level, Report, silent
 from broker.session import Session, Wire
+from broker.start import Progress, Start, nobody
 from broker.status import ServerStatus, Status, by_name
 from broker.transfers import Transfers
 from broker.upkeep import Upkeep
 from journal.chores import Chore
 from journal.fs import Fs
 from journal.group import Sync
-from journal.layout import Files
 from journal.log import Log
-from journal.recovery import Recovered
 from journal.store import Store
 from queues.changes import Journal
 from queues.collection import Collection
@@ -43,6 +42,8 @@ class Summary(Struct, frozen=True):
     queues: int
     items: int
     bytes: int
+    read_bytes: int = 0  # of journals
+    spared_bytes: int = 0  # of journals whose sidecars told enough
 
 
 class Broker:
@@ -70,7 +71,6 @@ class Broker:
         self.leases = Leases(self.deadlines)
         self.stopping = False
         self._sessions: dict[Session, None] = {}
-        self._uneven: set[str] = set()  # queues with items whose next reserve a reader would number by another rule
         self.started_ms = 0
         self._woken: deque[Session] = deque()
         self._expire_due_ms = 0
@@ -78,9 +78,9 @@ class Broker:
 
     # start and stop
 
-    def recover(self, now_ms: int) -> Summary:
+    def recover(self, now_ms: int, tell: Callable[[Progress], None] = nobody) -> Summary:
         """Replay the spool, put open reads back, and make that durable. Damage is reported, never fatal to other
-        queues.
+        queues. `tell` is told how far it is, after each piece of a file.
         """
         self.started_ms = now_ms
         self.group.ballast.release()  # what is mended now may need its place; it is put up again below
@@ -88,17 +88,10 @@ class Broker:
         self.store.prune(files)
         for name in foreign:
             self.report(Level.WARNING, "spool.foreign", file=name, hint="not a journal: left alone")
-        for name in sorted(files):
-            if files[name].holds_nothing:
-                self.store.recovery.tidy(files[name])
-            elif self.config.queue(name).keep_journal:
-                self._recover_queue(name, files[name], now_ms)
-            else:
-                aside = self.store.set_aside(files[name], now_ms)
-                hint = "keep_journal is false: the queue starts empty, its old files are kept there"
-                self.report(Level.WARNING, "journal.set_aside", queue=name, folder=aside, hint=hint)
+        start = Start(self.config, self.store, self.queues, self.upkeep, self.report)
+        progress = start.run(files, now_ms, tell)
         self.store.settle()
-        uneven = self._uneven | self.transfers.recover()
+        uneven = start.uneven | self.transfers.recover()
         for queue in self.queues:
             queue.return_open_reads()
         self.pauses.restore(self.queues, now_ms)
@@ -110,7 +103,8 @@ class Broker:
         self._set_aliases(self.config)
         self._expire_due_ms = now_ms
         total = [len(queue.line) for queue in self.queues]
-        return Summary(len(total), sum(total), sum(queue.line.bytes for queue in self.queues))
+        held = sum(queue.line.bytes for queue in self.queues)
+        return Summary(len(total), sum(total), held, progress.read_bytes, progress.spared_bytes)
 
     def _even_out(self, names: list[str], now_ms: int) -> bool:
         """Rewrite these queues' journals, which do not say what is in memory; False if there was no room for one."""
@@ -328,38 +322,6 @@ class Broker:
 
     def _new_journal(self, name: str, config: QueueConfig, now_ms: int) -> Journal:
         return self.store.create(name, config, now_ms)
-
-    def _recover_queue(self, name: str, files: Files, now_ms: int) -> None:
-        try:
-            recovered, log = self.store.recover(name, files, self.config.queue(name), now_ms)
-        except OSError as error:
-            self.queues.block(name, str(error.strerror))
-            hint = "this queue is not served; make its files readable and writable for this user, then restart"
-            self.report(Level.ERROR, "journal.unreadable", queue=name, why=str(error), hint=hint)
-            return
-        self._report_damage(name, recovered)
-        queue = self.queues.adopt(name, log, now_ms)
-        queue.load(recovered.replay.line, recovered.replay.open, recovered.replay.counter)
-        self.upkeep.memory.weigh(queue)
-        self.upkeep.refills.look(queue)
-        if recovered.replay.has_named():
-            self._uneven.add(name)
-
-    def _report_damage(self, name: str, recovered: Recovered) -> None:
-        for damage in recovered.damages:
-            self.report(
-                Level.ERROR,
-                "journal.damaged",
-                queue=name,
-                file=damage.file,
-                at=damage.at,
-                unread_bytes=damage.lost_bytes,
-                why=damage.why,
-                saved_as=damage.saved_as,
-            )
-        for doubt in recovered.doubts:
-            level = Level.WARNING if doubt.is_serious else Level.DEBUG
-            self.report(level, "journal.read_whole", queue=name, file=doubt.file, why=doubt.why)
 
 
 def exceeds(count: int, limit: int | None) -> bool:

@@ -68,6 +68,16 @@ class Store:
         queues, foreign = layout.sort_out(self.fs.list(self.folder))
         return queues, [name for name in foreign if name != OWN_FOLDER]
 
+    def size(self, files: Files) -> int:
+        """How many bytes the files of a queue have; one that cannot be asked counts as empty."""
+        return sum(self._size(f"{self.folder}/{name}") for name in files.names())
+
+    def _size(self, path: str) -> int:
+        try:
+            return self.fs.size(path)
+        except OSError:
+            return 0
+
     def prune(self, files: dict[str, Files]) -> None:
         """Remove the sidecars of files that are gone. Raises OSError."""
         prune(self.fs, self.folder, {name for each in files.values() for name in each.archives})

@@ -33,6 +33,8 @@ NAMED_BODY = struct.Struct("<iiqq")
 XID_BODY = struct.Struct("<i")
 DUMP_BODY = struct.Struct("<ii")
 BLOCK_MIN = 16
+TWO_REMOVES = bytes((REMOVE, REMOVE))
+REMOVES_AT_ONCE = 4096
 FLAGS_MASK = 0xFFFFFFFF
 
 
@@ -160,10 +162,15 @@ class Replay:
                         line.came_mortal += 1
                     at = stop
                 elif op == REMOVE:
-                    if len(line):
-                        line.drop()
                     saves.clear()
-                    at += 1
+                    if line.behind and not fresh and data[at : at + 2] == TWO_REMOVES:
+                        # A long queue was read: nobody has to look at the items for that.
+                        some = data[at : at + REMOVES_AT_ONCE]
+                        at += line.drop_unread(len(some) - len(some.lstrip(TWO_REMOVES)))
+                    else:
+                        if len(line):
+                            line.drop()
+                        at += 1
                 elif op in readers:
                     at = readers[op](data, at + 1, end)
                 else:

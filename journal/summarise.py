@@ -90,6 +90,7 @@ class Summariser:
         self._front: list[Symbol] = []  # the head is the last
         self._opens: dict[int, Symbol] = {}
         self._closed: set[int] = set()
+        self._present: set[int] = set()
         self._absent: list[Span] = []
         self._named = dict(entry.named)
         self._taken = self._added = self._bytes = self._mortal = self._need = self._listed = 0
@@ -168,6 +169,7 @@ class Summariser:
             front=self._front[::-1],
             opens=self._opens,
             closed=frozenset(self._closed),
+            present=frozenset(self._present),
             added=self._added,
             added_bytes=self._bytes,
             added_mortal=self._mortal,
@@ -249,6 +251,7 @@ class Summariser:
             self._front.append(earlier)
         elif xid not in self._closed:
             if xid in self.entry.opens:
+                self._present.add(xid)
                 self._closed.add(xid)
                 self._front.append(Symbol(Origin.OPEN, xid))
             else:
@@ -278,6 +281,7 @@ class Summariser:
             self.facts.strays += 1
             self._is_absent(xid)
         else:
+            self._present.add(xid)
             self._closed.add(xid)
             self._front.append(Symbol(Origin.OPEN, xid))
 

@@ -175,19 +175,30 @@ class Line:
             self._gone(taken.item)
             return taken.id
         if not self.fresh and self.behind:
-            if self._unmeasured_turn + self._unmeasured != self.left:
-                self.settle()
-                self._unmeasured_turn = self.left
-            self.behind -= 1
-            self._unmeasured += 1
-            self.last_id += 1
-            self.left += 1
+            self.drop_unread(1)
             return self.last_id
         item = self.fresh.popleft()
         self._gone(item)
         self.left += 1
         self.last_id = item_id = self._id_after(item)
         return item_id
+
+    def drop_unread(self, count: int) -> int:
+        """Take up to `count` heads off for good that only the journal holds, or one that was handed back; at least one,
+        and how many.
+        """
+        if self.returned:
+            self._gone(self.returned.pop().item)
+            return 1
+        if self._unmeasured_turn + self._unmeasured != self.left:
+            self.settle()
+            self._unmeasured_turn = self.left
+        count = min(count, self.behind)
+        self.behind -= count
+        self._unmeasured += count
+        self.last_id += count
+        self.left += count
+        return count
 
     def expire(self, now_ms: int, oldest_ms: int, count_max: int) -> int:
         """Drop items from the head that expired before `now_ms` or were added before `oldest_ms`, at most `count_max`.

@@ -29,11 +29,17 @@ class Broken(Exception):
 
 
 class Crew:
-    """Every client of one life of the server. `done` counts answered operations."""
+    """Every client of one life of the server. `done` counts answered operations.
 
-    def __init__(self, address: Address) -> None:
+    `refusal` is how the answer to a put may begin instead of STORED; b"" if none may be refused.
+    """
+
+    def __init__(self, address: Address, refusal: bytes = b"") -> None:
         self.address = address
+        self.refusal = refusal
         self.done = 0
+        self.stored = 0
+        self.refused = 0
         self.over = False  # the server is dead: hear, and say nothing more
         self.members: list[Member] = []
         self._poller = select.epoll()
@@ -189,12 +195,17 @@ class Producer(Member):
 
     def _stored(self, key: bytes) -> Heard:
         def heard(line: bytes, item: bytes | None) -> None:
-            self.must(line, b"STORED")
+            crew = self.crew
+            refused = bool(crew.refusal) and line.startswith(crew.refusal)
+            if not refused:
+                self.must(line, b"STORED")
+            crew.refused += refused
+            crew.stored += not refused
             for ledger in self.ledgers:
-                ledger.stored(key)
+                ledger.refused(key) if refused else ledger.stored(key)
             self.waiting -= 1
             if not self.waiting:
-                self.start()
+                self.start() if not refused else self.ask("nothing/t=20", self._rested)
 
         return heard
 

@@ -48,6 +48,11 @@ class Ledger:
         if self.entries[key].fate is Fate.SENT:
             self.entries[key].fate = Fate.STORED
 
+    def refused(self, key: bytes) -> None:
+        """Its put was answered with an error: it must never be seen."""
+        del self.entries[key]
+        self.holds -= 1
+
     def delivered(self, item: bytes, newest: dict[bytes, int], holder: object = None) -> bytes:
         """A client heard an item, as the answer to an open if it is its `holder`; the item's key.
 

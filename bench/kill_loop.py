@@ -15,7 +15,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from random import Random
 
@@ -58,7 +58,7 @@ SETTINGS = {
 }
 CONFIG = """
 [server]
-spool = "spool"
+spool = "{spool}"
 max_open_transactions = 1000000
 expiration_timer_frequency = "20ms"
 
@@ -76,6 +76,7 @@ class Cycle(Struct):
     operations: int
     seconds: float
     ready_s: float
+    recovery_s: float
     found: int
     counted: dict[str, int]
     kills: int
@@ -90,13 +91,18 @@ class Cycle(Struct):
 class Loop:
     """One spool over all its deaths. `sync` is a policy for every queue, or "mixed"."""
 
+    refusal = b""  # how the answer to a put may begin instead of STORED
+    spool = "spool"
+    settings: Mapping[str, str] = SETTINGS
+
     def __init__(
         self,
         folder: Path,
         seed: int,
-        sync: str,
-        death: signal.Signals,
+        sync: str = "mixed",
+        death: signal.Signals = signal.SIGKILL,
         life_seconds: tuple[float, float] = LIFE_SECONDS,
+        wrapper: tuple[str, ...] = (),
     ) -> None:
         self.random = Random(seed)
         self.life_seconds = life_seconds
@@ -104,15 +110,15 @@ class Loop:
         self.death = death
         self.number = 0
         self.ledgers = [Ledger(*family) for family in FAMILIES]
-        self.victim = Victim(folder, self.config())
+        self.victim = Victim(folder, self.config(), wrapper)
         self.moved = 0  # items seen in queues that they moved on to
 
     def config(self) -> str:
         """Sizes so small that every life rotates and rewrites; the smallest one changes from reload to reload."""
-        config = CONFIG.format(small=self.random.choice((4, 8, 12)))
+        config = CONFIG.format(spool=self.spool, small=self.random.choice((4, 8, 12)))
         for queue in (*SOURCES, "late", "dead"):
             policy = MIXED.get(queue, "always") if self.sync == "mixed" else self.sync
-            config += f'\n[queues.{queue}]\nsync_journal = "{policy}"\n{SETTINGS.get(queue, "")}\n'
+            config += f'\n[queues.{queue}]\nsync_journal = "{policy}"\n{self.settings.get(queue, "")}\n'
         return config
 
     def cycle(self) -> Cycle:
@@ -120,11 +126,11 @@ class Loop:
         self.number += 1
         if self.number == 1:
             self.victim.start()
-            self._look()  # children of a fan-out exist from the first look on
-        crew = Crew(self.victim.address)
-        watcher = self._hire(crew)
+            self.look()  # children of a fan-out exist from the first look on
+        crew = Crew(self.victim.address, self.refusal)
+        watcher = self.hire(crew)
         began_s = time.monotonic()
-        reloads = self._work(crew, self.random.uniform(*self.life_seconds))
+        reloads = self.work(crew, self.random.uniform(*self.life_seconds))
         seconds = time.monotonic() - began_s
         code = self.victim.end(self.death)
         crew.hear_out()
@@ -133,30 +139,36 @@ class Loop:
             wrong.append(f"exit code {code}: {self.victim.said[-2000:]}")
         kills = 1 + self._kill_again()
         self.victim.start()
-        found = self._look()
+        found = self.look()
         for ledger in self.ledgers:
             wrong += ledger.check(found)
             ledger.settle(found)
         if "Traceback" in self.victim.said:
             wrong.append(self.victim.said[-2000:])
         count = sum(map(len, found.values()))
-        return Cycle(crew.done, seconds, self.victim.ready_s, count, watcher.seen, kills, reloads, wrong)
+        return Cycle(
+            crew.done, seconds, self.victim.ready_s, self.victim.recovery_s, count, watcher.seen, kills, reloads, wrong
+        )
 
-    def _work(self, crew: Crew, seconds: float) -> int:
+    def work(self, crew: Crew, seconds: float) -> int:
         """Let the crew work, perhaps with a reload in the middle; how many reloads there were."""
         reloads = 0
         if not self.random.randrange(RELOAD_ONE_IN):
-            self._insist(crew, seconds / 2)
+            self.insist(crew, seconds / 2)
             self.victim.configure(self.config())
             self.victim.tell(signal.SIGHUP)
             seconds /= 2
             reloads = 1
-        self._insist(crew, seconds)
+        self.insist(crew, seconds)
         return reloads
 
-    def _insist(self, crew: Crew, seconds: float) -> None:
-        if not crew.work(seconds, OPERATIONS_MIN, WORK_SECONDS_MAX):
-            raise Broken(f"only {crew.done} operations in {WORK_SECONDS_MAX:.0f} s")
+    def insist(self, crew: Crew, seconds: float) -> None:
+        """Let the crew work for so long, and until it has done something worth a kill. Raises Broken."""
+        try:
+            if not crew.work(seconds, OPERATIONS_MIN, WORK_SECONDS_MAX):
+                raise Broken(f"only {crew.done} operations in {WORK_SECONDS_MAX:.0f} s")
+        except Broken as broken:
+            raise Broken(f"{broken}; the server said: {self.victim.said[-1000:]}") from None
 
     def _kill_again(self) -> int:
         """Sometimes the next start is killed too, anywhere between its first instruction and its first client."""
@@ -167,7 +179,7 @@ class Loop:
         self.victim.end(signal.SIGKILL)
         return 1
 
-    def _hire(self, crew: Crew) -> Watcher:
+    def hire(self, crew: Crew) -> Watcher:
         """Who works this time: some lives fill a queue, some drain it, so that both ends of a journal are met."""
         for queue in SOURCES:
             ledgers = [ledger for ledger in self.ledgers if ledger.queues[0].split("+")[0] == queue]
@@ -189,7 +201,7 @@ class Loop:
     def _chance(self) -> Random:
         return Random(self.random.getrandbits(64))
 
-    def _look(self) -> dict[str, list[bytes]]:
+    def look(self) -> dict[str, list[bytes]]:
         """Everything in every queue, in order: opened by one client, which hangs up and so puts it all back."""
         found: dict[str, list[bytes]] = {}
         with socket.create_connection(self.victim.address, 30) as sock, sock.makefile("rb") as heard:
@@ -253,7 +265,7 @@ def describe(cycle: Cycle) -> str:
     load = f"{cycle.operations:5} operations in {cycle.seconds:.2f} s, {cycle.rate:6.0f}/s"
     journals = f"{cycle.counted['journal_rotations']:3} rotations, {cycle.counted['journal_rewrites']:3} rewrites"
     slow = "" if cycle.rate >= RATE_MIN else ", too little load: does not count"
-    rest = f"{cycle.found:4} items found, ready in {cycle.ready_s:.2f} s"
+    rest = f"{cycle.found:4} items found, ready in {cycle.ready_s:.2f} s ({cycle.recovery_s:.2f} s of recovery)"
     extra = f", {cycle.kills} kills" * (cycle.kills > 1) + ", reloaded" * cycle.reloads
     return f"{load}, {journals}, {rest}{extra}{slow}" + "".join(f"\n  WRONG: {line}" for line in cycle.wrong)
 
@@ -277,19 +289,25 @@ def play(loop: Loop, cycles: int, say: Callable[[str], None]) -> Totals:
     help="The sync policy of every queue; mixed: each its own.",
 )  # fmt: skip
 @click.option("--death", type=click.Choice(["kill", "term"]), default="kill", show_default=True, help="The signal.")
+@click.option(
+    "--life", type=click.FloatRange(min=0.1), default=LIFE_SECONDS[1], show_default=True, metavar="SECONDS",
+    help="How long a life lasts at most; long ones meet what short ones do not.",
+)  # fmt: skip
 @click.option("--jobs", type=click.IntRange(min=1), default=1, show_default=True, help="So many loops side by side.")
 @click.option(
     "--dir", "folder", type=click.Path(exists=True, file_okay=False, writable=True, path_type=Path),
     default=Path(tempfile.gettempdir()), show_default=True, help="Where the spools are made.",
 )  # fmt: skip
-def main(cycles: int, seed: int, sync: str, death: str, jobs: int, folder: Path) -> None:
+def main(cycles: int, seed: int, sync: str, death: str, life: float, jobs: int, folder: Path) -> None:
     """Kill a server under load again and again; exit status 1 if a promise was broken, or a start took too long."""
     exit_on_signals()
     seed = seed or int.from_bytes(os.urandom(4), "big")
     if jobs > 1:
-        sys.exit(_side_by_side(cycles, seed, ["--sync", sync, "--death", death, "--dir", str(folder)], jobs))
+        options = [f"--sync={sync}", f"--death={death}", f"--life={life}", f"--dir={folder}"]
+        sys.exit(_side_by_side(cycles, seed, options, jobs))
     place = Path(tempfile.mkdtemp(prefix="kill-loop-", dir=folder))
-    loop = Loop(place, seed, sync, signal.SIGKILL if death == "kill" else signal.SIGTERM)
+    number = signal.SIGKILL if death == "kill" else signal.SIGTERM
+    loop = Loop(place, seed, sync, number, (LIFE_SECONDS[0], life))
     try:
         totals = play(loop, cycles, lambda line: print(line, flush=True))
     except (Broken, StartFailed, OSError) as error:

@@ -5,6 +5,7 @@ Knows the command line, the greeting and the signals. Refuses to know what the s
 
 from __future__ import annotations
 
+import os
 import re
 import select
 import signal
@@ -18,18 +19,26 @@ from bench.process import StartFailed, child_setup
 
 START_SECONDS_MAX = 30.0
 STOP_SECONDS_MAX = 30.0
-GREETING = re.compile(r" listens on 127\.0\.0\.1:(?P<port>\d+), .*? (?P<items>\d+) items recovered")
+GREETING = re.compile(
+    r" listens on 127\.0\.0\.1:(?P<port>\d+), .*? (?P<items>\d+) items recovered in (?P<took_ms>\d+) ms"
+)
 
 
 class Victim:
-    """`folder` gets the configuration, the spool, and what the server says on standard error."""
+    """`folder` gets the configuration, the spool, and what the server says on standard error.
 
-    def __init__(self, folder: Path, config: str) -> None:
+    `wrapper` is a command line that runs ours.
+    """
+
+    def __init__(self, folder: Path, config: str, wrapper: tuple[str, ...] = ()) -> None:
         self.folder = folder
+        self.wrapper = wrapper
+        self.environment: dict[str, str] = {}  # beside ours, from the next start on
         self.config_path = folder / "staniel.toml"
         self.configure(config)
         self.port = 0
         self.ready_s = 0.0  # from the start of the process to its greeting, the last time
+        self.recovery_s = 0.0  # what it says that its recovery took of that
         self._child: subprocess.Popen[bytes] | None = None
 
     def __enter__(self) -> Victim:
@@ -65,17 +74,19 @@ class Victim:
         if found is None:
             raise StartFailed(f"no greeting but {greeting!r}: {self.said[-2000:]}")
         self.ready_s = time.monotonic() - began_s
+        self.recovery_s = int(found["took_ms"]) / 1000
         self.port = int(found["port"])
 
     def spawn(self) -> subprocess.Popen[bytes]:
         """Start the process, and do not wait for it."""
         assert self._child is None
         staniel = Path(sys.executable).with_name("staniel")
-        command = [str(staniel), "serve", "--config", str(self.config_path), "--port", "0"]
+        command = [*self.wrapper, str(staniel), "serve", "--config", str(self.config_path), "--port", "0"]
         with (self.folder / "stderr").open("ab") as stderr:
             self._child = subprocess.Popen(
-                command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=stderr, preexec_fn=child_setup(None)
-            )
+                command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=stderr,
+                env={**os.environ, **self.environment}, preexec_fn=child_setup(None),
+            )  # fmt: skip
         return self._child
 
     def tell(self, number: signal.Signals) -> None:
@@ -84,9 +95,13 @@ class Victim:
 
     def end(self, number: signal.Signals) -> int:
         """Signal it and wait until it is dead; its exit code."""
+        self.tell(number)
+        return self.wait()
+
+    def wait(self) -> int:
+        """Its exit code, once it has ended."""
         child, self._child = self._child, None
         assert child is not None and child.stdout is not None
-        child.send_signal(number)
         code = child.wait(STOP_SECONDS_MAX)
         child.stdout.close()
         return code

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable
+from typing import Any
 
 from msgspec import Struct, structs
 
@@ -21,16 +22,23 @@ from broker.report import Level, Report, silent
 from broker.session import Session, Wire
 from broker.start import Progress, Start, nobody
 from broker.status import ServerStatus, Status, by_name
+from broker.stream_queues import StreamQueues
 from broker.transfers import Transfers
 from broker.upkeep import Upkeep
+from broker.workq import Workq
 from journal.chores import Chore
 from journal.fs import Fs
 from journal.group import Sync
+from journal.layout import Files
+from journal.libkestrel_appender import Appender
+from journal.libkestrel_layout import Files as StreamFiles
+from journal.libkestrel_reader import Reader
 from journal.log import Log
+from journal.recovery import Damage
 from journal.store import Store
 from queues.changes import Journal
 from queues.collection import Collection
-from queues.config import QueueConfig
+from queues.config import Format, QueueConfig
 from queues.queue import Queue
 
 BALLAST_RETRY_MS = 1000
@@ -42,12 +50,15 @@ class Summary(Struct, frozen=True):
     queues: int
     items: int
     bytes: int
+    jobs: int = 0
     read_bytes: int = 0  # of journals
     spared_bytes: int = 0  # of journals whose sidecars told enough
 
 
 class Broker:
-    """One spool, served. Takes the spool's lock: raises SpoolError or Locked."""
+    """One spool, served. Takes the spool's lock: raises SpoolError or Locked. `workq` is there if `serves_jobs`."""
+
+    workq: Workq
 
     def __init__(
         self, config: Config, fs: Fs, report: Report = silent, load: Callable[[], Config] | None = None
@@ -65,10 +76,15 @@ class Broker:
         total_bytes = min(config.server.max_memory_bytes, fs.memory_bytes() // 2)
         self.upkeep = Upkeep(self.queues, self.group, total_bytes, report)
         self.queues.adopted = self.upkeep.adopt
+        self.group.before_write = self._prepare_transfers
+        self.streams = StreamQueues(self)
         self.pauses = Pauses(fs, f"{self.store.own}/paused", report)
         self.status = self._new_status()
         self.counters = ServerCounters()
         self.leases = Leases(self.deadlines)
+        self.serves_jobs = bool(config.addresses("workq"))
+        if self.serves_jobs:
+            self.workq = Workq(config.workq, self.store, report)
         self.stopping = False
         self._sessions: dict[Session, None] = {}
         self.started_ms = 0
@@ -84,12 +100,15 @@ class Broker:
         """
         self.started_ms = now_ms
         self.group.ballast.release()  # what is mended now may need its place; it is put up again below
-        files, foreign = self.store.survey()
-        self.store.prune(files)
-        for name in foreign:
+        found = self.store.look()
+        self.store.prune(found.kestrel)
+        if renewed := self.store.renew(found):
+            self.report(Level.WARNING, "spool.renewed", files=renewed, why="a sync had failed before the last stop")
+        for name in found.foreign:
             self.report(Level.WARNING, "spool.foreign", file=name, hint="not a journal: left alone")
-        start = Start(self.config, self.store, self.queues, self.upkeep, self.report)
-        progress = start.run(files, now_ms, tell)
+        self.streams.recover(found, now_ms)
+        start = Start(self)
+        progress = start.run(found.kestrel, now_ms, tell)
         self.store.settle()
         uneven = start.uneven | self.transfers.recover()
         for queue in self.queues:
@@ -101,10 +120,11 @@ class Broker:
         if self._even_out(sorted(uneven), now_ms):
             self.transfers.intents.restart()
         self._set_aliases(self.config)
+        jobs = self.workq.recover(now_ms) if self.serves_jobs else 0
         self._expire_due_ms = now_ms
         total = [len(queue.line) for queue in self.queues]
         held = sum(queue.line.bytes for queue in self.queues)
-        return Summary(len(total), sum(total), held, progress.read_bytes, progress.spared_bytes)
+        return Summary(len(total), sum(total), held, jobs, progress.read_bytes, progress.spared_bytes)
 
     def _even_out(self, names: list[str], now_ms: int) -> bool:
         """Rewrite these queues' journals, which do not say what is in memory; False if there was no room for one."""
@@ -129,6 +149,10 @@ class Broker:
         self._guard(session)
         return session
 
+    def count_sessions(self, handlers: dict[type, Callable[[Session, Any, int], None]]) -> int:
+        """How many clients speak the protocol with these handlers."""
+        return sum(session.handlers is handlers for session in self._sessions)
+
     def forget(self, session: Session) -> None:
         """A client has gone."""
         self._sessions.pop(session, None)
@@ -137,6 +161,8 @@ class Broker:
 
     def shutdown(self, now_ms: int) -> None:
         """Answer everybody who waits, and leave every journal synced and closed. No sync may be running."""
+        if self.serves_jobs:
+            self.workq.cleaner.stop()
         for session in self._sessions:
             session.backlog.clear()  # what has not been executed is not answered
         self.upkeep.close(now_ms)
@@ -148,10 +174,13 @@ class Broker:
         self.settle(now_ms)
         self.group.settle(now_ms)
         self.transfers.intents.close()
+        if self.serves_jobs:
+            self.workq.close()
         self.store.settle()
         for queue in self.queues:
             if isinstance(queue.journal, Log):
                 queue.journal.close()
+        self.streams.close()
 
     def _land(self, now_ms: int) -> None:
         """Commit until nothing is under way between two queues."""
@@ -185,6 +214,8 @@ class Broker:
         """What is due by now: waits that end, expired items, another try for the ballast."""
         self.deadlines.ring(now_ms)
         self.upkeep.step(now_ms)
+        if self.serves_jobs:
+            self.workq.tick(now_ms)
         every_ms = self.config.server.expiration_timer_ms
         if every_ms and now_ms >= self._expire_due_ms:
             self._expire_due_ms = now_ms + every_ms
@@ -208,20 +239,24 @@ class Broker:
             moments.append(self._ballast_due_ms)
         if self.status.pending:
             moments.append(self.status.due_ms)
+        if self.serves_jobs:
+            moments.append(self.workq.next_ms())
         return min(moments)
 
     def commit(self, now_ms: int) -> None:
         """Write what this tick has recorded, then look after the journals that it grew. Raises JournalFailure."""
         had_space = self.group.budget_bytes >= 0
-        self._prepare_transfers()
         for member in self.group.write(now_ms):
-            assert isinstance(member, Log)
-            self.upkeep.look_after(member, now_ms)
+            if isinstance(member, Log):
+                self.upkeep.look_after(member, now_ms)
+            elif isinstance(member, Appender):
+                self.streams.look_after(member, now_ms)
         if had_space and self.group.budget_bytes < 0:
             self._ballast_due_ms = now_ms + BALLAST_RETRY_MS
             self.report(Level.ERROR, "disk.full", spool=self.store.folder, hint="puts are refused until there is space")
 
     def _prepare_transfers(self) -> None:
+        """Intents are on the disk before the copies that they are about."""
         self.group.afford(self.transfers.prepare, self.transfers.intents.path)
 
     def start_sync(self, now_ms: int) -> Sync | None:
@@ -247,7 +282,7 @@ class Broker:
         self.upkeep.forget(queue, now_ms)
         self.queues.remove(queue)
         self.pauses.forget(queue.name)
-        return self.store.erase(queue.journal, now_ms) if isinstance(queue.journal, Log) else 0
+        return self.store.erase(queue.journal, now_ms) if isinstance(queue.journal, Log | Reader) else 0
 
     # what its operator asks for
 
@@ -273,6 +308,7 @@ class Broker:
         self.queues.config_of = config.queue
         for queue in self.queues:
             self._configure(queue, config.queue(queue.name))
+        self.streams.configure()
         self.upkeep.memory.bound_all()
         self._set_aliases(config)
         self.report(Level.INFO, "config.reloaded", queues=len(config.queues), aliases=len(config.aliases))
@@ -283,7 +319,7 @@ class Broker:
             self.report(Level.WARNING, "config.later", queue=queue.name, hint=hint)
             config = structs.replace(config, keep_journal=queue.config.keep_journal)
         queue.configure(config)
-        if isinstance(queue.journal, Log):
+        if isinstance(queue.journal, Log | Reader):
             queue.journal.configure(config)
 
     def _set_aliases(self, config: Config) -> None:
@@ -320,8 +356,30 @@ class Broker:
             self.queues.expired += 1
             self.delete(queue, now_ms)
 
+    def set_aside(self, name: str, files: Files | StreamFiles, now_ms: int) -> None:
+        """Take the files of a queue that keeps no journal out of the way."""
+        aside = self.store.set_aside(files, now_ms)
+        hint = "keep_journal is false: the queue starts empty, its old files are kept there"
+        self.report(Level.WARNING, "journal.set_aside", queue=name, folder=aside, hint=hint)
+
     def _new_journal(self, name: str, config: QueueConfig, now_ms: int) -> Journal:
+        self.streams.check(name)
+        if self.store.format_of(name, config) is Format.LIBKESTREL:
+            return self.streams.create(name, config, now_ms)
         return self.store.create(name, config, now_ms)
+
+    def report_damages(self, name: str, damages: list[Damage]) -> None:
+        for damage in damages:
+            self.report(
+                Level.ERROR,
+                "journal.damaged",
+                queue=name,
+                file=damage.file,
+                at=damage.at,
+                unread_bytes=damage.lost_bytes,
+                why=damage.why,
+                saved_as=damage.saved_as,
+            )
 
 
 def exceeds(count: int, limit: int | None) -> bool:

@@ -12,6 +12,7 @@ from broker import gate, moves, operations, puts, reads
 from broker.monitor import Monitor, confirm
 from broker.puts import STORED, Verdict
 from broker.report import Level
+from broker.rounds import Round
 from broker.session import Session
 from broker.version import WIRE_VERSION
 from protocol import requests as ask
@@ -105,11 +106,23 @@ def may_flush(session: Session, queue: Queue | None) -> bool:
 def flush_all(session: Session, request: ask.FlushAll, now_ms: int) -> None:
     if not may_write(session, None, request.noreply):
         return
-    for queue in session.broker.queues:
+
+    def finish() -> None:
+        if not request.noreply:
+            session.out.append(session.replies.flushed_all)
+
+    flush_each(session, finish).go_on(now_ms)
+
+
+def flush_each(session: Session, finish: Callable[[], None]) -> Round:
+    """Flush every queue there is, then `finish`."""
+
+    def visit(queue: Queue, now_ms: int) -> bool:
         queue.flush()
         session.depend_on(queue)
-    if not request.noreply:
-        session.out.append(session.replies.flushed_all)
+        return True
+
+    return Round(session, session.broker.queues, visit, finish)
 
 
 def monitor(session: Session, request: ask.Monitor, now_ms: int) -> None:

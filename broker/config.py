@@ -18,7 +18,8 @@ from msgspec import UNSET, Struct, structs
 
 from broker import kinds
 from broker.addresses import Address, TcpAddress, UnixAddress, format_address
-from broker.settings import NOT_SERVED, SECTIONS, Listener, Memcache, QueueSettings, Server
+from broker.formats import check_formats
+from broker.settings import NOT_SERVED, SECTIONS, Listener, Memcache, QueueSettings, Server, WorkqSettings
 from broker.tables import ConfigError, joined, keys_of, read_struct, read_table, read_value, unknown_key
 from journal.fs import OsFs
 from queues.config import QueueConfig
@@ -43,7 +44,7 @@ class Config(Struct, frozen=True, kw_only=True):
     memcache: Memcache
     text: Listener
     thrift: Listener
-    workq: Listener
+    workq: WorkqSettings
     admin: Listener
     default: QueueSettings
     queues: dict[str, QueueSettings]
@@ -80,11 +81,12 @@ class Config(Struct, frozen=True, kw_only=True):
         spool: str | None = None,
         sync: str | None = None,
         log_level: str | None = None,
+        cmdlog: dict[str, object] | None = None,
     ) -> Config:
         """This configuration with the command line's values; None changes nothing. Raises ConfigError with the option.
 
         `port` is memcache's and replaces its `listen`; `spool` counts from the working directory; `sync` is [default]
-        sync_journal, so a queue with its own keeps it.
+        sync_journal, so a queue with its own keeps it. `cmdlog` are options of [workq], which turn its listener on.
         """
         if host is not None and port is None and self.memcache.listen:
             raise ConfigError("--host", "memcache.listen says where to listen; give --port too to replace it")
@@ -93,9 +95,17 @@ class Config(Struct, frozen=True, kw_only=True):
         if port is not None:
             memcache = structs.replace(memcache, listen=())
         default = _with_options(self.default, {"sync_journal": sync}, "--sync")
-        changed = structs.replace(self, server=server, memcache=memcache, default=default)
+        workq = self._workq_with({name: value for name, value in (cmdlog or {}).items() if value is not None})
+        changed = structs.replace(self, server=server, memcache=memcache, default=default, workq=workq)
         _check_ports(changed)
         return structs.replace(changed, resolved=_resolve_all(default, self.queues))
+
+    def _workq_with(self, options: dict[str, object]) -> WorkqSettings:
+        workq = _with_options(self.workq, options)
+        if options and workq.port is None and not workq.listen:
+            workq = structs.replace(workq, port=WorkqSettings().port)
+        _check_cmdlog(workq, "--cmdlog-sync-int")
+        return workq
 
 
 def load(path: str) -> Config:
@@ -123,15 +133,19 @@ def parse(text: bytes, folder: str) -> Config:
     sections: dict[str, Any] = {
         name: read_struct(kind, name, document.get(name, {})) for name, kind in SECTIONS.items() if name != "queues"
     }
+    if "workq" not in document:
+        sections["workq"] = WorkqSettings(port=None)
     queues = _read_queues(document.get("queues", {}))
     aliases = _read_aliases(document.get("aliases", {}))
     _check_listeners(document)
+    _check_cmdlog(sections["workq"], "workq.cmdlog_sync_int")
     _check_expiry(queues)
     _check_aliases(aliases)
     sections |= {"queues": queues, "aliases": aliases}
     resolved = _resolve_all(sections["default"], queues)
     _check_dead_letters(resolved)
     _check_targets(resolved, aliases)
+    check_formats(resolved, sections["default"], queues)
     config = Config(**sections, warnings=tuple(_warnings(sections)), resolved=resolved)
     _check_ports(config)
     return _anchored(config, folder)
@@ -182,6 +196,11 @@ def _check_listeners(document: dict[str, object]) -> None:
             raise ConfigError(f"{name}.listen", "expected port or listen, got both")
         if table.get("listen") == []:
             raise ConfigError(f"{name}.listen", "expected at least one address, got none")
+
+
+def _check_cmdlog(workq: WorkqSettings, key: str) -> None:
+    if workq.cmdlog_sync == "interval" and not workq.cmdlog_sync_int_ms:
+        raise ConfigError(key, "expected more than 0, because the log is synced at an interval")
 
 
 def _check_ports(config: Config) -> None:
@@ -305,7 +324,20 @@ def _anchored(config: Config, folder: str) -> Config:
     spool = os.path.join(folder, server.spool)
     status_file = os.path.join(folder, server.status_file) if server.status_file else ""
     listeners = {name: _anchored_listener(getattr(config, name), folder) for name in LISTENERS}
-    return structs.replace(config, server=structs.replace(server, spool=spool, status_file=status_file), **listeners)
+    server = structs.replace(server, spool=spool, status_file=status_file)
+    default = _anchored_queue(config.default, folder)
+    queues = {name: _anchored_queue(settings, folder) for name, settings in config.queues.items()}
+    resolved = _resolve_all(default, queues)
+    if config.workq.cmdlog_path:
+        path = os.path.join(folder, config.workq.cmdlog_path)
+        listeners["workq"] = structs.replace(listeners["workq"], cmdlog_path=path)
+    return structs.replace(config, server=server, default=default, queues=queues, resolved=resolved, **listeners)
+
+
+def _anchored_queue(settings: QueueSettings, folder: str) -> QueueSettings:
+    if settings.archive_path is UNSET or not settings.archive_path:
+        return settings
+    return structs.replace(settings, archive_path=os.path.join(folder, settings.archive_path))
 
 
 def _anchored_listener(settings: Listener, folder: str) -> Listener:

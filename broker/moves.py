@@ -76,14 +76,13 @@ class Move:
         target = self._check_target(now_ms)
         last = self.moved + ITEMS_A_SLICE
         size = 0
-        while self.left and self.moved < last and size < BYTES_A_SLICE:
+        sent: int | None = 0
+        while self.left and self.moved < last and size < BYTES_A_SLICE and sent is not None:
             sent = self._send_one(target, now_ms)
-            if sent is None:
-                return False
-            size += sent
+            size += sent or 0
         self.session.depend_on(self.source)
         self.session.depend_on(target)
-        return self.left > 0
+        return self.left > 0 and sent is not None
 
     def _check_target(self, now_ms: int) -> Queue:
         """The target, made if need be. A lot may have happened since the last slice. Raises Refused."""

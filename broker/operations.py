@@ -5,22 +5,40 @@ Knows what each does and answers in the memcache protocol. Ordinary clients' com
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 from broker import gate, stats
 from broker.errors import ReloadError
 from broker.pauses import Pause
+from broker.rounds import Round, Sweeping
 from broker.session import Session
 from broker.status import by_name
 from protocol import requests as ask
+from queues.queue import Queue
 
 CLIENT_ERROR = b"CLIENT_ERROR\r\n"
 
 
 def show_stats(session: Session, request: ask.Stats, now_ms: int) -> None:
     """The plain `stats`; memcached's own topics have nothing to say here, but clients expect an END."""
-    if not request.topic:
-        for name, value in stats.snapshot(session.broker, now_ms):
-            session.out.append(session.replies.stat(name, value))
-    session.out.append(session.replies.end)
+    broker, out, replies = session.broker, session.out, session.replies
+    if request.topic:
+        out.append(replies.end)
+        return
+
+    def show(queue: Queue, now_ms: int) -> bool:
+        for name, value in stats.queue_stats(queue, now_ms):
+            out.append(replies.stat(f"queue_{queue.name}_{name}", value))
+        return True
+
+    def finish() -> None:
+        for name, value in stats.other_stats(broker):
+            out.append(replies.stat(name, value))
+        out.append(replies.end)
+
+    for name, value in stats.server_stats(broker, now_ms):
+        out.append(replies.stat(name, value))
+    Round(session, broker.queues, show, finish).go_on(now_ms)
 
 
 def dump_stats(session: Session, request: ask.DumpStats, now_ms: int) -> None:
@@ -57,19 +75,19 @@ def flush_expired(session: Session, request: ask.FlushExpired, now_ms: int) -> N
     if session.guarded and (why := gate.write_refusal(session, queue)):
         session.refuse(why)
         return
-    count = 0
-    if queue is not None:
-        count = queue.expire(now_ms, queue.config.max_expire_sweep)
-        session.depend_on(queue)
-    session.out.append(session.replies.number(count))
+    sweep_out(session, [] if queue is None else [queue], now_ms)
 
 
 def flush_all_expired(session: Session, request: ask.FlushAllExpired, now_ms: int) -> None:
-    total = 0
-    for queue in list(session.broker.queues):
-        total += queue.expire(now_ms, queue.config.max_expire_sweep)
-        session.depend_on(queue)
-    session.out.append(session.replies.number(total))
+    sweep_out(session, session.broker.queues, now_ms)
+
+
+def sweep_out(session: Session, queues: Iterable[Queue], now_ms: int) -> None:
+    """Drop what has expired, then say how much that was."""
+    sweeping = Sweeping(session)
+    Round(session, queues, sweeping.visit, lambda: session.out.append(session.replies.number(sweeping.total))).go_on(
+        now_ms
+    )
 
 
 def status(session: Session, request: ask.Status, now_ms: int) -> None:

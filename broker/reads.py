@@ -45,10 +45,28 @@ def get(session: Session, request: Get, now_ms: int) -> None:
         taken = fetch(session, request, queue, now_ms)
     else:
         taken = queue.take(now_ms)
-    if taken is None and request.wait_ms > 0:
+    if taken is not None:
+        answer(session, request, queue, taken)
+    else:
+        miss(session, request, queue, now_ms)
+
+
+def miss(session: Session, request: Get, queue: Queue, now_ms: int) -> None:
+    """Nothing there: look again once the expired items at the head are gone, or wait, or say so."""
+
+    def again(now_ms: int) -> None:
+        taken = fetch(session, request, queue, now_ms)
+        if taken is not None:
+            answer(session, request, queue, taken)
+        else:
+            miss(session, request, queue, now_ms)
+
+    if queue.sweep.is_unfinished:
+        session.put_off(again)
+    elif request.wait_ms > 0:
         wait(session, request, queue, now_ms)
     else:
-        answer(session, request, queue, taken)
+        answer(session, request, queue, None)
 
 
 def get_many(session: Session, request: GetMany, now_ms: int) -> None:
@@ -115,7 +133,9 @@ class Batch:
 
     def begin(self, now_ms: int) -> None:
         taken = fetch(self.session, self.get, self.queue, now_ms)
-        if taken is None and self.get.wait_ms > 0:
+        if taken is None and self.queue.sweep.is_unfinished:
+            self.session.put_off(self.begin)
+        elif taken is None and self.get.wait_ms > 0:
             until_ms = now_ms + self.get.wait_ms
             self.session.park(self.queue, until_ms, self._come, opens=self.get.open, peeks=False)
         else:

@@ -58,13 +58,10 @@ class Refills:
     def _read(self, queue: Queue, tail: ReadBack, segment: Segment, at: int, count: int) -> None:
         def come(error: OSError | None, now_ms: int) -> None:
             del self._reading[queue]
-            # Sealed meanwhile, the file has another name: what was read may be of the one that took the old name.
-            is_same = path == tail.segments.path(segment)
-            if error is not None and is_same and not segment.is_replaced:
+            if error is not None and not segment.is_replaced:
                 raise error
             if queue.line.tail is tail:
-                if is_same:
-                    tail.read_ahead(segment, at, piece.data, piece.checks)
+                tail.read_ahead(segment, at, piece.data, piece.checks)
                 self._hungry[queue] = None
 
         path = tail.segments.path(segment)

@@ -22,7 +22,7 @@ from queues.queue import Queue
 if TYPE_CHECKING:
     from broker.broker import Broker
 
-Answer = Callable[[Taken | None, int], None]
+Answer = Callable[[Any, int], None]
 OUT_BYTES_A_TURN = 1 << 20  # a short line can ask for a long item, and a pipeline holds thousands of lines
 REQUESTS_A_TURN = 64  # then it is the next client's turn: a long pipeline must not starve the others
 
@@ -57,6 +57,18 @@ class Feeder(Protocol):
     """A sans-IO parser: bytes in, requests out."""
 
     def feed(self, data: bytes) -> list[Any]: ...
+
+
+class Source(Protocol):
+    """What a session can wait for: a queue, a job. It hands over with `deliver`; what is not wanted any more goes back
+    with `abort`.
+    """
+
+    def park(self, waiter: Session) -> None: ...
+
+    def unpark(self, waiter: Session) -> None: ...
+
+    def abort(self, taken: Any, now_ms: int) -> object: ...
 
 
 class Session:
@@ -107,8 +119,8 @@ class Session:
         self.opens = False
         self.peeks = False
         self._answer: Answer | None = None
-        self._queue: Queue | None = None
-        self._delivered: Taken | None = None
+        self._queue: Source | None = None
+        self._delivered: Any = None
 
     # driven by the world
 
@@ -173,7 +185,7 @@ class Session:
 
     # waiting
 
-    def park(self, queue: Queue, until_ms: int, answer: Answer, *, opens: bool, peeks: bool) -> None:
+    def park(self, queue: Source, until_ms: int, answer: Answer, *, opens: bool, peeks: bool) -> None:
         """Wait for an item of `queue`; `answer` is called with it, or with None once the time is over."""
         self.state = PARKED
         self._queue, self._answer = queue, answer
@@ -185,7 +197,7 @@ class Session:
         """End this turn and let other clients go first; the next one begins with `go_on`, before the next request."""
         self.backlog.appendleft(Continuation(go_on))
 
-    def deliver(self, taken: Taken) -> None:
+    def deliver(self, taken: Any) -> None:
         """A queue hands over what was waited for, inside the step that made it available."""
         self._delivered = taken
         self.broker.deadlines.drop(self)
@@ -213,7 +225,7 @@ class Session:
         answer(taken, now_ms)
         self.go_on(now_ms)
 
-    def _stop_waiting(self, queue: Queue) -> None:
+    def _stop_waiting(self, queue: Source) -> None:
         queue.unpark(self)
         self.broker.deadlines.drop(self)
 

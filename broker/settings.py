@@ -13,7 +13,7 @@ from msgspec import UNSET, Struct, UnsetType, field
 from broker import kinds
 from broker.addresses import Address, TcpAddress
 from protocol.dialect import Dialect as MemcacheDialect
-from queues.config import UNLIMITED_BYTES, Dialect
+from queues.config import UNLIMITED_BYTES, Dialect, Format
 
 
 class Server(Struct, frozen=True, kw_only=True):
@@ -58,6 +58,20 @@ class Memcache(Listener, frozen=True, kw_only=True):
     dialect: Annotated[MemcacheDialect, kinds.MEMCACHE_DIALECT] = MemcacheDialect.MEMCACHED
 
 
+class WorkqSettings(Listener, frozen=True, kw_only=True):
+    """[workq]: the listener, and the command log under the original's names. A file without this table has no
+    listener. `cmdlog_path` "": inside the spool. Durations in ms.
+    """
+
+    port: Annotated[int | None, kinds.MAYBE_PORT] = 9_922
+    cmdlog_path: Annotated[str, kinds.MAYBE_TEXT] = ""
+    cmdlog_sync: Annotated[str, kinds.words("interval", "os", "always")] = "always"
+    cmdlog_sync_int_ms: Annotated[int, kinds.MAYBE_DURATION] = field(name="cmdlog_sync_int", default=1_000)
+    cmdlog_clean_int_ms: Annotated[int, kinds.MAYBE_DURATION] = field(name="cmdlog_clean_int", default=300_000)
+    cmdlog_seg_bytes: Annotated[int, kinds.size()] = field(name="cmdlog_seg_size", default=64 << 20)
+    honour_max_fails: Annotated[bool, kinds.FLAG] = False
+
+
 class QueueSettings(Struct, frozen=True, kw_only=True):
     """[default] and [queues.NAME]: what was given. Attributes and values are those of queues.config.QueueConfig."""
 
@@ -78,6 +92,8 @@ class QueueSettings(Struct, frozen=True, kw_only=True):
     )
     keep_journal: Annotated[bool | UnsetType, kinds.FLAG] = UNSET
     sync_ms: Annotated[int | UnsetType, kinds.SYNC] = field(name="sync_journal", default=UNSET)
+    journal_format: Annotated[Format | UnsetType, kinds.JOURNAL_FORMAT] = UNSET
+    archive_path: Annotated[str | UnsetType, kinds.MAYBE_TEXT] = UNSET
     journal_dialect: Annotated[Dialect | UnsetType, kinds.JOURNAL_DIALECT] = UNSET
     default_journal_bytes: Annotated[int | UnsetType, kinds.MAYBE_BYTES] = field(
         name="default_journal_size", default=UNSET
@@ -104,17 +120,14 @@ SECTIONS: dict[str, type[Struct]] = {
     "memcache": Memcache,
     "text": Listener,
     "thrift": Listener,
-    "workq": Listener,
+    "workq": WorkqSettings,
     "admin": Listener,
     "default": QueueSettings,
     "queues": QueueSettings,
 }
 
 # Read and checked, without effect so far; each gives one warning. "default." stands for every queue's key.
-NOT_SERVED = (
-    "workq",
-    "admin",
-)
+NOT_SERVED = ("admin",)
 
 # Kestrel's keys that will not come, and what to do instead.
 REFUSED = {

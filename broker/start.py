@@ -6,16 +6,16 @@ Knows their order, and what is reported of each. Refuses to know what a queue's 
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import TYPE_CHECKING
 
 from msgspec import Struct
 
-from broker.config import Config
-from broker.report import Level, Report
-from broker.upkeep import Upkeep
+from broker.report import Level
 from journal.layout import Files
-from journal.recovery import Recovered
-from journal.store import Store
-from queues.collection import Collection
+from queues.config import Format
+
+if TYPE_CHECKING:
+    from broker.broker import Broker
 
 
 class Progress(Struct):
@@ -36,69 +36,61 @@ def nobody(progress: Progress) -> None:
 class Start:
     """Of one server, once."""
 
-    def __init__(self, config: Config, store: Store, queues: Collection, upkeep: Upkeep, report: Report) -> None:
-        self.config = config
-        self.store = store
-        self.queues = queues
-        self.upkeep = upkeep
-        self.report = report
+    def __init__(self, broker: Broker) -> None:
+        self.broker = broker
         self.uneven: set[str] = set()  # queues with items whose next reserve a reader would number by another rule
 
     def run(self, files: dict[str, Files], now_ms: int, tell: Callable[[Progress], None]) -> Progress:
         """The smallest first: whatever is wrong with one of many shows early."""
-        sizes = {name: self.store.size(each) for name, each in files.items()}
+        broker = self.broker
+        recovery = broker.store.recovery
+        sizes = {name: broker.store.size(each) for name, each in files.items()}
         progress = Progress(all_queues=len(files), all_bytes=sum(sizes.values()))
 
         def further(size: int) -> None:
             progress.bytes += size
             tell(progress)
 
-        self.store.recovery.progress = further
+        recovery.progress = further
         for name in sorted(files, key=lambda name: (sizes[name], name)):
             before = progress.bytes
             if files[name].holds_nothing:
-                self.store.recovery.tidy(files[name])
-            elif self.config.queue(name).keep_journal:
-                self._recover_queue(name, files[name], now_ms, progress)
+                recovery.tidy(files[name])
+            elif broker.config.queue(name).keep_journal:
+                self._recover(name, files[name], now_ms, progress)
             else:
-                aside = self.store.set_aside(files[name], now_ms)
-                hint = "keep_journal is false: the queue starts empty, its old files are kept there"
-                self.report(Level.WARNING, "journal.set_aside", queue=name, folder=aside, hint=hint)
+                broker.set_aside(name, files[name], now_ms)
             progress.bytes = before + sizes[name]
             progress.queues += 1
             tell(progress)
+        self._sort()
         return progress
 
-    def _recover_queue(self, name: str, files: Files, now_ms: int, progress: Progress) -> None:
+    def _sort(self) -> None:
+        """Who lists queues sees them by name."""
+        by_name = self.broker.queues.by_name
+        for name in sorted(by_name):
+            by_name[name] = by_name.pop(name)
+
+    def _recover(self, name: str, files: Files, now_ms: int, progress: Progress) -> None:
+        broker = self.broker
         try:
-            recovered, log = self.store.recover(name, files, self.config.queue(name), now_ms)
+            recovered, log = broker.store.recover(name, files, broker.config.queue(name), now_ms)
         except OSError as error:
-            self.queues.block(name, str(error.strerror))
+            broker.queues.block(name, str(error.strerror))
             hint = "this queue is not served; make its files readable and writable for this user, then restart"
-            self.report(Level.ERROR, "journal.unreadable", queue=name, why=str(error), hint=hint)
+            broker.report(Level.ERROR, "journal.unreadable", queue=name, why=str(error), hint=hint)
             return
         progress.read_bytes += recovered.replayed_bytes
         progress.spared_bytes += recovered.skipped_bytes
-        self._tell(name, recovered)
-        queue = self.queues.adopt(name, log, now_ms)
-        queue.load(recovered.replay.line, recovered.replay.open, recovered.replay.counter)
-        self.upkeep.memory.weigh(queue)
-        self.upkeep.refills.look(queue)
-        if recovered.replay.has_named():
-            self.uneven.add(name)
-
-    def _tell(self, name: str, recovered: Recovered) -> None:
-        for damage in recovered.damages:
-            self.report(
-                Level.ERROR,
-                "journal.damaged",
-                queue=name,
-                file=damage.file,
-                at=damage.at,
-                unread_bytes=damage.lost_bytes,
-                why=damage.why,
-                saved_as=damage.saved_as,
-            )
+        broker.report_damages(name, recovered.damages)
         for doubt in recovered.doubts:
             level = Level.WARNING if doubt.is_serious else Level.DEBUG
-            self.report(level, "journal.read_whole", queue=name, file=doubt.file, why=doubt.why)
+            broker.report(level, "journal.read_whole", queue=name, file=doubt.file, why=doubt.why)
+        broker.streams.compare_format(name, Format.KESTREL)
+        queue = broker.queues.adopt(name, log, now_ms)
+        queue.load(recovered.replay.line, recovered.replay.open, recovered.replay.counter)
+        broker.upkeep.memory.weigh(queue)
+        broker.upkeep.refills.look(queue)
+        if recovered.replay.has_named():
+            self.uneven.add(name)

@@ -8,7 +8,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
+from broker import workq_stats
 from broker.version import WIRE_VERSION
+from journal.kept import main_file
+from journal.libkestrel_writer import Writer
 from journal.log import Log
 from queues.collection import Alias
 from queues.queue import Queue
@@ -23,9 +26,16 @@ def snapshot(broker: Broker, now_ms: int) -> Iterator[tuple[str, object]]:
     for queue in broker.queues:
         for name, value in queue_stats(queue, now_ms):
             yield f"queue_{queue.name}_{name}", value
+    yield from other_stats(broker)
+
+
+def other_stats(broker: Broker) -> Iterator[tuple[str, object]]:
+    """(name, value) of all that is neither the server's nor a queue's: aliases, jobs."""
     for alias_name, alias in broker.queues.aliases.items():
         for name, value in alias_stats(alias):
             yield f"queue_{alias_name}_{name}", value
+    if broker.serves_jobs:
+        yield from workq_stats.snapshot(broker.workq)
 
 
 def by_name(broker: Broker, name: str, now_ms: int) -> Iterator[tuple[str, object]]:
@@ -63,7 +73,7 @@ def reserved_memory_ratio(broker: Broker) -> float:
 def queue_stats(queue: Queue, now_ms: int) -> Iterator[tuple[str, object]]:
     """Kestrel's statistics of one queue. `logsize` is the current journal file in bytes."""
     counters, journal = queue.counters, queue.journal
-    log = journal if isinstance(journal, Log) else None
+    log = main_file(journal)
     yield "items", len(queue.line)
     yield "bytes", queue.line.bytes
     yield "total_items", counters.total_items
@@ -78,8 +88,8 @@ def queue_stats(queue: Queue, now_ms: int) -> Iterator[tuple[str, object]]:
     yield "transactions", counters.transactions
     yield "canceled_transactions", counters.canceled_transactions
     yield "total_flushes", counters.total_flushes
-    yield "journal_rewrites", log.rewrites if log else 0
-    yield "journal_rotations", log.rotations if log else 0
+    yield "journal_rewrites", log.rewrites if isinstance(log, Log) else 0
+    yield "journal_rotations", log.rotations if isinstance(log, Log | Writer) else 0
     if queue.had_children:
         yield "children", ",".join(queue.children)
     if queue.gets_paused or queue.puts_paused:

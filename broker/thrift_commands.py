@@ -10,12 +10,12 @@ from collections.abc import Callable
 from typing import Any
 
 from broker import gate, puts
-from broker.commands import invalid
+from broker.commands import flush_each, invalid
 from broker.puts import Verdict
 from broker.session import OUT_BYTES_A_TURN, Session
 from broker.status import Status
 from broker.version import WIRE_VERSION
-from journal.log import Log
+from journal.kept import total_bytes
 from protocol import thrift_requests as ask
 from protocol.requests import Invalid
 from protocol.thrift_replies import ThriftReplies
@@ -171,7 +171,7 @@ def peek(session: Session, call: ask.ThriftPeek, now_ms: int) -> None:
         head=head.item.data if head is not None else None,
         items=len(queue.line),
         size_bytes=queue.line.bytes,
-        journal_bytes=journal.archived_bytes + journal.current_bytes if isinstance(journal, Log) else 0,
+        journal_bytes=total_bytes(journal),
         age_ms=queue.age_ms(now_ms),
         waiters=len(queue.waiters),
         open_reads=len(queue.open_reads),
@@ -198,10 +198,7 @@ def flush_all(session: Session, call: ask.ThriftFlushAll, now_ms: int) -> None:
     if why := gate.write_refusal(session, None):
         session.out.append(replies.failure(call, why))
         return
-    for queue in session.broker.queues:
-        queue.flush()
-        session.depend_on(queue)
-    session.out.append(replies.done(call))
+    flush_each(session, lambda: session.out.append(replies.done(call))).go_on(now_ms)
 
 
 def delete(session: Session, call: ask.ThriftDelete, now_ms: int) -> None:

@@ -132,6 +132,7 @@ class Upkeep:
             log.rewrite(*queue.holdings.snapshot(), now_ms)
         except OSError as error:
             if error.errno not in FULL_ERRNOS:
+                self.group.doubt.raise_mark()
                 raise JournalFailure(f"cannot rewrite {log.path}: {error}") from error
             self._report(Level.WARNING, "journal.rewrite_failed", queue=queue.name, why=str(error))
             return False

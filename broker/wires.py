@@ -7,11 +7,12 @@ from __future__ import annotations
 
 from functools import partial
 
-from broker import commands, meta_commands, text_commands
+from broker import commands, meta_commands, text_commands, workq_commands
 from broker.session import Wire
 from protocol.dialect import Dialect
 from protocol.memcache import Parser
 from protocol.text import TextParser
+from protocol.workq import WorkqParser
 
 MEMCACHE_HANDLERS = {**commands.HANDLERS, **meta_commands.HANDLERS}
 
@@ -23,6 +24,10 @@ def memcache(dialect: Dialect) -> Wire:
 def text(dialect: Dialect) -> Wire:
     """`dialect` is memcache's: it says whether a put to several queues is all or nothing."""
     return Wire(TextParser, text_commands.HANDLERS, dialect)
+
+
+def workq() -> Wire:
+    return Wire(WorkqParser, workq_commands.HANDLERS)
 
 
 def thrift(dialect: Dialect) -> Wire:

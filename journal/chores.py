@@ -103,18 +103,24 @@ class Errand:
 
 
 class ReadPiece(Errand):
-    """`data`: up to `count` bytes of a file. `checks`: crc32 of each `block_bytes` of that, if any are asked for."""
+    """`data`: up to `count` bytes of a file, which is opened at once, because a rotation may rename it before its turn
+    comes. `checks`: crc32 of each `block_bytes` of that, if any are asked for. Raises OSError.
+    """
 
     def __init__(
         self, fs: Fs, path: str, at: int, count: int, block_bytes: int, then: Callable[[OSError | None, int], None]
     ) -> None:
         super().__init__(then)
-        self._fs, self._path, self.at, self._count, self._block_bytes = fs, path, at, count, block_bytes
+        self._reader = fs.reader(path)
+        self.at, self._count, self._block_bytes = at, count, block_bytes
         self.data = b""
         self.checks: list[int] = []
 
     def work(self) -> None:
-        self.data = self._fs.read(self._path, self.at, self._count)
+        try:
+            self.data = self._reader.read(self.at, self._count)
+        finally:
+            self._reader.close()
         if self._block_bytes:
             self.checks = checks_of(self.data, self._block_bytes)
 

@@ -10,9 +10,10 @@ from itertools import chain
 
 from msgspec import structs
 
-from journal.segments import Segment, Snapshot
+from journal.places import note_places
+from journal.segments import Place, Segment, Snapshot
 from journal.summaries import Entangled, Origin, Summary, Symbol, merge
-from queues.item import Item
+from queues.item import Item, Taken
 from queues.marks import Known, Mark
 
 NO_TIDE = 0  # ids of items are kept as they are, so nobody has to compute them from add times
@@ -83,6 +84,23 @@ def with_rest(snapshot: Snapshot, rest: tuple[int, int]) -> Snapshot:
         effect, added_bytes=effect.added_bytes + rest[0], added_mortal=effect.added_mortal + rest[1]
     )
     return structs.replace(snapshot, effect=effect)
+
+
+def rewritten(
+    name: str, mark: Mark, counter: int, open_reads: dict[int, Taken], items: list[Item], records: list[bytes]
+) -> Segment:
+    """A file that holds the state at `mark` and nothing else, in `records`. `items`: the whole line."""
+    heads, fresh = items[: len(mark.heads)], items[len(mark.heads) :]
+    rest = sum([len(item.data) for item in fresh]), sum([item.expires_ms != 0 for item in fresh])
+    snapshot = snapshot_of(mark, [open_reads[xid].item for xid in sorted(open_reads)], heads, counter)
+    behind = records[len(records) - len(fresh) :]
+    size = sum(map(len, records))
+    came = mark.came_bytes, mark.came_mortal
+    origin = Place(size - sum(map(len, behind)), mark.left, came[0] - rest[0], came[1] - rest[1])
+    segment = Segment(name, 0, origin, size, entry=mark, entered=counter, mark=mark, counter=counter)
+    segment.snapshot = with_rest(snapshot, rest)
+    note_places(segment, behind, Place(size, mark.end, *came))
+    return segment
 
 
 def follow(

@@ -11,6 +11,7 @@ import errno
 import fcntl
 import os
 import stat
+from collections.abc import Callable
 from typing import Protocol
 
 LIBC = ctypes.CDLL(None, use_errno=True)  # for syncfs, which `os` does not have; the call releases the interpreter
@@ -39,6 +40,15 @@ class File(Protocol):
     def close(self) -> None: ...
 
 
+class Reader(Protocol):
+    """One file open for reading: the same file whatever becomes of its name."""
+
+    def read(self, at: int, count: int) -> bytes:
+        """At most `count` bytes from offset `at`; fewer only at the end of the file."""
+
+    def close(self) -> None: ...
+
+
 class Fs(Protocol):
     """What the journal asks of a disk."""
 
@@ -47,6 +57,8 @@ class Fs(Protocol):
 
     def read(self, path: str, at: int, count: int) -> bytes:
         """At most `count` bytes from offset `at`; fewer only at the end of the file."""
+
+    def reader(self, path: str) -> Reader: ...
 
     def size(self, path: str) -> int: ...
 
@@ -84,6 +96,9 @@ class Fs(Protocol):
     def lock(self, path: str) -> None:
         """Hold `path` locked until the process ends, saying inside who we are. Raises Locked."""
 
+    def hold(self, path: str, *, shared: bool) -> Callable[[], None]:
+        """Hold `path` locked, made empty if missing, until what is returned is called. Raises Locked."""
+
 
 class OsFile:
     """A file descriptor in append mode."""
@@ -118,6 +133,21 @@ class OsFile:
         os.close(self.fd)
 
 
+class OsReader:
+    """A file descriptor to read from."""
+
+    __slots__ = ("_fd",)
+
+    def __init__(self, path: str) -> None:
+        self._fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+
+    def read(self, at: int, count: int) -> bytes:
+        return os.pread(self._fd, count, at)
+
+    def close(self) -> None:
+        os.close(self._fd)
+
+
 class OsFs:
     """The real disk."""
 
@@ -134,6 +164,9 @@ class OsFs:
             return os.pread(fd, count, at)
         finally:
             os.close(fd)
+
+    def reader(self, path: str) -> Reader:
+        return OsReader(path)
 
     def size(self, path: str) -> int:
         return os.stat(path).st_size
@@ -220,6 +253,15 @@ class OsFs:
         os.ftruncate(fd, 0)
         os.pwrite(fd, f"staniel, process {os.getpid()}\n".encode(), 0)
         self._locks.append(fd)
+
+    def hold(self, path: str, *, shared: bool) -> Callable[[], None]:
+        fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NONBLOCK, 0o640)
+        try:
+            fcntl.flock(fd, (fcntl.LOCK_SH if shared else fcntl.LOCK_EX) | fcntl.LOCK_NB)
+        except BlockingIOError:
+            os.close(fd)
+            raise Locked("") from None
+        return lambda: os.close(fd)
 
     def close(self) -> None:
         """Let go of every lock and folder."""

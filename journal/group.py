@@ -12,6 +12,7 @@ from typing import Protocol
 from msgspec import Struct
 
 from journal.ballast import Ballast, Space
+from journal.doubt import Doubt
 from journal.fs import FULL_ERRNOS, File, Fs
 from journal.handles import Handles
 
@@ -26,6 +27,21 @@ class JournalFailure(Exception):
     """A write or sync failed for another reason than a full disk. Nothing after it may be acknowledged: the process
     ends.
     """
+
+
+class Apart:
+    """A file that may lie outside the spool's file system: it is always synced by itself."""
+
+    size: int
+
+    def write(self, data: bytes) -> None:
+        raise NotImplementedError
+
+    def sync(self) -> None:
+        raise NotImplementedError
+
+    def close(self) -> None:
+        raise NotImplementedError
 
 
 class GroupMember(Protocol):
@@ -54,6 +70,7 @@ class Sync(Struct, gc=False):
     folder: str
     spool: str
     fs: Fs
+    doubt: Doubt
     asked: tuple[GroupMember, ...]
     then: tuple[Callable[[int], None], ...]
     small: bool  # one journal, whose clients wait for it, and nothing else
@@ -61,25 +78,30 @@ class Sync(Struct, gc=False):
     def run(self) -> None:
         """Raises JournalFailure; a failed sync is never tried again, because the kernel may have dropped the pages."""
         try:
-            if len(self.files) > FILES_ONE_BY_ONE_MAX:
+            files = self.files
+            if len(files) > FILES_ONE_BY_ONE_MAX:
                 self.fs.sync_all(self.spool)
-                return
-            for file in self.files:
+                files = tuple(file for file in files if isinstance(file, Apart))
+            for file in files:
                 file.sync()
-            if self.folder:
+            if self.folder and len(self.files) <= FILES_ONE_BY_ONE_MAX:
                 self.fs.sync_folder(self.folder)
         except OSError as error:
+            self.doubt.raise_mark()
             raise JournalFailure(f"sync failed: {error}") from error
 
 
 class CommitGroup:
     """All journals of a spool, committed together."""
 
-    def __init__(self, fs: Fs, folder: str, ballast: Ballast) -> None:
+    def __init__(self, fs: Fs, folder: str, ballast: Ballast, doubt: Doubt) -> None:
         self.fs = fs
+        self.doubt = doubt
         self.folder = folder
         self.ballast = ballast
         self.handles = Handles()
+        self.before_write: Callable[[], None] = lambda: None
+        """Makes durable what must be on the disk before anything that is recorded now. May raise JournalFailure."""
         self.gathering = 1  # the batch that changes join now
         self.durable = 0  # every batch up to this one is on the disk
         self.pending_bytes = 0
@@ -97,6 +119,7 @@ class CommitGroup:
         self._asked: dict[GroupMember, None] = {}
         self._then: list[Callable[[int], None]] = []
         self._retired: list[File] = []
+        self._sealed: dict[File, None] = {}
 
     # gathering
 
@@ -137,10 +160,11 @@ class CommitGroup:
 
         Raises JournalFailure.
         """
+        self.before_write()
         touched, self._touched = self._touched, []
         for member in touched:
             self.afford(member.write, member.path)
-            if member.sync_ms == 0:
+            if member.sync_ms == 0 or member.batch == self.gathering:  # promised before the policy was changed
                 self._now[member.file] = None
             else:
                 self._sync_later(member, now_ms)
@@ -219,7 +243,7 @@ class CommitGroup:
         then = tuple(self._then)
         self._then.clear()
         small = len(files) == 1 and not (due or asked or then or folder)
-        self._running = Sync(self._started, tuple(files), folder, self.folder, self.fs, asked, then, small)
+        self._running = Sync(self._started, tuple(files), folder, self.folder, self.fs, self.doubt, asked, then, small)
         self._syncing = files
         return self._running
 
@@ -241,6 +265,7 @@ class CommitGroup:
         for file in self._retired:
             file.close()
         self._retired.clear()
+        self._close_sealed(sync)
         for member in sync.asked:
             self._tell(member, now_ms)
         for then in sync.then:
@@ -252,6 +277,7 @@ class CommitGroup:
         except OSError as error:
             # No room for another file: what was to be done then is tried again when the journal has grown further.
             if error.errno not in FULL_ERRNOS:
+                self.doubt.raise_mark()
                 raise JournalFailure(f"cannot rotate {member.path}: {error}") from error
 
     def settle(self, now_ms: int) -> None:
@@ -280,6 +306,7 @@ class CommitGroup:
             try:
                 file.sync()
             except OSError as error:
+                self.doubt.raise_mark()
                 raise JournalFailure(f"sync failed: {error}") from error
         return True
 
@@ -288,6 +315,25 @@ class CommitGroup:
         if member in self._touched:
             self._touched.remove(member)
         self._asked.pop(member, None)
+
+    def include(self, file: File, sync_ms: int, now_ms: int) -> None:
+        """`file` has bytes that belong to no batch: sync it with the next, or when its policy says."""
+        if sync_ms == 0:
+            self._now[file] = None
+        elif sync_ms > 0:
+            self._later[file] = now_ms + sync_ms
+            self._next_due_ms = min(self._next_due_ms, now_ms + sync_ms)
+
+    def seal(self, file: File, now_ms: int) -> None:
+        """Nothing more is written to `file`: sync it with the next trip, then close it."""
+        self._sealed[file] = None
+        self._later[file] = self._next_due_ms = min(now_ms, self._next_due_ms)
+
+    def _close_sealed(self, sync: Sync) -> None:
+        for file in [file for file in sync.files if file in self._sealed]:
+            if file not in self._now and file not in self._later:
+                del self._sealed[file]
+                file.close()
 
     def retire(self, file: File) -> None:
         """`file` is synced and no longer written; close it as soon as no sync may hold it."""

@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import Protocol
 
 from journal import layout
-from journal.derived import snapshot_of, with_rest
+from journal.derived import rewritten
 from journal.fs import File, Fs
 from journal.group import CommitGroup
 from journal.kestrel import Encoder
@@ -199,9 +199,12 @@ class Log:
 
     def synced(self, now_ms: int) -> None:
         """The current file has just been synced, so that rotating it now stalls nobody."""
+        if self.is_erased:
+            return  # its name may be another journal's by now
         if self.seal_wanted or self.file.size > self.config.max_memory_bytes:
             # What has been recorded meanwhile still belongs to the file: its end is what the queue holds now.
             if self._pending or self._unwritten:
+                self.group.before_write()
                 self.write()
             self.rotate(now_ms)
 
@@ -214,10 +217,9 @@ class Log:
         assert not self._unwritten and not self._pending
         number = max(now_ms, self.newest_number + 1)
         sealed, temp = layout.archive_name(self.name, number), layout.temp_name(self.name, number)
-        fresh = self.fs.append(f"{self.folder}/{temp}")
+        fresh = self._fresh(f"{self.folder}/{temp}")
         self.file.sync()
-        self.fs.rename(self.path, f"{self.folder}/{sealed}")
-        self.fs.rename(f"{self.folder}/{temp}", self.path)
+        self._rename_current(fresh, f"{self.folder}/{temp}", f"{self.folder}/{sealed}")
         self.fs.sync_folder(self.folder)
         self.segments.seal(sealed, number, self.file.size, self.holder.mark(), self.encoder.counter)
         self._go_on_with(fresh)
@@ -225,6 +227,18 @@ class Log:
         self.kept_bytes = 0
         self.seal_wanted = False
         self.rotations += 1
+
+    def _rename_current(self, fresh: File, temp: str, sealed: str) -> None:
+        try:
+            self.fs.rename(self.path, sealed)
+            try:
+                self.fs.rename(temp, self.path)
+            except OSError:
+                self.fs.rename(sealed, self.path)
+                raise
+        except OSError:
+            self._throw_away(fresh, temp)
+            raise
 
     def rewrite(self, open_reads: dict[int, Taken], items: list[Item], now_ms: int) -> None:
         """Replace all files by one that holds the given state, which must be that of everything recorded and written.
@@ -240,13 +254,12 @@ class Log:
             self.rotate(now_ms)
         records = list(encoder.snapshot(self.encoder.counter, open_reads, items))
         temp, file = self._write_summary(records, max(now_ms, self.newest_number))
-        summary = self._rewritten(mark, encoder.counter, open_reads, items, records)
+        summary = rewritten(self.name, mark, encoder.counter, open_reads, items, records)
         if self.segments.sealed:
-            file.close()
-            self._install_pack(temp, summary)
+            self._install_pack(file, temp, summary)
             self.segments.current.entered = encoder.counter
         else:
-            self.fs.rename(temp, self.path)
+            self._rename(file, temp, self.path)
             self.fs.sync_folder(self.folder)
             self._go_on_with(file)
             self.kept_bytes = file.size
@@ -256,7 +269,7 @@ class Log:
         self.rewrites += 1
 
     def erase(self) -> None:
-        """Remove every file, the oldest first, so that what a crash leaves is never an old state by itself."""
+        """Remove every file, in an order in which a crash leaves everything or nothing."""
         self._pending.clear()
         self.pending_bytes = 0
         self.group.forget(self)
@@ -266,9 +279,28 @@ class Log:
             self._file = None
         self.is_erased = True
         drop_sidecars(self.fs, self.folder, self.archives)
-        for name in [*self.archives, self.name]:
-            self.fs.remove(f"{self.folder}/{name}")
+        if self.segments.sealed:
+            self._remove_all()
+        else:
+            self.fs.remove(self.path)
         self.segments.sealed.clear()
+
+    def _remove_all(self) -> None:
+        """Part of a journal is another queue than the whole of it. So an empty summary takes the place of everything
+        first, and is the last to go.
+        """
+        number = self.newest_number + 1
+        last, temp = layout.archive_name(self.name, number), layout.temp_name(self.name, number)
+        pack = layout.pack_name(self.name, number)
+        self.fs.append(f"{self.folder}/{temp}").close()
+        self.fs.rename(self.path, f"{self.folder}/{last}")
+        self.fs.sync_folder(self.folder)
+        self.fs.rename(f"{self.folder}/{temp}", f"{self.folder}/{pack}")
+        self.fs.sync_folder(self.folder)
+        for name in [*self.archives, last]:
+            self.fs.remove(f"{self.folder}/{name}")
+        self.fs.sync_folder(self.folder)
+        self.fs.remove(f"{self.folder}/{pack}")
 
     def close(self) -> None:
         """Everything must have been written and synced."""
@@ -282,39 +314,43 @@ class Log:
         self.group.retire(self.file)
         self._file = file
 
-    def _rewritten(
-        self, mark: Mark, counter: int, open_reads: dict[int, Taken], items: list[Item], records: list[bytes]
-    ) -> Segment:
-        """The segment that a file with this state, `records`, begins."""
-        heads, fresh = items[: len(mark.heads)], items[len(mark.heads) :]
-        rest = sum([len(item.data) for item in fresh]), sum([item.expires_ms != 0 for item in fresh])
-        snapshot = snapshot_of(mark, [open_reads[xid].item for xid in sorted(open_reads)], heads, counter)
-        behind = records[len(records) - len(fresh) :]
-        size = sum(map(len, records))
-        came = mark.came_bytes, mark.came_mortal
-        origin = Place(size - sum(map(len, behind)), mark.left, came[0] - rest[0], came[1] - rest[1])
-        segment = Segment(self.name, 0, origin, size, entry=mark, entered=counter, mark=mark, counter=counter)
-        segment.snapshot = with_rest(snapshot, rest)
-        note_places(segment, behind, Place(size, mark.end, *came))
-        return segment
-
     def _write_summary(self, records: list[bytes], number: int) -> tuple[str, File]:
         """A synced temporary file, still open; nothing is left of it if that fails."""
         temp = f"{self.folder}/{layout.temp_name(self.name, number)}"
-        file = self.fs.append(temp)
+        file = self._fresh(temp)
         try:
             file.write(b"".join(records))
             file.sync()
         except OSError:
-            file.close()
-            self.fs.remove(temp)
+            self._throw_away(file, temp)
             raise
         return temp, file
 
-    def _install_pack(self, temp: str, summary: Segment) -> None:
+    def _fresh(self, temp: str) -> File:
+        """An empty file of this name, whatever an earlier attempt has left."""
+        file = self.fs.append(temp)
+        if file.size:
+            file.close()
+            self.fs.remove(temp)
+            file = self.fs.append(temp)
+        return file
+
+    def _rename(self, file: File, temp: str, name: str) -> None:
+        try:
+            self.fs.rename(temp, name)
+        except OSError:
+            self._throw_away(file, temp)
+            raise
+
+    def _throw_away(self, file: File, temp: str) -> None:
+        file.close()
+        self.fs.remove(temp)
+
+    def _install_pack(self, file: File, temp: str, summary: Segment) -> None:
         last = self.segments.sealed[-1]
         pack = layout.pack_name(self.name, last.number)
-        self.fs.rename(temp, f"{self.folder}/{pack}")
+        self._rename(file, temp, f"{self.folder}/{pack}")
+        file.close()
         self.fs.sync_folder(self.folder)
         finish_pack(self.fs, self.folder, pack, last.name, self.archives)
         self.covered(last, summary)

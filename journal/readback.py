@@ -61,7 +61,7 @@ class ReadBack:
         end = self.line.end
         while self._turn < end and size < size_max:
             before = len(found)
-            self._decode(found, min(ITEMS_A_SLICE, end - self._turn), size_max)
+            self._decode(found, min(end - self._turn, self._about(size_max - size)), size_max)
             size += sum([len(item.data) for item in found[before:]])
         return found
 
@@ -100,8 +100,8 @@ class ReadBack:
             items[turn] = plain(found[0])
         return items
 
-    def forget(self) -> None:
-        """Files have changed under what has been read."""
+    def start_afresh(self) -> None:
+        """Forget what has been read: a file was cut."""
         self._segment, self._turn, self._lost_end = None, -1, 0
         self._data, self._used, self._bad_at = b"", 0, NO_BAD
 
@@ -113,7 +113,7 @@ class ReadBack:
         line.settle()
         self._seek(line.left + len(line.fresh))
         found: list[Item] = []
-        count_max = min(ITEMS_A_SLICE, line.behind)
+        count_max = min(line.behind, self._about(line.full_bytes - line.memory_bytes))
         if self._turn >= self._lost_end and self._used < len(self._data):
             self._starved = not self._consume(found, count_max)
         if self._is_at_bad and self._turn >= self._lost_end and (self._starved or self._used == len(self._data)):
@@ -140,7 +140,7 @@ class ReadBack:
     def read_ahead(self, segment: Segment, at: int, data: bytes, checks: list[int]) -> None:
         """What `wants` asked for has been read, and the crc32 of each block of it computed, if the segment has any."""
         end = self._at + len(self._data) - self._used
-        if segment is not self._segment or at != segment.block_at(end):
+        if segment is not self._segment or segment.is_replaced or at != segment.block_at(end):
             return
         bad_at = segment.first_bad(at, checks)
         if bad_at >= 0:
@@ -151,6 +151,11 @@ class ReadBack:
         self._starved = False
 
     # inside
+
+    def _about(self, size: int) -> int:
+        """How many items are likely to have `size` bytes; no more than a slice."""
+        line = self.line
+        return min(ITEMS_A_SLICE, size * max(1, line.behind) // max(1, line.behind_bytes) + 1)
 
     def _seek(self, turn: int) -> None:
         if turn == self._turn and self._segment is not None and not self._segment.is_replaced:

@@ -88,7 +88,7 @@ class Recovery:
                 recovered.damages[-1] = self._cut(recovered.damages[-1], now_ms)
                 segments.current.size = recovered.damages[-1].at
         recovered.replay.line.settle()
-        recovered.tail.forget()  # it may have read what has been cut off
+        recovered.tail.start_afresh()  # it may have read what has been cut off
         return recovered
 
     def _prepare(self, queue: str, files: Files, now_ms: int, memory_bytes: int) -> Recovered:

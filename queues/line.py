@@ -198,6 +198,9 @@ class Line:
         self._unmeasured += count
         self.last_id += count
         self.left += count
+        if not self.behind:
+            # Nothing is left: no need to read what went.
+            self._unmeasured = self.behind_bytes = self.bytes = self.mortal = 0
         return count
 
     def expire(self, now_ms: int, oldest_ms: int, count_max: int) -> int:
@@ -278,12 +281,12 @@ class Line:
         """Read the next items from the journal, here and now."""
         assert self.tail is not None
         self.settle()
-        self.take_in(self.tail.load(self.left + len(self.fresh), size_max))
+        self.take_in(self.tail.load(self.left + len(self.fresh), max(1, min(size_max, self.full_bytes))))
 
     def load_all(self) -> None:
         """Hold everything in memory, whatever the bound says."""
         while self.behind:
-            self.load(UNBOUNDED)
+            self.load()
 
     def take_in(self, items: list[Item]) -> None:
         """The next items, read from the journal."""

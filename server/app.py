@@ -59,10 +59,11 @@ def _bind_unix(path: str) -> socket.socket:
 
 
 def open_doors(config: Config) -> list[tuple[socket.socket, Wire]]:
-    """A bound socket for every address, with what is spoken there: memcache first, then text, then thrift."""
+    """A bound socket for every address, with what is spoken there: memcache first, then text, workq, thrift."""
     dialect = config.memcache.dialect
     doors = [(bind(address), wires.memcache(dialect)) for address in config.addresses("memcache")]
     doors += [(bind(address), wires.text(dialect)) for address in config.addresses("text")]
+    doors += [(bind(address), wires.workq()) for address in config.addresses("workq")]
     try:
         doors += [(bind(address), wires.thrift(dialect)) for address in config.addresses("thrift")]
     except ImportError as error:
@@ -73,7 +74,8 @@ def open_doors(config: Config) -> list[tuple[socket.socket, Wire]]:
 def greeting(sockets: list[socket.socket], config: Config, summary: Summary, took_ms: int) -> str:
     """The one line that a start prints."""
     where = ", ".join(_name(sock) for sock in sockets)
-    found = f"{summary.queues} queues, {summary.items} items recovered in {took_ms} ms"
+    jobs = f", {summary.jobs} jobs" if config.addresses("workq") else ""
+    found = f"{summary.queues} queues, {summary.items} items{jobs} recovered in {took_ms} ms"
     found += f", {megabytes(summary.read_bytes)} MB read"
     if summary.spared_bytes:
         found += f", {megabytes(summary.spared_bytes)} MB spared by summaries"

@@ -13,7 +13,21 @@ from server.ping import ping as ping_server
 HELP = {"help_option_names": ["-h", "--help"]}
 
 
-@click.group(context_settings=HELP)
+class Commands(click.Group):
+    """Commands whose code is loaded when they are called: `serve` need not know how a file is dumped."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        return sorted([*super().list_commands(ctx), "journal"])
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        if cmd_name == "journal":
+            from server.journal_cli import journal
+
+            return journal
+        return super().get_command(ctx, cmd_name)
+
+
+@click.group(cls=Commands, context_settings=HELP)
 @click.version_option(VERSION, "--version", "-V", prog_name="staniel", message="%(prog)s %(version)s")
 def main() -> None:
     """Staniel, a persistent queue server: memcache protocol, Kestrel journals, nothing acknowledged that a crash can
@@ -27,8 +41,21 @@ def main() -> None:
 @click.option("--spool", "-s", type=click.Path(file_okay=False), help="Folder of the journals.  [default: spool]")
 @click.option("--sync", metavar="always|os|50ms", help="What a reply waits for.  [default: always]")
 @click.option("--log-level", type=click.Choice(["debug", "info", "warning", "error"]), help="[default: info]")
+@click.option("--workq-port", type=click.IntRange(0, 65535), help="Workq port.  [default: 9922, if workq is served]")
+@click.option("-cmdlog-path", "--cmdlog-path", metavar="FOLDER", help="Workq's command log.  [default: in the spool]")
+@click.option("-cmdlog-sync", "--cmdlog-sync", metavar="interval|os|always", help="[default: always]")
+@click.option("-cmdlog-sync-int", "--cmdlog-sync-int", type=int, metavar="MS", help="[default: 1000]")
+@click.option("-cmdlog-clean-int", "--cmdlog-clean-int", type=int, metavar="MS", help="[default: 300000]")
+@click.option("-cmdlog-seg-size", "--cmdlog-seg-size", type=int, metavar="BYTES", help="[default: 67108864]")
 def serve(
-    path: str | None, host: str | None, port: int | None, spool: str | None, sync: str | None, log_level: str | None
+    path: str | None,
+    host: str | None,
+    port: int | None,
+    spool: str | None,
+    sync: str | None,
+    log_level: str | None,
+    workq_port: int | None,
+    **cmdlog: object,
 ) -> None:
     """Run the server until SIGTERM, SIGINT or a client's `shutdown`.
 
@@ -41,7 +68,9 @@ def serve(
 
     def read_config() -> Config:
         config = load(path) if path else defaults(".")
-        return config.overridden(host=host, port=port, spool=spool, sync=sync, log_level=log_level)
+        return config.overridden(
+            host=host, port=port, spool=spool, sync=sync, log_level=log_level, cmdlog={"port": workq_port, **cmdlog}
+        )
 
     sys.exit(run(read_config))
 

@@ -218,6 +218,8 @@ class Hub:
             self._drop(connection, now_ms)
         elif mask & select.EPOLLIN:
             self._read(connection, now_ms)
+            if mask & select.EPOLLRDHUP and connection.session.state is SessionState.PARKED:
+                self._hang_up(connection, now_ms)  # gone already: nothing must be handed to it meanwhile
         elif mask & select.EPOLLRDHUP:
             self._end_ahead(connection, now_ms)
         if mask & select.EPOLLOUT:

@@ -44,13 +44,13 @@ def audit_stats(models: dict[str, QueueModel], heard: Heard) -> None:
 
 def _expected(model: QueueModel) -> list[tuple[str, int]]:
     assert model.queue is not None
-    config = model.queue.config
     counts = [("total_items", model.total_items)]
+    model.note_settings()
     if model.targets:
         return counts
     ready = model.now.ready
     counts += [("items", len(ready)), ("bytes", sum(len(record.data) for record in ready))]
-    if not config.retry_delay_ms:
+    if not model.had_delay:
         counts += [
             ("open_transactions", len(model.now.open)),
             ("transactions", model.opened),

@@ -30,7 +30,9 @@ class Asker(Protocol):
 
 
 class Put(Struct, eq=False):
-    """One item of a put request. `queues`: where it has been added; `expected`: where it had to be, as things stood then."""
+    """One item of a put request. `queues`: where it has been added; `expected`: where it had to be, as things stood
+    then.
+    """
 
     ask: Ask
     queues: list[str]
@@ -214,10 +216,7 @@ class Checker:
     def _answered(self, asker: Asker, ask: Ask, heard: Heard) -> None:
         if ask.want in PUTS:
             self._check_put(ask, heard.end)
-        elif ask.want is Want.CONFIRM and heard.end == "END":
-            for _ in range(ask.count):
-                self._end_reading(asker, ask, Want.CLOSE, ask.queue)
-        elif ask.want is Want.TEXT_CONFIRM and heard.end.startswith("+"):
+        elif ask.want in (Want.CONFIRM, Want.TEXT_CONFIRM) and heard.end.startswith(("END", "+")):
             for _ in range(ask.count):
                 self._end_reading(asker, ask, Want.CLOSE, ask.queue)
         elif ask.want in (Want.CLOSE, Want.ABORT, Want.CLOSE_OPEN) and not heard.items:
@@ -256,9 +255,11 @@ class Checker:
         if ask.want in (Want.PEEK, Want.TEXT_PEEK):
             self._check_peek(name, data)
         elif opens:
-            reading = next((each for each in self.opened.get(name, ()) if each.record.data == data), None)
-            if reading is None:
+            candidates = [each for each in self.opened.get(name, ()) if each.record.data == data]
+            if not candidates:
                 raise self._not_his(name, data)
+            # One that was handed to a client who has left since is nobody's.
+            reading = next((each for each in candidates if not each.asked_back), candidates[0])
             self.opened[name].remove(reading)
             reading.holder = asker
             asker.held.setdefault(name, deque()).append(reading)
@@ -302,7 +303,9 @@ class Checker:
             return
         if closes:
             data = shown(reading.record.data)
-            raise Violation(Kind.REDELIVERED, f"{data} of {name} was closed, and no journal was told: it will come again")
+            raise Violation(
+                Kind.REDELIVERED, f"{data} of {name} was closed, and no journal was told: it will come again"
+            )
         if not queue.config.retry_delay_ms and reading.record.moved_to is None and not queue.config.max_deliveries:
             raise Violation(Kind.LOST, f"{shown(reading.record.data)} of {name} was aborted, and no journal was told")
         reading.asked_back = True
@@ -342,6 +345,7 @@ class Checker:
         self.taken.clear()
         self.left.clear()
         for name, opened in self.opened.items():
+            self.model(name).note_settings()
             for reading in opened:
                 known = reading.asked_back or reading.record.moved_to is not None
                 if reading.fate is Fate.OPEN and not known and not self.model(name).targets:

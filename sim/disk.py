@@ -15,10 +15,9 @@ import os
 from collections.abc import Callable, Iterator
 from typing import NamedTuple
 
-from msgspec import Struct
-
-from journal.fs import File, Locked
-from sim.nodes import Choose, Crash, Edit, Folder, Inode, Move, Node
+from journal.fs import File, Locked, Reader
+from sim.faults import Fault
+from sim.nodes import Choose, Crash, Edit, Folder, Inode, Move, Node, carry
 
 CAPACITY_BYTES = 1 << 30
 MEMORY_BYTES = 1 << 30
@@ -35,29 +34,6 @@ class Op(NamedTuple):
     path: str
     size: int = 0
     new: str = ""
-
-
-class Fault(Struct):
-    """`verb` on a path that contains `path_part`: `after` pass, then `times` fail with `errno`, having written `short`
-    bytes.
-    """
-
-    verb: str
-    path_part: str
-    errno: int
-    after: int
-    times: int
-    short: int
-
-    def strikes(self, verb: str, path: str) -> bool:
-        """Whether this step fails; counts it."""
-        if verb != self.verb or self.path_part not in path or not self.times:
-            return False
-        if self.after:
-            self.after -= 1
-            return False
-        self.times -= 1
-        return True
 
 
 class DiskFile:
@@ -88,6 +64,23 @@ class DiskFile:
         self._disk.forget_if_dead(self._inode)
 
 
+class DiskReader:
+    """journal.fs.Reader on a Disk."""
+
+    def __init__(self, disk: Disk, inode: Inode) -> None:
+        self._disk = disk
+        self._inode = inode
+        inode.handles += 1
+
+    def read(self, at: int, count: int) -> bytes:
+        self._disk.trip("read", self._inode.path)
+        return bytes(self._inode.data[at : at + count])
+
+    def close(self) -> None:
+        self._inode.handles -= 1
+        self._disk.forget_if_dead(self._inode)
+
+
 class Disk:
     """A file system. Paths are relative to its root, "" itself."""
 
@@ -102,6 +95,7 @@ class Disk:
         self._root = Folder()
         self._faults: list[Fault] = []
         self._locks: set[str] = set()
+        self._holds: dict[str, list[bool]] = {}  # whether each is shared
 
     # accidents
 
@@ -163,6 +157,7 @@ class Disk:
     def kill(self) -> Disk:
         """The same disk after `kill -9`: caches live on, unsynced as they were; locks and faults do not."""
         self._locks.clear()
+        self._holds.clear()
         self._faults.clear()
         self.stop_at = None
         return self
@@ -181,8 +176,11 @@ class Disk:
         return DiskFile(self, node)
 
     def read(self, path: str, at: int, count: int) -> bytes:
-        self._trip("read", path)
+        self.trip("read", path)
         return bytes(self._inode(path).data[at : at + count])
+
+    def reader(self, path: str) -> Reader:
+        return DiskReader(self, self._inode(path))
 
     def size(self, path: str) -> int:
         return len(self._inode(path).data)
@@ -193,12 +191,11 @@ class Disk:
     def rename(self, old: str, new: str) -> None:
         folder, old_name = self._folder_of(old)
         other, new_name = self._folder_of(new)
-        assert folder is other, "renames from folder to folder are not modelled"
         node = self._inode(old)
         self._step(Op("rename", old, new=new))
-        replaced = folder.entries.get(new_name)
-        self._link(folder, old_name, new_name, node, new)
-        node.links -= 1
+        replaced = other.entries.get(new_name)
+        carry(node, folder, old_name, other, new_name)
+        node.path = new
         if isinstance(replaced, Inode) and replaced is not node:
             self._unlinked(replaced)
 
@@ -268,7 +265,7 @@ class Disk:
             parent = node
 
     def allocate(self, path: str, size: int) -> None:
-        self._trip("allocate", path)
+        self.trip("allocate", path)
         if size > self.free_bytes("")[0]:
             raise _os_error(errno.ENOSPC, path)
         file = self.append(path)
@@ -290,6 +287,15 @@ class Disk:
             raise Locked("another broker on this disk")
         self.append(path).close()
         self._locks.add(path)
+
+    def hold(self, path: str, *, shared: bool) -> Callable[[], None]:
+        held = self._holds.setdefault(path, [])
+        if path in self._locks or (held if not shared else False in held):
+            raise Locked("another broker on this disk")
+        if not held:
+            self.append(path).close()
+        held.append(shared)
+        return lambda: held.remove(shared)
 
     # for DiskFile
 
@@ -321,14 +327,15 @@ class Disk:
 
     def _step(self, op: Op) -> None:
         self._power(op.verb)
-        self._trip(op.verb, op.path)
+        self.trip(op.verb, op.path)
         self.log.append(op)
 
     def _power(self, verb: str) -> None:
         if self.stop_at is not None and len(self.log) >= self.stop_at:
             raise PowerCut(verb)
 
-    def _trip(self, verb: str, path: str) -> None:
+    def trip(self, verb: str, path: str) -> None:
+        """Fail, if this step is to fail."""
         fault = self._fault(verb, path)
         if fault is not None:
             raise _os_error(fault.errno, path)

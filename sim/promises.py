@@ -96,9 +96,7 @@ def _consistent(models: dict[str, QueueModel], fits: dict[str, list[Fit]], name:
     raise why
 
 
-def _disagreement(
-    models: dict[str, QueueModel], fits: dict[str, list[Fit]], name: str, fit: Fit
-) -> Violation | None:
+def _disagreement(models: dict[str, QueueModel], fits: dict[str, list[Fit]], name: str, fit: Fit) -> Violation | None:
     for record, move in fit.left:
         target = models[move.target]
         if target.is_journaled and not any(each.count > move.at for each in fits[move.target]):
@@ -129,15 +127,7 @@ def _fits(model: QueueModel, found: list[bytes], accident: Accident) -> list[Fit
             raise Violation(Kind.INVENTED, f"{model.name} keeps no journal, and holds {listed(found)} after a restart")
         return [Fit(len(model.facts), [], [], [])]
     since = least(model, accident)
-    fits: list[Fit] = []
-    before: list[Record] = []
-    for count, state in model.states(max(0, since - 1)):
-        if count >= since:
-            is_deleted = count > 0 and model.facts[count - 1].verb is Verb.END
-            fit = _match_part(before, found, count) if is_deleted else _match(state, found, count)
-            if fit is not None:
-                fits.append(fit)
-        before = state.recovered()
+    fits = [fit for count, state in model.states(since) if (fit := _match(state, found, count)) is not None]
     if not fits:
         raise _explained(model, found, since, accident)
     return fits
@@ -163,18 +153,6 @@ def _match(state: State, found: list[bytes], count: int) -> Fit | None:
     return fit if at == len(found) else None
 
 
-def _match_part(records: list[Record], found: list[bytes], count: int) -> Fit | None:
-    """What is left of a deleted queue whose files are not all gone yet: some of what it held, and nothing else."""
-    fit = Fit(count, [], [], [])
-    rest = iter(records)
-    for data in found:
-        record = next((each for each in rest if each.data == data), None)
-        if record is None:
-            return None
-        fit.records.append(record)
-    return fit
-
-
 def _explained(model: QueueModel, found: list[bytes], since: int, accident: Accident) -> Violation:
     """Nothing of the history fits: say what is wrong in the client's terms."""
     ever = Counter(record.data for record in model.base)
@@ -193,7 +171,9 @@ def _explained(model: QueueModel, found: list[bytes], since: int, accident: Acci
     later = Counter(fact.record.data for fact in model.facts[since:] if fact.record is not None)
     if back := have - Counter(expected) - later:
         return Violation(Kind.REDELIVERED, f"{story}; gone for good before: {listed(sorted(back))}")
-    same = any(Counter(found) == Counter(record.data for record in state.recovered()) for _, state in model.states(since))
+    same = any(
+        Counter(found) == Counter(record.data for record in state.recovered()) for _, state in model.states(since)
+    )
     return Violation(Kind.ORDER if same else Kind.NO_PREFIX, story)
 
 

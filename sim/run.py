@@ -7,10 +7,9 @@ out changes the others as little as possible; that is how a history is made shor
 from __future__ import annotations
 
 import errno
-from collections.abc import Callable
+import traceback
 from functools import partial
 from random import Random
-from typing import Any
 from zlib import crc32
 
 from msgspec import Struct
@@ -27,10 +26,11 @@ from sim.model import QueueModel
 from sim.nodes import Crash
 from sim.profiles import PROFILES, Profile
 from sim.promises import Accident, check, committed, synced
+from sim.threads import Thread
 from sim.violations import Kind, Violation
 from sim.witness import watch
 from sim.workload import Plan
-from sim.world import START_MS, World, config_of, content
+from sim.world import START_MS, World, content
 
 STEPS = 120
 CAPACITY_BYTES = 1 << 20
@@ -67,24 +67,6 @@ class Died(Exception):
     """The server's process ended itself, because a disk refused."""
 
 
-class Thread:
-    """A sync or chore that the broker has handed out. `work` is what its thread does."""
-
-    def __init__(self, task: Any, work: Callable[[], None], began_ms: int) -> None:
-        self.task = task
-        self.work = work
-        self.began_ms = began_ms
-        self.has_run = False
-        self.failure: Exception | None = None
-
-    def run(self) -> None:
-        self.has_run = True
-        try:
-            self.work()
-        except (JournalFailure, OSError) as failure:
-            self.failure = failure
-
-
 class Run:
     """The state of one run."""
 
@@ -102,6 +84,7 @@ class Run:
         self.disk.sync_folder("")
         self.last_accident = Accident.STOP
         self.is_starting = False
+        self.cut_by: Accident | None = None
         self.is_due = False  # an accident is to happen before this life's last step
         self.now_ms = START_MS
         self.crashes = self.facts = self.answers = self.actors = self.done = 0
@@ -114,7 +97,10 @@ class Run:
             self._lives()
         except Violation as found:
             violation = found
-            self._note_told()
+        except Exception as broken:
+            where = traceback.extract_tb(broken.__traceback__)[-1]
+            violation = Violation(Kind.BROKEN, f"{broken!r} at {where.filename.rpartition('/')[2]}:{where.lineno}")
+        self._note_told()
         digest = crc32(repr((self.told, violation and violation.why)).encode(), self.crashes)
         seed, name = self.plans.seed, self.profile.name
         return Outcome(seed, name, violation, digest, self.done, self.crashes, self.facts, self.answers, self.told)
@@ -138,10 +124,10 @@ class Run:
                 if step in ends and self.is_due:
                     self._end(self.rng.choice(self.profile.accidents))
             except PowerCut:
+                assert self.cut_by is not None
                 self._accident(self.cut_by)
             except Died:
                 self._accident(self.rng.choice((Accident.POWER, Accident.KILL)))
-        self._note_told()
 
     def _note_told(self) -> None:
         self.told += self.checker.told
@@ -150,8 +136,9 @@ class Run:
     def _arm(self) -> None:
         """Let the power or the process fail at some step of the disk, soon."""
         self.is_due = True
-        self.cut_by = self.rng.choice([each for each in self.profile.accidents if each is not Accident.STOP] or [None])
-        if self.cut_by is not None:
+        sudden = [each for each in self.profile.accidents if each is not Accident.STOP]
+        if sudden:
+            self.cut_by = self.rng.choice(sudden)
             self.disk.stop_at = len(self.disk.log) + self.rng.randrange(20)
 
     def _end(self, accident: Accident) -> None:
@@ -233,7 +220,7 @@ class Run:
 
     def _start(self) -> None:
         """A new life on what is there."""
-        self.cut_by: Accident | None = None
+        self.cut_by = None
         self.checker = Checker(self.models, self.puts)
         self.checker.aliases = self.plan.aliases
         self.threads: list[Thread] = []
@@ -290,7 +277,8 @@ class Run:
 
     def _ask(self) -> None:
         rng = self.rng
-        if len(self.actors_there) < self.profile.clients and rng.random() < 0.4 or not self.actors_there:
+        few = len(self.actors_there) < self.profile.clients
+        if not self.actors_there or (few and rng.random() < 0.4):
             self._connect()
         actor = rng.choice(self.actors_there)
         asks = self.plan.asks(rng, actor.is_text, self.world.now_ms)
@@ -397,6 +385,3 @@ class Run:
 def run(seed: int, profile: str = "everything", crashes: int = 4, steps: int = STEPS) -> Outcome:
     """One seed of a profile."""
     return Run(Plans(seed, PROFILES[profile], crashes, steps)).outcome()
-
-
-__all__ = ["Outcome", "Plans", "Run", "config_of", "run"]

@@ -31,7 +31,7 @@ class Violation(Exception):
 
 def shown(data: bytes) -> str:
     """An item, short."""
-    text = data.decode("latin-1")
+    text = data.decode("latin-1") or "''"
     return text if len(text) <= 12 else f"{text[:8]}…({len(text)} B)"
 
 

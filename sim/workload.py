@@ -5,6 +5,7 @@ Knows chances. Refuses to know answers. Everything comes out of the `Random` tha
 
 from __future__ import annotations
 
+import json
 from random import Random
 
 from sim.asks import Ask, Want
@@ -41,23 +42,33 @@ class Plan:
     def config(self, rng: Random) -> str:
         """A configuration file; another one each time, with the same queues."""
         lines = [
-            "server.expiration_timer_frequency = %s" % rng.choice(['"20ms"', '"100ms"', '"1s"', '"none"']),
+            f'server.expiration_timer_frequency = "{rng.choice(("20ms", "100ms", "1s", "none"))}"',
             f'default.sync_journal = "{rng.choice(self.profile.policies)}"',
-            f"default.default_journal_size = {rng.choice((60, 200, 500, 5000))}",
-            f"default.max_memory_size = {rng.choice((100, 300, 1000, 100_000))}",
-            f"default.max_journal_size = {rng.choice((150, 400, 1500, 1_000_000))}",
-            f"default.min_journal_compact_delay = {rng.choice((0, 0, 30, 60_000))}",
+            *self._sizes(rng),
             f"queues.{MEMORY}.keep_journal = false",
         ]
-        for name in ("a", "b", "f", "f+y", "ex", "dl", "e", "d"):
-            if rng.random() < 0.5:
-                lines.append(f'queues."{name}".sync_journal = "{rng.choice(self.profile.policies)}"')
+        others = [name for name in ("a", "b", "f", "f+y", "ex", "dl", "e", "d") if rng.random() < 0.5]
+        lines += [f'queues."{name}".sync_journal = "{rng.choice(self.profile.policies)}"' for name in others]
         for name in PLAIN:
             lines += self._limits(rng, name)
         if self.profile.transfers:
             lines += self._transfers(rng)
-        lines.append("aliases.%s = %s" % (ALIAS, str(list(self.aliases[ALIAS])).replace("'", '"')))
+        lines.append(f"aliases.{ALIAS} = {json.dumps(self.aliases[ALIAS])}")
         return "\n".join(lines) + "\n"
+
+    def _sizes(self, rng: Random) -> list[str]:
+        """When journals are sealed, rewritten and read back."""
+        busy = rng.randrange(1000) < self.profile.busy
+        start_over = rng.choice((60, 200, 500, 5000))
+        memory = rng.choice((60, 100, 150, 300) if busy else (100, 300, 1000, 100_000))
+        total = rng.choice((150, 250, 400) if busy else (150, 400, 1500, 1_000_000))
+        delay = rng.choice((0, 0, 5) if busy else (0, 30, 60_000))
+        return [
+            f"default.default_journal_size = {start_over}",
+            f"default.max_memory_size = {memory}",
+            f"default.max_journal_size = {total}",
+            f"default.min_journal_compact_delay = {delay}",
+        ]
 
     def _limits(self, rng: Random, name: str) -> list[str]:
         lines = []
@@ -93,7 +104,7 @@ class Plan:
         if rng.random() < 0.3:
             lines += ['queues.ex.expire_to_queue = "ey"', 'queues.ex.max_age = "30ms"']
         if rng.random() < 0.3:
-            lines += ['queues.dl.max_deliveries = 1', 'queues.dl.dead_letter_queue = "dd"']
+            lines += ["queues.dl.max_deliveries = 1", 'queues.dl.dead_letter_queue = "dd"']
         return lines
 
     # requests
@@ -198,8 +209,9 @@ class Plan:
             word, want = rng.choice((("flush", Want.FLUSH), ("delete", Want.DELETE)))
             return Ask(want, name, f"{word} {name}{end}".encode())
         want = rng.choice(
-            (Want.FLUSH, Want.FLUSH_EXPIRED, Want.DELETE, Want.MOVE, Want.MOVE, Want.PAUSE, Want.PAUSE)
-            + (Want.STATS, Want.STATS, Want.STATS, Want.STATUS, Want.RELOAD, Want.FLUSH_ALL)
+            (Want.FLUSH, Want.FLUSH_EXPIRED, Want.FLUSH_ALL, Want.DELETE, Want.MOVE, Want.MOVE)
+            if rng.random() < 0.5
+            else (Want.STATS, Want.STATS, Want.STATS, Want.PAUSE, Want.PAUSE, Want.STATUS, Want.RELOAD)
         )
         if want is Want.MOVE:
             target = rng.choice([each for each in self.readers if each != name])

@@ -198,7 +198,7 @@ class Client:
         self.release(durable)
 
     def release(self, durable: int) -> None:
-        """What waited for the disk up to batch `durable` arrives; what has not been collected has to wait for its turn."""
+        """What waited for the disk up to batch `durable` arrives; what has not been collected waits for its turn."""
         while self._held and self._held[0][0] <= durable:
             self._heard += self._held.popleft()[1]
 

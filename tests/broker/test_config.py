@@ -190,7 +190,6 @@ def test_words_are_understood_as_kestrel_spells_them() -> None:
 WITHOUT_EFFECT = {
     "text": "[text]\nport = 1",
     "thrift": "[thrift]\nport = 1",
-    "workq": "[workq]\nport = 1",
     "admin": "[admin]\nport = 1",
     "aliases": "[aliases]\na = []",
     "server.client_timeout": '[server]\nclient_timeout = "1s"',

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from journal.ballast import Ballast
+from journal.doubt import Doubt
 from journal.group import CommitGroup
 from journal.log import Log
 from queues.changes import Added
@@ -16,7 +17,7 @@ SMALL_BYTES = 64 << 10
 
 def group_on(disk: Disk) -> CommitGroup:
     disk.make_folder("s/.staniel")
-    group = CommitGroup(disk, "s", Ballast(disk, "s", "s/.staniel/ballast"))
+    group = CommitGroup(disk, "s", Ballast(disk, "s", "s/.staniel/ballast"), Doubt(disk, "s", "s/.staniel/failed_sync"))
     assert group.restore_ballast()
     disk.sync_folder("s")
     return group

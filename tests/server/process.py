@@ -25,8 +25,9 @@ START_SECONDS_MAX = 15.0
 STOP_SECONDS_MAX = 5.0
 POLL_SECONDS = 0.005
 GREETING = re.compile(
-    r"staniel (?P<version>\S+) listens on (?P<host>\S+):(?P<port>\d+), spool (?P<spool>/.*): "
-    r"(?P<queues>\d+) queues, (?P<items>\d+) items recovered in (?P<took_ms>\d+) ms, (?P<read_mb>\d+) MB read.*\n"
+    r"staniel (?P<version>\S+) listens on (?P<host>\S+):(?P<port>\d+)(?:, \S+:(?P<second>\d+))?, spool (?P<spool>/.*): "
+    r"(?P<queues>\d+) queues, (?P<items>\d+) items(?:, (?P<jobs>\d+) jobs)? recovered in (?P<took_ms>\d+) ms"
+    r", (?P<read_mb>\d+) MB read.*\n"
 )
 STANIEL = (str(Path(sys.executable).with_name("staniel")),)
 
@@ -34,7 +35,7 @@ _LIBC = ctypes.CDLL(None)
 _PR_SET_PDEATHSIG = 1
 
 
-def _die_with_the_tests() -> None:
+def die_with_the_tests() -> None:
     _LIBC.prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
 
 
@@ -68,6 +69,7 @@ class Server:
         self.stderr_path = folder / "stderr"
         self.greeting = ""
         self.port = 0
+        self.second_port = 0
         self._child: subprocess.Popen[bytes] | None = None
 
     def __enter__(self) -> Server:
@@ -98,6 +100,11 @@ class Server:
         return "127.0.0.1", self.port
 
     @property
+    def workq_address(self) -> tuple[str, int]:
+        """Where it listens beside memcache: for workq, if that is served."""
+        return "127.0.0.1", self.second_port
+
+    @property
     def stderr(self) -> str:
         return self.stderr_path.read_text(errors="replace") if self.stderr_path.exists() else ""
 
@@ -107,12 +114,13 @@ class Server:
         with self.stderr_path.open("ab") as stderr:
             self._child = subprocess.Popen(
                 self.command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=stderr,
-                preexec_fn=_die_with_the_tests,
+                preexec_fn=die_with_the_tests,
             )  # fmt: skip
         self.greeting = self._read_line()
         found = GREETING.fullmatch(self.greeting)
         assert found, f"no greeting: {self.greeting!r}; {self.stderr}"
         self.port = int(found["port"])
+        self.second_port = int(found["second"] or 0)
         return self
 
     def _read_line(self) -> str:

@@ -75,6 +75,7 @@ def test_recovery_tells_how_far_it_is_small_queues_first() -> None:
     told: list[tuple[int, int]] = []
     broker = Broker(config_of(""), world.disk.kill())
     summary = broker.recover(world.now_ms, lambda progress: told.append((progress.queues, progress.bytes)))
-    assert [queue.name for queue in broker.queues] == ["a", "middle", "large"]
+    assert [queue.name for queue in broker.queues] == ["a", "large", "middle"]
+    assert dict(reversed(told)) | dict(told) == {0: 31, 1: 31 + 1021, 2: 31 + 1021 + 300_021, 3: summary.read_bytes}
     assert told == sorted(told) and told[-1] == (3, summary.read_bytes)
     assert summary.read_bytes == 300_000 + 1000 + 10 + 3 * 21 and not summary.spared_bytes

@@ -1,0 +1,59 @@
+"""A command that visits many queues, some a turn, so that nobody else waits for it.
+
+Knows how many are visited before others have their turn. Refuses to know what is done at each.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Iterable
+
+from broker.session import OUT_BYTES_A_TURN, Session
+from queues.queue import Queue
+
+Visit = Callable[[Queue, int], bool]
+QUEUES_A_TURN = 20
+
+
+class Round:
+    """`visit(queue, now_ms)` says whether it is done with that queue; `finish` is called behind the last one."""
+
+    def __init__(self, session: Session, queues: Iterable[Queue], visit: Visit, finish: Callable[[], None]) -> None:
+        self._session = session
+        self._left = deque(queues)
+        self._visit = visit
+        self._finish = finish
+
+    def go_on(self, now_ms: int) -> None:
+        """A turn."""
+        for _ in range(QUEUES_A_TURN):
+            if not self._left or self._session.out_bytes > OUT_BYTES_A_TURN:
+                break
+            if not self._visit(self._left[0], now_ms):
+                break  # that was a moment's work already
+            self._left.popleft()
+        if self._left:
+            self._session.put_off(self.go_on)
+        else:
+            self._finish()
+
+
+class Sweeping:
+    """Dropping what has expired at the head of queues, each at most its max_expire_sweep, and counting it."""
+
+    def __init__(self, session: Session) -> None:
+        self._session = session
+        self._of_this = 0
+        self.total = 0
+
+    def visit(self, queue: Queue, now_ms: int) -> bool:
+        """A moment's worth of one queue."""
+        left = queue.config.max_expire_sweep - self._of_this
+        count = queue.expire(now_ms, left)
+        self._session.depend_on(queue)
+        self._of_this += count
+        self.total += count
+        if queue.sweep.is_unfinished and count < left:
+            return False
+        self._of_this = 0
+        return True

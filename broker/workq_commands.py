@@ -1,0 +1,214 @@
+"""What workq clients ask, one short function a request type, and the table that finds it.
+
+Knows what each command does and answers. Inspections are in workq_inspect.py, what is waited for in workq_waits.py.
+Source: the client protocol of workq.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from broker import gate, workq_inspect
+from broker.commands import invalid
+from broker.session import Session
+from broker.workq import Workq
+from broker.workq_waits import LeaseWait, ResultWait, RunWait
+from journal.ballast import RECORD_OVERHEAD_BYTES
+from protocol import requests as ask
+from protocol import workq_replies as replies
+from protocol import workq_requests as workq
+from queues.job import COMPLETED, NS_A_MS, Job, Terms
+from queues.job_queue import JobQueue
+from queues.jobs import Finish
+
+ADD_BYTES = 512  # of an add's record beside its payload, at most
+
+
+def add(session: Session, request: workq.Add, now_ms: int) -> None:
+    """A new job."""
+    service = session.broker.workq
+    log, group, payload = service.log, service.group, request.payload
+    size = len(payload) + ADD_BYTES
+    tight = group.pending_bytes + size > log.budget_bytes
+    if (tight or session.guarded) and not may_write(session, service, size):
+        return
+    terms = service.terms.get(request.terms) or service.learn(request.terms)
+    if service.jobs.add(request.id, terms, payload, now_ms) is None:
+        session.out.append(replies.duplicate_job)
+        return
+    batch = log.batch
+    if batch > session.batch:
+        session.batch = batch
+    session.out.append(replies.ok)
+
+
+def schedule(session: Session, request: workq.Schedule, now_ms: int) -> None:
+    """A new job, for later."""
+    service = session.broker.workq
+    if not may_write(session, service, len(request.payload) + ADD_BYTES):
+        return
+    if request.time_ns // NS_A_MS + request.terms.ttl_ms <= now_ms:
+        session.out.append(replies.invalid_time)
+        return
+    terms = service.intern(request.terms)
+    if service.jobs.add(request.id, terms, request.payload, now_ms, request.time_ns) is None:
+        session.out.append(replies.duplicate_job)
+        return
+    depend(session, service)
+    session.out.append(replies.ok)
+
+
+def run(session: Session, request: workq.Run, now_ms: int) -> None:
+    """A new job whose end is waited for."""
+    service = session.broker.workq
+    if not may_write(session, service, 0):
+        return
+    if service.jobs.find(request.id, now_ms) is not None:
+        session.out.append(replies.duplicate_job)
+        return
+    wait = RunWait(service.jobs, session)
+    terms = service.intern(request.terms)
+
+    def answer(job: Job | None, now_ms: int) -> None:
+        if job is not None:
+            show_result(session, job)
+        else:
+            session.out.append(replies.not_found if wait.is_deleted else replies.timeout)
+
+    # Parked before it is added: a worker that waits already has it in the same step.
+    session.park(wait, now_ms + request.wait_ms, answer, opens=False, peeks=False)
+    wait.job = service.jobs.run(request.id, terms, request.payload, wait, now_ms)
+
+
+def lease(session: Session, request: workq.Lease, now_ms: int) -> None:
+    """A job of one of several names, now or as soon as there is one."""
+    service = session.broker.workq
+    jobs = service.jobs
+    if session.guarded and (why := gate.read_refusal(session, None)):
+        session.out.append(replies.server_error(why))
+        return
+    queues = [jobs.queues.get(name) or jobs.queue(name) for name in request.names]
+    if request.is_spoilt:
+        session.out.append(replies.invalid_name)
+        return
+    job = jobs.lease(queues, now_ms)
+    if job is not None:
+        show_lease(session, service, job)
+    elif request.wait_ms:
+        wait_for_lease(session, service, queues, now_ms + request.wait_ms)
+    else:
+        session.out.append(replies.timeout)
+
+
+def wait_for_lease(session: Session, service: Workq, queues: list[JobQueue], until_ms: int) -> None:
+    def answer(job: Job | None, now_ms: int) -> None:
+        if job is None:
+            session.out.append(replies.timeout)
+        else:
+            show_lease(session, service, job)
+
+    session.park(LeaseWait(service.jobs, queues, session), until_ms, answer, opens=False, peeks=False)
+
+
+def show_lease(session: Session, service: Workq, job: Job) -> None:
+    terms = job.terms
+    shown = terms.shown or show_terms(terms)
+    session.out.append(replies.leased(job.id, shown, job.payload))
+    session.out_bytes += len(job.payload)
+    depend(session, service)
+
+
+def show_terms(terms: Terms) -> bytes:
+    terms.shown = replies.terms(terms.queue.name, terms.ttr_ms)
+    return terms.shown
+
+
+def finish(session: Session, request: workq.Finish, now_ms: int) -> None:
+    """A worker says how it went."""
+    service = session.broker.workq
+    size = len(request.result)
+    if not may_write(session, service, size and size + RECORD_OVERHEAD_BYTES):
+        return
+    verdict = service.jobs.finish(request.id, request.result, now_ms, success=request.success)
+    if verdict is Finish.DONE:
+        depend(session, service)
+        session.out.append(replies.ok)
+    else:
+        session.out.append(replies.not_found if verdict is Finish.NOT_FOUND else replies.duplicate_result)
+
+
+def delete(session: Session, request: workq.Delete, now_ms: int) -> None:
+    service = session.broker.workq
+    if session.guarded and not may_write(session, service, 0):
+        return
+    if service.jobs.delete(request.id, now_ms):
+        depend(session, service)
+        session.out.append(replies.ok)
+    else:
+        session.out.append(replies.not_found)
+
+
+def result(session: Session, request: workq.Result, now_ms: int) -> None:
+    """The end of a job, now or when it comes."""
+    service = session.broker.workq
+    job = service.jobs.find(request.id, now_ms)
+
+    def answer(job: Job | None, now_ms: int) -> None:
+        if job is None:
+            session.out.append(replies.timeout)
+        else:
+            show_result(session, job)
+
+    if job is None:
+        session.out.append(replies.not_found)
+    elif job.is_processed:
+        show_result(session, job)
+    elif request.wait_ms:
+        wait = ResultWait(service.jobs, job, session)
+        session.park(wait, now_ms + request.wait_ms, answer, opens=False, peeks=False)
+    else:
+        session.out.append(replies.timeout)
+
+
+def show_result(session: Session, job: Job) -> None:
+    session.out.append(replies.result(job.id, job.state is COMPLETED, job.result))
+    session.out_bytes += len(job.result)
+    depend(session, session.broker.workq)
+
+
+def depend(session: Session, service: Workq) -> None:
+    """A reply tells of the last change: it must not leave before that is as safe as promised."""
+    batch = service.log.batch
+    if batch > session.batch:
+        session.batch = batch
+
+
+def may_write(session: Session, service: Workq, size: int) -> bool:
+    """Whether this session may change jobs now, and `size` bytes more have room; if not, the client has been told.
+    What needs no room beside the reserve goes on while the disk is full: leases, deletes, empty results.
+    """
+    if session.guarded and (why := gate.write_refusal(session, None)):
+        session.out.append(replies.server_error(why))
+        return False
+    if size and not service.log.admits(size):
+        session.out.append(replies.read_only)
+        return False
+    return True
+
+
+HANDLERS: dict[type, Callable[[Session, Any, int], None]] = {
+    workq.Add: add,
+    workq.Schedule: schedule,
+    workq.Run: run,
+    workq.Lease: lease,
+    workq.Finish: finish,
+    workq.Delete: delete,
+    workq.Result: result,
+    workq.InspectJob: workq_inspect.job,
+    workq.InspectJobs: workq_inspect.jobs,
+    workq.InspectQueue: workq_inspect.queue,
+    workq.InspectQueues: workq_inspect.queues,
+    workq.InspectServer: workq_inspect.server,
+    ask.Invalid: invalid,
+}

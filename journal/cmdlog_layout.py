@@ -1,0 +1,40 @@
+"""The names of a command log's folder. Source: "Log Directory Structure" of the workq documents.
+
+    000000001.log          a segment: nine digits, exactly
+    000000001.log.rw       its successor while it is being cleaned; worth nothing after a crash
+    000000001.log.damaged  set aside by us: its header is not a command log's
+    append.lock            held by the server that appends
+    read.lock              held while the segments are read or replaced
+
+The original looks at the segments and locks alone.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+from itertools import pairwise
+
+APPEND_LOCK = "append.lock"
+READ_LOCK = "read.lock"
+REWRITE_SUFFIX = ".rw"
+ASIDE_SUFFIX = ".damaged"
+NUMBER_MAX = 999_999_999
+_SEGMENT = re.compile(r"(\d{9})\.log")
+
+
+def segment_name(number: int) -> str:
+    assert 0 < number <= NUMBER_MAX
+    return f"{number:09}.log"
+
+
+def segment_numbers(entries: Iterable[tuple[str, bool]]) -> list[int]:
+    """The numbers of the segments in a listing of (name, is a regular file), lowest first."""
+    found = (_SEGMENT.fullmatch(name) for name, is_file in entries if is_file)
+    return sorted(int(match[1]) for match in found if match)
+
+
+def holes(numbers: list[int]) -> list[tuple[int, int]]:
+    """(first, last) of each run of numbers that is missing between the lowest and the highest."""
+    pairs = pairwise(numbers)
+    return [(before + 1, after - 1) for before, after in pairs if after - before > 1]

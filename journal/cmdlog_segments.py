@@ -1,0 +1,115 @@
+"""Segments of a command log: what is known of each, and one read piece by piece.
+
+Knows where records begin and end, also behind damage. Refuses to know what the records say.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from msgspec import Struct
+
+from journal.cmdlog import MAGIC
+from journal.cmdlog_read import RECORD_BYTES_MAX, Damaged, Short, find_frame, read_frame
+from journal.fs import Fs
+
+PIECE_BYTES = 1 << 20
+
+Frame = tuple[int, int, int]
+"""Where in a piece a record begins, where its payload does, and where the record ends, its CRC included."""
+
+
+class Segment(Struct, eq=False):
+    """One file. `adds` additions stand in it, `dead` of them of jobs that are gone; `limits_ms` is the sum of
+    their ends of life, as of the last visit. `due_ms`: when it pays to clean it. `scars`: damaged parts known.
+    """
+
+    number: int
+    size: int = 0
+    adds: int = 0
+    dead: int = 0
+    limits_ms: int = 0
+    due_ms: int = 0
+    scars: int = 0
+
+    def settle_due(self) -> None:
+        """The average end of its jobs' lives, as the document has it. Without any: at once."""
+        self.due_ms = self.limits_ms // self.adds if self.adds else 0
+
+
+class Scar(Struct, frozen=True):
+    """`size` bytes of a segment from `at` on are no records."""
+
+    at: int
+    size: int
+    why: str
+    is_tail: bool
+
+
+def header_error(fs: Fs, path: str) -> str:
+    """What is wrong with a segment's header; "" if nothing is."""
+    found = fs.read(path, 0, len(MAGIC))
+    if found == MAGIC:
+        return ""
+    if len(found) < len(MAGIC):
+        return f"the header has {len(found)} of {len(MAGIC)} bytes"
+    if found[:4] == MAGIC[:4]:
+        return f"version {int.from_bytes(found[4:], 'big')}, known is 1"
+    return "not a command log's header"
+
+
+class SegmentReader:
+    """One segment from its first record to its end. `scars` grows with what is found to be damaged."""
+
+    def __init__(self, fs: Fs, path: str, piece_bytes: int = PIECE_BYTES) -> None:
+        self.size = fs.size(path)
+        self.scars: list[Scar] = []
+        self._fs = fs
+        self._path = path
+        self._piece_bytes = piece_bytes
+        self._bad_at = -1
+        self._why = ""
+
+    def pieces(self) -> Iterator[tuple[bytes, list[Frame], int]]:
+        """(bytes, the sound records in them, their offset in the file), one read after the other. Raises OSError."""
+        at, want = len(MAGIC), self._piece_bytes
+        while at < self.size:
+            data = self._fs.read(self._path, at, min(want, self.size - at))
+            if not data:
+                break
+            frames, used = self._frames(data, at, complete=at + len(data) >= self.size)
+            yield data, frames, at
+            # A record longer than the piece: read twice as much, which the file really has.
+            want = self._piece_bytes if used else min(2 * want, 2 * RECORD_BYTES_MAX)
+            at += used
+        self._heal(self.size, is_tail=True)
+
+    def _frames(self, data: bytes, base: int, complete: bool) -> tuple[list[Frame], int]:
+        """The records of `data`, and how much of it is done with."""
+        frames: list[Frame] = []
+        at = 0
+        while at < len(data):
+            try:
+                start, end = read_frame(data, at)
+            except Short:
+                if not complete:
+                    break
+                why = "the record ends early"
+            except Damaged as damaged:
+                why = str(damaged)
+            else:
+                if self._bad_at >= 0:
+                    self._heal(base + at)
+                frames.append((at, start, end))
+                at = end
+                continue
+            if self._bad_at < 0:
+                self._bad_at, self._why = base + at, why
+            at = find_frame(data, at + 1, complete)
+        return frames, at
+
+    def _heal(self, at: int, is_tail: bool = False) -> None:
+        """What was bad ends at `at`."""
+        if self._bad_at >= 0:
+            self.scars.append(Scar(self._bad_at, at - self._bad_at, self._why, is_tail))
+            self._bad_at = -1

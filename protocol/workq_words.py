@@ -1,0 +1,106 @@
+"""The words of workq's lines, one by one: ids, names, numbers, flags, times. Refuses to know commands and replies."""
+
+from __future__ import annotations
+
+import re
+from binascii import Error, hexlify, unhexlify
+from datetime import date
+
+INT64_MAX = 2**63 - 1
+NAME_BYTES_MAX = 255
+ID_BYTES = 36
+HEX_BYTES = 32
+NS_A_SECOND = 1_000_000_000
+_DIGITS = re.compile(rb"[0-9]{1,64}")
+_SIGNED = re.compile(rb"[+-]?[0-9]{1,64}")
+_NAME = re.compile(rb"[A-Za-z0-9_.\-]{1,255}")
+_TIME = re.compile(rb"(\d{4})-(\d\d)-(\d\d)T(\d\d?):(\d\d):(\d\d)(?:[.,](\d+))?Z")
+_EPOCH_DAY = date(1970, 1, 1).toordinal()
+_DAYS_0_TO_3 = 1461  # Python knows no year 0; the year 4 is as long
+
+
+def read_id(word: bytes) -> bytes | None:
+    """The 16 bytes of a UUID in canonical form, of any version."""
+    if len(word) != ID_BYTES or word[8:24:5] != b"----":
+        return None
+    digits = word.replace(b"-", b"")
+    if len(digits) != HEX_BYTES:
+        return None
+    try:
+        return unhexlify(digits)
+    except Error:
+        return None
+
+
+def is_job_id(raw: bytes) -> bool:
+    """Whether it is one that a job can have: random (version 4), of the usual variant."""
+    return raw[6] & 0xF0 == 0x40 and raw[8] & 0xC0 == 0x80
+
+
+def show_id(raw: bytes) -> bytes:
+    """The canonical text of 16 bytes."""
+    text = hexlify(raw)
+    return b"%b-%b-%b-%b-%b" % (text[:8], text[8:12], text[12:16], text[16:20], text[20:])
+
+
+def is_name(word: bytes) -> bool:
+    return _NAME.fullmatch(word) is not None
+
+
+def unsigned(word: bytes, most: int) -> int | None:
+    """A number from 0 to `most`, digits only."""
+    if _DIGITS.fullmatch(word) is None:
+        return None
+    number = int(word)
+    return number if number <= most else None
+
+
+def signed(word: bytes, least: int, most: int) -> int | None:
+    """A number that may have a sign, a plus too."""
+    if _SIGNED.fullmatch(word) is None:
+        return None
+    number = int(word)
+    return number if least <= number <= most else None
+
+
+def read_flags(words: list[bytes]) -> tuple[list[bytes], dict[bytes, bytes] | None]:
+    """(arguments, flags) of the words behind a command. A flag begins with `-` and holds `=`; what follows a second `=`
+    is dropped. None instead of flags: one has no key, no value, or comes twice.
+    """
+    arguments: list[bytes] = []
+    flags: dict[bytes, bytes] = {}
+    sound = True
+    for word in words:
+        if word[:1] != b"-" or b"=" not in word:
+            arguments.append(word)
+            continue
+        key, value = word[1:].split(b"=")[:2]
+        sound = sound and bool(key) and bool(value) and key not in flags
+        flags[key] = value
+    return arguments, flags if sound else None
+
+
+def read_time(word: bytes) -> int | None:
+    """`2006-01-02T15:04:05Z` as nanoseconds since 1970; a fraction counts to its ninth digit."""
+    match = _TIME.fullmatch(word)
+    if match is None:
+        return None
+    year, month, day, hour, minute, second = (int(part) for part in match.groups()[:6])
+    if hour > 23 or minute > 59 or second > 59:
+        return None
+    try:
+        ordinal = date(year or 4, month, day).toordinal()
+    except ValueError:
+        return None
+    days = ordinal - _EPOCH_DAY - (0 if year else _DAYS_0_TO_3)
+    fraction = int((match[7] or b"0")[:9].ljust(9, b"0"))
+    return (days * 86_400 + hour * 3_600 + minute * 60 + second) * NS_A_SECOND + fraction
+
+
+def show_time(at_ns: int) -> bytes:
+    """The same, back, without the fraction. Years from 1 to 9999."""
+    seconds = at_ns // NS_A_SECOND
+    days, rest = divmod(seconds, 86_400)
+    ordinal = min(max(days + _EPOCH_DAY, 1), date.max.toordinal())
+    day = date.fromordinal(ordinal)
+    return b"%bT%02d:%02d:%02dZ" % (day.isoformat().encode(), rest // 3_600, rest // 60 % 60, rest % 60)

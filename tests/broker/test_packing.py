@@ -1,0 +1,204 @@
+"""Journals shrink behind their readers, in the background, and whatever happens meanwhile."""
+
+from __future__ import annotations
+
+import errno
+import random
+
+import pytest
+
+from broker.packs import RETRY_MAX_MS
+from journal.pack import Stage
+from sim.disk import PowerCut
+from sim.nodes import Crash
+from sim.world import World as SlowWorld
+from tests.broker.test_read_behind import SMALL, filled, got, log_of, queue_of
+from tests.sim.world import World
+
+PATIENT = SMALL + "default.min_journal_compact_delay = 0\n"
+
+
+def journal_bytes(world: SlowWorld, name: str = "q") -> int:
+    log = queue_of(world, name).journal
+    return log.archived_bytes + log.current_bytes  # type: ignore[attr-defined, no-any-return]
+
+
+def half_read(config: str = SMALL) -> SlowWorld:
+    """A long queue of which the most has been read, with no chore done yet: packing has just become worth it."""
+    world = SlowWorld(config)
+    client = world.client()
+    for number in range(150):
+        client.puts(f"{number:04}".ljust(60, "."))
+        world.sync()
+    client.says("get q/open", "get q/open")
+    packs = world.broker.upkeep.packs
+    for _ in range(130):
+        client.says("get q/open", "get q/close")
+        if packs._wanted:
+            return world
+        world.sync()
+    raise AssertionError("nothing was ever packed")
+
+
+def do_everything(world: SlowWorld) -> None:
+    for _ in range(500):
+        world.do_chores()
+        world.turn()
+        world.sync()
+
+
+def test_files_shrink_behind_the_reader_while_much_is_still_unread() -> None:
+    world = filled(SMALL, 300, size=60)
+    before = journal_bytes(world)
+    assert got(world, 200) == list(range(200))
+    assert journal_bytes(world) < 0.75 * before and log_of(world).rewrites > 0
+    assert got(world.crash(Crash.DROP), 300) == list(range(200, 300))
+
+
+def test_a_queue_that_fits_in_memory_again_is_rewritten_without_its_past() -> None:
+    world = filled(PATIENT, 300, size=60)
+    assert got(world, 298) == list(range(298))
+    world.turn(10)
+    assert journal_bytes(world) < 1000
+    assert got(world.crash(Crash.DROP), 9) == [298, 299]
+
+
+def test_an_empty_queue_leaves_next_to_nothing() -> None:
+    world = filled(SMALL, 300, size=60)
+    got(world, 301)
+    world.turn(10)
+    assert journal_bytes(world) < 300 and len(log_of(world).archives) <= 1
+
+
+def items_after(world: SlowWorld, how: Crash) -> list[bytes]:
+    return World(world.config, world.disk.crash(how), world.now_ms + 1000).items()
+
+
+def test_the_power_may_fail_before_any_step_of_a_pack() -> None:
+    whole = half_read()
+    begun = len(whole.disk.log)
+    unsynced = items_after(whole, Crash.DROP)  # the last close is not on the disk yet
+    do_everything(whole)
+    assert log_of(whole).rewrites == 1
+    steps = len(whole.disk.log) - begun
+    wanted = items_after(whole, Crash.DROP)
+    assert steps > 10 and len(wanted) > 20 and wanted
+    for step in range(steps):
+        world = half_read()
+        world.disk.stop_at = begun + step
+        with pytest.raises(PowerCut):
+            do_everything(world)
+        for how in [*Crash, *(random.Random(seed).randrange for seed in range(3))]:
+            found = World(world.config, world.disk.crash(how), world.now_ms + 1000).items()
+            assert found in (unsynced, wanted), (step, how)
+
+
+def test_what_happens_while_a_pack_is_made_is_in_it_or_behind_it() -> None:
+    for seed in range(30):
+        choose = random.Random(seed)
+        world = half_read()
+        client, holder = world.client(), world.client()
+        packs = world.broker.upkeep.packs
+        for number in range(400):
+            verb = choose.randrange(6)
+            if verb == 0:
+                client.puts(f"{1000 + number}".ljust(60, "."))
+            elif verb < 4:
+                holder.says(choose.choice(["get q/open", "get q/close", "get q/abort"]))
+            for chore in world.start_chores() if choose.randrange(2) else []:
+                world.finish_chore(chore)
+            if choose.randrange(2):
+                world.sync()
+            world.turn()
+            if number and not packs.is_busy and packs._pack is None:
+                break
+        world.sync()
+        for each in world.clients:
+            each.hangs_up()
+        world.sync()
+        for how in [*Crash, choose.randrange]:
+            found = World(world.config, world.disk.crash(how), world.now_ms).items()
+            assert sorted(found) == sorted(world.items()), (seed, how)
+
+
+@pytest.mark.parametrize(("verb", "part"), [("create", "q~~"), ("write", "q~~"), ("sync", "q~~")])
+@pytest.mark.parametrize("number", [errno.ENOSPC, errno.EIO])
+def test_a_pack_that_fails_changes_nothing_and_is_tried_again(verb: str, part: str, number: int) -> None:
+    world = half_read()
+    log, wanted = log_of(world), world.items()
+    archives = log.archives
+    world.disk.fail(verb, part, number)
+    do_everything(world)
+    assert "journal.pack_failed" in world.events
+    assert log.archives == archives and not [name for name, _ in world.disk.list("s") if "~~" in name]
+    assert [int(item[:4]) for item in items_after(world, Crash.DROP)][2:] == [int(item[:4]) for item in wanted]
+    world.now_ms += RETRY_MAX_MS
+    client = world.client()
+    for _ in range(20):
+        client.says("get q")
+        world.sync()
+        do_everything(world)
+    assert log.rewrites >= 1
+
+
+def test_deleting_a_queue_whose_pack_is_being_put_in_place_leaves_nothing_behind() -> None:
+    for turns in range(60):
+        world = half_read()
+        for _ in range(turns):
+            for chore in world.start_chores():
+                world.finish_chore(chore)
+            world.turn()
+            world.sync()
+        world.start_chores()
+        world.client().says("delete q")
+        world.sync()
+        do_everything(world)
+        assert not [name for name, regular in world.disk.list("s") if regular], turns
+        assert items_after(world, Crash.DROP) == []
+
+
+def test_a_stop_in_the_middle_of_a_pack_is_clean() -> None:
+    for turns in range(40):
+        world = half_read()
+        wanted = [int(item[:4]) for item in items_after(world, Crash.KEEP)]
+        for _ in range(turns):
+            for chore in world.start_chores():
+                world.run_chore(chore)
+            world.turn()
+            world.sync()
+        world.broker.shutdown(world.now_ms)
+        assert not [name for name, _ in world.disk.list("s") if "~~" in name or name.endswith(".pack")]
+        assert [int(item[:4]) for item in items_after(world, Crash.DROP)] == wanted
+
+
+def test_many_queues_are_packed_one_after_the_other() -> None:
+    world = World(SMALL)
+    client = world.client()
+    for number in range(40):
+        for name in range(50):
+            client.puts(f"{number:04}".ljust(90, "."), f"q{name}")
+        world.sync()
+    packs = world.broker.upkeep.packs
+    waiting = 0
+    for _ in range(36):
+        client.says(*[f"get q{name}" for name in range(50)])
+        while client.session.wants_turn:
+            world.turn()
+        waiting = max(waiting, len(packs._wanted))
+        world.sync()
+    for _ in range(100):
+        world.turn()
+        world.sync()
+    assert all(log_of(world, f"q{name}").rewrites for name in range(50))
+    world.broker.shutdown(world.now_ms)
+
+
+def test_no_pack_begins_that_would_not_halve_what_it_covers() -> None:
+    world = filled(SMALL, 300, size=6)
+    rewrites = 0
+    for _ in range(280):
+        got(world, 1)
+        rewrites = max(rewrites, log_of(world).rewrites)
+        if queue_of(world).line.behind and log_of(world).segments.sealed:
+            assert world.broker.upkeep.packs._pack is None or world.broker.upkeep.packs._pack.stage is not Stage.FAILED
+    assert got(world, 30) == list(range(280, 300))

@@ -1,0 +1,92 @@
+"""Commands that visit many queues or drop many items let others go first, and are answered once, in their order."""
+
+from __future__ import annotations
+
+from broker.rounds import QUEUES_A_TURN
+from queues.item import Item
+from queues.sweep import SWEEP_MAX
+from tests.sim.world import World
+
+MANY = 3 * QUEUES_A_TURN + 1
+EXPIRED = 2 * SWEEP_MAX + 7
+
+
+def many_queues(world: World) -> None:
+    client = world.client()
+    for number in range(MANY):
+        client.puts("x", f"q{number}")
+    world.sync()
+
+
+def turns_until_heard(world: World, *lines: str) -> tuple[int, str]:
+    """How many turns a client's request took, and all that it was told."""
+    client, turns, heard = world.client(), 1, ""
+    client.says(*lines)
+    world.sync()
+    while client.session.wants_turn:
+        world.turn()
+        world.sync()
+        turns += 1
+    heard += client.hears()
+    return turns, heard
+
+
+def test_statistics_of_many_queues_take_several_turns_and_are_one_answer() -> None:
+    world = World()
+    many_queues(world)
+    turns, heard = turns_until_heard(world, "stats", "version")
+    assert turns >= MANY // QUEUES_A_TURN
+    assert all(f"STAT queue_q{number}_items 1 " in heard for number in range(MANY))
+    head, version = heard.split(" END ")
+    assert head.startswith("STAT uptime") and version.startswith("VERSION")
+
+
+def test_flushing_many_queues_takes_several_turns_and_others_are_served_between() -> None:
+    world = World()
+    many_queues(world)
+    other = world.client()
+    turns, heard = turns_until_heard(world, "flush_all", "get q0")
+    assert turns >= MANY // QUEUES_A_TURN and heard == "OK END"
+    assert not any(len(queue.line) for queue in world.broker.queues)
+    other.puts("y")
+    world.sync()
+    assert other.hears() == "STORED"
+
+
+def expired_before(world: World, live: bytes) -> None:
+    """Queue q holds many items that have expired, and a live one behind them."""
+    queue = world.broker.queues.make("q", world.now_ms)
+    for _ in range(EXPIRED):
+        queue.add(Item(b"old", world.now_ms, world.now_ms + 1), world.now_ms)
+    queue.add(Item(live, world.now_ms), world.now_ms)
+    world.now_ms += 10
+
+
+def test_an_item_behind_many_expired_ones_is_found_a_few_turns_later() -> None:
+    for get in ("get q", "get q/open", "get q/peek", "get q/t=1000"):
+        world = World("server.expiration_timer_frequency = 'none'")
+        expired_before(world, b"live")
+        turns, heard = turns_until_heard(world, get, "version")
+        assert turns > 1 and " live END VERSION" in heard, get
+
+
+def test_flush_expired_drops_all_that_has_expired_and_counts_it() -> None:
+    world = World("server.expiration_timer_frequency = 'none'")
+    expired_before(world, b"live")
+    turns, heard = turns_until_heard(world, "flush_expired q", "get q")
+    assert turns > 1 and heard.startswith(f"{EXPIRED} VALUE q 0 4 live")
+
+
+def test_flush_all_expired_heeds_the_sweep_limit_of_each_queue() -> None:
+    world = World("server.expiration_timer_frequency = 'none'\nqueues.q.max_expire_sweep = 5")
+    expired_before(world, b"live")
+    assert turns_until_heard(world, "flush_all_expired")[1] == "5"
+
+
+def test_what_the_timer_has_not_dropped_yet_is_dropped_soon_after() -> None:
+    world = World()
+    expired_before(world, b"live")
+    world.turn()
+    for _ in range(5):
+        world.turn(10)
+    assert [*map(len, (world.broker.queues.by_name["q"].line,))] == [1]

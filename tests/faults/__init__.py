@@ -1,0 +1,1 @@
+"""Bad disks, bad files, bad clocks and clients that vanish."""

@@ -1,0 +1,91 @@
+"""A real file system of a few megabytes, made for one test and gone with it, however the test ends.
+
+It is a tmpfs in a mount namespace that a sleeping process keeps; servers enter it, tests look into it through /proc.
+Needs root, or a system that lets users make namespaces. A machine that allows neither fails the test, and says so.
+"""
+
+from __future__ import annotations
+
+import os
+import select
+import subprocess
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+from tests.server.process import START_SECONDS_MAX, die_with_the_tests
+
+WAYS = (["unshare", "--mount"], ["unshare", "--map-root-user", "--mount"])
+SCRIPT = 'mount -t tmpfs -o size="$1",mode=777 none "$2" && echo mounted && exec sleep infinity'
+STEP_BYTES = 1 << 20
+
+
+class SmallDisk:
+    """`folder` is its path for a server started with `wrapper`; `view` is the same folder for the test."""
+
+    def __init__(self, folder: Path, keeper: subprocess.Popen[bytes], way: list[str]) -> None:
+        self.folder = folder
+        self.view = Path(f"/proc/{keeper.pid}/root{folder}")
+        user = ["--user", "--preserve-credentials"] if "--map-root-user" in way else []
+        self.wrapper = ("nsenter", f"--target={keeper.pid}", "--mount", *user, "--")
+
+    @property
+    def filler(self) -> Path:
+        return self.view / "filler"
+
+    def free_bytes(self) -> int:
+        numbers = os.statvfs(self.view)
+        return numbers.f_bavail * numbers.f_frsize
+
+    def fill(self, leave_bytes: int) -> None:
+        """Take all space but so much. In steps, because an allocation that fails in the end has held everything; and no
+        more than was free at first, because a server may give up its reserve meanwhile.
+        """
+        rest_bytes = self.free_bytes() - leave_bytes
+        with self.filler.open("ab") as file:
+            while rest_bytes > 0:
+                step_bytes = max(1, min(STEP_BYTES, rest_bytes // 2))
+                try:
+                    os.posix_fallocate(file.fileno(), file.seek(0, os.SEEK_END), step_bytes)
+                except OSError:  # somebody else was quicker
+                    return
+                rest_bytes -= step_bytes
+
+    def fill_up(self) -> None:
+        """Take every block, until none is left."""
+        while self.free_bytes():
+            self.fill(0)
+
+    def clear(self) -> None:
+        """Give all of that back."""
+        self.filler.unlink()
+
+
+@contextmanager
+def small_disk(folder: Path, size_bytes: int) -> Iterator[SmallDisk]:
+    """An empty file system of that size at `folder`, which is made."""
+    folder.mkdir()
+    why = []
+    for way in WAYS:
+        command = [*way, "sh", "-c", SCRIPT, "sh", str(size_bytes), str(folder)]
+        with subprocess.Popen(
+            command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+            preexec_fn=die_with_the_tests,
+        ) as keeper:  # fmt: skip
+            try:
+                if _heard(keeper) == b"mounted\n":
+                    yield SmallDisk(folder, keeper, way)
+                    return
+            finally:
+                keeper.kill()
+            assert keeper.stderr is not None
+            why.append(keeper.stderr.read().decode().strip())
+    pytest.fail(f"no small file system can be made here, as root or in a namespace of one's own: {why}", pytrace=False)
+
+
+def _heard(keeper: subprocess.Popen[bytes]) -> bytes:
+    assert keeper.stdout is not None
+    ready, _, _ = select.select([keeper.stdout], [], [], START_SECONDS_MAX)
+    return keeper.stdout.readline() if ready else b""

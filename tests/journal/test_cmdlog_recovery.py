@@ -1,0 +1,173 @@
+"""A damaged command log: what is lost is what is damaged, it is kept aside, and the server starts."""
+
+from __future__ import annotations
+
+from random import Random
+
+import pytest
+from google_crc32c import value as crc32c
+
+from journal import cmdlog
+from queues.job import Job, Terms
+from queues.job_queue import JobQueue
+from tests.journal.cmdlogs import files
+from tests.sim.job_world import LOG, START_MS, JobWorld, disk_with_log, job_id
+
+SEGMENT = "000000001.log"
+CREATED_NS = START_MS * 10**6
+
+
+def add(number: int, payload: bytes = b"x", ttl_ms: int = 600_000, name: bytes = b"q") -> bytes:
+    id = bytes.fromhex(job_id(number).replace("-", ""))
+    job = Job(id, Terms(JobQueue(name), 60_000, ttl_ms), payload, CREATED_NS + number)
+    return cmdlog.encode_added(job, cmdlog.encode_time(job.created_ns))
+
+
+def bare(kind: int, number: int) -> bytes:
+    return cmdlog.encode_bare(cmdlog.encode_time(CREATED_NS + 10**6), kind, raw(number))
+
+
+def raw(number: int) -> bytes:
+    return bytes.fromhex(job_id(number).replace("-", ""))
+
+
+def framed(payload: bytes) -> bytes:
+    """A sound record with any payload."""
+    record = cmdlog.encode_time(CREATED_NS) + cmdlog.encode_unsigned(len(payload)) + payload
+    return record + crc32c(record).to_bytes(4, "big")
+
+
+def started(*segments: bytes, workq: str = "") -> JobWorld:
+    named = {f"{number:09}.log": cmdlog.MAGIC + data for number, data in enumerate(segments, 1)}
+    return JobWorld(workq, disk_with_log(named))
+
+
+def numbers(world: JobWorld) -> list[int]:
+    return sorted(int(id[:8], 16) for id in world.jobs)
+
+
+def test_a_log_cut_at_any_byte_gives_every_whole_record_and_keeps_the_rest_aside() -> None:
+    records = [add(1), bare(7, 1), add(2, b"y" * 40), bare(5, 2), add(3)]
+    whole = b"".join(records)
+    ends = [sum(map(len, records[:count])) for count in range(len(records) + 1)]
+    for cut in range(len(whole)):
+        world = started(whole[:cut])
+        done = max(count for count, end in enumerate(ends) if end <= cut)
+        assert numbers(world) == [[], [1], [1], [1, 2], [1], [1, 3]][done]
+        assert world.disk.read(f"{LOG}/{SEGMENT}", 0, 10_000) == cmdlog.MAGIC + whole[: ends[done]]
+        kept = [name for name, is_file in world.disk.list("s/.staniel/damaged") if is_file] if cut > ends[done] else []
+        assert [world.disk.read(f"s/.staniel/damaged/{name}", 0, 1000) for name in kept] == (
+            [whole[ends[done] : cut]] if cut > ends[done] else []
+        )
+        world.worker().adds(9)
+        assert numbers(world.again()) == sorted([*numbers(world)])
+
+
+def test_one_flipped_bit_costs_one_record() -> None:
+    random = Random(7)
+    records = [add(number, bytes(random.randrange(256) for _ in range(30))) for number in range(1, 8)]
+    whole = b"".join(records)
+    for at in range(len(whole)):
+        bent = bytearray(whole)
+        bent[at] ^= 1 << random.randrange(8)
+        world = started(bytes(bent))
+        hit = next(number for number in range(1, 8) if at < sum(map(len, records[:number])))
+        assert numbers(world) == [number for number in range(1, 8) if number != hit], at
+        assert world.events.count("cmdlog.damaged") == 1
+
+
+@pytest.mark.parametrize("seed", range(60))
+def test_any_bytes_amid_a_log_cost_what_they_cover(seed: int) -> None:
+    random = Random(seed)
+    garbage = bytes(random.choice((0, 1, 1, 255, random.randrange(256))) for _ in range(random.randrange(1, 3000)))
+    world = started(add(1) + garbage + add(2), add(3) + garbage, garbage + add(4))
+    assert numbers(world) == [1, 2, 3, 4] and world.events.count("cmdlog.damaged") == 3
+
+
+def test_damage_amid_a_segment_is_told_at_each_start_until_the_segment_is_cleaned() -> None:
+    world = started(add(1) + b"rubbish" + add(2), add(3), workq="cmdlog_clean_int = 100")
+    assert world.events == ["cmdlog.damaged"]
+    again = world.again()
+    assert again.events == ["cmdlog.damaged"] and numbers(again) == [1, 2, 3]
+    again.worker().asks(f"delete {job_id(1)}")
+    again.worker().asks(f"delete {job_id(2)}")
+    again.pass_time(300)
+    last = again.again()
+    assert "cmdlog.damaged" not in last.events and numbers(last) == [3]
+
+
+@pytest.mark.parametrize("header", [b"", b"wqwq\x00", b"wqwq\x00\x00\x00\x02", b"wqWq\x00\x00\x00\x01", b"\x00" * 64])
+def test_a_segment_with_another_header_is_set_aside_whole(header: bytes) -> None:
+    disk = disk_with_log({SEGMENT: cmdlog.MAGIC + add(1), "000000002.log": header + add(2)[:20] * bool(header)})
+    world = JobWorld(disk=disk)
+    assert numbers(world) == [1] and world.events == ["cmdlog.damaged"]
+    assert [name for name, _ in world.disk.list(LOG) if name.endswith(".damaged")] == ["000000002.log.damaged"]
+    world.worker().adds(3)
+    again = world.again()
+    assert numbers(again) == [1, 3] and again.events == []
+
+
+def test_a_tail_of_zeros_is_cut() -> None:
+    world = started(add(1) + bytes(5000))
+    assert numbers(world) == [1] and files(world.disk) == [cmdlog.MAGIC + add(1)]
+
+
+@pytest.mark.parametrize(
+    "payload",
+    [b"\x09", b"\x00" + bytes(16), b"\x07" + bytes(15), b"\x05" + bytes(17), b"\x01" + bytes(16), b"\x03" + bytes(16) +
+     b"\x05abc", b"\x01" + bytes(16) + b"\x01q\x01\x01\x00\x00\x00\x05abc"],
+)  # fmt: skip
+def test_a_sound_record_with_a_command_that_makes_no_sense_is_told_and_left_out(payload: bytes) -> None:
+    world = started(add(1) + framed(payload) + add(2))
+    assert numbers(world) == [1, 2] and world.events == ["cmdlog.damaged"]
+
+
+def test_a_completion_in_the_documents_short_form_has_an_empty_result() -> None:
+    world = started(add(1) + framed(b"\x03" + raw(1)) + add(2) + framed(b"\x04" + raw(2)))
+    assert [(job.state.value, job.result) for job in world.jobs.values()] == [(1, b""), (2, b"")]
+
+
+def test_numbers_written_longer_than_needed_are_read() -> None:
+    record = cmdlog.encode_time(CREATED_NS) + b"\x91\x80\x00" + b"\x05" + raw(1)
+    world = started(add(1) + record + crc32c(record).to_bytes(4, "big") + add(2))
+    assert numbers(world) == [2] and world.events == []
+
+
+def test_a_life_longer_than_the_protocol_allows_is_kept() -> None:
+    assert numbers(started(add(1, ttl_ms=2**63))) == [1]
+
+
+def test_a_missing_segment_is_told() -> None:
+    disk = disk_with_log({"000000003.log": cmdlog.MAGIC + add(1), "000000006.log": cmdlog.MAGIC + add(2)})
+    world = JobWorld(disk=disk)
+    assert world.events == ["cmdlog.hole"] and numbers(world) == [1, 2]
+    world.worker().adds(3)
+    assert world.segments() == ["000000003.log", "000000006.log"]
+
+
+def test_a_result_for_a_job_that_nobody_knows_is_nothing() -> None:
+    world = started(bare(7, 5) + bare(6, 5) + bare(8, 6) + bare(5, 7) + add(1))
+    assert numbers(world) == [1] and world.events == []
+
+
+def test_the_log_goes_on_in_the_highest_segment_and_rotates_by_its_size() -> None:
+    world = started(add(1) + add(2), add(3), workq="cmdlog_seg_size = 150")
+    worker = world.worker()
+    worker.adds(4)
+    assert world.segments() == ["000000001.log", "000000002.log"]
+    worker.adds(5)
+    assert world.segments() == ["000000001.log", "000000002.log", "000000003.log"]
+    assert numbers(world.again()) == [1, 2, 3, 4, 5]
+
+
+def test_left_over_successors_and_locks_are_ignored() -> None:
+    disk = disk_with_log({SEGMENT: cmdlog.MAGIC + add(1), SEGMENT + ".rw": cmdlog.MAGIC, "append.lock": b"",
+                          "read.lock": b"", "1.log": b"x", "000000002.log.bak": b"x"})  # fmt: skip
+    world = JobWorld("cmdlog_clean_int = 50\ncmdlog_seg_size = 60", disk)
+    assert numbers(world) == [1] and world.events == []
+    world.worker().asks(f"delete {job_id(1)}")
+    world.worker().adds(2)
+    world.worker().adds(3)
+    world.pass_time(200)
+    assert SEGMENT + ".rw" not in [name for name, _ in world.disk.list(LOG)]
+    assert numbers(world.again()) == [2, 3]

@@ -1,0 +1,289 @@
+"""What the checker says of histories that are made by hand: each kind of violation is found while it happens."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable
+
+import pytest
+
+from queues.changes import Aborted, Added, Change, Confirmed, NoJournal, Opened, Removed
+from queues.config import QueueConfig
+from queues.item import Item
+from queues.queue import Queue
+from sim.asks import Ask, Conversation, Heard, Want
+from sim.audit import audit, audit_stats
+from sim.checker import Checker
+from sim.model import Reading
+from sim.violations import Kind, Violation
+
+
+class Somebody:
+    """A client that only says what it is told to say."""
+
+    def __init__(self, checker: Checker, name: str) -> None:
+        self.checker = checker
+        self.name = name
+        self.held: dict[str, deque[Reading]] = {}
+        self.is_leaving = False
+        self.asked: deque[Ask] = deque()
+        checker.askers.append(self)
+
+    def asks(self, want: Want, *items: str, queue: str = "q", **more: str) -> Ask:
+        ask = Ask(want, queue, want.value.encode(), tuple(item.encode() for item in items), **more)  # type: ignore[arg-type]
+        self.checker.asks(self.name, ask)
+        self.asked.append(ask)
+        return ask
+
+    def hears(self, end: str, *items: str) -> None:
+        ask = self.asked.popleft()
+        self.checker.hears(self, self.name, Heard(ask, [(ask.queue, item.encode()) for item in items], end))
+
+
+class Scene:
+    """A checker, a queue that says what it is told to say, and two clients."""
+
+    def __init__(self, **settings: object) -> None:
+        self.checker = Checker({}, {})
+        self.queue = Queue("q", QueueConfig(**settings), NoJournal(), 1)  # type: ignore[arg-type]
+        self.checker.begins(self.queue)
+        self.one, self.two = Somebody(self.checker, "one"), Somebody(self.checker, "two")
+
+    def states(self, *changes: Change) -> None:
+        for change in changes:
+            self.checker.states(self.queue, change)
+
+    def put(self, *items: str) -> Scene:
+        for item in items:
+            self.one.asks(Want.PUT, item)
+            self.states(added(item))
+            self.one.hears("STORED")
+        return self
+
+    def open(self, who: Somebody, xid: int, item: str) -> None:
+        who.asks(Want.OPEN)
+        self.states(Opened(0, xid))
+        who.hears("END", item)
+
+
+def added(item: str) -> Added:
+    return Added(Item(item.encode(), 1))
+
+
+def test_an_ordinary_history_is_fine() -> None:
+    scene = Scene().put("a", "b", "c")
+    scene.open(scene.one, 1, "a")
+    scene.open(scene.two, 2, "b")
+    scene.one.asks(Want.CLOSE)
+    scene.states(Confirmed(0, 1))
+    scene.one.hears("END")
+    scene.two.asks(Want.ABORT)
+    scene.states(Aborted(0, 2))
+    scene.two.hears("END")
+    scene.one.asks(Want.GET)
+    scene.states(Removed(0))
+    scene.one.hears("END", "b")
+    scene.checker.settle()
+
+
+def stored_and_not_recorded(scene: Scene) -> None:
+    scene.one.asks(Want.PUT, "a")
+    scene.one.hears("STORED")
+
+
+def refused_and_recorded(scene: Scene) -> None:
+    scene.one.asks(Want.PUT, "a")
+    scene.states(added("a"))
+    scene.one.hears("NOT_STORED")
+
+
+def nobodys_item(scene: Scene) -> None:
+    scene.states(added("z"))
+
+
+def added_once_more(scene: Scene) -> None:
+    scene.put("a").states(added("a"))
+
+
+def gone_without_a_reader(scene: Scene) -> None:
+    scene.put("a").states(Removed(0))
+    scene.checker.settle()
+
+
+def open_and_nobody_knows(scene: Scene) -> None:
+    scene.put("a").states(Opened(0, 1))
+    scene.checker.settle()
+
+
+def closed_without_a_wish(scene: Scene) -> None:
+    scene.put("a").open(scene.one, 1, "a")
+    scene.states(Confirmed(0, 1))
+
+
+def closed_and_not_recorded(scene: Scene) -> None:
+    scene.put("a").open(scene.one, 1, "a")
+    scene.one.asks(Want.CLOSE)
+    scene.one.hears("END")
+
+
+def confirmed_twice(scene: Scene) -> None:
+    scene.put("a").open(scene.one, 1, "a")
+    scene.one.asks(Want.CLOSE)
+    scene.states(Confirmed(0, 1), Confirmed(0, 1))
+
+
+def back_without_a_cause(scene: Scene) -> None:
+    scene.put("a").open(scene.one, 1, "a")
+    scene.states(Aborted(0, 1))
+
+
+def out_of_order(scene: Scene) -> None:
+    scene.put("a", "b").one.asks(Want.GET)
+    scene.states(Removed(0))
+    scene.one.hears("END", "b")
+
+
+def held_by_two(scene: Scene) -> None:
+    scene.put("a", "b").open(scene.one, 1, "a")
+    scene.open(scene.two, 2, "a")
+
+
+def shown_again_after_its_close(scene: Scene) -> None:
+    scene.put("a", "b").open(scene.one, 1, "a")
+    scene.one.asks(Want.CLOSE)
+    scene.states(Confirmed(0, 1))
+    scene.one.hears("END")
+    scene.open(scene.two, 2, "a")
+
+
+def shown_and_never_put(scene: Scene) -> None:
+    scene.put("a").open(scene.one, 1, "z")
+
+
+def peeked_and_gone(scene: Scene) -> None:
+    scene.put("a").one.asks(Want.GET)
+    scene.states(Removed(0))
+    scene.one.hears("END", "a")
+    scene.checker.settle()
+    scene.one.asks(Want.PEEK)
+    scene.one.hears("END", "a")
+
+
+def deleted_without_a_wish(scene: Scene) -> None:
+    scene.put("a").checker.ends(scene.queue)
+
+
+def taken_from_an_empty_line(scene: Scene) -> None:
+    scene.states(Removed(0))
+
+
+BAD: list[tuple[Callable[[Scene], None], Kind]] = [
+    (stored_and_not_recorded, Kind.LOST),
+    (refused_and_recorded, Kind.INVENTED),
+    (nobodys_item, Kind.INVENTED),
+    (added_once_more, Kind.DUPLICATED),
+    (gone_without_a_reader, Kind.LOST),
+    (open_and_nobody_knows, Kind.LOST),
+    (closed_without_a_wish, Kind.LOST),
+    (closed_and_not_recorded, Kind.REDELIVERED),
+    (confirmed_twice, Kind.TWICE),
+    (back_without_a_cause, Kind.DUPLICATED),
+    (out_of_order, Kind.ORDER),
+    (held_by_two, Kind.TWO_HOLDERS),
+    (shown_again_after_its_close, Kind.REDELIVERED),
+    (shown_and_never_put, Kind.INVENTED),
+    (peeked_and_gone, Kind.REDELIVERED),
+    (deleted_without_a_wish, Kind.LOST),
+    (taken_from_an_empty_line, Kind.DUPLICATED),
+]
+
+
+@pytest.mark.parametrize(("history", "kind"), BAD, ids=lambda value: getattr(value, "__name__", ""))
+def test_a_bad_history_is_found(history: Callable[[Scene], None], kind: Kind) -> None:
+    with pytest.raises(Violation) as found:
+        history(Scene())
+    assert found.value.kind is kind
+
+
+def test_what_expires_is_dropped_for_a_limit_or_flushed_needs_no_reader() -> None:
+    expiring = Scene(max_age_ms=10).put("a")
+    expiring.checker.now_ms = 100
+    expiring.states(Removed(0))
+    expiring.checker.settle()
+    full = Scene(max_items=1, discard_old_when_full=True).put("a")
+    full.one.asks(Want.PUT, "b")
+    full.states(Removed(0), added("b"))
+    full.one.hears("STORED")
+    full.checker.settle()
+    flushed = Scene().put("a")
+    flushed.one.asks(Want.FLUSH)
+    flushed.states(Removed(0))
+    flushed.one.hears("END")
+    flushed.checker.settle()
+
+
+def test_an_item_goes_back_when_its_time_is_over_and_not_before() -> None:
+    scene = Scene(open_timeout_ms=50).put("a")
+    scene.open(scene.one, 1, "a")
+    scene.checker.now_ms = 49
+    with pytest.raises(Violation):
+        scene.states(Aborted(0, 1))
+    late = Scene(open_timeout_ms=50).put("a")
+    late.open(late.one, 1, "a")
+    late.checker.now_ms = 50
+    late.states(Aborted(0, 1))
+
+
+def test_a_miss_with_something_there_is_a_loss() -> None:
+    scene = Scene().put("a")
+    with pytest.raises(Violation) as found:
+        audit(scene.checker.models["q"], Heard(Ask(Want.GET, "q", b""), [], "END"), 1)
+    assert found.value.kind is Kind.LOST
+
+
+def test_a_peek_at_another_than_the_head_is_out_of_order() -> None:
+    scene = Scene().put("a", "b")
+    audit(scene.checker.models["q"], Heard(Ask(Want.PEEK, "q", b""), [("q", b"a")], "END"), 1)
+    with pytest.raises(Violation) as found:
+        audit(scene.checker.models["q"], Heard(Ask(Want.PEEK, "q", b""), [("q", b"b")], "END"), 1)
+    assert found.value.kind is Kind.ORDER
+
+
+@pytest.mark.parametrize("line", ["queue_q_items 3", "queue_q_bytes 4", "queue_q_total_items 1"])
+def test_statistics_that_the_model_does_not_know_are_found(line: str) -> None:
+    scene = Scene().put("a", "bb")
+    right = ["queue_q_items 2", "queue_q_bytes 3", "queue_q_total_items 2", "queue_q_open_transactions 0"]
+    right += ["queue_q_transactions 0", "queue_q_canceled_transactions 0"]
+    ask = Ask(Want.STATS, "", b"stats\r\n")
+    audit_stats(scene.checker.models, Heard(ask, [], "END", right))
+    key = line.partition(" ")[0]
+    wrong = [line if each.startswith(f"{key} ") else each for each in right]
+    with pytest.raises(Violation) as found:
+        audit_stats(scene.checker.models, Heard(ask, [], "END", wrong))
+    assert found.value.kind is Kind.STATISTICS
+
+
+def test_an_answer_to_nothing_is_noticed() -> None:
+    with pytest.raises(ValueError, match="answer to nothing"):
+        Conversation(is_text=False).feed(b"STORED\r\n")
+    talk = Conversation(is_text=False)
+    talk.ask(Ask(Want.PUT, "q", b"set q 0 0 1\r\na\r\n"))
+    with pytest.raises(ValueError, match="no answer"):
+        talk.feed(b"VALUE q 0 1\r\na\r\nEND\r\n")
+
+
+def test_answers_are_understood_in_any_pieces() -> None:
+    data = b"STORED\r\nVALUE q/open 0 3\r\na\r\n\r\nEND\r\nVALUE m 0 1\r\nx\r\nEND\r\nEND\r\n"
+    asks = [Ask(Want.PUT, "q", b""), Ask(Want.OPEN, "q", b""), Ask(Want.MONITOR, "m", b"")]
+    for size in range(1, len(data) + 1):
+        talk = Conversation(is_text=False)
+        for ask in asks:
+            talk.ask(ask)
+        parts = [part for at in range(0, len(data), size) for part in talk.feed(data[at : at + size])]
+        shown = [(part.ask.want, [item for _, item in part.items], part.end) for part in parts]
+        assert shown == [
+            (Want.PUT, [], "STORED"),
+            (Want.OPEN, [b"a\r\n"], "END"),
+            (Want.MONITOR, [b"x"], ""),
+            (Want.MONITOR, [], "END"),
+        ]

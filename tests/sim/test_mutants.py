@@ -1,0 +1,63 @@
+"""The simulator notices when a rule is broken: each mutant is caught by one of its first seeds."""
+
+from __future__ import annotations
+
+import pytest
+from click.testing import CliRunner
+
+from sim.__main__ import main
+from sim.disk import Disk
+from sim.mutants import MUTANTS
+from sim.profiles import PROFILES
+from sim.run import Plans, run
+from sim.shrink import shrink
+
+SEEDS_MAX = 400
+
+
+@pytest.mark.parametrize("what", MUTANTS)
+def test_a_broken_rule_is_found(what: str) -> None:
+    make, profile = MUTANTS[what]
+    with make():
+        for seed in range(SEEDS_MAX):
+            if run(seed, profile).violation is not None:
+                return
+    raise AssertionError(f"not found with {SEEDS_MAX} seeds of {profile}: {what}")
+
+
+def test_a_mutant_leaves_nothing_behind() -> None:
+    before = Disk.sync_folder
+    with MUTANTS["no folder is ever synced"][0]():
+        assert Disk.sync_folder is not before
+    assert Disk.sync_folder is before
+
+
+def test_a_failing_history_is_made_short() -> None:
+    with MUTANTS["a close is not recorded"][0]():
+        plans = Plans(0, PROFILES["kill"])
+        whole, short = run(0, "kill"), shrink(plans)
+    assert whole.violation is not None and short.violation is not None
+    assert short.violation.kind is whole.violation.kind
+    assert len(short.told) < len(whole.told)
+
+
+def test_the_command_says_how_many_and_that_all_is_well() -> None:
+    result = CliRunner().invoke(main, ["--seeds", "10", "--jobs", "1", "--steps", "40"])
+    assert result.exit_code == 0, result.output
+    assert "10 seeds, " in result.output and "0 failures" in result.output
+
+
+def test_the_command_says_how_to_see_a_failing_seed_again() -> None:
+    with MUTANTS["replies depend on nothing"][0]():
+        arguments = ["--seeds", "3", "--jobs", "1", "--profile", "power", "--verbose"]
+        result = CliRunner().invoke(main, arguments)
+    assert result.exit_code == 1
+    assert "again: python -m sim --seed " in result.output
+    assert "  = " in result.output and "  accident  power loss" in result.output
+
+
+def test_the_command_counts_states() -> None:
+    arguments = ["--seeds", "1", "--jobs", "1", "--profile", "power", "--steps", "20", "--crashes", "1", "--states"]
+    result = CliRunner().invoke(main, arguments)
+    assert result.exit_code == 0, result.output
+    assert " 0 states" not in result.output

@@ -1,0 +1,145 @@
+"""What a crash has left, judged by hand-made histories: each kind of violation is found, and what is allowed is not."""
+
+from __future__ import annotations
+
+import pytest
+
+from queues.changes import NoJournal
+from queues.config import SYNC_OS, QueueConfig
+from queues.queue import Queue
+from sim.model import Fact, Move, QueueModel, Record, Verb
+from sim.promises import Accident, check, committed, heard, mark_of, synced
+from sim.violations import Kind, Violation
+
+
+def record(data: str) -> Record:
+    return Record(data.encode(), 1, 0)
+
+
+def model(*steps: str, name: str = "q", sync_ms: int = 0, keep_journal: bool = True) -> QueueModel:
+    """A history: "+a" adds, "-" removes the head, "(5" opens it as 5, ")5" confirms, "<5" aborts, "x" deletes."""
+    found = QueueModel(name, [])
+    config = QueueConfig(sync_ms=sync_ms, keep_journal=keep_journal)
+    found.begin(Queue(name, config, NoJournal(), 1))
+    verbs = {"+": Verb.ADD, "-": Verb.REMOVE, "(": Verb.OPEN, ")": Verb.CONFIRM, "<": Verb.ABORT}
+    for step in steps:
+        if step == "x":
+            found.end()
+        elif step[0] == "+":
+            found.take(Fact(Verb.ADD, 0, record(step[1:])))
+        else:
+            found.take(Fact(verbs[step[0]], int(step[1:] or 0)))
+    return found
+
+
+def acknowledged(history: QueueModel) -> QueueModel:
+    heard(mark_of(history))
+    return history
+
+
+def verdict(history: QueueModel, found: str, accident: Accident = Accident.POWER) -> Kind | None:
+    items = {history.name: [data.encode() for data in found.split()]} if found else {}
+    try:
+        check({history.name: history}, items, accident)
+    except Violation as violation:
+        return violation.kind
+    return None
+
+
+def test_every_state_from_the_last_acknowledged_one_on_is_allowed() -> None:
+    history = acknowledged(model("+a", "+b"))
+    history.take(Fact(Verb.ADD, 0, record("c")))
+    history.take(Fact(Verb.REMOVE))
+    assert [verdict(history, found) for found in ("a b", "a b c", "b c")] == [None, None, None]
+    assert verdict(history, "a") is Kind.LOST
+    assert verdict(history, "b") is Kind.NO_PREFIX
+
+
+def test_an_item_that_nobody_put_is_invented() -> None:
+    assert verdict(acknowledged(model("+a")), "a z") is Kind.INVENTED
+    assert verdict(QueueModel("q", []), "z") is Kind.INVENTED
+    with pytest.raises(Violation):
+        check({}, {"q": [b"z"]}, Accident.KILL)
+
+
+def test_an_item_that_is_there_twice_is_duplicated() -> None:
+    assert verdict(acknowledged(model("+a")), "a a") is Kind.DUPLICATED
+
+
+def test_an_item_whose_close_was_acknowledged_comes_again() -> None:
+    assert verdict(acknowledged(model("+a", "+b", "(1", ")1")), "a b") is Kind.REDELIVERED
+
+
+def test_the_same_items_in_another_order_are_out_of_order() -> None:
+    assert verdict(acknowledged(model("+a", "+b")), "b a") is Kind.ORDER
+
+
+def test_open_reads_go_back_to_the_head_the_oldest_first() -> None:
+    history = acknowledged(model("+a", "+b", "+c", "(1", "(2"))
+    assert verdict(history, "a b c") is None
+    assert verdict(history, "b a c") is Kind.ORDER
+
+
+def test_a_later_change_without_an_earlier_one_is_no_prefix() -> None:
+    history = model("+a", "+b", "+c", sync_ms=SYNC_OS)
+    assert verdict(history, "a c") is Kind.NO_PREFIX
+    assert verdict(history, "a b") is None
+
+
+def test_what_is_left_to_the_system_may_go_with_the_power_but_not_with_the_process() -> None:
+    history = acknowledged(model("+a", sync_ms=SYNC_OS))
+    assert verdict(history, "", Accident.POWER) is None
+    assert verdict(history, "", Accident.KILL) is Kind.LOST
+
+
+def test_a_duration_that_is_over_is_a_promise() -> None:
+    history = model("+a", sync_ms=50)
+    committed(history, 1000)
+    synced(history, 1049)
+    assert verdict(history, "") is None
+    synced(history, 1050)
+    assert verdict(history, "") is Kind.LOST
+
+
+def test_a_clean_stop_loses_nothing_whatever_the_policy() -> None:
+    assert verdict(model("+a", sync_ms=SYNC_OS), "", Accident.STOP) is Kind.LOST
+
+
+def test_a_queue_without_a_journal_comes_back_empty() -> None:
+    history = acknowledged(model("+a", keep_journal=False))
+    assert verdict(history, "") is None
+    assert verdict(history, "a") is Kind.INVENTED
+
+
+def test_a_delete_that_was_not_acknowledged_leaves_everything_or_nothing() -> None:
+    history = acknowledged(model("+a", "+b", "+c", "-"))
+    history.end()
+    assert [verdict(history, found) for found in ("", "b c")] == [None, None]
+    assert [verdict(history, found) for found in ("b", "c")] == [Kind.NO_PREFIX, Kind.NO_PREFIX]
+    assert verdict(history, "a b c") is Kind.REDELIVERED
+    acknowledged(history)
+    assert verdict(model("+a", "x"), "a") is None
+
+
+def moving(source_left: bool, target_arrived: bool) -> Kind | None:
+    source, target = acknowledged(model("+a")), model("+a", name="t")
+    source.now.ready[0].moved_to = Move("t", 0)
+    found = {"q": [b"a"] if source_left is False else [], "t": [b"a"] if target_arrived else []}
+    try:
+        check({"q": source, "t": target}, found, Accident.POWER)
+    except Violation as violation:
+        return violation.kind
+    return None
+
+
+def test_an_item_on_its_way_is_in_one_of_the_two_queues() -> None:
+    assert moving(source_left=False, target_arrived=False) is None
+    assert moving(source_left=True, target_arrived=True) is None
+    assert moving(source_left=True, target_arrived=False) is Kind.LOST
+    assert moving(source_left=False, target_arrived=True) is Kind.DUPLICATED
+
+
+def test_what_a_restart_has_found_is_the_next_lifes_beginning() -> None:
+    history = model("+a", "+b", "(1", sync_ms=SYNC_OS)
+    bases = check({"q": history}, {"q": [b"a"]}, Accident.POWER)
+    assert [each.data for each in bases["q"]] == [b"a"]

@@ -1,0 +1,80 @@
+"""Seeded histories of the real broker, with accidents: nothing lost, invented, repeated or out of order.
+
+A red seed is a bug of the server, of the simulator or of its idea of a promise. The message says how to see its story.
+"""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from sim.profiles import ALL, PROFILES
+from sim.run import Outcome, Plans, Run, run
+from sim.states import states_of
+
+ROOT = Path(__file__).resolve().parents[2]
+SEEDS = 200
+EACH = -(-SEEDS // len(ALL))
+CRASHES = 4
+STATES = 5000
+TRACED = ("power", "pressure", "lax", "full-disk", "everything")
+DIGESTS = (
+    "from sim.run import run; print([run(seed, name).digest for seed in (1, 2) for name in ('everything', 'calm')])"
+)
+
+
+def story(outcome: Outcome) -> str:
+    again = f"python -m sim --seed {outcome.seed} --seeds 1 --profile {outcome.profile} --crashes {CRASHES} --verbose"
+    return f"{outcome.violation}; again: {again}"
+
+
+@pytest.mark.parametrize("profile", ALL)
+def test_histories_with_crashes_break_no_promise(profile: str) -> None:
+    seeds = range(EACH)
+    outcomes = [run(seed, profile, CRASHES) for seed in seeds]
+    assert [story(outcome) for outcome in outcomes if outcome.violation is not None] == []
+    assert sum(outcome.crashes for outcome in outcomes) >= CRASHES * len(seeds)
+
+
+def test_two_hundred_seeds_are_run(closing_line: Callable[[str], None]) -> None:
+    assert len(ALL) * EACH >= SEEDS
+    closing_line(f"simulated: {len(ALL) * EACH} seeds with {CRASHES} crashes and more each, {STATES} power-loss states")
+
+
+@pytest.mark.parametrize("profile", TRACED)
+def test_a_power_loss_before_any_step_of_the_disk_breaks_no_promise(profile: str) -> None:
+    wanted = seen = STATES // len(TRACED)
+    for seed in range(1000, 1100):
+        traced = states_of(Plans(seed, PROFILES[profile], crashes=2, steps=60), seen)
+        assert traced.outcome.violation is None, story(traced.outcome)
+        seen -= traced.states
+        if seen <= 0:
+            return
+    raise AssertionError(f"fewer than {wanted} states")
+
+
+@pytest.mark.parametrize("profile", ["everything", "power", "transfers", "eio"])
+def test_a_seed_is_the_same_history_every_time(profile: str) -> None:
+    for seed in range(3):
+        first, second = run(seed, profile), run(seed, profile)
+        assert (first.digest, first.told) == (second.digest, second.told)
+    assert run(0, profile).digest != run(1, profile).digest
+
+
+def test_a_seed_is_the_same_history_in_another_process() -> None:
+    said = set()
+    for hash_seed in ("1", "2"):
+        command = [sys.executable, "-c", DIGESTS]
+        environment = {**os.environ, "PYTHONHASHSEED": hash_seed}
+        said.add(subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, check=True).stdout)
+    assert len(said) == 1
+
+
+def test_steps_that_are_left_out_do_not_happen() -> None:
+    plans = Plans(1, PROFILES["everything"], skipped=frozenset(range(10, 120)))
+    assert Run(plans).outcome().steps == 10

@@ -20,6 +20,7 @@ from broker.leases import Leases
 from broker.pauses import Pauses
 from broker.report import Level, Report, silent
 from broker.session import Session, Wire
+from broker.start import Progress, Start, nobody
 from broker.status import ServerStatus, Status, by_name
 from broker.stream_queues import StreamQueues
 from broker.transfers import Transfers
@@ -50,6 +51,8 @@ class Summary(Struct, frozen=True):
     items: int
     bytes: int
     jobs: int = 0
+    read_bytes: int = 0  # of journals
+    spared_bytes: int = 0  # of journals whose sidecars told enough
 
 
 class Broker:
@@ -84,7 +87,6 @@ class Broker:
             self.workq = Workq(config.workq, self.store, report)
         self.stopping = False
         self._sessions: dict[Session, None] = {}
-        self._uneven: set[str] = set()  # queues with items whose next reserve a reader would number by another rule
         self.started_ms = 0
         self._woken: deque[Session] = deque()
         self._expire_due_ms = 0
@@ -92,42 +94,46 @@ class Broker:
 
     # start and stop
 
-    def recover(self, now_ms: int) -> Summary:
+    def recover(self, now_ms: int, tell: Callable[[Progress], None] = nobody) -> Summary:
         """Replay the spool, put open reads back, and make that durable. Damage is reported, never fatal to other
-        queues.
+        queues. `tell` is told how far it is, after each piece of a file.
         """
         self.started_ms = now_ms
         self.group.ballast.release()  # what is mended now may need its place; it is put up again below
         found = self.store.look()
-        files = found.kestrel
+        self.store.prune(found.kestrel)
         if renewed := self.store.renew(found):
             self.report(Level.WARNING, "spool.renewed", files=renewed, why="a sync had failed before the last stop")
         for name in found.foreign:
             self.report(Level.WARNING, "spool.foreign", file=name, hint="not a journal: left alone")
         self.streams.recover(found, now_ms)
-        for name in sorted(files):
-            if files[name].holds_nothing:
-                self.store.recovery.tidy(files[name])
-            elif self.config.queue(name).keep_journal:
-                self._recover_queue(name, files[name], now_ms)
-            else:
-                self.set_aside(name, files[name], now_ms)
+        start = Start(self)
+        progress = start.run(found.kestrel, now_ms, tell)
         self.store.settle()
-        uneven = self._uneven | self.transfers.recover()
+        uneven = start.uneven | self.transfers.recover()
         for queue in self.queues:
             queue.return_open_reads()
         self.pauses.restore(self.queues, now_ms)
         if not self.group.restore_ballast():
             self.report(Level.ERROR, "disk.full", spool=self.store.folder, hint="puts are refused until there is space")
         self.group.settle(now_ms)
-        rewritten = [self.upkeep.rewrite(self.queues.by_name[name], now_ms) for name in sorted(uneven)]
-        if all(rewritten):
+        if self._even_out(sorted(uneven), now_ms):
             self.transfers.intents.restart()
         self._set_aliases(self.config)
         jobs = self.workq.recover(now_ms) if self.serves_jobs else 0
         self._expire_due_ms = now_ms
         total = [len(queue.line) for queue in self.queues]
-        return Summary(len(total), sum(total), sum(queue.line.bytes for queue in self.queues), jobs)
+        held = sum(queue.line.bytes for queue in self.queues)
+        return Summary(len(total), sum(total), held, jobs, progress.read_bytes, progress.spared_bytes)
+
+    def _even_out(self, names: list[str], now_ms: int) -> bool:
+        """Rewrite these queues' journals, which do not say what is in memory; False if there was no room for one."""
+        uneven = [self.queues.by_name[name] for name in names]
+        failed = [queue for queue in uneven if not self.upkeep.rewrite(queue, now_ms)]
+        for queue in failed:
+            if isinstance(queue.journal, Log):
+                queue.journal.segments.is_certain = False
+        return not failed
 
     def connect(self, wire: Wire) -> Session:
         """A new client. One too many for the connection limits is marked for life."""
@@ -159,7 +165,7 @@ class Broker:
             self.workq.cleaner.stop()
         for session in self._sessions:
             session.backlog.clear()  # what has not been executed is not answered
-        self.upkeep.packs.close(now_ms)
+        self.upkeep.close(now_ms)
         self._land(now_ms)
         for queue in self.queues:
             if not self.status.enforced.writes and not len(queue.line):
@@ -361,23 +367,6 @@ class Broker:
         if self.store.format_of(name, config) is Format.LIBKESTREL:
             return self.streams.create(name, config, now_ms)
         return self.store.create(name, config, now_ms)
-
-    def _recover_queue(self, name: str, files: Files, now_ms: int) -> None:
-        try:
-            recovered, log = self.store.recover(name, files, self.config.queue(name), now_ms)
-        except OSError as error:
-            self.queues.block(name, str(error.strerror))
-            hint = "this queue is not served; make its files readable and writable for this user, then restart"
-            self.report(Level.ERROR, "journal.unreadable", queue=name, why=str(error), hint=hint)
-            return
-        self.report_damages(name, recovered.damages)
-        self.streams.compare_format(name, Format.KESTREL)
-        queue = self.queues.adopt(name, log, now_ms)
-        queue.load(recovered.replay.line, recovered.replay.open, recovered.replay.counter)
-        self.upkeep.memory.weigh(queue)
-        self.upkeep.refills.look(queue)
-        if recovered.replay.has_named():
-            self._uneven.add(name)
 
     def report_damages(self, name: str, damages: list[Damage]) -> None:
         for damage in damages:

@@ -212,7 +212,7 @@ class Conversion:
     def _lines_of_new(self, wanted: Format) -> dict[str, Line]:
         entries = self.fs.list(self.folder)
         if wanted is Format.KESTREL:
-            recovery = type(self.store.recovery)(self.fs, self.folder, self.store.recovery.damaged)
+            recovery = type(self.store.recovery)(self.fs, self.folder)
             queues = layout.sort_out(entries)[0]
             return {
                 name: recovery.recover(name, files, self.now_ms, MEMORY_BYTES).replay.line

@@ -15,17 +15,18 @@ from journal.doubt import Doubt
 from journal.fs import Fs, Locked
 from journal.group import CommitGroup
 from journal.intents import Intents
-from journal.layout import Files
+from journal.layout import OWN_FOLDER, Files
 from journal.libkestrel_layout import Files as StreamFiles
 from journal.libkestrel_reader import Reader
 from journal.libkestrel_store import StreamStore
 from journal.log import Log
+from journal.packing import drop_sidecars
 from journal.recovery import Recovered, Recovery
+from journal.sidecar import prune
 from journal.survey import Survey, survey
 from queues.config import Format, QueueConfig
 from queues.names import parent_of
 
-OWN_FOLDER = ".staniel"
 FORMAT_VERSION = "staniel-spool 1"
 RENEWED = ("intents", "status", "paused")  # own files that are read at the next start
 UNSURE_SEGMENTS = 2  # the one that was written to, and the one before it, whose last sync may not have come
@@ -46,7 +47,7 @@ class Store:
         self._prepare()
         self.doubt = Doubt(fs, folder, f"{self.own}/failed_sync")
         self.group = CommitGroup(fs, folder, Ballast(fs, folder, f"{self.own}/ballast"), self.doubt)
-        self.recovery = Recovery(fs, folder, f"{self.own}/damaged")
+        self.recovery = Recovery(fs, folder)
         self.streams = StreamStore(fs, folder, f"{self.own}/damaged", self.group)
         self._kestrel: Counter[str] = Counter()  # journals in Kestrel's format, by fan-out parent
 
@@ -116,10 +117,25 @@ class Store:
             ) from error
         return len(pairs)
 
+    def size(self, files: Files) -> int:
+        """How many bytes the files of a queue have; one that cannot be asked counts as empty."""
+        return sum(self._size(f"{self.folder}/{name}") for name in files.names())
+
+    def _size(self, path: str) -> int:
+        try:
+            return self.fs.size(path)
+        except OSError:
+            return 0
+
+    def prune(self, files: dict[str, Files]) -> None:
+        """Remove the sidecars of files that are gone. Raises OSError."""
+        prune(self.fs, self.folder, {name for each in files.values() for name in each.archives})
+
     def set_aside(self, files: Files | StreamFiles, now_ms: int) -> str:
         """Take a queue's files out of the spool without losing them; the folder where they are now."""
         aside = f"{self.own}/aside.{now_ms}"
         self.fs.make_folder(aside)
+        drop_sidecars(self.fs, self.folder, files.names())
         for name in files.names():
             self.fs.rename(f"{self.folder}/{name}", f"{aside}/{name}")
         self.fs.sync_folder(aside)

@@ -5,8 +5,11 @@ Knows the settings and why. Refuses to know what is read with it.
 
 from __future__ import annotations
 
+import atexit
 import os
+import shutil
 import sys
+import tempfile
 from importlib import resources
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -57,8 +60,20 @@ def build(
         builder = builder.config(key, value)
     session: SparkSession = builder.getOrCreate()
     for path in filter(None, py_files.split(",")):
-        session.sparkContext.addPyFile(path)
+        _send(session, path)
     return session
+
+
+def _send(session: SparkSession, path: str) -> None:
+    """Give a package to the executors. Spark puts zips on their path and forgets wheels, which are zips."""
+    if not path.endswith(".whl"):
+        session.sparkContext.addPyFile(path)
+        return
+    place = tempfile.mkdtemp()
+    atexit.register(shutil.rmtree, place, True)  # executors fetch it as long as this process lives
+    zipped = Path(place, Path(path).name.removesuffix(".whl") + ".zip")
+    shutil.copyfile(path, zipped)
+    session.sparkContext.addPyFile(str(zipped))
 
 
 def quiet_log() -> str:

@@ -246,7 +246,7 @@ class Hub:
             connection.session.go_on(now_ms)
         self._active.append(connection)
         if not connection.session.backlog:
-            connection.unread_bytes = 0
+            self._hear_again(connection)
         if not connection.wants_turn:
             del self._busy[connection]
 
@@ -258,7 +258,13 @@ class Hub:
             if session.backlog:
                 self._busy[connection] = None
             else:
-                connection.unread_bytes = 0
+                self._hear_again(connection)
+
+    def _hear_again(self, connection: Connection) -> None:
+        """All that has been read of this client is done. Its answers may leave by a short way that watches nothing."""
+        connection.unread_bytes = 0
+        if connection.interest != EVERYTHING:
+            self._watch(connection)
 
     def _answer(self, connection: Connection, durable: int, now_ms: int) -> None:
         """Send what may leave, keep the rest, and watch for what the connection needs next. Raises OSError."""

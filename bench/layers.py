@@ -26,6 +26,7 @@ from queues.config import QueueConfig
 from queues.item import Item
 from queues.queue import Queue
 from server.clock import SteadyClock
+from server.collector import Collector
 from server.hub import Hub
 
 NOW_MS = 1_700_000_000_000
@@ -198,7 +199,7 @@ class Crowd:
     """A hub with clients in this very process: they speak between two ticks, and what they do does not count."""
 
     def __init__(self, folder: str, sync: str, connections: int, stack: ExitStack) -> None:
-        self.hub = Hub(served_broker(folder, sync), SteadyClock(), 1000)
+        self.hub = Hub(served_broker(folder, sync), SteadyClock(), Collector(), 1000)
         stack.callback(self.hub.close)
         for _ in range(20):
             self.hub._pace.took(1)  # a disk that is fast enough to be waited for

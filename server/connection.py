@@ -64,14 +64,13 @@ class Connection:
         self.read_bytes = READ_BYTES_MIN
 
     def serve(self, now_ms: int) -> int:
-        """Read once and run what has arrived; how many bytes that were, 0 when the client has sent its last.
-
-        Raises BlockingIOError if there is nothing to read after all.
+        """Read once and run what has arrived; how many bytes that were, 0 when the client has sent its last, -1 if
+        there was nothing to read after all.
         """
         try:
             data = self._recv(self.read_bytes)
         except BlockingIOError:
-            raise
+            return -1
         except OSError:
             return 0
         size = len(data)
@@ -101,9 +100,11 @@ class Connection:
             self.unsent = self.unsent + data if self.unsent else data
         return bool(self.held)
 
-    def hold_now(self) -> bool:
+    def hold_now(self, durable: int) -> bool:
         """The common case of a durable reply in one step: it waits for the disk. False: nothing was done."""
         session = self.session
+        if session.batch <= durable or self.phase is not OPEN:
+            return False
         if self.unsent or session.backlog or session.state is not READY or not session.out:
             return False
         out = session.out
@@ -152,30 +153,30 @@ class Connection:
         self.session.broker.counters.bytes_written += sent
         self.unsent = b"" if sent == len(self.unsent) else self.unsent[sent:]
 
-    def send_now(self, durable: int) -> bool:
-        """The common case in one step: the replies may leave and the socket takes them. False: nothing was done.
+    def send_now(self, durable: int) -> int:
+        """The common case in one step: the replies may leave, the socket takes them, and nothing else is to be thought
+        of. How many bytes that were; -1 if it is not so, and then nothing was lost.
 
         Raises OSError when the client is gone.
         """
         session = self.session
-        if self.unsent or self.held or session.batch > durable:
-            return False
-        if session.backlog or session.state is not READY:
-            return False
+        if self.unsent or self.held or session.batch > durable or session.backlog or session.state is not READY:
+            return -1
         out = session.out
         if not out:
-            return True
+            return 0
         data = out[0] if len(out) == 1 else b"".join(out)
         try:
             sent = self._send(data)
         except BlockingIOError:
-            return False
+            return -1
         out.clear()
         session.out_bytes = 0
+        if sent == len(data):
+            return sent
         session.broker.counters.bytes_written += sent
-        if sent < len(data):
-            self.unsent = data[sent:]
-        return sent == len(data)
+        self.unsent = data[sent:]
+        return -1
 
     @property
     def wants_turn(self) -> bool:

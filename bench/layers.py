@@ -32,6 +32,7 @@ from server.hub import Hub
 NOW_MS = 1_700_000_000_000
 DATA = bytes(33 + 7 * at % 94 for at in range(1024))
 PUT = b"set jobs 0 0 1024\r\n%b\r\n" % DATA
+PUT_OWN = PUT.replace(b"jobs", b"jo%d")
 GET = b"get jobs\r\n"
 RELIABLE = b"get jobs/close/open\r\n"
 STORED = b"STORED\r\n"
@@ -213,9 +214,9 @@ class Crowd:
             self.clients.append(theirs)
 
     def ask(self, meter: Meter, request: bytes, answer_bytes: int) -> None:
-        """Everybody asks once, and is answered."""
-        for client in self.clients:
-            client.sendall(request)
+        """Everybody asks once, and is answered. A `%d` in the request becomes the client's number."""
+        for number, client in enumerate(self.clients, 10):
+            client.sendall(request.replace(b"%d", b"%d" % number))
         heard = 0
         while heard < answer_bytes * len(self.clients):
             meter.begin()
@@ -287,6 +288,7 @@ LAYERS: dict[str, Layer] = {
     "hub: get, 20 in flight": served("1s", GET, answer(b"jobs"), fill=1, connections=5, pipeline=20),
     "hub: put, always": served("always", PUT, len(STORED), fill=-1),
     "hub: get, always": served("always", GET, answer(b"jobs"), fill=1),
+    "hub: put, always, a queue each": served("always", PUT_OWN, len(STORED)),
     "hub: put, always, 1 connection": served("always", PUT, len(STORED), fill=-1, connections=1),
 }
 """By the name of the row."""

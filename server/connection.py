@@ -56,7 +56,7 @@ class Connection:
         self.interest = interest  # what the poller is told to watch
         self.phase = OPEN
         self.held: deque[tuple[int, bytes]] = deque()
-        self.unsent = b""
+        self.unsent: bytes | memoryview = b""  # a view of the rest: a long reply is not copied for each piece that leaves
         self._recv, self._send, self._feed = sock.recv, sock.send, parser.feed
         self.unread_bytes = 0
         self.active_ms = 0
@@ -97,7 +97,7 @@ class Connection:
             if self.held or session.batch > durable:
                 self.held.append((session.batch, data))
                 return True
-            self.unsent = self.unsent + data if self.unsent else data
+            self.unsent = b"".join((self.unsent, data)) if self.unsent else data
         return bool(self.held)
 
     def hold_now(self, durable: int) -> bool:
@@ -129,7 +129,7 @@ class Connection:
         held.clear()
         self.session.broker.counters.bytes_written += sent
         if sent < len(data):
-            self.unsent = data[sent:]
+            self.unsent = memoryview(data)[sent:]
         return True
 
     def release(self, durable: int) -> bool:
@@ -139,7 +139,7 @@ class Connection:
         while held and held[0][0] <= durable:
             ready.append(held.popleft()[1])
         if ready:
-            self.unsent += b"".join(ready)
+            self.unsent = b"".join((self.unsent, *ready))
         return bool(held)
 
     def send(self) -> None:
@@ -151,7 +151,7 @@ class Connection:
         except BlockingIOError:
             return
         self.session.broker.counters.bytes_written += sent
-        self.unsent = b"" if sent == len(self.unsent) else self.unsent[sent:]
+        self.unsent = b"" if sent == len(self.unsent) else memoryview(self.unsent)[sent:]
 
     def send_now(self, durable: int) -> int:
         """The common case in one step: the replies may leave, the socket takes them, and nothing else is to be thought
@@ -175,7 +175,7 @@ class Connection:
         if sent == len(data):
             return sent
         session.broker.counters.bytes_written += sent
-        self.unsent = data[sent:]
+        self.unsent = memoryview(data)[sent:]
         return -1
 
     @property

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import gc
 import os
 import signal
 import socket
@@ -23,6 +22,7 @@ from journal.fs import Locked, OsFs
 from journal.group import JournalFailure
 from journal.store import SpoolError
 from server.clock import SteadyClock, steady_ms
+from server.collector import Collector
 from server.hub import Hub
 from server.listener import raise_file_limit
 from server.log import open_log
@@ -102,10 +102,11 @@ async def serve(load: Callable[[], Config]) -> None:
     doors = open_doors(config)
     clock = SteadyClock()
     began_ms = steady_ms()
-    gc.disable()  # nothing that a replay builds is garbage; looking through it again and again would double its time
+    collector = Collector()
+    collector.hold()
     summary = broker.recover(clock.now_ms(), Display(report, steady_ms, sys.stderr))
-    gc.enable()
-    hub = Hub(broker, clock, min(clients, config.server.max_connections or clients))
+    collector.begin()
+    hub = Hub(broker, clock, collector, min(clients, config.server.max_connections or clients))
     for sock, wire in doors:
         sock.setblocking(False)
         try:

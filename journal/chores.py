@@ -81,6 +81,10 @@ class Chores:
         return list(self._running)
 
 
+def _nothing_more(error: OSError | None, now_ms: int) -> None:
+    raise AssertionError("done twice")
+
+
 class Errand:
     """A chore whose result goes to a function: `then(error, now_ms)`."""
 
@@ -95,7 +99,9 @@ class Errand:
             self._error = error
 
     def done(self, now_ms: int) -> None:
-        self._then(self._error, now_ms)
+        then, self._then = self._then, _nothing_more
+        # `then` mostly knows its errand, and so what was read: each would keep the other until Python looks for both.
+        then(self._error, now_ms)
 
     def work(self) -> None:
         """Raises OSError."""

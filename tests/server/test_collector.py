@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 import socket
+import weakref
 from collections import deque
 from collections.abc import Iterator
 from contextlib import closing
@@ -14,6 +15,7 @@ import pytest
 from broker import wires
 from broker.broker import Broker
 from broker.config import defaults
+from journal.chores import Errand
 from journal.fs import OsFs
 from protocol.dialect import Dialect
 from protocol.limits import Limits
@@ -81,6 +83,29 @@ def test_a_full_collection_waits_for_a_quiet_moment_with_little_in_memory(genera
     assert generations == [2]
     collector.idle(0, 2 * EVERY_MS)
     assert generations == [2, 2]
+
+
+class Read(Errand):
+    def work(self) -> None:
+        self.data = b"much"
+
+
+def started() -> Read:
+    def come(error: OSError | None, now_ms: int) -> None:
+        assert errand.data == b"much"
+
+    errand = Read(come)
+    return errand
+
+
+def test_an_errand_that_is_done_is_freed_with_what_it_has_read_although_its_end_knows_it() -> None:
+    gc.disable()
+    errand = started()
+    gone = weakref.ref(errand)
+    errand.run()
+    errand.done(0)
+    del errand
+    assert gone() is None
 
 
 @pytest.mark.parametrize("script", SCRIPTS.values(), ids=SCRIPTS.keys())

@@ -12,7 +12,7 @@ import click
 import msgspec
 from msgspec import Struct
 
-from bench import figures, generator, machine, table
+from bench import chart, figures, generator, machine, table
 from bench.contestants import DEFAULT_SERVER, OURS, PEERS, Contestant, ours, present
 from bench.figures import Row
 from bench.machine import Machine
@@ -61,6 +61,7 @@ class Outcome(Struct, frozen=True):
     help="Where the servers keep their files.",
 )
 @click.option("--json", "json_file", type=click.Path(dir_okay=False, path_type=Path), help="Also write all of it here.")
+@click.option("--chart", "chart_file", type=click.Path(dir_okay=False, path_type=Path), help="Draw the ratios here.")
 @click.option("--list", "show_list", is_flag=True, help="Show the workloads and end.")
 def main(
     server: str,
@@ -70,6 +71,7 @@ def main(
     quick: bool,
     folder: Path,
     json_file: Path | None,
+    chart_file: Path | None,
     show_list: bool,
 ) -> None:
     """Measure the server against its peers, alternating, and print the ratios.
@@ -90,7 +92,20 @@ def main(
     outcome = compare(arena, workloads, contestants, rounds, QUICK_SECONDS_MAX if quick else float("inf"))
     if json_file:
         json_file.write_bytes(msgspec.json.format(msgspec.json.encode(outcome)) + b"\n")
+    if chart_file:
+        chart_file.write_text(picture(outcome.rows))
     sys.exit(verdict(outcome.runs))
+
+
+def picture(rows: Sequence[Row]) -> str:
+    """Every ratio, with its spread."""
+    bars = [
+        chart.Bar(f"{row.workload} / {versus.peer.name}", *msgspec.structs.astuple(versus.ratio))
+        for row in rows
+        for versus in row.peers
+        if versus.ratio is not None
+    ]
+    return chart.ratios("Ours by theirs", bars, "as fast")
 
 
 def chosen_workloads(names: Sequence[str]) -> list[Workload]:

@@ -13,7 +13,7 @@ from msgspec import Struct
 
 WIDTH, LEFT, RIGHT = 860, 70, 20
 PANEL_HEIGHT, PANEL_GAP, HEAD, FOOT = 190, 34, 58, 34
-BAR_HEIGHT, NAME_WIDTH = 24, 190
+BAR_HEIGHT, NAME_WIDTH, WIDE_NAME_WIDTH = 24, 190, 260
 COLOURS = ("#1f6feb", "#bf4b00", "#2e8b57", "#8250df")
 SHADES = ("#f3f5f8", "#ffffff")
 INK, FAINT = "#24292f", "#d0d7de"
@@ -123,6 +123,28 @@ def ratios(title: str, bars: Sequence[Bar], one: str) -> str:
     parts.append(rule(across(1.0), HEAD - 4, across(1.0), bottom, INK, "stroke-dasharray:5 4"))
     parts.append(text(across(1.0), HEAD - 8, one, "text-anchor:middle;font-size:11px"))
     return document(height, parts)
+
+
+def amounts(title: str, rows: Sequence[tuple[str, float]], unit: str) -> str:
+    """A bar for each amount."""
+    x_max = 1.15 * max([value for _, value in rows], default=1.0)
+    top = HEAD - 20
+    bottom = top + BAR_HEIGHT * len(rows)
+
+    def across(x: float) -> float:
+        return WIDE_NAME_WIDTH + (WIDTH - WIDE_NAME_WIDTH - RIGHT) * x / x_max
+
+    parts = [text(8, 20, title, "font-weight:bold;font-size:14px")]
+    for tick in ticks(x_max):
+        parts.append(rule(across(tick), top, across(tick), bottom, FAINT))
+        parts.append(text(across(tick), bottom + 16, f"{tick:,g}", "text-anchor:middle"))
+    for number, (name, value) in enumerate(rows):
+        y = top + BAR_HEIGHT * number
+        parts.append(text(WIDE_NAME_WIDTH - 8, y + 16, name, "text-anchor:end"))
+        parts.append(box(across(0), y + 4, across(value) - across(0), BAR_HEIGHT - 8, COLOURS[0]))
+        parts.append(text(across(value) + 5, y + 16, f"{value:,g}", "font-size:11px"))
+    parts.append(text(WIDTH - RIGHT, bottom + 30, unit, "text-anchor:end"))
+    return document(bottom + FOOT, parts)
 
 
 def ticks(highest: float) -> list[float]:

@@ -22,6 +22,7 @@ import click
 import msgspec
 from msgspec import Struct
 
+from bench import chart
 from bench.contestants import ROOT
 from bench.layers import LAYERS
 
@@ -207,8 +208,9 @@ def measured(names: Sequence[str], known: Baseline) -> list[Row]:
 @click.command()
 @click.option("--only", multiple=True, type=click.Choice(list(LAYERS)), help="A row; may be given again.")
 @click.option("--update", is_flag=True, help="Make these figures the baseline.")
+@click.option("--chart", "chart_file", type=click.Path(dir_okay=False, path_type=Path), help="Draw it here, as SVG.")
 @click.option("--json", "json_file", type=click.Path(dir_okay=False, path_type=Path), help="Also write the rows here.")
-def main(only: tuple[str, ...], update: bool, json_file: Path | None) -> None:
+def main(only: tuple[str, ...], update: bool, chart_file: Path | None, json_file: Path | None) -> None:
     """Exit status: 0 no row costs more than 5 % more instructions than the baseline says; 1 some does."""
     names = only or tuple(LAYERS)
     if library := os.environ.get(INSIDE):
@@ -221,6 +223,9 @@ def main(only: tuple[str, ...], update: bool, json_file: Path | None) -> None:
         counts = {row.name: row.instructions for row in rows if row.instructions}
         kept = Baseline(interpreter(), {**known.instructions, **counts})
         BASELINE.write_bytes(msgspec.json.format(msgspec.json.encode(kept)) + b"\n")
+    if chart_file:
+        shown = [(row.name, float(row.instructions)) for row in rows if row.instructions]
+        chart_file.write_text(chart.amounts(f"Outside the kernel, {interpreter()}", shown, "instructions an operation"))
     if json_file:
         json_file.write_bytes(msgspec.json.format(msgspec.json.encode(rows)) + b"\n")
     sys.exit(not update and any(row.is_worse for row in rows))

@@ -31,6 +31,7 @@ class Side(Struct, frozen=True):
     kops: Spread
     p50_ms: float
     p99_ms: float
+    p999_ms: float
     server_cpu: float
 
 
@@ -72,8 +73,13 @@ def _reports(runs: Sequence[Run], name: str) -> dict[int, Report]:
 
 def ratio(ours: dict[int, Report], peer: dict[int, Report]) -> Spread | None:
     """Ours / peer, round by round, over the rounds that both finished."""
-    shared = [ours[number].ops_per_s / peer[number].ops_per_s for number in ours if number in peer]
+    shared = [speed(ours[number]) / speed(peer[number]) for number in ours if number in peer]
     return spread(shared) if shared else None
+
+
+def speed(report: Report) -> float:
+    """Operations a second; where the load sets those, one over the p50: above 1 ours is faster, as everywhere."""
+    return 1 / latency(report).p50 if report.mode == "mixed" else report.ops_per_s
 
 
 def side(name: str, reports: Sequence[Report]) -> Side:
@@ -83,12 +89,13 @@ def side(name: str, reports: Sequence[Report]) -> Side:
         kops=spread([report.ops_per_s / 1000 for report in reports]),
         p50_ms=median(delay.p50 for delay in delays) / 1000,
         p99_ms=median(delay.p99 for delay in delays) / 1000,
+        p999_ms=median(delay.p999 for delay in delays) / 1000,
         server_cpu=median(report.server_cpu for report in reports),
     )
 
 
 def latency(report: Report) -> Latency:
     """The latency that the row is about: of the puts, of the gets, or in a flood from put sent to item received."""
-    chosen = {"put": report.put_us, "get": report.get_us}.get(report.mode, report.e2e_us)
+    chosen = {"put": report.put_us, "get": report.get_us, "mixed": report.get_us}.get(report.mode, report.e2e_us)
     assert chosen is not None, f"a {report.mode} run without a latency"
     return chosen

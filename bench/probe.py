@@ -1,8 +1,8 @@
-"""A polite client beside a heavy one: so many small requests a second, and how long each was answered late.
+"""Polite clients beside a heavy one: so many small requests a second, and how late each was answered.
 
-A process of its own, because a thread would wait for its neighbours' interpreter. Started with a port, a queue and a
-rate; says an empty line once it is connected, measures until its standard input ends, then prints JSON. Refuses to
-know what else the server does.
+A process of its own, because a thread would wait for its neighbours' interpreter. Started with a port, a queue, a rate
+and a number of connections; says an empty line once it is connected, measures until its standard input ends, then
+prints JSON. Refuses to know what else the server does.
 """
 
 from __future__ import annotations
@@ -41,8 +41,8 @@ class Delays(Struct, frozen=True):
 class Probe:
     """The process, as its parent sees it."""
 
-    def __init__(self, port: int, queue: str, rate: int, core: int | None) -> None:
-        command = [sys.executable, "-m", "bench.probe", str(port), queue, str(rate)]
+    def __init__(self, port: int, queue: str, rate: int, core: int | None, connections: int = CONNECTIONS) -> None:
+        command = [sys.executable, "-m", "bench.probe", str(port), queue, str(rate), str(connections)]
         self._child = subprocess.Popen(
             command, cwd=ROOT, stdin=subprocess.PIPE, stdout=subprocess.PIPE, preexec_fn=child_setup(core)
         )
@@ -113,11 +113,11 @@ class Wrong(Exception):
     """An answer that is not the one it should be."""
 
 
-def measure(port: int, queue: str, rate: int) -> Delays:
+def measure(port: int, queue: str, rate: int, connections: int) -> Delays:
     """Requests due at even distances, each sent on a connection that has none in flight. One that had to wait for such
     a connection is counted from when it was due; one for which only we were late is not.
     """
-    askers = [Asker(port, b"%b-%d" % (queue.encode(), number)) for number in range(CONNECTIONS)]
+    askers = [Asker(port, b"%b-%d" % (queue.encode(), number)) for number in range(connections)]
     by_fd = {asker.sock.fileno(): asker for asker in askers}
     poller = select.poll()
     poller.register(sys.stdin, select.POLLIN | select.POLLHUP)
@@ -153,13 +153,13 @@ def take_back(asker: Asker) -> None:
 
 
 def main() -> None:
-    port, queue, rate = sys.argv[1:]
+    port, queue, rate, connections = sys.argv[1:]
     try:
         os.setpriority(os.PRIO_PROCESS, 0, MORE_URGENT)
     except PermissionError:
         pass
     try:
-        result = measure(int(port), queue, int(rate))
+        result = measure(int(port), queue, int(rate), int(connections))
     except (OSError, Wrong) as error:
         result = delays([], str(error))
     sys.stdout.buffer.write(msgspec.json.encode(result))

@@ -13,7 +13,7 @@ _NONE = "-"
 
 def render(rows: Sequence[Row], peers: Sequence[str]) -> str:
     """The table: a line a workload; a peer's columns are its k/s and ours/peer with its least and greatest round."""
-    head = ["workload", "ours k/s", "p50/p99 ms"]
+    head = ["workload", "ours k/s", "p50/p99/p99.9 ms"]
     for name in peers:
         head += [f"{name} k/s", f"ours/{name}"]
     return _aligned([head, *(_cells(row, peers) for row in rows)])
@@ -36,7 +36,7 @@ def _kops(side: Side | None) -> str:
 
 
 def _latency(side: Side | None) -> str:
-    return _NONE if side is None else f"{side.p50_ms:.2f}/{side.p99_ms:.2f}"
+    return _NONE if side is None else f"{side.p50_ms:.2f}/{side.p99_ms:.2f}/{side.p999_ms:.2f}"
 
 
 def ratio(spread: Spread | None) -> str:
@@ -72,5 +72,7 @@ def workload_list(workloads: Sequence[Workload]) -> str:
 def _listed(one: Workload) -> list[str]:
     numbers = [one.conns, one.pipeline, one.size_bytes, one.queues, one.ops]
     promise = "fsync" if one.sync is Sync.DURABLE else "write"
-    extra = "".join(f" {word}" for word, on in (("wait", one.wait), ("reliable", one.reliable)) if on)
+    extra = "".join(
+        f" {word}" for word, on in (("wait", one.wait), ("reliable", one.reliable), (f"{one.rate}/s", one.rate)) if on
+    )
     return [one.name, one.mode.value + extra, *map(str, numbers), promise, " ".join(one.peers)]

@@ -18,6 +18,7 @@ class Mode(Enum):
     PUT = "put"
     GET = "get"
     FLOOD = "flood"
+    MIXED = "mixed"
 
 
 class Sync(Enum):
@@ -34,6 +35,7 @@ QUEUES_AND_BOUND = (*QUEUES, "memcached")
 class Workload(Struct, frozen=True):
     """One row.  `producers` of the `conns` connections put, in a flood; `pipeline` requests are in flight on each.
     `jobs`: ours is asked in workq's protocol, where a get is a lease and the delete of the job before.
+    With a `rate`, so many requests a second are due over all connections, answered or not.
     """
 
     name: str
@@ -49,6 +51,7 @@ class Workload(Struct, frozen=True):
     wait: bool = False
     reliable: bool = False
     jobs: bool = False
+    rate: int = 0
 
 
 WORKLOADS = (
@@ -63,6 +66,7 @@ WORKLOADS = (
     Workload("get-10x32", Mode.GET, conns=10, pipeline=32, ops=120_000),
     Workload("put-64B", Mode.PUT, conns=50, size_bytes=64, ops=120_000),
     Workload("get-64B", Mode.GET, conns=50, size_bytes=64, ops=120_000),
+    Workload("open-10k", Mode.MIXED, conns=50, rate=10_000, ops=10_000),
     Workload("durable-1c", Mode.PUT, conns=1, ops=4_000, sync=Sync.DURABLE),
     Workload("durable-10c", Mode.PUT, conns=10, ops=10_000, sync=Sync.DURABLE),
     Workload("durable-100c", Mode.PUT, conns=100, ops=24_000, sync=Sync.DURABLE),
@@ -92,7 +96,7 @@ def steps(workload: Workload, proto: str, kv: bool) -> tuple[Step, ...]:
             return measured, Step((*common, "--mode", "get", *_ASIDE), measured=False)
         case Mode.GET:
             return Step((*common, "--mode", "put", *_ASIDE), measured=False), measured
-        case Mode.FLOOD:
+        case Mode.FLOOD | Mode.MIXED:
             return (measured,)
 
 
@@ -109,6 +113,8 @@ def _measured(workload: Workload, proto: str) -> tuple[str, ...]:
     words = ["--mode", workload.mode.value, "--conns", str(workload.conns), "--pipeline", str(workload.pipeline)]
     if workload.producers:
         words += ["--producers", str(workload.producers)]
+    if workload.rate:
+        words += ["--rate", str(workload.rate)]
     if workload.wait:
         words.append("--wait")
     if workload.reliable and proto == "memcache":  # the others confirm every read, or cannot

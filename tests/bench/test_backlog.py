@@ -60,7 +60,12 @@ def test_charts_are_well_formed_and_say_what_they_show() -> None:
     lines = [chart.Line("a < b", [(0.0, 1.0), (2.0, 3.0)])]
     shown = chart.over_time("over time", [chart.Panel("MB", lines, ("limit", 4.0))], [chart.Span("fill", 0.0, 1.0)])
     bars = chart.ratios("against", [chart.Bar("put", 0.9, 0.8, 1.1)], "as fast")
-    for svg, words in ((shown, ("over time", "a < b", "limit", "fill", "MB")), (bars, ("against", "put", "0.90"))):
+    amounts = chart.amounts("of each", [("parse", 1234.0)], "instructions")
+    for svg, words in (
+        (amounts, ("of each", "parse", "1,234", "instructions")),
+        (shown, ("over time", "a < b", "limit", "fill", "MB")),
+        (bars, ("against", "put", "0.90")),
+    ):
         texts = [element.text for element in ElementTree.fromstring(svg).iter() if element.text]
         assert set(words) <= set(texts)
 

@@ -108,7 +108,7 @@ def test_a_failed_run_is_in_no_figure() -> None:
 def test_figures_are_medians_with_all_rounds_in_the_spread() -> None:
     runs = [measured(number, OURS, rate) for number, rate in enumerate([1000.0, 9000.0, 2000.0])]
     (row,) = figures.rows(runs, ["put"], [])
-    assert row.ours == Side(OURS, Spread(2.0, 1.0, 9.0), p50_ms=0.5, p99_ms=1.0, server_cpu=-1.0)
+    assert row.ours == Side(OURS, Spread(2.0, 1.0, 9.0), p50_ms=0.5, p99_ms=1.0, p999_ms=0.5, server_cpu=-1.0)
 
 
 def test_the_latency_of_a_row_is_that_of_what_it_measures() -> None:
@@ -122,20 +122,25 @@ def test_the_latency_of_a_row_is_that_of_what_it_measures() -> None:
         base = report(mode=mode.value)
         changed = {name: getattr(base, name) for name in base.__struct_fields__} | delays
         means.append(figures.latency(Report(**changed)).mean)
-    assert means == [1, 2, 3]
+    assert means == [1, 2, 3, 2]
+
+
+def test_where_the_load_sets_the_rate_the_ratio_is_that_of_the_delays() -> None:
+    ours, theirs = report(mode="mixed", p50=500.0), report(mode="mixed", p50=1000.0)
+    assert figures.ratio({0: ours}, {0: theirs}) == Spread(2.0, 2.0, 2.0)
 
 
 def test_the_table_lines_up_and_shows_ratio_with_spread() -> None:
-    side = Side(OURS, Spread(98.04, 90.0, 99.0), p50_ms=1.0, p99_ms=2.345, server_cpu=1.0)
-    redis = Side("redis", Spread(104.0, 100.0, 110.0), p50_ms=1.0, p99_ms=2.0, server_cpu=1.0)
+    side = Side(OURS, Spread(98.04, 90.0, 99.0), p50_ms=1.0, p99_ms=2.345, p999_ms=4.5, server_cpu=1.0)
+    redis = Side("redis", Spread(104.0, 100.0, 110.0), p50_ms=1.0, p99_ms=2.0, p999_ms=3.0, server_cpu=1.0)
     rows = [
         Row("put", side, (Versus(redis, Spread(0.943, 0.9, 1.02)),)),
         Row("flood-1+1", None, (Versus(redis, None),)),
     ]
     assert table.render(rows, ["redis", "memcached"]).splitlines() == [
-        "workload   ours k/s  p50/p99 ms  redis k/s         ours/redis  memcached k/s  ours/memcached",
-        "put            98.0   1.00/2.35      104.0  0.94 (0.90..1.02)              -               -",
-        "flood-1+1         -           -      104.0                  -              -               -",
+        "workload   ours k/s  p50/p99/p99.9 ms  redis k/s         ours/redis  memcached k/s  ours/memcached",
+        "put            98.0    1.00/2.35/4.50      104.0  0.94 (0.90..1.02)              -               -",
+        "flood-1+1         -                 -      104.0                  -              -               -",
     ]
 
 
@@ -162,7 +167,7 @@ def test_items_that_never_came_are_missed_even_when_the_generator_counts_no_loss
 def test_every_workload_checks_what_it_put() -> None:
     for workload in WORKLOADS:
         modes = [step.args[step.args.index("--mode") + 1] for step in steps(workload, "memcache", kv=False)]
-        assert modes in (["put", "get"], ["flood"])
+        assert modes in (["put", "get"], ["flood"], ["mixed"])
         assert [step.measured for step in steps(workload, "memcache", kv=False)].count(True) == 1
 
 

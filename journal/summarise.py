@@ -29,6 +29,7 @@ from queues.xids import XID_MAX, next_xid
 
 MARK_EVERY = 1024  # items; so many heads are read at most to find one of them again
 ANY_LINE = 1 << 62
+LINE = Origin.LINE
 TIME_MIN, TIME_MAX = -(1 << 63), (1 << 63) - 1
 
 
@@ -187,10 +188,11 @@ class Summariser:
         if op == REMOVE_TENTATIVE:
             self._reserve()
             return at + 1
+        if op == REMOVE_TENTATIVE_XID and end - at >= 5:
+            self._reserve_as(XID_BODY.unpack_from(data, at + 1)[0])
+            return at + 5
         record = records.read(data, at, end, rest_bytes)
-        if op == REMOVE_TENTATIVE_XID:
-            self._reserve_as(record.xid)
-        elif op == UNREMOVE:
+        if op == UNREMOVE:
             self._abort(record.xid)
         elif op == SAVE_XID:
             if self._saves_to != at:
@@ -238,8 +240,8 @@ class Summariser:
 
     def _open(self, xid: int) -> None:
         """The head is open under `xid`; what was open under it is the head before."""
-        if not self._front:
-            self._need = max(self._need, self._taken + 1 - self._added)
+        if not self._front and self._taken - self._added >= self._need:
+            self._need = self._taken + 1 - self._added
         earlier = self._opens.pop(xid, None)
         if earlier is not None:
             self._front.append(earlier)
@@ -253,8 +255,8 @@ class Summariser:
             head = self._front.pop()
             self._opens[xid] = Symbol(head.origin, head.number, head.deliveries + 1)
         else:
-            self._opens[xid] = Symbol(Origin.LINE, self._taken, 1)
-            if self._known:
+            self._opens[xid] = Symbol(LINE, self._taken, 1)
+            if self._known and self._named:
                 self._named.pop(self._taken, None)
             self._taken += 1
 

@@ -15,7 +15,7 @@ import sys
 from collections.abc import Callable
 from pathlib import Path
 
-from msgspec import Struct
+from msgspec import Struct, structs
 
 from bench.workloads import Sync
 
@@ -60,6 +60,17 @@ def ours(template: str) -> Contestant:
 
     described = f"checkout {_commit()}" if template == DEFAULT_SERVER else template
     return Contestant(name=OURS, proto="memcache", program=words[0], command=command, described=described)
+
+
+def with_jobs(contestant: Contestant) -> Contestant:
+    """Our server, asked in workq's protocol, with its command log under the same promise."""
+    plain = contestant.command
+
+    def command(launch: Launch) -> list[str]:
+        sync = "always" if launch.sync is Sync.DURABLE else "interval"
+        return [*plain(structs.replace(launch, port=0)), "--workq-port", str(launch.port), "--cmdlog-sync", sync]
+
+    return structs.replace(contestant, proto="workq", command=command)
 
 
 def _commit() -> str:

@@ -289,19 +289,25 @@ def play(loop: Loop, cycles: int, say: Callable[[str], None]) -> Totals:
     help="The sync policy of every queue; mixed: each its own.",
 )  # fmt: skip
 @click.option("--death", type=click.Choice(["kill", "term"]), default="kill", show_default=True, help="The signal.")
+@click.option(
+    "--life", type=click.FloatRange(min=0.1), default=LIFE_SECONDS[1], show_default=True, metavar="SECONDS",
+    help="How long a life lasts at most; long ones meet what short ones do not.",
+)  # fmt: skip
 @click.option("--jobs", type=click.IntRange(min=1), default=1, show_default=True, help="So many loops side by side.")
 @click.option(
     "--dir", "folder", type=click.Path(exists=True, file_okay=False, writable=True, path_type=Path),
     default=Path(tempfile.gettempdir()), show_default=True, help="Where the spools are made.",
 )  # fmt: skip
-def main(cycles: int, seed: int, sync: str, death: str, jobs: int, folder: Path) -> None:
+def main(cycles: int, seed: int, sync: str, death: str, life: float, jobs: int, folder: Path) -> None:
     """Kill a server under load again and again; exit status 1 if a promise was broken, or a start took too long."""
     exit_on_signals()
     seed = seed or int.from_bytes(os.urandom(4), "big")
     if jobs > 1:
-        sys.exit(_side_by_side(cycles, seed, ["--sync", sync, "--death", death, "--dir", str(folder)], jobs))
+        options = [f"--sync={sync}", f"--death={death}", f"--life={life}", f"--dir={folder}"]
+        sys.exit(_side_by_side(cycles, seed, options, jobs))
     place = Path(tempfile.mkdtemp(prefix="kill-loop-", dir=folder))
-    loop = Loop(place, seed, sync, signal.SIGKILL if death == "kill" else signal.SIGTERM)
+    number = signal.SIGKILL if death == "kill" else signal.SIGTERM
+    loop = Loop(place, seed, sync, number, (LIFE_SECONDS[0], life))
     try:
         totals = play(loop, cycles, lambda line: print(line, flush=True))
     except (Broken, StartFailed, OSError) as error:

@@ -14,7 +14,7 @@ from pathlib import Path
 from msgspec import Struct
 
 from bench import generator
-from bench.contestants import OURS, Contestant
+from bench.contestants import OURS, Contestant, with_jobs
 from bench.generator import GeneratorFailed, Report
 from bench.process import Running, StartFailed, log_tail, running
 from bench.workloads import Step, Workload, steps
@@ -60,6 +60,8 @@ def planned(workloads: Sequence[Workload], contestants: Sequence[Contestant], ro
 def line_up(workload: Workload, contestants: Sequence[Contestant], number: int) -> list[Contestant]:
     """Who takes part, in an order that turns round each time: nobody always runs after the same neighbour's writes."""
     field = [one for one in contestants if one.name == OURS or one.name in workload.peers]
+    if workload.jobs:
+        field = [with_jobs(one) if one.name == OURS else one for one in field]
     return field if number % 2 == 0 else field[::-1]
 
 

@@ -32,7 +32,9 @@ QUEUES_AND_BOUND = (*QUEUES, "memcached")
 
 
 class Workload(Struct, frozen=True):
-    """One row.  `producers` of the `conns` connections put, in a flood; `pipeline` requests are in flight on each."""
+    """One row.  `producers` of the `conns` connections put, in a flood; `pipeline` requests are in flight on each.
+    `jobs`: ours is asked in workq's protocol, where a get is a lease and the delete of the job before.
+    """
 
     name: str
     mode: Mode
@@ -46,6 +48,7 @@ class Workload(Struct, frozen=True):
     producers: int = 0
     wait: bool = False
     reliable: bool = False
+    jobs: bool = False
 
 
 WORKLOADS = (
@@ -63,6 +66,9 @@ WORKLOADS = (
     Workload("durable-1c", Mode.PUT, conns=1, ops=4_000, sync=Sync.DURABLE),
     Workload("durable-10c", Mode.PUT, conns=10, ops=10_000, sync=Sync.DURABLE),
     Workload("durable-100c", Mode.PUT, conns=100, ops=24_000, sync=Sync.DURABLE),
+    Workload("jobs-add", Mode.PUT, conns=100, ops=60_000, peers=("redis",), jobs=True),
+    Workload("jobs-lease", Mode.GET, conns=100, ops=60_000, peers=("redis",), jobs=True),
+    Workload("jobs-durable-100c", Mode.PUT, conns=100, ops=24_000, sync=Sync.DURABLE, peers=("redis",), jobs=True),
     Workload("durable-100q", Mode.PUT, conns=100, queues=100, ops=24_000, sync=Sync.DURABLE),
 )
 

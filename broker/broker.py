@@ -20,7 +20,9 @@ from broker.leases import Leases
 from broker.pauses import Pauses
 from broker.report import Level, Report, silent
 from broker.session import Session, Wire
+from broker.start import Progress, Start, nobody
 from broker.status import ServerStatus, Status, by_name
+from broker.stream_queues import StreamQueues
 from broker.transfers import Transfers
 from broker.upkeep import Upkeep
 from broker.workq import Workq
@@ -28,12 +30,15 @@ from journal.chores import Chore
 from journal.fs import Fs
 from journal.group import Sync
 from journal.layout import Files
+from journal.libkestrel_appender import Appender
+from journal.libkestrel_layout import Files as StreamFiles
+from journal.libkestrel_reader import Reader
 from journal.log import Log
-from journal.recovery import Recovered
+from journal.recovery import Damage
 from journal.store import Store
 from queues.changes import Journal
 from queues.collection import Collection
-from queues.config import QueueConfig
+from queues.config import Format, QueueConfig
 from queues.queue import Queue
 
 BALLAST_RETRY_MS = 1000
@@ -46,6 +51,8 @@ class Summary(Struct, frozen=True):
     items: int
     bytes: int
     jobs: int = 0
+    read_bytes: int = 0  # of journals
+    spared_bytes: int = 0  # of journals whose sidecars told enough
 
 
 class Broker:
@@ -70,6 +77,7 @@ class Broker:
         self.upkeep = Upkeep(self.queues, self.group, total_bytes, report)
         self.queues.adopted = self.upkeep.adopt
         self.group.before_write = self._prepare_transfers
+        self.streams = StreamQueues(self)
         self.pauses = Pauses(fs, f"{self.store.own}/paused", report)
         self.status = self._new_status()
         self.counters = ServerCounters()
@@ -79,7 +87,6 @@ class Broker:
             self.workq = Workq(config.workq, self.store, report)
         self.stopping = False
         self._sessions: dict[Session, None] = {}
-        self._uneven: set[str] = set()  # queues with items whose next reserve a reader would number by another rule
         self.started_ms = 0
         self._woken: deque[Session] = deque()
         self._expire_due_ms = 0
@@ -87,42 +94,46 @@ class Broker:
 
     # start and stop
 
-    def recover(self, now_ms: int) -> Summary:
+    def recover(self, now_ms: int, tell: Callable[[Progress], None] = nobody) -> Summary:
         """Replay the spool, put open reads back, and make that durable. Damage is reported, never fatal to other
-        queues.
+        queues. `tell` is told how far it is, after each piece of a file.
         """
         self.started_ms = now_ms
         self.group.ballast.release()  # what is mended now may need its place; it is put up again below
-        files, foreign = self.store.survey()
-        if renewed := self.store.renew(files):
+        found = self.store.look()
+        self.store.prune(found.kestrel)
+        if renewed := self.store.renew(found):
             self.report(Level.WARNING, "spool.renewed", files=renewed, why="a sync had failed before the last stop")
-        for name in foreign:
+        for name in found.foreign:
             self.report(Level.WARNING, "spool.foreign", file=name, hint="not a journal: left alone")
-        for name in sorted(files):
-            if files[name].holds_nothing:
-                self.store.recovery.tidy(files[name])
-            elif self.config.queue(name).keep_journal:
-                self._recover_queue(name, files[name], now_ms)
-            else:
-                aside = self.store.set_aside(files[name], now_ms)
-                hint = "keep_journal is false: the queue starts empty, its old files are kept there"
-                self.report(Level.WARNING, "journal.set_aside", queue=name, folder=aside, hint=hint)
+        self.streams.recover(found, now_ms)
+        start = Start(self)
+        progress = start.run(found.kestrel, now_ms, tell)
         self.store.settle()
-        uneven = self._uneven | self.transfers.recover()
+        uneven = start.uneven | self.transfers.recover()
         for queue in self.queues:
             queue.return_open_reads()
         self.pauses.restore(self.queues, now_ms)
         if not self.group.restore_ballast():
             self.report(Level.ERROR, "disk.full", spool=self.store.folder, hint="puts are refused until there is space")
         self.group.settle(now_ms)
-        rewritten = [self.upkeep.rewrite(self.queues.by_name[name], now_ms) for name in sorted(uneven)]
-        if all(rewritten):
+        if self._even_out(sorted(uneven), now_ms):
             self.transfers.intents.restart()
         self._set_aliases(self.config)
         jobs = self.workq.recover(now_ms) if self.serves_jobs else 0
         self._expire_due_ms = now_ms
         total = [len(queue.line) for queue in self.queues]
-        return Summary(len(total), sum(total), sum(queue.line.bytes for queue in self.queues), jobs)
+        held = sum(queue.line.bytes for queue in self.queues)
+        return Summary(len(total), sum(total), held, jobs, progress.read_bytes, progress.spared_bytes)
+
+    def _even_out(self, names: list[str], now_ms: int) -> bool:
+        """Rewrite these queues' journals, which do not say what is in memory; False if there was no room for one."""
+        uneven = [self.queues.by_name[name] for name in names]
+        failed = [queue for queue in uneven if not self.upkeep.rewrite(queue, now_ms)]
+        for queue in failed:
+            if isinstance(queue.journal, Log):
+                queue.journal.segments.is_certain = False
+        return not failed
 
     def connect(self, wire: Wire) -> Session:
         """A new client. One too many for the connection limits is marked for life."""
@@ -154,7 +165,7 @@ class Broker:
             self.workq.cleaner.stop()
         for session in self._sessions:
             session.backlog.clear()  # what has not been executed is not answered
-        self.upkeep.packs.close(now_ms)
+        self.upkeep.close(now_ms)
         self._land(now_ms)
         for queue in self.queues:
             if not self.status.enforced.writes and not len(queue.line):
@@ -169,6 +180,7 @@ class Broker:
         for queue in self.queues:
             if isinstance(queue.journal, Log):
                 queue.journal.close()
+        self.streams.close()
 
     def _land(self, now_ms: int) -> None:
         """Commit until nothing is under way between two queues."""
@@ -237,6 +249,8 @@ class Broker:
         for member in self.group.write(now_ms):
             if isinstance(member, Log):
                 self.upkeep.look_after(member, now_ms)
+            elif isinstance(member, Appender):
+                self.streams.look_after(member, now_ms)
         if had_space and self.group.budget_bytes < 0:
             self._ballast_due_ms = now_ms + BALLAST_RETRY_MS
             self.report(Level.ERROR, "disk.full", spool=self.store.folder, hint="puts are refused until there is space")
@@ -268,7 +282,7 @@ class Broker:
         self.upkeep.forget(queue, now_ms)
         self.queues.remove(queue)
         self.pauses.forget(queue.name)
-        return self.store.erase(queue.journal, now_ms) if isinstance(queue.journal, Log) else 0
+        return self.store.erase(queue.journal, now_ms) if isinstance(queue.journal, Log | Reader) else 0
 
     # what its operator asks for
 
@@ -294,6 +308,7 @@ class Broker:
         self.queues.config_of = config.queue
         for queue in self.queues:
             self._configure(queue, config.queue(queue.name))
+        self.streams.configure()
         self.upkeep.memory.bound_all()
         self._set_aliases(config)
         self.report(Level.INFO, "config.reloaded", queues=len(config.queues), aliases=len(config.aliases))
@@ -304,7 +319,7 @@ class Broker:
             self.report(Level.WARNING, "config.later", queue=queue.name, hint=hint)
             config = structs.replace(config, keep_journal=queue.config.keep_journal)
         queue.configure(config)
-        if isinstance(queue.journal, Log):
+        if isinstance(queue.journal, Log | Reader):
             queue.journal.configure(config)
 
     def _set_aliases(self, config: Config) -> None:
@@ -341,27 +356,20 @@ class Broker:
             self.queues.expired += 1
             self.delete(queue, now_ms)
 
+    def set_aside(self, name: str, files: Files | StreamFiles, now_ms: int) -> None:
+        """Take the files of a queue that keeps no journal out of the way."""
+        aside = self.store.set_aside(files, now_ms)
+        hint = "keep_journal is false: the queue starts empty, its old files are kept there"
+        self.report(Level.WARNING, "journal.set_aside", queue=name, folder=aside, hint=hint)
+
     def _new_journal(self, name: str, config: QueueConfig, now_ms: int) -> Journal:
+        self.streams.check(name)
+        if self.store.format_of(name, config) is Format.LIBKESTREL:
+            return self.streams.create(name, config, now_ms)
         return self.store.create(name, config, now_ms)
 
-    def _recover_queue(self, name: str, files: Files, now_ms: int) -> None:
-        try:
-            recovered, log = self.store.recover(name, files, self.config.queue(name), now_ms)
-        except OSError as error:
-            self.queues.block(name, str(error.strerror))
-            hint = "this queue is not served; make its files readable and writable for this user, then restart"
-            self.report(Level.ERROR, "journal.unreadable", queue=name, why=str(error), hint=hint)
-            return
-        self._report_damage(name, recovered)
-        queue = self.queues.adopt(name, log, now_ms)
-        queue.load(recovered.replay.line, recovered.replay.open, recovered.replay.counter)
-        self.upkeep.memory.weigh(queue)
-        self.upkeep.refills.look(queue)
-        if recovered.replay.has_named():
-            self._uneven.add(name)
-
-    def _report_damage(self, name: str, recovered: Recovered) -> None:
-        for damage in recovered.damages:
+    def report_damages(self, name: str, damages: list[Damage]) -> None:
+        for damage in damages:
             self.report(
                 Level.ERROR,
                 "journal.damaged",

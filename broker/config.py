@@ -18,6 +18,7 @@ from msgspec import UNSET, Struct, structs
 
 from broker import kinds
 from broker.addresses import Address, TcpAddress, UnixAddress, format_address
+from broker.formats import check_formats
 from broker.settings import NOT_SERVED, SECTIONS, Listener, Memcache, QueueSettings, Server, WorkqSettings
 from broker.tables import ConfigError, joined, keys_of, read_struct, read_table, read_value, unknown_key
 from journal.fs import OsFs
@@ -144,6 +145,7 @@ def parse(text: bytes, folder: str) -> Config:
     resolved = _resolve_all(sections["default"], queues)
     _check_dead_letters(resolved)
     _check_targets(resolved, aliases)
+    check_formats(resolved, sections["default"], queues)
     config = Config(**sections, warnings=tuple(_warnings(sections)), resolved=resolved)
     _check_ports(config)
     return _anchored(config, folder)
@@ -322,10 +324,20 @@ def _anchored(config: Config, folder: str) -> Config:
     spool = os.path.join(folder, server.spool)
     status_file = os.path.join(folder, server.status_file) if server.status_file else ""
     listeners = {name: _anchored_listener(getattr(config, name), folder) for name in LISTENERS}
+    server = structs.replace(server, spool=spool, status_file=status_file)
+    default = _anchored_queue(config.default, folder)
+    queues = {name: _anchored_queue(settings, folder) for name, settings in config.queues.items()}
+    resolved = _resolve_all(default, queues)
     if config.workq.cmdlog_path:
         path = os.path.join(folder, config.workq.cmdlog_path)
         listeners["workq"] = structs.replace(listeners["workq"], cmdlog_path=path)
-    return structs.replace(config, server=structs.replace(server, spool=spool, status_file=status_file), **listeners)
+    return structs.replace(config, server=server, default=default, queues=queues, resolved=resolved, **listeners)
+
+
+def _anchored_queue(settings: QueueSettings, folder: str) -> QueueSettings:
+    if settings.archive_path is UNSET or not settings.archive_path:
+        return settings
+    return structs.replace(settings, archive_path=os.path.join(folder, settings.archive_path))
 
 
 def _anchored_listener(settings: Listener, folder: str) -> Listener:

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from msgspec import Struct
+from dataclasses import dataclass
 
 
-class ServerCounters(Struct, gc=False):
-    """Counts since the start of the process."""
+@dataclass(slots=True, eq=False)
+class ServerCounters:
+    """Counts since the start of the process. No Struct: its fields are set at less than half the speed."""
 
     curr_connections: int = 0
     total_connections: int = 0

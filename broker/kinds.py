@@ -14,7 +14,7 @@ from msgspec import Struct
 from broker.addresses import PORT_MAX, Address, format_address, is_host, parse_address
 from broker.units import format_duration, format_size, parse_duration, parse_size
 from protocol.dialect import Dialect as MemcacheDialect
-from queues.config import SYNC_ALWAYS, SYNC_OS, UNLIMITED_BYTES, UNLIMITED_ITEMS, Dialect
+from queues.config import SYNC_ALWAYS, SYNC_OS, UNLIMITED_BYTES, UNLIMITED_ITEMS, Dialect, Format
 from queues.names import NAME_BYTES_MAX, name_error
 
 # A journal record says its length in 31 bits, and an item is held in memory several times on its way.
@@ -230,6 +230,7 @@ ADDRESSES = Kind("array of addresses", _array(_read_address, "addresses"), _show
 DURATION = Kind("duration", _read_duration, _show_duration)
 SYNC = Kind('"always" / "os" / duration', _read_sync, _show_sync)
 MEMCACHE_DIALECT = choice({dialect.value: dialect for dialect in MemcacheDialect})
+JOURNAL_FORMAT = choice({format_.value: format_ for format_ in Format})
 JOURNAL_DIALECT = choice({dialect.value: dialect for dialect in Dialect})
 
 MAYBE_COUNT = optional(count(), None)

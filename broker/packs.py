@@ -5,6 +5,7 @@ Knows the line of those that wait. Refuses to know what a summary holds and whet
 
 from __future__ import annotations
 
+from broker.losses import tell
 from broker.report import Level, Report
 from journal.chores import Chores
 from journal.group import JournalFailure
@@ -84,5 +85,7 @@ class Packs:
             self._report(Level.WARNING, "journal.pack_failed", queue=log.name, why=str(pack.error), hint=hint)
         elif pack.stage is Stage.DONE:
             self._rests.pop(log, None)
+            for lost, saved_as in pack.lost:
+                tell(self._report, log.name, lost, saved_as)
             total = log.archived_bytes + log.current_bytes
             self._report(Level.DEBUG, "journal.packed", queue=log.name, journal_bytes=total)

@@ -14,6 +14,7 @@ from protocol.dialect import Dialect
 from queues.collection import Leg, Refused
 from queues.item import Item
 from queues.queue import Queue
+from queues.stream_queue import recipients
 
 DISK_FULL = "disk full, nothing can be stored until there is space"
 
@@ -39,14 +40,16 @@ def store(session: Session, name: str, item: Item, now_ms: int) -> Verdict:
     if group.pending_bytes + size > group.budget_bytes and not group.admits(size):
         raise Refused(DISK_FULL, client=False)
     queue = broker.queues.by_name.get(name)
-    if queue is None or queue.children or queue.config.fanout_only or queue.guarded or session.guarded:
+    if queue is None or queue.guarded or session.guarded:
+        return _store_with_care(session, name, item, now_ms)
+    if (queue.children or queue.config.fanout_only) and not queue.puts_once:
         return _store_with_care(session, name, item, now_ms)
     if not queue.add(item, now_ms):
         return _why_not(queue, item)
     batch = queue.journal.batch
     if batch > session.batch:
         session.batch = batch
-    broker.counters.total_items += 1
+    broker.counters.total_items += queue.copies
     return STORED
 
 
@@ -66,7 +69,8 @@ def _store_with_care(session: Session, name: str, item: Item, now_ms: int) -> Ve
     if session.dialect is Dialect.KESTREL:
         return _store_each(session, legs, item, now_ms)
     for leg in legs:
-        _check_gate(session, leg.queue)
+        for queue in recipients(leg.queue):
+            _check_gate(session, queue)
         if not leg.queue.has_room(item):
             return _why_not(leg.queue, item)
     return _store_each(session, legs, item, now_ms)
@@ -78,7 +82,7 @@ def _store_each(session: Session, legs: list[Leg], item: Item, now_ms: int) -> V
     for leg in legs:
         copy = Item(item.data, item.added_ms, item.expires_ms, item.flags)
         if leg.queue.add(copy, now_ms):
-            session.broker.counters.total_items += 1
+            session.broker.counters.total_items += leg.queue.copies
         elif leg.counts:
             verdict = _why_not(leg.queue, item)
         session.depend_on(leg.queue)

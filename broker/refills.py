@@ -61,11 +61,11 @@ class Refills:
             if error is not None and not segment.is_replaced:
                 raise error
             if queue.line.tail is tail:
-                tail.read_ahead(segment, at, piece.data)
+                tail.read_ahead(segment, at, piece.data, piece.checks)
                 self._hungry[queue] = None
 
         path = tail.segments.path(segment)
-        piece = ReadPiece(tail.segments.fs, path, at, count, come)
+        piece = ReadPiece(tail.segments.fs, path, at, count, segment.block_bytes, come)
         self._reading[queue] = None
         self._hungry.pop(queue, None)
         self._chores.submit(piece, urgent=True)

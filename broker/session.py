@@ -126,12 +126,15 @@ class Session:
 
     def execute(self, requests: list[Any], now_ms: int) -> None:
         """Run requests in order, at most a turn of them; what is left waits in the backlog."""
-        idle = self.state is READY and not self.backlog
-        if not idle or len(requests) > REQUESTS_A_TURN:
-            self.backlog.extend(requests)
+        handlers, backlog = self.handlers, self.backlog
+        if backlog or self.state is not READY or len(requests) > REQUESTS_A_TURN:
+            backlog.extend(requests)
             self.go_on(now_ms)
             return
-        handlers, backlog = self.handlers, self.backlog
+        if len(requests) == 1:
+            request = requests[0]
+            handlers[type(request)](self, request, now_ms)
+            return
         for done, request in enumerate(requests, 1):
             handlers[type(request)](self, request, now_ms)
             if self.state is not READY or self.out_bytes > OUT_BYTES_A_TURN or backlog:
@@ -174,6 +177,8 @@ class Session:
             if self._delivered is not None:
                 counters.finished_but_add += 1
                 self._queue.abort(self._delivered, now_ms)
+            # Most answers know their session: together they would be garbage that only the collector finds.
+            self._answer = self._queue = self._delivered = None
         self.state = SessionState.CLOSED
         self.backlog.clear()
         for reads in self.reads.values():

@@ -13,7 +13,7 @@ from msgspec import UNSET, Struct, UnsetType, field
 from broker import kinds
 from broker.addresses import Address, TcpAddress
 from protocol.dialect import Dialect as MemcacheDialect
-from queues.config import UNLIMITED_BYTES, Dialect
+from queues.config import UNLIMITED_BYTES, Dialect, Format
 
 
 class Server(Struct, frozen=True, kw_only=True):
@@ -92,6 +92,8 @@ class QueueSettings(Struct, frozen=True, kw_only=True):
     )
     keep_journal: Annotated[bool | UnsetType, kinds.FLAG] = UNSET
     sync_ms: Annotated[int | UnsetType, kinds.SYNC] = field(name="sync_journal", default=UNSET)
+    journal_format: Annotated[Format | UnsetType, kinds.JOURNAL_FORMAT] = UNSET
+    archive_path: Annotated[str | UnsetType, kinds.MAYBE_TEXT] = UNSET
     journal_dialect: Annotated[Dialect | UnsetType, kinds.JOURNAL_DIALECT] = UNSET
     default_journal_bytes: Annotated[int | UnsetType, kinds.MAYBE_BYTES] = field(
         name="default_journal_size", default=UNSET

@@ -10,6 +10,8 @@ from typing import TYPE_CHECKING
 
 from broker import workq_stats
 from broker.version import WIRE_VERSION
+from journal.kept import main_file
+from journal.libkestrel_writer import Writer
 from journal.log import Log
 from queues.collection import Alias
 from queues.queue import Queue
@@ -71,7 +73,7 @@ def reserved_memory_ratio(broker: Broker) -> float:
 def queue_stats(queue: Queue, now_ms: int) -> Iterator[tuple[str, object]]:
     """Kestrel's statistics of one queue. `logsize` is the current journal file in bytes."""
     counters, journal = queue.counters, queue.journal
-    log = journal if isinstance(journal, Log) else None
+    log = main_file(journal)
     yield "items", len(queue.line)
     yield "bytes", queue.line.bytes
     yield "total_items", counters.total_items
@@ -86,8 +88,8 @@ def queue_stats(queue: Queue, now_ms: int) -> Iterator[tuple[str, object]]:
     yield "transactions", counters.transactions
     yield "canceled_transactions", counters.canceled_transactions
     yield "total_flushes", counters.total_flushes
-    yield "journal_rewrites", log.rewrites if log else 0
-    yield "journal_rotations", log.rotations if log else 0
+    yield "journal_rewrites", log.rewrites if isinstance(log, Log) else 0
+    yield "journal_rotations", log.rotations if isinstance(log, Log | Writer) else 0
     if queue.had_children:
         yield "children", ",".join(queue.children)
     if queue.gets_paused or queue.puts_paused:

@@ -15,7 +15,7 @@ from broker.puts import Verdict
 from broker.session import OUT_BYTES_A_TURN, Session
 from broker.status import Status
 from broker.version import WIRE_VERSION
-from journal.log import Log
+from journal.kept import total_bytes
 from protocol import thrift_requests as ask
 from protocol.requests import Invalid
 from protocol.thrift_replies import ThriftReplies
@@ -171,7 +171,7 @@ def peek(session: Session, call: ask.ThriftPeek, now_ms: int) -> None:
         head=head.item.data if head is not None else None,
         items=len(queue.line),
         size_bytes=queue.line.bytes,
-        journal_bytes=journal.archived_bytes + journal.current_bytes if isinstance(journal, Log) else 0,
+        journal_bytes=total_bytes(journal),
         age_ms=queue.age_ms(now_ms),
         waiters=len(queue.waiters),
         open_reads=len(queue.open_reads),

@@ -14,12 +14,17 @@ from msgspec import Struct
 from broker.report import Level, Report
 from journal.group import CommitGroup
 from journal.intents import Intent, Intents, key_of
+from journal.kept import intake, landing, outlet
+from journal.libkestrel_reader import Reader
+from journal.libkestrel_search import StreamSearch
+from journal.libkestrel_writer import Writer
 from journal.log import Log
 from journal.search import Place, Search
 from journal.store import Store
 from queues.collection import Collection, Refused
 from queues.departures import Dropped
 from queues.item import Item, Taken
+from queues.names import parent_of
 from queues.ports import Reason
 from queues.queue import Queue
 
@@ -94,7 +99,8 @@ class Transfers:
         """Remove what has a copy in `target`. Copies were written in the order of the intents, so of equal ones that
         landed the first belong to the first.
         """
-        search = Search(self.store.fs, self.store.folder, target)
+        is_stream = (parent_of(target) or target) in self.store.streams.families
+        search = (StreamSearch if is_stream else Search)(self.store.fs, self.store.folder, target)
         places = [search.place(intent.after, intent.at) for intent in intents]
         landed: dict[tuple[int, int, int], list[Place]] = {}
         for place, item in search.added_since(min(places)):
@@ -126,33 +132,37 @@ class Transfers:
             return
         old = taken.item
         copy = Item(old.data, now_ms, old.expires_ms if parting.reason is Reason.MOVED else 0, old.flags)
-        if isinstance(source.journal, Log) and source.journal.arrivals:
+        came_by, own, log = intake(source.journal), outlet(source.journal), intake(target.journal)
+        if came_by is not None and came_by.arrivals:
             # It may itself have come just now: it goes on when the disk knows that it is here.
-            self.group.after(source.journal, partial(self._pass_on, parting))
-        elif isinstance(source.journal, Log) and isinstance(target.journal, Log):
-            self._journaled(source, taken, source.journal, target, target.journal, copy)
+            self.group.after(came_by, partial(self._pass_on, parting))
+        elif own is not None and log is not None:
+            self._journaled(source, taken, own, target, log, copy)
         else:
             # One of the two lives in memory alone: there is nothing that a crash could get out of step.
             target.accept(copy, now_ms)
             source.departures.release(taken)
 
-    def _journaled(self, source: Queue, taken: Taken, own: Log, target: Queue, log: Log, copy: Item) -> None:
+    def _journaled(
+        self, source: Queue, taken: Taken, own: Log | Reader, target: Queue, log: Log | Writer, copy: Item
+    ) -> None:
         """Neither journal is rewritten before this is over: the copy must be found where it was written."""
-        added_ms = taken.item.added_ms
-        number = self.intents.begin(source.name, added_ms, target.name, log.newest_number, log.current_bytes, copy)
+        number = self.intents.begin(source.name, taken.item.added_ms, target.name, *landing(log), copy)
         own.pins += 1
         log.pins += 1
         log.arrivals += 1
         target.accept(copy, copy.added_ms)
         self.group.after(log, partial(self._landed, source, taken, own, log, number))
 
-    def _landed(self, source: Queue, taken: Taken, own: Log, log: Log, number: int, now_ms: int) -> None:
+    def _landed(
+        self, source: Queue, taken: Taken, own: Log | Reader, log: Log | Writer, number: int, now_ms: int
+    ) -> None:
         """The disk has the copy."""
         log.arrivals -= 1
         source.departures.release(taken)
         self.group.after(own, partial(self._gone, own, log, number))
 
-    def _gone(self, own: Log, log: Log, number: int, now_ms: int) -> None:
+    def _gone(self, own: Log | Reader, log: Log | Writer, number: int, now_ms: int) -> None:
         """The disk has the removal."""
         own.pins -= 1
         log.pins -= 1

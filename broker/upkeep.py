@@ -6,10 +6,12 @@ is done. Source: the packing strategy of the Kestrel journal format.
 
 from __future__ import annotations
 
+from broker.losses import tell_all
 from broker.memory import Memory
 from broker.packs import Packs
 from broker.refills import Refills
 from broker.report import Level, Report
+from broker.sidecars import Sidecars
 from journal.chores import Chores
 from journal.fs import FULL_ERRNOS
 from journal.group import CommitGroup, JournalFailure
@@ -34,6 +36,7 @@ class Upkeep:
         self.chores = Chores()
         self.packs = Packs(self.chores, report)
         self.refills = Refills(self.chores)
+        self.sidecars = Sidecars(self.chores, report)
         self.memory = Memory(memory_bytes, lambda: queues)
         self._report = report
         self._sealing: dict[Log, None] = {}  # a rotation is asked for; their files up to there are to be rewritten
@@ -42,6 +45,7 @@ class Upkeep:
         """`queue` is served from now on."""
         if isinstance(queue.journal, Log):
             queue.journal.holder = queue.holdings
+            self.sidecars.adopt(queue.journal)
             if queue.line.tail is None:
                 queue.line.tail = ReadBack(queue.journal.segments, queue.line)
                 queue.line.bound(queue.config.max_memory_bytes)
@@ -53,7 +57,13 @@ class Upkeep:
         self.refills.forget(queue)
         if isinstance(queue.journal, Log):
             self._sealing.pop(queue.journal, None)
+            self.sidecars.forget(queue.journal, now_ms)
             self.packs.forget(queue.journal, now_ms)
+
+    def close(self, now_ms: int) -> None:
+        """The server stops: nothing may touch the files any more."""
+        self.sidecars.close(now_ms)
+        self.packs.close(now_ms)
 
     @property
     def is_busy(self) -> bool:
@@ -78,11 +88,12 @@ class Upkeep:
         if queue is None:
             return  # hidden by an alias
         line = queue.line
-        log.sample(line.end)
         self.memory.weigh(queue)
         if line.behind:
             self.refills.look(queue)
-            self._tell_unreadable(queue)
+        tail = line.tail
+        if isinstance(tail, ReadBack) and tail.unreadable:
+            tell_all(self._report, queue.name, log.segments, tail.unreadable, now_ms)
         if log.has_grown:
             self._act(queue, log, now_ms)
 
@@ -114,6 +125,7 @@ class Upkeep:
         log = queue.journal
         if not isinstance(log, Log):
             return True
+        self.sidecars.forget(log, now_ms)
         self.packs.forget(log, now_ms)
         queue.line.load_all()
         try:
@@ -154,12 +166,3 @@ class Upkeep:
         waiting = max(0, mark.end - max(line.left, mark.left))
         average = line.memory_bytes // max(1, line.memory_items) + STAND_IN_BYTES
         return under_way + stand_ins + waiting * average
-
-    def _tell_unreadable(self, queue: Queue) -> None:
-        tail = queue.line.tail
-        if not isinstance(tail, ReadBack):
-            return
-        for lost in tail.unreadable:
-            fields = {"file": lost.file, "at": lost.at, "items": lost.count, "why": lost.why}
-            self._report(Level.ERROR, "journal.unreadable_items", queue=queue.name, **fields)
-        tail.unreadable.clear()

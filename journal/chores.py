@@ -10,8 +10,10 @@ from collections import deque
 from collections.abc import Callable
 from typing import Protocol
 
+from journal import layout
 from journal.fs import File, Fs
 from journal.packing import finish_pack
+from journal.segments import Segment, checks_of
 
 
 class Chore(Protocol):
@@ -27,6 +29,7 @@ class Chores:
     def __init__(self) -> None:
         self._urgent: deque[Chore] = deque()
         self._waiting: deque[Chore] = deque()
+        self._idle: deque[Chore] = deque()
         self._running: dict[Chore, None] = {}
         self.wait_for: Callable[[Chore], None] = lambda chore: None
         """Set by the world: come back once this chore, which it has been given, has run."""
@@ -34,11 +37,16 @@ class Chores:
     def submit(self, chore: Chore, urgent: bool = False) -> None:
         (self._urgent if urgent else self._waiting).append(chore)
 
+    def submit_idle(self, chore: Chore) -> None:
+        """To be run when nothing else is waiting."""
+        self._idle.append(chore)
+
     def start(self) -> list[Chore]:
         """What may be run now, one at a time."""
-        if self._running or not (self._urgent or self._waiting):
+        waiting = self._urgent or self._waiting or self._idle
+        if self._running or not waiting:
             return []
-        chore = (self._urgent or self._waiting).popleft()
+        chore = waiting.popleft()
         self._running[chore] = None
         return [chore]
 
@@ -54,7 +62,7 @@ class Chores:
             self.wait_for(chore)
             self.finish(chore, now_ms)
             return
-        for waiting in (self._urgent, self._waiting):
+        for waiting in (self._urgent, self._waiting, self._idle):
             if chore in waiting:
                 waiting.remove(chore)
                 chore.run()
@@ -62,7 +70,7 @@ class Chores:
 
     def drop(self, chore: Chore) -> bool:
         """Forget a chore that has not been started; False if it has."""
-        for waiting in (self._urgent, self._waiting):
+        for waiting in (self._urgent, self._waiting, self._idle):
             if chore in waiting:
                 waiting.remove(chore)
                 return True
@@ -96,20 +104,25 @@ class Errand:
 
 class ReadPiece(Errand):
     """`data`: up to `count` bytes of a file, which is opened at once, because a rotation may rename it before its turn
-    comes. Raises OSError.
+    comes. `checks`: crc32 of each `block_bytes` of that, if any are asked for. Raises OSError.
     """
 
-    def __init__(self, fs: Fs, path: str, at: int, count: int, then: Callable[[OSError | None, int], None]) -> None:
+    def __init__(
+        self, fs: Fs, path: str, at: int, count: int, block_bytes: int, then: Callable[[OSError | None, int], None]
+    ) -> None:
         super().__init__(then)
         self._reader = fs.reader(path)
-        self.at, self._count = at, count
+        self.at, self._count, self._block_bytes = at, count, block_bytes
         self.data = b""
+        self.checks: list[int] = []
 
     def work(self) -> None:
         try:
             self.data = self._reader.read(self.at, self._count)
         finally:
             self._reader.close()
+        if self._block_bytes:
+            self.checks = checks_of(self.data, self._block_bytes)
 
 
 class SyncFile(Errand):
@@ -121,6 +134,36 @@ class SyncFile(Errand):
 
     def work(self) -> None:
         self._file.sync()
+
+
+class CheckBlocks(Errand):
+    """`checks`: crc32 of each `block_bytes` of a stretch of a file that begins with a block."""
+
+    def __init__(
+        self, fs: Fs, path: str, at: int, count: int, block_bytes: int, then: Callable[[OSError | None, int], None]
+    ) -> None:
+        super().__init__(then)
+        self._fs, self._path, self._at, self._count, self._block_bytes = fs, path, at, count, block_bytes
+        self.checks: list[int] = []
+
+    def work(self) -> None:
+        for at in range(self._at, self._at + self._count, self._block_bytes):
+            self.checks += checks_of(self._fs.read(self._path, at, self._block_bytes), self._block_bytes)
+
+
+class WriteSidecar(Errand):
+    """What is known of a sealed file goes beside it, unless something else has taken the file's place."""
+
+    def __init__(
+        self, fs: Fs, folder: str, segment: Segment, data: bytes, then: Callable[[OSError | None, int], None]
+    ) -> None:
+        super().__init__(then)
+        self._fs, self._folder, self._segment, self._data = fs, folder, segment, data
+
+    def work(self) -> None:
+        if not self._segment.is_replaced:
+            self._fs.make_folder(layout.sidecar_folder(self._folder))
+            self._fs.replace(layout.sidecar_path(self._folder, self._segment.name), self._data)
 
 
 class InstallPack(Errand):

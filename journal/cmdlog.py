@@ -72,6 +72,13 @@ def encode_terms(terms: Terms) -> bytes:
 
 def encode_added(job: Job, time: bytes) -> bytes:
     """The record of an add or schedule, with its CRC. `time` is TIME of the job's creation, and of the record."""
+    record = encode_addition(job, time)
+    crc: int = crc32c(record)
+    return record + crc.to_bytes(4, "big")
+
+
+def encode_addition(job: Job, time: bytes) -> bytes:
+    """The same, without the CRC: it is not worth copying a long payload once more for its sake."""
     terms, data = job.terms, job.payload
     coded = terms.coded
     if not coded:
@@ -81,11 +88,8 @@ def encode_added(job: Job, time: bytes) -> bytes:
     size = BARE_BYTES + 2 * TIME_BYTES + len(coded) + len(length) + count
     sized = _SMALL[size] if size < SMALL else _encode(size)
     if job.time_ns == 0:
-        record = b"".join((time, sized, _ADD, job.id, coded, length, data, NO_TIME, time))
-    else:
-        record = b"".join((time, sized, _SCHEDULE, job.id, coded, length, data, encode_time(job.time_ns), time))
-    crc: int = crc32c(record)
-    return record + crc.to_bytes(4, "big")
+        return b"".join((time, sized, _ADD, job.id, coded, length, data, NO_TIME, time))
+    return b"".join((time, sized, _SCHEDULE, job.id, coded, length, data, encode_time(job.time_ns), time))
 
 
 def encode_bare(time: bytes, kind: int, id: bytes) -> bytes:

@@ -8,10 +8,13 @@ from __future__ import annotations
 
 from collections import deque
 
+from google_crc32c import value as crc32c
+
 from journal import cmdlog_layout as layout
 from journal.ballast import Ballast
 from journal.cmdlog import (
     COMPLETE,
+    CRC_BYTES,
     DELETE,
     EXPIRE,
     FAIL,
@@ -21,7 +24,7 @@ from journal.cmdlog import (
     START_ATTEMPT,
     TIMEOUT_ATTEMPT,
     ZONE,
-    encode_added,
+    encode_addition,
     encode_bare,
     encode_finished,
     encode_time,
@@ -164,7 +167,11 @@ class CmdLog:
         if not 0 <= nanos < NS_A_SECOND:
             nanos = self._begin_second(created_ns)
         self._time = time = self._second + nanos.to_bytes(4, "big") + ZONE
-        self._note(encode_added(job, time))
+        record = encode_addition(job, time)
+        self._note(record)
+        crc: int = crc32c(record)
+        self._pending.append(crc.to_bytes(CRC_BYTES, "big"))
+        self._planned_bytes += CRC_BYTES
         segment = self.segment
         job.origin = segment.number
         segment.adds += 1

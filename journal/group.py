@@ -119,6 +119,7 @@ class CommitGroup:
         self._asked: dict[GroupMember, None] = {}
         self._then: list[Callable[[int], None]] = []
         self._retired: list[File] = []
+        self._sealed: dict[File, None] = {}
 
     # gathering
 
@@ -264,6 +265,7 @@ class CommitGroup:
         for file in self._retired:
             file.close()
         self._retired.clear()
+        self._close_sealed(sync)
         for member in sync.asked:
             self._tell(member, now_ms)
         for then in sync.then:
@@ -313,6 +315,25 @@ class CommitGroup:
         if member in self._touched:
             self._touched.remove(member)
         self._asked.pop(member, None)
+
+    def include(self, file: File, sync_ms: int, now_ms: int) -> None:
+        """`file` has bytes that belong to no batch: sync it with the next, or when its policy says."""
+        if sync_ms == 0:
+            self._now[file] = None
+        elif sync_ms > 0:
+            self._later[file] = now_ms + sync_ms
+            self._next_due_ms = min(self._next_due_ms, now_ms + sync_ms)
+
+    def seal(self, file: File, now_ms: int) -> None:
+        """Nothing more is written to `file`: sync it with the next trip, then close it."""
+        self._sealed[file] = None
+        self._later[file] = self._next_due_ms = min(now_ms, self._next_due_ms)
+
+    def _close_sealed(self, sync: Sync) -> None:
+        for file in [file for file in sync.files if file in self._sealed]:
+            if file not in self._now and file not in self._later:
+                del self._sealed[file]
+                file.close()
 
     def retire(self, file: File) -> None:
         """`file` is synced and no longer written; close it as soon as no sync may hold it."""

@@ -13,6 +13,7 @@ from msgspec import Struct
 
 from queues.names import name_error
 
+OWN_FOLDER = ".staniel"  # of a spool: what is not a journal
 PATTERN = re.compile(r"([^.~/]+)(?:\.([0-9]{1,19})(\.pack)?|~~([0-9]{1,19}))?", re.DOTALL)
 
 
@@ -46,6 +47,19 @@ def parse(file_name: str) -> Name:
     if number is not None:
         return Name(Kind.PACK if pack else Kind.ARCHIVE, queue, int(number))
     return Name(Kind.CURRENT, queue)
+
+
+def damaged_folder(folder: str) -> str:
+    return f"{folder}/{OWN_FOLDER}/damaged"
+
+
+def sidecar_folder(folder: str) -> str:
+    return f"{folder}/{OWN_FOLDER}/segments"
+
+
+def sidecar_path(folder: str, name: str) -> str:
+    """Where the sidecar of file `name` of a spool is."""
+    return f"{sidecar_folder(folder)}/{name}"
 
 
 def archive_name(queue: str, number: int) -> str:

@@ -9,12 +9,14 @@ from __future__ import annotations
 from typing import Protocol
 
 from journal import layout
+from journal.derived import rewritten
 from journal.fs import File, Fs
 from journal.group import CommitGroup
 from journal.kestrel import Encoder
-from journal.packing import finish_pack
+from journal.packing import drop_sidecars, finish_pack
+from journal.places import note_places
 from journal.policy import Usage
-from journal.segments import SAMPLE_BYTES, Segment, Segments
+from journal.segments import SAMPLE_BYTES, Place, Segment, Segments
 from queues.changes import Change
 from queues.config import QueueConfig
 from queues.item import Item, Taken
@@ -26,6 +28,9 @@ class Holder(Protocol):
 
     def mark(self) -> Mark: ...
 
+    def tip(self) -> tuple[int, int, int] | None:
+        """(turn of the item that comes next, payload bytes, how many with an expiry) of all that ever came."""
+
     def alive(self) -> dict[int, Item]:
         """By turn: the items that have left the line's fresh ones and are not gone for good."""
 
@@ -35,6 +40,9 @@ class NoHolder:
 
     def mark(self) -> Mark:
         return Mark(0, 0)
+
+    def tip(self) -> tuple[int, int, int] | None:
+        return None
 
     def alive(self) -> dict[int, Item]:
         return {}
@@ -134,12 +142,6 @@ class Log:
         """The size of the current file once everything recorded is written."""
         return self.written_bytes + len(self._unwritten) + self.pending_bytes
 
-    def sample(self, turn: int) -> None:
-        """Everything recorded is written, and the next item has this turn: note the place now and then."""
-        samples, at = self.segments.current.samples, self.written_bytes
-        if at - (samples[-1][0] if samples else 0) >= SAMPLE_BYTES:
-            samples.append((at, turn))
-
     def record(self, change: Change) -> None:
         """Take a change down; it is written with the batch being gathered."""
         data = self.encoder.writers[type(change)](change)
@@ -152,9 +154,10 @@ class Log:
         self.group.pending_bytes += size
 
     def write(self) -> None:
-        if self._pending:
-            self._unwritten += b"".join(self._pending)
-            self._pending.clear()
+        records = self._pending
+        if records:
+            self._unwritten += b"".join(records)
+            self._pending = []
             self.pending_bytes = 0
         file = self.file
         before = file.size
@@ -171,6 +174,15 @@ class Log:
         # leave nothing behind that a rewrite could save.
         self.weighed_bytes = file.size if self.encoder.took else before
         self.encoder.took = False
+        places = self.segments.current.places
+        if file.size - (places[-1].at if places else 0) >= SAMPLE_BYTES:
+            self._note_places(records if file.size - before >= SAMPLE_BYTES else [], file.size)
+
+    def _note_places(self, records: list[bytes], at: int) -> None:
+        """Everything recorded is written, up to byte `at`, the last of it `records`."""
+        tip = self.holder.tip()
+        if tip is not None:
+            note_places(self.segments.current, records, Place(at, *tip))
 
     @property
     def has_grown(self) -> bool:
@@ -187,6 +199,8 @@ class Log:
 
     def synced(self, now_ms: int) -> None:
         """The current file has just been synced, so that rotating it now stalls nobody."""
+        if self.is_erased:
+            return  # its name may be another journal's by now
         if self.seal_wanted or self.file.size > self.config.max_memory_bytes:
             # What has been recorded meanwhile still belongs to the file: its end is what the queue holds now.
             if self._pending or self._unwritten:
@@ -203,10 +217,9 @@ class Log:
         assert not self._unwritten and not self._pending
         number = max(now_ms, self.newest_number + 1)
         sealed, temp = layout.archive_name(self.name, number), layout.temp_name(self.name, number)
-        fresh = self.fs.append(f"{self.folder}/{temp}")
+        fresh = self._fresh(f"{self.folder}/{temp}")
         self.file.sync()
-        self.fs.rename(self.path, f"{self.folder}/{sealed}")
-        self.fs.rename(f"{self.folder}/{temp}", self.path)
+        self._rename_current(fresh, f"{self.folder}/{temp}", f"{self.folder}/{sealed}")
         self.fs.sync_folder(self.folder)
         self.segments.seal(sealed, number, self.file.size, self.holder.mark(), self.encoder.counter)
         self._go_on_with(fresh)
@@ -214,6 +227,18 @@ class Log:
         self.kept_bytes = 0
         self.seal_wanted = False
         self.rotations += 1
+
+    def _rename_current(self, fresh: File, temp: str, sealed: str) -> None:
+        try:
+            self.fs.rename(self.path, sealed)
+            try:
+                self.fs.rename(temp, self.path)
+            except OSError:
+                self.fs.rename(sealed, self.path)
+                raise
+        except OSError:
+            self._throw_away(fresh, temp)
+            raise
 
     def rewrite(self, open_reads: dict[int, Taken], items: list[Item], now_ms: int) -> None:
         """Replace all files by one that holds the given state, which must be that of everything recorded and written.
@@ -225,32 +250,26 @@ class Log:
         assert not self._pending and not self._unwritten
         encoder = Encoder(self.config.journal_dialect)
         mark = self.holder.mark()
-        begins = sum(
-            map(
-                len,
-                Encoder(self.config.journal_dialect).snapshot(
-                    self.encoder.counter, open_reads, items[: len(mark.heads)]
-                ),
-            )
-        )
         if self.segments.sealed:
             self.rotate(now_ms)
-            temp, file = self._write_summary(encoder, open_reads, items, self.newest_number)
-            file.close()
-            self._install_pack(temp, file.size, begins)
+        records = list(encoder.snapshot(self.encoder.counter, open_reads, items))
+        temp, file = self._write_summary(records, max(now_ms, self.newest_number))
+        summary = rewritten(self.name, mark, encoder.counter, open_reads, items, records)
+        if self.segments.sealed:
+            self._install_pack(file, temp, summary)
+            self.segments.current.entered = encoder.counter
         else:
-            temp, file = self._write_summary(encoder, open_reads, items, now_ms)
-            self.fs.rename(temp, self.path)
+            self._rename(file, temp, self.path)
             self.fs.sync_folder(self.folder)
             self._go_on_with(file)
             self.kept_bytes = file.size
-            self.segments.current.is_replaced = True
-            self.segments.current = Segment(self.name, 0, first=mark.left, start=begins)
+            summary.mark = None
+            self.segments.start_over(summary)
         self.encoder = encoder
         self.rewrites += 1
 
     def erase(self) -> None:
-        """Remove every file, the oldest first, so that what a crash leaves is never an old state by itself."""
+        """Remove every file, in an order in which a crash leaves everything or nothing."""
         self._pending.clear()
         self.pending_bytes = 0
         self.group.forget(self)
@@ -259,9 +278,29 @@ class Log:
             self.group.retire(self._file)
             self._file = None
         self.is_erased = True
-        for name in [*self.archives, self.name]:
-            self.fs.remove(f"{self.folder}/{name}")
+        drop_sidecars(self.fs, self.folder, self.archives)
+        if self.segments.sealed:
+            self._remove_all()
+        else:
+            self.fs.remove(self.path)
         self.segments.sealed.clear()
+
+    def _remove_all(self) -> None:
+        """Part of a journal is another queue than the whole of it. So an empty summary takes the place of everything
+        first, and is the last to go.
+        """
+        number = self.newest_number + 1
+        last, temp = layout.archive_name(self.name, number), layout.temp_name(self.name, number)
+        pack = layout.pack_name(self.name, number)
+        self.fs.append(f"{self.folder}/{temp}").close()
+        self.fs.rename(self.path, f"{self.folder}/{last}")
+        self.fs.sync_folder(self.folder)
+        self.fs.rename(f"{self.folder}/{temp}", f"{self.folder}/{pack}")
+        self.fs.sync_folder(self.folder)
+        for name in [*self.archives, last]:
+            self.fs.remove(f"{self.folder}/{name}")
+        self.fs.sync_folder(self.folder)
+        self.fs.remove(f"{self.folder}/{pack}")
 
     def close(self) -> None:
         """Everything must have been written and synced."""
@@ -275,32 +314,48 @@ class Log:
         self.group.retire(self.file)
         self._file = file
 
-    def _write_summary(
-        self, encoder: Encoder, open_reads: dict[int, Taken], items: list[Item], number: int
-    ) -> tuple[str, File]:
+    def _write_summary(self, records: list[bytes], number: int) -> tuple[str, File]:
         """A synced temporary file, still open; nothing is left of it if that fails."""
         temp = f"{self.folder}/{layout.temp_name(self.name, number)}"
-        file = self.fs.append(temp)
+        file = self._fresh(temp)
         try:
-            file.write(b"".join(encoder.snapshot(self.encoder.counter, open_reads, items)))
+            file.write(b"".join(records))
             file.sync()
         except OSError:
-            file.close()
-            self.fs.remove(temp)
+            self._throw_away(file, temp)
             raise
         return temp, file
 
-    def _install_pack(self, temp: str, size: int, begins: int) -> None:
+    def _fresh(self, temp: str) -> File:
+        """An empty file of this name, whatever an earlier attempt has left."""
+        file = self.fs.append(temp)
+        if file.size:
+            file.close()
+            self.fs.remove(temp)
+            file = self.fs.append(temp)
+        return file
+
+    def _rename(self, file: File, temp: str, name: str) -> None:
+        try:
+            self.fs.rename(temp, name)
+        except OSError:
+            self._throw_away(file, temp)
+            raise
+
+    def _throw_away(self, file: File, temp: str) -> None:
+        file.close()
+        self.fs.remove(temp)
+
+    def _install_pack(self, file: File, temp: str, summary: Segment) -> None:
         last = self.segments.sealed[-1]
         pack = layout.pack_name(self.name, last.number)
-        self.fs.rename(temp, f"{self.folder}/{pack}")
+        self._rename(file, temp, f"{self.folder}/{pack}")
+        file.close()
         self.fs.sync_folder(self.folder)
         finish_pack(self.fs, self.folder, pack, last.name, self.archives)
-        self.covered(last, size, begins, [])
+        self.covered(last, summary)
 
-    def covered(self, last: Segment, size: int, begins: int, samples: list[tuple[int, int]]) -> None:
-        """The files up to `last` have been replaced by a summary of `size` bytes; its line begins at byte `begins`."""
-        assert last.mark is not None
-        name = layout.archive_name(self.name, last.number)
-        summary = Segment(name, last.number, size, last.mark.left, begins, samples, last.mark, last.counter)
+    def covered(self, last: Segment, summary: Segment) -> None:
+        """The files up to `last` have been replaced by a summary under its number."""
+        summary.name, summary.number = layout.archive_name(self.name, last.number), last.number
         self.segments.replace_through(last, summary)

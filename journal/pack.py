@@ -16,12 +16,15 @@ from itertools import islice
 
 from journal import layout
 from journal.chores import Chore, Errand, InstallPack, ReadPiece, SyncFile
+from journal.damaged import keep
+from journal.derived import snapshot_of, with_rest
 from journal.fs import File
 from journal.kestrel import Encoder
 from journal.log import Log
-from journal.readback import ReadBack
-from journal.segments import SAMPLE_BYTES, Segment
-from queues.item import LOST_MS, Item, Taken
+from journal.places import note_places
+from journal.readback import ReadBack, Unreadable
+from journal.segments import Place, Segment
+from queues.item import Item, Taken
 from queues.line import Line
 from queues.marks import Mark
 
@@ -51,12 +54,13 @@ class Pack:
         self.stage = Stage.WRITING
         self.error: OSError | None = None
         self.chore: Errand | None = None
+        self.lost: list[tuple[Unreadable, str]] = []  # items that the files do not tell, and where their bytes are kept
         self._submit = submit
         self._temp = layout.temp_name(log.name, last.number)
         self._file: File | None = None
         self._unsynced_bytes = 0
-        self._begins = 0
-        self._samples: list[tuple[int, int]] = []
+        self._segment: Segment | None = None  # the summary as a segment, once it has its head
+        self._came = 0, 0  # payload bytes of the items written, and how many have an expiry
         self._turn = self.mark.left
         self._alive = log.holder.alive()
         # Nobody removes these from under us: what leaves the line from now on is in the summary with its data.
@@ -75,7 +79,7 @@ class Pack:
                 self.stage = Stage.WAITING
                 self.log.group.after(self.log, self._safe)
             elif self.stage is Stage.SAFE:
-                self._install()
+                self._install(now_ms)
         except OSError as error:
             self._fail(error)
 
@@ -100,12 +104,10 @@ class Pack:
             self._file = self.log.fs.append(f"{self.log.folder}/{self._temp}")
             assert self._file.size == 0
             self._write(b"".join(self._head()))
-            self._begins = self._file.size
+            self._begin()
         items = self._next_items()
         if items:
-            self._note_place()
-            self._turn += len(items)
-            self._write(b"".join(map(self._encoder.addx, items)))
+            self._write_items(items)
         if self.stage is not Stage.WRITING:
             return
         if self._turn >= self.mark.end:
@@ -141,20 +143,40 @@ class Pack:
             segment, at, count = wanted
             path = self.log.segments.path(segment)
             piece = ReadPiece(
-                self.log.fs, path, at, count, lambda error, now_ms: self._have_read(error, segment, piece)
+                self.log.fs,
+                path,
+                at,
+                count,
+                segment.block_bytes,
+                lambda error, now_ms: self._have_read(error, segment, piece),
             )
             self._hand_over(piece)
-        return [STAND_IN if item.expires_ms == LOST_MS else item for item in items]
+        return items
 
     def _have_read(self, error: OSError | None, segment: Segment, piece: ReadPiece) -> None:
         if error is None:
-            self._reader.read_ahead(segment, piece.at, piece.data)
+            self._reader.read_ahead(segment, piece.at, piece.data, piece.checks)
         self._came_back(error, Stage.WRITING)
 
-    def _note_place(self) -> None:
+    def _begin(self) -> None:
+        """What has been written is the lead; the line follows."""
         assert self._file is not None
-        if self._file.size - (self._samples[-1][0] if self._samples else 0) >= SAMPLE_BYTES:
-            self._samples.append((self._file.size, self._turn))
+        mark, counter = self.mark, self.last.counter
+        segment = Segment(self.log.name, self.last.number, Place(self._file.size, mark.left), entry=mark, mark=mark)
+        segment.entered = segment.counter = counter
+        opened = [self._of(turn) for _, turn in sorted(mark.open)]
+        segment.snapshot = snapshot_of(mark, opened, [self._of(turn) for turn in mark.heads], counter)
+        self._segment = segment
+
+    def _write_items(self, items: list[Item]) -> None:
+        assert self._file is not None and self._segment is not None
+        records = [self._encoder.addx(item) for item in items]
+        self._write(b"".join(records))
+        self._turn += len(items)
+        size, mortal = self._came
+        size += sum([len(item.data) for item in items])
+        self._came = size, mortal + sum([item.expires_ms != 0 for item in items])
+        note_places(self._segment, records, Place(self._file.size, self._turn, *self._came))
 
     def _write(self, data: bytes) -> None:
         assert self._file is not None
@@ -186,10 +208,14 @@ class Pack:
         if self.stage is Stage.WAITING:
             self.stage = Stage.SAFE
 
-    def _install(self) -> None:
+    def _install(self, now_ms: int) -> None:
         log, number = self.log, self.last.number
         if log.pins:
             return  # a transfer may still have to find its copy in these files
+        for lost in self._reader.unreadable:
+            # These files are about to go.
+            self.lost.append((lost, keep(log.fs, log.folder, lost.file, lost.at, lost.size, now_ms)))
+        self._reader.unreadable.clear()
         assert self._file is not None
         names = self._temp, layout.pack_name(log.name, number), layout.archive_name(log.name, number)
         covered = [segment.name for segment in log.segments.covered_by(self.last)]
@@ -204,7 +230,11 @@ class Pack:
             self.log.torn_by = error
             return
         assert self._file is not None
-        self.log.covered(self.last, self._file.size, self._begins, self._samples)
+        segment = self._segment
+        assert segment is not None and segment.snapshot is not None
+        segment.size = self._file.size
+        segment.snapshot = with_rest(segment.snapshot, self._came)
+        self.log.covered(self.last, segment)
         self.log.rewrites += 1
         self._file.close()
         self._file = None

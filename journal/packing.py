@@ -5,15 +5,31 @@ One function for the running server and for recovery: whatever instant a crash i
 
 from __future__ import annotations
 
+from journal import layout
 from journal.fs import Fs
+
+
+def drop_sidecars(fs: Fs, folder: str, names: list[str]) -> None:
+    """Remove what is known of these files of a spool, for good, before they change. Raises OSError."""
+    dropped = False
+    for name in names:
+        try:
+            fs.remove(layout.sidecar_path(folder, name))
+            dropped = True
+        except (FileNotFoundError, NotADirectoryError):
+            continue
+    if dropped:
+        fs.sync_folder(layout.sidecar_folder(folder))
 
 
 def finish_pack(fs: Fs, folder: str, pack: str, sealed: str, covered: list[str]) -> None:
     """Remove the `covered` files, oldest first, then give `pack` its archive name `sealed`. All are file names.
 
-    The folder is synced between the two steps: were the disk to keep the rename and forget the removals, the old files
+    Their sidecars go first, because one of them speaks of a file with the name that the pack takes. The folder
+    is synced between the two steps: were the disk to keep the rename and forget the removals, the old files
     would be replayed in front of a summary that already contains them.
     """
+    drop_sidecars(fs, folder, [*covered, sealed])
     for name in covered:
         fs.remove(f"{folder}/{name}")
     fs.sync_folder(folder)

@@ -6,24 +6,30 @@ of need, the line at need. Source: "If the queue is in read-behind" of the packi
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 from msgspec import Struct
 
 from journal.items import ItemReader
-from journal.replay import Bad
-from journal.segments import Segment, Segments
+from journal.replay import Bad, plain
+from journal.segments import Place, Segment, Segments, checks_of
 from queues.item import LOST_MS, Item
 from queues.line import Line
 
 PIECE_BYTES = 256 << 10
 AHEAD_BYTES = 1 << 20  # read ahead of need, at most this much and a piece
+NO_BAD = -1
 ITEMS_A_SLICE = 500  # decoded at once when nobody waits for them: well under 1 ms
 
 
 class Unreadable(Struct, frozen=True):
-    """Items that were in the journal and cannot be read from it any more: `count` of them, from byte `at` of `file`."""
+    """Items that were in the journal and cannot be read from it any more: `count` of them. What cannot be read, or not
+    be trusted, are `size` bytes from byte `at` of `file`.
+    """
 
     file: str
     at: int
+    size: int
     count: int
     why: str
 
@@ -40,6 +46,7 @@ class ReadBack:
         self._at = 0  # byte in the segment, of `_data[_used:]`
         self._data = b""
         self._used = 0
+        self._bad_at = NO_BAD  # what has been read ends there, because the next block is not what was written
         self._starved = False  # what has been read ahead ends inside a record
         self._lost_end = 0  # items before this turn cannot be read
         self._items = ItemReader(0)
@@ -60,8 +67,20 @@ class ReadBack:
 
     def measure(self, turn: int, count: int) -> tuple[int, int]:
         """Raises OSError if the disk refuses."""
-        self._seek(turn)
-        size = mortal = 0
+        size, mortal = self.came(turn + count)
+        size_before, mortal_before = self.came(turn)
+        return size - size_before, mortal - mortal_before
+
+    def came(self, turn: int) -> tuple[int, int]:
+        """(payload bytes, how many have an expiry) of all items before `turn`, as far as segments count them alike: in
+        recovery only. Reads on from the next known place. Raises OSError.
+        """
+        segment = self.segments.holding(turn)
+        at, near, size, mortal = segment.place(turn)
+        if near < turn:
+            self._lost_end, self._turn = 0, near
+            self._begin(segment, at)
+        count = turn - near
         while count:
             found: list[Item] = []
             self._decode(found, min(ITEMS_A_SLICE, count), PIECE_BYTES)
@@ -69,6 +88,22 @@ class ReadBack:
             size += sum([len(item.data) for item in found])
             mortal += sum([item.expires_ms != 0 for item in found])
         return size, mortal
+
+    def fetch(self, turns: Iterable[int]) -> dict[int, Item]:
+        """The items with these turns. Raises OSError."""
+        items: dict[int, Item] = {}
+        for turn in sorted(turns):
+            self._seek(turn)
+            found: list[Item] = []
+            while not found:
+                self._decode(found, 1, PIECE_BYTES)
+            items[turn] = plain(found[0])
+        return items
+
+    def start_afresh(self) -> None:
+        """Forget what has been read: a file was cut."""
+        self._segment, self._turn, self._lost_end = None, -1, 0
+        self._data, self._used, self._bad_at = b"", 0, NO_BAD
 
     # ahead of need
 
@@ -79,10 +114,12 @@ class ReadBack:
         self._seek(line.left + len(line.fresh))
         found: list[Item] = []
         count_max = min(line.behind, self._about(line.full_bytes - line.memory_bytes))
-        if self._turn < self._lost_end:
-            self._stand_in(found, count_max)
-        elif self._used < len(self._data):
+        if self._turn >= self._lost_end and self._used < len(self._data):
             self._starved = not self._consume(found, count_max)
+        if self._is_at_bad and self._turn >= self._lost_end and (self._starved or self._used == len(self._data)):
+            self._give_up_block()
+        if self._turn < self._lost_end and len(found) < count_max:
+            self._stand_in(found, count_max - len(found))
         return found
 
     def wants(self) -> tuple[Segment, int, int] | None:
@@ -97,15 +134,21 @@ class ReadBack:
         if not ahead and at >= self.segments.size(segment) and self._turn < self.line.end:
             self._next_segment()
             return self.wants()
-        left = self.segments.readable(segment) - at
-        return (segment, at, min(max(PIECE_BYTES, ahead), left)) if left > 0 else None
+        start, stop = self._span(segment, at, max(PIECE_BYTES, ahead))
+        return (segment, start, stop - start) if at < stop and not self._is_at_bad else None
 
-    def read_ahead(self, segment: Segment, at: int, data: bytes) -> None:
-        """What `wants` asked for has been read."""
-        if segment is self._segment and not segment.is_replaced and at == self._at + len(self._data) - self._used:
-            self._data = self._data[self._used :] + data
-            self._used = 0
-            self._starved = False
+    def read_ahead(self, segment: Segment, at: int, data: bytes, checks: list[int]) -> None:
+        """What `wants` asked for has been read, and the crc32 of each block of it computed, if the segment has any."""
+        end = self._at + len(self._data) - self._used
+        if segment is not self._segment or segment.is_replaced or at != segment.block_at(end):
+            return
+        bad_at = segment.first_bad(at, checks)
+        if bad_at >= 0:
+            self._bad_at = max(bad_at, end)
+            data = data[: bad_at - at]
+        self._data = self._data[self._used :] + data[end - at :]
+        self._used = 0
+        self._starved = False
 
     # inside
 
@@ -118,7 +161,7 @@ class ReadBack:
         if turn == self._turn and self._segment is not None and not self._segment.is_replaced:
             return
         segment = self.segments.holding(turn)
-        at, near = segment.place(turn)
+        at, near, _, _ = segment.place(turn)
         if segment is not self._segment or not near <= self._turn < turn:
             self._lost_end = 0
             self._turn = near
@@ -128,8 +171,17 @@ class ReadBack:
 
     def _begin(self, segment: Segment, at: int) -> None:
         self._segment, self._at = segment, at
-        self._data, self._used = b"", 0
+        self._data, self._used, self._bad_at = b"", 0, NO_BAD
         self._items.begin_file()
+
+    @property
+    def _is_at_bad(self) -> bool:
+        return self._bad_at == self._at + len(self._data) - self._used
+
+    def _span(self, segment: Segment, at: int, count: int) -> tuple[int, int]:
+        """(from, to) of what to read so as to have `count` bytes from byte `at` on, in whole blocks."""
+        stop = min(self.segments.readable(segment), at + count)
+        return segment.block_at(at), segment.block_end(stop)
 
     def _decode(self, found: list[Item], count_max: int, size_max: int) -> None:
         """Append some items to `found`, if need be after reading more of the segment, or going on to the next one."""
@@ -140,12 +192,20 @@ class ReadBack:
             return
         if self._used < len(self._data) and self._consume(found, count_max):
             return
+        if self._is_at_bad:
+            self._give_up_block()
+            return
         at = self._at + len(self._data) - self._used
         # A record longer than the piece: read twice as much, which the file really has.
         want = max(min(PIECE_BYTES, size_max), 2 * (len(self._data) - self._used))
-        more = self.segments.read(segment, at, want)
+        more, start = b"", at
+        if segment.checks:
+            start, stop = self._span(segment, at, want)
+            more = self.segments.read(segment, start, stop - start) if at < stop else b""
+        else:
+            more = self.segments.read(segment, at, want)
         if more:
-            self.read_ahead(segment, at, more)
+            self.read_ahead(segment, start, more, checks_of(more, segment.block_bytes) if segment.checks else [])
             self._consume(found, count_max)
         else:
             self._next_segment()
@@ -161,7 +221,7 @@ class ReadBack:
         assert segment is not None
         after = self.segments.after(segment)
         if after is not None and self._turn == after.first:
-            self._begin(after, after.start)
+            self._begin(after, after.origin.at)
         else:
             self._give_up("items are missing")
 
@@ -188,16 +248,31 @@ class ReadBack:
         """
         segment = self._segment
         assert segment is not None
-        damaged_at = self._at
-        known = next(((at, turn) for at, turn in segment.samples if at > damaged_at and turn > self._turn), None)
+        place = segment.place_behind(self._at + 1, self._turn + 1)
+        self._lose(self._at, self.segments.size(segment) if place is None else place.at, place, why)
+
+    def _give_up_block(self) -> None:
+        """The block ahead is not what was written. What begins in it or reaches into it is lost; reading goes on at the
+        first place behind it.
+        """
+        segment = self._segment
+        assert segment is not None
+        at = segment.block_at(self._bad_at)
+        end = segment.block_end(at + 1)
+        self._lose(at, end, segment.place_behind(end, self._turn), "a block does not match its checksum")
+
+    def _lose(self, at: int, end: int, place: Place | None, why: str) -> None:
+        """Bytes `at` to `end` are of no use; `place` is where reading goes on in this segment."""
+        segment = self._segment
+        assert segment is not None
         after = self.segments.after(segment)
-        if known is not None:
-            self._begin(segment, known[0])
-            self._lost_end = known[1]
+        if place is not None:
+            self._begin(segment, place.at)
+            self._lost_end = place.turn
         elif after is not None:
-            self._begin(after, after.start)
+            self._begin(after, after.origin.at)
             self._lost_end = after.first
         else:
             self._begin(segment, self.segments.size(segment))
             self._lost_end = self.line.end
-        self.unreadable.append(Unreadable(segment.name, damaged_at, self._lost_end - self._turn, why))
+        self.unreadable.append(Unreadable(segment.name, at, end - at, max(0, self._lost_end - self._turn), why))

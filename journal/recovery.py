@@ -1,23 +1,30 @@
 """From a queue's files to its state: the only start-up path, after a crash and after a clean stop alike.
 
-Knows the order of the files, what to finish, what to cut and what to keep aside. Refuses to know queues in service.
-Source: "Multiple journal files" of the Kestrel journal format.
+Knows the order of the files, which of them need not be read because a sidecar tells what they do, what to finish, what
+to cut and what to keep aside. Refuses to know queues in service. Source: "Multiple journal files" of the Kestrel
+journal format.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from msgspec import Struct, structs
 
-from journal import layout
+from journal import layout, sidecar
+from journal.damaged import keep
+from journal.derived import follow
 from journal.fs import Fs
 from journal.layout import Files
 from journal.packing import finish_pack
 from journal.readback import ReadBack
 from journal.replay import Bad, Replay
-from journal.segments import Segment, Segments
+from journal.segments import Place, Segment, Segments
+from journal.summaries import Entangled
 from queues.line import UNBOUNDED, Line
+from queues.marks import Mark
 
-CHUNK_BYTES = 1 << 20
+CHUNK_BYTES = 256 << 10
 
 
 class Damage(Struct, frozen=True):
@@ -30,6 +37,14 @@ class Damage(Struct, frozen=True):
     saved_as: str
 
 
+class Doubt(Struct, frozen=True):
+    """A file whose sidecar was not used. `is_serious`: the file or the sidecar is not what was written."""
+
+    file: str
+    why: str
+    is_serious: bool
+
+
 class Recovered(Struct):
     """The state of one queue, and its files as they are now."""
 
@@ -39,15 +54,19 @@ class Recovered(Struct):
     tail: ReadBack
     replayed_bytes: int
     damages: list[Damage]
+    skipped_bytes: int = 0  # of files that were not read, because their sidecars told enough
+    doubts: list[Doubt] = []
+    ahead: Mark | None = None  # where the queue stands by sidecars, which replay has not been told yet
 
 
 class Recovery:
-    """Recovers the queues of one spool folder. `damaged` is where cut tails are kept."""
+    """Recovers the queues of one spool folder."""
 
-    def __init__(self, fs: Fs, folder: str, damaged: str) -> None:
+    def __init__(self, fs: Fs, folder: str) -> None:
         self.fs = fs
         self.folder = folder
-        self.damaged = damaged
+        self.progress: Callable[[int], None] = lambda size: None
+        """Set by who wants to know: so many more bytes of files have been dealt with."""
 
     def recover(self, queue: str, files: Files, now_ms: int, memory_bytes: int = UNBOUNDED) -> Recovered:
         """Finish what a crash interrupted, replay every file, cut a damaged end. About `memory_bytes` of items are kept
@@ -58,11 +77,10 @@ class Recovery:
         segments = recovered.segments
         for name in files.archives_in_order():
             segments.current.name = name
-            size = self._replay(recovered)
-            if recovered.damages and recovered.damages[-1].file == name:
-                recovered.damages[-1] = self._keep_copy(recovered.damages[-1], now_ms)
-            replay = recovered.replay
-            segments.seal(name, files.archives[name], size, replay.mark(), replay.counter)
+            if not self._skip(name, files.archives[name], recovered):
+                self._place(recovered)
+                self._replay_sealed(name, files.archives[name], recovered, now_ms)
+        self._place(recovered)
         segments.current.name = queue
         if files.current:
             self._replay(recovered)
@@ -70,6 +88,7 @@ class Recovery:
                 recovered.damages[-1] = self._cut(recovered.damages[-1], now_ms)
                 segments.current.size = recovered.damages[-1].at
         recovered.replay.line.settle()
+        recovered.tail.start_afresh()  # it may have read what has been cut off
         return recovered
 
     def _prepare(self, queue: str, files: Files, now_ms: int, memory_bytes: int) -> Recovered:
@@ -103,6 +122,54 @@ class Recovery:
             del files.archives[name]
         files.archives[sealed] = number
 
+    def _skip(self, name: str, number: int, recovered: Recovered) -> bool:
+        """Take a sealed file's sidecar for it; False if the file has to be read."""
+        segments, path = recovered.segments, f"{self.folder}/{name}"
+        described = sidecar.load(self.fs, self.folder, name)
+        if described is None:
+            return False
+        segment, size = segments.current, self.fs.size(path)
+        try:
+            if described.file != name or described.size != size:
+                raise Entangled(f"it speaks of {described.file} with {described.size} bytes")
+            effect = described.effect
+            mark = follow(segment.entry, segment.entered, effect, described.last_id, described.opens, described.heads)
+        except Entangled as odd:
+            recovered.doubts.append(Doubt(name, str(odd), False))
+            return False
+        if sidecar.fit(described, self.fs, path) is sidecar.Fit.OTHER:
+            recovered.doubts.append(Doubt(name, "checksums are those of another file", True))
+            return False
+        sidecar.furnish(segment, described)
+        segments.seal(name, number, size, mark, segment.entered if effect.counter is None else effect.counter)
+        recovered.ahead = mark
+        recovered.skipped_bytes += size
+        self.progress(size)
+        return True
+
+    def _place(self, recovered: Recovered) -> None:
+        """Let replay go on where the sidecars have led."""
+        mark, replay, tail = recovered.ahead, recovered.replay, recovered.tail
+        if mark is None:
+            return
+        line = replay.line
+        items = {taken.turn: taken.item for taken in [*replay.open.values(), *line.returned]}
+        line.place(mark, [], 0, 0)
+        wanted = {*(turn for _, turn in mark.open), *mark.heads}
+        items |= tail.fetch(wanted - items.keys())
+        size, mortal = tail.came(mark.left) if mark.left < mark.end else (mark.came_bytes, mark.came_mortal)
+        counter = recovered.segments.current.entered
+        replay.restore(mark, counter, items, mark.came_bytes - size, mark.came_mortal - mortal)
+        recovered.ahead = None
+
+    def _replay_sealed(self, name: str, number: int, recovered: Recovered, now_ms: int) -> None:
+        segments, replay, damages = recovered.segments, recovered.replay, recovered.damages
+        size = self._replay(recovered)
+        if damages and damages[-1].file == name:
+            damages[-1] = self._keep_copy(damages[-1], now_ms)
+            segments.current.is_damaged = True
+        segments.seal(name, number, size, replay.mark(), replay.counter)
+
     def _replay(self, recovered: Recovered) -> int:
         """Read the current segment into the state; its size. Stops at the first damaged record, and notes it."""
         segment = recovered.segments.current
@@ -125,8 +192,10 @@ class Recovery:
             except Bad as bad:
                 raise Bad(bad.why, at + bad.at) from None
             at += used
+            self.progress(used)
             if replay.is_between_changes:
-                segment.samples.append((at, replay.line.end))
+                line = replay.line
+                segment.note(Place(at, line.end, line.came_bytes, line.came_mortal))
             # A record longer than the piece: read twice as much, which the file really has.
             want = CHUNK_BYTES if used else 2 * want
 
@@ -137,23 +206,5 @@ class Recovery:
         return kept
 
     def _keep_copy(self, damage: Damage, now_ms: int) -> Damage:
-        """Copy the unreadable end of a file to where no summary will replace it, unless that has been done before."""
-        self.fs.make_folder(self.damaged)
-        begin = f"{damage.file}@{damage.at}."
-        for name, _ in self.fs.list(self.damaged):
-            if name.startswith(begin) and self.fs.size(f"{self.damaged}/{name}") == damage.lost_bytes:
-                return structs.replace(damage, saved_as=f"{self.damaged}/{name}")
-        saved_as = f"{self.damaged}/{begin}{now_ms}"
-        self._copy(f"{self.folder}/{damage.file}", damage.at, saved_as)
+        saved_as = keep(self.fs, self.folder, damage.file, damage.at, damage.lost_bytes, now_ms)
         return structs.replace(damage, saved_as=saved_as)
-
-    def _copy(self, path: str, at: int, saved_as: str) -> None:
-        copy = self.fs.append(saved_as)
-        try:
-            while piece := self.fs.read(path, at, CHUNK_BYTES):
-                copy.write(piece)
-                at += len(piece)
-            copy.sync()
-        finally:
-            copy.close()
-        self.fs.sync_folder(self.damaged)

@@ -33,6 +33,8 @@ NAMED_BODY = struct.Struct("<iiqq")
 XID_BODY = struct.Struct("<i")
 DUMP_BODY = struct.Struct("<ii")
 BLOCK_MIN = 16
+TWO_REMOVES = bytes((REMOVE, REMOVE))
+REMOVES_AT_ONCE = 4096
 FLAGS_MASK = 0xFFFFFFFF
 
 
@@ -97,8 +99,32 @@ class Replay:
     def mark(self) -> Mark:
         """The state after the records read so far, in numbers."""
         line = self.line
-        opened = tuple((xid, taken.turn) for xid, taken in self.open.items())
-        return Mark(line.left, line.end, opened, tuple(taken.turn for taken in reversed(line.returned)))
+        outside = [*self.open.values(), *reversed(line.returned)]
+        return Mark(
+            line.left,
+            line.end,
+            tuple((xid, taken.turn) for xid, taken in self.open.items()),
+            tuple(taken.turn for taken in reversed(line.returned)),
+            line.last_id,
+            line.came_bytes,
+            line.came_mortal,
+            tuple((taken.id, taken.deliveries) for taken in outside),
+            not self.has_named() and all(taken.turn >= 0 for taken in outside),
+        )
+
+    def restore(self, mark: Mark, counter: int, items: dict[int, Item], tail_bytes: int, tail_mortal: int) -> None:
+        """Go on from `mark`, which is plain, instead of from what has been read. `items`: those that are open or stand
+        before the fresh ones, by turn; `tail_bytes`, `tail_mortal`: of the fresh ones.
+        """
+        xids = [*(xid for xid, _ in mark.open), *([0] * len(mark.heads))]
+        turns = [*(turn for _, turn in mark.open), *mark.heads]
+        taken = [
+            Taken(items[turn], item_id, deliveries, xid, 0, turn)
+            for xid, turn, (item_id, deliveries) in zip(xids, turns, mark.known, strict=True)
+        ]
+        self.open = {each.xid: each for each in taken[: len(mark.open)]}
+        self.counter = counter
+        self.line.place(mark, taken[len(mark.open) :], tail_bytes, tail_mortal)
 
     def consume(self, data: bytes, rest_bytes: int) -> int:
         """Read whole records from the start of `data`; how many bytes that were.
@@ -112,6 +138,7 @@ class Replay:
         self._rest_bytes = rest_bytes
         full_bytes, look_items = line.full_bytes, line.look_items
         unpack, readers = ADDX_BODY.unpack_from, self._readers
+        came_bytes = 0
         try:
             while at < end:
                 op = data[at]
@@ -123,6 +150,7 @@ class Replay:
                     if size < BLOCK_MIN or stop > end:
                         self._block(size, BLOCK_MIN, at + 5, end)
                     flags = self._flags() if saves else 0
+                    came_bytes += size - BLOCK_MIN
                     if line.behind or line.bytes >= full_bytes or (len(fresh) >= look_items and line.is_full):
                         line.behind += 1
                         line.behind_bytes += size - BLOCK_MIN
@@ -131,12 +159,18 @@ class Replay:
                     line.bytes += size - BLOCK_MIN
                     if expires_ms:
                         line.mortal += 1
+                        line.came_mortal += 1
                     at = stop
                 elif op == REMOVE:
-                    if len(line):
-                        line.drop()
                     saves.clear()
-                    at += 1
+                    if line.behind and not fresh and data[at : at + 2] == TWO_REMOVES:
+                        # A long queue was read: nobody has to look at the items for that.
+                        some = data[at : at + REMOVES_AT_ONCE]
+                        at += line.drop_unread(len(some) - len(some.lstrip(TWO_REMOVES)))
+                    else:
+                        if len(line):
+                            line.drop()
+                        at += 1
                 elif op in readers:
                     at = readers[op](data, at + 1, end)
                 else:
@@ -146,6 +180,8 @@ class Replay:
                 raise Bad("the file ends inside a record", at) from None
         except Bad as bad:
             raise Bad(bad.why, at) from None
+        finally:
+            line.came_bytes += came_bytes
         return at
 
     # records, each from behind its opcode: returns where the next one starts
@@ -243,13 +279,13 @@ class Replay:
             # A copy of what is already open; one that is not is kept rather than lost.
             if item.xid not in self.open:
                 self._strangers += 1
-                self.open[item.xid] = Taken(_plain(item), 0, 1, item.xid, 0, -self._strangers)
+                self.open[item.xid] = Taken(plain(item), 0, 1, item.xid, 0, -self._strangers)
         return at
 
     def _continue(self, data: bytes, at: int, end: int) -> int:
         item, stop = self._named(data, at, end)
         self.open.pop(item.xid, None)
-        self.line.append(_plain(item))
+        self.line.append(plain(item))
         return stop
 
     # inside
@@ -293,12 +329,13 @@ class Replay:
             # Open already: its return must have been lost. Give the earlier item back, never overwrite it.
             self.line.give_back(self.open.pop(xid))
         taken = self.line.pop()
-        taken.item = _plain(taken.item)
+        taken.item = plain(taken.item)
         taken.xid = xid
         self.open[xid] = taken
 
 
-def _plain(item: Item) -> Item:
+def plain(item: Item) -> Item:
+    """The item without the transaction id that it may have come with."""
     if isinstance(item, Named):
         return Item(item.data, item.added_ms, item.expires_ms, item.flags)
     return item

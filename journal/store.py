@@ -6,19 +6,30 @@ so that an older server still starts on the same spool. Refuses to know queues i
 
 from __future__ import annotations
 
-from journal import layout
+from collections import Counter
+
+from journal import layout, libkestrel_layout
 from journal.ballast import Ballast
+from journal.convert_plan import carry_out
 from journal.doubt import Doubt
 from journal.fs import Fs, Locked
 from journal.group import CommitGroup
-from journal.layout import Files
+from journal.intents import Intents
+from journal.layout import OWN_FOLDER, Files
+from journal.libkestrel_layout import Files as StreamFiles
+from journal.libkestrel_reader import Reader
+from journal.libkestrel_store import StreamStore
 from journal.log import Log
+from journal.packing import drop_sidecars
 from journal.recovery import Recovered, Recovery
-from queues.config import QueueConfig
+from journal.sidecar import prune
+from journal.survey import Survey, survey
+from queues.config import Format, QueueConfig
+from queues.names import parent_of
 
-OWN_FOLDER = ".staniel"
 FORMAT_VERSION = "staniel-spool 1"
 RENEWED = ("intents", "status", "paused")  # own files that are read at the next start
+UNSURE_SEGMENTS = 2  # the one that was written to, and the one before it, whose last sync may not have come
 
 
 class SpoolError(Exception):
@@ -26,7 +37,7 @@ class SpoolError(Exception):
 
 
 class Store:
-    """The journals of one folder, in the Kestrel format."""
+    """The journals of one folder, in both formats."""
 
     def __init__(self, fs: Fs, folder: str) -> None:
         """Takes the lock. Raises SpoolError, or journal.fs.Locked if another server has it."""
@@ -36,12 +47,15 @@ class Store:
         self._prepare()
         self.doubt = Doubt(fs, folder, f"{self.own}/failed_sync")
         self.group = CommitGroup(fs, folder, Ballast(fs, folder, f"{self.own}/ballast"), self.doubt)
-        self.recovery = Recovery(fs, folder, f"{self.own}/damaged")
+        self.recovery = Recovery(fs, folder)
+        self.streams = StreamStore(fs, folder, f"{self.own}/damaged", self.group)
+        self._kestrel: Counter[str] = Counter()  # journals in Kestrel's format, by fan-out parent
 
     def _prepare(self) -> None:
         try:
             self.fs.make_folder(self.own)
             self._lock()
+            carry_out(self.fs, self.folder, self.own)
             # What a killed server had created and not synced is seen again: it must not vanish any more.
             self.fs.sync_folder(self.folder)
             self._check_version(f"{self.own}/version")
@@ -65,25 +79,36 @@ class Store:
             why = f"{path} says {found!r}, this program knows {FORMAT_VERSION!r}"
             raise SpoolError(f"{why}; use the version of staniel that wrote it")
 
-    def survey(self) -> tuple[dict[str, Files], list[str]]:
-        """One listing: the files of each queue, and the names of what is left alone."""
-        queues, foreign = layout.sort_out(self.fs.list(self.folder))
-        return queues, [name for name in foreign if name != OWN_FOLDER]
+    def look(self) -> Survey:
+        """One listing: the files of each queue, and the names of what is left alone. Raises OSError."""
+        found = survey(self.fs, self.folder)
+        found.foreign.remove(OWN_FOLDER)
+        return found
 
-    def renew(self, queues: dict[str, Files]) -> int:
+    def survey(self) -> tuple[dict[str, Files], list[str]]:
+        """Of that, the files of each queue in Kestrel's format, and the names of what is left alone."""
+        found = self.look()
+        return found.kestrel, found.foreign
+
+    def renew(self, found: Survey) -> int:
         """After a failed sync of an earlier run: write anew what this one is going to build on. How many files that
         were; 0 if there was none. Raises SpoolError.
         """
         if not self.doubt.exists:
             return 0
         # Sealed files were synced before they were sealed.
-        current = [name for name, each in queues.items() if each.current]
-        pairs = [(f"{self.folder}/{name}", f"{self.folder}/{layout.temp_name(name, 0)}") for name in current]
+        current = [(name, layout.temp_name(name, 0)) for name, each in found.kestrel.items() if each.current]
+        for each in found.streams.values():
+            newest = sorted(each.segments, key=lambda name: each.segments[name])[-UNSURE_SEGMENTS:]
+            current += [(name, libkestrel_layout.temp_name(name, 0)) for name in [*newest, *each.readers.values()]]
+        pairs = [(f"{self.folder}/{name}", f"{self.folder}/{temp}") for name, temp in current]
         own = [name for name, regular in self.fs.list(self.own) if regular and name in RENEWED]
         pairs += [(f"{self.own}/{name}", f"{self.own}/{name}.new") for name in own]
         try:
-            for each in queues.values():
-                self.recovery.tidy(each)
+            for files in found.kestrel.values():
+                self.recovery.tidy(files)
+            for stream in found.streams.values():
+                self.streams.recovery.tidy(stream)
             self.doubt.renew(pairs)
         except OSError as error:
             why = f"a sync failed in an earlier run, and the spool {self.folder} cannot be written anew"
@@ -92,10 +117,25 @@ class Store:
             ) from error
         return len(pairs)
 
-    def set_aside(self, files: Files, now_ms: int) -> str:
+    def size(self, files: Files) -> int:
+        """How many bytes the files of a queue have; one that cannot be asked counts as empty."""
+        return sum(self._size(f"{self.folder}/{name}") for name in files.names())
+
+    def _size(self, path: str) -> int:
+        try:
+            return self.fs.size(path)
+        except OSError:
+            return 0
+
+    def prune(self, files: dict[str, Files]) -> None:
+        """Remove the sidecars of files that are gone. Raises OSError."""
+        prune(self.fs, self.folder, {name for each in files.values() for name in each.archives})
+
+    def set_aside(self, files: Files | StreamFiles, now_ms: int) -> str:
         """Take a queue's files out of the spool without losing them; the folder where they are now."""
         aside = f"{self.own}/aside.{now_ms}"
         self.fs.make_folder(aside)
+        drop_sidecars(self.fs, self.folder, files.names())
         for name in files.names():
             self.fs.rename(f"{self.folder}/{name}", f"{aside}/{name}")
         self.fs.sync_folder(aside)
@@ -105,7 +145,7 @@ class Store:
     def recover(self, name: str, files: Files, config: QueueConfig, now_ms: int) -> tuple[Recovered, Log]:
         """Replay one queue. The log goes on where its files end. Raises OSError if the disk refuses."""
         recovered = self.recovery.recover(name, files, now_ms, config.max_memory_bytes)
-        log = Log(self.fs, self.folder, name, self.group, config)
+        log = self._log(name, config)
         log.encoder.counter = recovered.replay.counter
         log.encoder.open.update(recovered.replay.open)
         log.take_over(recovered.segments)
@@ -116,19 +156,39 @@ class Store:
             self._create(log, now_ms)
         return recovered, log
 
+    def has_intents(self, queue: str) -> bool:
+        """Whether a transfer from or to `queue` or one of its children has not been finished."""
+        intents = Intents(self.fs, f"{self.own}/intents").read()
+        names = [name for intent in intents for name in (intent.source, intent.target)]
+        return any((parent_of(name) or name) == queue for name in names)
+
     def settle(self) -> None:
         """What a killed server had written and not synced is seen again: it must not vanish any more."""
         self.fs.sync_all(self.folder)
 
+    def format_of(self, name: str, config: QueueConfig) -> Format:
+        """How queue `name` is kept, or would be: as its fan-out relatives are, whatever its settings say."""
+        family = parent_of(name) or name
+        if family in self.streams.families:
+            return Format.LIBKESTREL
+        return Format.KESTREL if self._kestrel[family] else config.journal_format
+
     def create(self, name: str, config: QueueConfig, now_ms: int) -> Log:
         """The journal of a new queue: an empty file, at once. Raises OSError."""
-        log = Log(self.fs, self.folder, name, self.group, config)
+        log = self._log(name, config)
         self._create(log, now_ms)
         return log
 
-    def erase(self, log: Log, now_ms: int) -> int:
+    def _log(self, name: str, config: QueueConfig) -> Log:
+        self._kestrel[parent_of(name) or name] += 1
+        return Log(self.fs, self.folder, name, self.group, config)
+
+    def erase(self, log: Log | Reader, now_ms: int) -> int:
         """Remove a queue's files; the batch that a reply about it waits for. Raises OSError."""
+        if isinstance(log, Reader):
+            return self.streams.erase(log, now_ms)
         log.erase()
+        self._kestrel[parent_of(log.name) or log.name] -= 1
         return self.group.change_folder(log.sync_ms, now_ms)
 
     def _create(self, log: Log, now_ms: int) -> None:

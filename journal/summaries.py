@@ -49,7 +49,8 @@ class Summary(Struct, frozen=True, array_like=True):
 
     What it rests on: `entered`, the counter at the beginning (None: any); `need`, so many items in the incoming line at
     least; `line`, exactly so many (None: any number); `absent`, spans of xids not open at the beginning; `numbered`: no
-    reserve without an xid met an incoming item that has its own. `named`: the xids of added items that have their own.
+    reserve without an xid met an incoming item that has its own; `present`, xids that were open at the beginning.
+    `named`: the xids of added items that have their own.
     """
 
     taken: int = 0
@@ -68,6 +69,7 @@ class Summary(Struct, frozen=True, array_like=True):
     absent: list[Span] = field(default_factory=list)
     numbered: bool = False
     named: dict[int, int] = field(default_factory=dict)
+    present: frozenset[int] = frozenset()
 
     @property
     def gain(self) -> int:
@@ -123,6 +125,7 @@ def merge(first: Summary, second: Summary) -> Summary:
         line=second.line - first.gain if first.line is None and second.line is not None else first.line,
         absent=join(first.absent + without(second.absent, first.closed)),
         numbered=first.numbered or second.numbered,
+        present=first.present | (second.present - first.opens.keys()),
         named=first.named | {first.added + number: xid for number, xid in second.named.items()},
     )
 
@@ -133,6 +136,8 @@ def apply(summary: Summary) -> State:
         raise Entangled(f"the first segment takes {summary.need or summary.line} items that nobody added")
     if summary.entered:
         raise Entangled(f"the first segment goes on from the transaction id {summary.entered}")
+    if summary.present:
+        raise Entangled(f"the first segment gives back the open reads {sorted(summary.present)}")
     for symbol in [*summary.front, *summary.opens.values()]:
         if symbol.origin is Origin.OPEN:
             raise Entangled(f"the first segment knows of an open read {symbol.number}")
@@ -225,6 +230,9 @@ def _agree(first: Summary, second: Summary) -> None:
     for xid in first.opens:
         if covers(second.absent, xid):
             raise Entangled(f"transaction id {xid} is given while it is open")
+    for xid in second.present - first.opens.keys():
+        if xid in first.closed or covers(first.absent, xid):
+            raise Entangled(f"open read {xid} is given back, and was not there")
     for symbol in [*second.front, *second.opens.values()]:
         if symbol.origin is Origin.OPEN and symbol.number in first.closed and symbol.number not in first.opens:
             raise Entangled(f"open read {symbol.number} was ended before")

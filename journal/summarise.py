@@ -91,6 +91,7 @@ class Summariser:
         self._front: list[Held] = []  # the head is the last
         self._opens: dict[int, Held] = {}
         self._closed: set[int] = set()
+        self._present: set[int] = set()
         self._absent: list[Span] = []
         self._named = dict(entry.named)
         self._taken = self._added = self._mortal = self._need = self._listed = self._next_mark = 0
@@ -183,6 +184,7 @@ class Summariser:
             front=[symbol_of(held) for held in reversed(self._front)],
             opens={xid: symbol_of(held) for xid, held in self._opens.items()},
             closed=frozenset(self._closed),
+            present=frozenset(self._present),
             added=self._added,
             added_bytes=self._blocks_bytes - BLOCK_MIN * (self._added - self._others) + self._others_bytes,
             added_mortal=self._mortal,
@@ -275,6 +277,7 @@ class Summariser:
             self._front.append(earlier)
         elif xid not in self._closed:
             if xid in self.entry.opens:
+                self._present.add(xid)
                 self._closed.add(xid)
                 self._front.append(Symbol(Origin.OPEN, xid))
             else:
@@ -303,6 +306,7 @@ class Summariser:
             self.facts.strays += 1
             self._is_absent(xid)
         else:
+            self._present.add(xid)
             self._closed.add(xid)
             self._front.append(Symbol(Origin.OPEN, xid))
 

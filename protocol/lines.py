@@ -11,10 +11,10 @@ from functools import lru_cache
 
 from protocol import kestrel_lines, memcached_lines
 from protocol.dialect import Dialect
-from protocol.heads import Parsed, SetHead
+from protocol.heads import Parsed, Refused, SetHead
 from protocol.limits import Limits
 from protocol.replies import replies_for
-from protocol.requests import Confirm, Delete, Get, Invalid, Monitor
+from protocol.requests import Confirm, Delete, Get, Invalid, Monitor, Request
 
 KNOWN_LINES_MAX = 4096
 KNOWN_LINE_BYTES_MAX = 512
@@ -26,11 +26,13 @@ _REMEMBERED = (SetHead, Get, Monitor, Confirm, Delete)
 class Lines:
     """The line reader of one dialect and one set of limits, shared by all its connections.
 
-    `known` maps a line, with its CR and without its LF, to what it means: look there before calling `parse`.
+    `known` maps a line, with its CR and without its LF, to what it means: look there before calling `parse`. `alone`
+    maps a line with its LF to the requests of a read that brought it and nothing else; no line with a block is there.
     """
 
     def __init__(self, dialect: Dialect, limits: Limits) -> None:
         self.known: dict[bytes, Parsed] = {}
+        self.alone: dict[bytes, list[Request]] = {}
         self._limits = limits
         grammar = kestrel_lines if dialect is Dialect.KESTREL else memcached_lines
         self._split: Callable[[bytes], list[bytes]] = grammar.split
@@ -51,7 +53,10 @@ class Lines:
         """Forgetting everything at once costs less than keeping an order: the lines in use are back in a moment."""
         if len(self.known) >= KNOWN_LINES_MAX:
             self.known.clear()
+            self.alone.clear()
         self.known[line] = parsed
+        if not isinstance(parsed, SetHead | Refused):
+            self.alone[line + b"\n"] = [parsed]
 
 
 @lru_cache(maxsize=16)

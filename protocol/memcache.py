@@ -22,7 +22,7 @@ from enum import Enum
 from protocol.dialect import Dialect
 from protocol.heads import Refused, SetHead
 from protocol.limits import Limits
-from protocol.lines import lines_for
+from protocol.lines import KNOWN_LINE_BYTES_MAX, lines_for
 from protocol.memcached_lines import bad_data_chunk
 from protocol.requests import Invalid, MetaSet, Request, Set
 
@@ -54,7 +54,7 @@ class Parser:
         self._dialect = dialect
         self._limits = limits
         self._lines = lines_for(dialect, limits)
-        self._known = self._lines.known
+        self._known, self._alone = self._lines.known, self._lines.alone
         self._state = State.START
         self._tail = b""
         """Bytes read but not understood yet: put before the next feed."""
@@ -74,12 +74,18 @@ class Parser:
         return len(self._tail) + len(self._body)
 
     def feed(self, data: bytes) -> list[Request]:
-        """Every request that `data` completes, in order. After one that hangs up everything is ignored."""
-        requests: list[Request] = []
+        """Every request that `data` completes, in order. After one that hangs up everything is ignored.
+
+        The list may be one that others get too: leave it as it is.
+        """
+        in_step = self._state is _LINE
         if self._tail:
             data = self._tail + data
             self._tail = b""
-        at = self._read_lines(data, 0, requests) if self._state is _LINE else 0
+        elif in_step and len(data) <= KNOWN_LINE_BYTES_MAX and (alone := self._alone.get(data)):
+            return alone
+        requests: list[Request] = []
+        at = self._read_lines(data, 0, requests) if in_step else 0
         while at < len(data):
             at = self._step(data, at, requests)
         return requests
@@ -124,7 +130,9 @@ class Parser:
                 stop = at + parsed.length
                 if not data.startswith(b"\r\n", stop):
                     return self._begin_block(parsed, State.BODY, at)
-                requests.append(_set(parsed, data[at:stop]))
+                body = data[at:stop]
+                put = Set(parsed.queue, body, parsed.flags, parsed.ttl_ms, parsed.expires_ms, parsed.noreply)
+                requests.append(put if parsed.meta is None else MetaSet(put, parsed.meta))
                 at = stop + 2
             elif type(parsed) is Refused:
                 return self._begin_block(parsed, State.SKIP, at)

@@ -108,9 +108,10 @@ class WorkqParser:
             begin = data[at : at + 4]
             if begin == b"add " and (tail := _known_tails.get(line[_ADD_TAIL:])) is not None:
                 id = read_id(line[_ADD_ID])
-                stop = end + 1 + tail.size
-                if id is not None and is_job_id(id) and data.startswith(b"\r\n", stop):
-                    requests.append(Add(id, tail.terms, data[end + 1 : stop]))
+                begin_data = end + 1
+                stop = begin_data + tail.size
+                if id is not None and id[6] >> 4 == 4 and id[8] >> 6 == 2 and data.startswith(b"\r\n", stop):
+                    requests.append(Add(id, tail.terms, data[begin_data:stop]))
                     at = stop + 2
                     continue
             elif begin == b"leas" and (lease := _known_leases.get(line)) is not None:

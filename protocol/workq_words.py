@@ -9,6 +9,7 @@ from datetime import date
 INT64_MAX = 2**63 - 1
 NAME_BYTES_MAX = 255
 ID_BYTES = 36
+HEX_BYTES = 32
 NS_A_SECOND = 1_000_000_000
 _DIGITS = re.compile(rb"[0-9]{1,64}")
 _SIGNED = re.compile(rb"[+-]?[0-9]{1,64}")
@@ -22,11 +23,13 @@ def read_id(word: bytes) -> bytes | None:
     """The 16 bytes of a UUID in canonical form, of any version."""
     if len(word) != ID_BYTES or word[8:24:5] != b"----":
         return None
+    digits = word.replace(b"-", b"")
+    if len(digits) != HEX_BYTES:
+        return None
     try:
-        raw = unhexlify(word.replace(b"-", b""))
+        return unhexlify(digits)
     except Error:
         return None
-    return raw if len(raw) == 16 else None
 
 
 def is_job_id(raw: bytes) -> bool:

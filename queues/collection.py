@@ -15,6 +15,7 @@ from queues.config import QueueConfig
 from queues.names import name_error, parent_of
 from queues.ports import Heir, Timer
 from queues.queue import Queue
+from queues.stream_queue import StreamQueue, queue_of
 
 
 class Refused(Exception):
@@ -42,7 +43,9 @@ class Leg(Struct, frozen=True):
 
 
 class Collection:
-    """Queues by name. `config_of` resolves settings, `journal_of` makes a new queue's journal and may raise OSError."""
+    """Queues by name. `config_of` resolves settings, `journal_of` makes a new queue's journal and may raise OSError or
+    Refused.
+    """
 
     def __init__(
         self, config_of: Callable[[str], QueueConfig], journal_of: Callable[[str, QueueConfig, int], Journal]
@@ -80,7 +83,7 @@ class Collection:
 
     def adopt(self, name: str, journal: Journal, now_ms: int) -> Queue:
         """A queue that the spool already knows, still without its items."""
-        return self._enter(Queue(name, self.config_of(name), journal, now_ms))
+        return self._enter(queue_of(name, self.config_of(name), journal, now_ms))
 
     def block(self, name: str, why: str) -> None:
         """Never serve `name`: its files cannot be read, and writing would bury what they hold."""
@@ -114,6 +117,8 @@ class Collection:
         if alias is not None:
             return [leg for target in alias.targets for leg in self.legs(target, now_ms)]
         queue = self.make(name, now_ms)
+        if isinstance(queue, StreamQueue) and queue.is_parent:
+            return [Leg(queue, counts=True)]  # it is put once, for all who take it
         legs = [Leg(child, counts=False) for child in queue.children.values()]
         if not queue.config.fanout_only or "+" in name:
             legs.append(Leg(queue, counts=True))
@@ -130,7 +135,7 @@ class Collection:
         except OSError as error:
             raise Refused(f"cannot create the journal of queue {name}: {error.strerror}", client=False) from error
         self.created += 1
-        return self._enter(Queue(name, config, journal, now_ms))
+        return self._enter(queue_of(name, config, journal, now_ms))
 
     def _enter(self, queue: Queue) -> Queue:
         self.by_name[queue.name] = queue

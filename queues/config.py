@@ -25,6 +25,13 @@ class Dialect(Enum):
     KESTREL_24 = "kestrel-2.4"
 
 
+class Format(Enum):
+    """What a queue's journal files are."""
+
+    KESTREL = "kestrel"
+    LIBKESTREL = "libkestrel"
+
+
 class QueueConfig(Struct, frozen=True, kw_only=True):
     """Sizes in bytes, durations in ms; 0 means none for every `_ms` but `sync_ms` (0 always, -1 left to the OS)."""
 
@@ -46,6 +53,8 @@ class QueueConfig(Struct, frozen=True, kw_only=True):
     client_id_for_enqueue: str = ""
     keep_journal: bool = True
     sync_ms: int = SYNC_ALWAYS
+    journal_format: Format = Format.KESTREL
+    archive_path: str = ""
     journal_dialect: Dialect = Dialect.DOCUMENTS
     default_journal_bytes: int = 16 << 20
     max_memory_bytes: int = 128 << 20

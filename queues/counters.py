@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from msgspec import Struct
+from dataclasses import dataclass
 
 
-class QueueCounters(Struct, gc=False):
-    """Counts since this process loaded the queue, under Kestrel's names."""
+@dataclass(slots=True, eq=False)
+class QueueCounters:
+    """Counts since this process loaded the queue, under Kestrel's names. No Struct, as for the server's."""
 
     total_items: int = 0
     put_bytes: int = 0

@@ -90,7 +90,10 @@ class Departures:
         if head is not None and means(head):
             queue.drop_head()
             return Dropped.RECORDED
-        return Dropped.UNRECORDED if queue.line.remove(means) else Dropped.NOT_FOUND
+        if not queue.line.remove(means):
+            return Dropped.NOT_FOUND
+        queue.cleared(0)  # a journal that knows its items by id takes it down
+        return Dropped.UNRECORDED
 
     def clear(self) -> None:
         """The queue is closed: nothing that arrives concerns it any more."""

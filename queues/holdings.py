@@ -38,9 +38,27 @@ class Holdings:
 
     def mark(self) -> Mark:
         """What the journal's records so far amount to, in numbers."""
+        line, limbo = self.queue.line, self.queue.departures.limbo
+        opened = self.under_way
+        known = [(taken.id, taken.deliveries) for taken in opened.values()]
+        # Nobody has got what is in limbo, though it has left the line.
+        known += [(taken.id, taken.deliveries - 1) for taken in limbo]
+        known += [(taken.id, taken.deliveries) for taken in reversed(line.returned)]
+        return Mark(
+            line.left,
+            line.end,
+            tuple((xid, taken.turn) for xid, taken in opened.items()),
+            tuple(taken.turn for taken in self.heads),
+            line.last_id,
+            line.came_bytes,
+            line.came_mortal,
+            tuple(known),
+        )
+
+    def tip(self) -> tuple[int, int, int]:
+        """(turn of the item that comes next, payload bytes, how many with an expiry) of all that ever came."""
         line = self.queue.line
-        opened = tuple((xid, taken.turn) for xid, taken in self.under_way.items())
-        return Mark(line.left, line.end, opened, tuple(taken.turn for taken in self.heads))
+        return line.end, line.came_bytes, line.came_mortal
 
     def alive(self) -> dict[int, Item]:
         """By turn: every item that has left the fresh ones and is not gone for good."""

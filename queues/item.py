@@ -20,6 +20,15 @@ class Item(Struct, gc=False):
     flags: int = 0
 
 
+class Numbered(Item, gc=False):
+    """An item whose journal gave it an id when it was put (libkestrel's do). `errors`: how often it had already been
+    given up when it was put.
+    """
+
+    id: int = 0
+    errors: int = 0
+
+
 class Taken(Struct, gc=False, eq=False):
     """An item handed out at least once.
 

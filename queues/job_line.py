@@ -23,7 +23,9 @@ Order = tuple[int, int, int, bytes]
 
 def order(job: Job) -> Order:
     """The sort key. Scheduled times compare as 64-bit nanoseconds, like the original's: they wrap after 2262."""
-    time_ns = NO_TIME_NS if job.time_ns == 0 else (job.time_ns + _HALF) % _WRAP - _HALF
+    time_ns = job.time_ns or NO_TIME_NS
+    if not -_HALF <= time_ns < _HALF:
+        time_ns = (time_ns + _HALF) % _WRAP - _HALF
     return -job.terms.priority, time_ns, job.created_ns, job.id
 
 

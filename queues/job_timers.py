@@ -18,6 +18,7 @@ SLOT_MS = 8
 NEVER_MS = 2**63 - 1
 # Moments further ahead than these are counted in larger steps, and looked at twice.
 FAR_MS, FAR_STEP_MS = 1 << 16, 1 << 13
+FAR_STEP_SLOTS = FAR_STEP_MS // SLOT_MS
 VERY_FAR_MS, VERY_FAR_STEP_MS = 1 << 23, 1 << 20
 
 
@@ -50,15 +51,24 @@ class JobTimers:
         if after is not None:
             before = job.prev
             before.next, after.prev = after, before
-        slot = slot_of(at_ms, now_ms)
+        # As slot_of, whose call would cost as much as all the rest.
+        ahead_ms = at_ms - now_ms
+        if FAR_MS < ahead_ms <= VERY_FAR_MS:
+            slot = at_ms // FAR_STEP_MS * FAR_STEP_SLOTS
+        else:
+            slot = slot_of(at_ms, now_ms)
         ring = self._rings.get(slot)
         if ring is None:
-            ring = self._rings[slot] = Ring()
-            ring.prev = ring.next = ring
-            heapq.heappush(self._heap, slot)
+            ring = self._begin(slot)
         last = ring.prev
         job.prev, job.next = last, ring
         last.next = ring.prev = job
+
+    def _begin(self, slot: int) -> Ring:
+        ring = self._rings[slot] = Ring()
+        ring.prev = ring.next = ring
+        heapq.heappush(self._heap, slot)
+        return ring
 
     def drop(self, job: Job) -> None:
         """Forget `job`."""

@@ -54,7 +54,7 @@ class Jobs:
         self.evicted = 0
         self._runners: dict[bytes, Runner] = {}
         self._watchers: dict[bytes, dict[Waiter, None]] = {}
-        self._last_ns = 0
+        self._last_ns = 0  # each job is created later than the one before, so that they keep their order
         self._turn = 0
         self._behind = False  # more was due at the last ring than was done
 
@@ -79,7 +79,10 @@ class Jobs:
         """A new job, to be handed out from `time_ns` on; None if a job has that id already."""
         if id in self.by_id and self.find(id, now_ms) is not None:
             return None
-        created_ns = self._stamp(now_ms)
+        created_ns = now_ms * NS_A_MS
+        if created_ns <= self._last_ns:
+            created_ns = self._last_ns + 1
+        self._last_ns = created_ns
         job = self.by_id[id] = Job(id, terms, payload, created_ns, time_ns)
         limit_ms = (time_ns or created_ns) // NS_A_MS + terms.ttl_ms
         self.journal.added(job, limit_ms)
@@ -98,7 +101,8 @@ class Jobs:
         """A job that is not kept: it goes when it is finished, or when `abandon` is called. None as with `add`."""
         if id in self.by_id and self.find(id, now_ms) is not None:
             return None
-        job = self.by_id[id] = Job(id, terms, payload, self._stamp(now_ms))
+        job = self.by_id[id] = Job(id, terms, payload, max(now_ms * NS_A_MS, self._last_ns + 1))
+        self._last_ns = job.created_ns
         self._runners[id] = runner
         self._make_ready(job, now_ms)
         return job
@@ -108,12 +112,6 @@ class Jobs:
         if self.by_id.get(job.id) is job:
             self._runners.pop(job.id)
             self._forget(job)
-
-    def _stamp(self, now_ms: int) -> int:
-        """When a job was created; later for each one, so that they keep their order."""
-        now_ns = now_ms * NS_A_MS
-        self._last_ns = now_ns if now_ns > self._last_ns else self._last_ns + 1
-        return self._last_ns
 
     def _schedule(self, job: Job, now_ms: int) -> None:
         job.until_ms = -(-job.time_ns // NS_A_MS)

@@ -11,6 +11,7 @@ from collections.abc import Callable
 from typing import Protocol
 
 from queues.item import LOST_MS, Item, Taken
+from queues.marks import Mark
 
 ID_SHIFT = 16  # room for 65,536 items added within one millisecond before ids run ahead of the clock
 
@@ -47,9 +48,12 @@ class Line:
 
     __slots__ = (
         "_unmeasured",
+        "_unmeasured_turn",
         "behind",
         "behind_bytes",
         "bytes",
+        "came_bytes",
+        "came_mortal",
         "fresh",
         "full_bytes",
         "heavy_bytes",
@@ -66,11 +70,14 @@ class Line:
         self.returned: list[Taken] = []
         self.bytes = 0  # of payload, in memory and behind
         self.mortal = 0  # how many of the items have an expiry of their own
+        self.came_bytes = 0  # of payload, and how many with an expiry, of all items that ever joined the end
+        self.came_mortal = 0
         self.last_id = 0
         self.left = 0  # how many fresh items have left: the turn of the next one
         self.behind = 0  # how many items only the journal holds
         self.behind_bytes = 0
-        self._unmeasured = 0  # items dropped unread, whose bytes are still counted
+        self._unmeasured = 0  # items dropped unread, whose bytes are still counted,
+        self._unmeasured_turn = 0  # from this one on
         self.tail = tail
         self.bound(memory_bytes)
 
@@ -121,8 +128,10 @@ class Line:
         else:
             self.fresh.append(item)
         self.bytes += size
+        self.came_bytes += size
         if item.expires_ms:
             self.mortal += 1
+            self.came_mortal += 1
         return size
 
     def head(self) -> Item | None:
@@ -166,24 +175,33 @@ class Line:
             self._gone(taken.item)
             return taken.id
         if not self.fresh and self.behind:
-            return self._drop_unread()
+            self.drop_unread(1)
+            return self.last_id
         item = self.fresh.popleft()
         self._gone(item)
         self.left += 1
         self.last_id = item_id = self._id_after(item)
         return item_id
 
-    def _drop_unread(self) -> int:
-        self.behind -= 1
-        self._unmeasured += 1
-        self.last_id += 1
-        self.left += 1
+    def drop_unread(self, count: int) -> int:
+        """Take up to `count` heads off for good that only the journal holds, or one that was handed back; at least one,
+        and how many.
+        """
+        if self.returned:
+            self._gone(self.returned.pop().item)
+            return 1
+        if self._unmeasured_turn + self._unmeasured != self.left:
+            self.settle()
+            self._unmeasured_turn = self.left
+        count = min(count, self.behind)
+        self.behind -= count
+        self._unmeasured += count
+        self.last_id += count
+        self.left += count
         if not self.behind:
-            # Nothing is left but what had been handed back: no need to read what went.
-            self._unmeasured = self.behind_bytes = 0
-            self.bytes = sum(len(taken.item.data) for taken in self.returned)
-            self.mortal = sum(taken.item.expires_ms != 0 for taken in self.returned)
-        return self.last_id
+            # Nothing is left: no need to read what went.
+            self._unmeasured = self.behind_bytes = self.bytes = self.mortal = 0
+        return count
 
     def expire(self, now_ms: int, oldest_ms: int, count_max: int) -> int:
         """Drop items from the head that expired before `now_ms` or were added before `oldest_ms`, at most `count_max`.
@@ -247,11 +265,23 @@ class Line:
 
     # read-behind
 
+    def place(self, mark: Mark, heads: list[Taken], tail_bytes: int, tail_mortal: int) -> None:
+        """The line as it stood at `mark`, with nothing in memory but `heads`, which stand before the fresh items, the
+        head first. `tail_bytes`, `tail_mortal`: of the items that only the journal holds.
+        """
+        self.fresh.clear()
+        self.returned[:] = reversed(heads)
+        self.left, self.behind, self._unmeasured = mark.left, mark.end - mark.left, 0
+        self.last_id, self.came_bytes, self.came_mortal = mark.last_id, mark.came_bytes, mark.came_mortal
+        self.behind_bytes = tail_bytes
+        self.bytes = tail_bytes + sum([len(taken.item.data) for taken in heads])
+        self.mortal = tail_mortal + sum([taken.item.expires_ms != 0 for taken in heads])
+
     def load(self, size_max: int = LOAD_BYTES) -> None:
         """Read the next items from the journal, here and now."""
         assert self.tail is not None
         self.settle()
-        self.take_in(self.tail.load(self.left + len(self.fresh), min(size_max, self.full_bytes)))
+        self.take_in(self.tail.load(self.left + len(self.fresh), max(1, min(size_max, self.full_bytes))))
 
     def load_all(self) -> None:
         """Hold everything in memory, whatever the bound says."""
@@ -276,7 +306,7 @@ class Line:
         if self._unmeasured:
             assert self.tail is not None
             count, self._unmeasured = self._unmeasured, 0
-            size, mortal = self.tail.measure(self.left - count, count)
+            size, mortal = self.tail.measure(self._unmeasured_turn, count)
             self.bytes -= size
             self.behind_bytes -= size
             self.mortal -= mortal

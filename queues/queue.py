@@ -34,6 +34,8 @@ CLOSED = QueueState.CLOSED  # a global is found ten times as fast as a member of
 class Queue:
     """FIFO with reliable reads. All times are epoch milliseconds."""
 
+    puts_once, copies = False, 1  # see StreamQueue
+
     def __init__(self, name: str, config: QueueConfig, journal: Journal, created_ms: int) -> None:
         self.name = name
         # By xid. Ordered dictionaries: a plain one is slow to find its first entry once many before it are gone.

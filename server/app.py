@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import gc
 import os
 import signal
 import socket
@@ -23,9 +22,11 @@ from journal.fs import Locked, OsFs
 from journal.group import JournalFailure
 from journal.store import SpoolError
 from server.clock import SteadyClock, steady_ms
+from server.collector import Collector
 from server.hub import Hub
 from server.listener import raise_file_limit
 from server.log import open_log
+from server.progress import Display, megabytes
 
 BACKLOG = 1024
 PORT_HINT = "choose another with --port, or stop the program that has it"
@@ -75,6 +76,9 @@ def greeting(sockets: list[socket.socket], config: Config, summary: Summary, too
     where = ", ".join(_name(sock) for sock in sockets)
     jobs = f", {summary.jobs} jobs" if config.addresses("workq") else ""
     found = f"{summary.queues} queues, {summary.items} items{jobs} recovered in {took_ms} ms"
+    found += f", {megabytes(summary.read_bytes)} MB read"
+    if summary.spared_bytes:
+        found += f", {megabytes(summary.spared_bytes)} MB spared by summaries"
     return f"staniel {VERSION} listens on {where}, spool {os.path.abspath(config.server.spool)}: {found}"
 
 
@@ -98,10 +102,11 @@ async def serve(load: Callable[[], Config]) -> None:
     doors = open_doors(config)
     clock = SteadyClock()
     began_ms = steady_ms()
-    gc.disable()  # nothing that a replay builds is garbage; looking through it again and again would double its time
-    summary = broker.recover(clock.now_ms())
-    gc.enable()
-    hub = Hub(broker, clock, min(clients, config.server.max_connections or clients))
+    collector = Collector()
+    collector.hold()
+    summary = broker.recover(clock.now_ms(), Display(report, steady_ms, sys.stderr))
+    collector.begin()
+    hub = Hub(broker, clock, collector, min(clients, config.server.max_connections or clients))
     for sock, wire in doors:
         sock.setblocking(False)
         try:

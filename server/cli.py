@@ -14,12 +14,16 @@ HELP = {"help_option_names": ["-h", "--help"]}
 
 
 class Commands(click.Group):
-    """The commands, and `pipeline`: it is loaded when it is asked for, so that the server never loads it."""
+    """Commands whose code is loaded when they are called: `serve` knows neither Spark nor how a file is dumped."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:
-        return sorted([*super().list_commands(ctx), "pipeline"])
+        return sorted([*super().list_commands(ctx), "journal", "pipeline"])
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        if cmd_name == "journal":
+            from server.journal_cli import journal
+
+            return journal
         if cmd_name == "pipeline":
             from pipeline.cli import pipeline
 

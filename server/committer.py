@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import os
 import threading
+from collections.abc import Callable
 from queue import SimpleQueue
 from time import perf_counter_ns
 from typing import Generic, Protocol, TypeVar
@@ -63,3 +64,13 @@ class Committer(Generic[E]):
             self.took_ns = perf_counter_ns() - began_ns
             os.eventfd_write(self.fd, 1)  # before the answer: whoever holds the answer may read the flag
             self._done.put((errand, error))
+
+
+class Landing:
+    """A committer's flag."""
+
+    def __init__(self, land: Callable[[int], None]) -> None:
+        self._land = land
+
+    def knock(self, now_ms: int) -> None:
+        self._land(now_ms)

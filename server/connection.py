@@ -56,7 +56,9 @@ class Connection:
         self.interest = interest  # what the poller is told to watch
         self.phase = OPEN
         self.held: deque[tuple[int, bytes]] = deque()
-        self.unsent = b""
+        self.unsent: bytes | memoryview = (
+            b""  # a view of the rest: a long reply is not copied for each piece that leaves
+        )
         self._recv, self._send, self._feed = sock.recv, sock.send, parser.feed
         self.unread_bytes = 0
         self.active_ms = 0
@@ -64,14 +66,13 @@ class Connection:
         self.read_bytes = READ_BYTES_MIN
 
     def serve(self, now_ms: int) -> int:
-        """Read once and run what has arrived; how many bytes that were, 0 when the client has sent its last.
-
-        Raises BlockingIOError if there is nothing to read after all.
+        """Read once and run what has arrived; how many bytes that were, 0 when the client has sent its last, -1 if
+        there was nothing to read after all.
         """
         try:
             data = self._recv(self.read_bytes)
         except BlockingIOError:
-            raise
+            return -1
         except OSError:
             return 0
         size = len(data)
@@ -98,12 +99,14 @@ class Connection:
             if self.held or session.batch > durable:
                 self.held.append((session.batch, data))
                 return True
-            self.unsent = self.unsent + data if self.unsent else data
+            self.unsent = b"".join((self.unsent, data)) if self.unsent else data
         return bool(self.held)
 
-    def hold_now(self) -> bool:
+    def hold_now(self, durable: int) -> bool:
         """The common case of a durable reply in one step: it waits for the disk. False: nothing was done."""
         session = self.session
+        if session.batch <= durable or self.phase is not OPEN:
+            return False
         if self.unsent or session.backlog or session.state is not READY or not session.out:
             return False
         out = session.out
@@ -128,7 +131,7 @@ class Connection:
         held.clear()
         self.session.broker.counters.bytes_written += sent
         if sent < len(data):
-            self.unsent = data[sent:]
+            self.unsent = memoryview(data)[sent:]
         return True
 
     def release(self, durable: int) -> bool:
@@ -138,7 +141,7 @@ class Connection:
         while held and held[0][0] <= durable:
             ready.append(held.popleft()[1])
         if ready:
-            self.unsent += b"".join(ready)
+            self.unsent = b"".join((self.unsent, *ready))
         return bool(held)
 
     def send(self) -> None:
@@ -150,32 +153,32 @@ class Connection:
         except BlockingIOError:
             return
         self.session.broker.counters.bytes_written += sent
-        self.unsent = b"" if sent == len(self.unsent) else self.unsent[sent:]
+        self.unsent = b"" if sent == len(self.unsent) else memoryview(self.unsent)[sent:]
 
-    def send_now(self, durable: int) -> bool:
-        """The common case in one step: the replies may leave and the socket takes them. False: nothing was done.
+    def send_now(self, durable: int) -> int:
+        """The common case in one step: the replies may leave, the socket takes them, and nothing else is to be thought
+        of. How many bytes that were; -1 if it is not so, and then nothing was lost.
 
         Raises OSError when the client is gone.
         """
         session = self.session
-        if self.unsent or self.held or session.batch > durable:
-            return False
-        if session.backlog or session.state is not READY:
-            return False
+        if self.unsent or self.held or session.batch > durable or session.backlog or session.state is not READY:
+            return -1
         out = session.out
         if not out:
-            return True
+            return 0
         data = out[0] if len(out) == 1 else b"".join(out)
         try:
             sent = self._send(data)
         except BlockingIOError:
-            return False
+            return -1
         out.clear()
         session.out_bytes = 0
+        if sent == len(data):
+            return sent
         session.broker.counters.bytes_written += sent
-        if sent < len(data):
-            self.unsent = data[sent:]
-        return sent == len(data)
+        self.unsent = memoryview(data)[sent:]
+        return -1
 
     @property
     def wants_turn(self) -> bool:

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import select
 import socket
-from collections.abc import Callable
 from math import inf
 from time import perf_counter_ns
 from typing import Protocol
@@ -23,7 +22,8 @@ from journal.chores import Chore
 from journal.group import Sync
 from protocol.limits import Limits
 from server.clock import Clock
-from server.committer import Committer
+from server.collector import Collector
+from server.committer import Committer, Landing
 from server.connection import OPEN, Connection, Phase
 from server.listener import Listener
 from server.pace import Pace
@@ -47,9 +47,10 @@ class Door(Protocol):
 class Hub:
     """Serves a broker's clients until `stop` is called."""
 
-    def __init__(self, broker: Broker, clock: Clock, max_connections: int) -> None:
+    def __init__(self, broker: Broker, clock: Clock, collector: Collector, max_connections: int) -> None:
         self.broker = broker
         self.clock = clock
+        self._collector = collector
         self.max_connections = max_connections
         self.committer: Committer[Sync] = Committer("committer")
         self._steward: Committer[Chore] = Committer("steward")
@@ -142,7 +143,9 @@ class Hub:
 
     async def _wait(self) -> None:
         """Until a socket is ready or the broker has something to do."""
-        seconds = (self.broker.next_ms() - self.clock.now_ms()) / 1000
+        now_ms = self.clock.now_ms()
+        self._collector.idle(self.broker.upkeep.memory.used_bytes, now_ms)
+        seconds = (self.broker.next_ms() - now_ms) / 1000
         with trio.move_on_after(max(0.0, seconds) if seconds < 1e9 else inf) as self._wait_scope:
             await trio.lowlevel.wait_readable(self._poller.fileno())
 
@@ -197,15 +200,19 @@ class Hub:
     def _answer_all(self, now_ms: int) -> None:
         durable = self.broker.group.durable
         active, self._active = self._active, []
+        written = 0
         for connection in active:
-            if connection.phase is OPEN and connection.session.batch > durable and connection.hold_now():
-                self._holding[connection] = None
-                continue
             try:
-                if connection.phase is not OPEN or not connection.send_now(durable):
+                sent = connection.send_now(durable) if connection.phase is OPEN else -1
+                if sent >= 0:
+                    written += sent
+                elif connection.hold_now(durable):
+                    self._holding[connection] = None
+                else:
                     self._answer(connection, durable, now_ms)
             except OSError:
                 self._drop(connection, now_ms)
+        self._counters.bytes_written += written
 
     def _open_door(self, fd: int, now_ms: int) -> None:
         door = self._doors.get(fd)
@@ -226,27 +233,23 @@ class Hub:
             self._active.append(connection)
 
     def _read(self, connection: Connection, now_ms: int) -> None:
-        try:
-            size = connection.serve(now_ms)
-        except BlockingIOError:
-            return
-        if not size:
-            self._hang_up(connection, now_ms)
+        size = connection.serve(now_ms)
+        if size <= 0:
+            if not size:
+                self._hang_up(connection, now_ms)
             return
         self._counters.bytes_read += size
         self._active.append(connection)
-        if connection.session.backlog:
-            self._busy[connection] = None
-        if self._group.pending_bytes > self._group.commit_above_bytes:
-            # The ballast must cover whatever is not yet written.
-            self.broker.commit(now_ms)
+        group = self._group
+        if group.pending_bytes > group.commit_above_bytes:
+            self.broker.commit(now_ms)  # the ballast must cover whatever is not yet written
 
     def _give_turn(self, connection: Connection, now_ms: int) -> None:
         if connection.wants_turn:
             connection.session.go_on(now_ms)
         self._active.append(connection)
         if not connection.session.backlog:
-            connection.unread_bytes = 0
+            self._hear_again(connection)
         if not connection.wants_turn:
             del self._busy[connection]
 
@@ -258,7 +261,13 @@ class Hub:
             if session.backlog:
                 self._busy[connection] = None
             else:
-                connection.unread_bytes = 0
+                self._hear_again(connection)
+
+    def _hear_again(self, connection: Connection) -> None:
+        """All that has been read of this client is done. Its answers may leave by a short way that watches nothing."""
+        connection.unread_bytes = 0
+        if connection.interest != EVERYTHING:
+            self._watch(connection)
 
     def _answer(self, connection: Connection, durable: int, now_ms: int) -> None:
         """Send what may leave, keep the rest, and watch for what the connection needs next. Raises OSError."""
@@ -384,13 +393,3 @@ class Hub:
     def _wait_for(self, chore: Chore) -> None:
         ended = self._steward.finished()
         assert ended is chore
-
-
-class Landing:
-    """A committer's flag."""
-
-    def __init__(self, land: Callable[[int], None]) -> None:
-        self._land = land
-
-    def knock(self, now_ms: int) -> None:
-        self._land(now_ms)

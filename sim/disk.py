@@ -17,7 +17,7 @@ from typing import NamedTuple
 
 from journal.fs import File, Locked, Reader
 from sim.faults import Fault
-from sim.nodes import Choose, Crash, Edit, Folder, Inode, Move, Node
+from sim.nodes import Choose, Crash, Edit, Folder, Inode, Move, Node, carry
 
 CAPACITY_BYTES = 1 << 30
 MEMORY_BYTES = 1 << 30
@@ -191,12 +191,11 @@ class Disk:
     def rename(self, old: str, new: str) -> None:
         folder, old_name = self._folder_of(old)
         other, new_name = self._folder_of(new)
-        assert folder is other, "renames from folder to folder are not modelled"
         node = self._inode(old)
         self._step(Op("rename", old, new=new))
-        replaced = folder.entries.get(new_name)
-        self._link(folder, old_name, new_name, node, new)
-        node.links -= 1
+        replaced = other.entries.get(new_name)
+        carry(node, folder, old_name, other, new_name)
+        node.path = new
         if isinstance(replaced, Inode) and replaced is not node:
             self._unlinked(replaced)
 

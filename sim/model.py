@@ -12,7 +12,7 @@ from enum import Enum
 from msgspec import Struct
 
 from queues.changes import Change
-from queues.config import SYNC_ALWAYS
+from queues.config import SYNC_ALWAYS, QueueConfig
 from queues.queue import Queue
 
 
@@ -140,6 +140,7 @@ class QueueModel:
         self.aborted = 0
         self.is_always = False
         self.always_since = 0  # facts after this one were stated under sync_journal = "always"
+        self._noted: QueueConfig | None = None
         self.timeouts_ms: set[int] = set()
         self.had_delay = False
         self.targets: set[str] = set()  # where it sends items, or has sent some
@@ -153,9 +154,9 @@ class QueueModel:
 
     def note_settings(self) -> None:
         """Remember the settings under which what follows happens; they change with a reload."""
-        if self.queue is None:
+        if self.queue is None or self.queue.config is self._noted:
             return
-        config = self.queue.config
+        config = self._noted = self.queue.config
         if config.open_timeout_ms:
             self.timeouts_ms.add(config.open_timeout_ms)
         self.had_delay |= config.retry_delay_ms > 0

@@ -85,6 +85,8 @@ class Folder:
     def sync(self) -> None:
         for move in self.dirty:
             move.apply(self.durable)
+            if move.half is not None:
+                move.half.is_durable = True
         self.dirty.clear()
 
     def left_by(self, how: Crash | Choose) -> dict[str, Node]:
@@ -98,12 +100,29 @@ class Folder:
 Node = Inode | Folder
 
 
+class Across:
+    """A rename from folder to folder: kept or lost in both."""
+
+    def __init__(self) -> None:
+        self.is_durable = False
+        self._answered: tuple[Choose, bool] | None = None
+
+    def is_kept(self, how: Crash | Choose) -> bool:
+        """The same for both folders of one power loss."""
+        if self.is_durable or isinstance(how, Crash):
+            return self.is_durable or how is Crash.KEEP
+        if self._answered is None or self._answered[0] is not how:
+            self._answered = how, how(2) == 1
+        return self._answered[1]
+
+
 class Move(NamedTuple):
     """A step between a folder's durable names and its visible ones: `old` "" creates, `new` "" removes."""
 
     old: str
     new: str
     node: Node
+    half: Across | None = None  # of a rename from one folder to another
 
     def apply(self, to: dict[str, Node]) -> None:
         if self.old:
@@ -135,13 +154,24 @@ def _how_many(steps: int, how: Crash | Choose) -> int:
 def _kept(moves: list[Move], how: Crash | Choose) -> list[Move]:
     """A prefix, or any subset in which no kept step follows a lost one on the same name."""
     if not moves or isinstance(how, Crash) or how(2) == 0:
-        return moves[: _how_many(len(moves), how)]
+        count = _how_many(len(moves), how)
+        return [move for at, move in enumerate(moves) if (at < count if move.half is None else move.half.is_kept(how))]
     kept: list[Move] = []
     lost: set[str] = set()
     for move in moves:
         names = {move.old, move.new} - {""}
-        if names & lost or how(2) == 0:
+        if (names & lost or how(2) == 0) if move.half is None else not move.half.is_kept(how):
             lost |= names
         else:
             kept.append(move)
     return kept
+
+
+def carry(node: Node, source: Folder, old: str, target: Folder, new: str) -> None:
+    """Rename, within a folder or from one to another."""
+    if source is target:
+        source.move(Move(old, new, node))
+        return
+    across = Across()
+    source.move(Move(old, "", node, across))
+    target.move(Move("", new, node, across))

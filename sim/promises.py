@@ -127,15 +127,7 @@ def _fits(model: QueueModel, found: list[bytes], accident: Accident) -> list[Fit
             raise Violation(Kind.INVENTED, f"{model.name} keeps no journal, and holds {listed(found)} after a restart")
         return [Fit(len(model.facts), [], [], [])]
     since = least(model, accident)
-    fits: list[Fit] = []
-    before: list[Record] = []
-    for count, state in model.states(max(0, since - 1)):
-        if count >= since:
-            is_deleted = count > 0 and model.facts[count - 1].verb is Verb.END
-            fit = _match_part(before, found, count) if is_deleted else _match(state, found, count)
-            if fit is not None:
-                fits.append(fit)
-        before = state.recovered()
+    fits = [fit for count, state in model.states(since) if (fit := _match(state, found, count)) is not None]
     if not fits:
         raise _explained(model, found, since, accident)
     return fits
@@ -159,18 +151,6 @@ def _match(state: State, found: list[bytes], count: int) -> Fit | None:
         else:
             return None
     return fit if at == len(found) else None
-
-
-def _match_part(records: list[Record], found: list[bytes], count: int) -> Fit | None:
-    """What is left of a deleted queue whose files are not all gone yet: some of what it held, and nothing else."""
-    fit = Fit(count, [], [], [])
-    rest = iter(records)
-    for data in found:
-        record = next((each for each in rest if each.data == data), None)
-        if record is None:
-            return None
-        fit.records.append(record)
-    return fit
 
 
 def _explained(model: QueueModel, found: list[bytes], since: int, accident: Accident) -> Violation:

@@ -169,6 +169,20 @@ def test_a_long_queue_is_flushed_at_once_and_for_good() -> None:
     assert world.items() == [b"0000".ljust(20, b"."), b"new".ljust(20, b".")]
 
 
+def test_what_is_put_behind_a_torn_end_that_was_cut_off_is_read_back() -> None:
+    world = filled(SMALL, 20)
+    file = world.disk.append("s/q")
+    file.write(b"\x02\xff\x01\x00\x00" + bytes(30))
+    file.close()
+    world = World(world.config, world.disk.kill(), world.now_ms)
+    assert "journal.damaged" in world.events
+    client = world.client()
+    for number in range(20, 60):
+        client.puts(f"{number:04}".ljust(20, "."))
+        world.sync()
+    assert got(world, 61) == list(range(60))
+
+
 def test_damage_met_while_reading_back_costs_what_it_hits_and_no_get() -> None:
     world = filled(SMALL, 60)
     sealed = log_of(world).segments.sealed

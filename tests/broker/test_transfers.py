@@ -16,6 +16,8 @@ EXPIRING = '[queues.q]\nexpire_to_queue = "late"\n'
 DEAD = '[queues.q]\nmax_deliveries = 2\ndead_letter_queue = "dead"\n'
 ROTATING = "[default]\nmax_memory_size = 60\ndefault_journal_size = 50\nmax_journal_size = 300\n"
 ROTATING += "min_journal_compact_delay = 1\n"
+STREAMS = ROTATING + 'journal_format = "libkestrel"\n'
+TO_KESTREL = STREAMS + '[queues.late]\njournal_format = "kestrel"\n'
 CHAIN = '[queues.q]\nexpire_to_queue = "late"\nmax_deliveries = 2\ndead_letter_queue = "late"\n'
 CHAIN += '[queues.late]\nmax_age = "2s"\nexpire_to_queue = "last"\n'
 
@@ -132,6 +134,9 @@ STORIES: dict[str, tuple[Story, str]] = {
     "delivered twice": (delivered_twice, DEAD),
     "delivered twice among puts": (delivered_twice_among_puts, DEAD),
     "delivered twice among puts, files rotate": (delivered_twice_among_puts, DEAD + ROTATING),
+    "two expire among puts, in libkestrel's format": (two_expire_among_puts, EXPIRING + STREAMS),
+    "delivered twice, in libkestrel's format": (delivered_twice, DEAD + STREAMS),
+    "two expire into the other format": (two_expire_among_puts, EXPIRING + TO_KESTREL),
 }
 
 

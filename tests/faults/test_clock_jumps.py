@@ -23,7 +23,7 @@ pytestmark = [pytest.mark.slow, pytest.mark.programs("cc")]
 DAY_S = 86_400
 YEAR_2040_S = 2_208_988_800
 SEED = int(os.environ.get("STANIEL_CRASH_SEED", "0")) or int.from_bytes(os.urandom(4), "big")
-KILLS = 5
+KILLS = 4
 CONFIG = """
 [server]
 spool = "spool"

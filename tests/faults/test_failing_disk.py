@@ -79,7 +79,7 @@ def test_the_disk_is_full_in_each_write_at_any_byte_and_what_was_admitted_is_kep
     assert refused > WRITES
 
 
-@pytest.mark.parametrize("verb", ["create", "reserve", "remove"])
+@pytest.mark.parametrize("verb", ["create", "reserve", "remove", "rename"])
 def test_a_step_in_the_folder_finds_no_space_and_nothing_is_lost_or_left_over(verb: str) -> None:
     for number in range(8):
         trial, _ = failing(verb, number, SEED + number, errno.ENOSPC)

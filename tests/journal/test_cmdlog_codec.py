@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from journal import cmdlog
@@ -79,6 +79,7 @@ def test_every_other_record_of_the_original_is_written_byte_for_byte(vector: dic
         assert cmdlog.encode_bare(time, kind, raw(vector)) == record
 
 
+@settings(deadline=None)
 @given(st.integers(0, 2**64 - 1))
 def test_unsigned_numbers(number: int) -> None:
     encoded = cmdlog.encode_unsigned(number)
@@ -86,6 +87,7 @@ def test_unsigned_numbers(number: int) -> None:
     assert len(encoded) == max(1, -(-number.bit_length() // 7))
 
 
+@settings(deadline=None)
 @given(st.integers(-(2**31), 2**31 - 1))
 def test_signed_numbers(number: int) -> None:
     encoded = cmdlog.encode_signed(number)
@@ -100,6 +102,7 @@ def test_a_number_may_be_longer_than_needed_but_not_than_64_bits() -> None:
         read_unsigned(b"\x80\x80", 0)
 
 
+@settings(deadline=None)
 @given(st.integers(-62_135_596_800 * 10**9, 253_402_300_799 * 10**9))
 def test_times(at_ns: int) -> None:
     assert read_time(cmdlog.encode_time(at_ns), 0) == (at_ns if at_ns != -62_135_596_800 * 10**9 else 0)
@@ -110,6 +113,7 @@ def test_the_zone_of_a_time_does_not_matter(zone: bytes) -> None:
     assert read_time(cmdlog.encode_time(10**18 + 5)[:13] + zone, 0) == 10**18 + 5
 
 
+@settings(deadline=None)
 @given(st.binary(max_size=200))
 def test_any_bytes_are_a_record_or_damaged_or_too_short(data: bytes) -> None:
     try:
@@ -119,6 +123,7 @@ def test_any_bytes_are_a_record_or_damaged_or_too_short(data: bytes) -> None:
     assert 0 <= find_frame(data, 0, True) <= len(data)
 
 
+@settings(deadline=None)
 @given(st.binary(max_size=120), st.integers(0, 3))
 def test_a_record_is_found_behind_anything(garbage: bytes, kind: int) -> None:
     record = cmdlog.encode_bare(cmdlog.encode_time(1_700_000_000 * 10**9), 5 + kind, b"i" * 16)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from random import Random
 
 import pytest
+from google_crc32c import value as crc32c
 
 from journal import cmdlog
 from queues.job import Job, Terms
@@ -33,7 +34,7 @@ def raw(number: int) -> bytes:
 def framed(payload: bytes) -> bytes:
     """A sound record with any payload."""
     record = cmdlog.encode_time(CREATED_NS) + cmdlog.encode_unsigned(len(payload)) + payload
-    return record + cmdlog.crc32c(record).to_bytes(4, "big")
+    return record + crc32c(record).to_bytes(4, "big")
 
 
 def started(*segments: bytes, workq: str = "") -> JobWorld:
@@ -128,7 +129,7 @@ def test_a_completion_in_the_documents_short_form_has_an_empty_result() -> None:
 
 def test_numbers_written_longer_than_needed_are_read() -> None:
     record = cmdlog.encode_time(CREATED_NS) + b"\x91\x80\x00" + b"\x05" + raw(1)
-    world = started(add(1) + record + cmdlog.crc32c(record).to_bytes(4, "big") + add(2))
+    world = started(add(1) + record + crc32c(record).to_bytes(4, "big") + add(2))
     assert numbers(world) == [2] and world.events == []
 
 

@@ -215,6 +215,13 @@ def test_a_numbered_reserve_that_may_meet_an_item_with_its_own_number_is_left_to
     assert list(summarise(data, EMPTY).opens) == [5]
 
 
+def test_what_is_given_back_must_have_been_open_even_if_it_is_gone_in_the_end() -> None:
+    data = addx(b"a") + with_xid(5, 7) + b"\1"
+    with pytest.raises(Entangled, match="7"):
+        apply(summarise(data))
+    assert apply(resolved([data])).items == 0
+
+
 def test_spans_join_and_lose_single_numbers() -> None:
     assert join([(5, 6), (1, 2), (3, 3)]) == [(1, 3), (5, 6)]
     assert without([(1, 3), (5, 6)], frozenset((2, 6, 9))) == [(1, 1), (3, 3), (5, 5)]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from protocol.limits import Limits
@@ -39,12 +39,14 @@ lines = st.sampled_from([
 ])  # fmt: skip
 
 
+@settings(deadline=None)
 @given(st.lists(lines, max_size=8))
 def test_it_does_not_matter_how_bytes_arrive(parts: list[bytes]) -> None:
     data = b"".join(parts)
     assert comparable(whole(data)) == comparable(in_bytes(data))
 
 
+@settings(deadline=None)
 @given(st.lists(st.one_of(st.binary(max_size=60), lines), max_size=6), st.integers(1, 50))
 def test_no_bytes_raise(parts: list[bytes], cut: int) -> None:
     parser, data = WorkqParser(Limits()), b"".join(parts)

@@ -11,7 +11,7 @@ from tests.server.process import Server, run_staniel
 from tests.server.wire import Wire
 
 
-@pytest.mark.parametrize("command", [[], ["serve"], ["ping"]])
+@pytest.mark.parametrize("command", [[], ["serve"], ["ping"], ["journal"], ["journal", "dump"]])
 @pytest.mark.parametrize("option", ["--help", "-h"])
 def test_every_command_explains_itself(command: list[str], option: str) -> None:
     said = run_staniel(*command, option)

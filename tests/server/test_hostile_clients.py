@@ -178,6 +178,12 @@ def test_a_long_pipeline_starves_nobody(server: Server) -> None:
         assert answered >= 5 and worst_s < 2.0, (answered, worst_s)
 
 
+def test_a_client_that_sent_more_than_is_kept_unread_is_heard_again(server: Server) -> None:
+    with Wire(server.address) as wire:
+        for _ in range(4):
+            assert wire.say(b"get jobs\r\n" * 60_000).hear(60_000 * len(b"END\r\n")) == b"END\r\n" * 60_000
+
+
 def test_a_client_that_half_closes_behind_a_wait_loses_no_item(server: Server) -> None:
     with Wire(server.address) as gone:
         gone.say(b"get jobs/t=500\r\n").end_sending()

@@ -82,3 +82,19 @@ def test_a_move_that_ends_early_is_answered_when_the_disk_has_it() -> None:
         world.turn()
     assert client.hears() == "MOVED 1"
     assert content(world.disk.crash(Crash.DROP)) == {"q": [b"b"], "t": [b"a"]}
+
+
+def test_a_deleted_queue_leaves_the_file_of_its_successor_alone() -> None:
+    world = World("default.max_memory_size = 10")
+    client = world.client().puts("a" * 30)
+    world.sync()
+    client.puts("b" * 30)
+    sync = world.start_sync()
+    assert sync is not None
+    client.says("delete q").puts("x")
+    sync.run()
+    world.finish_sync(sync)
+    client.puts("y")
+    while world.sync():
+        world.turn()
+    assert content(world.disk.crash(Crash.DROP)) == {"q": [b"x", b"y"]}

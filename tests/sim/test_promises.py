@@ -111,10 +111,11 @@ def test_a_queue_without_a_journal_comes_back_empty() -> None:
     assert verdict(history, "a") is Kind.INVENTED
 
 
-def test_a_delete_that_was_not_acknowledged_may_leave_a_part_but_nothing_that_was_gone_before() -> None:
+def test_a_delete_that_was_not_acknowledged_leaves_everything_or_nothing() -> None:
     history = acknowledged(model("+a", "+b", "+c", "-"))
     history.end()
-    assert [verdict(history, found) for found in ("", "b", "c", "b c")] == [None, None, None, None]
+    assert [verdict(history, found) for found in ("", "b c")] == [None, None]
+    assert [verdict(history, found) for found in ("b", "c")] == [Kind.NO_PREFIX, Kind.NO_PREFIX]
     assert verdict(history, "a b c") is Kind.REDELIVERED
     acknowledged(history)
     assert verdict(model("+a", "x"), "a") is None

@@ -1,0 +1,28 @@
+"""What an operator is told of items that the disk has lost, and the copies that are kept of their bytes.
+
+Knows the event. Refuses to know why the bytes cannot be read.
+"""
+
+from __future__ import annotations
+
+from broker.report import Level, Report
+from journal.damaged import keep
+from journal.readback import Unreadable
+from journal.segments import Segments
+
+
+def tell(report: Report, queue: str, lost: Unreadable, saved_as: str) -> None:
+    """One event: file, first byte, how many bytes, how many items."""
+    fields = {"file": lost.file, "at": lost.at, "bytes": lost.size, "items": lost.count, "why": lost.why}
+    report(Level.ERROR, "journal.unreadable_items", queue=queue, **fields, saved_as=saved_as)
+
+
+def tell_all(report: Report, queue: str, segments: Segments, unreadable: list[Unreadable], now_ms: int) -> None:
+    """Keep copies of all these bytes, and empty the list. A copy that cannot be made is none: the file itself stays."""
+    for lost in unreadable:
+        try:
+            saved_as = keep(segments.fs, segments.folder, lost.file, lost.at, lost.size, now_ms)
+        except OSError as error:
+            saved_as = f"not saved: {error.strerror}"
+        tell(report, queue, lost, saved_as)
+    unreadable.clear()

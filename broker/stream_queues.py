@@ -1,0 +1,155 @@
+"""The queues of a broker that are kept in libkestrel's format: found at start, made, looked after.
+
+Knows the steps. Refuses to know records, and queues of the other format.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from broker.formats import stream_name_error
+from broker.report import Level
+from journal.group import GroupMember, JournalFailure
+from journal.libkestrel import ID_MAX
+from journal.libkestrel_appender import Appender
+from journal.libkestrel_layout import Files
+from journal.libkestrel_reader import Reader
+from journal.store import SpoolError
+from journal.survey import Survey
+from queues.changes import Journal
+from queues.collection import Refused
+from queues.config import Format, QueueConfig
+from queues.names import parent_of
+
+if TYPE_CHECKING:
+    from broker.broker import Broker
+
+IDS_LEFT_MIN = 1 << 32  # a queue whose ids are nearly used up must be put away before they are
+
+
+class StreamQueues:
+    """`orders` and its fan-out children are one set of files here."""
+
+    def __init__(self, broker: Broker) -> None:
+        self.broker = broker
+        self.store = broker.store.streams
+        self.store.chores = broker.upkeep.chores
+        self.store.tell_stuck = self._tell_stuck
+        self._blocked: dict[str, str] = {}  # by parent: nothing may be made beside their files
+
+    def recover(self, found: Survey, now_ms: int) -> None:
+        """Bring every queue of this format into service. Damage is reported, never fatal to other queues. Raises
+        SpoolError.
+        """
+        broker = self.broker
+        self._prepare_archives()
+        for name, why in sorted(found.mixed.items()):
+            self._blocked[parent_of(name) or name] = why
+            broker.queues.block(name, why)
+            broker.report(Level.ERROR, "journal.mixed", queue=name, hint=why)
+        for name, files in sorted(found.streams.items()):
+            if broker.config.queue(name).keep_journal:
+                self._recover(name, files, now_ms)
+            else:
+                broker.set_aside(name, files, now_ms)
+
+    def _recover(self, name: str, files: Files, now_ms: int) -> None:
+        broker = self.broker
+        try:
+            recovered, readers = self.store.recover(files, broker.config.queue, now_ms)
+        except OSError as error:
+            self._block(name, files, str(error.strerror))
+            hint = "this queue is not served; make its files readable and writable for this user, then restart"
+            broker.report(Level.ERROR, "journal.unreadable", queue=name, why=str(error), hint=hint)
+            return
+        broker.report_damages(name, recovered.damages)
+        for file_name in recovered.ignored:
+            broker.report(Level.WARNING, "spool.foreign", file=file_name, hint="not a segment: left alone")
+        if recovered.segments.last_id > ID_MAX - IDS_LEFT_MIN:
+            self._block(name, files, "its ids are nearly used up; convert it to the other format")
+            return
+        self.compare_format(name, Format.LIBKESTREL)
+        for queue_name, journal in readers:
+            queue = broker.queues.adopt(queue_name, journal, now_ms)
+            broker.upkeep.memory.weigh(queue)
+            if not self._is_reachable(queue_name):
+                hint = "no client can name this reader, and its items stay; remove its file if nobody needs them"
+                broker.report(Level.WARNING, "reader.unreachable", queue=queue_name, hint=hint)
+
+    def _block(self, name: str, files: Files, why: str) -> None:
+        self.store.families.pop(name, None)
+        self._blocked[name] = why
+        names = {name} | {f"{name}+{reader}" for reader in files.readers if reader not in ("", name)}
+        for queue_name in names:
+            self.broker.queues.block(queue_name, why)
+
+    def _is_reachable(self, queue_name: str) -> bool:
+        return not any(sign <= " " or sign in "/\x7f" for sign in queue_name)
+
+    def compare_format(self, name: str, found: Format) -> None:
+        """Say so if a queue's files are not what its settings ask for: they are served as they are."""
+        wanted = self.broker.config.queue(name).journal_format
+        if wanted is not found:
+            hint = f"served as {found.value}; stop the server and run: staniel journal convert SPOOL"
+            hint = f"{hint} --queue {parent_of(name) or name} --to {wanted.value}"
+            self.broker.report(Level.WARNING, "journal.format", queue=name, found=found.value, hint=hint)
+
+    def check(self, name: str) -> None:
+        """Raises Refused if `name` belongs to a queue that cannot be served: its files must stay as they are."""
+        parent = parent_of(name) or name
+        if parent in self._blocked:
+            raise Refused(f"queue {parent} is not available: {self._blocked[parent]}", client=False)
+
+    def create(self, name: str, config: QueueConfig, now_ms: int) -> Journal:
+        """The journal of a new queue. Raises Refused or OSError."""
+        if why := stream_name_error(name):
+            raise Refused(why, client=True)
+        return self.store.create(name, config, self.broker.config.queue, now_ms)
+
+    def look_after(self, member: GroupMember, now_ms: int) -> None:
+        """A batch of changes of this file has been written. Raises JournalFailure."""
+        assert isinstance(member, Appender)
+        try:
+            if isinstance(member, Reader):
+                member.tidy(now_ms)
+            family = member.family
+            family.look_after(now_ms)
+        except OSError as error:
+            raise JournalFailure(f"cannot tidy {member.path}: {error}") from error
+        queue = self.broker.queues.find(family.queue)
+        if queue is not None:
+            self.broker.upkeep.memory.weigh(queue)
+
+    def configure(self) -> None:
+        """Take over changed settings of whole queues; those of readers are their queues' matter."""
+        try:
+            self._prepare_archives()
+        except SpoolError as error:
+            hint = "old segments stay in the spool until the next start"
+            self.broker.report(Level.ERROR, "archive.unusable", why=str(error), hint=hint)
+        for name, family in self.store.families.items():
+            family.configure(self.broker.config.queue(name))
+
+    def _prepare_archives(self) -> None:
+        """See that segments can be moved where they are to go. Raises SpoolError."""
+        fs, own = self.broker.fs, self.broker.store.own
+        for path in sorted({config.archive_path for config in self.broker.config.resolved.values()} - {""}):
+            try:
+                fs.make_folder(path)
+                fs.replace(f"{own}/trial", b"")
+                fs.rename(f"{own}/trial", f"{path}/staniel~trial")
+                fs.remove(f"{path}/staniel~trial")
+            except OSError as error:
+                why = f"archive_path {path} cannot take segments: {error.strerror}"
+                raise SpoolError(
+                    f"{why}; give a folder that this user may write, on the same file system as the spool"
+                ) from error
+
+    def _tell_stuck(self, name: str, error: OSError) -> None:
+        hint = "it is tried again at the next start"
+        self.broker.report(Level.WARNING, "segment.stuck", file=name, why=str(error), hint=hint)
+
+    def close(self) -> None:
+        """Everything must have been written and synced."""
+        for family in self.store.families.values():
+            family.close()

@@ -1,0 +1,95 @@
+"""What a journal file says, record by record, for people who look into one. A dumper a format.
+
+Knows rows and totals, and reads files in pieces. Refuses to know how rows are printed and which formats there are.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Protocol
+
+from msgspec import Struct
+
+from journal.fs import Fs
+from journal.replay import Bad, More
+
+PIECE_BYTES = 1 << 20
+
+
+class Row(Struct, frozen=True):
+    """One record: its first byte in the file and its length, what it is called, its numbers and its payload.
+
+    `number` is what the record can be found by: an item's id, an open read's xid; None if it has none. `added_ms`,
+    `expires_ms` only of records that add an item; `more` is everything else, by name.
+    """
+
+    at: int
+    size: int
+    op: str
+    number: int | None = None
+    data: bytes | None = None
+    added_ms: int | None = None
+    expires_ms: int | None = None
+    more: dict[str, int | list[int]] = {}
+
+
+class Dumper(Protocol):
+    """Reads the files of one format."""
+
+    start: int
+    """Where the first record begins, in bytes."""
+    format: str
+
+    def row(self, data: bytes, at: int, end: int, rest_bytes: int, offset: int) -> Row | None:
+        """The record at byte `at` of `data`, which is byte `offset` of the file; None where the data ends before the
+        file does. Raises More if it goes on behind `data`, Bad if it is damaged.
+        """
+
+    def summary(self, totals: Totals) -> str:
+        """What to say when the file is through."""
+
+
+class Totals(Struct):
+    """What has been seen of one file."""
+
+    records: int = 0
+    bytes: int = 0
+    items: int = 0
+    item_bytes: int = 0
+    first_id: int | None = None
+    last_id: int | None = None
+
+    def count(self, row: Row) -> None:
+        self.records += 1
+        self.bytes += row.size
+        if row.data is None:
+            return
+        self.items += 1
+        self.item_bytes += len(row.data)
+        if row.number is not None:
+            self.first_id = row.number if self.first_id is None else min(self.first_id, row.number)
+            self.last_id = row.number if self.last_id is None else max(self.last_id, row.number)
+
+
+def rows(fs: Fs, path: str, dumper: Dumper) -> Iterator[Row]:
+    """Every record of a file. Raises Bad at the first that is damaged, with its byte in the file; OSError."""
+    size = fs.size(path)
+    offset, want = dumper.start, PIECE_BYTES
+    while offset < size:
+        piece = fs.read(path, offset, min(want, size - offset))
+        at, end = 0, len(piece)
+        rest_bytes = size - offset - end
+        try:
+            while at < end:
+                row = dumper.row(piece, at, end, rest_bytes, offset + at)
+                if row is None:
+                    return
+                yield row
+                at += row.size
+        except More:
+            if not rest_bytes:
+                raise Bad("the file ends inside a record", offset + at) from None
+        except Bad as bad:
+            raise Bad(bad.why, offset + at) from None
+        offset += at
+        want = PIECE_BYTES if at else 2 * want

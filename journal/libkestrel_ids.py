@@ -1,0 +1,67 @@
+"""A set of ids, kept as stretches: a million confirmed ids in a row cost what one costs.
+
+Knows numbers alone.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left, bisect_right
+from collections.abc import Iterable, Iterator
+
+
+class IdSet:
+    """Ids in ascending order. Stretches never touch; `starts` are their first ids."""
+
+    __slots__ = ("_ends", "starts")
+
+    def __init__(self, ids: Iterable[int] = ()) -> None:
+        self.starts: list[int] = []
+        self._ends: list[int] = []
+        for item_id in sorted(ids):
+            self.add(item_id)
+
+    def __bool__(self) -> bool:
+        return bool(self.starts)
+
+    def __len__(self) -> int:
+        return sum(self._ends) - sum(self.starts) + len(self.starts)
+
+    def __contains__(self, item_id: int) -> bool:
+        at = bisect_right(self.starts, item_id) - 1
+        return at >= 0 and item_id <= self._ends[at]
+
+    def __iter__(self) -> Iterator[int]:
+        for start, end in self.stretches():
+            yield from range(start, end + 1)
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, IdSet) and self.stretches() == other.stretches()
+
+    def stretches(self) -> list[tuple[int, int]]:
+        """(first, last) of each stretch."""
+        return list(zip(self.starts, self._ends, strict=True))
+
+    def add(self, item_id: int) -> None:
+        self.add_stretch(item_id, item_id)
+
+    def add_stretch(self, first: int, last: int) -> None:
+        """Every id from `first` to `last`."""
+        starts, ends = self.starts, self._ends
+        low = bisect_left(ends, first - 1)
+        high = bisect_right(starts, last + 1)
+        if low < high:
+            first, last = min(first, starts[low]), max(last, ends[high - 1])
+        starts[low:high] = [first]
+        ends[low:high] = [last]
+
+    def drop_through(self, item_id: int) -> None:
+        """Forget the ids up to `item_id`."""
+        gone = bisect_right(self._ends, item_id)
+        del self.starts[:gone], self._ends[:gone]
+        if self.starts and self.starts[0] <= item_id:
+            self.starts[0] = item_id + 1
+
+    def reach(self, item_id: int) -> int:
+        """The last id of the stretch that holds `item_id`; the one before `item_id` if none does."""
+        at = bisect_right(self.starts, item_id) - 1
+        return self._ends[at] if at >= 0 and item_id <= self._ends[at] else item_id - 1

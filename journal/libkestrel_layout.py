@@ -1,0 +1,107 @@
+"""The file names of a libkestrel spool: which file is what, and whose.
+
+Knows names alone; opens nothing. Source: "Filenames" of the libkestrel journal format. Kestrel's archives are named
+like segments: their first bytes tell them apart, not their names.
+"""
+
+from __future__ import annotations
+
+import re
+from enum import Enum
+
+from msgspec import Struct
+
+PATTERN = re.compile(r"([A-Za-z0-9:_-]+)\.(?:([0-9]{1,18})(~~[0-9]{1,19})?|read\.([^~/]*)(~~[0-9]{1,19})?)", re.DOTALL)
+NAME = re.compile(r"[A-Za-z0-9:_-]+")
+
+
+class Kind(Enum):
+    SEGMENT = "segment"  # QUEUE.<ms>
+    READER = "reader"  # QUEUE.read.<reader>, which may be empty and may hold dots
+    TEMP = "temp"  # either of them with ~~<ms>: unfinished, deleted at start
+    FOREIGN = "foreign"
+
+
+class Name(Struct, frozen=True):
+    """One file name, read. `number` is a segment's <ms>, `reader` a reader file's last part."""
+
+    kind: Kind
+    queue: str = ""
+    number: int = 0
+    reader: str = ""
+
+
+FOREIGN = Name(Kind.FOREIGN)
+
+
+def parse(file_name: str) -> Name:
+    """What `file_name` is."""
+    match = PATTERN.fullmatch(file_name)
+    if match is None:
+        return FOREIGN
+    queue, number, segment_temp, reader, reader_temp = match.groups()
+    if segment_temp or reader_temp:
+        return Name(Kind.TEMP, queue)
+    if reader is None:
+        return Name(Kind.SEGMENT, queue, int(number))
+    return Name(Kind.READER, queue, 0, reader)
+
+
+def segment_name(queue: str, number: int) -> str:
+    return f"{queue}.{number}"
+
+
+def reader_name(queue: str, reader: str) -> str:
+    return f"{queue}.read.{reader}"
+
+
+def temp_name(file_name: str, number: int) -> str:
+    """A name beside `file_name` for what is to replace it."""
+    return f"{file_name}~~{number}"
+
+
+def archived_name(file_name: str) -> str:
+    """What a segment that nobody reads any more is called in the archive."""
+    return f"archive~{file_name}"
+
+
+def name_error(name: str) -> str:
+    """Why this format cannot keep a queue or reader called `name`; empty if it can."""
+    if NAME.fullmatch(name):
+        return ""
+    return "a libkestrel journal allows only letters, digits and : _ - in a queue name"
+
+
+class Files(Struct):
+    """What a spool holds of one queue. `segments`: file name to number. `readers`: reader to file name."""
+
+    queue: str
+    segments: dict[str, int]
+    readers: dict[str, str]
+    temps: list[str]
+
+    def names(self) -> list[str]:
+        """Every file."""
+        return [*self.segments, *self.readers.values(), *self.temps]
+
+    def newest_number(self) -> int:
+        return max(self.segments.values(), default=0)
+
+
+def sort_out(entries: list[tuple[str, bool]]) -> dict[str, Files]:
+    """From a folder's (name, is regular file) entries: the files of each queue that could be libkestrel's."""
+    queues: dict[str, Files] = {}
+    for file_name, regular in entries:
+        name = parse(file_name)
+        if name.kind is not Kind.FOREIGN and regular:
+            _note(queues.setdefault(name.queue, Files(name.queue, {}, {}, [])), name, file_name)
+    return queues
+
+
+def _note(files: Files, name: Name, file_name: str) -> None:
+    if name.kind is Kind.SEGMENT:
+        files.segments[file_name] = name.number
+    elif name.kind is Kind.READER:
+        files.readers[name.reader] = file_name
+    else:
+        files.temps.append(file_name)

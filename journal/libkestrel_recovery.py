@@ -1,0 +1,171 @@
+"""From the files of a libkestrel queue to its items and readers: the only start-up path.
+
+Knows which files count, what is cut off and what is kept aside. Refuses to know queues in service. Sources:
+"Filenames", "Write journal" and "Read checkpoint" of the libkestrel journal format. Where the library loses items, more
+is read here: holes in the ids are stepped over, confirmed items stay confirmed, and a reader whose file cannot be read
+begins at the oldest item.
+"""
+
+from __future__ import annotations
+
+from typing import Protocol
+
+from msgspec import Struct
+
+from journal.fs import Fs
+from journal.libkestrel import MAGIC_BYTES, READER_MAGIC, SEGMENT_MAGIC
+from journal.libkestrel_files import install
+from journal.libkestrel_layout import Files
+from journal.libkestrel_position import Checkpoint, Position, can_go_on, checkpoint
+from journal.libkestrel_scan import Run, Scan
+from journal.libkestrel_segments import Segment, Segments
+from journal.recovery import CHUNK_BYTES, Damage
+from journal.replay import Bad
+
+DEFAULT_READER = ""
+
+
+class Recovered(Struct):
+    """The items and readers of one queue. `files` holds what is there now; `ignored` names what is no segment."""
+
+    segments: Segments
+    readers: dict[str, Position]
+    files: Files
+    damages: list[Damage]
+    ignored: list[str]
+
+
+class Consumer(Protocol):
+    """Something that reads whole records from pieces."""
+
+    ended: bool
+
+    def consume(self, data: bytes, rest_bytes: int) -> int: ...
+
+
+class Recovery:
+    """Recovers the queues of one spool folder. `damaged` is where cut tails are kept."""
+
+    def __init__(self, fs: Fs, folder: str, damaged: str) -> None:
+        self.fs = fs
+        self.folder = folder
+        self.damaged = damaged
+
+    def recover(self, files: Files, now_ms: int) -> Recovered:
+        """Read every segment, cut damaged ends, then read every reader file. Raises OSError if the disk refuses."""
+        self.tidy(files)
+        recovered = Recovered(Segments(self.fs, self.folder), {}, files, [], [])
+        found = [self._segment(name, number, recovered, now_ms) for name, number in sorted(files.segments.items())]
+        recovered.segments.enter(entry for entry in found if entry is not None)
+        for reader, name in sorted(files.readers.items()):
+            self._reader(reader, name, recovered, now_ms)
+        self._drop_default(recovered)
+        self.fs.sync_folder(self.folder)
+        return recovered
+
+    def tidy(self, files: Files) -> None:
+        """Drop temporary files."""
+        for name in files.temps:
+            self.fs.remove(f"{self.folder}/{name}")
+        files.temps.clear()
+
+    def _segment(self, name: str, number: int, recovered: Recovered, now_ms: int) -> tuple[Segment, list[Run]] | None:
+        path = f"{self.folder}/{name}"
+        size = self.fs.size(path)
+        if not size:
+            self._drop(name, recovered)  # a crash came between its creation and its first bytes
+            return None
+        if self.fs.read(path, 0, MAGIC_BYTES) != SEGMENT_MAGIC:
+            recovered.ignored.append(name)
+            return None
+        scan = Scan(name, MAGIC_BYTES)
+        try:
+            feed(self.fs, path, MAGIC_BYTES, size, scan)
+        except Bad as bad:
+            recovered.damages.append(self._cut(name, bad.at, size, bad.why, now_ms))
+            scan.offset = size = bad.at
+        if scan.offset < size:
+            self._cut_padding(name, scan.offset, size, recovered, now_ms)
+        if not scan.runs and not scan.unknown_records:
+            self._drop(name, recovered)
+            return None
+        return Segment(name, number, scan.offset), scan.runs
+
+    def _drop(self, name: str, recovered: Recovered) -> None:
+        self.fs.remove(f"{self.folder}/{name}")
+        del recovered.files.segments[name]
+
+    def _cut_padding(self, name: str, at: int, size: int, recovered: Recovered, now_ms: int) -> None:
+        """The library makes a segment as long as it may become, full of zeros, and a crash leaves it so."""
+        if self._is_zero(f"{self.folder}/{name}", at, size):
+            self.fs.truncate(f"{self.folder}/{name}", at)
+        else:
+            recovered.damages.append(self._cut(name, at, size, "bytes behind the end of the data", now_ms))
+
+    def _is_zero(self, path: str, at: int, size: int) -> bool:
+        while at < size:
+            piece = self.fs.read(path, at, CHUNK_BYTES)
+            if piece.count(0) != len(piece):
+                return False
+            at += len(piece)
+        return True
+
+    def _reader(self, reader: str, name: str, recovered: Recovered, now_ms: int) -> None:
+        path = f"{self.folder}/{name}"
+        size = self.fs.size(path)
+        read = Checkpoint()
+        sound = False
+        try:
+            if size and self.fs.read(path, 0, MAGIC_BYTES) != READER_MAGIC:
+                raise Bad("not a reader file")
+            read.offset = MAGIC_BYTES
+            feed(self.fs, path, MAGIC_BYTES, size, read)
+            sound = read.offset == size and can_go_on(size)
+        except Bad as bad:
+            saved_as = self._keep(name, 0, now_ms)
+            recovered.damages.append(Damage(name, bad.at, size - bad.at, bad.why, saved_as))
+        position = read.position
+        as_read = Position(position.head, position.done)
+        position.fit(recovered.segments)
+        if not sound or position != as_read:
+            # What was pulled down must be so in the file too, before new items get the ids that it names.
+            install(self.fs, self.folder, name, checkpoint(position), now_ms).close()
+        recovered.readers[reader] = position
+
+    def _drop_default(self, recovered: Recovered) -> None:
+        """Named readers end the default reader. Found together, a crash came between the two steps of that."""
+        if DEFAULT_READER in recovered.readers and len(recovered.readers) > 1:
+            self.fs.remove(f"{self.folder}/{recovered.files.readers.pop(DEFAULT_READER)}")
+            del recovered.readers[DEFAULT_READER]
+
+    def _cut(self, name: str, at: int, size: int, why: str, now_ms: int) -> Damage:
+        """Keep the unreadable end of a file aside, then cut it off."""
+        saved_as = self._keep(name, at, now_ms)
+        self.fs.truncate(f"{self.folder}/{name}", at)
+        return Damage(name, at, size - at, why, saved_as)
+
+    def _keep(self, name: str, at: int, now_ms: int) -> str:
+        """Copy the file from byte `at` on to where damaged ends are kept; the path of the copy."""
+        saved_as = f"{self.damaged}/{name}@{at}.{now_ms}"
+        self.fs.make_folder(self.damaged)
+        copy = self.fs.append(saved_as)
+        try:
+            while piece := self.fs.read(f"{self.folder}/{name}", at, CHUNK_BYTES):
+                copy.write(piece)
+                at += len(piece)
+            copy.sync()
+        finally:
+            copy.close()
+        self.fs.sync_folder(self.damaged)
+        return saved_as
+
+
+def feed(fs: Fs, path: str, at: int, size: int, consumer: Consumer) -> None:
+    """Give bytes `at` to `size` of a file to `consumer`, in pieces that hold at least one record."""
+    want = CHUNK_BYTES
+    while at < size and not consumer.ended:
+        piece = fs.read(path, at, min(want, size - at))
+        used = consumer.consume(piece, size - at - len(piece))
+        at += used
+        # A record longer than the piece: read twice as much, which the file really has.
+        want = CHUNK_BYTES if used else 2 * want

@@ -1,0 +1,54 @@
+"""Which queues a spool folder holds, and in which format each is kept.
+
+Knows names and the first bytes of files. Refuses to know what the files say. Kestrel's archives and libkestrel's
+segments are called the same: a segment begins with a magic that no Kestrel record begins with.
+"""
+
+from __future__ import annotations
+
+from msgspec import Struct
+
+from journal import layout, libkestrel_layout
+from journal.fs import Fs
+from journal.layout import Files
+from journal.libkestrel import MAGIC_BYTES, SEGMENT_MAGIC
+from queues.names import parent_of
+
+MIXED = "it has files of both journal formats; move those of one away, or finish `staniel journal convert`"
+
+
+class Survey(Struct):
+    """By queue: Kestrel's files, libkestrel's files, and why a queue cannot be served. `foreign` is left alone."""
+
+    kestrel: dict[str, Files]
+    streams: dict[str, libkestrel_layout.Files]
+    mixed: dict[str, str]
+    foreign: list[str]
+
+
+def survey(fs: Fs, folder: str) -> Survey:
+    """One listing. Raises OSError."""
+    entries = fs.list(folder)
+    kestrel, foreign = layout.sort_out(entries)
+    streams = {
+        name: files for name, files in libkestrel_layout.sort_out(entries).items() if _is_stream(fs, folder, files)
+    }
+    mixed: dict[str, str] = {}
+    for name, files in streams.items():
+        if name in kestrel:
+            if kestrel[name].current or kestrel[name].packs:
+                mixed[name] = MIXED
+            del kestrel[name]
+        known = set(files.names())
+        foreign = [file_name for file_name in foreign if file_name not in known]
+    for name in [name for name in kestrel if parent_of(name) in streams]:
+        mixed[name] = mixed[parent_of(name)] = MIXED
+        del kestrel[name]
+    return Survey(kestrel, {name: files for name, files in streams.items() if name not in mixed}, mixed, foreign)
+
+
+def _is_stream(fs: Fs, folder: str, files: libkestrel_layout.Files) -> bool:
+    """Whether the files are libkestrel's: one is called like a reader's, or begins like a segment."""
+    if files.readers:
+        return True
+    return any(fs.read(f"{folder}/{name}", 0, MAGIC_BYTES) == SEGMENT_MAGIC for name in files.segments)

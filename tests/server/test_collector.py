@@ -1,0 +1,113 @@
+"""The collector of garbage: never over what the queues hold, and hardly ever needed."""
+
+from __future__ import annotations
+
+import gc
+import socket
+from collections import deque
+from collections.abc import Iterator
+from contextlib import closing
+from pathlib import Path
+
+import pytest
+
+from broker import wires
+from broker.broker import Broker
+from broker.config import defaults
+from journal.fs import OsFs
+from protocol.dialect import Dialect
+from protocol.limits import Limits
+from queues.item import Item
+from server.clock import SteadyClock
+from server.collector import EVERY_MS, HELD_BYTES_MAX, YOUNG, YOUNGER, Collector
+from server.hub import Hub
+
+SCRIPTS = {
+    "puts and gets": [b"set jobs 0 0 1\r\nx\r\n", b"get jobs\r\n", b"get jobs\r\n"],
+    "hangs up with an open read": [b"set jobs 0 0 1\r\nx\r\n", b"get jobs/open\r\n"],
+    "hangs up while it waits": [b"get waits/t=60000\r\n"],
+    "waits in vain": [b"get waits/t=1\r\n"],
+    "monitors": [b"monitor waits 60\r\n"],
+    "makes mistakes": [b"nonsense\r\n", b"set jobs 0 0 many\r\n", b"\x80"],
+}
+
+
+@pytest.fixture(autouse=True)
+def collector_as_it_was() -> Iterator[None]:
+    thresholds = gc.get_threshold()
+    yield
+    gc.unfreeze()
+    gc.enable()
+    gc.set_threshold(*thresholds)
+
+
+@pytest.fixture
+def generations() -> Iterator[list[int]]:
+    """Those that have been collected meanwhile."""
+    seen: list[int] = []
+
+    def note(phase: str, facts: dict[str, int]) -> None:
+        if phase == "start":
+            seen.append(facts["generation"])
+
+    gc.callbacks.append(note)
+    yield seen
+    gc.callbacks.remove(note)
+
+
+def test_no_full_collection_begins_by_itself_however_much_is_made(generations: list[int]) -> None:
+    Collector().begin()
+    line = deque(Item(b"", number) for number in range(1000))
+    made = [[number] for number in range(YOUNG * YOUNGER * 40)]
+    assert len(line) == 1000 and len(made) > 0
+    assert {0, 1} <= set(generations)
+    assert 2 not in generations
+
+
+def test_what_the_start_has_built_is_not_looked_at_again() -> None:
+    built = [[number] for number in range(1000)]
+    Collector().begin()
+    assert gc.get_freeze_count() > len(built)
+
+
+def test_a_full_collection_waits_for_a_quiet_moment_with_little_in_memory(generations: list[int]) -> None:
+    collector = Collector()
+    gc.disable()
+    collector.idle(HELD_BYTES_MAX + 1, EVERY_MS)
+    assert generations == []
+    collector.idle(HELD_BYTES_MAX, EVERY_MS)
+    assert generations == [2]
+    collector.idle(0, 2 * EVERY_MS - 1)
+    assert generations == [2]
+    collector.idle(0, 2 * EVERY_MS)
+    assert generations == [2, 2]
+
+
+@pytest.mark.parametrize("script", SCRIPTS.values(), ids=SCRIPTS.keys())
+def test_a_client_that_is_gone_leaves_nothing_for_the_collector(script: list[bytes], tmp_path: Path) -> None:
+    broker = Broker(defaults(str(tmp_path / "spool")), OsFs())
+    broker.recover(0)
+    hub = Hub(broker, SteadyClock(), Collector(), 100)
+    with closing(hub):
+        come_and_go(hub, script)  # what is made once stays
+        gc.collect()
+        gc.disable()
+        come_and_go(hub, script)
+        assert gc.collect() == 0
+
+
+def come_and_go(hub: Hub, script: list[bytes]) -> None:
+    ours, theirs = socket.socketpair()
+    ours.setblocking(False)
+    hub.admit(ours, wires.memcache(Dialect.MEMCACHED), Limits(1 << 16, 1 << 20), hub.clock.now_ms())
+    with theirs:
+        for request in script:
+            theirs.sendall(request)
+            turns(hub)
+    turns(hub)
+    assert not hub.broker.counters.curr_connections
+
+
+def turns(hub: Hub) -> None:
+    for _ in range(10):
+        hub.turn(hub._poller.poll(0.005))

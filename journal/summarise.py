@@ -29,6 +29,9 @@ from queues.xids import XID_MAX, next_xid
 
 MARK_EVERY = 1024  # items; so many heads are read at most to find one of them again
 ANY_LINE = 1 << 62
+LINE = Origin.LINE
+NO_SPAN = (1 << 40, 1 << 40)
+Held = Symbol | int  # an item by its number in the line stands for one that was reserved for the first time
 TIME_MIN, TIME_MAX = -(1 << 63), (1 << 63) - 1
 
 
@@ -85,8 +88,8 @@ class Summariser:
         self.facts = Facts([], [])
         self._known = entry.line is not None
         self._line = ANY_LINE if entry.line is None else entry.line
-        self._front: list[Symbol] = []  # the head is the last
-        self._opens: dict[int, Symbol] = {}
+        self._front: list[Held] = []  # the head is the last
+        self._opens: dict[int, Held] = {}
         self._closed: set[int] = set()
         self._present: set[int] = set()
         self._absent: list[Span] = []
@@ -106,56 +109,70 @@ class Summariser:
         enough; the summariser is of no use after these two.
         """
         at, end = 0, len(data)
-        front, opens, line = self._front, self._opens, self._line
-        unpack, unpack_xid, limit = ADDX_BODY.unpack_from, XID_BODY.unpack_from, end + rest_bytes
-        added, taken, need, size_sum = self._added, self._taken, self._need, self._blocks_bytes
-        mark, newest_ms, oldest_ms = self._next_mark, self.facts.newest_ms, self.facts.oldest_ms
         try:
-            while at < end:
-                op = data[at]
-                if op == ADDX and end - at >= 21:
-                    size, added_ms, expires_ms = unpack(data, at + 1)
-                    stop = at + 5 + size
-                    if size < BLOCK_MIN or stop > limit:
-                        records.read(data, at, end, rest_bytes)
-                    if added == mark:
-                        mark = self._mark(at, added)
-                    if added_ms > newest_ms or added_ms < oldest_ms:
-                        newest_ms, oldest_ms = self._time(added_ms, added)
-                    if expires_ms:
-                        self._mortal += 1
-                    added += 1
-                    size_sum += size
-                    at = stop
-                elif op == REMOVE:
-                    at += 1
-                    if front:
-                        front.pop()
-                    elif taken - added < need:
-                        taken += 1
-                    elif taken - added < line:
-                        taken += 1
-                        need = taken - added
-                    else:
-                        self.facts.strays += 1
-                elif op == CONFIRM_REMOVE and end - at >= 5:
-                    (xid,) = unpack_xid(data, at + 1)
-                    if opens.pop(xid, None) is None:
-                        self._close(xid)
-                    at += 5
-                else:
-                    self._added, self._taken, self._need, self._next_mark = added, taken, need, mark
-                    at = self._other(data, at, end, rest_bytes)
-                    added, taken, need, mark = self._added, self._taken, self._need, self._next_mark
-                    newest_ms, oldest_ms = self.facts.newest_ms, self.facts.oldest_ms
+            while (at := self._common(data, at, end + rest_bytes)) < end:
+                at = self._other(data, at, end, rest_bytes)
         except More:
             pass
         finally:
-            self._added, self._taken, self._need, self._next_mark = added, taken, need, mark
-            self._blocks_bytes = size_sum
             self.at += at
             self._saves_from -= at
             self._saves_to -= at
+        return at
+
+    def _common(self, data: bytes, at: int, limit: int) -> int:
+        """The records that nearly all are, as far as they are nothing special; where one starts that is not."""
+        end, front, opens, closed, line = len(data), self._front, self._opens, self._closed, self._line
+        unpack, unpack_xid, open_before = ADDX_BODY.unpack_from, XID_BODY.unpack_from, self.entry.opens
+        added, taken, need, size_sum = self._added, self._taken, self._need, self._blocks_bytes
+        mark, newest_ms, oldest_ms = self._next_mark, self.facts.newest_ms, self.facts.oldest_ms
+        low, high = self._absent.pop() if self._absent else NO_SPAN
+        while at < end:
+            op = data[at]
+            if op == ADDX and end - at >= 21:
+                size, added_ms, expires_ms = unpack(data, at + 1)
+                if size < BLOCK_MIN or at + 5 + size > limit:
+                    break
+                if added == mark:
+                    mark = self._mark(at, added)
+                if added_ms > newest_ms or added_ms < oldest_ms:
+                    newest_ms, oldest_ms = self._time(added_ms, added)
+                if expires_ms:
+                    self._mortal += 1
+                added += 1
+                size_sum += size
+                at += 5 + size
+            elif op == CONFIRM_REMOVE and end - at >= 5:
+                (xid,) = unpack_xid(data, at + 1)
+                if opens.pop(xid, None) is None:
+                    self._close(xid)
+                at += 5
+            elif front or taken - added >= line or self._named:
+                break
+            elif op == REMOVE:
+                taken += 1
+                at += 1
+                if taken - added > need:
+                    need = taken - added
+            elif op == REMOVE_TENTATIVE_XID and end - at >= 5:
+                (xid,) = unpack_xid(data, at + 1)
+                if xid in opens or xid in closed or xid in open_before:
+                    break
+                if xid != high + 1:
+                    self._absent += [(low, high)] if high != NO_SPAN[1] else []
+                    low = xid
+                self._counter = high = xid
+                self._touched = True
+                opens[xid] = taken
+                taken += 1
+                at += 5
+                if taken - added > need:
+                    need = taken - added
+            else:
+                break
+        self._added, self._taken, self._need, self._blocks_bytes = added, taken, need, size_sum
+        self._next_mark = mark
+        self._absent += [(low, high)] if high != NO_SPAN[1] else []
         return at
 
     def finish(self) -> Summary:
@@ -164,8 +181,8 @@ class Summariser:
         gone = self._taken if self._known else 0
         return Summary(
             taken=self._taken,
-            front=self._front[::-1],
-            opens=self._opens,
+            front=[symbol_of(held) for held in reversed(self._front)],
+            opens={xid: symbol_of(held) for xid, held in self._opens.items()},
             closed=frozenset(self._closed),
             present=frozenset(self._present),
             added=self._added,
@@ -186,13 +203,17 @@ class Summariser:
 
     def _other(self, data: bytes, at: int, end: int, rest_bytes: int) -> int:
         op = data[at]
+        if op == REMOVE:
+            self._remove()
+            return at + 1
         if op == REMOVE_TENTATIVE:
             self._reserve()
             return at + 1
+        if op == REMOVE_TENTATIVE_XID and end - at >= 5:
+            self._reserve_as(XID_BODY.unpack_from(data, at + 1)[0])
+            return at + 5
         record = records.read(data, at, end, rest_bytes)
-        if op == REMOVE_TENTATIVE_XID:
-            self._reserve_as(record.xid)
-        elif op == UNREMOVE:
+        if op == UNREMOVE:
             self._abort(record.xid)
         elif op == SAVE_XID:
             if self._saves_to != at:
@@ -204,6 +225,15 @@ class Summariser:
         else:
             self._add(record, at)
         return record.stop
+
+    def _remove(self) -> None:
+        if self._front:
+            self._front.pop()
+        elif self._taken - self._added < self._line:
+            self._taken += 1
+            self._need = max(self._need, self._taken - self._added)
+        else:
+            self.facts.strays += 1
 
     def _reserve(self) -> None:
         if not self._front and self._taken - self._added >= self._line:
@@ -240,8 +270,8 @@ class Summariser:
 
     def _open(self, xid: int) -> None:
         """The head is open under `xid`; what was open under it is the head before."""
-        if not self._front:
-            self._need = max(self._need, self._taken + 1 - self._added)
+        if not self._front and self._taken - self._added >= self._need:
+            self._need = self._taken + 1 - self._added
         earlier = self._opens.pop(xid, None)
         if earlier is not None:
             self._front.append(earlier)
@@ -253,11 +283,11 @@ class Summariser:
             else:
                 self._is_absent(xid)
         if self._front:
-            head = self._front.pop()
+            head = symbol_of(self._front.pop())
             self._opens[xid] = Symbol(head.origin, head.number, head.deliveries + 1)
         else:
-            self._opens[xid] = Symbol(Origin.LINE, self._taken, 1)
-            if self._known:
+            self._opens[xid] = Symbol(LINE, self._taken, 1)
+            if self._known and self._named:
                 self._named.pop(self._taken, None)
             self._taken += 1
 
@@ -328,6 +358,10 @@ class Summariser:
             spans[-1] = (spans[-1][0], xid)
         else:
             spans.append((xid, xid))
+
+
+def symbol_of(held: Held) -> Symbol:
+    return Symbol(LINE, held, 1) if isinstance(held, int) else held
 
 
 def summarise(data: bytes, entry: Entry = UNKNOWN, now_ms: int = 0) -> Summary:

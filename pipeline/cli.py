@@ -254,3 +254,21 @@ def pack(spool: str, queues: tuple[str, ...], dialect: str, **spark_options: Any
         sizes = f"{each.before_bytes:,} to {each.after_bytes:,} bytes"
         click.echo(f"{each.queue}: {each.files} files, {sizes}, {each.items:,} items")
     tell(f"{len(packed)} queues packed")
+
+
+@pipeline.command()
+@click.argument("spools", nargs=-1, required=True)
+@QUEUES
+@click.option("--to", "wanted", required=True, type=click.Choice(["kestrel", "libkestrel"]), help="The new format.")
+@on_spark
+def convert(spools: tuple[str, ...], queues: tuple[str, ...], wanted: str, **spark_options: Any) -> None:
+    """Move the queues of SPOOLS to another journal format, a spool a task. The old files are kept beside them."""
+    from pipeline.convert import convert as job
+    from queues.config import Format
+
+    with spark_on(**spark_options) as spark:
+        done = job(spark, list(spools), list(queues), Format(wanted))
+    for each in done:
+        moved = "was in that format already" if each.items < 0 else f"{each.items:,} items moved"
+        click.echo(f"{each.spool}: {each.queue or 'nothing done'}: {each.refusal or moved}")
+    sys.exit(1 if any(each.refusal for each in done) else 0)

@@ -22,7 +22,7 @@ DDL = {
     pa.int32(): "int",
     pa.bool_(): "boolean",
     TIME: "timestamp",
-    pa.list_(pa.int64()): "array<bigint>",
+    pa.list_(pa.field("element", pa.int64())): "array<bigint>",
 }
 
 

@@ -8,7 +8,9 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from journal.cmdlog_layout import segment_numbers
-from pipeline.files import Folder
+from journal.libkestrel import MAGIC_BYTES, READER_MAGIC, SEGMENT_MAGIC
+from journal.libkestrel_layout import Kind, parse
+from pipeline.files import Folder, Vanished
 from pipeline.segments import Format
 
 
@@ -24,7 +26,13 @@ def _workq() -> Format:
     return CmdlogFormat()
 
 
-FORMATS: dict[str, Callable[[], Format]] = {"kestrel": _kestrel, "workq": _workq}
+def _libkestrel() -> Format:
+    from pipeline.libkestrel_format import LibkestrelFormat
+
+    return LibkestrelFormat()
+
+
+FORMATS: dict[str, Callable[[], Format]] = {"kestrel": _kestrel, "libkestrel": _libkestrel, "workq": _workq}
 
 
 def format_of(folder: Folder, name: str, listing: list[tuple[str, int]]) -> Format:
@@ -34,4 +42,18 @@ def format_of(folder: Folder, name: str, listing: list[tuple[str, int]]) -> Form
 
 def guess(folder: Folder, listing: list[tuple[str, int]]) -> str:
     """Kestrel's files have no mark of their own: they are what has no other's."""
-    return "workq" if segment_numbers((name, True) for name, _ in listing) else "kestrel"
+    if segment_numbers((name, True) for name, _ in listing):
+        return "workq"
+    named = [name for name, size in listing if size and parse(name).kind in (Kind.SEGMENT, Kind.READER)]
+    return "libkestrel" if named and _magic(folder, named[0]) in (SEGMENT_MAGIC, READER_MAGIC) else "kestrel"
+
+
+def _magic(folder: Folder, name: str) -> bytes:
+    try:
+        file = folder.open(name)
+    except Vanished:
+        return b""
+    try:
+        return file.read(0, MAGIC_BYTES)
+    finally:
+        file.close()

@@ -15,8 +15,8 @@ from journal import records
 from journal.kestrel import ADDX, CONFIRM_REMOVE, REMOVE, STATE_DUMP
 from journal.records import Record
 from journal.replay import BLOCK_MIN, XID_BODY, Bad, More
-from journal.summaries import TIDE_MIN, Origin, Symbol
-from journal.summarise import EMPTY, Summariser
+from journal.summaries import TIDE_MIN, Origin
+from journal.summarise import EMPTY, Held, Summariser, symbol_of
 from pipeline.columns import TIME, batch, schema
 from pipeline.files import Folder, feed
 from pipeline.kestrel_ops import OpsReader
@@ -101,7 +101,8 @@ class Tally(Summariser):
         self.fates.append(QUEUED)
         super()._add(record, at)
 
-    def _note(self, symbol: Symbol, fate: int) -> None:
+    def _note(self, held: Held, fate: int) -> None:
+        symbol = symbol_of(held)
         if symbol.origin is Origin.LINE:
             self.fates[symbol.number] = fate | min(symbol.deliveries, DELIVERIES_MAX) << FATE_BITS
             if symbol.deliveries >= DELIVERIES_MAX:

@@ -11,12 +11,14 @@ import pipeline
 from journal.fs import OsFs
 from pipeline import fleet
 from pipeline.archive import archive
+from pipeline.convert import convert
 from pipeline.packs import Busy, pack
 from pipeline.refill import items_of, refill
 from pipeline.report import gather
 from pipeline.report_page import write as write_page
 from pipeline.verify import verify
-from queues.config import Dialect
+from queues.config import Dialect, Format
+from tests.journal.records import addx
 from tests.journal.records import state as state_in_words
 from tests.pipeline.patience import patiently
 from tests.pipeline.spools import contents, history, replayed, write
@@ -111,3 +113,23 @@ def test_a_report_counts_what_replay_counts_and_draws_it(spark: SparkSession, sp
     page, *plots = write_page(found, tmp_path / "report")
     assert len(plots) == 5 and all(path.read_bytes().startswith(b"\x89PNG") for path in plots)
     assert "What cannot be known" in page.read_text() and page.read_text().count("data:image/png") == 5
+
+
+def test_a_fleet_is_converted_and_back_and_what_is_refused_says_why(spark: SparkSession, tmp_path: Path) -> None:
+    spools = [tmp_path / "one", tmp_path / "two"]
+    for number, spool in enumerate(spools):
+        for queue in ("jobs", "mail"):
+            (spool / queue).parent.mkdir(exist_ok=True)
+            (spool / queue).write_bytes(b"".join(addx(b"%d %d" % (number, at)) for at in range(20)))
+    busy = OsFs()
+    busy.make_folder(str(tmp_path / "busy" / ".staniel"))
+    busy.lock(str(tmp_path / "busy" / ".staniel" / "lock"))
+    paths = [*map(str, spools), str(tmp_path / "busy")]
+    first = convert(spark, paths, ["j*"], Format.LIBKESTREL)
+    busy.close()
+    assert [(each.queue, each.items) for each in first] == [("jobs", 20), ("jobs", 20), ("", 0)]
+    assert "stop it first" in first[2].refusal
+    assert {each.items for each in convert(spark, paths[:2], ["jobs"], Format.LIBKESTREL)} == {-1}
+    assert [each.items for each in convert(spark, paths[:2], ["jobs"], Format.KESTREL)] == [20, 20]
+    rows = spark.read.format("staniel-journal").options(view="state", queue="jobs").load(paths[1]).collect()
+    assert [bytes(row.value) for row in rows] == [b"1 %d" % at for at in range(20)]

@@ -1,0 +1,69 @@
+"""Converting the queues of many spools to another journal format, a spool a task.
+
+Knows which queues a spool has, and that a spool is one process's own. Refuses to know how: journal/convert.py does it,
+and keeps the old files.
+"""
+
+from __future__ import annotations
+
+import time
+from typing import TYPE_CHECKING
+
+from msgspec import Struct
+
+from journal import libkestrel_layout
+from journal.convert import Conversion, Refusal
+from journal.fs import Locked, OsFs
+from journal.store import SpoolError, Store
+from pipeline.fleet import run
+from pipeline.options import Options, Queues
+from queues.config import Format
+from queues.names import parent_of
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+
+class Converted(Struct, frozen=True):
+    """One queue. `items`: how many were moved, -1 if it was in that format already; `refusal`: why it was not done."""
+
+    spool: str
+    queue: str
+    items: int = 0
+    refusal: str = ""
+
+
+def convert(spark: SparkSession, spools: list[str], queues: list[str], wanted: Format) -> list[Converted]:
+    """What became of each queue that is meant, in order. Every executor must see the folders."""
+    tasks = [(spool, ",".join(queues), wanted, round(time.time() * 1000)) for spool in spools]
+    return [found for each in run(spark, tasks, convert_spool) for found in each]
+
+
+def convert_spool(task: tuple[str, str, Format, int]) -> list[Converted]:
+    """One spool. Nothing is changed where it is refused."""
+    spool, queues, wanted, now_ms = task
+    chosen = Queues(Options({"queues": queues} if queues else {}, {"queue", "queues", "queuePattern"}, "convert"))
+    disk = OsFs()
+    try:
+        store = Store(disk, spool)
+    except Locked as locked:
+        disk.close()
+        return [Converted(spool, "", 0, f"{locked.holder} has it open; stop it first")]
+    except SpoolError as error:
+        disk.close()
+        return [Converted(spool, "", 0, str(error))]
+    try:
+        found = store.look()
+        names = {parent_of(name) or name for name in [*found.kestrel, *found.streams]}
+        return [_one(store, name, wanted, now_ms) for name in sorted(names) if name in chosen]
+    finally:
+        disk.close()
+
+
+def _one(store: Store, queue: str, wanted: Format, now_ms: int) -> Converted:
+    if wanted is Format.LIBKESTREL and (why := libkestrel_layout.name_error(queue)):
+        return Converted(store.folder, queue, 0, why)
+    try:
+        return Converted(store.folder, queue, Conversion(store, queue, now_ms, lambda *_: None).run(wanted))
+    except (Refusal, OSError) as error:
+        return Converted(store.folder, queue, 0, str(error))

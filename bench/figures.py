@@ -79,7 +79,7 @@ def ratio(ours: dict[int, Report], peer: dict[int, Report]) -> Spread | None:
 
 def speed(report: Report) -> float:
     """Operations a second; where the load sets those, one over the p50: above 1 ours is faster, as everywhere."""
-    return 1 / latency(report).p50 if report.mode == "mixed" else report.ops_per_s
+    return 1 / latency(report).p50 if report.mode == "pingpong" else report.ops_per_s
 
 
 def side(name: str, reports: Sequence[Report]) -> Side:
@@ -96,6 +96,6 @@ def side(name: str, reports: Sequence[Report]) -> Side:
 
 def latency(report: Report) -> Latency:
     """The latency that the row is about: of the puts, of the gets, or in a flood from put sent to item received."""
-    chosen = {"put": report.put_us, "get": report.get_us, "mixed": report.get_us}.get(report.mode, report.e2e_us)
+    chosen = {"put": report.put_us, "get": report.get_us, "pingpong": report.get_us}.get(report.mode, report.e2e_us)
     assert chosen is not None, f"a {report.mode} run without a latency"
     return chosen

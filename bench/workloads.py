@@ -18,7 +18,7 @@ class Mode(Enum):
     PUT = "put"
     GET = "get"
     FLOOD = "flood"
-    MIXED = "mixed"
+    PINGPONG = "pingpong"
 
 
 class Sync(Enum):
@@ -66,7 +66,7 @@ WORKLOADS = (
     Workload("get-10x32", Mode.GET, conns=10, pipeline=32, ops=120_000),
     Workload("put-64B", Mode.PUT, conns=50, size_bytes=64, ops=120_000),
     Workload("get-64B", Mode.GET, conns=50, size_bytes=64, ops=120_000),
-    Workload("open-10k", Mode.MIXED, conns=50, rate=10_000, ops=10_000),
+    Workload("open-10k", Mode.PINGPONG, conns=50, rate=10_000, ops=10_000),
     Workload("durable-1c", Mode.PUT, conns=1, ops=4_000, sync=Sync.DURABLE),
     Workload("durable-10c", Mode.PUT, conns=10, ops=10_000, sync=Sync.DURABLE),
     Workload("durable-100c", Mode.PUT, conns=100, ops=24_000, sync=Sync.DURABLE),
@@ -96,7 +96,7 @@ def steps(workload: Workload, proto: str, kv: bool) -> tuple[Step, ...]:
             return measured, Step((*common, "--mode", "get", *_ASIDE), measured=False)
         case Mode.GET:
             return Step((*common, "--mode", "put", *_ASIDE), measured=False), measured
-        case Mode.FLOOD | Mode.MIXED:
+        case Mode.FLOOD | Mode.PINGPONG:
             return (measured,)
 
 

@@ -126,7 +126,7 @@ def test_the_latency_of_a_row_is_that_of_what_it_measures() -> None:
 
 
 def test_where_the_load_sets_the_rate_the_ratio_is_that_of_the_delays() -> None:
-    ours, theirs = report(mode="mixed", p50=500.0), report(mode="mixed", p50=1000.0)
+    ours, theirs = report(mode="pingpong", p50=500.0), report(mode="pingpong", p50=1000.0)
     assert figures.ratio({0: ours}, {0: theirs}) == Spread(2.0, 2.0, 2.0)
 
 
@@ -167,7 +167,7 @@ def test_items_that_never_came_are_missed_even_when_the_generator_counts_no_loss
 def test_every_workload_checks_what_it_put() -> None:
     for workload in WORKLOADS:
         modes = [step.args[step.args.index("--mode") + 1] for step in steps(workload, "memcache", kv=False)]
-        assert modes in (["put", "get"], ["flood"], ["mixed"])
+        assert modes in (["put", "get"], ["flood"], ["pingpong"])
         assert [step.measured for step in steps(workload, "memcache", kv=False)].count(True) == 1
 
 

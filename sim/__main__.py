@@ -16,7 +16,7 @@ from msgspec import Struct
 from sim.profiles import ALL, PROFILES
 from sim.run import STEPS, Outcome, Plans, Run
 from sim.shrink import shrink
-from sim.states import States, states_of
+from sim.states import states_of
 
 BATCH_SEEDS = 25
 PROGRESS_S = 10
@@ -64,8 +64,12 @@ def batch(job: Job, seeds: list[int], with_states: bool) -> list[Result]:
     gc.disable()
     if not with_states:
         return [one(job, seed) for seed in seeds]
-    found: list[States] = [states_of(job.plans(seed)) for seed in seeds]
-    return [_result(each.outcome, each.states) for each in found]
+    results = []
+    for seed in seeds:
+        found = states_of(job.plans(seed))
+        results.append(_result(found.outcome, found.states))
+        gc.collect()  # one seed's states are thousands of worlds
+    return results
 
 
 def batches(first: int, seeds: int | None) -> Iterator[list[int]]:

@@ -9,7 +9,7 @@ from random import Random
 import pytest
 
 from sim.disk import Disk
-from sim.nodes import Choose, Crash
+from sim.nodes import Choose, Crash, Inode
 from tests.faults.trial import Trial
 from tests.journal.spool import new_disk
 
@@ -23,47 +23,68 @@ def ends(seed: int) -> list[Crash | Choose | None]:
     return [*Crash, Random(seed).randrange, None]
 
 
-def failing(verb: str, number: int, seed: int, code: int, short: int = 0) -> tuple[Trial, int]:
-    """A trial whose disk fails the step `number` of that kind; how many steps of the kind had been done by then."""
+def failing(verb: str, number: int, seed: int, code: int, short: int = 0) -> tuple[Trial, Struck]:
+    """A trial whose disk fails the step `number` of that kind, if there are so many."""
     disk = Struck(verb)
     disk.make_folder("s")
     disk.fail(verb, "s", code, after=number, short=short)
-    return Trial(seed, disk), disk.done
+    return Trial(seed, disk), disk
 
 
 class Struck(Disk):
-    """Counts the steps of one kind that succeed once one of them has failed."""
+    """Counts the steps of one kind that succeed once one of them has failed. `struck`: the path of that one."""
 
     def __init__(self, verb: str) -> None:
         super().__init__()
         self.verb = verb
-        self.struck = False
+        self.struck = ""
         self.done = 0
 
-    def _trip(self, verb: str, path: str) -> None:
+    def trip(self, verb: str, path: str) -> None:
         try:
-            super()._trip(verb, path)
+            super().trip(verb, path)
         except OSError:
-            self.struck = True
+            self.struck = path
             raise
-        self.done += self.struck and verb == self.verb
+        self.done += bool(self.struck) and verb == self.verb
+
+    def write_to(self, inode: Inode, data: bytes) -> None:
+        try:
+            super().write_to(inode, data)
+        except OSError:
+            self.struck = inode.path
+            raise
+
+    @property
+    def is_without_consequence(self) -> bool:
+        """Whether nothing failed, or only what nothing rests on yet: a summary or a sidecar in the making, a pause or
+        a status, which is then refused.
+        """
+        path = self.struck
+        return not path or "~~" in path or "/segments" in path or path.endswith((".new", ".staniel"))
 
 
 @pytest.mark.parametrize(("verb", "count"), [("sync", SYNCS), ("sync_folder", 12), ("sync_all", 1)])
 def test_each_of_the_first_syncs_fails_and_nothing_is_said_that_is_not_kept(verb: str, count: int) -> None:
     """The pages count as clean then, and the next sync would succeed without them: there must be none."""
+    ended = 0
     for number in range(count):
-        trial, syncs_after = failing(verb, number, SEED + number, errno.EIO)
-        assert trial.failure is not None and syncs_after == 0, (number, SEED)
+        trial, disk = failing(verb, number, SEED + number, errno.EIO)
+        if trial.failure is None:
+            assert disk.is_without_consequence, (number, disk.struck, SEED)
+        else:
+            assert disk.done == 0, (number, disk.struck, SEED)
+            ended += 1
         for how in ends(SEED):
             assert trial.wrong_after(how) == [], (number, SEED, how)
+    assert ended > count // 2
 
 
 def test_each_write_breaks_off_at_any_byte_and_nothing_is_said_that_is_not_kept() -> None:
     random = Random(SEED)
     for number in range(WRITES):
-        trial, _ = failing("write", number, SEED + number, errno.EIO, random.randrange(90))
-        assert trial.failure is not None, (number, SEED)
+        trial, disk = failing("write", number, SEED + number, errno.EIO, random.randrange(90))
+        assert trial.failure is not None or disk.is_without_consequence, (number, disk.struck, SEED)
         for how in ends(SEED):
             assert trial.wrong_after(how) == [], (number, SEED, how)
 

@@ -27,8 +27,8 @@ def show_stats(session: Session, request: ask.Stats, now_ms: int) -> None:
         return
 
     def show(queue: Queue, now_ms: int) -> bool:
-        for name, value in stats.queue_stats(queue, now_ms):
-            out.append(replies.stat(f"queue_{queue.name}_{name}", value))
+        for name, value in stats.named_stats(queue, now_ms):
+            out.append(replies.stat(name, value))
         return True
 
     def finish() -> None:

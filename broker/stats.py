@@ -24,9 +24,14 @@ def snapshot(broker: Broker, now_ms: int) -> Iterator[tuple[str, object]]:
     """(name, value) of the server, then of every queue."""
     yield from server_stats(broker, now_ms)
     for queue in broker.queues:
-        for name, value in queue_stats(queue, now_ms):
-            yield f"queue_{queue.name}_{name}", value
+        yield from named_stats(queue, now_ms)
     yield from other_stats(broker)
+
+
+def named_stats(queue: Queue, now_ms: int) -> Iterator[tuple[str, object]]:
+    """(name, value) of one queue, under the names that they have among those of all."""
+    for name, value in queue_stats(queue, now_ms):
+        yield f"queue_{queue.name}_{name}", value
 
 
 def other_stats(broker: Broker) -> Iterator[tuple[str, object]]:

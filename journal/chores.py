@@ -76,10 +76,6 @@ class Chores:
                 return True
         return chore not in self._running
 
-    @property
-    def running(self) -> list[Chore]:
-        return list(self._running)
-
 
 def _nothing_more(error: OSError | None, now_ms: int) -> None:
     raise AssertionError("done twice")

@@ -6,7 +6,6 @@ import re
 from binascii import Error, hexlify, unhexlify
 from datetime import date
 
-INT64_MAX = 2**63 - 1
 NAME_BYTES_MAX = 255
 ID_BYTES = 36
 HEX_BYTES = 32

@@ -44,7 +44,6 @@ class Want(Enum):
 
 SHOWS_ITEMS = frozenset((Want.GET, Want.OPEN, Want.CLOSE_OPEN, Want.PEEK, Want.MANY, Want.SOME))
 PUTS = frozenset((Want.PUT, Want.TEXT_PUT))
-TEXT_WANTS = frozenset((Want.TEXT_PUT, Want.TEXT_GET, Want.TEXT_PEEK, Want.TEXT_MONITOR, Want.TEXT_CONFIRM))
 CLOSERS = frozenset(
     (Want.CLOSE, Want.CLOSE_OPEN, Want.CONFIRM, Want.TEXT_GET, Want.TEXT_PEEK, Want.TEXT_MONITOR, Want.TEXT_CONFIRM)
 )

@@ -4,6 +4,8 @@ PYTHON ?= python3
 VENV ?= .venv
 ARGS ?=
 CONSTRAINTS ?= constraints.txt
+# Each file of tests runs in one of them; more ask for more memory, because some bring a Spark.
+TEST_PROCESSES ?= 2
 
 PACKAGES := protocol queues journal broker server sim bench staniel_client pipeline
 PIP := $(VENV)/bin/python -m pip --disable-pip-version-check install --quiet $(if $(CONSTRAINTS),--constraint $(CONSTRAINTS))
@@ -15,13 +17,13 @@ DEV := $(VENV)/.dev-installed
 
 help: ## this list
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "make %-8s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
-	@echo "Variables: PYTHON=$(PYTHON) VENV=$(VENV) ARGS=... CONSTRAINTS=$(CONSTRAINTS)"
+	@echo "Variables: PYTHON=$(PYTHON) VENV=$(VENV) ARGS=... TEST_PROCESSES=$(TEST_PROCESSES) CONSTRAINTS=$(CONSTRAINTS)"
 
 serve: $(BASE) ## install what the server needs, then run it: make serve ARGS='--config my.toml'
 	@exec $(VENV)/bin/staniel serve $(ARGS)
 
 test: $(DEV) ## every test this machine can run: make test ARGS='-k journal'
-	@$(VENV)/bin/python -m pytest $(ARGS)
+	@$(VENV)/bin/python -m pytest --numprocesses $(TEST_PROCESSES) --dist loadfile $(ARGS)
 
 check: $(DEV) ## lint, format, types, import rules
 	$(VENV)/bin/ruff check .

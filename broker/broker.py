@@ -64,9 +64,9 @@ class Broker:
         self, config: Config, fs: Fs, report: Report = silent, load: Callable[[], Config] | None = None
     ) -> None:
         self.config = config
-        self.fs = fs
         self.report = report
         self.store = Store(fs, config.server.spool)
+        self.fs = fs = self.store.fs
         self.group = self.store.group
         self.deadlines = Deadlines()
         self._load = load
@@ -102,7 +102,7 @@ class Broker:
         self.group.ballast.release()  # what is mended now may need its place; it is put up again below
         found = self.store.look()
         self.store.prune(found.kestrel)
-        if renewed := self.store.renew(found):
+        if renewed := self.store.renew(found, self.workq.newest_segments() if self.serves_jobs else []):
             self.report(Level.WARNING, "spool.renewed", files=renewed, why="a sync had failed before the last stop")
         for name in found.foreign:
             self.report(Level.WARNING, "spool.foreign", file=name, hint="not a journal: left alone")

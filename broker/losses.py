@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from broker.report import Level, Report
 from journal.damaged import keep
+from journal.layout import damaged_folder
 from journal.readback import Unreadable
 from journal.segments import Segments
 
@@ -17,11 +18,12 @@ def tell(report: Report, queue: str, lost: Unreadable, saved_as: str) -> None:
     report(Level.ERROR, "journal.unreadable_items", queue=queue, **fields, saved_as=saved_as)
 
 
-def tell_all(report: Report, queue: str, segments: Segments, unreadable: list[Unreadable], now_ms: int) -> None:
+def tell_all(report: Report, queue: str, segments: Segments, unreadable: list[Unreadable]) -> None:
     """Keep copies of all these bytes, and empty the list. A copy that cannot be made is none: the file itself stays."""
+    folder = segments.folder
     for lost in unreadable:
         try:
-            saved_as = keep(segments.fs, segments.folder, lost.file, lost.at, lost.size, now_ms)
+            saved_as = keep(segments.fs, f"{folder}/{lost.file}", lost.at, lost.size, damaged_folder(folder))
         except OSError as error:
             saved_as = f"not saved: {error.strerror}"
         tell(report, queue, lost, saved_as)

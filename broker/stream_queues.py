@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from broker.formats import stream_name_error
 from broker.report import Level
-from journal.group import GroupMember, JournalFailure
+from journal.group import GroupMember, failure
 from journal.libkestrel import ID_MAX
 from journal.libkestrel_appender import Appender
 from journal.libkestrel_layout import Files
@@ -115,7 +115,7 @@ class StreamQueues:
             family = member.family
             family.look_after(now_ms)
         except OSError as error:
-            raise JournalFailure(f"cannot tidy {member.path}: {error}") from error
+            raise failure(self.store.group.doubt, f"cannot tidy {member.path}", error) from error
         queue = self.broker.queues.find(family.queue)
         if queue is not None:
             self.broker.upkeep.memory.weigh(queue)

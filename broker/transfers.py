@@ -26,7 +26,7 @@ from queues.departures import Dropped
 from queues.item import Item, Taken
 from queues.names import parent_of
 from queues.ports import Reason
-from queues.queue import Queue
+from queues.queue import Queue, QueueState
 
 
 class Parting(Struct, frozen=True):
@@ -121,6 +121,8 @@ class Transfers:
 
     def _transfer(self, parting: Parting, now_ms: int) -> None:
         source, taken, name = parting.source, parting.taken, parting.destination
+        if source.state is QueueState.CLOSED:
+            return  # while the item waited, the queue was deleted, and it with it; or the server stops, and it stays
         if self.group.is_full:
             self._stuck.append(parting)  # a copy that nobody has admitted would eat up the reserve
             return

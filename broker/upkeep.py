@@ -14,7 +14,7 @@ from broker.report import Level, Report
 from broker.sidecars import Sidecars
 from journal.chores import Chores
 from journal.fs import FULL_ERRNOS
-from journal.group import CommitGroup, JournalFailure
+from journal.group import CommitGroup, failure
 from journal.log import Log
 from journal.policy import Step, is_worth_packing, next_step, starts_delay
 from journal.readback import ReadBack
@@ -93,7 +93,7 @@ class Upkeep:
             self.refills.look(queue)
         tail = line.tail
         if isinstance(tail, ReadBack) and tail.unreadable:
-            tell_all(self._report, queue.name, log.segments, tail.unreadable, now_ms)
+            tell_all(self._report, queue.name, log.segments, tail.unreadable)
         if log.has_grown:
             self._act(queue, log, now_ms)
 
@@ -132,8 +132,7 @@ class Upkeep:
             log.rewrite(*queue.holdings.snapshot(), now_ms)
         except OSError as error:
             if error.errno not in FULL_ERRNOS:
-                self.group.doubt.raise_mark()
-                raise JournalFailure(f"cannot rewrite {log.path}: {error}") from error
+                raise failure(self.group.doubt, f"cannot rewrite {log.path}", error) from error
             self._report(Level.WARNING, "journal.rewrite_failed", queue=queue.name, why=str(error))
             return False
         return True

@@ -36,11 +36,11 @@ from journal.cmdlog_read import (
     read_unsigned,
 )
 from journal.cmdlog_segments import Frame, Scar, Segment, SegmentReader, header_error
+from journal.damaged import keep
 from journal.fs import Fs
 from queues.job import Terms
 from queues.job_replay import JobReplay
 
-COPY_BYTES = 1 << 20
 TERMS_MAX = 65_536
 
 
@@ -183,24 +183,8 @@ class CmdlogRecovery:
         return terms
 
     def _keep(self, number: int, scar: Scar) -> CmdlogDamage:
-        """Copy a damaged part aside, durably."""
-        name = layout.segment_name(number)
-        saved_as = f"{self.damaged}/{name}@{scar.at}+{scar.size}"
-        self.fs.make_folder(self.damaged)
-        copy = self.fs.append(saved_as)
-        try:
-            at = copy.size  # a part that was damaged at an earlier start has its copy already
-            while at < scar.size:
-                piece = self.fs.read(self._path(number), scar.at + at, min(COPY_BYTES, scar.size - at))
-                if not piece:
-                    break
-                copy.write(piece)
-                at += len(piece)
-            copy.sync()
-        finally:
-            copy.close()
-        self.fs.sync_folder(self.damaged)
-        return CmdlogDamage(name, scar.at, scar.size, scar.why, saved_as)
+        saved_as = keep(self.fs, self._path(number), scar.at, scar.size, self.damaged)
+        return CmdlogDamage(layout.segment_name(number), scar.at, scar.size, scar.why, saved_as)
 
     def _set_aside(self, number: int, why: str) -> CmdlogDamage:
         """Take a file that is no segment out of the order, whole."""

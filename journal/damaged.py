@@ -1,38 +1,49 @@
-"""Keeping aside what cannot be read, where no summary will replace it.
+"""Keeping aside what cannot be read, before it is cut off or replaced.
 
-Knows the folder of the copies and their names. Refuses to know what is wrong with the bytes.
+Knows how the copies are named: after file, first byte and length. Refuses to know what is wrong with the bytes.
 """
 
 from __future__ import annotations
 
-from journal import layout
+from collections.abc import Iterator
+from itertools import count
+
 from journal.fs import Fs
 
 CHUNK_BYTES = 256 << 10
 
 
-def keep(fs: Fs, folder: str, file: str, at: int, size: int, now_ms: int) -> str:
-    """Copy `size` bytes of a spool's `file` from byte `at` on, unless that has been done before; where the copy is.
-    Raises OSError.
+def keep(fs: Fs, path: str, at: int, size: int, damaged: str) -> str:
+    """Copy `size` bytes of the file `path` from byte `at` on into the folder `damaged`; where the copy is.
+
+    A copy that an earlier start has made, or has begun, serves again. Other bytes, torn at the same place with the same
+    length, get a copy of their own. Raises OSError.
     """
-    damaged = layout.damaged_folder(folder)
     fs.make_folder(damaged)
-    begin = f"{file}@{at}."
-    for name, _ in fs.list(damaged):
-        if name.startswith(begin) and fs.size(f"{damaged}/{name}") == size:
-            return f"{damaged}/{name}"
-    saved_as = f"{damaged}/{begin}{now_ms}"
-    _copy(fs, f"{folder}/{file}", at, at + size, saved_as)
+    name = f"{damaged}/{path.rpartition('/')[2]}@{at}+{size}"
+    saved_as = next(name for name in _names(name) if _save(fs, path, at, at + size, name))
     fs.sync_folder(damaged)
     return saved_as
 
 
-def _copy(fs: Fs, path: str, at: int, end: int, saved_as: str) -> None:
+def _names(name: str) -> Iterator[str]:
+    return (name if number == 1 else f"{name}.{number}" for number in count(1))
+
+
+def _save(fs: Fs, path: str, at: int, end: int, saved_as: str) -> bool:
+    """Whether `saved_as` holds the bytes of `path` from `at` to `end` now; it does not if it holds others."""
     copy = fs.append(saved_as)
     try:
-        while at < end and (piece := fs.read(path, at, min(CHUNK_BYTES, end - at))):
-            copy.write(piece)
-            at += len(piece)
+        kept = copy.size
+        done = 0
+        while at + done < end and (piece := fs.read(path, at + done, min(CHUNK_BYTES, end - at - done))):
+            old = fs.read(saved_as, done, min(len(piece), kept - done)) if done < kept else b""
+            if not piece.startswith(old):
+                return False
+            if len(old) < len(piece):
+                copy.write(piece[len(old) :])
+            done += len(piece)
         copy.sync()
+        return kept <= done
     finally:
         copy.close()

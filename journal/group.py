@@ -29,6 +29,12 @@ class JournalFailure(Exception):
     """
 
 
+def failure(doubt: Doubt, what: str, error: OSError) -> JournalFailure:
+    """The end of a process that has tried to make something durable and cannot know how far that came."""
+    doubt.raise_mark()
+    return JournalFailure(f"{what}: {error}")
+
+
 class Apart:
     """A file that may lie outside the spool's file system: it is always synced by itself."""
 
@@ -87,8 +93,7 @@ class Sync(Struct, gc=False):
             if self.folder and len(self.files) <= FILES_ONE_BY_ONE_MAX:
                 self.fs.sync_folder(self.folder)
         except OSError as error:
-            self.doubt.raise_mark()
-            raise JournalFailure(f"sync failed: {error}") from error
+            raise failure(self.doubt, "sync failed", error) from error
 
 
 class CommitGroup:
@@ -277,8 +282,7 @@ class CommitGroup:
         except OSError as error:
             # No room for another file: what was to be done then is tried again when the journal has grown further.
             if error.errno not in FULL_ERRNOS:
-                self.doubt.raise_mark()
-                raise JournalFailure(f"cannot rotate {member.path}: {error}") from error
+                raise failure(self.doubt, f"cannot rotate {member.path}", error) from error
 
     def settle(self, now_ms: int) -> None:
         """Write and sync everything on the spot: at start and stop, where nobody is served meanwhile."""
@@ -306,8 +310,7 @@ class CommitGroup:
             try:
                 file.sync()
             except OSError as error:
-                self.doubt.raise_mark()
-                raise JournalFailure(f"sync failed: {error}") from error
+                raise failure(self.doubt, "sync failed", error) from error
         return True
 
     def forget(self, member: GroupMember) -> None:

@@ -12,6 +12,7 @@ from typing import Protocol
 
 from msgspec import Struct
 
+from journal.damaged import keep
 from journal.fs import Fs
 from journal.libkestrel import MAGIC_BYTES, READER_MAGIC, SEGMENT_MAGIC
 from journal.libkestrel_files import install
@@ -55,7 +56,7 @@ class Recovery:
         """Read every segment, cut damaged ends, then read every reader file. Raises OSError if the disk refuses."""
         self.tidy(files)
         recovered = Recovered(Segments(self.fs, self.folder), {}, files, [], [])
-        found = [self._segment(name, number, recovered, now_ms) for name, number in sorted(files.segments.items())]
+        found = [self._segment(name, number, recovered) for name, number in sorted(files.segments.items())]
         recovered.segments.enter(entry for entry in found if entry is not None)
         for reader, name in sorted(files.readers.items()):
             self._reader(reader, name, recovered, now_ms)
@@ -69,7 +70,7 @@ class Recovery:
             self.fs.remove(f"{self.folder}/{name}")
         files.temps.clear()
 
-    def _segment(self, name: str, number: int, recovered: Recovered, now_ms: int) -> tuple[Segment, list[Run]] | None:
+    def _segment(self, name: str, number: int, recovered: Recovered) -> tuple[Segment, list[Run]] | None:
         path = f"{self.folder}/{name}"
         size = self.fs.size(path)
         if not size:
@@ -82,10 +83,10 @@ class Recovery:
         try:
             feed(self.fs, path, MAGIC_BYTES, size, scan)
         except Bad as bad:
-            recovered.damages.append(self._cut(name, bad.at, size, bad.why, now_ms))
+            recovered.damages.append(self._cut(name, bad.at, size, bad.why))
             scan.offset = size = bad.at
         if scan.offset < size:
-            self._cut_padding(name, scan.offset, size, recovered, now_ms)
+            self._cut_padding(name, scan.offset, size, recovered)
         if not scan.runs and not scan.unknown_records:
             self._drop(name, recovered)
             return None
@@ -95,12 +96,12 @@ class Recovery:
         self.fs.remove(f"{self.folder}/{name}")
         del recovered.files.segments[name]
 
-    def _cut_padding(self, name: str, at: int, size: int, recovered: Recovered, now_ms: int) -> None:
+    def _cut_padding(self, name: str, at: int, size: int, recovered: Recovered) -> None:
         """The library makes a segment as long as it may become, full of zeros, and a crash leaves it so."""
         if self._is_zero(f"{self.folder}/{name}", at, size):
             self.fs.truncate(f"{self.folder}/{name}", at)
         else:
-            recovered.damages.append(self._cut(name, at, size, "bytes behind the end of the data", now_ms))
+            recovered.damages.append(self._cut(name, at, size, "bytes behind the end of the data"))
 
     def _is_zero(self, path: str, at: int, size: int) -> bool:
         while at < size:
@@ -122,7 +123,7 @@ class Recovery:
             feed(self.fs, path, MAGIC_BYTES, size, read)
             sound = read.offset == size and can_go_on(size)
         except Bad as bad:
-            saved_as = self._keep(name, 0, now_ms)
+            saved_as = keep(self.fs, path, 0, size, self.damaged)
             recovered.damages.append(Damage(name, bad.at, size - bad.at, bad.why, saved_as))
         position = read.position
         as_read = Position(position.head, position.done)
@@ -138,26 +139,12 @@ class Recovery:
             self.fs.remove(f"{self.folder}/{recovered.files.readers.pop(DEFAULT_READER)}")
             del recovered.readers[DEFAULT_READER]
 
-    def _cut(self, name: str, at: int, size: int, why: str, now_ms: int) -> Damage:
+    def _cut(self, name: str, at: int, size: int, why: str) -> Damage:
         """Keep the unreadable end of a file aside, then cut it off."""
-        saved_as = self._keep(name, at, now_ms)
-        self.fs.truncate(f"{self.folder}/{name}", at)
+        path = f"{self.folder}/{name}"
+        saved_as = keep(self.fs, path, at, size - at, self.damaged)
+        self.fs.truncate(path, at)
         return Damage(name, at, size - at, why, saved_as)
-
-    def _keep(self, name: str, at: int, now_ms: int) -> str:
-        """Copy the file from byte `at` on to where damaged ends are kept; the path of the copy."""
-        saved_as = f"{self.damaged}/{name}@{at}.{now_ms}"
-        self.fs.make_folder(self.damaged)
-        copy = self.fs.append(saved_as)
-        try:
-            while piece := self.fs.read(f"{self.folder}/{name}", at, CHUNK_BYTES):
-                copy.write(piece)
-                at += len(piece)
-            copy.sync()
-        finally:
-            copy.close()
-        self.fs.sync_folder(self.damaged)
-        return saved_as
 
 
 def feed(fs: Fs, path: str, at: int, size: int, consumer: Consumer) -> None:

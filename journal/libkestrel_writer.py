@@ -8,7 +8,7 @@ segment begins before an item that would make the old one longer than allowed.
 from __future__ import annotations
 
 from journal.fs import Fs
-from journal.group import CommitGroup, JournalFailure
+from journal.group import CommitGroup, failure
 from journal.libkestrel import MAGIC_BYTES, PUT, PUT_HEAD, SEGMENT_MAGIC, put
 from journal.libkestrel_appender import Appender
 from journal.libkestrel_layout import segment_name
@@ -171,7 +171,7 @@ class Writer(Appender):
                 file.sync()
                 self.fs.sync_folder(self.folder)
             except OSError as error:
-                raise JournalFailure(f"sync failed: {error}") from error
+                raise failure(self.group.doubt, "sync failed", error) from error
             self.group.retire(file)
         else:
             self.group.seal(file, self._begun_ms)

@@ -212,9 +212,10 @@ class Pack:
         log, number = self.log, self.last.number
         if log.pins:
             return  # a transfer may still have to find its copy in these files
+        folder = layout.damaged_folder(log.folder)
         for lost in self._reader.unreadable:
             # These files are about to go.
-            self.lost.append((lost, keep(log.fs, log.folder, lost.file, lost.at, lost.size, now_ms)))
+            self.lost.append((lost, keep(log.fs, f"{log.folder}/{lost.file}", lost.at, lost.size, folder)))
         self._reader.unreadable.clear()
         assert self._file is not None
         names = self._temp, layout.pack_name(log.name, number), layout.archive_name(log.name, number)

@@ -79,13 +79,13 @@ class Recovery:
             segments.current.name = name
             if not self._skip(name, files.archives[name], recovered):
                 self._place(recovered)
-                self._replay_sealed(name, files.archives[name], recovered, now_ms)
+                self._replay_sealed(name, files.archives[name], recovered)
         self._place(recovered)
         segments.current.name = queue
         if files.current:
             self._replay(recovered)
             if recovered.damages and recovered.damages[-1].file == queue:
-                recovered.damages[-1] = self._cut(recovered.damages[-1], now_ms)
+                recovered.damages[-1] = self._cut(recovered.damages[-1])
                 segments.current.size = recovered.damages[-1].at
         recovered.replay.line.settle()
         recovered.tail.start_afresh()  # it may have read what has been cut off
@@ -162,11 +162,11 @@ class Recovery:
         replay.restore(mark, counter, items, mark.came_bytes - size, mark.came_mortal - mortal)
         recovered.ahead = None
 
-    def _replay_sealed(self, name: str, number: int, recovered: Recovered, now_ms: int) -> None:
+    def _replay_sealed(self, name: str, number: int, recovered: Recovered) -> None:
         segments, replay, damages = recovered.segments, recovered.replay, recovered.damages
         size = self._replay(recovered)
         if damages and damages[-1].file == name:
-            damages[-1] = self._keep_copy(damages[-1], now_ms)
+            damages[-1] = self._keep_copy(damages[-1])
             segments.current.is_damaged = True
         segments.seal(name, number, size, replay.mark(), replay.counter)
 
@@ -199,12 +199,13 @@ class Recovery:
             # A record longer than the piece: read twice as much, which the file really has.
             want = CHUNK_BYTES if used else 2 * want
 
-    def _cut(self, damage: Damage, now_ms: int) -> Damage:
+    def _cut(self, damage: Damage) -> Damage:
         """Keep the unreadable end of the current file aside, then cut it off, so that new records can follow."""
-        kept = self._keep_copy(damage, now_ms)
+        kept = self._keep_copy(damage)
         self.fs.truncate(f"{self.folder}/{damage.file}", damage.at)
         return kept
 
-    def _keep_copy(self, damage: Damage, now_ms: int) -> Damage:
-        saved_as = keep(self.fs, self.folder, damage.file, damage.at, damage.lost_bytes, now_ms)
+    def _keep_copy(self, damage: Damage) -> Damage:
+        path, damaged = f"{self.folder}/{damage.file}", layout.damaged_folder(self.folder)
+        saved_as = keep(self.fs, path, damage.at, damage.lost_bytes, damaged)
         return structs.replace(damage, saved_as=saved_as)

@@ -6,9 +6,10 @@ so that an older server still starts on the same spool. Refuses to know queues i
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 
-from journal import layout, libkestrel_layout
+from journal import cmdlog_layout, layout, libkestrel_layout
 from journal.ballast import Ballast
 from journal.convert_plan import carry_out
 from journal.doubt import Doubt
@@ -20,6 +21,7 @@ from journal.libkestrel_layout import Files as StreamFiles
 from journal.libkestrel_reader import Reader
 from journal.libkestrel_store import StreamStore
 from journal.log import Log
+from journal.names import Names
 from journal.packing import drop_sidecars
 from journal.recovery import Recovered, Recovery
 from journal.sidecar import prune
@@ -28,8 +30,12 @@ from queues.config import Format, QueueConfig
 from queues.names import parent_of
 
 FORMAT_VERSION = "staniel-spool 1"
+MARK = "failed_sync"
 RENEWED = ("intents", "status", "paused")  # own files that are read at the next start
 UNSURE_SEGMENTS = 2  # the one that was written to, and the one before it, whose last sync may not have come
+
+
+TEMPORARY = re.compile(r"~~\d+$|\.new$|\.rw$")
 
 
 class SpoolError(Exception):
@@ -41,11 +47,11 @@ class Store:
 
     def __init__(self, fs: Fs, folder: str) -> None:
         """Takes the lock. Raises SpoolError, or journal.fs.Locked if another server has it."""
-        self.fs = fs
+        self.fs = fs = Names(fs)
         self.folder = folder
         self.own = f"{folder}/{OWN_FOLDER}"
+        self.doubt = Doubt(fs, f"{self.own}/{MARK}")
         self._prepare()
-        self.doubt = Doubt(fs, folder, f"{self.own}/failed_sync")
         self.group = CommitGroup(fs, folder, Ballast(fs, folder, f"{self.own}/ballast"), self.doubt)
         self.recovery = Recovery(fs, folder)
         self.streams = StreamStore(fs, folder, f"{self.own}/damaged", self.group)
@@ -90,32 +96,62 @@ class Store:
         found = self.look()
         return found.kestrel, found.foreign
 
-    def renew(self, found: Survey) -> int:
-        """After a failed sync of an earlier run: write anew what this one is going to build on. How many files that
-        were; 0 if there was none. Raises SpoolError.
+    def renew(self, found: Survey, others: list[str]) -> int:
+        """After a failed sync of an earlier run: write anew what this one is going to build on, `others` too, which lie
+        elsewhere. How many files that were; 0 if there was none. Raises SpoolError.
         """
         if not self.doubt.exists:
             return 0
-        # Sealed files were synced before they were sealed.
-        current = [(name, layout.temp_name(name, 0)) for name, each in found.kestrel.items() if each.current]
-        for each in found.streams.values():
-            newest = sorted(each.segments, key=lambda name: each.segments[name])[-UNSURE_SEGMENTS:]
-            current += [(name, libkestrel_layout.temp_name(name, 0)) for name in [*newest, *each.readers.values()]]
-        pairs = [(f"{self.folder}/{name}", f"{self.folder}/{temp}") for name, temp in current]
-        own = [name for name, regular in self.fs.list(self.own) if regular and name in RENEWED]
-        pairs += [(f"{self.own}/{name}", f"{self.own}/{name}.new") for name in own]
         try:
             for files in found.kestrel.values():
                 self.recovery.tidy(files)
             for stream in found.streams.values():
                 self.streams.recovery.tidy(stream)
-            self.doubt.renew(pairs)
+            named = [path for path in self.doubt.unsure() if self._counts(path)]
+            paths = [path for path in named if self._exists(path)]
+            paths = list(dict.fromkeys([*self._written(found), *others, *paths]))
+            self.doubt.renew(
+                [(path, self._temp(path)) for path in paths], [path for path in named if path not in paths]
+            )
         except OSError as error:
             why = f"a sync failed in an earlier run, and the spool {self.folder} cannot be written anew"
             raise SpoolError(
                 f"{why}: {error.strerror}; make sure of the disk and of free space, then start again"
             ) from error
-        return len(pairs)
+        return len(paths)
+
+    def _written(self, found: Survey) -> list[str]:
+        """The files of the spool that the server writes to; sealed ones were synced before they were sealed."""
+        names = [name for name, each in found.kestrel.items() if each.current]
+        for each in found.streams.values():
+            newest = sorted(each.segments, key=lambda name: each.segments[name])[-UNSURE_SEGMENTS:]
+            names += [*newest, *each.readers.values()]
+        names += [f"{OWN_FOLDER}/{name}" for name, regular in self.fs.list(self.own) if regular and name in RENEWED]
+        return [f"{self.folder}/{name}" for name in names]
+
+    def _counts(self, path: str) -> bool:
+        """Whether it matters that the name is right: temporary files and sidecars are worth nothing."""
+        folder, _, name = path.rpartition("/")
+        if folder == self.own:
+            return name in RENEWED
+        return folder != layout.sidecar_folder(self.folder) and not TEMPORARY.search(name)
+
+    def _temp(self, path: str) -> str:
+        """Where new bytes for `path` are written: a name that every start clears away."""
+        folder, _, name = path.rpartition("/")
+        if folder != self.folder:
+            return f"{path}{cmdlog_layout.REWRITE_SUFFIX if name.endswith('.log') else '.new'}"
+        kind = layout.parse(name)
+        if kind.queue:
+            return f"{folder}/{layout.temp_name(kind.queue, kind.number)}"
+        return f"{folder}/{libkestrel_layout.temp_name(name, 0)}"
+
+    def _exists(self, path: str) -> bool:
+        try:
+            self.fs.size(path)
+        except FileNotFoundError:
+            return False
+        return True
 
     def size(self, files: Files) -> int:
         """How many bytes the files of a queue have; one that cannot be asked counts as empty."""

@@ -13,6 +13,7 @@ import subprocess
 from collections.abc import Callable
 from functools import cache
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -69,6 +70,20 @@ def pytest_runtest_setup(item: pytest.Item) -> None:
     missing = missing_programs(item)
     if missing:
         pytest.fail(f"STANIEL_REQUIRE_PROGRAMS=1, and missing: {', '.join(missing)}", pytrace=False)
+
+
+def pytest_sessionfinish(session: pytest.Session) -> None:
+    """A worker process of pytest-xdist hands its lines to the one that talks to the terminal."""
+    output = getattr(session.config, "workeroutput", None)
+    if output is not None:
+        output["closing_lines"] = session.config.stash[CLOSING_LINES]
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_testnodedown(node: Any, error: object) -> None:
+    """The other end of that. All workers leave out the same tests, and say so: once is enough."""
+    lines = node.config.stash[CLOSING_LINES]
+    lines += [line for line in getattr(node, "workeroutput", {}).get("closing_lines", []) if line not in lines]
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: pytest.Config) -> None:

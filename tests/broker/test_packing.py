@@ -8,6 +8,7 @@ import random
 import pytest
 
 from broker.packs import RETRY_MAX_MS
+from journal.group import JournalFailure
 from journal.pack import Stage
 from sim.disk import PowerCut
 from sim.nodes import Crash
@@ -139,6 +140,23 @@ def test_a_pack_that_fails_changes_nothing_and_is_tried_again(verb: str, part: s
         world.sync()
         do_everything(world)
     assert log.rewrites >= 1
+
+
+@pytest.mark.parametrize(("verb", "part"), [("rename", ".pack"), ("remove", "q."), ("sync_folder", "s")])
+def test_a_pack_that_stops_half_way_into_its_place_ends_the_process_and_leaves_the_mark(verb: str, part: str) -> None:
+    world = half_read()
+    wanted = [int(item[:4]) for item in items_after(world, Crash.KEEP)]
+    while not world.disk.list("s")[-1][0].startswith("q~~"):
+        world.turn()
+        world.do_chores()
+    world.disk.fail(verb, part, errno.EIO)
+    with pytest.raises(JournalFailure):
+        do_everything(world)
+    assert world.broker.store.doubt.exists
+    after = World(world.config, world.disk.kill(), world.now_ms)
+    assert "spool.renewed" in after.events
+    assert [int(item[:4]) for item in after.items()] == wanted
+    assert [int(item[:4]) for item in after.crash(Crash.DROP).items()] == wanted
 
 
 def test_deleting_a_queue_whose_pack_is_being_put_in_place_leaves_nothing_behind() -> None:

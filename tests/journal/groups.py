@@ -6,6 +6,7 @@ from journal.ballast import Ballast
 from journal.doubt import Doubt
 from journal.group import CommitGroup
 from journal.log import Log
+from journal.names import Names
 from queues.changes import Added
 from queues.config import QueueConfig
 from queues.item import Item
@@ -17,7 +18,9 @@ SMALL_BYTES = 64 << 10
 
 def group_on(disk: Disk) -> CommitGroup:
     disk.make_folder("s/.staniel")
-    group = CommitGroup(disk, "s", Ballast(disk, "s", "s/.staniel/ballast"), Doubt(disk, "s", "s/.staniel/failed_sync"))
+    group = CommitGroup(
+        disk, "s", Ballast(disk, "s", "s/.staniel/ballast"), Doubt(Names(disk), "s/.staniel/failed_sync")
+    )
     assert group.restore_ballast()
     disk.sync_folder("s")
     return group

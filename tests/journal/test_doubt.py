@@ -6,9 +6,11 @@ import errno
 
 import pytest
 
+from journal.doubt import Doubt
 from journal.group import JournalFailure
+from journal.names import Names
 from journal.store import SpoolError
-from sim.disk import PowerCut
+from sim.disk import Disk, PowerCut
 from sim.nodes import Crash
 from tests.sim.world import World
 
@@ -67,6 +69,55 @@ def test_a_disk_without_room_for_it_is_named_and_the_server_does_not_start() -> 
     disk.fail("write", "q~~0", errno.ENOSPC)
     with pytest.raises(SpoolError, match="free space"):
         World(world.config, disk, world.now_ms)
-    assert disk.size(MARK) == 0
+    assert disk.size(MARK) > 0
     disk.kill()
     assert World(world.config, disk, world.now_ms).items() == [b"1", b"2"]
+
+
+def names_whose_sync_failed(verb: str) -> Names:
+    """`old` is `new`, `gone` is gone, and the folder's sync has failed."""
+    disk = Disk()
+    names = Names(disk)
+    names.make_folder("s")
+    for name in ("old", "gone"):
+        file = names.append(f"s/{name}")
+        file.write(name.encode())
+        file.sync()
+        file.close()
+    names.sync_folder("s")
+    assert not names.unsure()
+    Doubt(names, "s/mark")
+    names.rename("s/old", "s/new")
+    names.remove("s/gone")
+    disk.fail(verb, "s", errno.EIO)
+    with pytest.raises(OSError):
+        names.sync_folder("s") if verb == "sync_folder" else names.sync_all("s")
+    return names
+
+
+@pytest.mark.parametrize("verb", ["sync_folder", "sync_all"])
+def test_names_whose_sync_failed_are_made_and_removed_anew(verb: str) -> None:
+    disk = names_whose_sync_failed(verb)._fs
+    assert isinstance(disk, Disk)
+    before = [name for name, _ in disk.crash(Crash.KEEP).list("s")]
+    assert "old" in before and "gone" in before
+    doubt = Doubt(Names(disk), "s/mark")
+    assert set(doubt.unsure()) >= {"s/old", "s/new", "s/gone"}
+    doubt.renew([("s/new", "s/new~")], ["s/old", "s/gone"])
+    after = disk.crash(Crash.DROP)
+    assert after.list("s") == [("new", True)] and after.read("s/new", 0, 10) == b"old"
+
+
+def test_names_stay_in_doubt_though_a_later_sync_succeeds() -> None:
+    names = names_whose_sync_failed("sync_folder")
+    names.sync_folder("s")
+    assert {"s/old", "s/new", "s/gone"} <= set(names.unsure())
+
+
+def test_a_mark_whose_end_is_missing_names_what_can_be_read() -> None:
+    disk = Disk()
+    names = Names(disk)
+    names.make_folder("s")
+    mark = names.append("s/mark")
+    mark.write(b'["s/a","s/b"]\n["s/a","s/c"]\n["s/d')
+    assert Doubt(names, "s/mark").unsure() == ["s/a", "s/b", "s/c"]

@@ -98,3 +98,19 @@ def test_a_deleted_queue_leaves_the_file_of_its_successor_alone() -> None:
     while world.sync():
         world.turn()
     assert content(world.disk.crash(Crash.DROP)) == {"q": [b"x", b"y"]}
+
+
+def test_an_item_that_waits_to_go_on_goes_with_its_queue_when_that_is_deleted() -> None:
+    config = '[queues.q]\nexpire_to_queue = "late"\n[queues.late]\nmax_age = "2s"\nexpire_to_queue = "last"\n'
+    world = World(config)
+    client = world.client()
+    client.says("set q 0 1 1", "a")
+    world.sync()
+    for _ in range(2):  # it comes to `late`, and expires there before the disk knows that it came
+        world.turn(2500)
+        client.says("get late/peek")
+    client.says("delete late")
+    for _ in range(3):
+        world.sync()
+        world.turn()
+    assert world.items("last") == [] and world.items("q") == []

@@ -2,6 +2,9 @@
 
 A test marked `programs("memcping", "python:pylibmc", "perl:CGI")` is left out where one of them is missing, and one
 line at the end of the run says so. With STANIEL_REQUIRE_PROGRAMS=1, as in CI, such a test fails instead.
+
+Property tests try the same examples in every run, so that a red run is the change's fault; with STANIEL_SEEK=1 they try
+others.
 """
 
 from __future__ import annotations
@@ -16,6 +19,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from hypothesis import settings
 
 NODE_MODULES = Path(__file__).parents[1] / ".foreign" / "node" / "node_modules"
 
@@ -28,6 +32,8 @@ LIBRARIES: dict[str, Callable[[str], list[str]]] = {
 """Commands that succeed where a library of another language is there."""
 
 REQUIRED = os.environ.get("STANIEL_REQUIRE_PROGRAMS") == "1"
+settings.register_profile("repeat", derandomize=True, database=None)
+settings.register_profile("seek", print_blob=True)
 CLOSING_LINES = pytest.StashKey[list[str]]()
 
 
@@ -50,6 +56,7 @@ def missing_programs(item: pytest.Item) -> list[str]:
 
 
 def pytest_configure(config: pytest.Config) -> None:
+    settings.load_profile("seek" if os.environ.get("STANIEL_SEEK") == "1" else "repeat")
     config.stash[CLOSING_LINES] = []
 
 

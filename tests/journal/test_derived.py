@@ -49,12 +49,12 @@ class History:
     def __init__(self, dialect: str, more: str, disk: Disk | None = None) -> None:
         self.world = World(CONFIG.format(dialect=dialect, more=more), disk)
         self.put_count = 0
-        if disk is None:
-            self.world.client().puts("first")
         self.adopt()
 
     def adopt(self) -> None:
-        """The world is another one now."""
+        """The world is another one now; a power loss under "os" may have left none of the queue."""
+        if "q" not in self.world.broker.queues.by_name:
+            self.world.client().puts("first")
         self.queue = self.world.broker.queues.by_name["q"]
         assert isinstance(self.queue.journal, Log)
         self.log = self.queue.journal

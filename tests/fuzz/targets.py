@@ -1,0 +1,201 @@
+"""What is fuzzed: each target is a function of bytes that raises if a promise is broken.
+
+Knows the promises: a parser gives the same requests however its bytes arrive, and keeps no more than its limits; no
+bytes make a session raise; a server starts on any file, serves what was sound before the damage, and says the same
+after another start. Knows seeds for each, out of the conformance cases. Refuses to know who makes the bytes.
+"""
+
+from __future__ import annotations
+
+import base64
+import json
+import zlib
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from broker import wires
+from protocol.dialect import Dialect
+from protocol.limits import Limits
+from protocol.memcache import Parser
+from protocol.text import TextParser
+from protocol.thrift import ThriftParser
+from protocol.workq import WorkqParser
+from sim.disk import Disk
+from sim.world import Client, World
+
+CASES = Path(__file__).resolve().parents[1] / "conformance"
+SMALL = Limits(line_bytes_max=256, item_bytes_max=128)
+PUT_BYTES_MAX = 512
+FRAME_BYTES_MAX = 4096
+LOG = "s/.staniel/cmdlog"
+WORKQ = f'[workq]\nport = 0\ncmdlog_path = "{LOG}"\n'
+NOW_MS = 1_700_000_000_000
+
+
+class Target(NamedTuple):
+    """`check` raises; `seeds` are inputs to begin with."""
+
+    check: Callable[[bytes], None]
+    seeds: Callable[[], Iterator[bytes]]
+
+
+def _parsed_alike(make: Callable[[], Any], data: bytes, kept_bytes_max: int) -> None:
+    """The first byte says how the rest is cut."""
+    if not data:
+        return
+    size, data = 1 + data[0] % 16, data[1:]
+    whole, pieces = make(), make()
+    wanted = whole.feed(data)
+    found = []
+    for at in range(0, len(data), size):
+        found += pieces.feed(data[at : at + size])
+        assert pieces.pending_bytes <= kept_bytes_max, "keeps more than its limits"
+    assert repr(found) == repr(wanted), "other requests when the bytes arrive in pieces"
+    assert pieces.pending_bytes == whole.pending_bytes
+
+
+def memcache_parser(data: bytes) -> None:
+    for dialect in Dialect:
+        _parsed_alike(lambda dialect=dialect: Parser(dialect, SMALL), data, 256 + 128)
+
+
+def text_parser(data: bytes) -> None:
+    _parsed_alike(lambda: TextParser(SMALL, PUT_BYTES_MAX), data, PUT_BYTES_MAX + 256)
+
+
+def thrift_parser(data: bytes) -> None:
+    _parsed_alike(lambda: ThriftParser(SMALL, FRAME_BYTES_MAX), data, 4 + FRAME_BYTES_MAX)
+
+
+def workq_parser(data: bytes) -> None:
+    _parsed_alike(lambda: WorkqParser(SMALL), data, len(data))
+
+
+def conversation(data: bytes) -> None:
+    """Two clients of one server: the first byte says which protocol, each ESC lets the other one speak."""
+    if not data:
+        return
+    protocols = (
+        wires.memcache(Dialect.MEMCACHED),
+        wires.memcache(Dialect.KESTREL),
+        wires.text(Dialect.MEMCACHED),
+        wires.workq(),
+    )
+    world = World(WORKQ, disk_with({}))
+    clients = [Client(world, protocols[data[0] % 4]), Client(world, protocols[data[0] // 4 % 4])]
+    world.clients += clients
+    for number, piece in enumerate(data[1:].split(b"\x1b")):
+        client = clients[number % 2]
+        if not client.is_cut_off:
+            client.sends(piece)
+        world.turn(7)
+        world.sync()
+    for client in clients:
+        client.hangs_up()
+    world.sync()
+    held = {queue.name: world.items(queue.name) for queue in world.broker.queues}
+    world.broker.shutdown(world.now_ms)
+    again = World(WORKQ, world.disk.kill(), world.now_ms)
+    assert {queue.name: again.items(queue.name) for queue in again.broker.queues} == held, "a restart changes queues"
+
+
+def disk_with(files: dict[str, bytes]) -> Disk:
+    """A spool of these files; those named `.log` are the command log's."""
+    disk = Disk()
+    disk.make_folder(LOG)
+    for name, data in files.items():
+        file = disk.append(f"{LOG}/{name}" if name.endswith(".log") else f"s/{name}")
+        if data:
+            file.write(data)
+        file.sync()
+        file.close()
+    disk.sync_all("")
+    return disk
+
+
+def _starts_alike(files: dict[str, bytes]) -> None:
+    first = World(WORKQ, disk_with(files), NOW_MS)
+    told = _content(first)
+    again = World(WORKQ, first.disk.kill(), NOW_MS)
+    assert _content(again) == told, "the second start finds something else"
+
+
+def _content(world: World) -> dict[str, list[bytes]]:
+    broker = world.broker
+    found = {queue.name: world.items(queue.name) for queue in broker.queues}
+    return found | {"jobs": sorted(b"%b %b" % (id, job.payload) for id, job in broker.workq.jobs.by_id.items())}
+
+
+def kestrel_journal(data: bytes) -> None:
+    """Up to three files, the last of them the current one."""
+    *archives, current = data.split(b"\x7fNEXT")[:3]
+    _starts_alike({f"q.{number}": archive for number, archive in enumerate(archives)} | {"q": current})
+
+
+def libkestrel_journal(data: bytes) -> None:
+    """A reader file, and up to two segments."""
+    reader, *segments = data.split(b"\x7fNEXT")[:3]
+    _starts_alike({f"q.{number}": segment for number, segment in enumerate(segments, 100)} | {"q.read.": reader})
+
+
+def command_log(data: bytes) -> None:
+    """Up to three segments."""
+    segments = data.split(b"\x7fNEXT")[:3]
+    _starts_alike({f"{number:09}.log": segment for number, segment in enumerate(segments, 1)})
+
+
+def _cases(name: str) -> Any:
+    return json.loads((CASES / f"{name}.json").read_text("utf-8"))
+
+
+def _spoken(name: str, first: bytes) -> Callable[[], Iterator[bytes]]:
+    def seeds() -> Iterator[bytes]:
+        for case in _cases(name):
+            sent = [step["send"].encode("latin-1") for step in case["steps"] if isinstance(step.get("send"), str)]
+            yield first + b"".join(sent)
+            yield first + b"\x1b".join(sent)
+
+    return seeds
+
+
+def _files(name: str, *, reader_first: bool) -> Callable[[], Iterator[bytes]]:
+    def seeds() -> Iterator[bytes]:
+        for case in _cases(name):
+            files = sorted(case["files"].items(), key=lambda each: (".read." not in each[0]) == reader_first)
+            data = b"\x7fNEXT".join(bytes.fromhex(text) for _, text in files)
+            if len(data) < 4096:
+                yield data
+
+    return seeds
+
+
+def _logs() -> Iterator[bytes]:
+    for fixture in _cases("workq/fixtures").values():
+        data = b"\x7fNEXT".join(zlib.decompress(base64.b64decode(text)) for text in fixture["files"].values())
+        if len(data) < 4096:
+            yield data
+
+
+def _thrift() -> Iterator[bytes]:
+    for name in (b"put", b"get", b"confirm", b"abort", b"peek", b"flush_queue", b"get_version"):
+        message = (
+            b"\x80\x01\x00\x01" + len(name).to_bytes(4, "big") + name + bytes(4) + b"\x0b\x00\x01\x00\x00\x00\x01q\x00"
+        )
+        yield b"\x05" + len(message).to_bytes(4, "big") + message
+
+
+MEMCACHE = _spoken("kestrel/protocol_cases", b"\x05")
+TARGETS = {
+    "memcache": Target(memcache_parser, MEMCACHE),
+    "text": Target(
+        text_parser, lambda: iter([b"\x05put q:\nitem\n\nget q\nconfirm q 1\nmonitor q 1 2\npeek q\nflush q\n"])
+    ),
+    "thrift": Target(thrift_parser, _thrift),
+    "workq": Target(workq_parser, _spoken("workq/protocol_cases", b"\x05")),
+    "conversation": Target(conversation, MEMCACHE),
+    "jobs": Target(conversation, _spoken("workq/protocol_cases", b"\x0f")),
+    "kestrel-journal": Target(kestrel_journal, _files("kestrel/journal_cases", reader_first=False)),
+    "libkestrel-journal": Target(libkestrel_journal, _files("libkestrel/cases", reader_first=True)),
+    "command-log": Target(command_log, _logs),
+}

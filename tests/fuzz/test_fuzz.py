@@ -1,0 +1,46 @@
+"""A few seconds of fuzzing of every parser and reader; for as long as one likes: `python -m tests.fuzz`."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from tests.fuzz.targets import TARGETS
+
+ROOT = Path(__file__).resolve().parents[2]
+RUNS = {"memcache": 800, "text": 3000, "thrift": 6000, "workq": 800}
+RUNS_ELSE = 150
+
+
+@pytest.mark.programs("python:atheris")
+@pytest.mark.parametrize("target", TARGETS)
+def test_no_bytes_break_a_promise(target: str, tmp_path: Path, closing_line: Callable[[str], None]) -> None:
+    command = [sys.executable, "-m", "tests.fuzz", target, "--seconds", "300", "--corpus", str(tmp_path / "corpus")]
+    runs = RUNS.get(target, RUNS_ELSE) + len(list(TARGETS[target].seeds()))
+    told = subprocess.run([*command, "--runs", str(runs)], cwd=ROOT, capture_output=True, text=True, timeout=400)
+    assert told.returncode == 0, (told.stdout + told.stderr)[-6000:]
+    done = re.search(r"number_of_executed_units: (\d+)", told.stderr)
+    assert done and int(done[1]) >= runs
+    closing_line(f"fuzz: {done[1]} inputs to {target}")
+
+
+@pytest.mark.programs("python:atheris")
+def test_what_breaks_a_promise_is_found_and_named(tmp_path: Path) -> None:
+    """With a target that is wrong: the machinery reports it."""
+    script = (
+        "import sys; from tests.fuzz import targets\n"
+        "def wrong(data):\n    assert data[:1] != b'g', 'found'\n"
+        "targets.TARGETS['text'] = targets.Target(wrong, lambda: iter([b'a', b'gg']))\n"
+        "sys.argv[1:] = ['text', '--seconds', '60']\n"
+        "from tests.fuzz.__main__ import main; main()\n"
+    )
+    told = subprocess.run(
+        [sys.executable, "-c", script], cwd=tmp_path, env={"PYTHONPATH": str(ROOT)}, capture_output=True, text=True
+    )
+    assert told.returncode != 0 and "AssertionError: found" in told.stdout + told.stderr
+    assert list(tmp_path.glob("crash-*"))

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from sim.nodes import Crash
 from sim.world import content
+from tests.journal.spool import crashes
+from tests.sim.streams import LIB, SMALL, all_of, asks, fill
 from tests.sim.world import World
 
 EXPIRING = """
@@ -98,3 +100,47 @@ def test_a_deleted_queue_leaves_the_file_of_its_successor_alone() -> None:
     while world.sync():
         world.turn()
     assert content(world.disk.crash(Crash.DROP)) == {"q": [b"x", b"y"]}
+
+
+def test_a_close_beside_items_that_are_not_written_yet_ends() -> None:
+    world = World(SMALL)
+    fill(world, *(letter * 40 for letter in "abcde"))
+    asks(world, "get q", "get q", "get q")
+    holder = world.client().says("get q/open")
+    asks(world, "get q")
+    world.client().sends(b"set q 0 0 1\r\nf\r\nget q\r\n")
+    holder.sends(b"get q/close\r\n")
+    assert asks(world, "set q 0 0 1", "g") == "STORED"
+    for each in (world, world.crash(Crash.DROP)):
+        assert all_of(each, "q") == ["g"]
+
+
+def test_a_queue_made_beside_its_children_begins_at_the_end_although_its_file_is_lost() -> None:
+    world = World(LIB)
+    assert asks(world, "set q+a 0 0 1", "x") == "STORED"
+    world.client().says("get q")
+    for how in crashes(8):
+        assert all_of(world.crash(how), "q+a") == ["x"]
+        assert world.crash(how).items("q") == []
+
+
+def test_an_item_is_as_safe_as_the_strictest_of_its_readers_wants_it() -> None:
+    world = World(LIB + 'queues."q".sync_journal = "os"\nqueues."q+a".sync_journal = "always"\n')
+    asks(world, "get q+a")
+    client = world.client().puts("x")
+    assert client.hears() == ""
+    assert world.sync()
+    assert client.hears() == "STORED"
+    assert world.crash(Crash.DROP).items("q+a") == [b"x"]
+
+
+def test_an_item_put_to_the_parent_is_safe_before_a_child_shows_it() -> None:
+    world = World(LIB)
+    asks(world, "get q+a")
+    asks(world, "get q")
+    for line in ("get q+a/peek", "get q+a/open"):
+        world.client().sends(b"set q 0 0 1\r\nx\r\n")
+        reader = world.client().says(line)
+        assert reader.hears() == ""
+        assert world.sync()
+        assert reader.hears().startswith("VALUE")

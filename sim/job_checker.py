@@ -10,9 +10,11 @@ from collections import deque
 from collections.abc import Iterable
 from typing import Any, Protocol
 
+from msgspec import Struct
+
 from broker.broker import Broker
 from broker.workq import sync_ms_of
-from queues.job import LEASED, NS_A_MS, Job
+from queues.job import LEASED, NEW, NS_A_MS, Job
 from sim.job_asks import ADDS, FINISHES, Ask, Heard, Want, number_of
 from sim.job_model import Fact, JobModel, Standing, Verb, standing_of
 from sim.violations import Kind, Violation
@@ -29,6 +31,17 @@ class Asker(Protocol):
     def asked(self) -> deque[Ask]: ...
 
 
+class Handed(Struct, eq=False):
+    """A lease that somebody is going to be shown. `is_given_up`: whoever was to get it may have left. `is_over`: it has
+    ended before it was shown.
+    """
+
+    id: bytes
+    standing: Standing
+    is_given_up: bool = False
+    is_over: bool = False
+
+
 class JobChecker:
     """One server's life."""
 
@@ -39,10 +52,10 @@ class JobChecker:
         self.told: list[tuple[str, str, str]] = []
         self.facts = 0
         self.answers = 0
-        self.handed: dict[bytes, Standing] = {}  # leased in this turn, and not shown to anybody yet
-        self.given_up: set[bytes] = set()  # of those: whoever was to get it may have left
+        self.handed: list[Handed] = []  # in this turn, and not shown to anybody yet
         self.finished: dict[bytes, Standing] = {}  # in this turn
         self.runs: dict[bytes, int] = {}  # when each was leased; 0: it waits for that
+        self.ended_runs: set[bytes] = set()  # in this turn
 
     def listen(self, broker: Broker) -> None:
         """The server has recovered: hold what it serves against what was found, and hear what follows."""
@@ -66,6 +79,7 @@ class JobChecker:
                 raise Violation(Kind.INVENTED, f"job {number_of(id)} is served, and was not found: {standing}")
         gone = {id: standing for id, standing in model.base.items() if id not in served}
         model.lapsed = {**model.lapsed, **gone}
+        model.base = served
         model.now = dict(served)
         model.leased_ms = {id: self.now_ms for id, standing in served.items() if standing.state is LEASED}
 
@@ -95,9 +109,12 @@ class JobChecker:
         elif fact.verb is Verb.FINISH:
             self._finished(fact)
         elif fact.verb is Verb.DELETE:
+            self._end_lease(fact.id)
             self._need(self._asking(fact.id, (Want.DELETE,)), f"job {number_of(fact.id)} was deleted")
-        elif before.limit_ms > self.now_ms:
-            raise Violation(Kind.LOST, f"job {number_of(fact.id)} expired before its time: {before}")
+        else:
+            self._end_lease(fact.id)
+            if before.limit_ms > self.now_ms:
+                raise Violation(Kind.LOST, f"job {number_of(fact.id)} expired before its time: {before}")
 
     def _added(self, fact: Fact) -> None:
         assert fact.added is not None
@@ -108,7 +125,7 @@ class JobChecker:
 
     def _attempted(self, fact: Fact, before: Standing) -> None:
         number, now_ms = number_of(fact.id), self.now_ms
-        if before.time_ns > now_ms * NS_A_MS:
+        if before.state is NEW and before.time_ns > now_ms * NS_A_MS:
             raise Violation(Kind.ORDER, f"job {number} was leased before its time")
         if before.limit_ms + LATE_MS < now_ms:
             raise Violation(Kind.REDELIVERED, f"job {number} was leased after its life")
@@ -117,12 +134,12 @@ class JobChecker:
                 raise Violation(Kind.ORDER, f"job {number} was leased before job {number_of(id)}")
         after = self.model.now[fact.id]
         self.model.leased_ms[fact.id] = now_ms
-        self.handed[fact.id] = after
+        self.handed.append(Handed(fact.id, after))
 
     def _timed_out(self, id: bytes, before: Standing) -> None:
-        if self.handed.pop(id, None) is not None and id in self.given_up:
-            self.given_up.discard(id)
-        elif self.now_ms < self.model.leased_ms[id] + before.ttr_ms:
+        is_given_up = self._is_given_up(id)
+        self._end_lease(id)
+        if not is_given_up and self.now_ms < self.model.leased_ms[id] + before.ttr_ms:
             raise Violation(Kind.DUPLICATED, f"the lease of job {number_of(id)} ended before its time")
 
     def _finished(self, fact: Fact) -> None:
@@ -130,8 +147,15 @@ class JobChecker:
         asks = [ask for ask in self._asking(fact.id, (want,)) if ask.data == fact.result and not ask.is_done]
         self._need(asks, f"job {number_of(fact.id)} was finished")
         asks[0].is_done = True
-        self.handed.pop(fact.id, None)
+        self._end_lease(fact.id)
         self.finished[fact.id] = self.model.now[fact.id]
+
+    def _is_given_up(self, id: bytes) -> bool:
+        return any(each.is_given_up for each in self.handed if each.id == id and not each.is_over)
+
+    def _end_lease(self, id: bytes) -> None:
+        for each in self.handed:
+            each.is_over |= each.id == id
 
     def _need(self, asks: list[Ask], what: str) -> None:
         if not asks:
@@ -160,7 +184,8 @@ class JobChecker:
         if ask.want in (Want.ADD, Want.SCHEDULE):
             self._heard_add(ask, end)
         elif ask.want is Want.RUN:
-            self.runs.pop(ask.id, None)
+            self.ended_runs.add(ask.id)
+            self._forget_run(ask)
         elif ask.want is Want.LEASE:
             self._heard_lease(ask, heard)
         elif ask.want in FINISHES:
@@ -169,7 +194,7 @@ class JobChecker:
             self._heard_result(ask, heard)
         elif ask.want is Want.INSPECT:
             self._heard_inspect(ask, heard)
-        if end == "-NOT-FOUND" and ask.want is not Want.LENGTH:
+        if end == "-NOT-FOUND" and ask.want not in (Want.LENGTH, Want.RUN):
             self._must_be_gone(ask)
         return [len(self.model.facts)] if end.startswith("+OK") and ask.want is not Want.LENGTH else []
 
@@ -187,24 +212,38 @@ class JobChecker:
 
     def _heard_lease(self, ask: Ask, heard: Heard) -> None:
         if heard.end == "-TIMEOUT":
-            for id, standing in self.surely_ready(ask.names):
-                raise Violation(Kind.LOST, f"{ask.shown()!r} got nothing, and job {number_of(id)} is {standing}")
+            # One that had waited may be answered in the tick in which a job comes free.
+            if not ask.wait_ms:
+                self._must_find_nothing(ask)
             return
         id = bytes.fromhex(heard.head[0].replace("-", ""))
         number = number_of(id)
-        given = self.handed.pop(id, None)
-        if given is not None:
+        handed = next((each for each in self.handed if each.id == id and each.standing.payload == heard.data), None)
+        if handed is not None:
+            self.handed.remove(handed)
+            given = handed.standing
             if (given.name, str(given.ttr_ms), given.payload) != (heard.head[1], heard.head[2], heard.data):
                 raise Violation(Kind.INVENTED, f"job {number} was shown with {heard.head} {heard.data!r}")
         elif id in self.runs:
             self._lease_run(id, int(heard.head[2]))
-        else:
+        elif id not in self.ended_runs:
             raise Violation(Kind.TWO_HOLDERS, f"job {number} was given to a client, and no journal was told")
+
+    def _must_find_nothing(self, ask: Ask) -> None:
+        for id, standing in self.surely_ready(ask.names):
+            raise Violation(Kind.LOST, f"{ask.shown()!r} got nothing, and job {number_of(id)} is {standing}")
 
     def _lease_run(self, id: bytes, ttr_ms: int) -> None:
         if self.runs[id] and self.now_ms < self.runs[id] + ttr_ms:
             raise Violation(Kind.TWO_HOLDERS, f"run {number_of(id)} was given to two")
         self.runs[id] = self.now_ms
+
+    def _forget_run(self, ask: Ask) -> None:
+        """Its end was told, or nobody waits for it any more; unless another of its id is asked for."""
+        if any(other is not ask for other in self._asking(ask.id, (Want.RUN,))):
+            self.runs[ask.id] = 0
+        else:
+            self.runs.pop(ask.id, None)
 
     def _heard_finish(self, ask: Ask, end: str) -> None:
         number = number_of(ask.id)
@@ -219,7 +258,8 @@ class JobChecker:
         number = number_of(ask.id)
         if heard.head:
             shown = heard.head[1], heard.data
-            if ask.id not in self.runs and (standing is None or not self._is_result(standing, shown)):
+            is_run = ask.id in self.runs or ask.id in self.ended_runs
+            if not is_run and (standing is None or not self._is_result(standing, shown)):
                 raise Violation(Kind.INVENTED, f"result {shown} of job {number}, which is {standing}")
         elif heard.end == "-TIMEOUT" and not ask.wait_ms and standing is not None and standing.is_over:
             raise Violation(Kind.LOST, f"job {number} is {standing}, and has no result")
@@ -247,12 +287,15 @@ class JobChecker:
 
     def settle(self) -> None:
         """All that this turn has leased must have been shown to somebody, and what is over in time must have ended."""
-        for id in self.handed:
-            if id not in self.given_up:
-                raise Violation(Kind.LOST, f"job {number_of(id)} is leased, and nobody has it")
+        for each in self.handed:
+            if not each.is_given_up and not each.is_over:
+                raise Violation(Kind.LOST, f"job {number_of(each.id)} is leased, and nobody has it")
         self.handed.clear()
-        self.given_up.clear()
         self.finished.clear()
+        self.ended_runs.clear()
+        for asker in self.askers:
+            if asker.asked and asker.asked[0].want is Want.LEASE:
+                self._must_find_nothing(asker.asked[0])
         for id, standing in self.model.now.items():
             if standing.limit_ms + LATE_MS < self.now_ms:
                 raise Violation(Kind.REDELIVERED, f"job {number_of(id)} is there after its life: {standing}")
@@ -262,10 +305,11 @@ class JobChecker:
     def leaves(self, asker: Asker) -> None:
         """A client is about to hang up; what it has been handed just now goes back, at once or later."""
         if any(ask.want is Want.LEASE for ask in asker.asked):
-            self.given_up.update(self.handed)
+            for each in self.handed:
+                each.is_given_up = True
         for ask in asker.asked:
             if ask.want is Want.RUN:
-                self.runs.pop(ask.id, None)
+                self._forget_run(ask)
 
     def surely_ready(self, names: Iterable[str]) -> Iterable[tuple[bytes, Standing]]:
         """Those that a lease must find now, whatever is a few milliseconds late."""

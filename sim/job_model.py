@@ -143,9 +143,7 @@ class JobModel:
         fails = before.fails + (self.honours_max_fails and not fact.success)
         if self.honours_max_fails and not fact.success and fails < before.max_fails and not tired:
             return structs.replace(before, state=PENDING, fails=fails)
-        return structs.replace(
-            before, state=COMPLETED if fact.success else FAILED, fails=fails, result=fact.result
-        )
+        return structs.replace(before, state=COMPLETED if fact.success else FAILED, fails=fails, result=fact.result)
 
     # what is promised
 

@@ -28,7 +28,7 @@ def least(model: JobModel, accident: Accident) -> int:
 def check_jobs(model: JobModel, found: Found, accident: Accident) -> Found:
     """What the next life begins with. Raises Violation."""
     promised = least(model, accident)
-    for id in {*found, *model.base, *model.lapsed, *(fact.id for fact in model.facts)}:
+    for id in sorted({*found, *model.base, *model.lapsed, *(fact.id for fact in model.facts)}):
         allowed = possible(model, id, promised)
         if found.get(id) not in allowed:
             raise _explained(model, id, found.get(id), allowed, promised, accident)

@@ -26,7 +26,7 @@ from queues.departures import Dropped
 from queues.item import Item, Taken
 from queues.names import parent_of
 from queues.ports import Reason
-from queues.queue import Queue
+from queues.queue import CLOSED, Queue
 
 
 class Parting(Struct, frozen=True):
@@ -121,6 +121,8 @@ class Transfers:
 
     def _transfer(self, parting: Parting, now_ms: int) -> None:
         source, taken, name = parting.source, parting.taken, parting.destination
+        if source.state is CLOSED:
+            return  # it has been deleted, with what was still to leave it
         if self.group.is_full:
             self._stuck.append(parting)  # a copy that nobody has admitted would eat up the reserve
             return

@@ -170,8 +170,9 @@ class Family:
         del self.readers[reader.name]
         self._agree()
         if not self.readers:
-            # The segments first: without its reader, what a crash leaves of them would be read again.
+            # The segments first, for good: without its reader, what a crash leaves of them would be read again.
             self.writer.erase()
+            self.fs.sync_folder(self.folder)
         reader.erase()
         return not self.readers
 

@@ -218,7 +218,8 @@ class JobChecker:
             return
         id = bytes.fromhex(heard.head[0].replace("-", ""))
         number = number_of(id)
-        handed = next((each for each in self.handed if each.id == id and each.standing.payload == heard.data), None)
+        mine = [each for each in self.handed if each.id == id and each.standing.payload == heard.data]
+        handed = next((each for each in mine if not each.is_over), mine[0] if mine else None)
         if handed is not None:
             self.handed.remove(handed)
             given = handed.standing

@@ -75,7 +75,7 @@ def _check_together(model: JobModel, found: Found, promised: int) -> None:
             return
         if at < len(model.facts):
             fact = model.facts[at]
-            now[fact.id] = _unique([model.follow(each, fact) for each in now[fact.id]])
+            now[fact.id] = _unique([after for each in now[fact.id] for after in _read(model, each, fact)])
     raise Violation(Kind.NO_PREFIX, f"no first part of {len(model.facts)} facts, {promised} of them promised, fits")
 
 

@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import pytest
+
+from sim.job_asks import job_id
 from sim.nodes import Crash
 from sim.world import content
 from tests.journal.spool import crashes
+from tests.sim.job_world import JobWorld
 from tests.sim.streams import LIB, SMALL, all_of, asks, fill
 from tests.sim.world import World
 
@@ -144,3 +148,47 @@ def test_an_item_put_to_the_parent_is_safe_before_a_child_shows_it() -> None:
         assert reader.hears() == ""
         assert world.sync()
         assert reader.hears().startswith("VALUE")
+
+
+def test_what_clients_had_taken_away_does_not_come_back_with_a_queue_that_is_being_deleted() -> None:
+    world = World(LIB)
+    asks(world, "set q 0 0 1", "x", "get q")
+    world.client().says("delete q")
+    for how in crashes(20):
+        assert world.crash(how).items("q") == []
+
+
+def test_an_item_that_waits_to_leave_a_queue_goes_with_it() -> None:
+    world = World(EXPIRING + 'queues.ex.max_age = "15ms"\nqueues.ex.expire_to_queue = "ey"')
+    world.client().puts("a", "e")
+    world.sync()
+    world.turn(30)
+    world.turn(30)
+    world.client().says("delete ex")
+    while world.sync():
+        world.turn()
+    assert [world.items(name) for name in ("e", "ex", "ey")] == [[], [], []]
+
+
+@pytest.mark.parametrize("policy", ["always", "interval", "os"])
+@pytest.mark.parametrize("turns", range(5))
+def test_a_finished_job_is_not_done_again_because_its_delete_is_lost_and_its_result_cleaned_away(
+    policy: str, turns: int
+) -> None:
+    world = JobWorld(f'cmdlog_seg_size = 9\ncmdlog_clean_int = 200\ncmdlog_sync = "{policy}"')
+    worker = world.worker()
+    assert [worker.adds(1, "once"), worker.adds(2)] == ["+OK", "+OK"]
+    assert [worker.leases(), worker.finishes(1), worker.adds(3)] == ["1", "+OK", "+OK"]
+    world.turn(190)
+    world.disk.sync_all("")
+    world.syncs = False
+    world.turn(10)
+    for _ in range(turns):
+        world.turn()
+    worker.says(f"delete {job_id(1)}")
+    for _ in range(10):
+        for how in crashes(4):
+            job = world.crash(how).job(1)
+            assert job is None or job.is_processed
+        world.sync()
+        world.turn()

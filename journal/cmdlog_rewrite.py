@@ -18,8 +18,9 @@ from journal.cmdlog import BARE_BYTES, CRC_BYTES, MAGIC, SCHEDULE, TIME_BYTES
 from journal.cmdlog_log import CmdLog
 from journal.cmdlog_read import read_time
 from journal.cmdlog_segments import Frame, Segment, SegmentReader
-from journal.fs import File
+from journal.fs import File, Fs
 from journal.group import Apart
+from queues.config import SYNC_ALWAYS
 from queues.jobs import Jobs
 
 SLICE_BYTES = 32 << 10  # some 500 small records, about a millisecond
@@ -39,6 +40,21 @@ class RewriteFile(Apart):
 
     def close(self) -> None:
         self._file.close()
+
+
+class Everything(Apart):
+    """A successor, and all that the log has said before. Records were left out because their job is gone; if its end
+    were lost with the power, and they not there, the job would be as it was long before.
+    """
+
+    def __init__(self, file: File, fs: Fs, folder: str) -> None:
+        self._file = file
+        self._fs = fs
+        self._folder = folder
+
+    def sync(self) -> None:
+        self._file.sync()
+        self._fs.sync_all(self._folder)
 
 
 class FolderFile(Apart):
@@ -105,15 +121,17 @@ class Rewrite:
         """Slice by slice; `is_clean` in the end, unless what was read is not what is known of the segment. Raises
         OSError; then, and to leave off early, call `abandon`.
         """
-        fs = self.log.fs
+        log, fs = self.log, self.log.fs
         self._remove_successor()
         self._file = file = RewriteFile(fs.append(self._successor))
         size = yield from self._copy(file)
         if size is None:
             self.abandon()
             return
+        if self._dropped:
+            # Under "always" the same trip takes along what has been recorded.
+            yield from self._sync(file if log.sync_ms == SYNC_ALWAYS else Everything(file, fs, log.folder))
         if self._dropped and self._kept:
-            yield from self._sync(file)
             file.close()
             self._file = None
             fs.rename(self._successor, self._path)

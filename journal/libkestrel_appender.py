@@ -18,6 +18,7 @@ class Appender:
     """A member of the commit group. `path` may change: the file goes on under another name."""
 
     family: Family
+    batch: int
 
     def __init__(self, fs: Fs, path: str, group: CommitGroup, sync_ms: int) -> None:
         self.fs = fs

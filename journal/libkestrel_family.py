@@ -92,6 +92,13 @@ class Family:
         """Take over changed settings of the queue itself."""
         self.archive = config.archive_path
         self.writer.configure(config)
+        self._own_sync_ms = config.sync_ms
+        self._agree()
+
+    def _agree(self) -> None:
+        """Items are as safe as the strictest reader wants them: there is one copy for all."""
+        policies = [self._own_sync_ms, *(reader.sync_ms for reader in self.readers.values() if reader.is_kept)]
+        self.writer.sync_ms = min(policies, key=lambda sync_ms: (sync_ms < 0, sync_ms))
 
     def start(self, files: Files, now_ms: int) -> None:
         """Go on where the files end. Raises OSError."""
@@ -130,11 +137,12 @@ class Family:
                 self._name_default(default)
         elif self.readers:
             reader = self.queue
+        is_first = not self.readers
         found = self._enter(reader, Position(self.stream.last_id), config)
         try:
             if not plus and config.fanout_only:
                 found.is_kept = False
-            elif plus:
+            elif plus or not is_first:
                 # Were this file lost in a crash, or empty after it, its reader would be another one.
                 found.create_now(now_ms)
             else:
@@ -154,14 +162,17 @@ class Family:
         found.line = FollowingLine(self.stream, position)
         found.family = self
         self.readers[reader] = found
+        self._agree()
         return found
 
     def erase(self, reader: Reader) -> bool:
         """Remove a reader; with the last one the segments go too. Whether that was the last. Raises OSError."""
         del self.readers[reader.name]
+        self._agree()
         if not self.readers:
-            # The segments first: without its reader, what a crash leaves of them would be read again.
+            # The segments first, for good: without its reader, what a crash leaves of them would be read again.
             self.writer.erase()
+            self.fs.sync_folder(self.folder)
         reader.erase()
         return not self.readers
 

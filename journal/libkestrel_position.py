@@ -68,8 +68,9 @@ class Position:
         while done:
             following = self.head + 1
             if following not in done:
+                # What has not been written yet is in no segment: then the next id there lies behind the head.
                 following = segments.next_after(self.head) if len(segments.runs) > 1 else 0
-                if following not in done:
+                if following <= self.head or following not in done:
                     break
             self.head = done.reach(following)
         done.drop_through(self.head)

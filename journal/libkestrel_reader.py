@@ -37,6 +37,7 @@ class Reader(Appender):
         segments: Segments,
         position: Position,
     ) -> None:
+        self._batch = 0
         self.folder = folder
         self.queue = queue
         self.name = name
@@ -53,6 +54,19 @@ class Reader(Appender):
     @property
     def file_name(self) -> str:
         return reader_name(self.queue, self.name)
+
+    @property
+    def batch(self) -> int:
+        """What this queue shows is not safe before the items are, and those are written by the writer."""
+        batch = self._batch
+        if self.sync_ms == 0:
+            items = self.family.writer.batch
+            return items if items > batch else batch
+        return batch
+
+    @batch.setter
+    def batch(self, batch: int) -> None:
+        self._batch = batch
 
     @property
     def current_bytes(self) -> int:

@@ -22,6 +22,9 @@ from queues.job import COMPLETED, FAILED, LEASED, NS_A_MS, PENDING, Job, Terms
 from queues.jobs import Jobs
 
 Early = tuple[int, Callable[[bytes], None]]
+# How long before the addition a fact of the same job may have been written: the original does both at once, in two
+# threads. Much longer, and after a clock that stepped back facts would be taken for those of a later job.
+SWAPPED_NS = 1_000_000_000
 
 
 class JobReplay:
@@ -48,7 +51,8 @@ class JobReplay:
         self.found[id] = job
         if self._early and id in self._early:
             for at_ns, apply in self._early.pop(id):
-                if at_ns >= created_ns:  # an earlier one tells of an earlier job of that id
+                # One that is not of the same moment tells of another job of that id, whose addition a crash has taken.
+                if created_ns <= at_ns <= created_ns + SWAPPED_NS:
                     apply(id)
         return limit_ms
 

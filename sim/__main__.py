@@ -13,8 +13,9 @@ from time import monotonic
 import click
 from msgspec import Struct
 
+from sim.history import STEPS, Outcome, Plans
 from sim.profiles import ALL, PROFILES
-from sim.run import STEPS, Outcome, Plans, Run
+from sim.run import history_of
 from sim.shrink import shrink
 from sim.states import states_of
 
@@ -48,7 +49,7 @@ class Result(Struct, frozen=True):
 
 
 def one(job: Job, seed: int) -> Result:
-    outcome = Run(job.plans(seed)).outcome()
+    outcome = history_of(job.plans(seed)).outcome()
     return _result(outcome, 0)
 
 

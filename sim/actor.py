@@ -8,16 +8,15 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable
 from functools import partial
-from typing import Any
+from typing import Any, Protocol
 
 from msgspec import structs
 
 from broker.session import Session, SessionState, Wire
-from sim.asks import Ask, Conversation, Want
+from sim.asks import Ask, Conversation, Heard, Want
 from sim.audit import audit, audit_stats
 from sim.checker import Checker
 from sim.model import Reading
-from sim.promises import Mark, heard
 from sim.violations import Kind, Violation
 from sim.world import Client, World
 
@@ -25,22 +24,47 @@ Handler = Callable[[Session, Any, int], None]
 GONE = (SessionState.CLOSING, SessionState.CLOSED)
 
 
+class Talk(Protocol):
+    """One connection's requests and the answers to them, in their order."""
+
+    waiting: deque[Any]
+
+    def ask(self, ask: Any) -> None: ...
+
+    def feed(self, data: bytes) -> list[Any]:
+        """What these bytes complete. Raises ValueError if they are no answer to what was asked."""
+
+
+class Judge(Protocol):
+    """Who is told what clients ask and hear."""
+
+    told: list[tuple[str, str, str]]
+
+    def asks(self, who: str, ask: Any) -> None: ...
+
+    def hears(self, asker: Any, who: str, heard: Any) -> list[Any]:
+        """A part of an answer. What it promises once it has reached the client. Raises Violation."""
+
+    def arrived(self, mark: Any) -> None:
+        """It has, with what `hears` has said that it promises."""
+
+    def leaves(self, asker: Any) -> None: ...
+
+
 class Actor(Client):
     """One connection."""
 
-    def __init__(self, world: World, wire: Wire, checker: Checker, name: str, is_text: bool) -> None:
+    def __init__(self, world: World, wire: Wire, judge: Judge, name: str, talk: Talk) -> None:
         handlers = {kind: partial(self._handle, handler) for kind, handler in wire.handlers.items()}
         super().__init__(world, structs.replace(wire, handlers=handlers))
-        self.checker = checker
+        self.judge = judge
         self.name = name
-        self.is_text = is_text
-        self.held: dict[str, deque[Reading]] = {}
         self.is_leaving = False
-        self.talk = Conversation(is_text)
+        self.talk = talk
         self._parsed = 0
-        self._marks: list[Mark] = []
-        self._promised: deque[tuple[int, list[Mark]]] = deque()
-        self._alone: Ask | None = None
+        self._marks: list[Any] = []
+        self._promised: deque[tuple[int, list[Any]]] = deque()
+        self._alone: Any = None
 
     def _handle(self, handler: Handler, session: Session, request: Any, now_ms: int) -> None:
         """Serve one request, and see what each answer rests on before anything else happens."""
@@ -50,14 +74,14 @@ class Actor(Client):
         self.ran()
 
     @property
-    def asked(self) -> deque[Ask]:
+    def asked(self) -> deque[Any]:
         return self.talk.waiting
 
-    def ask(self, asks: list[Ask]) -> None:
+    def ask(self, asks: list[Any]) -> None:
         """Send requests in one piece."""
         was_idle = not self.talk.waiting and not self.session.backlog
         for each in asks:
-            self.checker.asks(self.name, each)
+            self.judge.asks(self.name, each)
             self.talk.ask(each)
         self._alone = asks[0] if len(asks) == 1 and was_idle else None
         self.sends(b"".join(each.line for each in asks))
@@ -65,9 +89,9 @@ class Actor(Client):
 
     def leave(self) -> None:
         """Hang up, without waiting for anything."""
-        self.checker.told.append(("hang-up", self.name, ""))
+        self.judge.told.append(("hang-up", self.name, ""))
         self.is_leaving = True
-        self.checker.leaves(self)
+        self.judge.leaves(self)
         self.session.close(self.world.now_ms)
         self.ran()
 
@@ -82,13 +106,13 @@ class Actor(Client):
             parts = self.talk.feed(data)
         except ValueError as wrong:
             raise Violation(Kind.NO_ANSWER, f"{self.name}: {wrong}") from wrong
-        models, now_ms = self.checker.models, self.world.now_ms
         for part in parts:
-            self._marks += self.checker.hears(self, self.name, part)
-            if part.ask is self._alone and part.ask.queue in models:
-                audit(models[part.ask.queue], part, now_ms)
-            if part.ask is self._alone and part.ask.want is Want.STATS:
-                audit_stats(models, part)
+            self._marks += self.judge.hears(self, self.name, part)
+            if part.ask is self._alone:
+                self.look_at(part)
+
+    def look_at(self, part: Any) -> None:
+        """The answer to a request that ran alone. Raises Violation."""
 
     def collect(self, durable: int) -> None:
         session = self.session
@@ -103,9 +127,27 @@ class Actor(Client):
     def release(self, durable: int) -> None:
         while self._promised and self._promised[0][0] <= durable:
             for mark in self._promised.popleft()[1]:
-                heard(mark)
+                self.judge.arrived(mark)
 
     @property
     def is_over(self) -> bool:
         """Whether the server has hung up and everything it had to say has arrived."""
         return self.session.state in GONE and not self._promised and not self.session.out
+
+
+class QueueActor(Actor):
+    """One that speaks the memcache protocol, or the text protocol. `held`: what it has open, by queue."""
+
+    def __init__(self, world: World, wire: Wire, checker: Checker, name: str, is_text: bool) -> None:
+        super().__init__(world, wire, checker, name, Conversation(is_text))
+        self.checker = checker
+        self.is_text = is_text
+        self.held: dict[str, deque[Reading]] = {}
+
+    def look_at(self, part: Heard) -> None:
+        ask: Ask = part.ask
+        models = self.checker.models
+        if ask.queue in models:
+            audit(models[ask.queue], part, self.world.now_ms)
+        if ask.want is Want.STATS:
+            audit_stats(models, part)

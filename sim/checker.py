@@ -12,10 +12,11 @@ from typing import Protocol
 from msgspec import Struct
 
 from queues.changes import Change
+from queues.item import Item
 from queues.queue import Queue
 from sim.asks import CLOSERS, OPENERS, PUTS, SHOWS_ITEMS, Ask, Heard, Want
 from sim.model import Fact, Fate, Impossible, Move, QueueModel, Reading, Record, Verb, facts_of
-from sim.promises import Mark, mark_of
+from sim.promises import Mark, heard, mark_of
 from sim.violations import Kind, Violation, shown
 
 
@@ -100,6 +101,11 @@ class Checker:
             self.told.append(("fact", queue.name, f"{fact.verb.value} {fact.xid or ''} {shown(record.data)}"))
             self._judge(model, queue, fact, record)
 
+    def passes(self, queue: Queue, item: Item) -> None:
+        self.facts += 1
+        self.model(queue.name).take(Fact(Verb.PASS, 0, Record(item.data, item.added_ms, item.expires_ms)))
+        self.told.append(("fact", queue.name, f"passed over {shown(item.data)}"))
+
     def _judge(self, model: QueueModel, queue: Queue, fact: Fact, record: Record) -> None:
         if fact.verb is Verb.ADD:
             self._added(model, record)
@@ -144,7 +150,7 @@ class Checker:
             return True
         if any(ask.flushes(queue.name) for asker in self.askers for ask in asker.asked):
             return True
-        if _has_expired(record, config.max_age_ms, self.now_ms):
+        if record.has_expired(config.max_age_ms, self.now_ms):
             return not config.expire_to_queue
         if any(asker.is_leaving and _may_wait(asker, queue.name) for asker in self.askers):
             return True
@@ -195,6 +201,9 @@ class Checker:
         names = self._rests_on(ask, heard, ended)
         found = [self.models[name] for name in names if name in self.models]
         return [mark_of(model) for model in found if ask.want is Want.DELETE or model.queue is not None]
+
+    def arrived(self, mark: Mark) -> None:
+        heard(mark)
 
     def _rests_on(self, ask: Ask, heard: Heard, ended: int) -> list[str]:
         """The queues whose last change an answer tells of. `ended`: open reads that were over with it."""
@@ -375,17 +384,14 @@ class Checker:
         """Where an item goes that is put to `name`. `exactly`: to those and no others."""
         if name in self.aliases:
             return {leg for target in self.aliases[name] for leg in self.legs(target, exactly)}
+        if not exactly and self.model(name).is_reader:
+            # The others have noted that it is not for them.
+            return {each for each in self.models if each.partition("+")[0] == name.partition("+")[0]}
         children = {each.name for each in self.models.values() if each.name.startswith(f"{name}+")}
         return {name} | {child for child in children if not exactly or self.models[child].queue is not None}
 
     def _wants(self, want: Want, name: str) -> list[Ask]:
         return [ask for asker in self.askers for ask in asker.asked if ask.want is want and ask.queue == name]
-
-
-def _has_expired(record: Record, max_age_ms: int, now_ms: int) -> bool:
-    if record.expires_ms and record.expires_ms < now_ms:
-        return True
-    return max_age_ms > 0 and record.added_ms + max_age_ms < now_ms
 
 
 def _may_wait(asker: Asker, name: str) -> bool:

@@ -14,6 +14,7 @@ from msgspec import Struct
 from queues.changes import Change
 from queues.config import SYNC_ALWAYS, QueueConfig
 from queues.queue import Queue
+from queues.stream_queue import StreamQueue
 
 
 class Fate(Enum):
@@ -32,6 +33,11 @@ class Record(Struct, eq=False):
     added_ms: int
     expires_ms: int
     moved_to: Move | None = None
+
+    def has_expired(self, max_age_ms: int, now_ms: int) -> bool:
+        if self.expires_ms and self.expires_ms < now_ms:
+            return True
+        return max_age_ms > 0 and self.added_ms + max_age_ms < now_ms
 
 
 class Move(Struct, eq=False):
@@ -53,9 +59,10 @@ class Reading(Struct, eq=False):
 
 
 class Verb(Enum):
-    """The facts of `queues.changes`, and the end of a queue."""
+    """The facts of `queues.changes`, the end of a queue, and an item of its journal that is not meant for it."""
 
     ADD = "added"
+    PASS = "passed over"
     REMOVE = "removed"
     OPEN = "opened"
     CONFIRM = "confirmed"
@@ -90,6 +97,8 @@ class State:
         if verb is Verb.END:
             self.ready, self.open = [], {}
             return None
+        if verb is Verb.PASS:
+            return fact.record
         if verb is Verb.REMOVE or verb is Verb.OPEN:
             if not self.ready:
                 raise Impossible(f"{verb.value} the head of an empty line")
@@ -130,6 +139,8 @@ class QueueModel:
         self.queue: Queue | None = None
         self.readings: dict[int, Reading] = {}
         self.is_journaled = True
+        self.is_reader = False  # of a journal that it shares, see fits.py
+        self.was_lax = False  # something was stated under another policy than "always"
         self.journaled_facts = 0  # looked at by the last commit
         self.written: list[Written] = []
         self.kept_after_kill = 0
@@ -140,6 +151,7 @@ class QueueModel:
         self.aborted = 0
         self.is_always = False
         self.always_since = 0  # facts after this one were stated under sync_journal = "always"
+        self.lax_kept = 0  # of those, so many are safe all the same
         self._noted: QueueConfig | None = None
         self.timeouts_ms: set[int] = set()
         self.had_delay = False
@@ -149,6 +161,7 @@ class QueueModel:
         """A queue of this name is served; a new one counts from zero."""
         self.queue = queue
         self.is_journaled = queue.config.keep_journal
+        self.is_reader = isinstance(queue, StreamQueue)
         self.note_settings()
         self.total_items = self.put_bytes = self.opened = self.aborted = 0
 
@@ -162,8 +175,10 @@ class QueueModel:
         self.had_delay |= config.retry_delay_ms > 0
         self.targets |= {config.expire_to_queue, config.dead_letter_queue} - {""}
         is_always = config.sync_ms == SYNC_ALWAYS
+        self.was_lax |= not is_always
         if is_always and not self.is_always:
             self.always_since = len(self.facts)
+            self.lax_kept = self.kept_after_power_loss
         self.is_always = is_always
 
     def end(self) -> None:

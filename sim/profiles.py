@@ -20,6 +20,9 @@ class Profile(Struct, frozen=True, kw_only=True):
     operator: int = 40
     transfers: bool = True
     fanout: bool = True
+    streams: int = 0  # how many of a thousand queues are kept in libkestrel's format
+    jobs: bool = False  # workq's, instead of queues
+    families: tuple[str, ...] = ()  # more fan-out, with limits of its own
     large_items: int = 60
     busy: int = 500  # how many of a thousand servers seal and rewrite small journals all the time
     clients: int = 5
@@ -30,6 +33,8 @@ class Profile(Struct, frozen=True, kw_only=True):
     does.
     """
 
+
+READERS = ("f", "f+x", "f+y", "f+z", "g", "g+x", "g+y")
 
 PROFILES = {
     profile.name: profile
@@ -55,6 +60,11 @@ PROFILES = {
             fanout=False,
             clients=7,
         ),
+        Profile(name="libkestrel", streams=1000, full_disk=10, short_write=4, eio=2, clock_jump=10),
+        Profile(name="readers", streams=1000, operator=30, transfers=False, families=READERS, clients=8),
+        Profile(name="formats", streams=500, operator=70, full_disk=10, eio=2, families=READERS),
+        Profile(name="jobs", jobs=True, clients=6, large_items=150),
+        Profile(name="jobs-faults", jobs=True, full_disk=20, short_write=8, eio=5, clock_jump=10, large_items=150),
         Profile(name="everything", full_disk=20, short_write=5, eio=3, clock_jump=20, operator=70, large_items=120),
     )
 }

@@ -1,8 +1,7 @@
 """What must still be there after an accident, by the policy of each queue, and whether it is.
 
-A queue's journal is one line of facts, so what a crash leaves must be the state after some first part of them, no
-shorter than promised. Source: docs/durability.md. Knows what was heard, written and synced, and when. Refuses to know
-files.
+Knows what was heard, written and synced, and when; and that an item that moves is in one of two queues. Refuses to know
+files. Which states a queue may be left in: fits.py. Source: docs/durability.md.
 """
 
 from __future__ import annotations
@@ -13,7 +12,8 @@ from enum import Enum
 from msgspec import Struct
 
 from queues.config import SYNC_ALWAYS
-from sim.model import Move, QueueModel, Record, State, Verb, Written
+from sim.fits import Fit, Promised, matched, reader_fits
+from sim.model import QueueModel, Record, Verb, Written
 from sim.violations import Kind, Violation, listed, shown
 
 
@@ -62,17 +62,7 @@ def synced(model: QueueModel, began_ms: int) -> None:
     for written in model.written:
         if 0 < written.sync_ms <= began_ms - written.at_ms:
             model.kept_after_power_loss = max(model.kept_after_power_loss, written.facts)
-
-
-class Fit(Struct, eq=False):
-    """A number of facts whose state is what was found, and what recovery has taken out of it: items whose copy is
-    elsewhere.
-    """
-
-    count: int
-    stayed: list[tuple[Record, Move]]
-    left: list[tuple[Record, Move]]
-    records: list[Record]
+            model.lax_kept = max(model.lax_kept, written.facts)
 
 
 def check(models: dict[str, QueueModel], found: dict[str, list[bytes]], accident: Accident) -> dict[str, list[Record]]:
@@ -127,30 +117,15 @@ def _fits(model: QueueModel, found: list[bytes], accident: Accident) -> list[Fit
             raise Violation(Kind.INVENTED, f"{model.name} keeps no journal, and holds {listed(found)} after a restart")
         return [Fit(len(model.facts), [], [], [])]
     since = least(model, accident)
-    fits = [fit for count, state in model.states(since) if (fit := _match(state, found, count)) is not None]
+    if model.is_reader:
+        is_power = accident is Accident.POWER
+        promised = Promised(since, model.lax_kept, model.always_since) if is_power else Promised(since)
+        fits = reader_fits(model, found, promised, may_have_holes=is_power and model.was_lax)
+    else:
+        fits = [fit for count, state in model.states(since) if (fit := matched(state, found, count)) is not None]
     if not fits:
         raise _explained(model, found, since, accident)
     return fits
-
-
-def _match(state: State, found: list[bytes], count: int) -> Fit | None:
-    """Whether `found` is this state, but for items whose copy may have arrived elsewhere."""
-    records = state.recovered()
-    if len(records) < len(found):
-        return None
-    at = 0
-    fit = Fit(count, [], [], [])
-    for record in records:
-        if at < len(found) and record.data == found[at]:
-            at += 1
-            fit.records.append(record)
-            if record.moved_to is not None:
-                fit.stayed.append((record, record.moved_to))
-        elif record.moved_to is not None:
-            fit.left.append((record, record.moved_to))
-        else:
-            return None
-    return fit if at == len(found) else None
 
 
 def _explained(model: QueueModel, found: list[bytes], since: int, accident: Accident) -> Violation:

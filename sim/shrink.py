@@ -4,14 +4,15 @@ from __future__ import annotations
 
 from msgspec import structs
 
-from sim.run import Outcome, Plans, Run
+from sim.history import Outcome, Plans
+from sim.run import history_of
 
 RUNS_MAX = 400
 
 
 def shrink(plans: Plans) -> Outcome:
     """The outcome of the shortest history that was found; that of `plans` itself if it does not fail."""
-    best = Run(plans).outcome()
+    best = history_of(plans).outcome()
     if best.violation is None:
         return best
     kind, skipped, runs = best.violation.kind, set(plans.skipped), 0
@@ -24,7 +25,7 @@ def shrink(plans: Plans) -> Outcome:
             if not part:
                 continue
             runs += 1
-            outcome = Run(structs.replace(plans, skipped=frozenset(skipped | part))).outcome()
+            outcome = history_of(structs.replace(plans, skipped=frozenset(skipped | part))).outcome()
             if outcome.violation is not None and outcome.violation.kind is kind:
                 best, skipped = outcome, skipped | part
         size //= 2

@@ -13,9 +13,10 @@ from random import Random
 from msgspec import Struct
 
 from sim.disk import Disk
+from sim.history import History, Outcome, Plans
 from sim.nodes import SECTOR_BYTES, Crash
-from sim.promises import Accident, check
-from sim.run import Outcome, Plans, Run
+from sim.promises import Accident
+from sim.run import history_of
 from sim.violations import Violation
 
 MIXED = 3  # copies a step that the seed's chances decide on
@@ -29,17 +30,17 @@ class States(Struct):
     states: int
 
 
-class TracedRun(Run):
-    """A run that looks at every power loss that could have happened on its way."""
+class Tracer:
+    """Looks at every power loss that could have happened on the way of a history, up to `states_max` of them."""
 
-    def __init__(self, plans: Plans, states_max: int) -> None:
-        super().__init__(plans)
+    def __init__(self, history: History, states_max: int) -> None:
+        self.history = history
         self.states = 0
         self.states_max = states_max
-        self.chances = Random(plans.seed)
+        self.chances = Random(history.plans.seed)
+        history.on_disk = self._follow
 
-    def _new_disk(self, disk: Disk) -> Disk:
-        """Called for every disk that a life begins with."""
+    def _follow(self, disk: Disk) -> None:
         power = disk._power
 
         def before_step(verb: str) -> None:
@@ -47,16 +48,16 @@ class TracedRun(Run):
             self._cut_here(disk)
 
         disk._power = before_step  # type: ignore[method-assign]
-        return disk
 
     def _cut_here(self, disk: Disk) -> None:
+        history = self.history
         # After a kill nobody has promised what a power loss leaves, until the recovery has synced it.
-        if self.states >= self.states_max or (self.is_starting and self.last_accident is Accident.KILL):
+        if self.states >= self.states_max or (history.is_starting and history.last_accident is Accident.KILL):
             return
         for how, copy in self._copies(disk):
             self.states += 1
             try:
-                check(self.models, self._content_of(copy), Accident.POWER)
+                history.judge(history.content_of(copy), Accident.POWER)
             except Violation as found:
                 raise Violation(found.kind, f"{found.why}; cut after step {len(disk.log)}, {how}") from None
 
@@ -82,5 +83,6 @@ class TracedRun(Run):
 
 def states_of(plans: Plans, states_max: int = 1 << 30) -> States:
     """Trace one seed, looking at no more than `states_max` states."""
-    traced = TracedRun(plans, states_max)
-    return States(traced.outcome(), traced.states)
+    history = history_of(plans)
+    tracer = Tracer(history, states_max)
+    return States(history.outcome(), tracer.states)

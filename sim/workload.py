@@ -13,6 +13,7 @@ from sim.profiles import Profile
 
 PLAIN = ("a", "b", "c")
 MEMORY = "m"
+FURTHER = ("ey", "dd")  # where items go that have already changed queues
 ALIAS = "al"
 
 
@@ -32,10 +33,20 @@ class Plan:
         if profile.memory_queue and rng.random() < 0.3:
             self.names.append(MEMORY)
             self.readers.append(MEMORY)
+        self.names += profile.families
+        self.readers += profile.families
+        self.streams = self._streams(rng)
         self.memory_queues = (MEMORY,)
         self.aliases = {ALIAS: tuple(rng.sample(PLAIN, 2))}
         self.names.append(ALIAS)
         self.count = 0
+
+    def _streams(self, rng: Random) -> list[str]:
+        """Which queues, with all their children, are kept in libkestrel's format, for as long as the seed goes."""
+        if not self.profile.streams:
+            return []
+        parents = sorted({name.partition("+")[0] for name in [*self.names, *self.readers, *FURTHER]})
+        return [name for name in parents if rng.randrange(1000) < self.profile.streams]
 
     # settings
 
@@ -53,6 +64,8 @@ class Plan:
             lines += self._limits(rng, name)
         if self.profile.transfers:
             lines += self._transfers(rng)
+        if self.streams:
+            lines += self._shared(rng)
         lines.append(f"aliases.{ALIAS} = {json.dumps(self.aliases[ALIAS])}")
         return "\n".join(lines) + "\n"
 
@@ -88,6 +101,18 @@ class Plan:
             lines.append(f'queues.{name}.max_queue_age = "{rng.choice((100, 1000))}ms"')
         if rng.random() < 0.2:
             lines.append(f'queues.{name}.journal_dialect = "kestrel-2.4"')
+        return lines
+
+    def _shared(self, rng: Random) -> list[str]:
+        lines = [f'queues.{name}.journal_format = "libkestrel"' for name in self.streams]
+        if rng.random() < 0.3:
+            lines.append('default.archive_path = "archive"')
+        for name in self.profile.families:
+            if rng.random() < 0.3:
+                lines.append(f'queues."{name}".open_transaction_timeout = "{rng.choice((10, 50, 500))}ms"')
+            if rng.random() < 0.15:
+                lines.append(f'queues."{name}".max_items = {rng.randrange(2, 8)}')
+                lines.append(f'queues."{name}".discard_old_when_full = {rng.choice(("true", "false"))}')
         return lines
 
     def _transfers(self, rng: Random) -> list[str]:

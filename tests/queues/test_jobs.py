@@ -357,6 +357,11 @@ def test_what_is_left_of_an_earlier_life_does_not_touch_the_new_one() -> None:
     assert job is not None and (job.state, job.attempts) == (NEW, 0)
 
 
+def test_what_a_crash_has_left_of_a_lost_job_does_not_touch_one_that_a_clock_set_back_makes_older() -> None:
+    job = swapped(("attempted", 60_000_000_000), ("finished", 60_000_000_001), ("added", 0))
+    assert job is not None and (job.state, job.attempts) == (NEW, 0)
+
+
 def test_a_timeout_that_stands_behind_the_next_lease_ends_the_one_before() -> None:
     job = swapped(("added", 0), ("attempted", 150), ("attempted", 160), ("timed_out", 0))
     assert job is not None and (job.state, job.attempts) == (LEASED, 2)

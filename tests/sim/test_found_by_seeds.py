@@ -2,8 +2,14 @@
 
 from __future__ import annotations
 
+import pytest
+
+from sim.job_asks import job_id
 from sim.nodes import Crash
 from sim.world import content
+from tests.journal.spool import crashes
+from tests.sim.job_world import JobWorld
+from tests.sim.streams import LIB, SMALL, all_of, asks, fill
 from tests.sim.world import World
 
 EXPIRING = """
@@ -100,17 +106,89 @@ def test_a_deleted_queue_leaves_the_file_of_its_successor_alone() -> None:
     assert content(world.disk.crash(Crash.DROP)) == {"q": [b"x", b"y"]}
 
 
-def test_an_item_that_waits_to_go_on_goes_with_its_queue_when_that_is_deleted() -> None:
-    config = '[queues.q]\nexpire_to_queue = "late"\n[queues.late]\nmax_age = "2s"\nexpire_to_queue = "last"\n'
-    world = World(config)
-    client = world.client()
-    client.says("set q 0 1 1", "a")
+def test_a_close_beside_items_that_are_not_written_yet_ends() -> None:
+    world = World(SMALL)
+    fill(world, *(letter * 40 for letter in "abcde"))
+    asks(world, "get q", "get q", "get q")
+    holder = world.client().says("get q/open")
+    asks(world, "get q")
+    world.client().sends(b"set q 0 0 1\r\nf\r\nget q\r\n")
+    holder.sends(b"get q/close\r\n")
+    assert asks(world, "set q 0 0 1", "g") == "STORED"
+    for each in (world, world.crash(Crash.DROP)):
+        assert all_of(each, "q") == ["g"]
+
+
+def test_a_queue_made_beside_its_children_begins_at_the_end_although_its_file_is_lost() -> None:
+    world = World(LIB)
+    assert asks(world, "set q+a 0 0 1", "x") == "STORED"
+    world.client().says("get q")
+    for how in crashes(8):
+        assert all_of(world.crash(how), "q+a") == ["x"]
+        assert world.crash(how).items("q") == []
+
+
+def test_an_item_is_as_safe_as_the_strictest_of_its_readers_wants_it() -> None:
+    world = World(LIB + 'queues."q".sync_journal = "os"\nqueues."q+a".sync_journal = "always"\n')
+    asks(world, "get q+a")
+    client = world.client().puts("x")
+    assert client.hears() == ""
+    assert world.sync()
+    assert client.hears() == "STORED"
+    assert world.crash(Crash.DROP).items("q+a") == [b"x"]
+
+
+def test_an_item_put_to_the_parent_is_safe_before_a_child_shows_it() -> None:
+    world = World(LIB)
+    asks(world, "get q+a")
+    asks(world, "get q")
+    for line in ("get q+a/peek", "get q+a/open"):
+        world.client().sends(b"set q 0 0 1\r\nx\r\n")
+        reader = world.client().says(line)
+        assert reader.hears() == ""
+        assert world.sync()
+        assert reader.hears().startswith("VALUE")
+
+
+def test_what_clients_had_taken_away_does_not_come_back_with_a_queue_that_is_being_deleted() -> None:
+    world = World(LIB)
+    asks(world, "set q 0 0 1", "x", "get q")
+    world.client().says("delete q")
+    for how in crashes(20):
+        assert world.crash(how).items("q") == []
+
+
+def test_an_item_that_waits_to_leave_a_queue_goes_with_it() -> None:
+    world = World(EXPIRING + 'queues.ex.max_age = "15ms"\nqueues.ex.expire_to_queue = "ey"')
+    world.client().puts("a", "e")
     world.sync()
-    for _ in range(2):  # it comes to `late`, and expires there before the disk knows that it came
-        world.turn(2500)
-        client.says("get late/peek")
-    client.says("delete late")
-    for _ in range(3):
+    world.turn(30)
+    world.turn(30)
+    world.client().says("delete ex")
+    while world.sync():
+        world.turn()
+    assert [world.items(name) for name in ("e", "ex", "ey")] == [[], [], []]
+
+
+@pytest.mark.parametrize("policy", ["always", "interval", "os"])
+@pytest.mark.parametrize("turns", range(5))
+def test_a_finished_job_is_not_done_again_because_its_delete_is_lost_and_its_result_cleaned_away(
+    policy: str, turns: int
+) -> None:
+    world = JobWorld(f'cmdlog_seg_size = 9\ncmdlog_clean_int = 200\ncmdlog_sync = "{policy}"')
+    worker = world.worker()
+    assert [worker.adds(1, "once"), worker.adds(2)] == ["+OK", "+OK"]
+    assert [worker.leases(), worker.finishes(1), worker.adds(3)] == ["1", "+OK", "+OK"]
+    world.turn(190)
+    world.disk.sync_all("")
+    world.syncs = False
+    world.turn(10)
+    for _ in range(turns):
+        world.turn()
+    worker.says(f"delete {job_id(1)}")
+    for _ in range(10):
+        for how in crashes(4):
+            job = world.crash(how).job(1)
+            assert job is None or job.is_processed
         world.sync()
         world.turn()
-    assert world.items("last") == [] and world.items("q") == []

@@ -7,9 +7,10 @@ from click.testing import CliRunner
 
 from sim.__main__ import main
 from sim.disk import Disk
+from sim.history import Plans
 from sim.mutants import MUTANTS
 from sim.profiles import PROFILES
-from sim.run import Plans, run
+from sim.run import run
 from sim.shrink import shrink
 
 SEEDS_MAX = 400

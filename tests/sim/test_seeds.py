@@ -13,8 +13,9 @@ from pathlib import Path
 
 import pytest
 
+from sim.history import Outcome, Plans
 from sim.profiles import ALL, PROFILES
-from sim.run import Outcome, Plans, Run, run
+from sim.run import history_of, run
 from sim.states import states_of
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -77,4 +78,4 @@ def test_a_seed_is_the_same_history_in_another_process() -> None:
 
 def test_steps_that_are_left_out_do_not_happen() -> None:
     plans = Plans(1, PROFILES["everything"], skipped=frozenset(range(10, 120)))
-    assert Run(plans).outcome().steps == 10
+    assert history_of(plans).outcome().steps == 10

@@ -1,0 +1,133 @@
+"""Which states of its history a queue may be left in by an accident, and which of them is the one that was found.
+
+A queue with a journal of its own has one line of facts, so what a crash leaves must be the state after some first part
+of them, no shorter than promised. A queue that reads a shared journal has two files: the items, whose first part is
+left, and its own, which says what it is done with. Each of the two may be further than promised, and the other not.
+Knows facts and how many of them are promised. Refuses to know what was promised and when.
+"""
+
+from __future__ import annotations
+
+from msgspec import Struct
+
+from sim.model import Move, QueueModel, Record, State, Verb
+
+
+class Fit(Struct, eq=False):
+    """A number of facts whose state is what was found, and what recovery has taken out of it: items whose copy is
+    elsewhere.
+    """
+
+    count: int
+    stayed: list[tuple[Record, Move]]
+    left: list[tuple[Record, Move]]
+    records: list[Record]
+
+
+def matched(state: State, found: list[bytes], count: int) -> Fit | None:
+    """Whether `found` is this state, but for items whose copy may have arrived elsewhere."""
+    records = state.recovered()
+    if len(records) < len(found):
+        return None
+    at = 0
+    fit = Fit(count, [], [], [])
+    for record in records:
+        if at < len(found) and record.data == found[at]:
+            at += 1
+            fit.records.append(record)
+            if record.moved_to is not None:
+                fit.stayed.append((record, record.moved_to))
+        elif record.moved_to is not None:
+            fit.left.append((record, record.moved_to))
+        else:
+            return None
+    return fit if at == len(found) else None
+
+
+class Entry(Struct, eq=False):
+    """An item of a reader's, by the facts that brought it and took it away: their numbers, from 1 on. `came` 0: it was
+    there when the history began; `went` 0: it is still there.
+    """
+
+    record: Record
+    came: int
+    went: int = 0
+
+    def must_be_there(self, promised: Promised) -> bool:
+        """One whose copy is elsewhere may have been taken out by recovery."""
+        return not self.went and promised.covers(self.came) and self.record.moved_to is None
+
+    def must_be_gone(self, promised: Promised) -> bool:
+        return bool(self.went) and promised.covers(self.went)
+
+
+class Promised(Struct, frozen=True):
+    """The first `count` facts, but for those behind number `safe` and up to `lax`: they were stated under a laxer
+    policy, in another file than what has been synced since.
+    """
+
+    count: int
+    safe: int = 0
+    lax: int = 0
+
+    def covers(self, number: int) -> bool:
+        return number <= self.count and not self.safe < number <= self.lax
+
+
+def reader_fits(model: QueueModel, found: list[bytes], promised: Promised, *, may_have_holes: bool) -> list[Fit]:
+    """What was found as a state of a reader's: with as many facts as there may be, and with as few; nothing if it is
+    none. Items stand in the order in which they came, also those that were open or handed back.
+
+    `may_have_holes`: the end of a segment may be lost, and the beginning of the next there.
+    """
+    entries = _entries(model)
+    chosen = _chosen(entries, found, promised, may_have_holes)
+    if chosen is None:
+        return []
+    came = [] if may_have_holes else [entry.came for entry in chosen]
+    fewest = max([promised.count, *came])
+    here = {id(entry) for entry in chosen}
+    stayed, left = [], []
+    for entry in entries:
+        record = entry.record
+        if record.moved_to is not None and id(entry) in here:
+            stayed.append((record, record.moved_to))
+        elif record.moved_to is not None and entry.came <= fewest and not entry.went:
+            left.append((record, record.moved_to))
+    records = [entry.record for entry in chosen]
+    return [Fit(count, stayed, left, records) for count in (len(model.facts), fewest)]
+
+
+def _entries(model: QueueModel) -> list[Entry]:
+    entries = [Entry(record, 0) for record in model.base]
+    there = {id(entry.record): entry for entry in entries}
+    state = State(list(model.base), {})
+    for number, fact in enumerate(model.facts, 1):
+        record = state.apply(fact)
+        if fact.verb is Verb.ADD or fact.verb is Verb.PASS:
+            assert record is not None
+            entry = Entry(record, number, number if fact.verb is Verb.PASS else 0)
+            entries.append(entry)
+            there[id(record)] = entry
+        elif fact.verb is Verb.REMOVE or fact.verb is Verb.CONFIRM:
+            there[id(record)].went = number
+        elif fact.verb is Verb.END:
+            for entry in entries:
+                entry.went = entry.went or number
+    return entries
+
+
+def _chosen(entries: list[Entry], found: list[bytes], promised: Promised, may_have_holes: bool) -> list[Entry] | None:
+    """Those that make up `found`, in their order; None if no choice does."""
+    # By how much of `found` is explained, and whether an item is missing behind which nothing may be there.
+    ways: dict[tuple[int, bool], list[Entry]] = {(0, False): []}
+    for entry in entries:
+        further: dict[tuple[int, bool], list[Entry]] = {}
+        for (at, is_cut), chosen in ways.items():
+            fits = at < len(found) and not is_cut and entry.record.data == found[at]
+            if fits and not entry.must_be_gone(promised):
+                further[at + 1, False] = [*chosen, entry]
+            if not entry.must_be_there(promised):
+                further.setdefault((at, is_cut or not (entry.went or entry.record.moved_to or may_have_holes)), chosen)
+        ways = further
+    return next((chosen for (at, _), chosen in ways.items() if at == len(found)), None)

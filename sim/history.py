@@ -1,0 +1,397 @@
+"""One seed: a history of several lives of a server, each with its accident, checked all the way.
+
+Knows the order of steps and the accidents between them. Each step draws from chances of its own, so that leaving some
+out changes the others as little as possible; that is how a history is made short. Refuses to know what is wrong, and
+what clients ask for: queue_run.py and job_run.py do.
+"""
+
+from __future__ import annotations
+
+import errno
+import traceback
+from collections.abc import Callable
+from functools import partial
+from random import Random
+from typing import Any
+from zlib import crc32
+
+from msgspec import Struct
+
+from broker.broker import Broker
+from journal.group import JournalFailure, Sync
+from journal.store import SpoolError
+from sim.disk import Disk, PowerCut
+from sim.nodes import Crash
+from sim.profiles import Profile
+from sim.promises import Accident
+from sim.threads import Thread
+from sim.violations import Kind, Violation
+from sim.world import START_MS, Client, World
+
+STEPS = 120
+CAPACITY_BYTES = 1 << 20
+SMALL_DISK_BYTES = 6000
+STEPS_TO_CRASH = 12
+RESTARTS_MAX = 8
+UNABLE = (JournalFailure, OSError, SpoolError)
+
+
+class Outcome(Struct):
+    """What came of a seed. `told` is the history, for people."""
+
+    seed: int
+    profile: str
+    violation: Violation | None
+    digest: int
+    steps: int
+    crashes: int
+    facts: int
+    answers: int
+    told: list[tuple[str, str, str]]
+
+
+class Plans(Struct, frozen=True):
+    """What to run. `skipped` steps do not happen."""
+
+    seed: int
+    profile: Profile
+    crashes: int = 4
+    steps: int = STEPS
+    skipped: frozenset[int] = frozenset()
+
+
+class Died(Exception):
+    """The server's process ended itself, because a disk refused."""
+
+
+class History:
+    """The state of one run. `on_disk` is told of every disk that a life begins with."""
+
+    world: World
+    config: str
+    paths: tuple[str, ...] = ("s/", "s/a", "s/e", "intents")  # whose writes stop half way
+    weak_paths: tuple[str, ...] = ("s", "s/a", "s/d", ".staniel")  # that fail for good
+
+    def __init__(self, plans: Plans) -> None:
+        self.plans = plans
+        self.profile = plans.profile
+        self.rng = Random(plans.seed)
+        self.told: list[tuple[str, str, str]] = []
+        self.on_disk: Callable[[Disk], None] = lambda disk: None
+        self.disk = self.first_disk()
+        self.last_accident = Accident.STOP
+        self.is_starting = False
+        self.cut_by: Accident | None = None
+        self.is_due = False  # an accident is to happen before this life's last step
+        self.now_ms = START_MS
+        self.crashes = self.facts = self.answers = self.actors = self.done = 0
+        self.has_faults = False
+        self.threads: list[Thread] = []
+        self.actors_there: list[Any] = []
+
+    # what is told apart by what is served
+
+    def first_disk(self) -> Disk:
+        disk = Disk(CAPACITY_BYTES)
+        disk.make_folder("s")
+        disk.sync_folder("")
+        return disk
+
+    def begin_life(self) -> None:
+        """A server is going to start: nothing has been heard of it yet."""
+        raise NotImplementedError
+
+    def watch(self, broker: Broker) -> None:
+        """It has recovered: listen to it from now on."""
+        raise NotImplementedError
+
+    def ask(self) -> None:
+        """Some client asks for something. Raises JournalFailure."""
+        raise NotImplementedError
+
+    def gone(self, actor: Any) -> None:
+        """A client has gone."""
+
+    def settled(self) -> None:
+        """A turn is over, and what was recorded in it is written."""
+        raise NotImplementedError
+
+    def synced(self, began_ms: int) -> None:
+        """A sync that began then is over, or none was due then."""
+        raise NotImplementedError
+
+    def kept_all(self) -> None:
+        """The server has stopped as it should: everything is safe."""
+        raise NotImplementedError
+
+    def end_life(self) -> tuple[list[tuple[str, str, str]], int, int]:
+        """(what has been told, facts, answers) of the life that is over."""
+        raise NotImplementedError
+
+    def content_of(self, disk: Disk) -> Any:
+        """What a server that starts on a copy of `disk` would serve. Raises Violation."""
+        raise NotImplementedError
+
+    def judge(self, found: Any, accident: Accident) -> Any:
+        """Whether that is what it may be; with it the next life begins. Raises Violation."""
+        raise NotImplementedError
+
+    def go_on_from(self, judged: Any) -> None:
+        """This is what the last judgement has given."""
+        raise NotImplementedError
+
+    # the run
+
+    def outcome(self) -> Outcome:
+        """Run it to the end, or to the first violation."""
+        violation: Violation | None = None
+        try:
+            self._lives()
+        except Violation as found:
+            violation = found
+        except Exception as broken:
+            where = traceback.extract_tb(broken.__traceback__)[-1]
+            violation = Violation(Kind.BROKEN, f"{broken!r} at {where.filename.rpartition('/')[2]}:{where.lineno}")
+        self._note_life(counts=False)
+        digest = crc32(repr((self.told, violation and violation.why)).encode(), self.crashes)
+        seed, name = self.plans.seed, self.profile.name
+        return Outcome(seed, name, violation, digest, self.done, self.crashes, self.facts, self.answers, self.told)
+
+    # lives
+
+    def _lives(self) -> None:
+        self._start()
+        steps, lives = self.plans.steps, self.plans.crashes + 1
+        ends = {steps * life // lives - 1 for life in range(1, lives + 1)}
+        armed = {end - STEPS_TO_CRASH for end in ends}
+        for step in range(steps):
+            if step in self.plans.skipped:
+                continue
+            self.done += 1
+            self.rng.seed(self.plans.seed * 1_000_003 + step)
+            try:
+                if step in armed:
+                    self._arm()
+                self._step()
+                if step in ends and self.is_due:
+                    self._end(self.rng.choice(self.profile.accidents))
+            except PowerCut:
+                assert self.cut_by is not None
+                self._accident(self.cut_by)
+            except Died:
+                self._accident(self.rng.choice((Accident.POWER, Accident.KILL)))
+
+    def _note_life(self, *, counts: bool = True) -> None:
+        told, facts, answers = self.end_life()
+        self.told += told
+        told.clear()
+        if counts:
+            self.facts += facts
+            self.answers += answers
+
+    def _arm(self) -> None:
+        """Let the power or the process fail at some step of the disk, soon."""
+        self.is_due = True
+        sudden = [each for each in self.profile.accidents if each is not Accident.STOP]
+        if sudden:
+            self.cut_by = self.rng.choice(sudden)
+            self.disk.stop_at = len(self.disk.log) + self.rng.randrange(20)
+
+    def _end(self, accident: Accident) -> None:
+        if accident is Accident.STOP:
+            self._stop()
+        self._accident(accident)
+
+    def _stop(self) -> None:
+        """As the server stops: the syncs that run end first."""
+        if self.has_faults and self.rng.random() < 0.5:
+            self._free()
+        try:
+            for thread in list(self.threads):
+                self._finish(thread)
+            self.world.broker.shutdown(self.world.now_ms)
+        except (JournalFailure, OSError) as failure:
+            raise self._died(failure) from failure
+        self.kept_all()
+        for actor in self.actors_there:
+            actor.ran()
+
+    def _accident(self, accident: Accident) -> None:
+        """Leave what the accident leaves of the disk, start again, and check."""
+        self.crashes += 1
+        self.is_due = False
+        self._note_life()
+        self.told.append(("accident", accident.value, f"{len(self.disk.log)} steps of the disk"))
+        self.last_accident = accident
+        worst = self._break(accident)
+        found = self.content_of(self.disk)
+        self.told.append(("found", "", repr(found)))
+        judged = self.judge(found, worst)
+        while self.rng.randrange(1000) < self.profile.crash_in_recovery and self.cut_by is not None:
+            before = found
+            self._crash_in_recovery()
+            found = self.content_of(self.disk)
+            if found != before:
+                judged = self.judge(found, Accident.POWER)
+        self.go_on_from(judged)
+        self._start()
+
+    def _break(self, accident: Accident) -> Accident:
+        lied = self.disk.lies and not self.profile.cache_lies
+        if lied or accident is Accident.POWER or (accident is Accident.STOP and self.rng.random() < 0.5):
+            how = self.rng.choice((Crash.DROP, Crash.KEEP, self.rng.randrange, self.rng.randrange, self.rng.randrange))
+            self.disk = self.disk.crash(how)
+        else:
+            self.disk = self.disk.kill()
+        return Accident.POWER if lied else accident
+
+    def _crash_in_recovery(self) -> None:
+        """Start, and lose the power again on the way."""
+        self.disk.stop_at = len(self.disk.log) + self.rng.randrange(1, 15)
+        try:
+            World(self.config, self.disk, self.now_ms)
+        except (PowerCut, *UNABLE):
+            pass
+        self.disk.stop_at = None
+        self.told.append(("accident", "power loss", "in recovery"))
+        self.crashes += 1
+        self.disk = self.disk.crash(self.rng.choice((Crash.DROP, Crash.KEEP, self.rng.randrange)))
+
+    def _start(self) -> None:
+        """A new life on what is there."""
+        self.cut_by = None
+        self.begin_life()
+        self.threads = []
+        self.actors_there = []
+        if self.profile.clock_jump and self.rng.random() < 0.5:
+            self.now_ms += self.rng.choice((-86_400_000, -5000, 86_400_000))
+        self.now_ms += 1000
+        self.is_starting = True
+        self.on_disk(self.disk)
+        for _ in range(RESTARTS_MAX):
+            try:
+                self.world = World(self.config, self.disk, self.now_ms, self.watch)
+                break
+            except UNABLE as failure:
+                if not self.has_faults:
+                    raise Violation(Kind.NO_START, repr(failure)) from failure
+                self._free()
+                self.disk = self.disk.kill()
+        else:
+            raise Violation(Kind.NO_START, "even with room on the disk")
+        self.is_starting = False
+        self.told.append(("start", "", f"{self.world.summary.items} items"))
+
+    def _died(self, failure: Exception) -> Exception:
+        """The process ends: only a disk that fails may cause that."""
+        self.end_life()[0].append(("accident", "process ends", str(failure)))
+        if not self.has_faults:
+            return Violation(Kind.BROKEN, repr(failure))
+        return Died()
+
+    # steps
+
+    def _step(self) -> None:
+        rng, draw = self.rng, self.rng.randrange(1000)
+        if draw < 560 or not self.actors_there:
+            try:
+                self.ask()
+            except JournalFailure as failure:
+                raise self._died(failure) from failure
+        elif draw < 900:
+            self._turn(rng.choice((0, 0, 1, 1, 3, 12, 60, 300, 1200)) if rng.random() < 0.5 else 1)
+        elif draw < 940:
+            actor = rng.choice(self.actors_there)
+            actor.leave()
+            self.forget(actor)
+        else:
+            self._mishap()
+        if rng.random() < 0.5:
+            self._turn(0)
+
+    def enter(self, actor: Client) -> None:
+        """A client has come."""
+        self.actors_there.append(actor)
+        self.world.clients.append(actor)
+
+    def forget(self, actor: Any) -> None:
+        self.actors_there.remove(actor)
+        self.world.clients.remove(actor)
+        self.gone(actor)
+
+    def _turn(self, ms: int) -> None:
+        """A turn of the hub, with whatever threads have finished meanwhile."""
+        world, rng = self.world, self.rng
+        world.now_ms += ms
+        self.now_ms = world.now_ms
+        self.clock(world.now_ms)
+        try:
+            for thread in list(self.threads):
+                if not thread.has_run and rng.random() < 0.6:
+                    thread.run()
+                if thread.has_run and rng.random() < 0.7:
+                    self._finish(thread)
+            world.turn()
+            self.settled()
+            self._begin_threads()
+        except (JournalFailure, OSError) as failure:
+            raise self._died(failure) from failure
+        for actor in list(self.actors_there):
+            if actor.is_over:
+                self.forget(actor)
+
+    def clock(self, now_ms: int) -> None:
+        """It is later."""
+
+    def _begin_threads(self) -> None:
+        world = self.world
+        if not any(isinstance(thread.task, Sync) for thread in self.threads):
+            sync = world.start_sync()
+            if sync is not None:
+                self.threads.append(Thread(sync, sync.run, world.now_ms))
+            else:
+                self.synced(world.now_ms)
+        for chore in world.start_chores():
+            self.threads.append(Thread(chore, partial(world.run_chore, chore), world.now_ms))
+        for thread in list(self.threads):
+            if self.rng.random() < 0.3:
+                thread.run()
+                if self.rng.random() < 0.7:
+                    self._finish(thread)
+
+    def _finish(self, thread: Thread) -> None:
+        if not thread.has_run:
+            thread.run()
+        if thread.failure is not None:
+            raise self._died(thread.failure)
+        self.threads.remove(thread)
+        if isinstance(thread.task, Sync):
+            self.synced(thread.began_ms)
+            self.world.finish_sync(thread.task)
+        else:
+            self.world.finish_chore(thread.task)
+
+    # mishaps
+
+    def _mishap(self) -> None:
+        rng, profile = self.rng, self.profile
+        draw = rng.randrange(60)
+        if draw < profile.full_disk:
+            if rng.random() < 0.5:
+                self.has_faults = True
+                self.disk.capacity_bytes = max(self.disk.used_bytes, SMALL_DISK_BYTES) + rng.randrange(300)
+            else:
+                self._free()
+        elif draw < profile.full_disk + profile.short_write:
+            self.has_faults = True
+            path = rng.choice(self.paths)
+            self.disk.fail("write", path, errno.ENOSPC, after=rng.randrange(4), short=rng.randrange(30))
+        if rng.randrange(60) < profile.eio:
+            self.has_faults = True
+            verb = rng.choice(("write", "sync", "sync", "sync_folder", "rename", "create", "truncate"))
+            self.disk.fail(verb, rng.choice(self.weak_paths), errno.EIO, after=rng.randrange(6))
+        if rng.randrange(60) < profile.clock_jump:
+            self._turn(rng.choice((5000, 3_600_000, 86_400_000)))
+
+    def _free(self) -> None:
+        self.disk.capacity_bytes = CAPACITY_BYTES

@@ -1,0 +1,95 @@
+"""A history of jobs: what is asked, what must hold of it.
+
+Knows how the clients, the checker and the promises of jobs take part in a history. Refuses to know steps and accidents.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from broker import wires
+from broker.broker import Broker
+from sim.actor import Actor
+from sim.disk import Disk
+from sim.history import UNABLE, History, Plans
+from sim.job_asks import Conversation, number_of
+from sim.job_checker import JobChecker
+from sim.job_model import JobModel, Standing, standing_of
+from sim.job_promises import check_jobs
+from sim.job_workload import JobPlan
+from sim.promises import Accident
+from sim.violations import Kind, Violation
+from sim.world import LONG_AGO_MS, World
+
+
+class Snapshot(dict[bytes, Standing]):
+    """Jobs by id, shown for people."""
+
+    def __repr__(self) -> str:
+        return ", ".join(f"#{number_of(id)} {self[id]}" for id in sorted(self))
+
+
+class JobRun(History):
+    """One seed of a profile that has jobs."""
+
+    paths = ("log/", "cmdlog/", "s/")
+    weak_paths = ("log", "cmdlog", "s/.staniel", "s")
+
+    def __init__(self, plans: Plans) -> None:
+        super().__init__(plans)
+        self.plan = JobPlan(self.rng, self.profile)
+        self.config = self.plan.config
+        self.model = JobModel({}, {}, self.plan.honours_max_fails)
+
+    def begin_life(self) -> None:
+        self.checker = JobChecker(self.model)
+
+    def watch(self, broker: Broker) -> None:
+        self.checker.now_ms = self.now_ms
+        self.checker.listen(broker)
+
+    def ask(self) -> None:
+        rng = self.rng
+        few = len(self.actors_there) < self.profile.clients
+        if not self.actors_there or (few and rng.random() < 0.4):
+            self.actors += 1
+            actor = Actor(self.world, wires.workq(), self.checker, f"w{self.actors}", Conversation())
+            self.enter(actor)
+            self.checker.askers.append(actor)
+        rng.choice(self.actors_there).ask(self.plan.asks(rng, self.world.now_ms))
+
+    def gone(self, actor: Any) -> None:
+        self.checker.askers.remove(actor)
+
+    def clock(self, now_ms: int) -> None:
+        self.checker.now_ms = now_ms
+
+    def settled(self) -> None:
+        self.checker.settle()
+        self.model.committed(self.world.now_ms)
+
+    def synced(self, began_ms: int) -> None:
+        self.model.synced(began_ms)
+
+    def kept_all(self) -> None:
+        self.model.kept_after_kill = self.model.kept_after_power_loss = len(self.model.facts)
+
+    def end_life(self) -> tuple[list[tuple[str, str, str]], int, int]:
+        return self.checker.told, self.checker.facts, self.checker.answers
+
+    def content_of(self, disk: Disk) -> Snapshot:
+        """Its clock is ten days back, so that no life and no lease ends under its hands."""
+        copy = disk.copy()
+        copy.capacity_bytes = 1 << 40
+        try:
+            world = World(self.config, copy, LONG_AGO_MS)
+        except (*UNABLE, AssertionError) as failure:
+            raise Violation(Kind.NO_START, f"a server on a copy of the disk: {failure!r}") from failure
+        return Snapshot({id: standing_of(job) for id, job in world.broker.workq.jobs.by_id.items()})
+
+    def judge(self, found: Snapshot, accident: Accident) -> Snapshot:
+        check_jobs(self.model, found, accident)
+        return found
+
+    def go_on_from(self, judged: Snapshot) -> None:
+        self.model = JobModel(dict(judged), {}, self.plan.honours_max_fails)

@@ -1,0 +1,102 @@
+"""A history of queues: what is asked, what must hold of it.
+
+Knows how the clients, the checker and the promises of queues take part in a history. Refuses to know steps and
+accidents.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from broker import wires
+from broker.broker import Broker
+from protocol.dialect import Dialect
+from sim.actor import QueueActor
+from sim.checker import Checker, Put
+from sim.disk import Disk
+from sim.history import UNABLE, History, Plans
+from sim.model import QueueModel, Record
+from sim.promises import Accident, check, committed, synced
+from sim.violations import Kind, Violation
+from sim.witness import watch
+from sim.workload import Plan
+from sim.world import content
+
+Found = dict[str, list[bytes]]
+Bases = dict[str, list[Record]]
+
+
+class QueueRun(History):
+    """One seed of a profile that has queues."""
+
+    def __init__(self, plans: Plans) -> None:
+        super().__init__(plans)
+        self.plan = Plan(self.rng, self.profile)
+        self.config = self.plan.config(self.rng)
+        self.models: dict[str, QueueModel] = {}
+        self.puts: dict[bytes, Put] = {}
+
+    def begin_life(self) -> None:
+        self.checker = Checker(self.models, self.puts)
+        self.checker.aliases = self.plan.aliases
+
+    def watch(self, broker: Broker) -> None:
+        watch(broker, self.checker)
+        self.checker.now_ms = self.now_ms
+
+    def ask(self) -> None:
+        rng = self.rng
+        few = len(self.actors_there) < self.profile.clients
+        if not self.actors_there or (few and rng.random() < 0.4):
+            self._connect()
+        actor = rng.choice(self.actors_there)
+        asks = self.plan.asks(rng, actor.is_text, self.world.now_ms)
+        if any(ask.line.startswith(b"reload") for ask in asks):
+            self.world.config = self.config = self.plan.config(rng)
+        actor.ask(asks)
+
+    def _connect(self) -> None:
+        is_text = self.rng.random() < 0.2
+        self.actors += 1
+        wire = wires.text(Dialect.MEMCACHED) if is_text else wires.memcache(Dialect.MEMCACHED)
+        name = f"{'t' if is_text else 'c'}{self.actors}"
+        actor = QueueActor(self.world, wire, self.checker, name, is_text)
+        self.enter(actor)
+        self.checker.askers.append(actor)
+
+    def gone(self, actor: Any) -> None:
+        self.checker.askers.remove(actor)
+
+    def clock(self, now_ms: int) -> None:
+        self.checker.now_ms = now_ms
+
+    def settled(self) -> None:
+        self.checker.settle()
+        for model in self.models.values():
+            committed(model, self.world.now_ms)
+
+    def synced(self, began_ms: int) -> None:
+        for model in self.models.values():
+            synced(model, began_ms)
+
+    def kept_all(self) -> None:
+        for model in self.models.values():
+            model.kept_after_kill = model.kept_after_power_loss = len(model.facts)
+
+    def end_life(self) -> tuple[list[tuple[str, str, str]], int, int]:
+        return self.checker.told, self.checker.facts, self.checker.answers
+
+    def content_of(self, disk: Disk) -> Found:
+        try:
+            return content(disk, self.plan.memory_queues)
+        except (*UNABLE, AssertionError) as failure:
+            raise Violation(Kind.NO_START, f"a server on a copy of the disk: {failure!r}") from failure
+
+    def judge(self, found: Found, accident: Accident) -> Bases:
+        return check(self.models, found, accident)
+
+    def go_on_from(self, judged: Bases) -> None:
+        self.models = {name: QueueModel(name, records) for name, records in judged.items()}
+        for records in judged.values():
+            for record in records:
+                record.moved_to = None

@@ -13,8 +13,8 @@ from typing import Protocol
 
 from broker import wires
 from broker.broker import Broker
-from broker.config import defaults
-from broker.session import Session
+from broker.config import parse
+from broker.session import Session, Wire
 from journal.fs import File, OsFile, OsFs
 from protocol.dialect import Dialect
 from protocol.limits import Limits
@@ -28,6 +28,7 @@ from queues.queue import Queue
 from server.clock import SteadyClock
 from server.collector import Collector
 from server.hub import Hub
+from server.pace import Pace
 
 NOW_MS = 1_700_000_000_000
 DATA = bytes(33 + 7 * at % 94 for at in range(1024))
@@ -36,6 +37,8 @@ PUT_OWN = PUT.replace(b"jobs", b"jo%d")
 GET = b"get jobs\r\n"
 RELIABLE = b"get jobs/close/open\r\n"
 STORED = b"STORED\r\n"
+LEASED = b"+OK 1\r\n00000000-0000-4000-8000-000000000000 jobs 600000 1024\r\n%b\r\n" % DATA
+LIBKESTREL = '[default]\njournal_format = "libkestrel"'
 COUNT = 400
 CONNECTIONS = 20
 LIMITS = Limits(1 << 16, 1 << 27)
@@ -118,8 +121,10 @@ def queue_open_confirm(folder: str) -> Iterator[Work]:
     yield simple(step)
 
 
-def served_broker(folder: str, sync: str) -> Broker:
-    broker = Broker(defaults(f"{folder}/spool").overridden(sync=sync), UnsyncedFs())
+def served_broker(folder: str, sync: str, more: str = "") -> Broker:
+    """`more`: lines of the configuration file."""
+    config = parse(f'{more}\n[server]\nspool = "spool"\n'.encode(), folder).overridden(sync=sync)
+    broker = Broker(config, UnsyncedFs())
     broker.recover(NOW_MS)
     return broker
 
@@ -196,27 +201,38 @@ def reply_item(folder: str) -> Iterator[Work]:
     yield simple(lambda: replies.item(get, DATA, 0, 1))
 
 
+class Brief(Pace):
+    """A disk that is always fast enough to be waited for, also where valgrind makes everything slow."""
+
+    is_brief = True
+
+
 class Crowd:
     """A hub with clients in this very process: they speak between two ticks, and what they do does not count."""
 
-    def __init__(self, folder: str, sync: str, connections: int, stack: ExitStack) -> None:
-        self.hub = Hub(served_broker(folder, sync), SteadyClock(), Collector(), 1000)
+    def __init__(self, folder: str, sync: str, connections: int, stack: ExitStack, more: str, wire: Wire) -> None:
+        self.hub = Hub(served_broker(folder, sync, more), SteadyClock(), Collector(), 1000)
         stack.callback(self.hub.close)
-        for _ in range(20):
-            self.hub._pace.took(1)  # a disk that is fast enough to be waited for
+        self.hub._pace = self.hub._pace_of_many = Brief()
         self.poller = self.hub._poller
         self.clients: list[socket.socket] = []
         for _ in range(connections):
             ours, theirs = socket.socketpair()
             stack.callback(theirs.close)
             ours.setblocking(False)
-            self.hub.admit(ours, wires.memcache(Dialect.MEMCACHED), LIMITS, NOW_MS)
+            self.hub.admit(ours, wire, LIMITS, NOW_MS)
             self.clients.append(theirs)
 
     def ask(self, meter: Meter, request: bytes, answer_bytes: int) -> None:
         """Everybody asks once, and is answered. A `%d` in the request becomes the client's number."""
-        for number, client in enumerate(self.clients, 10):
-            client.sendall(request.replace(b"%d", b"%d" % number))
+        self.ask_each(
+            meter, [request.replace(b"%d", b"%d" % at) for at in range(10, 10 + len(self.clients))], answer_bytes
+        )
+
+    def ask_each(self, meter: Meter, requests: list[bytes], answer_bytes: int) -> None:
+        """Everybody asks something of his own."""
+        for client, request in zip(self.clients, requests, strict=True):
+            client.sendall(request)
         heard = 0
         while heard < answer_bytes * len(self.clients):
             meter.begin()
@@ -243,14 +259,21 @@ def answer(key: bytes) -> int:
 
 
 def served(
-    sync: str, request: bytes, answer_bytes: int, *, fill: int = 0, connections: int = CONNECTIONS, pipeline: int = 1
+    sync: str,
+    request: bytes,
+    answer_bytes: int,
+    *,
+    fill: int = 0,
+    connections: int = CONNECTIONS,
+    pipeline: int = 1,
+    more: str = "",
 ) -> Layer:
     """Ticks of the hub: `fill` items are put for each request before it counts, or are got afterwards (-1)."""
 
     @contextmanager
     def layer(folder: str) -> Iterator[Work]:
         with ExitStack() as stack:
-            crowd = Crowd(folder, sync, connections, stack)
+            crowd = Crowd(folder, sync, connections, stack, more, wires.memcache(Dialect.MEMCACHED))
             rounds = max(1, COUNT // (connections * pipeline))
 
             def work(meter: Meter) -> int:
@@ -262,6 +285,44 @@ def served(
                     for _ in range(pipeline if fill < 0 else 0):
                         crowd.ask(silent, GET, answer(b"jobs"))
                 return rounds * connections * pipeline
+
+            yield work
+
+    return layer
+
+
+class JobIds:
+    """UUIDs of version 4, one after the other."""
+
+    def __init__(self) -> None:
+        self.next = 0
+
+    def __call__(self) -> bytes:
+        self.next += 1
+        return b"00000000-0000-4000-8000-%012x" % self.next
+
+
+def add_of(job: bytes) -> bytes:
+    return b"add %b jobs 600000 86400000 1024\r\n%b\r\n" % (job, DATA)
+
+
+def jobs_served(adds: bool) -> Layer:
+    """Ticks of the hub for workq's clients: adds, or leases each with the delete of the job before."""
+
+    @contextmanager
+    def layer(folder: str) -> Iterator[Work]:
+        with ExitStack() as stack:
+            crowd = Crowd(folder, "1s", CONNECTIONS, stack, "[workq]\nport = 22199", wires.workq())
+            new_id = JobIds()
+
+            def work(meter: Meter) -> int:
+                for _ in range(COUNT // CONNECTIONS):
+                    jobs = [new_id() for _ in crowd.clients]
+                    crowd.ask_each(meter if adds else Unmetered(), [add_of(job) for job in jobs], len(b"+OK\r\n"))
+                    if not adds:
+                        leases = [b"lease jobs 1\r\ndelete %b\r\n" % job for job in jobs]
+                        crowd.ask_each(meter, leases, len(LEASED) + len(b"+OK\r\n"))
+                return COUNT
 
             yield work
 
@@ -289,6 +350,11 @@ LAYERS: dict[str, Layer] = {
     "hub: put, always": served("always", PUT, len(STORED), fill=-1),
     "hub: get, always": served("always", GET, answer(b"jobs"), fill=1),
     "hub: put, always, a queue each": served("always", PUT_OWN, len(STORED)),
+    "hub: put, libkestrel": served("1s", PUT, len(STORED), fill=-1, more=LIBKESTREL),
+    "hub: get, libkestrel": served("1s", GET, answer(b"jobs"), fill=1, more=LIBKESTREL),
+    "hub: put, libkestrel, always": served("always", PUT, len(STORED), fill=-1, more=LIBKESTREL),
+    "hub: add a job": jobs_served(adds=True),
+    "hub: lease and delete a job": jobs_served(adds=False),
     "hub: put, always, 1 connection": served("always", PUT, len(STORED), fill=-1, connections=1),
 }
 """By the name of the row."""

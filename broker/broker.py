@@ -257,7 +257,8 @@ class Broker:
 
     def _prepare_transfers(self) -> None:
         """Intents are on the disk before the copies that they are about."""
-        self.group.afford(self.transfers.prepare, self.transfers.intents.path)
+        if self.transfers.intents.is_news:
+            self.group.afford(self.transfers.prepare, self.transfers.intents.path)
 
     def start_sync(self, now_ms: int) -> Sync | None:
         """What must go to the disk now; whoever drives the broker runs it anywhere and then calls `finish_sync`."""

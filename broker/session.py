@@ -126,14 +126,17 @@ class Session:
 
     def execute(self, requests: list[Any], now_ms: int) -> None:
         """Run requests in order, at most a turn of them; what is left waits in the backlog."""
+        if len(requests) == 1 and not self.backlog and self.state is READY:
+            request = requests[0]
+            self.handlers[type(request)](self, request, now_ms)
+        elif requests:
+            self._execute_many(requests, now_ms)
+
+    def _execute_many(self, requests: list[Any], now_ms: int) -> None:
         handlers, backlog = self.handlers, self.backlog
         if backlog or self.state is not READY or len(requests) > REQUESTS_A_TURN:
             backlog.extend(requests)
             self.go_on(now_ms)
-            return
-        if len(requests) == 1:
-            request = requests[0]
-            handlers[type(request)](self, request, now_ms)
             return
         for done, request in enumerate(requests, 1):
             handlers[type(request)](self, request, now_ms)

@@ -74,9 +74,10 @@ class Upkeep:
         """A few slices of what is to be done. Raises JournalFailure."""
         if self.refills.is_busy:
             self.refills.step()
-        for log in [log for log in self._sealing if not log.seal_wanted]:
-            del self._sealing[log]
-            self.packs.want(log, log.segments.sealed[-1], now_ms)
+        if self._sealing:
+            for log in [log for log in self._sealing if not log.seal_wanted]:
+                del self._sealing[log]
+                self.packs.want(log, log.segments.sealed[-1], now_ms)
         if self.packs.is_busy:
             self.packs.step(now_ms)
 
@@ -92,7 +93,7 @@ class Upkeep:
         if line.behind:
             self.refills.look(queue)
         tail = line.tail
-        if isinstance(tail, ReadBack) and tail.unreadable:
+        if type(tail) is ReadBack and tail.unreadable:
             tell_all(self._report, queue.name, log.segments, tail.unreadable)
         if log.has_grown:
             self._act(queue, log, now_ms)

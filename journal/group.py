@@ -79,7 +79,7 @@ class Sync(Struct, gc=False):
     doubt: Doubt
     asked: tuple[GroupMember, ...]
     then: tuple[Callable[[int], None], ...]
-    small: bool  # one journal, whose clients wait for it, and nothing else
+    is_plain: bool  # nothing but journals whose clients wait for them
 
     def run(self) -> None:
         """Raises JournalFailure; a failed sync is never tried again, because the kernel may have dropped the pages."""
@@ -168,7 +168,10 @@ class CommitGroup:
         self.before_write()
         touched, self._touched = self._touched, []
         for member in touched:
-            self.afford(member.write, member.path)
+            try:
+                member.write()
+            except OSError as error:
+                self._afford_after(error, member.write, member.path)
             if member.sync_ms == 0 or member.batch == self.gathering:  # promised before the policy was changed
                 self._now[member.file] = None
             else:
@@ -184,11 +187,14 @@ class CommitGroup:
         try:
             write()
         except OSError as error:
-            if error.errno not in FULL_ERRNOS or self.ballast.space is not Space.AMPLE:
-                raise JournalFailure(f"cannot write {path}: {error}") from error
-            self.ballast.release()
-            self._take_budget()
-            self.afford(write, path)
+            self._afford_after(error, write, path)
+
+    def _afford_after(self, error: OSError, write: Callable[[], None], path: str) -> None:
+        if error.errno not in FULL_ERRNOS or self.ballast.space is not Space.AMPLE:
+            raise JournalFailure(f"cannot write {path}: {error}") from error
+        self.ballast.release()
+        self._take_budget()
+        self.afford(write, path)
 
     def _sync_later(self, member: GroupMember, now_ms: int) -> None:
         file = member.file
@@ -233,24 +239,33 @@ class CommitGroup:
         """What must go to the disk now; None if nothing must, or while another trip runs."""
         if self._running is not None:
             return None
-        if self.gathering - 1 == self._started and self._next_due_ms > now_ms and not self._then and not self._asked:
+        last = self.gathering - 1
+        is_plain = not (self._asked or self._then or self._folder_changed or self._next_due_ms <= now_ms)
+        if is_plain:
+            if last == self._started:
+                return None
+            files, self._now = self._now, {}
+            sync = Sync(last, tuple(files), "", self.folder, self.fs, self.doubt, (), (), True)
+        elif last == self._started and self._next_due_ms > now_ms and not self._then and not self._asked:
             return None
-        asked = tuple(self._asked)
+        else:
+            files, sync = self._gather(last, now_ms)
+        self._started = last
+        self._running, self._syncing = sync, files
+        return sync
+
+    def _gather(self, last: int, now_ms: int) -> tuple[dict[File, None], Sync]:
+        """A sync that takes more along than what clients wait for."""
+        asked, then = tuple(self._asked), tuple(self._then)
         for member in asked:
             self._now[member.file] = None  # opening one may close another, which is synced then
-        due = self._take_due(now_ms)
-        files = {**self._now, **due}
+        files = {**self._now, **self._take_due(now_ms)}
         self._asked.clear()
-        self._now.clear()
+        self._then.clear()
+        self._now = {}
         folder = self.folder if self._folder_changed else ""
         self._folder_changed = False
-        self._started = self.gathering - 1
-        then = tuple(self._then)
-        self._then.clear()
-        small = len(files) == 1 and not (due or asked or then or folder)
-        self._running = Sync(self._started, tuple(files), folder, self.folder, self.fs, self.doubt, asked, then, small)
-        self._syncing = files
-        return self._running
+        return files, Sync(last, tuple(files), folder, self.folder, self.fs, self.doubt, asked, then, False)
 
     def _take_due(self, now_ms: int) -> dict[File, None]:
         if self._next_due_ms > now_ms:
@@ -267,10 +282,12 @@ class CommitGroup:
         self._running = None
         self._syncing = {}
         self.durable = sync.batch
-        for file in self._retired:
-            file.close()
-        self._retired.clear()
-        self._close_sealed(sync)
+        if self._retired:
+            for file in self._retired:
+                file.close()
+            self._retired.clear()
+        if self._sealed:
+            self._close_sealed(sync)
         for member in sync.asked:
             self._tell(member, now_ms)
         for then in sync.then:

@@ -101,11 +101,16 @@ class Intents:
         self._open -= 1
         self._pending.append(msgspec.json.encode(Done(number)) + b"\n")
 
+    @property
+    def is_news(self) -> bool:
+        """Whether `prepare` has something to write."""
+        return bool(self._pending or self._unwritten)
+
     def prepare(self) -> None:
         """Write what is noted; sync it if something was begun. Raises OSError; a second call goes on where the first
         one failed.
         """
-        if not self._pending and not self._unwritten:
+        if not self.is_news:
             return
         if self._file is None:
             self._file = self.fs.append(self.path)

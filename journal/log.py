@@ -76,7 +76,7 @@ class Log:
         self.pins = 0  # transfers that may still have to find their copy where it was written
         self.arrivals = 0  # copies from other queues that the disk does not have yet
         self._pending: list[bytes] = []
-        self.pending_bytes = 0
+        self._counted, self._counted_bytes = 0, 0  # so many of them, with so many bytes
         self._closed_bytes = 0  # of the current file while it is not open
         self._unwritten = b""
         self.configure(config)
@@ -138,6 +138,13 @@ class Log:
         self._closed_bytes = current_bytes
 
     @property
+    def pending_bytes(self) -> int:
+        """Of what is recorded and not yet written; counted when somebody asks, because few do."""
+        self._counted_bytes += sum(map(len, self._pending[self._counted :]))
+        self._counted = len(self._pending)
+        return self._counted_bytes
+
+    @property
     def current_bytes(self) -> int:
         """The size of the current file once everything recorded is written."""
         return self.written_bytes + len(self._unwritten) + self.pending_bytes
@@ -145,21 +152,19 @@ class Log:
     def record(self, change: Change) -> None:
         """Take a change down; it is written with the batch being gathered."""
         data = self.encoder.writers[type(change)](change)
-        pending = self._pending
+        pending, group = self._pending, self.group
         if not pending:
-            self.group.touch(self)
+            group.touch(self)
         pending.append(data)
-        size = len(data)
-        self.pending_bytes += size
-        self.group.pending_bytes += size
+        group.pending_bytes += len(data)
 
     def write(self) -> None:
         records = self._pending
         if records:
             self._unwritten += b"".join(records)
             self._pending = []
-            self.pending_bytes = 0
-        file = self.file
+            self._counted = self._counted_bytes = 0
+        file = self._file or self.file
         before = file.size
         try:
             file.write(self._unwritten)
@@ -271,7 +276,7 @@ class Log:
     def erase(self) -> None:
         """Remove every file, in an order in which a crash leaves everything or nothing."""
         self._pending.clear()
-        self.pending_bytes = 0
+        self._counted = self._counted_bytes = 0
         self.group.forget(self)
         self.group.handles.closed(self)
         if self._file is not None:

@@ -26,8 +26,8 @@ _REMEMBERED = (SetHead, Get, Monitor, Confirm, Delete)
 class Lines:
     """The line reader of one dialect and one set of limits, shared by all its connections.
 
-    `known` maps a line, with its CR and without its LF, to what it means: look there before calling `parse`. `alone`
-    maps a line with its LF to the requests of a read that brought it and nothing else; no line with a block is there.
+    `known` maps a line, with its line end, to what it means: look there before calling `parse`. `alone` maps it to the
+    requests of a read that brought it and nothing else; no line with a block is there.
     """
 
     def __init__(self, dialect: Dialect, limits: Limits) -> None:
@@ -41,10 +41,10 @@ class Lines:
         self.too_long = Invalid(replies_for(dialect).client_error(why), hang_up=True, why=why)
 
     def parse(self, line: bytes) -> Parsed:
-        """What a line means that is not known yet. `line` is without its LF; one CR before that is dropped here."""
-        if len(line) > self._limits.line_bytes_max:
+        """What a line means that is not known yet. `line` ends with its LF; one CR before that is dropped too."""
+        if len(line) - 1 > self._limits.line_bytes_max:
             return self.too_long
-        parsed = self._parse(self._split(line.removesuffix(b"\r")), self._limits)
+        parsed = self._parse(self._split(line[:-1].removesuffix(b"\r")), self._limits)
         if isinstance(parsed, _REMEMBERED) and len(line) <= KNOWN_LINE_BYTES_MAX:
             self._remember(line, parsed)
         return parsed
@@ -56,7 +56,7 @@ class Lines:
             self.alone.clear()
         self.known[line] = parsed
         if not isinstance(parsed, SetHead | Refused):
-            self.alone[line + b"\n"] = [parsed]
+            self.alone[line] = [parsed]
 
 
 @lru_cache(maxsize=16)

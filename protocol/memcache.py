@@ -29,6 +29,7 @@ from protocol.requests import Invalid, MetaSet, Request, Set
 BINARY_MAGIC = 0x80
 CR = 0x0D
 LF = 0x0A
+CRLF = b"\r\n"
 
 _BINARY_REFUSED = Invalid(b"", hang_up=True, why="binary protocol")
 
@@ -55,6 +56,8 @@ class Parser:
         self._limits = limits
         self._lines = lines_for(dialect, limits)
         self._known, self._alone = self._lines.known, self._lines.alone
+        self._guess = 0
+        """How long the last line was, with its end: the next one is mostly as long, and known."""
         self._state = State.START
         self._tail = b""
         """Bytes read but not understood yet: put before the next feed."""
@@ -78,14 +81,31 @@ class Parser:
 
         The list may be one that others get too: leave it as it is.
         """
-        in_step = self._state is _LINE
+        if self._state is _LINE and not self._tail:
+            if len(data) <= KNOWN_LINE_BYTES_MAX and (alone := self._alone.get(data)):
+                return alone
+            put = self._only_put(data)
+            if put is not None:
+                return [put]
+        return self._feed(data)
+
+    def _only_put(self, data: bytes) -> Request | None:
+        """The put that `data` is, and nothing else, if its line is as long as the last one and known."""
+        at = self._guess
+        head = self._known.get(data[:at])
+        if type(head) is not SetHead or head.meta is not None:
+            return None
+        stop = at + head.length
+        if len(data) != stop + 2 or data[stop:] != CRLF:
+            return None
+        return Set(head.queue, data[at:stop], head.flags, head.ttl_ms, head.expires_ms, head.noreply)
+
+    def _feed(self, data: bytes) -> list[Request]:
         if self._tail:
             data = self._tail + data
             self._tail = b""
-        elif in_step and len(data) <= KNOWN_LINE_BYTES_MAX and (alone := self._alone.get(data)):
-            return alone
         requests: list[Request] = []
-        at = self._read_lines(data, 0, requests) if in_step else 0
+        at = 0
         while at < len(data):
             at = self._step(data, at, requests)
         return requests
@@ -118,17 +138,19 @@ class Parser:
         known = self._known
         size = len(data)
         while at < size:
-            end = data.find(b"\n", at)
-            if end < 0:
-                return self._keep_line(data, at, requests)
-            line = data[at:end]
-            at = end + 1
+            line = data[at : at + self._guess]
             parsed = known.get(line)
             if parsed is None:
-                parsed = self._lines.parse(line)
+                end = data.find(b"\n", at) + 1
+                if not end:
+                    return self._keep_line(data, at, requests)
+                line = data[at:end]
+                self._guess = end - at
+                parsed = known.get(line) or self._lines.parse(line)
+            at += len(line)
             if type(parsed) is SetHead:
                 stop = at + parsed.length
-                if not data.startswith(b"\r\n", stop):
+                if data[stop : stop + 2] != CRLF:
                     return self._begin_block(parsed, State.BODY, at)
                 body = data[at:stop]
                 put = Set(parsed.queue, body, parsed.flags, parsed.ttl_ms, parsed.expires_ms, parsed.noreply)

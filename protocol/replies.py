@@ -10,6 +10,10 @@ from collections.abc import Mapping
 from protocol.dialect import Dialect
 from protocol.requests import Get, Meta
 
+HEADS_MAX = 4096
+HEAD_BYTES_MAX = 512
+"""Together 5 MB at worst."""
+
 _LINE_ENDS = str.maketrans("\r\n", "??")
 _NO_FACTS: Mapping[bytes, int] = {}
 
@@ -35,17 +39,32 @@ class Replies:
     meta_miss = b"EN\r\n"
     error = b"ERROR\r\n"
 
+    def __init__(self) -> None:
+        self._heads: dict[tuple[bytes, int, int], bytes] = {}  # by key, flags and length
+
     def value(self, get: Get, data: bytes, flags: int, item_id: int) -> bytes:
         """One item, without END: the key as asked for, `flags`, the length in bytes, and for `gets` the item's id."""
         if get.with_id:
             return b"VALUE %b %d %d %d\r\n%b\r\n" % (get.key, flags, len(data), item_id, data)
-        return b"VALUE %b %d %d\r\n%b\r\n" % (get.key, flags, len(data), data)
+        return b"".join((self._head(get, flags, len(data)), data, b"\r\n"))
 
     def item(self, get: Get, data: bytes, flags: int, item_id: int) -> bytes:
         """The whole answer to a get of one key: `value` and END."""
         if get.with_id:
             return self.value(get, data, flags, item_id) + self.end
-        return b"VALUE %b %d %d\r\n%b\r\nEND\r\n" % (get.key, flags, len(data), data)
+        head = self._heads.get((get.key, flags, len(data))) or self._remember(get, flags, len(data))
+        return b"".join((head, data, b"\r\nEND\r\n"))
+
+    def _remember(self, get: Get, flags: int, size: int) -> bytes:
+        head = self._head(get, flags, size)
+        if len(self._heads) >= HEADS_MAX:
+            self._heads.clear()
+        if len(head) <= HEAD_BYTES_MAX:
+            self._heads[get.key, flags, size] = head
+        return head
+
+    def _head(self, get: Get, flags: int, size: int) -> bytes:
+        return b"VALUE %b %d %d\r\n" % (get.key, flags, size)
 
     def client_error(self, why: str) -> bytes:
         return b"CLIENT_ERROR %b\r\n" % _wire(why)
@@ -91,10 +110,10 @@ class KestrelReplies(Replies):
 
     def value(self, get: Get, data: bytes, flags: int, item_id: int) -> bytes:
         """One item, without END: the bare queue name and flags 0, whatever was asked for and set."""
-        return b"VALUE %b 0 %d\r\n%b\r\n" % (get.queue.encode("latin-1", "replace"), len(data), data)
+        return b"".join((self._head(get, 0, len(data)), data, b"\r\n"))
 
-    def item(self, get: Get, data: bytes, flags: int, item_id: int) -> bytes:
-        return b"VALUE %b 0 %d\r\n%b\r\nEND\r\n" % (get.queue.encode("latin-1", "replace"), len(data), data)
+    def _head(self, get: Get, flags: int, size: int) -> bytes:
+        return b"VALUE %b 0 %d\r\n" % (get.queue.encode("latin-1", "replace"), size)
 
     def client_error(self, why: str) -> bytes:
         return b"CLIENT_ERROR\r\n"

@@ -110,7 +110,7 @@ class Line:
     @property
     def weight_bytes(self) -> int:
         """What the items in memory really cost."""
-        return self.bytes - self.behind_bytes + ITEM_COST_BYTES * self.memory_items
+        return self.bytes - self.behind_bytes + ITEM_COST_BYTES * (len(self.fresh) + len(self.returned))
 
     @property
     def is_full(self) -> bool:

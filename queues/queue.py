@@ -96,8 +96,7 @@ class Queue:
         """Append `item`; False when a limit refuses it. Limits are tested before adding: one item may go past
         max_bytes.
         """
-        config = self.config
-        if len(item.data) > config.max_item_bytes or self.state is CLOSED:
+        if len(item.data) > self.config.max_item_bytes or self.state is CLOSED:
             return False
         if self._bounded and not self._make_room():
             return False
@@ -107,16 +106,14 @@ class Queue:
     def accept(self, item: Item, now_ms: int) -> None:
         """Append `item` whatever the limits say: it comes from another queue, and must not be lost."""
         config, line = self.config, self.line
-        if config.max_age_ms:
-            latest = now_ms + config.max_age_ms
-            item.expires_ms = min(item.expires_ms, latest) if item.expires_ms else latest
         if line.mortal or config.max_age_ms:
+            if config.max_age_ms:
+                latest = now_ms + config.max_age_ms
+                item.expires_ms = min(item.expires_ms, latest) if item.expires_ms else latest
             self.expire(now_ms, config.max_expire_sweep)
         self.journal.record(Added(item))
-        size = line.append(item)
-        counters = self.counters
-        counters.total_items += 1
-        counters.put_bytes += size
+        self.counters.total_items += 1
+        self.counters.put_bytes += line.append(item)
         if self.waiters:
             self._serve(now_ms)
 

@@ -77,16 +77,13 @@ class Connection:
             return 0
         size = len(data)
         self.active_ms = now_ms
-        if size == self.read_bytes < READ_BYTES_MAX:
-            self.read_bytes *= 4
-        if self.phase is not OPEN:
-            return size
-        session = self.session
-        requests = self._feed(data)
-        if requests:
-            session.execute(requests, now_ms)
-        if session.backlog:
-            self.unread_bytes += size
+        if size == self.read_bytes:
+            self.read_bytes = min(4 * size, READ_BYTES_MAX)
+        if self.phase is OPEN:
+            session = self.session
+            session.execute(self._feed(data), now_ms)
+            if session.backlog:
+                self.unread_bytes += size
         return size
 
     def collect(self, durable: int) -> bool:
@@ -162,19 +159,22 @@ class Connection:
         Raises OSError when the client is gone.
         """
         session = self.session
-        if self.unsent or self.held or session.batch > durable or session.backlog or session.state is not READY:
+        if self.unsent or self.held or session.batch > durable or session.backlog:
+            return -1
+        if session.state is not READY or self.phase is not OPEN:
             return -1
         out = session.out
         if not out:
             return 0
         data = out[0] if len(out) == 1 else b"".join(out)
+        size = len(data)
         try:
             sent = self._send(data)
         except BlockingIOError:
             return -1
         out.clear()
         session.out_bytes = 0
-        if sent == len(data):
+        if sent == size:
             return sent
         session.broker.counters.bytes_written += sent
         self.unsent = memoryview(data)[sent:]

@@ -26,7 +26,7 @@ from server.collector import Collector
 from server.committer import Committer, Landing
 from server.connection import OPEN, Connection, Phase
 from server.listener import Listener
-from server.pace import Pace
+from server.pace import BRIEF_FOR_MANY_NS, Pace
 from server.patience import Farewell, Silence
 
 BRIEF_WAIT_S = 0.001
@@ -70,7 +70,7 @@ class Hub:
         self._holding: dict[Connection, None] = {}
         self._group = broker.group
         self._counters = broker.counters
-        self._pace = Pace()
+        self._pace, self._pace_of_many = Pace(), Pace(BRIEF_FOR_MANY_NS)
         self._syncing = False
         self._stopping = False
         self._wait_scope = trio.CancelScope()
@@ -177,17 +177,25 @@ class Hub:
     def turn(self, events: list[tuple[int, int]]) -> None:
         """Everything that is ready now, once."""
         now_ms = self.clock.now_ms()
-        broker, connections = self.broker, self._connections
+        broker, connections, active, group = self.broker, self._connections, self._active, self._group
+        read = 0
         for fd, mask in events:
             connection = connections.get(fd)
             if connection is None:
                 self._open_door(fd, now_ms)
-            elif mask == READABLE:
-                self._read(connection, now_ms)
-            else:
+            elif mask != READABLE:
                 self._serve(connection, mask, now_ms)
-        for connection in list(self._busy):
-            self._give_turn(connection, now_ms)
+            elif (size := connection.serve(now_ms)) > 0:
+                read += size
+                active.append(connection)
+                if group.pending_bytes > group.commit_above_bytes:
+                    broker.commit(now_ms)  # the ballast must cover whatever is not yet written
+            elif not size:
+                self._hang_up(connection, now_ms)
+        self._counters.bytes_read += read
+        if self._busy:
+            for connection in list(self._busy):
+                self._give_turn(connection, now_ms)
         broker.tick(now_ms)
         for session in broker.settle(now_ms):
             self._rouse(session)
@@ -198,12 +206,12 @@ class Hub:
         self._answer_all(now_ms)
 
     def _answer_all(self, now_ms: int) -> None:
-        durable = self.broker.group.durable
+        durable = self._group.durable
         active, self._active = self._active, []
         written = 0
         for connection in active:
             try:
-                sent = connection.send_now(durable) if connection.phase is OPEN else -1
+                sent = connection.send_now(durable)
                 if sent >= 0:
                     written += sent
                 elif connection.hold_now(durable):
@@ -234,15 +242,13 @@ class Hub:
 
     def _read(self, connection: Connection, now_ms: int) -> None:
         size = connection.serve(now_ms)
-        if size <= 0:
-            if not size:
-                self._hang_up(connection, now_ms)
-            return
-        self._counters.bytes_read += size
-        self._active.append(connection)
-        group = self._group
-        if group.pending_bytes > group.commit_above_bytes:
-            self.broker.commit(now_ms)  # the ballast must cover whatever is not yet written
+        if not size:
+            self._hang_up(connection, now_ms)
+        elif size > 0:
+            self._counters.bytes_read += size
+            self._active.append(connection)
+            if self._group.pending_bytes > self._group.commit_above_bytes:
+                self.broker.commit(now_ms)
 
     def _give_turn(self, connection: Connection, now_ms: int) -> None:
         if connection.wants_turn:
@@ -353,20 +359,24 @@ class Hub:
         sync = self.broker.start_sync(now_ms)
         if sync is None:
             return
-        if sync.small and self._pace.is_brief:
+        pace = self._pace_for(sync)
+        if sync.is_plain and pace.is_brief:
             began_ns = perf_counter_ns()
             sync.run()
-            self._pace.took(perf_counter_ns() - began_ns)
+            pace.took(perf_counter_ns() - began_ns)
             self._landed(sync, now_ms)
         else:
             self._syncing = True
             self.committer.start(sync)
 
+    def _pace_for(self, sync: Sync) -> Pace:
+        return self._pace if len(sync.files) == 1 else self._pace_of_many
+
     def _land(self, now_ms: int) -> None:
         """A sync has ended: everything that waited for it may leave."""
         sync = self.committer.finished()
-        if sync.small:
-            self._pace.took(self.committer.took_ns)
+        if sync.is_plain:
+            self._pace_for(sync).took(self.committer.took_ns)
         self._syncing = False
         self._landed(sync, now_ms)
 

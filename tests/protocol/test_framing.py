@@ -139,13 +139,13 @@ def test_ten_megabytes_in_small_pieces_arrive_whole(dialect: Dialect) -> None:
 def test_known_lines_are_bounded_in_number_and_length(dialect: Dialect) -> None:
     lines = Lines(dialect, Limits())
     for n in range(KNOWN_LINES_MAX + 10):
-        lines.parse(b"get q%d" % n)
+        lines.parse(b"get q%d\n" % n)
         assert len(lines.known) <= KNOWN_LINES_MAX
     lines.known.clear()
-    lines.parse(b"get " + b"q" * KNOWN_LINE_BYTES_MAX)
-    lines.parse(b"get a b")
-    lines.parse(b"bogus")
-    assert set(lines.known) == ({b"get a b"} if dialect is Dialect.KESTREL else set())
+    lines.parse(b"get " + b"q" * KNOWN_LINE_BYTES_MAX + b"\n")
+    lines.parse(b"get a b\n")
+    lines.parse(b"bogus\n")
+    assert set(lines.known) == ({b"get a b\n"} if dialect is Dialect.KESTREL else set())
 
 
 @BOTH
@@ -204,3 +204,28 @@ def test_every_block_comes_out_as_it_went_in(dialect: Dialect, bodies: list[byte
     parser = Parser(dialect, Limits())
     requests = [request for piece in cut(stream, sizes) for request in parser.feed(piece)]
     assert requests == [Set("q", body) for body in bodies]
+
+
+@BOTH
+@pytest.mark.parametrize(
+    "data",
+    [
+        b"set q 0 0 5\r\nworld\r\n",
+        b"set q 0 0 5\r\nworld!\r\n",
+        b"set q 0 0 5\r\nworld\n\n",
+        b"set q 0 0 5\r\nworld",
+        b"set q 0 0 5\r\n",
+        b"set q 0 0 5\nworld\r\n",
+        b"set q 0 0 3\r\nabc\r\n",
+        b"set longer 0 0 5\r\nworld\r\n",
+        b"set q 0 0 5\r\nworld\r\nget q\r\n",
+        b"add q 0 0 5\r\nworld\r\n",
+    ],
+)
+def test_what_was_read_before_changes_nothing_of_what_comes(dialect: Dialect, data: bytes) -> None:
+    fresh, used = Parser(dialect, Limits()), Parser(dialect, Limits())
+    for _ in range(2):
+        assert used.feed(b"set q 0 0 5\r\nhello\r\n") == [Set("q", b"hello")]
+    fresh.feed(b"version\r\n")
+    assert used.feed(data) == fresh.feed(data)
+    assert (used.state, used.pending_bytes) == (fresh.state, fresh.pending_bytes)

@@ -18,6 +18,7 @@ Kept between two feeds: an unfinished line, or what has arrived of a wanted bloc
 from __future__ import annotations
 
 from enum import Enum
+from io import BytesIO
 
 from protocol.dialect import Dialect
 from protocol.heads import Refused, SetHead
@@ -64,8 +65,9 @@ class Parser:
         self._block: SetHead | Refused | None = None
         self._missing = 0
         """Bytes of the block that have not arrived."""
-        self._body = bytearray()
-        """Not a list of pieces: a peer that drips two bytes at a time would cost twenty times what it sent."""
+        self._body = BytesIO()
+        """Not a list of pieces: a peer that drips two bytes at a time would cost twenty times what it sent. And not a
+        bytearray: what has been gathered here becomes the item without another copy."""
 
     @property
     def state(self) -> State:
@@ -74,7 +76,7 @@ class Parser:
     @property
     def pending_bytes(self) -> int:
         """Bytes kept for a request that is not complete."""
-        return len(self._tail) + len(self._body)
+        return len(self._tail) + self._body.tell()
 
     def feed(self, data: bytes) -> list[Request]:
         """Every request that `data` completes, in order. After one that hangs up everything is ignored.
@@ -181,7 +183,7 @@ class Parser:
 
     def _read_body(self, data: bytes, at: int) -> int:
         end = min(len(data), at + self._missing)
-        self._body += memoryview(data)[at:end]
+        self._body.write(memoryview(data)[at:end])
         return self._count_block(at, end)
 
     def _skip(self, data: bytes, at: int) -> int:
@@ -208,7 +210,7 @@ class Parser:
     def _end_block(self, at: int, data: bytes, requests: list[Request]) -> int:
         block = self._block
         assert block is not None
-        body = bytes(self._body)
+        body = self._body.getvalue()
         self._forget_block(State.LINE)
         if isinstance(block, SetHead):
             requests.append(_set(block, body))
@@ -228,7 +230,7 @@ class Parser:
 
     def _forget_block(self, state: State) -> None:
         self._block = None
-        self._body = bytearray()
+        self._body = BytesIO()
         self._state = state
 
     def _resync(self, data: bytes, at: int) -> int:

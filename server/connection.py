@@ -14,6 +14,7 @@ from broker.session import READY, Feeder, Session, SessionState
 UNSENT_BYTES_MAX = 1 << 20  # owed more than this, a client gets nothing new until it has read some
 READ_BYTES_MIN = 8 << 10  # the buffer of one read; it grows for clients that fill it
 READ_BYTES_MAX = 512 << 10
+SEND_BYTES_MAX = 256 << 10  # given to a socket in one tick: the kernel copies it while everybody else waits
 UNREAD_BYTES_MAX = 256 << 10  # sent more than this behind a wait, a client is not listened to until its turn comes
 
 
@@ -121,6 +122,8 @@ class Connection:
         if self.unsent or held[-1][0] > durable or self.phase is not OPEN:
             return False
         data = held[0][1] if len(held) == 1 else b"".join([data for _, data in held])
+        if len(data) > SEND_BYTES_MAX:
+            return False
         try:
             sent = self._send(data)
         except BlockingIOError:
@@ -142,11 +145,12 @@ class Connection:
         return bool(held)
 
     def send(self) -> None:
-        """Give the socket what it takes. Raises OSError when the client is gone."""
+        """Give the socket what it takes, within bounds. Raises OSError when the client is gone."""
         if not self.unsent:
             return
+        long = len(self.unsent) > SEND_BYTES_MAX
         try:
-            sent = self._send(self.unsent)
+            sent = self._send(memoryview(self.unsent)[:SEND_BYTES_MAX] if long else self.unsent)
         except BlockingIOError:
             return
         self.session.broker.counters.bytes_written += sent
@@ -168,6 +172,8 @@ class Connection:
             return 0
         data = out[0] if len(out) == 1 else b"".join(out)
         size = len(data)
+        if size > SEND_BYTES_MAX:
+            return -1
         try:
             sent = self._send(data)
         except BlockingIOError:

@@ -166,8 +166,11 @@ class Hub:
     def _last_words(self, connection: Connection) -> None:
         connection.collect(self.broker.group.durable)
         connection.release(self.broker.group.gathering)
+        left = -1
         try:
-            connection.send()
+            while len(connection.unsent) != left:
+                left = len(connection.unsent)
+                connection.send()
         except OSError:
             pass
         connection.sock.close()

@@ -7,6 +7,7 @@ and the disk: bytes come in pieces. Source: "Write journal" of the libkestrel jo
 from __future__ import annotations
 
 import struct
+from operator import itemgetter
 
 from msgspec import Struct
 
@@ -27,6 +28,8 @@ MARK_ITEMS = 512
 MARK_BYTES = 256 << 10
 Records = list[bytes]
 STEP_ITEMS = 64  # looked at together when they have just been written
+COMMAND_OF = itemgetter(0)
+PUTS = {PUT}
 
 # Command, data size and id of a PUT, which both its forms have at the same offsets.
 _GLANCE = struct.Struct("<Bi4xq")
@@ -77,7 +80,7 @@ class Run(Struct):
         for at in range(0, len(records), STEP_ITEMS):
             step = records[at : at + STEP_ITEMS]
             size = sum(map(len, step))
-            if size > MARK_BYTES or any(record[0] != PUT for record in step):
+            if size > MARK_BYTES or set(map(COMMAND_OF, step)) != PUTS:
                 for record in step:
                     mortal = record[0] == PUT_EXPIRING
                     head_bytes = PUT_EXPIRING_HEAD.size if mortal else PUT_HEAD.size

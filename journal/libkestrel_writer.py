@@ -33,7 +33,7 @@ class Writer(Appender):
         self.arrivals = 0  # copies from other queues that the disk does not have yet
         self.rotations = 0
         self.written_id = segments.readable_id = segments.last_id
-        self._recorded_id = self._entered_id = segments.last_id
+        self._entered_id = segments.last_id
         self._parts: list[list[bytes]] = [[]]  # pending records: of the current segment, then of each that follows
         self._ahead: list[Segment] = []  # begun, and not yet there
         self._is_touched = False
@@ -86,7 +86,6 @@ class Writer(Appender):
             self._begin(now_ms)
         if not self._is_touched:
             self._touch()
-        self._recorded_id = item.id
         self._size += size
         self._parts[-1].append(record)
         self.group.pending_bytes += size
@@ -109,7 +108,7 @@ class Writer(Appender):
                 break
             self._rotate()
         self._is_touched = False
-        self.written_id = self.segments.readable_id = self._recorded_id
+        self.written_id = self.segments.readable_id = self._entered_id
 
     def _enter(self, records: list[bytes]) -> None:
         """Note where the items of the current segment lie that are about to be written."""

@@ -58,6 +58,7 @@ class Stream:
         self._newest: list[Numbered] = []  # the items of the last chunk
         self._chunk_until = -1  # so many bytes, and the next item begins another
         self._flags: list[tuple[int, int]] = [(0, 0)]  # (id, memcache flags from there on)
+        self._last_flags = 0
 
     @property
     def window_bytes(self) -> int:
@@ -66,12 +67,13 @@ class Stream:
 
     def append(self, item: Item, now_ms: int) -> Numbered:
         """`item` is the newest; the same with its id."""
-        item_id = self.last_id + 1
         flags = item.flags
+        item_id = self.last_id + 1
         numbered = Numbered(item.data, item.added_ms, item.expires_ms, flags, item_id)
         self.log.put(numbered, now_ms)
         self.last_id = item_id
-        if flags != self._flags[-1][1]:
+        if flags != self._last_flags:
+            self._last_flags = flags
             self._flags.append((item_id, flags))
         if item.expires_ms:
             self.mortal += 1

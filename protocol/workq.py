@@ -30,8 +30,7 @@ KNOWN_MAX = 4096
 KNOWN_BYTES_MAX = 512
 _HANG_UP = Invalid(b"", hang_up=True, why="a line without CR LF")
 
-_ADD_ID = slice(4, 40)
-_ADD_TAIL = 40
+_ADD_ID, _ADD_TAIL = 4, 40
 _DELETE_ID = slice(7, 43)
 _DELETE_BYTES = 44
 
@@ -104,17 +103,16 @@ class WorkqParser:
             end = data.find(b"\n", at)
             if end < 0:
                 return self._keep(data, at, requests)
-            line = data[at:end]
             begin = data[at : at + 4]
-            if begin == b"add " and (tail := _known_tails.get(line[_ADD_TAIL:])) is not None:
-                id = read_id(line[_ADD_ID])
-                begin_data = end + 1
-                stop = begin_data + tail.size
-                if id is not None and id[6] >> 4 == 4 and id[8] >> 6 == 2 and data.startswith(b"\r\n", stop):
-                    requests.append(Add(id, tail.terms, data[begin_data:stop]))
+            if begin == b"add " and (tail := _known_tails.get(data[at + _ADD_TAIL : end])) is not None:
+                id = read_id(data[at + _ADD_ID : at + _ADD_TAIL])
+                stop = end + 1 + tail.size
+                if id is not None and id[6] >> 4 == 4 and id[8] >> 6 == 2 and data[stop : stop + 2] == b"\r\n":
+                    requests.append(Add(id, tail.terms, data[end + 1 : stop]))
                     at = stop + 2
                     continue
-            elif begin == b"leas" and (lease := _known_leases.get(line)) is not None:
+            line = data[at:end]
+            if begin == b"leas" and (lease := _known_leases.get(line)) is not None:
                 requests.append(lease)
                 at = end + 1
                 continue
@@ -179,7 +177,7 @@ def _deleted(line: bytes) -> bytes | None:
 
 def _remember_add(line: bytes, body: Body) -> None:
     """Adds differ in their ids; what follows is the same for many of them."""
-    if line[:4] != b"add " or len(line) > KNOWN_BYTES_MAX or read_id(line[_ADD_ID]) is None:
+    if line[:4] != b"add " or len(line) > KNOWN_BYTES_MAX or read_id(line[_ADD_ID:_ADD_TAIL]) is None:
         return
     request = body.make(b"")
     if isinstance(request, Add) and line[_ADD_TAIL : _ADD_TAIL + 1] == b" ":

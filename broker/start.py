@@ -90,6 +90,7 @@ class Start:
         broker.streams.compare_format(name, Format.KESTREL)
         queue = broker.queues.adopt(name, log, now_ms)
         queue.load(recovered.replay.line, recovered.replay.open, recovered.replay.counter)
+        queue.line.bound(queue.config.max_memory_bytes)
         broker.upkeep.memory.weigh(queue)
         broker.upkeep.refills.look(queue)
         if recovered.replay.has_named():

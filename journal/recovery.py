@@ -37,6 +37,11 @@ class Damage(Struct, frozen=True):
     saved_as: str
 
 
+# A start keeps no more of a queue in memory: counting an item costs a third of making it, and the rest is read ahead
+# while clients are served already.
+START_MEMORY_BYTES = 16 << 20
+
+
 class Doubt(Struct, frozen=True):
     """A file whose sidecar was not used. `is_serious`: the file or the sidecar is not what was written."""
 
@@ -95,7 +100,7 @@ class Recovery:
         segments = Segments(self.fs, self.folder, queue)
         line = Line()
         line.tail = tail = ReadBack(segments, line)
-        line.bound(memory_bytes)
+        line.bound(min(memory_bytes, START_MEMORY_BYTES))
         return Recovered(Replay(now_ms, line), files, segments, tail, 0, [])
 
     def tidy(self, files: Files) -> None:

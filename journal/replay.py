@@ -28,6 +28,7 @@ from queues.marks import Mark
 from queues.xids import next_xid
 
 ADDX_BODY = struct.Struct("<iqq")
+ADDX_BYTES = 21  # of the record before its data
 ADD_BODY = struct.Struct("<ii")
 NAMED_BODY = struct.Struct("<iiqq")
 XID_BODY = struct.Struct("<i")
@@ -142,8 +143,13 @@ class Replay:
         try:
             while at < end:
                 op = data[at]
+                if op == ADDX and line.behind and not saves:
+                    at = self._count_adds(data, at, end)
+                    if at == end:
+                        break
+                    op = data[at]
                 if op == ADDX:
-                    if end - at < 21:
+                    if end - at < ADDX_BYTES:
                         raise More
                     size, added_ms, expires_ms = unpack(data, at + 1)
                     stop = at + 5 + size
@@ -182,6 +188,25 @@ class Replay:
             raise Bad(bad.why, at) from None
         finally:
             line.came_bytes += came_bytes
+        return at
+
+    def _count_adds(self, data: bytes, at: int, end: int) -> int:
+        """Count whole items that stay in the journal, as long as one follows the other; where the last of them ends."""
+        count = size_bytes = mortal = 0
+        last = end - ADDX_BYTES
+        unpack = ADDX_BODY.unpack_from
+        while at <= last and data[at] == ADDX:
+            size, _, expires_ms = unpack(data, at + 1)
+            stop = at + 5 + size
+            if size < BLOCK_MIN or stop > end:
+                break
+            if expires_ms:
+                mortal += 1
+            count += 1
+            size_bytes += size
+            at = stop
+        size_bytes -= BLOCK_MIN * count
+        self.line.leave_behind(count, size_bytes, mortal)
         return at
 
     # records, each from behind its opcode: returns where the next one starts

@@ -277,6 +277,15 @@ class Line:
         self.bytes = tail_bytes + sum([len(taken.item.data) for taken in heads])
         self.mortal = tail_mortal + sum([taken.item.expires_ms != 0 for taken in heads])
 
+    def leave_behind(self, count: int, size: int, mortal: int) -> None:
+        """So many items more, of `size` bytes together, join the end, and only the journal holds them."""
+        self.behind += count
+        self.behind_bytes += size
+        self.bytes += size
+        self.came_bytes += size
+        self.mortal += mortal
+        self.came_mortal += mortal
+
     def load(self, size_max: int = LOAD_BYTES) -> None:
         """Read the next items from the journal, here and now."""
         assert self.tail is not None

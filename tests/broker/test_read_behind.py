@@ -6,6 +6,7 @@ import random
 
 import pytest
 
+from journal import recovery
 from journal.log import Log
 from queues.queue import Queue
 from sim.nodes import Crash
@@ -49,6 +50,24 @@ def got(world: World, count: int, in_one_go: bool = False) -> list[int]:
             world.turn()
         world.sync()
     return [int(word[:4]) for word in client.hears().split() if word[:4].isdigit() and len(word) > 4]
+
+
+def test_a_start_makes_few_items_and_counts_the_rest(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(recovery, "START_MEMORY_BYTES", 200)
+    world = filled("", 3000)
+    client = world.client()
+    client.says("set q 0 1000 4\r\nlast")
+    world.sync()
+    assert got(world, 25) == list(range(25))
+    world = world.crash(Crash.DROP)
+    line = queue_of(world).line
+    assert (len(line), line.bytes, line.mortal) == (2976, 2975 * 20 + 4, 1)
+    assert line.memory_bytes <= 200
+    assert line.full_bytes == queue_of(world).config.max_memory_bytes
+    world.turn()
+    assert not line.behind
+    queue_of(world).check()
+    assert got(world, 3000) == list(range(25, 3000))
 
 
 @pytest.mark.parametrize("in_one_go", [True, False])

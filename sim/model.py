@@ -151,7 +151,6 @@ class QueueModel:
         self.aborted = 0
         self.is_always = False
         self.always_since = 0  # facts after this one were stated under sync_journal = "always"
-        self.lax_kept = 0  # of those, so many are safe all the same
         self._noted: QueueConfig | None = None
         self.timeouts_ms: set[int] = set()
         self.had_delay = False
@@ -178,7 +177,6 @@ class QueueModel:
         self.was_lax |= not is_always
         if is_always and not self.is_always:
             self.always_since = len(self.facts)
-            self.lax_kept = self.kept_after_power_loss
         self.is_always = is_always
 
     def end(self) -> None:

@@ -12,7 +12,7 @@ from enum import Enum
 from msgspec import Struct
 
 from queues.config import SYNC_ALWAYS
-from sim.fits import Fit, Promised, matched, reader_fits
+from sim.fits import Fit, matched, reader_fits
 from sim.model import QueueModel, Record, Verb, Written
 from sim.violations import Kind, Violation, listed, shown
 
@@ -62,7 +62,6 @@ def synced(model: QueueModel, began_ms: int) -> None:
     for written in model.written:
         if 0 < written.sync_ms <= began_ms - written.at_ms:
             model.kept_after_power_loss = max(model.kept_after_power_loss, written.facts)
-            model.lax_kept = max(model.lax_kept, written.facts)
 
 
 def check(models: dict[str, QueueModel], found: dict[str, list[bytes]], accident: Accident) -> dict[str, list[Record]]:
@@ -118,9 +117,7 @@ def _fits(model: QueueModel, found: list[bytes], accident: Accident) -> list[Fit
         return [Fit(len(model.facts), [], [], [])]
     since = least(model, accident)
     if model.is_reader:
-        is_power = accident is Accident.POWER
-        promised = Promised(since, model.lax_kept, model.always_since) if is_power else Promised(since)
-        fits = reader_fits(model, found, promised, may_have_holes=is_power and model.was_lax)
+        fits = reader_fits(model, found, since, may_have_holes=accident is Accident.POWER and model.was_lax)
     else:
         fits = [fit for count, state in model.states(since) if (fit := matched(state, found, count)) is not None]
     if not fits:

@@ -192,3 +192,12 @@ def test_a_finished_job_is_not_done_again_because_its_delete_is_lost_and_its_res
             assert job is None or job.is_processed
         world.sync()
         world.turn()
+
+
+def test_a_stricter_policy_counts_for_what_a_reader_has_confirmed_before_it() -> None:
+    world = World(LIB + 'default.sync_journal = "os"\n')
+    asks(world, "set q 0 0 1", "x", "get q")
+    world.disk.sync_folder("s")
+    world.config = LIB
+    asks(world, "reload", "set q 0 0 1", "y")
+    assert world.crash(Crash.DROP).items("q") == [b"y"]

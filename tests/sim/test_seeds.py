@@ -24,7 +24,10 @@ EACH = -(-SEEDS // len(ALL))
 CRASHES = 4
 STATES = 5000
 TRACED = ("power", "pressure", "lax", "full-disk", "everything", "libkestrel", "readers", "jobs")
-DIGESTS = "from sim.run import run; print([run(seed, name).digest for seed in (1, 2) for name in ('everything', 'calm', 'formats', 'jobs')])"
+DIGESTS = (
+    "from sim.run import run; names = 'everything', 'calm', 'formats', 'jobs'; "
+    "print([run(seed, name).digest for seed in (1, 2) for name in names])"
+)
 
 
 def story(outcome: Outcome) -> str:

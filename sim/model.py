@@ -142,6 +142,7 @@ class QueueModel:
         self.is_reader = False  # of a journal that it shares, see fits.py
         self.was_lax = False  # something was stated under another policy than "always"
         self.journaled_facts = 0  # looked at by the last commit
+        self.expired: set[int] = set()  # the numbers of facts that only time has brought about
         self.written: list[Written] = []
         self.kept_after_kill = 0
         self.kept_after_power_loss = 0

@@ -34,8 +34,12 @@ class Mark(Struct, frozen=True):
 
 
 def mark_of(model: QueueModel) -> Mark:
-    """What an answer about this queue promises now."""
+    """What an answer about this queue promises now. What a reader has just dropped because it had expired is written
+    by itself: an answer about what stood before it does not wait for that.
+    """
     count = len(model.facts)
+    while model.is_reader and count in model.expired:
+        count -= 1
     is_always = model.queue is None or model.queue.config.sync_ms == SYNC_ALWAYS
     return Mark(model, count, is_always and model.is_always and count > model.always_since)
 

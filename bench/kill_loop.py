@@ -20,16 +20,16 @@ from pathlib import Path
 from random import Random
 
 import click
-from msgspec import Struct
 
 from bench.kill_crew import Broken, Crew, Producer, ReliableTaker, Taker, Vanisher, Watcher
+from bench.kill_cycle import Cycle, play
+from bench.kill_jobs import JobLoop
 from bench.kill_ledger import Ledger
 from bench.kill_victim import Victim
 from bench.process import StartFailed, exit_on_signals
 
 LIFE_SECONDS = (0.05, 0.45)
 OPERATIONS_MIN = 300  # a kill without load shows nothing
-RATE_MIN = 1000.0  # operations a second; a slower cycle is checked and not counted
 WORK_SECONDS_MAX = 60.0
 READY_SECONDS_MAX = 2.0
 CLIENTS_MIN = 16
@@ -63,29 +63,12 @@ max_open_transactions = 1000000
 expiration_timer_frequency = "20ms"
 
 [default]
+journal_format = "{format}"
 default_journal_size = "{small}KB"
 max_memory_size = "16KB"
 max_journal_size = "48KB"
 min_journal_compact_delay = "10ms"
 """
-
-
-class Cycle(Struct):
-    """What one life and death came to. `wrong` is empty if every promise was kept."""
-
-    operations: int
-    seconds: float
-    ready_s: float
-    recovery_s: float
-    found: int
-    counted: dict[str, int]
-    kills: int
-    reloads: int
-    wrong: list[str]
-
-    @property
-    def rate(self) -> float:
-        return self.operations / self.seconds
 
 
 class Loop:
@@ -103,8 +86,10 @@ class Loop:
         death: signal.Signals = signal.SIGKILL,
         life_seconds: tuple[float, float] = LIFE_SECONDS,
         wrapper: tuple[str, ...] = (),
+        journal_format: str = "kestrel",
     ) -> None:
         self.random = Random(seed)
+        self.journal_format = journal_format
         self.life_seconds = life_seconds
         self.sync = sync
         self.death = death
@@ -115,7 +100,7 @@ class Loop:
 
     def config(self) -> str:
         """Sizes so small that every life rotates and rewrites; the smallest one changes from reload to reload."""
-        config = CONFIG.format(spool=self.spool, small=self.random.choice((4, 8, 12)))
+        config = CONFIG.format(spool=self.spool, small=self.random.choice((4, 8, 12)), format=self.journal_format)
         for queue in (*SOURCES, "late", "dead"):
             policy = MIXED.get(queue, "always") if self.sync == "mixed" else self.sync
             config += f'\n[queues.{queue}]\nsync_journal = "{policy}"\n{self.settings.get(queue, "")}\n'
@@ -229,64 +214,19 @@ def _open_all(sock: socket.socket, line: Callable[[], bytes], read: Callable[[in
             return found
 
 
-class Totals(Struct):
-    """What all cycles came to."""
-
-    cycles: int = 0
-    counting: int = 0  # those with enough load
-    kills: int = 0
-    reloads: int = 0
-    operations: int = 0
-    rotations: int = 0
-    rewrites: int = 0
-    ready_s_max: float = 0.0
-    wrong: int = 0
-
-    def add(self, cycle: Cycle) -> None:
-        self.cycles += 1
-        self.counting += cycle.rate >= RATE_MIN
-        self.kills += cycle.kills
-        self.reloads += cycle.reloads
-        self.operations += cycle.operations
-        self.rotations += cycle.counted["journal_rotations"]
-        self.rewrites += cycle.counted["journal_rewrites"]
-        self.ready_s_max = max(self.ready_s_max, cycle.ready_s)
-        self.wrong += len(cycle.wrong)
-
-    def text(self) -> str:
-        journals = f"{self.rotations} rotations and {self.rewrites} rewrites seen, {self.reloads} reloads"
-        load = f"{self.counting} of {self.cycles} cycles at {RATE_MIN:.0f} operations a second or more"
-        ready = f"ready again in {self.ready_s_max:.2f} s at most"
-        return f"{self.kills} deaths amid {self.operations} operations; {load}; {journals}; {ready}; {self.wrong} wrong"
-
-
-def describe(cycle: Cycle) -> str:
-    """One line."""
-    load = f"{cycle.operations:5} operations in {cycle.seconds:.2f} s, {cycle.rate:6.0f}/s"
-    journals = f"{cycle.counted['journal_rotations']:3} rotations, {cycle.counted['journal_rewrites']:3} rewrites"
-    slow = "" if cycle.rate >= RATE_MIN else ", too little load: does not count"
-    rest = f"{cycle.found:4} items found, ready in {cycle.ready_s:.2f} s ({cycle.recovery_s:.2f} s of recovery)"
-    extra = f", {cycle.kills} kills" * (cycle.kills > 1) + ", reloaded" * cycle.reloads
-    return f"{load}, {journals}, {rest}{extra}{slow}" + "".join(f"\n  WRONG: {line}" for line in cycle.wrong)
-
-
-def play(loop: Loop, cycles: int, say: Callable[[str], None]) -> Totals:
-    """So many cycles that count, or twice as many in all, or up to the first that is wrong."""
-    totals = Totals()
-    with loop.victim:
-        while totals.counting < cycles and totals.cycles < 2 * cycles and not totals.wrong:
-            cycle = loop.cycle()
-            totals.add(cycle)
-            say(f"{totals.cycles:5}: {describe(cycle)}")
-    return totals
-
-
 @click.command()
 @click.option("--cycles", type=click.IntRange(min=1), default=1000, show_default=True, help="How many must count.")
 @click.option("--seed", type=int, default=0, help="0, the default: a new one each time.")
 @click.option(
-    "--sync", type=click.Choice(["mixed", "always", "os", "50ms"]), default="mixed", show_default=True,
-    help="The sync policy of every queue; mixed: each its own.",
+    "--sync", type=click.Choice(["mixed", "always", "os", "50ms", "interval"]), default="mixed", show_default=True,
+    help="The sync policy of every queue; mixed: each its own. Of jobs: always, interval or os; mixed: in turns.",
+)  # fmt: skip
+@click.option(
+    "--format", "journal_format", type=click.Choice(["kestrel", "libkestrel"]), default="kestrel", show_default=True,
+    help="How the queues are kept.",
+)  # fmt: skip
+@click.option(
+    "--serve", type=click.Choice(["queues", "jobs"]), default="queues", show_default=True, help="What clients work on.",
 )  # fmt: skip
 @click.option("--death", type=click.Choice(["kill", "term"]), default="kill", show_default=True, help="The signal.")
 @click.option(
@@ -298,16 +238,29 @@ def play(loop: Loop, cycles: int, say: Callable[[str], None]) -> Totals:
     "--dir", "folder", type=click.Path(exists=True, file_okay=False, writable=True, path_type=Path),
     default=Path(tempfile.gettempdir()), show_default=True, help="Where the spools are made.",
 )  # fmt: skip
-def main(cycles: int, seed: int, sync: str, death: str, life: float, jobs: int, folder: Path) -> None:
+def main(
+    cycles: int, seed: int, sync: str, journal_format: str, serve: str, death: str, life: float, jobs: int, folder: Path
+) -> None:
     """Kill a server under load again and again; exit status 1 if a promise was broken, or a start took too long."""
     exit_on_signals()
     seed = seed or int.from_bytes(os.urandom(4), "big")
     if jobs > 1:
-        options = [f"--sync={sync}", f"--death={death}", f"--life={life}", f"--dir={folder}"]
+        options = [
+            f"--sync={sync}",
+            f"--format={journal_format}",
+            f"--serve={serve}",
+            f"--death={death}",
+            f"--life={life}",
+            f"--dir={folder}",
+        ]
         sys.exit(_side_by_side(cycles, seed, options, jobs))
     place = Path(tempfile.mkdtemp(prefix="kill-loop-", dir=folder))
     number = signal.SIGKILL if death == "kill" else signal.SIGTERM
-    loop = Loop(place, seed, sync, number, (LIFE_SECONDS[0], life))
+    loop: Loop | JobLoop
+    if serve == "jobs":
+        loop = JobLoop(place, seed, sync, number)
+    else:
+        loop = Loop(place, seed, sync, number, (LIFE_SECONDS[0], life), journal_format=journal_format)
     try:
         totals = play(loop, cycles, lambda line: print(line, flush=True))
     except (Broken, StartFailed, OSError) as error:

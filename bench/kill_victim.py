@@ -20,8 +20,9 @@ from bench.process import StartFailed, child_setup
 START_SECONDS_MAX = 30.0
 STOP_SECONDS_MAX = 30.0
 GREETING = re.compile(
-    r" listens on 127\.0\.0\.1:(?P<port>\d+), .*? (?P<items>\d+) items recovered in (?P<took_ms>\d+) ms"
+    r" listens on 127\.0\.0\.1:(?P<port>\d+), .*? (?P<items>\d+) items(?:, \d+ jobs)? recovered in (?P<took_ms>\d+) ms"
 )
+PORT = re.compile(r"127\.0\.0\.1:(\d+)")
 
 
 class Victim:
@@ -37,6 +38,7 @@ class Victim:
         self.config_path = folder / "staniel.toml"
         self.configure(config)
         self.port = 0
+        self.ports: tuple[int, ...] = ()  # of all that it listens on, that of jobs last
         self.ready_s = 0.0  # from the start of the process to its greeting, the last time
         self.recovery_s = 0.0  # what it says that its recovery took of that
         self._child: subprocess.Popen[bytes] | None = None
@@ -76,6 +78,7 @@ class Victim:
         self.ready_s = time.monotonic() - began_s
         self.recovery_s = int(found["took_ms"]) / 1000
         self.port = int(found["port"])
+        self.ports = tuple(int(port) for port in PORT.findall(greeting))
 
     def spawn(self) -> subprocess.Popen[bytes]:
         """Start the process, and do not wait for it."""

@@ -16,7 +16,7 @@ from journal.fs import Locked
 from journal.store import UNSURE_SEGMENTS, SpoolError, Store
 from protocol.workq_requests import JobTerms
 from queues.config import SYNC_ALWAYS, SYNC_OS
-from queues.job import Terms
+from queues.job import LEASED, Terms
 from queues.job_replay import JobReplay
 from queues.jobs import Jobs
 
@@ -87,6 +87,9 @@ class Workq:
             self._store.fs.sync_all(self.folder)
             release()
             self.log.resume(found.segments)
+            for job in replay.unended():
+                if job.state is LEASED:
+                    self.log.timed_out(job, now_ms)
         except Locked:
             why = f"the command log {self.folder} is being cleaned by another program ({layout.READ_LOCK})"
             raise SpoolError(f"{why}; wait for it") from None

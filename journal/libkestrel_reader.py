@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from journal.fs import FULL_ERRNOS, Fs
 from journal.group import CommitGroup
-from journal.libkestrel_appender import Appender
+from journal.libkestrel_appender import Appender, is_stricter
 from journal.libkestrel_files import install
 from journal.libkestrel_ids import IdSet
 from journal.libkestrel_layout import reader_name
@@ -78,8 +78,10 @@ class Reader(Appender):
         return self._is_dirty or bool(self._unwritten)
 
     def configure(self, config: QueueConfig) -> None:
-        """Take over changed settings."""
-        self.sync_ms = config.sync_ms
+        """Take over changed settings. Under a stricter policy what was confirmed before is as safe as what follows."""
+        before, self.sync_ms = self.sync_ms, config.sync_ms
+        if self.is_kept and is_stricter(self.sync_ms, before):
+            self.group.hasten(self.file)
 
     def keep(self, now_ms: int) -> None:
         """Have a file from now on, at the end of the stream."""

@@ -108,5 +108,11 @@ class JobReplay:
         self._early.clear()
         self.jobs.load(self.found, self.now_ms)
 
+    def unended(self) -> list[Job]:
+        """Leased jobs of which an earlier lease has no end in the log, once for each: a crash has taken it. The end of
+        this lease would be read as that of the earlier one.
+        """
+        return [self.found[id] for id, count in self._swapped.items() if id in self.found for _ in range(count)]
+
     def _remember(self, id: bytes, at_ns: int, apply: Callable[[bytes], None]) -> None:
         self._early.setdefault(id, []).append((at_ns, apply))

@@ -151,6 +151,7 @@ class Checker:
         if any(ask.flushes(queue.name) for asker in self.askers for ask in asker.asked):
             return True
         if record.has_expired(config.max_age_ms, self.now_ms):
+            model.expired.add(len(model.facts))
             return not config.expire_to_queue
         if any(asker.is_leaving and _may_wait(asker, queue.name) for asker in self.askers):
             return True

@@ -53,28 +53,15 @@ class Entry(Struct, eq=False):
     came: int
     went: int = 0
 
-    def must_be_there(self, promised: Promised) -> bool:
+    def must_be_there(self, promised: int) -> bool:
         """One whose copy is elsewhere may have been taken out by recovery."""
-        return not self.went and promised.covers(self.came) and self.record.moved_to is None
+        return not self.went and self.came <= promised and self.record.moved_to is None
 
-    def must_be_gone(self, promised: Promised) -> bool:
-        return bool(self.went) and promised.covers(self.went)
-
-
-class Promised(Struct, frozen=True):
-    """The first `count` facts, but for those behind number `safe` and up to `lax`: they were stated under a laxer
-    policy, in another file than what has been synced since.
-    """
-
-    count: int
-    safe: int = 0
-    lax: int = 0
-
-    def covers(self, number: int) -> bool:
-        return number <= self.count and not self.safe < number <= self.lax
+    def must_be_gone(self, promised: int) -> bool:
+        return 0 < self.went <= promised
 
 
-def reader_fits(model: QueueModel, found: list[bytes], promised: Promised, *, may_have_holes: bool) -> list[Fit]:
+def reader_fits(model: QueueModel, found: list[bytes], promised: int, *, may_have_holes: bool) -> list[Fit]:
     """What was found as a state of a reader's: with as many facts as there may be, and with as few; nothing if it is
     none. Items stand in the order in which they came, also those that were open or handed back.
 
@@ -85,7 +72,7 @@ def reader_fits(model: QueueModel, found: list[bytes], promised: Promised, *, ma
     if chosen is None:
         return []
     came = [] if may_have_holes else [entry.came for entry in chosen]
-    fewest = max([promised.count, *came])
+    fewest = max([promised, *came])
     here = {id(entry) for entry in chosen}
     stayed, left = [], []
     for entry in entries:
@@ -117,7 +104,7 @@ def _entries(model: QueueModel) -> list[Entry]:
     return entries
 
 
-def _chosen(entries: list[Entry], found: list[bytes], promised: Promised, may_have_holes: bool) -> list[Entry] | None:
+def _chosen(entries: list[Entry], found: list[bytes], promised: int, may_have_holes: bool) -> list[Entry] | None:
     """Those that make up `found`, in their order; None if no choice does."""
     # By how much of `found` is explained, and whether an item is missing behind which nothing may be there.
     ways: dict[tuple[int, bool], list[Entry]] = {(0, False): []}

@@ -310,6 +310,7 @@ class JobChecker:
                 each.is_given_up = True
         for ask in asker.asked:
             if ask.want is Want.RUN:
+                self.ended_runs.add(ask.id)
                 self._forget_run(ask)
 
     def surely_ready(self, names: Iterable[str]) -> Iterable[tuple[bytes, Standing]]:

@@ -142,6 +142,7 @@ class QueueModel:
         self.is_reader = False  # of a journal that it shares, see fits.py
         self.was_lax = False  # something was stated under another policy than "always"
         self.journaled_facts = 0  # looked at by the last commit
+        self.expired: set[int] = set()  # the numbers of facts that only time has brought about
         self.written: list[Written] = []
         self.kept_after_kill = 0
         self.kept_after_power_loss = 0
@@ -151,7 +152,6 @@ class QueueModel:
         self.aborted = 0
         self.is_always = False
         self.always_since = 0  # facts after this one were stated under sync_journal = "always"
-        self.lax_kept = 0  # of those, so many are safe all the same
         self._noted: QueueConfig | None = None
         self.timeouts_ms: set[int] = set()
         self.had_delay = False
@@ -178,7 +178,6 @@ class QueueModel:
         self.was_lax |= not is_always
         if is_always and not self.is_always:
             self.always_since = len(self.facts)
-            self.lax_kept = self.kept_after_power_loss
         self.is_always = is_always
 
     def end(self) -> None:

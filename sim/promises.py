@@ -12,7 +12,7 @@ from enum import Enum
 from msgspec import Struct
 
 from queues.config import SYNC_ALWAYS
-from sim.fits import Fit, Promised, matched, reader_fits
+from sim.fits import Fit, matched, reader_fits
 from sim.model import QueueModel, Record, Verb, Written
 from sim.violations import Kind, Violation, listed, shown
 
@@ -34,8 +34,12 @@ class Mark(Struct, frozen=True):
 
 
 def mark_of(model: QueueModel) -> Mark:
-    """What an answer about this queue promises now."""
+    """What an answer about this queue promises now. What a reader has just dropped because it had expired is written
+    by itself: an answer about what stood before it does not wait for that.
+    """
     count = len(model.facts)
+    while model.is_reader and count in model.expired:
+        count -= 1
     is_always = model.queue is None or model.queue.config.sync_ms == SYNC_ALWAYS
     return Mark(model, count, is_always and model.is_always and count > model.always_since)
 
@@ -62,7 +66,6 @@ def synced(model: QueueModel, began_ms: int) -> None:
     for written in model.written:
         if 0 < written.sync_ms <= began_ms - written.at_ms:
             model.kept_after_power_loss = max(model.kept_after_power_loss, written.facts)
-            model.lax_kept = max(model.lax_kept, written.facts)
 
 
 def check(models: dict[str, QueueModel], found: dict[str, list[bytes]], accident: Accident) -> dict[str, list[Record]]:
@@ -118,9 +121,7 @@ def _fits(model: QueueModel, found: list[bytes], accident: Accident) -> list[Fit
         return [Fit(len(model.facts), [], [], [])]
     since = least(model, accident)
     if model.is_reader:
-        is_power = accident is Accident.POWER
-        promised = Promised(since, model.lax_kept, model.always_since) if is_power else Promised(since)
-        fits = reader_fits(model, found, promised, may_have_holes=is_power and model.was_lax)
+        fits = reader_fits(model, found, since, may_have_holes=accident is Accident.POWER and model.was_lax)
     else:
         fits = [fit for count, state in model.states(since) if (fit := matched(state, found, count)) is not None]
     if not fits:

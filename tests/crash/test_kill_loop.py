@@ -13,7 +13,8 @@ from pathlib import Path
 
 import pytest
 
-from bench.kill_loop import Loop, Totals
+from bench.kill_cycle import Totals
+from bench.kill_loop import Loop
 
 KILLS = 100
 STOPS = 20
@@ -21,9 +22,9 @@ LIFE_SECONDS = (0.02, 0.1)
 SEED = int(os.environ.get("STANIEL_CRASH_SEED", "0")) or int.from_bytes(os.urandom(4), "big")
 
 
-def die(folder: Path, count: int, death: signal.Signals) -> Totals:
+def die(folder: Path, count: int, death: signal.Signals, journal_format: str = "kestrel") -> Totals:
     """Die so often; the first broken promise fails the test."""
-    loop = Loop(folder, SEED, "mixed", death, LIFE_SECONDS)
+    loop = Loop(folder, SEED, "mixed", death, LIFE_SECONDS, journal_format=journal_format)
     totals = Totals()
     with loop.victim:
         while totals.kills < count:
@@ -38,6 +39,15 @@ def test_a_hundred_kills_under_load_break_no_promise(tmp_path: Path, closing_lin
     totals = die(tmp_path, KILLS, signal.SIGKILL)
     assert totals.rotations >= KILLS and totals.rewrites > 0, totals
     closing_line(f"kill loop: {totals.text()}, seed {SEED}")
+
+
+@pytest.mark.slow
+def test_kills_break_no_promise_of_queues_in_libkestrels_format_either(
+    tmp_path: Path, closing_line: Callable[[str], None]
+) -> None:
+    totals = die(tmp_path, STOPS, signal.SIGKILL, "libkestrel")
+    assert totals.rotations >= STOPS, totals
+    closing_line(f"kill loop, libkestrel: {totals.text()}, seed {SEED}")
 
 
 @pytest.mark.slow

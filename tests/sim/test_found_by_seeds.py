@@ -192,3 +192,26 @@ def test_a_finished_job_is_not_done_again_because_its_delete_is_lost_and_its_res
             assert job is None or job.is_processed
         world.sync()
         world.turn()
+
+
+def test_a_stricter_policy_counts_for_what_a_reader_has_confirmed_before_it() -> None:
+    world = World(LIB + 'default.sync_journal = "os"\n')
+    asks(world, "set q 0 0 1", "x", "get q")
+    world.disk.sync_folder("s")
+    world.config = LIB
+    asks(world, "reload", "set q 0 0 1", "y")
+    assert world.crash(Crash.DROP).items("q") == [b"y"]
+
+
+def test_the_end_of_a_lease_counts_although_a_crash_has_taken_the_end_of_the_one_before() -> None:
+    world = JobWorld()
+    worker = world.worker()
+    assert worker.adds(1, ttr=30) == "+OK"
+    assert worker.leases() == "1"
+    world.broker.workq.log.timed_out = lambda job, now_ms: None  # type: ignore[method-assign]
+    world.pass_time(60)
+    assert worker.leases() == "1"
+    again = world.crash(Crash.DROP)
+    again.pass_time(60)
+    job = again.crash(Crash.DROP).job(1)
+    assert job is not None and job.state.name == "PENDING"

@@ -8,12 +8,15 @@ from click.testing import CliRunner
 from sim.__main__ import main
 from sim.disk import Disk
 from sim.history import Plans
+from sim.job_mutants import MUTANTS as OF_JOBS
 from sim.mutants import MUTANTS
 from sim.profiles import PROFILES
 from sim.run import run
 from sim.shrink import shrink
+from sim.stream_mutants import MUTANTS as OF_STREAMS
 
 SEEDS_MAX = 400
+assert OF_JOBS is OF_STREAMS is MUTANTS  # each file adds its own
 
 
 @pytest.mark.parametrize("what", MUTANTS)

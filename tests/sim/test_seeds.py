@@ -23,9 +23,10 @@ SEEDS = 200
 EACH = -(-SEEDS // len(ALL))
 CRASHES = 4
 STATES = 5000
-TRACED = ("power", "pressure", "lax", "full-disk", "everything")
+TRACED = ("power", "pressure", "lax", "full-disk", "everything", "libkestrel", "readers", "jobs")
 DIGESTS = (
-    "from sim.run import run; print([run(seed, name).digest for seed in (1, 2) for name in ('everything', 'calm')])"
+    "from sim.run import run; names = 'everything', 'calm', 'formats', 'jobs'; "
+    "print([run(seed, name).digest for seed in (1, 2) for name in names])"
 )
 
 
@@ -59,7 +60,7 @@ def test_a_power_loss_before_any_step_of_the_disk_breaks_no_promise(profile: str
     raise AssertionError(f"fewer than {wanted} states")
 
 
-@pytest.mark.parametrize("profile", ["everything", "power", "transfers", "eio"])
+@pytest.mark.parametrize("profile", ["everything", "power", "transfers", "eio", "readers", "jobs"])
 def test_a_seed_is_the_same_history_every_time(profile: str) -> None:
     for seed in range(3):
         first, second = run(seed, profile), run(seed, profile)

@@ -68,7 +68,7 @@ class GroupMember(Protocol):
         """The sync that the journal had asked for is done."""
 
 
-class Sync(Struct, gc=False):
+class Sync(Struct):
     """One trip to the disk. `run` is the only journal code that leaves the main thread; it calls nothing but sync."""
 
     batch: int

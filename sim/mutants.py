@@ -321,7 +321,7 @@ def open_reads_forgotten() -> Any:
 
 @mutant("recovery leaves a torn end where it is", "power")
 def torn_end_left() -> Any:
-    return replaced(Recovery, "_cut", lambda right: lambda self, damage, now_ms: damage)
+    return replaced(Recovery, "_cut", lambda right: lambda self, damage: damage)
 
 
 @mutant("recovery does not sync what a killed server has written", "kill")

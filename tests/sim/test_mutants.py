@@ -16,6 +16,14 @@ from sim.shrink import shrink
 from sim.stream_mutants import MUTANTS as OF_STREAMS
 
 SEEDS_MAX = 400
+FROM = {
+    "a pack does not wait for the records that it rests on": 132,
+    "an intent is not synced before its copy": 41,
+    "cleaning drops a delete before the addition that it ends": 45,
+    "a rotation seals a file that it has not synced": 15,
+    "a failed sync is tried again": 16,
+}
+"""Where to look first, as docs/simulator.md has it: a matter of time alone."""
 assert OF_JOBS is OF_STREAMS is MUTANTS  # each file adds its own
 
 
@@ -23,7 +31,7 @@ assert OF_JOBS is OF_STREAMS is MUTANTS  # each file adds its own
 def test_a_broken_rule_is_found(what: str) -> None:
     make, profile = MUTANTS[what]
     with make():
-        for seed in range(SEEDS_MAX):
+        for seed in [*range(FROM.get(what, 0), SEEDS_MAX), *range(FROM.get(what, 0))]:
             if run(seed, profile).violation is not None:
                 return
     raise AssertionError(f"not found with {SEEDS_MAX} seeds of {profile}: {what}")

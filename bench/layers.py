@@ -213,7 +213,7 @@ class Crowd:
     def __init__(self, folder: str, sync: str, connections: int, stack: ExitStack, more: str, wire: Wire) -> None:
         self.hub = Hub(served_broker(folder, sync, more), SteadyClock(), Collector(), 1000)
         stack.callback(self.hub.close)
-        self.hub._pace = self.hub._pace_of_many = Brief()
+        self.hub._paces.one = self.hub._paces.many = Brief()
         self.poller = self.hub._poller
         self.clients: list[socket.socket] = []
         for _ in range(connections):

@@ -143,12 +143,9 @@ class Replay:
         try:
             while at < end:
                 op = data[at]
-                if op == ADDX and line.behind and not saves:
-                    at = self._count_adds(data, at, end)
-                    if at == end:
-                        break
-                    op = data[at]
-                if op == ADDX:
+                if op == ADDX and line.behind and not saves and (stop := self._count_adds(data, at, end)) > at:
+                    at = stop
+                elif op == ADDX:
                     if end - at < ADDX_BYTES:
                         raise More
                     size, added_ms, expires_ms = unpack(data, at + 1)

@@ -156,6 +156,16 @@ class Connection:
         self.session.broker.counters.bytes_written += sent
         self.unsent = b"" if sent == len(self.unsent) else memoryview(self.unsent)[sent:]
 
+    def send_the_rest(self) -> None:
+        """Give the socket all that it takes: nobody else has to be served any more."""
+        left = -1
+        try:
+            while len(self.unsent) != left:
+                left = len(self.unsent)
+                self.send()
+        except OSError:
+            pass  # the client is gone
+
     def send_now(self, durable: int) -> int:
         """The common case in one step: the replies may leave, the socket takes them, and nothing else is to be thought
         of. How many bytes that were; -1 if it is not so, and then nothing was lost.

@@ -26,7 +26,7 @@ from server.collector import Collector
 from server.committer import Committer, Landing
 from server.connection import OPEN, Connection, Phase
 from server.listener import Listener
-from server.pace import BRIEF_FOR_MANY_NS, Pace
+from server.pace import Paces
 from server.patience import Farewell, Silence
 
 BRIEF_WAIT_S = 0.001
@@ -70,7 +70,7 @@ class Hub:
         self._holding: dict[Connection, None] = {}
         self._group = broker.group
         self._counters = broker.counters
-        self._pace, self._pace_of_many = Pace(), Pace(BRIEF_FOR_MANY_NS)
+        self._paces = Paces()
         self._syncing = False
         self._stopping = False
         self._wait_scope = trio.CancelScope()
@@ -166,13 +166,7 @@ class Hub:
     def _last_words(self, connection: Connection) -> None:
         connection.collect(self.broker.group.durable)
         connection.release(self.broker.group.gathering)
-        left = -1
-        try:
-            while len(connection.unsent) != left:
-                left = len(connection.unsent)
-                connection.send()
-        except OSError:
-            pass
+        connection.send_the_rest()
         connection.sock.close()
 
     # a tick
@@ -362,7 +356,7 @@ class Hub:
         sync = self.broker.start_sync(now_ms)
         if sync is None:
             return
-        pace = self._pace_for(sync)
+        pace = self._paces.of(len(sync.files))
         if sync.is_plain and pace.is_brief:
             began_ns = perf_counter_ns()
             sync.run()
@@ -372,14 +366,11 @@ class Hub:
             self._syncing = True
             self.committer.start(sync)
 
-    def _pace_for(self, sync: Sync) -> Pace:
-        return self._pace if len(sync.files) == 1 else self._pace_of_many
-
     def _land(self, now_ms: int) -> None:
         """A sync has ended: everything that waited for it may leave."""
         sync = self.committer.finished()
         if sync.is_plain:
-            self._pace_for(sync).took(self.committer.took_ns)
+            self._paces.of(len(sync.files)).took(self.committer.took_ns)
         self._syncing = False
         self._landed(sync, now_ms)
 

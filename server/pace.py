@@ -28,3 +28,14 @@ class Pace:
             self._average_ns = 4 * duration_ns
         else:
             self._average_ns += (duration_ns - self._average_ns) // LATEST_WEIGHS
+
+
+class Paces:
+    """Syncs of one journal, and syncs of several."""
+
+    def __init__(self) -> None:
+        self.one, self.many = Pace(), Pace(BRIEF_FOR_MANY_NS)
+
+    def of(self, journals: int) -> Pace:
+        """The pace of a sync of so many."""
+        return self.one if journals == 1 else self.many

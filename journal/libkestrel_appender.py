@@ -64,12 +64,10 @@ class Appender:
         file = self._file
         if file is None:
             return True
-        busy = self.has_pending or self.group.is_waiting_for(file)
-        if busy and (self.has_pending or not (force and self.group.sync_now(file))):
+        if self.has_pending or not self.group.let_go(file, False, force):
             return False
         self._closed_bytes = file.size
         self._file = None
-        self.group.retire(file)
         return True
 
     def close(self) -> None:

@@ -241,3 +241,14 @@ def test_a_full_disk_leaves_no_item_in_two_pieces() -> None:
         world.client().puts("abcdefgh")
         for how in crashes(60):
             assert world.crash(how).items("q") in ([], [b"abcdefgh"])
+
+
+def test_a_stricter_policy_counts_for_what_was_put_before_it_once_somebody_is_shown_it() -> None:
+    world = World(LIB + 'default.sync_journal = "os"\n')
+    asks(world, "set q 0 0 1", "x")
+    world.config = LIB
+    client = world.client().says("reload", "get q/open")
+    assert "VALUE" not in client.hears()
+    assert world.sync()
+    assert "VALUE" in client.hears()
+    assert world.crash(Crash.DROP).items("q") == [b"x"]

@@ -331,8 +331,8 @@ class CommitGroup:
         return True
 
     def let_go(self, file: File, is_busy: bool, force: bool) -> bool:
-        """Close a member's file unless it `is_busy` or a sync is owed; `force`: pay the debt here and now. Whether it is
-        closed. Raises JournalFailure.
+        """Close a member's file unless it `is_busy` or a sync is owed; `force`: pay the debt here and now. Whether it
+        is closed. Raises JournalFailure.
         """
         if (is_busy or self.is_waiting_for(file)) and not (force and self.sync_now(file)):
             return False

@@ -87,6 +87,8 @@ class Workq:
             self._store.fs.sync_all(self.folder)
             release()
             self.log.resume(found.segments)
+            for id in replay.strays:
+                self.log.forget(id, now_ms)
             for job in replay.unended():
                 if job.state is LEASED:
                     self.log.timed_out(job, now_ms)

@@ -199,6 +199,12 @@ class CmdLog:
         self._note(encode_bare(self._advance(now_ms), EXPIRE, job.id))
         self.segments[job.origin].dead += 1
 
+    def forget(self, id: bytes, now_ms: int) -> None:
+        """What the log tells of this id, without an addition, is over: a crash has taken the rest, and a job that comes
+        under the same id is another one.
+        """
+        self._note(encode_bare(self._advance(now_ms), EXPIRE, id))
+
     def _begin_second(self, at_ns: int) -> int:
         """Keep the first bytes of every TIME in this second; how many nanoseconds of it are over."""
         seconds, nanos = divmod(at_ns, NS_A_SECOND)

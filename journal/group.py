@@ -330,6 +330,15 @@ class CommitGroup:
                 raise failure(self.doubt, "sync failed", error) from error
         return True
 
+    def let_go(self, file: File, is_busy: bool, force: bool) -> bool:
+        """Close a member's file unless it `is_busy` or a sync is owed; `force`: pay the debt here and now. Whether it
+        is closed. Raises JournalFailure.
+        """
+        if (is_busy or self.is_waiting_for(file)) and not (force and self.sync_now(file)):
+            return False
+        self.retire(file)
+        return True
+
     def forget(self, member: GroupMember) -> None:
         """`member` is going away with whatever it had pending."""
         if member in self._touched:
@@ -344,9 +353,14 @@ class CommitGroup:
             self._later[file] = now_ms + sync_ms
             self._next_due_ms = min(self._next_due_ms, now_ms + sync_ms)
 
-    def hasten(self, file: File) -> None:
-        """Sync `file` with the next trip."""
-        self._later[file] = self._next_due_ms = 0
+    def tighten(self, member: GroupMember) -> None:
+        """`member` is under a stricter policy from now on: what it has written before is as safe as what follows."""
+        if member.sync_ms == 0:
+            self._now[member.file] = None
+            member.batch = self.gathering
+            self._waited_for = True
+        else:
+            self._later[member.file] = self._next_due_ms = 0
 
     def seal(self, file: File, now_ms: int) -> None:
         """Nothing more is written to `file`: sync it with the next trip, then close it."""

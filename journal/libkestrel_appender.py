@@ -64,12 +64,10 @@ class Appender:
         file = self._file
         if file is None:
             return True
-        busy = self.has_pending or self.group.is_waiting_for(file)
-        if busy and (self.has_pending or not (force and self.group.sync_now(file))):
+        if self.has_pending or not self.group.let_go(file, False, force):
             return False
         self._closed_bytes = file.size
         self._file = None
-        self.group.retire(file)
         return True
 
     def close(self) -> None:
@@ -106,14 +104,17 @@ class Appender:
         self.group.change_folder(self.sync_ms, now_ms)
 
     def _append(self, data: bytes) -> None:
-        """Write `data`. After an OSError a call with b"" goes on where it failed."""
+        """Write `data`. After an OSError a call with b"" writes it again."""
         self._unwritten += data
         file = self.file
         before = file.size
         try:
             file.write(self._unwritten)
         except OSError:
-            self._unwritten = self._unwritten[file.size - before :]
+            if file.size > before:
+                # A record in two pieces could come back from a power cut with zeros for its second one.
+                self.fs.truncate(self.path, before)
+                file.size = before
             raise
         self._unwritten = b""
 

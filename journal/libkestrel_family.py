@@ -14,6 +14,7 @@ from collections.abc import Callable
 from journal.chores import Chores, Errand
 from journal.fs import Fs
 from journal.group import CommitGroup
+from journal.libkestrel_appender import is_stricter
 from journal.libkestrel_layout import Files, archived_name
 from journal.libkestrel_position import Position
 from journal.libkestrel_reader import Reader
@@ -91,14 +92,17 @@ class Family:
     def configure(self, config: QueueConfig) -> None:
         """Take over changed settings of the queue itself."""
         self.archive = config.archive_path
-        self.writer.configure(config)
+        self.writer.segment_bytes = config.default_journal_bytes
         self._own_sync_ms = config.sync_ms
         self._agree()
 
     def _agree(self) -> None:
         """Items are as safe as the strictest reader wants them: there is one copy for all."""
         policies = [self._own_sync_ms, *(reader.sync_ms for reader in self.readers.values() if reader.is_kept)]
-        self.writer.sync_ms = min(policies, key=lambda sync_ms: (sync_ms < 0, sync_ms))
+        writer = self.writer
+        before, writer.sync_ms = writer.sync_ms, min(policies, key=lambda sync_ms: (sync_ms < 0, sync_ms))
+        if writer.path and is_stricter(writer.sync_ms, before):
+            self.group.tighten(writer)
 
     def start(self, files: Files, now_ms: int) -> None:
         """Go on where the files end. Raises OSError."""

@@ -81,7 +81,7 @@ class Reader(Appender):
         """Take over changed settings. Under a stricter policy what was confirmed before is as safe as what follows."""
         before, self.sync_ms = self.sync_ms, config.sync_ms
         if self.is_kept and is_stricter(self.sync_ms, before):
-            self.group.hasten(self.file)
+            self.group.tighten(self)
 
     def keep(self, now_ms: int) -> None:
         """Have a file from now on, at the end of the stream."""

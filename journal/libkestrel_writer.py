@@ -38,11 +38,6 @@ class Writer(Appender):
         self._ahead: list[Segment] = []  # begun, and not yet there
         self._is_touched = False
         self._size = 0  # of the newest segment, with all that is pending
-        self.configure(config)
-
-    def configure(self, config: QueueConfig) -> None:
-        """Take over changed settings."""
-        self.sync_ms = config.sync_ms
         self.segment_bytes = config.default_journal_bytes
 
     @property

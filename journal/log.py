@@ -120,12 +120,10 @@ class Log:
         file = self._file
         if file is None:
             return True
-        busy = self._pending or self._unwritten or self.group.is_waiting_for(file)
-        if busy and not (force and self.group.sync_now(file)):
+        if not self.group.let_go(file, bool(self._pending or self._unwritten), force):
             return False
         self._closed_bytes = file.size
         self._file = None
-        self.group.retire(file)
         return True
 
     def take_over(self, segments: Segments) -> None:

@@ -35,6 +35,7 @@ class JobReplay:
         self.now_ms = now_ms
         self.found: dict[bytes, Job] = {}
         self.dead: Counter[int] = Counter()
+        self.strays: list[bytes] = []  # in the end: ids of which something is told, and no addition has come
         self._early: dict[bytes, list[Early]] = {}
         self._swapped: Counter[bytes] = Counter()
 
@@ -105,6 +106,7 @@ class JobReplay:
 
     def end(self) -> None:
         """Hand everything over to the jobs in service."""
+        self.strays = list(self._early)
         self._early.clear()
         self.jobs.load(self.found, self.now_ms)
 

@@ -48,7 +48,7 @@ class JobChecker:
     def __init__(self, model: JobModel) -> None:
         self.model = model
         self.askers: list[Asker] = []
-        self.now_ms = 0
+        self.now_ms = self.settled_ms = 0
         self.told: list[tuple[str, str, str]] = []
         self.facts = 0
         self.answers = 0
@@ -294,6 +294,7 @@ class JobChecker:
         self.handed.clear()
         self.finished.clear()
         self.ended_runs.clear()
+        self.settled_ms = self.now_ms
         for asker in self.askers:
             if asker.asked and asker.asked[0].want is Want.LEASE:
                 self._must_find_nothing(asker.asked[0])
@@ -316,6 +317,7 @@ class JobChecker:
     def surely_ready(self, names: Iterable[str]) -> Iterable[tuple[bytes, Standing]]:
         """Those that a lease must find now, whatever is a few milliseconds late."""
         now_ms = self.now_ms
+        seen_ms = min(now_ms, self.settled_ms) - LATE_MS  # what has come due in this tick comes one after the other
         for id, standing in self.model.now.items():
-            if standing.name in names and standing.may_be_leased(now_ms - LATE_MS) and standing.limit_ms > now_ms:
+            if standing.name in names and standing.may_be_leased(seen_ms) and standing.limit_ms > now_ms:
                 yield id, standing

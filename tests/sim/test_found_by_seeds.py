@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import errno
+
 import pytest
 
 from sim.job_asks import job_id
@@ -215,3 +217,38 @@ def test_the_end_of_a_lease_counts_although_a_crash_has_taken_the_end_of_the_one
     again.pass_time(60)
     job = again.crash(Crash.DROP).job(1)
     assert job is not None and job.state.name == "PENDING"
+
+
+def test_what_is_left_of_a_lost_job_is_over_with_the_restart_whatever_the_clock_says() -> None:
+    world = JobWorld()
+    worker = world.worker()
+    world.broker.workq.log.added = lambda job, limit_ms: None  # type: ignore[method-assign]
+    assert worker.adds(1) == "+OK"
+    assert worker.leases() == "1"
+    again = JobWorld(disk=world.disk.crash(Crash.DROP), now_ms=world.now_ms - 5000)
+    assert again.job(1) is None
+    again.pass_time(4800, step_ms=100)
+    assert again.worker().adds(1) == "+OK"
+    job = again.crash(Crash.DROP).job(1)
+    assert job is not None and (job.state.name, job.attempts) == ("NEW", 0)
+
+
+def test_a_full_disk_leaves_no_item_in_two_pieces() -> None:
+    for short in (3, 27, 30):
+        world = World(LIB)
+        asks(world, "get q")
+        world.disk.fail("write", "s/q.", errno.ENOSPC, short=short)
+        world.client().puts("abcdefgh")
+        for how in crashes(60):
+            assert world.crash(how).items("q") in ([], [b"abcdefgh"])
+
+
+def test_a_stricter_policy_counts_for_what_was_put_before_it_once_somebody_is_shown_it() -> None:
+    world = World(LIB + 'default.sync_journal = "os"\n')
+    asks(world, "set q 0 0 1", "x")
+    world.config = LIB
+    client = world.client().says("reload", "get q/open")
+    assert "VALUE" not in client.hears()
+    assert world.sync()
+    assert "VALUE" in client.hears()
+    assert world.crash(Crash.DROP).items("q") == [b"x"]

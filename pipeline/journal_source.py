@@ -24,12 +24,14 @@ from pyspark.sql.datasource import (
 from pyspark.sql.types import StructType
 
 from pipeline.columns import ddl
-from pipeline.files import Folder, folder
-from pipeline.formats import FORMATS, format_of
+from pipeline.files import Folder, Vanished, folder
+from pipeline.formats import FORMATS, look
 from pipeline.journal_options import JournalOptions
+from pipeline.offsets import pin, still_there
 from pipeline.planning import Plan, plan
 from pipeline.segments import Format, Part, Reading
 
+TRIES = 5
 PUSHDOWN_WORKER = "pyspark.sql.worker.data_source_pushdown_filters"
 
 
@@ -62,8 +64,7 @@ def columns_of(options: JournalOptions) -> pa.Schema:
     """The columns of the view. `auto` looks at the folder, because formats differ."""
     name = options.format
     if name == "auto":
-        place = folder(options.path)
-        found: Format = format_of(place, name, place.list())
+        found: Format = look(folder(options.path), name)[0]
     else:
         found = FORMATS[name]()
     views = found.schemas()
@@ -106,16 +107,28 @@ class JournalReader(DataSourceReader):
         self.plan = Plan()
 
     def partitions(self) -> Sequence[InputPartition]:
+        """Looks again if a file is renamed while it is looked at. Raises Vanished if that happens all the time."""
+        for _ in range(TRIES - 1):
+            try:
+                return self._partitions()
+            except Vanished:
+                continue
+        return self._partitions()
+
+    def _partitions(self) -> Sequence[InputPartition]:
         options = self.options
         place = folder(options.path)
         form, parts, reading = plan(place, options, self.plan)
         if "value" not in self.columns.names and "payload" not in self.columns.names:
             reading = reading.without_values()
-        return [JournalPartition(options.path, form.name, options.view, part, reading) for part in parts]
+        return [JournalPartition(options.path, form.name, options.view, pin(place, part), reading) for part in parts]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        assert isinstance(partition, JournalPartition)
-        return read_part(folder(partition.path), partition, self.columns)
+        if not isinstance(partition, JournalPartition):
+            return iter(())  # where there are no parts, Spark makes one of its own
+        place, part = folder(partition.path), partition.part
+        partition.part = still_there(place, part, lambda: look(place, partition.form)[1].get(part.queue, []))
+        return read_part(place, partition, self.columns)
 
 
 class FilteringReader(JournalReader):

@@ -22,7 +22,7 @@ from pyspark.sql.streaming.datasource import (
 )
 
 from pipeline.files import Vanished, folder
-from pipeline.formats import format_of
+from pipeline.formats import FORMATS, look
 from pipeline.journal_options import Begin, JournalOptions
 from pipeline.journal_source import JournalPartition, read_part
 from pipeline.offsets import DataLoss, Place, find, from_json, place_of, to_json
@@ -114,9 +114,8 @@ class JournalStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def _look(self, bound: bool = True) -> tuple[Any, str, dict[str, list[Segment]]]:
         place = folder(self.options.path)
-        listing = place.list()
-        form = format_of(place, self.options.format, listing)
-        queues = {name: each for name, each in form.queues(listing).items() if name in self.options.queues}
+        form, found = look(place, self.options.format)
+        queues = {name: each for name, each in found.items() if name in self.options.queues}
         if bound:
             queues = {name: bounded(form, place, self.options, name, each) for name, each in queues.items()}
         return place, form.name, queues
@@ -132,7 +131,7 @@ class JournalStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def _once(self, start: Offset, budget: Budget) -> Offset:
         place, name, queues = self._look(bound=False)
-        form = format_of(place, name, [])
+        form = FORMATS[name]()
         end = dict(start)
         for queue, segments in sorted(queues.items()):
             if not segments or budget.spent:
@@ -238,8 +237,7 @@ class PinnedPartition(InputPartition):
         inner = self.inner
         place = folder(inner.path)
         (segment,) = inner.part.segments
-        listing = place.list()
-        segments = format_of(place, inner.form, listing).queues(listing).get(segment.queue, [])
+        segments = look(place, inner.form)[1].get(segment.queue, [])
         at = find(place, segments, Place(segment.file, segment.end, self.mark))
         if at is None:
             if self.fail_on_data_loss:

@@ -18,7 +18,7 @@ from journal.kestrel import ADD, ADD_XID, ADDX, SAVE_XID, STATE_DUMP
 from journal.records import Record
 from journal.replay import BLOCK_MIN, FLAGS_MASK, XID_BODY, Bad, More
 from pipeline.columns import BATCH_ROWS, TIME, TIME_MS_MAX, batch, constant, schema, slices, times
-from pipeline.files import PIECE_BYTES, Folder, Opened, Vanished
+from pipeline.files import GONE, PIECE_BYTES, Folder, Opened, Vanished
 from pipeline.segments import Part, Reading, Segment, settle
 
 SCHEMA = schema(
@@ -83,7 +83,7 @@ class OpsReader:
         while self.at < end:
             piece = file.read(self.at, min(want, end - self.at))
             if len(piece) < min(want, end - self.at):
-                raise Vanished(f"only {self.at + len(piece)} of {end} bytes are left")
+                raise Vanished(f"only {self.at + len(piece)} of {end} bytes are left: {GONE}")
             at = 0
             while at < len(piece):
                 found = Found()

@@ -13,7 +13,7 @@ import msgspec
 from msgspec import Struct
 
 from pipeline.files import Folder
-from pipeline.formats import format_of
+from pipeline.formats import look
 from pipeline.journal_options import Begin, JournalOptions
 from pipeline.segments import Format, Part, Reading, Segment
 
@@ -46,15 +46,14 @@ class Plan(Struct):
 
 def plan(place: Folder, options: JournalOptions, filters: Plan) -> tuple[Format, list[Part], Reading]:
     """The format, the parts in the order of queues and files, and how to read them. Raises ValueError."""
-    listing = place.list()
-    form = format_of(place, options.format, listing)
+    form, found = look(place, options.format)
     if not form.by_queue and options.queues.named:
         raise ValueError(
             f"a {form.name} log holds all queues: leave the options for queues out, and filter by the column"
         )
     queues = {
         queue: bounded(form, place, options, queue, segments)
-        for queue, segments in sorted(form.queues(listing).items())
+        for queue, segments in sorted(found.items())
         if not form.by_queue or (queue in options.queues and filters.wants(queue))
     }
     reading = options.reading

@@ -16,6 +16,7 @@ import pyarrow as pa
 from msgspec import Struct
 from pyspark.sql.streaming.datasource import ReadMaxBytes
 
+from pipeline.files import absolute
 from pipeline.fleet import run
 from pipeline.journal_options import JournalOptions
 from pipeline.journal_source import columns_of
@@ -59,7 +60,7 @@ def archive(spark: SparkSession, path: str, out: str, given: Mapping[str, str], 
     columns = columns_of(options)
     stream = JournalStream(options, columns)
     limit = ReadMaxBytes(options.bytes_a_trigger)
-    rows = 0
+    rows, out = 0, absolute(out)
     with Lake(out) as lake:
         start = lake.entry.end or stream.initialOffset()
         stream.prepareForTriggerAvailableNow()
@@ -67,7 +68,7 @@ def archive(spark: SparkSession, path: str, out: str, given: Mapping[str, str], 
             began = monotonic()
             tasks = [
                 Task(out, lake.entry.batch + 1, each, columns, _day_of(each, lake.entry.days))
-                for each in stream.partitions(start, end)
+                for each in stream.pieces(start, end)
             ]
             written = run(spark, tasks, write_part)
             days: dict[str, int] = {}
@@ -97,5 +98,5 @@ def write_part(task: Task) -> Written:
 
 def _day_of(partition: PinnedPartition, days: Mapping[str, int]) -> int:
     """A sealed file's records are from its last day or before; those of another from the last day that is known."""
-    (segment,) = partition.inner.part.segments
+    segment = partition.segment
     return segment.sealed_ms // DAY_MS if segment.sealed_ms else days.get(segment.queue, 0)

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from pipeline.files import SCHEME
+from pipeline.files import SCHEME, absolute
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -36,11 +36,12 @@ Command = Callable[..., Any]
 
 
 def existing(_: click.Context, __: click.Parameter, spools: Any) -> Any:
-    """A folder that is not there is a slip of the pen, and no spool without queues. What has a scheme is not looked at."""
-    for spool in [spools] if isinstance(spools, str) else spools:
-        if not SCHEME.match(spool) and not os.path.isdir(spool):
-            raise click.BadParameter(f"there is no folder {spool}")
-    return spools
+    """A folder that is not there is a slip of the pen, and no spool without queues. URLs are not looked at."""
+    if not isinstance(spools, str):
+        return tuple(existing(_, __, spool) for spool in spools)
+    if not SCHEME.match(spools) and not os.path.isdir(spools):
+        raise click.BadParameter(f"there is no folder {spools}")
+    return absolute(spools)
 
 
 SPOOL = click.argument("spool", callback=existing)

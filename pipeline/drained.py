@@ -8,6 +8,8 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
+from pipeline.files import absolute
+
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
     from pyspark.sql.streaming.query import StreamingQuery
@@ -24,6 +26,7 @@ def drain(spark: SparkSession, out: str, given: Mapping[str, str], once: bool, t
     batch. At least once, with the same id when twice: see pipeline/drain.py."""
     from pyspark.sql import functions as F
 
+    out = absolute(out)
     options = {"spoolPath": f"{out}/{SPOOL}", **given}
     source = spark.readStream.format("staniel").options(**options).load()
     day = F.coalesce(F.date_format("addTime", "yyyy-MM-dd"), F.lit(UNKNOWN_DAY))

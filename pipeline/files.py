@@ -152,6 +152,11 @@ class FolderFs(OsFs):
         return self._end
 
 
+def absolute(url: str) -> str:
+    """The same for every process, wherever it runs: executors have folders of their own."""
+    return url if SCHEME.match(url) else os.path.abspath(url)
+
+
 def folder(url: str) -> Folder:
     """The folder that a path or URL names. Raises ValueError for a scheme that pyarrow does not know."""
     if url.startswith("file:"):

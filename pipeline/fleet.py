@@ -56,7 +56,7 @@ def queues_of(spark: SparkSession, path: str, given: Mapping[str, str], sealed: 
     if sealed:
         parts = [Part(part.queue, [each for each in part.segments if not each.live]) for part in parts]
         parts = [part for part in parts if part.segments]
-    small = [part for part in parts if sum(each.bytes for each in part.segments) < SINGLE_BYTES]
+    small = [part for part in parts if part.bytes < SINGLE_BYTES]
     large = [part for part in parts if part not in small]
     found = dict(_in_order(spark, options.path, reading, small))
     found |= _in_parallel(spark, options.path, reading, large)

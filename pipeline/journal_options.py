@@ -10,6 +10,7 @@ from datetime import UTC, datetime
 from enum import Enum
 from typing import Any
 
+from pipeline.files import absolute
 from pipeline.formats import FORMATS
 from pipeline.options import Options, Queues
 from pipeline.segments import OnCorrupt, Reading
@@ -47,7 +48,9 @@ class JournalOptions:
 
     def __init__(self, given: Mapping[str, str]) -> None:
         options = Options(given, KNOWN, "staniel-journal")
-        self.path = options.demand("path", 'the spool folder, as in .load("spool") or .load("s3://bucket/spool")')
+        self.path = absolute(
+            options.demand("path", 'the spool folder, as in .load("spool") or .load("s3://bucket/spool")')
+        )
         self.view = options.text("view", "ops").lower()
         if self.view not in VIEWS:
             raise ValueError(f"option view is one of {', '.join(VIEWS)}, not {self.view!r}")

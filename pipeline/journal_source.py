@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Iterable, Iterator, MutableMapping, Sequence
+from itertools import chain
 from typing import Any
 
 import pyarrow as pa
@@ -28,7 +29,7 @@ from pipeline.files import Folder, Vanished, folder
 from pipeline.formats import FORMATS, look
 from pipeline.journal_options import JournalOptions
 from pipeline.offsets import pin, still_there
-from pipeline.planning import Plan, plan
+from pipeline.planning import Plan, bundles, plan
 from pipeline.segments import Format, Part, Reading
 
 TRIES = 5
@@ -89,12 +90,12 @@ def chosen(columns: pa.Schema, wanted: StructType) -> pa.Schema:
 class JournalPartition(InputPartition):
     """One task's share, with all that its task has to know."""
 
-    def __init__(self, path: str, form: str, view: str, part: Part, reading: Reading) -> None:
-        super().__init__(part.queue)
+    def __init__(self, path: str, form: str, view: str, parts: list[Part], reading: Reading) -> None:
+        super().__init__(parts[0].queue)
         self.path = path
         self.form = form
         self.view = view
-        self.part = part
+        self.parts = parts
         self.reading = reading
 
 
@@ -121,14 +122,20 @@ class JournalReader(DataSourceReader):
         form, parts, reading = plan(place, options, self.plan)
         if "value" not in self.columns.names and "payload" not in self.columns.names:
             reading = reading.without_values()
-        return [JournalPartition(options.path, form.name, options.view, pin(place, part), reading) for part in parts]
+        return [
+            JournalPartition(options.path, form.name, options.view, [pin(place, part) for part in some], reading)
+            for some in bundles(parts, options.min_partitions)
+        ]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         if not isinstance(partition, JournalPartition):
             return iter(())  # where there are no parts, Spark makes one of its own
-        place, part = folder(partition.path), partition.part
-        partition.part = still_there(place, part, lambda: look(place, partition.form)[1].get(part.queue, []))
-        return read_part(place, partition, self.columns)
+        place = folder(partition.path)
+
+        def now(part: Part) -> Part:
+            return still_there(place, part, lambda: look(place, partition.form)[1].get(part.queue, []))
+
+        return chain.from_iterable(read_part(place, partition, now(part), self.columns) for part in partition.parts)
 
 
 class FilteringReader(JournalReader):
@@ -157,8 +164,8 @@ class FilteringReader(JournalReader):
         return False
 
 
-def read_part(place: Folder, partition: JournalPartition, columns: pa.Schema) -> Iterator[pa.RecordBatch]:
-    """The batches of a partition, cut down to `columns`."""
+def read_part(place: Folder, partition: JournalPartition, part: Part, columns: pa.Schema) -> Iterator[pa.RecordBatch]:
+    """The batches of one part of a partition, cut down to `columns`."""
     view = FORMATS[partition.form]().view(partition.view)
-    for batch in view(place, partition.part, partition.reading):
+    for batch in view(place, part, partition.reading):
         yield batch if batch.schema.equals(columns) else batch.select(columns.names)

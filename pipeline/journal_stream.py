@@ -92,13 +92,18 @@ class JournalStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return self._upto({}, Budget(EVERYTHING, EVERYTHING, EVERYTHING))
 
     def partitions(self, start: Offset, end: Offset) -> Sequence[InputPartition]:
+        return self.pieces(start, end)
+
+    def pieces(self, start: Offset, end: Offset) -> list[PinnedPartition]:
+        """What lies between two offsets, a file or part of one each. Raises DataLoss."""
         place, form, queues = self._look(bound=False)
-        parts = []
+        parts: list[PinnedPartition] = []
         for queue, stop in sorted(end.items()):
+            if stop == start.get(queue) or queue not in self.options.queues:
+                continue  # nothing new, or asked for in an earlier run and not in this one
             segments = queues.get(queue, [])
             for each, mark in self._between(place, queue, segments, start.get(queue), from_json(stop)):
-                part = Part(queue, [each])
-                made = JournalPartition(self.options.path, form, "ops", part, self.options.reading)
+                made = JournalPartition(self.options.path, form, "ops", [Part(queue, [each])], self.options.reading)
                 parts.append(PinnedPartition(made, mark, self.options.fail_on_data_loss))
         return parts
 
@@ -232,11 +237,16 @@ class PinnedPartition(InputPartition):
         self.mark = mark
         self.fail_on_data_loss = fail_on_data_loss
 
+    @property
+    def segment(self) -> Segment:
+        ((segment,),) = (part.segments for part in self.inner.parts)
+        return segment
+
     def read(self, columns: pa.Schema) -> Iterator[pa.RecordBatch]:
         """Raises DataLoss if the bytes are gone and that is to be told."""
         inner = self.inner
         place = folder(inner.path)
-        (segment,) = inner.part.segments
+        segment = self.segment
         segments = look(place, inner.form)[1].get(segment.queue, [])
         at = find(place, segments, Place(segment.file, segment.end, self.mark))
         if at is None:
@@ -244,5 +254,4 @@ class PinnedPartition(InputPartition):
                 raise DataLoss(f"{segment.file}: bytes {segment.begin} to {segment.end} are gone before they were read")
             return
         found = msgspec.structs.replace(segments[at], begin=segment.begin, end=segment.end, live=segment.live)
-        inner.part = Part(segment.queue, [found])
-        yield from read_part(place, inner, columns)
+        yield from read_part(place, inner, Part(segment.queue, [found]), columns)

@@ -17,6 +17,9 @@ from pipeline.formats import look
 from pipeline.journal_options import Begin, JournalOptions
 from pipeline.segments import Format, Part, Reading, Segment
 
+TASK_BYTES = 16 << 20  # of journal; what a task reads in a quarter of a second
+OPEN_BYTES = 128 << 10  # what opening a file costs
+
 
 class Plan(Struct):
     """What pushed-down filters have said."""
@@ -110,6 +113,24 @@ def cut(form: Format, place: Folder, segments: list[Segment], parts: int) -> lis
         for low, high in pairwise(bounds):
             live = each.live and high == each.end
             found.append(Part(each.queue, [msgspec.structs.replace(each, begin=low, end=high, live=live)]))
+    return found
+
+
+def bundles(parts: list[Part], count: int) -> list[list[Part]]:
+    """Parts for each task, in order: a task costs as much as reading megabytes, so small files go together.
+
+    `count`: how many tasks are asked for at least; 0: as many as there is work for.
+    """
+    share = sum(each.bytes for each in parts) // count if count else TASK_BYTES
+    found: list[list[Part]] = []
+    held = 0
+    for part in parts:
+        cost = part.bytes if count else part.bytes + OPEN_BYTES
+        if not found or held + cost > share:
+            found.append([])
+            held = 0
+        found[-1].append(part)
+        held += cost
     return found
 
 

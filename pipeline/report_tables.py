@@ -25,8 +25,8 @@ KESTREL_UNKNOWN = (
     "What was packed or rewritten is seen only as what was alive then, with its own add times.",
 )
 LIBKESTREL_UNKNOWN = (
-    ("A reader's file says how far it is, and not when it got there: removals over time, depth over time and how long"
-    " items waited cannot be known."),
+    "A reader's file says how far it is, and not when it got there.",
+    "So removals over time, depth over time and how long items waited cannot be known.",
     "Segments that every reader has done with are gone, and their items are not counted.",
     "Added and removed are those of the segments that are there. Each reader is a line of the table.",
     *COMMON,

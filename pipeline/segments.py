@@ -56,6 +56,10 @@ class Part(Struct, frozen=True):
     queue: str
     segments: list[Segment]
 
+    @property
+    def bytes(self) -> int:
+        return sum(each.bytes for each in self.segments)
+
 
 class Reading(Struct, frozen=True):
     """How a part is read: the options of the source that its tasks have to know."""

@@ -1,4 +1,4 @@
-"""A lake takes every record once, whatever is killed and when; each queue and day has files of its own. No Spark here."""
+"""A lake takes every record once, whatever is killed and when. No Spark here."""
 
 from __future__ import annotations
 

@@ -16,7 +16,7 @@ from pyspark.sql import SparkSession
 from pipeline import needs, sessions
 from pipeline.cli import pipeline, reason
 from tests.journal.cmdlogs import Script
-from tests.journal.records import addx
+from tests.journal.records import NOW_MS, addx
 from tests.pipeline.spools import contents, history, replayed, write
 from tests.pipeline.test_cmdlog_views import write as write_log
 from tests.pipeline.test_drain import fill, server_address
@@ -62,12 +62,14 @@ def test_an_archive_is_filled_added_to_and_played_into_a_queue_again(run: Run, s
     assert again.stderr.endswith(f"0 records added to {tmp_path / 'lake'}\n")
     late = [b"late %d" % number for number in range(20)]
     with (spool / "mail").open("ab") as file:
-        file.write(b"".join(map(addx, late)))
+        file.write(b"".join(addx(each, NOW_MS + 100_000) for each in late))
     third = run("archive", spool, tmp_path / "lake", "-q", "mail").stderr
     assert third.endswith(f"20 records added to {tmp_path / 'lake'}\n")
     with running(tmp_path / "server") as server:
         address = server_address(server)
-        told = run("replay", tmp_path / "lake", "-s", address, "-q", "mail", "--to", "again", "--since", "2033-01-01")
+        told = run(
+            "replay", tmp_path / "lake", "-s", address, "-q", "mail", "--to", "again", "--since", "2023-11-14T22:14:00"
+        )
         assert told.stderr.endswith("20 items put\n")
         assert [item.data for item in taken(address, "again")] == late
         everything = run("replay", spool, "--spool", "-s", address, "-q", "jobs").stderr
@@ -133,7 +135,15 @@ MISTAKES = {
     ("verify", "nowhere"): "there is no folder nowhere",
     ("archive", "s4://bucket/spool", "out"): "cannot use s4://bucket/spool",
     ("drain", "out", "-q", "jobs", "-s", "here:there"): "a server is host:port, not 'here:there'",
-    ("replay", ".", "--spool", "--since", "yesterday", "-s", "127.0.0.1:1"): "yesterday",
+    (
+        "replay",
+        ".",
+        "--spool",
+        "--since",
+        "yesterday",
+        "-s",
+        "127.0.0.1:1",
+    ): "since is epoch milliseconds or an ISO time, not 'yesterday'",
 }
 
 

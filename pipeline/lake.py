@@ -135,7 +135,7 @@ class LocalPlace:
     def create(self, name: str) -> Any:
         path = os.path.join(self.path, name)
         disk = OsFs()
-        disk.make_folder(os.path.dirname(path))
+        _make_folder(disk, os.path.dirname(path))
         return Synced(disk, path)
 
     def names(self, inside: str) -> list[str]:
@@ -162,6 +162,15 @@ class LocalPlace:
                 os.unlink(os.path.join(where, name))
             for name in folders:
                 os.rmdir(os.path.join(where, name))
+
+
+def _make_folder(disk: OsFs, path: str) -> None:
+    """Tasks of one batch make the same folders at the same time."""
+    while not os.path.isdir(path):
+        try:
+            disk.make_folder(path)
+        except FileExistsError:
+            continue  # another task was faster; what is below may still be missing
 
 
 class Synced(io.RawIOBase):

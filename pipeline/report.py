@@ -118,12 +118,17 @@ def _counts(tables: Tables, step_s: float) -> dict[str, list[Count]]:
     bucket = F.floor(F.unix_micros("at") / (step_s * 1e6)).alias("bucket")
     totals = F.sum("added").alias("added"), F.sum("removed").alias("removed")
     found: dict[str, list[Count]] = {}
-    # Records in front of a file's first item have no time: they are counted with it.
-    rows = tables.moves.groupBy("queue", bucket).agg(*totals).orderBy("queue", F.col("bucket").desc_nulls_last())
-    for row in rows.collect():
+    firsts: dict[tuple[str, str], int] = {}
+    rows = tables.moves.groupBy("queue", "file", bucket).agg(*totals).collect()
+    rows.sort(key=lambda row: (row["bucket"] is None, row["bucket"]))
+    for row in rows:
         if row["queue"] is not None:
             counts = found.setdefault(row["queue"], [])
-            at = row["bucket"] if row["bucket"] is not None else counts[-1][0] if counts else 0
+            at = row["bucket"]
+            if at is None:
+                # Records in front of a file's first item have no time: they are counted with it.
+                at = firsts.get((row["queue"], row["file"]), counts[-1][0] if counts else 0)
+            firsts.setdefault((row["queue"], row["file"]), at)
             counts.append((at, row["added"], row["removed"] if tables.knows_removals else None))
     return found
 

@@ -45,7 +45,7 @@ LIVE = ("queued", "leased", "scheduled")
 
 
 class Tables(Struct, frozen=True):
-    """`moves`: queue, at, added, removed (null: not known). `held`: queue, addTime, open. `ever`: queue, size,
+    """`moves`: queue, file, at, added, removed (null: not known). `held`: queue, addTime, open. `ever`: queue, size,
     redelivered, deliveries (null: not known). `waits`: queue, seconds. `lines`: (name of a line of the report, its
     queue in moves and ever, its queue in held), None: one a queue.
     """
@@ -68,7 +68,7 @@ def of_kestrel(view: View) -> Tables:
     removed = F.col("op").isin(*GONE).cast("int").alias("removed")
     items = view("items")
     return Tables(
-        ops.select("queue", F.col("asOf").alias("at"), added, removed),
+        ops.select("queue", "file", F.col("asOf").alias("at"), added, removed),
         view("state").select("queue", "addTime", (F.col("state") == "open").alias("open")),
         items.select("queue", "size", (F.col("deliveries") > 1).alias("redelivered"), "deliveries"),
         KESTREL_UNKNOWN,
@@ -86,7 +86,7 @@ def of_libkestrel(view: View) -> Tables:
         for row in view("readers").select("queue", named.alias("name")).distinct().collect()
     ]
     return Tables(
-        puts.select("queue", F.col("addTime").alias("at"), F.lit(1).alias("added"), nothing.alias("removed")),
+        puts.select("queue", "file", F.col("addTime").alias("at"), F.lit(1).alias("added"), nothing.alias("removed")),
         view("state").select(named.alias("queue"), "addTime", F.lit(False).alias("open")),
         puts.select("queue", "size", (F.col("errorCount") > 0).alias("redelivered"), nothing.alias("deliveries")),
         LIBKESTREL_UNKNOWN,
@@ -97,9 +97,11 @@ def of_libkestrel(view: View) -> Tables:
 
 def of_workq(view: View) -> Tables:
     jobs = view("jobs")
-    came = jobs.select("queue", F.col("addTime").alias("at"), F.lit(1).alias("added"), F.lit(0).alias("removed"))
+    came = jobs.select(
+        "queue", "file", F.col("addTime").alias("at"), F.lit(1).alias("added"), F.lit(0).alias("removed")
+    )
     left = jobs.filter("endTime is not null").select(
-        "queue", F.col("endTime").alias("at"), F.lit(0).alias("added"), F.lit(1).alias("removed")
+        "queue", "file", F.col("endTime").alias("at"), F.lit(0).alias("added"), F.lit(1).alias("removed")
     )
     ready = F.greatest("addTime", F.coalesce("runAt", "addTime")).cast("double")
     waited = F.greatest(F.lit(0.0), F.col("firstStart").cast("double") - ready).alias("seconds")

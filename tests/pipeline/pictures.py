@@ -23,11 +23,11 @@ QUEUES = {"mail": (14, 18, 0.02), "thumbnails": (7, 8, 0.10), "audit": (2, 30, 0
 
 
 def day(chance: random.Random, arrivals: float, capacity: int, failures: float) -> Scribe:
-    """A day in steps of two minutes: arrivals follow the sun, workers do what they can and hand some back."""
+    """A day in steps of 144 seconds: arrivals follow the sun, workers do what they can and hand some back."""
     scribe = Scribe(Dialect.DOCUMENTS)
-    for step in range(720):
-        now_ms = MIDNIGHT_MS + step * 120_000
-        sun = 1 + math.sin(2 * math.pi * (step / 720 - 0.3))
+    for step in range(600):
+        now_ms = MIDNIGHT_MS + step * 144_000
+        sun = 1 + math.sin(2 * math.pi * (step / 600 - 0.3))
         for at in range(round(chance.gauss(arrivals * sun, 2))):
             scribe.step(now_ms + at, "add", chance.randbytes(min(9000, round(chance.lognormvariate(5, 1.3)))), 0)
         for _ in range(capacity):

@@ -67,9 +67,8 @@ def test_an_archive_is_filled_added_to_and_played_into_a_queue_again(run: Run, s
     assert third.endswith(f"20 records added to {tmp_path / 'lake'}\n")
     with running(tmp_path / "server") as server:
         address = server_address(server)
-        told = run(
-            "replay", tmp_path / "lake", "-s", address, "-q", "mail", "--to", "again", "--since", "2023-11-14T22:14:00"
-        )
+        late_ones = ("-q", "mail", "--to", "again", "--since", "2023-11-14T22:14:00")
+        told = run("replay", tmp_path / "lake", "-s", address, *late_ones)
         assert told.stderr.endswith("20 items put\n")
         assert [item.data for item in taken(address, "again")] == late
         everything = run("replay", spool, "--spool", "-s", address, "-q", "jobs").stderr
@@ -143,7 +142,7 @@ MISTAKES = {
         "yesterday",
         "-s",
         "127.0.0.1:1",
-    ): "since is epoch milliseconds or an ISO time, not 'yesterday'",
+    ): "an ISO time, not 'yesterday'",
 }
 
 

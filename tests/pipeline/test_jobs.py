@@ -108,6 +108,7 @@ def test_a_report_counts_what_replay_counts_and_draws_it(spark: SparkSession, sp
         held = contents(replayed(files(spool, row.queue)))
         assert (row.depth, row.opens) == (len(held), sum(each[0] == "open" for each in held))
         assert row.added - row.removed == row.depth
+        assert [each.depth for each in found.series[row.queue]][-1] == row.depth
     page, *plots = write_page(found, tmp_path / "report")
     assert len(plots) == 5 and all(path.read_bytes().startswith(b"\x89PNG") for path in plots)
     assert "What cannot be known" in page.read_text() and page.read_text().count("data:image/png") == 5

@@ -2,7 +2,7 @@
 
 Knows the order of plan, write and commit. Refuses to know the journals' formats and the lake's files. Tasks write
 Parquet themselves, from the columns that they have just decoded: sent through Spark's own writer, each row crosses a
-socket, is turned into Java's rows, sorted by queue and day, and encoded there, which took four times as long.
+socket, is turned into Java's rows, sorted by queue and day, and encoded there, which took five times the processor.
 """
 
 from __future__ import annotations

@@ -59,11 +59,13 @@ class Progress:
         self._tell = tell
         self._told = -1
 
-    def hear(self, progress: Mapping[str, Any]) -> None:
-        if progress["batchId"] > self._told and progress["numInputRows"]:
-            self._told = progress["batchId"]
-            self.rows += progress["numInputRows"]
-            self._tell({"batch": self._told, "rows": self.rows, "rate": round(progress["processedRowsPerSecond"] or 0)})
+    def hear(self, batches: Iterable[Mapping[str, Any]]) -> None:
+        for each in batches:
+            if each["batchId"] > self._told and each["numInputRows"]:
+                self._told = each["batchId"]
+                self.rows += each["numInputRows"]
+                rate = round(each["processedRowsPerSecond"] or 0)
+                self._tell({"batch": self._told, "rows": self.rows, "rate": rate})
 
 
 def watch(query: StreamingQuery, progress: Progress) -> None:

@@ -17,7 +17,7 @@ from pipeline.formats import look
 from pipeline.journal_options import Begin, JournalOptions
 from pipeline.segments import Format, Part, Reading, Segment
 
-TASK_BYTES = 16 << 20  # of journal; what a task reads in a quarter of a second
+TASK_BYTES = 16 << 20  # of journal; less is not worth a task of its own
 OPEN_BYTES = 128 << 10  # what opening a file costs
 
 

@@ -20,7 +20,7 @@ GROUP_BYTES = 32 << 20
 HELD_BYTES = 96 << 20  # of all tables together; a task has a gigabyte at most, and Arrow needs it twice
 OPEN_MAX = 64
 NO_DAY = -(1 << 31)
-COMPRESSION, LEVEL = "zstd", 1  # level 3 takes half as much processor again for 3 % less; see docs/pipeline.md
+COMPRESSION, LEVEL = "zstd", 1  # the least processor
 Key = tuple[str | None, int]
 
 

@@ -31,7 +31,7 @@ def session(master: str = "local[*]", **settings: Any) -> SparkSession:
 
 
 def summaries(spark: SparkSession, path: str, **options: str) -> DataFrame:
-    """One row a segment of every queue under `path`: counts, times, its tail, its summary as bytes."""
+    """One row a segment of every queue under `path`: counts, times, its tail."""
     found: DataFrame = spark.read.format("staniel-journal").options(view="summaries", **options).load(path)
     return found
 

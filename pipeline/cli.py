@@ -7,11 +7,14 @@ from __future__ import annotations
 
 import contextlib
 import functools
+import os
 import sys
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any
 
 import click
+
+from pipeline.files import SCHEME, absolute
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -30,6 +33,18 @@ ON_CORRUPT = click.option(
 )
 SERVERS = click.option("--server", "-s", "servers", multiple=True, help="host:port; may be given several times.")
 Command = Callable[..., Any]
+
+
+def existing(_: click.Context, __: click.Parameter, spools: Any) -> Any:
+    """A folder that is not there is a slip of the pen, and no spool without queues. URLs are not looked at."""
+    if not isinstance(spools, str):
+        return tuple(existing(_, __, spool) for spool in spools)
+    if not SCHEME.match(spools) and not os.path.isdir(spools):
+        raise click.BadParameter(f"there is no folder {spools}")
+    return absolute(spools)
+
+
+SPOOL = click.argument("spool", callback=existing)
 
 
 @click.group()
@@ -73,7 +88,8 @@ def spark_on(master: str, memory: str, py_files: str | None) -> Iterator[SparkSe
     except Exception as error:
         from pyspark.errors import PySparkException
 
-        if isinstance(error, PySparkException | ValueError | RuntimeError) or type(error).__module__.startswith("py4j"):
+        ours = type(error).__module__.startswith(("py4j", "pipeline."))
+        if ours or isinstance(error, PySparkException | ValueError | RuntimeError | OSError):
             raise click.ClickException(reason(str(error))) from None
         raise
     finally:
@@ -112,12 +128,12 @@ def source_options(queues: tuple[str, ...], form: str, on_corrupt: str) -> dict[
 
 
 @pipeline.command()
-@click.argument("spool")
+@SPOOL
 @click.argument("out")
 @QUEUES
 @FORMAT
 @ON_CORRUPT
-@click.option("--batch", default="256m", show_default=True, help="Journal bytes a batch.")
+@click.option("--batch", default="", help="Journal bytes a batch, like 256m. [default: 128m for each core]")
 @on_spark
 def archive(
     spool: str, out: str, queues: tuple[str, ...], form: str, on_corrupt: str, batch: str, **spark_options: Any
@@ -126,23 +142,26 @@ def archive(
 
     Run it again to go on where it stopped, also after a kill.
     """
-    from pipeline import archive as job
-
     with spark_on(**spark_options) as spark:
-        options = source_options(queues, form, on_corrupt) | {"maxBytesPerTrigger": batch}
-        rows = job.archive(spark, spool, out, options, told("records"))
+        from pipeline.archive import archive as job
+
+        options = source_options(queues, form, on_corrupt) | ({"maxBytesPerTrigger": batch} if batch else {})
+        rows = job(spark, spool, out, options, told("records"))
     tell(f"{rows:,} records added to {out}")
 
 
 @pipeline.command()
-@click.argument("spool")
+@SPOOL
 @click.argument("out", default="report", type=click.Path(file_okay=False))
 @QUEUES
 @FORMAT
 @ON_CORRUPT
 @on_spark
 def report(spool: str, out: str, queues: tuple[str, ...], form: str, on_corrupt: str, **spark_options: Any) -> None:
-    """Write OUT/report.html with arrivals, depth, ages, redeliveries and sizes, and its plots as PNG."""
+    """Write OUT/report.html with arrivals, depth, ages, waiting, redeliveries and sizes, and its plots as PNG.
+
+    What the records of a format cannot tell is said there.
+    """
     from pathlib import Path
 
     from pipeline.report import gather
@@ -157,7 +176,7 @@ def report(spool: str, out: str, queues: tuple[str, ...], form: str, on_corrupt:
 
 
 @pipeline.command()
-@click.argument("source")
+@click.argument("source", callback=existing)
 @SERVERS
 @QUEUES
 @FORMAT
@@ -203,17 +222,17 @@ def drain(
     out: str, servers: tuple[str, ...], queues: tuple[str, ...], follow: bool, batch: int, **spark_options: Any
 ) -> None:
     """Take the items of live queues into Parquet tables in OUT. None is lost; at most a batch comes twice, same id."""
-    from pipeline import archive as job
+    from pipeline.drained import drain as job
 
     with spark_on(**spark_options) as spark:
         options = {"queues": ",".join(queues), "maxItemsPerTrigger": str(batch)}
         options |= {"servers": ",".join(servers)} if servers else {}
-        rows = job.drain(spark, out, options, not follow, told("items"))
+        rows = job(spark, out, options, not follow, told("items"))
     tell(f"{rows:,} items drained to {out}")
 
 
 @pipeline.command()
-@click.argument("spool")
+@SPOOL
 @QUEUES
 @FORMAT
 @on_spark
@@ -235,7 +254,7 @@ def verify(spool: str, queues: tuple[str, ...], form: str, **spark_options: Any)
 
 
 @pipeline.command()
-@click.argument("spool")
+@SPOOL
 @QUEUES
 @click.option("--dialect", default="documents", type=click.Choice(["documents", "kestrel-2.4"]), show_default=True)
 @on_spark
@@ -257,7 +276,7 @@ def pack(spool: str, queues: tuple[str, ...], dialect: str, **spark_options: Any
 
 
 @pipeline.command()
-@click.argument("spools", nargs=-1, required=True)
+@click.argument("spools", nargs=-1, required=True, callback=existing)
 @QUEUES
 @click.option("--to", "wanted", required=True, type=click.Choice(["kestrel", "libkestrel"]), help="The new format.")
 @on_spark

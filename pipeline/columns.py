@@ -47,16 +47,31 @@ def times(ms: pa.Array, present: pa.Array | None = None) -> pa.Array:
     return pc.multiply(pc.if_else(fits, ms, None), 1000).view(TIME)
 
 
-def slices(data: bytes, bounds: Any, present: pa.Array | None = None) -> pa.Array:
-    """Binary values out of one piece of bytes. `bounds`: a numpy table of int32, start and stop of each, rising."""
+def numbers(kind: pa.DataType, values: Any, valid: Any = None) -> pa.Array:
+    """A numpy array as a column, without a copy; null where not `valid` (None: nowhere)."""
+    if valid is None or valid.all():
+        bits = None
+    elif not valid.any():
+        return pa.nulls(len(values), kind)
+    else:
+        bits = pa.py_buffer(np.packbits(valid, bitorder="little"))
+    return pa.Array.from_buffers(kind, len(values), [bits, pa.py_buffer(np.ascontiguousarray(values))])
+
+
+def moments(ms: Any, valid: Any = True) -> pa.Array:
+    """`times` of a numpy array."""
+    fits = (ms > 0) & (ms < TIME_MS_MAX) & valid
+    return numbers(TIME, ms * 1000, fits)
+
+
+def slices(data: bytes, bounds: Any, present: Any) -> pa.Array:
+    """Binary values out of one piece of bytes, null where not `present`. `bounds`: a numpy table of int32, start and
+    stop of each, rising."""
     rows = len(bounds)
     everything = pa.Array.from_buffers(
         pa.binary(), 2 * rows - 1, [None, pa.py_buffer(np.ascontiguousarray(bounds)), pa.py_buffer(data)]
     )
-    places = pa.array(np.arange(0, 2 * rows, 2, dtype=np.int32))
-    if present is not None:
-        places = pc.if_else(present, places, None)
-    return everything.take(places)
+    return everything.take(numbers(pa.int32(), np.arange(0, 2 * rows, 2, dtype=np.int32), present))
 
 
 def batch(columns: pa.Schema, found: dict[str, pa.Array], rows: int) -> pa.RecordBatch:

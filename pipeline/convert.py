@@ -15,6 +15,7 @@ from journal import libkestrel_layout
 from journal.convert import Conversion, Refusal
 from journal.fs import Locked, OsFs
 from journal.store import SpoolError, Store
+from pipeline.files import absolute
 from pipeline.fleet import run
 from pipeline.options import Options, Queues
 from queues.config import Format
@@ -35,7 +36,7 @@ class Converted(Struct, frozen=True):
 
 def convert(spark: SparkSession, spools: list[str], queues: list[str], wanted: Format) -> list[Converted]:
     """What became of each queue that is meant, in order. Every executor must see the folders."""
-    tasks = [(spool, ",".join(queues), wanted, round(time.time() * 1000)) for spool in spools]
+    tasks = [(absolute(spool), ",".join(queues), wanted, round(time.time() * 1000)) for spool in spools]
     return [found for each in run(spark, tasks, convert_spool) for found in each]
 
 

@@ -18,6 +18,9 @@ PIECE_BYTES = 1 << 20
 SCHEME = re.compile(r"[a-z][a-z0-9+.-]+:", re.IGNORECASE)
 
 
+GONE = "the file was rotated, packed, rewritten or removed meanwhile"
+
+
 class Vanished(Exception):
     """A file became shorter or disappeared while it was read: it was rotated, packed or removed."""
 
@@ -77,7 +80,7 @@ class LocalFolder:
         try:
             return LocalOpened(os.path.join(self.path, name))
         except FileNotFoundError:
-            raise Vanished(name) from None
+            raise Vanished(f"{name} is not there: {GONE}") from None
 
     def write(self, name: str, data: bytes) -> None:
         self._fs.make_folder(self.path)
@@ -119,7 +122,7 @@ class RemoteFolder:
         try:
             return RemoteOpened(self.fs.open_input_file(f"{self.path}/{name}"))
         except FileNotFoundError:
-            raise Vanished(name) from None
+            raise Vanished(f"{name} is not there: {GONE}") from None
 
     def write(self, name: str, data: bytes) -> None:
         self.fs.create_dir(self.path, recursive=True)
@@ -149,6 +152,11 @@ class FolderFs(OsFs):
         return self._end
 
 
+def absolute(url: str) -> str:
+    """The same for every process, wherever it runs: executors have folders of their own."""
+    return url if SCHEME.match(url) else os.path.abspath(url)
+
+
 def folder(url: str) -> Folder:
     """The folder that a path or URL names. Raises ValueError for a scheme that pyarrow does not know."""
     if url.startswith("file:"):
@@ -172,7 +180,7 @@ def feed(file: Opened, begin: int, end: int, consume: Callable[[bytes, int], int
     while at < end:
         piece = file.read(at, min(want, end - at))
         if len(piece) < min(want, end - at):
-            raise Vanished(f"only {at + len(piece)} of {end} bytes are left")
+            raise Vanished(f"only {at + len(piece)} of {end} bytes are left: {GONE}")
         try:
             used = consume(piece, end - at - len(piece))
         except Bad as bad:

@@ -50,13 +50,13 @@ class Queue(Struct, frozen=True):
 def queues_of(spark: SparkSession, path: str, given: Mapping[str, str], sealed: bool = False) -> list[Queue]:
     """Every queue under a path; `sealed`: by its sealed files alone. Raises what reading raises: Corrupt, Vanished."""
     options = JournalOptions({**given, "path": path, "view": "state"})
-    if options.format not in ("auto", "kestrel"):
-        raise ValueError("summaries are made of Kestrel journals only")
-    _, parts, reading = plan(folder(options.path), options, Plan())
+    form, parts, reading = plan(folder(options.path), options, Plan())
+    if form.name != "kestrel":
+        raise ValueError(f"summaries are made of Kestrel journals only; use view=state for {form.name}'s")
     if sealed:
         parts = [Part(part.queue, [each for each in part.segments if not each.live]) for part in parts]
         parts = [part for part in parts if part.segments]
-    small = [part for part in parts if sum(each.bytes for each in part.segments) < SINGLE_BYTES]
+    small = [part for part in parts if part.bytes < SINGLE_BYTES]
     large = [part for part in parts if part not in small]
     found = dict(_in_order(spark, options.path, reading, small))
     found |= _in_parallel(spark, options.path, reading, large)

@@ -1,17 +1,21 @@
-"""The journal formats that there are adapters for, and telling them apart.
+"""The journal formats that there are adapters for, telling them apart, and which files of a folder are whose.
 
-A new format is one adapter and its line here. Refuses to know any of them.
+A new format is one adapter and its line here. Refuses to know any of them. A spool may hold queues of Kestrel's format
+and of libkestrel's: an adapter is shown the files of its own format only.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
 
+from journal import layout
+from journal import libkestrel_layout as streams
 from journal.cmdlog_layout import segment_numbers
-from journal.libkestrel import MAGIC_BYTES, READER_MAGIC, SEGMENT_MAGIC
-from journal.libkestrel_layout import Kind, parse
+from journal.libkestrel import MAGIC_BYTES, SEGMENT_MAGIC
 from pipeline.files import Folder, Vanished
-from pipeline.segments import Format
+from pipeline.segments import Format, Segment
+
+Listing = list[tuple[str, int]]
 
 
 def _kestrel() -> Format:
@@ -35,17 +39,48 @@ def _libkestrel() -> Format:
 FORMATS: dict[str, Callable[[], Format]] = {"kestrel": _kestrel, "libkestrel": _libkestrel, "workq": _workq}
 
 
-def format_of(folder: Folder, name: str, listing: list[tuple[str, int]]) -> Format:
-    """The adapter of a named format; for `auto`, what the files look like."""
-    return FORMATS[name if name != "auto" else guess(folder, listing)]()
+def look(folder: Folder, name: str) -> tuple[Format, dict[str, list[Segment]]]:
+    """The adapter of a named format, or of the one that a folder holds if `name` is `auto`, and each queue's files.
+
+    Raises ValueError if `auto` finds queues of two formats: they have different columns.
+    """
+    listing = folder.list()
+    own = streams_of(folder, listing)
+    form = FORMATS[name if name != "auto" else guess(folder, listing, own)]()
+    if form.name == "libkestrel":
+        listing = [each for each in listing if each[0] in own]
+    elif form.name == "kestrel":
+        listing = [each for each in listing if each[0] not in own]
+    return form, form.queues(listing)
 
 
-def guess(folder: Folder, listing: list[tuple[str, int]]) -> str:
-    """Kestrel's files have no mark of their own: they are what has no other's."""
+def guess(folder: Folder, listing: Listing, own: set[str]) -> str:
+    """Kestrel's files have no mark of their own: they are what has no other's. Raises ValueError, see `look`."""
     if segment_numbers((name, True) for name, _ in listing):
         return "workq"
-    named = [name for name, size in listing if size and parse(name).kind in (Kind.SEGMENT, Kind.READER)]
-    return "libkestrel" if named and _magic(folder, named[0]) in (SEGMENT_MAGIC, READER_MAGIC) else "kestrel"
+    rest, _ = layout.sort_out([(name, True) for name, _ in listing if name not in own])
+    kestrel = [queue for queue, files in rest.items() if not files.holds_nothing]
+    if own and kestrel:
+        raise ValueError(
+            f"{folder.url} holds queues of two formats, {kestrel[0]} of kestrel's and others of libkestrel's:"
+            " say which with option format=kestrel or format=libkestrel"
+        )
+    return "libkestrel" if own else "kestrel"
+
+
+def streams_of(folder: Folder, listing: Listing) -> set[str]:
+    """The files of libkestrel's queues. Kestrel's archives are called like its segments: the first bytes tell, and they
+    are looked at only where neither a reader's file nor a current one does."""
+    sizes = dict(listing)
+    named, _ = layout.sort_out([(name, True) for name, _ in listing])
+    own: set[str] = set()
+    for queue, files in streams.sort_out([(name, True) for name, _ in listing]).items():
+        kestrel = named.get(queue)
+        plain = kestrel is not None and (kestrel.current or bool(kestrel.packs))
+        filled = [name for name in sorted(files.segments) if sizes[name]]
+        if files.readers or (filled and not plain and _magic(folder, filled[0]) == SEGMENT_MAGIC):
+            own |= set(files.names())
+    return own
 
 
 def _magic(folder: Folder, name: str) -> bytes:

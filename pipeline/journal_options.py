@@ -10,6 +10,7 @@ from datetime import UTC, datetime
 from enum import Enum
 from typing import Any
 
+from pipeline.files import absolute
 from pipeline.formats import FORMATS
 from pipeline.options import Options, Queues
 from pipeline.segments import OnCorrupt, Reading
@@ -47,7 +48,9 @@ class JournalOptions:
 
     def __init__(self, given: Mapping[str, str]) -> None:
         options = Options(given, KNOWN, "staniel-journal")
-        self.path = options.demand("path", 'the spool folder, as in .load("spool") or .load("s3://bucket/spool")')
+        self.path = absolute(
+            options.demand("path", 'the spool folder, as in .load("spool") or .load("s3://bucket/spool")')
+        )
         self.view = options.text("view", "ops").lower()
         if self.view not in VIEWS:
             raise ValueError(f"option view is one of {', '.join(VIEWS)}, not {self.view!r}")
@@ -75,13 +78,18 @@ def time_ms(options: Options, name: str) -> int | None:
     """Epoch milliseconds, given as such or as an ISO time (UTC unless it says otherwise); None if not given."""
     if not options.has(name):
         return None
-    text = options.text(name).strip()
+    return moment_ms(options.text(name), f"option {name}")
+
+
+def moment_ms(text: str, what: str) -> int:
+    """The same of one text; `what` it is, for the ValueError."""
+    text = text.strip()
     if text.lstrip("-").isdigit():
         return int(text)
     try:
         when = datetime.fromisoformat(text)
     except ValueError:
-        raise ValueError(f"option {name} is epoch milliseconds or an ISO time, not {text!r}") from None
+        raise ValueError(f"{what} is epoch milliseconds or an ISO time, not {text!r}") from None
     return round((when if when.tzinfo else when.replace(tzinfo=UTC)).timestamp() * 1000)
 
 

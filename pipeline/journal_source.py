@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Iterable, Iterator, MutableMapping, Sequence
+from itertools import chain
 from typing import Any
 
 import pyarrow as pa
@@ -24,12 +25,14 @@ from pyspark.sql.datasource import (
 from pyspark.sql.types import StructType
 
 from pipeline.columns import ddl
-from pipeline.files import Folder, folder
-from pipeline.formats import FORMATS, format_of
+from pipeline.files import Folder, Vanished, folder
+from pipeline.formats import FORMATS, look
 from pipeline.journal_options import JournalOptions
-from pipeline.planning import Plan, plan
+from pipeline.offsets import pin, still_there
+from pipeline.planning import Plan, bundles, plan
 from pipeline.segments import Format, Part, Reading
 
+TRIES = 5
 PUSHDOWN_WORKER = "pyspark.sql.worker.data_source_pushdown_filters"
 
 
@@ -62,8 +65,7 @@ def columns_of(options: JournalOptions) -> pa.Schema:
     """The columns of the view. `auto` looks at the folder, because formats differ."""
     name = options.format
     if name == "auto":
-        place = folder(options.path)
-        found: Format = format_of(place, name, place.list())
+        found: Format = look(folder(options.path), name)[0]
     else:
         found = FORMATS[name]()
     views = found.schemas()
@@ -88,12 +90,12 @@ def chosen(columns: pa.Schema, wanted: StructType) -> pa.Schema:
 class JournalPartition(InputPartition):
     """One task's share, with all that its task has to know."""
 
-    def __init__(self, path: str, form: str, view: str, part: Part, reading: Reading) -> None:
-        super().__init__(part.queue)
+    def __init__(self, path: str, form: str, view: str, parts: list[Part], reading: Reading) -> None:
+        super().__init__(parts[0].queue)
         self.path = path
         self.form = form
         self.view = view
-        self.part = part
+        self.parts = parts
         self.reading = reading
 
 
@@ -106,16 +108,34 @@ class JournalReader(DataSourceReader):
         self.plan = Plan()
 
     def partitions(self) -> Sequence[InputPartition]:
+        """Looks again if a file is renamed while it is looked at. Raises Vanished if that happens all the time."""
+        for _ in range(TRIES - 1):
+            try:
+                return self._partitions()
+            except Vanished:
+                continue
+        return self._partitions()
+
+    def _partitions(self) -> Sequence[InputPartition]:
         options = self.options
         place = folder(options.path)
         form, parts, reading = plan(place, options, self.plan)
         if "value" not in self.columns.names and "payload" not in self.columns.names:
             reading = reading.without_values()
-        return [JournalPartition(options.path, form.name, options.view, part, reading) for part in parts]
+        return [
+            JournalPartition(options.path, form.name, options.view, [pin(place, part) for part in some], reading)
+            for some in bundles(parts, options.min_partitions)
+        ]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        assert isinstance(partition, JournalPartition)
-        return read_part(folder(partition.path), partition, self.columns)
+        if not isinstance(partition, JournalPartition):
+            return iter(())  # where there are no parts, Spark makes one of its own
+        place = folder(partition.path)
+
+        def now(part: Part) -> Part:
+            return still_there(place, part, lambda: look(place, partition.form)[1].get(part.queue, []))
+
+        return chain.from_iterable(read_part(place, partition, now(part), self.columns) for part in partition.parts)
 
 
 class FilteringReader(JournalReader):
@@ -144,8 +164,8 @@ class FilteringReader(JournalReader):
         return False
 
 
-def read_part(place: Folder, partition: JournalPartition, columns: pa.Schema) -> Iterator[pa.RecordBatch]:
-    """The batches of a partition, cut down to `columns`."""
+def read_part(place: Folder, partition: JournalPartition, part: Part, columns: pa.Schema) -> Iterator[pa.RecordBatch]:
+    """The batches of one part of a partition, cut down to `columns`."""
     view = FORMATS[partition.form]().view(partition.view)
-    for batch in view(place, partition.part, partition.reading):
+    for batch in view(place, part, partition.reading):
         yield batch if batch.schema.equals(columns) else batch.select(columns.names)

@@ -22,7 +22,7 @@ from pyspark.sql.streaming.datasource import (
 )
 
 from pipeline.files import Vanished, folder
-from pipeline.formats import format_of
+from pipeline.formats import FORMATS, look
 from pipeline.journal_options import Begin, JournalOptions
 from pipeline.journal_source import JournalPartition, read_part
 from pipeline.offsets import DataLoss, Place, find, from_json, place_of, to_json
@@ -92,13 +92,18 @@ class JournalStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return self._upto({}, Budget(EVERYTHING, EVERYTHING, EVERYTHING))
 
     def partitions(self, start: Offset, end: Offset) -> Sequence[InputPartition]:
+        return self.pieces(start, end)
+
+    def pieces(self, start: Offset, end: Offset) -> list[PinnedPartition]:
+        """What lies between two offsets, a file or part of one each. Raises DataLoss."""
         place, form, queues = self._look(bound=False)
-        parts = []
+        parts: list[PinnedPartition] = []
         for queue, stop in sorted(end.items()):
+            if stop == start.get(queue) or queue not in self.options.queues:
+                continue  # nothing new, or asked for in an earlier run and not in this one
             segments = queues.get(queue, [])
             for each, mark in self._between(place, queue, segments, start.get(queue), from_json(stop)):
-                part = Part(queue, [each])
-                made = JournalPartition(self.options.path, form, "ops", part, self.options.reading)
+                made = JournalPartition(self.options.path, form, "ops", [Part(queue, [each])], self.options.reading)
                 parts.append(PinnedPartition(made, mark, self.options.fail_on_data_loss))
         return parts
 
@@ -114,9 +119,8 @@ class JournalStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def _look(self, bound: bool = True) -> tuple[Any, str, dict[str, list[Segment]]]:
         place = folder(self.options.path)
-        listing = place.list()
-        form = format_of(place, self.options.format, listing)
-        queues = {name: each for name, each in form.queues(listing).items() if name in self.options.queues}
+        form, found = look(place, self.options.format)
+        queues = {name: each for name, each in found.items() if name in self.options.queues}
         if bound:
             queues = {name: bounded(form, place, self.options, name, each) for name, each in queues.items()}
         return place, form.name, queues
@@ -132,7 +136,7 @@ class JournalStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def _once(self, start: Offset, budget: Budget) -> Offset:
         place, name, queues = self._look(bound=False)
-        form = format_of(place, name, [])
+        form = FORMATS[name]()
         end = dict(start)
         for queue, segments in sorted(queues.items()):
             if not segments or budget.spent:
@@ -233,18 +237,21 @@ class PinnedPartition(InputPartition):
         self.mark = mark
         self.fail_on_data_loss = fail_on_data_loss
 
+    @property
+    def segment(self) -> Segment:
+        ((segment,),) = (part.segments for part in self.inner.parts)
+        return segment
+
     def read(self, columns: pa.Schema) -> Iterator[pa.RecordBatch]:
         """Raises DataLoss if the bytes are gone and that is to be told."""
         inner = self.inner
         place = folder(inner.path)
-        (segment,) = inner.part.segments
-        listing = place.list()
-        segments = format_of(place, inner.form, listing).queues(listing).get(segment.queue, [])
+        segment = self.segment
+        segments = look(place, inner.form)[1].get(segment.queue, [])
         at = find(place, segments, Place(segment.file, segment.end, self.mark))
         if at is None:
             if self.fail_on_data_loss:
                 raise DataLoss(f"{segment.file}: bytes {segment.begin} to {segment.end} are gone before they were read")
             return
         found = msgspec.structs.replace(segments[at], begin=segment.begin, end=segment.end, live=segment.live)
-        inner.part = Part(segment.queue, [found])
-        yield from read_part(place, inner, columns)
+        yield from read_part(place, inner, Part(segment.queue, [found]), columns)

@@ -5,7 +5,6 @@ Knows names and how the parts fit together. Refuses to know records.
 
 from __future__ import annotations
 
-import pickle
 from collections.abc import Iterator
 
 import numpy as np
@@ -39,7 +38,6 @@ SUMMARIES = schema(
     badOffset=pa.int64(),
     error=pa.string(),
     strays=pa.int64(),
-    summary=pa.binary(),
 )
 
 
@@ -144,7 +142,7 @@ def files_in_order(files: Files) -> list[str]:
 
 
 def read_summaries(folder: Folder, part: Part, reading: Reading) -> Iterator[pa.RecordBatch]:
-    """One row a segment, each summarised by itself. `summary` is null where only the queue before it tells."""
+    """One row a segment, each summarised by itself. Where only the queue before it tells, `error` says so."""
     rows = Rows(SUMMARIES)
     for segment in part.segments:
         rows.add(_row(segment, *summarise_alone(folder, segment, reading)))
@@ -174,20 +172,8 @@ def _row(segment: Segment, one: Summarised | None, why: str) -> dict[str, object
         "oldest": None if facts.oldest_ms == TIME_MAX else facts.oldest_ms,
         "newest": None if facts.newest_ms == TIME_MIN else facts.newest_ms,
         "tail": "clean",
-        "summary": seal(one),
     }
     if one.damage is not None:
         tail = "torn" if is_torn(one.damage.why, one.damage.lost_bytes) else "corrupt"
         row |= {"tail": tail, "badOffset": one.damage.at, "error": one.damage.why}
     return row
-
-
-def seal(one: Summarised) -> bytes:
-    """A summary with its marks, as bytes for a column or a task. Tides can need more than 64 bits, hence pickle."""
-    return pickle.dumps(one)
-
-
-def unseal(data: bytes) -> Summarised:
-    """What `seal` made; only for bytes of one's own job."""
-    one: Summarised = pickle.loads(data)
-    return one

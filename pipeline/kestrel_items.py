@@ -17,22 +17,17 @@ from journal.records import Record
 from journal.replay import BLOCK_MIN, XID_BODY, Bad, More
 from journal.summaries import TIDE_MIN, Origin
 from journal.summarise import EMPTY, Held, Summariser, symbol_of
-from pipeline.columns import TIME, batch, schema
+from pipeline.columns import batch, schema
 from pipeline.files import Folder, feed
 from pipeline.kestrel_ops import OpsReader
-from pipeline.kestrel_state import ITEM_OPS, item_ids
+from pipeline.kestrel_state import ITEM, ITEM_OPS, item_ids
 from pipeline.segments import Part, Reading, Segment, settle
 
 ITEMS = schema(
     queue=pa.string(),
     file=pa.string(),
     offset=pa.int64(),
-    id=pa.int64(),
-    value=pa.binary(),
-    size=pa.int64(),
-    addTime=TIME,
-    expireTime=TIME,
-    flags=pa.int64(),
+    **ITEM,
     state=pa.string(),
     deliveries=pa.int32(),
     endedBy=pa.string(),

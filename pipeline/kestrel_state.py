@@ -24,16 +24,19 @@ from pipeline.files import Folder, feed
 from pipeline.kestrel_ops import LISTED, OPS, OpsReader
 from pipeline.segments import Damage, Part, Reading, Segment, settle
 
+ITEM = {
+    "id": pa.int64(),
+    "value": pa.binary(),
+    "size": pa.int64(),
+    "addTime": TIME,
+    "expireTime": TIME,
+    "flags": pa.int64(),
+}
 STATE = schema(
     queue=pa.string(),
     position=pa.int64(),
     state=pa.string(),
-    id=pa.int64(),
-    value=pa.binary(),
-    size=pa.int64(),
-    addTime=TIME,
-    expireTime=TIME,
-    flags=pa.int64(),
+    **ITEM,
     deliveries=pa.int32(),
     xid=pa.int32(),
     file=pa.string(),

@@ -29,7 +29,7 @@ from journal.libkestrel import (
 from journal.libkestrel_layout import Kind, parse, sort_out
 from journal.replay import Bad, More
 from pipeline.columns import TIME, Rows, schema
-from pipeline.files import PIECE_BYTES, Folder, Vanished
+from pipeline.files import GONE, PIECE_BYTES, Folder, Vanished
 from pipeline.segments import Part, Reading, Segment, View, settle
 
 ITEM = {
@@ -223,7 +223,7 @@ def _records(folder: Folder, segment: Segment, of_reader: bool) -> Iterator[dict
         while at < segment.end:
             data = file.read(at, min(want, segment.end - at))
             if len(data) < min(want, segment.end - at):
-                raise Vanished(f"only {at + len(data)} of {segment.end} bytes are left")
+                raise Vanished(f"only {at + len(data)} of {segment.end} bytes are left: {GONE}")
             found = Piece()
             found.read(segment, data, segment.end - at - len(data), at, of_reader)
             yield from found.rows

@@ -7,13 +7,15 @@ the same bytes, so the print finds it. Refuses to know Spark and formats.
 from __future__ import annotations
 
 import zlib
+from collections.abc import Callable
 from typing import Any
 
 import msgspec
 from msgspec import Struct
+from msgspec.structs import replace
 
-from pipeline.files import Folder, Opened, Vanished
-from pipeline.segments import Segment
+from pipeline.files import GONE, Folder, Opened, Vanished
+from pipeline.segments import Part, Segment
 
 PRINT_BYTES = 256  # of the beginning, and of what stands before the place
 
@@ -57,6 +59,38 @@ def find(folder: Folder, segments: list[Segment], place: Place) -> int | None:
         except Vanished:
             continue
     return None
+
+
+def pin(folder: Folder, part: Part) -> Part:
+    """The part with prints of the files that may have other names, or other bytes, when a task comes to read them: all
+    whose name does not say that they are sealed. Raises Vanished."""
+
+    def pinned(segment: Segment) -> Segment:
+        return segment if segment.sealed_ms else replace(segment, mark=mark_of(folder, segment.file, segment.end))
+
+    return _each(part, pinned)
+
+
+def still_there(folder: Folder, part: Part, list_queue: Callable[[], list[Segment]]) -> Part:
+    """The part with the names that its pinned files have now. Raises Vanished if the bytes are gone."""
+
+    def now(segment: Segment) -> Segment:
+        if segment.mark is None:
+            return segment
+        place = Place(segment.file, segment.end, segment.mark)
+        if find(folder, [segment], place) is not None:
+            return segment
+        found = list_queue()
+        at = find(folder, found, place)
+        if at is None:
+            raise Vanished(f"bytes {segment.begin} to {segment.end} of {segment.file} are gone: {GONE}")
+        return replace(segment, file=found[at].file)
+
+    return _each(part, now)
+
+
+def _each(part: Part, change: Callable[[Segment], Segment]) -> Part:
+    return Part(part.queue, [change(each) for each in part.segments])
 
 
 def from_json(place: dict[str, Any]) -> Place:

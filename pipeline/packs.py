@@ -19,6 +19,7 @@ from journal.packing import finish_pack
 from journal.summaries import State
 from pipeline.files import LocalFolder, Opened, folder
 from pipeline.fleet import Queue, queues_of, run
+from pipeline.formats import look
 from pipeline.kestrel_state import HEAD_BYTES, live_rows
 from queues.changes import Added
 from queues.config import Dialect
@@ -28,6 +29,10 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 LOCK = ".staniel/lock"
+NOTHING_TO_PACK = {
+    "libkestrel": "a libkestrel queue's segments go away whole, once every reader has done with them",
+    "workq": "a workq log is cleaned by its server, segment by segment",
+}
 WRITE_BYTES = 1 << 20
 
 
@@ -46,10 +51,15 @@ class Packed(Struct, frozen=True):
 
 
 def pack(spark: SparkSession, path: str, given: Mapping[str, str], dialect: Dialect) -> list[Packed]:
-    """Pack every queue with sealed files. Raises Busy, ValueError for a spool that is not in a local folder."""
+    """Pack every queue of Kestrel's format with sealed files; others are left alone. Raises Busy, and ValueError for a
+    spool that is not in a local folder or that holds nothing but other formats."""
     place = folder(path)
     if not isinstance(place, LocalFolder):
         raise ValueError("packs are made in place, in a folder of this machine or one that all machines mount")
+    if not look(place, "kestrel")[1]:
+        form, others = look(place, "auto")
+        if others:
+            raise ValueError(f"there is nothing to pack in {path}: {NOTHING_TO_PACK[form.name]}")
     disk = OsFs()
     try:
         disk.make_folder(f"{place.path}/.staniel")
@@ -57,7 +67,7 @@ def pack(spark: SparkSession, path: str, given: Mapping[str, str], dialect: Dial
     except Locked as locked:
         raise Busy(f"{locked.holder or 'a server'} has {place.path} open; stop it first") from None
     try:
-        queues = queues_of(spark, path, given, sealed=True)
+        queues = queues_of(spark, path, {**given, "format": "kestrel"}, sealed=True)
         return run(spark, [(place.path, queue, dialect) for queue in queues], _pack)
     finally:
         disk.close()

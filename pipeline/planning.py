@@ -13,9 +13,12 @@ import msgspec
 from msgspec import Struct
 
 from pipeline.files import Folder
-from pipeline.formats import format_of
+from pipeline.formats import look
 from pipeline.journal_options import Begin, JournalOptions
 from pipeline.segments import Format, Part, Reading, Segment
+
+TASK_BYTES = 16 << 20  # of journal; less is not worth a task of its own
+OPEN_BYTES = 128 << 10  # what opening a file costs
 
 
 class Plan(Struct):
@@ -46,15 +49,14 @@ class Plan(Struct):
 
 def plan(place: Folder, options: JournalOptions, filters: Plan) -> tuple[Format, list[Part], Reading]:
     """The format, the parts in the order of queues and files, and how to read them. Raises ValueError."""
-    listing = place.list()
-    form = format_of(place, options.format, listing)
+    form, found = look(place, options.format)
     if not form.by_queue and options.queues.named:
         raise ValueError(
             f"a {form.name} log holds all queues: leave the options for queues out, and filter by the column"
         )
     queues = {
         queue: bounded(form, place, options, queue, segments)
-        for queue, segments in sorted(form.queues(listing).items())
+        for queue, segments in sorted(found.items())
         if not form.by_queue or (queue in options.queues and filters.wants(queue))
     }
     reading = options.reading
@@ -111,6 +113,24 @@ def cut(form: Format, place: Folder, segments: list[Segment], parts: int) -> lis
         for low, high in pairwise(bounds):
             live = each.live and high == each.end
             found.append(Part(each.queue, [msgspec.structs.replace(each, begin=low, end=high, live=live)]))
+    return found
+
+
+def bundles(parts: list[Part], count: int) -> list[list[Part]]:
+    """Parts for each task, in order: a task costs as much as reading megabytes, so small files go together.
+
+    `count`: how many tasks are asked for at least; 0: as many as there is work for.
+    """
+    share = sum(each.bytes for each in parts) // count if count else TASK_BYTES
+    found: list[list[Part]] = []
+    held = 0
+    for part in parts:
+        cost = part.bytes if count else part.bytes + OPEN_BYTES
+        if not found or held + cost > share:
+            found.append([])
+            held = 0
+        found[-1].append(part)
+        held += cost
     return found
 
 

@@ -8,6 +8,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
+from pipeline.journal_options import moment_ms
+
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
@@ -34,13 +36,13 @@ def items_of(spark: SparkSession, path: str, parquet: bool, given: Mapping[str, 
 
 
 def refill(rows: DataFrame, since: str, until: str, queues: list[str], options: Mapping[str, str], rate: int) -> int:
-    """Put the rows that are meant; how many. One task, so that order and rate hold."""
+    """Put the rows that are meant; how many. One task, so that order and rate hold. Raises ValueError for no time."""
     from pyspark.sql import functions as F
 
     if since:
-        rows = rows.filter(F.col("addTime") >= F.to_timestamp(F.lit(since)))
+        rows = rows.filter(F.col("addTime") >= F.timestamp_millis(F.lit(moment_ms(since, "since"))))
     if until:
-        rows = rows.filter(F.col("addTime") < F.to_timestamp(F.lit(until)))
+        rows = rows.filter(F.col("addTime") < F.timestamp_millis(F.lit(moment_ms(until, "until"))))
     if queues:
         rows = rows.filter(F.col("queue").isin(queues))
     columns = [name for name in ("queue", "value", "flags", "expireTime") if name in rows.columns]

@@ -35,23 +35,23 @@ HEADS = (
     "max",
     "age p50",
     "max",
+    "waited p50",
+    "p99",
 )
+UNTOLD = "–"
 
 
 def write(report: Report, folder: Path) -> list[Path]:
-    """`report.html` and the plots as PNG, in a folder that is made if need be; their paths."""
+    """`report.html` and the plots as PNG, in a folder that is made if need be; their paths. What the records do not
+    tell is not drawn, and a picture of an earlier report is removed."""
     from matplotlib.figure import Figure
 
     folder.mkdir(parents=True, exist_ok=True)
-    plots: dict[str, Callable[[Report, Any], None]] = {
-        "rates": _rates,
-        "depth": _depth,
-        "sizes": _sizes,
-        "ages": _ages,
-        "deliveries": _deliveries,
-    }
     made, images = [], []
-    for name, draw in plots.items():
+    for name, (draw, known) in PLOTS.items():
+        (folder / f"{name}.png").unlink(missing_ok=True)
+        if not known(report):
+            continue
         figure = Figure(figsize=(9, 3.2), layout="constrained")
         draw(report, figure.subplots())
         data = io.BytesIO()
@@ -81,40 +81,49 @@ def cells(row: Row) -> list[str]:
     """A row as people read it."""
     numbers = [f"{number:,}" for number in (row.added, row.removed, row.depth, row.opens, row.redelivered)]
     sizes = [_bytes(size) for size in (row.size_median, row.size_99, row.size_max)]
-    return [row.queue, _bytes(row.bytes), *numbers, *sizes, _seconds(row.age_median_s), _seconds(row.age_max_s)]
+    spans = [_seconds(each) for each in (row.age_median_s, row.age_max_s, row.wait_median_s, row.wait_99_s)]
+    return [row.queue, _bytes(row.bytes), *numbers, *sizes, *spans]
 
 
-def _bytes(count: int) -> str:
+def _bytes(count: int | None) -> str:
+    if count is None:
+        return UNTOLD
     for unit, size in (("GB", 1 << 30), ("MB", 1 << 20), ("kB", 1 << 10)):
         if count >= size:
             return f"{count / size:.1f} {unit}"
     return f"{count} B"
 
 
-def _seconds(seconds: float) -> str:
+def _seconds(seconds: float | None) -> str:
+    if seconds is None:
+        return UNTOLD
     for unit, size in (("d", 86400), ("h", 3600), ("min", 60)):
         if seconds >= size:
             return f"{seconds / size:.1f} {unit}"
-    return f"{seconds:.0f} s"
+    return f"{seconds:.0f} s" if seconds >= 1 or not seconds else f"{1000 * seconds:.0f} ms"
 
 
 def _rates(report: Report, axes: Any) -> None:
     for queue, series in report.series.items():
-        (line,) = axes.plot([each[0] for each in series], [each[1] for each in series], label=queue, linewidth=1)
-        axes.plot([each[0] for each in series], [-each[2] for each in series], color=line.get_color(), linewidth=1)
+        times = [each.when for each in series]
+        (line,) = axes.plot(times, [each.arrivals for each in series], label=queue, linewidth=1)
+        if _has_depth(report):
+            axes.plot(times, [-(each.removals or 0.0) for each in series], color=line.get_color(), linewidth=1)
     axes.axhline(0, color="#888", linewidth=0.5)
-    _label(axes, "arrivals (up) and removals (down) a second", "", bool(report.series))
+    down = " (up) and removals (down)" if _has_depth(report) else ""
+    _label(axes, f"arrivals{down} a second", "", bool(report.series))
 
 
 def _depth(report: Report, axes: Any) -> None:
     for queue, series in report.series.items():
-        axes.step([each[0] for each in series], [each[3] for each in series], label=queue, linewidth=1, where="post")
+        times, depths = [each.when for each in series], [each.depth for each in series]
+        axes.step(times, depths, label=queue, linewidth=1, where="post")
     _label(axes, "items in the queue, open reads included", "", bool(report.series))
 
 
 def _sizes(report: Report, axes: Any) -> None:
-    axes.bar([str(1 << power) for power in report.sizes], list(report.sizes.values()), color="#4878a8")
-    _label(axes, "items by size", "bytes, from")
+    axes.bar([_bytes((1 << power) - 1) for power in report.sizes], list(report.sizes.values()), color="#4878a8")
+    _label(axes, "items by size", "from")
 
 
 def _ages(report: Report, axes: Any) -> None:
@@ -122,10 +131,21 @@ def _ages(report: Report, axes: Any) -> None:
     _label(axes, "items still there, by age", "from")
 
 
+def _waits(report: Report, axes: Any) -> None:
+    axes.bar(
+        [_seconds(((1 << power) - 1) / 1000) for power in report.waits], list(report.waits.values()), color="#7a58a0"
+    )
+    _label(axes, "items by how long they waited until they were first handed out", "from")
+
+
 def _deliveries(report: Report, axes: Any) -> None:
     axes.bar([str(count) for count in report.deliveries], list(report.deliveries.values()), color="#6a8f4e")
     axes.set_yscale("symlog")
-    _label(axes, "items by how often they were reserved", "times")
+    _label(axes, "items by how often they were handed out", "times")
+
+
+def _has_depth(report: Report) -> bool:
+    return all(each.depth is not None for series in report.series.values() for each in series)
 
 
 def _label(axes: Any, title: str, below: str, legend: bool = False) -> None:
@@ -134,3 +154,13 @@ def _label(axes: Any, title: str, below: str, legend: bool = False) -> None:
     axes.tick_params(labelsize=8)
     if legend:
         axes.legend(fontsize=8, ncols=4)
+
+
+PLOTS: dict[str, tuple[Callable[[Report, Any], None], Callable[[Report], bool]]] = {
+    "rates": (_rates, lambda report: True),
+    "depth": (_depth, _has_depth),
+    "sizes": (_sizes, lambda report: True),
+    "ages": (_ages, lambda report: True),
+    "waits": (_waits, lambda report: bool(report.waits)),
+    "deliveries": (_deliveries, lambda report: bool(report.deliveries)),
+}

@@ -32,7 +32,8 @@ class Segment(Struct, frozen=True):
     """Bytes `begin` to `end` of one file of a queue.
 
     `live`: a server may be writing to it, so its end may be torn. `number`: the file's place among its queue's, from 0.
-    `sealed_ms`: no item was added after this time; 0: not known.
+    `sealed_ms`: no item was added after this time; 0: not known. `mark`: a print of the bytes before `end`, taken when
+    the query was planned (offsets.py); None: not taken.
     """
 
     queue: str
@@ -42,6 +43,7 @@ class Segment(Struct, frozen=True):
     live: bool = False
     number: int = 0
     sealed_ms: int = 0
+    mark: int | None = None
 
     @property
     def bytes(self) -> int:
@@ -53,6 +55,10 @@ class Part(Struct, frozen=True):
 
     queue: str
     segments: list[Segment]
+
+    @property
+    def bytes(self) -> int:
+        return sum(each.bytes for each in self.segments)
 
 
 class Reading(Struct, frozen=True):

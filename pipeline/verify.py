@@ -13,7 +13,7 @@ from msgspec import Struct
 
 from pipeline.files import folder
 from pipeline.fleet import run
-from pipeline.formats import format_of
+from pipeline.formats import FORMATS, look
 from pipeline.journal_options import JournalOptions
 from pipeline.segments import OnCorrupt, Part, Reading, is_torn
 
@@ -42,10 +42,9 @@ def verify(spark: SparkSession, path: str, given: Mapping[str, str]) -> list[Fin
     """One finding a file, in order. A queue is a task."""
     options = JournalOptions({**given, "path": path})
     place = folder(options.path)
-    listing = place.list()
-    form = format_of(place, options.format, listing)
+    form, found = look(place, options.format)
     reading = msgspec.structs.replace(options.reading, on_corrupt=OnCorrupt.PERMISSIVE, include_value=False)
-    queues = {name: each for name, each in form.queues(listing).items() if name in options.queues}
+    queues = {name: each for name, each in found.items() if name in options.queues}
     tasks = [(options.path, form.name, Part(name, segments), reading) for name, segments in sorted(queues.items())]
     return [finding for found in run(spark, tasks, _verify) for finding in found]
 
@@ -71,7 +70,7 @@ def _by_rows(task: tuple[str, str, Part, Reading]) -> list[Finding]:
     """For formats without summaries: whatever the view `ops` says of damage."""
     path, name, part, reading = task
     place = folder(path)
-    view = format_of(place, name, []).view("ops")
+    view = FORMATS[name]().view("ops")
     findings = []
     for segment in part.segments:
         items, wrong, at = 0, "", 0

@@ -42,7 +42,6 @@ class Connection:
     def __init__(self, server: str, timeout_s: float = 30.0) -> None:
         self.server = server
         self._talk = Conversation()
-        self._replies: list[Reply] = []
         try:
             self._socket = socket.create_connection(address(server), timeout_s)
             self._socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)

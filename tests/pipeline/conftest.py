@@ -12,7 +12,15 @@ import pytest
 from pyspark.sql import SparkSession
 
 import pipeline
-from pipeline.sessions import close
+from pipeline.sessions import close, quiet_log
+
+# Compiling queries and Java's own code for rows by the hundred takes longer than running them.
+SHORT_LIVED = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
+SMALL_DATA = {
+    "spark__sql__codegen__wholeStage": "false",
+    "spark__sql__codegen__factoryMode": "NO_CODEGEN",
+    "spark__sql__adaptive__enabled": "false",
+}
 
 
 class Holder:
@@ -25,7 +33,8 @@ class Holder:
     def get(self) -> SparkSession:
         if self.session is None:
             settings = {"spark__sql__warehouse__dir": str(self.warehouse), "spark__sql__shuffle__partitions": 2}
-            self.session = pipeline.session("local[2]", **settings)
+            java = f"{SHORT_LIVED} -Dlog4j2.configurationFile={quiet_log()}"
+            self.session = pipeline.session("local[2]", spark__driver__extraJavaOptions=java, **settings, **SMALL_DATA)
         return self.session
 
     def close(self) -> None:

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from pipeline.files import LocalFolder
-from pipeline.formats import format_of
+from pipeline.formats import look
 from pipeline.segments import Corrupt, OnCorrupt, Part, Reading
 from tests.journal.cmdlogs import Script, files, snapshot
 from tests.sim.job_world import job_id
@@ -32,9 +32,9 @@ def write(script: Script, folder: Path) -> None:
 
 def rows(folder: Path, view: str, reading: Reading = Reading()) -> list[dict[str, object]]:  # noqa: B008
     place = LocalFolder(str(folder))
-    form = format_of(place, "auto", place.list())
+    form, queues = look(place, "auto")
     assert form.name == "workq"
-    ((queue, segments),) = form.queues(place.list()).items()
+    ((queue, segments),) = queues.items()
     return [row for batch in form.view(view)(place, Part(queue, segments), reading) for row in batch.to_pylist()]
 
 

@@ -20,7 +20,6 @@ from pipeline.verify import verify
 from queues.config import Dialect, Format
 from tests.journal.records import addx
 from tests.journal.records import state as state_in_words
-from tests.pipeline.patience import patiently
 from tests.pipeline.spools import contents, history, replayed, write
 from tests.pipeline.test_drain import server_address
 from tests.pipeline.test_live_source import taken
@@ -82,22 +81,21 @@ def test_verification_names_the_damaged_file_and_no_other(spark: SparkSession, s
 def test_an_archive_takes_only_what_is_new_and_fills_queues_again(spark: SparkSession, tmp_path: Path) -> None:
     spool, out = tmp_path / "spool", tmp_path / "lake"
     scribe = history(21, 800)
-    write(spool, "jobs", scribe, 2)
+    write(spool, "jobs", scribe, 1)
     told: list[dict[str, object]] = []
-    first = patiently(lambda: archive(spark, str(spool), str(out), {}, told.append))
+    first = archive(spark, str(spool), str(out), {}, told.append)
     for step in range(50):
         scribe.step(1_700_000_100_000 + step, "add", b"late %d" % step, 0)
     write(spool, "jobs", scribe, 1)
-    for path in spool.glob("jobs.*"):
-        path.unlink()
-    (spool / "jobs").unlink()
-    write(spool, "jobs", scribe, 1)
-    second = patiently(lambda: archive(spark, str(spool), str(tmp_path / "lake2"), {}, told.append))
-    assert second > first > 800 and told
-    lake = spark.read.parquet(str(tmp_path / "lake2"))
-    assert lake.count() == second and {row.queue for row in lake.select("queue").distinct().collect()} == {"jobs"}
+    second = archive(spark, str(spool), str(out), {"maxBytesPerTrigger": "512"}, told.append)
+    assert first > 800 and second == 50 and [each["batch"] for each in told] == list(range(1, len(told) + 1))
+    lake = spark.read.parquet(str(out))
+    rows = spark.read.format("staniel-journal").load(str(spool))
+    columns = ["file", "offset", "op", "xid", "value", "addTime", "flags"]
+    assert lake.select(*columns).exceptAll(rows.select(*columns)).count() == 0 and lake.count() == first + second
+    assert {row.queue for row in lake.select("queue").distinct().collect()} == {"jobs"}
     with running(tmp_path / "server") as server:
-        rows = items_of(spark, str(tmp_path / "lake2"), True, {})
+        rows = items_of(spark, str(out), True, {})
         options = {"servers": server_address(server), "queue": "again"}
         assert refill(rows, "2023-11-14T22:15:00", "", ["jobs"], options, 0) == 50
         assert [item.data for item in taken(server_address(server), "again")] == [b"late %d" % n for n in range(50)]
@@ -110,6 +108,7 @@ def test_a_report_counts_what_replay_counts_and_draws_it(spark: SparkSession, sp
         held = contents(replayed(files(spool, row.queue)))
         assert (row.depth, row.opens) == (len(held), sum(each[0] == "open" for each in held))
         assert row.added - row.removed == row.depth
+        assert [each.depth for each in found.series[row.queue]][-1] == row.depth
     page, *plots = write_page(found, tmp_path / "report")
     assert len(plots) == 5 and all(path.read_bytes().startswith(b"\x89PNG") for path in plots)
     assert "What cannot be known" in page.read_text() and page.read_text().count("data:image/png") == 5

@@ -55,6 +55,8 @@ def test_a_schema_may_name_fewer_columns_and_nothing_else(spark: SparkSession, s
     assert source.schema("size bigint, queue string").load(str(spool)).columns == ["size", "queue"]
     with pytest.raises(PySparkException, match="there is no column payload; there are queue, file"):
         spark.read.format("staniel-journal").schema("payload binary").load(str(spool)).count()
+    with pytest.raises(PySparkException, match="column size is int64, not string"):
+        spark.read.format("staniel-journal").schema("size string").load(str(spool)).count()
 
 
 def test_a_wrong_option_names_the_right_one(spark: SparkSession, spool: Path) -> None:

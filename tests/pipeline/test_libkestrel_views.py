@@ -8,7 +8,7 @@ import pytest
 
 from journal.libkestrel import READER_MAGIC, SEGMENT_MAGIC, put, read_done, read_head
 from pipeline.files import LocalFolder
-from pipeline.formats import format_of
+from pipeline.formats import look
 from pipeline.segments import Corrupt, OnCorrupt, Part, Reading
 from queues.item import Item
 
@@ -28,9 +28,9 @@ def spool(tmp_path: Path) -> Path:
 
 def rows(folder: Path, view: str, on_corrupt: OnCorrupt = OnCorrupt.FAIL) -> list[dict[str, object]]:
     place = LocalFolder(str(folder))
-    form = format_of(place, "auto", place.list())
+    form, queues = look(place, "auto")
     assert form.name == "libkestrel"
-    segments = form.queues(place.list())["jobs"]
+    segments = queues["jobs"]
     batches = form.view(view)(place, Part("jobs", segments), Reading(on_corrupt=on_corrupt))
     return [row for batch in batches for row in batch.to_pylist()]
 

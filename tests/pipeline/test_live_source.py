@@ -79,6 +79,27 @@ def test_a_stream_that_spark_repeats_is_put_once(spark: SparkSession, tmp_path: 
         assert sorted(item.data for item in taken(server_address(server), "jobs")) == [row[0] for row in rows]
 
 
+def test_a_task_that_fails_half_way_goes_on_where_it_stopped(spark: SparkSession, tmp_path: Path) -> None:
+    with running(tmp_path / "server", config="[queues.jobs]\nmax_items = 50\n") as server:
+        address, values = server_address(server), [b"%03d" % number for number in range(100)]
+        spark.createDataFrame([[each] for each in values], "value binary").coalesce(1).write.parquet(
+            str(tmp_path / "in")
+        )
+        options = {"servers": address, "queue": "jobs", "guardPath": str(tmp_path / "guard"), "onFull": "fail"}
+
+        def run() -> None:
+            source = spark.readStream.schema("value binary").parquet(str(tmp_path / "in"))
+            writing = source.writeStream.format("staniel").options(**options, windowItems="10")
+            writing = writing.trigger(availableNow=True).option("checkpointLocation", str(tmp_path / "ck"))
+            writing.start().awaitTermination()
+
+        with pytest.raises(PySparkException, match="queue jobs is full; 50 items were put before"):
+            patiently(run)
+        first = taken(address, "jobs")
+        patiently(run)
+        assert [item.data for item in [*first, *taken(address, "jobs")]] == values
+
+
 def test_what_is_no_item_is_told_before_anything_is_put(spark: SparkSession, tmp_path: Path) -> None:
     table = spark.range(3)
     with pytest.raises(PySparkException, match="the sink needs a column value"):

@@ -149,7 +149,7 @@ def test_a_summary_that_needs_the_files_before_says_so(tmp_path: Path) -> None:
     (tmp_path / "q").write_bytes(b"\3" + with_xid(6, 1))
     first, second = rows(tmp_path, "summaries")
     assert (first["added"], first["opened"], first["tail"]) == (2, 1, "clean")
-    assert second["summary"] is None and "counter" in str(second["error"])
+    assert second["added"] is None and "counter" in str(second["error"])
 
 
 def test_a_state_at_a_time_ends_with_the_items_of_that_time(tmp_path: Path) -> None:

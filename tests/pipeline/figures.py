@@ -1,0 +1,238 @@
+"""The figures of docs/pipeline.md: the same jobs in plain Python and in Spark, alternated, on journals made for it.
+
+    python -m tests.pipeline.figures FOLDER [ops] [state] [archive] [drain] [--rounds 3]
+
+Prints, for each job and way, the median of the rounds: seconds of the clock, and seconds of processor of this process
+and all below it (Java, workers, a server). Makes up to 4 GB in FOLDER. Knows no assertion: it is no test.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import random
+import shutil
+import statistics
+import struct
+import tempfile
+import time
+from collections.abc import Callable
+from concurrent.futures import ProcessPoolExecutor
+from itertools import count
+from pathlib import Path
+
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F
+
+import pipeline
+from journal import records
+from journal.replay import Replay
+from pipeline.archive import archive
+from pipeline.drain import Drain, Limits
+from pipeline.drained import drain
+from pipeline.files import LocalFolder, feed
+from pipeline.formats import look
+from pipeline.kestrel_state import summarise_queue
+from pipeline.segments import Reading
+from pipeline.sessions import close
+from pipeline.spool import Spool
+from tests.pipeline.test_drain import fill, server_address
+from tests.server.process import running
+
+HEAD = struct.Struct("<Biqq")
+XID = struct.Struct("<Bi")
+NOW_MS = 1_700_000_000_000
+FILES = 8
+ITEMS = 60_000  # to drain
+FEW = "op string, size bigint, value binary"
+
+
+def make(folder: Path, items: int, payload: int, consumed: int, removes: bool = False) -> Path:
+    """A queue of `items`, the first `consumed` of them reserved and confirmed, in eight files."""
+    if folder.exists():
+        return folder
+    folder.mkdir(parents=True)
+    text = random.Random(1).randbytes(1 << 20).hex().encode()
+    xid = 0
+    for number in range(FILES):
+        out = []
+        for at in range(items * number // FILES, items * (number + 1) // FILES):
+            start = at * 977 % (len(text) - payload)
+            out.append(HEAD.pack(2, payload + 16, NOW_MS + at, 0) + text[start : start + payload])
+            if at < consumed:
+                xid += 1
+                out.append(b"\1" if removes else XID.pack(9, xid) + XID.pack(6, xid))
+        name = "jobs" if number == FILES - 1 else f"jobs.{NOW_MS + number}"
+        (folder / name).write_bytes(b"".join(out))
+    return folder
+
+
+def processor_s() -> float:
+    """Of this process and all below it, ended ones included."""
+    parents, used = {}, {}
+    for entry in Path("/proc").iterdir():
+        if entry.name.isdigit():
+            try:
+                fields = (entry / "stat").read_text().rpartition(")")[2].split()
+            except OSError:
+                continue
+            parents[int(entry.name)], used[int(entry.name)] = int(fields[1]), sum(map(int, fields[11:15]))
+    total = 0
+    for process in parents:
+        at = process
+        while at not in (0, os.getpid()):
+            at = parents.get(at, 0)
+        total += used[process] if at else 0
+    return total / os.sysconf("SC_CLK_TCK")
+
+
+class Clock:
+    """Collects rounds: way to (seconds, seconds of processor)."""
+
+    def __init__(self) -> None:
+        self.found: dict[str, list[tuple[float, float]]] = {}
+
+    def time(self, way: str, work: Callable[[], object]) -> None:
+        began, used = time.monotonic(), processor_s()
+        work()
+        self.found.setdefault(way, []).append((time.monotonic() - began, processor_s() - used))
+
+    def tell(self, job: str, amount: float, unit: str) -> None:
+        for way, rounds in self.found.items():
+            wall, cpu = (statistics.median(each[at] for each in rounds) for at in (0, 1))
+            print(f"{job:8} {way:36} {wall:6.2f} s ({cpu:5.2f} processor)  {amount / wall:12,.1f} {unit}", flush=True)
+
+
+def paths(folder: Path) -> list[Path]:
+    return [*sorted(folder.glob("jobs.*")), folder / "jobs"]
+
+
+def replay(folder: Path) -> None:
+    place, found = LocalFolder(str(folder)), Replay(0)
+    for path in paths(folder):
+        file = place.open(path.name)
+        feed(file, 0, path.stat().st_size, found.consume)
+        file.close()
+
+
+def decode(path: Path) -> int:
+    """Every record of one file, its payload cut out; as a plain loop would."""
+    data, at, count = path.read_bytes(), 0, 0
+    end = len(data)
+    while at < end:
+        if data[at] == 2:
+            size = int.from_bytes(data[at + 1 : at + 5], "little")
+            count += len(data[at + 21 : at + 5 + size])
+            at += 5 + size
+        else:
+            at = records.read(data, at, end, 0).stop
+    return count
+
+
+def decode_all(folder: Path, workers: int) -> None:
+    if workers == 1:
+        sum(map(decode, paths(folder)))
+        return
+    with ProcessPoolExecutor(workers) as pool:
+        sum(pool.map(decode, paths(folder)))
+
+
+def summarise(folder: Path) -> None:
+    place = LocalFolder(str(folder))
+    summarise_queue(place, look(place, "kestrel")[1]["jobs"], Reading())
+
+
+def read(spark: SparkSession, folder: Path, **options: str) -> DataFrame:
+    return spark.read.format("staniel-journal").options(**options).load(str(folder))
+
+
+def total(rows: DataFrame) -> None:
+    rows.agg(F.count("*"), F.sum("size"), F.max(F.length("value"))).collect()
+
+
+def ops(spark: SparkSession, folder: Path, rounds: int) -> None:
+    spool = make(folder / "small", 500_000, 100, 250_000)
+    clock = Clock()
+    total(read(spark, spool))
+    for _ in range(rounds):
+        clock.time("plain, one process: replay", lambda: replay(spool))
+        clock.time("plain, one process: decode", lambda: decode_all(spool, 1))
+        clock.time("plain, two processes: decode", lambda: decode_all(spool, 2))
+        clock.time("ops", lambda: total(read(spark, spool)))
+        clock.time("ops, includeValue=false", lambda: total(read(spark, spool, includeValue="false")))
+        clock.time(
+            "ops, three columns", lambda: total(spark.read.format("staniel-journal").schema(FEW).load(str(spool)))
+        )
+    clock.tell("ops", 1.0, "M rows/s")
+
+
+def state(spark: SparkSession, folder: Path, rounds: int) -> None:
+    spool = make(folder / "large", 1_000_000, 2048, 998_000)
+    clock = Clock()
+    for _ in range(rounds):
+        clock.time("plain, one process: replay", lambda: replay(spool))
+        clock.time("plain, two processes: decode", lambda: decode_all(spool, 2))
+        clock.time("plain, one process: summaries", lambda: summarise(spool))
+        clock.time("view ops: everything decoded", lambda: total(read(spark, spool)))
+        clock.time("view state", lambda: total(read(spark, spool, view="state")))
+        clock.time("pipeline.state", lambda: total(pipeline.state(spark, str(spool))))
+    clock.tell("state", 2100.0, "MB/s")
+
+
+def lake(spark: SparkSession, folder: Path, rounds: int) -> None:
+    spool = make(folder / "archive", 950_000, 1000, 900_000)
+    clock = Clock()
+    for _ in range(rounds):
+        out = folder / "lake"
+        shutil.rmtree(out, ignore_errors=True)
+        clock.time("archive", lambda: archive(spark, str(spool), str(folder / "lake"), {}, print))
+    size = sum(path.stat().st_size for path in paths(spool)) / 1e6
+    clock.tell("archive", size, "MB/s")
+
+
+def live(spark: SparkSession, folder: Path, rounds: int) -> None:
+    clock = Clock()
+    for number in range(rounds):
+        with tempfile.TemporaryDirectory(dir=folder) as place, running(Path(place) / "server") as server:
+            address = server_address(server)
+
+            def plain(number: int = number, place: str = place, address: str = address) -> None:
+                spool = Spool(f"{place}/plain{number}")
+                with spool:
+                    tap = Drain([address], ["jobs"], spool)
+                    for batch in count(1):
+                        if not tap.fill(batch, Limits(50_000, 1 << 40), 0):
+                            break
+                    tap.close()
+
+            def sparks(number: int = number, place: str = place, address: str = address) -> None:
+                drain(spark, f"{place}/out{number}", {"queues": "jobs", "servers": address}, True, print)
+
+            for way, work in (("plain, one process", plain), ("drain", sparks)):
+                for at in range(0, ITEMS, 1000):
+                    fill(address, "jobs", min(1000, ITEMS - at))
+                clock.time(way, work)
+    clock.tell("drain", ITEMS, "items/s")
+
+
+JOBS = {"ops": ops, "state": state, "archive": lake, "drain": live}
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser()
+    parser.add_argument("folder", type=Path)
+    parser.add_argument("jobs", nargs="*", default=list(JOBS))
+    parser.add_argument("--rounds", type=int, default=3)
+    args = parser.parse_args()
+    print(f"load average {os.getloadavg()[0]:.1f}", flush=True)
+    began = time.monotonic()
+    spark = pipeline.session("local[2]")
+    print(f"session {time.monotonic() - began:.1f} s", flush=True)
+    for job in args.jobs:
+        JOBS[job](spark, args.folder, args.rounds)
+    print(f"load average {os.getloadavg()[0]:.1f}", flush=True)
+    close(spark)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,128 @@
+"""A lake takes every record once, whatever is killed and when. No Spark here."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.dataset as ds
+import pytest
+
+from pipeline.columns import TIME
+from pipeline.lake import Lake, Taken, place_of, staged_name, table_folder
+from pipeline.tables import Tables
+
+COLUMNS = pa.schema([("queue", pa.string()), ("n", pa.int64()), ("asOf", TIME), ("value", pa.binary())])
+DAY_US = 86_400_000_000
+
+
+def rows(*given: tuple[str | None, int, int | None]) -> pa.RecordBatch:
+    """(queue, number, day)."""
+    table = [
+        {"queue": queue, "n": n, "asOf": None if day is None else day * DAY_US + 1, "value": b"%d" % n}
+        for queue, n, day in given
+    ]
+    return pa.RecordBatch.from_pylist(table, schema=COLUMNS)
+
+
+def written(out: Path, batch: int, *batches: pa.RecordBatch, day: int = 0) -> Tables:
+    tables = Tables(place_of(str(out)), COLUMNS, "asOf", batch, day)
+    for each in batches:
+        tables.add(each)
+    tables.close()
+    return tables
+
+
+def lake(out: Path) -> dict[int, tuple[str, str]]:
+    """Each number with its queue and day, as a reader of Hive's folders finds them; a number twice is an error."""
+    files = [str(path) for path in out.rglob("*.parquet") if "_archive" not in path.parts]
+    parts = ds.partitioning(pa.schema([("queue", pa.string()), ("day", pa.string())]), flavor="hive")
+    found = ds.dataset(files, partitioning=parts, partition_base_dir=str(out)).to_table().to_pylist() if files else []
+    told = {row["n"]: (row["queue"], row["day"]) for row in found}
+    assert len(told) == len(found), "a row is there twice"
+    return told
+
+
+def test_rows_go_to_their_queue_and_day_and_those_without_a_time_to_their_neighbours(tmp_path: Path) -> None:
+    first = rows(("a", 0, None), ("a", 1, 3), ("b", 2, 3), ("a", 3, 4), ("a", 4, None), (None, 5, 4))
+    tables = written(tmp_path, 1, first, rows(("a/b", 6, None)))
+    assert lake(tmp_path) == {}, "not before it is committed"
+    with Lake(str(tmp_path)) as place:
+        assert lake(tmp_path) == {}, "nobody has committed it"
+        place.commit({"a": {"at": 1}}, written(tmp_path, 1, first, rows(("a/b", 6, None))).files, tables.days)
+        assert place.entry.days == {"a": 4, "b": 3, "a/b": 4}
+    days = {3: "1970-01-04", 4: "1970-01-05"}
+    assert lake(tmp_path) == {
+        0: ("a", days[3]), 1: ("a", days[3]), 2: ("b", days[3]), 3: ("a", days[4]), 4: ("a", days[4]),
+        5: (None, days[4]), 6: ("a/b", days[4]),
+    }  # fmt: skip
+
+
+def test_a_task_that_meets_no_time_uses_the_day_that_it_was_given(tmp_path: Path) -> None:
+    with Lake(str(tmp_path)) as place:
+        place.commit({}, written(tmp_path, 1, rows(("a", 0, None)), day=2).files, {})
+    assert lake(tmp_path) == {0: ("a", "1970-01-03")}
+
+
+def test_many_queues_are_written_with_few_open_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("pipeline.tables.OPEN_MAX", 3)
+    monkeypatch.setattr("pipeline.tables.HELD_BYTES", 200)
+    batch = rows(*[(f"q{n % 8}", n, n % 2) for n in range(40)])
+    with Lake(str(tmp_path)) as place:
+        place.commit({}, written(tmp_path, 1, batch, batch.slice(0, 0)).files, {})
+    assert {n: queue for n, (queue, _) in lake(tmp_path).items()} == {n: f"q{n % 8}" for n in range(40)}
+
+
+@pytest.fixture
+def begun(tmp_path: Path) -> Iterator[Path]:
+    """A lake with one batch, and the files of a second one staged."""
+    with Lake(str(tmp_path)) as place:
+        place.commit({"a": 1}, written(tmp_path, 1, rows(("a", 1, 0))).files, {})
+    return tmp_path
+
+
+def test_a_batch_that_was_not_committed_is_thrown_away(begun: Path) -> None:
+    written(begun, 2, rows(("a", 2, 0)))
+    with Lake(str(begun)) as place:
+        assert (place.entry.batch, place.entry.end) == (1, {"a": 1})
+        assert place.place.names(staged_name("")) == []
+        place.commit({"a": 2}, written(begun, 2, rows(("a", 2, 0))).files, {})
+    assert set(lake(begun)) == {1, 2}
+
+
+@pytest.mark.parametrize("moved", [0, 1, 2])
+def test_a_batch_that_was_committed_is_published_at_the_next_start(
+    begun: Path, moved: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    tables = written(begun, 2, rows(("a", 2, 0), ("b", 3, 0)))
+    with Lake(str(begun)) as place:
+        tables = written(begun, 2, rows(("a", 2, 0), ("b", 3, 0)))
+        publish = place.place.move
+
+        def die(moves: list[tuple[str, str]]) -> None:
+            publish(moves[:moved])
+            raise KeyboardInterrupt
+
+        monkeypatch.setattr(place.place, "move", die)
+        with pytest.raises(KeyboardInterrupt):
+            place.commit({"a": 2}, tables.files, {})
+    assert set(lake(begun)) == {1, *[2, 3][:moved]}
+    with Lake(str(begun)) as place:
+        assert (place.entry.batch, place.entry.end) == (2, {"a": 2})
+    assert set(lake(begun)) == {1, 2, 3}
+
+
+def test_one_job_at_a_time_adds_to_a_lake_and_none_to_a_streams_table(begun: Path) -> None:
+    with Lake(str(begun)), pytest.raises(Taken, match="adds to"):
+        Lake(str(begun)).__enter__()
+    (begun / "_spark_metadata").mkdir()
+    (begun / "_spark_metadata" / "0").write_text("v1")
+    with pytest.raises(Taken, match="the table of a stream"):
+        Lake(str(begun)).__enter__()
+
+
+def test_folders_are_named_as_hive_names_them() -> None:
+    assert table_folder("jobs", "2024-02-29") == "queue=jobs/day=2024-02-29"
+    assert table_folder("a:b=c/d e%", "1970-01-01") == "queue=a%3Ab%3Dc%2Fd e%25/day=1970-01-01"
+    assert table_folder(None, "1970-01-01").startswith("queue=__HIVE_DEFAULT_PARTITION__/")

@@ -178,6 +178,9 @@ class Family:
             self.writer.erase()
             self.fs.sync_folder(self.folder)
         reader.erase()
+        if self.readers:
+            # Were its file there again after a crash, it would also have what was put while there was no such queue.
+            self.fs.sync_folder(self.folder)
         return not self.readers
 
     # upkeep

@@ -262,8 +262,12 @@ class JobChecker:
             is_run = ask.id in self.runs or ask.id in self.ended_runs
             if not is_run and (standing is None or not self._is_result(standing, shown)):
                 raise Violation(Kind.INVENTED, f"result {shown} of job {number}, which is {standing}")
-        elif heard.end == "-TIMEOUT" and not ask.wait_ms and standing is not None and standing.is_over:
+        elif heard.end == "-TIMEOUT" and not ask.wait_ms and self._has_result(ask.id):
             raise Violation(Kind.LOST, f"job {number} is {standing}, and has no result")
+
+    def _has_result(self, id: bytes) -> bool:
+        standing = self.model.now.get(id)
+        return standing is not None and standing.is_over
 
     def _is_result(self, standing: Standing, shown: tuple[str, bytes]) -> bool:
         return standing.is_over and (str(int(standing.state.name == "COMPLETED")), standing.result) == shown

@@ -252,3 +252,11 @@ def test_a_stricter_policy_counts_for_what_was_put_before_it_once_somebody_is_sh
     assert world.sync()
     assert "VALUE" in client.hears()
     assert world.crash(Crash.DROP).items("q") == [b"x"]
+
+
+def test_a_child_that_was_deleted_does_not_come_back_with_what_was_put_after_it() -> None:
+    world = World(LIB + 'default.sync_journal = "os"\n')
+    asks(world, "get q+a", "get q+b", "delete q+a")
+    asks(world, "set q+b 0 0 1", "x")
+    for how in crashes(20):
+        assert world.crash(how).items("q+a") == []

@@ -86,6 +86,7 @@ class Family:
         self.writer.family = self
         self.stream = Stream(self.writer, segments.last_id, config.max_memory_bytes)
         self.readers: dict[str, Reader] = {}
+        self._leaving: list[str] = []  # segments on their way out of the spool
         self.tell_stuck: Callable[[str, OSError], None] = lambda name, error: None
         self.configure(config)
 
@@ -176,12 +177,21 @@ class Family:
         if not self.readers:
             # The segments first, for good: without its reader, what a crash leaves of them would be read again.
             self.writer.erase()
+            self._drop_leaving()
             self.fs.sync_folder(self.folder)
         reader.erase()
         if self.readers:
             # Were its file there again after a crash, it would also have what was put while there was no such queue.
             self.fs.sync_folder(self.folder)
         return not self.readers
+
+    def _drop_leaving(self) -> None:
+        """Segments whose chore may not have run yet."""
+        for name in self._leaving:
+            try:
+                self.fs.remove(f"{self.folder}/{name}")
+            except FileNotFoundError:
+                continue  # it has
 
     # upkeep
 
@@ -200,6 +210,8 @@ class Family:
         if gone:
             self.stream.forget_flags(gone[-1].last_id)
             gone_names = [segment.name for segment in gone]
+            there = {name for name, _ in self.fs.list(self.folder)} if self._leaving else set()
+            self._leaving = [*(name for name in self._leaving if name in there), *gone_names]
             self.chores.submit(Retire(self.fs, self.folder, gone_names, self.archive, self.tell_stuck))
 
     def close(self) -> None:

@@ -8,6 +8,7 @@ import pytest
 
 from sim.job_asks import job_id
 from sim.nodes import Crash
+from sim.world import World as WorldWithThreads
 from sim.world import content
 from tests.journal.spool import crashes
 from tests.sim.job_world import JobWorld
@@ -260,3 +261,14 @@ def test_a_child_that_was_deleted_does_not_come_back_with_what_was_put_after_it(
     asks(world, "set q+b 0 0 1", "x")
     for how in crashes(20):
         assert world.crash(how).items("q+a") == []
+
+
+def test_a_segment_on_its_way_out_goes_with_its_queue() -> None:
+    world = WorldWithThreads(SMALL)
+    client = world.client().puts("a" * 40).puts("b" * 40)
+    client.says("get q")
+    while world.sync():
+        world.turn()
+    client.says("delete q")
+    for how in crashes(20):
+        assert "a" * 40 not in [data.decode() for data in world.crash(how).items("q")]

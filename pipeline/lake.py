@@ -74,10 +74,11 @@ class Lake:
                 self._lock.lock(f"{self._own.path}/lock")
             except Locked as locked:
                 raise Taken(f"{locked.holder} adds to {self.url}") from None
-        if folder(_join(self.url, SPARKS_LOG)).list():
-            raise Taken(f"{self.url} is the table of a stream, whose readers would not see what is added; name another")
-        self.entry = self._read()
-        self._publish()
+        try:
+            self._begin()
+        except BaseException:
+            self._lock.close()
+            raise
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -87,6 +88,12 @@ class Lake:
         """The staged `files` of the next batch count from now on. Those of the one before were published."""
         self.entry = Entry(self.entry.batch + 1, end, self.entry.days | days, files)
         self._own.write(LEDGER, msgspec.json.encode(self.entry))
+        self._publish()
+
+    def _begin(self) -> None:
+        if folder(_join(self.url, SPARKS_LOG)).list():
+            raise Taken(f"{self.url} is the table of a stream, whose readers would not see what is added; name another")
+        self.entry = self._read()
         self._publish()
 
     def _read(self) -> Entry:

@@ -118,8 +118,9 @@ def test_one_job_at_a_time_adds_to_a_lake_and_none_to_a_streams_table(begun: Pat
         Lake(str(begun)).__enter__()
     (begun / "_spark_metadata").mkdir()
     (begun / "_spark_metadata" / "0").write_text("v1")
-    with pytest.raises(Taken, match="the table of a stream"):
-        Lake(str(begun)).__enter__()
+    for _ in range(2):
+        with pytest.raises(Taken, match="the table of a stream"):
+            Lake(str(begun)).__enter__()
 
 
 def test_folders_are_named_as_hive_names_them() -> None:

@@ -29,7 +29,7 @@ from queues.line import Line
 from queues.marks import Mark
 
 STAND_IN = Item(b"", 0)  # without an add time it moves no id
-STAND_INS_A_SLICE = 4000
+STAND_INS_A_SLICE = 1000  # about a millisecond
 SYNC_BYTES = 4 << 20  # synced this often while it grows, so that no sync is long
 
 

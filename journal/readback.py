@@ -131,7 +131,9 @@ class ReadBack:
         if segment is None or self._turn < self._lost_end or (ahead >= AHEAD_BYTES and not self._starved):
             return None
         at = self._at + ahead
-        if not ahead and at >= self.segments.size(segment) and self._turn < self.line.end:
+        if self._turn < self.line.end and (
+            self._is_through(segment) or (not ahead and at >= self.segments.size(segment))
+        ):
             self._next_segment()
             return self.wants()
         start, stop = self._span(segment, at, max(PIECE_BYTES, ahead))
@@ -195,6 +197,9 @@ class ReadBack:
         if self._is_at_bad:
             self._give_up_block()
             return
+        if self._is_through(segment):
+            self._next_segment()
+            return
         at = self._at + len(self._data) - self._used
         # A record longer than the piece: read twice as much, which the file really has.
         want = max(min(PIECE_BYTES, size_max), 2 * (len(self._data) - self._used))
@@ -209,6 +214,13 @@ class ReadBack:
             self._consume(found, count_max)
         else:
             self._next_segment()
+
+    def _is_through(self, segment: Segment) -> bool:
+        """Whether no item follows in the segment. What else does is not read: a summary that covers these items may
+        take the file's place at any moment.
+        """
+        after = self.segments.after(segment)
+        return after is not None and self._turn == after.first
 
     def _stand_in(self, found: list[Item], count_max: int) -> None:
         count = min(count_max, self._lost_end - self._turn)

@@ -68,11 +68,21 @@ def reader_fits(model: QueueModel, found: list[bytes], promised: int, *, may_hav
     `may_have_holes`: the end of a segment may be lost, and the beginning of the next there.
     """
     entries = _entries(model)
-    chosen = _chosen(entries, found, promised, may_have_holes)
-    if chosen is None:
-        return []
-    came = [] if may_have_holes else [entry.came for entry in chosen]
-    fewest = max([promised, *came])
+    fits: list[Fit] = []
+    for chosen in _choices(entries, found, promised, may_have_holes):
+        came = [] if may_have_holes else [entry.came for entry in chosen]
+        fewest = max([promised, *came])
+        stayed, left = _moved(entries, chosen, fewest)
+        records = [entry.record for entry in chosen]
+        fits += [Fit(count, stayed, left, records) for count in (len(model.facts), fewest)]
+    return fits
+
+
+Moved = list[tuple[Record, Move]]
+
+
+def _moved(entries: list[Entry], chosen: list[Entry], fewest: int) -> tuple[Moved, Moved]:
+    """Of the items with a copy in another queue those that are still here, and those that are not."""
     here = {id(entry) for entry in chosen}
     stayed, left = [], []
     for entry in entries:
@@ -81,8 +91,7 @@ def reader_fits(model: QueueModel, found: list[bytes], promised: int, *, may_hav
             stayed.append((record, record.moved_to))
         elif record.moved_to is not None and entry.came <= fewest and not entry.went:
             left.append((record, record.moved_to))
-    records = [entry.record for entry in chosen]
-    return [Fit(count, stayed, left, records) for count in (len(model.facts), fewest)]
+    return stayed, left
 
 
 def _entries(model: QueueModel) -> list[Entry]:
@@ -104,8 +113,8 @@ def _entries(model: QueueModel) -> list[Entry]:
     return entries
 
 
-def _chosen(entries: list[Entry], found: list[bytes], promised: int, may_have_holes: bool) -> list[Entry] | None:
-    """Those that make up `found`, in their order; None if no choice does."""
+def _choices(entries: list[Entry], found: list[bytes], promised: int, may_have_holes: bool) -> list[list[Entry]]:
+    """Those that make up `found`, in their order. There can be several: an item may have left and come back."""
     # By how much of `found` is explained, and whether an item is missing behind which nothing may be there.
     ways: dict[tuple[int, bool], list[Entry]] = {(0, False): []}
     for entry in entries:
@@ -117,4 +126,4 @@ def _chosen(entries: list[Entry], found: list[bytes], promised: int, may_have_ho
             if not entry.must_be_there(promised):
                 further.setdefault((at, is_cut or not (entry.went or entry.record.moved_to or may_have_holes)), chosen)
         ways = further
-    return next((chosen for (at, _), chosen in ways.items() if at == len(found)), None)
+    return [chosen for (at, _), chosen in ways.items() if at == len(found)]

@@ -246,6 +246,7 @@ class Line:
         while True:
             for at, item in enumerate(self.fresh):
                 if means(item):
+                    self.load_all()  # a gap would shift what the journal counts as the next item
                     del self.fresh[at]
                     self._gone(item)
                     return True

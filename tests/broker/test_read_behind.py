@@ -216,3 +216,19 @@ def test_damage_met_while_reading_back_costs_what_it_hits_and_no_get() -> None:
     client = world.client().puts("after")
     world.sync()
     assert client.hears() == "STORED"
+
+
+@pytest.mark.parametrize("which", [0, 3, 11, 30, 49])
+def test_an_item_taken_out_of_the_middle_of_a_long_line_leaves_all_others_once(which: int) -> None:
+    world = World(SMALL)
+    client = world.client()
+    names = [f"{number:04}".ljust(60, ".") for number in range(50)]
+    for name in names:
+        client.puts(name)
+        world.sync()
+    line = queue_of(world).line
+    assert line.behind
+    assert line.remove(lambda item: item.data == names[which].encode())
+    left = [name.encode() for name in names if name != names[which]]
+    assert [item.data for item in line.items()] == left and len(line) == 49
+    assert line.bytes == 49 * 60

@@ -132,16 +132,19 @@ class Checker:
 
     def _moved(self, target: QueueModel, copy: Record) -> None:
         """An item that was not put has come from another queue that sends to this one."""
+        may_be: Record | None = None
         for source in self.models.values():
             source.note_settings()
             if source is target or target.name not in source.targets:
                 continue
-            candidates = [*source.now.ready, *source.now.open.values()]
-            for record in candidates:
+            sent = {id(reading.record) for reading in source.readings.values() if reading.holder is None}
+            for record in [*source.now.ready, *source.now.open.values()]:
                 if record.data == copy.data and record.moved_to is None:
-                    record.moved_to = Move(target.name, len(target.facts) - 1)
-                    return
-        raise Violation(Kind.DUPLICATED, f"{shown(copy.data)} was added to {target.name} once more, from nowhere")
+                    # Of several queues with that item, it left the one where it is open and nobody has it.
+                    may_be = record if may_be is None or id(record) in sent else may_be
+        if may_be is None:
+            raise Violation(Kind.DUPLICATED, f"{shown(copy.data)} was added to {target.name} once more, from nowhere")
+        may_be.moved_to = Move(target.name, len(target.facts) - 1)
 
     def _may_go(self, queue: Queue, model: QueueModel, record: Record) -> bool:
         """Whether a removal needs nobody who is shown the item."""
@@ -312,10 +315,8 @@ class Checker:
             reading.asked_back = True
             return
         if closes:
-            data = shown(reading.record.data)
-            raise Violation(
-                Kind.REDELIVERED, f"{data} of {name} was closed, and no journal was told: it will come again"
-            )
+            why = f"{shown(reading.record.data)} of {name} was closed, and no journal was told: it will come again"
+            raise Violation(Kind.REDELIVERED, why)
         if not queue.config.retry_delay_ms and reading.record.moved_to is None and not queue.config.max_deliveries:
             raise Violation(Kind.LOST, f"{shown(reading.record.data)} of {name} was aborted, and no journal was told")
         reading.asked_back = True

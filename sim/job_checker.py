@@ -75,10 +75,11 @@ class JobChecker:
             if id not in served and standing.limit_ms > self.now_ms:
                 raise Violation(Kind.LOST, f"job {number_of(id)} was found, and is not served: {standing}")
         for id, standing in served.items():
-            if standing not in (model.base.get(id), model.lapsed.get(id)):
+            if standing not in (model.base.get(id), *model.lapsed.get(id, ())):
                 raise Violation(Kind.INVENTED, f"job {number_of(id)} is served, and was not found: {standing}")
         gone = {id: standing for id, standing in model.base.items() if id not in served}
-        model.lapsed = {**model.lapsed, **gone}
+        for id, standing in gone.items():
+            model.lapsed[id] = [*model.lapsed.get(id, ()), standing]
         model.base = served
         model.now = dict(served)
         model.leased_ms = {id: self.now_ms for id, standing in served.items() if standing.state is LEASED}

@@ -84,9 +84,13 @@ class Fact(Struct, frozen=True):
 
 
 class JobModel:
-    """All jobs since the last start. `base`: what that start has found; `lapsed`: those of it whose life was over."""
+    """All jobs since the last start. `base`: what that start has found; `lapsed`: those whose life was
+    over at a start; of one id there may have been several.
+    """
 
-    def __init__(self, base: dict[bytes, Standing], lapsed: dict[bytes, Standing], honours_max_fails: bool) -> None:
+    def __init__(
+        self, base: dict[bytes, Standing], lapsed: dict[bytes, list[Standing]], honours_max_fails: bool
+    ) -> None:
         self.base = base
         self.lapsed = lapsed
         self.honours_max_fails = honours_max_fails

@@ -88,7 +88,7 @@ def _begins(model: JobModel, id: bytes) -> States:
     time.
     """
     begins: States = [model.base.get(id)]
-    return [*begins, model.lapsed[id]] if id in model.lapsed else begins
+    return _unique([*begins, *model.lapsed.get(id, ())])
 
 
 def _unique(states: States) -> States:

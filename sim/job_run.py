@@ -92,4 +92,4 @@ class JobRun(History):
         return found
 
     def go_on_from(self, judged: Snapshot) -> None:
-        self.model = JobModel(dict(judged), {}, self.plan.honours_max_fails)
+        self.model = JobModel(dict(judged), self.model.lapsed, self.plan.honours_max_fails)

@@ -100,6 +100,19 @@ class Fs(Protocol):
         """Hold `path` locked, made empty if missing, until what is returned is called. Raises Locked."""
 
 
+def write_whole(fs: Fs, path: str, file: File, data: bytes) -> None:
+    """Append all of `data` to `file`, which is at `path`, or nothing. Raises OSError."""
+    before = file.size
+    try:
+        file.write(data)
+    except OSError:
+        if file.size > before:
+            # A record in two pieces could come back from a power cut with zeros for its second one.
+            fs.truncate(path, before)
+            file.size = before
+        raise
+
+
 class OsFile:
     """A file descriptor in append mode."""
 

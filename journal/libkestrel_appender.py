@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from journal.fs import File, Fs
+from journal.fs import File, Fs, write_whole
 from journal.group import CommitGroup
 
 if TYPE_CHECKING:
@@ -106,16 +106,7 @@ class Appender:
     def _append(self, data: bytes) -> None:
         """Write `data`. After an OSError a call with b"" writes it again."""
         self._unwritten += data
-        file = self.file
-        before = file.size
-        try:
-            file.write(self._unwritten)
-        except OSError:
-            if file.size > before:
-                # A record in two pieces could come back from a power cut with zeros for its second one.
-                self.fs.truncate(self.path, before)
-                file.size = before
-            raise
+        write_whole(self.fs, self.path, self.file, self._unwritten)
         self._unwritten = b""
 
     def _go_on_with(self, file: File | None) -> None:

@@ -10,7 +10,7 @@ from typing import Protocol
 
 from journal import layout
 from journal.derived import rewritten
-from journal.fs import File, Fs
+from journal.fs import File, Fs, write_whole
 from journal.group import CommitGroup
 from journal.kestrel import Encoder
 from journal.packing import drop_sidecars, finish_pack
@@ -34,6 +34,9 @@ class Holder(Protocol):
     def alive(self) -> dict[int, Item]:
         """By turn: the items that have left the line's fresh ones and are not gone for good."""
 
+    def unread(self) -> int:
+        """The turn of the first item that only the files tell."""
+
 
 class NoHolder:
     """Of a journal that serves no queue yet."""
@@ -46,6 +49,9 @@ class NoHolder:
 
     def alive(self) -> dict[int, Item]:
         return {}
+
+    def unread(self) -> int:
+        return 0
 
 
 class Log:
@@ -164,14 +170,7 @@ class Log:
             self._counted = self._counted_bytes = 0
         file = self._file or self.file
         before = file.size
-        try:
-            file.write(self._unwritten)
-        except OSError:
-            if file.size > before:
-                # A record in two pieces could come back from a power cut with zeros for its second one.
-                self.fs.truncate(self.path, before)
-                file.size = before
-            raise
+        write_whole(self.fs, self.path, file, self._unwritten)
         self._unwritten = b""
         # Kestrel looks at a journal before each put and after each removal. So do we, by batches: puts alone
         # leave nothing behind that a rewrite could save.

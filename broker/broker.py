@@ -89,6 +89,7 @@ class Broker:
         self._sessions: dict[Session, None] = {}
         self.started_ms = 0
         self._woken: deque[Session] = deque()
+        self._erased: dict[str, int] = {}  # deleted queues, and the batch until which a power cut may bring them back
         self._expire_due_ms = 0
         self._ballast_due_ms = 0
 
@@ -283,7 +284,10 @@ class Broker:
         self.upkeep.forget(queue, now_ms)
         self.queues.remove(queue)
         self.pauses.forget(queue.name)
-        return self.store.erase(queue.journal, now_ms) if isinstance(queue.journal, Log | Reader) else 0
+        batch = self.store.erase(queue.journal, now_ms) if isinstance(queue.journal, Log | Reader) else 0
+        self._erased = {name: until for name, until in self._erased.items() if until > self.group.durable}
+        self._erased[queue.name] = batch
+        return batch
 
     # what its operator asks for
 
@@ -365,9 +369,10 @@ class Broker:
 
     def _new_journal(self, name: str, config: QueueConfig, now_ms: int) -> Journal:
         self.streams.check(name)
-        if self.store.format_of(name, config) is Format.LIBKESTREL:
-            return self.streams.create(name, config, now_ms)
-        return self.store.create(name, config, now_ms)
+        is_stream = self.store.format_of(name, config) is Format.LIBKESTREL
+        journal: Journal = (self.streams if is_stream else self.store).create(name, config, now_ms)
+        journal.batch = max(journal.batch, self._erased.pop(name, 0))  # that it is empty now is news
+        return journal
 
     def report_damages(self, name: str, damages: list[Damage]) -> None:
         for damage in damages:

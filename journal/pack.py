@@ -219,11 +219,14 @@ class Pack:
         self._reader.unreadable.clear()
         assert self._file is not None
         names = self._temp, layout.pack_name(log.name, number), layout.archive_name(log.name, number)
-        covered = [segment.name for segment in log.segments.covered_by(self.last)]
-        self._hand_over(InstallPack(log.fs, log.folder, names, covered, self._installed))
+        covered = log.segments.covered_by(self.last)
+        # Items may have come meanwhile that memory had no room for: their names are another file's at any moment now.
+        log.segments.hold(covered, log.holder.unread())
+        self._hand_over(InstallPack(log.fs, log.folder, names, [segment.name for segment in covered], self._installed))
 
     def _installed(self, error: OSError | None, now_ms: int) -> None:
         self.chore = None
+        self.log.segments.let_go(self.log.segments.covered_by(self.last))
         if error is not None:
             # How far it came is not known: the files are left as they are, and recovery finishes it.
             self.error = error

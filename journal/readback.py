@@ -14,7 +14,7 @@ from journal.items import ItemReader
 from journal.replay import Bad, plain
 from journal.segments import Place, Segment, Segments, checks_of
 from queues.item import LOST_MS, Item
-from queues.line import Line
+from queues.line import ID_SHIFT, Line
 
 PIECE_BYTES = 256 << 10
 AHEAD_BYTES = 1 << 20  # read ahead of need, at most this much and a piece
@@ -89,15 +89,33 @@ class ReadBack:
             mortal += sum([item.expires_ms != 0 for item in found])
         return size, mortal
 
+    def newest_id(self, turn: int, count: int) -> int:
+        """From the end back to where the newest add time begins: those before it are taken for older, as they are
+        unless the clock was set back. Raises OSError.
+        """
+        end = at = turn + count
+        newest_ms, first = -1, end
+        while at > turn:
+            begin = max(turn, self.segments.holding(at - 1).place(at - 1).turn)
+            for number, item in zip(range(at - 1, begin - 1, -1), reversed(self._between(begin, at)), strict=True):
+                if item.added_ms < newest_ms:
+                    return (newest_ms << ID_SHIFT) + end - 1 - first
+                newest_ms, first = item.added_ms, number
+            at = begin
+        return (newest_ms << ID_SHIFT) + end - 1 - first
+
+    def _between(self, turn: int, end: int) -> list[Item]:
+        self._seek(turn)
+        found: list[Item] = []
+        while len(found) < end - turn:
+            self._decode(found, min(ITEMS_A_SLICE, end - turn - len(found)), PIECE_BYTES)
+        return found
+
     def fetch(self, turns: Iterable[int]) -> dict[int, Item]:
         """The items with these turns. Raises OSError."""
         items: dict[int, Item] = {}
         for turn in sorted(turns):
-            self._seek(turn)
-            found: list[Item] = []
-            while not found:
-                self._decode(found, 1, PIECE_BYTES)
-            items[turn] = plain(found[0])
+            items[turn] = plain(self._between(turn, turn + 1)[0])
         return items
 
     def start_afresh(self) -> None:
@@ -123,7 +141,8 @@ class ReadBack:
         return found
 
     def wants(self) -> tuple[Segment, int, int] | None:
-        """What should be read ahead: a segment, from byte, how many bytes; None if there is enough or nothing.
+        """What should be read ahead: a segment, from byte, how many bytes; None if there is enough or nothing, or if a
+        summary is just taking the segment's place.
 
         Ask after `decode`.
         """
@@ -136,6 +155,8 @@ class ReadBack:
         ):
             self._next_segment()
             return self.wants()
+        if segment.held is not None:
+            return None
         start, stop = self._span(segment, at, max(PIECE_BYTES, ahead))
         return (segment, start, stop - start) if at < stop and not self._is_at_bad else None
 
@@ -219,6 +240,8 @@ class ReadBack:
         """Whether no item follows in the segment. What else does is not read: a summary that covers these items may
         take the file's place at any moment.
         """
+        if segment.mark is None or self._turn != segment.mark.end:
+            return False  # mostly; looking the next one up costs more the more there are
         after = self.segments.after(segment)
         return after is not None and self._turn == after.first
 

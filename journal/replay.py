@@ -100,6 +100,7 @@ class Replay:
     def mark(self) -> Mark:
         """The state after the records read so far, in numbers."""
         line = self.line
+        line.settle()
         outside = [*self.open.values(), *reversed(line.returned)]
         return Mark(
             line.left,

@@ -13,7 +13,7 @@ from typing import NamedTuple, Protocol
 
 from msgspec import Struct, field
 
-from journal.fs import Fs
+from journal.fs import Fs, Reader
 from journal.summaries import Summary
 from queues.marks import Mark
 
@@ -49,7 +49,7 @@ class Segment(Struct, eq=False):
     `places` rise. `entry` and `entered`: what the queue held and which transaction id was the last before the file, or
     at the end of its snapshot if it has one. `mark` and `counter`: the same at its end; None while it is written.
     `is_replaced`: a summary has taken its place. `checks`: crc32 of each `block_bytes` of it; none: they are not known.
-    `is_damaged`: recovery could not read it to its end.
+    `is_damaged`: recovery could not read it to its end. `held`: the file, open, while a summary takes its name.
     """
 
     name: str
@@ -66,6 +66,7 @@ class Segment(Struct, eq=False):
     block_bytes: int = 0
     is_replaced: bool = False
     is_damaged: bool = False
+    held: Reader | None = None
 
     @property
     def first(self) -> int:
@@ -168,6 +169,25 @@ class Segments:
         """Every segment up to `last`."""
         return self.sealed[: self.sealed.index(last) + 1]
 
+    def hold(self, covered: list[Segment], turn: int) -> None:
+        """A summary is about to take the names of these, at a moment that nobody here is told: keep those open that
+        hold items from `turn` on. Raises OSError with none of them open.
+        """
+        try:
+            for segment in covered:
+                if segment.mark is not None and segment.mark.end > turn:
+                    segment.held = self.fs.reader(self.path(segment))
+        except OSError:
+            self.let_go(covered)
+            raise
+
+    def let_go(self, covered: list[Segment]) -> None:
+        """Close what `hold` has opened."""
+        for segment in covered:
+            if segment.held is not None:
+                segment.held.close()
+                segment.held = None
+
     def holding(self, turn: int) -> Segment:
         """The segment that added the item with this turn."""
         if turn >= self.current.first:
@@ -202,7 +222,8 @@ class Segments:
         """At most `count` bytes from byte `at`; nothing only at its end. Raises OSError."""
         written = self.readable(segment)
         if at < written:
-            return self.fs.read(self.path(segment), at, min(count, written - at))
+            count = min(count, written - at)
+            return segment.held.read(at, count) if segment.held else self.fs.read(self.path(segment), at, count)
         if segment is self.current and self.writer is not None:
             return self.writer.unwritten()[at - written : at - written + count]
         return b""

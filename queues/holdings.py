@@ -64,6 +64,12 @@ class Holdings:
         """By turn: every item that has left the fresh ones and is not gone for good."""
         return {taken.turn: taken.item for taken in [*self.under_way.values(), *self.heads]}
 
+    def unread(self) -> int:
+        """The turn of the first item that is not in memory."""
+        line = self.queue.line
+        line.settle()  # what was dropped unread is read for its size
+        return line.left + len(line.fresh)
+
     @property
     def is_bare(self) -> bool:
         """Whether there is nothing at all."""

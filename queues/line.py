@@ -36,6 +36,9 @@ class Tail(Protocol):
     def measure(self, turn: int, count: int) -> tuple[int, int]:
         """(payload bytes, how many have an expiry) of `count` items from `turn` on."""
 
+    def newest_id(self, turn: int, count: int) -> int:
+        """The id of the last of `count` items from `turn` on, had they left one by one and nothing before them."""
+
 
 class Line:
     """Returned items first (the last returned is the head), then fresh ones in the order they were added, then those
@@ -199,7 +202,8 @@ class Line:
         self.last_id += count
         self.left += count
         if not self.behind:
-            # Nothing is left: no need to read what went.
+            # Nothing is left: no need to read how large it was.
+            self._keep_ids_rising()
             self._unmeasured = self.behind_bytes = self.bytes = self.mortal = 0
         return count
 
@@ -312,14 +316,20 @@ class Line:
             self.behind_bytes = 0
 
     def settle(self) -> None:
-        """Count the bytes of what was dropped unread."""
+        """Count the bytes of what was dropped unread, and the ids that it took along."""
         if self._unmeasured:
             assert self.tail is not None
+            self._keep_ids_rising()
             count, self._unmeasured = self._unmeasured, 0
             size, mortal = self.tail.measure(self._unmeasured_turn, count)
             self.bytes -= size
             self.behind_bytes -= size
             self.mortal -= mortal
+
+    def _keep_ids_rising(self) -> None:
+        assert self.tail is not None
+        newest = self.tail.newest_id(self._unmeasured_turn, self._unmeasured)
+        self.last_id = max(self.last_id, newest)
 
     def _gone(self, item: Item) -> None:
         self.bytes -= len(item.data)

@@ -7,7 +7,9 @@ import random
 
 import pytest
 
+from broker import upkeep
 from broker.packs import RETRY_MAX_MS
+from journal.chores import InstallPack
 from journal.group import JournalFailure
 from journal.pack import Stage
 from sim.disk import PowerCut
@@ -16,7 +18,8 @@ from sim.world import World as SlowWorld
 from tests.broker.test_read_behind import SMALL, filled, got, log_of, queue_of
 from tests.sim.world import World
 
-PATIENT = SMALL + "default.min_journal_compact_delay = 0\n"
+IMPATIENT = "default.min_journal_compact_delay = 0\n"
+PATIENT = SMALL + IMPATIENT
 
 
 def journal_bytes(world: SlowWorld, name: str = "q") -> int:
@@ -220,3 +223,38 @@ def test_no_pack_begins_that_would_not_halve_what_it_covers() -> None:
         if queue_of(world).line.behind and log_of(world).segments.sealed:
             assert world.broker.upkeep.packs._pack is None or world.broker.upkeep.packs._pack.stage is not Stage.FAILED
     assert got(world, 30) == list(range(280, 300))
+
+
+def test_items_are_read_from_files_whose_names_a_summary_has_just_taken(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A queue that fits in memory is to be rewritten; before its file is sealed, more comes than memory holds."""
+    monkeypatch.setattr(upkeep, "ON_THE_SPOT_BYTES", 0)
+    world = SlowWorld("default.max_memory_size = 1500\ndefault.max_journal_size = 2000\n" + IMPATIENT)
+    client, reader = world.client(), world.client()
+    put = taken = 0
+    while not (put and log_of(world).seal_wanted):
+        client.puts(f"{put:04}".ljust(90, "."))
+        put += 1
+        if put > 10:
+            reader.says("get q")
+            taken += 1
+        world.turn()
+    for number in range(put, put + 20):
+        client.puts(f"{number:04}".ljust(90, "."))
+    world.sync()
+    assert queue_of(world).line.behind
+    log = log_of(world)
+    for _ in range(30):
+        for chore in world.start_chores():
+            world.run_chore(chore)
+            if not isinstance(chore, InstallPack):
+                world.finish_chore(chore)
+        world.turn()
+        world.sync()
+    assert [segment.held is not None for segment in log.segments.sealed] == [True]
+    for _ in range(taken, put + 20):
+        reader.says("get q")
+        world.sync()
+    assert [int(word[:4]) for word in reader.hears().split() if word.endswith("....")] == list(range(put + 20))
+    for chore in list(world.running):
+        world.finish_chore(chore)
+    assert not any(segment.held for segment in log.segments.sealed)

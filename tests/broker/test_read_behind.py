@@ -232,3 +232,18 @@ def test_an_item_taken_out_of_the_middle_of_a_long_line_leaves_all_others_once(w
     left = [name.encode() for name in names if name != names[which]]
     assert [item.data for item in line.items()] == left and len(line) == 49
     assert line.bytes == 49 * 60
+
+
+@pytest.mark.parametrize("gone", [1, 2, 40, 97])
+def test_ids_go_on_after_a_start_that_has_dropped_items_unread(gone: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """All of them were added within one millisecond, where only counting tells their ids."""
+    monkeypatch.setattr(recovery, "START_MEMORY_BYTES", 1)
+    world = filled(SMALL, 100)
+    got(world, gone)
+    client = world.client()
+    client.says("get q/open", "get q/open")
+    ids = [taken.id for taken in queue_of(world).open_reads.values()]
+    world.sync()
+    again = queue_of(world.crash(Crash.DROP))
+    found = [again.line.pop().id for _ in range(2)]
+    assert found == ids

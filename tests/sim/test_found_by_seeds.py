@@ -272,3 +272,14 @@ def test_a_segment_on_its_way_out_goes_with_its_queue() -> None:
     client.says("delete q")
     for how in crashes(20):
         assert "a" * 40 not in [data.decode() for data in world.crash(how).items("q")]
+
+
+@pytest.mark.parametrize("config", ["", LIB])
+def test_nobody_hears_that_a_queue_is_empty_before_its_deletion_is_safe(config: str) -> None:
+    world = World(config)
+    fill(world, "x")
+    world.client().says("delete q")
+    other = world.client().says("get q")
+    if other.hears() != "END":
+        assert world.sync() and other.hears() == "END"
+    assert world.crash(Crash.DROP).items("q") == []

@@ -58,11 +58,8 @@ class Reader(Appender):
     @property
     def batch(self) -> int:
         """What this queue shows is not safe before the items are, and those are written by the writer."""
-        batch = self._batch
-        if self.sync_ms == 0:
-            items = self.family.writer.batch
-            return items if items > batch else batch
-        return batch
+        batch, items = self._batch, self.family.writer.batch
+        return items if items > batch else batch
 
     @batch.setter
     def batch(self, batch: int) -> None:

@@ -77,11 +77,13 @@ class Writer(Appender):
             data = item.data
             record = PUT_HEAD.pack(PUT, len(data), item.errors, item.id, item.added_ms) + data
         size = len(record)
-        if self._size + size > self.segment_bytes and self._size > MAGIC_BYTES:
+        after = self._size + size
+        if after > self.segment_bytes and after > size + MAGIC_BYTES:
             self._begin(now_ms)
+            after = MAGIC_BYTES + size
         if not self._is_touched:
             self._touch()
-        self._size += size
+        self._size = after
         self._parts[-1].append(record)
         self.group.pending_bytes += size
 

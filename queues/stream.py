@@ -77,12 +77,13 @@ class Stream:
             self._flags.append((item_id, flags))
         if item.expires_ms:
             self.mortal += 1
-        if len(self._newest) >= CHUNK_ITEMS or self.bytes >= self._chunk_until:
-            self._newest = []
-            self._chunk_until = self.bytes + CHUNK_BYTES
-            self._chunks.append(Chunk(item_id, self._newest, self.bytes))
-        self._newest.append(numbered)
-        self.bytes += len(item.data)
+        newest, size = self._newest, self.bytes
+        if len(newest) >= CHUNK_ITEMS or size >= self._chunk_until:
+            newest = self._newest = []
+            self._chunk_until = size + CHUNK_BYTES
+            self._chunks.append(Chunk(item_id, newest, size))
+        newest.append(numbered)
+        self.bytes = size + len(item.data)
         return numbered
 
     @property

@@ -107,7 +107,6 @@ class StreamQueue(Queue):
             if size > self.config.max_item_bytes or self.state is CLOSED:
                 return False
             stream.append(item, now_ms)
-            self.journal.batch = stream.log.batch
             for taker in stream.takers:
                 if taker.waiters:
                     taker._serve(now_ms)
@@ -155,9 +154,6 @@ class StreamQueue(Queue):
                 if member not in takers:
                     member.following.pass_over(numbered)
                     member.journal.confirm(numbered.id, numbered.id)
-        journal, batch = self.journal, stream.log.batch
-        if batch > journal.batch:
-            journal.batch = batch
         for taker in takers:
             if taker.waiters:
                 taker._serve(now_ms)

@@ -23,7 +23,6 @@ from queues.jobs import Jobs
 JOBS_A_TICK = 250  # that time does something to: about a millisecond
 TERMS_MAX = 4096
 BALLAST_RETRY_MS = 1000
-CMDLOG_FOLDER = "cmdlog"
 
 SyncMs = int
 
@@ -41,7 +40,7 @@ class Workq:
     def __init__(self, settings: WorkqSettings, store: Store, report: Report) -> None:
         self.settings = settings
         self.report = report
-        self.folder = settings.cmdlog_path or f"{store.own}/{CMDLOG_FOLDER}"
+        self.folder = settings.cmdlog_path or f"{store.own}/{layout.OWN_FOLDER}"
         self.started_ms = 0
         self.cleanings = 0
         self.terms: dict[JobTerms, Terms] = {}

@@ -15,6 +15,7 @@ import re
 from collections.abc import Iterable
 from itertools import pairwise
 
+OWN_FOLDER = "cmdlog"  # within a spool's own folder, unless the log has a place elsewhere
 APPEND_LOCK = "append.lock"
 READ_LOCK = "read.lock"
 REWRITE_SUFFIX = ".rw"

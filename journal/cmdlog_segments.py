@@ -14,6 +14,7 @@ from journal.cmdlog_read import RECORD_BYTES_MAX, Damaged, Short, find_frame, re
 from journal.fs import Fs
 
 PIECE_BYTES = 1 << 20
+ENDS_EARLY = "the record ends early"
 
 Frame = tuple[int, int, int]
 """Where in a piece a record begins, where its payload does, and where the record ends, its CRC included."""
@@ -94,7 +95,7 @@ class SegmentReader:
             except Short:
                 if not complete:
                     break
-                why = "the record ends early"
+                why = ENDS_EARLY
             except Damaged as damaged:
                 why = str(damaged)
             else:

@@ -89,8 +89,10 @@ class KestrelDumper:
         size = words[1] if op == ADD_XID else words[0]
         begin = at + 1 + layout.size
         stop = begin + size - counted
-        if size < counted or stop > end + rest_bytes:
-            raise Bad(f"a block of {size} bytes")
+        if size < counted:
+            raise Bad(f"a block of {size} bytes, at least {counted} expected")
+        if stop > end + rest_bytes:
+            raise Bad(f"a block of {size} bytes, only {end + rest_bytes - begin + counted} are left")
         if stop > end:
             raise More
         added_ms, expires_ms = (None, words[1] * 1000) if op == ADD else words[-2:]

@@ -98,18 +98,10 @@ class Recovery:
 
     def _cut_padding(self, name: str, at: int, size: int, recovered: Recovered) -> None:
         """The library makes a segment as long as it may become, full of zeros, and a crash leaves it so."""
-        if self._is_zero(f"{self.folder}/{name}", at, size):
+        if is_zero(self.fs, f"{self.folder}/{name}", at, size):
             self.fs.truncate(f"{self.folder}/{name}", at)
         else:
             recovered.damages.append(self._cut(name, at, size, "bytes behind the end of the data"))
-
-    def _is_zero(self, path: str, at: int, size: int) -> bool:
-        while at < size:
-            piece = self.fs.read(path, at, CHUNK_BYTES)
-            if piece.count(0) != len(piece):
-                return False
-            at += len(piece)
-        return True
 
     def _reader(self, reader: str, name: str, recovered: Recovered, now_ms: int) -> None:
         path = f"{self.folder}/{name}"
@@ -145,6 +137,16 @@ class Recovery:
         saved_as = keep(self.fs, path, at, size - at, self.damaged)
         self.fs.truncate(path, at)
         return Damage(name, at, size - at, why, saved_as)
+
+
+def is_zero(fs: Fs, path: str, at: int, size: int) -> bool:
+    """Whether bytes `at` to `size` of a file are zeros."""
+    while at < size:
+        piece = fs.read(path, at, CHUNK_BYTES)
+        if piece.count(0) != len(piece):
+            return False
+        at += len(piece)
+    return True
 
 
 def feed(fs: Fs, path: str, at: int, size: int, consumer: Consumer) -> None:

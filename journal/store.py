@@ -108,17 +108,15 @@ class Store:
             for stream in found.streams.values():
                 self.streams.recovery.tidy(stream)
             named = [path for path in self.doubt.unsure() if self._counts(path)]
-            paths = [path for path in named if self._exists(path)]
-            paths = list(dict.fromkeys([*self._written(found), *others, *paths]))
-            self.doubt.renew(
-                [(path, self._temp(path)) for path in paths], [path for path in named if path not in paths]
-            )
+            there = dict.fromkeys([*self._written(found), *others, *filter(self._exists, named)])
+            gone = [path for path in named if path not in there]
+            self.doubt.renew([(path, self._temp(path)) for path in there], gone)
         except OSError as error:
             why = f"a sync failed in an earlier run, and the spool {self.folder} cannot be written anew"
             raise SpoolError(
                 f"{why}: {error.strerror}; make sure of the disk and of free space, then start again"
             ) from error
-        return len(paths)
+        return len(there)
 
     def _written(self, found: Survey) -> list[str]:
         """The files of the spool that the server writes to; sealed ones were synced before they were sealed."""

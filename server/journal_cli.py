@@ -25,6 +25,7 @@ from journal.libkestrel import MAGIC_BYTES, READER_MAGIC, SEGMENT_MAGIC
 from journal.replay import Bad
 from journal.store import SpoolError, Store
 from queues.config import Format
+from server.journal_verify import verify
 
 PAYLOADS = ("none", "text", "hex", "base64")
 
@@ -77,7 +78,10 @@ class Wish(Struct, frozen=True):
 
 @click.group()
 def journal() -> None:
-    """Look into journal files."""
+    """Look into journal files, verify them, or change their format."""
+
+
+journal.add_command(verify)
 
 
 @journal.command()

@@ -1,0 +1,170 @@
+"""The journal files of a spool, read record by record and held against their checksums, whatever their format.
+
+Knows which files count, which of them may have a torn end, and who reads them. Refuses to change anything, and to know
+how findings are told.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+
+from msgspec import Struct, field
+
+from journal import cmdlog, cmdlog_dump, cmdlog_layout, layout, libkestrel_layout, sidecar
+from journal.checked import unlike
+from journal.cmdlog_segments import ENDS_EARLY
+from journal.dump import Dumper, rows
+from journal.dump_kestrel import KestrelDumper
+from journal.dump_libkestrel import LibkestrelDumper
+from journal.flaws import Flaw, is_torn
+from journal.fs import Fs
+from journal.libkestrel import MAGIC_BYTES, READER_MAGIC, SEGMENT_MAGIC
+from journal.libkestrel_recovery import is_zero
+from journal.replay import Bad
+
+CMDLOG_FOLDER = f"{layout.OWN_FOLDER}/{cmdlog_layout.OWN_FOLDER}"
+
+
+class Inspection(Struct):
+    """One file. `records` that can be read; `has_checksums`: whether a flipped bit would have been noticed wherever it
+    is; `flaws` by their first byte."""
+
+    path: str
+    bytes: int = 0
+    records: int = 0
+    has_checksums: bool = False
+    flaws: list[Flaw] = field(default_factory=list)
+
+    @property
+    def is_damaged(self) -> bool:
+        return not all(flaw.is_torn for flaw in self.flaws)
+
+
+Reader = Callable[[Fs, Inspection, bool], None]
+"""Looks at one file; the last argument: whether its end may be torn, because it is the one that is written to."""
+Journal = tuple[str, Reader, bool]
+
+
+def inspect(fs: Fs, folder: str, queues: frozenset[str] = frozenset()) -> Iterator[Inspection]:
+    """Every journal file of a spool or of a command log's folder, or those of `queues` alone; a command log's jobs are
+    of all queues. Raises OSError for the folder; where a file cannot be read that is a flaw of it.
+    """
+    for name, read, is_written in _journals(fs, folder, queues):
+        found = Inspection(f"{folder}/{name}")
+        try:
+            found.bytes = fs.size(found.path)
+            read(fs, found, is_written)
+        except OSError as error:
+            found.flaws.append(Flaw(0, found.bytes, f"cannot be read: {error.strerror}"))
+        found.flaws.sort(key=lambda flaw: flaw.at)
+        yield found
+
+
+def _journals(fs: Fs, folder: str, queues: frozenset[str]) -> Iterator[Journal]:
+    """Temporary files are left out: the next start removes them."""
+    entries = fs.list(folder)
+    kestrel, streams = layout.sort_out(entries)[0], libkestrel_layout.sort_out(entries)
+    for queue in sorted(queues.intersection({*kestrel, *streams}) if queues else {*kestrel, *streams}):
+        own, stream = kestrel.get(queue) or layout.Files(queue, {}, {}, []), streams.get(queue)
+        segments = set[str]()
+        if stream is not None:
+            segments = _segments(fs, folder, own, stream)
+            others = stream.segments.keys() - segments
+            yield from (each for each in _of_stream(stream) if each[0] not in others)
+        yield from (each for each in _of_kestrel(own) if each[0] not in segments)
+    if not queues:
+        yield from _of_cmdlog(fs, folder, "")
+        yield from _of_cmdlog(fs, folder, f"{CMDLOG_FOLDER}/")
+
+
+def _segments(fs: Fs, folder: str, own: layout.Files, stream: libkestrel_layout.Files) -> set[str]:
+    """Which files are libkestrel's segments. Kestrel's archives have the same names: where other files are Kestrel's,
+    the first bytes of each tell; else all are what a reader's file, or one of them, says."""
+    begin_so = {name for name in stream.segments if _magic(fs, f"{folder}/{name}") == SEGMENT_MAGIC}
+    if own.current or own.packs:
+        return begin_so
+    return set(stream.segments) if stream.readers or begin_so else set()
+
+
+def _of_kestrel(files: layout.Files) -> Iterator[Journal]:
+    yield from ((name, _kestrel, False) for name in [*files.archives_in_order(), *sorted(files.packs)])
+    if files.current:
+        yield files.queue, _kestrel, True
+
+
+def _of_stream(files: libkestrel_layout.Files) -> Iterator[Journal]:
+    newest = files.newest_number()
+    yield from ((name, _segment, number == newest) for name, number in sorted(files.segments.items()))
+    yield from ((name, _reader, True) for name in sorted(files.readers.values()))
+
+
+def _of_cmdlog(fs: Fs, folder: str, below: str) -> Iterator[Journal]:
+    try:
+        numbers = cmdlog_layout.segment_numbers(fs.list(f"{folder}/{below}".rstrip("/")))
+    except (FileNotFoundError, NotADirectoryError):
+        return
+    yield from ((below + cmdlog_layout.segment_name(number), _cmdlog, number == numbers[-1]) for number in numbers)
+
+
+def _kestrel(fs: Fs, found: Inspection, is_written: bool) -> None:
+    _records(fs, found, KestrelDumper(), is_written)
+    folder, _, name = found.path.rpartition("/")
+    described = None if is_written else sidecar.load(fs, folder, name)
+    if described is not None and described.file == name:
+        found.has_checksums = True
+        found.flaws += unlike(described, fs, found.path)
+
+
+def _segment(fs: Fs, found: Inspection, is_written: bool) -> None:
+    _stream(fs, found, is_written, SEGMENT_MAGIC)
+
+
+def _reader(fs: Fs, found: Inspection, is_written: bool) -> None:
+    _stream(fs, found, is_written, READER_MAGIC)
+
+
+def _stream(fs: Fs, found: Inspection, is_written: bool, magic: bytes) -> None:
+    """An empty file is sound: a crash came between its creation and its first bytes."""
+    begin = _magic(fs, found.path)
+    if begin == magic:
+        end = _records(fs, found, LibkestrelDumper(magic), is_written)
+        if not found.flaws and not is_zero(fs, found.path, end, found.bytes):
+            found.flaws.append(Flaw(end, found.bytes - end, "bytes behind the end of the data"))
+    elif found.bytes:
+        is_begun = is_written and found.bytes < MAGIC_BYTES and magic.startswith(begin)
+        found.flaws.append(Flaw(0, found.bytes, "another file's first bytes", is_begun))
+
+
+def _magic(fs: Fs, path: str) -> bytes:
+    """The first bytes; none if they cannot be read, which is told when the file's turn comes."""
+    try:
+        return fs.read(path, 0, MAGIC_BYTES)
+    except OSError:
+        return b""
+
+
+def _records(fs: Fs, found: Inspection, dumper: Dumper, is_written: bool) -> int:
+    """Count the records; where the last one ends."""
+    end = dumper.start
+    try:
+        for row in rows(fs, found.path, dumper):
+            found.records += 1
+            end = row.at + row.size
+    except Bad as bad:
+        size = found.bytes - bad.at
+        found.flaws.append(Flaw(bad.at, size, bad.why, is_written and is_torn(bad.why, size)))
+    return end
+
+
+def _cmdlog(fs: Fs, found: Inspection, is_written: bool) -> None:
+    """Each record has a checksum of its own."""
+    found.has_checksums = True
+    for record in cmdlog_dump.dump_segment(fs, found.path):
+        why = str(record.get("damaged", ""))
+        if not why:
+            found.records += 1
+            continue
+        at, size = int(str(record["at"])), int(str(record["size"]))
+        is_last = is_written and at + size == found.bytes
+        is_begun = is_last and (why == ENDS_EARLY or found.bytes < len(cmdlog.MAGIC))
+        found.flaws.append(Flaw(at, size, why, is_begun))

@@ -12,7 +12,7 @@ from msgspec import structs
 
 from journal.places import note_places
 from journal.segments import Place, Segment, Snapshot
-from journal.summaries import Entangled, Origin, Summary, Symbol, merge
+from journal.summaries import Entangled, Origin, Summary, Symbol, apply, merge
 from queues.item import Item, Taken
 from queues.marks import Known, Mark
 
@@ -133,6 +133,41 @@ def follow(
         mark.came_bytes + effect.added_bytes,
         mark.came_mortal + effect.added_mortal,
         tuple(chain((opens[xid] for xid in opened), heads)),
+    )
+
+
+def mark_of(whole: Summary) -> Mark:
+    """What a queue holds after `whole`, which began with an empty one. What is `known` of items is not among it. Raises
+    Entangled.
+    """
+    state = apply(whole)
+    outside = [*state.opens.values(), *state.front]
+    return Mark(
+        state.taken,
+        state.added,
+        tuple((xid, symbol.number) for xid, symbol in state.opens.items()),
+        tuple(symbol.number for symbol in state.front),
+        came_bytes=whole.added_bytes,
+        came_mortal=whole.added_mortal,
+        is_plain=not state.named and all(symbol.origin is Origin.LINE for symbol in outside),
+    )
+
+
+def whole_at(mark: Mark, counter: int, listed: int = 0) -> Summary:
+    """The summary that makes a new, empty queue what it is at `mark`. Its tide is the least that gives the next item an
+    id above `mark.last_id`, and deliveries count from the beginning. `listed`: as in a Summary.
+    """
+    return Summary(
+        taken=mark.left,
+        front=[Symbol(Origin.LINE, turn, deliveries) for turn, (_, deliveries) in _heads(mark)],
+        opens={xid: Symbol(Origin.LINE, turn, deliveries) for xid, turn, (_, deliveries) in _open(mark)},
+        added=mark.end,
+        added_bytes=mark.came_bytes,
+        added_mortal=mark.came_mortal,
+        tide=mark.last_id - mark.left + 1,
+        listed=listed,
+        counter=counter,
+        line=0,
     )
 
 

@@ -1,7 +1,8 @@
 """Summaries of whole queues by a cluster: each segment by itself, then neighbours merged level by level.
 
-Knows which passes a queue needs. Refuses to know records. Where a segment says too little by itself, the transaction
-ids are counted first; where that does not help, one task reads the queue in order.
+Knows which passes a queue needs. Refuses to know records. A segment with a sidecar is read only if something of it is
+alive. Where a segment says too little by itself, the transaction ids are counted first; where that does not help, one
+task reads the queue in order.
 """
 
 from __future__ import annotations
@@ -12,14 +13,16 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 from msgspec import Struct
+from msgspec.structs import replace
 
 from journal.numbering import Numbering
-from journal.summaries import NOTHING, Entangled, State, Summary, apply, merge
+from journal.summaries import Entangled, State
 from journal.summarise import EMPTY, UNKNOWN, CounterUnknown, Entry, Facts
 from pipeline.columns import ddl
 from pipeline.files import feed, folder
 from pipeline.journal_options import JournalOptions
-from pipeline.kestrel_state import STATE, Summarised, live_rows, summarise_file, summarise_queue
+from pipeline.kestrel_queue import Stretch, described, furnish, hold, stand, survey, trusting
+from pipeline.kestrel_state import STATE, Queue, Summarised, live_rows, summarise_file
 from pipeline.planning import Plan, plan
 from pipeline.segments import Part, Reading, Segment
 
@@ -30,21 +33,12 @@ SINGLE_BYTES = 32 << 20  # a queue with less than this is one task: a second pas
 
 
 class Task(Struct, frozen=True):
-    """One segment to summarise, or several of one queue in order."""
+    """One segment to summarise."""
 
     url: str
     reading: Reading
-    segments: list[Segment]
+    segment: Segment
     entry: Entry
-
-
-class Queue(Struct, frozen=True):
-    """One queue, summarised. `before`: how many items of its line stand before those that `state` has."""
-
-    name: str
-    found: list[Summarised]
-    state: State
-    before: int = 0
 
 
 def queues_of(spark: SparkSession, path: str, given: Mapping[str, str], sealed: bool = False) -> list[Queue]:
@@ -56,11 +50,10 @@ def queues_of(spark: SparkSession, path: str, given: Mapping[str, str], sealed: 
     if sealed:
         parts = [Part(part.queue, [each for each in part.segments if not each.live]) for part in parts]
         parts = [part for part in parts if part.segments]
-    small = [part for part in parts if part.bytes < SINGLE_BYTES]
-    large = [part for part in parts if part not in small]
-    found = dict(_in_order(spark, options.path, reading, small))
-    found |= _in_parallel(spark, options.path, reading, large)
-    return [_queue(part.queue, found[part.queue]) for part in parts]
+    large = [part for part in parts if part.bytes >= SINGLE_BYTES]
+    found = _in_parallel(spark, options.path, reading, large)
+    found |= _in_order(spark, options.path, reading, [part for part in parts if part.queue not in found])
+    return [found[part.queue] for part in parts]
 
 
 def state_of(spark: SparkSession, path: str, given: Mapping[str, str]) -> DataFrame:
@@ -72,8 +65,7 @@ def state_of(spark: SparkSession, path: str, given: Mapping[str, str]) -> DataFr
     def rows(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         for batch in batches:
             for (data,) in zip(batch.column(0).to_pylist(), strict=True):
-                queue = pickle.loads(data)
-                yield from live_rows(folder(where[0]), queue.name, queue.found, queue.state, where[1], queue.before)
+                yield from live_rows(folder(where[0]), pickle.loads(data), where[1])
 
     rdd = spark.sparkContext.parallelize([(pickle.dumps(task),) for task in tasks], max(len(tasks), 1))
     made: DataFrame = spark.createDataFrame(rdd, "task binary").mapInArrow(rows, ddl(STATE))
@@ -88,36 +80,41 @@ def run(spark: SparkSession, tasks: list[Any], work: Callable[[Any], Any]) -> li
     return results
 
 
-def _in_order(
-    spark: SparkSession, url: str, reading: Reading, parts: list[Part]
-) -> Iterator[tuple[str, list[Summarised]]]:
-    tasks = [Task(url, reading, part.segments, EMPTY) for part in parts]
-    results = run(spark, tasks, lambda task: summarise_queue(folder(task.url), task.segments, task.reading))
-    yield from zip([part.queue for part in parts], results, strict=True)
+def _in_order(spark: SparkSession, url: str, reading: Reading, parts: list[Part]) -> dict[str, Queue]:
+    queues = run(spark, parts, lambda part: hold(folder(url), part, reading))
+    return {queue.name: queue for queue in queues}
 
 
-def _in_parallel(spark: SparkSession, url: str, reading: Reading, parts: list[Part]) -> dict[str, list[Summarised]]:
-    """Each segment by itself; those that cannot be, again with their counter; queues that still do not fit, whole."""
-    segments = [segment for part in parts for segment in part.segments]
-    tasks = [Task(url, reading, [each], UNKNOWN if each.number else EMPTY) for each in segments]
+def _in_parallel(spark: SparkSession, url: str, reading: Reading, parts: list[Part]) -> dict[str, Queue]:
+    """Each segment by itself, and again with its counter if it cannot be. Queues that do not fit then are left out."""
+    tasks = [
+        Task(url, trusting(part.segments, reading), each, UNKNOWN if each.number else EMPTY)
+        for part in parts
+        for each in part.segments
+    ]
     first = run(spark, tasks, _alone)
-    again = []
-    for at, counter in _counters(segments, first):
-        again.append((at, Task(url, reading, [segments[at]], Entry(counter))))
+    again = [(at, replace(tasks[at], entry=Entry(counter))) for at, counter in _counters(tasks, first)]
     for (at, _), result in zip(again, run(spark, [task for _, task in again], _alone), strict=True):
         first[at] = result
     found: dict[str, list[Any]] = {part.queue: [] for part in parts}
-    for segment, result in zip(segments, first, strict=True):
-        found[segment.queue].append(result)
-    broken = [part for part in parts if not _fits(found[part.queue])]
-    return found | dict(_in_order(spark, url, reading, broken))
+    for task, result in zip(tasks, first, strict=True):
+        found[task.segment.queue].append(result)
+    stood = {name: each for name, results in found.items() if (each := _stood(name, results)) is not None}
+    looks = [(name, at, stretch) for name, (_, stretches) in stood.items() for at, stretch in stretches.items()]
+    surveyed = run(spark, [stretch for *_, stretch in looks], lambda stretch: survey(folder(url), stretch))
+    seen: dict[str, dict[int, Summarised | None]] = {name: {} for name in stood}
+    for (name, at, _), result in zip(looks, surveyed, strict=True):
+        seen[name][at] = result
+    queues = {name: furnish(queue, seen[name]) for name, (queue, _) in stood.items()}
+    return {name: queue for name, queue in queues.items() if queue is not None}
 
 
 def _alone(task: Task) -> Summarised | Numbering | None:
     """A summary; how the counter moves if that has to be known first; None if the queue before has to be."""
-    place, (segment,) = folder(task.url), task.segments
+    place, segment = folder(task.url), task.segment
     try:
-        return summarise_file(place, segment, task.entry, task.reading)
+        told = described(place, segment) if task.reading.use_summaries else None
+        return told or summarise_file(place, segment, task.entry, task.reading)
     except Entangled:
         return None
     except CounterUnknown:
@@ -130,11 +127,11 @@ def _alone(task: Task) -> Summarised | Numbering | None:
         return numbering
 
 
-def _counters(segments: list[Segment], first: list[Any]) -> Iterator[tuple[int, int]]:
+def _counters(tasks: list[Task], first: list[Any]) -> Iterator[tuple[int, int]]:
     """The segments that have to be read again, with the counter at their beginning."""
     counter: int | None = 0
-    for at, (segment, result) in enumerate(zip(segments, first, strict=True)):
-        counter = counter if segment.number else 0
+    for at, (task, result) in enumerate(zip(tasks, first, strict=True)):
+        counter = counter if task.segment.number else 0
         if isinstance(result, Summarised):
             counter = counter if result.summary.counter is None else result.summary.counter
         elif isinstance(result, Numbering):
@@ -145,27 +142,14 @@ def _counters(segments: list[Segment], first: list[Any]) -> Iterator[tuple[int, 
             counter = None
 
 
-def _fits(found: list[Any]) -> bool:
+def _stood(name: str, found: list[Any]) -> tuple[Queue, dict[int, Stretch]] | None:
+    """See `stand`; None: the results do not make a queue."""
     if not all(isinstance(each, Summarised) for each in found):
-        return False
+        return None
     try:
-        apply(whole(found))
+        return stand(name, found)
     except Entangled:
-        return False
-    return True
-
-
-def whole(found: list[Summarised]) -> Summary:
-    """Neighbours merged, level by level."""
-    level = [each.summary for each in found] or [NOTHING]
-    while len(level) > 1:
-        pairs = [level[at : at + 2] for at in range(0, len(level), 2)]
-        level = [merge(*pair) if len(pair) == 2 else pair[0] for pair in pairs]
-    return level[0]
-
-
-def _queue(name: str, found: list[Summarised]) -> Queue:
-    return Queue(name, found, apply(whole(found)))
+        return None
 
 
 def _live_tasks(queue: Queue) -> Iterator[Queue]:
@@ -173,16 +157,17 @@ def _live_tasks(queue: Queue) -> Iterator[Queue]:
     state = queue.state
     if state.front or state.opens:
         held = State(state.front, state.opens, state.added, state.added, state.listed, 0, {})
-        yield Queue(queue.name, queue.found, held)
+        yield replace(queue, state=held)
     first = 0
     for one in queue.found:
         low, high = max(first, state.taken), first + one.summary.added
         if low < high:
             found = [each if each is one else _without_marks(each) for each in queue.found]
             part = State([], {}, low, high, state.listed, 0, {})
-            yield Queue(queue.name, found, part, len(state.front) + low - state.taken)
+            before = len(state.front) + low - state.taken
+            yield replace(queue, found=found, state=part, before=before)
         first += one.summary.added
 
 
 def _without_marks(one: Summarised) -> Summarised:
-    return Summarised(one.segment, one.summary, Facts([], []))
+    return replace(one, facts=Facts([], []))

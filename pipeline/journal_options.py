@@ -25,6 +25,7 @@ KNOWN = {
     "includeValue",
     "onCorrupt",
     "quarantinePath",
+    "useSummaries",
     "startingOffsets",
     "startingTimestamp",
     "endingOffsets",
@@ -71,6 +72,7 @@ class JournalOptions:
             options.switch("includeValue", True),
             options.choice("onCorrupt", OnCorrupt.FAIL),
             options.text("quarantinePath"),
+            use_summaries=options.switch("useSummaries", True),
         )
 
 

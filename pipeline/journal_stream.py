@@ -21,13 +21,14 @@ from pyspark.sql.streaming.datasource import (
     SupportsTriggerAvailableNow,
 )
 
+from journal.flaws import is_torn
 from pipeline.files import Vanished, folder
 from pipeline.formats import FORMATS, look
 from pipeline.journal_options import Begin, JournalOptions
 from pipeline.journal_source import JournalPartition, read_part
 from pipeline.offsets import DataLoss, Place, find, from_json, place_of, to_json
 from pipeline.planning import bounded
-from pipeline.segments import Corrupt, OnCorrupt, Part, Segment, is_torn
+from pipeline.segments import Corrupt, OnCorrupt, Part, Segment
 
 EVERYTHING = 1 << 62
 TRIES = 5

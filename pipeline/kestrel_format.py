@@ -11,16 +11,17 @@ import numpy as np
 import pyarrow as pa
 
 from journal import layout
+from journal.flaws import is_torn
 from journal.layout import Files
 from journal.replay import Bad
 from journal.summaries import Entangled
 from journal.summarise import EMPTY, TIME_MAX, TIME_MIN, UNKNOWN, CounterUnknown
-from pipeline import kestrel_items, kestrel_ops, kestrel_state
+from pipeline import kestrel_items, kestrel_ops, kestrel_queue, kestrel_state
 from pipeline.columns import TIME, Rows, schema
 from pipeline.files import Folder
 from pipeline.kestrel_ops import OpsReader
 from pipeline.kestrel_state import Summarised, summarise_file
-from pipeline.segments import Part, Reading, Segment, View, is_torn
+from pipeline.segments import Part, Reading, Segment, View
 
 SUMMARIES = schema(
     queue=pa.string(),
@@ -127,7 +128,7 @@ class KestrelFormat:
         views: dict[str, View] = {
             "ops": kestrel_ops.read,
             "items": kestrel_items.read_items,
-            "state": kestrel_state.read_state,
+            "state": kestrel_queue.read_state,
             "summaries": read_summaries,
         }
         return views[name]

@@ -1,6 +1,6 @@
-"""What a Kestrel queue holds: the view `state`, from summaries, reading no payload that is not asked for.
+"""The rows of what a Kestrel queue holds, from the summaries of its files, reading no payload that is not asked for.
 
-Knows how summaries find live items in files again. Refuses to know Spark.
+Knows how summaries find live items in files again. Refuses to know Spark, and which files had to be read for that.
 """
 
 from __future__ import annotations
@@ -17,12 +17,13 @@ import pyarrow.compute as pc
 from msgspec import Struct
 
 from journal.replay import Bad
-from journal.summaries import NOTHING, TIDE_MIN, Origin, State, Summary, Symbol, apply, merge
-from journal.summarise import EMPTY, MARK_EVERY, Entry, Facts, Summariser, entry_of
+from journal.sidecar import Sidecar
+from journal.summaries import TIDE_MIN, Origin, State, Summary, Symbol
+from journal.summarise import MARK_EVERY, Entry, Facts, Summariser
 from pipeline.columns import TIME, batch, constant, schema
 from pipeline.files import Folder, feed
 from pipeline.kestrel_ops import LISTED, OPS, OpsReader
-from pipeline.segments import Damage, Part, Reading, Segment, settle
+from pipeline.segments import Damage, Reading, Segment, settle
 
 ITEM = {
     "id": pa.int64(),
@@ -48,12 +49,33 @@ EXACT_ID_MS = 1 << 46  # add times up to here make ids of 64 bits
 
 
 class Summarised(Struct, frozen=True):
-    """A segment, its summary, and how to find its items again. `damage`: why it ends early."""
+    """A segment, its summary, and how to find its items again. `damage`: why it ends early. `sidecar`: what told all
+    this, if the segment has not been read; where its items are is not known yet then."""
 
     segment: Segment
     summary: Summary
     facts: Facts
     damage: Damage | None = None
+    sidecar: Sidecar | None = None
+
+
+class Given(Struct, frozen=True):
+    """Which ids the server has given, as the last sidecar tells it. `ids`: those of items that have left the line, by
+    number. Items from `floor` on had none yet; `tide` is that of the items before. Without sidecars: nothing."""
+
+    floor: int = 0
+    tide: int = TIDE_MIN
+    ids: dict[int, int] = {}
+
+
+class Queue(Struct, frozen=True):
+    """One queue, summarised. `before`: how many items of its line stand before those that `state` has."""
+
+    name: str
+    found: list[Summarised]
+    state: State
+    given: Given = Given()
+    before: int = 0
 
 
 def summarise_file(folder: Folder, segment: Segment, entry: Entry, reading: Reading) -> Summarised:
@@ -70,32 +92,9 @@ def summarise_file(folder: Folder, segment: Segment, entry: Entry, reading: Read
     return Summarised(segment, summariser.finish(), summariser.facts, damage)
 
 
-def summarise_queue(folder: Folder, segments: list[Segment], reading: Reading) -> list[Summarised]:
-    """All segments of a queue in order, each with all that is known before it."""
-    found, entry, whole = [], EMPTY, NOTHING
-    for segment in segments:
-        one = summarise_file(folder, segment, entry, reading)
-        found.append(one)
-        whole = merge(whole, one.summary)
-        entry = entry_of(apply(whole))
-    return found
-
-
-def read_state(folder: Folder, part: Part, reading: Reading) -> Iterator[pa.RecordBatch]:
-    """The queue's contents in delivery order, then the open reads."""
-    found = summarise_queue(folder, part.segments, reading)
-    whole = NOTHING
-    for one in found:
-        whole = merge(whole, one.summary)
-    yield from live_rows(folder, part.queue, found, apply(whole), reading.include_value)
-
-
-def live_rows(
-    folder: Folder, queue: str, found: list[Summarised], state: State, include_value: bool, before: int = 0
-) -> Iterator[pa.RecordBatch]:
-    """The rows of `state`, from the segments that hold live items. `before`: how many items of the line stand in front
-    of these."""
-    finder = Finder(folder, found, include_value)
+def live_rows(folder: Folder, queue: Queue, include_value: bool) -> Iterator[pa.RecordBatch]:
+    """The rows of a queue's state, from the segments that hold live items."""
+    finder, state = Finder(folder, queue, include_value), queue.state
     symbols = [*state.front, *state.opens.values()]
     numbers = [symbol.number for symbol in symbols if symbol.origin is Origin.LINE]
     single = finder.single(numbers)
@@ -103,19 +102,20 @@ def live_rows(
 
     def row(symbol: Symbol, **more: Any) -> dict[str, Any]:
         held = listed[symbol.number] if symbol.origin is Origin.LISTED else single[symbol.number]
-        return held | {"queue": queue, "deliveries": symbol.deliveries} | more
+        return held | {"queue": queue.name, "deliveries": symbol.deliveries} | more
 
-    front = [row(symbol, position=at, state="returned") for at, symbol in enumerate(state.front)]
+    front = [row(symbol, position=at, state="returned", xid=None) for at, symbol in enumerate(state.front)]
     if front:
         yield pa.RecordBatch.from_pylist(front, schema=STATE)
     for rows, first in finder.range(state.taken, state.added):
-        positions = pa.array(np.arange(rows.num_rows) + first - state.taken + len(front) + before)
+        positions = pa.array(np.arange(rows.num_rows) + first - state.taken + len(front) + queue.before)
         count = rows.num_rows
         more = {
-            "queue": constant(queue, count, pa.string()),
+            "queue": constant(queue.name, count, pa.string()),
             "position": positions,
             "state": constant("queued", count, pa.string()),
             "deliveries": constant(0, count, pa.int32()),
+            "xid": pa.nulls(count, pa.int32()),  # one that came with the item's record is no open read's
         }
         yield batch(STATE, {name: rows[name] for name in rows.schema.names if name in STATE.names} | more, count)
     opens = [row(symbol, state="open", xid=xid) for xid, symbol in sorted(state.opens.items())]
@@ -126,13 +126,14 @@ def live_rows(
 class Finder:
     """Finds items by their number in the order of adding, over all segments of a queue."""
 
-    def __init__(self, folder: Folder, found: list[Summarised], include_value: bool) -> None:
+    def __init__(self, folder: Folder, queue: Queue, include_value: bool) -> None:
         self.folder = folder
-        self.found = found
+        self.found = queue.found
+        self.given = queue.given
         self.include_value = include_value
-        self.firsts = [0, *accumulate(one.summary.added for one in found)]
-        tides = [TIDE_MIN]
-        for one, first in zip(found, self.firsts, strict=False):
+        self.firsts = [0, *accumulate(one.summary.added for one in self.found)]
+        tides = [self.given.tide]
+        for one, first in zip(self.found, self.firsts, strict=False):
             tides.append(max(tides[-1], one.summary.tide - first))
         self.tides = tides
 
@@ -157,7 +158,7 @@ class Finder:
                 inside = [number for number in wanted if first <= number < first + found.num_rows]
                 taken = found.take(pa.array([number - first for number in inside], pa.int64())).to_pylist()
                 rows.update(zip(inside, self._with_values(self.found[at].segment, taken), strict=True))
-        return rows
+        return {number: row | {"id": self.given.ids.get(number, row["id"])} for number, row in rows.items()}
 
     def _with_values(self, segment: Segment, rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
         if self.include_value and rows:
@@ -194,7 +195,7 @@ class Finder:
             number = low
         for found in self._batches(segment, begin, end, include_value):
             items = found.filter(pc.is_in(found["op"], ITEM_OPS))
-            ids, tide = item_ids(items, first + number, tide)
+            ids, tide = item_ids(items, first + number, tide, self.given.floor)
             skip, keep = max(0, low - number), min(items.num_rows, high - number)
             if skip < keep:
                 yield items.append_column("id", ids).slice(skip, keep - skip), first + number + skip
@@ -209,8 +210,8 @@ class Finder:
             if len(places) > count:
                 items = found.filter(pc.is_in(found["op"], ITEM_OPS)).slice(0, count)
                 after = int(places[count - 1]) + 1
-                return found["offset"][after].as_py(), item_ids(items, number, tide)[1]
-            tide = item_ids(found.filter(pc.is_in(found["op"], ITEM_OPS)), number, tide)[1]
+                return found["offset"][after].as_py(), item_ids(items, number, tide, self.given.floor)[1]
+            tide = item_ids(found.filter(pc.is_in(found["op"], ITEM_OPS)), number, tide, self.given.floor)[1]
             number, count = number + len(places), count - len(places)
             if not count:
                 begin = found["offset"][-1].as_py()
@@ -234,8 +235,9 @@ class Finder:
             file.close()
 
 
-def item_ids(items: pa.RecordBatch, first: int, tide: int) -> tuple[pa.Array, int]:
-    """The ids that items get when they leave, as queues/line.py makes them, and the tide behind them."""
+def item_ids(items: pa.RecordBatch, first: int, tide: int, floor: int = 0) -> tuple[pa.Array, int]:
+    """The ids that items get when they leave, as queues/line.py makes them, and the tide behind them. Items before
+    number `floor` have their ids from elsewhere, and `tide` is that of theirs."""
     rows = items.num_rows
     if not rows:
         return pa.nulls(0, pa.int64()), tide
@@ -243,7 +245,7 @@ def item_ids(items: pa.RecordBatch, first: int, tide: int) -> tuple[pa.Array, in
     if int(added_ms.max()) > EXACT_ID_MS:
         return pa.nulls(rows, pa.int64()), tide
     numbers = np.arange(first, first + rows)
-    own = np.maximum.accumulate((added_ms << 16) - numbers)
+    own = np.maximum.accumulate(np.where(numbers < floor, 0, (added_ms << 16) - numbers))
     tides = np.maximum(own, max(tide, 1))
     return pa.array(tides + numbers), max(tide, int(tides[-1]))
 

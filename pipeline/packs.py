@@ -10,6 +10,7 @@ from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from journal import records
 from journal.fs import Locked, OsFs
@@ -18,9 +19,9 @@ from journal.layout import archive_name, pack_name, temp_name
 from journal.packing import finish_pack
 from journal.summaries import State
 from pipeline.files import LocalFolder, Opened, folder
-from pipeline.fleet import Queue, queues_of, run
+from pipeline.fleet import queues_of, run
 from pipeline.formats import look
-from pipeline.kestrel_state import HEAD_BYTES, live_rows
+from pipeline.kestrel_state import HEAD_BYTES, Queue, live_rows
 from queues.changes import Added
 from queues.config import Dialect
 from queues.item import Item, Taken
@@ -109,23 +110,22 @@ def snapshot(path: str, queue: Queue, dialect: Dialect) -> Iterator[bytes]:
     encoder, state = Encoder(dialect), queue.state
     copies = Copies(path)
     try:
-        held = State([], state.opens, state.added, state.added, state.listed, state.counter, {})
-        opens = {row["xid"]: Taken(copies.item(row), 0, 1, row["xid"]) for row in _rows(path, queue, held)}
+        held = replace(queue, state=State([], state.opens, state.added, state.added, state.listed, state.counter, {}))
+        opens = {row["xid"]: Taken(copies.item(row), 0, 1, row["xid"]) for row in _rows(path, held)}
         if opens:
             yield from encoder.snapshot(state.counter, opens, [])
         else:
             encoder.counter = state.counter
             yield WITH_XID.pack(SAVE_XID, state.counter)
-        line = State(state.front, {}, state.taken, state.added, state.listed, state.counter, {})
-        for row in _rows(path, queue, line):
+        for row in _rows(path, replace(queue, state=replace(state, opens={}))):
             yield encoder.encode(Added(copies.item(row)))
     finally:
         copies.close()
 
 
-def _rows(path: str, queue: Queue, state: State) -> Iterator[dict[str, Any]]:
+def _rows(path: str, queue: Queue) -> Iterator[dict[str, Any]]:
     """Without payloads: each is copied from its own place."""
-    for batch in live_rows(folder(path), queue.name, queue.found, state, False):
+    for batch in live_rows(folder(path), queue, False):
         yield from batch.select(["file", "offset", "size", "flags", "xid"]).to_pylist()
 
 

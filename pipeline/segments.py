@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Protocol
 import msgspec
 from msgspec import Struct
 
+from journal.flaws import is_torn
 from pipeline.files import Folder
 
 if TYPE_CHECKING:
@@ -69,6 +70,7 @@ class Reading(Struct, frozen=True):
     quarantine: str = ""
     ops: frozenset[str] | None = None
     now_ms: int = 0  # the add time of items whose records have none
+    use_summaries: bool = True  # those that a server has left beside sealed files, instead of the files
 
     def without_values(self) -> Reading:
         return msgspec.structs.replace(self, include_value=False)
@@ -133,13 +135,6 @@ def settle(folder: Folder, segment: Segment, at: int, why: str, reading: Reading
     return damage
 
 
-def is_torn(why: str, lost_bytes: int) -> bool:
-    """Whether the end of a file looks like a record that is being written, and not like damage."""
-    return why == TORN or (why.endswith(" are left") and lost_bytes <= TORN_BYTES_MAX)
-
-
-TORN = "the file ends inside a record"
-TORN_BYTES_MAX = 32 << 20  # twice the largest item that a queue takes unless it is told to take larger ones
 QUARANTINE_BYTES_MAX = 64 << 20
 
 

@@ -1,28 +1,32 @@
-"""Verifying the journals of a fleet: every record of every file, and whether the records make sense together.
+"""Verifying the journals of a fleet: every record of every file, whether the records make sense together, and the
+checksums that a server has left beside sealed files.
 
 Knows what a finding is. Refuses to repair: the server cuts a torn end when it starts.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING
 
 import msgspec
 from msgspec import Struct
 
-from pipeline.files import folder
+from journal.checked import unlike
+from journal.flaws import Flaw, is_torn
+from pipeline.files import Folder, FolderFs, folder
 from pipeline.fleet import run
 from pipeline.formats import FORMATS, look
 from pipeline.journal_options import JournalOptions
-from pipeline.segments import OnCorrupt, Part, Reading, is_torn
+from pipeline.segments import OnCorrupt, Part, Reading, Segment
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 
 class Finding(Struct, frozen=True):
-    """One file. `wrong`: what a reader meets at byte `at`; `strays`: records that met nothing: a removal of no item."""
+    """One file. `wrong`: what a reader meets at byte `at`; `strays`: records that met nothing: a removal of no item.
+    `flaws`: bytes that are not what was written, None: there are no checksums to tell."""
 
     queue: str
     file: str
@@ -32,10 +36,20 @@ class Finding(Struct, frozen=True):
     at: int = 0
     torn: bool = False
     strays: int = 0
+    flaws: list[Flaw] | None = None
 
     @property
     def bad(self) -> bool:
-        return bool(self.wrong) and not self.torn
+        return (bool(self.wrong) and not self.torn) or bool(self.flaws)
+
+    def lines(self) -> Iterator[str]:
+        """What people read of it."""
+        state = f"byte {self.at}: {self.wrong}" if self.wrong else "damaged" if self.flaws else "ok"
+        strays = f", {self.strays} records met nothing" if self.strays else ""
+        torn = " (torn end)" if self.torn else ""
+        yield f"{self.file}: {self.bytes:,} bytes, {self.items:,} items: {state}{torn}{strays}"
+        for flaw in self.flaws or ():
+            yield f"{self.file}: byte {flaw.at}: {flaw.size:,} bytes: {flaw.why}"
 
 
 def verify(spark: SparkSession, path: str, given: Mapping[str, str]) -> list[Finding]:
@@ -43,7 +57,9 @@ def verify(spark: SparkSession, path: str, given: Mapping[str, str]) -> list[Fin
     options = JournalOptions({**given, "path": path})
     place = folder(options.path)
     form, found = look(place, options.format)
-    reading = msgspec.structs.replace(options.reading, on_corrupt=OnCorrupt.PERMISSIVE, include_value=False)
+    reading = msgspec.structs.replace(
+        options.reading, on_corrupt=OnCorrupt.PERMISSIVE, include_value=False, use_summaries=False
+    )
     queues = {name: each for name, each in found.items() if name in options.queues}
     tasks = [(options.path, form.name, Part(name, segments), reading) for name, segments in sorted(queues.items())]
     return [finding for found in run(spark, tasks, _verify) for finding in found]
@@ -53,17 +69,30 @@ def _verify(task: tuple[str, str, Part, Reading]) -> list[Finding]:
     path, name, part, reading = task
     if name != "kestrel":
         return _by_rows(task)
-    from pipeline.kestrel_state import summarise_queue
+    from pipeline.kestrel_queue import summarise_queue
 
     findings = []
-    for one in summarise_queue(folder(path), part.segments, reading):
+    place = folder(path)
+    for one in summarise_queue(place, part.segments, reading):
         segment, damage = one.segment, one.damage
-        found = Finding(part.queue, segment.file, segment.bytes, one.summary.added, strays=one.facts.strays)
+        flaws = _unlike(place, segment)
+        found = Finding(
+            part.queue, segment.file, segment.bytes, one.summary.added, "", 0, False, one.facts.strays, flaws
+        )
         if damage is not None:
             torn = is_torn(damage.why, damage.lost_bytes) and segment.live
             found = msgspec.structs.replace(found, wrong=damage.why, at=damage.at, torn=torn)
         findings.append(found)
     return findings
+
+
+def _unlike(place: Folder, segment: Segment) -> list[Flaw] | None:
+    from pipeline.kestrel_queue import load_sidecar
+
+    described = None if segment.live else load_sidecar(place, segment.file)
+    if described is None or described.file != segment.file:
+        return None
+    return unlike(described, FolderFs(place, segment.end), segment.file)
 
 
 def _by_rows(task: tuple[str, str, Part, Reading]) -> list[Finding]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from journal.derived import effect_of, follow
+from journal.derived import effect_of, follow, mark_of, whole_at
 from journal.log import Log
 from journal.replay import Replay
 from journal.segments import Segment
@@ -149,4 +149,5 @@ def test_what_two_marks_say_of_a_file_is_what_its_bytes_say(steps: Steps, dialec
         mark = follow(mark, counter, effect, after.last_id, opens, list(after.known[len(opens) :]))
         counter = segment.counter
         assert numbers_of(mark, counter) == numbers_of(read, replay.counter)
+        assert numbers_of(mark_of(whole), counter) == told_by(whole) == told_by(whole_at(mark, counter))
         assert (mark.came_bytes, mark.came_mortal) == (read.came_bytes, read.came_mortal)

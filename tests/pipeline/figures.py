@@ -2,8 +2,9 @@
 
     python -m tests.pipeline.figures FOLDER [ops] [state] [archive] [drain] [--rounds 3]
 
-Prints, for each job and way, the median of the rounds: seconds of the clock, and seconds of processor of this process
-and all below it (Java, workers, a server). Makes up to 4 GB in FOLDER. Knows no assertion: it is no test.
+Prints, for each job and way, the median of the rounds: seconds of the clock, and seconds of processor and the most
+that was resident of this process and all below it (Java, workers, a server). Makes up to 4 GB in FOLDER. Knows no
+assertion: it is no test.
 """
 
 from __future__ import annotations
@@ -15,8 +16,9 @@ import shutil
 import statistics
 import struct
 import tempfile
+import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from concurrent.futures import ProcessPoolExecutor
 from itertools import count
 from pathlib import Path
@@ -32,12 +34,12 @@ from pipeline.drain import Drain, Limits
 from pipeline.drained import drain
 from pipeline.files import LocalFolder, feed
 from pipeline.formats import look
-from pipeline.kestrel_state import summarise_queue
-from pipeline.segments import Reading
+from pipeline.kestrel_queue import hold
+from pipeline.segments import Part, Reading
 from pipeline.sessions import close
 from pipeline.spool import Spool
 from tests.pipeline.test_drain import fill, server_address
-from tests.server.process import running
+from tests.server.process import Server, running, until
 
 HEAD = struct.Struct("<Biqq")
 XID = struct.Struct("<Bi")
@@ -67,40 +69,78 @@ def make(folder: Path, items: int, payload: int, consumed: int, removes: bool = 
     return folder
 
 
-def processor_s() -> float:
-    """Of this process and all below it, ended ones included."""
-    parents, used = {}, {}
+def processes() -> Iterator[tuple[int, list[int]]]:
+    """This process and all below it: (number, the numbers of /proc/PID/stat behind the name, from the parent's on)."""
+    found: dict[int, list[int]] = {}
     for entry in Path("/proc").iterdir():
         if entry.name.isdigit():
             try:
-                fields = (entry / "stat").read_text().rpartition(")")[2].split()
+                found[int(entry.name)] = list(map(int, (entry / "stat").read_text().rpartition(")")[2].split()[1:]))
             except OSError:
                 continue
-            parents[int(entry.name)], used[int(entry.name)] = int(fields[1]), sum(map(int, fields[11:15]))
-    total = 0
-    for process in parents:
+    for process, fields in found.items():
         at = process
         while at not in (0, os.getpid()):
-            at = parents.get(at, 0)
-        total += used[process] if at else 0
-    return total / os.sysconf("SC_CLK_TCK")
+            at = found[at][0] if at in found else 0
+        if at:
+            yield process, fields
+
+
+def processor_s() -> float:
+    """Of this process and all below it, ended ones included."""
+    return sum(sum(fields[10:14]) for _, fields in processes()) / os.sysconf("SC_CLK_TCK")
+
+
+def resident_mb() -> float:
+    """Of the same, Java and workers included; what they share counts once."""
+    return sum(proportional_kb(process) for process, _ in processes()) / 1000
+
+
+def proportional_kb(process: int) -> int:
+    try:
+        text = Path(f"/proc/{process}/smaps_rollup").read_text()
+    except OSError:
+        return 0  # it has just ended
+    return int(text.partition("\nPss:")[2].split()[0]) if "\nPss:" in text else 0
+
+
+class Watch(threading.Thread):
+    """The most that was resident while it ran, looked at five times a second."""
+
+    def __init__(self) -> None:
+        super().__init__(daemon=True)
+        self.most_mb = resident_mb()
+        self._over = threading.Event()
+
+    def run(self) -> None:
+        while not self._over.wait(0.2):
+            self.most_mb = max(self.most_mb, resident_mb())
+
+    def stop(self) -> float:
+        self._over.set()
+        self.join()
+        return self.most_mb
 
 
 class Clock:
-    """Collects rounds: way to (seconds, seconds of processor)."""
+    """Collects rounds: way to (seconds, seconds of processor, most MB resident)."""
 
     def __init__(self) -> None:
-        self.found: dict[str, list[tuple[float, float]]] = {}
+        self.found: dict[str, list[tuple[float, float, float]]] = {}
 
     def time(self, way: str, work: Callable[[], object]) -> None:
+        watch = Watch()
         began, used = time.monotonic(), processor_s()
+        watch.start()
         work()
-        self.found.setdefault(way, []).append((time.monotonic() - began, processor_s() - used))
+        took = time.monotonic() - began, processor_s() - used
+        self.found.setdefault(way, []).append((*took, watch.stop()))
 
     def tell(self, job: str, amount: float, unit: str) -> None:
         for way, rounds in self.found.items():
-            wall, cpu = (statistics.median(each[at] for each in rounds) for at in (0, 1))
-            print(f"{job:8} {way:36} {wall:6.2f} s ({cpu:5.2f} processor)  {amount / wall:12,.1f} {unit}", flush=True)
+            wall, cpu, mb = (statistics.median(each[at] for each in rounds) for at in range(3))
+            figures = f"{wall:6.2f} s ({cpu:5.2f} processor, {mb:5.0f} MB)"
+            print(f"{job:8} {way:36} {figures}  {amount / wall:12,.1f} {unit}", flush=True)
 
 
 def paths(folder: Path) -> list[Path]:
@@ -137,9 +177,24 @@ def decode_all(folder: Path, workers: int) -> None:
         sum(pool.map(decode, paths(folder)))
 
 
-def summarise(folder: Path) -> None:
+def with_sidecars(spool: Path) -> Path:
+    """A server has been started on the spool, and has made its sidecars; it was not let rotate or rewrite anything."""
+    sealed = {path.name for path in spool.glob("jobs.*")}
+    own = spool / ".staniel" / "segments"
+    if own.exists() and {path.name for path in own.iterdir()} == sealed:
+        return spool
+    server = Server(spool.parent, config='default.max_journal_size = "1TB"\ndefault.max_memory_size = "1GB"\n')
+    server.spool = spool
+    server.start()
+    assert until(lambda: own.exists() and {path.name for path in own.iterdir()} == sealed, 600)
+    server.stop()
+    assert {path.name for path in spool.glob("jobs.*")} == sealed
+    return spool
+
+
+def hold_plainly(folder: Path, reading: Reading) -> None:
     place = LocalFolder(str(folder))
-    summarise_queue(place, look(place, "kestrel")[1]["jobs"], Reading())
+    hold(place, Part("jobs", look(place, "kestrel")[1]["jobs"]), reading)
 
 
 def read(spark: SparkSession, folder: Path, **options: str) -> DataFrame:
@@ -167,14 +222,19 @@ def ops(spark: SparkSession, folder: Path, rounds: int) -> None:
 
 
 def state(spark: SparkSession, folder: Path, rounds: int) -> None:
-    spool = make(folder / "large", 1_000_000, 2048, 998_000)
+    spool = with_sidecars(make(folder / "large", 1_000_000, 2048, 998_000))
+    told, read_all = Reading(), Reading(use_summaries=False)
+    without = {"view": "state", "useSummaries": "false"}
     clock = Clock()
     for _ in range(rounds):
         clock.time("plain, one process: replay", lambda: replay(spool))
         clock.time("plain, two processes: decode", lambda: decode_all(spool, 2))
-        clock.time("plain, one process: summaries", lambda: summarise(spool))
+        clock.time("plain, one process: summaries", lambda: hold_plainly(spool, read_all))
+        clock.time("plain, one process: by sidecars", lambda: hold_plainly(spool, told))
         clock.time("view ops: everything decoded", lambda: total(read(spark, spool)))
+        clock.time("view state, useSummaries=false", lambda: total(read(spark, spool, **without)))
         clock.time("view state", lambda: total(read(spark, spool, view="state")))
+        clock.time("pipeline.state, useSummaries=false", lambda: total(pipeline.state(spark, str(spool), **without)))
         clock.time("pipeline.state", lambda: total(pipeline.state(spark, str(spool))))
     clock.tell("state", 2100.0, "MB/s")
 

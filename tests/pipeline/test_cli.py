@@ -91,12 +91,12 @@ def test_a_live_queue_is_drained_into_tables(run: Run, tmp_path: Path, spark: Sp
 
 
 def test_verification_ends_with_1_if_anything_is_damaged(run: Run, spool: Path) -> None:
-    assert run("verify", spool).stderr.endswith("5 files, 0 damaged\n")
+    assert run("verify", spool).stderr.endswith("5 files, 0 damaged; 0 have checksums\n")
     damaged = min(spool.glob("jobs.*"))
     damaged.write_bytes(damaged.read_bytes() + b"\xff")
     bad = run("verify", spool, code=1)
     assert f"{damaged.name}: " in bad.stdout and "unknown opcode 255" in bad.stdout
-    assert bad.stderr.endswith("5 files, 1 damaged\n")
+    assert bad.stderr.endswith("5 files, 1 damaged; 0 have checksums\n")
     told = run("archive", spool, spool.parent / "lake", code=1).stderr.splitlines()[-1]
     assert told.startswith("Error: ") and damaged.name in told and "onCorrupt=permissive or quarantine" in told
     assert "records added" in run("archive", spool, spool.parent / "lake", "--on-corrupt", "quarantine").stderr

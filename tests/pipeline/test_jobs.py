@@ -8,6 +8,8 @@ import pytest
 from pyspark.sql import SparkSession
 
 import pipeline
+from journal.checked import UNLIKE
+from journal.flaws import Flaw
 from journal.fs import OsFs
 from pipeline import fleet
 from pipeline.archive import archive
@@ -23,6 +25,7 @@ from tests.journal.records import state as state_in_words
 from tests.pipeline.spools import contents, history, replayed, write
 from tests.pipeline.test_drain import server_address
 from tests.pipeline.test_live_source import taken
+from tests.pipeline.test_sidecars import long_history, spill
 from tests.server.process import running
 
 
@@ -46,6 +49,36 @@ def test_a_state_merged_from_segments_is_the_state_read_in_order(
     ordered = spark.read.format("staniel-journal").option("view", "state").load(str(spool))
     assert found == ordered.orderBy("queue", "state", "position", "xid").collect()
     assert len(found) == sum(len(contents(replayed(files(spool, queue)))) for queue in ("jobs", "mail"))
+
+
+def test_a_state_of_segments_with_sidecars_is_that_of_segments_without(
+    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    spool = spill(long_history(7).world.disk, tmp_path / "spool")
+    monkeypatch.setattr(fleet, "SINGLE_BYTES", 0)
+    order = "state", "position", "xid"
+    expected = pipeline.state(spark, str(spool), useSummaries="false").orderBy(*order).collect()
+    assert pipeline.state(spark, str(spool)).orderBy(*order).collect() == expected
+    assert spark.read.format("staniel-journal").load(str(spool), view="state").orderBy(*order).collect() == expected
+    path = sorted(spool.glob("q.*"))[0]
+    data = path.read_bytes()
+    path.write_bytes(data[:99_000] + bytes([255]) * 900 + data[99_900:])  # where nothing is alive
+    assert pipeline.state(spark, str(spool)).orderBy(*order).collect() == expected
+    path = sorted(spool.glob("q.*"))[-1]
+    data = path.read_bytes()
+    path.write_bytes(data[:99_000] + bytes([255]) * 900 + data[99_900:])
+    damaged = {"onCorrupt": "permissive"}
+    left = pipeline.state(spark, str(spool), **damaged).orderBy(*order).collect()
+    assert left == pipeline.state(spark, str(spool), useSummaries="false", **damaged).orderBy(*order).collect()
+
+
+def test_a_spool_with_sidecars_packs_to_the_same_state(spark: SparkSession, tmp_path: Path) -> None:
+    spool = spill(long_history(8).world.disk, tmp_path / "spool")
+    before = state_in_words(replayed(files(spool, "q")))
+    (packed,) = pack(spark, str(spool), {}, Dialect.DOCUMENTS)
+    assert packed.files > 3 and packed.after_bytes < packed.before_bytes / 2
+    assert state_in_words(replayed(files(spool, "q"))) == before
+    assert list((spool / ".staniel" / "segments").iterdir()) == []
 
 
 @pytest.mark.parametrize("dialect", Dialect)
@@ -76,6 +109,26 @@ def test_verification_names_the_damaged_file_and_no_other(spark: SparkSession, s
     assert [(each.file, each.at, each.wrong) for each in found if each.bad] == [
         (damaged.name, size, "unknown opcode 255")
     ]
+
+
+def test_verification_finds_a_flipped_bit_in_an_item_where_there_are_checksums(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    spool = spill(long_history(9).world.disk, tmp_path / "spool")
+    names = [path.name for path in files(spool, "q")]
+    assert [(each.file, each.flaws) for each in verify(spark, str(spool), {})] == [
+        *((name, []) for name in names[:-1]),
+        ("q", None),
+    ]
+    path = spool / names[1]
+    data = path.read_bytes()
+    at = data.index(b"xxxxxx", 100_000)
+    path.write_bytes(data[:at] + b"y" + data[at + 1 :])
+    (bad,) = [each for each in verify(spark, str(spool), {}) if each.bad]
+    block = at // 16384 * 16384
+    assert (bad.file, bad.wrong, bad.flaws) == (path.name, "", [Flaw(block, 16384, UNLIKE)])
+    first, second = bad.lines()
+    assert first.endswith("items: damaged") and second == f"{path.name}: byte {block}: 16,384 bytes: {UNLIKE}"
 
 
 def test_an_archive_takes_only_what_is_new_and_fills_queues_again(spark: SparkSession, tmp_path: Path) -> None:

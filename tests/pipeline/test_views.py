@@ -15,7 +15,7 @@ from pipeline.files import LocalFolder
 from pipeline.kestrel_format import KestrelFormat
 from pipeline.segments import Corrupt, OnCorrupt, Part, Reading, Segment
 from queues.config import Dialect
-from tests.journal.records import FOREIGN, addx, with_xid
+from tests.journal.records import FOREIGN, addx, named, with_xid
 from tests.pipeline.spools import contents, history, replayed, write
 
 FORMAT = KestrelFormat()
@@ -41,6 +41,13 @@ def test_the_state_is_what_replay_finds(tmp_path: Path, dialect: Dialect, files:
         assert told == contents(replayed(paths))
         line = [row["position"] for row in found if row["state"] != "open"]
         assert line == list(range(len(line)))
+
+
+def test_only_open_reads_have_a_transaction_id_whatever_the_item_s_record_has(tmp_path: Path) -> None:
+    opened = [named(7, xid, b"%d" % xid) + b"\3" for xid in (5, 6)]
+    (tmp_path / "q").write_bytes(b"".join(opened) + named(7, 8, b"8") + with_xid(5, 5))
+    found = [(row["state"], row["value"], row["xid"]) for row in rows(tmp_path, "state")]
+    assert found == [("returned", b"5", None), ("queued", b"8", None), ("open", b"6", 6)]
 
 
 def test_the_state_without_values_is_the_same_without_values(tmp_path: Path) -> None:

@@ -137,7 +137,7 @@ class Checker:
             source.note_settings()
             if source is target or target.name not in source.targets:
                 continue
-            sent = {id(reading.record) for reading in source.readings.values() if reading.holder is None}
+            sent = {id(each.record) for each in source.readings.values() if each.holder not in self.askers}
             for record in [*source.now.ready, *source.now.open.values()]:
                 if record.data == copy.data and record.moved_to is None:
                     # Of several queues with that item, it left the one where it is open and nobody has it.

@@ -86,6 +86,7 @@ class History:
         self.now_ms = START_MS
         self.crashes = self.facts = self.answers = self.actors = self.done = 0
         self.has_faults = False
+        self.sync_failed = False  # and the process has ended because of it
         self.threads: list[Thread] = []
         self.actors_there: list[Any] = []
 
@@ -260,6 +261,7 @@ class History:
     def _start(self) -> None:
         """A new life on what is there."""
         self.cut_by = None
+        self.sync_failed = False
         self.begin_life()
         self.threads = []
         self.actors_there = []
@@ -287,6 +289,7 @@ class History:
         self.end_life()[0].append(("accident", "process ends", str(failure)))
         if not self.has_faults:
             return Violation(Kind.BROKEN, repr(failure))
+        self.sync_failed = self.sync_failed or "sync failed" in str(failure)
         return Died()
 
     # steps

@@ -1,49 +1,42 @@
 """What may be left of jobs after an accident, and whether that is what was found.
 
 The log is one line of facts in several files: so the promised ones count, and of the others a first part in each file,
-for an unsynced file may lose its end while the next one is there. Cleaning may have taken what is over by now. Knows
-facts and how many of them are promised. Refuses to know files and clients.
+for an unsynced file may lose its end while the next one is there. Where a start has stepped over damage, each of the
+others may be missing: the disk had not written its record, and had those behind it. Cleaning may have taken what is
+over by now. Knows facts and how many of them are promised. Refuses to know files and clients.
 """
 
 from __future__ import annotations
 
 from sim.job_asks import number_of
 from sim.job_model import Fact, JobModel, Standing, Verb
-from sim.promises import Accident
+from sim.promises import Accident, least
 from sim.violations import Kind, Violation
 
 Found = dict[bytes, Standing]
 States = list[Standing | None]
 
 
-def least(model: JobModel, accident: Accident) -> int:
-    """How many facts must have survived."""
-    if accident is Accident.STOP:
-        return len(model.facts)
-    if accident is Accident.KILL:
-        return max(model.kept_after_kill, model.kept_after_power_loss)
-    return model.kept_after_power_loss
-
-
-def check_jobs(model: JobModel, found: Found, accident: Accident) -> Found:
-    """What the next life begins with. Raises Violation."""
+def check_jobs(model: JobModel, found: Found, accident: Accident, *, has_holes: bool = False) -> Found:
+    """What the next life begins with. `has_holes`: records were missing amid others. Raises Violation."""
     promised = least(model, accident)
     for id in sorted({*found, *model.base, *model.lapsed, *(fact.id for fact in model.facts)}):
-        allowed = possible(model, id, promised)
+        allowed = possible(model, id, promised, has_holes=has_holes)
         if found.get(id) not in allowed:
             raise _explained(model, id, found.get(id), allowed, promised, accident)
-    _check_together(model, found, promised)
+    if not has_holes:
+        _check_together(model, found, promised)
     return found
 
 
-def possible(model: JobModel, id: bytes, promised: int) -> States:
+def possible(model: JobModel, id: bytes, promised: int, *, has_holes: bool = False) -> States:
     """Every standing that a job may have."""
     begins = _begins(model, id)
     rest: list[list[Fact]] = []
     for number, fact in model.facts_of(id):
         if number <= promised:
             begins = _unique([model.follow(each, fact) for each in begins])
-        elif rest and rest[-1][0].segment == fact.segment:
+        elif rest and rest[-1][0].segment == fact.segment and not has_holes:
             rest[-1].append(fact)
         else:
             rest.append([fact])

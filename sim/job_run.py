@@ -23,7 +23,9 @@ from sim.world import LONG_AGO_MS, World
 
 
 class Snapshot(dict[bytes, Standing]):
-    """Jobs by id, shown for people."""
+    """Jobs by id, shown for people. `has_holes`: the log they come from is damaged in front of whole records."""
+
+    has_holes = False
 
     def __repr__(self) -> str:
         return ", ".join(f"#{number_of(id)} {self[id]}" for id in sorted(self))
@@ -85,10 +87,13 @@ class JobRun(History):
             world = World(self.config, copy, LONG_AGO_MS)
         except (*UNABLE, AssertionError) as failure:
             raise Violation(Kind.NO_START, f"a server on a copy of the disk: {failure!r}") from failure
-        return Snapshot({id: standing_of(job) for id, job in world.broker.workq.jobs.by_id.items()})
+        workq = world.broker.workq
+        found = Snapshot({id: standing_of(job) for id, job in workq.jobs.by_id.items()})
+        found.has_holes = any(segment.scars for segment in workq.log.segments.values())
+        return found
 
     def judge(self, found: Snapshot, accident: Accident) -> Snapshot:
-        check_jobs(self.model, found, accident)
+        check_jobs(self.model, found, accident, has_holes=found.has_holes)
         return found
 
     def go_on_from(self, judged: Snapshot) -> None:

@@ -7,7 +7,9 @@ files. Which states a queue may be left in: fits.py. Source: docs/durability.md.
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Sized
 from enum import Enum
+from typing import Protocol
 
 from msgspec import Struct
 
@@ -23,6 +25,16 @@ class Accident(Enum):
     STOP = "clean stop"
     KILL = "kill"
     POWER = "power loss"
+
+
+class Kept(Protocol):
+    """A history of facts, and how many of them were promised to survive what."""
+
+    kept_after_kill: int
+    kept_after_power_loss: int
+
+    @property
+    def facts(self) -> Sized: ...
 
 
 class Mark(Struct, frozen=True):
@@ -68,12 +80,14 @@ def synced(model: QueueModel, began_ms: int) -> None:
             model.kept_after_power_loss = max(model.kept_after_power_loss, written.facts)
 
 
-def check(models: dict[str, QueueModel], found: dict[str, list[bytes]], accident: Accident) -> dict[str, list[Record]]:
-    """What each queue holds now, as records. Raises Violation."""
+def check(
+    models: dict[str, QueueModel], found: dict[str, list[bytes]], accident: Accident, *, sync_failed: bool = False
+) -> dict[str, list[Record]]:
+    """What each queue holds now, as records. `sync_failed`: that ended the process. Raises Violation."""
     for name in found:
         if name not in models:
             raise Violation(Kind.INVENTED, f"queue {name} holds {listed(found[name])}, and nobody ever put to it")
-    fits = {name: _fits(model, found.get(name, []), accident) for name, model in models.items()}
+    fits = {name: _fits(model, found.get(name, []), accident, sync_failed) for name, model in models.items()}
     return {name: _consistent(models, fits, name).records for name in models}
 
 
@@ -105,8 +119,8 @@ def _disagreement(models: dict[str, QueueModel], fits: dict[str, list[Fit]], nam
     return None
 
 
-def least(model: QueueModel, accident: Accident) -> int:
-    """How many of a queue's facts must have survived."""
+def least(model: Kept, accident: Accident) -> int:
+    """How many facts must have survived."""
     if accident is Accident.STOP:
         return len(model.facts)
     if accident is Accident.KILL:
@@ -114,14 +128,16 @@ def least(model: QueueModel, accident: Accident) -> int:
     return model.kept_after_power_loss
 
 
-def _fits(model: QueueModel, found: list[bytes], accident: Accident) -> list[Fit]:
+def _fits(model: QueueModel, found: list[bytes], accident: Accident, sync_failed: bool) -> list[Fit]:
     if not model.is_journaled:
         if found:
             raise Violation(Kind.INVENTED, f"{model.name} keeps no journal, and holds {listed(found)} after a restart")
         return [Fit(len(model.facts), [], [], [])]
     since = least(model, accident)
     if model.is_reader:
-        fits = reader_fits(model, found, since, may_have_holes=accident is Accident.POWER and model.was_lax)
+        # A sync that fails in the one thread can make the next one in the other say "done" of what is lost.
+        may_have_holes = accident is Accident.POWER and (model.was_lax or sync_failed)
+        fits = reader_fits(model, found, since, may_have_holes=may_have_holes)
     else:
         fits = [fit for count, state in model.states(since) if (fit := matched(state, found, count)) is not None]
     if not fits:

@@ -93,7 +93,7 @@ class QueueRun(History):
             raise Violation(Kind.NO_START, f"a server on a copy of the disk: {failure!r}") from failure
 
     def judge(self, found: Found, accident: Accident) -> Bases:
-        return check(self.models, found, accident)
+        return check(self.models, found, accident, sync_failed=self.sync_failed)
 
     def go_on_from(self, judged: Bases) -> None:
         self.models = {name: QueueModel(name, records) for name, records in judged.items()}

@@ -1,0 +1,65 @@
+"""What a crash has left of jobs, judged by hand-made histories of the command log."""
+
+from __future__ import annotations
+
+import pytest
+
+from protocol.workq_words import read_id
+from sim.job_asks import job_id as written
+from sim.job_model import Fact, JobModel, Standing, Verb
+from sim.job_promises import check_jobs
+from sim.promises import Accident
+from sim.violations import Kind, Violation
+
+NEW_JOB = Standing("q", 10, 60_000, 0, 0, 0, b"x", 1, 0)
+
+
+def job_id(number: int) -> bytes:
+    found = read_id(written(number).encode())
+    assert found is not None
+    return found
+
+
+def history(*added: int, segments: tuple[int, ...] = (), promised: int = 0) -> JobModel:
+    """Jobs added one after the other, each in its segment of the log (the first if none is given)."""
+    model = JobModel({}, {}, False)
+    for number, segment in zip(added, segments or (1,) * len(added), strict=True):
+        model.take(Fact(Verb.ADD, job_id(number), segment, NEW_JOB))
+    model.kept_after_kill = model.kept_after_power_loss = promised
+    return model
+
+
+def verdict(model: JobModel, *found: int, has_holes: bool = False) -> Kind | None:
+    try:
+        check_jobs(model, {job_id(number): NEW_JOB for number in found}, Accident.POWER, has_holes=has_holes)
+    except Violation as violation:
+        return violation.kind
+    return None
+
+
+def test_a_first_part_may_be_left() -> None:
+    assert verdict(history(1, 2, 3), 1, 2) is None
+    assert verdict(history(1, 2, 3)) is None
+
+
+def test_another_part_may_not() -> None:
+    assert verdict(history(1, 2, 3), 1, 3) is Kind.NO_PREFIX
+
+
+def test_another_part_may_where_damage_was_stepped_over() -> None:
+    assert verdict(history(1, 2, 3), 1, 3, has_holes=True) is None
+
+
+@pytest.mark.parametrize("has_holes", [False, True])
+def test_what_is_promised_is_there_whatever_was_damaged(has_holes: bool) -> None:
+    assert verdict(history(1, 2, 3, promised=2), 1, 3, has_holes=has_holes) is Kind.LOST
+    assert verdict(history(1, 2, 3, promised=2), 1, 2, has_holes=has_holes) is None
+
+
+@pytest.mark.parametrize("has_holes", [False, True])
+def test_nothing_is_there_that_never_was(has_holes: bool) -> None:
+    assert verdict(history(1), 1, 2, has_holes=has_holes) is Kind.INVENTED
+
+
+def test_a_file_may_lose_its_end_while_the_next_one_is_there() -> None:
+    assert verdict(history(1, 2, 3, segments=(1, 1, 2)), 1, 3) is None

@@ -36,17 +36,25 @@ SIZES = {"KB": 1 << 10, "MB": MIB, "GB": GIB}
 
 
 class Part(Struct, frozen=True):
-    """A phase of the run: `items` in `seconds`, from `start` on, and what the polite client saw meanwhile."""
+    """A phase of the run: `items` in `seconds`, from `start` on, and what the polite client saw meanwhile.
+    `cpu_seconds`: of processor, the server's own and the kernel's for it, all threads.
+    """
 
     name: str
     start: float
     seconds: float
     items: int
+    cpu_seconds: float
     delays: Delays | None = None
 
     @property
     def rate(self) -> float:
         return self.items / self.seconds
+
+    @property
+    def cpu_us(self) -> float:
+        """Microseconds of processor for each item."""
+        return 1e6 * self.cpu_seconds / self.items
 
 
 class Sample(Struct, frozen=True):
@@ -58,7 +66,9 @@ class Sample(Struct, frozen=True):
 
 
 class Outcome(Struct, frozen=True):
-    """`drain_share`: items a second of the large drain, over those of the drains that fit in memory."""
+    """`drain_share`: items a second of the large drain, over those of the drains that fit in memory; `drain_cpu_share`
+    the same with seconds of processor, which a host that takes the processor away does not change.
+    """
 
     machine: machine.Machine
     others_cores: float
@@ -68,6 +78,7 @@ class Outcome(Struct, frozen=True):
     rss_most_mb: float
     restart_seconds: float
     drain_share: float
+    drain_cpu_share: float
     parts: list[Part]
     samples: list[Sample]
 
@@ -186,16 +197,16 @@ class Story:
         """Do `work` with the polite client beside it.  Raises Failed."""
         probe = Probe(self.server.port, "small", PROBE_RATE, OUR_CORE)
         try:
-            start = time.monotonic()
+            start, used_ms = time.monotonic(), self.server.cpu_ms()
             work()
-            seconds = time.monotonic() - start
+            seconds, used_ms = time.monotonic() - start, self.server.cpu_ms() - used_ms
             delays = probe.finish()
         except BaseException:
             probe.kill()
             raise
         if delays.harm:
             raise Failed(f"the polite client, during {name}: {delays.harm}")
-        self.add(Part(name, round(start - self.began, 2), round(seconds, 3), items, delays))
+        self.add(Part(name, round(start - self.began, 2), round(seconds, 3), items, round(used_ms / 1000, 3), delays))
 
     def add(self, part: Part) -> None:
         self.parts.append(part)
@@ -211,12 +222,13 @@ class Story:
             sock.sendall(first)
             hear(sock, 0, wanted)
         seconds = time.monotonic() - start
-        self.add(Part("restart", round(start - self.began, 2), round(seconds, 3), 1))
+        used = round(self.server.cpu_ms() / 1000, 3)
+        self.add(Part("restart", round(start - self.began, 2), round(seconds, 3), 1, used))
         return seconds
 
 
-def measure(server: Served, item_bytes: int, memory_bytes: int, backlog_bytes: int) -> tuple[Story, float, float]:
-    """The whole run: the story, the restart in seconds, the drain's share.  Raises Failed."""
+def measure(server: Served, item_bytes: int, memory_bytes: int, backlog_bytes: int) -> tuple[Story, float]:
+    """The whole run: the story, the restart in seconds.  Raises Failed."""
     story = Story(server)
     story.watch.start()
     try:
@@ -232,9 +244,14 @@ def measure(server: Served, item_bytes: int, memory_bytes: int, backlog_bytes: i
         story.watch.look()
     finally:
         story.watch.stop()
-    rates = {part.name: part.rate for part in story.parts if part.name != "drain in memory"}
-    in_memory = median(part.rate for part in story.parts if part.name == "drain in memory")
-    return story, restart_seconds, rates["drain"] / in_memory
+    return story, restart_seconds
+
+
+def drain_shares(parts: list[Part]) -> tuple[float, float]:
+    """Of the clock and of the processor; see Outcome."""
+    (drain,) = [part for part in parts if part.name == "drain"]
+    small = [part for part in parts if part.name == "drain in memory"]
+    return drain.rate / median(part.rate for part in small), median(part.cpu_us for part in small) / drain.cpu_us
 
 
 def small_rounds(story: Story, fits: Items) -> None:
@@ -256,7 +273,7 @@ def empty(server: Served, queue: bytes) -> None:
 def line(part: Part) -> str:
     text = f"{part.name:<18}{part.start:>9.1f} s{part.seconds:>10.2f} s{part.items:>12,}"
     if part.items > 1:
-        text += f"{part.rate / 1000:>9.1f} k/s"
+        text += f"{part.rate / 1000:>9.1f} k/s{part.cpu_us:>9.2f}"
     if part.delays is not None:
         one = part.delays
         text += f"{one.requests:>9,}" + "".join(
@@ -266,7 +283,7 @@ def line(part: Part) -> str:
 
 
 def table(outcome: Outcome) -> Iterator[str]:
-    words = f"{'part':<18}{'from':>11}{'took':>12}{'items':>12}{'rate':>13}{'asked':>9}"
+    words = f"{'part':<18}{'from':>11}{'took':>12}{'items':>12}{'rate':>13}{'cpu us':>9}{'asked':>9}"
     yield words + "".join(f"{name:>9}" for name in ("p50 ms", "p99", "p99.9", "max"))
     yield from map(line, outcome.parts)
     backlog = max(part.items for part in outcome.parts) * outcome.item_bytes
@@ -276,6 +293,7 @@ def table(outcome: Outcome) -> Iterator[str]:
     yield f"memory, most       {outcome.rss_most_mb:.0f} MB, of {bound}"
     yield f"first get          {outcome.restart_seconds:.2f} s after kill -9 and start, of {RESTART_SECONDS_MAX:.0f} s"
     yield f"drain              {outcome.drain_share:.2f} of the rate at which a backlog in memory is drained"
+    yield f"                   {outcome.drain_cpu_share:.2f} by what an item costs in processor time"
     yield f"disk at the end    {outcome.samples[-1].disk_gib:.2f} GiB"
 
 
@@ -323,13 +341,14 @@ def main(
     before = machine.ticks()
     with told(), served(config, folder) as server:
         facts = machine.facts(server.folder, [])
-        story, restart_seconds, share = measure(server, item_bytes, memory_bytes, int(gib * GIB))
+        story, restart_seconds = measure(server, item_bytes, memory_bytes, int(gib * GIB))
     # The server is not reaped before it has been killed: its time would count as a stranger's until then.
     others = machine.others_cores(before, machine.ticks())
     bound_mb = (1.5 * memory_bytes + 64 * MIB) / MIB
+    share, cpu_share = drain_shares(story.parts)
     outcome = Outcome(
         facts, round(others, 3), item_bytes, memory_bytes, bound_mb, round(story.rss_most_mb, 1),
-        round(restart_seconds, 3), round(share, 3), story.parts, story.watch.samples,
+        round(restart_seconds, 3), round(share, 3), round(cpu_share, 3), story.parts, story.watch.samples,
     )  # fmt: skip
     click.echo("\n".join(table(outcome)))
     for warning in machine.busy_warning(others):

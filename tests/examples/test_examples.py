@@ -94,7 +94,7 @@ def test_every_job_is_done_though_the_worker_and_the_server_are_killed(
 ) -> None:
     with example(producer, *where(server), "--count", str(JOBS)) as putting:
         putting.end()
-    options = (*where(server), "--done", str(tmp_path / "done.txt"), "--work-ms", "20", "--idle-s", "2.5")
+    options = (*where(server), "--done", str(tmp_path / "done.txt"), "--work-ms", "20", "--idle-s", "6")
     with example(worker, *options) as first:
         first.hear("begin job-5")
         first.kill()

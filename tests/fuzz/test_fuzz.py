@@ -30,11 +30,15 @@ def test_no_bytes_break_a_promise(target: str, tmp_path: Path, closing_line: Cal
 
 
 @pytest.mark.programs("python:atheris")
-def test_what_breaks_a_promise_is_found_and_named(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("promise", "found"),
+    [("assert data[:1] != b'g', 'found'", "AssertionError: found"), ("bytes(len(data) << 30)", "MemoryError")],
+)
+def test_what_breaks_a_promise_is_found_and_named(promise: str, found: str, tmp_path: Path) -> None:
     """With a target that is wrong: the machinery reports it."""
     script = (
         "import sys; from tests.fuzz import targets\n"
-        "def wrong(data):\n    assert data[:1] != b'g', 'found'\n"
+        f"def wrong(data):\n    {promise}\n"
         "targets.TARGETS['text'] = targets.Target(wrong, lambda: iter([b'a', b'gg']))\n"
         "sys.argv[1:] = ['text', '--seconds', '60']\n"
         "from tests.fuzz.__main__ import main; main()\n"
@@ -42,5 +46,5 @@ def test_what_breaks_a_promise_is_found_and_named(tmp_path: Path) -> None:
     told = subprocess.run(
         [sys.executable, "-c", script], cwd=tmp_path, env={"PYTHONPATH": str(ROOT)}, capture_output=True, text=True
     )
-    assert told.returncode != 0 and "AssertionError: found" in told.stdout + told.stderr
+    assert told.returncode != 0 and found in told.stdout + told.stderr
     assert list(tmp_path.glob("crash-*"))

@@ -7,6 +7,7 @@ import sys
 from collections import Counter
 from collections.abc import Iterator
 from concurrent.futures import ProcessPoolExecutor
+from contextlib import contextmanager
 from itertools import count, islice
 from time import monotonic
 
@@ -53,24 +54,34 @@ def one(job: Job, seed: int) -> Result:
     return _result(outcome, 0)
 
 
+def with_power_cuts(job: Job, seed: int) -> Result:
+    found = states_of(job.plans(seed))
+    gc.collect()  # one seed's states are thousands of worlds
+    return _result(found.outcome, found.states)
+
+
 def _result(outcome: Outcome, states: int) -> Result:
     found = outcome.violation
     kind, why = (found.kind.value, found.why) if found is not None else ("", "")
     return Result(outcome.seed, outcome.profile, kind, why, outcome.crashes, outcome.facts, outcome.answers, states)
 
 
-def batch(job: Job, seeds: list[int], with_states: bool) -> list[Result]:
-    """Run in a process of its own. Worlds are cyclic garbage: it is swept between batches, not all the time."""
+@contextmanager
+def swept_at_the_ends() -> Iterator[None]:
+    """Worlds are cyclic garbage: it is swept between batches, not all the time."""
+    was_on = gc.isenabled()
     gc.collect()
     gc.disable()
-    if not with_states:
-        return [one(job, seed) for seed in seeds]
-    results = []
-    for seed in seeds:
-        found = states_of(job.plans(seed))
-        results.append(_result(found.outcome, found.states))
-        gc.collect()  # one seed's states are thousands of worlds
-    return results
+    try:
+        yield
+    finally:
+        if was_on:
+            gc.enable()
+
+
+def batch(job: Job, seeds: list[int], with_states: bool) -> list[Result]:
+    with swept_at_the_ends():
+        return [with_power_cuts(job, seed) if with_states else one(job, seed) for seed in seeds]
 
 
 def batches(first: int, seeds: int | None) -> Iterator[list[int]]:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import gc
+
 import pytest
 from click.testing import CliRunner
 
@@ -57,6 +59,7 @@ def test_the_command_says_how_many_and_that_all_is_well() -> None:
     result = CliRunner().invoke(main, ["--seeds", "10", "--jobs", "1", "--steps", "40"])
     assert result.exit_code == 0, result.output
     assert "10 seeds, " in result.output and "0 failures" in result.output
+    assert gc.isenabled()  # with one process it has run in ours
 
 
 def test_the_command_says_how_to_see_a_failing_seed_again() -> None:

@@ -25,6 +25,7 @@ from pipeline.kestrel_queue import Stretch, described, furnish, hold, stand, sur
 from pipeline.kestrel_state import STATE, Queue, Summarised, live_rows, summarise_file
 from pipeline.planning import Plan, plan
 from pipeline.segments import Part, Reading, Segment
+from pipeline.workers import settle, settling
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -66,6 +67,7 @@ def state_of(spark: SparkSession, path: str, given: Mapping[str, str]) -> DataFr
         for batch in batches:
             for (data,) in zip(batch.column(0).to_pylist(), strict=True):
                 yield from live_rows(folder(where[0]), pickle.loads(data), where[1])
+        settle()
 
     rdd = spark.sparkContext.parallelize([(pickle.dumps(task),) for task in tasks], max(len(tasks), 1))
     made: DataFrame = spark.createDataFrame(rdd, "task binary").mapInArrow(rows, ddl(STATE))
@@ -76,7 +78,11 @@ def run(spark: SparkSession, tasks: list[Any], work: Callable[[Any], Any]) -> li
     """`work` on each task, by whoever is free; the results in order."""
     if not tasks:
         return []
-    results: list[Any] = spark.sparkContext.parallelize(tasks, len(tasks)).map(work).collect()
+    results: list[Any] = (
+        spark.sparkContext.parallelize(tasks, len(tasks))
+        .mapPartitions(lambda some: settling(map(work, some)))
+        .collect()
+    )
     return results
 
 

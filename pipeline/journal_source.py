@@ -31,6 +31,7 @@ from pipeline.journal_options import JournalOptions
 from pipeline.offsets import pin, still_there
 from pipeline.planning import Plan, bundles, plan
 from pipeline.segments import Format, Part, Reading
+from pipeline.workers import settle, settling
 
 TRIES = 5
 PUSHDOWN_WORKER = "pyspark.sql.worker.data_source_pushdown_filters"
@@ -47,7 +48,9 @@ class JournalSource(DataSource):
         super().__init__(options)
 
     def schema(self) -> str:
-        return ddl(columns_of(JournalOptions(self.options)))
+        columns = ddl(columns_of(JournalOptions(self.options)))
+        settle()
+        return columns
 
     def reader(self, schema: StructType) -> DataSourceReader:
         options = JournalOptions(self.options)
@@ -120,6 +123,7 @@ class JournalReader(DataSourceReader):
         options = self.options
         place = folder(options.path)
         form, parts, reading = plan(place, options, self.plan)
+        settle()
         if "value" not in self.columns.names and "payload" not in self.columns.names:
             reading = reading.without_values()
         return [
@@ -135,7 +139,8 @@ class JournalReader(DataSourceReader):
         def now(part: Part) -> Part:
             return still_there(place, part, lambda: look(place, partition.form)[1].get(part.queue, []))
 
-        return chain.from_iterable(read_part(place, partition, now(part), self.columns) for part in partition.parts)
+        rows = (read_part(place, partition, now(part), self.columns) for part in partition.parts)
+        return settling(chain.from_iterable(rows))
 
 
 class FilteringReader(JournalReader):

@@ -29,6 +29,7 @@ from pipeline.journal_source import JournalPartition, read_part
 from pipeline.offsets import DataLoss, Place, find, from_json, place_of, to_json
 from pipeline.planning import bounded
 from pipeline.segments import Corrupt, OnCorrupt, Part, Segment
+from pipeline.workers import settling
 
 EVERYTHING = 1 << 62
 TRIES = 5
@@ -110,7 +111,7 @@ class JournalStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         assert isinstance(partition, PinnedPartition)
-        return partition.read(self.columns)
+        return settling(partition.read(self.columns))
 
     def commit(self, end: Offset) -> None:
         """Nothing is held for a batch, so nothing is let go."""

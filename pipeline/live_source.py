@@ -17,6 +17,7 @@ from pipeline.columns import ddl
 from pipeline.drain import Drain, Limits
 from pipeline.live_options import DrainOptions, SinkOptions
 from pipeline.spool import SCHEMA, Spool, SpoolLost
+from pipeline.workers import settling
 
 EVERYTHING = 1 << 62
 
@@ -114,8 +115,7 @@ class LiveStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         assert isinstance(partition, SpoolPartition)
-        for batch in self._spool().read(partition.names):
-            yield batch.select(self.columns.names)
+        return settling(batch.select(self.columns.names) for batch in self._spool().read(partition.names))
 
     def commit(self, end: dict[str, int]) -> None:
         """Spark has stored these batches for good. It says so late, which costs disk and nothing else."""

@@ -1,0 +1,31 @@
+"""The process in which Spark runs Python tasks, one after the other.
+
+Knows that it looks for garbage after each task, and at what. Refuses to know what a task does.
+"""
+
+from __future__ import annotations
+
+import gc
+import os
+from collections.abc import Iterable, Iterator
+from typing import TypeVar
+
+T = TypeVar("T")
+IS_REUSED = "SPARK_REUSE_WORKER"  # Spark tells its workers so
+
+
+def settling(rows: Iterable[T]) -> Iterator[T]:
+    """`rows`, and then `settle`."""
+    yield from rows
+    settle()
+
+
+def settle() -> None:
+    """This process has imported what it needs: none of that is garbage, and none is looked at again.
+
+    Spark's worker collects after every task, which took 45 ms with pyarrow, pandas and numpy loaded, and now takes
+    none. Only the first time: what later tasks leave is garbage.
+    """
+    if os.environ.get(IS_REUSED) and not gc.get_freeze_count():
+        gc.collect()
+        gc.freeze()

@@ -165,6 +165,12 @@ def test_a_life_longer_than_the_protocol_allows_is_kept() -> None:
     assert numbers(started(add(1, ttl_ms=2**63))) == [1]
 
 
+def test_a_job_without_a_life_is_over_also_if_the_clock_was_set_back() -> None:
+    world = JobWorld(disk=disk_with_log({SEGMENT: cmdlog.MAGIC + add(1, ttl_ms=0) + add(2)}), now_ms=START_MS - 60_000)
+    assert numbers(world) == [2]
+    assert [world.worker().leases() for _ in range(2)] == ["2", "-TIMEOUT"]
+
+
 def test_a_missing_segment_is_told() -> None:
     disk = disk_with_log({"000000003.log": cmdlog.MAGIC + add(1), "000000006.log": cmdlog.MAGIC + add(2)})
     world = JobWorld(disk=disk)

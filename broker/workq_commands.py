@@ -33,8 +33,10 @@ def add(session: Session, request: workq.Add, now_ms: int) -> None:
     tight = group.pending_bytes + size > log.budget_bytes
     if (tight or session.guarded) and not may_write(session, service, size):
         return
-    terms = service.terms.get(request.terms) or service.learn(request.terms)
-    if service.jobs.add(request.id, terms, payload, now_ms) is None:
+    terms = service.terms.get(request.terms)
+    if terms is None and service.jobs.find(request.id, now_ms) is None:  # a job that is refused makes no queue
+        terms = service.learn(request.terms)
+    if terms is None or service.jobs.add(request.id, terms, payload, now_ms) is None:
         session.out.append(replies.duplicate_job)
         return
     batch = log.batch
@@ -51,10 +53,10 @@ def schedule(session: Session, request: workq.Schedule, now_ms: int) -> None:
     if request.time_ns // NS_A_MS + request.terms.ttl_ms <= now_ms:
         session.out.append(replies.invalid_time)
         return
-    terms = service.intern(request.terms)
-    if service.jobs.add(request.id, terms, request.payload, now_ms, request.time_ns) is None:
+    if service.jobs.find(request.id, now_ms) is not None:
         session.out.append(replies.duplicate_job)
         return
+    service.jobs.add(request.id, service.intern(request.terms), request.payload, now_ms, request.time_ns)
     depend(session, service)
     session.out.append(replies.ok)
 

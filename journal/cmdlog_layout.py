@@ -2,7 +2,7 @@
 
     000000001.log          a segment: nine digits, exactly
     000000001.log.rw       its successor while it is being cleaned; worth nothing after a crash
-    000000001.log.damaged  set aside by us: its header is not a command log's
+    000000001.log.damaged  set aside by us: its header is not a command log's; .damaged.2 if there is one already
     append.lock            held by the server that appends
     read.lock              held while the segments are read or replaced
 
@@ -21,11 +21,11 @@ READ_LOCK = "read.lock"
 REWRITE_SUFFIX = ".rw"
 ASIDE_SUFFIX = ".damaged"
 NUMBER_MAX = 999_999_999
-_SEGMENT = re.compile(r"(\d{9})\.log")
+_SEGMENT = re.compile(r"([0-9]{9})\.log")
 
 
 def segment_name(number: int) -> str:
-    assert 0 < number <= NUMBER_MAX
+    assert 0 <= number <= NUMBER_MAX
     return f"{number:09}.log"
 
 

@@ -241,7 +241,7 @@ class CmdLog:
         if self.segment.number == layout.NUMBER_MAX:
             return
         self._stage()
-        if self.segment.number:
+        if self.segments:
             self.segment.size = self._planned_bytes
             self.segment.settle_due()
         number = self.segment.number + 1

@@ -223,6 +223,19 @@ def read_result(data: bytes, start: int, stop: int) -> bytes:
     return data[at:stop]
 
 
+def makes_sense(data: bytes, start: int, stop: int) -> bool:
+    """Whether the command in data[start:stop] is one that a replay can apply."""
+    try:
+        kind = kind_of(data, start, stop)
+        if kind <= SCHEDULE:
+            read_added(data, start, stop)
+        elif kind in (COMPLETE, FAIL):
+            read_result(data, start, stop)
+    except Damaged:
+        return False
+    return True
+
+
 def kind_of(data: bytes, start: int, stop: int) -> int:
     """The type of the command in data[start:stop]. Raises Damaged for one that nobody knows or that is too short."""
     kind = data[start]

@@ -36,7 +36,7 @@ from journal.cmdlog_read import (
     read_unsigned,
 )
 from journal.cmdlog_segments import Frame, Scar, Segment, SegmentReader, header_error
-from journal.damaged import keep
+from journal.damaged import keep, numbered
 from journal.fs import Fs
 from queues.job import Terms
 from queues.job_replay import JobReplay
@@ -107,7 +107,7 @@ class CmdlogRecovery:
                     self._apply(data, frame, segment, replay)
                 except Damaged as damaged:
                     strange.append(Scar(base + frame[0], frame[2] - frame[0], str(damaged), False))
-        segment.size = reader.size
+        segment.size, segment.senseless = reader.size, len(strange)
         for scar in [*reader.scars, *strange]:
             found.damages.append(self._keep(number, scar))
             if scar.is_tail:
@@ -156,7 +156,7 @@ class CmdlogRecovery:
             return False
         created_at = end - CRC_BYTES - TIME_BYTES
         seconds, nanos = SECONDS.unpack_from(data, created_at + 1)
-        if not 0 <= nanos < NS_A_SECOND:
+        if data[created_at] != 1 or not 0 <= nanos < NS_A_SECOND:
             return False
         created_ns = (seconds + YEAR_1_S) * NS_A_SECOND + nanos
         segment.adds += 1
@@ -189,7 +189,8 @@ class CmdlogRecovery:
     def _set_aside(self, number: int, why: str) -> CmdlogDamage:
         """Take a file that is no segment out of the order, whole."""
         path = self._path(number)
-        aside = f"{path}{layout.ASIDE_SUFFIX}"
+        there = {f"{self.folder}/{name}" for name, _ in self.fs.list(self.folder)}
+        aside = next(name for name in numbered(f"{path}{layout.ASIDE_SUFFIX}") if name not in there)
         size = self.fs.size(path)
         self.fs.rename(path, aside)
         self.fs.sync_folder(self.folder)

@@ -16,7 +16,7 @@ from collections.abc import Callable, Generator
 from journal import cmdlog_layout as layout
 from journal.cmdlog import BARE_BYTES, CRC_BYTES, MAGIC, SCHEDULE, TIME_BYTES
 from journal.cmdlog_log import CmdLog
-from journal.cmdlog_read import read_time
+from journal.cmdlog_read import makes_sense, read_time
 from journal.cmdlog_segments import Frame, Segment, SegmentReader
 from journal.fs import File, Fs
 from journal.group import Apart
@@ -166,6 +166,8 @@ class Rewrite:
 
     def _is_needed(self, data: bytes, frame: Frame) -> bool:
         _, start, end = frame
+        if self.segment.senseless and not makes_sense(data, start, end - CRC_BYTES):
+            return False  # told and kept aside at the start; it belongs to no job
         job = self.jobs.by_id.get(data[start + 1 : start + BARE_BYTES])
         if job is not None and job.is_run:
             job = None
@@ -191,7 +193,7 @@ class Rewrite:
             self.freed_bytes = segment.size
         elif self._dropped:
             self.freed_bytes = segment.size - size
-            segment.size, segment.scars = size, 0
+            segment.size, segment.scars, segment.senseless = size, 0, 0
         segment.adds -= self._adds_dropped
         segment.dead -= self._adds_dropped
         segment.limits_ms = self._limits_ms

@@ -23,6 +23,7 @@ Frame = tuple[int, int, int]
 class Segment(Struct, eq=False):
     """One file. `adds` additions stand in it, `dead` of them of jobs that are gone; `limits_ms` is the sum of
     their ends of life, as of the last visit. `due_ms`: when it pays to clean it. `scars`: damaged parts known.
+    `senseless`: sound records whose command makes no sense.
     """
 
     number: int
@@ -32,6 +33,7 @@ class Segment(Struct, eq=False):
     limits_ms: int = 0
     due_ms: int = 0
     scars: int = 0
+    senseless: int = 0
 
     def settle_due(self) -> None:
         """The average end of its jobs' lives, as the document has it. Without any: at once."""

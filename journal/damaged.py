@@ -21,12 +21,13 @@ def keep(fs: Fs, path: str, at: int, size: int, damaged: str) -> str:
     """
     fs.make_folder(damaged)
     name = f"{damaged}/{path.rpartition('/')[2]}@{at}+{size}"
-    saved_as = next(name for name in _names(name) if _save(fs, path, at, at + size, name))
+    saved_as = next(name for name in numbered(name) if _save(fs, path, at, at + size, name))
     fs.sync_folder(damaged)
     return saved_as
 
 
-def _names(name: str) -> Iterator[str]:
+def numbered(name: str) -> Iterator[str]:
+    """`name`, then `name.2` and so on, for what must not take another one's place."""
     return (name if number == 1 else f"{name}.{number}" for number in count(1))
 
 

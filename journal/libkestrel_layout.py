@@ -11,14 +11,14 @@ from enum import Enum
 
 from msgspec import Struct
 
-PATTERN = re.compile(r"([A-Za-z0-9:_-]+)\.(?:([0-9]{1,18})(~~[0-9]{1,19})?|read\.([^~/]*)(~~[0-9]{1,19})?)", re.DOTALL)
+PATTERN = re.compile(r"([A-Za-z0-9:_-]+)\.(?:([0-9]{1,18})(~~[0-9]{1,19})?|read\.([^/]*))", re.DOTALL)
 NAME = re.compile(r"[A-Za-z0-9:_-]+")
 
 
 class Kind(Enum):
     SEGMENT = "segment"  # QUEUE.<ms>
     READER = "reader"  # QUEUE.read.<reader>, which may be empty and may hold dots
-    TEMP = "temp"  # either of them with ~~<ms>: unfinished, deleted at start
+    TEMP = "temp"  # a segment with ~~<ms>, a reader's file with any ~~: unfinished, deleted at start
     FOREIGN = "foreign"
 
 
@@ -39,12 +39,12 @@ def parse(file_name: str) -> Name:
     match = PATTERN.fullmatch(file_name)
     if match is None:
         return FOREIGN
-    queue, number, segment_temp, reader, reader_temp = match.groups()
-    if segment_temp or reader_temp:
+    queue, number, segment_temp, reader = match.groups()
+    if segment_temp or "~~" in (reader or ""):
         return Name(Kind.TEMP, queue)
     if reader is None:
         return Name(Kind.SEGMENT, queue, int(number))
-    return Name(Kind.READER, queue, 0, reader)
+    return FOREIGN if "~" in reader else Name(Kind.READER, queue, 0, reader)
 
 
 def segment_name(queue: str, number: int) -> str:

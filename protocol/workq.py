@@ -25,7 +25,7 @@ from protocol.workq_lines import Body, Parsed, parse
 from protocol.workq_requests import Add, Delete, JobTerms, Lease, WorkqRequest
 from protocol.workq_words import is_job_id, read_id
 
-LINE_BYTES_MAX = 1_058_576  # the original's
+LINE_BYTES_MAX = 1_058_576  # the original's, CR LF included
 KNOWN_MAX = 4096
 KNOWN_BYTES_MAX = 512
 _HANG_UP = Invalid(b"", hang_up=True, why="a line without CR LF")
@@ -127,7 +127,7 @@ class WorkqParser:
 
     def _read_line(self, line: bytes, requests: list[WorkqRequest]) -> bool:
         """A line that is not known; whether another one follows it."""
-        if not line.endswith(b"\r") or len(line) > self._line_bytes_max:
+        if not line.endswith(b"\r") or len(line) >= self._line_bytes_max:
             self._die(requests)
             return False
         parsed = parse(line[:-1])
@@ -142,7 +142,7 @@ class WorkqParser:
         return True
 
     def _keep(self, data: bytes, at: int, requests: list[WorkqRequest]) -> int:
-        if len(self._tail) + len(data) - at > self._line_bytes_max:
+        if len(self._tail) + len(data) - at >= self._line_bytes_max:
             self._die(requests)
         else:
             self._tail += memoryview(data)[at:]

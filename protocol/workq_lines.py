@@ -80,12 +80,12 @@ Parsed = WorkqRequest | Body
 
 def parse(line: bytes) -> Parsed:
     """What a line means, without its CR LF."""
-    command, *rest = line.split(b" ")
-    arguments, flags = read_flags([word for word in rest if word])
-    if flags is None or (command[:1] == b"-" and read_flags([command])[1] is None):
+    words = line.split(b" ")
+    arguments, flags = read_flags([word for word in words if word])
+    if flags is None:
         return INVALID_FLAGS
-    reader = COMMANDS.get(command)
-    return UNKNOWN_COMMAND if reader is None else reader(arguments, flags)
+    reader = COMMANDS.get(words[0])
+    return UNKNOWN_COMMAND if reader is None else reader(arguments[1:], flags)
 
 
 def _size(word: bytes) -> int | None:
@@ -136,7 +136,7 @@ def _job(
         return INVALID_ARGS
     if id is None:
         return INVALID_ID
-    ttr_ms, ttl_ms = unsigned(ttr, UINT64_MAX), unsigned(ttl, UINT64_MAX)
+    ttr_ms, ttl_ms = unsigned(ttr, UINT32_MAX), unsigned(ttl, UINT64_MAX)
     if ttr_ms is None:
         return INVALID_TTR
     if ttl_ms is None:
@@ -187,7 +187,7 @@ def _run_terms(id: bytes | None, name: bytes, ttr: bytes, wait: bytes, flags: Fl
         return INVALID_ARGS
     if id is None:
         return INVALID_ID
-    ttr_ms, priority, wait_ms = unsigned(ttr, UINT64_MAX), _priority(flags), unsigned(wait, WAIT_MAX_MS)
+    ttr_ms, priority, wait_ms = unsigned(ttr, UINT32_MAX), _priority(flags), unsigned(wait, WAIT_MAX_MS)
     if ttr_ms is None:
         return INVALID_TTR
     if priority is None:

@@ -10,8 +10,7 @@ NAME_BYTES_MAX = 255
 ID_BYTES = 36
 HEX_BYTES = 32
 NS_A_SECOND = 1_000_000_000
-_DIGITS = re.compile(rb"[0-9]{1,64}")
-_SIGNED = re.compile(rb"[+-]?[0-9]{1,64}")
+DIGITS_MAX = 20  # of a number of 64 bits, without leading zeros
 _NAME = re.compile(rb"[A-Za-z0-9_.\-]{1,255}")
 _TIME = re.compile(rb"(\d{4})-(\d\d)-(\d\d)T(\d\d?):(\d\d):(\d\d)(?:[.,](\d+))?Z")
 _EPOCH_DAY = date(1970, 1, 1).toordinal()
@@ -47,18 +46,23 @@ def is_name(word: bytes) -> bool:
 
 
 def unsigned(word: bytes, most: int) -> int | None:
-    """A number from 0 to `most`, digits only."""
-    if _DIGITS.fullmatch(word) is None:
+    """A number from 0 to `most`, digits only. Any number of zeros may lead."""
+    if not word.isdigit():
         return None
-    number = int(word)
+    digits = word.lstrip(b"0")
+    if len(digits) > DIGITS_MAX:
+        return None
+    number = int(digits or b"0")
     return number if number <= most else None
 
 
 def signed(word: bytes, least: int, most: int) -> int | None:
     """A number that may have a sign, a plus too."""
-    if _SIGNED.fullmatch(word) is None:
+    sign = word[:1]
+    size = unsigned(word[1:] if sign in (b"+", b"-") else word, max(-least, most))
+    if size is None:
         return None
-    number = int(word)
+    number = -size if sign == b"-" else size
     return number if least <= number <= most else None
 
 

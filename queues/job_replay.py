@@ -44,7 +44,7 @@ class JobReplay:
         if id in self.found:
             self.removed(id)
         limit_ms = (time_ns or created_ns) // NS_A_MS + terms.ttl_ms
-        if limit_ms <= self.now_ms:
+        if limit_ms <= self.now_ms or terms.ttl_ms == 0:  # without a life it would be taken for a run
             self.dead[origin] += 1
             return limit_ms
         job = Job(id, terms, payload, created_ns, time_ns)

@@ -107,6 +107,24 @@ def test_a_segment_with_another_header_is_set_aside_whole(header: bytes) -> None
     assert numbers(again) == [1, 3] and again.events == []
 
 
+def test_what_was_set_aside_before_stays() -> None:
+    bad = b"not a header" + add(2)
+    world = JobWorld(disk=disk_with_log({SEGMENT: bad, SEGMENT + ".damaged": b"earlier"}))
+    kept = {name: world.disk.read(f"{LOG}/{name}", 0, 1000) for name, _ in world.disk.list(LOG) if "damaged" in name}
+    assert kept == {SEGMENT + ".damaged": b"earlier", SEGMENT + ".damaged.2": bad}
+
+
+def test_nine_digits_are_a_segment_whatever_the_number_and_other_digits_are_not() -> None:
+    disk = disk_with_log({"000000000.log": cmdlog.MAGIC + add(1), "٠٠٠٠٠٠٠٠٧.log": b"x", "0000000002.log": b"x"})
+    world = JobWorld("cmdlog_seg_size = 50\ncmdlog_clean_int = 100", disk)
+    assert numbers(world) == [1] and world.events == []
+    world.worker().adds(2)
+    world.worker().asks(f"delete {job_id(1)}")
+    world.pass_time(300)
+    assert "000000000.log" not in world.segments()
+    assert numbers(world.again()) == [2]
+
+
 def test_a_tail_of_zeros_is_cut() -> None:
     world = started(add(1) + bytes(5000))
     assert numbers(world) == [1] and files(world.disk) == [cmdlog.MAGIC + add(1)]
@@ -122,6 +140,16 @@ def test_a_sound_record_with_a_command_that_makes_no_sense_is_told_and_left_out(
     assert numbers(world) == [1, 2] and world.events == ["cmdlog.damaged"]
 
 
+@pytest.mark.parametrize("payload", [b"\x00", b"\x01" + bytes(16), add(7)[16:-4] + b"more", b"\x05" + raw(3) + b"more"])
+def test_cleaning_drops_a_command_that_makes_no_sense(payload: bytes) -> None:
+    sealed = framed(payload) + add(1) + add(2) + add(3) + bare(5, 1) + bare(5, 2)
+    world = started(sealed, add(4), workq="cmdlog_clean_int = 100")
+    world.pass_time(300)
+    assert files(world.disk)[0] == cmdlog.MAGIC + add(3)
+    last = world.again()
+    assert numbers(last) == [3, 4] and last.events == []
+
+
 def test_a_completion_in_the_documents_short_form_has_an_empty_result() -> None:
     world = started(add(1) + framed(b"\x03" + raw(1)) + add(2) + framed(b"\x04" + raw(2)))
     assert [(job.state.value, job.result) for job in world.jobs.values()] == [(1, b""), (2, b"")]
@@ -135,6 +163,12 @@ def test_numbers_written_longer_than_needed_are_read() -> None:
 
 def test_a_life_longer_than_the_protocol_allows_is_kept() -> None:
     assert numbers(started(add(1, ttl_ms=2**63))) == [1]
+
+
+def test_a_job_without_a_life_is_over_also_if_the_clock_was_set_back() -> None:
+    world = JobWorld(disk=disk_with_log({SEGMENT: cmdlog.MAGIC + add(1, ttl_ms=0) + add(2)}), now_ms=START_MS - 60_000)
+    assert numbers(world) == [2]
+    assert [world.worker().leases() for _ in range(2)] == ["2", "-TIMEOUT"]
 
 
 def test_a_missing_segment_is_told() -> None:

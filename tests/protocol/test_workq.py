@@ -78,9 +78,36 @@ def test_what_each_line_asks() -> None:
 def test_a_line_may_be_long_but_not_endless() -> None:
     parser = WorkqParser(Limits(), line_bytes_max=100)
     assert parser.feed(b"x" * 60) == [] and parser.feed(b"y" * 39) == []
-    [end] = parser.feed(b"zz")
+    [end] = parser.feed(b"z")
     assert end == Invalid(b"", True, "a line without CR LF") and parser.state is State.DEAD
     assert parser.feed(b"lease q 1\r\n") == [] and parser.pending_bytes == 0
+
+
+@pytest.mark.parametrize(("size", "is_read"), [(99, True), (100, True), (101, False)])
+def test_the_longest_line_ends_with_its_last_byte(size: int, is_read: bool) -> None:
+    line = b"x" * (size - 2) + b"\r\n"
+    [whole] = WorkqParser(Limits(), line_bytes_max=100).feed(line)
+    assert isinstance(whole, Invalid) and whole.hang_up is not is_read
+    dripping = WorkqParser(Limits(), line_bytes_max=100)
+    [last] = [request for at in range(size) for request in dripping.feed(line[at : at + 1])]
+    assert last == whole
+
+
+@pytest.mark.parametrize(
+    ("line", "why"),
+    [
+        (b"-x=1 -x=2", "Invalid command flags"), (b"-x=1 -y=2", "Unknown command"),
+        (b"-x= lease", "Invalid command flags"),
+        # A TTR has 32 bits: a longer one is no number, which is told before names and flags.
+        (b"add %b bad! 4294967295 1 0 -priority=z" % ID, "Invalid Priority"),
+        (b"add %b bad! 4294967295 1 0" % ID, "Invalid Name"), (b"add %b bad! 4294967296 x 0" % ID, "Invalid TTR"),
+        (b"run %b bad! 4294967296 x 0 -priority=z" % ID, "Invalid TTR"),
+        (b"schedule %b bad! 4294967296 1 never 0" % ID, "Invalid TTR"),
+    ],
+)  # fmt: skip
+def test_a_line_with_several_mistakes_is_told_the_first_that_workq_tells(line: bytes, why: str) -> None:
+    [request] = whole(line + b"\r\n" + b"\r\n" * line.startswith((b"add", b"run", b"schedule")))
+    assert isinstance(request, Invalid) and request.why == why
 
 
 def test_nothing_is_kept_for_what_is_only_announced() -> None:
@@ -133,6 +160,8 @@ def test_words_that_are_no_numbers(word: bytes) -> None:
 
 
 def test_numbers() -> None:
+    zeros = b"0" * 10_000  # Python alone refuses to read so many digits
+    assert unsigned(zeros, 0) == 0 and unsigned(zeros + b"7", 7) == 7 and signed(b"-" + zeros + b"7", -7, 0) == -7
     assert unsigned(b"007", 7) == 7 and unsigned(b"8", 7) is None and unsigned(b"+7", 9) is None
     assert signed(b"+7", 0, 9) == 7 and signed(b"-7", -7, 0) == -7 and signed(b"-8", -7, 0) is None
 

@@ -13,6 +13,7 @@ from msgspec import Struct
 
 WIDTH, LEFT, RIGHT = 860, 70, 20
 PANEL_HEIGHT, PANEL_GAP, HEAD, FOOT = 190, 34, 58, 34
+NAME_LETTER_WIDTH = 6.2  # of 11 pixels, about
 BAR_HEIGHT, NAME_WIDTH, WIDE_NAME_WIDTH = 24, 190, 260
 COLOURS = ("#1f6feb", "#bf4b00", "#2e8b57", "#8250df")
 SHADES = ("#f3f5f8", "#ffffff")
@@ -65,12 +66,23 @@ def over_time(title: str, panels: Sequence[Panel], spans: Sequence[Span], x_unit
     for number, span in enumerate(spans):
         x, width = across(span.start), across(span.end) - across(span.start)
         parts.append(box(x, HEAD, width, bottom - HEAD, SHADES[number % 2]))
-        parts.append(text(x + 3, HEAD - 6, span.name, "font-size:11px"))
+    parts += names([(across(span.start) + 3, span.name) for span in spans])
     parts += [text(across(tick), bottom + 16, f"{tick:g}", "text-anchor:middle") for tick in ticks(x_max)]
     parts.append(text(WIDTH - RIGHT, bottom + 30, x_unit, "text-anchor:end"))
     for number, panel in enumerate(panels):
         parts += panel_parts(panel, HEAD + number * (PANEL_HEIGHT + PANEL_GAP), across)
     return document(height, parts)
+
+
+def names(places: Sequence[tuple[float, str]]) -> list[str]:
+    """Each where its span begins; one row up where the one before it would be in the way."""
+    parts = []
+    free_from = [0.0, 0.0]
+    for x, name in places:
+        row = int(x < free_from[0])
+        free_from[row] = x + NAME_LETTER_WIDTH * len(name)
+        parts.append(text(x, HEAD - 6 - 13 * row, name, "font-size:11px"))
+    return parts
 
 
 def panel_parts(panel: Panel, top: float, across: Callable[[float], float]) -> list[str]:

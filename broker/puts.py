@@ -71,7 +71,7 @@ def _store_with_care(session: Session, name: str, item: Item, now_ms: int) -> Ve
     for leg in legs:
         for queue in recipients(leg.queue):
             _check_gate(session, queue)
-        if not leg.queue.has_room(item):
+        if not (leg.queue.has_room(item) if leg.stores else _fits(leg.queue, item)):
             return _why_not(leg.queue, item)
     return _store_each(session, legs, item, now_ms)
 
@@ -81,7 +81,9 @@ def _store_each(session: Session, legs: list[Leg], item: Item, now_ms: int) -> V
     verdict = STORED
     for leg in legs:
         copy = Item(item.data, item.added_ms, item.expires_ms, item.flags)
-        if leg.queue.add(copy, now_ms):
+        if leg.counts:
+            _check_gate(session, leg.queue)
+        if leg.queue.add(copy, now_ms) if leg.stores else _fits(leg.queue, item):
             session.broker.counters.total_items += leg.queue.copies
         elif leg.counts:
             verdict = _why_not(leg.queue, item)
@@ -100,4 +102,8 @@ def _check_room(session: Session, legs: list[Leg], item: Item) -> None:
 
 
 def _why_not(queue: Queue, item: Item) -> Verdict:
-    return Verdict.TOO_LARGE if len(item.data) > queue.config.max_item_bytes else Verdict.FULL
+    return Verdict.FULL if _fits(queue, item) else Verdict.TOO_LARGE
+
+
+def _fits(queue: Queue, item: Item) -> bool:
+    return len(item.data) <= queue.config.max_item_bytes

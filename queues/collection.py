@@ -36,10 +36,13 @@ class Alias(Struct, gc=False):
 
 
 class Leg(Struct, frozen=True):
-    """One queue that an item goes to. `counts`: its answer is the client's (a fan-out child's is not, in Kestrel)."""
+    """One queue that an item goes to. `counts`: its answer is the client's (a fan-out child's is not, in Kestrel).
+    `stores`: not if it only feeds its fan-out children, and takes whatever is not too large.
+    """
 
     queue: Queue
     counts: bool
+    stores: bool = True
 
 
 class Collection:
@@ -120,9 +123,7 @@ class Collection:
         if isinstance(queue, StreamQueue) and queue.is_parent:
             return [Leg(queue, counts=True)]  # it is put once, for all who take it
         legs = [Leg(child, counts=False) for child in queue.children.values()]
-        if not queue.config.fanout_only or "+" in name:
-            legs.append(Leg(queue, counts=True))
-        return legs
+        return [*legs, Leg(queue, counts=True, stores=not queue.config.fanout_only or "+" in name)]
 
     def _create(self, name: str, now_ms: int) -> Queue:
         if why := name_error(name):

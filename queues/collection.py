@@ -7,6 +7,7 @@ journals come from a factory.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 
 from msgspec import Struct
 
@@ -136,7 +137,18 @@ class Collection:
         except OSError as error:
             raise Refused(f"cannot create the journal of queue {name}: {error.strerror}", client=False) from error
         self.created += 1
-        return self._enter(queue_of(name, config, journal, now_ms))
+        queue = self._enter(queue_of(name, config, journal, now_ms))
+        self.accompany(queue, now_ms)
+        return queue
+
+    def accompany(self, queue: Queue, now_ms: int) -> None:
+        """Make the queue that expired items of `queue` go to, if there is none; should it be refused, each of them will
+        say so.
+        """
+        target = queue.config.expire_to_queue
+        if target:
+            with suppress(Refused):
+                self.make(target, now_ms)
 
     def _enter(self, queue: Queue) -> Queue:
         self.by_name[queue.name] = queue

@@ -66,7 +66,7 @@ class Collecting:
         self.bytes = 0
 
     def go_on(self, now_ms: int) -> None:
-        session, queue, opens = self.session, self.queue, self.call.auto_abort_ms > 0
+        session, queue, opens = self.session, self.queue, self.call.auto_abort_ms != 0
         while self._wants_more():
             taken = queue.open(now_ms) if opens else queue.take(now_ms)
             if taken is None:

@@ -11,7 +11,7 @@ from broker import gate
 from broker.session import Session
 from journal.ballast import RECORD_OVERHEAD_BYTES
 from protocol.dialect import Dialect
-from queues.collection import Leg, Refused
+from queues.collection import Alias, Leg, Refused
 from queues.item import Item
 from queues.queue import Queue
 from queues.stream_queue import recipients
@@ -57,10 +57,8 @@ def _store_with_care(session: Session, name: str, item: Item, now_ms: int) -> Ve
     queues = session.broker.queues
     if session.guarded and (why := gate.write_refusal(session, None)):
         raise Refused(why, client=False)
-    alias = queues.aliases.get(name)
-    if alias is not None:
-        alias.put_items += 1
-        alias.put_bytes += len(item.data)
+    if name in queues.aliases:
+        _count_by_alias(queues.aliases, name, item)
     else:
         _check_gate(session, queues.make(name, now_ms))
     legs = queues.legs(name, now_ms)
@@ -74,6 +72,16 @@ def _store_with_care(session: Session, name: str, item: Item, now_ms: int) -> Ve
         if not (leg.queue.has_room(item) if leg.stores else _fits(leg.queue, item)):
             return _why_not(leg.queue, item)
     return _store_each(session, legs, item, now_ms)
+
+
+def _count_by_alias(aliases: dict[str, Alias], name: str, item: Item) -> None:
+    """An alias may lead to others: each counts what comes its way."""
+    alias = aliases.get(name)
+    if alias is not None:
+        alias.put_items += 1
+        alias.put_bytes += len(item.data)
+        for target in alias.targets:
+            _count_by_alias(aliases, target, item)
 
 
 def _store_each(session: Session, legs: list[Leg], item: Item, now_ms: int) -> Verdict:

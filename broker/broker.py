@@ -112,8 +112,9 @@ class Broker:
         progress = start.run(found.kestrel, now_ms, tell)
         self.store.settle()
         uneven = start.uneven | self.transfers.recover()
-        for queue in self.queues:
+        for queue in list(self.queues):
             queue.return_open_reads()
+            self.queues.accompany(queue, now_ms)
         self.pauses.restore(self.queues, now_ms)
         if not self.group.restore_ballast():
             self.report(Level.ERROR, "disk.full", spool=self.store.folder, hint="puts are refused until there is space")

@@ -85,7 +85,8 @@ def drop(session: Session, name: str, now_ms: int) -> bool:
 def flush(session: Session, request: ask.Flush, now_ms: int) -> None:
     """Remove every item of one queue; an unknown queue is empty already."""
     queue = session.broker.queues.find(request.queue)
-    if not may_flush(session, queue):
+    if why := gate.flush_refusal(session, [] if queue is None else [queue]):
+        session.refuse(why)
         return
     if queue is not None:
         queue.flush()
@@ -93,18 +94,9 @@ def flush(session: Session, request: ask.Flush, now_ms: int) -> None:
     session.out.append(session.replies.end)
 
 
-def may_flush(session: Session, queue: Queue | None) -> bool:
-    """A flush is a write to the server and a read of the queue."""
-    why = gate.write_refusal(session, None) if session.guarded else ""
-    if queue is not None and queue.config.client_id_for_dequeue not in ("", session.client_id):
-        why = why or gate.read_refusal(session, queue)
-    if why:
-        session.refuse(why)
-    return not why
-
-
 def flush_all(session: Session, request: ask.FlushAll, now_ms: int) -> None:
-    if not may_write(session, None, request.noreply):
+    if why := gate.flush_refusal(session, session.broker.queues):
+        session.refuse(why, request.noreply)
         return
 
     def finish() -> None:
@@ -137,10 +129,11 @@ def monitor(session: Session, request: ask.Monitor, now_ms: int) -> None:
     def show(taken: Taken) -> None:
         show_item(session, replies, get, taken)
 
-    if request.queue in queues.aliases or request.wait_ms <= 0:
+    if request.queue in queues.aliases or request.wait_ms <= 0 or request.max_items == 0:
         finish()
         return
-    queue = reads.queue_for(session, request.queue, now_ms)
+    # Kestrel does not even say that it refuses a monitor.
+    queue = reads.queue_for(session, request.queue, now_ms, noreply=session.dialect is Dialect.KESTREL)
     if queue is None:
         return
     limit = session.broker.config.server.max_open_transactions

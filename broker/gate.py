@@ -1,4 +1,4 @@
-"""Who may read and who may write just now: server status, marked connections, paused queues, white lists.
+"""Who may read, write and flush just now: server status, marked connections, paused queues, white lists.
 
 Knows reasons. Refuses to know replies. Nothing here runs for an ordinary request: sessions and queues carry one flag
 each that says whether anybody has to ask.
@@ -6,6 +6,7 @@ each that says whether anybody has to ask.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
 from queues.queue import Queue
@@ -15,15 +16,25 @@ if TYPE_CHECKING:
 
 
 def read_refusal(session: Session, queue: Queue | None) -> str:
-    """Why this session may not read from `queue` (None: from any); empty if it may."""
+    """Why this session may not take from `queue` (None: from any, or only look at it); empty if it may."""
     status = session.broker.status
     if not status.enforced.reads:
         return f"the server is {status.enforced.value.lower()}, reads are refused"
     if session.refuse_reads:
         return "too many connections, this one may not read"
-    if queue is not None and queue.config.client_id_for_dequeue not in ("", session.client_id):
-        return f"reads of {queue.name} are for {queue.config.client_id_for_dequeue} only"
-    return ""
+    return "" if queue is None else _white_list(session, queue)
+
+
+def flush_refusal(session: Session, queues: Iterable[Queue]) -> str:
+    """Why this session may not empty all of `queues`: a write to the server that takes from each of them."""
+    if why := write_refusal(session, None):
+        return why
+    return next((why for queue in queues if queue.guarded and (why := _white_list(session, queue))), "")
+
+
+def _white_list(session: Session, queue: Queue) -> str:
+    wanted = queue.config.client_id_for_dequeue
+    return f"reads of {queue.name} are for {wanted} only" if wanted not in ("", session.client_id) else ""
 
 
 def write_refusal(session: Session, queue: Queue | None) -> str:

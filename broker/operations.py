@@ -14,6 +14,7 @@ from broker.rounds import Round, Sweeping
 from broker.session import Session
 from broker.status import by_name
 from protocol import requests as ask
+from protocol.dialect import Dialect
 from queues.queue import Queue
 
 CLIENT_ERROR = b"CLIENT_ERROR\r\n"
@@ -73,7 +74,7 @@ def flush_expired(session: Session, request: ask.FlushExpired, now_ms: int) -> N
     """Drop what has expired at the head of one queue; how many items that were."""
     queue = session.broker.queues.find(request.queue)
     if session.guarded and (why := gate.write_refusal(session, queue)):
-        session.refuse(why)
+        session.refuse(why, noreply=session.dialect is Dialect.KESTREL)  # it hangs up without a word
         return
     sweep_out(session, [] if queue is None else [queue], now_ms)
 

@@ -11,7 +11,7 @@ from broker import gate
 from broker.session import Session
 from journal.ballast import RECORD_OVERHEAD_BYTES
 from protocol.dialect import Dialect
-from queues.collection import Leg, Refused
+from queues.collection import Alias, Leg, Refused
 from queues.item import Item
 from queues.queue import Queue
 from queues.stream_queue import recipients
@@ -57,10 +57,8 @@ def _store_with_care(session: Session, name: str, item: Item, now_ms: int) -> Ve
     queues = session.broker.queues
     if session.guarded and (why := gate.write_refusal(session, None)):
         raise Refused(why, client=False)
-    alias = queues.aliases.get(name)
-    if alias is not None:
-        alias.put_items += 1
-        alias.put_bytes += len(item.data)
+    if name in queues.aliases:
+        _count_by_alias(queues.aliases, name, item)
     else:
         _check_gate(session, queues.make(name, now_ms))
     legs = queues.legs(name, now_ms)
@@ -71,9 +69,19 @@ def _store_with_care(session: Session, name: str, item: Item, now_ms: int) -> Ve
     for leg in legs:
         for queue in recipients(leg.queue):
             _check_gate(session, queue)
-        if not leg.queue.has_room(item):
+        if not (leg.queue.has_room(item) if leg.stores else _fits(leg.queue, item)):
             return _why_not(leg.queue, item)
     return _store_each(session, legs, item, now_ms)
+
+
+def _count_by_alias(aliases: dict[str, Alias], name: str, item: Item) -> None:
+    """An alias may lead to others: each counts what comes its way."""
+    alias = aliases.get(name)
+    if alias is not None:
+        alias.put_items += 1
+        alias.put_bytes += len(item.data)
+        for target in alias.targets:
+            _count_by_alias(aliases, target, item)
 
 
 def _store_each(session: Session, legs: list[Leg], item: Item, now_ms: int) -> Verdict:
@@ -81,7 +89,9 @@ def _store_each(session: Session, legs: list[Leg], item: Item, now_ms: int) -> V
     verdict = STORED
     for leg in legs:
         copy = Item(item.data, item.added_ms, item.expires_ms, item.flags)
-        if leg.queue.add(copy, now_ms):
+        if leg.counts:
+            _check_gate(session, leg.queue)
+        if leg.queue.add(copy, now_ms) if leg.stores else _fits(leg.queue, item):
             session.broker.counters.total_items += leg.queue.copies
         elif leg.counts:
             verdict = _why_not(leg.queue, item)
@@ -100,4 +110,8 @@ def _check_room(session: Session, legs: list[Leg], item: Item) -> None:
 
 
 def _why_not(queue: Queue, item: Item) -> Verdict:
-    return Verdict.TOO_LARGE if len(item.data) > queue.config.max_item_bytes else Verdict.FULL
+    return Verdict.FULL if _fits(queue, item) else Verdict.TOO_LARGE
+
+
+def _fits(queue: Queue, item: Item) -> bool:
+    return len(item.data) <= queue.config.max_item_bytes

@@ -63,7 +63,7 @@ def get_with_care(session: Session, request: Get, now_ms: int) -> None:
         if request.queue in session.broker.queues.aliases:
             session.out.append(session.replies.end)
             return
-        queue = queue_for(session, request.queue, now_ms)
+        queue = queue_for(session, request.queue, now_ms, peeks=request.peek)
         if queue is None:
             return
     taken = fetch(session, request, queue, now_ms)
@@ -99,7 +99,7 @@ def get_many(session: Session, request: GetMany, now_ms: int) -> None:
             continue
         if not single.close and not may_read(session, single):
             return
-        if queue_for(session, single.queue, now_ms) is None:
+        if queue_for(session, single.queue, now_ms, peeks=single.peek) is None:
             return
     for single in request.gets:
         take_one_of_many(session, single, now_ms)
@@ -207,7 +207,7 @@ def approach(session: Session, request: Get, now_ms: int, nothing: Callable[[], 
     if not fetches or request.queue in session.broker.queues.aliases:
         nothing()
         return None
-    return queue_for(session, request.queue, now_ms)
+    return queue_for(session, request.queue, now_ms, peeks=request.peek)
 
 
 def may_read(session: Session, request: Get) -> bool:
@@ -224,18 +224,20 @@ def may_read(session: Session, request: Get) -> bool:
     return True
 
 
-def queue_for(session: Session, name: str, now_ms: int) -> Queue | None:
+def queue_for(session: Session, name: str, now_ms: int, *, peeks: bool = False, noreply: bool = False) -> Queue | None:
     """The queue to read from, made if need be; None after telling the client why not."""
     try:
+        if session.guarded and (why := gate.read_refusal(session, None)):
+            raise Refused(why, client=False)
         queue = session.broker.queues.make(name, now_ms)
-        if (queue.guarded or session.guarded) and (why := gate.read_refusal(session, queue)):
+        if queue.guarded and not peeks and (why := gate.read_refusal(session, queue)):
             raise Refused(why, client=False)
         return queue
     except Refused as refused:
         if refused.client:
-            session.mistake(refused.why)
+            session.mistake(refused.why, noreply=noreply)
         else:
-            session.refuse(refused.why)
+            session.refuse(refused.why, noreply)
         return None
 
 

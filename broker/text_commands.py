@@ -58,7 +58,7 @@ def peek(session: Session, request: text.TextPeek, now_ms: int) -> None:
 
 
 def read(session: Session, name: str, wait_ms: int, now_ms: int, *, opens: bool) -> None:
-    queue = queue_to_read(session, name, "getItem", now_ms)
+    queue = queue_to_read(session, name, "getItem", now_ms, peeks=not opens)
     if queue is None:
         return
     kind = ask.Get(b"", name, open=opens, peek=not opens)
@@ -114,17 +114,20 @@ def confirm_all(session: Session, name: str) -> None:
         reads.close_oldest(session, name)
 
 
-def queue_to_read(session: Session, name: str, operation: str, now_ms: int) -> Queue | None:
+def queue_to_read(session: Session, name: str, operation: str, now_ms: int, *, peeks: bool = False) -> Queue | None:
     """The queue, made if need be; None after telling the client why not."""
     if name in session.broker.queues.aliases:
         session.out.append(replies.none)
+        return None
+    if gate.read_refusal(session, None):
+        session.out.append(replies.not_available(operation))
         return None
     try:
         queue = session.broker.queues.make(name, now_ms)
     except Refused as refused:
         session.out.append(replies.error(refused.why))
         return None
-    if gate.read_refusal(session, queue):
+    if not peeks and gate.read_refusal(session, queue):
         session.out.append(replies.not_available(operation))
         return None
     return queue
@@ -132,7 +135,7 @@ def queue_to_read(session: Session, name: str, operation: str, now_ms: int) -> Q
 
 def flush(session: Session, request: ask.Flush, now_ms: int) -> None:
     queue = session.broker.queues.find(request.queue)
-    if gate.write_refusal(session, None):
+    if gate.flush_refusal(session, [] if queue is None else [queue]):
         session.out.append(replies.not_available("flush"))
         return
     if queue is not None:

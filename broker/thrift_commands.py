@@ -66,7 +66,7 @@ class Collecting:
         self.bytes = 0
 
     def go_on(self, now_ms: int) -> None:
-        session, queue, opens = self.session, self.queue, self.call.auto_abort_ms > 0
+        session, queue, opens = self.session, self.queue, self.call.auto_abort_ms != 0
         while self._wants_more():
             taken = queue.open(now_ms) if opens else queue.take(now_ms)
             if taken is None:
@@ -120,12 +120,14 @@ def get(session: Session, call: ask.ThriftGet, now_ms: int) -> None:
         Collecting(session, call, queue, now_ms).go_on(now_ms)
 
 
-def queue_for(session: Session, call: ask.ThriftCall, name: str, now_ms: int) -> Queue | None:
+def queue_for(session: Session, call: ask.ThriftCall, name: str, now_ms: int, *, peeks: bool = False) -> Queue | None:
     """The queue to read from, made if need be; None after telling the client why not."""
     session.client_id = call.client_id
     try:
+        if why := gate.read_refusal(session, None):
+            raise Refused(why, client=False)
         queue = session.broker.queues.make(name, now_ms)
-        if why := gate.read_refusal(session, queue):
+        if not peeks and (why := gate.read_refusal(session, queue)):
             raise Refused(why, client=False)
     except Refused as refused:
         session.out.append(replies.failure(call, refused.why))
@@ -160,7 +162,7 @@ def peek(session: Session, call: ask.ThriftPeek, now_ms: int) -> None:
     if call.queue in session.broker.queues.aliases:
         session.out.append(replies.failure(call, f"{call.queue} is an alias, there is nothing to see"))
         return
-    queue = queue_for(session, call, call.queue, now_ms)
+    queue = queue_for(session, call, call.queue, now_ms, peeks=True)
     if queue is None:
         return
     head, journal = queue.peek(now_ms), queue.journal
@@ -182,10 +184,7 @@ def peek(session: Session, call: ask.ThriftPeek, now_ms: int) -> None:
 def flush(session: Session, call: ask.ThriftFlush, now_ms: int) -> None:
     session.client_id = call.client_id
     queue = session.broker.queues.find(call.queue)
-    why = gate.write_refusal(session, None)
-    if queue is not None and not why and queue.guarded:
-        why = gate.read_refusal(session, queue)
-    if why:
+    if why := gate.flush_refusal(session, [] if queue is None else [queue]):
         session.out.append(replies.failure(call, why))
         return
     if queue is not None:
@@ -195,7 +194,8 @@ def flush(session: Session, call: ask.ThriftFlush, now_ms: int) -> None:
 
 
 def flush_all(session: Session, call: ask.ThriftFlushAll, now_ms: int) -> None:
-    if why := gate.write_refusal(session, None):
+    session.client_id = call.client_id
+    if why := gate.flush_refusal(session, session.broker.queues):
         session.out.append(replies.failure(call, why))
         return
     flush_each(session, lambda: session.out.append(replies.done(call))).go_on(now_ms)

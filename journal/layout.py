@@ -14,7 +14,8 @@ from msgspec import Struct
 from queues.names import name_error
 
 OWN_FOLDER = ".staniel"  # of a spool: what is not a journal
-PATTERN = re.compile(r"([^.~/]+)(?:\.([0-9]{1,19})(\.pack)?|~~([0-9]{1,19}))?", re.DOTALL)
+# Any number of digits: the next archive is one more than the largest, however large somebody has made that.
+PATTERN = re.compile(r"([^.~/]+)(?:\.([0-9]+)(\.pack)?|~~([0-9]+))?", re.DOTALL)
 
 
 class Kind(Enum):

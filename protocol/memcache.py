@@ -25,6 +25,7 @@ from protocol.heads import Refused, SetHead
 from protocol.limits import Limits
 from protocol.lines import KNOWN_LINE_BYTES_MAX, lines_for
 from protocol.memcached_lines import bad_data_chunk
+from protocol.replies import replies_for
 from protocol.requests import Invalid, MetaSet, Request, Set
 
 BINARY_MAGIC = 0x80
@@ -32,7 +33,11 @@ CR = 0x0D
 LF = 0x0A
 CRLF = b"\r\n"
 
-_BINARY_REFUSED = Invalid(b"", hang_up=True, why="binary protocol")
+# A binary client could not read a line; Kestrel knew of no such clients, to it this was an unknown command.
+_BINARY_REFUSED = {
+    dialect: Invalid(reply, hang_up=True, why="binary protocol")
+    for dialect, reply in ((Dialect.MEMCACHED, b""), (Dialect.KESTREL, replies_for(Dialect.KESTREL).client_error("")))
+}
 
 
 class State(Enum):
@@ -131,7 +136,7 @@ class Parser:
 
     def _read_first_byte(self, data: bytes, at: int, requests: list[Request]) -> int:
         if data[at] == BINARY_MAGIC:
-            return self._die(_BINARY_REFUSED, data, requests)
+            return self._die(_BINARY_REFUSED[self._dialect], data, requests)
         self._state = State.LINE
         return at
 

@@ -7,6 +7,7 @@ journals come from a factory.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 
 from msgspec import Struct
 
@@ -36,10 +37,13 @@ class Alias(Struct, gc=False):
 
 
 class Leg(Struct, frozen=True):
-    """One queue that an item goes to. `counts`: its answer is the client's (a fan-out child's is not, in Kestrel)."""
+    """One queue that an item goes to. `counts`: its answer is the client's (a fan-out child's is not, in Kestrel).
+    `stores`: not if it only feeds its fan-out children, and takes whatever is not too large.
+    """
 
     queue: Queue
     counts: bool
+    stores: bool = True
 
 
 class Collection:
@@ -120,9 +124,7 @@ class Collection:
         if isinstance(queue, StreamQueue) and queue.is_parent:
             return [Leg(queue, counts=True)]  # it is put once, for all who take it
         legs = [Leg(child, counts=False) for child in queue.children.values()]
-        if not queue.config.fanout_only or "+" in name:
-            legs.append(Leg(queue, counts=True))
-        return legs
+        return [*legs, Leg(queue, counts=True, stores=not queue.config.fanout_only or "+" in name)]
 
     def _create(self, name: str, now_ms: int) -> Queue:
         if why := name_error(name):
@@ -135,7 +137,18 @@ class Collection:
         except OSError as error:
             raise Refused(f"cannot create the journal of queue {name}: {error.strerror}", client=False) from error
         self.created += 1
-        return self._enter(queue_of(name, config, journal, now_ms))
+        queue = self._enter(queue_of(name, config, journal, now_ms))
+        self.accompany(queue, now_ms)
+        return queue
+
+    def accompany(self, queue: Queue, now_ms: int) -> None:
+        """Make the queue that expired items of `queue` go to, if there is none; should it be refused, each of them will
+        say so.
+        """
+        target = queue.config.expire_to_queue
+        if target:
+            with suppress(Refused):
+                self.make(target, now_ms)
 
     def _enter(self, queue: Queue) -> Queue:
         self.by_name[queue.name] = queue

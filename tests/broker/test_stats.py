@@ -75,3 +75,11 @@ def test_a_queue_counts_what_was_put_and_how_often_a_get_found_something() -> No
     counters = world.broker.queues.by_name["q"].counters
     assert (counters.total_items, counters.put_bytes) == (2, 5)
     assert (counters.get_items_hit, counters.get_items_miss) == (3, 1)
+
+
+def test_an_alias_counts_what_comes_through_another() -> None:
+    world = World('[aliases]\nouter = ["inner", "r"]\ninner = ["q"]')
+    world.client().puts("abc", "outer").puts("de", "inner")
+    found = stats(world)
+    assert [found[f"queue_{name}_put_items"] for name in ("outer", "inner")] == [1, 2]
+    assert [found[f"queue_{name}_put_bytes"] for name in ("outer", "inner")] == [3, 5]

@@ -294,3 +294,14 @@ def test_expired_and_dead_items_end_where_the_configuration_says() -> None:
         world.sync()
         world.turn()
     assert (world.items("q"), world.items("dead")) == ([b"b"], [b"a"])
+
+
+def test_the_queue_for_expired_items_is_there_as_soon_as_theirs_and_after_a_restart() -> None:
+    world = World(EXPIRING)
+    world.client().says("get q")
+    assert {queue.name for queue in world.broker.queues} == {"q", "late"}
+    world = World("")
+    world.client().puts("a")
+    world.sync()
+    world.config = EXPIRING
+    assert {queue.name for queue in world.crash(Crash.DROP).broker.queues} == {"q", "late"}

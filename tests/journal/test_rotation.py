@@ -95,6 +95,17 @@ def test_numbers_of_sealed_files_rise_even_when_the_clock_goes_back() -> None:
     assert recovered_state(service.disk.crash(Crash.DROP)) == service.states[-1]
 
 
+def test_a_file_sealed_behind_an_absurdly_large_number_is_read_again() -> None:
+    service = Service(new_disk())
+    service.start()
+    service.log.newest_number = 10**19 - 1
+    service.put()
+    service.commit()
+    service.rotate()
+    assert service.log.archives == [f"q.{10**19}"]
+    assert recovered_state(service.disk.crash(Crash.DROP)) == service.states[-1]
+
+
 def test_starting_over_empties_the_file_and_counts_on() -> None:
     service = Service(new_disk())
     service.start()

@@ -67,10 +67,10 @@ def test_a_line_of_the_greatest_length_is_read_and_one_byte_more_closes(dialect:
         assert state is State.DEAD
 
 
-@BOTH
-def test_the_binary_protocol_is_hung_up_on_without_a_word(dialect: Dialect) -> None:
+@pytest.mark.parametrize(("dialect", "reply"), [(Dialect.MEMCACHED, b""), (Dialect.KESTREL, b"CLIENT_ERROR\r\n")])
+def test_the_binary_protocol_is_hung_up_on_and_to_kestrel_is_an_unknown_command(dialect: Dialect, reply: bytes) -> None:
     requests, state = read(dialect, b"\x80\x0b" + bytes(22) + b"\n")
-    assert requests == [Invalid(b"", hang_up=True, why="binary protocol")]
+    assert requests == [Invalid(reply, hang_up=True, why="binary protocol")]
     assert state is State.DEAD
 
 

@@ -50,6 +50,15 @@ def test_other_names_are_legal(name: str) -> None:
     assert name_error(name) == ""
 
 
+def test_the_queue_for_expired_items_is_made_together_with_theirs() -> None:
+    configs = {"a": QueueConfig(expire_to_queue="b"), "b": QueueConfig(expire_to_queue="a")}
+    queues = Collection(lambda name: configs.get(name, QueueConfig(expire_to_queue="a.b")), lambda *_: Recorder())
+    queues.make("a", 1)
+    assert [queue.name for queue in queues] == ["a", "b"]
+    queues.make("c", 1)
+    assert [queue.name for queue in queues] == ["a", "b", "c"], "an illegal target is no reason to refuse its source"
+
+
 def test_a_blocked_name_is_refused_with_its_reason() -> None:
     queues = collection()
     queues.block("q", "Permission denied")

@@ -339,6 +339,18 @@ def test_what_was_leased_to_a_client_that_vanished_comes_back_in_time() -> None:
     assert world.items() == [b"a"] == world.crash(Crash.DROP).items()
 
 
+def test_a_lease_of_less_than_no_time_is_a_lease_and_back_at_once() -> None:
+    world = World()
+    world.client().puts("a")
+    settle(world)
+    session = thrift_session(world)
+    lease(session, world, auto_abort_ms=-1)
+    settle(world)
+    world.turn(20)
+    settle(world)
+    assert world.items() == [b"a"] == world.crash(Crash.DROP).items()
+
+
 def test_a_queue_in_memory_alone_does_not_keep_the_others_from_closing() -> None:
     world = World('[default]\nsync_journal = "os"\n[queues.m]\nkeep_journal = false')
     client = world.client()

@@ -1,0 +1,99 @@
+"""What the server's status, white lists and a fan-out-only parent refuse: what is said, what is done, what is made."""
+
+from __future__ import annotations
+
+import pytest
+
+from broker import wires
+from broker.session import Session
+from protocol.dialect import Dialect
+from protocol.thrift_requests import ThriftFlush, ThriftFlushAll, ThriftGet, ThriftPeek
+from tests.sim.world import Client, World
+
+MEMORY = "[default]\nkeep_journal = false\n"
+QUIESCENT = 'default.keep_journal = false\nserver.default_status = "quiescent"'
+LISTED = MEMORY + '[queues.q]\nwhite_list_client_id_for_dequeue = "job"\n'
+FED_ONLY = MEMORY + "[queues.m]\nfanout_only = true\nmax_item_size = 3\n[aliases]\nal = ['m']\n"
+
+
+def text(world: World, line: str) -> str:
+    client = Client(world, wires.text(Dialect.KESTREL))
+    world.clients.append(client)
+    client.sends(line.encode() + b"\n")
+    world.turn()
+    return client.hears()
+
+
+def thrift(world: World, client_id: str, request: type[ThriftGet | ThriftPeek | ThriftFlush], *more: object) -> bytes:
+    session: Session = world.broker.connect(wires.thrift(Dialect.KESTREL))
+    session.execute([request(1, client_id, True, "q", *more)], world.now_ms)
+    return b"".join(session.out)
+
+
+@pytest.mark.parametrize("line", ["monitor q 5", "flush_expired q"])
+def test_kestrel_hangs_up_without_a_word_on_a_refused(line: str) -> None:
+    world = World(QUIESCENT)
+    assert world.client().says(line).hears().startswith("SERVER_ERROR the server is quiescent")
+    client = world.client(Dialect.KESTREL).says(line, "version")
+    assert client.is_cut_off and client.hears() == ""
+
+
+@pytest.mark.parametrize("line", ["get q", "get q/peek", "get q/open/t=50", "monitor q 5", "monitor q 5 0"])
+def test_a_read_that_is_refused_or_cannot_fetch_makes_no_queue(line: str) -> None:
+    world = World(QUIESCENT)
+    world.client().says(line)
+    text(world, "get q")
+    thrift(world, "", ThriftGet, 1, 0, 0)
+    assert not len(world.broker.queues)
+
+
+def test_a_monitor_of_no_items_ends_at_once_even_on_an_illegal_name() -> None:
+    assert World(MEMORY).client(Dialect.KESTREL).says("monitor a.b 5 0").hears() == "END"
+
+
+@pytest.mark.parametrize("dialect", Dialect)
+def test_a_white_list_of_readers_lets_everybody_look(dialect: Dialect) -> None:
+    world = World(LISTED)
+    assert world.client(dialect).puts("x").says("get q/peek").hears().endswith("0 1 x END")
+    assert world.client(dialect).says("get q").hears().startswith("SERVER_ERROR")
+    assert text(world, "peek q") == ":x"
+    assert b"\x00\x00\x00\x01x" in thrift(world, "", ThriftPeek)
+    assert world.items() == [b"x"]
+
+
+def test_a_white_list_of_readers_keeps_others_from_flushing() -> None:
+    world = World(LISTED)
+    world.client().puts("x").puts("y", "other")
+    for line in ("flush q", "flush_all"):
+        assert world.client(Dialect.KESTREL).says(line).hears() == "SERVER_ERROR"
+    assert text(world, "flush q") == "-Server not available for operation flush"
+    assert b"reads of q are for job only" in thrift(world, "", ThriftFlush)
+    assert world.items() == [b"x"] and world.items("other") == [b"y"]
+    thrift(world, "job", ThriftFlush)
+    assert world.items() == []
+
+
+def test_a_flush_of_all_queues_is_refused_before_any_is_empty() -> None:
+    world = World(LISTED)
+    world.client().puts("y", "other").puts("x")
+    session = world.broker.connect(wires.thrift(Dialect.KESTREL))
+    session.execute([ThriftFlushAll(1, "", True)], world.now_ms)
+    assert world.items("other") == [b"y"]
+    session.execute([ThriftFlushAll(2, "job", True)], world.now_ms)
+    assert world.items() == world.items("other") == []
+
+
+@pytest.mark.parametrize("dialect", Dialect)
+def test_an_alias_does_not_lead_past_a_white_list_of_writers(dialect: Dialect) -> None:
+    world = World(MEMORY + '[queues.w]\nwhite_list_client_id_for_enqueue = "job"\n[aliases]\nal = ["w"]\n')
+    assert world.client(dialect).puts("x", "al").hears().startswith("SERVER_ERROR")
+    assert world.items("w") == []
+
+
+@pytest.mark.parametrize("queue", ["m", "al"])
+def test_who_only_feeds_its_children_takes_nothing_too_large(queue: str) -> None:
+    world = World(FED_ONLY)
+    assert world.client(Dialect.KESTREL).puts("four", queue).puts("abc", queue).hears() == "NOT_STORED STORED"
+    answers = world.client().puts("four", queue).puts("abc", queue).hears()
+    assert answers.startswith("CLIENT_ERROR object too large") and answers.endswith(" STORED")
+    assert world.items("m") == [] and world.broker.counters.total_items == 2

@@ -46,6 +46,7 @@ XID = struct.Struct("<Bi")
 NOW_MS = 1_700_000_000_000
 FILES = 8
 ITEMS = 60_000  # to drain
+WARM = 10  # queries until Java has compiled what they need
 FEW = "op string, size bigint, value binary"
 
 
@@ -214,7 +215,8 @@ def total(rows: DataFrame) -> None:
 def ops(spark: SparkSession, folder: Path, rounds: int) -> None:
     spool = make(folder / "small", 500_000, 100, 250_000)
     clock = Clock()
-    total(read(spark, spool))
+    for _ in range(WARM):
+        total(read(spark, spool))
     for _ in range(rounds):
         clock.time("plain, one process: replay", lambda: replay(spool))
         clock.time("plain, one process: decode", lambda: decode_all(spool, 1))

@@ -16,7 +16,7 @@ from journal.chores import Chores
 from journal.fs import FULL_ERRNOS
 from journal.group import CommitGroup, failure
 from journal.log import Log
-from journal.policy import Step, is_worth_packing, next_step, starts_delay
+from journal.policy import Step, is_worth_packing, next_step, saves_half, starts_delay
 from journal.readback import ReadBack
 from journal.segments import Segment
 from queues.collection import Collection
@@ -147,13 +147,14 @@ class Upkeep:
         )
         total_bytes = log.current_bytes + log.archived_bytes
         best: Segment | None = None
-        most_bytes = covered_bytes = 0
+        covered_bytes = 0
+        known = 0, 0  # covered and packed bytes of the best
         for segment in passed:
             covered_bytes += segment.size
             packed_bytes = self._packed_bytes(queue, segment)
-            saved_bytes = covered_bytes - packed_bytes
-            if saved_bytes > most_bytes and is_worth_packing(covered_bytes, packed_bytes, total_bytes, queue.config):
-                best, most_bytes = segment, saved_bytes
+            is_worth = is_worth_packing(covered_bytes, packed_bytes, total_bytes, queue.config)
+            if is_worth and saves_half(covered_bytes - known[0], packed_bytes - known[1]):
+                best, known = segment, (covered_bytes, packed_bytes)
         if best is not None:
             self.packs.want(log, best, now_ms)
 

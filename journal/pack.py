@@ -10,9 +10,9 @@ line at the checkpoint needs a record in its place; what is gone for good is an 
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Callable, Iterator
 from enum import Enum
-from itertools import islice
 
 from journal import layout
 from journal.chores import Chore, Errand, InstallPack, ReadPiece, SyncFile
@@ -21,15 +21,20 @@ from journal.derived import snapshot_of, with_rest
 from journal.fs import File
 from journal.kestrel import Encoder
 from journal.log import Log
-from journal.places import note_places
+from journal.places import note_places, note_run
 from journal.readback import ReadBack, Unreadable
 from journal.segments import Place, Segment
+from queues.config import Dialect
 from queues.item import Item, Taken
 from queues.line import Line
 from queues.marks import Mark
 
 STAND_IN = Item(b"", 0)  # without an add time it moves no id
-STAND_INS_A_SLICE = 1000  # about a millisecond
+STAND_IN_RECORD = Encoder(Dialect.DOCUMENTS).addx(STAND_IN)  # in every dialect
+A_SLICE = 1000  # about a millisecond: so much of what follows
+RUN_COST, ITEM_COST = 20, 1
+STAND_INS_A_COST = 50  # they are all the same bytes
+RUN_BYTES = 256 << 10
 SYNC_BYTES = 4 << 20  # synced this often while it grows, so that no sync is long
 
 
@@ -63,6 +68,7 @@ class Pack:
         self._came = 0, 0  # payload bytes of the items written, and how many have an expiry
         self._turn = self.mark.left
         self._alive = log.holder.alive()
+        self._kept = deque(sorted(turn for turn in self._alive if turn >= self.mark.left))
         # Nobody removes these from under us: what leaves the line from now on is in the summary with its data.
         self._left = log.holder.mark().left
         self._line = Line()  # as much of it as the files must tell
@@ -105,9 +111,10 @@ class Pack:
             assert self._file.size == 0
             self._write(b"".join(self._head()))
             self._begin()
-        items = self._next_items()
-        if items:
-            self._write_items(items)
+        if self._turn < min(self._left, self.mark.end):
+            self._write_left()
+        elif self._turn < self.mark.end:
+            self._write_items(self._read_items())
         if self.stage is not Stage.WRITING:
             return
         if self._turn >= self.mark.end:
@@ -127,12 +134,32 @@ class Pack:
     def _of(self, turn: int) -> Item:
         return self._alive.get(turn, STAND_IN)
 
-    def _next_items(self) -> list[Item]:
-        """What has left the line since the checkpoint first, then what the files say."""
+    def _write_left(self) -> None:
+        """A slice of what has left the line since the checkpoint: what is gone for good, and what is not."""
         end = min(self._left, self.mark.end)
-        if self._turn < end:
-            return [self._of(turn) for turn in islice(range(self._turn, end), STAND_INS_A_SLICE)]
-        return self._read_items() if self._turn < self.mark.end else []
+        budget = A_SLICE
+        while budget > 0 and self._turn < end:
+            kept = min(self._kept[0], end) if self._kept else end
+            count = min(kept - self._turn, STAND_INS_A_COST * budget)
+            if count:
+                self._write_stand_ins(count)
+                budget -= RUN_COST + count // STAND_INS_A_COST
+            else:
+                items = self._next_kept(end)
+                self._write_items(items)
+                budget -= RUN_COST + ITEM_COST * len(items)
+
+    def _next_kept(self, end: int) -> list[Item]:
+        """Those from the present turn on that are not gone, a run of them."""
+        items: list[Item] = []
+        size = 0
+        while self._kept and self._kept[0] == self._turn + len(items) < end and len(items) < A_SLICE:
+            item = self._alive[self._kept.popleft()]
+            items.append(item)
+            size += len(item.data)
+            if size >= RUN_BYTES:
+                break
+        return items
 
     def _read_items(self) -> list[Item]:
         """A slice of what the files say; nothing while it is being read."""
@@ -168,7 +195,15 @@ class Pack:
         segment.snapshot = snapshot_of(mark, opened, [self._of(turn) for turn in mark.heads], counter)
         self._segment = segment
 
+    def _write_stand_ins(self, count: int) -> None:
+        assert self._file is not None and self._segment is not None
+        self._write(STAND_IN_RECORD * count)
+        self._turn += count
+        note_run(self._segment, len(STAND_IN_RECORD), count, Place(self._file.size, self._turn, *self._came))
+
     def _write_items(self, items: list[Item]) -> None:
+        if not items:
+            return
         assert self._file is not None and self._segment is not None
         records = [self._encoder.addx(item) for item in items]
         self._write(b"".join(records))

@@ -30,6 +30,15 @@ def note_places(segment: Segment, records: list[bytes], end: Place) -> None:
         segment.note(place)
 
 
+def note_run(segment: Segment, record_bytes: int, count: int, end: Place) -> None:
+    """The same for `count` records of `record_bytes` each, all of them empty items without an expiry."""
+    at, turn = end.at - count * record_bytes, end.turn - count
+    stride = -(-SAMPLE_BYTES // record_bytes)
+    for done in range(stride, count, stride):
+        segment.note(Place(at + done * record_bytes, turn + done, end.came_bytes, end.came_mortal))
+    segment.note(end)
+
+
 def _add_head(record: bytes) -> int:
     """Where the ADDX in a record begins, -1: it adds nothing."""
     if record[0] == ADDX:

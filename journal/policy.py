@@ -72,7 +72,14 @@ def is_worth_packing(covered_bytes: int, packed_bytes: int, total_bytes: int, co
     Only where the journal is larger than it may be, and for half of the bytes at least: whatever is rewritten again and
     again then costs less in all than what it replaces had cost to write.
     """
-    return total_bytes > config.max_journal_bytes and 2 * packed_bytes <= covered_bytes
+    return total_bytes > config.max_journal_bytes and saves_half(covered_bytes, packed_bytes)
+
+
+def saves_half(covered_bytes: int, packed_bytes: int) -> bool:
+    """Whether a summary of `packed_bytes` is at most half of what it replaces; asked of each file more, too: items that
+    are about to leave would be copied for next to nothing.
+    """
+    return 2 * packed_bytes <= covered_bytes
 
 
 def sync_due_ms(config: QueueConfig, unsynced_since_ms: int) -> int | None:

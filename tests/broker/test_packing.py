@@ -9,6 +9,7 @@ import pytest
 
 from broker import upkeep
 from broker.packs import RETRY_MAX_MS
+from journal import pack
 from journal.chores import InstallPack
 from journal.group import JournalFailure
 from journal.pack import Stage
@@ -59,6 +60,15 @@ def test_files_shrink_behind_the_reader_while_much_is_still_unread() -> None:
     assert got(world.crash(Crash.DROP), 300) == list(range(200, 300))
 
 
+def test_items_that_are_about_to_leave_are_not_copied_into_summaries(monkeypatch: pytest.MonkeyPatch) -> None:
+    copied = []
+    write_items = pack.Pack._write_items
+    monkeypatch.setattr(pack.Pack, "_write_items", lambda each, items: (copied.extend(items), write_items(each, items)))
+    world = filled(SMALL, 300, size=60)
+    assert got(world, 200) == list(range(200))
+    assert log_of(world).rewrites > 1 and len(copied) <= 20
+
+
 def test_a_queue_that_fits_in_memory_again_is_rewritten_without_its_past() -> None:
     world = filled(PATIENT, 300, size=60)
     assert got(world, 298) == list(range(298))
@@ -95,6 +105,43 @@ def test_the_power_may_fail_before_any_step_of_a_pack() -> None:
         for how in [*Crash, *(random.Random(seed).randrange for seed in range(3))]:
             found = World(world.config, world.disk.crash(how), world.now_ms + 1000).items()
             assert found in (unsynced, wanted), (step, how)
+
+
+def summary_of(world: SlowWorld) -> bytes:
+    do_everything(world)
+    log = log_of(world)
+    assert log.rewrites == 1
+    path = f"{log.folder}/{log.archives[0]}"
+    return world.disk.read(path, 0, world.disk.size(path))
+
+
+@pytest.mark.parametrize("slice_cost", [1, 21, 90])
+def test_a_summary_is_the_same_in_however_many_slices_it_is_written(
+    slice_cost: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    whole = summary_of(with_gaps())
+    monkeypatch.setattr(pack, "A_SLICE", slice_cost)
+    monkeypatch.setattr(pack, "RUN_BYTES", 100)
+    world = with_gaps()
+    assert summary_of(world) == whole
+    kept = [item[:4] for item in items_after(world, Crash.DROP)]
+    assert kept[:20] == [b"%04d" % number for number in (*range(20, 40, 2), *range(100, 110))]
+
+
+def with_gaps() -> SlowWorld:
+    """As `half_read`, but every other of twenty items is still open, and a hundred others are gone."""
+    world = SlowWorld(SMALL)
+    client = world.client()
+    for number in range(150):
+        client.puts(f"{number:04}".ljust(60, "."))
+        world.sync()
+    for number in range(100):
+        if number in range(20, 40, 2):
+            world.client().says("get q/open")
+        else:
+            client.says("get q")
+        world.sync()
+    return world
 
 
 def test_what_happens_while_a_pack_is_made_is_in_it_or_behind_it() -> None:

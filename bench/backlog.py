@@ -1,6 +1,7 @@
 """What a backlog far larger than memory costs: memory, disk, a restart, the drain, and those who ask meanwhile.
 
 Knows the order: a backlog that fits in memory, then the large one, a kill, a restart, the drain, the small one again.
+The drain goes in slices with a small backlog between them, because machines change their speed within a minute.
 Refuses to compare with other servers. Every item is numbered; that all come back, once, whole and in order is checked.
 """
 
@@ -14,6 +15,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from statistics import median
 
@@ -31,6 +33,8 @@ PROBE_RATE = 500  # requests a second
 RESTART_SECONDS_MAX = 5.0
 SMALL_SHARE = 0.5  # of the memory bound: the backlog that fits
 SMALL_ROUNDS = 3  # before the large backlog, and as many after
+DRAIN_SLICES = 8
+BETWEEN_SHARE = 0.125  # of the memory bound: the backlog between two slices
 POOL = bytes(33 + 7 * number * number % 94 for number in range(1 << 16))
 SIZES = {"KB": 1 << 10, "MB": MIB, "GB": GIB}
 
@@ -66,8 +70,8 @@ class Sample(Struct, frozen=True):
 
 
 class Outcome(Struct, frozen=True):
-    """`drain_share`: items a second of the large drain, over those of the drains that fit in memory; `drain_cpu_share`
-    the same with seconds of processor, which a host that takes the processor away does not change.
+    """`drain_shares`: of each slice of the large drain, items a second over those of the small drains before and after
+    it; `drain_cpu_shares` the same with seconds of processor, which a host that takes it away does not change.
     """
 
     machine: machine.Machine
@@ -77,8 +81,8 @@ class Outcome(Struct, frozen=True):
     rss_bound_mb: float
     rss_most_mb: float
     restart_seconds: float
-    drain_share: float
-    drain_cpu_share: float
+    drain_shares: list[float]
+    drain_cpu_shares: list[float]
     parts: list[Part]
     samples: list[Sample]
 
@@ -98,7 +102,7 @@ class Items:
         self._head = b"set %b 0 0 %d\r\n" % (queue, item_bytes)
         self._shown = b"VALUE %b 0 %d\r\n" % (queue, item_bytes)
         self.get = b"get %b\r\n" % queue
-        self.count = count
+        self.numbers = range(count)
         self._rest_bytes = item_bytes - 16
         self._pool = POOL * (2 + item_bytes // len(POOL))
 
@@ -116,13 +120,13 @@ class Items:
         return self.get * count, b"".join(shown)
 
 
-def exchange(server: Served, items: Items, burst_of: Callable[[int, int], tuple[bytes, bytes]]) -> None:
-    """All items, two bursts in flight.  Raises Failed at the first byte that is not the one expected."""
+def exchange(server: Served, burst_of: Callable[[int, int], tuple[bytes, bytes]], numbers: range) -> None:
+    """Items with these numbers, two bursts in flight.  Raises Failed at the first byte that is not the one expected."""
     sock = Client(server).sock
     in_flight: list[tuple[int, bytes]] = []
     with sock:
-        for first in range(0, items.count, BURST):
-            requests, wanted = burst_of(first, min(BURST, items.count - first))
+        for first in numbers[::BURST]:
+            requests, wanted = burst_of(first, min(BURST, numbers.stop - first))
             sock.sendall(requests)
             in_flight.append((first, wanted))
             if len(in_flight) == 2:
@@ -233,12 +237,17 @@ def measure(server: Served, item_bytes: int, memory_bytes: int, backlog_bytes: i
     story.watch.start()
     try:
         fits = Items(b"fits", item_bytes, max(BURST, int(memory_bytes * SMALL_SHARE) // item_bytes))
+        between = Items(b"fits", item_bytes, max(BURST, int(memory_bytes * BETWEEN_SHARE) // item_bytes))
         large = Items(b"large", item_bytes, backlog_bytes // item_bytes)
         small_rounds(story, fits)
-        story.part("fill", large.count, lambda: exchange(server, large, large.puts))
+        story.part("fill", len(large.numbers), partial(exchange, server, large.puts, large.numbers))
         _, shown = large.gets(0, 1)
         restart_seconds = story.restart(b"get large/peek\r\n", shown.replace(b"large", b"large/peek", 1))
-        story.part("drain", large.count, lambda: exchange(server, large, large.gets))
+        slice_items = -(-len(large.numbers) // DRAIN_SLICES)
+        for first in large.numbers[::slice_items]:
+            some = large.numbers[first : first + slice_items]
+            story.part("drain", len(some), partial(exchange, server, large.gets, some))
+            small_round(story, between)
         empty(server, b"large")
         small_rounds(story, fits)
         story.watch.look()
@@ -247,17 +256,25 @@ def measure(server: Served, item_bytes: int, memory_bytes: int, backlog_bytes: i
     return story, restart_seconds
 
 
-def drain_shares(parts: list[Part]) -> tuple[float, float]:
+def drain_shares(parts: list[Part]) -> tuple[list[float], list[float]]:
     """Of the clock and of the processor; see Outcome."""
-    (drain,) = [part for part in parts if part.name == "drain"]
-    small = [part for part in parts if part.name == "drain in memory"]
-    return drain.rate / median(part.rate for part in small), median(part.cpu_us for part in small) / drain.cpu_us
+    drains = [part for part in parts if part.name.startswith("drain")]
+    shares, cpu_shares = [], []
+    for before, one, after in zip(drains, drains[1:], drains[2:], strict=False):
+        if one.name == "drain":
+            shares.append(round(2 * one.rate / (before.rate + after.rate), 3))
+            cpu_shares.append(round((before.cpu_us + after.cpu_us) / (2 * one.cpu_us), 3))
+    return shares, cpu_shares
 
 
 def small_rounds(story: Story, fits: Items) -> None:
     for _ in range(SMALL_ROUNDS):
-        story.part("fill in memory", fits.count, lambda: exchange(story.server, fits, fits.puts))
-        story.part("drain in memory", fits.count, lambda: exchange(story.server, fits, fits.gets))
+        small_round(story, fits)
+
+
+def small_round(story: Story, fits: Items) -> None:
+    story.part("fill in memory", len(fits.numbers), partial(exchange, story.server, fits.puts, fits.numbers))
+    story.part("drain in memory", len(fits.numbers), partial(exchange, story.server, fits.gets, fits.numbers))
 
 
 def empty(server: Served, queue: bytes) -> None:
@@ -287,14 +304,19 @@ def table(outcome: Outcome) -> Iterator[str]:
     yield words + "".join(f"{name:>9}" for name in ("p50 ms", "p99", "p99.9", "max"))
     yield from map(line, outcome.parts)
     backlog = max(part.items for part in outcome.parts) * outcome.item_bytes
+    shares, cpu_shares = map(spread, (outcome.drain_shares, outcome.drain_cpu_shares))
     yield ""
     yield f"backlog            {backlog / GIB:.2f} GiB of {outcome.item_bytes} byte items"
     bound = f"{outcome.rss_bound_mb:.0f} (max_memory_size x 1.5 + 64 MB)"
     yield f"memory, most       {outcome.rss_most_mb:.0f} MB, of {bound}"
     yield f"first get          {outcome.restart_seconds:.2f} s after kill -9 and start, of {RESTART_SECONDS_MAX:.0f} s"
-    yield f"drain              {outcome.drain_share:.2f} of the rate at which a backlog in memory is drained"
-    yield f"                   {outcome.drain_cpu_share:.2f} by what an item costs in processor time"
+    yield f"drain              {shares} of the rate at which a backlog in memory is drained"
+    yield f"                   {cpu_shares} by what an item costs in processor time"
     yield f"disk at the end    {outcome.samples[-1].disk_gib:.2f} GiB"
+
+
+def spread(shares: list[float]) -> str:
+    return f"{median(shares):.2f} ({min(shares):.2f}..{max(shares):.2f})"
 
 
 def picture(outcome: Outcome) -> str:
@@ -302,8 +324,10 @@ def picture(outcome: Outcome) -> str:
     samples = outcome.samples
     rss = chart.Line("resident size", [(one.at, one.rss_mb) for one in samples])
     disk = chart.Line("files on the disk", [(one.at, one.disk_gib) for one in samples])
-    large = [one for one in outcome.parts if one.name in ("fill", "restart", "drain")]
-    spans = [chart.Span(one.name, one.start, one.start + one.seconds) for one in large if one.seconds > 0]
+    spans = []
+    for name in ("fill", "restart", "drain"):
+        large = [one for one in outcome.parts if one.name == name]
+        spans.append(chart.Span(name, large[0].start, large[-1].start + large[-1].seconds))
     bound = ("max_memory_size x 1.5 + 64 MB", outcome.rss_bound_mb)
     panels = [chart.Panel("MB", [rss], bound), chart.Panel("GiB", [disk])]
     backlog = max(part.items for part in outcome.parts) * outcome.item_bytes / GIB
@@ -345,10 +369,10 @@ def main(
     # The server is not reaped before it has been killed: its time would count as a stranger's until then.
     others = machine.others_cores(before, machine.ticks())
     bound_mb = (1.5 * memory_bytes + 64 * MIB) / MIB
-    share, cpu_share = drain_shares(story.parts)
+    shares, cpu_shares = drain_shares(story.parts)
     outcome = Outcome(
         facts, round(others, 3), item_bytes, memory_bytes, bound_mb, round(story.rss_most_mb, 1),
-        round(restart_seconds, 3), round(share, 3), round(cpu_share, 3), story.parts, story.watch.samples,
+        round(restart_seconds, 3), shares, cpu_shares, story.parts, story.watch.samples,
     )  # fmt: skip
     click.echo("\n".join(table(outcome)))
     for warning in machine.busy_warning(others):

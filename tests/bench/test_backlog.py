@@ -49,10 +49,12 @@ def test_a_small_backlog_is_filled_restarted_and_drained_with_every_item_in_its_
     with served(SMALL, tmp_path) as server:
         story, restart_seconds = backlog.measure(server, 1024, 1 << 20, 6 << 20)
     names = [part.name for part in story.parts]
-    assert names.count("fill in memory") == names.count("drain in memory") == 2 * backlog.SMALL_ROUNDS
-    assert [name for name in names if "memory" not in name] == ["fill", "restart", "drain"]
+    small = 2 * backlog.SMALL_ROUNDS + backlog.DRAIN_SLICES
+    assert names.count("fill in memory") == names.count("drain in memory") == small
+    assert [name for name in names if "memory" not in name] == ["fill", "restart"] + ["drain"] * backlog.DRAIN_SLICES
     assert all(part.delays is None or part.delays.requests >= 0 for part in story.parts)
-    assert restart_seconds > 0 and min(backlog.drain_shares(story.parts)) > 0
+    shares, cpu_shares = backlog.drain_shares(story.parts)
+    assert restart_seconds > 0 and min(shares) > 0 and len(shares) == len(cpu_shares) == backlog.DRAIN_SLICES
     assert not list(tmp_path.iterdir())
 
 

@@ -25,9 +25,12 @@ E = TypeVar("E", bound=Errand)
 
 
 class Committer(Generic[E]):
-    """`fd` becomes readable when the errand that was started has ended."""
+    """`fd` becomes readable when the errand that was started has ended. `nice`: how far it stands back behind the other
+    threads where they want the same core; what the kernel does for an errand counts too.
+    """
 
-    def __init__(self, name: str) -> None:
+    def __init__(self, name: str, nice: int = 0) -> None:
+        self._nice = nice
         self.fd = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
         self._orders: SimpleQueue[E | None] = SimpleQueue()
         self._done: SimpleQueue[tuple[E, BaseException | None]] = SimpleQueue()
@@ -54,6 +57,8 @@ class Committer(Generic[E]):
         os.close(self.fd)
 
     def _work(self) -> None:
+        if self._nice:
+            os.setpriority(os.PRIO_PROCESS, threading.get_native_id(), self._nice)  # on Linux each thread has its own
         while (errand := self._orders.get()) is not None:
             error: BaseException | None = None
             began_ns = perf_counter_ns()

@@ -32,6 +32,7 @@ from server.patience import Farewell, Silence
 BRIEF_WAIT_S = 0.001
 TICKS_A_BREATH = 32  # under load trio's other tasks (signals) get a look this often
 LINGER_MS = 2000
+CHORES_NICE = 10  # the kernel needs 50 ms to forget a file of 128 MB
 EVERYTHING = select.EPOLLIN | select.EPOLLRDHUP
 DEAF = select.EPOLLRDHUP
 READABLE = select.EPOLLIN
@@ -53,7 +54,7 @@ class Hub:
         self._collector = collector
         self.max_connections = max_connections
         self.committer: Committer[Sync] = Committer("committer")
-        self._steward: Committer[Chore] = Committer("steward")
+        self._steward: Committer[Chore] = Committer("steward", CHORES_NICE)
         broker.upkeep.chores.wait_for = self._wait_for
         self._poller = select.epoll()
         self._poller.register(self.committer.fd, select.EPOLLIN)

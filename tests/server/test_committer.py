@@ -1,0 +1,60 @@
+"""The thread that waits for the disk: its errands are done, what goes wrong arrives, and it stands back if told to."""
+
+from __future__ import annotations
+
+import os
+import select
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import pytest
+
+from server.committer import Committer
+
+
+class Look:
+    """Notes how its thread is scheduled."""
+
+    nice = -1
+
+    def run(self) -> None:
+        self.nice = os.getpriority(os.PRIO_PROCESS, threading.get_native_id())
+
+
+class Trouble:
+    def run(self) -> None:
+        raise OSError("the disk is gone")
+
+
+@contextmanager
+def committer(nice: int) -> Iterator[Committer[Look | Trouble]]:
+    made: Committer[Look | Trouble] = Committer("test", nice)
+    try:
+        yield made
+    finally:
+        made.close()
+
+
+def flag_is_up(fd: int) -> bool:
+    return bool(select.select([fd], [], [], 10)[0])
+
+
+@pytest.mark.parametrize("more", [0, 7])
+def test_the_thread_stands_back_as_far_as_it_was_told_and_nobody_else_does(more: int) -> None:
+    ours = os.getpriority(os.PRIO_PROCESS, threading.get_native_id())
+    with committer(more) as thread:
+        look = Look()
+        thread.start(look)
+        assert flag_is_up(thread.fd) and thread.finished() is look
+    assert look.nice == (more or ours)
+    assert os.getpriority(os.PRIO_PROCESS, threading.get_native_id()) == ours
+
+
+def test_what_an_errand_raises_is_raised_where_its_end_is_asked_for() -> None:
+    with committer(0) as thread:
+        thread.start(Trouble())
+        assert flag_is_up(thread.fd)
+        with pytest.raises(OSError, match="the disk is gone"):
+            thread.finished()
+        assert not select.select([thread.fd], [], [], 0)[0]

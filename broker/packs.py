@@ -25,6 +25,7 @@ class Packs:
         self._report = report
         self._wanted: dict[Log, Segment] = {}
         self._rests: dict[Log, tuple[int, int]] = {}  # what has failed: not before, and how long it rests
+        self._over: dict[Log, int] = {}  # whose last summary has ended, and from when on that is news
         self._pack: Pack | None = None
 
     @property
@@ -49,15 +50,26 @@ class Packs:
         if self._pack is None and self._wanted:
             log = next(iter(self._wanted))
             self._pack = Pack(log, self._wanted.pop(log), self._chores.submit)
-        if self._pack is not None:
-            self._pack.step(now_ms)
-            if self._pack.is_over:
-                self._end(self._pack, now_ms)
+        pack = self._pack
+        if pack is not None:
+            pack.step(now_ms)
+            if pack.is_over:
+                self._end(pack, now_ms)
+
+    def over(self, now_ms: int) -> list[Log]:
+        """Journals whose summary is in its place, or has rested after it had failed: each once."""
+        if not self._over:
+            return []
+        found = [log for log, moment_ms in self._over.items() if moment_ms <= now_ms]
+        for log in found:
+            del self._over[log]
+        return found
 
     def forget(self, log: Log, now_ms: int) -> None:
         """`log` is going away: nothing may touch its files any more."""
         self._wanted.pop(log, None)
         self._rests.pop(log, None)
+        self._over.pop(log, None)
         pack = self._pack
         if pack is None or pack.log is not log:
             return
@@ -76,13 +88,14 @@ class Packs:
     def _end(self, pack: Pack, now_ms: int) -> None:
         self._pack = None
         log = pack.log
+        self._over[log] = now_ms
         if log.torn_by is not None:
             raise failure(
                 log.group.doubt, f"cannot put the summary of {log.path} in place", log.torn_by
             ) from log.torn_by
         if pack.stage is Stage.FAILED:
             rest_ms = min(RETRY_MAX_MS, 2 * self._rests.get(log, (0, RETRY_MS // 2))[1])
-            self._rests[log] = now_ms + rest_ms, rest_ms
+            self._over[log], self._rests[log] = now_ms + rest_ms, (now_ms + rest_ms, rest_ms)
             hint = "its files stay as they are; tried again later"
             self._report(Level.WARNING, "journal.pack_failed", queue=log.name, why=str(pack.error), hint=hint)
         elif pack.stage is Stage.DONE:

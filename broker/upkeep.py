@@ -80,6 +80,9 @@ class Upkeep:
                 self.packs.want(log, log.segments.sealed[-1], now_ms)
         if self.packs.is_busy:
             self.packs.step(now_ms)
+        for log in self.packs.over(now_ms):
+            log.next_look_turn = 0
+            self.look_again(log, now_ms)
 
     # after a batch
 
@@ -96,6 +99,14 @@ class Upkeep:
         if type(tail) is ReadBack and tail.unreadable:
             tell_all(self._report, queue.name, log.segments, tail.unreadable)
         if log.has_grown:
+            self._act(queue, log, now_ms)
+
+    def look_again(self, log: Log, now_ms: int) -> None:
+        """Nothing has been written, but what was in the way is gone: a summary under way, or a rest after one that had
+        failed. If something is about to be written, `look_after` comes.
+        """
+        queue = self.queues.find(log.name)
+        if queue is not None and queue.journal is log and log.has_grown and log.is_written:
             self._act(queue, log, now_ms)
 
     def _act(self, queue: Queue, log: Log, now_ms: int) -> None:

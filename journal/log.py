@@ -187,6 +187,11 @@ class Log:
             note_places(self.segments.current, records, Place(at, *tip))
 
     @property
+    def is_written(self) -> bool:
+        """Whether the files tell all that was recorded."""
+        return not self._pending and not self._unwritten
+
+    @property
     def has_grown(self) -> bool:
         """Whether the policy has to be asked at all."""
         total_bytes = self.weighed_bytes + self.archived_bytes
@@ -226,7 +231,7 @@ class Log:
         self.segments.seal(sealed, number, self.file.size, self.holder.mark(), self.encoder.counter)
         self._go_on_with(fresh)
         self.newest_number = number
-        self.kept_bytes = 0
+        self.weighed_bytes = 0
         self.seal_wanted = False
         self.rotations += 1
 
@@ -256,6 +261,7 @@ class Log:
             self.rotate(now_ms)
         records = list(encoder.snapshot(self.encoder.counter, open_reads, items))
         temp, file = self._write_summary(records, max(now_ms, self.newest_number))
+        kept_bytes = file.size
         summary = rewritten(self.name, mark, encoder.counter, open_reads, items, records)
         if self.segments.sealed:
             self._install_pack(file, temp, summary)
@@ -264,9 +270,9 @@ class Log:
             self._rename(file, temp, self.path)
             self.fs.sync_folder(self.folder)
             self._go_on_with(file)
-            self.kept_bytes = file.size
             summary.mark = None
             self.segments.start_over(summary)
+        self.kept_bytes = kept_bytes
         self.encoder = encoder
         self.rewrites += 1
 

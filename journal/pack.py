@@ -65,6 +65,7 @@ class Pack:
         self._file: File | None = None
         self._unsynced_bytes = 0
         self._segment: Segment | None = None  # the summary as a segment, once it has its head
+        self._head_bytes = 0
         self._came = 0, 0  # payload bytes of the items written, and how many have an expiry
         self._turn = self.mark.left
         self._alive = log.holder.alive()
@@ -189,7 +190,8 @@ class Pack:
         """What has been written is the lead; the line follows."""
         assert self._file is not None
         mark, counter = self.mark, self.last.counter
-        segment = Segment(self.log.name, self.last.number, Place(self._file.size, mark.left), entry=mark, mark=mark)
+        self._head_bytes = self._file.size
+        segment = Segment(self.log.name, self.last.number, Place(self._head_bytes, mark.left), entry=mark, mark=mark)
         segment.entered = segment.counter = counter
         opened = [self._of(turn) for _, turn in sorted(mark.open)]
         segment.snapshot = snapshot_of(mark, opened, [self._of(turn) for turn in mark.heads], counter)
@@ -274,6 +276,7 @@ class Pack:
         segment.size = self._file.size
         segment.snapshot = with_rest(segment.snapshot, self._came)
         self.log.covered(self.last, segment)
+        self.log.kept_bytes = self._head_bytes
         self.log.rewrites += 1
         self._file.close()
         self._file = None

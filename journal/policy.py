@@ -23,7 +23,7 @@ class Step(Enum):
 class Usage(Struct, frozen=True, gc=False):
     """What a journal and its queue hold, in bytes and items.
 
-    `kept_bytes` is what the last rewrite left in the current file: open reads that no rewrite can shrink.
+    `kept_bytes` is what the last rewrite left, or the last summary of open reads: no rewrite can shrink that.
     `rewritten_ms` is when the last rewrite was that starts the delay. `behind_items` are those that only the journal
     holds.
     """

@@ -28,7 +28,7 @@ from broker.upkeep import Upkeep
 from broker.workq import Workq
 from journal.chores import Chore
 from journal.fs import Fs
-from journal.group import Sync
+from journal.group import Sync, failure
 from journal.layout import Files
 from journal.libkestrel_appender import Appender
 from journal.libkestrel_layout import Files as StreamFiles
@@ -281,11 +281,14 @@ class Broker:
     # queues
 
     def delete(self, queue: Queue, now_ms: int) -> int:
-        """Forget a queue and its files; the batch that the reply waits for. Raises OSError."""
+        """Forget a queue and its files; the batch that the reply waits for. Raises JournalFailure."""
         self.upkeep.forget(queue, now_ms)
         self.queues.remove(queue)
         self.pauses.forget(queue.name)
-        batch = self.store.erase(queue.journal, now_ms) if isinstance(queue.journal, Log | Reader) else 0
+        try:
+            batch = self.store.erase(queue.journal, now_ms) if isinstance(queue.journal, Log | Reader) else 0
+        except OSError as error:
+            raise failure(self.store.doubt, f"cannot remove the files of queue {queue.name}", error) from error
         self._erased = {name: until for name, until in self._erased.items() if until > self.group.durable}
         self._erased[queue.name] = batch
         return batch

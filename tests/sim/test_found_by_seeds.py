@@ -6,6 +6,7 @@ import errno
 
 import pytest
 
+from journal.group import JournalFailure
 from sim.job_asks import job_id
 from sim.nodes import Crash
 from sim.world import World as WorldWithThreads
@@ -283,3 +284,22 @@ def test_nobody_hears_that_a_queue_is_empty_before_its_deletion_is_safe(config: 
     if other.hears() != "END":
         assert world.sync() and other.hears() == "END"
     assert world.crash(Crash.DROP).items("q") == []
+
+
+@pytest.mark.parametrize(
+    ("verb", "number"), [("create", errno.ENOSPC), ("rename", errno.EIO), ("sync_folder", errno.EIO)]
+)
+def test_a_queue_that_cannot_be_removed_ends_the_process_in_one_line_and_is_whole_or_gone(
+    verb: str, number: int
+) -> None:
+    world = WorldWithThreads("default.max_memory_size = 200\n")
+    client = world.client()
+    for each in "abcdefghij":
+        client.puts(each * 60)
+        world.sync()
+    assert any("q.1" in name for name, _ in world.disk.list("s"))
+    before = world.crash(Crash.DROP).items("q")
+    world.disk.fail(verb, "s", number)
+    with pytest.raises(JournalFailure, match="cannot remove the files of queue q: "):
+        client.says("delete q")
+    assert before and world.crash(Crash.DROP).items("q") in (before, [])

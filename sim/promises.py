@@ -14,6 +14,7 @@ from typing import Protocol
 from msgspec import Struct
 
 from queues.config import SYNC_ALWAYS
+from queues.names import parent_of
 from sim.fits import Fit, matched, reader_fits
 from sim.model import QueueModel, Record, Verb, Written
 from sim.violations import Kind, Violation, listed, shown
@@ -87,8 +88,19 @@ def check(
     for name in found:
         if name not in models:
             raise Violation(Kind.INVENTED, f"queue {name} holds {listed(found[name])}, and nobody ever put to it")
-    fits = {name: _fits(model, found.get(name, []), accident, sync_failed) for name, model in models.items()}
+    for model in models.values():
+        model.note_settings()  # a reload may have come in the tick that was not committed
+    fits = {
+        name: _fits(model, found.get(name, []), accident, sync_failed or _was_lax(models, name))
+        for name, model in models.items()
+    }
     return {name: _consistent(models, fits, name).records for name in models}
+
+
+def _was_lax(models: dict[str, QueueModel], name: str) -> bool:
+    """Whether something of this queue was left to another policy than "always": a child's items are its parent's."""
+    parent = models.get(parent_of(name))
+    return models[name].was_lax or (parent is not None and parent.was_lax)
 
 
 def _consistent(models: dict[str, QueueModel], fits: dict[str, list[Fit]], name: str) -> Fit:
@@ -128,7 +140,7 @@ def least(model: Kept, accident: Accident) -> int:
     return model.kept_after_power_loss
 
 
-def _fits(model: QueueModel, found: list[bytes], accident: Accident, sync_failed: bool) -> list[Fit]:
+def _fits(model: QueueModel, found: list[bytes], accident: Accident, may_have_holes: bool) -> list[Fit]:
     if not model.is_journaled:
         if found:
             raise Violation(Kind.INVENTED, f"{model.name} keeps no journal, and holds {listed(found)} after a restart")
@@ -136,8 +148,7 @@ def _fits(model: QueueModel, found: list[bytes], accident: Accident, sync_failed
     since = least(model, accident)
     if model.is_reader:
         # A sync that fails in the one thread can make the next one in the other say "done" of what is lost.
-        may_have_holes = accident is Accident.POWER and (model.was_lax or sync_failed)
-        fits = reader_fits(model, found, since, may_have_holes=may_have_holes)
+        fits = reader_fits(model, found, since, may_have_holes=may_have_holes and accident is Accident.POWER)
     else:
         fits = [fit for count, state in model.states(since) if (fit := matched(state, found, count)) is not None]
     if not fits:

@@ -65,6 +65,7 @@ class Pack:
         self._file: File | None = None
         self._unsynced_bytes = 0
         self._segment: Segment | None = None  # the summary as a segment, once it has its head
+        self._lead: Iterator[bytes] = iter(())  # what of its head is not written yet
         self._head_bytes = 0
         self._came = 0, 0  # payload bytes of the items written, and how many have an expiry
         self._turn = self.mark.left
@@ -110,15 +111,16 @@ class Pack:
         if self._file is None:
             self._file = self.log.fs.append(f"{self.log.folder}/{self._temp}")
             assert self._file.size == 0
-            self._write(b"".join(self._head()))
-            self._begin()
-        if self._turn < min(self._left, self.mark.end):
+            self._lead = self._head()
+        if self._segment is None:
+            self._write_lead()
+        elif self._turn < min(self._left, self.mark.end):
             self._write_left()
         elif self._turn < self.mark.end:
             self._write_items(self._read_items())
         if self.stage is not Stage.WRITING:
             return
-        if self._turn >= self.mark.end:
+        if self._segment is not None and self._turn >= self.mark.end:
             self._sync(Stage.SYNCED)
         elif self._unsynced_bytes >= SYNC_BYTES:
             self._sync(Stage.WRITING)
@@ -131,6 +133,19 @@ class Pack:
             return iter([self._encoder.save_xid(self.last.counter)])
         opened = {xid: Taken(self._of(turn), 0, 1, xid) for xid, turn in self.mark.open}
         return self._encoder.snapshot(self.last.counter, opened, heads)
+
+    def _write_lead(self) -> None:
+        """A slice of the head."""
+        records: list[bytes] = []
+        size = 0
+        for record in self._lead:
+            records.append(record)
+            size += len(record)
+            if size >= RUN_BYTES or len(records) >= A_SLICE:
+                self._write(b"".join(records))
+                return
+        self._write(b"".join(records))
+        self._begin()
 
     def _of(self, turn: int) -> Item:
         return self._alive.get(turn, STAND_IN)

@@ -25,7 +25,8 @@ class Packs:
         self._report = report
         self._wanted: dict[Log, Segment] = {}
         self._rests: dict[Log, tuple[int, int]] = {}  # what has failed: not before, and how long it rests
-        self._over: dict[Log, int] = {}  # whose last summary has ended, and from when on that is news
+        self._done: list[Log] = []  # whose summary has just been put in its place
+        self._again: dict[Log, int] = {}  # whose summary has failed, and when it has rested
         self._pack: Pack | None = None
 
     @property
@@ -56,20 +57,23 @@ class Packs:
             if pack.is_over:
                 self._end(pack, now_ms)
 
-    def over(self, now_ms: int) -> list[Log]:
-        """Journals whose summary is in its place, or has rested after it had failed: each once."""
-        if not self._over:
-            return []
-        found = [log for log, moment_ms in self._over.items() if moment_ms <= now_ms]
+    def done(self) -> list[Log]:
+        """Journals whose summary is in its place since this was last asked."""
+        done, self._done = self._done, []
+        return done
+
+    def rested(self, now_ms: int) -> list[Log]:
+        """Journals whose summary had failed and may be tried again: each once."""
+        found = [log for log, moment_ms in self._again.items() if moment_ms <= now_ms]
         for log in found:
-            del self._over[log]
+            del self._again[log]
         return found
 
     def forget(self, log: Log, now_ms: int) -> None:
         """`log` is going away: nothing may touch its files any more."""
         self._wanted.pop(log, None)
         self._rests.pop(log, None)
-        self._over.pop(log, None)
+        self._again.pop(log, None)
         pack = self._pack
         if pack is None or pack.log is not log:
             return
@@ -88,18 +92,18 @@ class Packs:
     def _end(self, pack: Pack, now_ms: int) -> None:
         self._pack = None
         log = pack.log
-        self._over[log] = now_ms
         if log.torn_by is not None:
             raise failure(
                 log.group.doubt, f"cannot put the summary of {log.path} in place", log.torn_by
             ) from log.torn_by
         if pack.stage is Stage.FAILED:
             rest_ms = min(RETRY_MAX_MS, 2 * self._rests.get(log, (0, RETRY_MS // 2))[1])
-            self._over[log], self._rests[log] = now_ms + rest_ms, (now_ms + rest_ms, rest_ms)
+            self._again[log], self._rests[log] = now_ms + rest_ms, (now_ms + rest_ms, rest_ms)
             hint = "its files stay as they are; tried again later"
             self._report(Level.WARNING, "journal.pack_failed", queue=log.name, why=str(pack.error), hint=hint)
         elif pack.stage is Stage.DONE:
             self._rests.pop(log, None)
+            self._done.append(log)
             for lost, saved_as in pack.lost:
                 tell(self._report, log.name, lost, saved_as)
             total = log.archived_bytes + log.current_bytes

@@ -80,9 +80,10 @@ class Upkeep:
                 self.packs.want(log, log.segments.sealed[-1], now_ms)
         if self.packs.is_busy:
             self.packs.step(now_ms)
-        for log in self.packs.over(now_ms):
-            log.next_look_turn = 0
-            self.look_again(log, now_ms)
+        for log in self.packs.done():
+            self._look_whether_empty(log, now_ms)
+        for log in self.packs.rested(now_ms):
+            self._look_again(log, now_ms)
 
     # after a batch
 
@@ -101,13 +102,27 @@ class Upkeep:
         if log.has_grown:
             self._act(queue, log, now_ms)
 
-    def look_again(self, log: Log, now_ms: int) -> None:
-        """Nothing has been written, but what was in the way is gone: a summary under way, or a rest after one that had
-        failed. If something is about to be written, `look_after` comes.
+    def _look_whether_empty(self, log: Log, now_ms: int) -> None:
+        """A summary of `log` was in the way of starting over. Nothing else is done: what is still too large now would
+        be so again after the next summary, without an end, because nobody has asked for anything meanwhile.
         """
-        queue = self.queues.find(log.name)
-        if queue is not None and queue.journal is log and log.has_grown and log.is_written:
+        queue = self._unchanged(log)
+        if queue is None or len(queue.line) or log.pins or self.packs.has(log):
+            return
+        if next_step(log.usage(0, 0, 0), queue.config, now_ms) is Step.START_OVER:
+            self._shrink(queue, log, Step.START_OVER, now_ms)
+
+    def _look_again(self, log: Log, now_ms: int) -> None:
+        """What failed is tried again, though nothing has been written since."""
+        log.next_look_turn = 0
+        queue = self._unchanged(log)
+        if queue is not None:
             self._act(queue, log, now_ms)
+
+    def _unchanged(self, log: Log) -> Queue | None:
+        """Its queue, unless something is about to be written: then `look_after` comes."""
+        queue = self.queues.find(log.name)
+        return queue if queue is not None and queue.journal is log and log.has_grown and log.is_written else None
 
     def _act(self, queue: Queue, log: Log, now_ms: int) -> None:
         line = queue.line

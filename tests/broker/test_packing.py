@@ -97,6 +97,24 @@ def test_a_queue_that_is_empty_before_its_summary_is_done_starts_over_all_the_sa
     assert journal_bytes(world) < 300
 
 
+@pytest.mark.parametrize("item_bytes", [10, 60, 300])
+def test_a_queue_that_nobody_uses_comes_to_rest_however_small_its_limits_are(item_bytes: int) -> None:
+    config = "default.max_memory_size = 200\ndefault.default_journal_size = 1\ndefault.max_journal_size = 1\n"
+    world = SlowWorld(config + IMPATIENT)
+    client = world.client()
+    for number in range(60):
+        client.puts(f"{number:04}".ljust(item_bytes, "."))
+        world.sync()
+    client.says("get q/open", "get q/open")
+    for _ in range(40):
+        world.client().says("get q")
+        world.sync()
+    do_everything(world)
+    rewrites = log_of(world).rewrites
+    do_everything(world)
+    assert log_of(world).rewrites == rewrites > 0
+
+
 def test_large_open_reads_are_not_summarised_again_and_again() -> None:
     world = SlowWorld(SMALL)
     client = world.client()

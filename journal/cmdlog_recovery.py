@@ -75,7 +75,7 @@ class CmdlogRecovery:
 
     def recover(self, replay: JobReplay) -> CmdlogFound:
         """Read every segment into `replay`, mend what is damaged, and hand the jobs over. Raises OSError."""
-        numbers = layout.segment_numbers(self.fs.list(self.folder))
+        numbers = self._segment_numbers()
         found = CmdlogFound({}, [], layout.holes(numbers))
         for number in numbers:
             why = header_error(self.fs, self._path(number))
@@ -89,6 +89,14 @@ class CmdlogRecovery:
             segment.settle_due()
         self._terms.clear()
         return found
+
+    def _segment_numbers(self) -> list[int]:
+        """Without an empty newest one: a crash came between its creation and its first bytes."""
+        numbers = layout.segment_numbers(self.fs.list(self.folder))
+        if numbers and not self.fs.size(self._path(numbers[-1])):
+            self.fs.remove(self._path(numbers.pop()))
+            self.fs.sync_folder(self.folder)
+        return numbers
 
     def _path(self, number: int) -> str:
         return f"{self.folder}/{layout.segment_name(number)}"

@@ -96,15 +96,26 @@ def test_damage_amid_a_segment_is_told_at_each_start_until_the_segment_is_cleane
     assert "cmdlog.damaged" not in last.events and numbers(last) == [3]
 
 
-@pytest.mark.parametrize("header", [b"", b"wqwq\x00", b"wqwq\x00\x00\x00\x02", b"wqWq\x00\x00\x00\x01", b"\x00" * 64])
+@pytest.mark.parametrize("header", [b"wqwq\x00", b"wqwq\x00\x00\x00\x02", b"wqWq\x00\x00\x00\x01", b"\x00" * 64])
 def test_a_segment_with_another_header_is_set_aside_whole(header: bytes) -> None:
-    disk = disk_with_log({SEGMENT: cmdlog.MAGIC + add(1), "000000002.log": header + add(2)[:20] * bool(header)})
+    disk = disk_with_log({SEGMENT: cmdlog.MAGIC + add(1), "000000002.log": header + add(2)[:20]})
     world = JobWorld(disk=disk)
     assert numbers(world) == [1] and world.events == ["cmdlog.damaged"]
     assert [name for name, _ in world.disk.list(LOG) if name.endswith(".damaged")] == ["000000002.log.damaged"]
     world.worker().adds(3)
     again = world.again()
     assert numbers(again) == [1, 3] and again.events == []
+
+
+def test_a_newest_segment_without_a_byte_is_one_that_was_being_made() -> None:
+    disk = disk_with_log({SEGMENT: cmdlog.MAGIC + add(1), "000000002.log": b""})
+    world = JobWorld(disk=disk)
+    assert numbers(world) == [1] and world.events == []
+    world.worker().adds(3)
+    again = world.again()
+    assert numbers(again) == [1, 3] and again.events == []
+    disk = disk_with_log({SEGMENT: b"", "000000002.log": cmdlog.MAGIC + add(1)})
+    assert JobWorld(disk=disk).events == ["cmdlog.damaged"]
 
 
 def test_what_was_set_aside_before_stays() -> None:

@@ -18,11 +18,6 @@ def test_a_function_of_61_lines_is_too_long_and_one_of_60_is_not() -> None:
     assert rules.too_long(LONG_FUNCTION.removesuffix("    x = 1\n")) == []
 
 
-def test_a_file_of_401_lines_is_too_long_and_one_of_400_is_not() -> None:
-    assert rules.too_long("x = 1\n" * 401) == ["line 401: the file has more than 400 lines"]
-    assert rules.too_long("x = 1\n" * 400) == []
-
-
 def test_methods_and_nested_functions_count_with_their_docstrings() -> None:
     text = 'class A:\n    def f(self):\n        """Says."""\n        def g(): ...\n        return g\n'
     assert sorted(rules.functions(ast.parse(text))) == [rules.Length(1, "g", 4), rules.Length(4, "f", 2)]

@@ -73,6 +73,11 @@ class Config(Struct, frozen=True, kw_only=True):
         settings: Listener = getattr(self, listener)
         return settings.addresses(self.server.host)
 
+    def socket_mode(self, listener: str) -> int:
+        """The rights of the files of a listener's Unix sockets."""
+        settings: Listener = getattr(self, listener)
+        return settings.socket_mode
+
     def overridden(
         self,
         *,

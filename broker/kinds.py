@@ -6,6 +6,7 @@ Knows single values. Refuses to know keys, tables, inheritance and files.
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Callable
 from typing import Any
 
@@ -184,6 +185,12 @@ def _read_port(value: object) -> int:
     return value
 
 
+def _read_file_mode(value: object) -> int:
+    if not isinstance(value, str) or not re.fullmatch("0?[0-7]{3}", value):
+        raise Mismatch('three octal digits such as "0660"', value)
+    return int(value, 8)
+
+
 def _read_queue_name(value: object) -> str:
     if not isinstance(value, str) or not is_queue_name(value):
         raise Mismatch(f'a queue name without blanks, ".", "/" and "~", at most {NAME_BYTES_MAX} bytes', value)
@@ -224,6 +231,7 @@ OPPOSITE_FLAG = Kind("true / false", lambda value: not _read_flag(value), lambda
 TEXT = Kind("text", _read_text, shown)
 HOST = Kind("host", _read_host, shown)
 PORT = Kind("port", _read_port, str)
+FILE_MODE = Kind("mode", _read_file_mode, lambda value: shown(f"{value:04o}"))
 QUEUE_NAME = Kind("queue name", _read_queue_name, shown)
 QUEUE_NAMES = Kind("array of queue names", _array(_read_queue_name, "queue names"), json.dumps)
 ADDRESSES = Kind("array of addresses", _array(_read_address, "addresses"), _show_addresses)

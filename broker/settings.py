@@ -39,10 +39,13 @@ class Server(Struct, frozen=True, kw_only=True):
 
 
 class Listener(Struct, frozen=True, kw_only=True):
-    """[text], [thrift], [workq], [admin]: `port` on the server's host, or the addresses of `listen` instead."""
+    """[text], [thrift], [workq], [admin]: `port` on the server's host, or the addresses of `listen` instead.
+    `socket_mode`: the rights of a Unix socket's file, whatever the umask; who may write to it may connect.
+    """
 
     port: Annotated[int | None, kinds.MAYBE_PORT] = None
     listen: Annotated[tuple[Address, ...], kinds.ADDRESSES] = ()
+    socket_mode: Annotated[int, kinds.FILE_MODE] = 0o600
 
     def addresses(self, host: str) -> tuple[Address, ...]:
         """Where to listen; nothing: this listener is off."""

@@ -2,7 +2,19 @@
 
 from __future__ import annotations
 
-from server.cli import main
+import sys
+
+from server import signals
+
+
+def main() -> None:
+    """Run the command line. Signals are held before its code is loaded, which takes a few tenths of a second."""
+    if sys.argv[1:2] == ["serve"]:
+        signals.hold()
+    from server.cli import main as commands
+
+    commands(prog_name="staniel")
+
 
 if __name__ == "__main__":
-    main(prog_name="staniel")
+    main()

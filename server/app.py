@@ -5,70 +5,28 @@ from __future__ import annotations
 import os
 import signal
 import socket
-import stat
 import sys
 from collections.abc import Callable
 
 import trio
 
-from broker import wires
-from broker.addresses import Address, UnixAddress, format_address
 from broker.broker import Broker, Summary
 from broker.config import Config, ConfigError
 from broker.report import Level
-from broker.session import Wire
 from broker.version import VERSION
 from journal.fs import Locked, OsFs
 from journal.group import JournalFailure
 from journal.store import SpoolError
+from server import signals
 from server.clock import SteadyClock, steady_ms
 from server.collector import Collector
+from server.doors import PORT_HINT, Doors, StartError
 from server.hub import Hub
 from server.listener import raise_file_limit
 from server.log import open_log
 from server.progress import Display, megabytes
 
 BACKLOG = 1024
-PORT_HINT = "choose another with --port, or stop the program that has it"
-
-
-class StartError(Exception):
-    """The server cannot start; the text says why and what to do."""
-
-
-def bind(address: Address) -> socket.socket:
-    """A bound socket, not yet listening. Raises StartError."""
-    try:
-        if isinstance(address, UnixAddress):
-            return _bind_unix(address.path)
-        family = socket.AF_INET6 if ":" in address.host else socket.AF_INET
-        sock = socket.socket(family, socket.SOCK_STREAM | socket.SOCK_CLOEXEC)
-        sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        sock.bind((address.host, address.port))
-    except OSError as error:
-        raise StartError(f"cannot listen on {format_address(address)}: {error.strerror}; {PORT_HINT}") from error
-    return sock
-
-
-def _bind_unix(path: str) -> socket.socket:
-    if os.path.exists(path) and stat.S_ISSOCK(os.stat(path).st_mode):
-        os.unlink(path)  # the spool's lock is ours, so this is what an earlier run of ours left
-    sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM | socket.SOCK_CLOEXEC)
-    sock.bind(path)
-    return sock
-
-
-def open_doors(config: Config) -> list[tuple[socket.socket, Wire]]:
-    """A bound socket for every address, with what is spoken there: memcache first, then text, workq, thrift."""
-    dialect = config.memcache.dialect
-    doors = [(bind(address), wires.memcache(dialect)) for address in config.addresses("memcache")]
-    doors += [(bind(address), wires.text(dialect)) for address in config.addresses("text")]
-    doors += [(bind(address), wires.workq()) for address in config.addresses("workq")]
-    try:
-        doors += [(bind(address), wires.thrift(dialect)) for address in config.addresses("thrift")]
-    except ImportError as error:
-        raise StartError("[thrift] needs an extra: pip install 'staniel[thrift]'") from error
-    return doors
 
 
 def greeting(sockets: list[socket.socket], config: Config, summary: Summary, took_ms: int) -> str:
@@ -99,27 +57,32 @@ async def serve(load: Callable[[], Config]) -> None:
     journals, clients = raise_file_limit()
     broker = Broker(config, OsFs(), report, load)
     broker.group.handles.allow(journals)
-    doors = open_doors(config)
+    with Doors(config) as doors:
+        await open_service(config, broker, doors, min(clients, config.server.max_connections or clients))
+    report(Level.INFO, "server.stopped")
+
+
+async def open_service(config: Config, broker: Broker, doors: Doors, clients: int) -> None:
+    """Recover the spool, then serve up to `clients` connections until a signal or `shutdown`."""
     clock = SteadyClock()
     began_ms = steady_ms()
     collector = Collector()
     collector.hold()
-    summary = broker.recover(clock.now_ms(), Display(report, steady_ms, sys.stderr))
+    summary = broker.recover(clock.now_ms(), Display(broker.report, steady_ms, sys.stderr))
     collector.begin()
-    hub = Hub(broker, clock, collector, min(clients, config.server.max_connections or clients))
-    for sock, wire in doors:
+    hub = Hub(broker, clock, collector, clients)
+    for sock, wire in doors.sockets:
         sock.setblocking(False)
         try:
             sock.listen(config.server.connection_backlog or BACKLOG)
         except OSError as error:
             raise StartError(f"cannot listen on {_name(sock)}: {error.strerror}; {PORT_HINT}") from error
         hub.listen(sock, wire)
-    hello = greeting([sock for sock, _ in doors], config, summary, steady_ms() - began_ms)
+    hello = greeting([sock for sock, _ in doors.sockets], config, summary, steady_ms() - began_ms)
     failure = await run_until_stopped(hub, hello)
     if failure is not None:
         raise failure
     hub.close()
-    report(Level.INFO, "server.stopped")
 
 
 async def run_until_stopped(hub: Hub, hello: str) -> Exception | None:
@@ -129,6 +92,8 @@ async def run_until_stopped(hub: Hub, hello: str) -> Exception | None:
     failure: Exception | None = None
     async with trio.open_nursery() as nursery:
         await nursery.start(stop_on_signal, hub)
+        if signals.begin_service():
+            hub.reload()
         say(hello)
         try:
             await hub.run()
@@ -139,7 +104,9 @@ async def run_until_stopped(hub: Hub, hello: str) -> Exception | None:
 
 
 async def stop_on_signal(hub: Hub, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
-    """SIGTERM and SIGINT stop the server cleanly; SIGHUP makes it read its configuration again."""
+    """SIGTERM and SIGINT stop the server cleanly; SIGHUP makes it read its configuration again. Signals that come
+    earlier: server/signals.py.
+    """
     with trio.open_signal_receiver(signal.SIGTERM, signal.SIGINT, signal.SIGHUP) as signals:
         task_status.started()
         async for number in signals:

@@ -23,7 +23,7 @@ def python_files(folders: Iterable[str]) -> list[Path]:
 
 
 def text_files() -> list[Path]:
-    at_the_top = [path for path in ROOT.iterdir() if path.is_file()]
+    at_the_top = [path for path in ROOT.iterdir() if path.is_file() and path.name != ".git"]  # a file in a worktree
     all_files = [*at_the_top, *(path for folder in FOLDERS for path in files_under(folder))]
     return [path for path in all_files if path.suffix in TEXT_SUFFIXES and path.parent != Path(__file__).parent]
 

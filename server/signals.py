@@ -1,0 +1,55 @@
+"""Signals that arrive while nobody else heeds them: before the server serves, and while it ends.
+
+`hold` comes first in the process, `begin_service` when the hub's own receiver is there. Only the standard library's
+lightest modules are imported here: by default SIGHUP, SIGUSR1 and SIGUSR2 end a process, and loading the server takes a
+few tenths of a second.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+from enum import Enum
+from types import FrameType
+
+
+class Phase(Enum):
+    STARTING = "starting"
+    SERVING = "serving"  # and ending: the hub's receiver gives the signals back when it leaves
+
+
+class _Held:
+    phase = Phase.STARTING
+    reload_wanted = False
+
+
+def hold() -> None:
+    """From now on SIGHUP is remembered, SIGTERM and SIGINT end a start cleanly, SIGUSR1 and SIGUSR2 mean nothing."""
+    signal.signal(signal.SIGHUP, _remember)
+    signal.signal(signal.SIGTERM, _stop)
+    signal.signal(signal.SIGINT, _stop)
+    signal.signal(signal.SIGUSR1, signal.SIG_IGN)
+    signal.signal(signal.SIGUSR2, signal.SIG_IGN)
+
+
+def begin_service() -> bool:
+    """Somebody else heeds signals now. Whether SIGHUP came before: the configuration is to be read again."""
+    _Held.phase = Phase.SERVING
+    return _Held.reload_wanted
+
+
+def _remember(number: int, frame: FrameType | None) -> None:
+    _Held.reload_wanted = True
+
+
+def _stop(number: int, frame: FrameType | None) -> None:
+    """Leave on the spot: whatever a start was doing, the next one finds the spool as a crash would leave it. Raising an
+    exception instead would do so in the middle of trio.
+    """
+    if _Held.phase is not Phase.STARTING:
+        return
+    try:
+        os.write(2, f"staniel: stopped by {signal.Signals(number).name} before it served\n".encode())
+    except OSError:
+        pass  # nobody reads that
+    os._exit(0)

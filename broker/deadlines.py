@@ -1,7 +1,8 @@
 """Who wants to be told when a moment has come. A few milliseconds late is fine, early is not.
 
 Knows moments and owners. Refuses to know clocks. Thousands of waits begin and end every second and few ever come due,
-so setting and dropping one costs a dictionary entry; a heap alone would keep every dropped one until its time.
+so setting and dropping one costs a dictionary entry; a heap alone would keep every dropped one until its time. Slots
+that everybody has left are cleared away once they outnumber the owners, so that memory follows the owners there are.
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ from typing import Protocol
 
 SLOT_MS = 8  # moments within one slot come due together, at its end
 NEVER_MS = 2**63 - 1
+SLOTS_SPARE = 64  # beside two an owner; more are looked through for those that everybody has left
 
 
 class Alarm(Protocol):
@@ -30,6 +32,11 @@ class Deadlines:
     def __len__(self) -> int:
         return len(self._slot_of)
 
+    @property
+    def slots(self) -> int:
+        """How many slots are kept: at most two an owner and SLOTS_SPARE."""
+        return len(self._heap)
+
     def set(self, owner: Alarm, at_ms: int) -> None:
         """Tell `owner` at `at_ms`, instead of any moment set before."""
         slot = at_ms // SLOT_MS + 1
@@ -39,6 +46,8 @@ class Deadlines:
         if owners is None:
             self._slots[slot] = {owner: None}
             heapq.heappush(self._heap, slot)
+            if len(self._heap) > 2 * len(self._slot_of) + SLOTS_SPARE:
+                self._clear_away()
         else:
             owners[owner] = None
 
@@ -47,6 +56,12 @@ class Deadlines:
         slot = self._slot_of.pop(owner, None)
         if slot is not None:
             del self._slots[slot][owner]
+
+    def _clear_away(self) -> None:
+        """Forget the slots that everybody has left; at least half are such when this is called."""
+        self._slots = {slot: owners for slot, owners in self._slots.items() if owners}
+        self._heap = list(self._slots)
+        heapq.heapify(self._heap)
 
     def next_ms(self) -> int:
         """When to look again; NEVER_MS if nobody waits."""

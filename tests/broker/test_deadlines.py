@@ -114,3 +114,31 @@ def test_a_slot_that_everybody_has_left_wakes_nobody() -> None:
     deadlines.drop(owner)
     deadlines.drop(owner)
     assert deadlines.next_ms() == NEVER_MS
+
+
+def test_what_dropped_waits_leave_behind_a_long_one_is_bounded() -> None:
+    deadlines, long = Deadlines(), Owner()
+    deadlines.set(long, 3_600_000)
+    for moment in range(0, 4_000_000, SLOT_MS):
+        owner = Owner()
+        deadlines.set(owner, 4_000_000 + moment)
+        deadlines.drop(owner)
+    assert deadlines.slots < 100
+    deadlines.ring(3_700_000)
+    assert len(long.rung) == 1 and len(deadlines) == 0 and deadlines.next_ms() == NEVER_MS
+
+
+def test_a_slot_that_is_emptied_and_filled_again_still_rings_once() -> None:
+    deadlines, first, again = Deadlines(), Owner(), Owner()
+    deadlines.set(first, 1000)
+    for moment in range(10_000, 20_000, SLOT_MS):
+        owner = Owner()
+        deadlines.set(owner, moment)
+        deadlines.drop(owner)
+        deadlines.set(again, 10_000)
+        deadlines.drop(again)
+    deadlines.set(again, 10_000)
+    deadlines.ring(9_999)
+    assert len(first.rung) == 1 and again.rung == []
+    deadlines.ring(30_000)
+    assert again.rung == [30_000] and deadlines.next_ms() == NEVER_MS

@@ -198,8 +198,8 @@ class Session:
         self.state = PARKED
         self._queue, self._answer = queue, answer
         self.opens, self.peeks = opens, peeks
-        queue.park(self)
         self.broker.deadlines.set(self, until_ms)
+        queue.park(self)
 
     def put_off(self, go_on: Callable[[int], None]) -> None:
         """End this turn and let other clients go first; the next one begins with `go_on`, before the next request."""

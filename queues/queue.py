@@ -178,8 +178,13 @@ class Queue:
     # those who wait
 
     def park(self, waiter: Waiter) -> None:
-        """Join the end of the waiters. They are served in this order."""
-        self.waiters[waiter] = None
+        """Join the end of the waiters. They are served in this order. A closed queue dismisses `waiter` at once: it may
+        have been deleted between two turns of a command.
+        """
+        if self.state is CLOSED:
+            waiter.dismiss()
+        else:
+            self.waiters[waiter] = None
 
     def unpark(self, waiter: Waiter) -> None:
         self.waiters.pop(waiter, None)
@@ -274,6 +279,7 @@ class Queue:
         self.open_reads.clear()
         self.delayed.clear()
         self.departures.clear()
+        self.sweep.is_unfinished = False  # no timer rings for it any more, and who waits for its end would wait for ever
         while self.waiters:
             self.waiters.popitem(last=False)[0].dismiss()
 

@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+from broker import wires
 from broker.rounds import QUEUES_A_TURN
+from broker.session import SessionState
+from broker.version import WIRE_VERSION
+from protocol.dialect import Dialect
 from queues.item import Item
 from queues.sweep import SWEEP_MAX
-from tests.sim.world import World
+from tests.protocol.thrift_feeding import call
+from tests.sim.world import Client, World
 
 MANY = 3 * QUEUES_A_TURN + 1
 EXPIRED = 2 * SWEEP_MAX + 7
@@ -90,3 +95,56 @@ def test_what_the_timer_has_not_dropped_yet_is_dropped_soon_after() -> None:
     for _ in range(5):
         world.turn(10)
     assert [*map(len, (world.broker.queues.by_name["q"].line,))] == [1]
+
+
+def full_of_large_items(world: World, count: int) -> None:
+    client = world.client()
+    for _ in range(count):
+        client.sends(b"set q 0 0 600000\r\n%b\r\n" % bytes(600_000))
+    world.turn()
+    world.sync()
+
+
+def some_turns(world: World) -> None:
+    """No time passes."""
+    for _ in range(3):
+        world.turn()
+        world.sync()
+
+
+def test_a_monitor_put_off_while_its_queue_is_deleted_ends() -> None:
+    world = World()
+    full_of_large_items(world, 4)
+    reader, other = world.client(), world.client()
+    reader.sends(b"monitor q 1000 4\r\nversion\r\n")
+    assert reader.session.wants_turn  # it has others go first
+    other.sends(b"delete q\r\n")
+    some_turns(world)
+    assert reader.hears().endswith("END VERSION " + WIRE_VERSION)
+    assert len(world.broker.deadlines) == 0
+
+
+def test_a_get_put_off_while_its_queue_is_deleted_ends() -> None:
+    for get in ("get q/t=1000", "get q/t=1000/n=3"):
+        world = World("server.expiration_timer_frequency = 'none'")
+        expired_before(world, b"live")
+        reader, other = world.client(), world.client()
+        reader.sends(f"{get}\r\nversion\r\n".encode())
+        assert reader.session.wants_turn
+        other.sends(b"delete q\r\n")
+        some_turns(world)
+        assert reader.hears() == "END VERSION " + WIRE_VERSION, get
+        assert len(world.broker.deadlines) == 0
+
+
+def test_a_collecting_get_whose_queue_is_deleted_in_the_tick_of_its_first_item_ends() -> None:
+    world = World()
+    reader = Client(world, wires.thrift(Dialect.MEMCACHED))
+    world.clients.append(reader)
+    reader.sends(call("get", queue_name="q", max_items=3, timeout_msec=1000, auto_abort_msec=0))
+    assert reader.session.state is SessionState.PARKED
+    other = world.client()
+    other.sends(b"set q 0 0 1\r\nx\r\ndelete q\r\n")
+    world.turn()
+    world.sync()
+    assert reader.session.state is SessionState.READY and len(world.broker.deadlines) == 0

@@ -248,6 +248,8 @@ class Broker:
     def commit(self, now_ms: int) -> None:
         """Write what this tick has recorded, then look after the journals that it grew. Raises JournalFailure."""
         had_space = self.group.budget_bytes >= 0
+        if self.upkeep.memory.changed:
+            self.upkeep.memory.weigh_changed()
         for member in self.group.write(now_ms):
             if isinstance(member, Log):
                 self.upkeep.look_after(member, now_ms)

@@ -75,7 +75,8 @@ class Start:
     def _recover(self, name: str, files: Files, now_ms: int, progress: Progress) -> None:
         broker = self.broker
         try:
-            recovered, log = broker.store.recover(name, files, broker.config.queue(name), now_ms)
+            memory_bytes = broker.upkeep.memory.bytes_for(broker.config.queue(name))
+            recovered, log = broker.store.recover(name, files, broker.config.queue(name), now_ms, memory_bytes)
         except OSError as error:
             broker.queues.block(name, str(error.strerror))
             hint = "this queue is not served; make its files readable and writable for this user, then restart"
@@ -90,7 +91,7 @@ class Start:
         broker.streams.compare_format(name, Format.KESTREL)
         queue = broker.queues.adopt(name, log, now_ms)
         queue.load(recovered.replay.line, recovered.replay.open, recovered.replay.counter)
-        queue.line.bound(queue.config.max_memory_bytes)
+        broker.upkeep.memory.bound(queue)
         broker.upkeep.memory.weigh(queue)
         broker.upkeep.refills.look(queue)
         if recovered.replay.has_named():

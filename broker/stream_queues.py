@@ -116,9 +116,12 @@ class StreamQueues:
             family.look_after(now_ms)
         except OSError as error:
             raise failure(self.store.group.doubt, f"cannot tidy {member.path}", error) from error
-        queue = self.broker.queues.find(family.queue)
+        memory = self.broker.upkeep.memory
+        queue = self.broker.queues.find(family.queue_name(member.name)) if isinstance(member, Reader) else None
         if queue is not None:
-            self.broker.upkeep.memory.weigh(queue)
+            memory.weigh(queue)
+        elif family.stream.members:
+            memory.weigh_stream(family.stream)
 
     def configure(self) -> None:
         """Take over changed settings of whole queues; those of readers are their queues' matter."""

@@ -48,8 +48,7 @@ class Upkeep:
             self.sidecars.adopt(queue.journal)
             if queue.line.tail is None:
                 queue.line.tail = ReadBack(queue.journal.segments, queue.line)
-                queue.line.bound(queue.config.max_memory_bytes)
-        self.memory.weigh(queue)
+        self.memory.adopt(queue)
 
     def forget(self, queue: Queue, now_ms: int) -> None:
         """`queue` is going away, files and all."""

@@ -176,9 +176,15 @@ class Store:
         self.fs.sync_folder(self.folder)
         return aside
 
-    def recover(self, name: str, files: Files, config: QueueConfig, now_ms: int) -> tuple[Recovered, Log]:
-        """Replay one queue. The log goes on where its files end. Raises OSError if the disk refuses."""
-        recovered = self.recovery.recover(name, files, now_ms, config.max_memory_bytes)
+    def recover(
+        self, name: str, files: Files, config: QueueConfig, now_ms: int, memory_bytes: int | None = None
+    ) -> tuple[Recovered, Log]:
+        """Replay one queue, with about `memory_bytes` of its items in memory (None: its own setting). The log goes on
+        where its files end. Raises OSError if the disk refuses.
+        """
+        if memory_bytes is None:
+            memory_bytes = config.max_memory_bytes
+        recovered = self.recovery.recover(name, files, now_ms, memory_bytes)
         log = self._log(name, config)
         log.encoder.counter = recovered.replay.counter
         log.encoder.open.update(recovered.replay.open)

@@ -6,7 +6,7 @@ of it.
 
 from __future__ import annotations
 
-from typing import Protocol
+from typing import Any, Protocol
 
 from msgspec import Struct
 
@@ -65,12 +65,20 @@ class Journal(Protocol):
 
 
 class NoJournal:
-    """For queues that live in memory alone (`keep_journal = false`)."""
+    """For queues that live in memory alone (`keep_journal = false`). It only notes down that its queue has changed."""
 
     batch = 0
 
+    def __init__(self) -> None:
+        self._queue: object = None
+        self._changed: dict[Any, None] = {}
+
+    def watch(self, queue: object, changed: dict[Any, None]) -> None:
+        """From now on enter `queue` into `changed` at every change."""
+        self._queue, self._changed = queue, changed
+
     def record(self, change: Change) -> None:
-        pass
+        self._changed[self._queue] = None
 
 
 class Waiter(Protocol):

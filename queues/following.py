@@ -11,7 +11,7 @@ from typing import Protocol
 
 from queues.counters import QueueCounters
 from queues.item import LOST_MS, Item, Numbered, Taken
-from queues.line import ITEM_COST_BYTES, LOAD_BYTES, Line
+from queues.line import ITEM_COST_BYTES, LOAD_BYTES, SMALL_ITEMS_BYTES, Line
 from queues.stream import Stream
 
 
@@ -46,6 +46,7 @@ class FollowingLine(Line):
         "_seen_bytes",
         "_seen_id",
         "_seen_mortal",
+        "changed",
         "counters",
         "follows",
         "gone",
@@ -58,6 +59,7 @@ class FollowingLine(Line):
         self.progress = progress
         self._next_id = progress.head + 1
         self.counters = QueueCounters()
+        self.changed: Callable[[], object] = int  # told when it has read items into memory
         self.follows = True  # an entrance that takes nothing itself does not
         self.gone: list[tuple[int, int]] = []
         self._behind = self._behind_bytes = self._bytes = self._mortal = 0
@@ -150,15 +152,12 @@ class FollowingLine(Line):
 
     @property
     def weight_bytes(self) -> int:
-        """What it alone keeps in memory, and its share of what all keep."""
-        stream = self.stream
-        window = stream.window_bytes + ITEM_COST_BYTES * stream.window_items
-        own = self._bytes - self._behind_bytes + ITEM_COST_BYTES * (len(self.fresh) + len(self.returned))
-        return own + window // max(1, len(stream.members))
+        """What it alone keeps in memory, beside what the stream keeps for all."""
+        return self._bytes - self._behind_bytes + ITEM_COST_BYTES * (len(self.fresh) + len(self.returned))
 
-    def bound(self, memory_bytes: int) -> None:
-        super().bound(memory_bytes)
-        self.stream.memory_bytes = memory_bytes
+    def bound(self, memory_bytes: int, spare_bytes: int = SMALL_ITEMS_BYTES) -> None:
+        super().bound(memory_bytes, spare_bytes)
+        self.stream.bound(memory_bytes, spare_bytes)
 
     @property
     def memory_items(self) -> int:
@@ -255,6 +254,7 @@ class FollowingLine(Line):
                 return
             self._next_id = found[-1].id + 1
             self.take_in(self._own(found))
+            self.changed()
 
     def load_all(self) -> None:
         """Everything is in memory that can be: the stream sees to that."""

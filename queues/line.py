@@ -84,12 +84,14 @@ class Line:
         self.tail = tail
         self.bound(memory_bytes)
 
-    def bound(self, memory_bytes: int) -> None:
-        """Keep about `memory_bytes` of payload in memory at most, and no more than 1.4 times that of real memory."""
+    def bound(self, memory_bytes: int, spare_bytes: int = SMALL_ITEMS_BYTES) -> None:
+        """Keep about `memory_bytes` of payload in memory at most, and no more than 1.4 times that and `spare_bytes` of
+        real memory.
+        """
         if self.tail is None:
             memory_bytes = UNBOUNDED
         self.full_bytes = memory_bytes
-        small_bytes = int(memory_bytes * SMALL_ITEMS_SHARE) + SMALL_ITEMS_BYTES
+        small_bytes = int(memory_bytes * SMALL_ITEMS_SHARE) + spare_bytes
         self.heavy_bytes = memory_bytes + small_bytes
         self.look_items = small_bytes // ITEM_COST_BYTES  # with fewer, only payload can fill the line
 

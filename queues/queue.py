@@ -46,6 +46,7 @@ class Queue:
         self.gets_paused = False
         self.puts_paused = False
         self.line = Line()
+        self._held_bytes = UNLIMITED_BYTES
         self.configure(config)
         self.journal = journal
         self.created_ms = created_ms
@@ -64,10 +65,20 @@ class Queue:
     def configure(self, config: QueueConfig) -> None:
         """Take over changed settings; they apply from the next operation on."""
         self.config = config
-        self._bounded = config.max_items < UNLIMITED_ITEMS or config.max_bytes < UNLIMITED_BYTES
+        self._bound()
         self.line.bound(config.max_memory_bytes)
         self._weigh()
         self._arm()
+
+    def hold(self, weight_bytes: int | None) -> None:
+        """Take no more items than weigh so much in memory, besides all other limits; None: as many as they allow."""
+        self._held_bytes = UNLIMITED_BYTES if weight_bytes is None else weight_bytes
+        self._bound()
+
+    def _bound(self) -> None:
+        config = self.config
+        self._bounded = config.max_items < UNLIMITED_ITEMS or config.max_bytes < UNLIMITED_BYTES
+        self._bounded = self._bounded or self._held_bytes < UNLIMITED_BYTES
 
     def pause(self, *, gets: bool, puts: bool) -> None:
         """Hold back gets (readers wait, or find nothing) or puts (whoever asks must be refused), or let them go on."""
@@ -83,12 +94,12 @@ class Queue:
 
     def has_room(self, item: Item) -> bool:
         """Whether `add` would take `item`."""
-        config, line = self.config, self.line
+        config = self.config
         if len(item.data) > config.max_item_bytes or self.state is CLOSED:
             return False
         if config.discard_old_when_full:
             return config.max_items > 0 and config.max_bytes > 0
-        return len(line) < config.max_items and line.bytes < config.max_bytes
+        return not self._is_full
 
     # what clients do
 
@@ -279,7 +290,9 @@ class Queue:
         self.open_reads.clear()
         self.delayed.clear()
         self.departures.clear()
-        self.sweep.is_unfinished = False  # no timer rings for it any more, and who waits for its end would wait for ever
+        self.sweep.is_unfinished = (
+            False  # no timer rings for it any more, and who waits for its end would wait for ever
+        )
         while self.waiters:
             self.waiters.popitem(last=False)[0].dismiss()
 
@@ -348,16 +361,22 @@ class Queue:
             self._give_back(taken)
 
     def _make_room(self) -> bool:
-        config, line = self.config, self.line
-        if len(line) < config.max_items and line.bytes < config.max_bytes:
+        if not self._is_full:
             return True
-        if not config.discard_old_when_full:
+        if not self.config.discard_old_when_full:
             return False
-        while len(line) and (len(line) >= config.max_items or line.bytes >= config.max_bytes):
+        while len(self.line) and self._is_full:
             self.drop_head()
             self.counters.discarded += 1
         # With max_items = 0 there is nothing left to drop and still no room.
-        return len(line) < config.max_items and line.bytes < config.max_bytes
+        return not self._is_full
+
+    @property
+    def _is_full(self) -> bool:
+        config, line = self.config, self.line
+        if len(line) >= config.max_items or line.bytes >= config.max_bytes:
+            return True
+        return self._held_bytes < UNLIMITED_BYTES and line.weight_bytes >= self._held_bytes
 
     def drop_head(self) -> None:
         """Remove the head for good."""

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Protocol
 from msgspec import Struct
 
 from queues.item import Item, Numbered
+from queues.line import ITEM_COST_BYTES, SMALL_ITEMS_BYTES, SMALL_ITEMS_SHARE
 
 if TYPE_CHECKING:
     from queues.stream_queue import StreamQueue
@@ -48,7 +49,7 @@ class Stream:
     def __init__(self, log: StreamLog, last_id: int, memory_bytes: int) -> None:
         self.log = log
         self.last_id = last_id
-        self.memory_bytes = memory_bytes
+        self.bound(memory_bytes)
         self.bytes = self.mortal = 0
         self.members: dict[str, StreamQueue] = {}
         self.parent: StreamQueue | None = None
@@ -59,6 +60,13 @@ class Stream:
         self._chunk_until = -1  # so many bytes, and the next item begins another
         self._flags: list[tuple[int, int]] = [(0, 0)]  # (id, memcache flags from there on)
         self._last_flags = 0
+
+    def bound(self, memory_bytes: int, spare_bytes: int = SMALL_ITEMS_BYTES) -> None:
+        """Keep as much in memory as a line with the same bounds (`Line.bound`); the rest is read back."""
+        self.memory_bytes = memory_bytes
+        self._heavy_bytes = memory_bytes + int(memory_bytes * SMALL_ITEMS_SHARE) + spare_bytes
+        self._chunk_bytes = min(CHUNK_BYTES, memory_bytes // 4)
+        self._chunk_items = min(CHUNK_ITEMS, self._heavy_bytes // (4 * ITEM_COST_BYTES))
 
     @property
     def window_bytes(self) -> int:
@@ -78,9 +86,9 @@ class Stream:
         if item.expires_ms:
             self.mortal += 1
         newest, size = self._newest, self.bytes
-        if len(newest) >= CHUNK_ITEMS or size >= self._chunk_until:
+        if len(newest) >= self._chunk_items or size >= self._chunk_until:
             newest = self._newest = []
-            self._chunk_until = size + CHUNK_BYTES
+            self._chunk_until = size + self._chunk_bytes
             self._chunks.append(Chunk(item_id, newest, size))
         newest.append(numbered)
         self.bytes = size + len(item.data)
@@ -129,7 +137,9 @@ class Stream:
         gone = 0
         for chunk in chunks:
             stop_id = chunk.first_id + len(chunk.items)
-            is_too_much = self.bytes - chunk.before_bytes > self.memory_bytes
+            size = self.bytes - chunk.before_bytes
+            weight = size + ITEM_COST_BYTES * (self.last_id + 1 - chunk.first_id)
+            is_too_much = size > self.memory_bytes or weight > self._heavy_bytes
             if needed < stop_id and not (is_too_much and self.log.written_id >= stop_id - 1):
                 break
             gone += 1

@@ -18,7 +18,7 @@ from broker.deadlines import Deadlines
 from broker.errors import ReloadError
 from broker.leases import Leases
 from broker.pauses import Pauses
-from broker.report import Level, Report, silent
+from broker.report import Level, Report, Seldom, silent
 from broker.session import Session, Wire
 from broker.start import Progress, Start, nobody
 from broker.status import ServerStatus, Status, by_name
@@ -65,6 +65,7 @@ class Broker:
     ) -> None:
         self.config = config
         self.report = report
+        self.seldom = Seldom(report)
         self.store = Store(fs, config.server.spool)
         self.fs = fs = self.store.fs
         self.group = self.store.group
@@ -137,11 +138,11 @@ class Broker:
                 queue.journal.segments.is_certain = False
         return not failed
 
-    def connect(self, wire: Wire) -> Session:
-        """A new client. One too many for the connection limits is marked for life."""
+    def connect(self, wire: Wire, address: str = "") -> Session:
+        """A new client, at `address`. One too many for the connection limits is marked for life."""
         self.counters.curr_connections += 1
         self.counters.total_connections += 1
-        session = Session(self, wire)
+        session = Session(self, wire, address)
         server, count = self.config.server, self.counters.curr_connections
         session.refuse_writes = exceeds(count, server.connection_limit_refuse_writes)
         session.refuse_reads = exceeds(count, server.connection_limit_refuse_reads)

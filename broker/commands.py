@@ -179,7 +179,7 @@ def quit_session(session: Session, request: ask.Quit, now_ms: int) -> None:
 def invalid(session: Session, request: ask.Invalid, now_ms: int) -> None:
     """What the parser could not read, answered in its place."""
     if request.hang_up:
-        session.broker.report(Level.INFO, "session.refused", session=session.number, why=request.why)
+        session.broker.seldom(Level.INFO, "session.refused", now_ms, client=session.address, why=request.why)
         session.hang_up(request.reply)
     else:
         session.out.append(request.reply)

@@ -116,11 +116,6 @@ def words(*values: str) -> Kind:
     return choice({value: value for value in values})
 
 
-def is_queue_name(name: str) -> bool:
-    """Whether requests can say `name`, as a Latin-1 word without blanks and controls, and files can have it."""
-    return name_error(name) == "" and all(" " < letter <= "\xff" and letter != "\x7f" for letter in name)
-
-
 def _amount(value: object, parse: Callable[[str], int], expected: str) -> int:
     if type(value) is int and value >= 0:
         return value
@@ -192,7 +187,7 @@ def _read_file_mode(value: object) -> int:
 
 
 def _read_queue_name(value: object) -> str:
-    if not isinstance(value, str) or not is_queue_name(value):
+    if not isinstance(value, str) or name_error(value):
         raise Mismatch(f'a queue name without blanks, ".", "/" and "~", at most {NAME_BYTES_MAX} bytes', value)
     return value
 

@@ -35,10 +35,11 @@ def move(session: Session, request: ask.Move, now_ms: int) -> None:
 
 def mistake_in(session: Session, request: ask.Move) -> str:
     """What is wrong with the two names; empty if nothing is."""
+    queues = session.broker.queues
     for name in (request.source, request.target):
-        if why := name_error(name):
+        if queues.find(name) is None and (why := name_error(name)):
             return why
-        if name in session.broker.queues.aliases:
+        if name in queues.aliases:
             return f"{name} is an alias, name a queue"
     return "the two queues are the same" if request.source == request.target else ""
 

@@ -58,13 +58,9 @@ def dump_config(session: Session, request: ask.DumpConfig, now_ms: int) -> None:
 
 
 def write_blocks(session: Session, blocks: list[tuple[str, list[tuple[str, object]]]]) -> None:
-    """`queue 'NAME' {`, a line a value, `}`; then END. Kestrel writes two blanks for nothing, and an empty line for
-    none.
-    """
+    """Each block, then END. Kestrel writes an empty line for none."""
     for name, values in blocks:
-        lines = [f"{key}={value}" for key, value in values] or [""]
-        text = "".join(f"  {line}\r\n" for line in lines)
-        session.out.append(f"queue '{name}' {{\r\n{text}}}\r\n".encode("latin-1", "replace"))
+        session.out.append(session.replies.block(name, values))
     if not blocks:
         session.out.append(b"\r\n")
     session.out.append(session.replies.end)

@@ -72,7 +72,7 @@ class Source(Protocol):
 
 
 class Session:
-    """One connection's state.
+    """One connection's state. `address` is the client's, for the log.
 
     `out`: replies not yet fetched by the driver. `batch`: they may leave once the group is durable up to this number.
     """
@@ -81,6 +81,7 @@ class Session:
         "_answer",
         "_delivered",
         "_queue",
+        "address",
         "backlog",
         "batch",
         "broker",
@@ -100,8 +101,9 @@ class Session:
         "state",
     )
 
-    def __init__(self, broker: Broker, wire: Wire) -> None:
+    def __init__(self, broker: Broker, wire: Wire, address: str = "") -> None:
         self.broker = broker
+        self.address = address
         self.handlers = wire.handlers
         self.dialect = wire.dialect
         self.replies = replies_for(wire.dialect)

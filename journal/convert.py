@@ -26,7 +26,7 @@ from queues.changes import Added
 from queues.config import Dialect, Format, QueueConfig
 from queues.item import LOST_MS, Item
 from queues.line import Line
-from queues.names import name_error, parent_of
+from queues.names import file_error, parent_of
 
 SEGMENT_BYTES = 16 << 20
 MEMORY_BYTES = 64 << 20
@@ -128,7 +128,7 @@ class Conversion:
 
     def _stream_lines(self) -> dict[str, Line]:
         files = self.store.look().streams[self.queue]
-        readers = [name for name in files.readers if name and name != self.queue and name_error(f"{self.queue}+{name}")]
+        readers = [name for name in files.readers if name and name != self.queue and file_error(f"{self.queue}+{name}")]
         if readers:
             raise Refusal(f"Kestrel's format cannot keep the reader {readers[0]!r} of queue {self.queue}")
         _, journals = self.store.streams.recover(files, lambda name: QueueConfig(), self.now_ms)

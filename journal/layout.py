@@ -11,7 +11,7 @@ from enum import Enum
 
 from msgspec import Struct
 
-from queues.names import name_error
+from queues.names import file_error
 
 OWN_FOLDER = ".staniel"  # of a spool: what is not a journal
 # Any number of digits: the next archive is one more than the largest, however large somebody has made that.
@@ -40,7 +40,7 @@ FOREIGN = Name(Kind.FOREIGN)
 def parse(file_name: str) -> Name:
     """What `file_name` is."""
     match = PATTERN.fullmatch(file_name)
-    if match is None or name_error(match[1]):
+    if match is None or file_error(match[1]):
         return FOREIGN
     queue, number, pack, temp = match.groups()
     if temp is not None:

@@ -16,6 +16,7 @@ from msgspec import Struct
 
 from pipeline.spool import Drained, Spool
 from pipeline.wire import Connection, Refused, ServerLost
+from protocol.printed import ascii_word
 
 OPEN_READS = 100  # a server's own default of how many one connection may have open in one queue
 FIRST_ITEMS = 16  # of a queue whose items may be huge, for all we know
@@ -151,7 +152,8 @@ class Drain:
         for tap in self.taps:
             try:
                 connection = Connection(tap.server, self.timeout_s)
-                total += int(connection.stats().get(f"queue_{tap.queue}_items", "0"))
+                stats, name = connection.stats(), f"queue_{tap.queue}_items"
+                total += int(stats.get(ascii_word(name)) or stats.get(name, "0"))  # Kestrel escapes nothing
                 connection.close()
             except ServerLost as error:
                 tap.drop(str(error))

@@ -12,6 +12,7 @@ from functools import lru_cache
 from protocol import kestrel_lines, memcached_lines
 from protocol.dialect import Dialect
 from protocol.heads import Parsed, Refused, SetHead
+from protocol.http import HUNG_UP, is_http
 from protocol.limits import Limits
 from protocol.replies import replies_for
 from protocol.requests import Confirm, Delete, Get, Invalid, Monitor, Request
@@ -44,6 +45,8 @@ class Lines:
         """What a line means that is not known yet. `line` ends with its LF; one CR before that is dropped too."""
         if len(line) - 1 > self._limits.line_bytes_max:
             return self.too_long
+        if is_http(line[:-1]):
+            return HUNG_UP
         parsed = self._parse(self._split(line[:-1].removesuffix(b"\r")), self._limits)
         if isinstance(parsed, _REMEMBERED) and len(line) <= KNOWN_LINE_BYTES_MAX:
             self._remember(line, parsed)

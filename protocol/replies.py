@@ -5,22 +5,22 @@ Knows the words and line ends of the memcache protocol's answers. Refuses to kno
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 from protocol.dialect import Dialect
+from protocol.printed import ascii_text, ascii_word, line, word
 from protocol.requests import Get, Meta
 
 HEADS_MAX = 4096
 HEAD_BYTES_MAX = 512
 """Together 5 MB at worst."""
 
-_LINE_ENDS = str.maketrans("\r\n", "??")
 _NO_FACTS: Mapping[bytes, int] = {}
 
 
 def _wire(text: object) -> bytes:
-    """As ISO-8859-1, what it cannot say as `?`; a line end inside would put the client out of step."""
-    return str(text).translate(_LINE_ENDS).encode("latin-1", "replace")
+    """A line end inside would put the client out of step, and some clients read nothing but ASCII."""
+    return ascii_text(str(text)).encode()
 
 
 class Replies:
@@ -76,7 +76,19 @@ class Replies:
         return b"VERSION %b\r\n" % _wire(text)
 
     def stat(self, name: str, value: object) -> bytes:
-        return b"STAT %b %b\r\n" % (_wire(name), _wire(value))
+        return b"STAT %b %b\r\n" % (ascii_word(name).encode(), _wire(value))
+
+    def block(self, name: str, values: Sequence[tuple[str, object]]) -> bytes:
+        """What is known of one queue: `queue 'NAME' {`, a line a value, `}`. Kestrel writes two blanks for nothing."""
+        lines = [f"{key}={self._printed(str(value))}" for key, value in values] or [""]
+        text = "".join(f"  {line}\r\n" for line in lines)
+        return f"queue '{self._name(name)}' {{\r\n{text}}}\r\n".encode("latin-1", "replace")
+
+    def _name(self, name: str) -> str:
+        return ascii_word(name)
+
+    def _printed(self, text: str) -> str:
+        return ascii_text(text)
 
     def number(self, n: int) -> bytes:
         return b"%d\r\n" % n
@@ -114,6 +126,15 @@ class KestrelReplies(Replies):
 
     def _head(self, get: Get, flags: int, size: int) -> bytes:
         return b"VALUE %b 0 %d\r\n" % (get.queue.encode("latin-1", "replace"), size)
+
+    def stat(self, name: str, value: object) -> bytes:
+        return f"STAT {word(name)} {line(str(value))}\r\n".encode("latin-1", "replace")
+
+    def _name(self, name: str) -> str:
+        return word(name)
+
+    def _printed(self, text: str) -> str:
+        return line(text)
 
     def client_error(self, why: str) -> bytes:
         return b"CLIENT_ERROR\r\n"

@@ -20,6 +20,7 @@ from __future__ import annotations
 
 from enum import Enum
 
+from protocol.http import HUNG_UP, is_http
 from protocol.limits import Limits
 from protocol.requests import Invalid
 from protocol.text_lines import parse, refuse
@@ -92,6 +93,9 @@ class TextParser:
 
     def _read_line(self, line: bytes, requests: list[TextRequest]) -> None:
         """Any command may announce items; only a put wants them."""
+        if is_http(line):
+            self._die(HUNG_UP, requests)
+            return
         request = parse(line.removesuffix(b":"))
         if line.endswith(b":"):
             self._answer = request

@@ -19,6 +19,7 @@ from enum import Enum
 
 from msgspec import Struct
 
+from protocol.http import HUNG_UP, is_http
 from protocol.limits import Limits
 from protocol.requests import Invalid
 from protocol.workq_lines import Body, Parsed, parse
@@ -127,6 +128,9 @@ class WorkqParser:
 
     def _read_line(self, line: bytes, requests: list[WorkqRequest]) -> bool:
         """A line that is not known; whether another one follows it."""
+        if is_http(line):
+            self._die(requests, HUNG_UP)
+            return False
         if not line.endswith(b"\r") or len(line) >= self._line_bytes_max:
             self._die(requests)
             return False
@@ -161,8 +165,8 @@ class WorkqParser:
         self._state = State.LINE
         return end
 
-    def _die(self, requests: list[WorkqRequest]) -> None:
-        requests.append(_HANG_UP)
+    def _die(self, requests: list[WorkqRequest], last: Invalid = _HANG_UP) -> None:
+        requests.append(last)
         self._tail = bytearray()
         self._state = State.DEAD
 

@@ -1,13 +1,34 @@
-"""Which queue names are legal. The name is also a file name, so this is a matter of safety, not of taste."""
+"""Which queue names are legal. A name is also a file name and a word of a request, so this is a matter of safety, not
+of taste.
+
+Two rules: what a new queue may be called, whatever protocol asks for it, and what the name of a file can be read as.
+Spools that other servers have written hold queues that the first rule does not allow; they are served.
+"""
 
 from __future__ import annotations
 
+import re
+
 NAME_BYTES_MAX = 200  # a file name has 255: room for `.<digits>.pack` and a little more
 RESERVED = frozenset("./~\0")
+# A word of a request is bytes above the blank, as ISO-8859-1; 0x7F is a control character too. Bytes from 0x80 on may
+# be parts of UTF-8 characters.
+_WORD = re.compile("[!-~\x80-\xff]*")
 
 
 def name_error(name: str) -> str:
-    """Why `name` cannot be a queue's name; empty if it can. `.`, `/` and `~` mean something in journal file names."""
+    """Why no new queue can be called `name`; empty if one can."""
+    if why := file_error(name):
+        return why
+    if _WORD.fullmatch(name) is None:
+        return "a queue name cannot hold blanks, control characters or characters beyond ISO-8859-1"
+    return ""
+
+
+def file_error(name: str) -> str:
+    """Why no journal file can be that of a queue `name`; empty if one can. `.`, `/` and `~` mean something in the names
+    of journal files.
+    """
     if not name:
         return "a queue name cannot be empty"
     if not RESERVED.isdisjoint(name):

@@ -25,7 +25,7 @@ from server.clock import Clock
 from server.collector import Collector
 from server.committer import Committer, Landing
 from server.connection import OPEN, Connection, Phase
-from server.listener import Listener
+from server.listener import Listener, peer_name
 from server.pace import Paces
 from server.patience import Farewell, Silence
 
@@ -91,7 +91,8 @@ class Hub:
 
     def admit(self, sock: socket.socket, wire: Wire, limits: Limits, now_ms: int) -> None:
         """Serve a new client."""
-        connection = Connection(sock, self.broker.connect(wire), wire.parser(limits), EVERYTHING)
+        session = self.broker.connect(wire, peer_name(sock))
+        connection = Connection(sock, session, wire.parser(limits), EVERYTHING)
         self._connections[connection.fd] = connection
         self._of_session[connection.session] = connection
         self._poller.register(connection.fd, EVERYTHING)

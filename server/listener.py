@@ -10,6 +10,7 @@ from __future__ import annotations
 import errno
 import resource
 import socket
+import struct
 from typing import Protocol
 
 from broker.report import Level, Report
@@ -19,6 +20,7 @@ from protocol.limits import Limits
 ACCEPTS_A_TICK = 64
 PAUSE_MS = 200
 OUT_OF_FILES = frozenset((errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM))
+UCRED = struct.Struct("iII")  # what SO_PEERCRED gives: pid, uid, gid
 RESERVED_FILES = 64  # listeners, poller, lock, ballast, folders, logs
 
 
@@ -29,6 +31,18 @@ def raise_file_limit() -> tuple[int, int]:
     resource.setrlimit(resource.RLIMIT_NOFILE, (granted, hard))
     journals = granted // 4
     return journals, max(1, granted - journals - RESERVED_FILES)
+
+
+def peer_name(sock: socket.socket) -> str:
+    """Who is at the other end, for the log: `192.0.2.1:40712`, `[::1]:40712`, or a local process as `unix:pid=…,uid=…`."""
+    try:
+        if sock.family == socket.AF_UNIX:
+            pid, uid, _ = UCRED.unpack(sock.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, UCRED.size))
+            return f"unix:pid={pid},uid={uid}"
+        host, port = sock.getpeername()[:2]
+    except OSError:
+        return "gone"
+    return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
 
 
 class Host(Protocol):

@@ -63,6 +63,18 @@ def test_errors_have_a_reason_for_memcached_and_none_for_kestrel() -> None:
     assert KESTREL.server_error("disk full") == b"SERVER_ERROR\r\n"
 
 
-def test_what_latin_1_cannot_say_and_line_ends_become_question_marks() -> None:
-    assert MEMCACHED.client_error("→é\r\nSTORED") == b"CLIENT_ERROR ?\xe9??STORED\r\n"
-    assert MEMCACHED.stat("queue_a\rb_items", "\n") == b"STAT queue_a?b_items ?\r\n"
+def test_what_would_end_a_line_or_a_word_is_escaped_and_memcacheds_replies_are_ascii() -> None:
+    assert MEMCACHED.client_error("→é\r\nSTORED 1%") == b"CLIENT_ERROR %E2%86%92%E9%0D%0ASTORED 1%25\r\n"
+    assert MEMCACHED.stat("queue_a b\rc_é%_items", "a b\n") == b"STAT queue_a%20b%0Dc_%E9%25_items a b%0A\r\n"
+    assert KESTREL.stat("queue_a b\rc_é%_items", "a b\n") == b"STAT queue_a%20b%0Dc_\xe9%_items a b%0A\r\n"
+
+
+def test_a_block_keeps_names_and_values_within_their_lines() -> None:
+    values = [("children", "a+b c,a+é\r\nEND"), ("items", 1)]
+    assert MEMCACHED.block("a\r\nEND é'", values) == (
+        b"queue 'a%0D%0AEND%20%E9'' {\r\n  children=a+b c,a+%E9%0D%0AEND\r\n  items=1\r\n}\r\n"
+    )
+    assert KESTREL.block("a\r\nEND é'", values) == (
+        b"queue 'a%0D%0AEND%20\xe9'' {\r\n  children=a+b c,a+\xe9%0D%0AEND\r\n  items=1\r\n}\r\n"
+    )
+    assert KESTREL.block("q", []) == b"queue 'q' {\r\n  \r\n}\r\n"

@@ -9,7 +9,7 @@ import pytest
 from queues.changes import Journal
 from queues.collection import Collection, Refused
 from queues.config import QueueConfig
-from queues.names import NAME_BYTES_MAX, name_error, parent_of
+from queues.names import NAME_BYTES_MAX, file_error, name_error, parent_of
 from tests.queues.model import Recorder
 
 
@@ -38,16 +38,41 @@ def test_a_removed_queue_is_closed_and_the_next_of_its_name_is_another() -> None
     assert queues.make("q", 2) is not queue
 
 
-@pytest.mark.parametrize("name", ["", "a.b", "a/b", "a~b", "a\0b", "x" * (NAME_BYTES_MAX + 1), "é" * 101])
+@pytest.mark.parametrize(
+    "name",
+    [
+        "",
+        "a.b",
+        "a/b",
+        "a~b",
+        "a\0b",
+        "x" * (NAME_BYTES_MAX + 1),
+        "é" * 101,
+        "a b",
+        "a\rb",
+        "a\n",
+        "\x7f",
+        "漢",
+        "\udcff",
+    ],
+)
 def test_an_illegal_name_is_the_clients_mistake(name: str) -> None:
     with pytest.raises(Refused) as refused:
         collection().make(name, 1)
     assert refused.value.client and refused.value.why == name_error(name) != ""
 
 
-@pytest.mark.parametrize("name", ["a", "A-b_c:d", "a+b", "x" * NAME_BYTES_MAX, "\udcff"])
+@pytest.mark.parametrize("name", ["a", "A-b_c:d", "a+b", "x" * NAME_BYTES_MAX, "é", "\x85", "'", "%0A"])
 def test_other_names_are_legal(name: str) -> None:
     assert name_error(name) == ""
+
+
+@pytest.mark.parametrize("name", ["a b", "a\rb", "a\n", "\x7f", "漢", "\udcff"])
+def test_a_queue_that_has_been_there_under_another_name_is_served(name: str) -> None:
+    assert file_error(name) == ""
+    queues = collection()
+    queue = queues.adopt(name, Recorder(), 1)
+    assert queues.make(name, 2) is queue
 
 
 def test_the_queue_for_expired_items_is_made_together_with_theirs() -> None:

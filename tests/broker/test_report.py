@@ -1,0 +1,36 @@
+"""Lines that clients can bring about as often as they like are few."""
+
+from __future__ import annotations
+
+from broker.report import KINDS_MAX, SELDOM_MS, Level, Seldom
+
+
+class Lines:
+    def __init__(self) -> None:
+        self.seen: list[dict[str, object]] = []
+
+    def __call__(self, level: Level, event: str, /, **fields: object) -> None:
+        self.seen.append({"event": event, **fields})
+
+
+def test_one_line_a_reason_and_the_next_says_how_many_were_left_out() -> None:
+    lines = Lines()
+    tell = Seldom(lines)
+    for now_ms in range(SELDOM_MS + 1):
+        tell(Level.INFO, "e", now_ms, why="a", client=now_ms)
+    tell(Level.INFO, "e", SELDOM_MS, why="b", client=0)
+    tell(Level.INFO, "e", 9 * SELDOM_MS, why="a", client=0)
+    assert lines.seen == [
+        {"event": "e", "why": "a", "client": 0},
+        {"event": "e", "why": "a", "client": SELDOM_MS, "left_out": SELDOM_MS - 1},
+        {"event": "e", "why": "b", "client": 0},
+        {"event": "e", "why": "a", "client": 0},
+    ]
+
+
+def test_reasons_without_end_are_not_remembered() -> None:
+    lines = Lines()
+    tell = Seldom(lines)
+    for number in range(10 * KINDS_MAX):
+        tell(Level.INFO, "e", 1, why=str(number))
+    assert len(lines.seen) == 10 * KINDS_MAX and len(tell._told) <= KINDS_MAX

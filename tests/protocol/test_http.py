@@ -1,0 +1,79 @@
+"""A browser can be made to post anything to a port of its own machine: no protocol of lines runs what it sends."""
+
+from __future__ import annotations
+
+import pytest
+
+from protocol.dialect import Dialect
+from protocol.http import HUNG_UP, is_http
+from protocol.limits import Limits
+from protocol.memcache import State
+from protocol.requests import Get, Set, Shutdown
+from protocol.text import State as TextState
+from protocol.text import TextParser
+from protocol.text_requests import TextGet, TextPut
+from protocol.workq import State as WorkqState
+from protocol.workq import WorkqParser
+from tests.protocol.feeding import read
+
+MALICIOUS = [
+    # memcached's t/malicious-commands.t
+    b"GET / HTTP/1.0",
+    b"PUT /asdf/asd/fasdfasdf/sadf HTTP/1.1",
+    b"DELETE HTTP/1.1",
+    b"POST / HTTP/1.1",
+    b"HTTP/1.1",
+    b"OPTIONS * HTTP/2.0",
+    b"set q 0 0 5 HTTP/1.1",
+    b"GET /jobs HTTP/1.1 ",
+    b"Host: 127.0.0.1:22133",
+    b"host:localhost",
+    b"HOST: x:",
+]
+BODY = b"Content-Length: 22\r\n\r\nflush_all\r\nshutdown\r\n"
+
+
+@pytest.mark.parametrize("dialect", Dialect)
+@pytest.mark.parametrize("line", MALICIOUS)
+def test_memcache_hangs_up_at_the_first_such_line_and_runs_nothing_behind_it(line: bytes, dialect: Dialect) -> None:
+    assert read(dialect, line + b"\r\n" + BODY) == ([HUNG_UP], State.DEAD)
+    assert read(dialect, line + b"\n" + BODY) == ([HUNG_UP], State.DEAD)
+
+
+@pytest.mark.parametrize("line", MALICIOUS)
+def test_text_hangs_up_too(line: bytes) -> None:
+    whole, dripped = TextParser(Limits()), TextParser(Limits())
+    data = line + b"\r\n" + BODY
+    assert whole.feed(data) == [HUNG_UP] and whole.state is TextState.DEAD
+    assert [request for byte in data for request in dripped.feed(bytes([byte]))] == [HUNG_UP]
+
+
+@pytest.mark.parametrize("line", MALICIOUS)
+def test_workq_hangs_up_too(line: bytes) -> None:
+    whole, dripped = WorkqParser(Limits()), WorkqParser(Limits())
+    data = line + b"\r\n" + BODY
+    assert whole.feed(data) == [HUNG_UP] and whole.state is WorkqState.DEAD
+    assert [request for byte in data for request in dripped.feed(bytes([byte]))] == [HUNG_UP]
+
+
+def test_what_is_before_it_is_executed_and_a_known_line_does_not_hide_it() -> None:
+    requests, state = read(Dialect.MEMCACHED, b"get q\r\nget q\r\nget q HTTP/1.1\r\nshutdown\r\n")
+    assert requests == [Get(b"q", "q"), Get(b"q", "q"), HUNG_UP] and state is State.DEAD
+
+
+def test_an_item_that_looks_like_http_is_an_item() -> None:
+    data = b"GET / HTTP/1.1\r\nHost: x\r\n"
+    requests, _ = read(Dialect.MEMCACHED, b"set q 0 0 %d\r\n%b\r\nshutdown\r\n" % (len(data), data))
+    assert requests == [Set("q", data), Shutdown()]
+    assert TextParser(Limits()).feed(b"put q:\nGET / HTTP/1.1\nHost: x\n\n") == [
+        TextPut("q", (b"GET / HTTP/1.1", b"Host: x"))
+    ]
+
+
+@pytest.mark.parametrize("line", [b"PUT q:", b"GET q", b"get q/t=5", b"get HTTP", b"host", b"get xHTTP/1.1", b"HTTP/1"])
+def test_other_lines_are_no_http(line: bytes) -> None:
+    assert is_http(line) == (line == b"HTTP/1")
+
+
+def test_the_text_protocols_own_words_are_understood() -> None:
+    assert TextParser(Limits()).feed(b"PUT q:\na\n\nGET q\n") == [TextPut("q", (b"a",)), TextGet("q")]

@@ -7,8 +7,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
+from protocol import printed
 from protocol.dialect import Dialect
-from protocol.printed import ascii_text, ascii_word, line, word
 from protocol.requests import Get, Meta
 
 HEADS_MAX = 4096
@@ -20,7 +20,7 @@ _NO_FACTS: Mapping[bytes, int] = {}
 
 def _wire(text: object) -> bytes:
     """A line end inside would put the client out of step, and some clients read nothing but ASCII."""
-    return ascii_text(str(text)).encode()
+    return printed.ascii_text(str(text)).encode()
 
 
 class Replies:
@@ -76,7 +76,7 @@ class Replies:
         return b"VERSION %b\r\n" % _wire(text)
 
     def stat(self, name: str, value: object) -> bytes:
-        return b"STAT %b %b\r\n" % (ascii_word(name).encode(), _wire(value))
+        return b"STAT %b %b\r\n" % (printed.ascii_word(name).encode(), _wire(value))
 
     def block(self, name: str, values: Sequence[tuple[str, object]]) -> bytes:
         """What is known of one queue: `queue 'NAME' {`, a line a value, `}`. Kestrel writes two blanks for nothing."""
@@ -85,10 +85,10 @@ class Replies:
         return f"queue '{self._name(name)}' {{\r\n{text}}}\r\n".encode("latin-1", "replace")
 
     def _name(self, name: str) -> str:
-        return ascii_word(name)
+        return printed.ascii_word(name)
 
     def _printed(self, text: str) -> str:
-        return ascii_text(text)
+        return printed.ascii_text(text)
 
     def number(self, n: int) -> bytes:
         return b"%d\r\n" % n
@@ -128,13 +128,13 @@ class KestrelReplies(Replies):
         return b"VALUE %b 0 %d\r\n" % (get.queue.encode("latin-1", "replace"), size)
 
     def stat(self, name: str, value: object) -> bytes:
-        return f"STAT {word(name)} {line(str(value))}\r\n".encode("latin-1", "replace")
+        return f"STAT {printed.word(name)} {printed.line(str(value))}\r\n".encode("latin-1", "replace")
 
     def _name(self, name: str) -> str:
-        return word(name)
+        return printed.word(name)
 
     def _printed(self, text: str) -> str:
-        return line(text)
+        return printed.line(text)
 
     def client_error(self, why: str) -> bytes:
         return b"CLIENT_ERROR\r\n"

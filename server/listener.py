@@ -34,7 +34,7 @@ def raise_file_limit() -> tuple[int, int]:
 
 
 def peer_name(sock: socket.socket) -> str:
-    """Who is at the other end, for the log: `192.0.2.1:40712`, `[::1]:40712`, or a local process as `unix:pid=…,uid=…`."""
+    """Who is at the other end, for the log: `192.0.2.1:40712`, `[::1]:40712`, `unix:pid=7,uid=0`."""
     try:
         if sock.family == socket.AF_UNIX:
             pid, uid, _ = UCRED.unpack(sock.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, UCRED.size))

@@ -25,7 +25,8 @@ START_SECONDS_MAX = 15.0
 STOP_SECONDS_MAX = 5.0
 POLL_SECONDS = 0.005
 GREETING = re.compile(
-    r"staniel (?P<version>\S+) listens on (?P<host>\S+):(?P<port>\d+)(?:, \S+:(?P<second>\d+))?(?:, \S+)*, spool (?P<spool>/.*): "
+    r"staniel (?P<version>\S+) listens on (?P<host>\S+):(?P<port>\d+)(?:, \S+:(?P<second>\d+))?(?:, \S+)*"
+    r", spool (?P<spool>/.*): "
     r"(?P<queues>\d+) queues, (?P<items>\d+) items(?:, (?P<jobs>\d+) jobs)? recovered in (?P<took_ms>\d+) ms"
     r", (?P<read_mb>\d+) MB read.*\n"
 )

@@ -8,6 +8,8 @@ COPY journal ./journal
 COPY broker ./broker
 COPY server ./server
 COPY staniel_client ./staniel_client
+COPY pipeline ./pipeline
+COPY pyspark_staniel.py pyspark_staniel_journal.py ./
 RUN python -m venv /opt/staniel \
  && python -m pip wheel --no-cache-dir --no-deps --wheel-dir /wheels . \
  && /opt/staniel/bin/pip install --no-cache-dir --constraint constraints.txt /wheels/*.whl

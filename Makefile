@@ -49,16 +49,22 @@ clean: ## remove the environment and every cache
 	rm -rf $(VENV) dist build .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache .coverage
 	find $(PACKAGES) tests -type d -name __pycache__ -prune -exec rm -rf {} +
 
-$(VENV)/bin/python:
+# pip comes last when an environment is made, so one that failed half way has none; and an upgrade of the system may take
+# the interpreter away. Both are made anew. Only what has a pyvenv.cfg is cleared: that folder is an environment.
+MEND := $(if $(shell [ -x $(VENV)/bin/python ] && [ -e $(VENV)/bin/pip ] && echo sound),,mend)
+.PHONY: mend
+mend:
+
+$(VENV)/bin/pip: $(MEND)
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
 		{ echo "make: $(PYTHON) is older than Python 3.11; name another: make PYTHON=python3.12 ..." >&2; exit 1; }
-	$(PYTHON) -m venv $(VENV)
+	$(PYTHON) -m venv $(if $(wildcard $(VENV)/pyvenv.cfg),--clear )$(VENV)
 
 # Order-only: the interpreter's own date says nothing about what is installed beside it.
-$(BASE): pyproject.toml $(CONSTRAINTS) | $(VENV)/bin/python
+$(BASE): pyproject.toml $(CONSTRAINTS) $(MEND) | $(VENV)/bin/pip
 	$(PIP) --editable .
 	@touch $@
 
-$(DEV): pyproject.toml $(CONSTRAINTS) | $(VENV)/bin/python
+$(DEV): pyproject.toml $(CONSTRAINTS) $(MEND) | $(VENV)/bin/pip
 	$(PIP) --editable '.[dev]'
 	@touch $(BASE) $@

@@ -1,0 +1,138 @@
+"""The Makefile and the script of CI where something does not work: no half-made environment, nothing left out silently.
+
+Both run in folders of their own; what they call is played by small scripts, each of which writes down its calls.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+
+# Makes an environment as venv does: pyvenv.cfg and the interpreter first, pip last.
+PYTHON = """#!/bin/sh
+[ "$1" = -c ] && exit 0
+[ "$1" = -m ] && [ "$2" = venv ] || exit 9
+shift 2
+echo "venv $*" >> "$CALLS"
+[ "$1" = --clear ] && { shift; rm -rf "$1"; }
+[ -e "$1" ] && [ -e "$1/pyvenv.cfg" ] && exit 8
+mkdir -p "$1/bin" && touch "$1/pyvenv.cfg"
+[ -n "$BREAK_EARLY" ] && exit 1
+printf '#!/bin/sh\\necho "inside $*" >> "$CALLS"\\n[ -e "$0.pip" ] || [ "$2" != pip ] || exit 7\\n' > "$1/bin/python"
+chmod +x "$1/bin/python"
+[ -n "$BREAK_LATE" ] && exit 1
+touch "$1/bin/python.pip" "$1/bin/pip"
+printf '#!/bin/sh\\necho served >> "$CALLS"\\n' > "$1/bin/staniel"
+chmod +x "$1/bin/staniel"
+"""
+
+
+def script(path: Path, text: str) -> Path:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(text)
+    path.chmod(0o755)
+    return path
+
+
+def make(folder: Path, **environment: str) -> int:
+    env = {"PATH": os.environ["PATH"], "CALLS": str(folder / "calls"), **environment}
+    command = ["make", "-s", "serve", f"PYTHON={folder / 'python'}"]
+    return subprocess.run(command, cwd=folder, env=env, capture_output=True).returncode
+
+
+def calls(folder: Path) -> list[str]:
+    path = folder / "calls"
+    found = path.read_text().splitlines() if path.exists() else []
+    path.unlink(missing_ok=True)
+    return found
+
+
+@pytest.fixture
+def project(tmp_path: Path) -> Path:
+    for name in ("Makefile", "pyproject.toml", "constraints.txt"):
+        shutil.copy(ROOT / name, tmp_path / name)
+    script(tmp_path / "python", PYTHON)
+    return tmp_path
+
+
+@pytest.mark.parametrize("when", ["BREAK_EARLY", "BREAK_LATE"])
+def test_a_failed_environment_is_made_anew_by_the_next_make(project: Path, when: str) -> None:
+    assert make(project, **{when: "1"}) != 0
+    calls(project)
+    assert make(project) == 0
+    made = calls(project)
+    assert made[0] == "venv --clear .venv"
+    assert made[-1] == "served"
+
+
+def test_an_environment_whose_interpreter_has_gone_is_made_anew(project: Path) -> None:
+    assert make(project) == 0
+    python = project / ".venv" / "bin" / "python"
+    python.unlink()
+    python.symlink_to(project / "no-such-python")
+    calls(project)
+    assert make(project) == 0
+    made = calls(project)
+    assert made[0] == "venv --clear .venv"
+    assert "install" in made[1]
+    assert made[-1] == "served"
+
+
+def test_a_sound_environment_is_made_once(project: Path) -> None:
+    assert make(project) == make(project) == 0
+    assert [call for call in calls(project) if call.startswith("venv")] == ["venv .venv"]
+
+
+def test_a_folder_that_is_no_environment_is_not_emptied(project: Path) -> None:
+    (project / ".venv").mkdir()
+    (project / ".venv" / "mine").touch()
+    make(project)
+    assert (project / ".venv" / "mine").exists()
+
+
+@pytest.fixture
+def checkout(tmp_path: Path) -> Path:
+    """A project of which .ci/run is real; pylibmc cannot be had, and the image can be broken by a file."""
+    script(tmp_path / ".ci" / "run", (ROOT / ".ci" / "run").read_text())
+    script(tmp_path / ".ci" / "image", '#!/bin/sh\necho image >> "$CALLS"\n[ ! -e broken ]\n')
+    script(tmp_path / ".venv" / "bin" / "python", "#!/bin/sh\nexit 1\n")
+    script(tmp_path / ".foreign" / "python" / "bin" / "python", "#!/bin/sh\nexit 0\n")
+    (tmp_path / ".foreign" / "node" / "node_modules" / "memcached").mkdir(parents=True)
+    script(tmp_path / "bin" / "make", '#!/bin/sh\necho "make $* $STANIEL_REQUIRE_PROGRAMS" >> "$CALLS"\n')
+    script(tmp_path / "bin" / "apt-get", '#!/bin/sh\necho "apt-get $1" >> "$CALLS"\n')
+    for name in ("memcping", "nc", "perl", "node", "npm", "ruby", "java"):
+        script(tmp_path / "bin" / name, "#!/bin/sh\nexit 0\n")
+    script(tmp_path / "bin" / "php", "#!/bin/sh\necho memcached\necho memcache\n")
+    return tmp_path
+
+
+def run_ci(folder: Path, user: int) -> subprocess.CompletedProcess[str]:
+    script(folder / "bin" / "id", f"#!/bin/sh\necho {user}\n")
+    env = {"PATH": f"{folder / 'bin'}:{os.environ['PATH']}", "CALLS": str(folder / "calls")}
+    return subprocess.run(["bash", ".ci/run"], cwd=folder, env=env, capture_output=True, text=True)
+
+
+def test_without_root_ci_goes_on_and_names_what_it_leaves_out(checkout: Path) -> None:
+    said = run_ci(checkout, 1000)
+    assert said.returncode == 0, said.stderr
+    assert [call.strip() for call in calls(checkout)] == ["make check", "make test"]
+    left_out = [line.rpartition(": ")[2] for line in said.stderr.splitlines() if "left out" in line]
+    assert left_out == ["gcc libc6-dev libmemcached-dev zlib1g-dev python3-dev", "pylibmc", "the image"]
+
+
+def test_as_root_ci_builds_the_image_and_requires_everything(checkout: Path) -> None:
+    assert run_ci(checkout, 0).returncode == 0
+    made = [call.strip() for call in calls(checkout)]
+    assert made == ["make check", "apt-get update", "apt-get install", "image", "make test 1"]
+
+
+def test_an_image_that_cannot_be_built_fails_ci(checkout: Path) -> None:
+    (checkout / "broken").touch()
+    assert run_ci(checkout, 0).returncode != 0
+    assert "make test 1" not in calls(checkout)

@@ -12,6 +12,7 @@ import fcntl
 import os
 import stat
 from collections.abc import Callable
+from contextlib import suppress
 from typing import Protocol
 
 LIBC = ctypes.CDLL(None, use_errno=True)  # for syncfs, which `os` does not have; the call releases the interpreter
@@ -113,6 +114,31 @@ def write_whole(fs: Fs, path: str, file: File, data: bytes) -> None:
         raise
 
 
+def replace(fs: Fs, path: str, data: bytes, temp: str = "") -> None:
+    """Make `data` the whole content of `path`, durably: after a crash there is the old content or the new. It is
+    written to `temp` first (`path` with `.new` if that is empty). Raises OSError: then the old content stands, unless
+    the last step failed, the sync of the folder.
+    """
+    temp = temp or f"{path}.new"
+    file = fs.append(temp)
+    if file.size:
+        file.close()  # a crash has left it
+        fs.remove(temp)
+        file = fs.append(temp)
+    try:
+        try:
+            file.write(data)
+            file.sync()
+        finally:
+            file.close()
+        fs.rename(temp, path)
+    except OSError:
+        with suppress(OSError):
+            fs.remove(temp)
+        raise
+    fs.sync_folder(os.path.dirname(path))
+
+
 class OsFile:
     """A file descriptor in append mode."""
 
@@ -147,15 +173,20 @@ class OsFile:
 
 
 class OsReader:
-    """A file descriptor to read from."""
+    """A file descriptor to read from. Its errors name the file."""
 
-    __slots__ = ("_fd",)
+    __slots__ = ("_fd", "_path")
 
     def __init__(self, path: str) -> None:
-        self._fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+        self._fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
+        self._path = path
 
     def read(self, at: int, count: int) -> bytes:
-        return os.pread(self._fd, count, at)
+        try:
+            return os.pread(self._fd, count, at)
+        except OSError as error:
+            error.filename = self._path
+            raise
 
     def close(self) -> None:
         os.close(self._fd)
@@ -172,11 +203,11 @@ class OsFs:
         return OsFile(path)
 
     def read(self, path: str, at: int, count: int) -> bytes:
-        fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+        reader = OsReader(path)
         try:
-            return os.pread(fd, count, at)
+            return reader.read(at, count)
         finally:
-            os.close(fd)
+            reader.close()
 
     def reader(self, path: str) -> Reader:
         return OsReader(path)
@@ -203,15 +234,7 @@ class OsFs:
             os.close(fd)
 
     def replace(self, path: str, data: bytes) -> None:
-        temp = f"{path}.new"
-        fd = os.open(temp, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o640)
-        try:
-            os.write(fd, data)
-            os.fsync(fd)
-        finally:
-            os.close(fd)
-        os.rename(temp, path)
-        self.sync_folder(os.path.dirname(path) or ".")
+        replace(self, path, data)
 
     def sync_folder(self, folder: str) -> None:
         os.fsync(self._folder_fd(folder))
@@ -223,7 +246,7 @@ class OsFs:
 
     def _folder_fd(self, folder: str) -> int:
         if folder not in self._folders:
-            self._folders[folder] = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+            self._folders[folder] = os.open(folder or ".", os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
         return self._folders[folder]
 
     def make_folder(self, path: str) -> None:

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from journal.fs import FULL_ERRNOS, File, Fs
+from journal.fs import FULL_ERRNOS, File, Fs, replace
 
 NAMES_MAX = 10_000  # where nobody ever syncs, the oldest are forgotten
 
@@ -56,8 +56,7 @@ class Names:
         self._watched(lambda: self._fs.truncate(path, size), "")
 
     def replace(self, path: str, data: bytes) -> None:
-        self._note(path)
-        self._watched(lambda: self._fs.replace(path, data), f"{path.rpartition('/')[0]}/")
+        replace(self, path, data)
 
     def make_folder(self, path: str) -> None:
         self._watched(lambda: self._fs.make_folder(path), "")

@@ -9,9 +9,10 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Callable
+from threading import get_ident
 from typing import Any, Protocol
 
-from journal.fs import OsFs
+from journal.fs import OsFs, replace
 from journal.replay import Bad
 
 PIECE_BYTES = 1 << 20
@@ -84,7 +85,9 @@ class LocalFolder:
 
     def write(self, name: str, data: bytes) -> None:
         self._fs.make_folder(self.path)
-        self._fs.replace(os.path.join(self.path, name), data)
+        path = os.path.join(self.path, name)
+        # Two tasks may be at the same file.
+        replace(self._fs, path, data, f"{path}.{os.getpid()}.{get_ident()}.new")
 
     def remove(self, name: str) -> None:
         os.unlink(os.path.join(self.path, name))

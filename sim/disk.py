@@ -15,7 +15,7 @@ import os
 from collections.abc import Callable, Iterator
 from typing import NamedTuple
 
-from journal.fs import File, Locked, Reader
+from journal.fs import File, Locked, Reader, replace
 from sim.faults import Fault
 from sim.nodes import Choose, Crash, Edit, Folder, Inode, Move, Node, carry
 
@@ -215,16 +215,7 @@ class Disk:
         self.sync_inode(inode)
 
     def replace(self, path: str, data: bytes) -> None:
-        temp = f"{path}.new"
-        file = self.append(temp)
-        try:
-            self.truncate(temp, 0)
-            file.write(data)
-            file.sync()
-        finally:
-            file.close()
-        self.rename(temp, path)
-        self.sync_folder(path.rpartition("/")[0])
+        replace(self, path, data)
 
     def sync_folder(self, folder: str) -> None:
         self._sync_names(self._folder(folder), folder)

@@ -7,7 +7,6 @@ import json
 
 import pytest
 
-from sim.disk import Disk
 from sim.nodes import Crash
 from tests.sim.world import Client, World
 
@@ -114,14 +113,11 @@ def test_an_impossible_name_in_the_file_is_reported_and_the_others_are_paused() 
     assert asked(after.client(), "get q") == "END"
 
 
-def test_a_pause_that_cannot_be_remembered_is_refused_and_does_not_happen(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_pause_that_cannot_be_remembered_is_refused_and_does_not_happen() -> None:
     world = World()
     client = world.client().puts("a")
     asked(client, "version")
 
-    def full(disk: Disk, path: str, data: bytes) -> None:
-        raise OSError(errno.ENOSPC, "No space left on device")
-
-    monkeypatch.setattr(Disk, "replace", full)
+    world.disk.fail("write", f"{PAUSED}.new", errno.ENOSPC, short=7)
     assert asked(client, "pause q") == "SERVER_ERROR the pause cannot be kept: No space left on device"
     assert asked(client, "get q") == "VALUE q 0 1 a END"

@@ -1,0 +1,65 @@
+"""The steps that the real disk and the simulated one share."""
+
+from __future__ import annotations
+
+import errno
+import resource
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+from journal.fs import OsFs
+from sim.disk import Disk
+
+OLD, NEW = b"the old content", b"the new content, " * 1000
+
+
+@contextmanager
+def files_of_at_most(size: int) -> Iterator[None]:
+    """The system writes what fits of a longer file, then refuses."""
+    before = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (size, before[1]))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, before)
+
+
+def test_a_file_is_not_replaced_by_the_half_that_was_written(tmp_path: Path) -> None:
+    path, fs = tmp_path / "status", OsFs()
+    fs.replace(str(path), OLD)
+    with files_of_at_most(len(NEW) // 2), pytest.raises(OSError) as refused:
+        fs.replace(str(path), NEW)
+    assert refused.value.errno == errno.EFBIG
+    assert path.read_bytes() == OLD and [each.name for each in tmp_path.iterdir()] == ["status"]
+    fs.replace(str(path), NEW)
+    assert path.read_bytes() == NEW
+
+
+@pytest.mark.parametrize("short", [0, 1, len(NEW) - 1])
+@pytest.mark.parametrize("number", [errno.ENOSPC, errno.EIO])
+def test_the_simulated_disk_replaces_by_the_same_steps(short: int, number: int) -> None:
+    disk = Disk()
+    disk.replace("status", OLD)
+    disk.fail("write", "status.new", number, short=short)
+    with pytest.raises(OSError):
+        disk.replace("status", NEW)
+    assert disk.read("status", 0, 1 << 20) == OLD and disk.list("") == [("status", True)]
+    disk.replace("status", NEW)
+    assert disk.read("status", 0, 1 << 20) == NEW
+
+
+def test_what_a_crash_has_left_of_a_replacement_is_no_part_of_the_next_one(tmp_path: Path) -> None:
+    fs = OsFs()
+    (tmp_path / "status.new").write_bytes(OLD)
+    fs.replace(str(tmp_path / "status"), NEW)
+    assert (tmp_path / "status").read_bytes() == NEW
+
+
+def test_an_error_of_reading_names_the_file(tmp_path: Path) -> None:
+    """A folder can be opened, and then not be read."""
+    with pytest.raises(OSError) as refused:
+        OsFs().read(str(tmp_path), 0, 10)
+    assert refused.value.filename == str(tmp_path)

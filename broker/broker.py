@@ -102,6 +102,7 @@ class Broker:
         """
         self.started_ms = now_ms
         self.group.ballast.release()  # what is mended now may need its place; it is put up again below
+        self._tell_own_damage()
         found = self.store.look()
         self.store.prune(found.kestrel)
         if renewed := self.store.renew(found, self.workq.newest_segments() if self.serves_jobs else []):
@@ -128,6 +129,16 @@ class Broker:
         total = [len(queue.line) for queue in self.queues]
         held = sum(queue.line.bytes for queue in self.queues)
         return Summary(len(total), sum(total), held, jobs, progress.read_bytes, progress.spared_bytes)
+
+    def _tell_own_damage(self) -> None:
+        """What was wrong with the spool's own folder when it was opened."""
+        for path, saved_as in self.store.cleared:
+            self.report(Level.ERROR, "spool.cleared", file=path, why="not a file", saved_as=saved_as)
+        if (plan := self.store.stuck_plan) is not None:
+            queues = ", ".join(sorted(plan.queues)) or "none"
+            self.report(
+                Level.ERROR, "convert.plan_damaged", file=plan.path, why=plan.why, saved_as=plan.saved_as, held=queues
+            )
 
     def _even_out(self, names: list[str], now_ms: int) -> bool:
         """Rewrite these queues' journals, which do not say what is in memory; False if there was no room for one."""

@@ -10,6 +10,7 @@ import msgspec
 from msgspec import Struct
 
 from broker.report import Level, Report
+from journal.damaged import UNDECODABLE, keep
 from journal.fs import Fs
 from queues.collection import Collection, Refused
 from queues.queue import Queue
@@ -77,13 +78,18 @@ class Pauses:
             content = msgspec.json.decode(data, type=Content)
         except FileNotFoundError:
             return {}
-        except (OSError, msgspec.MsgspecError) as error:
+        except (OSError, *UNDECODABLE) as error:
             why = str(error)
         else:
             if content.version == FORMAT_VERSION:
                 return content.queues
             why = f"version {content.version}, this program knows {FORMAT_VERSION}"
-        self.report(Level.ERROR, "pauses.damaged", file=self.path, why=why, hint="no queue is paused")
+        try:
+            saved_as = keep(self.fs, self.path, 0, self.fs.size(self.path), f"{self.path.rpartition('/')[0]}/damaged")
+        except OSError as error:
+            saved_as = f"not saved: {error.strerror}"
+        hint = "no queue is paused"
+        self.report(Level.ERROR, "pauses.damaged", file=self.path, why=why, saved_as=saved_as, hint=hint)
         return {}
 
     def _write(self, pauses: dict[str, Pause]) -> None:

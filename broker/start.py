@@ -29,6 +29,12 @@ class Progress(Struct):
     spared_bytes: int = 0
 
 
+def why_unreadable(error: OSError) -> str:
+    """For clients: which file, without its folder, and what is wrong with it."""
+    name = str(error.filename or "").rpartition("/")[2]
+    return f"{name}: {error.strerror}" if name else str(error.strerror)
+
+
 def nobody(progress: Progress) -> None:
     """Does not want to know."""
 
@@ -54,12 +60,15 @@ class Start:
         recovery.progress = further
         for name in sorted(files, key=lambda name: (sizes[name], name)):
             before = progress.bytes
-            if files[name].holds_nothing:
-                recovery.tidy(files[name])
-            elif broker.config.queue(name).keep_journal:
-                self._recover(name, files[name], now_ms, progress)
-            else:
-                broker.set_aside(name, files[name], now_ms)
+            try:
+                if files[name].holds_nothing:
+                    recovery.tidy(files[name])
+                elif broker.config.queue(name).keep_journal:
+                    self._recover(name, files[name], now_ms, progress)
+                else:
+                    broker.set_aside(name, files[name], now_ms)
+            except OSError as error:
+                self._block(name, error)
             progress.bytes = before + sizes[name]
             progress.queues += 1
             tell(progress)
@@ -72,16 +81,17 @@ class Start:
         for name in sorted(by_name):
             by_name[name] = by_name.pop(name)
 
-    def _recover(self, name: str, files: Files, now_ms: int, progress: Progress) -> None:
+    def _block(self, name: str, error: OSError) -> None:
         broker = self.broker
-        try:
-            memory_bytes = broker.upkeep.memory.bytes_for(broker.config.queue(name))
-            recovered, log = broker.store.recover(name, files, broker.config.queue(name), now_ms, memory_bytes)
-        except OSError as error:
-            broker.queues.block(name, str(error.strerror))
-            hint = "this queue is not served; make its files readable and writable for this user, then restart"
-            broker.report(Level.ERROR, "journal.unreadable", queue=name, why=str(error), hint=hint)
-            return
+        broker.queues.block(name, why_unreadable(error))
+        hint = "this queue is not served; make its files readable and writable for this user, then restart"
+        broker.report(Level.ERROR, "journal.unreadable", queue=name, why=str(error), hint=hint)
+
+    def _recover(self, name: str, files: Files, now_ms: int, progress: Progress) -> None:
+        """Raises OSError."""
+        broker = self.broker
+        memory_bytes = broker.upkeep.memory.bytes_for(broker.config.queue(name))
+        recovered, log = broker.store.recover(name, files, broker.config.queue(name), now_ms, memory_bytes)
         progress.read_bytes += recovered.replayed_bytes
         progress.spared_bytes += recovered.skipped_bytes
         broker.report_damages(name, recovered.damages)

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 from broker.formats import stream_name_error
 from broker.report import Level
+from broker.start import why_unreadable
 from journal.group import GroupMember, failure
 from journal.libkestrel import ID_MAX
 from journal.libkestrel_appender import Appender
@@ -48,20 +49,20 @@ class StreamQueues:
             broker.queues.block(name, why)
             broker.report(Level.ERROR, "journal.mixed", queue=name, hint=why)
         for name, files in sorted(found.streams.items()):
-            if broker.config.queue(name).keep_journal:
-                self._recover(name, files, now_ms)
-            else:
-                broker.set_aside(name, files, now_ms)
+            try:
+                if broker.config.queue(name).keep_journal:
+                    self._recover(name, files, now_ms)
+                else:
+                    broker.set_aside(name, files, now_ms)
+            except OSError as error:
+                self._block(name, files, why_unreadable(error))
+                hint = "this queue is not served; make its files readable and writable for this user, then restart"
+                broker.report(Level.ERROR, "journal.unreadable", queue=name, why=str(error), hint=hint)
 
     def _recover(self, name: str, files: Files, now_ms: int) -> None:
+        """Raises OSError."""
         broker = self.broker
-        try:
-            recovered, readers = self.store.recover(files, broker.config.queue, now_ms)
-        except OSError as error:
-            self._block(name, files, str(error.strerror))
-            hint = "this queue is not served; make its files readable and writable for this user, then restart"
-            broker.report(Level.ERROR, "journal.unreadable", queue=name, why=str(error), hint=hint)
-            return
+        recovered, readers = self.store.recover(files, broker.config.queue, now_ms)
         broker.report_damages(name, recovered.damages)
         for file_name in recovered.ignored:
             broker.report(Level.WARNING, "spool.foreign", file=file_name, hint="not a segment: left alone")

@@ -60,6 +60,7 @@ class Workq:
         fs = self._store.fs
         try:
             fs.make_folder(self.folder)
+            self._store.clear_way(self.folder, [layout.APPEND_LOCK, layout.READ_LOCK])
             fs.lock(f"{self.folder}/{layout.APPEND_LOCK}")
             fs.sync_folder(self.folder)
         except Locked as locked:

@@ -10,10 +10,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from hashlib import sha256
 
-import msgspec
-
 from journal import layout, libkestrel_layout
-from journal.convert_plan import Plan, carry_out, plan_path
+from journal.convert_plan import Plan, carry_out, encode, plan_path
 from journal.fs import File, Fs
 from journal.kestrel import Encoder
 from journal.libkestrel import DATA_BYTES_MAX, MAGIC_BYTES, SEGMENT_MAGIC, put
@@ -85,7 +83,7 @@ class Conversion:
         self.fs.sync_folder(self.folder)
         self._verify(wanted, digests, total)
         plan = Plan(f"{self.store.own}/aside.{self.now_ms}", self.old, new)
-        self.fs.replace(plan_path(self.store.own), msgspec.json.encode(plan))
+        self.fs.replace(plan_path(self.store.own), encode(plan))
         carry_out(self.fs, self.store.folder, self.store.own)
         return sum(digest.items for digest in digests.values())
 
@@ -97,7 +95,7 @@ class Conversion:
         if self.store.doubt.exists or self.store.has_intents(self.queue):
             raise Refusal("the last server left work to finish; start it once, stop it, and try again")
         if self.queue in found.mixed:
-            raise Refusal(f"queue {self.queue} has files of both formats; move those of one away")
+            raise Refusal(f"queue {self.queue}: {found.mixed[self.queue]}")
         if self.queue in found.streams:
             return Format.LIBKESTREL
         if not kestrel:

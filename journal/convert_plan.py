@@ -1,43 +1,100 @@
 """What remains of a conversion once its new files have been verified: names to be moved, whatever happens.
 
-Knows the plan's file and how to carry it out, again and again until it is done. Refuses to know formats.
+One small JSON file with a checksum, and how it is carried out, again and again until it is done. A plan that cannot be
+read holds back the queue that it was about: part of its files may have been moved already.
 """
 
 from __future__ import annotations
 
+from zlib import crc32
+
 import msgspec
-from msgspec import Struct
+from msgspec import Struct, structs
 
+from journal import layout, libkestrel_layout
+from journal.damaged import UNDECODABLE, keep
 from journal.fs import Fs
+from queues.names import parent_of
+
+PLAN_BYTES_MAX = 16 << 20
+UNREADABLE = (
+    "the plan of its conversion to another format cannot be read: move its old files back from .staniel/aside.*, or its"
+    " new ones from .staniel/convert, then remove .staniel/convert.plan and start again"
+)
 
 
-class Plan(Struct, frozen=True):
-    """What remains to be done once everything has been verified. File names: `old` go to `aside`, then `new` come."""
+class Plan(Struct, frozen=True, forbid_unknown_fields=True):
+    """What remains to be done once everything has been verified. File names: `old` go to `aside`, then `new` come.
+    `crc`: crc32 of the plan without it; plans of earlier versions have none.
+    """
 
     aside: str
     old: list[str]
     new: list[str]
+    crc: int | None = None
+
+
+class Unreadable(Struct, frozen=True):
+    """A plan that is there and cannot be read. `queues`: those, fan-out parents, whose files it moves."""
+
+    path: str
+    why: str
+    queues: frozenset[str]
+    saved_as: str
 
 
 def plan_path(own: str) -> str:
     return f"{own}/convert.plan"
 
 
-def carry_out(fs: Fs, folder: str, own: str) -> bool:
-    """Finish a conversion that has been verified; whether there was one. Safe to interrupt at every step. Raises
-    OSError.
+def encode(plan: Plan) -> bytes:
+    return msgspec.json.encode(structs.replace(plan, crc=_crc_of(plan)))
+
+
+def decode(data: bytes) -> Plan:
+    """Raises one of UNDECODABLE."""
+    plan = msgspec.json.decode(data, type=Plan)
+    if plan.crc not in (None, _crc_of(plan)):
+        raise ValueError("its checksum does not match")
+    return plan
+
+
+def _crc_of(plan: Plan) -> int:
+    return crc32(msgspec.json.encode(structs.replace(plan, crc=None)))
+
+
+def carry_out(fs: Fs, folder: str, own: str) -> Unreadable | None:
+    """Finish a conversion that has been verified, if there is one. Safe to interrupt at every step. A plan that cannot
+    be read is left where it is. Raises OSError.
     """
     path = plan_path(own)
     try:
-        plan = msgspec.json.decode(fs.read(path, 0, fs.size(path)), type=Plan)
+        plan = decode(fs.read(path, 0, PLAN_BYTES_MAX))
     except FileNotFoundError:
-        return False
+        return None
+    except (OSError, *UNDECODABLE) as error:
+        return _hold_back(fs, own, path, error)
     fs.make_folder(plan.aside)
     _move(fs, folder, plan.aside, plan.old)
     _move(fs, f"{own}/convert", folder, plan.new)
     fs.remove(path)
     fs.sync_folder(own)
-    return True
+    return None
+
+
+def _hold_back(fs: Fs, own: str, path: str, error: BaseException) -> Unreadable:
+    """Which queues: what is still to come lies in a folder of its own. If nothing does, all has been done."""
+    try:
+        names = [name for name, _ in fs.list(f"{own}/convert")]
+    except OSError:
+        names = []
+    kinds = [layout.parse(name).queue or libkestrel_layout.parse(name).queue for name in names]
+    queues = frozenset(parent_of(queue) or queue for queue in kinds if queue)
+    try:
+        saved_as = keep(fs, path, 0, fs.size(path), f"{own}/damaged")
+    except OSError:
+        saved_as = ""
+    return Unreadable(path, str(error), queues, saved_as)
 
 
 def _move(fs: Fs, source: str, target: str, names: list[str]) -> None:

@@ -8,9 +8,13 @@ from __future__ import annotations
 from collections.abc import Iterator
 from itertools import count
 
+import msgspec
+
 from journal.fs import Fs
 
 CHUNK_BYTES = 256 << 10
+UNDECODABLE = (msgspec.MsgspecError, ValueError, RecursionError)
+"""What decoding a damaged file of ours may raise: bytes that are no text are a ValueError."""
 
 
 def keep(fs: Fs, path: str, at: int, size: int, damaged: str) -> str:
@@ -48,3 +52,16 @@ def _save(fs: Fs, path: str, at: int, end: int, saved_as: str) -> bool:
         return kept <= done
     finally:
         copy.close()
+
+
+def clear_away(fs: Fs, folder: str, name: str, damaged: str) -> str:
+    """Move what stands in the place of a file of ours, and is none, into the folder `damaged`; where it is now. Raises
+    OSError.
+    """
+    fs.make_folder(damaged)
+    there = {entry for entry, _ in fs.list(damaged)}
+    aside = next(each for each in numbered(name) if each not in there)
+    fs.rename(f"{folder}/{name}", f"{damaged}/{aside}")
+    fs.sync_folder(damaged)
+    fs.sync_folder(folder)
+    return f"{damaged}/{aside}"

@@ -12,6 +12,7 @@ from contextlib import suppress
 
 import msgspec
 
+from journal.damaged import UNDECODABLE
 from journal.names import Names
 
 PIECE_BYTES = 1 << 20
@@ -48,11 +49,11 @@ class Doubt:
         return True
 
     def unsure(self) -> list[str]:
-        """The paths whose names may be wrong, by the mark. A line that was cut off names none. Raises OSError."""
+        """The paths whose names may be wrong, by the mark. A line that cannot be read names none. Raises OSError."""
         lines = self._fs.read(self._path, 0, self._fs.size(self._path)).splitlines()
         paths: dict[str, None] = {}
         for line in lines:
-            with suppress(msgspec.MsgspecError):
+            with suppress(*UNDECODABLE):
                 paths |= dict.fromkeys(msgspec.json.decode(line, type=list[str]))
         return list(paths)
 

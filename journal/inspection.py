@@ -21,6 +21,7 @@ from journal.fs import Fs
 from journal.libkestrel import MAGIC_BYTES, READER_MAGIC, SEGMENT_MAGIC
 from journal.libkestrel_recovery import is_zero
 from journal.replay import Bad
+from journal.survey import first_bytes
 
 CMDLOG_FOLDER = f"{layout.OWN_FOLDER}/{cmdlog_layout.OWN_FOLDER}"
 
@@ -80,7 +81,7 @@ def _journals(fs: Fs, folder: str, queues: frozenset[str]) -> Iterator[Journal]:
 def _segments(fs: Fs, folder: str, own: layout.Files, stream: libkestrel_layout.Files) -> set[str]:
     """Which files are libkestrel's segments. Kestrel's archives have the same names: where other files are Kestrel's,
     the first bytes of each tell; else all are what a reader's file, or one of them, says."""
-    begin_so = {name for name in stream.segments if _magic(fs, f"{folder}/{name}") == SEGMENT_MAGIC}
+    begin_so = {name for name in stream.segments if first_bytes(fs, f"{folder}/{name}") == SEGMENT_MAGIC}
     if own.current or own.packs:
         return begin_so
     return set(stream.segments) if stream.readers or begin_so else set()
@@ -125,7 +126,7 @@ def _reader(fs: Fs, found: Inspection, is_written: bool) -> None:
 
 def _stream(fs: Fs, found: Inspection, is_written: bool, magic: bytes) -> None:
     """An empty file is sound: a crash came between its creation and its first bytes."""
-    begin = _magic(fs, found.path)
+    begin = first_bytes(fs, found.path)
     if begin == magic:
         end = _records(fs, found, LibkestrelDumper(magic), is_written)
         if not found.flaws and not is_zero(fs, found.path, end, found.bytes):
@@ -133,14 +134,6 @@ def _stream(fs: Fs, found: Inspection, is_written: bool, magic: bytes) -> None:
     elif found.bytes:
         is_begun = is_written and found.bytes < MAGIC_BYTES and magic.startswith(begin)
         found.flaws.append(Flaw(0, found.bytes, "another file's first bytes", is_begun))
-
-
-def _magic(fs: Fs, path: str) -> bytes:
-    """The first bytes; none if they cannot be read, which is told when the file's turn comes."""
-    try:
-        return fs.read(path, 0, MAGIC_BYTES)
-    except OSError:
-        return b""
 
 
 def _records(fs: Fs, found: Inspection, dumper: Dumper, is_written: bool) -> int:

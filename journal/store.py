@@ -8,10 +8,12 @@ from __future__ import annotations
 
 import re
 from collections import Counter
+from collections.abc import Iterable
 
 from journal import cmdlog_layout, layout, libkestrel_layout
 from journal.ballast import Ballast
-from journal.convert_plan import carry_out
+from journal.convert_plan import UNREADABLE, Unreadable, carry_out
+from journal.damaged import clear_away
 from journal.doubt import Doubt
 from journal.fs import Fs, Locked
 from journal.group import CommitGroup
@@ -31,6 +33,8 @@ from queues.names import parent_of
 
 FORMAT_VERSION = "staniel-spool 1"
 MARK = "failed_sync"
+LOCK = "lock"
+OWN_FILES = (MARK, "ballast", "intents", "paused", "status")
 RENEWED = ("intents", "status", "paused")  # own files that are read at the next start
 UNSURE_SEGMENTS = 2  # the one that was written to, and the one before it, whose last sync may not have come
 
@@ -51,6 +55,8 @@ class Store:
         self.folder = folder
         self.own = f"{folder}/{OWN_FOLDER}"
         self.doubt = Doubt(fs, f"{self.own}/{MARK}")
+        self.cleared: list[tuple[str, str]] = []  # what stood in the way of a file of ours, and where it is now
+        self.stuck_plan: Unreadable | None = None  # of a conversion that is not over
         self._prepare()
         self.group = CommitGroup(fs, folder, Ballast(fs, folder, f"{self.own}/ballast"), self.doubt)
         self.recovery = Recovery(fs, folder)
@@ -60,8 +66,10 @@ class Store:
     def _prepare(self) -> None:
         try:
             self.fs.make_folder(self.own)
+            self.clear_way(self.own, [LOCK])
             self._lock()
-            carry_out(self.fs, self.folder, self.own)
+            self.clear_way(self.own, OWN_FILES)
+            self.stuck_plan = carry_out(self.fs, self.folder, self.own)
             # What a killed server had created and not synced is seen again: it must not vanish any more.
             self.fs.sync_folder(self.folder)
             self._check_version(f"{self.own}/version")
@@ -69,9 +77,16 @@ class Store:
             why = f"cannot use the spool {self.folder}: {error.strerror}"
             raise SpoolError(f"{why}; give a folder that this user may write, with --spool") from error
 
+    def clear_way(self, folder: str, names: Iterable[str]) -> None:
+        """Move away what stands where a file of ours is to be, and is no file. Raises OSError."""
+        others = {name for name, regular in self.fs.list(folder) if not regular}
+        for name in names:
+            if name in others:
+                self.cleared.append((f"{folder}/{name}", clear_away(self.fs, folder, name, f"{self.own}/damaged")))
+
     def _lock(self) -> None:
         try:
-            self.fs.lock(f"{self.own}/lock")
+            self.fs.lock(f"{self.own}/{LOCK}")
         except Locked as locked:
             raise Locked(f"{locked.holder or 'another process'} ({self.folder})") from None
 
@@ -87,7 +102,8 @@ class Store:
 
     def look(self) -> Survey:
         """One listing: the files of each queue, and the names of what is left alone. Raises OSError."""
-        found = survey(self.fs, self.folder)
+        held = dict.fromkeys(self.stuck_plan.queues, UNREADABLE) if self.stuck_plan else {}
+        found = survey(self.fs, self.folder, held)
         found.foreign.remove(OWN_FOLDER)
         return found
 

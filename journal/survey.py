@@ -6,6 +6,8 @@ segments are called the same: a segment begins with a magic that no Kestrel reco
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 from msgspec import Struct
 
 from journal import layout, libkestrel_layout
@@ -26,8 +28,8 @@ class Survey(Struct):
     foreign: list[str]
 
 
-def survey(fs: Fs, folder: str) -> Survey:
-    """One listing. Raises OSError."""
+def survey(fs: Fs, folder: str, held: Mapping[str, str] | None = None) -> Survey:
+    """One listing. `held`: queues, fan-out parents, of which nothing is served, and why. Raises OSError."""
     entries = fs.list(folder)
     kestrel, foreign = layout.sort_out(entries)
     streams = {
@@ -44,6 +46,10 @@ def survey(fs: Fs, folder: str) -> Survey:
     for name in [name for name in kestrel if parent_of(name) in streams]:
         mixed[name] = mixed[parent_of(name)] = MIXED
         del kestrel[name]
+    for family, why in (held or {}).items():
+        for name in [name for name in {family, *kestrel, *streams} if (parent_of(name) or name) == family]:
+            mixed[name] = why
+            kestrel.pop(name, None)
     return Survey(kestrel, {name: files for name, files in streams.items() if name not in mixed}, mixed, foreign)
 
 
@@ -51,4 +57,12 @@ def _is_stream(fs: Fs, folder: str, files: libkestrel_layout.Files) -> bool:
     """Whether the files are libkestrel's: one is called like a reader's, or begins like a segment."""
     if files.readers:
         return True
-    return any(fs.read(f"{folder}/{name}", 0, MAGIC_BYTES) == SEGMENT_MAGIC for name in files.segments)
+    return any(first_bytes(fs, f"{folder}/{name}") == SEGMENT_MAGIC for name in files.segments)
+
+
+def first_bytes(fs: Fs, path: str) -> bytes:
+    """As many as a magic has; none if they cannot be read, which is told when the file's turn comes."""
+    try:
+        return fs.read(path, 0, MAGIC_BYTES)
+    except OSError:
+        return b""

@@ -191,11 +191,17 @@ class Disk:
     def rename(self, old: str, new: str) -> None:
         folder, old_name = self._folder_of(old)
         other, new_name = self._folder_of(new)
-        node = self._inode(old)
+        node, replaced = folder.entries.get(old_name), other.entries.get(new_name)
+        if node is None:
+            raise _os_error(errno.ENOENT, old)
+        if replaced is not None and isinstance(node, Folder) != isinstance(replaced, Folder):
+            raise _os_error(errno.ENOTDIR if isinstance(node, Folder) else errno.EISDIR, new)
+        if isinstance(replaced, Folder) and replaced.entries:
+            raise _os_error(errno.ENOTEMPTY, new)
         self._step(Op("rename", old, new=new))
-        replaced = other.entries.get(new_name)
         carry(node, folder, old_name, other, new_name)
-        node.path = new
+        if isinstance(node, Inode):
+            node.path = new
         if isinstance(replaced, Inode) and replaced is not node:
             self._unlinked(replaced)
 

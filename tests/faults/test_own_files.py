@@ -1,0 +1,113 @@
+"""The server's own files in a spool, damaged: named, kept aside, and the start goes on with everything else."""
+
+from __future__ import annotations
+
+import errno
+
+import pytest
+
+from broker.report import Level
+from sim.disk import Disk
+from tests.faults.rich import CONFIG, LATER_MS, OWN, Told, harmed, rich, start
+from tests.faults.rich import Harm as Harmed
+from tests.sim.streams import asks
+from tests.sim.world import World
+
+FLIPS = 40
+
+
+def put_back(disk: Disk, path: str, data: bytes) -> None:
+    disk.replace(path, data)
+
+
+@pytest.mark.parametrize("name", ["intents", "paused", "status", "ballast", "lock", "failed_sync"])
+def test_a_folder_in_the_place_of_an_own_file_is_moved_away_and_named(name: str) -> None:
+    disk = rich().copy()
+    if name != "failed_sync":
+        disk.remove(f"{OWN}/{name}")
+    disk.make_folder(f"{OWN}/{name}")
+    served = start(disk)
+    assert not served.refusal and f"{OWN}/damaged/{name}" in str(served.told)
+    assert (name, False) in disk.list(f"{OWN}/damaged")
+    assert served.content["plain"] == start(rich().copy()).content["plain"]
+
+
+@pytest.mark.parametrize("name", ["append.lock", "read.lock"])
+def test_a_folder_in_the_place_of_a_lock_of_the_command_log_is_moved_away(name: str) -> None:
+    disk = harmed(Harmed(f"{OWN}/cmdlog/{name}", "folder", 0))
+    served = start(disk)
+    assert not served.refusal and len(served.content["jobs"]) == 11
+    assert any(line.startswith("spool.cleared") for line in served.told)
+
+
+def test_a_version_file_that_is_not_ours_to_read_refuses_in_one_line() -> None:
+    for what in ("flip", "garbage", "empty", "folder", "unreadable"):
+        refusal = start(harmed(Harmed(f"{OWN}/version", what, 3))).refusal
+        assert refusal and "\n" not in refusal
+
+
+@pytest.mark.parametrize("what", ["flips", "cut", "empty", "garbage", "folder", "unreadable", "zeros"])
+def test_a_plan_that_cannot_be_read_holds_back_the_queue_that_it_moves_and_no_other(what: str) -> None:
+    disk = harmed(Harmed(f"{OWN}/convert.plan", what, 1))
+    world = Told(CONFIG, disk, LATER_MS)
+    (said,) = [line for line in world.lines if line.startswith("convert.plan_damaged")]
+    assert "'held': 'moving'" in said and "convert.plan" in said
+    assert asks(world, "get moving").startswith("SERVER_ERROR queue moving is not available: the plan ")
+    assert asks(world, "set moving 0 0 1", "x").startswith("SERVER_ERROR queue moving is not available: the plan ")
+    assert asks(world, "get plain").startswith("VALUE plain ")
+    if what not in ("folder", "unreadable"):
+        assert any(name.startswith("convert.plan@0+") for name, _ in disk.list(f"{OWN}/damaged")) or what == "empty"
+    # The plan stays where it is: what it moves must not be served by halves at the next start either.
+    world.broker.shutdown(world.now_ms)
+    again = start(disk.kill())
+    if what == "unreadable":
+        assert len(again.content["moving"]) == 12  # the disk can read it again
+    else:
+        assert "moving" in again.blocked and not again.content.get("moving")
+
+
+def test_no_flipped_bit_of_a_plan_moves_another_file() -> None:
+    for seed in range(FLIPS):
+        served = start(harmed(Harmed(f"{OWN}/convert.plan", "flip", seed)))
+        assert served.content["plain"] and "moving" in served.blocked and "plain" not in served.blocked
+
+
+def test_a_plan_of_an_earlier_version_has_no_checksum_and_is_carried_out() -> None:
+    disk = rich().copy()
+    whole = disk.read(f"{OWN}/convert.plan", 0, 1 << 20)
+    before, _, _ = whole.rpartition(b',"crc":')
+    put_back(disk, f"{OWN}/convert.plan", before + b"}")
+    assert len(start(disk).content["moving"]) == 12
+
+
+@pytest.mark.parametrize("data", [b"\xff\xfe", b'{"version":1,"queues":{"\xff":{}}}', b'{"x":' + b"[" * 100_000, b""])
+def test_pauses_that_cannot_be_read_are_kept_aside_and_pause_nothing(data: bytes) -> None:
+    disk = rich().copy()
+    put_back(disk, f"{OWN}/paused", data)
+    world = Told(CONFIG, disk, LATER_MS)
+    assert any(line.startswith("pauses.damaged") for line in world.lines)
+    if data:
+        kept = [name for name, _ in disk.list(f"{OWN}/damaged") if name.startswith("paused@")]
+        assert [disk.read(f"{OWN}/damaged/{name}", 0, 1 << 20) for name in kept] == [data]
+    assert asks(world, "get other").startswith("VALUE other ")
+
+
+def test_a_mark_of_a_failed_sync_that_cannot_be_read_names_nothing_and_all_is_written_anew() -> None:
+    disk = rich().copy()
+    put_back(disk, f"{OWN}/failed_sync", b'["\xff"]\nnot json\n[1]\n')
+    world = World(CONFIG, disk, LATER_MS)
+    assert "spool.renewed" in world.events
+
+
+def test_an_unreadable_file_costs_its_queue_and_the_error_names_it() -> None:
+    disk = rich().copy()
+    archive = next(name for name, _ in disk.list("s") if name.startswith("sealed."))
+    disk.fail("read", f"s/{archive}", errno.EIO, times=1 << 30)
+    said: list[tuple[Level, str]] = []
+    world = Told(CONFIG, disk, LATER_MS)
+    said += [(Level.ERROR, line) for line in world.lines if line.startswith("journal.unreadable")]
+    assert len(said) == 1 and f"s/{archive}" in said[0][1]
+    why = f"SERVER_ERROR queue sealed is not available: {archive}: Input/output error"
+    assert asks(world, "get sealed") == why
+    assert asks(world, "get big").startswith("VALUE big ")
+    assert asks(world, "get mail").startswith("VALUE mail ")

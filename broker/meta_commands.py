@@ -23,6 +23,7 @@ NOT_STORED = b"NS"
 NOT_FOUND = b"NF"
 VALUE = b"VA"
 UNLIMITED = -1
+NO_CAS = 0  # as a memcached without CAS says: an item has no id before it leaves the line for the first time
 
 
 def put(session: Session, request: ask.MetaSet, now_ms: int) -> None:
@@ -40,7 +41,7 @@ def put(session: Session, request: ask.MetaSet, now_ms: int) -> None:
     elif verdict is Verdict.FULL:
         session.out.append(session.replies.meta(NOT_STORED, meta))
     elif not meta.quiet:
-        session.out.append(session.replies.meta(DONE, meta, {b"s": len(asked.data)}))
+        session.out.append(session.replies.meta(DONE, meta, {b"s": len(asked.data), b"c": NO_CAS}))
 
 
 def get(session: Session, request: ask.MetaGet, now_ms: int) -> None:
@@ -73,7 +74,14 @@ def answer(session: Session, request: ask.MetaGet, queue: Queue, taken: Taken | 
         miss(session, request.meta)
         return
     item, replies = taken.item, session.replies
-    facts = {b"f": item.flags, b"s": len(item.data), b"c": taken.id, b"t": ttl_s(item, now_ms)}
+    facts = {
+        b"f": item.flags,
+        b"s": len(item.data),
+        b"c": taken.id,
+        b"t": ttl_s(item, now_ms),
+        b"h": int(taken.deliveries > 1),  # whether it had been handed out before this answer
+        b"l": max(0, now_ms - item.added_ms) // 1000,
+    }
     if request.value:
         session.out.append(replies.meta(VALUE, request.meta, facts, item.data))
         session.out_bytes += len(item.data)

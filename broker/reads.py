@@ -94,10 +94,18 @@ def miss(session: Session, request: Get, queue: Queue, now_ms: int) -> None:
 def get_many(session: Session, request: GetMany, now_ms: int) -> None:
     """Several keys: one item from each that has one, then one END. Nothing waits."""
     # What may be refused is looked at before anything is taken: an error among the items would cost the client those.
+    held: dict[str, int] = {}  # reads of a queue that this connection will have open once all before are done
     for single in request.gets:
+        count_before = held.get(single.queue, len(session.reads.get(single.queue, ())))
+        held[single.queue] = max(0, count_before - (single.abort or single.close))
         if not fetches(session, single):
             continue
-        if not single.close and not may_read(session, single):
+        if single.open:
+            if not single.close and not may_read(session, single):
+                return
+            held[single.queue] += 1
+        elif held[single.queue] and not single.peek:
+            tell_open_read(session, single.queue)
             return
         if queue_for(session, single.queue, now_ms, peeks=single.peek) is None:
             return
@@ -219,9 +227,13 @@ def may_read(session: Session, request: Get) -> bool:
             session.mistake(f"{limit} reads of {request.queue} are open on this connection, close one first", ERROR)
             return False
     elif held and not request.peek:
-        session.mistake(f"a read of {request.queue} is open on this connection, close or abort it first", ERROR)
+        tell_open_read(session, request.queue)
         return False
     return True
+
+
+def tell_open_read(session: Session, name: str) -> None:
+    session.mistake(f"a read of {name} is open on this connection, close or abort it first", ERROR)
 
 
 def queue_for(session: Session, name: str, now_ms: int, *, peeks: bool = False, noreply: bool = False) -> Queue | None:

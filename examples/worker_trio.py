@@ -15,7 +15,7 @@ from pathlib import Path
 import trio
 
 import staniel_client
-from staniel_client import Client, ConnectionLost, Item
+from staniel_client import Client, ConnectionLost, Item, Refused
 
 WAIT_SECONDS = 1.0
 PAUSE_SECONDS_MAX = 5.0
@@ -48,8 +48,9 @@ async def main() -> None:
                 while trio.current_time() - last_job < args.idle_s:
                     if await work_once(client, args, done):
                         last_job = trio.current_time()
-        except ConnectionLost as lost:
-            # What was open is back in the queue.
+        except (ConnectionLost, Refused) as lost:
+            # What was open is back in the queue. A server refuses reads for a time (`status quiescent`), or for good
+            # (no such name): who looks at the lines will see.
             print(f"lost {lost}", flush=True)
             await trio.sleep(pause * random.uniform(0.5, 1))
             pause = min(2 * pause, PAUSE_SECONDS_MAX)

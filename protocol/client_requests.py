@@ -40,8 +40,6 @@ def read(
 
 @lru_cache(maxsize=1024)
 def _read(queue: str, wait_ms: int, open: bool, close: bool, abort: bool, peek: bool, with_id: bool) -> Get:
-    if "/" in queue:
-        raise ValueError(f"a queue name cannot hold a slash: {queue!r}")
     if peek + abort + (open or close) > 1:
         raise ValueError("peek, abort and open or close exclude each other")
     _number(wait_ms, 0, INT32_MAX)
@@ -50,7 +48,7 @@ def _read(queue: str, wait_ms: int, open: bool, close: bool, abort: bool, peek: 
     options += [
         word for asked, word in ((close, b"/close"), (open, b"/open"), (abort, b"/abort"), (peek, b"/peek")) if asked
     ]
-    key = _word(queue) + b"".join(options)
+    key = _queue(queue) + b"".join(options)
     return Get(key, queue, wait_ms if fetches else 0, open, close, abort, peek, with_id)
 
 
@@ -81,6 +79,13 @@ def _word(name: str) -> bytes:
     return _checked(word)
 
 
+def _queue(name: str) -> bytes:
+    """A queue's name. What follows a slash would be read as an option, or as part of a name that no queue has."""
+    if "/" in name:
+        raise ValueError(f"a queue name cannot hold a slash: {name!r}")
+    return _word(name)
+
+
 def _checked(word: bytes) -> bytes:
     if _WORD.fullmatch(word) is None:
         raise ValueError(f"not one word: {word!r}")
@@ -106,7 +111,7 @@ def _expiry_s(ttl_ms: int | None, expires_ms: int) -> int:
 
 @lru_cache(maxsize=4096)
 def _set_head(queue: str, flags: int, expiry_s: int) -> bytes:
-    return b"set %b %d %d " % (_word(queue), _number(flags, 0, UINT32_MAX), expiry_s)
+    return b"set %b %d %d " % (_queue(queue), _number(flags, 0, UINT32_MAX), expiry_s)
 
 
 def _set(request: ask.Set) -> bytes:
@@ -130,16 +135,16 @@ def _get_many(request: ask.GetMany) -> bytes:
 def _monitor(request: ask.Monitor) -> bytes:
     seconds = _number(_seconds(request.wait_ms), 0, INT32_MAX)
     if request.max_items is None:
-        return b"monitor %b %d\r\n" % (_word(request.queue), seconds)
-    return b"monitor %b %d %d\r\n" % (_word(request.queue), seconds, _number(request.max_items, 0, INT32_MAX))
+        return b"monitor %b %d\r\n" % (_queue(request.queue), seconds)
+    return b"monitor %b %d %d\r\n" % (_queue(request.queue), seconds, _number(request.max_items, 0, INT32_MAX))
 
 
 def _confirm(request: ask.Confirm) -> bytes:
-    return b"confirm %b %d\r\n" % (_word(request.queue), _number(request.count, INT32_MIN, INT32_MAX))
+    return b"confirm %b %d\r\n" % (_queue(request.queue), _number(request.count, INT32_MIN, INT32_MAX))
 
 
 def _delete(request: ask.Delete) -> bytes:
-    return (b"delete %b noreply\r\n" if request.noreply else b"delete %b\r\n") % _word(request.queue)
+    return (b"delete %b noreply\r\n" if request.noreply else b"delete %b\r\n") % _queue(request.queue)
 
 
 def _names(command: bytes, names: tuple[str, ...]) -> bytes:
@@ -153,9 +158,9 @@ WRITERS: dict[type[Request], Callable[[Any], bytes]] = {
     ask.Monitor: _monitor,
     ask.Confirm: _confirm,
     ask.Delete: _delete,
-    ask.Flush: lambda request: b"flush %b\r\n" % _word(request.queue),
+    ask.Flush: lambda request: b"flush %b\r\n" % _queue(request.queue),
     ask.FlushAll: lambda request: b"flush_all noreply\r\n" if request.noreply else b"flush_all\r\n",
-    ask.FlushExpired: lambda request: b"flush_expired %b\r\n" % _word(request.queue),
+    ask.FlushExpired: lambda request: b"flush_expired %b\r\n" % _queue(request.queue),
     ask.FlushAllExpired: lambda request: b"flush_all_expired\r\n",
     ask.Stats: lambda request: _names(b"stats", (request.topic,) if request.topic else ()),
     ask.DumpStats: lambda request: _names(b"dump_stats", request.queues),

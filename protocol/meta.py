@@ -20,10 +20,10 @@ from protocol.words import INT32_MAX, UINT32_MAX, integer, text
 OPAQUE_BYTES_MAX = 32
 """As in memcached."""
 
-_SET_FLAGS = frozenset(b"bFIkMOqsST")
-_GET_FLAGS = frozenset(b"bcfkOqstuv")
+_SET_FLAGS = frozenset(b"bcFIkMOqsST")
+_GET_FLAGS = frozenset(b"bcfhklOqstuv")
 _DELETE_FLAGS = frozenset(b"bkOq")
-_SHOWN = frozenset(b"cfkOst")
+_SHOWN = frozenset(b"cfhklOst")
 _SET_MODES = (b"", b"S", b"s", b"SET", b"set", b"Set")
 
 
@@ -70,8 +70,11 @@ def parse_get(words: list[bytes], limits: Limits) -> Parsed:
     key = _key(meta)
     if not key:
         return refuse("error decoding key")
-    if parse_some(key):
-        return refuse("mg answers with one item, n= does not go with it")
+    count = parse_some(key)
+    if isinstance(count, str):
+        return refuse(count)
+    if count is not None and count > 1:
+        return refuse("mg answers with one item, n= above 1 does not go with it")
     get = parse_key(key)
     if isinstance(get, str):
         return refuse(get)

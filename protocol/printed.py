@@ -10,6 +10,7 @@ import re
 
 _NOT_ASCII_WORD = re.compile("[^!-$&-~]")
 _NOT_ASCII_TEXT = re.compile("[^ !-$&-~]")
+_NOT_ASCII_LINE = re.compile("[^ -~]")
 _NOT_A_WORD = re.compile("[\0- \x7f]")
 _NOT_A_TEXT = re.compile("[\0-\x1f\x7f]")
 
@@ -22,6 +23,11 @@ def ascii_word(text: str) -> str:
 def ascii_text(text: str) -> str:
     """One line of printable ASCII; blanks stay."""
     return _NOT_ASCII_TEXT.sub(_escaped, text)
+
+
+def ascii_line(text: str) -> str:
+    """The same for what people read: `%` stays, too, so that this cannot be undone."""
+    return _NOT_ASCII_LINE.sub(_escaped, text)
 
 
 def word(text: str) -> str:

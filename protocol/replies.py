@@ -20,7 +20,7 @@ _NO_FACTS: Mapping[bytes, int] = {}
 
 def _wire(text: object) -> bytes:
     """A line end inside would put the client out of step, and some clients read nothing but ASCII."""
-    return printed.ascii_text(str(text)).encode()
+    return printed.ascii_line(str(text)).encode()
 
 
 class Replies:
@@ -76,7 +76,7 @@ class Replies:
         return b"VERSION %b\r\n" % _wire(text)
 
     def stat(self, name: str, value: object) -> bytes:
-        return b"STAT %b %b\r\n" % (printed.ascii_word(name).encode(), _wire(value))
+        return b"STAT %b %b\r\n" % (printed.ascii_word(name).encode(), printed.ascii_text(str(value)).encode())
 
     def block(self, name: str, values: Sequence[tuple[str, object]]) -> bytes:
         """What is known of one queue: `queue 'NAME' {`, a line a value, `}`. Kestrel writes two blanks for nothing."""

@@ -150,7 +150,8 @@ class Line:
         """The head as `pop` would give it, left where it is."""
         head = self.head()
         if self.returned:
-            return self.returned[-1]
+            taken = self.returned[-1]
+            return Taken(taken.item, taken.id, taken.deliveries + 1, turn=taken.turn)
         return Taken(head, self._id_after(head), turn=self.left) if head is not None else None
 
     def pop(self) -> Taken:

@@ -18,6 +18,7 @@ from protocol.client_replies import Answer, Error, Item, Reply, Stats, Text
 from protocol.client_requests import TTL_MS_END
 from protocol.requests import Confirm, Delete, Flush, Monitor, Request, Set, Version
 from protocol.requests import Stats as AskStats
+from protocol.words import INT32_MAX
 from staniel_client.errors import ConnectionLost, Full, NotAllStored, Refused
 from staniel_client.link import Link
 from staniel_client.monitoring import Monitoring
@@ -25,6 +26,7 @@ from staniel_client.monitoring import Monitoring
 SETTLE_SECONDS = 5.0  # a close or abort is shielded from cancellation for so long, then the connection closes instead
 PIPELINE_ITEMS = 500  # what is sent before any answer is read: their answers fit every socket's buffer
 PIPELINE_BYTES = 1 << 20
+WAIT_S_MAX = INT32_MAX // 1000
 
 
 @asynccontextmanager
@@ -48,7 +50,8 @@ async def connect(
 
 
 class Client:
-    """One connection: one request at a time, of one task at a time (trio.BusyResourceError tells the second task).
+    """One connection: one request at a time, of one task at a time (trio.BusyResourceError tells the second task; only
+    the end of a reservation waits for its turn).
 
     A request that is cancelled, or whose answer does not come, closes the connection: the server puts what it had open
     back, and every later call raises ConnectionLost. Every method can raise that, and Refused with the server's text.
@@ -195,10 +198,13 @@ class Client:
         return None
 
     async def _close_read(self, queue: str, item: Item) -> None:
+        """Close. A read that stayed open would be the one that the next close of this queue ends."""
         try:
             with trio.CancelScope(shield=True, deadline=trio.current_time() + SETTLE_SECONDS) as limit:
+                await self._link.idle()
                 await self._one(read(queue, close=True))
             if limit.cancelled_caught:
+                await self._link.close("closed because an item could not be closed in time")
                 raise ConnectionLost(f"no answer to a close for {SETTLE_SECONDS:g} s")
         except ConnectionLost as lost:
             lost.item = item
@@ -209,11 +215,14 @@ class Client:
 
     async def _hand_back(self, queue: str) -> None:
         """Abort. If that cannot be asked, the closed connection does it."""
-        with trio.CancelScope(shield=True, deadline=trio.current_time() + SETTLE_SECONDS):
+        with trio.CancelScope(shield=True, deadline=trio.current_time() + SETTLE_SECONDS) as limit:
             try:
+                await self._link.idle()
                 await self._one(read(queue, abort=True))
-            except (ConnectionLost, Refused, trio.BusyResourceError):
+            except (ConnectionLost, Refused):
                 await self._link.close("closed to hand an item back")
+        if limit.cancelled_caught:
+            await self._link.close("closed to hand an item back")
 
     async def _confirm(self, queue: str, items: Monitoring) -> None:
         """Close the items of a monitor that were handed over, shielded as `_close_read` is."""
@@ -230,6 +239,9 @@ class Client:
 
 
 def _ms(seconds: float) -> int:
+    """Raises ValueError for what is no time to wait: the wire knows no wait without end."""
+    if not 0 <= seconds <= WAIT_S_MAX:
+        raise ValueError(f"a wait is a number of seconds from 0 to {WAIT_S_MAX}, not {seconds}")
     return math.ceil(seconds * 1000)
 
 
@@ -237,6 +249,8 @@ def _set(queue: str, data: bytes, ttl_s: float | None, flags: int) -> Set:
     """A life too long to be said as one is said as a date, by this machine's clock."""
     if ttl_s is None:
         return Set(queue, data, flags)
+    if not math.isfinite(ttl_s):
+        raise ValueError(f"a life is a number of seconds, or None for one without end: ttl_s is {ttl_s}")
     if ttl_s <= 0:
         raise ValueError(f"an item that has expired already is not put: ttl_s is {ttl_s}")
     ttl_ms = math.ceil(ttl_s) * 1000

@@ -36,6 +36,12 @@ class Link:
         self._answer_timeout_s = answer_timeout_s
         self._conversation = Conversation()
         self._heard: list[Reply] = []
+        self._turn_over = trio.Event()
+
+    async def idle(self) -> None:
+        """Wait until no task has its turn; the caller's own may begin at once then."""
+        while self.state is State.BUSY:
+            await self._turn_over.wait()
 
     @asynccontextmanager
     async def turn(self) -> AsyncIterator[None]:
@@ -48,6 +54,7 @@ class Link:
         if self.state is State.BUSY:
             raise trio.BusyResourceError("another task is using this connection; give each task one of its own")
         self.state = State.BUSY
+        self._turn_over = trio.Event()
         try:
             yield
         finally:
@@ -55,6 +62,7 @@ class Link:
                 await self.close("closed because a request was cut off before its answer")
             elif self.state is State.BUSY:
                 self.state = State.IDLE
+                self._turn_over.set()
 
     async def ask(self, requests: Sequence[Request], wait_s: float = 0) -> list[Reply]:
         """Send all, then hear one reply to each; a turn of its own. Raises ConnectionLost, ValueError."""
@@ -105,4 +113,5 @@ class Link:
         if self.state is not State.CLOSED:
             self.state = State.CLOSED
             self.why = why
+            self._turn_over.set()
             await trio.aclose_forcefully(self._stream)

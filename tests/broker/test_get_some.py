@@ -60,3 +60,23 @@ def test_a_touch_that_comes_too_late_finds_nothing() -> None:
     asked(client, "get q/open")
     world.turn(1100)
     assert asked(client, "touch q 0") == "NOT_FOUND"
+
+
+def test_a_plain_key_behind_an_open_one_of_the_same_queue_is_refused_and_nothing_is_taken() -> None:
+    world = World("default.keep_journal = false")
+    client = world.client().puts("1", "a").puts("2", "a").puts("x", "b")
+    client.hears()
+    assert client.says("get b a/open a").hears() == (
+        "CLIENT_ERROR a read of a is open on this connection, close or abort it first"
+    )
+    assert not client.session.reads and world.items("a") == [b"1", b"2"] and world.items("b") == [b"x"]
+
+
+def test_a_key_behind_the_close_or_abort_of_its_queue_is_read() -> None:
+    world = World("default.keep_journal = false")
+    client = world.client().puts("1", "a").puts("2", "a").puts("3", "a")
+    client.says("get a/open").hears()
+    assert client.says("get a/abort a").hears() == "VALUE a 0 1 1 END"
+    client.says("get a/open").hears()
+    assert client.says("get a/close a").hears() == "VALUE a 0 1 3 END"
+    assert client.says("get a/open a/peek").hears() == "END" and not client.session.reads

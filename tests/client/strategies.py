@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from hypothesis import strategies as st
 
+from protocol import printed
 from protocol import requests as ask
 from protocol.client import read
 from protocol.client_replies import Answer, Dump, Error, Fault, Item, Items, Number, Reply, Stats, Text
@@ -134,7 +135,10 @@ def refusals(draw: st.DrawFn, replies: Replies) -> tuple[bytes, list[Reply]]:
 def tables(draw: st.DrawFn, replies: Replies) -> tuple[bytes, list[Reply]]:
     rows = draw(st.dictionaries(names, whys, max_size=3))
     lines = b"".join(replies.stat(name, value) for name, value in rows.items())
-    return lines + replies.end, [Stats(rows)]
+    if replies is replies_for(Dialect.KESTREL):
+        return lines + replies.end, [Stats({printed.word(name): value for name, value in rows.items()})]
+    shown = {printed.ascii_word(name): printed.ascii_text(value) for name, value in rows.items()}
+    return lines + replies.end, [Stats(shown)]
 
 
 @st.composite

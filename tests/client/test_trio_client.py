@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from functools import partial
 from pathlib import Path
 
@@ -154,6 +154,79 @@ async def test_a_second_task_is_told_that_the_connection_is_in_use(server: Serve
             await trio.testing.wait_all_tasks_blocked()
             with pytest.raises(trio.BusyResourceError):
                 await client.version()
+        assert await client.version()
+
+
+async def test_the_end_of_a_reservation_waits_for_another_tasks_turn_and_closes_its_own_item(server: Server) -> None:
+    async with client_of(server) as client:
+        await client.put_many("jobs", [b"a", b"b", b"c"])
+        async with trio.open_nursery() as children, client.reserve("jobs") as first:
+            children.start_soon(partial(client.get, "other", wait_s=SHORT))
+            await trio.testing.wait_all_tasks_blocked()
+        assert first is not None and first.data == b"a"
+        with pytest.raises(ZeroDivisionError):
+            async with client.reserve("jobs"):
+                raise ZeroDivisionError
+        assert (await client.stats())["queue_jobs_open_transactions"] == "0"
+    assert await drained(server, "jobs") == [b"b", b"c"]
+
+
+async def test_a_reservation_that_gets_no_turn_in_time_is_handed_back_and_the_client_says_so(
+    server: Server, little_patience: None
+) -> None:
+    async with client_of(server) as client:
+        await client.put_many("jobs", [b"a", b"b"])
+        async with trio.open_nursery() as children:
+            with pytest.raises(ConnectionLost) as lost:
+                await reserve_and_start_another(client, children)
+        assert lost.value.item is not None and lost.value.item.data == b"a"
+        with pytest.raises(ConnectionLost, match="could not be closed"):
+            await client.version()
+    assert await drained(server, "jobs") == [b"a", b"b"]
+
+
+@pytest.fixture
+def little_patience(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("staniel_client.client.SETTLE_SECONDS", SHORT)
+
+
+async def reserve_and_start_another(client: Client, children: trio.Nursery) -> None:
+    async with client.reserve("jobs"):
+        children.start_soon(ignoring_a_lost_connection, client)
+        await trio.testing.wait_all_tasks_blocked()
+
+
+async def ignoring_a_lost_connection(client: Client) -> None:
+    with suppress(ConnectionLost):
+        await client.get("other", wait_s=PATIENCE)
+
+
+@pytest.mark.parametrize("wait_s", [float("inf"), float("nan"), -1, 3e6])
+async def test_a_wait_that_cannot_be_said_is_a_value_error(server: Server, wait_s: float) -> None:
+    async with client_of(server) as client:
+        await client.put("jobs", b"a")
+        for attempt in (client.get, client.peek):
+            with pytest.raises(ValueError, match="a wait is a number of seconds"):
+                await attempt("jobs", wait_s=wait_s)
+        with pytest.raises(ValueError, match="a wait is a number of seconds"):
+            async with client.monitor("jobs", wait_s=wait_s):
+                pass
+        assert (await client.stats())["queue_jobs_open_transactions"] == "0"
+
+
+async def test_what_is_no_name_or_no_life_is_a_value_error(server: Server) -> None:
+    async with client_of(server) as client:
+        for name in ("jobs/open", "a b", "", "a\r\nflush_all"):
+            for attempt in (partial(client.put, data=b"x"), partial(client.put_many, items=[b"x"]), client.get,
+                            client.delete, client.flush):  # fmt: skip
+                with pytest.raises(ValueError):
+                    await attempt(name)
+            with pytest.raises(ValueError):
+                async with client.monitor(name, wait_s=1):
+                    pass
+        for ttl_s in (float("inf"), float("nan"), 0):
+            with pytest.raises(ValueError, match="ttl_s"):
+                await client.put("jobs", b"x", ttl_s=ttl_s)
         assert await client.version()
 
 

@@ -132,6 +132,19 @@ def test_a_producer_waits_for_room(tmp_path: Path, producer: str) -> None:
 
 
 @pytest.mark.parametrize("worker", WORKERS)
+def test_a_worker_outlives_a_server_that_refuses_reads_for_a_while(server: Server, tmp_path: Path, worker: str) -> None:
+    with Wire(server.address) as wire, example(
+        worker, *where(server), "--done", str(tmp_path / "done.txt"), "--idle-s", "4"
+    ) as working:  # fmt: skip
+        assert wire.ask(b"status quiescent") == b"END"
+        working.hear("lost .*SERVER_ERROR.*|lost .*quiescent.*")
+        assert wire.ask(b"status up") == b"END"
+        assert wire.put("jobs", b"job-1") == b"STORED"
+        working.hear("done job-1")
+        working.end()
+
+
+@pytest.mark.parametrize("worker", WORKERS)
 def test_a_job_that_comes_again_after_its_work_was_done_is_closed_without_work(
     server: Server, tmp_path: Path, worker: str
 ) -> None:

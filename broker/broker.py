@@ -19,6 +19,7 @@ from broker.errors import ReloadError
 from broker.leases import Leases
 from broker.pauses import Pauses
 from broker.report import Level, Report, Seldom, silent
+from broker.revival import revive
 from broker.session import Session, Wire
 from broker.start import Progress, Start, nobody
 from broker.status import ServerStatus, Status, by_name
@@ -77,6 +78,7 @@ class Broker:
         total_bytes = min(config.server.max_memory_bytes, fs.memory_bytes() // 2)
         self.upkeep = Upkeep(self.queues, self.group, total_bytes, report)
         self.queues.adopted = self.upkeep.adopt
+        self.queues.troubled = self._tell_trouble
         self.group.before_write = self._prepare_transfers
         self.streams = StreamQueues(self)
         self.pauses = Pauses(fs, f"{self.store.own}/paused", report)
@@ -90,6 +92,7 @@ class Broker:
         self._sessions: dict[Session, None] = {}
         self.started_ms = 0
         self._woken: deque[Session] = deque()
+        self.unreadable: set[str] = set()  # queues whose files the start could not read
         self._erased: dict[str, int] = {}  # deleted queues, and the batch until which a power cut may bring them back
         self._expire_due_ms = 0
         self._ballast_due_ms = 0
@@ -121,7 +124,7 @@ class Broker:
         if not self.group.restore_ballast():
             self.report(Level.ERROR, "disk.full", spool=self.store.folder, hint="puts are refused until there is space")
         self.group.settle(now_ms)
-        if self._even_out(sorted(uneven), now_ms):
+        if self.even_out(sorted(uneven), now_ms):
             self.transfers.intents.restart()
         self._set_aliases(self.config)
         jobs = self.workq.recover(now_ms) if self.serves_jobs else 0
@@ -140,7 +143,7 @@ class Broker:
                 Level.ERROR, "convert.plan_damaged", file=plan.path, why=plan.why, saved_as=plan.saved_as, held=queues
             )
 
-    def _even_out(self, names: list[str], now_ms: int) -> bool:
+    def even_out(self, names: list[str], now_ms: int) -> bool:
         """Rewrite these queues' journals, which do not say what is in memory; False if there was no room for one."""
         uneven = [self.queues.by_name[name] for name in names]
         failed = [queue for queue in uneven if not self.upkeep.rewrite(queue, now_ms)]
@@ -317,10 +320,12 @@ class Broker:
 
     def reload(self, now_ms: int) -> None:
         """Take over queues' settings, aliases and limits from the configuration file; nothing in flight is disturbed.
+        Queues that could not be read are tried again.
 
-        Raises ReloadError, and nothing has changed.
+        Raises ReloadError, and no setting has changed.
         """
         if self._load is None:
+            revive(self, now_ms)
             raise ReloadError("the server runs without a configuration file")
         try:
             config = self._load()
@@ -333,6 +338,7 @@ class Broker:
             self._configure(queue, config.queue(queue.name))
         self.streams.configure()
         self.upkeep.memory.bound_all()
+        revive(self, now_ms)
         self._set_aliases(config)
         self.report(Level.INFO, "config.reloaded", queues=len(config.queues), aliases=len(config.aliases))
 
@@ -344,6 +350,11 @@ class Broker:
         queue.configure(config)
         if isinstance(queue.journal, Log | Reader):
             queue.journal.configure(config)
+
+    def _tell_trouble(self, queue: Queue) -> None:
+        """Its next items cannot be read. It stays, with what is open, and takes puts; nobody gets any of it."""
+        hint = "nothing is read from this queue; make the file readable, or remove it, then reload"
+        self.report(Level.ERROR, "journal.unreadable", queue=queue.name, why=str(queue.line.trouble), hint=hint)
 
     def _set_aliases(self, config: Config) -> None:
         self.queues.set_aliases(config.aliases)

@@ -22,7 +22,19 @@ def read_refusal(session: Session, queue: Queue | None) -> str:
         return f"the server is {status.enforced.value.lower()}, reads are refused"
     if session.refuse_reads:
         return "too many connections, this one may not read"
-    return "" if queue is None else _white_list(session, queue)
+    return "" if queue is None else trouble(queue) or _white_list(session, queue)
+
+
+def trouble(queue: Queue) -> str:
+    """Why nothing can be taken from `queue`, nor looked at: its journal cannot be read; empty if that is not so."""
+    error = queue.line.trouble
+    return "" if error is None else f"queue {queue.name} is not available: {why_unreadable(error)}"
+
+
+def why_unreadable(error: OSError) -> str:
+    """For clients: which file, without its folder, and what is wrong with it."""
+    name = str(error.filename or "").rpartition("/")[2]
+    return f"{name}: {error.strerror}" if name else str(error.strerror)
 
 
 def flush_refusal(session: Session, queues: Iterable[Queue]) -> str:

@@ -10,7 +10,7 @@ from collections.abc import Callable
 from functools import partial
 from typing import Any
 
-from broker import commands, puts, reads
+from broker import commands, gate, puts, reads
 from broker.puts import Verdict
 from broker.session import Session
 from protocol import requests as ask
@@ -68,6 +68,9 @@ def wait(session: Session, request: ask.MetaGet, queue: Queue, now_ms: int) -> N
 
 
 def answer(session: Session, request: ask.MetaGet, queue: Queue, taken: Taken | None, now_ms: int) -> None:
+    if taken is None and queue.line.trouble is not None:
+        session.refuse(gate.trouble(queue))
+        return
     session.depend_on(queue)
     reads.count(session, request.get, queue, taken)
     if taken is None:

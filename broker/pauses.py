@@ -72,6 +72,12 @@ class Pauses:
             except Refused as refused:
                 self.report(Level.WARNING, "pauses.unserved", queue=name, why=refused.why)
 
+    def apply_to(self, queue: Queue) -> None:
+        """`queue` is served again: pause it as it was."""
+        pause = self._pauses.get(queue.name)
+        if pause is not None:
+            queue.pause(gets=pause.gets, puts=pause.puts)
+
     def _read(self) -> dict[str, Pause]:
         try:
             data = self.fs.read(self.path, 0, self.fs.size(self.path))

@@ -83,7 +83,9 @@ def miss(session: Session, request: Get, queue: Queue, now_ms: int) -> None:
         else:
             miss(session, request, queue, now_ms)
 
-    if queue.sweep.is_unfinished:
+    if queue.line.trouble is not None:
+        session.refuse(gate.trouble(queue))
+    elif queue.sweep.is_unfinished:
         session.put_off(again)
     elif request.wait_ms > 0:
         wait(session, request, queue, now_ms)
@@ -177,6 +179,9 @@ class Batch:
         self._go_on(taken, now_ms)
 
     def _go_on(self, taken: Taken | None, now_ms: int) -> None:
+        if taken is None and self.queue.line.trouble is not None:
+            self.session.refuse(gate.trouble(self.queue))
+            return
         count(self.session, self.get, self.queue, taken)
         while taken is not None:
             self._show(taken)
@@ -242,7 +247,7 @@ def queue_for(session: Session, name: str, now_ms: int, *, peeks: bool = False, 
         if session.guarded and (why := gate.read_refusal(session, None)):
             raise Refused(why, client=False)
         queue = session.broker.queues.make(name, now_ms)
-        if queue.guarded and not peeks and (why := gate.read_refusal(session, queue)):
+        if queue.guarded and (why := gate.trouble(queue) if peeks else gate.read_refusal(session, queue)):
             raise Refused(why, client=False)
         return queue
     except Refused as refused:
@@ -316,6 +321,9 @@ def wait(session: Session, request: Get, queue: Queue, now_ms: int) -> None:
 
 def answer(session: Session, request: Get, queue: Queue, taken: Taken | None) -> None:
     """The reply of a single get."""
+    if taken is None and queue.line.trouble is not None:
+        session.refuse(gate.trouble(queue))
+        return
     batch = queue.journal.batch
     if batch > session.batch:
         session.batch = batch

@@ -20,6 +20,7 @@ class Refills:
     def __init__(self, chores: Chores) -> None:
         self._chores = chores
         self._hungry: dict[Queue, None] = {}
+        self._failed: set[Queue] = set()  # their items are read when they are asked for, which tells why not
         self._reading: dict[Queue, None] = {}
 
     @property
@@ -29,18 +30,27 @@ class Refills:
 
     def look(self, queue: Queue) -> None:
         """`queue` has changed: it may have room for more of its items."""
-        if queue not in self._reading and queue.line.behind and not queue.line.is_full:
+        if queue not in self._reading and queue.line.behind and not queue.line.is_full and queue not in self._failed:
             self._hungry[queue] = None
 
     def forget(self, queue: Queue) -> None:
         """`queue` is gone."""
         self._hungry.pop(queue, None)
+        self._failed.discard(queue)
+
+    def retry(self, queue: Queue) -> None:
+        """Its files may be readable again."""
+        self._failed.discard(queue)
+        self.look(queue)
 
     def step(self) -> None:
-        """A slice of decoding for a few queues, in turns. Raises OSError if the disk refuses."""
+        """A slice of decoding for a few queues, in turns. One that cannot be read has to wait until it is asked for."""
         for queue in list(self._hungry)[:QUEUES_A_STEP]:
             del self._hungry[queue]
-            self._feed(queue)
+            try:
+                self._feed(queue)
+            except OSError:
+                self._failed.add(queue)
 
     def _feed(self, queue: Queue) -> None:
         line = queue.line
@@ -59,8 +69,8 @@ class Refills:
         def come(error: OSError | None, now_ms: int) -> None:
             del self._reading[queue]
             if error is not None and not segment.is_replaced:
-                raise error
-            if queue.line.tail is tail:
+                self._failed.add(queue)
+            elif queue.line.tail is tail:
                 tail.read_ahead(segment, at, piece.data, piece.checks)
                 self._hungry[queue] = None
 

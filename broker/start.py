@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 from msgspec import Struct
 
+from broker.gate import why_unreadable
 from broker.report import Level
 from journal.layout import Files
 from queues.config import Format
@@ -27,12 +28,6 @@ class Progress(Struct):
     all_bytes: int = 0
     read_bytes: int = 0
     spared_bytes: int = 0
-
-
-def why_unreadable(error: OSError) -> str:
-    """For clients: which file, without its folder, and what is wrong with it."""
-    name = str(error.filename or "").rpartition("/")[2]
-    return f"{name}: {error.strerror}" if name else str(error.strerror)
 
 
 def nobody(progress: Progress) -> None:
@@ -60,15 +55,7 @@ class Start:
         recovery.progress = further
         for name in sorted(files, key=lambda name: (sizes[name], name)):
             before = progress.bytes
-            try:
-                if files[name].holds_nothing:
-                    recovery.tidy(files[name])
-                elif broker.config.queue(name).keep_journal:
-                    self._recover(name, files[name], now_ms, progress)
-                else:
-                    broker.set_aside(name, files[name], now_ms)
-            except OSError as error:
-                self._block(name, error)
+            self.recover_one(name, files[name], now_ms, progress)
             progress.bytes = before + sizes[name]
             progress.queues += 1
             tell(progress)
@@ -81,10 +68,24 @@ class Start:
         for name in sorted(by_name):
             by_name[name] = by_name.pop(name)
 
+    def recover_one(self, name: str, files: Files, now_ms: int, progress: Progress) -> None:
+        """Bring a queue into service, or see that nobody makes another in its place."""
+        broker = self.broker
+        try:
+            if files.holds_nothing:
+                broker.store.recovery.tidy(files)
+            elif broker.config.queue(name).keep_journal:
+                self._recover(name, files, now_ms, progress)
+            else:
+                broker.set_aside(name, files, now_ms)
+        except OSError as error:
+            self._block(name, error)
+
     def _block(self, name: str, error: OSError) -> None:
         broker = self.broker
         broker.queues.block(name, why_unreadable(error))
-        hint = "this queue is not served; make its files readable and writable for this user, then restart"
+        broker.unreadable.add(name)
+        hint = "not served; make its files readable and writable for this user, then reload or restart"
         broker.report(Level.ERROR, "journal.unreadable", queue=name, why=str(error), hint=hint)
 
     def _recover(self, name: str, files: Files, now_ms: int, progress: Progress) -> None:

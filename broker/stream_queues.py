@@ -8,8 +8,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from broker.formats import stream_name_error
+from broker.gate import why_unreadable
 from broker.report import Level
-from broker.start import why_unreadable
 from journal.group import GroupMember, failure
 from journal.libkestrel import ID_MAX
 from journal.libkestrel_appender import Appender
@@ -49,15 +49,21 @@ class StreamQueues:
             broker.queues.block(name, why)
             broker.report(Level.ERROR, "journal.mixed", queue=name, hint=why)
         for name, files in sorted(found.streams.items()):
-            try:
-                if broker.config.queue(name).keep_journal:
-                    self._recover(name, files, now_ms)
-                else:
-                    broker.set_aside(name, files, now_ms)
-            except OSError as error:
-                self._block(name, files, why_unreadable(error))
-                hint = "this queue is not served; make its files readable and writable for this user, then restart"
-                broker.report(Level.ERROR, "journal.unreadable", queue=name, why=str(error), hint=hint)
+            self.recover_one(name, files, now_ms)
+
+    def recover_one(self, name: str, files: Files, now_ms: int) -> None:
+        """Bring a queue with its readers into service, or see that nobody makes others in their place."""
+        broker = self.broker
+        try:
+            if broker.config.queue(name).keep_journal:
+                self._recover(name, files, now_ms)
+            else:
+                broker.set_aside(name, files, now_ms)
+        except OSError as error:
+            self._block(name, files, why_unreadable(error))
+            broker.unreadable.add(name)
+            hint = "not served; make its files readable and writable for this user, then reload or restart"
+            broker.report(Level.ERROR, "journal.unreadable", queue=name, why=str(error), hint=hint)
 
     def _recover(self, name: str, files: Files, now_ms: int) -> None:
         """Raises OSError."""
@@ -83,6 +89,13 @@ class StreamQueues:
         names = {name} | {f"{name}+{reader}" for reader in files.readers if reader not in ("", name)}
         for queue_name in names:
             self.broker.queues.block(queue_name, why)
+
+    def unblock(self, name: str) -> None:
+        """Forget that `name`, and its readers if it is in this format, could not be served."""
+        blocked = self.broker.queues.blocked
+        is_family = self._blocked.pop(name, None) is not None
+        for each in [each for each in blocked if each == name or (is_family and parent_of(each) == name)]:
+            del blocked[each]
 
     def _is_reachable(self, queue_name: str) -> bool:
         return not any(sign <= " " or sign in "/\x7f" for sign in queue_name)

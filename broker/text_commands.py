@@ -66,6 +66,9 @@ def read(session: Session, name: str, wait_ms: int, now_ms: int, *, opens: bool)
     def come(taken: Taken | None, now_ms: int) -> None:
         if taken is not None and opens:
             reads.hold(session, queue, taken)
+        if taken is None and queue.line.trouble is not None:
+            session.out.append(replies.error(gate.trouble(queue)))
+            return
         reads.count(session, kind, queue, taken)
         session.depend_on(queue)
         show(session, taken)
@@ -126,6 +129,9 @@ def queue_to_read(session: Session, name: str, operation: str, now_ms: int, *, p
         queue = session.broker.queues.make(name, now_ms)
     except Refused as refused:
         session.out.append(replies.error(refused.why))
+        return None
+    if why := gate.trouble(queue):
+        session.out.append(replies.error(why))
         return None
     if not peeks and gate.read_refusal(session, queue):
         session.out.append(replies.not_available(operation))

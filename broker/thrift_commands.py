@@ -101,6 +101,9 @@ class Collecting:
 
     def _answer(self) -> None:
         session, counters = self.session, self.session.broker.counters
+        if not self.found and self.queue.line.trouble is not None:
+            session.out.append(replies.failure(self.call, gate.trouble(self.queue)))
+            return
         counters.cmd_get += 1
         if self.found:
             counters.get_hits += 1
@@ -127,7 +130,7 @@ def queue_for(session: Session, call: ask.ThriftCall, name: str, now_ms: int, *,
         if why := gate.read_refusal(session, None):
             raise Refused(why, client=False)
         queue = session.broker.queues.make(name, now_ms)
-        if not peeks and (why := gate.read_refusal(session, queue)):
+        if why := gate.trouble(queue) if peeks else gate.read_refusal(session, queue):
             raise Refused(why, client=False)
     except Refused as refused:
         session.out.append(replies.failure(call, refused.why))
@@ -166,6 +169,9 @@ def peek(session: Session, call: ask.ThriftPeek, now_ms: int) -> None:
     if queue is None:
         return
     head, journal = queue.peek(now_ms), queue.journal
+    if head is None and queue.line.trouble is not None:
+        session.out.append(replies.failure(call, gate.trouble(queue)))
+        return
     session.broker.counters.cmd_peek += 1
     session.depend_on(queue)
     info = replies.queue_info(

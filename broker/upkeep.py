@@ -153,7 +153,8 @@ class Upkeep:
             return True
         self.sidecars.forget(log, now_ms)
         self.packs.forget(log, now_ms)
-        queue.line.load_all()
+        if not queue.line.load_all():
+            return False  # what cannot be read must not be left out
         try:
             log.rewrite(*queue.holdings.snapshot(), now_ms)
         except OSError as error:

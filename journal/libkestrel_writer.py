@@ -14,6 +14,7 @@ from journal.libkestrel_appender import Appender
 from journal.libkestrel_layout import segment_name
 from journal.libkestrel_scan import Run
 from journal.libkestrel_segments import Segment, Segments
+from journal.packing import remove_each
 from queues.config import QueueConfig
 from queues.item import Numbered
 
@@ -130,8 +131,7 @@ class Writer(Appender):
         self._ahead.clear()
         self._is_touched = False
         self.abandon()
-        for segment in there:
-            self.fs.remove(f"{self.folder}/{segment.name}")
+        remove_each(self.fs, self.folder, [segment.name for segment in there])
         self.segments.files.clear()
 
     # inside

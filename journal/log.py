@@ -13,7 +13,7 @@ from journal.derived import rewritten
 from journal.fs import File, Fs, write_whole
 from journal.group import CommitGroup
 from journal.kestrel import Encoder
-from journal.packing import drop_sidecars, finish_pack
+from journal.packing import drop_sidecars, finish_pack, remove_each
 from journal.places import note_places
 from journal.policy import Usage
 from journal.segments import SAMPLE_BYTES, Place, Segment, Segments
@@ -305,8 +305,7 @@ class Log:
         self.fs.sync_folder(self.folder)
         self.fs.rename(f"{self.folder}/{temp}", f"{self.folder}/{pack}")
         self.fs.sync_folder(self.folder)
-        for name in [*self.archives, last]:
-            self.fs.remove(f"{self.folder}/{name}")
+        remove_each(self.fs, self.folder, [*self.archives, last])
         self.fs.sync_folder(self.folder)
         self.fs.remove(f"{self.folder}/{pack}")
 

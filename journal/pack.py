@@ -267,7 +267,11 @@ class Pack:
         folder = layout.damaged_folder(log.folder)
         for lost in self._reader.unreadable:
             # These files are about to go.
-            self.lost.append((lost, keep(log.fs, f"{log.folder}/{lost.file}", lost.at, lost.size, folder)))
+            try:
+                saved_as = keep(log.fs, f"{log.folder}/{lost.file}", lost.at, lost.size, folder)
+            except FileNotFoundError:
+                saved_as = ""
+            self.lost.append((lost, saved_as))
         self._reader.unreadable.clear()
         assert self._file is not None
         names = self._temp, layout.pack_name(log.name, number), layout.archive_name(log.name, number)

@@ -5,6 +5,8 @@ One function for the running server and for recovery: whatever instant a crash i
 
 from __future__ import annotations
 
+from contextlib import suppress
+
 from journal import layout
 from journal.fs import Fs
 
@@ -22,6 +24,13 @@ def drop_sidecars(fs: Fs, folder: str, names: list[str]) -> None:
         fs.sync_folder(layout.sidecar_folder(folder))
 
 
+def remove_each(fs: Fs, folder: str, names: list[str]) -> None:
+    """Remove these files; some may be gone already. Raises OSError."""
+    for name in names:
+        with suppress(FileNotFoundError):
+            fs.remove(f"{folder}/{name}")
+
+
 def finish_pack(fs: Fs, folder: str, pack: str, sealed: str, covered: list[str]) -> None:
     """Remove the `covered` files, oldest first, then give `pack` its archive name `sealed`. All are file names.
 
@@ -30,8 +39,7 @@ def finish_pack(fs: Fs, folder: str, pack: str, sealed: str, covered: list[str])
     would be replayed in front of a summary that already contains them.
     """
     drop_sidecars(fs, folder, [*covered, sealed])
-    for name in covered:
-        fs.remove(f"{folder}/{name}")
+    remove_each(fs, folder, covered)
     fs.sync_folder(folder)
     fs.rename(f"{folder}/{pack}", f"{folder}/{sealed}")
     fs.sync_folder(folder)

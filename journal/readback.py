@@ -54,14 +54,19 @@ class ReadBack:
     # the tail of a line
 
     def load(self, turn: int, size_max: int) -> list[Item]:
-        """Raises OSError if the disk refuses."""
+        """Raises OSError if the disk refuses, and nothing was read before that."""
         self._seek(turn)
         found: list[Item] = []
         size = 0
         end = self.line.end
         while self._turn < end and size < size_max:
             before = len(found)
-            self._decode(found, min(end - self._turn, self._about(size_max - size)), size_max)
+            try:
+                self._decode(found, min(end - self._turn, self._about(size_max - size)), size_max)
+            except OSError:
+                if not found:
+                    raise
+                break
             size += sum([len(item.data) for item in found[before:]])
         return found
 
@@ -118,6 +123,15 @@ class ReadBack:
             items[turn] = plain(self._between(turn, turn + 1)[0])
         return items
 
+    def give_up_gone(self) -> list[str]:
+        """Do without the sealed files that are not there any more; their names. Raises OSError."""
+        there = {name for name, _ in self.segments.fs.list(self.segments.folder)}
+        gone = [segment for segment in self.segments.sealed if segment.name not in there and not segment.is_gone]
+        for segment in gone:
+            segment.is_gone = True
+        self.start_afresh()
+        return [segment.name for segment in gone]
+
     def start_afresh(self) -> None:
         """Forget what has been read: a file was cut."""
         self._segment, self._turn, self._lost_end = None, -1, 0
@@ -136,6 +150,8 @@ class ReadBack:
             self._starved = not self._consume(found, count_max)
         if self._is_at_bad and self._turn >= self._lost_end and (self._starved or self._used == len(self._data)):
             self._give_up_block()
+        if self._segment is not None and self._segment.is_gone and self._lost_end <= self._turn < line.end:
+            self._give_up_file()
         if self._turn < self._lost_end and len(found) < count_max:
             self._stand_in(found, count_max - len(found))
         return found
@@ -155,7 +171,7 @@ class ReadBack:
         ):
             self._next_segment()
             return self.wants()
-        if segment.held is not None:
+        if segment.held is not None or segment.is_gone:
             return None
         start, stop = self._span(segment, at, max(PIECE_BYTES, ahead))
         return (segment, start, stop - start) if at < stop and not self._is_at_bad else None
@@ -212,6 +228,9 @@ class ReadBack:
         assert segment is not None
         if self._turn < self._lost_end:
             self._stand_in(found, count_max)
+            return
+        if segment.is_gone:
+            self._give_up_file()
             return
         if self._used < len(self._data) and self._consume(found, count_max):
             return
@@ -285,6 +304,12 @@ class ReadBack:
         assert segment is not None
         place = segment.place_behind(self._at + 1, self._turn + 1)
         self._lose(self._at, self.segments.size(segment) if place is None else place.at, place, why)
+
+    def _give_up_file(self) -> None:
+        """There is no such file any more."""
+        segment = self._segment
+        assert segment is not None
+        self._lose(self._at, segment.size, None, "the file is gone")
 
     def _give_up_block(self) -> None:
         """The block ahead is not what was written. What begins in it or reaches into it is lost; reading goes on at the

@@ -49,7 +49,8 @@ class Segment(Struct, eq=False):
     `places` rise. `entry` and `entered`: what the queue held and which transaction id was the last before the file, or
     at the end of its snapshot if it has one. `mark` and `counter`: the same at its end; None while it is written.
     `is_replaced`: a summary has taken its place. `checks`: crc32 of each `block_bytes` of it; none: they are not known.
-    `is_damaged`: recovery could not read it to its end. `held`: the file, open, while a summary takes its name.
+    `is_damaged`: recovery could not read it to its end. `is_gone`: the file is not there, its items are lost. `held`:
+    the file, open, while a summary takes its name.
     """
 
     name: str
@@ -66,6 +67,7 @@ class Segment(Struct, eq=False):
     block_bytes: int = 0
     is_replaced: bool = False
     is_damaged: bool = False
+    is_gone: bool = False
     held: Reader | None = None
 
     @property
@@ -175,7 +177,7 @@ class Segments:
         """
         try:
             for segment in covered:
-                if segment.mark is not None and segment.mark.end > turn:
+                if segment.mark is not None and segment.mark.end > turn and not segment.is_gone:
                     segment.held = self.fs.reader(self.path(segment))
         except OSError:
             self.let_go(covered)

@@ -62,6 +62,7 @@ class Collection:
         self.heir: Heir | None = None  # of every queue made from now on
         self.timer: Timer | None = None
         self.adopted: Callable[[Queue], None] = lambda queue: None  # told of every queue, before it holds anything
+        self.troubled: Callable[[Queue], None] = lambda queue: None  # told of one whose journal cannot be read any more
         self.created = 0
         self.deleted = 0
         self.expired = 0
@@ -152,7 +153,7 @@ class Collection:
 
     def _enter(self, queue: Queue) -> Queue:
         self.by_name[queue.name] = queue
-        queue.heir, queue.timer = self.heir, self.timer
+        queue.heir, queue.timer, queue.troubled = self.heir, self.timer, self.troubled
         self.adopted(queue)
         queue.children = self._children.setdefault(queue.name, {})
         if parent := parent_of(queue.name):

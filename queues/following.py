@@ -247,8 +247,13 @@ class FollowingLine(Line):
 
     def load(self, size_max: int = LOAD_BYTES) -> None:
         before = len(self.fresh)
-        while len(self.fresh) == before and self.behind:
-            found = self.stream.read(self.next_id)
+        while len(self.fresh) == before and self.behind and self.trouble is None:
+            try:
+                found = self.stream.read(self.next_id)
+            except OSError as error:
+                self.trouble = error
+                self.told()
+                return
             if not found:
                 self._lose_the_rest()
                 return
@@ -256,8 +261,9 @@ class FollowingLine(Line):
             self.take_in(self._own(found))
             self.changed()
 
-    def load_all(self) -> None:
+    def load_all(self) -> bool:
         """Everything is in memory that can be: the stream sees to that."""
+        return True
 
     def settle(self) -> None:
         """Nothing is dropped unread."""

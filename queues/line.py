@@ -66,6 +66,8 @@ class Line:
         "mortal",
         "returned",
         "tail",
+        "told",
+        "trouble",
     )
 
     def __init__(self, tail: Tail | None = None, memory_bytes: int = UNBOUNDED) -> None:
@@ -82,6 +84,9 @@ class Line:
         self._unmeasured = 0  # items dropped unread, whose bytes are still counted,
         self._unmeasured_turn = 0  # from this one on
         self.tail = tail
+        self.trouble: OSError | None = None
+        """Why the next items cannot be read from the journal. Nothing is read any more until it is None again."""
+        self.told: Callable[[], object] = int  # when trouble begins
         self.bound(memory_bytes)
 
     def bound(self, memory_bytes: int, spare_bytes: int = SMALL_ITEMS_BYTES) -> None:
@@ -295,15 +300,22 @@ class Line:
         self.came_mortal += mortal
 
     def load(self, size_max: int = LOAD_BYTES) -> None:
-        """Read the next items from the journal, here and now."""
+        """Read the next items from the journal, here and now. If that fails nothing comes, and there is `trouble`."""
+        if self.trouble is not None:
+            return
         assert self.tail is not None
-        self.settle()
-        self.take_in(self.tail.load(self.left + len(self.fresh), max(1, min(size_max, self.full_bytes))))
+        try:
+            self.settle()
+            self.take_in(self.tail.load(self.left + len(self.fresh), max(1, min(size_max, self.full_bytes))))
+        except OSError as error:
+            self.trouble = error
+            self.told()
 
-    def load_all(self) -> None:
-        """Hold everything in memory, whatever the bound says."""
-        while self.behind:
+    def load_all(self) -> bool:
+        """Hold everything in memory, whatever the bound says; False if it cannot be read."""
+        while self.behind and self.trouble is None:
             self.load()
+        return not self.behind
 
     def take_in(self, items: list[Item]) -> None:
         """The next items, read from the journal."""
@@ -319,12 +331,14 @@ class Line:
             self.behind_bytes = 0
 
     def settle(self) -> None:
-        """Count the bytes of what was dropped unread, and the ids that it took along."""
+        """Count the bytes of what was dropped unread, and the ids that it took along. Raises OSError, and then they are
+        still to be counted.
+        """
         if self._unmeasured:
             assert self.tail is not None
             self._keep_ids_rising()
-            count, self._unmeasured = self._unmeasured, 0
-            size, mortal = self.tail.measure(self._unmeasured_turn, count)
+            size, mortal = self.tail.measure(self._unmeasured_turn, self._unmeasured)
+            self._unmeasured = 0
             self.bytes -= size
             self.behind_bytes -= size
             self.mortal -= mortal

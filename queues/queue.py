@@ -7,6 +7,7 @@ Knows limits, expiry, transactions and fairness among waiters. Refuses to know t
 from __future__ import annotations
 
 from collections import OrderedDict
+from collections.abc import Callable
 from enum import Enum
 
 from queues.changes import Aborted, Added, Cleared, Confirmed, Journal, Opened, Removed, Waiter
@@ -46,6 +47,8 @@ class Queue:
         self.gets_paused = False
         self.puts_paused = False
         self.line = Line()
+        self.line.told = self._fail
+        self.troubled: Callable[[Queue], None] = lambda queue: None  # told when the journal cannot be read
         self._held_bytes = UNLIMITED_BYTES
         self.configure(config)
         self.journal = journal
@@ -89,6 +92,7 @@ class Queue:
         config = self.config
         # Somebody has to ask who may read or write.
         self.guarded = self.puts_paused or bool(config.client_id_for_enqueue or config.client_id_for_dequeue)
+        self.guarded = self.guarded or self.line.trouble is not None
         # Nothing but an item's own expiry can keep the head from being handed out.
         self._plain = not (self.gets_paused or config.max_age_ms or config.open_timeout_ms or config.retry_delay_ms)
 
@@ -184,6 +188,8 @@ class Queue:
         count = self.line.clear()
         self.cleared(count)
         self.counters.total_flushes += 1
+        if self.line.trouble is not None:
+            self.read_again()  # nothing is left to be read
         return count
 
     # those who wait
@@ -192,7 +198,7 @@ class Queue:
         """Join the end of the waiters. They are served in this order. A closed queue dismisses `waiter` at once: it may
         have been deleted between two turns of a command.
         """
-        if self.state is CLOSED:
+        if self.state is CLOSED or self.line.trouble is not None:
             waiter.dismiss()
         else:
             self.waiters[waiter] = None
@@ -265,6 +271,7 @@ class Queue:
         """Take over a replayed state, with the reads that were open."""
         assert not len(self.line) and not self.open_reads
         self.line = line
+        line.told = self._fail
         self.open_reads = OrderedDict(open_reads)
         self.last_xid = last_xid
 
@@ -281,6 +288,21 @@ class Queue:
         self.departures.send_head(self.heir, target, now_ms)
         return True
 
+    def _fail(self) -> None:
+        """The next items cannot be read: nobody gets any until `read_again`."""
+        self._weigh()
+        self._dismiss_all()
+        self.troubled(self)
+
+    def read_again(self) -> None:
+        """What could not be read may be readable now."""
+        self.line.trouble = None
+        self._weigh()
+
+    def _dismiss_all(self) -> None:
+        while self.waiters:
+            self.waiters.popitem(last=False)[0].dismiss()
+
     def close(self) -> None:
         """Stop serving: nothing comes in or out any more, and everybody who waits is told so."""
         self.state = QueueState.CLOSED
@@ -293,8 +315,7 @@ class Queue:
         self.sweep.is_unfinished = (
             False  # no timer rings for it any more, and who waits for its end would wait for ever
         )
-        while self.waiters:
-            self.waiters.popitem(last=False)[0].dismiss()
+        self._dismiss_all()
 
     def check(self) -> None:
         """Assert every invariant."""

@@ -61,6 +61,7 @@ class StreamQueue(Queue):
         self.is_parent = not parent_of(name)
         super().__init__(name, config, journal, created_ms)
         self.line = self.following = line
+        line.told = self._fail
         line.counters = self.counters
         line.bound(config.max_memory_bytes)
         line.follows = journal.is_kept

@@ -6,9 +6,8 @@ journal; one without a journal takes no more than it holds already.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection
-
 from queues.changes import NoJournal
+from queues.collection import Collection
 from queues.config import QueueConfig
 from queues.line import ITEM_COST_BYTES
 from queues.queue import Queue
@@ -25,13 +24,12 @@ class Memory:
     queue (SHARE_BYTES_MIN, or one item if that is larger) and what comes in one batch.
     """
 
-    def __init__(self, limit_bytes: int, queues: Callable[[], Collection[Queue]]) -> None:
+    def __init__(self, limit_bytes: int, queues: Collection) -> None:
         self.limit_bytes = limit_bytes
         self.used_bytes = 0
         self.is_tight = False
-        self.changed: dict[
-            Queue, None
-        ] = {}  # since they were last weighed: those without a journal, and those that read from a stream
+        # Since they were last weighed: queues without a journal, and those that read from a stream.
+        self.changed: dict[Queue, None] = {}
         self._queues = queues
         self._weights: dict[Queue | Stream, int] = {}
         self._shared_by = 0  # how many queues the shares were made for
@@ -43,7 +41,7 @@ class Memory:
             queue.journal.watch(queue, self.changed)
         elif isinstance(queue, StreamQueue):
             queue.following.changed = lambda: self.changed.update({queue: None})
-        if self.is_tight and len(self._queues()) > 2 * self._shared_by:
+        if self.is_tight and len(self._queues) > 2 * self._shared_by:
             self.bound_all()
         else:
             self.bound(queue)
@@ -90,7 +88,7 @@ class Memory:
 
     def bound_all(self) -> None:
         """Tell every queue what it may keep. The shares are told anew when there are twice as many queues."""
-        queues = list(self._queues())
+        queues = list(self._queues)
         self._shared_by = max(1, len(queues))
         room_bytes = int(self.limit_bytes * TIGHT_SHARE) - self.used_bytes
         self._share_bytes = max(SHARE_BYTES_MIN, room_bytes // (2 * self._shared_by))

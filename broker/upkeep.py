@@ -37,7 +37,7 @@ class Upkeep:
         self.packs = Packs(self.chores, report)
         self.refills = Refills(self.chores)
         self.sidecars = Sidecars(self.chores, report)
-        self.memory = Memory(memory_bytes, lambda: queues)
+        self.memory = Memory(memory_bytes, queues)
         self._report = report
         self._sealing: dict[Log, None] = {}  # a rotation is asked for; their files up to there are to be rewritten
 

@@ -77,7 +77,7 @@ class Recovery:
         """Finish what a crash interrupted, replay every file, cut a damaged end. About `memory_bytes` of items are kept
         in memory at most. Raises OSError if the disk refuses.
         """
-        self._finish(queue, files)
+        self.finish(queue, files)
         recovered = self._prepare(queue, files, now_ms, memory_bytes)
         segments = recovered.segments
         for name in files.archives_in_order():
@@ -109,7 +109,7 @@ class Recovery:
             self.fs.remove(f"{self.folder}/{name}")
         files.temps.clear()
 
-    def _finish(self, queue: str, files: Files) -> None:
+    def finish(self, queue: str, files: Files) -> None:
         """Drop temporary files; put the newest pack in place of what it covers. Safe to interrupt at every step."""
         self.tidy(files)
         if files.packs:

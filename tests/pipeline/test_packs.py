@@ -1,0 +1,203 @@
+"""Packing under a crash at every step, beside what a server has left unfinished, and by tasks that run twice. No Spark
+here, but for its order of work: tasks first, then what the driver does."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from journal.fs import File, OsFs
+from journal.recovery import Recovery
+from journal.survey import survey
+from pipeline import packs
+from pipeline.files import LocalFolder
+from pipeline.kestrel_format import KestrelFormat
+from pipeline.kestrel_queue import hold
+from pipeline.kestrel_state import Queue
+from pipeline.packs import NotTheSame, Packed, Task, pack, write_pack
+from pipeline.segments import Part, Reading
+from queues.config import Dialect
+from tests.journal.records import addx
+from tests.journal.records import state as state_in_words
+from tests.pipeline.spools import history, write
+
+
+class Killed(BaseException):
+    """What happens to the process behind its last step."""
+
+
+class DyingFile:
+    def __init__(self, file: File, step: Callable[[], None]) -> None:
+        self._file, self._step = file, step
+
+    @property
+    def size(self) -> int:
+        return self._file.size
+
+    def write(self, data: bytes) -> None:
+        self._step()
+        self._file.write(data)
+
+    def sync(self) -> None:
+        self._step()
+        self._file.sync()
+
+    def close(self) -> None:
+        self._file.close()
+
+
+class DyingDisk(OsFs):
+    """The real disk, until the process dies before its step `last`."""
+
+    last = steps = 0
+
+    def _step(self) -> None:
+        kind = type(self)
+        kind.steps += 1
+        if kind.steps > kind.last:
+            raise Killed
+
+    def append(self, path: str) -> Any:
+        self._step()
+        return DyingFile(super().append(path), self._step)
+
+    def rename(self, old: str, new: str) -> None:
+        self._step()
+        super().rename(old, new)
+
+    def remove(self, path: str) -> None:
+        self._step()
+        super().remove(path)
+
+    def sync_folder(self, folder: str) -> None:
+        self._step()
+        super().sync_folder(folder)
+
+
+def sealed_queues(_: Any, path: str, given: Any, sealed: bool) -> list[Queue]:
+    """As pipeline.fleet.queues_of, in this process."""
+    place = LocalFolder(path)
+    found = {
+        name: [each for each in some if not each.live] for name, some in KestrelFormat().queues(place.list()).items()
+    }
+    return [hold(place, Part(name, some), Reading()) for name, some in sorted(found.items()) if some]
+
+
+@pytest.fixture(autouse=True)
+def without_spark(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(packs, "queues_of", sealed_queues)
+    monkeypatch.setattr(packs, "run", lambda spark, tasks, work: list(map(work, tasks)))
+
+
+def states(spool: Path) -> dict[str, Any]:
+    """What a server finds when it starts on a copy of the spool."""
+    copy = spool.parent / "copy"
+    shutil.rmtree(copy, ignore_errors=True)
+    shutil.copytree(spool, copy)
+    disk = OsFs()
+    found = survey(disk, str(copy)).kestrel
+    recovery = Recovery(disk, str(copy))
+    return {
+        name: state_in_words(recovery.recover(name, files, 0).replay)
+        for name, files in sorted(found.items())
+        if not files.holds_nothing
+    }
+
+
+def packed(spool: Path, dialect: Dialect = Dialect.DOCUMENTS) -> list[Packed]:
+    return pack(None, str(spool), {}, dialect)  # type: ignore[arg-type]
+
+
+def spool_of(folder: Path) -> Path:
+    spool = folder / "spool"
+    write(spool, "jobs", history(11, 400), 4)
+    write(spool, "mail", history(12, 200, Dialect.KESTREL_24), 3)
+    return spool
+
+
+def names(spool: Path) -> list[str]:
+    return sorted(path.name for path in spool.iterdir() if path.is_file())
+
+
+def deaths(monkeypatch: pytest.MonkeyPatch, folder: Path) -> Iterator[tuple[int, Path]]:
+    """A spool for each step, packed until the process died before it."""
+    monkeypatch.setattr(packs, "OsFs", DyingDisk)
+    for last in range(1000):
+        spool = spool_of(folder / str(last))
+        DyingDisk.last, DyingDisk.steps = last, 0
+        try:
+            packed(spool)
+        except Killed:
+            yield last, spool
+            continue
+        assert last > 25
+        return
+
+
+def test_a_pack_killed_at_any_step_loses_nothing_and_the_next_one_finishes(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    before = states(spool_of(tmp_path / "whole"))
+    for _, spool in deaths(monkeypatch, tmp_path):
+        assert states(spool) == before
+        DyingDisk.last = 1 << 30
+        packed(spool)
+        assert states(spool) == before
+        assert not [name for name in names(spool) if "~~" in name or name.endswith(".pack")]
+        assert len(names(spool)) == 4
+        shutil.rmtree(spool)
+
+
+def test_a_task_that_runs_twice_or_after_its_driver_has_died_changes_nothing(tmp_path: Path) -> None:
+    spool = spool_of(tmp_path)
+    before, files = states(spool), names(spool)
+    tasks = [Task(str(spool), queue, Dialect.DOCUMENTS) for queue in sealed_queues(None, str(spool), {}, True)]
+    first, again = [list(map(write_pack, tasks)) for _ in range(2)]
+    assert len({each.temp for each in first + again}) == 4
+    assert [name for name in names(spool) if "~~" not in name] == files
+    assert states(spool) == before
+    packed(spool)
+    late = [
+        write_pack(Task(str(spool), queue, Dialect.DOCUMENTS)) for queue in sealed_queues(None, str(spool), {}, True)
+    ]
+    assert len(late) == 2 and states(spool) == before
+
+
+def test_the_pack_that_a_server_left_unfinished_is_finished_first(tmp_path: Path) -> None:
+    spool = tmp_path / "spool"
+    spool.mkdir()
+    (spool / "jobs.5").write_bytes(addx(b"a") + addx(b"b"))
+    (spool / "jobs.7").write_bytes(b"\1" + addx(b"c"))
+    (spool / "jobs.7.pack").write_bytes(addx(b"b") + addx(b"c"))
+    (spool / "jobs.9").write_bytes(b"\1" + addx(b"d"))
+    (spool / "jobs").write_bytes(addx(b"e"))
+    (spool / "jobs~~3").write_bytes(addx(b"half"))
+    before = states(spool)
+    (one,) = packed(spool)
+    assert (one.queue, one.files, one.items) == ("jobs", 2, 2)
+    assert states(spool) == before and names(spool) == ["jobs", "jobs.9"]
+
+
+def test_a_new_file_that_lacks_an_item_replaces_nothing(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    spool = spool_of(tmp_path)
+    before, files = states(spool), names(spool)
+    whole = packs.snapshot
+    monkeypatch.setattr(packs, "snapshot", lambda *task: list(whole(*task))[:-1])
+    with pytest.raises(NotTheSame, match="does not hold what the sealed files hold"):
+        packed(spool)
+    assert names(spool) == files and states(spool) == before
+
+
+def test_a_spool_in_which_a_server_has_work_to_finish_is_not_packed(tmp_path: Path) -> None:
+    spool = spool_of(tmp_path)
+    own = spool / ".staniel"
+    own.mkdir()
+    (own / "failed_sync").write_text("")
+    files = names(spool)
+    with pytest.raises(ValueError, match="the last server left work to finish"):
+        packed(spool)
+    assert names(spool) == files

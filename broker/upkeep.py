@@ -56,13 +56,19 @@ class Upkeep:
         self.refills.forget(queue)
         if isinstance(queue.journal, Log):
             self._sealing.pop(queue.journal, None)
-            self.sidecars.forget(queue.journal, now_ms)
-            self.packs.forget(queue.journal, now_ms)
+            self._let_go(queue.journal, now_ms)
 
     def close(self, now_ms: int) -> None:
         """The server stops: nothing may touch the files any more."""
         self.sidecars.close(now_ms)
         self.packs.close(now_ms)
+        self.sidecars.close(now_ms)  # a summary that has just taken its place wants one
+
+    def _let_go(self, log: Log, now_ms: int) -> None:
+        """Nothing may touch the files of `log` any more."""
+        self.sidecars.forget(log, now_ms)
+        self.packs.forget(log, now_ms)
+        self.sidecars.forget(log, now_ms)  # a summary that has just taken its place wants one
 
     @property
     def is_busy(self) -> bool:
@@ -151,8 +157,7 @@ class Upkeep:
         log = queue.journal
         if not isinstance(log, Log):
             return True
-        self.sidecars.forget(log, now_ms)
-        self.packs.forget(log, now_ms)
+        self._let_go(log, now_ms)
         if not queue.line.load_all():
             return False  # what cannot be read must not be left out
         try:

@@ -86,7 +86,7 @@ class Workq:
             # What a killed server had written and not synced is seen again: it must not vanish any more.
             self._store.fs.sync_all(self.folder)
             release()
-            self.log.resume(found.segments)
+            self.log.resume(found.segments, replay.early)
             for id in replay.strays:
                 self.log.forget(id, now_ms)
             for job in replay.unended():

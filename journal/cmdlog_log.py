@@ -103,6 +103,7 @@ class CmdLog:
         self.batch = 0
         self.ballast = ballast
         self.segments: dict[int, Segment] = {}
+        self._early: dict[bytes, tuple[int, int]] = {}
         self.segment = Segment(0)
         self.records = 0
         self._segment_bytes = segment_bytes or SEGMENT_BYTES
@@ -131,14 +132,21 @@ class CmdLog:
         """What all segments hold once everything recorded is written."""
         return sum(segment.size for segment in self.segments.values())
 
-    def resume(self, segments: dict[int, Segment]) -> None:
-        """Go on behind the highest of these."""
-        self.segments = segments
+    def resume(self, segments: dict[int, Segment], early: dict[bytes, tuple[int, int]]) -> None:
+        """Go on behind the highest of these. `early`: see JobReplay."""
+        self.segments, self._early = segments, early
         if segments:
             number = max(segments)
             self.segment = segments[number]
             self._open(number)
             self._planned_bytes = self.segment.size = self.file.size
+
+    def first_told(self, job: Job) -> int:
+        """The first segment with a record that the job rests on: its addition's, but in a log whose writer has mixed
+        the order up.
+        """
+        created_ns, number = self._early.get(job.id, (0, 0))
+        return number if created_ns == job.created_ns else job.origin
 
     def sealed(self) -> list[Segment]:
         """The segments that are complete and written, the oldest first."""

@@ -142,6 +142,30 @@ def find_frame(data: bytes, at: int, complete: bool) -> int:
     return len(data) if complete else max(0, len(data) - len(_TIME_MARK) + 1)
 
 
+def follow_frames(data: bytes, at: int, limit: int) -> int:
+    """Where the sound records that follow one another from `at` on end, or the first of these ends behind `limit`."""
+    try:
+        while at < min(len(data), limit):
+            _, at = read_frame(data, at)
+    except (Damaged, Short):
+        pass
+    return at
+
+
+def claimed_end(data: bytes, at: int) -> int | None:
+    """Where the record at `at` ends by what it says in two places, which agree: its size, and the lengths within it or
+    the type that has but one length. None if they do not, or if `data` ends before they are told. Its checksum is
+    not looked at.
+    """
+    try:
+        if not is_plausible(data, at):
+            return None
+        size, start = read_unsigned(data, at + TIME_BYTES)
+    except (Short, Damaged):
+        return None
+    return start + size + CRC_BYTES
+
+
 def is_plausible(data: bytes, at: int) -> bool:
     """Whether a frame there is worth the cost of its CRC: its size suits its type. Raises Short, Damaged."""
     start = at + TIME_BYTES

@@ -104,6 +104,7 @@ class CmdlogRecovery:
     def _read(self, number: int, replay: JobReplay, found: CmdlogFound) -> Segment:
         path = self._path(number)
         segment = Segment(number)
+        replay.origin = number
         reader = SegmentReader(self.fs, path)
         strange: list[Scar] = []
         for data, frames, base in reader.pieces():

@@ -177,7 +177,7 @@ class Rewrite:
             self._adds_dropped += not needed
         else:
             # Of an earlier job with that id: its addition stood before this one's, and those are gone.
-            needed = not self.clear or (job is not None and job.origin <= self.segment.number)
+            needed = not self.clear or (job is not None and self.log.first_told(job) <= self.segment.number)
         if needed and job is not None:
             self._limits_ms += job.limit_ms
             self._limits += 1

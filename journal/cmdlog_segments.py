@@ -10,10 +10,22 @@ from collections.abc import Iterator
 from msgspec import Struct
 
 from journal.cmdlog import MAGIC
-from journal.cmdlog_read import RECORD_BYTES_MAX, Damaged, Short, find_frame, read_frame
+from journal.cmdlog_read import (
+    RECORD_BYTES_MAX,
+    Damaged,
+    Short,
+    claimed_end,
+    find_frame,
+    follow_frames,
+    read_frame,
+)
 from journal.fs import Fs
 
 PIECE_BYTES = 1 << 20
+HEAD_BYTES = (
+    1 << 10
+)  # more than what stands in front of a payload: two varints, an id, a name of 255 bytes, six numbers
+WINDOW_BYTES = 4 * RECORD_BYTES_MAX
 ENDS_EARLY = "the record ends early"
 
 Frame = tuple[int, int, int]
@@ -80,36 +92,60 @@ class SegmentReader:
             data = self._fs.read(self._path, at, min(want, self.size - at))
             if not data:
                 break
-            frames, used = self._frames(data, at, complete=at + len(data) >= self.size)
+            frames, used, why = self._frames(data, complete=at + len(data) >= self.size)
+            if frames and self._bad_at >= 0:
+                self._heal(at + frames[0][0])
             yield data, frames, at
             # A record longer than the piece: read twice as much, which the file really has.
             want = self._piece_bytes if used else min(2 * want, 2 * RECORD_BYTES_MAX)
             at += used
+            if why:
+                if self._bad_at < 0:
+                    self._bad_at, self._why = at, why
+                at, want = self._go_on_behind(at), self._piece_bytes
         self._heal(self.size, is_tail=True)
 
-    def _frames(self, data: bytes, base: int, complete: bool) -> tuple[list[Frame], int]:
-        """The records of `data`, and how much of it is done with."""
+    def _frames(self, data: bytes, complete: bool) -> tuple[list[Frame], int, str]:
+        """The records `data` begins with, how much of it they are, and what is wrong with the next one, if anything."""
         frames: list[Frame] = []
         at = 0
         while at < len(data):
             try:
                 start, end = read_frame(data, at)
             except Short:
-                if not complete:
-                    break
-                why = ENDS_EARLY
+                return frames, at, ENDS_EARLY if complete else ""
             except Damaged as damaged:
-                why = str(damaged)
-            else:
-                if self._bad_at >= 0:
-                    self._heal(base + at)
-                frames.append((at, start, end))
-                at = end
-                continue
-            if self._bad_at < 0:
-                self._bad_at, self._why = base + at, why
-            at = find_frame(data, at + 1, complete)
-        return frames, at
+                return frames, at, str(damaged)
+            frames.append((at, start, end))
+            at = end
+        return frames, at, ""
+
+    def _go_on_behind(self, bad_at: int) -> int:
+        """Where reading goes on behind the damaged record at `bad_at`; the size if nowhere.
+
+        Clients choose what stands in a payload, whole records among it, so nothing is believed that may be one. What a
+        record says of its own length in two places is taken for its extent, torn or not. Where the two disagree, a
+        record counts only at the head of an unbroken row of sound ones that no payload could hold, or that ends with
+        the file: in a payload the row breaks off at what follows every payload: two times of ours, a checksum.
+        """
+        end = claimed_end(self._read(bad_at, HEAD_BYTES), 0)
+        if end is not None:
+            return min(bad_at + end, self.size)
+        at = bad_at + 1
+        while at < self.size:
+            data = self._read(at, WINDOW_BYTES)
+            complete = at + len(data) >= self.size
+            found = find_frame(data, 0, complete)
+            at += found
+            if found <= len(data) - RECORD_BYTES_MAX or complete:
+                row = follow_frames(data, found, found + RECORD_BYTES_MAX)
+                if row - found >= RECORD_BYTES_MAX or (complete and row == len(data)):
+                    return at
+                at += max(1, row - found)
+        return self.size
+
+    def _read(self, at: int, count: int) -> bytes:
+        return self._fs.read(self._path, at, min(count, self.size - at))
 
     def _heal(self, at: int, is_tail: bool = False) -> None:
         """What was bad ends at `at`."""

@@ -8,19 +8,19 @@ from __future__ import annotations
 
 from journal.fs import File, Fs
 from journal.libkestrel_layout import temp_name
+from journal.packing import fresh_file, throw_away
 
 
 def install(fs: Fs, folder: str, name: str, data: bytes, now_ms: int) -> File:
     """Make `data` the whole content of file `name`, durably, and leave it open. Raises OSError, and nothing changed."""
     temp = f"{folder}/{temp_name(name, now_ms)}"
-    file = fs.append(temp)
+    file = fresh_file(fs, temp)
     try:
         file.write(data)
         file.sync()
         fs.rename(temp, f"{folder}/{name}")
     except OSError:
-        file.close()
-        fs.remove(temp)
+        throw_away(fs, temp, file)
         raise
     fs.sync_folder(folder)
     return file

@@ -13,7 +13,7 @@ from journal.derived import rewritten
 from journal.fs import File, Fs, write_whole
 from journal.group import CommitGroup
 from journal.kestrel import Encoder
-from journal.packing import drop_sidecars, finish_pack, remove_each
+from journal.packing import drop_sidecars, finish_pack, fresh_file, remove_each, throw_away
 from journal.places import note_places
 from journal.policy import Usage
 from journal.segments import SAMPLE_BYTES, Place, Segment, Segments
@@ -224,7 +224,7 @@ class Log:
         assert not self._unwritten and not self._pending
         number = max(now_ms, self.newest_number + 1)
         sealed, temp = layout.archive_name(self.name, number), layout.temp_name(self.name, number)
-        fresh = self._fresh(f"{self.folder}/{temp}")
+        fresh = fresh_file(self.fs, f"{self.folder}/{temp}")
         self.file.sync()
         self._rename_current(fresh, f"{self.folder}/{temp}", f"{self.folder}/{sealed}")
         self.fs.sync_folder(self.folder)
@@ -244,7 +244,7 @@ class Log:
                 self.fs.rename(sealed, self.path)
                 raise
         except OSError:
-            self._throw_away(fresh, temp)
+            throw_away(self.fs, temp, fresh)
             raise
 
     def rewrite(self, open_reads: dict[int, Taken], items: list[Item], now_ms: int) -> None:
@@ -300,7 +300,7 @@ class Log:
         number = self.newest_number + 1
         last, temp = layout.archive_name(self.name, number), layout.temp_name(self.name, number)
         pack = layout.pack_name(self.name, number)
-        self.fs.append(f"{self.folder}/{temp}").close()
+        fresh_file(self.fs, f"{self.folder}/{temp}").close()
         self.fs.rename(self.path, f"{self.folder}/{last}")
         self.fs.sync_folder(self.folder)
         self.fs.rename(f"{self.folder}/{temp}", f"{self.folder}/{pack}")
@@ -324,34 +324,21 @@ class Log:
     def _write_summary(self, records: list[bytes], number: int) -> tuple[str, File]:
         """A synced temporary file, still open; nothing is left of it if that fails."""
         temp = f"{self.folder}/{layout.temp_name(self.name, number)}"
-        file = self._fresh(temp)
+        file = fresh_file(self.fs, temp)
         try:
             file.write(b"".join(records))
             file.sync()
         except OSError:
-            self._throw_away(file, temp)
+            throw_away(self.fs, temp, file)
             raise
         return temp, file
-
-    def _fresh(self, temp: str) -> File:
-        """An empty file of this name, whatever an earlier attempt has left."""
-        file = self.fs.append(temp)
-        if file.size:
-            file.close()
-            self.fs.remove(temp)
-            file = self.fs.append(temp)
-        return file
 
     def _rename(self, file: File, temp: str, name: str) -> None:
         try:
             self.fs.rename(temp, name)
         except OSError:
-            self._throw_away(file, temp)
+            throw_away(self.fs, temp, file)
             raise
-
-    def _throw_away(self, file: File, temp: str) -> None:
-        file.close()
-        self.fs.remove(temp)
 
     def _install_pack(self, file: File, temp: str, summary: Segment) -> None:
         last = self.segments.sealed[-1]

@@ -21,6 +21,7 @@ from journal.derived import snapshot_of, with_rest
 from journal.fs import File
 from journal.kestrel import Encoder
 from journal.log import Log
+from journal.packing import fresh_file, throw_away
 from journal.places import note_places, note_run
 from journal.readback import ReadBack, Unreadable
 from journal.segments import Place, Segment
@@ -109,8 +110,7 @@ class Pack:
 
     def _write_some(self) -> None:
         if self._file is None:
-            self._file = self.log.fs.append(f"{self.log.folder}/{self._temp}")
-            assert self._file.size == 0
+            self._file = fresh_file(self.log.fs, f"{self.log.folder}/{self._temp}")
             self._lead = self._head()
         if self._segment is None:
             self._write_lead()
@@ -310,9 +310,5 @@ class Pack:
 
     def _clear_away(self) -> None:
         if self._file is not None:
-            self._file.close()
+            throw_away(self.log.fs, f"{self.log.folder}/{self._temp}", self._file)
             self._file = None
-            try:
-                self.log.fs.remove(f"{self.log.folder}/{self._temp}")
-            except OSError:
-                pass  # it is not counted as a journal, and the next start removes it

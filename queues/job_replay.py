@@ -21,20 +21,25 @@ from collections.abc import Callable
 from queues.job import COMPLETED, FAILED, LEASED, NS_A_MS, PENDING, Job, Terms
 from queues.jobs import Jobs
 
-Early = tuple[int, Callable[[bytes], None]]
+Early = tuple[int, int, Callable[[bytes], None]]
 # How long before the addition a fact of the same job may have been written: the original does both at once, in two
 # threads. Much longer, and after a clock that stepped back facts would be taken for those of a later job.
 SWAPPED_NS = 1_000_000_000
 
 
 class JobReplay:
-    """`dead` counts, by origin, the additions whose job is over. Times in ms are those of the replay, not the log's."""
+    """`dead` counts, by origin, the additions whose job is over. Times in ms are those of the replay, not the log's.
+    `origin` is where the facts come from that are told now; `early` says of jobs which rest on facts that an earlier
+    origin tells than their addition's: (their creation, the first such origin).
+    """
 
     def __init__(self, jobs: Jobs, now_ms: int) -> None:
         self.jobs = jobs
         self.now_ms = now_ms
         self.found: dict[bytes, Job] = {}
         self.dead: Counter[int] = Counter()
+        self.origin = 0
+        self.early: dict[bytes, tuple[int, int]] = {}
         self.strays: list[bytes] = []  # in the end: ids of which something is told, and no addition has come
         self._early: dict[bytes, list[Early]] = {}
         self._swapped: Counter[bytes] = Counter()
@@ -51,10 +56,12 @@ class JobReplay:
         job.origin = origin
         self.found[id] = job
         if self._early and id in self._early:
-            for at_ns, apply in self._early.pop(id):
+            for at_ns, told_in, apply in self._early.pop(id):
                 # One that is not of the same moment tells of another job of that id, whose addition a crash has taken.
                 if created_ns <= at_ns <= created_ns + SWAPPED_NS:
                     apply(id)
+                    if told_in < origin:
+                        self.early.setdefault(id, (created_ns, told_in))
         return limit_ms
 
     def attempted(self, id: bytes, at_ns: int) -> None:
@@ -101,6 +108,7 @@ class JobReplay:
         job = self.found.pop(id, None)
         if job is not None:
             self.dead[job.origin] += 1
+            self.early.pop(id, None)
         self._early.pop(id, None)
         self._swapped.pop(id, None)
 
@@ -117,4 +125,4 @@ class JobReplay:
         return [self.found[id] for id, count in self._swapped.items() if id in self.found for _ in range(count)]
 
     def _remember(self, id: bytes, at_ns: int, apply: Callable[[bytes], None]) -> None:
-        self._early.setdefault(id, []).append((at_ns, apply))
+        self._early.setdefault(id, []).append((at_ns, self.origin, apply))

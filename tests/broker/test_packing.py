@@ -9,10 +9,11 @@ import pytest
 
 from broker import upkeep
 from broker.packs import RETRY_MAX_MS
-from journal import pack
+from journal import kestrel, layout, pack
 from journal.chores import InstallPack
 from journal.group import JournalFailure
 from journal.pack import Stage
+from queues.item import Item
 from sim.disk import PowerCut
 from sim.nodes import Crash
 from sim.world import World as SlowWorld
@@ -233,6 +234,51 @@ def test_a_pack_that_fails_changes_nothing_and_is_tried_again(verb: str, part: s
     world.now_ms += RETRY_MAX_MS
     do_everything(world)  # though nobody asks for anything
     assert log.rewrites >= 1
+
+
+@pytest.mark.parametrize("step", ["write", "sync"])
+def test_a_failed_pack_that_could_not_be_removed_is_in_nobodys_way(step: str) -> None:
+    world = half_read()
+    wanted = world.items()
+    world.disk.fail(step, "q~~", errno.ENOSPC, after=step == "write", short=5)
+    world.disk.fail("remove", "q~~", errno.EIO)
+    do_everything(world)
+    assert "journal.pack_failed" in world.events and [name for name, _ in world.disk.list("s") if "~~" in name]
+    world.now_ms += RETRY_MAX_MS
+    do_everything(world)
+    assert log_of(world).rewrites >= 1 and not [name for name, _ in world.disk.list("s") if "~~" in name]
+    assert [int(item[:4]) for item in items_after(world, Crash.DROP)][2:] == [int(item[:4]) for item in wanted]
+
+
+def test_what_a_failed_pack_has_left_does_not_come_back_with_a_deleted_queue() -> None:
+    for steps in range(12):
+        world = half_read()
+        log = log_of(world)
+        whole = items_after(world, Crash.KEEP)
+        left = world.disk.append(f"s/{layout.temp_name('q', log.newest_number + 1)}")
+        left.write(kestrel.Encoder(log.config.journal_dialect).addx(Item(b"a ghost", 0)))
+        left.close()
+        world.disk.stop_at = len(world.disk.log) + steps
+        with pytest.raises(PowerCut):
+            world.client().says("delete q")
+        assert items_after(world, Crash.KEEP) in (whole, []), steps
+
+
+def test_deleting_a_queue_while_a_pack_takes_its_place_asks_for_no_checksums() -> None:
+    world = half_read()
+    for _ in range(100):
+        started = world.start_chores()
+        if any(isinstance(chore, InstallPack) for chore in started):
+            break
+        for chore in started:
+            world.finish_chore(chore)
+        world.turn()
+        world.sync()
+    world.client().says("delete q")
+    sidecars = world.broker.upkeep.sidecars
+    assert not sidecars._wanted and sidecars._making is None
+    do_everything(world)
+    assert "journal.sidecar_failed" not in world.events
 
 
 @pytest.mark.parametrize(("verb", "part"), [("rename", ".pack"), ("remove", "q."), ("sync_folder", "s")])

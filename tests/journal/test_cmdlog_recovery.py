@@ -10,7 +10,7 @@ from google_crc32c import value as crc32c
 from journal import cmdlog
 from queues.job import Job, Terms
 from queues.job_queue import JobQueue
-from tests.journal.cmdlogs import files
+from tests.journal.cmdlogs import files, state_of
 from tests.sim.job_world import LOG, START_MS, JobWorld, disk_with_log, job_id
 
 SEGMENT = "000000001.log"
@@ -136,6 +136,49 @@ def test_nine_digits_are_a_segment_whatever_the_number_and_other_digits_are_not(
     assert numbers(world.again()) == [2]
 
 
+FORGED = bare(5, 1) + bare(5, 2)
+
+
+@pytest.mark.parametrize("payload", [FORGED, FORGED + b"x" * 200_000, b"x" * 77 + FORGED * 2000, FORGED + bytes(9000)])
+def test_records_in_the_payload_of_a_torn_one_are_not_believed(payload: bytes) -> None:
+    torn = add(3, payload)
+    head = len(torn) - len(payload) - 34
+    cuts = {head, head + 36, head + 72, head + 73, head + len(payload), len(torn) - 1}
+    for cut in sorted(cuts):
+        world = started(add(1) + add(2) + torn[:cut])
+        assert numbers(world) == [1, 2], cut
+        assert files(world.disk) == [cmdlog.MAGIC + add(1) + add(2)]
+        kept = [name for name, is_file in world.disk.list("s/.staniel/damaged") if is_file]
+        assert [world.disk.size(f"s/.staniel/damaged/{name}") for name in kept] == [cut]
+
+
+@pytest.mark.parametrize("gone", [(0, 30), (15, 17), (16, 80), (3, 300)])
+@pytest.mark.parametrize("rest", [[], [4], [4, 5, 6]])
+def test_records_in_the_payload_of_one_with_a_lost_head_are_not_believed(
+    gone: tuple[int, int], rest: list[int]
+) -> None:
+    lost = bytearray(add(3, FORGED * 30 + add(7) + FORGED))
+    lost[slice(*gone)] = bytes(gone[1] - gone[0])
+    for between in (b"", bytes(5000)):
+        world = started(add(1) + add(2) + between + bytes(lost) + b"".join(map(add, rest)))
+        assert numbers(world) == [1, 2, *rest]
+
+
+def test_records_in_the_payload_of_a_damaged_one_are_not_believed_whichever_byte_it_is() -> None:
+    for value in (add(3, FORGED), add(3, b"-" + FORGED * 4 + b"-")):
+        for at in range(len(value)):
+            bent = bytearray(value)
+            bent[at] ^= 1 << at % 8
+            assert numbers(started(add(1) + add(2) + bytes(bent) + add(4))) == [1, 2, 4], at
+
+
+def test_records_behind_a_lost_head_count_if_no_payload_could_hold_them() -> None:
+    """Later in the file another record is torn: they are believed where they are more than fits into one payload."""
+    many = b"".join(add(number, b"x" * 500_000) for number in range(4, 8))
+    assert numbers(started(add(1) + bytes(100) + many + add(8)[:-1])) == [1, 4, 5, 6, 7]
+    assert numbers(started(add(1) + bytes(100) + add(4) + add(8)[:-1])) == [1]
+
+
 def test_a_tail_of_zeros_is_cut() -> None:
     world = started(add(1) + bytes(5000))
     assert numbers(world) == [1] and files(world.disk) == [cmdlog.MAGIC + add(1)]
@@ -159,6 +202,23 @@ def test_cleaning_drops_a_command_that_makes_no_sense(payload: bytes) -> None:
     assert files(world.disk)[0] == cmdlog.MAGIC + add(3)
     last = world.again()
     assert numbers(last) == [3, 4] and last.events == []
+
+
+@pytest.mark.parametrize("facts", [[3], [7, 3], [7, 8, 7, 4]])
+def test_cleaning_keeps_what_stands_in_an_earlier_segment_than_its_addition(facts: list[int]) -> None:
+    early = b"".join(bare(kind, 9) for kind in facts)
+    world = started(add(1) + early + bare(5, 1), add(9) + add(2), add(3), workq="cmdlog_clean_int = 100")
+    before = state_of(world.jobs[job_id(9)])
+    assert world.jobs[job_id(9)].is_processed
+    for _ in range(2):
+        world.pass_time(300)
+        assert files(world.disk)[0] == cmdlog.MAGIC + early
+        world = world.again()
+        assert state_of(world.jobs[job_id(9)]) == before and numbers(world) == [2, 3, 9]
+    world.worker().asks(f"delete {job_id(9)}")
+    world.worker().asks(f"delete {job_id(2)}")
+    world.pass_time(300)
+    assert numbers(world) == [3] == numbers(world.again())
 
 
 def test_a_completion_in_the_documents_short_form_has_an_empty_result() -> None:

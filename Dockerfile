@@ -31,6 +31,6 @@ WORKDIR /var/lib/staniel
 VOLUME /var/lib/staniel
 EXPOSE 22133
 STOPSIGNAL SIGTERM
-HEALTHCHECK --interval=10s --timeout=3s --start-period=60s --retries=3 CMD ["staniel", "ping"]
+HEALTHCHECK --interval=10s --timeout=3s --start-period=60s --retries=3 CMD ["staniel", "ping", "--alive"]
 ENTRYPOINT ["staniel"]
 CMD ["serve", "--config", "/etc/staniel/staniel.toml"]

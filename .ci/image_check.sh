@@ -6,7 +6,7 @@ serve() {
     "$@" &
     server=$!
     for _ in $(seq 100); do
-        if staniel ping >/dev/null 2>&1; then
+        if staniel ping --alive >/dev/null 2>&1; then
             staniel ping
             return 0
         fi

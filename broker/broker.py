@@ -46,7 +46,7 @@ BALLAST_RETRY_MS = 1000
 
 
 class Summary(Struct, frozen=True):
-    """What recovery found."""
+    """What recovery found, and what an earlier run was told to hold back."""
 
     queues: int
     items: int
@@ -54,6 +54,8 @@ class Summary(Struct, frozen=True):
     jobs: int = 0
     read_bytes: int = 0  # of journals
     spared_bytes: int = 0  # of journals whose sidecars told enough
+    status: Status = Status.UP
+    paused: int = 0  # queues
 
 
 class Broker:
@@ -131,7 +133,16 @@ class Broker:
         self._expire_due_ms = now_ms
         total = [len(queue.line) for queue in self.queues]
         held = sum(queue.line.bytes for queue in self.queues)
-        return Summary(len(total), sum(total), held, jobs, progress.read_bytes, progress.spared_bytes)
+        return Summary(
+            len(total),
+            sum(total),
+            held,
+            jobs,
+            progress.read_bytes,
+            progress.spared_bytes,
+            self.status.reported,
+            len(self.pauses),
+        )
 
     def _tell_own_damage(self) -> None:
         """What was wrong with the spool's own folder when it was opened."""
@@ -180,6 +191,7 @@ class Broker:
         """Answer everybody who waits, and leave every journal synced and closed. No sync may be running."""
         if self.serves_jobs:
             self.workq.cleaner.stop()
+        self.stopping = True
         for session in self._sessions:
             session.backlog.clear()  # what has not been executed is not answered
         self.upkeep.close(now_ms)
@@ -188,6 +200,8 @@ class Broker:
             if not self.status.enforced.writes and not len(queue.line):
                 self.upkeep.rewrite(queue, now_ms)
             queue.close()
+        for session in self._sessions:
+            session.stop_waiting(now_ms)
         self.settle(now_ms)
         self.group.settle(now_ms)
         self.transfers.intents.close()

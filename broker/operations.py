@@ -17,13 +17,18 @@ from protocol import requests as ask
 from protocol.dialect import Dialect
 from queues.queue import Queue
 
+SERVER_TOPIC = "server"  # of `stats`
 CLIENT_ERROR = b"CLIENT_ERROR\r\n"
 
 
 def show_stats(session: Session, request: ask.Stats, now_ms: int) -> None:
-    """The plain `stats`; memcached's own topics have nothing to say here, but clients expect an END."""
+    """The plain `stats`, or the server's part of it alone. memcached's own topics have nothing to say here, but clients
+    expect an END.
+    """
     broker, out, replies = session.broker, session.out, session.replies
     if request.topic:
+        if request.topic == SERVER_TOPIC:
+            out += [replies.stat(name, value) for name, value in stats.server_stats(broker, now_ms)]
         out.append(replies.end)
         return
 

@@ -41,6 +41,10 @@ class Pauses:
         self.report = report
         self._pauses: dict[str, Pause] = {}
 
+    def __len__(self) -> int:
+        """How many queues are paused."""
+        return len(self._pauses)
+
     def change(self, queue: Queue, pause: Pause, now_ms: int) -> None:
         """Remember `pause`, then let it work: who waits for the queue is served at once. Raises OSError, and nothing
         has changed.

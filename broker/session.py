@@ -224,6 +224,12 @@ class Session:
         self._queue.unpark(self)
         self.broker.wake(self)
 
+    def stop_waiting(self, now_ms: int) -> None:
+        """The server stops: whatever was waited for counts as not having come."""
+        if self.state is PARKED:
+            self.broker.deadlines.drop(self)
+            self.due(now_ms)
+
     def resume(self, now_ms: int) -> None:
         """Answer the wait that has ended, then go on with the backlog."""
         if self.state is not PARKED:

@@ -68,6 +68,8 @@ def server_stats(broker: Broker, now_ms: int) -> Iterator[tuple[str, object]]:
     yield "queue_creates", broker.queues.created
     yield "queue_deletes", broker.queues.deleted
     yield "queue_expires", broker.queues.expired
+    yield "status", broker.status.reported.value.lower()
+    yield "paused_queues", len(broker.pauses)
 
 
 def reserved_memory_ratio(broker: Broker) -> float:

@@ -75,8 +75,10 @@ def run(session: Session, request: workq.Run, now_ms: int) -> None:
     def answer(job: Job | None, now_ms: int) -> None:
         if job is not None:
             show_result(session, job)
+        elif wait.is_gone:
+            session.out.append(replies.not_found)
         else:
-            session.out.append(replies.not_found if wait.is_deleted else replies.timeout)
+            session.out.append(replies.stopping if session.broker.stopping else replies.timeout)
 
     # Parked before it is added: a worker that waits already has it in the same step.
     session.park(wait, now_ms + request.wait_ms, answer, opens=False, peeks=False)
@@ -155,22 +157,27 @@ def result(session: Session, request: workq.Result, now_ms: int) -> None:
     """The end of a job, now or when it comes."""
     service = session.broker.workq
     job = service.jobs.find(request.id, now_ms)
-
-    def answer(job: Job | None, now_ms: int) -> None:
-        if job is None:
-            session.out.append(replies.timeout)
-        else:
-            show_result(session, job)
-
     if job is None:
         session.out.append(replies.not_found)
     elif job.is_processed:
         show_result(session, job)
     elif request.wait_ms:
-        wait = ResultWait(service.jobs, job, session)
-        session.park(wait, now_ms + request.wait_ms, answer, opens=False, peeks=False)
+        wait_for_result(session, service, job, now_ms + request.wait_ms)
     else:
         session.out.append(replies.timeout)
+
+
+def wait_for_result(session: Session, service: Workq, job: Job, until_ms: int) -> None:
+    wait = ResultWait(service.jobs, job, session)
+
+    def answer(job: Job | None, now_ms: int) -> None:
+        if job is not None:
+            show_result(session, job)
+        else:
+            session.out.append(replies.not_found if wait.is_gone else replies.timeout)
+            depend(session, service)  # that it is gone is news
+
+    session.park(wait, until_ms, answer, opens=False, peeks=False)
 
 
 def show_result(session: Session, job: Job) -> None:

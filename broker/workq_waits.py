@@ -42,11 +42,12 @@ class LeaseWait:
 
 
 class ResultWait:
-    """For the end of somebody's job."""
+    """For the end of somebody's job. `is_gone`: it has been deleted or has expired, so there will be none."""
 
-    __slots__ = ("_job", "_jobs", "_session")
+    __slots__ = ("_job", "_jobs", "_session", "is_gone")
 
     def __init__(self, jobs: Jobs, job: Job, session: Session) -> None:
+        self.is_gone = False
         self._jobs = jobs
         self._job = job
         self._session = session
@@ -63,15 +64,19 @@ class ResultWait:
     def deliver(self, job: Job) -> None:
         self._session.deliver(job)
 
+    def dismiss(self) -> None:
+        self.is_gone = True
+        self._session.dismiss()
+
 
 class RunWait:
-    """For the end of one's own job, which goes when nobody waits for it any more."""
+    """For the end of one's own job, which goes when nobody waits for it any more. `is_gone`: it has been deleted."""
 
-    __slots__ = ("_jobs", "_session", "is_deleted", "job")
+    __slots__ = ("_jobs", "_session", "is_gone", "job")
 
     def __init__(self, jobs: Jobs, session: Session) -> None:
         self.job: Job | None = None
-        self.is_deleted = False
+        self.is_gone = False
         self._jobs = jobs
         self._session = session
 
@@ -92,5 +97,5 @@ class RunWait:
         self._session.deliver(job)
 
     def dismiss(self) -> None:
-        self.is_deleted = True
+        self.is_gone = True
         self._session.dismiss()

@@ -24,6 +24,7 @@ def server_error(why: str) -> bytes:
 duplicate_job = client_error("Duplicate job")
 duplicate_result = client_error("Duplicate result")
 invalid_name = client_error("Invalid Name")
+stopping = server_error("The server stops, the job is gone")
 invalid_time = client_error("Invalid Time")
 # The original's words for a log that cannot be written.
 read_only = server_error("Read-only mode triggered by cmdlog circuit breaker")

@@ -30,14 +30,18 @@ class Finish(Enum):
     DUPLICATE = "duplicate"
 
 
-class Runner(Waiter, Protocol):
+class Watcher(Waiter, Protocol):
+    """Somebody who waits for the end of a job."""
+
+    def dismiss(self) -> None:
+        """It has been deleted, or its time to live is over: no end will come."""
+
+
+class Runner(Watcher, Protocol):
     """Somebody who has added a job and waits for its end."""
 
     def leased(self, job: Job, now_ms: int) -> None:
         """A worker has it; from now on its time to run counts."""
-
-    def dismiss(self) -> None:
-        """Somebody has deleted it."""
 
 
 class Jobs:
@@ -53,7 +57,7 @@ class Jobs:
         self.timers = JobTimers()
         self.evicted = 0
         self._runners: dict[bytes, Runner] = {}
-        self._watchers: dict[bytes, dict[Waiter, None]] = {}
+        self._watchers: dict[bytes, dict[Watcher, None]] = {}
         self._last_ns = 0  # each job is created later than the one before, so that they keep their order
         self._turn = 0
         self._behind = False  # more was due at the last ring than was done
@@ -238,11 +242,11 @@ class Jobs:
         for watcher in watchers:
             watcher.deliver(job)
 
-    def watch(self, job: Job, watcher: Waiter) -> None:
-        """Tell `watcher` when `job` is finished."""
+    def watch(self, job: Job, watcher: Watcher) -> None:
+        """Tell `watcher` when `job` is finished, or gone."""
         self._watchers.setdefault(job.id, {})[watcher] = None
 
-    def unwatch(self, job: Job, watcher: Waiter) -> None:
+    def unwatch(self, job: Job, watcher: Watcher) -> None:
         watchers = self._watchers.get(job.id)
         if watchers is not None:
             watchers.pop(watcher, None)
@@ -274,7 +278,8 @@ class Jobs:
         self.timers.drop(job)
         del self.by_id[job.id]
         if self._watchers:
-            self._watchers.pop(job.id, None)
+            for watcher in self._watchers.pop(job.id, {}):
+                watcher.dismiss()
 
     def _leave(self, job: Job) -> None:
         """Take `job` out of where it stands in its queue."""

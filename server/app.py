@@ -13,6 +13,7 @@ import trio
 from broker.broker import Broker, Summary
 from broker.config import Config, ConfigError
 from broker.report import Level
+from broker.status import Status
 from broker.version import VERSION
 from journal.fs import Locked, OsFs
 from journal.group import JournalFailure
@@ -37,6 +38,10 @@ def greeting(sockets: list[socket.socket], config: Config, summary: Summary, too
     found += f", {megabytes(summary.read_bytes)} MB read"
     if summary.spared_bytes:
         found += f", {megabytes(summary.spared_bytes)} MB spared by summaries"
+    if summary.status is not Status.UP:
+        found += f", status {summary.status.value.lower()}"
+    if summary.paused:
+        found += f", {summary.paused} paused queue{'s' * (summary.paused > 1)}"
     return f"staniel {VERSION} listens on {where}, spool {os.path.abspath(config.server.spool)}: {found}"
 
 

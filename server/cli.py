@@ -10,6 +10,8 @@ from broker.config import Config, defaults, load
 from broker.version import VERSION
 from server.ping import ping as ping_server
 
+DAY_S = 86_400
+HELD_BACK = 3  # an exit code; click's own are 1 and 2
 HELP = {"help_option_names": ["-h", "--help"]}
 
 
@@ -29,6 +31,13 @@ class Commands(click.Group):
 
             return pipeline
         return super().get_command(ctx, cmd_name)
+
+
+def seconds(value: float) -> float:
+    """How long to wait. Raises BadParameter, for "nan" too, which no range of click's keeps out."""
+    if not 0 < value <= DAY_S:
+        raise click.BadParameter(f"{value} is not a number of seconds from 0 to {DAY_S}")
+    return value
 
 
 @click.group(cls=Commands, context_settings=HELP)
@@ -82,10 +91,25 @@ def serve(
 @main.command()
 @click.option("--host", default="127.0.0.1", show_default=True, help="Address of the server.")
 @click.option("--port", "-p", default=22133, show_default=True, type=click.IntRange(1, 65535), help="Memcache port.")
-@click.option("--timeout", default=2.0, show_default=True, help="Seconds to wait for an answer.")
-def ping(host: str, port: int, timeout: float) -> None:
-    """Say whether a server answers: exit code 0 if it does, 1 if not. For health checks."""
+@click.option(
+    "--timeout",
+    default=2.0,
+    show_default=True,
+    type=float,
+    help="For all of it, in seconds.",
+    callback=lambda ctx, param, value: seconds(value),
+)
+@click.option("--alive", is_flag=True, help="Exit code 0 for every server that answers, whatever it refuses.")
+def ping(host: str, port: int, timeout: float, alive: bool) -> None:
+    """Say whether a server answers. For health checks.
+
+    Exit code 0: it does. 1: it does not. 3: it answers, and its status is not up, or queues are paused: somebody has
+    said so, and a restart changes nothing about it.
+    """
     try:
-        click.echo(f"staniel {ping_server(host, port, timeout)} answers on {host}:{port}")
+        answer = ping_server(host, port, timeout)
     except OSError as error:
         raise click.ClickException(f"no answer from {host}:{port}: {error}") from error
+    held_back = f", {answer.held_back}" if answer.held_back else ""
+    click.echo(f"staniel {answer.version} answers on {host}:{port}{held_back}")
+    sys.exit(HELD_BACK if answer.held_back and not alive else 0)

@@ -1,17 +1,105 @@
-"""Is a server there and answering? For health checks."""
+"""Is a server there, answering, and serving all that it is asked? For health checks."""
 
 from __future__ import annotations
 
 import socket
+from time import monotonic
+
+from msgspec import Struct
+
+STATUS_UP = "up"
+RECEIVE_BYTES = 1 << 16
+ANSWER_BYTES_MAX = 1 << 20  # a Kestrel shows all its queues
 
 
-def ping(host: str, port: int, timeout_s: float) -> str:
-    """What the server says its version is. Raises OSError if there is none, or none that answers in time."""
-    with socket.create_connection((host, port), timeout_s) as sock:
-        sock.settimeout(timeout_s)
-        sock.sendall(b"version\r\n")
-        with sock.makefile("rb") as replies:
-            words = replies.readline(1024).decode("latin-1").split()
-    if len(words) != 2 or words[0] != "VERSION":
-        raise OSError("the answer is not that of a memcache server")
-    return words[1]
+class Answer(Struct, frozen=True):
+    """`status` and `paused_queues` as in `stats`; as if all were well for a server that does not say."""
+
+    version: str
+    status: str = STATUS_UP
+    paused_queues: int = 0
+
+    @property
+    def held_back(self) -> str:
+        """What the server does not do just now; empty if it does everything."""
+        found = [] if self.status == STATUS_UP else [f"status {self.status}"]
+        if self.paused_queues:
+            found.append(f"{self.paused_queues} paused queue{'s' * (self.paused_queues > 1)}")
+        return ", ".join(found)
+
+
+def ping(host: str, port: int, timeout_s: float) -> Answer:
+    """What the server says of itself, all of it within `timeout_s`. Raises OSError if there is none, or none that
+    answers in time.
+    """
+    until_s = monotonic() + timeout_s
+    try:
+        with _connect(host, port, until_s) as sock:
+            lines = _Lines(sock, until_s)
+            lines.ask(b"version\r\n")
+            words = lines.next().split()
+            if len(words) != 2 or words[0] != "VERSION":
+                raise OSError("the answer is not that of a memcache server")
+            lines.ask(b"stats server\r\n")
+            return _read_stats(words[1], lines)
+    except (UnicodeError, OverflowError) as error:
+        # What Python's resolver says to names such as "a..b", a name of 64 letters, or one with surrogates.
+        raise OSError(f"no such host: {error}") from error
+
+
+def _connect(host: str, port: int, until_s: float) -> socket.socket:
+    """One time for all addresses of the host. Raises OSError, UnicodeError, OverflowError."""
+    failure = OSError("no address")
+    for family, kind, protocol, _, address in socket.getaddrinfo(host, port, type=socket.SOCK_STREAM):
+        sock = socket.socket(family, kind, protocol)
+        try:
+            sock.settimeout(_left_s(until_s))
+            sock.connect(address)
+            return sock
+        except OSError as error:
+            sock.close()
+            failure = error
+    raise failure
+
+
+def _left_s(until_s: float) -> float:
+    left_s = until_s - monotonic()
+    if left_s <= 0:
+        raise TimeoutError("timed out")
+    return left_s
+
+
+def _read_stats(version: str, lines: _Lines) -> Answer:
+    """The two figures come first of all; other servers of the protocol do not have them."""
+    found: dict[str, str] = {}
+    while len(found) < 2 and (words := lines.next().split(maxsplit=2))[:1] == ["STAT"]:
+        if len(words) == 3 and words[1] in ("status", "paused_queues"):
+            found[words[1]] = words[2]
+    paused = found.get("paused_queues", "0")
+    return Answer(version, found.get("status", STATUS_UP), int(paused) if paused.isdecimal() else 0)
+
+
+class _Lines:
+    """A conversation with one deadline for all of it: a server that sends a byte now and then does not prolong it."""
+
+    def __init__(self, sock: socket.socket, until_s: float) -> None:
+        self._sock = sock
+        self._until_s = until_s
+        self._heard = b""
+        self._bytes = 0
+
+    def ask(self, line: bytes) -> None:
+        self._sock.settimeout(_left_s(self._until_s))
+        self._sock.sendall(line)
+
+    def next(self) -> str:
+        """The next line; what there is of it at the end of the stream. Raises OSError."""
+        while b"\n" not in self._heard:
+            self._sock.settimeout(_left_s(self._until_s))
+            data = self._sock.recv(RECEIVE_BYTES)
+            self._bytes += len(data)
+            if not data or self._bytes > ANSWER_BYTES_MAX:
+                break
+            self._heard += data
+        line, _, self._heard = self._heard.partition(b"\n")
+        return line.decode("latin-1").rstrip("\r")

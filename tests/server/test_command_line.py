@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import contextlib
 import socket
+import threading
+import time
 from pathlib import Path
 
 import pytest
 
+from server.ping import ping
 from tests.server.process import Server, run_staniel
-from tests.server.wire import Wire
+from tests.server.wire import Wire, stats
 
 
 @pytest.mark.parametrize("command", [[], ["serve"], ["ping"], ["journal"], ["journal", "dump"]])
@@ -46,6 +50,67 @@ def test_ping_fails_in_time_where_somebody_listens_and_says_nothing() -> None:
     with socket.create_server(("127.0.0.1", 0)) as silent:
         said = run_staniel("ping", "--port", str(silent.getsockname()[1]), "--timeout", "0.2")
     assert (said.returncode, said.stdout) == (1, "")
+
+
+class Dripping(threading.Thread):
+    """A server that sends one byte of its answer now and then."""
+
+    def __init__(self, listening: socket.socket) -> None:
+        super().__init__(daemon=True)
+        self.listening = listening
+
+    def run(self) -> None:
+        sock, _ = self.listening.accept()
+        with sock, contextlib.suppress(OSError):
+            for byte in b"VERSION 1.6.0-and-so-on-and-so-on\r\n":
+                sock.sendall(bytes([byte]))
+                time.sleep(0.1)
+
+
+def test_the_timeout_of_ping_is_for_all_of_the_answer() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as listening:
+        Dripping(listening).start()
+        began_s = time.monotonic()
+        with pytest.raises(OSError, match="timed out"):
+            ping("127.0.0.1", listening.getsockname()[1], 0.3)
+        assert time.monotonic() - began_s < 1
+
+
+@pytest.mark.parametrize("bad", ["-1", "0", "nan", "inf", "soon"])
+def test_a_time_that_ping_cannot_wait_is_a_usage_error(bad: str) -> None:
+    said = run_staniel("ping", "--timeout", bad)
+    assert said.returncode == 2 and "Traceback" not in said.stderr
+
+
+@pytest.mark.parametrize("host", ["a..b", "x" * 64 + ".example", "\udc80", "", "no such host", "[::1]"])
+def test_ping_fails_in_one_line_for_a_host_that_is_none(host: str) -> None:
+    said = run_staniel("ping", "--timeout", "1", "--host", host)
+    assert (said.returncode, said.stdout, said.stderr.count("\n")) == (1, "", 1), said.stderr
+
+
+def test_a_status_and_pauses_show_in_the_greeting_in_stats_and_in_pings_exit_code(server: Server) -> None:
+    port = ("--port", str(server.port))
+    with Wire(server.address) as wire:
+        wire.put("a", b"1")
+        wire.put("b", b"1")
+        assert wire.ask(b"pause a gets") == b"OK"
+        said = run_staniel("ping", *port)
+        assert (said.returncode, said.stdout.split(", ")[1:]) == (3, ["1 paused queue\n"])
+        assert wire.ask(b"pause b") == b"OK"
+        assert wire.ask(b"status quiescent") == b"END"
+    server.stop()
+    server.start()
+    port = ("--port", str(server.port))
+    assert server.greeting.endswith(" MB read, status quiescent, 2 paused queues\n")
+    found = stats(server.address)
+    assert (found["status"], found["paused_queues"]) == ("quiescent", "2")
+    said = run_staniel("ping", *port)
+    assert (said.returncode, said.stdout.split(", ")[1:]) == (3, ["status quiescent", "2 paused queues\n"])
+    assert run_staniel("ping", "--alive", *port).returncode == 0
+    with Wire(server.address) as wire:
+        assert [wire.ask(line) for line in (b"status up", b"resume a", b"resume b")] == [b"END", b"OK", b"OK"]
+        assert run_staniel("ping", *port).returncode == 0
+        assert wire.ask(b"stats server").startswith(b"STAT uptime ")
 
 
 @pytest.mark.parametrize("bad", ["", "soon", "-1ms", "50 parsecs", "1e3"])

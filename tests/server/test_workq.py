@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import signal
 import socket
@@ -10,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.server.process import Server, run_staniel, running
+from tests.server.process import Server, run_staniel, running, until
 from tests.server.wire import Wire, stats
 from tests.sim.job_world import job_id
 
@@ -64,6 +65,21 @@ def test_a_clean_stop_answers_what_was_asked_and_keeps_it(server: Server) -> Non
     server.stop()
     server.start()
     assert "199 jobs recovered" in server.greeting
+
+
+def test_a_stop_answers_those_who_wait_for_jobs(server: Server) -> None:
+    with contextlib.ExitStack() as stack:
+        leaser, runner, watcher = (stack.enter_context(Wire(server.workq_address)) for _ in range(3))
+        watcher.say(add(1, name=b"other"))
+        assert hears(watcher, b"+OK\r\n")
+        leaser.say(b"lease q 20000\r\n")
+        runner.say(b"run %b third 60000 20000 1\r\nx\r\n" % job_id(2).encode())
+        watcher.say(b"result %b 20000\r\n" % job_id(1).encode())
+        assert until(lambda: stats(server.address).get("jobs_third_ready") == "1")
+        assert until(lambda: stats(server.address)["jobs_q_waiters"] == "1")
+        server.stop()
+        assert leaser.rest() == watcher.rest() == b"-TIMEOUT\r\n"
+        assert runner.rest() == b"-SERVER-ERROR The server stops, the job is gone\r\n"
 
 
 @pytest.mark.parametrize("dashes", ["-", "--"])

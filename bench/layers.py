@@ -26,8 +26,8 @@ from queues.config import QueueConfig
 from queues.item import Item
 from queues.queue import Queue
 from server.clock import SteadyClock
-from server.collector import Collector
 from server.hub import Hub
+from server.machine import Machine
 from server.pace import Pace
 
 NOW_MS = 1_700_000_000_000
@@ -211,16 +211,17 @@ class Crowd:
     """A hub with clients in this very process: they speak between two ticks, and what they do does not count."""
 
     def __init__(self, folder: str, sync: str, connections: int, stack: ExitStack, more: str, wire: Wire) -> None:
-        self.hub = Hub(served_broker(folder, sync, more), SteadyClock(), Collector(), 1000)
+        self.machine = Machine(SteadyClock())
+        self.hub = Hub(served_broker(folder, sync, more), self.machine, 1000)
         stack.callback(self.hub.close)
         self.hub._paces.one = self.hub._paces.many = Brief()
-        self.poller = self.hub._poller
+        self.poller = self.machine.poller
         self.clients: list[socket.socket] = []
         for _ in range(connections):
             ours, theirs = socket.socketpair()
             stack.callback(theirs.close)
             ours.setblocking(False)
-            self.hub.admit(ours, wire, LIMITS, NOW_MS)
+            self.hub.admit(ours, "", wire, LIMITS, NOW_MS)
             self.clients.append(theirs)
 
     def ask(self, meter: Meter, request: bytes, answer_bytes: int) -> None:

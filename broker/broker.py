@@ -15,6 +15,7 @@ from msgspec import Struct, structs
 from broker.config import Config, ConfigError
 from broker.counters import ServerCounters
 from broker.deadlines import Deadlines
+from broker.deletions import Deletions
 from broker.errors import ReloadError
 from broker.leases import Leases
 from broker.pauses import Pauses
@@ -83,6 +84,7 @@ class Broker:
         self.queues.troubled = self._tell_trouble
         self.group.before_write = self._prepare_transfers
         self.streams = StreamQueues(self)
+        self.deletions = Deletions(self)
         self.pauses = Pauses(fs, f"{self.store.own}/paused", report)
         self.status = self._new_status()
         self.counters = ServerCounters()
@@ -195,6 +197,7 @@ class Broker:
         for session in self._sessions:
             session.backlog.clear()  # what has not been executed is not answered
         self.upkeep.close(now_ms)
+        self.deletions.look(now_ms)
         self._land(now_ms)
         for queue in self.queues:
             if not self.status.enforced.writes and not len(queue.line):
@@ -308,12 +311,15 @@ class Broker:
     def finish_chore(self, chore: Chore, now_ms: int) -> None:
         """`chore` has run. Raises JournalFailure or OSError: the process must end."""
         self.upkeep.chores.finish(chore, now_ms)
+        self.deletions.look(now_ms)
 
     # queues
 
     def delete(self, queue: Queue, now_ms: int) -> int:
-        """Forget a queue and its files; the batch that the reply waits for. Raises JournalFailure."""
-        self.upkeep.forget(queue, now_ms)
+        """Forget a queue and its files, on which no thread is at work; the batch that the reply waits for. Raises
+        JournalFailure.
+        """
+        self.upkeep.forget(queue)
         self.queues.remove(queue)
         self.pauses.forget(queue.name)
         try:
@@ -400,7 +406,7 @@ class Broker:
         queue.expire(now_ms, config.max_expire_sweep)
         if not config.max_queue_age_ms or now_ms <= queue.created_ms + config.max_queue_age_ms:
             return
-        if queue.holdings.is_bare:
+        if queue.holdings.is_bare and not self.upkeep.is_at_work(queue):
             self.queues.expired += 1
             self.delete(queue, now_ms)
 

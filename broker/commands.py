@@ -68,18 +68,12 @@ def delete(session: Session, request: ask.Delete, now_ms: int) -> None:
     """Forget a queue and its files. Those who wait for it are answered at once."""
     if not may_write(session, None, request.noreply):
         return
-    found = drop(session, request.queue, now_ms)
-    if not request.noreply:
-        session.out.append(session.replies.deleted if found else session.replies.not_found)
 
+    def then(found: bool) -> None:
+        if not request.noreply:
+            session.out.append(session.replies.deleted if found else session.replies.not_found)
 
-def drop(session: Session, name: str, now_ms: int) -> bool:
-    """Delete a queue; whether there was one."""
-    queue = session.broker.queues.find(name)
-    if queue is None:
-        return False
-    session.batch = max(session.batch, session.broker.delete(queue, now_ms))
-    return True
+    session.broker.deletions.delete(session, request.queue, now_ms, then)
 
 
 def flush(session: Session, request: ask.Flush, now_ms: int) -> None:

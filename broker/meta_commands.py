@@ -106,10 +106,14 @@ def delete(session: Session, request: ask.MetaDelete, now_ms: int) -> None:
     """As `delete`. A quiet client hears only that there was no such queue."""
     if not commands.may_write(session, None):
         return
-    if not commands.drop(session, request.queue, now_ms):
-        session.out.append(session.replies.meta(NOT_FOUND, request.meta))
-    elif not request.meta.quiet:
-        session.out.append(session.replies.meta(DONE, request.meta))
+
+    def then(found: bool) -> None:
+        if not found:
+            session.out.append(session.replies.meta(NOT_FOUND, request.meta))
+        elif not request.meta.quiet:
+            session.out.append(session.replies.meta(DONE, request.meta))
+
+    session.broker.deletions.delete(session, request.queue, now_ms, then)
 
 
 def noop(session: Session, request: ask.MetaNoop, now_ms: int) -> None:

@@ -41,6 +41,11 @@ class Packs:
         """Whether a summary of `log` is under way or waits for its turn."""
         return log in self._wanted or (self._pack is not None and self._pack.log is log)
 
+    def is_at_work(self, log: Log) -> bool:
+        """Whether a thread is at work on a summary of `log`."""
+        pack = self._pack
+        return pack is not None and pack.log is log and pack.chore is not None and self._chores.is_running(pack.chore)
+
     def want(self, log: Log, last: Segment, now_ms: int) -> None:
         """Summarise the files of `log` up to `last`, soon."""
         if not self.has(log) and now_ms >= self._rests.get(log, (0, 0))[0]:
@@ -69,8 +74,8 @@ class Packs:
             del self._again[log]
         return found
 
-    def forget(self, log: Log, now_ms: int) -> None:
-        """`log` is going away: nothing may touch its files any more."""
+    def forget(self, log: Log) -> None:
+        """`log`, on which no thread is at work, is going away: nothing may touch its files any more."""
         self._wanted.pop(log, None)
         self._rests.pop(log, None)
         self._again.pop(log, None)
@@ -78,7 +83,8 @@ class Packs:
         if pack is None or pack.log is not log:
             return
         if pack.chore is not None:
-            self._chores.complete(pack.chore, now_ms)
+            dropped = self._chores.drop(pack.chore)
+            assert dropped
         if not pack.is_over:
             pack.drop()
         self._pack = None
@@ -87,7 +93,9 @@ class Packs:
         """The server stops."""
         self._wanted.clear()
         if self._pack is not None:
-            self.forget(self._pack.log, now_ms)
+            if self._pack.chore is not None:
+                self._chores.complete(self._pack.chore, now_ms)
+            self.forget(self._pack.log)
 
     def _end(self, pack: Pack, now_ms: int) -> None:
         self._pack = None

@@ -30,6 +30,7 @@ REQUESTS_A_TURN = 64  # then it is the next client's turn: a long pipeline must 
 class SessionState(Enum):
     READY = "ready"
     PARKED = "parked"  # waits for an item; its later requests stay in the backlog
+    HELD = "held"  # waits for work on the disk, which ends by itself; its later requests stay in the backlog
     CLOSING = "closing"  # nothing more is executed; what is in `out` may still be sent
     CLOSED = "closed"
 
@@ -37,6 +38,7 @@ class SessionState(Enum):
 # Looking a member up in its Enum takes ten times as long as a global, and these are asked for at every request.
 READY = SessionState.READY
 PARKED = SessionState.PARKED
+HELD = SessionState.HELD
 
 
 class Continuation(Struct, frozen=True):
@@ -182,8 +184,8 @@ class Session:
             if self._delivered is not None:
                 counters.finished_but_add += 1
                 self._queue.abort(self._delivered, now_ms)
-            # Most answers know their session: together they would be garbage that only the collector finds.
-            self._answer = self._queue = self._delivered = None
+        # Most answers know their session: together they would be garbage that only the collector finds.
+        self._answer = self._queue = self._delivered = None
         self.state = SessionState.CLOSED
         self.backlog.clear()
         for reads in self.reads.values():
@@ -202,6 +204,10 @@ class Session:
         self.opens, self.peeks = opens, peeks
         self.broker.deadlines.set(self, until_ms)
         queue.park(self)
+
+    def hold_on(self, answer: Answer) -> None:
+        """Wait for `deliver`, which comes in any case; `answer` is called with what it brings."""
+        self.state, self._answer = HELD, answer
 
     def put_off(self, go_on: Callable[[int], None]) -> None:
         """End this turn and let other clients go first; the next one begins with `go_on`, before the next request."""
@@ -232,7 +238,7 @@ class Session:
 
     def resume(self, now_ms: int) -> None:
         """Answer the wait that has ended, then go on with the backlog."""
-        if self.state is not PARKED:
+        if self.state is not PARKED and self.state is not HELD:
             return
         answer, taken = self._answer, self._delivered
         assert answer is not None

@@ -49,22 +49,34 @@ class Sidecars:
         self._wanted.append((log, segment))
         self._next()
 
-    def forget(self, log: Log, now_ms: int) -> None:
-        """Let go of the files of `log`, now."""
+    def is_at_work(self, log: Log) -> bool:
+        """Whether a thread is at work on a sidecar of `log`."""
+        making = self._making
+        return (
+            making is not None
+            and making.log is log
+            and making.chore is not None
+            and self._chores.is_running(making.chore)
+        )
+
+    def forget(self, log: Log) -> None:
+        """Let go of the files of `log`, on which no thread is at work."""
         self._wanted = deque(each for each in self._wanted if each[0] is not log)
         making = self._making
         if making is None or making.log is not log:
             return
         self._making = None
-        if making.chore is not None and not self._chores.drop(making.chore):
-            self._chores.complete(making.chore, now_ms)
+        if making.chore is not None:
+            dropped = self._chores.drop(making.chore)
+            assert dropped
         self._next()
 
     def close(self, now_ms: int) -> None:
         """The server stops."""
         self._wanted.clear()
-        if self._making is not None:
-            self.forget(self._making.log, now_ms)
+        making, self._making = self._making, None
+        if making is not None and making.chore is not None and not self._chores.drop(making.chore):
+            self._chores.complete(making.chore, now_ms)
 
     def _next(self) -> None:
         while self._making is None and self._wanted:

@@ -151,13 +151,11 @@ def flush(session: Session, request: ask.Flush, now_ms: int) -> None:
 
 
 def delete(session: Session, request: ask.Delete, now_ms: int) -> None:
-    queue = session.broker.queues.find(request.queue)
     if gate.write_refusal(session, None):
         session.out.append(replies.not_available("delete"))
         return
-    if queue is not None:
-        session.batch = max(session.batch, session.broker.delete(queue, now_ms))
-    session.out.append(replies.done)
+    broker = session.broker
+    broker.deletions.delete(session, request.queue, now_ms, lambda found: session.out.append(replies.done))
 
 
 def status(session: Session, request: ask.Status, now_ms: int) -> None:

@@ -211,10 +211,8 @@ def delete(session: Session, call: ask.ThriftDelete, now_ms: int) -> None:
     if why := gate.write_refusal(session, None):
         session.out.append(replies.failure(call, why))
         return
-    queue = session.broker.queues.find(call.queue)
-    if queue is not None:
-        session.batch = max(session.batch, session.broker.delete(queue, now_ms))
-    session.out.append(replies.done(call))
+    broker = session.broker
+    broker.deletions.delete(session, call.queue, now_ms, lambda found: session.out.append(replies.done(call)))
 
 
 def current_status(session: Session, call: ask.ThriftCurrentStatus, now_ms: int) -> None:

@@ -50,25 +50,29 @@ class Upkeep:
                 queue.line.tail = ReadBack(queue.journal.segments, queue.line)
         self.memory.adopt(queue)
 
-    def forget(self, queue: Queue, now_ms: int) -> None:
-        """`queue` is going away, files and all."""
+    def is_at_work(self, queue: Queue) -> bool:
+        """Whether a thread is at work on `queue`'s files: they must not change before it has ended."""
+        log = queue.journal
+        return isinstance(log, Log) and (self.packs.is_at_work(log) or self.sidecars.is_at_work(log))
+
+    def forget(self, queue: Queue) -> None:
+        """`queue`, on whose files no thread is at work, is going away, files and all."""
         self.memory.forget(queue)
         self.refills.forget(queue)
         if isinstance(queue.journal, Log):
             self._sealing.pop(queue.journal, None)
-            self._let_go(queue.journal, now_ms)
+            self._let_go(queue.journal)
 
     def close(self, now_ms: int) -> None:
-        """The server stops: nothing may touch the files any more."""
+        """The server stops: nothing may touch the files any more. Waits for what a thread is at work on."""
         self.sidecars.close(now_ms)
         self.packs.close(now_ms)
         self.sidecars.close(now_ms)  # a summary that has just taken its place wants one
 
-    def _let_go(self, log: Log, now_ms: int) -> None:
+    def _let_go(self, log: Log) -> None:
         """Nothing may touch the files of `log` any more."""
-        self.sidecars.forget(log, now_ms)
-        self.packs.forget(log, now_ms)
-        self.sidecars.forget(log, now_ms)  # a summary that has just taken its place wants one
+        self.packs.forget(log)
+        self.sidecars.forget(log)
 
     @property
     def is_busy(self) -> bool:
@@ -153,11 +157,15 @@ class Upkeep:
             log.rewritten_ms = now_ms
 
     def rewrite(self, queue: Queue, now_ms: int) -> bool:
-        """Replace a queue's journal by its state, on the spot; False, and reported, if there is no room for that."""
+        """Replace a queue's journal by its state, on the spot; False if a thread is at work on its files, or if there
+        is no room for that, which is reported.
+        """
         log = queue.journal
         if not isinstance(log, Log):
             return True
-        self._let_go(log, now_ms)
+        if self.is_at_work(queue):
+            return False
+        self._let_go(log)
         if not queue.line.load_all():
             return False  # what cannot be read must not be left out
         try:

@@ -32,7 +32,7 @@ class Chores:
         self._idle: deque[Chore] = deque()
         self._running: dict[Chore, None] = {}
         self.wait_for: Callable[[Chore], None] = lambda chore: None
-        """Set by the world: come back once this chore, which it has been given, has run."""
+        """Set by the world: come back once this chore, which it has been given, has run. Called by a stop alone."""
 
     def submit(self, chore: Chore, urgent: bool = False) -> None:
         (self._urgent if urgent else self._waiting).append(chore)
@@ -56,8 +56,12 @@ class Chores:
             del self._running[chore]
             chore.done(now_ms)
 
+    def is_running(self, chore: Chore) -> bool:
+        """Whether `chore` has been handed out and is not finished."""
+        return chore in self._running
+
     def complete(self, chore: Chore, now_ms: int) -> None:
-        """Have `chore` done before going on."""
+        """Have `chore` done before going on, because the server stops: nothing else may wait for a thread."""
         if chore in self._running:
             self.wait_for(chore)
             self.finish(chore, now_ms)
@@ -103,6 +107,9 @@ class Errand:
         """Raises OSError."""
         raise NotImplementedError
 
+    def forgo(self) -> None:
+        """It is not going to run."""
+
 
 class ReadPiece(Errand):
     """`data`: up to `count` bytes of a file, which is opened at once, because a rotation may rename it before its turn
@@ -125,6 +132,9 @@ class ReadPiece(Errand):
             self._reader.close()
         if self._block_bytes:
             self.checks = checks_of(self.data, self._block_bytes)
+
+    def forgo(self) -> None:
+        self._reader.close()
 
 
 class SyncFile(Errand):

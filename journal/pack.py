@@ -102,8 +102,12 @@ class Pack:
         return self.stage in (Stage.DONE, Stage.FAILED, Stage.DROPPED)
 
     def drop(self) -> None:
-        """Leave no trace. Not while a chore of this pack runs."""
+        """Leave no trace. Not while a chore of this pack runs; one that has not begun never will."""
         self.stage = Stage.DROPPED
+        if self.chore is not None:
+            self.chore.forgo()
+            self.chore = None
+            self.log.segments.let_go(self.log.segments.covered_by(self.last))
         self._clear_away()
 
     # writing

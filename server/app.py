@@ -23,8 +23,9 @@ from server.clock import SteadyClock, steady_ms
 from server.collector import Collector
 from server.doors import PORT_HINT, Doors, StartError
 from server.hub import Hub
-from server.listener import raise_file_limit
 from server.log import open_log
+from server.loop import Loop
+from server.machine import ListeningSocket, Machine, raise_file_limit
 from server.progress import Display, megabytes
 
 BACKLOG = 1024
@@ -75,40 +76,40 @@ async def open_service(config: Config, broker: Broker, doors: Doors, clients: in
     collector.hold()
     summary = broker.recover(clock.now_ms(), Display(broker.report, steady_ms, sys.stderr))
     collector.begin()
-    hub = Hub(broker, clock, collector, clients)
+    machine = Machine(clock)
+    hub = Hub(broker, machine, clients)
     for sock, wire in doors.sockets:
-        sock.setblocking(False)
         try:
             sock.listen(config.server.connection_backlog or BACKLOG)
         except OSError as error:
             raise StartError(f"cannot listen on {_name(sock)}: {error.strerror}; {PORT_HINT}") from error
-        hub.listen(sock, wire)
+        hub.listen(ListeningSocket(sock), wire)
     hello = greeting([sock for sock, _ in doors.sockets], config, summary, steady_ms() - began_ms)
-    failure = await run_until_stopped(hub, hello)
+    failure = await run_until_stopped(Loop(hub, machine, collector), hello)
     if failure is not None:
         raise failure
     hub.close()
 
 
-async def run_until_stopped(hub: Hub, hello: str) -> Exception | None:
+async def run_until_stopped(loop: Loop, hello: str) -> Exception | None:
     """Say hello once signals are heeded, then serve; the failure of the disk that ended it, if one did (returned,
     because a nursery would wrap it).
     """
     failure: Exception | None = None
     async with trio.open_nursery() as nursery:
-        await nursery.start(stop_on_signal, hub)
+        await nursery.start(stop_on_signal, loop)
         if signals.begin_service():
-            hub.reload()
+            loop.reload()
         say(hello)
         try:
-            await hub.run()
+            await loop.run()
         except (JournalFailure, OSError) as error:
             failure = error
         nursery.cancel_scope.cancel()
     return failure
 
 
-async def stop_on_signal(hub: Hub, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
+async def stop_on_signal(loop: Loop, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
     """SIGTERM and SIGINT stop the server cleanly; SIGHUP makes it read its configuration again. Signals that come
     earlier: server/signals.py.
     """
@@ -116,9 +117,9 @@ async def stop_on_signal(hub: Hub, *, task_status: trio.TaskStatus[None] = trio.
         task_status.started()
         async for number in signals:
             if number == signal.SIGHUP:
-                hub.reload()
+                loop.reload()
             else:
-                hub.stop()
+                loop.stop()
 
 
 def run(load: Callable[[], Config]) -> int:

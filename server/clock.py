@@ -8,13 +8,8 @@ hanging for a day.
 from __future__ import annotations
 
 import time
-from typing import Protocol
 
 LEAN = 10  # one part in ten: waits stay within a tenth of what was asked for while the clock leans
-
-
-class Clock(Protocol):
-    def now_ms(self) -> int: ...
 
 
 def wall_ms() -> int:

@@ -8,20 +8,13 @@ that.
 from __future__ import annotations
 
 import os
+import select
 import threading
-from collections.abc import Callable
 from queue import SimpleQueue
 from time import perf_counter_ns
-from typing import Generic, Protocol, TypeVar
+from typing import Generic
 
-
-class Errand(Protocol):
-    """`run` calls nothing but what releases the interpreter."""
-
-    def run(self) -> None: ...
-
-
-E = TypeVar("E", bound=Errand)
+from server.ports import E
 
 
 class Committer(Generic[E]):
@@ -42,12 +35,24 @@ class Committer(Generic[E]):
         """Run `errand` in the thread."""
         self._orders.put(errand)
 
-    def finished(self) -> E:
-        """The errand that has ended; waits for it. Raises what it raised."""
+    def finished(self) -> E | None:
+        """The errand that has ended since the last call, if one has. Raises what it raised."""
+        try:
+            os.eventfd_read(self.fd)
+        except BlockingIOError:
+            return None
         errand, error = self._done.get()
-        os.eventfd_read(self.fd)
         if error is not None:
             raise error
+        return errand
+
+    def wait(self) -> E:
+        """The same for the errand that was started, however long it takes. For a stop alone."""
+        flag = select.poll()
+        flag.register(self.fd, select.POLLIN)
+        flag.poll()
+        errand = self.finished()
+        assert errand is not None
         return errand
 
     def close(self) -> None:
@@ -67,15 +72,5 @@ class Committer(Generic[E]):
             except BaseException as wrong:  # carried to the hub, which ends the process
                 error = wrong
             self.took_ns = perf_counter_ns() - began_ns
-            os.eventfd_write(self.fd, 1)  # before the answer: whoever holds the answer may read the flag
             self._done.put((errand, error))
-
-
-class Landing:
-    """A committer's flag."""
-
-    def __init__(self, land: Callable[[int], None]) -> None:
-        self._land = land
-
-    def knock(self, now_ms: int) -> None:
-        self._land(now_ms)
+            os.eventfd_write(self.fd, 1)  # behind the answer: whoever sees the flag finds it

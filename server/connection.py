@@ -5,11 +5,11 @@ Knows bytes and the two ends of a connection. Refuses to know requests (the sess
 
 from __future__ import annotations
 
-import socket
 from collections import deque
 from enum import Enum
 
 from broker.session import READY, Feeder, Session, SessionState
+from server.ports import Sock
 
 UNSENT_BYTES_MAX = 1 << 20  # owed more than this, a client gets nothing new until it has read some
 READ_BYTES_MIN = 8 << 10  # the buffer of one read; it grows for clients that fill it
@@ -50,7 +50,7 @@ class Connection:
         "unsent",
     )
 
-    def __init__(self, sock: socket.socket, session: Session, parser: Feeder, interest: int) -> None:
+    def __init__(self, sock: Sock, session: Session, parser: Feeder, interest: int) -> None:
         self.sock = sock
         self.fd = sock.fileno()
         self.session = session
@@ -209,7 +209,9 @@ class Connection:
         """
         if self.phase is OPEN:
             return self.session.state is SessionState.CLOSING
-        return self.phase is Phase.ENDING and not self.session.wants_turn
+        if self.phase is not Phase.ENDING:
+            return False
+        return not self.session.wants_turn and self.session.state is not SessionState.HELD
 
     @property
     def is_silent(self) -> bool:

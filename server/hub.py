@@ -1,19 +1,15 @@
-"""The one task that owns every client socket. A tick: read all, execute all, write once, answer all.
+"""The one owner of every client socket. A turn: read all, execute all, write once, answer all.
 
-Knows readiness, fairness and back-pressure. Refuses to know commands and files: the broker does both. Sockets are
-polled with one epoll descriptor, and that is all trio ever waits for: a task, or even a cancel scope, for each
-request would cost more than serving it does (see docs/decisions/0001).
+Knows readiness, fairness and back-pressure. Refuses to know commands and files, which are the broker's, and where
+events, sockets, threads and time come from: a world hands them in (server/ports.py), the real one or a simulated one.
 """
 
 from __future__ import annotations
 
 import select
 import socket
-from math import inf
-from time import perf_counter_ns
+from collections.abc import Callable
 from typing import Protocol
-
-import trio
 
 from broker.broker import Broker
 from broker.errors import ReloadError
@@ -21,77 +17,70 @@ from broker.session import Session, SessionState, Wire
 from journal.chores import Chore
 from journal.group import Sync
 from protocol.limits import Limits
-from server.clock import Clock
-from server.collector import Collector
-from server.committer import Committer, Landing
 from server.connection import OPEN, Connection, Phase
-from server.listener import Listener, peer_name
+from server.listener import Listener
 from server.pace import Paces
 from server.patience import Farewell, Silence
+from server.ports import Door, Machine, Sock
 
-BRIEF_WAIT_S = 0.001
-TICKS_A_BREATH = 32  # under load trio's other tasks (signals) get a look this often
 LINGER_MS = 2000
-CHORES_NICE = 10  # the kernel needs 50 ms to forget a file of 128 MB
 EVERYTHING = select.EPOLLIN | select.EPOLLRDHUP
 DEAF = select.EPOLLRDHUP
 READABLE = select.EPOLLIN
 GONE = select.EPOLLHUP | select.EPOLLERR
 
 
-class Door(Protocol):
+class Bell(Protocol):
     """Something other than a client that the poller watches."""
 
     def knock(self, now_ms: int) -> None: ...
 
 
 class Hub:
-    """Serves a broker's clients until `stop` is called."""
+    """Serves a broker's clients: `turn` by turn until `is_stopping`, then `close`."""
 
-    def __init__(self, broker: Broker, clock: Clock, collector: Collector, max_connections: int) -> None:
+    def __init__(self, broker: Broker, machine: Machine, max_connections: int) -> None:
         self.broker = broker
-        self.clock = clock
-        self._collector = collector
+        self.clock = machine.clock
         self.max_connections = max_connections
-        self.committer: Committer[Sync] = Committer("committer")
-        self._steward: Committer[Chore] = Committer("steward", CHORES_NICE)
+        self._now_ns = machine.now_ns
+        self._poller, self._committer, self._steward = machine.poller, machine.syncs, machine.chores
         broker.upkeep.chores.wait_for = self._wait_for
-        self._poller = select.epoll()
-        self._poller.register(self.committer.fd, select.EPOLLIN)
+        self._poller.register(self._committer.fd, select.EPOLLIN)
         self._poller.register(self._steward.fd, select.EPOLLIN)
         self._connections: dict[int, Connection] = {}
         self._of_session: dict[Session, Connection] = {}
-        self._doors: dict[int, Door] = {
-            self.committer.fd: Landing(self._land),
-            self._steward.fd: Landing(self._done),
+        self._bells: dict[int, Bell] = {
+            self._committer.fd: Flag(self._land),
+            self._steward.fd: Flag(self._done),
         }
         self._listeners: list[Listener] = []
         self._active: list[Connection] = []
         self._busy: dict[Connection, None] = {}
         self._holding: dict[Connection, None] = {}
+        self._dropped: list[Sock] = []  # closed at the end of the turn
         self._group = broker.group
         self._counters = broker.counters
         self._paces = Paces()
-        self._syncing = False
+        self._sync: Sync | None = None  # in the thread
         self._stopping = False
-        self._wait_scope = trio.CancelScope()
 
     # life
 
-    def listen(self, sock: socket.socket, wire: Wire) -> None:
-        """Accept clients from a bound socket."""
+    def listen(self, door: Door, wire: Wire) -> None:
+        """Accept clients from a listening socket."""
         limits = Limits(self.broker.config.server.max_line_bytes, self.broker.config.item_bytes_max)
-        listener = Listener(self, sock, wire, limits, self.broker.report)
+        listener = Listener(self, door, wire, limits, self.broker.report)
         self._listeners.append(listener)
-        self._doors[sock.fileno()] = listener
+        self._bells[door.fileno()] = listener
 
     def has_room(self) -> bool:
         """Whether another client may come in."""
         return len(self._connections) < self.max_connections
 
-    def admit(self, sock: socket.socket, wire: Wire, limits: Limits, now_ms: int) -> None:
+    def admit(self, sock: Sock, name: str, wire: Wire, limits: Limits, now_ms: int) -> None:
         """Serve a new client."""
-        session = self.broker.connect(wire, peer_name(sock))
+        session = self.broker.connect(wire, name)
         connection = Connection(sock, session, wire.parser(limits), EVERYTHING)
         self._connections[connection.fd] = connection
         self._of_session[connection.session] = connection
@@ -106,62 +95,49 @@ class Hub:
         self._active.append(connection)
 
     def watch(self, listener: Listener) -> None:
-        self._poller.register(listener.sock.fileno(), select.EPOLLIN)
+        self._poller.register(listener.door.fileno(), select.EPOLLIN)
 
     def unwatch(self, listener: Listener, until_ms: int) -> None:
-        self._poller.unregister(listener.sock.fileno())
+        self._poller.unregister(listener.door.fileno())
         if until_ms:
             self.broker.deadlines.set(listener, until_ms)
 
     def stop(self) -> None:
-        """Leave `run` after this tick; from any task."""
+        """There is to be no further turn."""
         self._stopping = True
-        self._wait_scope.cancel()
+
+    @property
+    def is_stopping(self) -> bool:
+        return self._stopping or self.broker.stopping
+
+    @property
+    def is_idle(self) -> bool:
+        """Whether the next turn may wait for an event or for `next_ms`."""
+        return not self._busy and not self.broker.unsettled
+
+    def next_ms(self) -> int:
+        """When a turn has something to do, if nothing happens before."""
+        return self.broker.next_ms()
 
     def reload(self) -> None:
-        """Read the configuration again; from any task. What is wrong with it has been reported."""
+        """Read the configuration again, between two turns. What is wrong with it has been reported."""
         try:
             self.broker.reload(self.clock.now_ms())
         except ReloadError:
             return
 
-    async def run(self) -> None:
-        """Serve until stopped. Raises JournalFailure: nothing unacknowledged has been answered then."""
-        ticks = 0
-        while not self._stopping:
-            # A short blocking poll first: under load the next request is microseconds away, and a trip through trio's
-            # scheduler costs as much as serving it.
-            idle = not self._busy and not self.broker.unsettled
-            events = self._poller.poll(BRIEF_WAIT_S if idle else 0)
-            ticks += 1
-            if not events and idle:
-                await self._wait()
-                events = self._poller.poll(0)
-            elif ticks % TICKS_A_BREATH == 0:
-                await trio.lowlevel.checkpoint()
-            self.turn(events)
-            if self.broker.stopping:
-                self.stop()
-
-    async def _wait(self) -> None:
-        """Until a socket is ready or the broker has something to do."""
-        now_ms = self.clock.now_ms()
-        self._collector.idle(self.broker.upkeep.memory.used_bytes, now_ms)
-        seconds = (self.broker.next_ms() - now_ms) / 1000
-        with trio.move_on_after(max(0.0, seconds) if seconds < 1e9 else inf) as self._wait_scope:
-            await trio.lowlevel.wait_readable(self._poller.fileno())
-
     def close(self) -> None:
         """Stop accepting, answer everybody who waits, leave every journal synced, close every socket."""
         now_ms = self.clock.now_ms()
         for listener in self._listeners:
-            listener.sock.close()
-        if self._syncing:
-            self._land(now_ms)
+            listener.door.close()
+        if self._sync is not None:
+            self._land_it(self._committer.wait(), now_ms)
         self.broker.shutdown(now_ms)
         for connection in list(self._connections.values()):
             self._last_words(connection)
-        self.committer.close()
+        self._close_dropped()
+        self._committer.close()
         self._steward.close()
         self._poller.close()
 
@@ -181,7 +157,7 @@ class Hub:
         for fd, mask in events:
             connection = connections.get(fd)
             if connection is None:
-                self._open_door(fd, now_ms)
+                self._ring(fd, now_ms)
             elif mask != READABLE:
                 self._serve(connection, mask, now_ms)
             elif (size := connection.serve(now_ms)) > 0:
@@ -199,10 +175,12 @@ class Hub:
         for session in broker.settle(now_ms):
             self._rouse(session)
         broker.commit(now_ms)
-        self._sync(now_ms)
+        self._start_sync(now_ms)
         for chore in broker.start_chores():
             self._steward.start(chore)
         self._answer_all(now_ms)
+        if self._dropped:
+            self._close_dropped()
 
     def _answer_all(self, now_ms: int) -> None:
         durable = self._group.durable
@@ -221,10 +199,11 @@ class Hub:
                 self._drop(connection, now_ms)
         self._counters.bytes_written += written
 
-    def _open_door(self, fd: int, now_ms: int) -> None:
-        door = self._doors.get(fd)
-        if door is not None:
-            door.knock(now_ms)
+    def _ring(self, fd: int, now_ms: int) -> None:
+        """An event that is no client's; of nobody, if the client has been dropped earlier in this turn."""
+        bell = self._bells.get(fd)
+        if bell is not None:
+            bell.knock(now_ms)
 
     def _serve(self, connection: Connection, mask: int, now_ms: int) -> None:
         """The rarer events of a connection."""
@@ -348,32 +327,43 @@ class Hub:
         del self._connections[connection.fd]
         del self._of_session[connection.session]
         self._poller.unregister(connection.fd)
-        connection.sock.close()
+        # Closed now, its descriptor could be the next client's, and what this turn's events say of it with it.
+        self._dropped.append(connection.sock)
         for listener in self._listeners:
             listener.look()
 
+    def _close_dropped(self) -> None:
+        for sock in self._dropped:
+            sock.close()
+        self._dropped.clear()
+
     # the disk
 
-    def _sync(self, now_ms: int) -> None:
+    def _start_sync(self, now_ms: int) -> None:
         sync = self.broker.start_sync(now_ms)
         if sync is None:
             return
         pace = self._paces.of(len(sync.files))
         if sync.is_plain and pace.is_brief:
-            began_ns = perf_counter_ns()
+            began_ns = self._now_ns()
             sync.run()
-            pace.took(perf_counter_ns() - began_ns)
+            pace.took(self._now_ns() - began_ns)
             self._landed(sync, now_ms)
         else:
-            self._syncing = True
-            self.committer.start(sync)
+            self._sync = sync
+            self._committer.start(sync)
 
     def _land(self, now_ms: int) -> None:
+        sync = self._committer.finished()
+        if sync is not None:
+            self._land_it(sync, now_ms)
+
+    def _land_it(self, sync: Sync, now_ms: int) -> None:
         """A sync has ended: everything that waited for it may leave."""
-        sync = self.committer.finished()
+        assert sync is self._sync
         if sync.is_plain:
-            self._paces.of(len(sync.files)).took(self.committer.took_ns)
-        self._syncing = False
+            self._paces.of(len(sync.files)).took(self._committer.took_ns)
+        self._sync = None
         self._landed(sync, now_ms)
 
     def _landed(self, sync: Sync, now_ms: int) -> None:
@@ -394,8 +384,21 @@ class Hub:
 
     def _done(self, now_ms: int) -> None:
         """A chore has ended."""
-        self.broker.finish_chore(self._steward.finished(), now_ms)
+        chore = self._steward.finished()
+        if chore is not None:
+            self.broker.finish_chore(chore, now_ms)
 
     def _wait_for(self, chore: Chore) -> None:
-        ended = self._steward.finished()
+        """The server stops."""
+        ended = self._steward.wait()
         assert ended is chore
+
+
+class Flag:
+    """A worker's descriptor."""
+
+    def __init__(self, land: Callable[[int], None]) -> None:
+        self._land = land
+
+    def knock(self, now_ms: int) -> None:
+        self._land(now_ms)

@@ -8,41 +8,16 @@ opened.
 from __future__ import annotations
 
 import errno
-import resource
-import socket
-import struct
 from typing import Protocol
 
 from broker.report import Level, Report
 from broker.session import Wire
 from protocol.limits import Limits
+from server.ports import Door, Sock
 
 ACCEPTS_A_TICK = 64
 PAUSE_MS = 200
 OUT_OF_FILES = frozenset((errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM))
-UCRED = struct.Struct("iII")  # what SO_PEERCRED gives: pid, uid, gid
-RESERVED_FILES = 64  # listeners, poller, lock, ballast, folders, logs
-
-
-def raise_file_limit() -> tuple[int, int]:
-    """Take every descriptor the system grants; how many journals may be open, and how many clients."""
-    _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    granted = min(hard, 1 << 20) if hard != resource.RLIM_INFINITY else 1 << 20
-    resource.setrlimit(resource.RLIMIT_NOFILE, (granted, hard))
-    journals = granted // 4
-    return journals, max(1, granted - journals - RESERVED_FILES)
-
-
-def peer_name(sock: socket.socket) -> str:
-    """Who is at the other end, for the log: `192.0.2.1:40712`, `[::1]:40712`, `unix:pid=7,uid=0`."""
-    try:
-        if sock.family == socket.AF_UNIX:
-            pid, uid, _ = UCRED.unpack(sock.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, UCRED.size))
-            return f"unix:pid={pid},uid={uid}"
-        host, port = sock.getpeername()[:2]
-    except OSError:
-        return "gone"
-    return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
 
 
 class Host(Protocol):
@@ -50,7 +25,7 @@ class Host(Protocol):
 
     def has_room(self) -> bool: ...
 
-    def admit(self, sock: socket.socket, wire: Wire, limits: Limits, now_ms: int) -> None: ...
+    def admit(self, sock: Sock, name: str, wire: Wire, limits: Limits, now_ms: int) -> None: ...
 
     def watch(self, listener: Listener) -> None: ...
 
@@ -61,9 +36,9 @@ class Host(Protocol):
 class Listener:
     """One address. `watched`: whether the poller looks at it."""
 
-    def __init__(self, host: Host, sock: socket.socket, wire: Wire, limits: Limits, report: Report) -> None:
+    def __init__(self, host: Host, door: Door, wire: Wire, limits: Limits, report: Report) -> None:
         self.host = host
-        self.sock = sock
+        self.door = door
         self.wire = wire
         self.limits = limits
         self.report = report
@@ -72,12 +47,14 @@ class Listener:
 
     def knock(self, now_ms: int) -> None:
         """Somebody wants in."""
+        if not self.watched:
+            return
         for _ in range(ACCEPTS_A_TICK):
             if not self.host.has_room():
                 self._look_away(0, "connections.full", "the limit of connections is reached; they wait outside")
                 return
             try:
-                sock, _ = self.sock.accept()
+                sock, name = self.door.accept()
             except BlockingIOError:
                 return
             except OSError as error:
@@ -85,10 +62,7 @@ class Listener:
                     hint = f"{error.strerror}: raise the limit of open files (ulimit -n)"
                     self._look_away(now_ms + PAUSE_MS, "accept.failed", hint)
                 return
-            sock.setblocking(False)
-            if sock.family != socket.AF_UNIX:
-                sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-            self.host.admit(sock, self.wire, self.limits, now_ms)
+            self.host.admit(sock, name, self.wire, self.limits, now_ms)
 
     def look(self) -> None:
         """Watch for clients, again."""
@@ -102,4 +76,4 @@ class Listener:
     def _look_away(self, until_ms: int, event: str, hint: str) -> None:
         self.watched = False
         self.host.unwatch(self, until_ms)
-        self.report(Level.WARNING, event, address=str(self.sock.getsockname()), hint=hint)
+        self.report(Level.WARNING, event, address=self.door.name, hint=hint)

@@ -306,10 +306,13 @@ def test_deleting_a_queue_whose_pack_is_being_put_in_place_leaves_nothing_behind
                 world.finish_chore(chore)
             world.turn()
             world.sync()
-        world.start_chores()
-        world.client().says("delete q")
+        chores = world.start_chores()
+        client = world.client().says("delete q")
         world.sync()
+        for chore in chores:
+            world.finish_chore(chore)
         do_everything(world)
+        assert client.hears() == "DELETED"
         assert not [name for name, regular in world.disk.list("s") if regular], turns
         assert items_after(world, Crash.DROP) == []
 

@@ -23,6 +23,7 @@ from queues.item import Item
 from server.clock import SteadyClock
 from server.collector import EVERY_MS, HELD_BYTES_MAX, YOUNG, YOUNGER, Collector
 from server.hub import Hub
+from server.machine import Machine
 
 SCRIPTS = {
     "puts and gets": [b"set jobs 0 0 1\r\nx\r\n", b"get jobs\r\n", b"get jobs\r\n"],
@@ -112,27 +113,28 @@ def test_an_errand_that_is_done_is_freed_with_what_it_has_read_although_its_end_
 def test_a_client_that_is_gone_leaves_nothing_for_the_collector(script: list[bytes], tmp_path: Path) -> None:
     broker = Broker(defaults(str(tmp_path / "spool")), OsFs())
     broker.recover(0)
-    hub = Hub(broker, SteadyClock(), Collector(), 100)
+    machine = Machine(SteadyClock())
+    hub = Hub(broker, machine, 100)
     with closing(hub):
-        come_and_go(hub, script)  # what is made once stays
+        come_and_go(hub, machine, script)  # what is made once stays
         gc.collect()
         gc.disable()
-        come_and_go(hub, script)
+        come_and_go(hub, machine, script)
         assert gc.collect() == 0
 
 
-def come_and_go(hub: Hub, script: list[bytes]) -> None:
+def come_and_go(hub: Hub, machine: Machine, script: list[bytes]) -> None:
     ours, theirs = socket.socketpair()
     ours.setblocking(False)
-    hub.admit(ours, wires.memcache(Dialect.MEMCACHED), Limits(1 << 16, 1 << 20), hub.clock.now_ms())
+    hub.admit(ours, "", wires.memcache(Dialect.MEMCACHED), Limits(1 << 16, 1 << 20), hub.clock.now_ms())
     with theirs:
         for request in script:
             theirs.sendall(request)
-            turns(hub)
-    turns(hub)
+            turns(hub, machine)
+    turns(hub, machine)
     assert not hub.broker.counters.curr_connections
 
 
-def turns(hub: Hub) -> None:
+def turns(hub: Hub, machine: Machine) -> None:
     for _ in range(10):
-        hub.turn(hub._poller.poll(0.005))
+        hub.turn(machine.poller.poll(0.005))

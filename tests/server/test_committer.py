@@ -58,3 +58,12 @@ def test_what_an_errand_raises_is_raised_where_its_end_is_asked_for() -> None:
         with pytest.raises(OSError, match="the disk is gone"):
             thread.finished()
         assert not select.select([thread.fd], [], [], 0)[0]
+
+
+def test_an_end_that_nobody_has_asked_for_is_not_waited_for() -> None:
+    with committer(0) as thread:
+        assert thread.finished() is None
+        look = Look()
+        thread.start(look)
+        assert thread.wait() is look
+        assert thread.finished() is None

@@ -1,0 +1,65 @@
+"""The hub's turns, one after the other: poll, let trio's other tasks have a look, wait.
+
+Knows trio and when to wait. Refuses to know what a turn does. Sockets are polled with one epoll descriptor, and that is
+all trio ever waits for: a task, or even a cancel scope, for each request would cost more than serving it does (see
+docs/decisions/0001).
+"""
+
+from __future__ import annotations
+
+from math import inf
+
+import trio
+
+from server.collector import Collector
+from server.hub import Hub
+from server.machine import Machine
+
+BRIEF_WAIT_S = 0.001
+TICKS_A_BREATH = 32  # under load trio's other tasks (signals) get a look this often
+
+
+class Loop:
+    """Drives a hub on the machine that it was made for."""
+
+    def __init__(self, hub: Hub, machine: Machine, collector: Collector) -> None:
+        self.hub = hub
+        self._machine = machine
+        self._collector = collector
+        self._wait_scope = trio.CancelScope()
+
+    def stop(self) -> None:
+        """Leave `run` after this turn; from any task."""
+        self.hub.stop()
+        self._wait_scope.cancel()
+
+    def reload(self) -> None:
+        """Read the configuration again; from any task. What it has set going is looked at at once."""
+        self.hub.reload()
+        self._wait_scope.cancel()
+
+    async def run(self) -> None:
+        """Serve until stopped. Raises JournalFailure: nothing unacknowledged has been answered then."""
+        hub, poller = self.hub, self._machine.poller
+        ticks = 0
+        while not hub.is_stopping:
+            # A short blocking poll first: under load the next request is microseconds away, and a trip through trio's
+            # scheduler costs as much as serving it.
+            idle = hub.is_idle
+            events = poller.poll(BRIEF_WAIT_S if idle else 0)
+            ticks += 1
+            if not events and idle:
+                await self._wait()
+                events = poller.poll(0)
+            elif ticks % TICKS_A_BREATH == 0:
+                await trio.lowlevel.checkpoint()
+            hub.turn(events)
+
+    async def _wait(self) -> None:
+        """Until a socket is ready or the broker has something to do."""
+        hub = self.hub
+        now_ms = hub.clock.now_ms()
+        self._collector.idle(hub.broker.upkeep.memory.used_bytes, now_ms)
+        seconds = (hub.next_ms() - now_ms) / 1000
+        with trio.move_on_after(max(0.0, seconds) if seconds < 1e9 else inf) as self._wait_scope:
+            await trio.lowlevel.wait_readable(self._machine.poller.fileno())

@@ -1,0 +1,81 @@
+"""The machine as the hub sees it: epoll, sockets, two threads that wait for the disk, the clock.
+
+Knows descriptors and their limit. Refuses to know what the hub does with them.
+"""
+
+from __future__ import annotations
+
+import resource
+import select
+import socket
+import struct
+from time import perf_counter_ns
+
+from journal.chores import Chore
+from journal.group import Sync
+from server.committer import Committer
+from server.ports import Clock
+
+CHORES_NICE = 10  # the kernel needs 50 ms to forget a file of 128 MB
+UCRED = struct.Struct("iII")  # what SO_PEERCRED gives: pid, uid, gid
+RESERVED_FILES = 64  # listeners, poller, lock, ballast, folders, logs
+
+
+class Machine:
+    """`poller` and the threads live until the hub closes them."""
+
+    def __init__(self, clock: Clock) -> None:
+        self.clock = clock
+        self.poller = select.epoll()
+        self.syncs: Committer[Sync] = Committer("committer")
+        self.chores: Committer[Chore] = Committer("steward", CHORES_NICE)
+
+    def now_ns(self) -> int:
+        return perf_counter_ns()
+
+
+class ListeningSocket:
+    """A bound socket that listens."""
+
+    def __init__(self, sock: socket.socket) -> None:
+        sock.setblocking(False)
+        self._sock = sock
+
+    @property
+    def name(self) -> str:
+        return str(self._sock.getsockname())
+
+    def fileno(self) -> int:
+        return self._sock.fileno()
+
+    def accept(self) -> tuple[socket.socket, str]:
+        """A client's socket and its name. Raises BlockingIOError, OSError."""
+        sock, _ = self._sock.accept()
+        sock.setblocking(False)
+        if sock.family != socket.AF_UNIX:
+            sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        return sock, peer_name(sock)
+
+    def close(self) -> None:
+        self._sock.close()
+
+
+def peer_name(sock: socket.socket) -> str:
+    """Who is at the other end, for the log: `192.0.2.1:40712`, `[::1]:40712`, `unix:pid=7,uid=0`."""
+    try:
+        if sock.family == socket.AF_UNIX:
+            pid, uid, _ = UCRED.unpack(sock.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, UCRED.size))
+            return f"unix:pid={pid},uid={uid}"
+        host, port = sock.getpeername()[:2]
+    except OSError:
+        return "gone"
+    return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+
+
+def raise_file_limit() -> tuple[int, int]:
+    """Take every descriptor the system grants; how many journals may be open, and how many clients."""
+    _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    granted = min(hard, 1 << 20) if hard != resource.RLIM_INFINITY else 1 << 20
+    resource.setrlimit(resource.RLIMIT_NOFILE, (granted, hard))
+    journals = granted // 4
+    return journals, max(1, granted - journals - RESERVED_FILES)

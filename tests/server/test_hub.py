@@ -1,0 +1,165 @@
+"""One hub, its own machine, real sockets: events of one turn in the order that does most harm."""
+
+from __future__ import annotations
+
+import select
+import signal
+import socket
+import struct
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import closing, contextmanager
+from pathlib import Path
+
+from broker import wires
+from broker.broker import Broker
+from broker.config import parse
+from journal.fs import OsFs
+from protocol.dialect import Dialect
+from server.clock import SteadyClock
+from server.hub import Hub
+from server.machine import ListeningSocket, Machine
+from tests.server.process import running
+from tests.server.wire import Wire
+
+SMALL = 'default.max_memory_size = "16KB"\ndefault.max_journal_size = "64KB"\n'
+CLIENTS = 6
+SECONDS = 1.5
+
+
+class Served:
+    """A hub that is turned by hand. `order`: which descriptors' events come first in a turn."""
+
+    def __init__(self, folder: Path, config: str) -> None:
+        broker = Broker(parse(f'server.spool = "{folder}/spool"\n{config}'.encode(), ""), OsFs())
+        self.machine = Machine(SteadyClock())
+        broker.recover(self.machine.clock.now_ms())
+        self.hub = Hub(broker, self.machine, 100)
+        self.listener = socket.create_server(("127.0.0.1", 0))
+        self.hub.listen(ListeningSocket(self.listener), wires.memcache(Dialect.MEMCACHED))
+        self.sync_fd, self.chore_fd = self.machine.syncs.fd, self.machine.chores.fd
+
+    def ready(self, *wanted: int) -> list[tuple[int, int]]:
+        """The events, once these descriptors are among them."""
+        give_up = time.monotonic() + 10
+        while time.monotonic() < give_up:
+            events = self.machine.poller.poll(0.01)
+            if set(wanted) <= {fd for fd, _ in events}:
+                return sorted(events, key=lambda event: wanted.index(event[0]) if event[0] in wanted else len(wanted))
+        raise AssertionError(f"{wanted} never came")
+
+    def turn(self, *order: int) -> None:
+        """In a thread of its own, so that one that waits for ever is a failure."""
+        events = self.ready(*order) if order else self.machine.poller.poll(0.01)
+        thread = threading.Thread(target=self.hub.turn, args=(events,), daemon=True)
+        thread.start()
+        thread.join(10)
+        assert not thread.is_alive(), "a turn waits for ever"
+
+    def connect(self) -> Wire:
+        wire = Wire(self.listener.getsockname())
+        wire.sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        return wire
+
+    def newest_fd(self) -> int:
+        return list(self.hub._connections)[-1]
+
+
+@contextmanager
+def served(folder: Path, config: str = "") -> Iterator[Served]:
+    made = Served(folder, config)
+    with closing(made.hub):
+        yield made
+
+
+def test_a_newcomer_is_not_hung_up_on_by_the_end_of_another_client(tmp_path: Path) -> None:
+    with served(tmp_path) as hub, hub.connect() as first:
+        hub.turn(hub.listener.fileno())
+        fd = hub.newest_fd()
+        first.say(b"set q 0 0 1\r\na\r\n")
+        hub.turn(fd)  # its answer waits for the thread now
+        hub.ready(hub.sync_fd)
+        first.sock.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+        first.sock.close()
+        with hub.connect() as second:
+            # The answer meets the reset, so the first client is dropped; then the second comes in; then the poller's
+            # word that the first one is gone.
+            hub.turn(hub.sync_fd, hub.listener.fileno(), fd)
+            second.say(b"version\r\n")
+            hub.turn(hub.newest_fd())
+            assert second.line().startswith(b"VERSION ")
+            assert len(hub.hub._connections) == 1
+
+
+def test_a_delete_in_the_turn_in_which_a_chore_has_ended_is_answered(tmp_path: Path) -> None:
+    with served(tmp_path, SMALL) as hub, hub.connect() as client:
+        hub.turn(hub.listener.fileno())
+        fd = hub.newest_fd()
+        for _ in range(200):
+            client.say(b"set q 0 0 1000\r\n" + bytes(1000) + b"\r\n")
+            hub.turn(fd)
+            if hub.hub.broker.upkeep.is_at_work(hub.hub.broker.queues.by_name["q"]):
+                break
+        hub.ready(hub.chore_fd)
+        client.say(b"delete q\r\nversion\r\n")
+        hub.turn(fd, hub.chore_fd)
+        while True:
+            hub.turn()
+            if (line := client.line()) != b"STORED":
+                break
+        assert line == b"DELETED" and client.line().startswith(b"VERSION ")
+        assert hub.hub.broker.queues.find("q") is None
+
+
+def test_a_delete_whose_client_leaves_before_a_chore_has_ended_is_done(tmp_path: Path) -> None:
+    with served(tmp_path, SMALL) as hub, hub.connect() as client:
+        hub.turn(hub.listener.fileno())
+        fd = hub.newest_fd()
+        broker = hub.hub.broker
+        while "q" not in broker.queues.by_name or not broker.upkeep.is_at_work(broker.queues.by_name["q"]):
+            client.say(b"set q 0 0 1000 noreply\r\n" + bytes(1000) + b"\r\n")
+            hub.turn(fd)
+        client.say(b"delete q\r\n").end_sending()
+        gone = hub.ready(fd)
+        hub.hub.turn([each for each in gone if each[0] == fd])
+        assert broker.queues.find("q") is not None
+        hub.turn(hub.chore_fd)
+        assert broker.queues.find("q") is None
+        while hub.hub._connections:
+            hub.turn()
+        assert client.rest() == b"DELETED\r\n"
+
+
+def test_a_flag_without_an_end_means_nothing(tmp_path: Path) -> None:
+    with served(tmp_path) as hub:
+        hub.hub.turn([(hub.sync_fd, select.EPOLLIN), (hub.chore_fd, select.EPOLLIN), (999, select.EPOLLHUP)])
+
+
+def puts_and_deletes(address: tuple[str, int], name: str, until: threading.Event, failures: list[str]) -> None:
+    try:
+        with Wire(address) as wire:
+            while not until.is_set():
+                for _ in range(40):
+                    assert wire.put(name, bytes(1000)) == b"STORED"
+                assert wire.ask(b"delete " + name.encode()) == b"DELETED"
+    except (AssertionError, OSError) as failure:
+        failures.append(repr(failure))
+
+
+def test_deleting_queues_all_the_time_hangs_nobody_and_a_signal_still_ends_the_server(tmp_path: Path) -> None:
+    over, failures = threading.Event(), list[str]()
+    with running(tmp_path, config=SMALL) as server:
+        crew = [
+            threading.Thread(target=puts_and_deletes, args=(server.address, f"q{number}", over, failures))
+            for number in range(CLIENTS)
+        ]
+        for each in crew:
+            each.start()
+        over.wait(SECONDS)
+        over.set()
+        for each in crew:
+            each.join()
+        assert failures == []
+        server.signal(signal.SIGTERM)
+        assert server.wait() == 0

@@ -15,7 +15,8 @@ from functools import partial
 from msgspec import Struct
 
 from pipeline.spool import Drained, Spool
-from pipeline.wire import Connection, Refused, ServerLost
+from pipeline.wire import Connection, ServerLost
+from protocol.client_replies import Item
 from protocol.printed import ascii_word
 
 OPEN_READS = 100  # a server's own default of how many one connection may have open in one queue
@@ -32,11 +33,24 @@ class Step(Enum):
     CONFIRMED = "confirm"
 
 
+class UnknownQueue(Exception):
+    """No server has such a queue: a slip of the pen, or nothing was ever put."""
+
+
 class Limits(Struct):
-    """What one batch may still take."""
+    """What one batch may still take. `bytes`: of payload; they are used up once nothing is left, so the last item may
+    be larger than what was left for it."""
 
     items: int
     bytes: int
+
+    @property
+    def spent(self) -> bool:
+        return self.items <= 0 or self.bytes <= 0
+
+    def take(self, item: Item) -> None:
+        self.items -= 1
+        self.bytes -= len(item.data)
 
 
 class Tap:
@@ -50,11 +64,13 @@ class Tap:
         self.mean_bytes = ROUND_BYTES // FIRST_ITEMS
         self.open_reads = OPEN_READS
         self.lost: str = ""
+        self.lost_s = 0.0  # when that was first so
         self._connections: list[Connection] = []
         self._held: list[tuple[Connection, int]] = []
+        self._surplus: list[Connection] = []  # those with open reads that nobody has room for
 
     def want(self, limits: Limits, wait_ms: int) -> None:
-        """Ask for as much as the limits and memory allow. Raises ServerLost."""
+        """Ask for as much as the limits and memory allow, as far as one can know. Raises ServerLost."""
         while len(self._connections) < self.count:
             self._connections.append(Connection(self.server, self.timeout_s))
         budget = min(limits.items, max(1, min(limits.bytes, ROUND_BYTES) // max(self.mean_bytes, 1)))
@@ -67,18 +83,29 @@ class Tap:
             budget -= count
             wait_ms = 0
 
-    def got(self) -> Drained:
-        """What came. Raises ServerLost, and Refused if the first read was refused."""
-        items = []
+    def got(self, room: Limits) -> Drained:
+        """What came, until the room is spent: what is larger than it seemed goes back to the queue when its connection
+        is closed, after the others' confirmations. Raises ServerLost, and Refused if the first read was refused."""
+        items: list[Item] = []
         held = []
+
+        def keep(item: Item) -> bool:
+            if room.spent:
+                return False
+            room.take(item)
+            return True
+
         for connection, _ in self._held:
-            some = connection.got()
+            some, more = connection.got(keep)
             if some:
                 held.append((connection, len(some)))
+            if more:
+                self._surplus.append(connection)
             items += some
         self._held = held
         if items:
-            mean = sum(len(item.data) for item in items) // len(items) + 64
+            last = items[-FIRST_ITEMS:] if self._surplus else items
+            mean = sum(len(item.data) for item in last) // len(last) + 64
             self.mean_bytes = max(mean, self.mean_bytes // 4)
         return self.server, self.queue, items
 
@@ -87,13 +114,27 @@ class Tap:
         for connection, count in self._held:
             connection.confirm(self.queue, count)
         self._held = []
+        for connection in self._surplus:
+            connection.close()
+            self._connections.remove(connection)
+        self._surplus = []
 
-    def drop(self, why: str = "") -> None:
-        """Close the connections; what they had open goes back to its queue."""
+    def lose(self, why: str) -> None:
+        """The server cannot be reached, or does not answer."""
+        self.lost_s = self.lost_s if self.lost else time.monotonic()
         self.lost = why
+        self.drop()
+
+    def drop(self) -> None:
+        """Close the connections; what they had open goes back to its queue."""
         for connection in self._connections:
             connection.close()
-        self._connections, self._held = [], []
+        self._connections, self._held, self._surplus = [], [], []
+
+    @property
+    def overdue(self) -> bool:
+        """Whether its server has been away for longer than anybody wanted to wait."""
+        return bool(self.lost) and time.monotonic() - self.lost_s > self.timeout_s
 
     @property
     def capacity(self) -> int:
@@ -116,15 +157,19 @@ class Drain:
         self.spool = spool
         self.timeout_s = timeout_s
         self.after = after
+        self._known = False  # whether the queues were asked for
+        self._first = 0  # the tap that is asked first: where there is room for few items, each has its turn
 
     def fill(self, batch: int, limits: Limits, wait_ms: int) -> int:
         """Drain into a batch until the limits are reached or the queues are nearly empty; how many items that were.
 
-        `wait_ms`: how long to wait for a first item. Raises ServerLost if no server answers for `timeout_s`, with
-        nothing spooled; Refused if one refuses to be read; OSError if the spool cannot be written. Then all connections
-        are closed, so that what was reserved goes back.
+        `wait_ms`: how long to wait for a first item. Raises ServerLost if one of the servers has not answered for
+        `timeout_s`, with nothing spooled; Refused if one refuses to be read; UnknownQueue the first time; SpoolTaken
+        and OSError if the spool cannot be written. Then all connections are closed, and what was reserved goes back.
         """
         try:
+            if not self._known:
+                self.waiting()
             return self._fill(batch, limits, wait_ms)
         except BaseException:
             self.close()
@@ -132,36 +177,52 @@ class Drain:
 
     def _fill(self, batch: int, limits: Limits, wait_ms: int) -> int:
         taken = turn = 0
-        until = time.monotonic() + self.timeout_s
-        while limits.items > 0 and limits.bytes > 0:
+        while not limits.spent:
+            if not taken and any(tap.overdue for tap in self.taps):
+                raise ServerLost("; ".join(sorted({tap.lost for tap in self.taps if tap.lost})))
             count, full = self._turn(batch, turn, limits, 0 if taken else wait_ms)
             taken += count
             turn += 1
-            if all(tap.lost for tap in self.taps) and not taken:
-                if time.monotonic() > until:
-                    raise ServerLost("; ".join(sorted({tap.lost for tap in self.taps})))
-                time.sleep(min(0.2, self.timeout_s / 10))
+            if not taken and any(tap.lost for tap in self.taps):
+                time.sleep(min(0.2, self.timeout_s / 10))  # an empty batch would say that nothing is there
                 continue
             if not full:
                 break
         return taken
 
     def waiting(self) -> int:
-        """How many items the servers say are there."""
+        """How many items the servers say are there. Raises ServerLost if one does not answer, UnknownQueue if none has
+        one of the queues."""
+        servers = list(dict.fromkeys(tap.server for tap in self.taps))
+        told = [self._stats(server) for server in servers]
         total = 0
-        for tap in self.taps:
-            try:
-                connection = Connection(tap.server, self.timeout_s)
-                stats, name = connection.stats(), f"queue_{tap.queue}_items"
-                total += int(stats.get(ascii_word(name)) or stats.get(name, "0"))  # Kestrel escapes nothing
-                connection.close()
-            except ServerLost as error:
-                tap.drop(str(error))
+        for queue in dict.fromkeys(tap.queue for tap in self.taps):
+            name = f"queue_{queue}_items"
+            counts = [stats.get(ascii_word(name)) or stats.get(name) for stats in told]  # Kestrel escapes nothing
+            if not any(counts):
+                raise UnknownQueue(f"there is no queue {queue} on {' and '.join(servers)}")
+            total += sum(int(count) for count in counts if count)
+        self._known = True
         return total
+
+    def _stats(self, server: str) -> dict[str, str]:
+        until = time.monotonic() + self.timeout_s
+        while True:
+            try:
+                connection = Connection(server, self.timeout_s)
+                try:
+                    return connection.stats()
+                finally:
+                    connection.close()
+            except ServerLost:
+                if time.monotonic() > until:
+                    raise
+                time.sleep(min(0.2, self.timeout_s / 10))
 
     def close(self) -> None:
         for tap in self.taps:
             tap.drop()
+            tap.lost = ""
 
     def _turn(self, batch: int, turn: int, limits: Limits, wait_ms: int) -> tuple[int, bool]:
         """One round of reserve, spool, sync, confirm; how many items, and whether there seem to be more."""
@@ -175,30 +236,32 @@ class Drain:
         for tap in self.taps:
             self._try(tap, tap.confirm)
         self.after(Step.CONFIRMED)
-        limits.items -= count
-        limits.bytes -= sum(len(item.data) for _, _, items in drained for item in items)
+        for _, _, items in drained:
+            for item in items:
+                limits.take(item)
         return count, count * 10 >= capacity
 
     def _reserve(self, limits: Limits, wait_ms: int) -> tuple[list[Drained], int]:
-        """Ask all, then hear all: the servers work at the same time."""
-        share = Limits(-(-limits.items // len(self.taps)), -(-limits.bytes // len(self.taps)))
-        wait_ms //= len(self.taps)
-        asked = [tap for tap in self.taps if self._try(tap, partial(tap.want, share, wait_ms))]
+        """Ask all, then hear all: the servers work at the same time. What came, and how many items were asked for, 0 if
+        there is no room for more."""
+        taps = self.taps[self._first :] + self.taps[: self._first]
+        self._first = (self._first + 1) % len(taps)
+        share = Limits(-(-limits.items // len(taps)), -(-limits.bytes // len(taps)))
+        room = Limits(limits.items, min(limits.bytes, ROUND_BYTES))
+        wait_ms //= len(taps)
+        asked = [tap for tap in taps if self._try(tap, partial(tap.want, share, wait_ms))]
         capacity = sum(tap.capacity for tap in asked)
         drained: list[Drained] = []
         for tap in asked:
-            self._try(tap, lambda: drained.append(tap.got()))  # noqa: B023 - called at once
-        return drained, capacity
+            self._try(tap, lambda: drained.append(tap.got(room)))  # noqa: B023 - called at once
+        return drained, 0 if room.spent else capacity
 
     def _try(self, tap: Tap, act: Callable[[], None]) -> bool:
         """Whether it went well. A server that is lost is asked again in the next round, over new connections."""
         try:
             act()
         except ServerLost as error:
-            tap.drop(str(error))
+            tap.lose(str(error))
             return False
-        except Refused:
-            tap.drop("refused")
-            raise
         tap.lost = ""
         return True

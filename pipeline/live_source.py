@@ -5,6 +5,7 @@ Knows Spark's streaming contract, and that `commit` comes late or never, so noth
 
 from __future__ import annotations
 
+import secrets
 from collections.abc import Iterator, MutableMapping, Sequence
 from typing import Any
 
@@ -67,49 +68,54 @@ class SpoolPartition(InputPartition):
         self.names = names
 
 
+Offset = dict[str, Any]
+
+
 class LiveStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
-    """Offsets are numbers of spooled batches. Lives in one process on the driver; `read` runs in tasks, on a copy."""
+    """Offsets are numbers of spooled batches, and the name of the query, by which the spool knows it again. Lives in
+    one process on the driver; `read` runs in tasks, on a copy."""
 
     def __init__(self, options: DrainOptions, columns: pa.Schema) -> None:
         self.options = options
         self.columns = columns
         self.left = EVERYTHING  # items, until AvailableNow has had what was there
         self._drain: Drain | None = None
+        self._held: Spool | None = None
 
-    def initialOffset(self) -> dict[str, int]:
+    def initialOffset(self) -> Offset:
         """In front of what an earlier query has left in the spool: it was confirmed, so it is nowhere else."""
-        batches = self._spool().batches()
-        return {"batch": min(batches) - 1 if batches else 0}
+        query = secrets.token_hex(8)
+        batches = self._own(query, new=True).batches()
+        return {"batch": min(batches) - 1 if batches else 0, "query": query}
 
     def getDefaultReadLimit(self) -> ReadLimit:
         return ReadMaxRows(self.options.items_a_trigger)
 
-    def latestOffset(self, start: dict[str, int], limit: ReadLimit) -> dict[str, int]:
+    def latestOffset(self, start: Offset, limit: ReadLimit) -> Offset:
         """Drains the next batch, unless one is there that Spark does not know of yet."""
         before = start["batch"]
-        spool = self._spool()
-        with spool:
-            waiting = [batch for batch in spool.batches() if batch > before]
-            if waiting:
-                return {"batch": min(waiting)}
-            everything = isinstance(limit, ReadAllAvailable)
-            items = EVERYTHING if everything else self.options.items_a_trigger
-            limits = Limits(min(self.left, items), EVERYTHING if everything else self.options.bytes_a_trigger)
-            taken = self._draining(spool).fill(before + 1, limits, self.options.poll_ms)
+        spool = self._own(start.get("query", ""))
+        waiting = [batch for batch in spool.batches() if batch > before]
+        if waiting:
+            return {**start, "batch": min(waiting)}
+        everything = isinstance(limit, ReadAllAvailable)
+        items = EVERYTHING if everything else self.options.items_a_trigger
+        limits = Limits(min(self.left, items), EVERYTHING if everything else self.options.bytes_a_trigger)
+        taken = self._draining(spool).fill(before + 1, limits, self.options.poll_ms)
         if self.left != EVERYTHING:
             self.left = self.left - taken if taken else 0
-        return {"batch": before + 1} if taken else start
+        return {**start, "batch": before + 1} if taken else start
 
     def prepareForTriggerAvailableNow(self) -> None:
         self.left = self._draining(self._spool()).waiting()
 
-    def partitions(self, start: dict[str, int], end: dict[str, int]) -> Sequence[InputPartition]:
+    def partitions(self, start: Offset, end: Offset) -> Sequence[InputPartition]:
+        """The files of the batch `end`, and of any before it: numbers may be missing where two queries have used one
+        spool."""
         batches = self._spool().batches()
-        wanted = range(start["batch"] + 1, end["batch"] + 1)
-        missing = [batch for batch in wanted if batch not in batches]
-        if missing:
-            raise SpoolLost(f"batch {missing[0]} is not in {self.options.spool_path}: did somebody clear the spool?")
-        names = [name for batch in wanted for name in batches[batch]]
+        if end["batch"] != start["batch"] and end["batch"] not in batches:
+            raise SpoolLost(f"batch {end['batch']} is not in {self.options.spool_path}: did somebody clear the spool?")
+        names = [name for batch in sorted(batches) if start["batch"] < batch <= end["batch"] for name in batches[batch]]
         shares = min(self.options.partitions, len(names))
         return [SpoolPartition(names[share::shares]) for share in range(shares)]
 
@@ -117,16 +123,30 @@ class LiveStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
         assert isinstance(partition, SpoolPartition)
         return settling(batch.select(self.columns.names) for batch in self._spool().read(partition.names))
 
-    def commit(self, end: dict[str, int]) -> None:
+    def commit(self, end: Offset) -> None:
         """Spark has stored these batches for good. It says so late, which costs disk and nothing else."""
-        spool = self._spool()
-        with spool:
-            spool.forget(end["batch"])
+        self._own(end.get("query", "")).forget(end["batch"])
 
     def stop(self) -> None:
         """Spark does not reliably call this; connections close with the process, and items they hold go back."""
         if self._drain is not None:
             self._drain.close()
+        if self._held is not None:
+            self._held.__exit__()
+            self._held = None
+
+    def _own(self, query: str, *, new: bool = False) -> Spool:
+        """The spool, which this process keeps until it ends. Raises SpoolTaken."""
+        if self._held is None:
+            spool = self._spool()
+            spool.__enter__()
+            try:
+                spool.claim(query, new=new)
+            except BaseException:
+                spool.__exit__()
+                raise
+            self._held = spool
+        return self._held
 
     def _spool(self) -> Spool:
         return Spool(self.options.spool_path)

@@ -10,6 +10,7 @@ import json
 import time
 import zlib
 from collections.abc import Iterator
+from hashlib import blake2b
 from typing import Any
 
 import pyarrow as pa
@@ -36,12 +37,13 @@ class QueueFull(Exception):
 
 
 class Written(WriterCommitMessage):
-    """What one task has done."""
+    """What one task has done. `guard`: the key of the guard that it used, "" without one."""
 
-    def __init__(self, stored: int, dropped: int, skipped: int) -> None:
+    def __init__(self, stored: int, dropped: int, skipped: int, guard: str = "") -> None:
         self.stored = stored
         self.dropped = dropped
         self.skipped = skipped
+        self.guard = guard
 
 
 class Row(Struct, frozen=True, gc=False):
@@ -88,13 +90,17 @@ class StreamSink(DataSourceStreamArrowWriter):
         from pyspark import TaskContext
 
         context = TaskContext.get()
-        batch = context.getLocalProperty("streaming.sql.batchId") if context is not None else None
-        return put_all(iterator, self.options, Guard.of(self.options, batch or ""))
+        batch = query = None
+        if context is not None:
+            batch = context.getLocalProperty("streaming.sql.batchId")
+            query = context.getLocalProperty("sql.streaming.queryId")  # stays the same with the checkpoint
+        return put_all(iterator, self.options, Guard.of(self.options, batch or "", query or ""))
 
     def commit(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:
         """What the guard knows of batches before the last is not asked for any more."""
         if self.options.guard_path:
-            forget_before(self.options, batchId)
+            keys = {each.guard for each in messages if isinstance(each, Written) and each.guard}
+            forget_before(self.options.guard_path, keys, batchId)
 
     def abort(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:
         """What was put stays put; the guard knows how far that is."""
@@ -104,38 +110,44 @@ class Guard:
     """How many rows of a task's share the servers have stored, and the digest of these rows, in a small file.
 
     Spark repeats a streaming batch with the same rows in the same tasks. If the digest of the first rows says that they
-    are the same, they are skipped; if not, all are put.
+    are the same, they are skipped; if not, all are put. What one query has put to some servers says nothing of another
+    query, nor of other servers: both are part of the key in the file's name.
     """
 
     def __init__(self, url: str, name: str) -> None:
         self.folder = folder(url)
         self.name = name
         self.rows = 0
-        self.digest = 0
+        self.digest = ""
 
     @classmethod
-    def of(cls, options: SinkOptions, batch: str) -> Guard | None:
+    def of(cls, options: SinkOptions, batch: str, query: str = "") -> Guard | None:
         """None where there is no guard, or nothing to tell a repeated batch by."""
         from pyspark import TaskContext
 
         context = TaskContext.get()
         if not options.guard_path or not batch or context is None:
             return None
-        return cls(options.guard_path, f"{options.app_id}.{int(batch):012d}.{context.partitionId():06d}.json")
+        name = f"{guard_key(options, query)}.{int(batch):012d}.{context.partitionId():06d}.json"
+        return cls(options.guard_path, name)
 
-    def stored(self) -> tuple[int, int]:
+    @property
+    def key(self) -> str:
+        return self.name.partition(".")[0]
+
+    def stored(self) -> tuple[int, str]:
         """(rows, digest) that an earlier try has stored."""
         try:
             file = self.folder.open(self.name)
         except Vanished:
-            return 0, 0
+            return 0, ""
         try:
             known = json.loads(file.read(0, 1000))
         except ValueError:
-            return 0, 0
+            return 0, ""
         finally:
             file.close()
-        return int(known["rows"]), int(known["digest"])
+        return int(known["rows"]), str(known["digest"])
 
     def note(self, rows: list[Row]) -> None:
         for row in rows:
@@ -144,15 +156,26 @@ class Guard:
         self.folder.write(self.name, json.dumps({"rows": self.rows, "digest": self.digest}).encode())
 
 
-def digest_of(row: Row, before: int) -> int:
-    return zlib.crc32(row.value, zlib.crc32(row.queue.encode(), before))
+def guard_key(options: SinkOptions, query: str) -> str:
+    """What a guard's file is known by beside batch and task. The order of the servers counts: it decides which of them
+    a queue is put to."""
+    said = json.dumps([options.app_id, query, options.servers])
+    return blake2b(said.encode("utf-8", "surrogatepass"), digest_size=8).hexdigest()
 
 
-def forget_before(options: SinkOptions, batch: int) -> None:
-    place = folder(options.guard_path)
+def digest_of(row: Row, before: str) -> str:
+    """Of a row and all before it. Each part has its length, so that no two different rows give the same bytes."""
+    queue = row.queue.encode("utf-8", "surrogatepass")
+    head = b"%b %d %d %d %d " % (before.encode(), len(queue), len(row.value), row.flags, row.expires_ms)
+    return blake2b(head + queue + row.value, digest_size=16).hexdigest()
+
+
+def forget_before(guard_path: str, keys: set[str], batch: int) -> None:
+    """Remove the guards of these keys for batches before `batch`."""
+    place = folder(guard_path)
     for name, _ in place.list():
         parts = name.split(".")
-        if len(parts) == 4 and parts[0] == options.app_id and parts[1].isdigit() and int(parts[1]) < batch:
+        if len(parts) == 4 and parts[0] in keys and parts[1].isdigit() and int(parts[1]) < batch:
             place.remove(name)
 
 
@@ -165,7 +188,7 @@ def put_all(batches: Iterator[pa.RecordBatch], options: SinkOptions, guard: Guar
             putter.put(window)
     finally:
         putter.close()
-    return Written(putter.stored, putter.dropped, putter.skipped)
+    return Written(putter.stored, putter.dropped, putter.skipped, "" if guard is None else guard.key)
 
 
 def rows_of(batch: pa.RecordBatch, options: SinkOptions) -> Iterator[Row]:
@@ -218,7 +241,7 @@ class Putter:
         if not count:
             return rows
         first = [row for _, row in zip(range(count), rows, strict=False)]
-        digest = 0
+        digest = ""
         for row in first:
             digest = digest_of(row, digest)
         if len(first) < count or digest != wanted:

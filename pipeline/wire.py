@@ -6,7 +6,7 @@ Knows sockets and time-outs. Refuses to know batches and Spark.
 from __future__ import annotations
 
 import socket
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import NoReturn
 
 from protocol import requests as ask
@@ -57,7 +57,10 @@ class Connection:
 
     def hear(self) -> list[Reply]:
         """The replies to all that was said since."""
-        replies: list[Reply] = []
+        return [reply for some in self._heard() for reply in some]
+
+    def _heard(self) -> Iterator[list[Reply]]:
+        """The same as they come, so that nobody has to keep what he does not want."""
         while self._talk.unanswered:
             try:
                 data = self._socket.recv(RECEIVE_BYTES)
@@ -65,10 +68,10 @@ class Connection:
                 self._lose(f"{self.server}: {error}")
             if not data:
                 self._lose(f"{self.server} hung up")
-            replies += self._talk.hear(data)
+            replies = self._talk.hear(data)
             if replies and isinstance(replies[-1], Garbled):
                 self._lose(f"{self.server} said {replies[-1].line[:80]!r}: {replies[-1].why}")
-        return replies
+            yield replies
 
     def ask(self, *requests: ask.Request) -> list[Reply]:
         self.say(requests)
@@ -88,15 +91,24 @@ class Connection:
         first = read(queue, wait_ms, open=True, with_id=True)
         self.say([first, *[read(queue, open=True, with_id=True)] * (count - 1)])
 
-    def got(self) -> list[Item]:
-        """The items that `want` has opened. Raises Refused if there was an error before any."""
+    def got(self, keep: Callable[[Item], bool]) -> tuple[list[Item], bool]:
+        """The items that `want` has opened, up to the first that `keep` does not want, and whether there was one. It
+        and those behind it go back to the queue when the connection is closed, which is done here if nothing was kept.
+        Raises Refused if there was an error before any."""
         items: list[Item] = []
-        for reply in self.hear():
-            if isinstance(reply, Item):
-                items.append(reply)
-            elif isinstance(reply, Error) and not items:
-                raise Refused(f"{self.server}: {reply.fault.value} {reply.why}")
-        return items
+        more = False
+        for replies in self._heard():
+            for reply in replies:
+                if isinstance(reply, Item):
+                    more = more or not keep(reply)
+                    if not more:
+                        items.append(reply)
+                elif isinstance(reply, Error) and not items and not more:
+                    raise Refused(f"{self.server}: {reply.fault.value} {reply.why}")
+            if more and not items:
+                self.close()  # nothing of it will be confirmed, so nobody has to hear the rest
+                break
+        return items, more
 
     def confirm(self, queue: str, count: int) -> None:
         """Close the `count` oldest open reads. Raises Refused if the server does not know them any more."""

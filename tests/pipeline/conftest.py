@@ -12,6 +12,7 @@ import pytest
 from pyspark.sql import SparkSession
 
 import pipeline
+from pipeline.files import RemoteFolder
 from pipeline.sessions import close, quiet_log
 
 # Compiling queries and Java's own code for rows by the hundred takes longer than running them.
@@ -59,3 +60,20 @@ def spark(holder: Holder) -> SparkSession:
 def no_spark(holder: Holder) -> None:
     """No Java process of ours runs."""
     holder.close()
+
+
+@pytest.fixture
+def bucket(monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
+    """An object store on loopback; the URL of a bucket in it."""
+    from moto.server import ThreadedMotoServer
+
+    for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY"):
+        monkeypatch.setenv(name, "testing")
+    server = ThreadedMotoServer(ip_address="127.0.0.1", port=0)
+    server.start()
+    host, port = server.get_host_and_port()
+    query = f"scheme=http&endpoint_override={host}%3A{port}&region=us-east-1&allow_bucket_creation=true"
+    remote = RemoteFolder(f"s3://testing:testing@spool/journals?{query}")
+    remote.fs.create_dir("spool")
+    yield f"s3://testing:testing@spool/journals?{query}"
+    server.stop()

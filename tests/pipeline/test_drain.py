@@ -5,14 +5,18 @@ from __future__ import annotations
 import contextlib
 import subprocess
 import sys
+import tracemalloc
 from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from pyspark.sql.streaming.datasource import ReadMaxRows
 
-from pipeline.drain import Drain, Limits, Step
-from pipeline.spool import Spool
+from pipeline.drain import Drain, Limits, Step, UnknownQueue
+from pipeline.live_options import DrainOptions
+from pipeline.live_source import LiveStream, Offset
+from pipeline.spool import SCHEMA, Spool, SpoolTaken
 from pipeline.wire import Connection, Refused, ServerLost
 from protocol import requests as ask
 from protocol.client_replies import Answer
@@ -122,12 +126,127 @@ def test_several_servers_and_queues_are_drained_within_the_limits(tmp_path: Path
         assert len(spooled(spool)) == 440
 
 
+def test_a_batch_keeps_its_limits_within_one_item_when_items_become_large(tmp_path: Path) -> None:
+    """Nobody knows the size of what he reserves: what turns out to be too much goes back to its queue."""
+    large = b"L" * (1 << 20)
+    with running(tmp_path / "server") as server:
+        address = server_address(server)
+        values = fill(address, "jobs", 2000)
+        connection = Connection(address)
+        for number in range(80):
+            assert connection.ask(ask.Set("jobs", b"%06d" % number + large)) == [Answer.STORED]
+        connection.close()
+        spool = Spool(str(tmp_path / "drained"))
+        with spool:
+            drainer = Drain([address], ["jobs"], spool)
+            held_bytes, sizes, limit = 0, [], 6 << 20
+            tracemalloc.start()
+            while drainer.fill(len(sizes) + 1, Limits(1_500, limit), 200):
+                held_bytes = max(held_bytes, tracemalloc.get_traced_memory()[1])
+                found = [data for data, _ in spooled(spool)]
+                sizes.append((len(found), sum(map(len, found))))
+                spool.forget(len(sizes))
+                tracemalloc.reset_peak()
+            tracemalloc.stop()
+            drainer.close()
+    assert sum(count for count, _ in sizes) == len(values) + 80
+    assert max(count for count, _ in sizes) <= 1_500
+    assert max(size for _, size in sizes) <= limit + len(large) + 6 and held_bytes < 6 * limit
+
+
+def test_a_queue_that_no_server_has_is_no_empty_queue(tmp_path: Path) -> None:
+    with running(tmp_path / "a") as first, running(tmp_path / "b") as second:
+        servers = [server_address(first), server_address(second)]
+        fill(servers[1], "jobs", 3)
+        with Spool(str(tmp_path / "drained")) as spool:
+            with pytest.raises(UnknownQueue, match=f"there is no queue job on {servers[0]} and {servers[1]}"):
+                Drain(servers, ["job"], spool).fill(1, Limits(10, 1 << 20), 0)
+            drainer = Drain(servers, ["jobs"], spool)
+            assert drainer.fill(1, Limits(10, 1 << 20), 0) == 3, "one of them has it"
+            drainer.close()
+        assert not Path(tmp_path / "a" / "spool" / "job").exists(), "and looking for it has made none"
+
+
+def test_one_dead_server_of_two_is_an_error_and_no_empty_queue(tmp_path: Path) -> None:
+    with running(tmp_path / "a") as first, running(tmp_path / "b") as second:
+        servers = [server_address(first), server_address(second)]
+        for server in servers:
+            fill(server, "jobs", 50)
+        with Spool(str(tmp_path / "drained")) as spool:
+            drainer = Drain(servers, ["jobs"], spool, connections=1, timeout_s=0.5)
+            assert drainer.waiting() == 100
+            second.kill()
+            assert drainer.fill(1, Limits(1000, 1 << 20), 0) == 50, "what the other one has"
+            with pytest.raises(ServerLost, match=f"no answer from {servers[1]}"):
+                drainer.fill(2, Limits(1000, 1 << 20), 0)
+            with pytest.raises(ServerLost, match=f"no answer from {servers[1]}"):
+                Drain(servers, ["jobs"], spool, timeout_s=0.5).waiting()
+
+
+def stream(place: str, server: str) -> LiveStream:
+    options = DrainOptions({"servers": server, "queue": "jobs", "spoolPath": place, "pollTimeoutMs": "0"})
+    return LiveStream(options, SCHEMA)
+
+
+def delivered(stream: LiveStream, start: Offset, end: Offset) -> list[bytes]:
+    """What Spark would store of a batch."""
+    return [
+        row["value"]
+        for each in stream.partitions(start, end)
+        for batch in stream.read(each)
+        for row in batch.to_pylist()
+    ]
+
+
+@pytest.mark.parametrize("where", ["local", "remote"])
+def test_two_queries_with_one_spool_lose_nothing_and_one_is_told(
+    tmp_path: Path, where: str, monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest
+) -> None:
+    """A second query numbers its batches from what it finds, so each would take the other's files for its own."""
+    monkeypatch.setattr("pipeline.spool.LOCK_WAIT_S", 0.1)
+    place = request.getfixturevalue("bucket") if where == "remote" else str(tmp_path / "drained")
+    with running(tmp_path / "server") as server:
+        address = server_address(server)
+        values = fill(address, "jobs", 20)
+        first = stream(place, address)
+        zero = first.initialOffset()
+        one = first.latestOffset(zero, ReadMaxRows(20))
+        assert one["batch"] == 1 and delivered(first, zero, one) == values
+        second = stream(place, address)
+        if where == "local":
+            with pytest.raises(SpoolTaken, match="one query a spool"):
+                second.initialOffset()
+            first.stop()
+        begin = second.initialOffset()
+        late = fill(address, "jobs", 30)
+        if where == "remote":
+            with pytest.raises(SpoolTaken, match="another query drains into"):
+                first.latestOffset(one, ReadMaxRows(20))
+            with pytest.raises(SpoolTaken, match="another query drains into"):
+                first.commit(one)
+            first.stop()
+        found, at = [], begin
+        while (end := second.latestOffset(at, ReadMaxRows(20))) != at:
+            found += delivered(second, at, end)
+            second.commit(end)
+            at = end
+        second.stop()
+        assert set(found) == {*values, *late}, "what the first had confirmed, and what it could not"
+        again = stream(place, address)
+        with pytest.raises(SpoolTaken, match="belongs to another query"):
+            again.latestOffset(one, ReadMaxRows(20))
+        again.stop()
+        same = stream(place, address)
+        assert same.latestOffset(at, ReadMaxRows(20)) == at, "a restart of the second goes on"
+        same.stop()
+
+
 def test_a_refused_read_is_told_in_the_servers_words(tmp_path: Path) -> None:
     with running(tmp_path / "server") as server:
         connection = Connection(server_address(server))
         connection.want("a~b", 1, 0)
         with pytest.raises(Refused, match="CLIENT_ERROR"):
-            connection.got()
+            connection.got(lambda item: True)
         connection.close()
 
 

@@ -10,7 +10,7 @@ from pyspark.sql import SparkSession
 
 from pipeline.files import LocalFolder
 from pipeline.live_options import SinkOptions
-from pipeline.sink import Guard, QueueFull, Row, put_all
+from pipeline.sink import Guard, QueueFull, Row, digest_of, forget_before, put_all
 from pipeline.wire import Connection
 from protocol.client_replies import Item
 from protocol.client_requests import read
@@ -77,6 +77,42 @@ def test_a_stream_that_spark_repeats_is_put_once(spark: SparkSession, tmp_path: 
             commit.unlink()  # as if the driver had died between the last task and its note
         patiently(run)
         assert sorted(item.data for item in taken(server_address(server), "jobs")) == [row[0] for row in rows]
+
+
+def test_the_same_rows_to_other_servers_or_by_another_query_are_put_there_too(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    with running(tmp_path / "a") as first, running(tmp_path / "b") as second:
+        rows = [[bytes([letter])] for letter in b"abcdefghij"]
+        spark.createDataFrame(rows, "value binary").coalesce(1).write.parquet(str(tmp_path / "in"))
+
+        def run(server: str, checkpoint: str) -> None:
+            options = {"servers": server, "queue": "jobs", "guardPath": str(tmp_path / "guard")}
+            source = spark.readStream.schema("value binary").parquet(str(tmp_path / "in"))
+            writing = source.writeStream.format("staniel").options(**options).trigger(availableNow=True)
+            writing.option("checkpointLocation", str(tmp_path / checkpoint)).start().awaitTermination()
+
+        here, there = server_address(first), server_address(second)
+        patiently(lambda: run(here, "ck1"))
+        patiently(lambda: run(here, "ck2"))
+        assert sorted(item.data for item in taken(here, "jobs")) == sorted([row[0] for row in rows] * 2)
+        for commit in (tmp_path / "ck2" / "commits").iterdir():
+            commit.unlink()  # the same batch of the same query once more, and elsewhere
+        patiently(lambda: run(there, "ck2"))
+        assert sorted(item.data for item in taken(there, "jobs")) == [row[0] for row in rows]
+
+
+def test_a_guard_tells_rows_apart_that_differ_only_in_where_they_are_cut() -> None:
+    assert digest_of(Row("jobs", b"a", 0, 0), "") != digest_of(Row("job", b"sa", 0, 0), "")
+    assert digest_of(Row("jobs", b"a", 0, 1), "") != digest_of(Row("jobs", b"a", 0, 0), "")
+
+
+def test_a_guard_is_forgotten_by_the_batches_behind_it_and_by_no_other_query(tmp_path: Path) -> None:
+    place = str(tmp_path)
+    for name in ("k1.000000000001.000000.json", "k1.000000000002.000000.json", "k2.000000000001.000000.json"):
+        Guard(place, name).note([Row("jobs", b"a", 0, 0)])
+    forget_before(place, {"k1"}, 2)
+    assert [name[:15] for name, _ in LocalFolder(place).list()] == ["k1.000000000002", "k2.000000000001"]
 
 
 def test_a_task_that_fails_half_way_goes_on_where_it_stopped(spark: SparkSession, tmp_path: Path) -> None:

@@ -7,14 +7,13 @@ import subprocess
 import sys
 import venv
 import zipfile
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 from pyspark.sql import SparkSession
 
 from pipeline import needs
-from pipeline.files import RemoteFolder, folder
+from pipeline.files import folder
 from pipeline.needs import Missing, check_packages, java_home, java_release
 from tests.pipeline.spools import contents, history, replayed, write
 
@@ -64,23 +63,6 @@ def test_executors_of_their_own_need_only_the_wheel(no_spark: None, wheel: Path,
     assert f"rows {expected} {expected}" in ran.stdout, ran.stdout + ran.stderr
     (told,) = [line for line in ran.stdout.splitlines() if line.startswith("from ")]
     assert all(f"{wheel.stem}.zip" in path for path in told.split()[1:]), "the copy that Spark sent"
-
-
-@pytest.fixture
-def bucket(monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
-    """An object store on loopback; the URL of a bucket in it."""
-    from moto.server import ThreadedMotoServer
-
-    for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY"):
-        monkeypatch.setenv(name, "testing")
-    server = ThreadedMotoServer(ip_address="127.0.0.1", port=0)
-    server.start()
-    host, port = server.get_host_and_port()
-    query = f"scheme=http&endpoint_override={host}%3A{port}&region=us-east-1&allow_bucket_creation=true"
-    remote = RemoteFolder(f"s3://testing:testing@spool/journals?{query}")
-    remote.fs.create_dir("spool")
-    yield f"s3://testing:testing@spool/journals?{query}"
-    server.stop()
 
 
 def test_journals_in_an_object_store_read_like_files(spark: SparkSession, bucket: str, tmp_path: Path) -> None:

@@ -120,7 +120,7 @@ class Broker:
         start = Start(self)
         progress = start.run(found.kestrel, now_ms, tell)
         self.store.settle()
-        uneven = start.uneven | self.transfers.recover()
+        kept = self.transfers.unfinished.recover()
         for queue in list(self.queues):
             queue.return_open_reads()
             self.queues.accompany(queue, now_ms)
@@ -128,8 +128,8 @@ class Broker:
         if not self.group.restore_ballast():
             self.report(Level.ERROR, "disk.full", spool=self.store.folder, hint="puts are refused until there is space")
         self.group.settle(now_ms)
-        if self.even_out(sorted(uneven), now_ms):
-            self.transfers.intents.restart()
+        self.transfers.intents.restart(kept)
+        self.even_out(sorted(start.uneven), now_ms)
         self._set_aliases(self.config)
         jobs = self.workq.recover(now_ms) if self.serves_jobs else 0
         self._expire_due_ms = now_ms

@@ -1,7 +1,7 @@
 """Queues whose files could not be read, tried again at a reload: the files may have been repaired, or removed.
 
 A queue that has been in service goes on where it stood. One that a start could not read is recovered as at a start,
-unless a transfer from or to it is not over: then only a restart can finish that.
+and so are the transfers from and to it.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ def revive(broker: Broker, now_ms: int) -> None:
     for queue in [*broker.queues, *broker.queues.masked.values()]:
         if queue.line.trouble is not None:
             _read_again(broker, queue)
-    if broker.unreadable:
+    if broker.unreadable or broker.transfers.intents.kept:
         _recover(broker, now_ms)
 
 
@@ -50,16 +50,12 @@ def _recover(broker: Broker, now_ms: int) -> None:
     start = Start(broker)
     known = set(broker.queues.by_name)
     for name in sorted(tried):
-        if broker.store.has_intents(name):
-            broker.unreadable.add(name)
-            hint = "a transfer from or to this queue is not over; restart to have it served"
-            broker.report(Level.WARNING, "journal.unreadable", queue=name, why=broker.queues.blocked[name], hint=hint)
-            continue
         broker.streams.unblock(name)
         if name in found.streams:
             broker.streams.recover_one(name, found.streams[name], now_ms)
         elif name in found.kestrel:
             start.recover_one(name, found.kestrel[name], now_ms, Progress())
+    broker.transfers.unfinished.go_on(now_ms)
     for queue in [queue for queue in broker.queues if queue.name not in known]:
         queue.return_open_reads()
         broker.queues.accompany(queue, now_ms)

@@ -12,19 +12,16 @@ from functools import partial
 from msgspec import Struct
 
 from broker.report import Level, Report
+from broker.unfinished import Unfinished
 from journal.group import CommitGroup
-from journal.intents import Intent, Intents, key_of
+from journal.intents import Intents
 from journal.kept import intake, landing, outlet
 from journal.libkestrel_reader import Reader
-from journal.libkestrel_search import StreamSearch
 from journal.libkestrel_writer import Writer
 from journal.log import Log
-from journal.search import Place, Search
 from journal.store import Store
 from queues.collection import Collection, Refused
-from queues.departures import Dropped
 from queues.item import Item, Taken
-from queues.names import parent_of
 from queues.ports import Reason
 from queues.queue import Queue, QueueState
 
@@ -53,6 +50,7 @@ class Transfers:
         self.store = store
         self.group: CommitGroup = store.group
         self.intents = Intents(store.fs, f"{store.own}/intents")
+        self.unfinished = Unfinished(queues, store, self.intents, report)
         self.report = report
         self._line: deque[Parting] = deque()
         self._stuck: deque[Parting] = deque()
@@ -84,41 +82,6 @@ class Transfers:
         """Make the new intents durable, before the copies are written. Raises OSError."""
         self.intents.prepare()
 
-    def recover(self) -> set[str]:
-        """Finish what an earlier run had under way. Call it when every queue is loaded and none has been changed.
-
-        Returns the queues whose journals must be rewritten before the intents may be forgotten.
-        """
-        intents = self.intents.read()
-        uneven: set[str] = set()
-        for target in sorted({intent.target for intent in intents}):
-            self._recover_into(target, [intent for intent in intents if intent.target == target], uneven)
-        return uneven
-
-    def _recover_into(self, target: str, intents: list[Intent], uneven: set[str]) -> None:
-        """Remove what has a copy in `target`. Copies were written in the order of the intents, so of equal ones that
-        landed the first belong to the first.
-        """
-        is_stream = (parent_of(target) or target) in self.store.streams.families
-        search = (StreamSearch if is_stream else Search)(self.store.fs, self.store.folder, target)
-        places = [search.place(intent.after, intent.at) for intent in intents]
-        landed: dict[tuple[int, int, int], list[Place]] = {}
-        for place, item in search.added_since(min(places)):
-            landed.setdefault(key_of(item), []).append(place)
-        for intent, place in zip(intents, places, strict=True):
-            copies = landed.get(intent.copy_key, [])
-            copies[:] = [copy for copy in copies if copy >= place]
-            if copies:
-                copies.pop(0)
-                self._finish(intent, uneven)
-
-    def _finish(self, intent: Intent, uneven: set[str]) -> None:
-        source = self.queues.find(intent.source)
-        dropped = Dropped.NOT_FOUND if source is None else source.departures.drop_if(intent.means)
-        if dropped is Dropped.UNRECORDED:
-            uneven.add(intent.source)
-        self.report(Level.INFO, "transfer.finished", source=intent.source, target=intent.target, removal=dropped.value)
-
     def _transfer(self, parting: Parting, now_ms: int) -> None:
         source, taken, name = parting.source, parting.taken, parting.destination
         if source.state is QueueState.CLOSED:
@@ -149,7 +112,7 @@ class Transfers:
         self, source: Queue, taken: Taken, own: Log | Reader, target: Queue, log: Log | Writer, copy: Item
     ) -> None:
         """Neither journal is rewritten before this is over: the copy must be found where it was written."""
-        number = self.intents.begin(source.name, taken.item.added_ms, target.name, *landing(log), copy)
+        number = self.intents.begin(source.name, taken, target.name, landing(log), copy)
         own.pins += 1
         log.pins += 1
         log.arrivals += 1
@@ -165,7 +128,13 @@ class Transfers:
         self.group.after(own, partial(self._gone, own, log, number))
 
     def _gone(self, own: Log | Reader, log: Log | Writer, number: int, now_ms: int) -> None:
-        """The disk has the removal."""
+        """The disk has the removal. It must have the intent's end, too, before one of the journals is rewritten: the
+        number of a transaction means something only in the journal that tells of it.
+        """
+        self.intents.end(number)
+        self.group.after(self.intents, partial(self._over, own, log))
+
+    def _over(self, own: Log | Reader, log: Log | Writer, now_ms: int) -> None:
         own.pins -= 1
         log.pins -= 1
-        self.intents.end(number)
+        self.intents.over()

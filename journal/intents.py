@@ -4,24 +4,37 @@ it.
 One small file in the spool's own folder, a line of JSON a record. Knows what was meant and where the copy was to be
 found. Refuses to know queues. The order that makes it safe: the intent is on the disk before the copy is written, and
 the copy is on the disk before the removal is recorded. So after a crash there is the item, or the item and an intent
-with its copy, or the copy alone.
+with its copy, or the copy alone. Neither journal is rewritten before the intent's end is on the disk, too: until then
+the intent may be read again, and must find both as it says.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+from enum import Enum
 from zlib import crc32
 
 import msgspec
 from msgspec import Struct
 
 from journal.fs import File, Fs
-from queues.item import Item
+from queues.item import Item, Numbered, Taken
 
 RESTART_BYTES = 1 << 20
 
 
+class Fate(Enum):
+    """What is known of a copy."""
+
+    UNKNOWN = "unknown"
+    LANDED = "landed"  # the disk has it; written down only if its source cannot be read
+
+
 class Intent(Struct, frozen=True):
     """An item of `source`, added there at `was_added_ms`, is to be removed once its copy is in `target`.
+
+    `xid` or `id` says which of several equal items it is: in Kestrel's format the number of the transaction that it
+    left under, in libkestrel's its id. An intent of an older version has neither.
 
     The copy lies in the target's journal, at byte `at` or later of the first file numbered above `after` (the current
     file counts as the last). `added_ms`, `size` and `crc` are the copy's.
@@ -36,15 +49,27 @@ class Intent(Struct, frozen=True):
     added_ms: int
     size: int
     crc: int
+    xid: int = 0
+    id: int = 0
+    fate: Fate = Fate.UNKNOWN
 
     @property
     def copy_key(self) -> tuple[int, int, int]:
-        """What the copy can be known by; equal items have equal keys, and then it does not matter which is which."""
+        """What the copy can be known by; copies with equal keys are told apart by their places."""
         return self.added_ms, self.size, self.crc
 
-    def means(self, item: Item) -> bool:
-        """Whether `item` is the one to be removed."""
+    def means(self, item: Item, item_id: int) -> bool:
+        """Whether `item` is the one to be removed. Without a transaction or an id an equal one will do."""
+        if self.id and item_id != self.id:
+            return False
         return key_of(item) == (self.was_added_ms, self.size, self.crc)
+
+    def is_torn(self, item: Item) -> bool:
+        """Whether `item`, which lies where the copy should, is what a power cut left of it: zeros for some bytes."""
+        if len(item.data) != self.size or key_of(item) == self.copy_key:
+            return False
+        found, written = item.added_ms.to_bytes(8, "little", signed=True), self.added_ms.to_bytes(8, "little")
+        return all(byte in (0, right) for byte, right in zip(found, written, strict=True))
 
 
 def key_of(item: Item) -> tuple[int, int, int]:
@@ -59,15 +84,23 @@ class Done(Struct, frozen=True):
 
 
 class Intents:
-    """The file. `prepare` must run before anything else is written in the same tick."""
+    """The file. `prepare` must run before anything else is written in the same tick. To the commit group it is a
+    journal like others, so that the end of an intent can wait for a sync (see GroupMember).
+    """
+
+    batch = 0
+    sync_ms = -1
+    is_erased = False
 
     def __init__(self, fs: Fs, path: str) -> None:
         self.fs = fs
         self.path = path
+        self.kept: dict[int, Intent] = {}
+        """By number: those of an earlier run whose outcome cannot be known yet."""
         self._file: File | None = None
         self._pending: list[bytes] = []
         self._unwritten = b""
-        self._open = 0
+        self._under_way = 0  # begun in this run, and their end is not on the disk
         self._last = 0
         self._must_sync = False
 
@@ -87,24 +120,46 @@ class Intents:
                 continue
         return list(found.values())
 
-    def begin(self, source: str, was_added_ms: int, target: str, after: int, at: int, copy: Item) -> int:
-        """Note what is meant; the number to end it by."""
+    def begin(self, source: str, taken: Taken, target: str, landing: tuple[int, int], copy: Item) -> int:
+        """Note what is meant; the number to end it by. `landing`: where the copy will be written."""
         self._last += 1
-        self._open += 1
-        intent = Intent(self._last, source, was_added_ms, target, after, at, *key_of(copy))
-        self._pending.append(msgspec.json.encode(intent) + b"\n")
+        self._under_way += 1
+        item_id = taken.item.id if isinstance(taken.item, Numbered) else 0
+        xid = 0 if item_id else taken.xid
+        intent = Intent(self._last, source, taken.item.added_ms, target, *landing, *key_of(copy), xid, item_id)
+        self._note(intent)
         self._must_sync = True
         return self._last
 
     def end(self, number: int) -> None:
-        """The removal is on the disk. Were this line lost, recovery would find nothing left to remove."""
-        self._open -= 1
-        self._pending.append(msgspec.json.encode(Done(number)) + b"\n")
+        """The removal is on the disk."""
+        self.kept.pop(number, None)
+        self._note(Done(number))
+
+    def keep(self, intent: Intent) -> None:
+        """Note what has become known of one that is kept."""
+        if self.kept[intent.begin] != intent:
+            self.kept[intent.begin] = intent
+            self._note(intent)
+            self._must_sync = True
+
+    def over(self) -> None:
+        """The end of an intent that was begun in this run is on the disk."""
+        self._under_way -= 1
+
+    def _note(self, record: Intent | Done) -> None:
+        self._pending.append(msgspec.json.encode(record) + b"\n")
 
     @property
     def is_news(self) -> bool:
         """Whether `prepare` has something to write."""
         return bool(self._pending or self._unwritten)
+
+    @property
+    def file(self) -> File:
+        if self._file is None:
+            self._file = self.fs.append(self.path)
+        return self._file
 
     def prepare(self) -> None:
         """Write what is noted; sync it if something was begun. Raises OSError; a second call goes on where the first
@@ -112,25 +167,34 @@ class Intents:
         """
         if not self.is_news:
             return
-        if self._file is None:
-            self._file = self.fs.append(self.path)
+        file = self.file
         self._unwritten += b"".join(self._pending)
         self._pending.clear()
-        before = self._file.size
+        before = file.size
         try:
-            self._file.write(self._unwritten)
+            file.write(self._unwritten)
         finally:
-            self._unwritten = self._unwritten[self._file.size - before :]
+            self._unwritten = self._unwritten[file.size - before :]
         if self._must_sync:
-            self._file.sync()
+            file.sync()
             self._must_sync = False
-        if not self._open and self._file.size > RESTART_BYTES:
-            self.restart()
+        if not self._under_way and file.size > RESTART_BYTES:
+            self.restart(self.kept.values())
 
-    def restart(self) -> None:
-        """Nothing is under way: an empty file will do."""
-        if self._file is not None:
-            self._file.close()
+    def write(self) -> None:
+        self.prepare()
+
+    def synced(self, now_ms: int) -> None:
+        """Nothing follows."""
+
+    def restart(self, kept: Iterable[Intent] = ()) -> None:
+        """Nothing is under way: the file holds these and no others."""
+        self.kept = {intent.begin: intent for intent in kept}
+        self.close()
+        if self.kept:
+            lines = [msgspec.json.encode(intent) + b"\n" for intent in self.kept.values()]
+            self.fs.replace(self.path, b"".join(lines))
+            return
         self.fs.append(self.path).close()
         self.fs.truncate(self.path, 0)
         self._file = self.fs.append(self.path)

@@ -1,49 +1,35 @@
 """The items of one queue that are on their way to another: taken from the line, and not yet gone.
 
-Knows how they stand in the journal meanwhile. Refuses to know where they go and when they have arrived: the heir
-does, and then calls `release`.
+Knows how they stand in the journal meanwhile: open, under a transaction of their own. Refuses to know where they go and
+when they have arrived: the heir does, and then calls `release`.
 """
 
 from __future__ import annotations
 
-from collections import deque
 from collections.abc import Callable
-from enum import Enum
 from typing import TYPE_CHECKING
 
-from queues.changes import Confirmed, Removed
+from queues.changes import Confirmed, Opened
 from queues.item import Item, Taken
 from queues.ports import Heir, Reason
+from queues.xids import next_xid, previous_xid
 
 if TYPE_CHECKING:
     from queues.queue import Queue
 
 
-class Dropped(Enum):
-    """What became of an item that recovery wanted gone."""
-
-    NOT_FOUND = "not found"
-    RECORDED = "recorded"
-    UNRECORDED = "unrecorded"  # the journal must be rewritten
-
-
 class Departures:
-    """`leaving`: under a transaction, by xid. `limbo`: for the journal still the head of the line, the oldest first.
-
-    An expired item goes into limbo, so that its way costs one plain removal in the journal. That holds only as long
-    as no record means another head; before such a record the queue calls `anchor`.
+    """`leaving`: by xid. For expired items, too, a transaction is opened: its number says later which of several equal
+    items has left. (A plain removal of the head would be one record instead of two, and names no item.)
     """
 
     def __init__(self, queue: Queue) -> None:
         self.queue = queue
         self.leaving: dict[int, Taken] = {}
-        self.limbo: deque[Taken] = deque()
 
     def send_expired(self, heir: Heir, now_ms: int) -> None:
         """The head has expired: it goes to expire_to_queue."""
-        taken = self.queue.line.pop()
-        self.limbo.append(taken)
-        heir.inherit(self.queue, taken, Reason.EXPIRED, now_ms)
+        heir.inherit(self.queue, self._take_head(), Reason.EXPIRED, now_ms)
 
     def send_dead(self, heir: Heir, taken: Taken, now_ms: int) -> None:
         """A read that is no longer open was its item's last: it goes to dead_letter_queue."""
@@ -52,50 +38,76 @@ class Departures:
 
     def send_head(self, heir: Heir, target: str, now_ms: int) -> None:
         """An operator wants the head in queue `target`."""
+        heir.inherit(self.queue, self._take_head(), Reason.MOVED, now_ms, target)
+
+    def _take_head(self) -> Taken:
         taken = self.queue.line.pop()
-        if self.limbo:
-            self.anchor()
         self.queue.begin(taken)
         self.leaving[taken.xid] = taken
-        heir.inherit(self.queue, taken, Reason.MOVED, now_ms, target)
-
-    def anchor(self) -> None:
-        """Put what is in limbo under transactions: the next record means another head."""
-        for taken in self.limbo:
-            self.queue.begin(taken)
-            self.leaving[taken.xid] = taken
-        self.limbo.clear()
+        return taken
 
     def release(self, taken: Taken) -> None:
         """The item has arrived: it is gone from here for good."""
-        if self.limbo and self.limbo[0] is not taken and not taken.xid:
-            self.anchor()
-        if taken.xid:
-            if self.leaving.pop(taken.xid, None) is taken:
-                self.queue.journal.record(Confirmed(taken.id, taken.xid))
-        elif self.limbo:
-            self.limbo.popleft()
-            self.queue.journal.record(Removed(taken.id))
+        if self.leaving.get(taken.xid) is taken:
+            del self.leaving[taken.xid]
+            self.queue.journal.record(Confirmed(taken.id, taken.xid))
 
-    def drop_if(self, means: Callable[[Item], bool]) -> Dropped:
-        """Remove the item that is meant; another queue is known to have it. Where it is, depends on the last records
-        that a crash has left: open, the head, or behind others, which no record can say.
+    def give_back(self, taken: Taken) -> None:
+        """The item goes nowhere: it is the head of the line again."""
+        if self.leaving.get(taken.xid) is taken:
+            del self.leaving[taken.xid]
+            self.queue.give_back(taken)
+
+    # recovery
+
+    def claim_open(self, xid: int, means: Callable[[Item, int], bool]) -> Taken | None:
+        """Set aside the item that the journal says is open under `xid`, before open reads are put back; None if none
+        is, or another item. `means` gets an item and its id.
+        """
+        taken = self.queue.open_reads.get(xid)
+        if taken is None or not means(taken.item, taken.id):
+            return None
+        del self.queue.open_reads[xid]
+        self.leaving[xid] = taken
+        return taken
+
+    def claim(self, xid: int, means: Callable[[Item, int], bool]) -> Taken | None:
+        """Set aside the first item that is meant, open under another number or in the line, under `xid` (0: the next
+        number), of which the journal does not know. None if there is none. Raises OSError if the line cannot be read.
+
+        Those ahead of it are opened too, and handed back, because a record can only mean the head. Their transactions
+        get numbers below the last one, so that wherever the disk stops the journal's last number tells whether `xid`
+        was opened.
         """
         queue = self.queue
-        for taken in queue.open_reads.values():
-            if means(taken.item):
-                queue.confirm(taken)
-                return Dropped.RECORDED
-        head = queue.line.head()
-        if head is not None and means(head):
-            queue.drop_head()
-            return Dropped.RECORDED
-        if not queue.line.remove(means):
-            return Dropped.NOT_FOUND
-        queue.cleared(0)  # a journal that knows its items by id takes it down
-        return Dropped.UNRECORDED
+        is_open = next((taken for taken in queue.open_reads.values() if means(taken.item, taken.id)), None)
+        if is_open is not None:
+            del queue.open_reads[is_open.xid]
+            queue.give_back(is_open)
+        ahead = next((at for at, item in enumerate(queue.line.items()) if means(item, getattr(item, "id", 0))), None)
+        if ahead is None:
+            return None
+        last, passed = queue.last_xid, []
+        spare = last
+        for _ in range(ahead):
+            spare = previous_xid(spare, queue.open_reads, queue.delayed, self.leaving, (xid,))
+            passed.append(self._open_head_as(spare))
+        queue.last_xid = last
+        xid = xid or next_xid(last, queue.open_reads, queue.delayed, self.leaving)
+        taken = self._open_head_as(xid)
+        self.leaving[xid] = taken
+        for each in reversed(passed):
+            queue.give_back(each)
+        return taken
+
+    def _open_head_as(self, xid: int) -> Taken:
+        queue = self.queue
+        queue.line.head()
+        taken = queue.line.pop()
+        queue.last_xid = taken.xid = xid
+        queue.journal.record(Opened(taken.id, xid))
+        return taken
 
     def clear(self) -> None:
         """The queue is closed: nothing that arrives concerns it any more."""
         self.leaving.clear()
-        self.limbo.clear()

@@ -207,20 +207,6 @@ class FollowingLine(Line):
             count += 1
         return count
 
-    def remove(self, means: Callable[[Item], bool]) -> bool:
-        meant: list[Item] = []
-
-        def is_meant(item: Item) -> bool:
-            if means(item):
-                meant.append(item)
-            return bool(meant)
-
-        if not super().remove(is_meant):
-            return False
-        item_id = self._id_after(meant[0])
-        self.gone.append((item_id, item_id))
-        return True
-
     def clear(self) -> int:
         count = len(self)
         self.gone += [(taken.id, taken.id) for taken in self.returned]

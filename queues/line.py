@@ -248,24 +248,6 @@ class Line:
         if taken.item.expires_ms:
             self.mortal += 1
 
-    def remove(self, means: Callable[[Item], bool]) -> bool:
-        """Take the first item that is meant out of the line, wherever it is; False if there is none."""
-        for taken in reversed(self.returned):
-            if means(taken.item):
-                self.returned.remove(taken)
-                self._gone(taken.item)
-                return True
-        while True:
-            for at, item in enumerate(self.fresh):
-                if means(item):
-                    self.load_all()  # a gap would shift what the journal counts as the next item
-                    del self.fresh[at]
-                    self._gone(item)
-                    return True
-            if not self.behind:
-                return False
-            self.load()
-
     def items(self) -> list[Item]:
         """All items, head first; those that only the journal holds are read for that, and stay there."""
         found = [taken.item for taken in reversed(self.returned)] + list(self.fresh)

@@ -138,8 +138,6 @@ class Queue:
             return None
         taken = self.line.pop()
         self.last_removed_added_ms = taken.item.added_ms
-        if self.departures.limbo:
-            self.departures.anchor()
         self.journal.record(Removed(taken.id))
         return taken
 
@@ -150,8 +148,6 @@ class Queue:
         taken = self.line.pop()
         self.last_removed_added_ms = taken.item.added_ms
         taken.opened_ms = now_ms
-        if self.departures.limbo:
-            self.departures.anchor()
         self.begin(taken)
         self.open_reads[taken.xid] = taken
         self.counters.transactions += 1
@@ -183,8 +179,6 @@ class Queue:
 
     def flush(self) -> int:
         """Remove every item of the line; open reads stay open. Returns how many went."""
-        if self.departures.limbo:
-            self.departures.anchor()
         count = self.line.clear()
         self.cleared(count)
         self.counters.total_flushes += 1
@@ -278,7 +272,7 @@ class Queue:
     def return_open_reads(self) -> None:
         """Nobody holds them any more: put every open read back at the head, the highest xid first."""
         for xid in sorted(self.open_reads, reverse=True):
-            self._give_back(self.open_reads.pop(xid))
+            self.give_back(self.open_reads.pop(xid))
 
     def send_head(self, target: str, now_ms: int) -> bool:
         """Give the head to the heir, for queue `target`, as an operator wishes; False when there is nothing live."""
@@ -364,7 +358,7 @@ class Queue:
         rested = _until(self.delayed, now_ms)
         for taken in reversed(rested):
             del self.delayed[taken.xid]
-            self._give_back(taken)
+            self.give_back(taken)
         return len(over) + len(rested)
 
     def _end(self, taken: Taken, now_ms: int) -> None:
@@ -379,7 +373,7 @@ class Queue:
             self.delayed[taken.xid] = taken
             self._arm()
         else:
-            self._give_back(taken)
+            self.give_back(taken)
 
     def _make_room(self) -> bool:
         if not self._is_full:
@@ -403,8 +397,6 @@ class Queue:
         """Remove the head for good."""
         self.line.head()
         item_id = self.line.drop()
-        if self.departures.limbo:
-            self.departures.anchor()
         self.journal.record(Removed(item_id))
 
     def begin(self, taken: Taken) -> None:
@@ -415,9 +407,8 @@ class Queue:
         self.last_xid = taken.xid = xid
         self.journal.record(Opened(taken.id, taken.xid))
 
-    def _give_back(self, taken: Taken) -> None:
-        if self.departures.limbo:
-            self.departures.anchor()
+    def give_back(self, taken: Taken) -> None:
+        """An item that is under a transaction and in no list of them becomes the head again."""
         self.journal.record(Aborted(taken.id, taken.xid))
         self.line.give_back(taken)
 

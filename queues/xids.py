@@ -19,3 +19,19 @@ def next_xid(last: int, *in_use: Container[int]) -> int:
         xid = xid + 1 if xid < XID_MAX else XID_MIN
         if xid and not any(xid in reads for reads in in_use):
             return xid
+
+
+def previous_xid(last: int, *in_use: Container[int]) -> int:
+    """The number before `last` that is neither 0 nor in any of `in_use`."""
+    xid = last
+    while True:
+        xid = xid - 1 if xid > XID_MIN else XID_MAX
+        if xid and not any(xid in reads for reads in in_use):
+            return xid
+
+
+def steps_past(last: int, xid: int) -> int:
+    """How many numbers `xid` lies behind `last`, on the circle that they wrap around; negative or 0 if `last` has come
+    so far.
+    """
+    return (xid - last + 2**31) % 2**32 - 2**31

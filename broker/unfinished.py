@@ -1,0 +1,171 @@
+"""Transfers that an earlier run has left half way: finished at the start, or when their queues can be read again.
+
+Knows what an intent and the files of its two queues say together. Refuses to know how transfers begin. Which one of
+several equal items has left, its transaction says (its id in libkestrel's format); which copy is whose, its place.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+
+from msgspec.structs import replace
+
+from broker.report import Level, Report
+from journal.intents import Fate, Intent, Intents, key_of
+from journal.kept import outlet
+from journal.libkestrel_search import StreamSearch
+from journal.search import Place, Search
+from journal.store import Store
+from queues.collection import Collection
+from queues.item import Item, Taken
+from queues.names import parent_of
+from queues.queue import Queue
+from queues.xids import steps_past
+
+
+class Unfinished:
+    """`intents.kept` are those whose outcome nobody can know yet, because a file cannot be read."""
+
+    def __init__(self, queues: Collection, store: Store, intents: Intents, report: Report) -> None:
+        self.queues = queues
+        self.store = store
+        self.intents = intents
+        self.report = report
+        self._held: dict[int, tuple[Queue, Taken]] = {}  # by intent: items that nobody gets before its outcome is known
+
+    def recover(self) -> list[Intent]:
+        """Finish what can be finished. Call it when every queue is loaded, none has been changed, and open reads have
+        not been put back. Returns what must be kept; the others may be forgotten once everything is on the disk.
+        """
+        return self._go_through(self.intents.read(), 0)
+
+    def go_on(self, now_ms: int) -> None:
+        """Some queues can be read again: as at a start. An intent is ended when the disk has its outcome."""
+        kept = {intent.begin: intent for intent in self._go_through(list(self.intents.kept.values()), now_ms)}
+        for number, intent in list(self.intents.kept.items()):
+            if number in kept:
+                self.intents.keep(kept[number])
+                continue
+            source = self.queues.find(intent.source)
+            log = None if source is None else outlet(source.journal)
+            if log is None:
+                self.intents.end(number)
+            else:
+                self.store.group.after(log, self._ending(number))
+
+    def _ending(self, number: int) -> Callable[[int], None]:
+        return lambda now_ms: self.intents.end(number)
+
+    def _go_through(self, intents: list[Intent], now_ms: int) -> list[Intent]:
+        """Which of them must be kept. Copies are looked for first: what follows changes journals."""
+        found: dict[int, Fate | None] = {}
+        for target in sorted({intent.target for intent in intents}):
+            found |= self._look(target, [intent for intent in intents if intent.target == target])
+        kept: list[Intent] = []
+        for source in sorted({intent.source for intent in intents}):
+            kept += self._settle(source, [intent for intent in intents if intent.source == source], found, now_ms)
+        return sorted(kept, key=lambda intent: intent.begin)
+
+    # copies
+
+    def _look(self, target: str, intents: list[Intent]) -> dict[int, Fate | None]:
+        """What became of the copies in `target`, by intent; None: they never came."""
+        fates = {intent.begin: intent.fate for intent in intents}
+        asked = [intent for intent in intents if intent.fate is Fate.UNKNOWN]
+        if not asked or self._is_blocked(target):
+            return {**fates}
+        try:
+            return {**fates, **self._look_for(target, asked)}
+        except OSError as error:
+            self.report(Level.WARNING, "transfer.kept", target=target, why=str(error))
+            return {**fates}
+
+    def _look_for(self, target: str, intents: list[Intent]) -> dict[int, Fate | None]:
+        """Copies were written in the order of the intents, so of equal ones that landed the first belong to the
+        first. What a power cut has left of one that did not land is removed. Raises OSError.
+        """
+        is_stream = (parent_of(target) or target) in self.store.streams.families
+        search = (StreamSearch if is_stream else Search)(self.store.fs, self.store.folder, target)
+        places = [search.place(intent.after, intent.at) for intent in intents]
+        landed: dict[tuple[int, int, int], list[Place]] = {}
+        ahead = sorted(set(places), reverse=True)
+        first: dict[Place, Item] = {}  # what lies at each place, or is the first behind it
+        for place, item in search.added_since(ahead[-1]):
+            landed.setdefault(key_of(item), []).append(place)
+            while ahead and ahead[-1] <= place:
+                first[ahead.pop()] = item
+        fates: dict[int, Fate | None] = {}
+        for intent, place in zip(intents, places, strict=True):
+            copies = landed.get(intent.copy_key, [])
+            copies[:] = [copy for copy in copies if copy >= place]
+            fates[intent.begin] = Fate.LANDED if copies else None
+            if copies:
+                copies.pop(0)
+            else:
+                self._remove_torn(target, intent, first.get(place))
+        return fates
+
+    def _remove_torn(self, target: str, intent: Intent, torn: Item | None) -> None:
+        """The item itself is still in its source: what lies where its copy should be is worth nothing."""
+        queue = self.queues.find(target)
+        if queue is None or torn is None or not intent.is_torn(torn):
+            return
+        key = key_of(torn)
+        taken = queue.departures.claim(0, lambda item, item_id: key_of(item) == key)
+        if taken is not None:
+            queue.departures.release(taken)
+            self.report(Level.WARNING, "transfer.torn", target=target, bytes=intent.size)
+
+    # items
+
+    def _settle(self, name: str, intents: list[Intent], found: dict[int, Fate | None], now_ms: int) -> Iterable[Intent]:
+        """Do in one source what the fate of the copies asks for; which intents must be kept."""
+        source = self.queues.find(name)
+        if source is None:
+            if not self._is_blocked(name):
+                return []  # the queue is gone, and the items with it
+            known = [(intent, found[intent.begin]) for intent in intents]
+            return [replace(intent, fate=fate) for intent, fate in known if fate is not None]
+        last = source.last_xid
+        kept = []
+        for intent in sorted(intents, key=lambda intent: (steps_past(last, intent.xid), intent.begin)):
+            fate = found[intent.begin]
+            try:
+                if not self._finish(source, intent, fate, last, now_ms):
+                    kept.append(intent)
+            except OSError as error:
+                self.report(Level.WARNING, "transfer.kept", source=name, why=str(error))
+                if fate is not None:
+                    kept.append(replace(intent, fate=fate))
+        return kept
+
+    def _finish(self, source: Queue, intent: Intent, fate: Fate | None, last: int, now_ms: int) -> bool:
+        """Whether the intent is over. `last`: up to which transaction the journal knew of them. Raises OSError."""
+        held = self._held.pop(intent.begin, None)
+        if fate is None:
+            if held is not None:
+                held[0].departures.give_back(held[1])
+                held[0].time_out(now_ms)  # whoever waits for an item gets it
+            return True
+        taken = held[1] if held is not None else self._find(source, intent, last)
+        if fate is Fate.UNKNOWN and taken is not None:
+            self._held[intent.begin] = source, taken
+            return False
+        if taken is not None:
+            source.departures.release(taken)
+        gone = "not found" if taken is None else "recorded"
+        self.report(Level.INFO, "transfer.finished", source=source.name, target=intent.target, removal=gone)
+        return True
+
+    def _find(self, source: Queue, intent: Intent, last: int) -> Taken | None:
+        """The item that is to go, set aside; None if it has gone. Its transaction is recorded before its removal: what
+        the journal knows of and is not open is gone, and an equal one that waits is another.
+        """
+        if intent.xid and steps_past(last, intent.xid) <= 0:
+            return source.departures.claim_open(intent.xid, intent.means)
+        return source.departures.claim(intent.xid, intent.means)
+
+    def _is_blocked(self, name: str) -> bool:
+        """Whether there may be files of queue `name` that could not be read."""
+        blocked = self.queues.blocked
+        return self.queues.find(name) is None and (name in blocked or (parent_of(name) or name) in blocked)

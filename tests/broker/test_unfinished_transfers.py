@@ -1,0 +1,123 @@
+"""Transfers that a start cannot finish, because it cannot read one of the two queues; and copies that a power cut has
+torn.
+"""
+
+from __future__ import annotations
+
+import errno
+from collections import Counter
+
+import pytest
+
+from sim.disk import Disk
+from sim.nodes import Crash
+from tests.broker.test_transfers import (
+    DEAD,
+    EXPIRING,
+    STREAMS,
+    Story,
+    Telling,
+    crashes,
+    is_in_one_place,
+    twins_die,
+    twins_expire,
+    twins_move,
+)
+from tests.sim.streams import asks, settle
+from tests.sim.world import World
+
+STORIES: dict[str, tuple[Story, str, str]] = {
+    "moved": (twins_move, "", "dead"),
+    "moved, left to the OS": (twins_move, '[default]\nsync_journal = "os"\n', "dead"),
+    "moved, in libkestrel's format": (twins_move, STREAMS, "dead"),
+    "dead": (twins_die, DEAD, "dead"),
+    "expired": (twins_expire, EXPIRING, "late"),
+}
+
+
+def unreadable(disk: Disk, name: str) -> Disk:
+    for part in (f"s/{name}", f"s/{name}."):
+        disk.fail("read", part, errno.EIO, times=1 << 30)
+    return disk
+
+
+def files_of(disk: Disk, queue: str) -> list[str]:
+    """Those with items, the newest first."""
+    return sorted((name for name, _ in disk.list("s") if name.startswith(queue) and ".read" not in name), reverse=True)
+
+
+def drain(world: World, name: str) -> Counter[bytes]:
+    """What clients get out of a queue."""
+    found: Counter[bytes] = Counter()
+    while (heard := asks(world, f"get {name}")).startswith("VALUE"):
+        found[heard.split()[4].encode()] += 1
+    return found
+
+
+@pytest.mark.parametrize("comes_back_by", ["reload", "restart"])
+@pytest.mark.parametrize("which", ["source", "target"])
+@pytest.mark.parametrize("name", STORIES)
+def test_a_queue_that_could_not_be_read_gets_no_second_copy_of_an_item(
+    name: str, which: str, comes_back_by: str
+) -> None:
+    story, config, target = STORIES[name]
+    whole = Telling(story, config)
+    most = whole.safe_by(whole.last)
+    broken, other = ("q", target) if which == "source" else (target, "q")
+    kept = 0
+    for stop in range(whole.first, whole.last + 1):
+        told = Telling(story, config, stop)
+        for how in crashes(2):
+            world = World(config, unreadable(told.world.disk.crash(how), broken), told.world.now_ms + 1000)
+            kept += len(world.broker.transfers.intents.kept)
+            found = drain(world, other)
+            settle(world)
+            if comes_back_by == "reload":
+                world.disk._faults.clear()
+                asks(world, "reload")
+            else:
+                world = World(config, world.disk.kill(), world.now_ms + 1)
+            for _ in range(3):
+                world.turn(1000)  # what expires is sent again
+                settle(world)
+            found += drain(world, other) + drain(world, broken) + drain(world, other)
+            assert is_in_one_place(found, whole.safe_by(stop), most), (stop, how, found)
+            assert not world.broker.transfers.intents.kept
+    assert kept or name.endswith("OS")
+
+
+def test_an_item_whose_target_cannot_be_read_waits_and_comes_back_if_the_target_is_removed() -> None:
+    world = World()
+    asks(world, "set q 0 0 4", "tick", "set q 0 0 4", "tock")
+    world.client().says("move q dead 1")
+    world.sync()  # of the copy: the removal is only recorded
+    disk = unreadable(world.disk.kill(), "dead")
+    world = World("", disk, world.now_ms + 1)
+    assert drain(world, "q") == {b"tock": 1}
+    for name in [name for name, _ in disk.list("s") if name.startswith("dead")]:
+        disk.remove(f"s/{name}")
+    disk._faults.clear()
+    waiting = world.client().says("get q/t=5000")
+    asks(world, "reload")
+    assert waiting.hears() == "VALUE q/t=5000 0 4 tick END"
+
+
+@pytest.mark.parametrize(
+    ("config", "flags"), [("", 0), ("", 7), (STREAMS, 0)], ids=["kestrel", "kestrel, flags", "libkestrel"]
+)
+def test_a_torn_copy_is_removed_and_the_item_itself_stays(config: str, flags: int) -> None:
+    """A file system may keep a file's size and lose its data: the copy's last bytes are zeros."""
+    world = World(config)
+    text = "tick" * 10
+    asks(world, f"set q {flags} 0 40", text, "set dead 0 0 1", "z")
+    world.client().says("move q dead 1")  # written, not synced
+    disk = world.disk.crash(Crash.KEEP)
+    name = files_of(disk, "dead")[0]
+    size = disk.size(f"s/{name}")
+    data = disk.read(f"s/{name}", 0, size)
+    assert data.endswith(text.encode())
+    disk.replace(f"s/{name}", data[:-17] + bytes(17))
+    again = World(config, disk, world.now_ms + 1)
+    assert "transfer.torn" in again.events
+    assert drain(again, "dead") == {b"z": 1}
+    assert asks(again, "get q") == f"VALUE q {flags} 40 {text} END"

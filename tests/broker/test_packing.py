@@ -275,6 +275,9 @@ def test_deleting_a_queue_while_a_pack_takes_its_place_asks_for_no_checksums() -
         world.turn()
         world.sync()
     world.client().says("delete q")
+    for chore in started:
+        world.finish_chore(chore)
+    assert world.broker.queues.find("q") is None
     sidecars = world.broker.upkeep.sidecars
     assert not sidecars._wanted and sidecars._making is None
     do_everything(world)

@@ -69,7 +69,7 @@ def carry_out(fs: Fs, folder: str, own: str) -> Unreadable | None:
     """
     path = plan_path(own)
     try:
-        plan = decode(fs.read(path, 0, PLAN_BYTES_MAX))
+        plan = decode(fs.read(path, 0, min(fs.size(path), PLAN_BYTES_MAX)))
     except FileNotFoundError:
         return None
     except (OSError, *UNDECODABLE) as error:

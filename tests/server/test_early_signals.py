@@ -29,6 +29,7 @@ def struck(*args, **kwargs):
 """
 SCRIPT = """
 import os, signal, sys
+signal.signal(signal.SIGHUP, signal.SIG_DFL)  # which a child of nohup would not have
 sys.argv = sys.argv[1:]
 struck_already = False
 def strike():

@@ -111,6 +111,11 @@ class Broker:
         self.group.ballast.release()  # what is mended now may need its place; it is put up again below
         self._tell_own_damage()
         found = self.store.look()
+        for name in self.store.orphans(found):
+            hint = "with all other files of its queue; not told again"
+            self.report(
+                Level.ERROR, "journal.gone", queue=name.rpartition(".")[0], file=name, items="unknown", hint=hint
+            )
         self.store.prune(found.kestrel)
         if renewed := self.store.renew(found, self.workq.newest_segments() if self.serves_jobs else []):
             self.report(Level.WARNING, "spool.renewed", files=renewed, why="a sync had failed before the last stop")

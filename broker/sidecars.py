@@ -81,7 +81,8 @@ class Sidecars:
     def _next(self) -> None:
         while self._making is None and self._wanted:
             log, segment = self._wanted.popleft()
-            if not segment.is_replaced and log.segments.is_certain:
+            is_whole = not (segment.is_damaged or segment.is_gone)
+            if is_whole and not segment.is_replaced and log.segments.is_certain:
                 self._making = Making(log, segment, [])
                 self._go_on(self._making)
 

@@ -19,6 +19,11 @@ if TYPE_CHECKING:
     from broker.broker import Broker
 
 
+GONE = "so many of its items are lost; put the file back and restart, or go on without them"
+SHORTENED = f"the file has lost its end, and with it so many items; {GONE.partition('; ')[2]}"
+STAND_INS = "they stand for items removed before, and what removed them is lost; not handed out"
+
+
 class Progress(Struct):
     """How far recovery is. Bytes are those of journal files, whether they had to be read or not."""
 
@@ -96,6 +101,12 @@ class Start:
         progress.read_bytes += recovered.replayed_bytes
         progress.spared_bytes += recovered.skipped_bytes
         broker.report_damages(name, recovered.damages)
+        for loss in recovered.losses:
+            event, hint = ("journal.gone", GONE) if loss.is_gone else ("journal.shortened", SHORTENED)
+            items = loss.items if loss.items >= 0 else "unknown"
+            broker.report(Level.ERROR, event, queue=name, file=loss.file, items=items, hint=hint)
+        if recovered.stand_ins:
+            broker.report(Level.ERROR, "journal.stand_ins", queue=name, items=recovered.stand_ins, hint=STAND_INS)
         for doubt in recovered.doubts:
             level = Level.WARNING if doubt.is_serious else Level.DEBUG
             broker.report(level, "journal.read_whole", queue=name, file=doubt.file, why=doubt.why)

@@ -38,6 +38,11 @@ def unlike(described: Sidecar, fs: Fs, path: str) -> list[Flaw]:
     return flaws
 
 
+def is_beginning(described: Sidecar, fs: Fs, path: str) -> bool:
+    """Whether the file `path` is the one described, without its end. Raises OSError."""
+    return [flaw.why for flaw in unlike(described, fs, path)] == [MISSING]
+
+
 def _bad_blocks(described: Sidecar, fs: Fs, path: str, count: int) -> Iterator[int]:
     """Which of the first `count` blocks have another checksum than they should."""
     block_bytes = described.block_bytes

@@ -23,6 +23,7 @@ from journal.libkestrel_recovery import is_zero
 from journal.replay import Bad
 from journal.survey import first_bytes
 
+GONE = "a sealed file that is not there any more"
 CMDLOG_FOLDER = f"{layout.OWN_FOLDER}/{cmdlog_layout.OWN_FOLDER}"
 
 
@@ -53,7 +54,8 @@ def inspect(fs: Fs, folder: str, queues: frozenset[str] = frozenset()) -> Iterat
     for name, read, is_written in _journals(fs, folder, queues):
         found = Inspection(f"{folder}/{name}")
         try:
-            found.bytes = fs.size(found.path)
+            if read is not _missing:
+                found.bytes = fs.size(found.path)
             read(fs, found, is_written)
         except OSError as error:
             found.flaws.append(Flaw(0, found.bytes, f"cannot be read: {error.strerror}"))
@@ -65,6 +67,7 @@ def _journals(fs: Fs, folder: str, queues: frozenset[str]) -> Iterator[Journal]:
     """Temporary files are left out: the next start removes them."""
     entries = fs.list(folder)
     kestrel, streams = layout.sort_out(entries)[0], libkestrel_layout.sort_out(entries)
+    yield from _gone(fs, folder, queues, {name for name, _ in entries})
     for queue in sorted(queues.intersection({*kestrel, *streams}) if queues else {*kestrel, *streams}):
         own, stream = kestrel.get(queue) or layout.Files(queue, {}, {}, []), streams.get(queue)
         segments = set[str]()
@@ -76,6 +79,23 @@ def _journals(fs: Fs, folder: str, queues: frozenset[str]) -> Iterator[Journal]:
     if not queues:
         yield from _of_cmdlog(fs, folder, "")
         yield from _of_cmdlog(fs, folder, f"{CMDLOG_FOLDER}/")
+
+
+def _gone(fs: Fs, folder: str, queues: frozenset[str], there: set[str]) -> Iterator[Journal]:
+    """Sealed files of which nothing is left but a sidecar."""
+    for name in sorted(sidecar.names_in(fs, folder)):
+        parsed = layout.parse(name)
+        if parsed.kind is layout.Kind.ARCHIVE and name not in there and (not queues or parsed.queue in queues):
+            yield name, _missing, False
+
+
+def _missing(fs: Fs, found: Inspection, is_written: bool) -> None:
+    folder, _, name = found.path.rpartition("/")
+    described = sidecar.load(fs, folder, name)
+    if described is None:
+        found.flaws.append(Flaw(0, 0, GONE))
+    else:
+        found.flaws.append(Flaw(0, described.size, f"{GONE}, with {described.effect.added} items"))
 
 
 def _segments(fs: Fs, folder: str, own: layout.Files, stream: libkestrel_layout.Files) -> set[str]:

@@ -20,16 +20,25 @@ from journal.kestrel import (
     UNREMOVE,
 )
 from journal.replay import ADDX_BODY, BLOCK_MIN, FLAGS_MASK, Bad, More, Replay
-from queues.item import Item
+from queues.item import LOST_MS, Item
 
 ONE_BYTE = (REMOVE, REMOVE_TENTATIVE)
+LOST = Item(b"", 0, LOST_MS)
+
+
+def is_stand_in(item: Item) -> bool:
+    """Whether a summary put it in the place of an item that is removed: no client puts items at the moment 0."""
+    return not item.added_ms and not item.data and not item.expires_ms
 
 
 class ItemReader(Replay):
-    """Reads on where it stopped, as long as it is given the bytes behind."""
+    """Reads on where it stopped, as long as it is given the bytes behind. `stand_ins`: how many of a summary it has
+    found and made lost items of; None: they are taken as they are.
+    """
 
     def __init__(self, now_ms: int) -> None:
         super().__init__(now_ms)
+        self.stand_ins: int | None = None
         self._readers: dict[int, Callable[[bytes, int, int], int]] = {
             ADD: self._add,
             ADD_XID: self._add_xid,
@@ -61,6 +70,9 @@ class ItemReader(Replay):
                     if size < BLOCK_MIN or stop > end:
                         self._block(size, BLOCK_MIN, at + 5, end)
                     flags = self._flags() if saves else 0
+                    if size == BLOCK_MIN and self.stand_ins is not None and not (added_ms or expires_ms):
+                        self.stand_ins += 1
+                        expires_ms = LOST_MS
                     items.append(Item(data[at + 21 : stop], added_ms, expires_ms, flags))
                     at = stop
                 elif op in ONE_BYTE:

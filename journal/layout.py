@@ -76,13 +76,16 @@ def temp_name(queue: str, number: int) -> str:
 
 
 class Files(Struct):
-    """What a spool holds of one queue. Archives and packs: file name to number (`q.7` and `q.07` are two files)."""
+    """What a spool holds of one queue. Archives and packs: file name to number (`q.7` and `q.07` are two files).
+    `gone`: archives that are not there any more though their sidecars are.
+    """
 
     queue: str
     archives: dict[str, int]
     packs: dict[str, int]
     temps: list[str]
     current: bool = False
+    gone: dict[str, int] = {}
 
     @property
     def holds_nothing(self) -> bool:
@@ -96,8 +99,13 @@ class Files(Struct):
     def archives_in_order(self) -> list[str]:
         return sorted(self.archives, key=lambda name: (self.archives[name], name))
 
+    def sealed_in_order(self) -> list[str]:
+        """The archives, those among them that are gone, too."""
+        numbers = self.archives | self.gone
+        return sorted(numbers, key=lambda name: (numbers[name], name))
+
     def newest_number(self) -> int:
-        return max(self.archives.values(), default=0)
+        return max([*self.archives.values(), *self.gone.values()], default=0)
 
 
 def sort_out(entries: list[tuple[str, bool]]) -> tuple[dict[str, Files], list[str]]:

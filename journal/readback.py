@@ -19,6 +19,7 @@ from queues.line import ID_SHIFT, Line
 PIECE_BYTES = 256 << 10
 AHEAD_BYTES = 1 << 20  # read ahead of need, at most this much and a piece
 NO_BAD = -1
+STAND_INS = "stand-ins of removed items, and what removed them is lost"
 ITEMS_A_SLICE = 500  # decoded at once when nobody waits for them: well under 1 ms
 
 
@@ -91,7 +92,7 @@ class ReadBack:
             self._decode(found, min(ITEMS_A_SLICE, count), PIECE_BYTES)
             count -= len(found)
             size += sum([len(item.data) for item in found])
-            mortal += sum([item.expires_ms != 0 for item in found])
+            mortal += sum([item.expires_ms not in (0, LOST_MS) for item in found])
         return size, mortal
 
     def newest_id(self, turn: int, count: int) -> int:
@@ -131,6 +132,10 @@ class ReadBack:
             segment.is_gone = True
         self.start_afresh()
         return [segment.name for segment in gone]
+
+    def lose_stand_ins(self) -> None:
+        """From now on what is read is in the line: the stand-ins of a summary are lost items there."""
+        self._items.stand_ins = 0
 
     def start_afresh(self) -> None:
         """Forget what has been read: a file was cut."""
@@ -292,6 +297,9 @@ class ReadBack:
             self._at += bad.at - used
             self._give_up(bad.why)
             return True
+        if self._items.stand_ins:
+            count, self._items.stand_ins = self._items.stand_ins, 0
+            self.unreadable.append(Unreadable(segment.name, self._at, self._used - used, count, STAND_INS))
         self._at += self._used - used
         self._turn += len(found) - before
         return self._used > used

@@ -7,16 +7,22 @@ journal format.
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Callable
+from contextlib import suppress
 
 from msgspec import Struct, structs
 
 from journal import layout, sidecar
+from journal.checked import is_beginning
 from journal.damaged import keep
 from journal.derived import follow
+from journal.dump import rows
+from journal.dump_kestrel import KestrelDumper
 from journal.fs import Fs
+from journal.items import LOST, is_stand_in
 from journal.layout import Files
-from journal.packing import finish_pack
+from journal.packing import drop_sidecars, finish_pack
 from journal.readback import ReadBack
 from journal.replay import Bad, Replay
 from journal.segments import Place, Segment, Segments
@@ -50,6 +56,16 @@ class Doubt(Struct, frozen=True):
     is_serious: bool
 
 
+class Loss(Struct, frozen=True):
+    """A sealed file that is gone, or shorter than its sidecar says: `items` that were still in the queue cannot be read
+    any more; -1: nobody knows how many.
+    """
+
+    file: str
+    items: int
+    is_gone: bool
+
+
 class Recovered(Struct):
     """The state of one queue, and its files as they are now."""
 
@@ -61,6 +77,8 @@ class Recovered(Struct):
     damages: list[Damage]
     skipped_bytes: int = 0  # of files that were not read, because their sidecars told enough
     doubts: list[Doubt] = []
+    losses: list[Loss] = []
+    stand_ins: int = 0  # items that were removed long ago, in records that are lost: not handed out
     ahead: Mark | None = None  # where the queue stands by sidecars, which replay has not been told yet
 
 
@@ -80,11 +98,14 @@ class Recovery:
         self.finish(queue, files)
         recovered = self._prepare(queue, files, now_ms, memory_bytes)
         segments = recovered.segments
-        for name in files.archives_in_order():
+        for name in files.sealed_in_order():
             segments.current.name = name
-            if not self._skip(name, files.archives[name], recovered):
+            number = files.archives.get(name)
+            if number is None:
+                self._do_without(name, recovered)
+            elif not self._skip(name, number, recovered):
                 self._place(recovered)
-                self._replay_sealed(name, files.archives[name], recovered)
+                self._replay_sealed(name, number, recovered)
         self._place(recovered)
         segments.current.name = queue
         if files.current:
@@ -94,6 +115,7 @@ class Recovery:
                 segments.current.size = recovered.damages[-1].at
         recovered.replay.line.settle()
         recovered.tail.start_afresh()  # it may have read what has been cut off
+        self._count_losses(recovered)
         return recovered
 
     def _prepare(self, queue: str, files: Files, now_ms: int, memory_bytes: int) -> Recovered:
@@ -120,11 +142,13 @@ class Recovery:
         number = files.packs.pop(newest)
         older = sorted(files.packs, key=lambda name: (files.packs[name], name))
         covered = [name for name in files.archives_in_order() if files.archives[name] <= number]
+        older += [name for name in files.gone if files.gone[name] <= number]
         sealed = layout.archive_name(queue, number)
         finish_pack(self.fs, self.folder, newest, sealed, covered + older)
         files.packs.clear()
         for name in covered:
             del files.archives[name]
+        files.gone = {name: each for name, each in files.gone.items() if each > number}
         files.archives[sealed] = number
 
     def _skip(self, name: str, number: int, recovered: Recovered) -> bool:
@@ -134,23 +158,111 @@ class Recovery:
         if described is None:
             return False
         segment, size = segments.current, self.fs.size(path)
+        is_shorter = size < described.size and is_beginning(described, self.fs, path)
         try:
-            if described.file != name or described.size != size:
+            if described.file != name or (described.size != size and not is_shorter):
                 raise Entangled(f"it speaks of {described.file} with {described.size} bytes")
-            effect = described.effect
-            mark = follow(segment.entry, segment.entered, effect, described.last_id, described.opens, described.heads)
+            mark = self._follow(segment, described)
         except Entangled as odd:
             recovered.doubts.append(Doubt(name, str(odd), False))
             return False
-        if sidecar.fit(described, self.fs, path) is sidecar.Fit.OTHER:
+        if not is_shorter and sidecar.fit(described, self.fs, path) is sidecar.Fit.OTHER:
             recovered.doubts.append(Doubt(name, "checksums are those of another file", True))
             return False
-        sidecar.furnish(segment, described)
-        segments.seal(name, number, size, mark, segment.entered if effect.counter is None else effect.counter)
-        recovered.ahead = mark
-        recovered.skipped_bytes += size
+        if is_shorter:
+            # What is there is read to its end, whatever the last block's checksum; no other sidecar is made of it.
+            segment.is_damaged = True
+            recovered.losses.append(Loss(name, segment.entry.end + self._items_in(path), False))
+        self._take(described, mark, number, size, recovered)
+        if is_shorter:
+            segment.checks, segment.places = [], [place for place in segment.places if place.at < size]
         self.progress(size)
         return True
+
+    def _follow(self, segment: Segment, described: sidecar.Sidecar) -> Mark:
+        """Raises Entangled."""
+        effect, last_id = described.effect, described.last_id
+        return follow(segment.entry, segment.entered, effect, last_id, described.opens, described.heads)
+
+    def _take(self, described: sidecar.Sidecar, mark: Mark, number: int, size: int, recovered: Recovered) -> None:
+        """The current segment is what has been described, and sealed."""
+        segments = recovered.segments
+        segment = segments.current
+        sidecar.furnish(segment, described)
+        segments.seal(described.file, number, size, mark, _counter_after(segment, described))
+        recovered.ahead = mark
+        recovered.skipped_bytes += size
+
+    def _do_without(self, name: str, recovered: Recovered) -> None:
+        """A sealed file is gone. What it did to its queue is known from its sidecar; were it left out, what later files
+        remove would be other items.
+        """
+        described = sidecar.load(self.fs, self.folder, name)
+        segment, gone = recovered.segments.current, recovered.files.gone
+        try:
+            if described is None or described.file != name:
+                raise Entangled("nothing is known of it")
+            mark = self._follow(segment, described)
+            self._go_on_from(mark, _counter_after(segment, described), name, recovered.files)
+        except Entangled:
+            recovered.losses.append(Loss(name, -1, True))
+            del gone[name]
+            drop_sidecars(self.fs, self.folder, [name])  # it tells nothing, and is told of once
+            return
+        recovered.losses.append(Loss(name, segment.entry.end, True))
+        segment.is_gone = True
+        self._take(described, mark, gone[name], 0, recovered)
+
+    def _go_on_from(self, mark: Mark, counter: int, name: str, files: Files) -> None:
+        """Raises Entangled unless the next sealed file that is there, if one is, goes on from there. It does not if it
+        is a summary that has replaced `name`, and the sidecar is a remainder: of a backup, say, made while the server
+        was running.
+        """
+        order = files.sealed_in_order()
+        for behind in order[order.index(name) + 1 :]:
+            described = sidecar.load(self.fs, self.folder, behind)
+            if described is None:
+                raise Entangled("nothing is known of the file behind it")
+            effect = described.effect
+            mark = follow(mark, counter, effect, described.last_id, described.opens, described.heads)
+            counter = counter if effect.counter is None else effect.counter
+            if behind in files.archives:
+                return
+
+    def _items_in(self, path: str) -> int:
+        """How many items a file adds, up to where it cannot be read."""
+        count = 0
+        with suppress(Bad):
+            for row in rows(self.fs, path, KestrelDumper()):
+                count += row.data is not None
+        return count
+
+    def _count_losses(self, recovered: Recovered) -> None:
+        """Of each file the items that are missing and still in the queue; so far it has the turn of its first one."""
+        replay = recovered.replay
+        ends = {segment.name: segment.mark.end for segment in recovered.segments.sealed if segment.mark is not None}
+        outside = [taken.turn for taken in [*replay.open.values(), *replay.line.returned]]
+        for at, loss in enumerate(recovered.losses):
+            if loss.items >= 0:
+                first, end = loss.items, ends[loss.file]
+                count = sum(first <= turn < end for turn in outside) + max(0, end - max(first, replay.line.left))
+                recovered.losses[at] = Loss(loss.file, count, loss.is_gone)
+
+    def drop_stand_ins(self, recovered: Recovered) -> None:
+        """In the state after all files of a queue there are no stand-ins of a summary, unless what removes them is
+        lost: they are no items, and nobody gets them.
+        """
+        line, opened = recovered.replay.line, recovered.replay.open
+        recovered.tail.lose_stand_ins()
+        in_line = sum(map(is_stand_in, line.fresh))
+        if in_line:
+            line.fresh = deque([LOST if is_stand_in(item) else item for item in line.fresh])
+        outside = [taken for taken in opened.values() if is_stand_in(taken.item)]
+        returned = [taken for taken in line.returned if is_stand_in(taken.item)]
+        for taken in [*outside, *returned]:
+            taken.item = LOST
+        line.mortal += in_line + len(returned)
+        recovered.stand_ins += in_line + len(returned) + len(outside)
 
     def _place(self, recovered: Recovered) -> None:
         """Let replay go on where the sidecars have led."""
@@ -214,3 +326,8 @@ class Recovery:
         path, damaged = f"{self.folder}/{damage.file}", layout.damaged_folder(self.folder)
         saved_as = keep(self.fs, path, damage.at, damage.lost_bytes, damaged)
         return structs.replace(damage, saved_as=saved_as)
+
+
+def _counter_after(segment: Segment, described: sidecar.Sidecar) -> int:
+    counter = described.effect.counter
+    return segment.entered if counter is None else counter

@@ -134,14 +134,18 @@ def load(fs: Fs, folder: str, name: str) -> Sidecar | None:
         return None
 
 
+def names_in(fs: Fs, folder: str) -> list[str]:
+    """The files that sidecars of a spool are called after."""
+    try:
+        return [name for name, regular in fs.list(layout.sidecar_folder(folder)) if regular]
+    except OSError:
+        return []
+
+
 def prune(fs: Fs, folder: str, names: set[str]) -> None:
     """Remove all sidecars but those of `names`. Raises OSError."""
     own = layout.sidecar_folder(folder)
-    try:
-        found = fs.list(own)
-    except OSError:
-        return
-    gone = [name for name, regular in found if regular and name not in names]
+    gone = [name for name in names_in(fs, folder) if name not in names]
     for name in gone:
         fs.remove(f"{own}/{name}")
     if gone:

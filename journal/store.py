@@ -26,7 +26,7 @@ from journal.log import Log
 from journal.names import Names
 from journal.packing import drop_sidecars
 from journal.recovery import Recovered, Recovery
-from journal.sidecar import prune
+from journal.sidecar import names_in, prune
 from journal.survey import Survey, survey
 from queues.config import Format, QueueConfig
 from queues.names import parent_of
@@ -105,6 +105,11 @@ class Store:
         held = dict.fromkeys(self.stuck_plan.queues, UNREADABLE) if self.stuck_plan else {}
         found = survey(self.fs, self.folder, held)
         found.foreign.remove(OWN_FOLDER)
+        for name in names_in(self.fs, self.folder):
+            parsed = layout.parse(name)
+            files = found.kestrel.get(parsed.queue)
+            if files is not None and parsed.kind is layout.Kind.ARCHIVE and name not in files.archives:
+                files.gone = files.gone | {name: parsed.number}
         return found
 
     def survey(self) -> tuple[dict[str, Files], list[str]]:
@@ -177,9 +182,15 @@ class Store:
         except OSError:
             return 0
 
+    def orphans(self, found: Survey) -> list[str]:
+        """Sealed files that are gone with all others of their queue, as sidecars tell."""
+        named = [(layout.parse(name), name) for name in names_in(self.fs, self.folder)]
+        known = {*found.kestrel, *found.streams, *found.mixed}
+        return [name for parsed, name in named if parsed.kind is layout.Kind.ARCHIVE and parsed.queue not in known]
+
     def prune(self, files: dict[str, Files]) -> None:
-        """Remove the sidecars of files that are gone. Raises OSError."""
-        prune(self.fs, self.folder, {name for each in files.values() for name in each.archives})
+        """Remove the sidecars of files that are gone and tell nothing of those that are there. Raises OSError."""
+        prune(self.fs, self.folder, {name for each in files.values() for name in [*each.archives, *each.gone]})
 
     def set_aside(self, files: Files | StreamFiles, now_ms: int) -> str:
         """Take a queue's files out of the spool without losing them; the folder where they are now."""
@@ -201,6 +212,7 @@ class Store:
         if memory_bytes is None:
             memory_bytes = config.max_memory_bytes
         recovered = self.recovery.recover(name, files, now_ms, memory_bytes)
+        self.recovery.drop_stand_ins(recovered)
         log = self._log(name, config)
         log.encoder.counter = recovered.replay.counter
         log.encoder.open.update(recovered.replay.open)

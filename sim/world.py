@@ -56,6 +56,7 @@ class World:
         self.disk = disk
         self.now_ms = now_ms
         self.events: list[str] = []
+        self._details: list[tuple[str, dict[str, object]]] = []
         self.clients: list[Client] = []
         self.broker = Broker(config_of(config), disk, self._report, lambda: config_of(self.config))
         self.running: dict[Any, bool] = {}  # chores handed out; whether one has run
@@ -145,6 +146,12 @@ class World:
 
     def _report(self, level: Level, event: str, /, **fields: object) -> None:
         self.events.append(event)
+        self._details.append((event, fields))
+
+    def told(self, event: str) -> list[dict[str, object]]:
+        """What was said with each `event`, but for advice."""
+        found = [fields for each, fields in self._details if each == event]
+        return [{name: value for name, value in fields.items() if name != "hint"} for fields in found]
 
 
 class Client:

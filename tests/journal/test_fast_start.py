@@ -168,6 +168,9 @@ def test_sidecars_of_files_that_are_gone_go_too() -> None:
     store = Store(disk.copy(), "s")
     files = store.survey()[0]
     store.prune(files)
+    assert sorted(name for name, _ in store.fs.list(SIDECARS)) == sorted([*files["q"].archives, "q.5"])
+    recovered, _ = store.recover("q", files["q"], QueueConfig(), 0)
+    assert [(loss.file, loss.items) for loss in recovered.losses] == [("q.5", -1)]
     assert sorted(name for name, _ in store.fs.list(SIDECARS)) == sorted(files["q"].archives)
 
 

@@ -13,7 +13,7 @@ from msgspec import Struct, field
 from journal import cmdlog, cmdlog_dump, cmdlog_layout, layout, libkestrel_layout, sidecar
 from journal.checked import unlike
 from journal.cmdlog_segments import ENDS_EARLY
-from journal.dump import Dumper, rows
+from journal.dump import Dumper, Row, rows
 from journal.dump_kestrel import KestrelDumper
 from journal.dump_libkestrel import LibkestrelDumper
 from journal.flaws import Flaw, is_torn
@@ -24,18 +24,21 @@ from journal.replay import Bad
 from journal.survey import first_bytes
 
 GONE = "a sealed file that is not there any more"
+ZEROS_MIN = 8  # at the end of an item: numbers have less of them
 CMDLOG_FOLDER = f"{layout.OWN_FOLDER}/{cmdlog_layout.OWN_FOLDER}"
 
 
 class Inspection(Struct):
     """One file. `records` that can be read; `has_checksums`: whether a flipped bit would have been noticed wherever it
-    is; `flaws` by their first byte."""
+    is; `flaws` by their first byte. `hints`: what may be one, and may be as it was written.
+    """
 
     path: str
     bytes: int = 0
     records: int = 0
     has_checksums: bool = False
     flaws: list[Flaw] = field(default_factory=list)
+    hints: list[Flaw] = field(default_factory=list)
 
     @property
     def is_damaged(self) -> bool:
@@ -159,14 +162,26 @@ def _stream(fs: Fs, found: Inspection, is_written: bool, magic: bytes) -> None:
 def _records(fs: Fs, found: Inspection, dumper: Dumper, is_written: bool) -> int:
     """Count the records; where the last one ends."""
     end = dumper.start
+    last: Row | None = None
     try:
         for row in rows(fs, found.path, dumper):
             found.records += 1
             end = row.at + row.size
+            last = row
     except Bad as bad:
         size = found.bytes - bad.at
         found.flaws.append(Flaw(bad.at, size, bad.why, is_written and is_torn(bad.why, size)))
+    if is_written and last is not None and last.data:
+        _look_for_zeros(found, last, last.data)
     return end
+
+
+def _look_for_zeros(found: Inspection, last: Row, data: bytes) -> None:
+    """A file system may know a file's new size before it has the bytes, and show zeros for them after power loss."""
+    zeros = len(data) - len(data.rstrip(b"\0"))
+    if zeros == len(data) or zeros >= ZEROS_MIN:
+        end = last.at + last.size
+        found.hints.append(Flaw(end - zeros, zeros, f"the last item, at byte {last.at}, ends in zeros"))
 
 
 def _cmdlog(fs: Fs, found: Inspection, is_written: bool) -> None:

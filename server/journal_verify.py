@@ -17,6 +17,8 @@ from journal.flaws import Flaw
 from journal.fs import Fs, Locked, OsFs
 from journal.inspection import Inspection, inspect
 
+NO_PROOF = ": written so, or left by a power loss; no damage for certain"
+
 
 class Refused(click.ClickException):
     """Nothing was verified: told apart from damage by the exit code."""
@@ -25,7 +27,7 @@ class Refused(click.ClickException):
 
 
 class Total(Struct):
-    """Of all files. `damaged` and `torn` count files."""
+    """Of all files. `damaged`, `torn` and `suspect` count files."""
 
     files: int = 0
     records: int = 0
@@ -33,6 +35,7 @@ class Total(Struct):
     with_checksums: int = 0
     damaged: int = 0
     torn: int = 0
+    suspect: int = 0
 
     def count(self, found: Inspection) -> None:
         self.files += 1
@@ -41,6 +44,7 @@ class Total(Struct):
         self.with_checksums += found.has_checksums
         self.damaged += found.is_damaged
         self.torn += any(flaw.is_torn for flaw in found.flaws)
+        self.suspect += bool(found.hints)
 
 
 @click.command()
@@ -53,7 +57,8 @@ def verify(spool: str, queues: tuple[str, ...], as_json: bool, quiet: bool) -> N
 
     SPOOL is a spool, or the folder of a workq command log; no server may have it open. Nothing is changed. Prints one
     line for each damaged place. What a dying server was writing at the end of a file is said to be torn, and is no
-    damage. Exit code 0: sound; 1: damaged; 2: nothing was verified.
+    damage. A last item that ends in zeros is pointed at: a power loss may have put them there, or who put the item.
+    Exit code 0: sound; 1: damaged; 2: nothing was verified.
     """
     fs, folder = OsFs(), spool.rstrip("/") or "/"
     total = Total()
@@ -63,6 +68,8 @@ def verify(spool: str, queues: tuple[str, ...], as_json: bool, quiet: bool) -> N
             total.count(found)
             for flaw in () if quiet else found.flaws:
                 click.echo(_as_json(found, flaw) if as_json else _as_text(found, flaw))
+            for hint in () if quiet else found.hints:
+                click.echo(_as_json(found, hint, is_hint=True) if as_json else f"{_as_text(found, hint)}{NO_PROOF}")
     except OSError as error:
         raise Refused(f"cannot read {folder}: {error.strerror}") from error
     finally:
@@ -92,12 +99,13 @@ def _as_text(found: Inspection, flaw: Flaw) -> str:
     return f"{found.path}: byte {flaw.at}, {flaw.size} bytes: {why}"
 
 
-def _as_json(found: Inspection, flaw: Flaw) -> str:
+def _as_json(found: Inspection, flaw: Flaw, is_hint: bool = False) -> str:
     place = {"file": found.path, "at": flaw.at, "bytes": flaw.size, "why": flaw.why, "torn": flaw.is_torn}
-    return json.dumps(place)
+    return json.dumps(place | ({"suspect": True} if is_hint else {}))
 
 
 def _summary(total: Total) -> str:
     text = f"{total.files:,} files, {total.records:,} records, {total.bytes:,} bytes; {total.with_checksums:,} files"
     torn = f", {total.torn:,} with a torn end" if total.torn else ""
-    return f"{text} have checksums; {total.damaged:,} damaged{torn}."
+    suspect = f", {total.suspect:,} with a last item that ends in zeros" if total.suspect else ""
+    return f"{text} have checksums; {total.damaged:,} damaged{torn}{suspect}."

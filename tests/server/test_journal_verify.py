@@ -159,3 +159,33 @@ def test_where_there_is_nothing_to_verify_nothing_is_called_sound(spool: Path, t
     said = verify(spool, "-Q", "nobody")
     assert (said.returncode, said.stderr) == (2, f"Error: no journal file of such a queue in {spool}\n")
     assert verify(tmp_path / "nowhere").returncode == 2
+
+
+@pytest.mark.parametrize("queue", ["jobs", "mail"])
+def test_a_last_item_that_ends_in_zeros_is_pointed_at_and_is_no_damage(spool: Path, queue: str) -> None:
+    with running(spool.parent, config=CONFIG) as server:
+        with Wire(server.address) as wire:
+            assert wire.put(queue, WORD + bytes(7)) == b"STORED"  # as a number may
+        server.kill()
+        written = spool / "jobs" if queue == "jobs" else max(spool.glob("mail.1*"))
+        assert verify(spool).stdout.endswith(" 0 damaged.\n")
+        with written.open("r+b") as file:
+            file.seek(-20, 2)
+            file.write(bytes(20))
+        said = verify(spool)
+        size = written.stat().st_size
+        assert said.returncode == 0 and f"{written}: byte {size - 20}, 20 bytes: the last item, " in said.stdout
+        assert "ends in zeros: written so, or left by a power loss; no damage for certain" in said.stdout
+        assert said.stdout.endswith(" 0 damaged, 1 with a last item that ends in zeros.\n")
+        place, totals = map(json.loads, verify(spool, "--json").stdout.splitlines())
+        assert place["suspect"] and place["bytes"] == 20 and (totals["suspect"], totals["damaged"]) == (1, 0)
+
+
+def test_a_sealed_file_that_is_gone_is_damage_and_a_start_names_it(spool: Path) -> None:
+    gone = sealed_file(spool)
+    gone.unlink()
+    said = verify(spool)
+    assert said.returncode == 1 and f"{gone}: byte 0, " in said.stdout
+    assert "a sealed file that is not there any more, with " in said.stdout
+    with running(spool.parent, config=CONFIG) as server:
+        assert "journal.gone" in server.stderr and gone.name in server.stderr

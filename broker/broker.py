@@ -30,7 +30,7 @@ from broker.upkeep import Upkeep
 from broker.workq import Workq
 from journal.chores import Chore
 from journal.fs import Fs
-from journal.group import Sync, failure
+from journal.group import Sync
 from journal.layout import Files
 from journal.libkestrel_appender import Appender
 from journal.libkestrel_layout import Files as StreamFiles
@@ -38,6 +38,7 @@ from journal.libkestrel_reader import Reader
 from journal.log import Log
 from journal.recovery import Damage
 from journal.store import Store
+from journal.survey import Survey
 from queues.changes import Journal
 from queues.collection import Collection
 from queues.config import Format, QueueConfig
@@ -117,8 +118,7 @@ class Broker:
                 Level.ERROR, "journal.gone", queue=name.rpartition(".")[0], file=name, items="unknown", hint=hint
             )
         self.store.prune(found.kestrel)
-        if renewed := self.store.renew(found, self.workq.newest_segments() if self.serves_jobs else []):
-            self.report(Level.WARNING, "spool.renewed", files=renewed, why="a sync had failed before the last stop")
+        self._renew(found)
         for name in found.foreign:
             self.report(Level.WARNING, "spool.foreign", file=name, hint="not a journal: left alone")
         self.streams.recover(found, now_ms)
@@ -150,6 +150,15 @@ class Broker:
             self.status.reported,
             len(self.pauses),
         )
+
+    def _renew(self, found: Survey) -> None:
+        """An earlier run may have left what only looks as if it were on the disk. Raises SpoolError."""
+        renewed = self.store.renew(found, self.workq.folder if self.serves_jobs else "")
+        if renewed.files:
+            self.report(Level.WARNING, "spool.renewed", files=renewed.files, why="a sync had failed before")
+        for path in renewed.left:
+            hint = "not there, or in use by another process; the next start that can reach it writes it anew"
+            self.report(Level.ERROR, "spool.in_doubt", file=path, why="a sync had failed before", hint=hint)
 
     def _tell_own_damage(self) -> None:
         """What was wrong with the spool's own folder when it was opened."""
@@ -330,7 +339,7 @@ class Broker:
         try:
             batch = self.store.erase(queue.journal, now_ms) if isinstance(queue.journal, Log | Reader) else 0
         except OSError as error:
-            raise failure(self.store.doubt, f"cannot remove the files of queue {queue.name}", error) from error
+            raise self.group.failure(f"cannot remove the files of queue {queue.name}", error) from error
         self._erased = {name: until for name, until in self._erased.items() if until > self.group.durable}
         self._erased[queue.name] = batch
         return batch

@@ -8,7 +8,6 @@ from __future__ import annotations
 from broker.losses import tell
 from broker.report import Level, Report
 from journal.chores import Chores
-from journal.group import failure
 from journal.log import Log
 from journal.pack import Pack, Stage
 from journal.segments import Segment
@@ -101,9 +100,7 @@ class Packs:
         self._pack = None
         log = pack.log
         if log.torn_by is not None:
-            raise failure(
-                log.group.doubt, f"cannot put the summary of {log.path} in place", log.torn_by
-            ) from log.torn_by
+            raise log.group.failure(f"cannot put the summary of {log.path} in place", log.torn_by) from log.torn_by
         if pack.stage is Stage.FAILED:
             rest_ms = min(RETRY_MAX_MS, 2 * self._rests.get(log, (0, RETRY_MS // 2))[1])
             self._again[log], self._rests[log] = now_ms + rest_ms, (now_ms + rest_ms, rest_ms)

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from broker.formats import stream_name_error
 from broker.gate import why_unreadable
 from broker.report import Level
-from journal.group import GroupMember, failure
+from journal.group import GroupMember
 from journal.libkestrel import ID_MAX
 from journal.libkestrel_appender import Appender
 from journal.libkestrel_layout import Files
@@ -129,7 +129,7 @@ class StreamQueues:
             family = member.family
             family.look_after(now_ms)
         except OSError as error:
-            raise failure(self.store.group.doubt, f"cannot tidy {member.path}", error) from error
+            raise self.store.group.failure(f"cannot tidy {member.path}", error) from error
         memory = self.broker.upkeep.memory
         queue = self.broker.queues.find(family.queue_name(member.name)) if isinstance(member, Reader) else None
         if queue is not None:

@@ -14,7 +14,7 @@ from broker.report import Level, Report
 from broker.sidecars import Sidecars
 from journal.chores import Chores
 from journal.fs import FULL_ERRNOS
-from journal.group import CommitGroup, failure
+from journal.group import CommitGroup
 from journal.log import Log
 from journal.policy import Step, is_worth_packing, next_step, saves_half, starts_delay
 from journal.readback import ReadBack
@@ -172,7 +172,7 @@ class Upkeep:
             log.rewrite(*queue.holdings.snapshot(), now_ms)
         except OSError as error:
             if error.errno not in FULL_ERRNOS:
-                raise failure(self.group.doubt, f"cannot rewrite {log.path}", error) from error
+                raise self.group.failure(f"cannot rewrite {log.path}", error) from error
             self._report(Level.WARNING, "journal.rewrite_failed", queue=queue.name, why=str(error))
             return False
         return True

@@ -13,7 +13,7 @@ from journal.cmdlog_clean import Cleaner, Outcome
 from journal.cmdlog_log import CmdLog
 from journal.cmdlog_recovery import CmdlogDamage, CmdlogRecovery
 from journal.fs import Locked
-from journal.store import UNSURE_SEGMENTS, SpoolError, Store
+from journal.store import SpoolError, Store
 from protocol.workq_requests import JobTerms
 from queues.config import SYNC_ALWAYS, SYNC_OS
 from queues.job import LEASED, Terms
@@ -69,11 +69,6 @@ class Workq:
         except OSError as error:
             why = f"cannot use the command log {self.folder}: {error.strerror}"
             raise SpoolError(f"{why}; give a folder that this user may write, with --cmdlog-path") from error
-
-    def newest_segments(self) -> list[str]:
-        """The files of the log that an earlier run may have written to at its end. Raises OSError."""
-        numbers = layout.segment_numbers(self._store.fs.list(self.folder))
-        return [f"{self.folder}/{layout.segment_name(number)}" for number in numbers[-UNSURE_SEGMENTS:]]
 
     def recover(self, now_ms: int) -> int:
         """Replay the log; how many jobs there are. Raises SpoolError."""

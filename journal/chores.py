@@ -18,7 +18,7 @@ from journal.segments import Segment, checks_of
 
 class Chore(Protocol):
     def run(self) -> None:
-        """Never raises: an OSError is kept for `done`."""
+        """An OSError is kept for `done`. Raises JournalFailure: a sync has failed."""
 
     def done(self, now_ms: int) -> None: ...
 
@@ -104,7 +104,7 @@ class Errand:
         then(self._error, now_ms)
 
     def work(self) -> None:
-        """Raises OSError."""
+        """Raises OSError, JournalFailure."""
         raise NotImplementedError
 
     def forgo(self) -> None:

@@ -19,6 +19,18 @@ LIBC = ctypes.CDLL(None, use_errno=True)  # for syncfs, which `os` does not have
 FULL_ERRNOS = frozenset((errno.ENOSPC, errno.EDQUOT))
 
 
+class JournalFailure(Exception):
+    """The disk has refused a sync, whatever the reason, or a write for another reason than a lack of room. Nothing
+    after it may be acknowledged: the process ends. No OSError, so that nobody takes it for a full disk.
+    """
+
+
+class SyncFailed(OSError):
+    """A sync came back with an error: how much of what it was to cover is on the disk is not known, and the kernel may
+    call it clean from now on. Another try would succeed and say nothing.
+    """
+
+
 class Locked(Exception):
     """Another process holds the lock; `holder` is what it wrote into the lock file."""
 
@@ -36,7 +48,8 @@ class File(Protocol):
 
     def write(self, data: bytes) -> None: ...
 
-    def sync(self) -> None: ...
+    def sync(self) -> None:
+        """Raises SyncFailed."""
 
     def close(self) -> None: ...
 
@@ -51,7 +64,7 @@ class Reader(Protocol):
 
 
 class Fs(Protocol):
-    """What the journal asks of a disk."""
+    """What the journal asks of a disk. A sync that fails raises SyncFailed, also where it is a part of something."""
 
     def append(self, path: str) -> File:
         """Open `path` for appending, created empty if missing."""
@@ -102,14 +115,19 @@ class Fs(Protocol):
 
 
 def write_whole(fs: Fs, path: str, file: File, data: bytes) -> None:
-    """Append all of `data` to `file`, which is at `path`, or nothing. Raises OSError."""
+    """Append all of `data` to `file`, which is at `path`, or nothing. Raises OSError, or JournalFailure if half of it
+    is there to stay.
+    """
     before = file.size
     try:
         file.write(data)
     except OSError:
         if file.size > before:
             # A record in two pieces could come back from a power cut with zeros for its second one.
-            fs.truncate(path, before)
+            try:
+                fs.truncate(path, before)
+            except OSError as error:
+                raise JournalFailure(f"cannot take back half a write to {path}: {error}") from error
             file.size = before
         raise
 
@@ -139,6 +157,14 @@ def replace(fs: Fs, path: str, data: bytes, temp: str = "") -> None:
     fs.sync_folder(os.path.dirname(path))
 
 
+def synced(sync: Callable[[int], None], fd: int, path: str = "") -> None:
+    """Raises SyncFailed."""
+    try:
+        sync(fd)
+    except OSError as error:
+        raise SyncFailed(error.errno, error.strerror, path or None) from error
+
+
 class OsFile:
     """A file descriptor in append mode."""
 
@@ -166,7 +192,7 @@ class OsFile:
             rest = rest[written:]
 
     def sync(self) -> None:
-        os.fdatasync(self.fd)
+        synced(os.fdatasync, self.fd)
 
     def close(self) -> None:
         os.close(self.fd)
@@ -229,7 +255,7 @@ class OsFs:
         fd = os.open(path, os.O_WRONLY | os.O_CLOEXEC)
         try:
             os.ftruncate(fd, size)
-            os.fsync(fd)
+            synced(os.fsync, fd, path)
         finally:
             os.close(fd)
 
@@ -237,12 +263,12 @@ class OsFs:
         replace(self, path, data)
 
     def sync_folder(self, folder: str) -> None:
-        os.fsync(self._folder_fd(folder))
+        synced(os.fsync, self._folder_fd(folder), folder)
 
     def sync_all(self, folder: str) -> None:
         if LIBC.syncfs(self._folder_fd(folder)) != 0:
             number = ctypes.get_errno()
-            raise OSError(number, os.strerror(number), folder)
+            raise SyncFailed(number, os.strerror(number), folder)
 
     def _folder_fd(self, folder: str) -> int:
         if folder not in self._folders:
@@ -262,7 +288,7 @@ class OsFs:
         fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC, 0o640)
         try:
             os.posix_fallocate(fd, 0, size)
-            os.fsync(fd)
+            os.fsync(fd)  # of no data: where it fails, there is no room, and nothing was promised
         except OSError:
             os.unlink(path)
             raise

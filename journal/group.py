@@ -13,8 +13,11 @@ from msgspec import Struct
 
 from journal.ballast import Ballast, Space
 from journal.doubt import Doubt
-from journal.fs import FULL_ERRNOS, File, Fs
+from journal.fs import FULL_ERRNOS, File, JournalFailure
 from journal.handles import Handles
+from journal.names import Names
+
+__all__ = ["Apart", "CommitGroup", "GroupMember", "JournalFailure", "Sync", "is_stricter"]
 
 NEVER_MS = 2**63 - 1
 
@@ -23,16 +26,9 @@ NEVER_MS = 2**63 - 1
 FILES_ONE_BY_ONE_MAX = 8
 
 
-class JournalFailure(Exception):
-    """A write or sync failed for another reason than a full disk. Nothing after it may be acknowledged: the process
-    ends.
-    """
-
-
-def failure(doubt: Doubt, what: str, error: OSError) -> JournalFailure:
-    """The end of a process that has tried to make something durable and cannot know how far that came."""
-    doubt.raise_mark()
-    return JournalFailure(f"{what}: {error}")
+def is_stricter(sync_ms: int, other_ms: int) -> bool:
+    """Whether the first of two policies promises more."""
+    return sync_ms != other_ms and sync_ms >= 0 and (other_ms < 0 or sync_ms < other_ms)
 
 
 class Apart:
@@ -75,16 +71,15 @@ class Sync(Struct):
     files: tuple[File, ...]
     folder: str
     spool: str
-    fs: Fs
-    doubt: Doubt
+    fs: Names
     asked: tuple[GroupMember, ...]
     then: tuple[Callable[[int], None], ...]
     is_plain: bool  # nothing but journals whose clients wait for them
 
     def run(self) -> None:
         """Raises JournalFailure; a failed sync is never tried again, because the kernel may have dropped the pages."""
+        files = self.files
         try:
-            files = self.files
             if len(files) > FILES_ONE_BY_ONE_MAX:
                 self.fs.sync_all(self.spool)
                 files = tuple(file for file in files if isinstance(file, Apart))
@@ -92,14 +87,14 @@ class Sync(Struct):
                 file.sync()
             if self.folder and len(self.files) <= FILES_ONE_BY_ONE_MAX:
                 self.fs.sync_folder(self.folder)
-        except OSError as error:
-            raise failure(self.doubt, "sync failed", error) from error
+        except OSError as error:  # it did not come to a sync
+            raise JournalFailure(f"cannot sync {self.spool}: {error}") from error
 
 
 class CommitGroup:
     """All journals of a spool, committed together."""
 
-    def __init__(self, fs: Fs, folder: str, ballast: Ballast, doubt: Doubt) -> None:
+    def __init__(self, fs: Names, folder: str, ballast: Ballast, doubt: Doubt) -> None:
         self.fs = fs
         self.doubt = doubt
         self.folder = folder
@@ -125,6 +120,13 @@ class CommitGroup:
         self._then: list[Callable[[int], None]] = []
         self._retired: list[File] = []
         self._sealed: dict[File, None] = {}
+
+    def failure(self, what: str, error: OSError) -> JournalFailure:
+        """The end of a process that has tried to change files and cannot know how far that came, with the mark that
+        makes the next one look. (A failed sync raises one by itself, and the mark: see names.py.)
+        """
+        self.doubt.raise_mark()
+        return JournalFailure(f"{what}: {error}")
 
     # gathering
 
@@ -245,7 +247,7 @@ class CommitGroup:
             if last == self._started:
                 return None
             files, self._now = self._now, {}
-            sync = Sync(last, tuple(files), "", self.folder, self.fs, self.doubt, (), (), True)
+            sync = Sync(last, tuple(files), "", self.folder, self.fs, (), (), True)
         elif last == self._started and self._next_due_ms > now_ms and not self._then and not self._asked:
             return None
         else:
@@ -265,7 +267,7 @@ class CommitGroup:
         self._now = {}
         folder = self.folder if self._folder_changed else ""
         self._folder_changed = False
-        return files, Sync(last, tuple(files), folder, self.folder, self.fs, self.doubt, asked, then, False)
+        return files, Sync(last, tuple(files), folder, self.folder, self.fs, asked, then, False)
 
     def _take_due(self, now_ms: int) -> dict[File, None]:
         if self._next_due_ms > now_ms:
@@ -299,7 +301,7 @@ class CommitGroup:
         except OSError as error:
             # No room for another file: what was to be done then is tried again when the journal has grown further.
             if error.errno not in FULL_ERRNOS:
-                raise failure(self.doubt, f"cannot rotate {member.path}", error) from error
+                raise self.failure(f"cannot rotate {member.path}", error) from error
 
     def settle(self, now_ms: int) -> None:
         """Write and sync everything on the spot: at start and stop, where nobody is served meanwhile."""
@@ -324,10 +326,7 @@ class CommitGroup:
         if file in self._syncing:
             return False
         if self.is_waiting_for(file):
-            try:
-                file.sync()
-            except OSError as error:
-                raise failure(self.doubt, "sync failed", error) from error
+            file.sync()
         return True
 
     def let_go(self, file: File, is_busy: bool, force: bool) -> bool:

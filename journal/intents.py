@@ -163,9 +163,9 @@ class Intents:
 
     def prepare(self) -> None:
         """Write what is noted; sync it if something was begun. Raises OSError; a second call goes on where the first
-        one failed.
+        one failed. Raises JournalFailure if the sync fails.
         """
-        if not self.is_news:
+        if not (self.is_news or self._must_sync):
             return
         file = self.file
         self._unwritten += b"".join(self._pending)

@@ -122,6 +122,12 @@ class Encoder:
         self.counter = counter
         return WITH_XID.pack(SAVE_XID, counter)
 
+    def nothing(self, counter: int) -> bytes:
+        """All records of a summary that holds nothing. A summary that was cut off may hold one such record, or none: so
+        this is two of them, and mean the same to every reader.
+        """
+        return self.save_xid(counter) * 2
+
     def _still_open(self, xid: int, item: Item) -> bytes:
         flags = self._flags(item.flags) if item.flags else b""
         if self.dialect is Dialect.KESTREL_24:

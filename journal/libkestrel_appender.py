@@ -14,11 +14,6 @@ if TYPE_CHECKING:
     from journal.libkestrel_family import Family
 
 
-def is_stricter(sync_ms: int, other_ms: int) -> bool:
-    """Whether the first of two policies promises more."""
-    return sync_ms != other_ms and sync_ms >= 0 and (other_ms < 0 or sync_ms < other_ms)
-
-
 class Appender:
     """A member of the commit group. `path` may change: the file goes on under another name."""
 

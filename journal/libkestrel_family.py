@@ -13,8 +13,7 @@ from collections.abc import Callable
 
 from journal.chores import Chores, Errand
 from journal.fs import Fs
-from journal.group import CommitGroup
-from journal.libkestrel_appender import is_stricter
+from journal.group import CommitGroup, is_stricter
 from journal.libkestrel_layout import Files, archived_name
 from journal.libkestrel_position import Position
 from journal.libkestrel_reader import Reader

@@ -8,8 +8,8 @@ what has changed is appended at once, and a confirmation is as safe as its queue
 from __future__ import annotations
 
 from journal.fs import FULL_ERRNOS, Fs
-from journal.group import CommitGroup
-from journal.libkestrel_appender import Appender, is_stricter
+from journal.group import CommitGroup, is_stricter
+from journal.libkestrel_appender import Appender
 from journal.libkestrel_files import install
 from journal.libkestrel_ids import IdSet
 from journal.libkestrel_layout import reader_name

@@ -8,7 +8,7 @@ segment begins before an item that would make the old one longer than allowed.
 from __future__ import annotations
 
 from journal.fs import Fs
-from journal.group import CommitGroup, failure
+from journal.group import CommitGroup
 from journal.libkestrel import MAGIC_BYTES, PUT, PUT_HEAD, SEGMENT_MAGIC, put
 from journal.libkestrel_appender import Appender
 from journal.libkestrel_layout import segment_name
@@ -163,11 +163,8 @@ class Writer(Appender):
         """
         file = self.file
         if self.sync_ms == 0:
-            try:
-                file.sync()
-                self.fs.sync_folder(self.folder)
-            except OSError as error:
-                raise failure(self.group.doubt, "sync failed", error) from error
+            file.sync()
+            self.fs.sync_folder(self.folder)
             self.group.retire(file)
         else:
             self.group.seal(file, self._begun_ms)

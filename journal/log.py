@@ -11,7 +11,7 @@ from typing import Protocol
 from journal import layout
 from journal.derived import rewritten
 from journal.fs import File, Fs, write_whole
-from journal.group import CommitGroup
+from journal.group import CommitGroup, is_stricter
 from journal.kestrel import Encoder
 from journal.packing import drop_sidecars, finish_pack, fresh_file, remove_each, throw_away
 from journal.places import note_places
@@ -78,6 +78,7 @@ class Log:
         self.rewrites = 0
         self.rewritten_ms = 0
         self.rotations = 0
+        self.sync_ms = config.sync_ms
         self._file: File | None = None
         self.pins = 0  # transfers that may still have to find their copy where it was written
         self.arrivals = 0  # copies from other queues that the disk does not have yet
@@ -90,7 +91,9 @@ class Log:
     def configure(self, config: QueueConfig) -> None:
         """Take over changed settings."""
         self.config = config
-        self.sync_ms = config.sync_ms
+        before, self.sync_ms = self.sync_ms, config.sync_ms
+        if is_stricter(self.sync_ms, before) and (self._pending or self._file is not None):
+            self.group.tighten(self)
         self.attention_bytes = min(config.default_journal_bytes, config.max_memory_bytes, config.max_journal_bytes)
         self.encoder.dialect = config.journal_dialect
 
@@ -241,11 +244,17 @@ class Log:
             try:
                 self.fs.rename(temp, self.path)
             except OSError:
-                self.fs.rename(sealed, self.path)
+                self._take_back(sealed)
                 raise
         except OSError:
             throw_away(self.fs, temp, fresh)
             raise
+
+    def _take_back(self, sealed: str) -> None:
+        try:
+            self.fs.rename(sealed, self.path)
+        except OSError as error:
+            raise self.group.failure(f"{self.path} has no file of its name any more", error) from error
 
     def rewrite(self, open_reads: dict[int, Taken], items: list[Item], now_ms: int) -> None:
         """Replace all files by one that holds the given state, which must be that of everything recorded and written.
@@ -260,6 +269,8 @@ class Log:
         if self.segments.sealed:
             self.rotate(now_ms)
         records = list(encoder.snapshot(self.encoder.counter, open_reads, items))
+        if self.segments.sealed and not records:
+            records = [encoder.nothing(self.encoder.counter)]
         temp, file = self._write_summary(records, max(now_ms, self.newest_number))
         kept_bytes = file.size
         summary = rewritten(self.name, mark, encoder.counter, open_reads, items, records)
@@ -300,7 +311,9 @@ class Log:
         number = self.newest_number + 1
         last, temp = layout.archive_name(self.name, number), layout.temp_name(self.name, number)
         pack = layout.pack_name(self.name, number)
-        fresh_file(self.fs, f"{self.folder}/{temp}").close()
+        records = [Encoder(self.config.journal_dialect).nothing(0)]
+        # The disk may be full, and its queues must still be able to go.
+        self.group.afford(lambda: self._write_summary(records, number)[1].close(), f"{self.folder}/{temp}")
         self.fs.rename(self.path, f"{self.folder}/{last}")
         self.fs.sync_folder(self.folder)
         self.fs.rename(f"{self.folder}/{temp}", f"{self.folder}/{pack}")
@@ -346,7 +359,11 @@ class Log:
         self._rename(file, temp, f"{self.folder}/{pack}")
         file.close()
         self.fs.sync_folder(self.folder)
-        finish_pack(self.fs, self.folder, pack, last.name, self.archives)
+        try:
+            finish_pack(self.fs, self.folder, pack, last.name, self.archives)
+        except OSError as error:
+            # Only a start can tell how far it came, and finishes it.
+            raise self.group.failure(f"cannot put the summary of {self.path} in place", error) from error
         self.covered(last, summary)
 
     def covered(self, last: Segment, summary: Segment) -> None:

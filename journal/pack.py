@@ -134,7 +134,8 @@ class Pack:
         heads = [self._of(turn) for turn in self.mark.heads]
         if not self.mark.open and not heads:
             # The files behind this one count on from here.
-            return iter([self._encoder.save_xid(self.last.counter)])
+            is_nothing = self.mark.left >= self.mark.end
+            return iter([(self._encoder.nothing if is_nothing else self._encoder.save_xid)(self.last.counter)])
         opened = {xid: Taken(self._of(turn), 0, 1, xid) for xid, turn in self.mark.open}
         return self._encoder.snapshot(self.last.counter, opened, heads)
 

@@ -9,6 +9,7 @@ from contextlib import suppress
 
 from journal import layout
 from journal.fs import File, Fs
+from journal.kestrel import SAVE_XID, WITH_XID
 
 
 def fresh_file(fs: Fs, path: str) -> File:
@@ -41,6 +42,14 @@ def drop_sidecars(fs: Fs, folder: str, names: list[str]) -> None:
             continue
     if dropped:
         fs.sync_folder(layout.sidecar_folder(folder))
+
+
+def says_nothing(fs: Fs, path: str) -> bool:
+    """Whether a summary is empty, or no more than the record that all of them begin with: what a renewal or a power cut
+    can leave of a name. One of ours that holds nothing says so in two records. Raises OSError.
+    """
+    size = fs.size(path)
+    return not size or (size == WITH_XID.size and fs.read(path, 0, 1)[0] == SAVE_XID)
 
 
 def remove_each(fs: Fs, folder: str, names: list[str]) -> None:

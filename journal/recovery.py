@@ -15,14 +15,14 @@ from msgspec import Struct, structs
 
 from journal import layout, sidecar
 from journal.checked import is_beginning
-from journal.damaged import keep
+from journal.damaged import clear_away, keep
 from journal.derived import follow
 from journal.dump import rows
 from journal.dump_kestrel import KestrelDumper
 from journal.fs import Fs
 from journal.items import LOST, is_stand_in
 from journal.layout import Files
-from journal.packing import drop_sidecars, finish_pack
+from journal.packing import drop_sidecars, finish_pack, says_nothing
 from journal.readback import ReadBack
 from journal.replay import Bad, Replay
 from journal.segments import Place, Segment, Segments
@@ -95,8 +95,9 @@ class Recovery:
         """Finish what a crash interrupted, replay every file, cut a damaged end. About `memory_bytes` of items are kept
         in memory at most. Raises OSError if the disk refuses.
         """
-        self.finish(queue, files)
+        damages = self.finish(queue, files)
         recovered = self._prepare(queue, files, now_ms, memory_bytes)
+        recovered.damages += damages
         segments = recovered.segments
         for name in files.sealed_in_order():
             segments.current.name = name
@@ -131,11 +132,22 @@ class Recovery:
             self.fs.remove(f"{self.folder}/{name}")
         files.temps.clear()
 
-    def finish(self, queue: str, files: Files) -> None:
-        """Drop temporary files; put the newest pack in place of what it covers. Safe to interrupt at every step."""
+    def finish(self, queue: str, files: Files) -> list[Damage]:
+        """Drop temporary files; put the newest pack in place of what it covers, unless it says nothing: then it is set
+        aside. Safe to interrupt at every step.
+        """
         self.tidy(files)
+        empty = [name for name in files.packs if says_nothing(self.fs, f"{self.folder}/{name}")]
+        damages = [self._set_aside(name, files) for name in empty]
         if files.packs:
             self._finish_packs(queue, files)
+        return damages
+
+    def _set_aside(self, name: str, files: Files) -> Damage:
+        size = self.fs.size(f"{self.folder}/{name}")
+        saved_as = clear_away(self.fs, self.folder, name, layout.damaged_folder(self.folder))
+        del files.packs[name]
+        return Damage(name, 0, size, "an empty summary replaces nothing", saved_as)
 
     def _finish_packs(self, queue: str, files: Files) -> None:
         newest = max(files.packs, key=lambda name: (files.packs[name], name))

@@ -6,16 +6,15 @@ so that an older server still starts on the same spool. Refuses to know queues i
 
 from __future__ import annotations
 
-import re
 from collections import Counter
 from collections.abc import Iterable
 
-from journal import cmdlog_layout, layout, libkestrel_layout
+from journal import cmdlog_layout, layout
 from journal.ballast import Ballast
 from journal.convert_plan import UNREADABLE, Unreadable, carry_out
 from journal.damaged import clear_away
 from journal.doubt import Doubt
-from journal.fs import Fs, Locked
+from journal.fs import Fs, JournalFailure, Locked
 from journal.group import CommitGroup
 from journal.intents import Intents
 from journal.layout import OWN_FOLDER, Files
@@ -26,6 +25,7 @@ from journal.log import Log
 from journal.names import Names
 from journal.packing import drop_sidecars
 from journal.recovery import Recovered, Recovery
+from journal.renewal import Renewal, Renewed
 from journal.sidecar import names_in, prune
 from journal.survey import Survey, survey
 from queues.config import Format, QueueConfig
@@ -35,11 +35,6 @@ FORMAT_VERSION = "staniel-spool 1"
 MARK = "failed_sync"
 LOCK = "lock"
 OWN_FILES = (MARK, "ballast", "intents", "paused", "status")
-RENEWED = ("intents", "status", "paused")  # own files that are read at the next start
-UNSURE_SEGMENTS = 2  # the one that was written to, and the one before it, whose last sync may not have come
-
-
-TEMPORARY = re.compile(r"~~\d+$|\.new$|\.rw$")
 
 
 class SpoolError(Exception):
@@ -54,7 +49,7 @@ class Store:
         self.fs = fs = Names(fs)
         self.folder = folder
         self.own = f"{folder}/{OWN_FOLDER}"
-        self.doubt = Doubt(fs, f"{self.own}/{MARK}")
+        self.doubt = Doubt(fs, f"{self.own}/{MARK}", f"{self.own}/ballast")
         self.cleared: list[tuple[str, str]] = []  # what stood in the way of a file of ours, and where it is now
         self.stuck_plan: Unreadable | None = None  # of a conversion that is not over
         self._prepare()
@@ -117,60 +112,24 @@ class Store:
         found = self.look()
         return found.kestrel, found.foreign
 
-    def renew(self, found: Survey, others: list[str]) -> int:
-        """After a failed sync of an earlier run: write anew what this one is going to build on, `others` too, which lie
-        elsewhere. How many files that were; 0 if there was none. Raises SpoolError.
+    def renew(self, found: Survey, jobs: str) -> Renewed:
+        """After a failed sync of an earlier run: write anew what this one is going to build on. `jobs`: the folder of
+        the command log that this process has locked, empty if it serves none. Raises SpoolError.
         """
         if not self.doubt.exists:
-            return 0
+            return Renewed(0, [])
+        folder = jobs or f"{self.own}/{cmdlog_layout.OWN_FOLDER}"
+        renewal = Renewal(self.fs, self.folder, self.own, self.doubt, folder, serves_jobs=bool(jobs))
         try:
             for files in found.kestrel.values():
                 self.recovery.tidy(files)
             for stream in found.streams.values():
                 self.streams.recovery.tidy(stream)
-            named = [path for path in self.doubt.unsure() if self._counts(path)]
-            there = dict.fromkeys([*self._written(found), *others, *filter(self._exists, named)])
-            gone = [path for path in named if path not in there]
-            self.doubt.renew([(path, self._temp(path)) for path in there], gone)
-        except OSError as error:
+            return renewal.run(found)
+        except (OSError, JournalFailure) as error:
             why = f"a sync failed in an earlier run, and the spool {self.folder} cannot be written anew"
-            raise SpoolError(
-                f"{why}: {error.strerror}; make sure of the disk and of free space, then start again"
-            ) from error
-        return len(there)
-
-    def _written(self, found: Survey) -> list[str]:
-        """The files of the spool that the server writes to; sealed ones were synced before they were sealed."""
-        names = [name for name, each in found.kestrel.items() if each.current]
-        for each in found.streams.values():
-            newest = sorted(each.segments, key=lambda name: each.segments[name])[-UNSURE_SEGMENTS:]
-            names += [*newest, *each.readers.values()]
-        names += [f"{OWN_FOLDER}/{name}" for name, regular in self.fs.list(self.own) if regular and name in RENEWED]
-        return [f"{self.folder}/{name}" for name in names]
-
-    def _counts(self, path: str) -> bool:
-        """Whether it matters that the name is right: temporary files and sidecars are worth nothing."""
-        folder, _, name = path.rpartition("/")
-        if folder == self.own:
-            return name in RENEWED
-        return folder != layout.sidecar_folder(self.folder) and not TEMPORARY.search(name)
-
-    def _temp(self, path: str) -> str:
-        """Where new bytes for `path` are written: a name that every start clears away."""
-        folder, _, name = path.rpartition("/")
-        if folder != self.folder:
-            return f"{path}{cmdlog_layout.REWRITE_SUFFIX if name.endswith('.log') else '.new'}"
-        kind = layout.parse(name)
-        if kind.queue:
-            return f"{folder}/{layout.temp_name(kind.queue, kind.number)}"
-        return f"{folder}/{libkestrel_layout.temp_name(name, 0)}"
-
-    def _exists(self, path: str) -> bool:
-        try:
-            self.fs.size(path)
-        except FileNotFoundError:
-            return False
-        return True
+            what = error.strerror if isinstance(error, OSError) else error
+            raise SpoolError(f"{why}: {what}; make sure of the disk and of free space, then start again") from error
 
     def size(self, files: Files) -> int:
         """How many bytes the files of a queue have; one that cannot be asked counts as empty."""

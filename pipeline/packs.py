@@ -20,7 +20,7 @@ from msgspec.structs import replace
 
 from journal import records
 from journal.fs import File, Fs, Locked, OsFs
-from journal.kestrel import SAVE_XID, WITH_XID, Encoder
+from journal.kestrel import Encoder
 from journal.layout import Files, pack_name, temp_name
 from journal.recovery import Recovery
 from journal.store import SpoolError, Store
@@ -222,8 +222,7 @@ def snapshot(path: str, queue: Queue, dialect: Dialect) -> Iterator[bytes]:
         if opens:
             yield from encoder.snapshot(state.counter, opens, [])
         else:
-            encoder.counter = state.counter
-            yield WITH_XID.pack(SAVE_XID, state.counter)
+            yield (encoder.save_xid if state.items else encoder.nothing)(state.counter)
         for row in _rows(path, replace(queue, state=replace(state, opens={}))):
             yield encoder.encode(Added(copies.item(row)))
     finally:

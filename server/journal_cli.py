@@ -20,7 +20,7 @@ from journal.convert import Conversion, Refusal
 from journal.dump import Dumper, Row, Totals, rows
 from journal.dump_kestrel import KestrelDumper
 from journal.dump_libkestrel import LibkestrelDumper
-from journal.fs import Fs, Locked, OsFs
+from journal.fs import Fs, JournalFailure, Locked, OsFs
 from journal.libkestrel import MAGIC_BYTES, READER_MAGIC, SEGMENT_MAGIC
 from journal.replay import Bad
 from journal.store import SpoolError, Store
@@ -137,6 +137,9 @@ def convert(spool: str, queues: tuple[str, ...], wanted: str) -> None:
         raise click.ClickException(f"{locked.holder} has this spool; stop the server first") from locked
     except OSError as error:
         raise click.ClickException(f"nothing has been replaced: {error}") from error
+    except JournalFailure as failure:
+        hint = "mend the disk, then do it again: what is to be trusted is written anew first"
+        raise click.ClickException(f"{failure}; {hint}") from failure
 
 
 def _convert(store: Store, queue: str, wanted: Format) -> None:

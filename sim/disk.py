@@ -15,7 +15,7 @@ import os
 from collections.abc import Callable, Iterator
 from typing import NamedTuple
 
-from journal.fs import File, Locked, Reader, replace
+from journal.fs import File, Locked, Reader, SyncFailed, replace
 from sim.faults import Fault
 from sim.nodes import Choose, Crash, Edit, Folder, Inode, Move, Node, carry
 
@@ -229,21 +229,19 @@ class Disk:
     def _sync_names(self, node: Folder, folder: str) -> None:
         try:
             self._step(Op("sync_folder", folder))
-        except OSError:
+        except OSError as error:
             node.dirty.clear()
-            self.lies += 1
-            raise
+            raise self._lied(error) from error
         node.sync()
 
     def sync_all(self, folder: str) -> None:
         nodes = list(_all_below(self._root))
         try:
             self._step(Op("sync_all", folder))
-        except OSError:
+        except OSError as error:
             for node in nodes:
                 node.dirty.clear()
-            self.lies += 1
-            raise
+            raise self._lied(error) from error
         for node in nodes:
             node.sync()
 
@@ -309,11 +307,14 @@ class Disk:
     def sync_inode(self, inode: Inode) -> None:
         try:
             self._step(Op("sync", inode.path))
-        except OSError:
+        except OSError as error:
             inode.dirty.clear()
-            self.lies += 1
-            raise
+            raise self._lied(error) from error
         inode.sync()
+
+    def _lied(self, error: OSError) -> SyncFailed:
+        self.lies += 1
+        return SyncFailed(error.errno, error.strerror, error.filename)
 
     def forget_if_dead(self, inode: Inode) -> None:
         """Nobody can reach the inode any more: its blocks are free."""

@@ -12,10 +12,11 @@ from contextlib import ExitStack, contextmanager
 from typing import Any
 
 from journal.chores import InstallPack, SyncFile
-from journal.fs import Fs
-from journal.group import CommitGroup, JournalFailure, Sync
+from journal.fs import Fs, SyncFailed
+from journal.group import CommitGroup, Sync
 from journal.intents import Intents
 from journal.log import Log
+from journal.names import Names
 from journal.pack import Pack, Stage
 from journal.recovery import Recovery
 from journal.store import Store
@@ -200,16 +201,13 @@ def duration_unsynced() -> Any:
 
 @mutant("a failed sync is tried again", "eio")
 def sync_again() -> Any:
-    def make(right: Any) -> Any:
-        def run(self: Sync) -> None:
-            try:
-                right(self)
-            except JournalFailure:
-                right(self)
+    def guard(self: Names, work: Callable[[], None]) -> None:
+        try:
+            work()
+        except SyncFailed:
+            work()
 
-        return run
-
-    return replaced(Sync, "run", make)
+    return replaced(Names, "guard", lambda right: guard)
 
 
 # what is recorded

@@ -220,7 +220,7 @@ def test_what_happens_while_a_pack_is_made_is_in_it_or_behind_it() -> None:
             assert sorted(found) == sorted(world.items()), (seed, how)
 
 
-@pytest.mark.parametrize(("verb", "part"), [("create", "q~~"), ("write", "q~~"), ("sync", "q~~")])
+@pytest.mark.parametrize(("verb", "part"), [("create", "q~~"), ("write", "q~~")])
 @pytest.mark.parametrize("number", [errno.ENOSPC, errno.EIO])
 def test_a_pack_that_fails_changes_nothing_and_is_tried_again(verb: str, part: str, number: int) -> None:
     world = half_read()
@@ -236,11 +236,10 @@ def test_a_pack_that_fails_changes_nothing_and_is_tried_again(verb: str, part: s
     assert log.rewrites >= 1
 
 
-@pytest.mark.parametrize("step", ["write", "sync"])
-def test_a_failed_pack_that_could_not_be_removed_is_in_nobodys_way(step: str) -> None:
+def test_a_failed_pack_that_could_not_be_removed_is_in_nobodys_way() -> None:
     world = half_read()
     wanted = world.items()
-    world.disk.fail(step, "q~~", errno.ENOSPC, after=step == "write", short=5)
+    world.disk.fail("write", "q~~", errno.ENOSPC, after=1, short=5)
     world.disk.fail("remove", "q~~", errno.EIO)
     do_everything(world)
     assert "journal.pack_failed" in world.events and [name for name, _ in world.disk.list("s") if "~~" in name]
@@ -282,6 +281,18 @@ def test_deleting_a_queue_while_a_pack_takes_its_place_asks_for_no_checksums() -
     assert not sidecars._wanted and sidecars._making is None
     do_everything(world)
     assert "journal.sidecar_failed" not in world.events
+
+
+@pytest.mark.parametrize("number", [errno.ENOSPC, errno.EDQUOT, errno.EIO])
+def test_a_pack_that_cannot_be_synced_ends_the_process_whatever_the_reason(number: int) -> None:
+    world = half_read()
+    wanted = [int(item[:4]) for item in items_after(world, Crash.KEEP)]
+    world.disk.fail("sync", "q~~", number)
+    with pytest.raises(JournalFailure):
+        do_everything(world)
+    assert world.broker.store.doubt.exists
+    after = World(world.config, world.disk.kill(), world.now_ms)
+    assert [int(item[:4]) for item in items_after(after, Crash.DROP)] == wanted
 
 
 @pytest.mark.parametrize(("verb", "part"), [("rename", ".pack"), ("remove", "q."), ("sync_folder", "s")])

@@ -18,11 +18,10 @@ SMALL_BYTES = 64 << 10
 
 def group_on(disk: Disk) -> CommitGroup:
     disk.make_folder("s/.staniel")
-    group = CommitGroup(
-        disk, "s", Ballast(disk, "s", "s/.staniel/ballast"), Doubt(Names(disk), "s/.staniel/failed_sync")
-    )
+    names = Names(disk)
+    group = CommitGroup(names, "s", Ballast(names, "s", "s/.staniel/ballast"), Doubt(names, "s/.staniel/failed_sync"))
     assert group.restore_ballast()
-    disk.sync_folder("s")
+    names.sync_folder("s")
     return group
 
 

@@ -7,9 +7,10 @@ import errno
 import pytest
 
 from journal.fs import Locked
+from journal.kestrel import Encoder
 from journal.recovery import Recovered
 from journal.store import SpoolError, Store
-from queues.config import QueueConfig
+from queues.config import Dialect, QueueConfig
 from sim.disk import Disk, PowerCut
 from sim.nodes import Crash
 from tests.journal.records import NOW_MS, addx
@@ -46,10 +47,19 @@ def test_temporary_files_go_and_the_newest_pack_replaces_what_it_covers() -> Non
     assert journals(disk) == ["q", "q.7", "q.8"]
 
 
-def test_an_empty_pack_counts() -> None:
-    disk = spool_of({"q.5": addx(b"old"), "q.5.pack": b"", "q": addx(b"new")})
+@pytest.mark.parametrize("said", [b"", b"\4\0\0\0\7"])
+def test_a_pack_that_says_nothing_replaces_nothing_and_is_set_aside(said: bytes) -> None:
+    disk = spool_of({"q.5": addx(b"old"), "q.5.pack": said, "q": addx(b"new")})
+    store = Store(disk, "s")
+    recovered, _ = store.recover("q", store.survey()[0]["q"], QueueConfig(), NOW_MS)
+    assert [damage.file for damage in recovered.damages] == ["q.5.pack"]
+    assert [item.data for item in recovered.replay.line.items()] == [b"old", b"new"]
+    assert content_of(disk, recovered.damages[0].saved_as) == said and "q.5.pack" not in journals(disk)
+
+
+def test_a_pack_of_an_empty_state_is_told_apart_from_one_that_was_cut_off() -> None:
+    disk = spool_of({"q.5": addx(b"old"), "q.5.pack": Encoder(Dialect.DOCUMENTS).nothing(7), "q": addx(b"new")})
     assert items(disk) == [b"new"]
-    assert content_of(disk, "s/q.5") == b""
 
 
 def test_power_fails_anywhere_while_packs_are_finished() -> None:

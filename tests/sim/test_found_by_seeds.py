@@ -287,7 +287,7 @@ def test_nobody_hears_that_a_queue_is_empty_before_its_deletion_is_safe(config: 
 
 
 @pytest.mark.parametrize(
-    ("verb", "number"), [("create", errno.ENOSPC), ("rename", errno.EIO), ("sync_folder", errno.EIO)]
+    ("verb", "number"), [("create", errno.EIO), ("rename", errno.EIO), ("sync_folder", errno.ENOSPC)]
 )
 def test_a_queue_that_cannot_be_removed_ends_the_process_in_one_line_and_is_whole_or_gone(
     verb: str, number: int
@@ -300,6 +300,8 @@ def test_a_queue_that_cannot_be_removed_ends_the_process_in_one_line_and_is_whol
     assert any("q.1" in name for name, _ in world.disk.list("s"))
     before = world.crash(Crash.DROP).items("q")
     world.disk.fail(verb, "s", number)
-    with pytest.raises(JournalFailure, match="cannot remove the files of queue q: "):
+    with pytest.raises(
+        JournalFailure, match=r"^cannot remove the files of queue q: |^cannot write s.q~~|^sync failed: "
+    ):
         client.says("delete q")
     assert before and world.crash(Crash.DROP).items("q") in (before, [])

@@ -163,6 +163,8 @@ def test_a_queue_whose_rewrite_found_no_room_can_be_deleted_and_the_server_stopp
         settle(world)
     assert "journal.rewrite_failed" in world.events
     client.hears()
+    world.disk.kill()
+    world.disk.fail("write", "q~~", errno.ENOSPC)  # there is room only once the reserve has gone
     client.says("delete q")
     settle(world)
     assert client.hears() == "DELETED"

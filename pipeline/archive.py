@@ -16,12 +16,12 @@ import pyarrow as pa
 from msgspec import Struct
 from pyspark.sql.streaming.datasource import ReadMaxBytes
 
-from pipeline.files import absolute
+from pipeline.files import Vanished, absolute
 from pipeline.fleet import run
 from pipeline.journal_options import JournalOptions
 from pipeline.journal_source import columns_of
-from pipeline.journal_stream import JournalStream, PinnedPartition
-from pipeline.lake import Lake, place_of
+from pipeline.journal_stream import LOG, TRIES, JournalStream, Offset, PinnedPartition
+from pipeline.lake import Gap, Lake, place_of
 from pipeline.tables import Tables
 
 if TYPE_CHECKING:
@@ -50,31 +50,47 @@ class Written(Struct, frozen=True):
     days: dict[str, int]
 
 
-def archive(spark: SparkSession, path: str, out: str, given: Mapping[str, str], tell: Tell) -> int:
+def archive(
+    spark: SparkSession,
+    path: str,
+    out: str,
+    given: Mapping[str, str],
+    tell: Tell,
+    warn: Callable[[str], None] = LOG.warning,
+) -> int:
     """Add what has been written to the journals since the last run; how many rows that were.
 
-    Exactly once, whatever is killed: see lake.py. `tell` hears of every batch. Raises what reading raises, and Taken.
+    Exactly once, whatever is killed: see lake.py. Where a journal was packed, rewritten or removed before it was read
+    to its end, the archive goes on with what there is; that is counted in the ledger, and `warn` hears of it. `tell`
+    hears of every batch. Raises what reading raises, and Taken.
     """
-    default = {"maxBytesPerTrigger": str(TASK_BYTES * spark.sparkContext.defaultParallelism)}
-    options = JournalOptions({**default, **given, "path": path})
+    size = str(TASK_BYTES * spark.sparkContext.defaultParallelism)
+    options = JournalOptions({"maxBytesPerTrigger": size, "failOnDataLoss": "false", **given, "path": path})
     columns = columns_of(options)
-    stream = JournalStream(options, columns)
+    stream = JournalStream(options, columns, replans=True)
     limit = ReadMaxBytes(options.bytes_a_trigger)
-    rows, out = 0, absolute(out)
+    rows, out, misses = 0, absolute(out), 0
     with Lake(out) as lake:
         start = lake.entry.end or stream.initialOffset()
         stream.prepareForTriggerAvailableNow()
         while (end := stream.latestOffset(start, limit)) != start:
             began = monotonic()
-            tasks = [
-                Task(out, lake.entry.batch + 1, each, columns, _day_of(each, lake.entry.days))
-                for each in stream.pieces(start, end)
-            ]
-            written = run(spark, tasks, write_part)
-            days: dict[str, int] = {}
+            try:
+                written = _write(spark, stream, lake, start, end)
+            except Vanished:
+                # Of this attempt nothing counts; what is there now is planned anew.
+                if (misses := misses + 1) >= TRIES:
+                    raise
+                continue
+            misses, days = 0, dict[str, int]()
             for each in written:
                 days |= {queue: max(day, days.get(queue, day)) for queue, day in each.days.items()}
-            lake.commit(end, list(chain.from_iterable(each.files for each in written)), days)
+            gaps = _gaps(start, end, stream.lost, lake.entry.gaps)
+            lake.commit(end, list(chain.from_iterable(each.files for each in written)), days, gaps)
+            for queue in sorted(gaps):
+                warn(
+                    f"{queue}: {_lost(stream.lost[queue])} of its journal gone before it was read; the archive goes on"
+                )
             start = end
             some = sum(each.rows for each in written)
             rows += some
@@ -82,11 +98,32 @@ def archive(spark: SparkSession, path: str, out: str, given: Mapping[str, str], 
     return rows
 
 
+def _write(spark: SparkSession, stream: JournalStream, lake: Lake, start: Offset, end: Offset) -> list[Written]:
+    """The files of the next batch. Raises Vanished."""
+    tasks = [
+        Task(lake.url, lake.entry.batch + 1, each, stream.columns, _day_of(each, lake.entry.days))
+        for each in stream.pieces(start, end)
+    ]
+    written: list[Written] = run(spark, tasks, write_part)
+    return written
+
+
+def _gaps(start: Offset, end: Offset, lost: Mapping[str, int | None], known: Mapping[str, Gap]) -> dict[str, Gap]:
+    """What a batch steps over, added to what was lost before."""
+    gone = {queue: items or 0 for queue, items in lost.items() if start.get(queue) != end.get(queue)}
+    before = {queue: known.get(queue, Gap()) for queue in gone}
+    return {queue: Gap(before[queue].times + 1, before[queue].items + items) for queue, items in gone.items()}
+
+
+def _lost(items: int | None) -> str:
+    return "some" if items is None else f"{items:,} items"
+
+
 def write_part(task: Task) -> Written:
-    """What one task does. A part whose bytes are gone, and may be, writes nothing."""
+    """What one task does. Raises Vanished if the bytes are gone."""
     tables = Tables(place_of(task.out), task.columns, CLOCK, task.batch, task.day)
     try:
-        for batch in task.partition.read(task.columns):
+        for batch in task.partition.rows(task.columns):
             if batch.num_rows:
                 tables.add(batch)
     except BaseException:

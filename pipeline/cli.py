@@ -146,7 +146,7 @@ def archive(
         from pipeline.archive import archive as job
 
         options = source_options(queues, form, on_corrupt) | ({"maxBytesPerTrigger": batch} if batch else {})
-        rows = job(spark, spool, out, options, told("records"))
+        rows = job(spark, spool, out, options, told("records"), tell)
     tell(f"{rows:,} records added to {out}")
 
 

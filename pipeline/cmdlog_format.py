@@ -19,7 +19,9 @@ from journal.cmdlog_read import Damaged, kind_of, read_added, read_fields, read_
 from journal.cmdlog_segments import Frame, SegmentReader, header_error
 from pipeline.columns import TIME, Rows, schema
 from pipeline.files import Folder, FolderFs
-from pipeline.segments import Part, Reading, Segment, View, settle
+from pipeline.segments import Part, Reach, Reading, Segment, View, settle
+
+TELLING_BYTES = 64  # of a segment: its head, and that of a record
 
 QUEUE = "workq"  # the log is one; a job's queue is in its row
 NS_A_MS = NS_A_SECOND // 1000
@@ -48,6 +50,7 @@ class CmdlogFormat:
 
     name = "workq"
     by_queue = False
+    has_ids = False
 
     def schemas(self) -> dict[str, pa.Schema]:
         return {"ops": OPS, "jobs": JOBS}
@@ -72,22 +75,34 @@ class CmdlogFormat:
                 break
         return kept
 
-    def cuts(self, folder: Folder, segment: Segment, parts: int) -> list[int]:
+    def cuts(self, folder: Folder, segment: Segment, parts: int) -> list[tuple[int, int]]:
         """Segments are small; none is cut."""
         return []
 
-    def boundary(self, folder: Folder, segment: Segment, max_bytes: int, max_records: int) -> tuple[int, str]:
+    def boundary(self, folder: Folder, segment: Segment, max_bytes: int, max_records: int) -> Reach:
         """See pipeline.segments.Format. Damage does not end a command log, only what is cut off at its end does."""
-        end, records = segment.begin, 0
+        reach = Reach(segment.begin)
         for row in _rows(folder, segment):
             if "_corrupt" not in row:
+                records = reach.records
                 if records >= max_records or (records and row["stop"] - segment.begin > max_bytes):
                     break
-                end, records = row["stop"], records + 1
-        return end, ""
+                reach = Reach(row["stop"], "", records + 1)
+        return reach
 
-    def count(self, folder: Folder, segment: Segment) -> int:
-        return sum("_corrupt" not in row for row in _rows(folder, segment))
+    def as_of(self, folder: Folder, segment: Segment) -> int:
+        """Every record has its own."""
+        return 0
+
+    def tells(self, head: bytes) -> bool:
+        """The first record has its time, in nanoseconds."""
+        return len(head) >= TELLING_BYTES
+
+    def beside(self, folder: Folder) -> dict[str, list[Segment]]:
+        return {}
+
+    def missing(self, folder: Folder, segments: list[Segment], last_id: int) -> int | None:
+        return None
 
     def view(self, name: str) -> View:
         return read_jobs if name == "jobs" else read_ops

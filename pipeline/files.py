@@ -6,18 +6,28 @@ pyarrow, and written by the journal's own disk, which syncs.
 
 from __future__ import annotations
 
+import ctypes
 import os
 import re
+import stat
+import struct
+import time
 from collections.abc import Callable
 from threading import get_ident
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol
 
-from journal.fs import OsFs, replace
+from journal.fs import LIBC, OsFs, replace
 from journal.replay import Bad
 
 PIECE_BYTES = 1 << 20
 SCHEME = re.compile(r"[a-z][a-z0-9+.-]+:", re.IGNORECASE)
 
+
+SCAN_SECONDS = 10.0  # a listing of ten thousand files takes a twentieth of a second
+AT_FDCWD, AT_EMPTY_PATH = -100, 0x1000
+STATX_WANTED = 0xFFF  # the basic fields and the time of birth
+STATX_BIRTH = 0x800
+STATX = struct.Struct("I24xH2xQQ32xqI")  # mask, mode, inode, size, birth in s and ns
 
 GONE = "the file was rotated, packed, rewritten or removed meanwhile"
 
@@ -26,8 +36,22 @@ class Vanished(Exception):
     """A file became shorter or disappeared while it was read: it was rotated, packed or removed."""
 
 
+class Entry(NamedTuple):
+    """One file of a folder. `id`: which one it is of all that ever were in the folder, whatever it is called; "" where
+    the file system does not tell."""
+
+    name: str
+    size: int
+    id: str = ""
+
+
+Entries = list[Entry]  # where a class has a method `list`
+
+
 class Opened(Protocol):
-    """One file, open for reading."""
+    """One file, open for reading. `id` as in Entry."""
+
+    id: str
 
     def read(self, at: int, count: int) -> bytes: ...
 
@@ -40,7 +64,11 @@ class Folder(Protocol):
     url: str
 
     def list(self) -> list[tuple[str, int]]:
-        """(name, size in bytes) of each regular file, sorted."""
+        """(name, size in bytes) of each regular file, sorted. Raises Vanished, see `scan`."""
+
+    def scan(self) -> Entries:
+        """The regular files as they all were at one moment, sorted. Raises Vanished if names change so fast that there
+        is no telling."""
 
     def open(self, name: str) -> Opened:
         """Raises Vanished if it is not there."""
@@ -54,6 +82,7 @@ class Folder(Protocol):
 class LocalOpened:
     def __init__(self, path: str) -> None:
         self.fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+        self.id = known_as(self.fd)[2]
 
     def read(self, at: int, count: int) -> bytes:
         return os.pread(self.fd, count, at)
@@ -71,11 +100,39 @@ class LocalFolder:
         self._fs = OsFs()
 
     def list(self) -> list[tuple[str, int]]:
+        return [(each.name, each.size) for each in self.scan()]
+
+    def scan(self) -> Entries:
+        """A rename while a folder is read may show a file under both names, or under none. So it is read until two
+        readings in a row show the same files under the same names; temporary ones do not count."""
+        give_up = time.monotonic() + SCAN_SECONDS
+        before = self._entries()
+        while (after := self._entries()) is not None and before is not None and _names(before) != _names(after):
+            if time.monotonic() > give_up:
+                raise Vanished(f"the names in {self.path} change faster than they can be listed")
+            before = after
+        if before is None or after is None:
+            return []
+        return [each for _, each in sorted(after.items())]
+
+    def _entries(self) -> dict[str, Entry] | None:
+        """None: there is no such folder."""
+        found = {}
         try:
             with os.scandir(self.path) as entries:
-                return sorted((entry.name, entry.stat().st_size) for entry in entries if entry.is_file())
+                for entry in entries:
+                    try:
+                        is_file, size, id = known_as(entry.path)
+                    except FileNotFoundError:
+                        if entry.is_symlink():
+                            continue  # it leads nowhere
+                        # Its new name may have been passed already: no other reading is like this one.
+                        is_file, size, id = True, 0, f"gone at {time.monotonic_ns()}"
+                    if is_file:
+                        found[entry.name] = Entry(entry.name, size, id)
         except FileNotFoundError:
-            return []
+            return None
+        return found
 
     def open(self, name: str) -> Opened:
         try:
@@ -93,7 +150,27 @@ class LocalFolder:
         os.unlink(os.path.join(self.path, name))
 
 
+def _names(entries: dict[str, Entry]) -> set[tuple[str, str]]:
+    return {(each.name, each.id) for each in entries.values() if "~~" not in each.name}
+
+
+def known_as(file: str | int) -> tuple[bool, int, str]:
+    """Of a path or descriptor: whether it is a regular file, its size, and its id (see Entry): the inode, and when it
+    was made, because numbers of inodes are given again. The device is left out: machines that mount the same folder
+    number it differently. Raises FileNotFoundError."""
+    told = ctypes.create_string_buffer(256)
+    at, path, flags = (file, b"", AT_EMPTY_PATH) if isinstance(file, int) else (AT_FDCWD, os.fsencode(file), 0)
+    if hasattr(LIBC, "statx") and LIBC.statx(at, path, flags, STATX_WANTED, told) == 0:
+        mask, mode, inode, size, born_s, born_ns = STATX.unpack_from(told)
+        id = f"{inode:x}.{born_s * 10**9 + born_ns:x}" if mask & STATX_BIRTH else ""
+        return stat.S_ISREG(mode), size, id
+    status = os.stat(file)
+    return stat.S_ISREG(status.st_mode), status.st_size, ""
+
+
 class RemoteOpened:
+    id = ""
+
     def __init__(self, handle: Any) -> None:
         self.handle = handle
 
@@ -120,6 +197,9 @@ class RemoteFolder:
 
         found = self.fs.get_file_info(fs.FileSelector(self.path, allow_not_found=True))
         return sorted((each.base_name, each.size) for each in found if each.type == fs.FileType.File)
+
+    def scan(self) -> Entries:
+        return [Entry(name, size) for name, size in self.list()]
 
     def open(self, name: str) -> Opened:
         try:

@@ -19,10 +19,12 @@ from journal.numbering import Numbering
 from journal.summaries import Entangled, State
 from journal.summarise import EMPTY, UNKNOWN, CounterUnknown, Entry, Facts
 from pipeline.columns import ddl
-from pipeline.files import feed, folder
+from pipeline.files import Folder, Vanished, feed, folder
 from pipeline.journal_options import JournalOptions
+from pipeline.kestrel_format import KestrelFormat
 from pipeline.kestrel_queue import Stretch, described, furnish, hold, stand, survey, trusting
 from pipeline.kestrel_state import STATE, Queue, Summarised, live_rows, summarise_file
+from pipeline.offsets import pin, pinned_to
 from pipeline.planning import Plan, plan
 from pipeline.segments import Part, Reading, Segment
 from pipeline.workers import settle, settling
@@ -30,6 +32,7 @@ from pipeline.workers import settle, settling
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
+TRIES = 5
 SINGLE_BYTES = 32 << 20  # a queue with less than this is one task: a second pass would cost more than it spares
 
 
@@ -43,9 +46,20 @@ class Task(Struct, frozen=True):
 
 
 def queues_of(spark: SparkSession, path: str, given: Mapping[str, str], sealed: bool = False) -> list[Queue]:
-    """Every queue under a path; `sealed`: by its sealed files alone. Raises what reading raises: Corrupt, Vanished."""
+    """Every queue under a path; `sealed`: by its sealed files alone. Looks again if files change meanwhile. Raises what
+    reading raises: Corrupt, Vanished."""
+    for _ in range(TRIES - 1):
+        try:
+            return _queues_of(spark, path, given, sealed)
+        except Vanished:
+            continue
+    return _queues_of(spark, path, given, sealed)
+
+
+def _queues_of(spark: SparkSession, path: str, given: Mapping[str, str], sealed: bool) -> list[Queue]:
     options = JournalOptions({**given, "path": path, "view": "state"})
     form, parts, reading = plan(folder(options.path), options, Plan())
+    parts = [pin(pinned(options.path, part.segments), part) for part in parts] if form.name == "kestrel" else parts
     if form.name != "kestrel":
         raise ValueError(f"summaries are made of Kestrel journals only; use view=state for {form.name}'s")
     if sealed:
@@ -66,7 +80,9 @@ def state_of(spark: SparkSession, path: str, given: Mapping[str, str]) -> DataFr
     def rows(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         for batch in batches:
             for (data,) in zip(batch.column(0).to_pylist(), strict=True):
-                yield from live_rows(folder(where[0]), pickle.loads(data), where[1])
+                queue = pickle.loads(data)
+                place = pinned(where[0], [one.segment for one in queue.found])
+                yield from live_rows(place, queue, where[1])
         settle()
 
     rdd = spark.sparkContext.parallelize([(pickle.dumps(task),) for task in tasks], max(len(tasks), 1))
@@ -75,19 +91,36 @@ def state_of(spark: SparkSession, path: str, given: Mapping[str, str]) -> DataFr
 
 
 def run(spark: SparkSession, tasks: list[Any], work: Callable[[Any], Any]) -> list[Any]:
-    """`work` on each task, by whoever is free; the results in order."""
+    """`work` on each task, by whoever is free; the results in order. Raises Vanished if one of them does."""
+    results = run_each(spark, tasks, work)
+    for result in results:
+        if isinstance(result, Vanished):
+            raise result
+    return results
+
+
+def run_each(spark: SparkSession, tasks: list[Any], work: Callable[[Any], Any]) -> list[Any]:
+    """The same, with a Vanished as the result of a task that raised it: to try again would not help it, and others may
+    well have come to their end."""
     if not tasks:
         return []
+
+    def patiently(task: Any) -> Any:
+        try:
+            return work(task)
+        except Vanished as gone:
+            return gone
+
     results: list[Any] = (
         spark.sparkContext.parallelize(tasks, len(tasks))
-        .mapPartitions(lambda some: settling(map(work, some)))
+        .mapPartitions(lambda some: settling(map(patiently, some)))
         .collect()
     )
     return results
 
 
 def _in_order(spark: SparkSession, url: str, reading: Reading, parts: list[Part]) -> dict[str, Queue]:
-    queues = run(spark, parts, lambda part: hold(folder(url), part, reading))
+    queues = run(spark, parts, lambda part: hold(pinned(url, part.segments), part, reading))
     return {queue.name: queue for queue in queues}
 
 
@@ -107,7 +140,7 @@ def _in_parallel(spark: SparkSession, url: str, reading: Reading, parts: list[Pa
         found[task.segment.queue].append(result)
     stood = {name: each for name, results in found.items() if (each := _stood(name, results)) is not None}
     looks = [(name, at, stretch) for name, (_, stretches) in stood.items() for at, stretch in stretches.items()]
-    surveyed = run(spark, [stretch for *_, stretch in looks], lambda stretch: survey(folder(url), stretch))
+    surveyed = run(spark, [stretch for *_, stretch in looks], lambda stretch: _survey(url, stretch))
     seen: dict[str, dict[int, Summarised | None]] = {name: {} for name in stood}
     for (name, at, _), result in zip(looks, surveyed, strict=True):
         seen[name][at] = result
@@ -115,9 +148,19 @@ def _in_parallel(spark: SparkSession, url: str, reading: Reading, parts: list[Pa
     return {name: queue for name, queue in queues.items() if queue is not None}
 
 
+def pinned(url: str, segments: Iterable[Segment]) -> Folder:
+    """A folder with the files that a query was planned with."""
+    return pinned_to(folder(url), KestrelFormat(), segments)
+
+
+def _survey(url: str, stretch: Stretch) -> Summarised | None:
+    return survey(pinned(url, [stretch.summarised.segment]), stretch)
+
+
 def _alone(task: Task) -> Summarised | Numbering | None:
     """A summary; how the counter moves if that has to be known first; None if the queue before has to be."""
-    place, segment = folder(task.url), task.segment
+    segment = task.segment
+    place = pinned(task.url, [segment])
     try:
         told = described(place, segment) if task.reading.use_summaries else None
         return told or summarise_file(place, segment, task.entry, task.reading)

@@ -8,6 +8,8 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+from msgspec.structs import replace
+
 from journal import layout
 from journal import libkestrel_layout as streams
 from journal.cmdlog_layout import segment_numbers
@@ -16,6 +18,7 @@ from pipeline.files import Folder, Vanished
 from pipeline.segments import Format, Segment
 
 Listing = list[tuple[str, int]]
+TRIES = 5
 
 
 def _kestrel() -> Format:
@@ -42,16 +45,28 @@ FORMATS: dict[str, Callable[[], Format]] = {"kestrel": _kestrel, "libkestrel": _
 def look(folder: Folder, name: str) -> tuple[Format, dict[str, list[Segment]]]:
     """The adapter of a named format, or of the one that a folder holds if `name` is `auto`, and each queue's files.
 
-    Raises ValueError if `auto` finds queues of two formats: they have different columns.
+    Looks again if a file vanishes while it is looked at. Raises ValueError if `auto` finds queues of two formats, which
+    have different columns; Vanished if files vanish all the time.
     """
-    listing = folder.list()
+    for _ in range(TRIES - 1):
+        try:
+            return _look(folder, name)
+        except Vanished:
+            continue
+    return _look(folder, name)
+
+
+def _look(folder: Folder, name: str) -> tuple[Format, dict[str, list[Segment]]]:
+    entries = folder.scan()
+    listing, ids = [(each.name, each.size) for each in entries], {each.name: each.id for each in entries}
     own = streams_of(folder, listing)
     form = FORMATS[name if name != "auto" else guess(folder, listing, own)]()
     if form.name == "libkestrel":
         listing = [each for each in listing if each[0] in own]
     elif form.name == "kestrel":
         listing = [each for each in listing if each[0] not in own]
-    return form, form.queues(listing)
+    found = form.queues(listing)
+    return form, {queue: [replace(each, id=ids[each.file]) for each in some] for queue, some in found.items()}
 
 
 def guess(folder: Folder, listing: Listing, own: set[str]) -> str:
@@ -84,10 +99,7 @@ def streams_of(folder: Folder, listing: Listing) -> set[str]:
 
 
 def _magic(folder: Folder, name: str) -> bytes:
-    try:
-        file = folder.open(name)
-    except Vanished:
-        return b""
+    file = folder.open(name)
     try:
         return file.read(0, MAGIC_BYTES)
     finally:

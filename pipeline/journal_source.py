@@ -28,7 +28,7 @@ from pipeline.columns import ddl
 from pipeline.files import Folder, Vanished, folder
 from pipeline.formats import FORMATS, look
 from pipeline.journal_options import JournalOptions
-from pipeline.offsets import pin, still_there
+from pipeline.offsets import pin, pinned_to
 from pipeline.planning import Plan, bundles, plan
 from pipeline.segments import Format, Part, Reading
 from pipeline.workers import settle, settling
@@ -101,6 +101,11 @@ class JournalPartition(InputPartition):
         self.parts = parts
         self.reading = reading
 
+    def folder(self) -> Folder:
+        """With the files that the query was planned with."""
+        segments = [each for part in self.parts for each in (*part.segments, *(part.beside or ()))]
+        return pinned_to(folder(self.path), FORMATS[self.form](), segments)
+
 
 class JournalReader(DataSourceReader):
     """Batch reading: the files as they are when the query is planned."""
@@ -123,6 +128,7 @@ class JournalReader(DataSourceReader):
         options = self.options
         place = folder(options.path)
         form, parts, reading = plan(place, options, self.plan)
+        place = pinned_to(place, form, [each for part in parts for each in part.segments])
         settle()
         if "value" not in self.columns.names and "payload" not in self.columns.names:
             reading = reading.without_values()
@@ -134,12 +140,7 @@ class JournalReader(DataSourceReader):
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         if not isinstance(partition, JournalPartition):
             return iter(())  # where there are no parts, Spark makes one of its own
-        place = folder(partition.path)
-
-        def now(part: Part) -> Part:
-            return still_there(place, part, lambda: look(place, partition.form)[1].get(part.queue, []))
-
-        rows = (read_part(place, partition, now(part), self.columns) for part in partition.parts)
+        rows = (read_part(partition.folder(), partition, part, self.columns) for part in partition.parts)
         return settling(chain.from_iterable(rows))
 
 

@@ -6,12 +6,15 @@ Knows names and how the parts fit together. Refuses to know records.
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from journal import layout
 from journal.flaws import is_torn
+from journal.kestrel import ADD_XID, ADDX
 from journal.layout import Files
 from journal.replay import Bad
 from journal.summaries import Entangled
@@ -19,9 +22,11 @@ from journal.summarise import EMPTY, TIME_MAX, TIME_MIN, UNKNOWN, CounterUnknown
 from pipeline import kestrel_items, kestrel_ops, kestrel_queue, kestrel_state
 from pipeline.columns import TIME, Rows, schema
 from pipeline.files import Folder
-from pipeline.kestrel_ops import OpsReader
+from pipeline.kestrel_ops import FIXED_BYTES, OpsReader
 from pipeline.kestrel_state import Summarised, summarise_file
-from pipeline.segments import Part, Reading, Segment, View
+from pipeline.segments import Part, Reach, Reading, Segment, View
+
+TIME_END = {ADDX: 13, ADD_XID: 17}  # where the add time of an item ends in its record
 
 SUMMARIES = schema(
     queue=pa.string(),
@@ -47,6 +52,7 @@ class KestrelFormat:
 
     name = "kestrel"
     by_queue = True
+    has_ids = False
 
     def schemas(self) -> dict[str, pa.Schema]:
         return {
@@ -74,55 +80,75 @@ class KestrelFormat:
     def until(self, folder: Folder, segments: list[Segment], until_ms: int) -> list[Segment]:
         return kestrel_state.cut_at_time(folder, segments, until_ms)
 
-    def cuts(self, folder: Folder, segment: Segment, parts: int) -> list[int]:
+    def cuts(self, folder: Folder, segment: Segment, parts: int) -> list[tuple[int, int]]:
         """Cuts stand where no SAVE_XID goes before, because those belong to the item behind them."""
         step = max(segment.bytes // parts, 1)
-        cuts: list[int] = []
+        cuts: list[tuple[int, int]] = []
         file = folder.open(segment.file)
         try:
             for found in OpsReader(segment, False).batches(file):
-                offsets = np.asarray(found["offset"])
-                while len(cuts) < parts - 1 and offsets[-1] >= (due := segment.begin + step * (len(cuts) + 1)):
-                    row = int(np.searchsorted(offsets, due))
-                    while row < len(offsets) and found["op"][max(row - 1, 0)].as_py() in ("save_xid", "listed"):
-                        row += 1
-                    cuts.append(int(offsets[min(row, len(offsets) - 1)]))
+                offsets, latest = np.asarray(found["offset"]), newest_ms(found)
+                rows = cuttable(found)
+                rows = rows[rows < len(offsets)]
+                while len(cuts) < parts - 1:
+                    fit = rows[offsets[rows] >= segment.begin + step * (len(cuts) + 1)]
+                    if not len(fit):
+                        break
+                    cuts.append((int(offsets[fit[0]]), int(latest[fit[0] - 1])))
         except Bad:
             pass
         finally:
             file.close()
-        return sorted({at for at in cuts if at > segment.begin})
+        return sorted({each for each in cuts if each[0] > segment.begin})
 
-    def boundary(self, folder: Folder, segment: Segment, max_bytes: int, max_records: int) -> tuple[int, str]:
+    def boundary(self, folder: Folder, segment: Segment, max_bytes: int, max_records: int) -> Reach:
         """See pipeline.segments.Format. SAVE_XID records at the end are left for the item that they may belong to."""
         file = folder.open(segment.file)
-        records, at = 0, segment.begin
+        reach, records = Reach(segment.begin, as_of=segment.as_of), 0
         reader = OpsReader(segment, False)
         try:
             for found in reader.batches(file):
-                offsets, ops = found["offset"], found["op"]
-                rows = min(found.num_rows, max_records - records)
-                late = np.asarray(offsets) > segment.begin + max_bytes
-                rows = min(rows, max(int(np.argmax(late)), records == 0)) if late.any() else rows
-                whole = rows == found.num_rows
-                while rows and ops[rows - 1].as_py() in ("save_xid", "listed"):
-                    rows, whole = rows - 1, False
-                at = reader.scanned if whole else int(offsets[rows].as_py())
-                records += rows
-                if not whole or records >= max_records or at >= segment.begin + max_bytes:
-                    return at, ""
+                ends = np.append(np.asarray(found["offset"])[1:], reader.scanned)
+                places = cuttable(found)
+                fits = (ends[places - 1] <= segment.begin + max_bytes) & (places + records <= max_records)
+                if len(fits) and not reach.records:
+                    fits[0] = True
+                if fits.any():
+                    rows = int(places[fits][-1])
+                    reach = Reach(int(ends[rows - 1]), "", records + rows, int(newest_ms(found)[rows - 1]))
+                if not fits.all():
+                    return reach
+                records += found.num_rows
         except Bad as bad:
-            return at, bad.why
+            return reach._replace(why=bad.why)
         finally:
             file.close()
-        return at, ""
+        return reach
 
-    def count(self, folder: Folder, segment: Segment) -> int:
+    def as_of(self, folder: Folder, segment: Segment) -> int:
         file = folder.open(segment.file)
+        latest = 0
         try:
-            return sum(found.num_rows for found in OpsReader(segment, False).batches(file))
+            for found in OpsReader(Segment(segment.queue, segment.file, 0, segment.begin), False).batches(file):
+                latest = int(newest_ms(found)[-1])
+        except Bad:
+            pass
         finally:
             file.close()
+        return latest
+
+    def tells(self, head: bytes) -> bool:
+        """Records of removals, reserves and ends are alike in all files: only an item's add time is not."""
+        at = 0
+        while at < len(head) and (size := FIXED_BYTES[head[at]]):
+            at += size
+        return at < len(head) and at + TIME_END.get(head[at], len(head)) <= len(head)
+
+    def beside(self, folder: Folder) -> dict[str, list[Segment]]:
+        return {}
+
+    def missing(self, folder: Folder, segments: list[Segment], last_id: int) -> int | None:
+        return None
 
     def view(self, name: str) -> View:
         views: dict[str, View] = {
@@ -132,6 +158,20 @@ class KestrelFormat:
             "summaries": read_summaries,
         }
         return views[name]
+
+
+def cuttable(found: pa.RecordBatch) -> Any:
+    """How many rows of a batch may be cut off from the rest, rising: not between a SAVE_XID and the item that it may
+    belong to, nor within the items that one record lists."""
+    kinds = found["op"]
+    is_saved = np.asarray(pc.equal(kinds, "save_xid"))
+    goes_on = np.append(np.asarray(pc.equal(kinds, "listed"))[1:], False)
+    return np.flatnonzero(~is_saved & ~goes_on) + 1
+
+
+def newest_ms(found: pa.RecordBatch) -> Any:
+    """`asOf` in ms, 0 where there is none."""
+    return np.asarray(found["asOf"].view(pa.int64()).fill_null(0)) // 1000
 
 
 def files_in_order(files: Files) -> list[str]:

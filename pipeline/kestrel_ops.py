@@ -78,7 +78,7 @@ class OpsReader:
         self.at = segment.begin
         self.scanned = segment.begin  # behind the last row that was given out
         self._names = [constant(name, BATCH_ROWS, TEXT) for name in (segment.queue, segment.file)]
-        self._latest_ms = 0
+        self._latest_ms = segment.as_of
         self._saved: list[int] = []  # the xids of the SAVE_XID records that end the batch before, two at most
 
     def batches(self, file: Opened) -> Iterator[pa.RecordBatch]:

@@ -16,6 +16,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from msgspec import Struct
 
+from journal.kestrel import SAVE_XID
 from journal.replay import Bad
 from journal.sidecar import Sidecar
 from journal.summaries import TIDE_MIN, Origin, State, Summary, Symbol
@@ -265,12 +266,21 @@ def _first_after(folder: Folder, segment: Segment, until_ms: int) -> int:
     file = folder.open(segment.file)
     reader = OpsReader(segment, False)
     limit = pa.scalar(until_ms * 1000, pa.int64())
+    saves_from: int | None = None  # where the SAVE_XID records begin that end the batch before
     try:
         for found in reader.batches(file):
             late = pc.greater(found["addTime"].view(pa.int64()), limit)
-            at = pc.index(late, True).as_py()
-            if at >= 0:
-                return int(found["offset"][at].as_py())
+            at, kinds = pc.index(late, True).as_py(), found["op"]
+            # The flags of an item stand before it, and the items of a list behind the record that they belong to.
+            row = at if at >= 0 else found.num_rows
+            while 0 < row < found.num_rows and kinds[row].as_py() == OPS[LISTED]:
+                row -= 1
+            while row and kinds[row - 1].as_py() == OPS[SAVE_XID]:
+                row -= 1
+            if row or saves_from is None:
+                saves_from = found["offset"][row].as_py() if row < found.num_rows else None
+            if at >= 0 and saves_from is not None:
+                return int(saves_from)
     except Bad:
         pass
     finally:

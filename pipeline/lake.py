@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import io
 import os
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import Any, Protocol
 from urllib.parse import quote
 
@@ -31,14 +31,23 @@ class Taken(Exception):
     """Another job writes to this lake, or the folder is of another kind."""
 
 
+class Gap(Struct, frozen=True):
+    """What was not read of a queue before it was gone: how often that happened, and how many items are known to be
+    missing, which only libkestrel's ids tell."""
+
+    times: int = 0
+    items: int = 0
+
+
 class Entry(Struct):
     """The ledger: the batch that was added last, where the journals were read up to, the day of each queue's newest
-    record, and the batch's files, which may still wait for their move."""
+    record, the batch's files, which may still wait for their move, and what was lost of each queue."""
 
     batch: int = 0
     end: dict[str, Any] = {}
     days: dict[str, int] = {}
     files: list[str] = []
+    gaps: dict[str, Gap] = {}
 
 
 class Place(Protocol):
@@ -84,9 +93,12 @@ class Lake:
     def __exit__(self, *_: object) -> None:
         self._lock.close()
 
-    def commit(self, end: dict[str, Any], files: list[str], days: dict[str, int]) -> None:
+    def commit(
+        self, end: dict[str, Any], files: list[str], days: dict[str, int], gaps: Mapping[str, Gap] | None = None
+    ) -> None:
         """The staged `files` of the next batch count from now on. Those of the one before were published."""
-        self.entry = Entry(self.entry.batch + 1, end, self.entry.days | days, files)
+        known = {**self.entry.gaps, **(gaps or {})}
+        self.entry = Entry(self.entry.batch + 1, end, self.entry.days | days, files, known)
         self._own.write(LEDGER, msgspec.json.encode(self.entry))
         self._publish()
 

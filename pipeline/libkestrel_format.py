@@ -30,7 +30,9 @@ from journal.libkestrel_layout import Kind, parse, sort_out
 from journal.replay import Bad, More
 from pipeline.columns import TIME, Rows, schema
 from pipeline.files import GONE, PIECE_BYTES, Folder, Vanished
-from pipeline.segments import Part, Reading, Segment, View, settle
+from pipeline.segments import Part, Reach, Reading, Segment, View, settle
+
+TELLING_BYTES = 25  # of the head of a PUT, its id and its time among them
 
 ITEM = {
     "queue": pa.string(),
@@ -68,6 +70,7 @@ class LibkestrelFormat:
 
     name = "libkestrel"
     by_queue = True
+    has_ids = True
 
     def schemas(self) -> dict[str, pa.Schema]:
         return {"ops": OPS, "items": ITEMS, "state": STATE, "readers": READERS}
@@ -97,23 +100,53 @@ class LibkestrelFormat:
                 break
         return kept
 
-    def cuts(self, folder: Folder, segment: Segment, parts: int) -> list[int]:
+    def cuts(self, folder: Folder, segment: Segment, parts: int) -> list[tuple[int, int]]:
         """Segments are small; none is cut."""
         return []
 
-    def boundary(self, folder: Folder, segment: Segment, max_bytes: int, max_records: int) -> tuple[int, str]:
-        end, records = segment.begin, 0
+    def boundary(self, folder: Folder, segment: Segment, max_bytes: int, max_records: int) -> Reach:
+        reach = Reach(segment.begin, as_of=segment.as_of)
         try:
             for row in _records(folder, segment, False):
+                records = reach.records
                 if records >= max_records or (records and row["stop"] - segment.begin > max_bytes):
                     break
-                end, records = row["stop"], records + 1
+                as_of = max(reach.as_of, row.get("addTime") or 0)
+                reach = Reach(row["stop"], "", records + 1, as_of, row.get("id", reach.last_id))
         except Bad as bad:
-            return end, bad.why
-        return end, ""
+            return reach._replace(why=bad.why)
+        return reach
 
-    def count(self, folder: Folder, segment: Segment) -> int:
-        return sum(1 for _ in _records(folder, segment, False))
+    def as_of(self, folder: Folder, segment: Segment) -> int:
+        before = msgspec.structs.replace(segment, begin=min(MAGIC_BYTES, segment.begin), end=segment.begin, live=False)
+        try:
+            return max((row.get("addTime") or 0 for row in _records(folder, before, False)), default=0)
+        except Bad:
+            return 0
+
+    def tells(self, head: bytes) -> bool:
+        """The first item has its id and its time."""
+        return len(head) > MAGIC_BYTES + TELLING_BYTES and head[MAGIC_BYTES] != 0
+
+    def beside(self, folder: Folder) -> dict[str, list[Segment]]:
+        found: dict[str, list[Segment]] = {}
+        for name, size, id in folder.scan():
+            parsed = parse(name)
+            if parsed.kind is Kind.READER:
+                segment = Segment(parsed.queue, name, MAGIC_BYTES, max(size, MAGIC_BYTES), True, id=id)
+                found.setdefault(parsed.queue, []).append(segment)
+        return found
+
+    def missing(self, folder: Folder, segments: list[Segment], last_id: int) -> int | None:
+        """Ids have no holes, and begin at 1 again where a queue was deleted."""
+        try:
+            for segment in segments:
+                for row in _records(folder, segment, False):
+                    gone = row.get("id", 0) - last_id - 1
+                    return gone if last_id and gone >= 0 else None
+        except Bad:
+            pass
+        return None
 
     def view(self, name: str) -> View:
         views: dict[str, View] = {"ops": read_ops, "items": read_items, "state": read_state, "readers": read_readers}
@@ -122,21 +155,20 @@ class LibkestrelFormat:
 
 def read_ops(folder: Folder, part: Part, reading: Reading) -> Iterator[pa.RecordBatch]:
     """One row a PUT."""
-    found = (row for segment in part.segments for row in _rows(folder, segment, reading, tell=True))
-    latest = 0
 
     def dated() -> Iterator[dict[str, Any]]:
-        nonlocal latest
-        for row in found:
-            latest = max(latest, row.get("addTime") or 0)
-            yield row | {"asOf": latest}
+        for segment in part.segments:
+            latest = segment.as_of
+            for row in _rows(folder, segment, reading, tell=True):
+                latest = max(latest, row.get("addTime") or 0)
+                yield row | {"asOf": latest}
 
     return _batches(OPS, (row for row in dated() if reading.ops is None or row.get("op") in reading.ops))
 
 
 def read_items(folder: Folder, part: Part, reading: Reading) -> Iterator[pa.RecordBatch]:
     """Every item, for every reader: `done` or `queued`."""
-    readers = readers_of(folder, part.queue, reading) or [Reader("", "")]
+    readers = readers_of(folder, part, reading) or [Reader("", "")]
     rows = (
         row | {"reader": reader.name, "state": "done" if reader.has(row["id"]) else "queued"}
         for segment in part.segments
@@ -148,7 +180,7 @@ def read_items(folder: Folder, part: Part, reading: Reading) -> Iterator[pa.Reco
 
 def read_state(folder: Folder, part: Part, reading: Reading) -> Iterator[pa.RecordBatch]:
     """What each reader has before it, in the order of delivery."""
-    readers = readers_of(folder, part.queue, reading) or [Reader("", "")]
+    readers = readers_of(folder, part, reading) or [Reader("", "")]
     positions = dict.fromkeys((reader.name for reader in readers), 0)
 
     def rows() -> Iterator[dict[str, Any]]:
@@ -164,7 +196,7 @@ def read_state(folder: Folder, part: Part, reading: Reading) -> Iterator[pa.Reco
 
 def read_readers(folder: Folder, part: Part, reading: Reading) -> Iterator[pa.RecordBatch]:
     """One row a reader file."""
-    found = readers_of(folder, part.queue, reading)
+    found = readers_of(folder, part, reading)
     rows = (
         {"queue": part.queue, "reader": each.name, "file": each.file, "head": each.head, "done": sorted(each.done)}
         for each in found
@@ -172,23 +204,21 @@ def read_readers(folder: Folder, part: Part, reading: Reading) -> Iterator[pa.Re
     return _batches(READERS, rows)
 
 
-def readers_of(folder: Folder, queue: str, reading: Reading) -> list[Reader]:
+def readers_of(folder: Folder, part: Part, reading: Reading) -> list[Reader]:
     """The readers of a queue. The last record of a kind counts; a damaged file tells as much as can be read of it."""
     readers = []
-    for name, size in folder.list():
-        parsed = parse(name)
-        if parsed.kind is Kind.READER and parsed.queue == queue:
-            reader = Reader(parsed.reader, name)
-            segment = Segment(queue, name, MAGIC_BYTES, max(size, MAGIC_BYTES), True)
-            try:
-                for row in _records(folder, segment, True):
-                    if row["op"] == "read_head":
-                        reader.head = row["head"]
-                    elif row["op"] == "read_done":
-                        reader.done = frozenset(row["done"])
-            except Bad as bad:
-                settle(folder, segment, bad.at, bad.why, reading)
-            readers.append(reader)
+    known = LibkestrelFormat().beside(folder).get(part.queue, []) if part.beside is None else part.beside
+    for segment in known:
+        reader = Reader(parse(segment.file).reader, segment.file)
+        try:
+            for row in _records(folder, segment, True):
+                if row["op"] == "read_head":
+                    reader.head = row["head"]
+                elif row["op"] == "read_done":
+                    reader.done = frozenset(row["done"])
+        except Bad as bad:
+            settle(folder, segment, bad.at, bad.why, reading)
+        readers.append(reader)
     return readers
 
 

@@ -93,6 +93,8 @@ class Queues:
     def __init__(self, options: Options) -> None:
         self._names = options.names("queue") + options.names("queues")
         pattern = options.text("queuePattern")
+        if pattern and self._names:
+            raise ValueError("options queue and queuePattern say the same in two ways: give one of them")
         try:
             self._pattern = re.compile(pattern) if pattern else None
         except re.error as error:

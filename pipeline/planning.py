@@ -6,7 +6,7 @@ Knows filters that spare whole files, and the ends that time travel sets. Refuse
 from __future__ import annotations
 
 from datetime import UTC, datetime
-from itertools import pairwise
+from itertools import chain, pairwise
 from typing import Any
 
 import msgspec
@@ -15,6 +15,7 @@ from msgspec import Struct
 from pipeline.files import Folder
 from pipeline.formats import look
 from pipeline.journal_options import Begin, JournalOptions
+from pipeline.offsets import pinned_to
 from pipeline.segments import Format, Part, Reading, Segment
 
 TASK_BYTES = 16 << 20  # of journal; less is not worth a task of its own
@@ -50,6 +51,7 @@ class Plan(Struct):
 def plan(place: Folder, options: JournalOptions, filters: Plan) -> tuple[Format, list[Part], Reading]:
     """The format, the parts in the order of queues and files, and how to read them. Raises ValueError."""
     form, found = look(place, options.format)
+    place = pinned_to(place, form, chain.from_iterable(found.values()))
     if not form.by_queue and options.queues.named:
         raise ValueError(
             f"a {form.name} log holds all queues: leave the options for queues out, and filter by the column"
@@ -63,13 +65,16 @@ def plan(place: Folder, options: JournalOptions, filters: Plan) -> tuple[Format,
     if filters.ops is not None:
         reading = msgspec.structs.replace(reading, ops=frozenset(filters.ops))
     if form.whole_queue(options.view):
-        return form, [Part(queue, segments) for queue, segments in queues.items() if segments], reading
+        known = form.beside(place)
+        parts = [Part(queue, segments, known.get(queue, [])) for queue, segments in queues.items() if segments]
+        return form, parts, reading
     spared = [each for segments in queues.values() for each in _late_enough(segments, filters, options)]
     return form, cut(form, place, spared, options.min_partitions if options.view == "ops" else 0), reading
 
 
 def bounded(form: Format, place: Folder, options: JournalOptions, queue: str, segments: list[Segment]) -> list[Segment]:
     """A queue's segments between the starting and ending offsets and times that were asked for."""
+    whole = {each.file: each.begin for each in segments}
     if options.ending_ms is not None:
         segments = form.until(place, segments, options.ending_ms)
     if isinstance(options.ending, dict) and queue in options.ending:
@@ -82,7 +87,12 @@ def bounded(form: Format, place: Folder, options: JournalOptions, queue: str, se
         known = form.until(place, segments, options.starting_ms - 1)
         last = known[-1] if known else None
         segments = since(segments, {"file": last.file, "at": last.end}) if last else segments
-    return segments
+    return [each if each.begin == whole[each.file] else dated(form, place, each) for each in segments]
+
+
+def dated(form: Format, place: Folder, segment: Segment) -> Segment:
+    """A segment that begins within its file, with what its `as_of` is."""
+    return msgspec.structs.replace(segment, as_of=form.as_of(place, segment))
 
 
 def upto(segments: list[Segment], place: dict[str, Any]) -> list[Segment]:
@@ -109,10 +119,11 @@ def cut(form: Format, place: Folder, segments: list[Segment], parts: int) -> lis
     found: list[Part] = []
     for each in segments:
         count = 1 + round(missing * each.bytes / total) if missing > 0 else 1
-        bounds = [each.begin, *(form.cuts(place, each, count) if count > 1 else []), each.end]
-        for low, high in pairwise(bounds):
+        inside = form.cuts(place, each, count) if count > 1 else []
+        for (low, as_of), (high, _) in pairwise([(each.begin, each.as_of), *inside, (each.end, 0)]):
             live = each.live and high == each.end
-            found.append(Part(each.queue, [msgspec.structs.replace(each, begin=low, end=high, live=live)]))
+            piece = msgspec.structs.replace(each, begin=low, end=high, live=live, as_of=as_of)
+            found.append(Part(each.queue, [piece]))
     return found
 
 

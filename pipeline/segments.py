@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from enum import Enum
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 import msgspec
 from msgspec import Struct
@@ -33,8 +33,9 @@ class Segment(Struct, frozen=True):
     """Bytes `begin` to `end` of one file of a queue.
 
     `live`: a server may be writing to it, so its end may be torn. `number`: the file's place among its queue's, from 0.
-    `sealed_ms`: no item was added after this time; 0: not known. `mark`: a print of the bytes before `end`, taken when
-    the query was planned (offsets.py); None: not taken.
+    `sealed_ms`: no item was added after this time; 0: not known. `id`: which file it is (files.py), "" if that is not
+    known. `mark`: a print of the bytes before `end`, taken when the query was planned (offsets.py); None: not taken.
+    `as_of`: the add time in ms of the newest item of the file before `begin`.
     """
 
     queue: str
@@ -44,7 +45,9 @@ class Segment(Struct, frozen=True):
     live: bool = False
     number: int = 0
     sealed_ms: int = 0
+    id: str = ""
     mark: int | None = None
+    as_of: int = 0
 
     @property
     def bytes(self) -> int:
@@ -52,10 +55,12 @@ class Segment(Struct, frozen=True):
 
 
 class Part(Struct, frozen=True):
-    """What one task reads: segments of one queue, in order."""
+    """What one task reads: segments of one queue, in order. `beside`: files that say what became of their items; None:
+    they have not been looked for."""
 
     queue: str
     segments: list[Segment]
+    beside: list[Segment] | None = None
 
     @property
     def bytes(self) -> int:
@@ -76,6 +81,18 @@ class Reading(Struct, frozen=True):
         return msgspec.structs.replace(self, include_value=False)
 
 
+class Reach(NamedTuple):
+    """How far a batch of a stream comes in a segment: up to byte `end`. `why`: the damage that stands there, if it is
+    that what ends it. `records`: how many rows the view `ops` has of it. `as_of`: the add time of the newest item in
+    front of `end`. `last_id`: the id of the last item, 0 where records have none."""
+
+    end: int
+    why: str = ""
+    records: int = 0
+    as_of: int = 0
+    last_id: int = 0
+
+
 View = Callable[[Folder, Part, Reading], "Iterator[pa.RecordBatch]"]
 
 
@@ -84,6 +101,7 @@ class Format(Protocol):
 
     name: str
     by_queue: bool  # whether a queue has files of its own, so that others need not be read
+    has_ids: bool  # whether items have ids without holes, so that a stream knows what it has missed
 
     def schemas(self) -> dict[str, pa.Schema]:
         """The columns of each view."""
@@ -97,15 +115,25 @@ class Format(Protocol):
     def until(self, folder: Folder, segments: list[Segment], until_ms: int) -> list[Segment]:
         """A queue's segments up to the first item that was added after `until_ms`."""
 
-    def cuts(self, folder: Folder, segment: Segment, parts: int) -> list[int]:
-        """Where a segment may be cut so that about `parts` of the same size come out."""
+    def cuts(self, folder: Folder, segment: Segment, parts: int) -> list[tuple[int, int]]:
+        """Where a segment may be cut so that about `parts` of the same size come out, with `as_of` there."""
 
-    def boundary(self, folder: Folder, segment: Segment, max_bytes: int, max_records: int) -> tuple[int, str]:
-        """Where the last record ends that is whole and within the limits; a first record of any size is. With the
-        damage that stands there, if it is that what ends it."""
+    def boundary(self, folder: Folder, segment: Segment, max_bytes: int, max_records: int) -> Reach:
+        """Where the last record ends that is whole and within the limits, and may be cut off from the next one; a first
+        one of any size is."""
 
-    def count(self, folder: Folder, segment: Segment) -> int:
-        """How many rows the view `ops` has of a segment."""
+    def as_of(self, folder: Folder, segment: Segment) -> int:
+        """The add time in ms of the newest item before a segment's `begin`, in its file; 0: none, or not needed."""
+
+    def tells(self, head: bytes) -> bool:
+        """Whether a file that begins so is known by that: no other one of the queue can begin in the same way."""
+
+    def beside(self, folder: Folder) -> dict[str, list[Segment]]:
+        """The files that say what became of each queue's items, where that is not in its segments. To be looked for
+        after the segments: what was taken out of a queue had been put into it."""
+
+    def missing(self, folder: Folder, segments: list[Segment], last_id: int) -> int | None:
+        """How many items are gone between the one with `last_id` and a queue's segments; None: it cannot be known."""
 
     def view(self, name: str) -> View: ...
 

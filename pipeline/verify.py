@@ -14,10 +14,11 @@ from msgspec import Struct
 
 from journal.checked import unlike
 from journal.flaws import Flaw, is_torn
-from pipeline.files import Folder, FolderFs, folder
-from pipeline.fleet import run
+from pipeline.files import GONE, Folder, FolderFs, Vanished, folder
+from pipeline.fleet import TRIES, run_each
 from pipeline.formats import FORMATS, look
 from pipeline.journal_options import JournalOptions
+from pipeline.offsets import pinned_to
 from pipeline.segments import OnCorrupt, Part, Reading, Segment
 
 if TYPE_CHECKING:
@@ -53,26 +54,38 @@ class Finding(Struct, frozen=True):
 
 
 def verify(spark: SparkSession, path: str, given: Mapping[str, str]) -> list[Finding]:
-    """One finding a file, in order. A queue is a task."""
+    """One finding a file, in order. A queue is a task. Queues whose files change meanwhile are looked at again; one
+    that was deleted has none. Raises Vanished if they change all the time."""
     options = JournalOptions({**given, "path": path})
     place = folder(options.path)
     form, found = look(place, options.format)
     reading = msgspec.structs.replace(
         options.reading, on_corrupt=OnCorrupt.PERMISSIVE, include_value=False, use_summaries=False
     )
-    queues = {name: each for name, each in found.items() if name in options.queues}
-    tasks = [(options.path, form.name, Part(name, segments), reading) for name, segments in sorted(queues.items())]
-    return [finding for found in run(spark, tasks, _verify) for finding in found]
+    findings: dict[str, list[Finding]] = {}
+    missed: list[str] = []
+    for _ in range(TRIES):
+        queues = {name: each for name, each in found.items() if name in options.queues and name not in findings}
+        tasks = [(options.path, form.name, Part(name, segments), reading) for name, segments in sorted(queues.items())]
+        results = dict(zip(sorted(queues), run_each(spark, tasks, _verify), strict=True))
+        findings |= {name: each for name, each in results.items() if not isinstance(each, Vanished)}
+        missed = [name for name in results if name not in findings]
+        if not missed:
+            break
+        form, found = look(place, options.format)
+    else:
+        raise Vanished(f"queues {', '.join(missed)}: {GONE}, at each of {TRIES} tries")
+    return [finding for _, found in sorted(findings.items()) for finding in found]
 
 
 def _verify(task: tuple[str, str, Part, Reading]) -> list[Finding]:
     path, name, part, reading = task
+    place = pinned_to(folder(path), FORMATS[name](), part.segments)
     if name != "kestrel":
-        return _by_rows(task)
+        return _by_rows(place, name, part, reading)
     from pipeline.kestrel_queue import summarise_queue
 
     findings = []
-    place = folder(path)
     for one in summarise_queue(place, part.segments, reading):
         segment, damage = one.segment, one.damage
         flaws = _unlike(place, segment)
@@ -95,10 +108,8 @@ def _unlike(place: Folder, segment: Segment) -> list[Flaw] | None:
     return unlike(described, FolderFs(place, segment.end), segment.file)
 
 
-def _by_rows(task: tuple[str, str, Part, Reading]) -> list[Finding]:
+def _by_rows(place: Folder, name: str, part: Part, reading: Reading) -> list[Finding]:
     """For formats without summaries: whatever the view `ops` says of damage."""
-    path, name, part, reading = task
-    place = folder(path)
     view = FORMATS[name]().view("ops")
     findings = []
     for segment in part.segments:

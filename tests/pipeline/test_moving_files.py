@@ -46,7 +46,10 @@ def vanish(spool: Path) -> None:
 
 
 def pack(spool: Path) -> None:
-    (spool / f"jobs.{NOW_MS}").rename(spool / f"jobs.{NOW_MS}.pack")
+    """Another file gets the name of a sealed one, and is longer."""
+    packed = spool / f"jobs.{NOW_MS}.pack"
+    packed.write_bytes(data(SEALED[5:] + NEW))
+    packed.rename(spool / f"jobs.{NOW_MS}")
 
 
 def planned(spark: SparkSession, spool: Path, **options: str) -> DataFrame:

@@ -101,12 +101,12 @@ def test_parts_that_are_cut_anywhere_make_the_same_rows(tmp_path: Path) -> None:
     whole = rows(tmp_path, "ops")
     cuts = FORMAT.cuts(place, segment, 5)
     assert 3 <= len(cuts) <= 4
-    bounds = [0, *cuts, segment.end]
-    parts = [Segment("q", "q", low, high) for low, high in pairwise(bounds)]
+    bounds = [(0, 0), *cuts, (segment.end, 0)]
+    parts = [Segment("q", "q", low, high, as_of=as_of) for (low, as_of), (high, _) in pairwise(bounds)]
     pieces = [batch for part in parts for batch in FORMAT.view("ops")(place, Part("q", [part]), FAIL)]
-    found = pa.Table.from_batches(pieces).to_pylist()
-    # The time of the item before is known only where a part has seen one.
-    assert [row | {"asOf": None} for row in found] == [row | {"asOf": None} for row in whole]
+    assert pa.Table.from_batches(pieces).to_pylist() == whole
+    again = [FORMAT.as_of(place, Segment("q", "q", at, segment.end)) for at, _ in cuts]
+    assert again == [as_of for _, as_of in cuts]
 
 
 def damaged(folder: Path, tail: bytes, archive: bool) -> bytes:

@@ -19,6 +19,7 @@ from journal.libkestrel_family import Family
 from journal.libkestrel_layout import reader_name, segment_name
 from journal.libkestrel_position import Position, checkpoint
 from journal.libkestrel_segments import Segments
+from journal.recovery import Damage
 from journal.store import Store
 from queues.changes import Added
 from queues.config import Dialect, Format, QueueConfig
@@ -65,6 +66,8 @@ class Conversion:
         self.progress = progress
         self.folder = f"{store.own}/convert"
         self.old: list[str] = []
+        self.left: list[Damage] = []
+        """What of the old files could not be read, so that the new ones do not have it; each says where it is kept."""
 
     def run(self, wanted: Format) -> int:
         """How many items have been moved; -1 if the queue is in that format already. Raises Refusal, or OSError with
@@ -121,6 +124,7 @@ class Conversion:
             for xid in sorted(replay.open, reverse=True):
                 replay.line.give_back(replay.open[xid])
             lines[name] = replay.line
+            self.left += recovered.damages
             self.old += files.names()
         return lines
 
@@ -129,7 +133,8 @@ class Conversion:
         readers = [name for name in files.readers if name and name != self.queue and file_error(f"{self.queue}+{name}")]
         if readers:
             raise Refusal(f"Kestrel's format cannot keep the reader {readers[0]!r} of queue {self.queue}")
-        _, journals = self.store.streams.recover(files, lambda name: QueueConfig(), self.now_ms)
+        recovered, journals = self.store.streams.recover(files, lambda name: QueueConfig(), self.now_ms)
+        self.left += recovered.damages
         self.store.group.settle(self.now_ms)
         self.old = self.store.look().streams[self.queue].names()
         return {name: journal.line for name, journal in journals}

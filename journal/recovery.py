@@ -42,6 +42,10 @@ class Damage(Struct, frozen=True):
     why: str
     saved_as: str
 
+    def told(self) -> str:
+        """What an operator reads of it."""
+        return f"{self.file}: byte {self.at}: {self.why}: {self.lost_bytes} bytes left behind, kept as {self.saved_as}"
+
 
 # A start keeps no more of a queue in memory: counting an item costs a third of making it, and the rest is read ahead
 # while clients are served already.

@@ -291,4 +291,6 @@ def convert(spools: tuple[str, ...], queues: tuple[str, ...], wanted: str, **spa
     for each in done:
         moved = "was in that format already" if each.items < 0 else f"{each.items:,} items moved"
         click.echo(f"{each.spool}: {each.queue or 'nothing done'}: {each.refusal or moved}")
-    sys.exit(1 if any(each.refusal for each in done) else 0)
+        for line in each.left:
+            click.echo(f"{each.spool}: {each.queue}: {line}")
+    sys.exit(1 if any(each.refusal or not each.is_whole for each in done) else 0)

@@ -13,7 +13,8 @@ from msgspec import Struct
 
 from journal import libkestrel_layout
 from journal.convert import Conversion, Refusal
-from journal.fs import Locked, OsFs
+from journal.flaws import is_torn
+from journal.fs import JournalFailure, Locked, OsFs
 from journal.store import SpoolError, Store
 from pipeline.files import absolute
 from pipeline.fleet import run
@@ -26,12 +27,16 @@ if TYPE_CHECKING:
 
 
 class Converted(Struct, frozen=True):
-    """One queue. `items`: how many were moved, -1 if it was in that format already; `refusal`: why it was not done."""
+    """One queue. `items`: how many were moved, -1 if it was in that format already; `refusal`: why it was not done;
+    `left`: what could not be read, and where it is kept; `is_whole`: that is nothing but ends that were being written
+    when a server died."""
 
     spool: str
     queue: str
     items: int = 0
     refusal: str = ""
+    left: list[str] = []
+    is_whole: bool = True
 
 
 def convert(spark: SparkSession, spools: list[str], queues: list[str], wanted: Format) -> list[Converted]:
@@ -64,7 +69,11 @@ def convert_spool(task: tuple[str, str, Format, int]) -> list[Converted]:
 def _one(store: Store, queue: str, wanted: Format, now_ms: int) -> Converted:
     if wanted is Format.LIBKESTREL and (why := libkestrel_layout.name_error(queue)):
         return Converted(store.folder, queue, 0, why)
+    conversion = Conversion(store, queue, now_ms, lambda *_: None)
     try:
-        return Converted(store.folder, queue, Conversion(store, queue, now_ms, lambda *_: None).run(wanted))
-    except (Refusal, OSError) as error:
+        items = conversion.run(wanted)
+        left = [each.told() for each in conversion.left]
+        is_whole = all(is_torn(each.why, each.lost_bytes) for each in conversion.left)
+        return Converted(store.folder, queue, items, "", left, is_whole)
+    except (Refusal, JournalFailure, OSError) as error:
         return Converted(store.folder, queue, 0, str(error))

@@ -20,6 +20,7 @@ from journal.convert import Conversion, Refusal
 from journal.dump import Dumper, Row, Totals, rows
 from journal.dump_kestrel import KestrelDumper
 from journal.dump_libkestrel import LibkestrelDumper
+from journal.flaws import is_torn
 from journal.fs import Fs, JournalFailure, Locked, OsFs
 from journal.libkestrel import MAGIC_BYTES, READER_MAGIC, SEGMENT_MAGIC
 from journal.replay import Bad
@@ -125,12 +126,12 @@ def convert(spool: str, queues: tuple[str, ...], wanted: str) -> None:
 
     The server must not run. The new files are read back before they replace the old ones, which are kept in the
     spool's .staniel folder. It may be interrupted at any time: then the queue is what it was, or what it is to be.
+    What cannot be read of a damaged file is kept, and named; the exit code is then 1.
     Afterwards set journal_format of the queue, so that new fan-out children are what you expect.
     """
     try:
         store = Store(OsFs(), spool)
-        for queue in queues:
-            _convert(store, queue, Format(wanted))
+        whole = [_convert(store, queue, Format(wanted)) for queue in queues]
     except (Refusal, SpoolError) as refused:
         raise click.ClickException(str(refused)) from refused
     except Locked as locked:
@@ -140,18 +141,25 @@ def convert(spool: str, queues: tuple[str, ...], wanted: str) -> None:
     except JournalFailure as failure:
         hint = "mend the disk, then do it again: what is to be trusted is written anew first"
         raise click.ClickException(f"{failure}; {hint}") from failure
+    sys.exit(0 if all(whole) else 1)
 
 
-def _convert(store: Store, queue: str, wanted: Format) -> None:
+def _convert(store: Store, queue: str, wanted: Format) -> bool:
+    """Whether all of the old files could be read, but for ends that were being written when a server died."""
+
     def tell(what: str, done: int, total: int) -> None:
         click.echo(f"{queue}: {what}, {done:,} of {total:,} items", err=True)
 
     now_ms = int(time() * 1000)
-    count = Conversion(store, queue, now_ms, tell).run(wanted)
+    conversion = Conversion(store, queue, now_ms, tell)
+    count = conversion.run(wanted)
     if count < 0:
         click.echo(f"{queue}: {wanted.value} already")
-        return
+        return True
     click.echo(f"{queue}: {count:,} items moved to {wanted.value}; the old files are in {store.own}/aside.{now_ms}")
+    for damage in conversion.left:
+        click.echo(f"{queue}: {damage.told()}", err=True)
+    return all(is_torn(damage.why, damage.lost_bytes) for damage in conversion.left)
 
 
 def _files(fs: Fs, path: str, queues: frozenset[str]) -> Iterator[str]:

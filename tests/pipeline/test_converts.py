@@ -1,0 +1,48 @@
+"""Converting the queues of a spool: what is said of files that cannot be read. No Spark here: a task is a function."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from journal.libkestrel import READER_MAGIC, SEGMENT_MAGIC, put, read_head
+from pipeline.convert import Converted, convert_spool
+from queues.config import Format
+from queues.item import Item
+from tests.journal.records import NOW_MS, addx
+from tests.server.process import run_staniel
+
+
+def converted(spool: Path, wanted: Format) -> Converted:
+    (one,) = convert_spool((str(spool), "", wanted, NOW_MS))
+    return one
+
+
+def test_a_damaged_queue_is_converted_as_far_as_it_can_be_read_and_the_rest_is_named(tmp_path: Path) -> None:
+    (tmp_path / "jobs.5").write_bytes(addx(b"a") + b"\xff" + addx(b"lost"))
+    (tmp_path / "jobs").write_bytes(addx(b"b"))
+    one = converted(tmp_path, Format.LIBKESTREL)
+    assert (one.queue, one.items, one.is_whole) == ("jobs", 2, False)
+    (line,) = one.left
+    assert line.startswith("jobs.5: byte 22: unknown opcode 255: 26 bytes left behind, kept as ")
+    assert Path(line.rpartition(" ")[2]).read_bytes() == b"\xff" + addx(b"lost")
+
+
+def test_a_damaged_segment_is_named_too(tmp_path: Path) -> None:
+    puts = [put(Item(b"item", NOW_MS), n, 0) for n in (1, 2)]
+    (tmp_path / "jobs.5").write_bytes(SEGMENT_MAGIC + puts[0] + b"\xff" * 40)
+    (tmp_path / "jobs.read.").write_bytes(READER_MAGIC + read_head(0))
+    one = converted(tmp_path, Format.KESTREL)
+    assert (one.items, one.is_whole, len(one.left)) == (1, False, 1) and one.left[0].startswith("jobs.5: byte 33: ")
+
+
+def test_the_torn_end_of_a_file_that_was_being_written_is_named_and_no_failure(tmp_path: Path) -> None:
+    (tmp_path / "jobs").write_bytes(addx(b"a") + addx(b"torn")[:-2])
+    one = converted(tmp_path, Format.LIBKESTREL)
+    assert (one.items, one.is_whole, len(one.left)) == (1, True, 1)
+
+
+def test_the_command_without_spark_says_so_and_fails(tmp_path: Path) -> None:
+    (tmp_path / "jobs").write_bytes(addx(b"a") + b"\xff" * 30)
+    done = run_staniel("journal", "convert", str(tmp_path), "--queue", "jobs", "--to", "libkestrel")
+    assert done.returncode == 1 and "1 items moved" in done.stdout
+    assert "jobs: byte 22: unknown opcode 255: 30 bytes left behind, kept as " in done.stderr

@@ -17,11 +17,11 @@ from broker.counters import ServerCounters
 from broker.deadlines import Deadlines
 from broker.deletions import Deletions
 from broker.errors import ReloadError
-from broker.leases import Leases
+from broker.leases import Lease, Leases
 from broker.pauses import Pauses
-from broker.report import Level, Report, Seldom, silent
+from broker.report import NOTES_MAX, Level, Report, Seldom, silent
 from broker.revival import revive
-from broker.session import Session, Wire
+from broker.session import Session, Wire, dead_letter
 from broker.start import Progress, Start, nobody
 from broker.status import ServerStatus, Status, by_name
 from broker.stream_queues import StreamQueues
@@ -39,9 +39,12 @@ from journal.log import Log
 from journal.recovery import Damage
 from journal.store import Store
 from journal.survey import Survey
+from protocol.workq_words import show_id
 from queues.changes import Journal
 from queues.collection import Collection
 from queues.config import Format, QueueConfig
+from queues.item import Taken
+from queues.job import Job
 from queues.queue import Queue
 
 BALLAST_RETRY_MS = 1000
@@ -71,6 +74,7 @@ class Broker:
         self.config = config
         self.report = report
         self.seldom = Seldom(report)
+        self.notes = Seldom(report, NOTES_MAX)
         self.store = Store(fs, config.server.spool)
         self.fs = fs = self.store.fs
         self.group = self.store.group
@@ -83,6 +87,7 @@ class Broker:
         self.upkeep = Upkeep(self.queues, self.group, total_bytes, report)
         self.queues.adopted = self.upkeep.adopt
         self.queues.troubled = self._tell_trouble
+        self.queues.reads_timed_out = self._tell_timed_out
         self.group.before_write = self._prepare_transfers
         self.streams = StreamQueues(self)
         self.deletions = Deletions(self)
@@ -90,10 +95,13 @@ class Broker:
         self.status = self._new_status()
         self.counters = ServerCounters()
         self.leases = Leases(self.deadlines)
+        self.leases.timed_out = self._tell_lease_over
         self.serves_jobs = bool(config.addresses("workq"))
         if self.serves_jobs:
             self.workq = Workq(config.workq, self.store, report)
+            self.workq.jobs.lease_over = self._tell_job_lease_over
         self.stopping = False
+        self.stop_cause: dict[str, object] = {}  # for the log
         self._sessions: dict[Session, None] = {}
         self.started_ms = 0
         self._woken: deque[Session] = deque()
@@ -229,6 +237,12 @@ class Broker:
             if isinstance(queue.journal, Log):
                 queue.journal.close()
         self.streams.close()
+
+    def stop(self, why: str, client: str = "") -> None:
+        """The server is to stop after this tick, because of a signal or of what a client has asked."""
+        if not self.stopping:
+            self.stopping = True
+            self.stop_cause = {"why": why, "client": client} if client else {"why": why}
 
     def _land(self, now_ms: int) -> None:
         """Commit until nothing is under way between two queues."""
@@ -389,6 +403,36 @@ class Broker:
         """Its next items cannot be read. It stays, with what is open, and takes puts; nobody gets any of it."""
         hint = "nothing is read from this queue; make the file readable, or remove it, then reload"
         self.report(Level.ERROR, "journal.unreadable", queue=queue.name, why=str(queue.line.trouble), hint=hint)
+
+    def _tell_timed_out(self, queue: Queue, reads: list[Taken], now_ms: int) -> None:
+        """Open reads came to the end of open_transaction_timeout. Who had them is looked up for the lines alone."""
+        for taken in reads:
+            is_last = queue.is_last(taken)
+            if not self.notes.is_wanted("read.timed_out", now_ms):
+                continue
+            client = self._holder(queue, taken)
+            self.notes(Level.INFO, "read.timed_out", now_ms, client=client, queue=queue.name, item=taken.id)
+            if is_last:
+                self.notes(Level.INFO, "item.dead", now_ms, client=client, **dead_letter(queue, taken))
+
+    def _holder(self, queue: Queue, taken: Taken) -> str:
+        """The address of the client that has this read open."""
+        lease = self.leases.find(taken)
+        if lease is not None:
+            return lease.address
+        return next((session.address for session in self._sessions if session.holds(queue, taken)), "")
+
+    def _tell_lease_over(self, lease: Lease, now_ms: int) -> None:
+        """Open reads of thrift clients end by themselves."""
+        queue, taken = lease.queue, lease.taken
+        self.notes(Level.INFO, "read.timed_out", now_ms, client=lease.address, queue=queue.name, item=taken.id)
+        if queue.is_last(taken):
+            self.notes(Level.INFO, "item.dead", now_ms, client=lease.address, **dead_letter(queue, taken))
+
+    def _tell_job_lease_over(self, job: Job, now_ms: int) -> None:
+        """A worker has not finished a job in its time."""
+        name, id, attempts = job.terms.queue.name.decode("latin-1"), show_id(job.id).decode(), job.attempts
+        self.notes(Level.INFO, "job.timed_out", now_ms, client=job.holder, name=name, job=id, attempts=attempts)
 
     def _set_aliases(self, config: Config) -> None:
         self.queues.set_aliases(config.aliases)

@@ -83,9 +83,15 @@ def flush(session: Session, request: ask.Flush, now_ms: int) -> None:
         session.refuse(why)
         return
     if queue is not None:
-        queue.flush()
-        session.depend_on(queue)
+        empty(session, queue, now_ms)
     session.out.append(session.replies.end)
+
+
+def empty(session: Session, queue: Queue, now_ms: int) -> None:
+    """Remove every item of a queue."""
+    items = queue.flush()
+    session.depend_on(queue)
+    session.note("queue.flushed", now_ms, queue=queue.name, items=items)
 
 
 def flush_all(session: Session, request: ask.FlushAll, now_ms: int) -> None:
@@ -97,10 +103,10 @@ def flush_all(session: Session, request: ask.FlushAll, now_ms: int) -> None:
         if not request.noreply:
             session.out.append(session.replies.flushed_all)
 
-    flush_each(session, finish).go_on(now_ms)
+    flush_each(session, now_ms, finish).go_on(now_ms)
 
 
-def flush_each(session: Session, finish: Callable[[], None]) -> Round:
+def flush_each(session: Session, now_ms: int, finish: Callable[[], None]) -> Round:
     """Flush every queue there is, then `finish`."""
 
     def visit(queue: Queue, now_ms: int) -> bool:
@@ -108,6 +114,7 @@ def flush_each(session: Session, finish: Callable[[], None]) -> Round:
         session.depend_on(queue)
         return True
 
+    session.note("queues.flushed", now_ms, queues=len(session.broker.queues.by_name))
     return Round(session, session.broker.queues, visit, finish)
 
 

@@ -59,9 +59,11 @@ class Config(Struct, frozen=True, kw_only=True):
     def describe(self, name: str) -> Iterator[tuple[str, object]]:
         """(key, value) of each resolved setting of a queue, under the keys of the file; in bytes and milliseconds."""
         resolved = self.queue(name)
-        for info in structs.fields(QueueSettings):
-            value = getattr(resolved, info.name)
-            yield info.encode_name, value.value if isinstance(value, Enum) else value
+        for spelled, key in keys_of(QueueSettings).items():
+            value = getattr(resolved, key.attribute)
+            if key.kind is kinds.OPPOSITE_FLAG:
+                value = not value
+            yield spelled, value.value if isinstance(value, Enum) else value
 
     @property
     def item_bytes_max(self) -> int:

@@ -34,7 +34,9 @@ class Deletions:
         queue = broker.queues.find(name)
         if queue is None:
             then(False)
-        elif broker.upkeep.is_at_work(queue):
+            return
+        session.note("queue.deleted", now_ms, queue=name, items=len(queue.line))
+        if broker.upkeep.is_at_work(queue):
             self._put_off.setdefault(queue, []).append(session)
             session.hold_on(lambda found, now_ms: then(found))
         else:

@@ -8,10 +8,15 @@ client that vanishes while it collects leaves nothing open for ever.
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Callable
+from typing import TYPE_CHECKING
 
 from broker.deadlines import Deadlines
 from queues.item import Taken
 from queues.queue import Queue
+
+if TYPE_CHECKING:
+    from broker.session import Session
 
 Owner = tuple[int, str]  # a session's number and a queue's name
 
@@ -19,9 +24,10 @@ Owner = tuple[int, str]  # a session's number and a queue's name
 class Lease:
     """One open read; rings when its time is over."""
 
-    __slots__ = ("leases", "number", "owner", "queue", "taken")
+    __slots__ = ("address", "leases", "number", "owner", "queue", "taken")
 
-    def __init__(self, leases: Leases, number: int, owner: Owner, queue: Queue, taken: Taken) -> None:
+    def __init__(self, leases: Leases, number: int, owner: Owner, address: str, queue: Queue, taken: Taken) -> None:
+        self.address = address  # of the client, for the log
         self.leases = leases
         self.number = number
         self.owner = owner
@@ -29,8 +35,9 @@ class Lease:
         self.taken = taken
 
     def due(self, now_ms: int) -> None:
-        if self.leases.pop(self.number) is not None:
-            self.queue.abort(self.taken, now_ms)
+        if self.leases.pop(self.number) is not None and self.queue.abort(self.taken, now_ms):
+            self.queue.counters.timed_out_transactions += 1
+            self.leases.timed_out(self, now_ms)
 
 
 class Leases:
@@ -41,16 +48,21 @@ class Leases:
         self._leases: dict[int, Lease] = {}
         self._held: Counter[Owner] = Counter()
         self._last = 0
+        self.timed_out: Callable[[Lease, int], None] = lambda lease, now_ms: None  # told of leases whose time was over
 
     def held(self, session: int, queue: str) -> int:
         """How many a session has open on a queue."""
         return self._held[session, queue]
 
-    def grant(self, session: int, queue: Queue, taken: Taken, until_ms: int) -> int:
+    def find(self, taken: Taken) -> Lease | None:
+        """The lease of an open read. Takes time."""
+        return next((lease for lease in self._leases.values() if lease.taken is taken), None)
+
+    def grant(self, session: Session, queue: Queue, taken: Taken, until_ms: int) -> int:
         """The number of a new lease."""
         self._last += 1
-        owner = (session, queue.name)
-        lease = Lease(self, self._last, owner, queue, taken)
+        owner = (session.number, queue.name)
+        lease = Lease(self, self._last, owner, session.address, queue, taken)
         self._leases[self._last] = lease
         self._held[owner] += 1
         self._deadlines.set(lease, until_ms)

@@ -69,6 +69,8 @@ class Move:
             self.session.put_off(self.go_on)
         else:
             self.session.out.append(self.session.replies.moved(self.moved))
+            source, target = self.source.name, self.target
+            self.session.note("queue.moved", now_ms, queue=source, target=target, items=self.moved)
 
     def _send_slice(self, now_ms: int) -> bool:
         """Whether there is more to do. Raises Refused."""

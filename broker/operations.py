@@ -12,7 +12,7 @@ from broker.errors import ReloadError
 from broker.pauses import Pause
 from broker.rounds import Round, Sweeping
 from broker.session import Session
-from broker.status import by_name
+from broker.status import Status, by_name
 from protocol import requests as ask
 from protocol.dialect import Dialect
 from queues.queue import Queue
@@ -33,7 +33,7 @@ def show_stats(session: Session, request: ask.Stats, now_ms: int) -> None:
         return
 
     def show(queue: Queue, now_ms: int) -> bool:
-        for name, value in stats.named_stats(queue, now_ms):
+        for name, value in stats.named_stats(queue, now_ms, session.dialect):
             out.append(replies.stat(name, value))
         return True
 
@@ -51,7 +51,7 @@ def dump_stats(session: Session, request: ask.DumpStats, now_ms: int) -> None:
     """Statistics by queue, as blocks."""
     broker = session.broker
     names = request.queues or tuple(queue.name for queue in broker.queues)
-    blocks = [(name, list(stats.by_name(broker, name, now_ms))) for name in names]
+    blocks = [(name, list(stats.by_name(broker, name, now_ms, session.dialect))) for name in names]
     write_blocks(session, blocks)
 
 
@@ -103,11 +103,18 @@ def status(session: Session, request: ask.Status, now_ms: int) -> None:
         session.mistake(f"no status {request.name}: up, writeavoid, readonly or quiescent", CLIENT_ERROR)
         return
     try:
-        broker.set_status(wanted, now_ms)
+        change_status(session, wanted, now_ms)
     except OSError as error:
         session.refuse(f"the status cannot be kept: {error.strerror}")
         return
     session.out.append(session.replies.end)
+
+
+def change_status(session: Session, wanted: Status, now_ms: int) -> None:
+    """Raises OSError if it cannot be kept."""
+    was = session.broker.status.reported
+    if session.broker.set_status(wanted, now_ms):
+        session.note("status.changed", now_ms, was=was.value.lower(), now=wanted.value.lower())
 
 
 def pause(session: Session, request: ask.Pause, now_ms: int) -> None:
@@ -123,6 +130,7 @@ def pause(session: Session, request: ask.Pause, now_ms: int) -> None:
     except OSError as error:
         session.refuse(f"the pause cannot be kept: {error.strerror}")
         return
+    session.note("queue.paused", now_ms, queue=queue.name, paused=stats.pause_name(queue))
     session.out.append(session.replies.ok)
 
 
@@ -137,5 +145,5 @@ def reload(session: Session, request: ask.Reload, now_ms: int) -> None:
 
 
 def shutdown(session: Session, request: ask.Shutdown, now_ms: int) -> None:
-    session.broker.stopping = True
+    session.broker.stop("shutdown", session.address)
     session.hang_up(b"")

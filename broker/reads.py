@@ -296,7 +296,7 @@ def abort_oldest(session: Session, name: str, now_ms: int) -> None:
     held = session.reads.get(name)
     if held:
         queue, taken = held.popleft()
-        queue.abort(taken, now_ms)
+        session.give_back(queue, taken, now_ms)
         if queue.config.enable_trace:
             trace(session, "read.abort", queue, taken)
         session.depend_on(queue)

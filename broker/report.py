@@ -8,6 +8,7 @@ from enum import Enum
 from typing import Protocol
 
 SELDOM_MS = 10_000  # between two lines about the same
+NOTES_MAX = 20  # lines about one thing that clients do, in that time
 KINDS_MAX = 64  # of lines that are told apart; then all begin anew
 
 
@@ -29,23 +30,38 @@ def silent(level: Level, event: str, /, **fields: object) -> None:
 
 
 class Seldom:
-    """Events that clients can bring about as often as they like: one line in SELDOM_MS for each event and reason. The
-    next line says in `left_out` how many were not written.
+    """Events that clients can bring about as often as they like: `burst` lines in SELDOM_MS for each event and reason.
+    The next line after those says in `left_out` how many were not written.
     """
 
-    def __init__(self, report: Report) -> None:
+    def __init__(self, report: Report, burst: int = 1) -> None:
         self._report = report
-        self._told: dict[tuple[str, object], list[int]] = {}  # when the last line was written, how many are left out
+        self._burst = burst
+        self._told: dict[tuple[str, object], list[int]] = {}  # since when, how many lines, how many are left out
 
     def __call__(self, level: Level, event: str, now_ms: int, /, **fields: object) -> None:
-        kind = (event, fields.get("why"))
-        told = self._told.get(kind)
-        if told is not None and now_ms < told[0] + SELDOM_MS:
-            told[1] += 1
+        if not self.is_wanted(event, now_ms, fields.get("why")):
             return
-        if told is not None and told[1]:
-            fields["left_out"] = told[1]
-        if len(self._told) >= KINDS_MAX:
-            self._told.clear()
-        self._told[kind] = [now_ms, 0]
+        told = self._told[event, fields.get("why")]
+        if told[2]:
+            fields["left_out"] = told[2]
+            told[2] = 0
+        told[1] += 1
         self._report(level, event, **fields)
+
+    def is_wanted(self, event: str, now_ms: int, why: object = None) -> bool:
+        """Whether a line about this would be written now; if not, it counts as left out. For events whose fields take
+        time to find.
+        """
+        kind = (event, why)
+        told = self._told.get(kind)
+        if told is None:
+            if len(self._told) >= KINDS_MAX:
+                self._told.clear()
+            self._told[kind] = [now_ms, 0, 0]
+        elif now_ms >= told[0] + SELDOM_MS:
+            told[0], told[1] = now_ms, 0
+        elif told[1] >= self._burst:
+            told[2] += 1
+            return False
+        return True

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from msgspec import Struct
 
+from broker.report import Level
 from protocol.dialect import Dialect
 from protocol.limits import Limits
 from protocol.replies import replies_for
@@ -183,7 +184,10 @@ class Session:
             counters.cmd_get_timeout_dropped += 1
             if self._delivered is not None:
                 counters.finished_but_add += 1
-                self._queue.abort(self._delivered, now_ms)
+                if isinstance(self._queue, Queue):
+                    self.give_back(self._queue, self._delivered, now_ms)
+                else:
+                    self._queue.abort(self._delivered, now_ms)
         # Most answers know their session: together they would be garbage that only the collector finds.
         self._answer = self._queue = self._delivered = None
         self.state = SessionState.CLOSED
@@ -191,7 +195,7 @@ class Session:
         for reads in self.reads.values():
             while reads:
                 queue, taken = reads.pop()
-                counters.cmd_get_open_dropped += queue.abort(taken, now_ms)
+                counters.cmd_get_open_dropped += self.give_back(queue, taken, now_ms)
         self.reads.clear()
         self.broker.forget(self)
 
@@ -253,6 +257,21 @@ class Session:
 
     # for the commands
 
+    def note(self, event: str, now_ms: int, /, **fields: object) -> None:
+        """Tell the operator what this client has had done, a few lines of each event in a time."""
+        self.broker.notes(Level.INFO, event, now_ms, client=self.address, **fields)
+
+    def give_back(self, queue: Queue, taken: Taken, now_ms: int) -> bool:
+        """End an open read that was not confirmed; False if it was not open any more."""
+        ended = queue.abort(taken, now_ms)
+        if ended and queue.is_last(taken):
+            self.note("item.dead", now_ms, **dead_letter(queue, taken))
+        return ended
+
+    def holds(self, queue: Queue, taken: Taken) -> bool:
+        """Whether this client has that read open."""
+        return any(held is taken for _, held in self.reads.get(queue.name, ()))
+
     def depend_on(self, queue: Queue) -> None:
         """A reply tells of `queue`'s last change: it must not leave before that change is as safe as promised."""
         batch = queue.journal.batch
@@ -279,3 +298,9 @@ class Session:
             self.out.append(reply)
         self.state = SessionState.CLOSING
         self.backlog.clear()
+
+
+def dead_letter(queue: Queue, taken: Taken) -> dict[str, object]:
+    """What the log says of an item that has been handed out for the last time."""
+    target = queue.config.dead_letter_queue
+    return {"queue": queue.name, "item": taken.id, "deliveries": taken.deliveries, "target": target}

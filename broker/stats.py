@@ -13,6 +13,8 @@ from broker.version import WIRE_VERSION
 from journal.kept import main_file
 from journal.libkestrel_writer import Writer
 from journal.log import Log
+from protocol.dialect import Dialect
+from queues import ages
 from queues.collection import Alias
 from queues.queue import Queue
 
@@ -20,17 +22,17 @@ if TYPE_CHECKING:
     from broker.broker import Broker
 
 
-def snapshot(broker: Broker, now_ms: int) -> Iterator[tuple[str, object]]:
+def snapshot(broker: Broker, now_ms: int, dialect: Dialect = Dialect.MEMCACHED) -> Iterator[tuple[str, object]]:
     """(name, value) of the server, then of every queue."""
     yield from server_stats(broker, now_ms)
     for queue in broker.queues:
-        yield from named_stats(queue, now_ms)
+        yield from named_stats(queue, now_ms, dialect)
     yield from other_stats(broker)
 
 
-def named_stats(queue: Queue, now_ms: int) -> Iterator[tuple[str, object]]:
+def named_stats(queue: Queue, now_ms: int, dialect: Dialect) -> Iterator[tuple[str, object]]:
     """(name, value) of one queue, under the names that they have among those of all."""
-    for name, value in queue_stats(queue, now_ms):
+    for name, value in queue_stats(queue, now_ms, dialect):
         yield f"queue_{queue.name}_{name}", value
 
 
@@ -43,11 +45,11 @@ def other_stats(broker: Broker) -> Iterator[tuple[str, object]]:
         yield from workq_stats.snapshot(broker.workq)
 
 
-def by_name(broker: Broker, name: str, now_ms: int) -> Iterator[tuple[str, object]]:
+def by_name(broker: Broker, name: str, now_ms: int, dialect: Dialect) -> Iterator[tuple[str, object]]:
     """The statistics of one queue or alias; nothing for an unknown one."""
     queue = broker.queues.find(name)
     if queue is not None:
-        yield from queue_stats(queue, now_ms)
+        yield from queue_stats(queue, now_ms, dialect)
     elif name in broker.queues.aliases:
         yield from alias_stats(broker.queues.aliases[name])
 
@@ -77,8 +79,10 @@ def reserved_memory_ratio(broker: Broker) -> float:
     return sum(queue.config.max_memory_bytes for queue in broker.queues) / broker.fs.memory_bytes()
 
 
-def queue_stats(queue: Queue, now_ms: int) -> Iterator[tuple[str, object]]:
-    """Kestrel's statistics of one queue. `logsize` is the current journal file in bytes."""
+def queue_stats(queue: Queue, now_ms: int, dialect: Dialect) -> Iterator[tuple[str, object]]:
+    """Kestrel's statistics of one queue, then our own. `logsize` is the current journal file in bytes. `age` in the
+    Kestrel dialect is what Kestrel means by it.
+    """
     counters, journal = queue.counters, queue.journal
     log = main_file(journal)
     yield "items", len(queue.line)
@@ -88,7 +92,7 @@ def queue_stats(queue: Queue, now_ms: int) -> Iterator[tuple[str, object]]:
     yield "expired_items", counters.expired_items
     yield "mem_items", queue.line.memory_items
     yield "mem_bytes", queue.line.memory_bytes
-    yield "age", queue.age_ms(now_ms)
+    yield "age", queue.age_ms(now_ms) if dialect is Dialect.KESTREL else ages.ready_ms(queue, now_ms)
     yield "discarded", counters.discarded
     yield "waiters", len(queue.waiters)
     yield "open_transactions", len(queue.open_reads)
@@ -97,6 +101,10 @@ def queue_stats(queue: Queue, now_ms: int) -> Iterator[tuple[str, object]]:
     yield "total_flushes", counters.total_flushes
     yield "journal_rewrites", log.rewrites if isinstance(log, Log) else 0
     yield "journal_rotations", log.rotations if isinstance(log, Log | Writer) else 0
+    yield "age_of_all", ages.oldest_ms(queue, now_ms)
+    yield "delayed_items", len(queue.delayed)
+    yield "timed_out_transactions", counters.timed_out_transactions
+    yield "dead_letters", counters.dead_letters
     if queue.had_children:
         yield "children", ",".join(queue.children)
     if queue.gets_paused or queue.puts_paused:
@@ -104,9 +112,10 @@ def queue_stats(queue: Queue, now_ms: int) -> Iterator[tuple[str, object]]:
 
 
 def pause_name(queue: Queue) -> str:
-    if queue.gets_paused and queue.puts_paused:
-        return "all"
-    return "gets" if queue.gets_paused else "puts"
+    """What of the queue is held back."""
+    if queue.gets_paused:
+        return "all" if queue.puts_paused else "gets"
+    return "puts" if queue.puts_paused else "none"
 
 
 def alias_stats(alias: Alias) -> Iterator[tuple[str, object]]:

@@ -10,8 +10,9 @@ from collections.abc import Callable
 from typing import Any
 
 from broker import gate, puts, reads
-from broker.commands import invalid, quit_session
+from broker.commands import empty, invalid, quit_session
 from broker.monitor import Monitor, confirm
+from broker.operations import change_status
 from broker.puts import Verdict
 from broker.session import Session
 from broker.status import by_name
@@ -145,8 +146,7 @@ def flush(session: Session, request: ask.Flush, now_ms: int) -> None:
         session.out.append(replies.not_available("flush"))
         return
     if queue is not None:
-        queue.flush()
-        session.depend_on(queue)
+        empty(session, queue, now_ms)
     session.out.append(replies.done)
 
 
@@ -170,7 +170,7 @@ def status(session: Session, request: ask.Status, now_ms: int) -> None:
         session.out.append(replies.status_forbidden if forbidden else replies.unknown_status)
         return
     try:
-        broker.set_status(wanted, now_ms)
+        change_status(session, wanted, now_ms)
     except OSError as error:
         session.out.append(replies.error(f"the status cannot be kept: {error.strerror}"))
         return
@@ -182,7 +182,7 @@ def version(session: Session, request: ask.Version, now_ms: int) -> None:
 
 
 def shutdown(session: Session, request: ask.Shutdown, now_ms: int) -> None:
-    session.broker.stopping = True
+    session.broker.stop("shutdown", session.address)
     session.hang_up(replies.done)
 
 

@@ -10,7 +10,8 @@ from collections.abc import Callable
 from typing import Any
 
 from broker import gate, puts
-from broker.commands import flush_each, invalid
+from broker.commands import empty, flush_each, invalid
+from broker.operations import change_status
 from broker.puts import Verdict
 from broker.session import OUT_BYTES_A_TURN, Session
 from broker.status import Status
@@ -95,7 +96,7 @@ class Collecting:
         number = 0
         if self.call.auto_abort_ms:
             until_ms = now_ms + self.call.auto_abort_ms
-            number = self.session.broker.leases.grant(self.session.number, self.queue, taken, until_ms)
+            number = self.session.broker.leases.grant(self.session, self.queue, taken, until_ms)
         self.found.append((taken.item.data, number))
         self.bytes += len(taken.item.data)
 
@@ -154,7 +155,7 @@ def abort(session: Session, call: ask.ThriftAbort, now_ms: int) -> None:
     count = 0
     for number in reversed(call.ids):
         lease = session.broker.leases.pop(number)
-        if lease is not None and lease.queue.abort(lease.taken, now_ms):
+        if lease is not None and session.give_back(lease.queue, lease.taken, now_ms):
             session.depend_on(lease.queue)
             count += 1
     session.out.append(replies.number(call, count))
@@ -194,8 +195,7 @@ def flush(session: Session, call: ask.ThriftFlush, now_ms: int) -> None:
         session.out.append(replies.failure(call, why))
         return
     if queue is not None:
-        queue.flush()
-        session.depend_on(queue)
+        empty(session, queue, now_ms)
     session.out.append(replies.done(call))
 
 
@@ -204,7 +204,7 @@ def flush_all(session: Session, call: ask.ThriftFlushAll, now_ms: int) -> None:
     if why := gate.flush_refusal(session, session.broker.queues):
         session.out.append(replies.failure(call, why))
         return
-    flush_each(session, lambda: session.out.append(replies.done(call))).go_on(now_ms)
+    flush_each(session, now_ms, lambda: session.out.append(replies.done(call))).go_on(now_ms)
 
 
 def delete(session: Session, call: ask.ThriftDelete, now_ms: int) -> None:
@@ -221,7 +221,7 @@ def current_status(session: Session, call: ask.ThriftCurrentStatus, now_ms: int)
 
 def set_status(session: Session, call: ask.ThriftSetStatus, now_ms: int) -> None:
     try:
-        session.broker.set_status(MEANT[call.status], now_ms)
+        change_status(session, MEANT[call.status], now_ms)
     except OSError as error:
         session.out.append(replies.failure(call, f"the status cannot be kept: {error.strerror}"))
         return

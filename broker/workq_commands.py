@@ -120,6 +120,7 @@ def show_lease(session: Session, service: Workq, job: Job) -> None:
     shown = terms.shown or show_terms(terms)
     session.out.append(replies.leased(job.id, shown, job.payload))
     session.out_bytes += len(job.payload)
+    job.holder = session.address
     depend(session, service)
 
 

@@ -16,6 +16,7 @@ def snapshot(service: Workq) -> Iterator[tuple[str, object]]:
     jobs, log = service.jobs, service.log
     yield "jobs", len(jobs.by_id)
     yield "jobs_evicted", jobs.evicted
+    yield "jobs_timed_out", jobs.timed_out
     yield "jobs_logsize", log.stored_bytes
     yield "jobs_log_segments", len(log.segments)
     yield "jobs_log_records", log.records

@@ -13,6 +13,7 @@ from msgspec import Struct
 
 from queues.changes import Journal, NoJournal
 from queues.config import QueueConfig
+from queues.item import Taken
 from queues.names import name_error, parent_of
 from queues.ports import Heir, Timer
 from queues.queue import Queue
@@ -63,6 +64,7 @@ class Collection:
         self.timer: Timer | None = None
         self.adopted: Callable[[Queue], None] = lambda queue: None  # told of every queue, before it holds anything
         self.troubled: Callable[[Queue], None] = lambda queue: None  # told of one whose journal cannot be read any more
+        self.reads_timed_out: Callable[[Queue, list[Taken], int], None] = lambda queue, reads, now_ms: None
         self.created = 0
         self.deleted = 0
         self.expired = 0
@@ -154,6 +156,7 @@ class Collection:
     def _enter(self, queue: Queue) -> Queue:
         self.by_name[queue.name] = queue
         queue.heir, queue.timer, queue.troubled = self.heir, self.timer, self.troubled
+        queue.reads_timed_out = self.reads_timed_out
         self.adopted(queue)
         queue.children = self._children.setdefault(queue.name, {})
         if parent := parent_of(queue.name):

@@ -18,3 +18,5 @@ class QueueCounters:
     transactions: int = 0
     canceled_transactions: int = 0
     total_flushes: int = 0
+    timed_out_transactions: int = 0  # among the canceled ones
+    dead_letters: int = 0  # items sent to dead_letter_queue

@@ -60,8 +60,8 @@ class Terms(Struct, eq=False, gc=False):
 
 class Job(Struct, eq=False, gc=False):
     """`id` is the UUID's 16 bytes. `time_ns` 0: not scheduled. `until_ms`: when the lease ends, or the schedule; or 0.
-    `origin`: where the journal has written its addition, for the journal's use. `prev`, `next`: its neighbours in a
-    ring of the timers, None out of it: nothing else would free a ring.
+    `holder`: who got it last, for the log. `origin`: where the journal has written its addition, for the journal's use.
+    `prev`, `next`: its neighbours in a ring of the timers, None out of it: nothing else would free a ring.
     """
 
     id: bytes
@@ -74,6 +74,7 @@ class Job(Struct, eq=False, gc=False):
     fails: int = 0
     until_ms: int = 0
     result: bytes = b""
+    holder: str = ""
     origin: int = 0
     prev: Any = None
     next: Any = None

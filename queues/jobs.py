@@ -12,7 +12,7 @@ JobJournal) and clients (it hands jobs to waiters). Source: the client protocol 
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from enum import Enum
 from typing import Protocol
 
@@ -56,6 +56,8 @@ class Jobs:
         self.queues: dict[bytes, JobQueue] = {}
         self.timers = JobTimers()
         self.evicted = 0
+        self.timed_out = 0  # leases
+        self.lease_over: Callable[[Job, int], None] = lambda job, now_ms: None  # told of them
         self._runners: dict[bytes, Runner] = {}
         self._watchers: dict[bytes, dict[Watcher, None]] = {}
         self._last_ns = 0  # each job is created later than the one before, so that they keep their order
@@ -318,6 +320,8 @@ class Jobs:
         elif not 0 < job.until_ms <= now_ms:
             self.timers.set(job, min(job.until_ms or NEVER_MS, limit_ms), now_ms)
         elif job.state is LEASED:
+            self.timed_out += 1
+            self.lease_over(job, now_ms)
             self._time_out(job, now_ms)
         else:
             self._leave(job)

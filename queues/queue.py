@@ -49,6 +49,8 @@ class Queue:
         self.line = Line()
         self.line.told = self._fail
         self.troubled: Callable[[Queue], None] = lambda queue: None  # told when the journal cannot be read
+        # Told of open reads whose time was over.
+        self.reads_timed_out: Callable[[Queue, list[Taken], int], None] = lambda queue, reads, now_ms: None
         self._held_bytes = UNLIMITED_BYTES
         self.configure(config)
         self.journal = journal
@@ -177,6 +179,10 @@ class Queue:
         self._serve(now_ms)
         return True
 
+    def is_last(self, taken: Taken) -> bool:
+        """Whether an item is not handed out again if this read of it is not confirmed."""
+        return 0 < self.config.max_deliveries <= taken.deliveries
+
     def flush(self) -> int:
         """Remove every item of the line; open reads stay open. Returns how many went."""
         count = self.line.clear()
@@ -254,7 +260,9 @@ class Queue:
         return True
 
     def age_ms(self, now_ms: int) -> int:
-        """How long the last removed item had waited; 0 while the queue is empty or before the first removal."""
+        """How long the last removed item had waited; 0 while the queue is empty or before the first removal. This is
+        what Kestrel shows; see ages.py for what an alarm wants to know.
+        """
         if not self.line.bytes or not self.last_removed_added_ms:
             return 0
         return max(0, now_ms - self.last_removed_added_ms)
@@ -355,6 +363,9 @@ class Queue:
         over = _until(self.open_reads, now_ms - timeout_ms) if timeout_ms else []
         for taken in reversed(over):
             self._end(taken, now_ms)
+        if over:
+            self.counters.timed_out_transactions += len(over)
+            self.reads_timed_out(self, over, now_ms)
         rested = _until(self.delayed, now_ms)
         for taken in reversed(rested):
             del self.delayed[taken.xid]
@@ -366,7 +377,8 @@ class Queue:
         config = self.config
         del self.open_reads[taken.xid]
         self.counters.canceled_transactions += 1
-        if self.heir is not None and 0 < config.max_deliveries <= taken.deliveries:
+        if self.heir is not None and self.is_last(taken):
+            self.counters.dead_letters += 1
             self.departures.send_dead(self.heir, taken, now_ms)
         elif config.retry_delay_ms:
             taken.opened_ms = now_ms + config.retry_delay_ms

@@ -65,7 +65,7 @@ async def serve(load: Callable[[], Config]) -> None:
     broker.group.handles.allow(journals)
     with Doors(config) as doors:
         await open_service(config, broker, doors, min(clients, config.server.max_connections or clients))
-    report(Level.INFO, "server.stopped")
+    report(Level.INFO, "server.stopped", **broker.stop_cause)
 
 
 async def open_service(config: Config, broker: Broker, doors: Doors, clients: int) -> None:
@@ -113,12 +113,13 @@ async def stop_on_signal(loop: Loop, *, task_status: trio.TaskStatus[None] = tri
     """SIGTERM and SIGINT stop the server cleanly; SIGHUP makes it read its configuration again. Signals that come
     earlier: server/signals.py.
     """
-    with trio.open_signal_receiver(signal.SIGTERM, signal.SIGINT, signal.SIGHUP) as signals:
+    with trio.open_signal_receiver(signal.SIGTERM, signal.SIGINT, signal.SIGHUP) as received:
         task_status.started()
-        async for number in signals:
+        async for number in received:
             if number == signal.SIGHUP:
                 loop.reload()
             else:
+                loop.hub.broker.stop(f"signal {signal.Signals(number).name}")
                 loop.stop()
 
 

@@ -298,3 +298,10 @@ def test_a_file_that_cannot_be_read_is_an_error_with_its_name(tmp_path: Path) ->
 def test_a_configuration_can_be_compared_and_printed() -> None:
     assert msgspec.structs.asdict(config(KESTREL)) == msgspec.structs.asdict(config(KESTREL))
     assert "max_items=3" in repr(config(KESTREL))
+
+
+def test_every_key_is_described_as_it_was_written() -> None:
+    for written in ("true", "false"):
+        config = parse(f"[queues.q]\ndisable_aggressive_rewrites = {written}\n".encode(), "")
+        assert dict(config.describe("q"))["disable_aggressive_rewrites"] is (written == "true")
+    assert dict(parse(b"", "").describe("q"))["disable_aggressive_rewrites"] is False

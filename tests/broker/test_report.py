@@ -34,3 +34,14 @@ def test_reasons_without_end_are_not_remembered() -> None:
     for number in range(10 * KINDS_MAX):
         tell(Level.INFO, "e", 1, why=str(number))
     assert len(lines.seen) == 10 * KINDS_MAX and len(tell._told) <= KINDS_MAX
+
+
+def test_a_burst_of_lines_is_written_and_the_rest_counted() -> None:
+    lines = Lines()
+    tell = Seldom(lines, burst=3)
+    for number in range(10):
+        tell(Level.INFO, "e", 1, number=number)
+    assert [line["number"] for line in lines.seen] == [0, 1, 2]
+    for number in (10, 11):
+        tell(Level.INFO, "e", 1 + SELDOM_MS, number=number)
+    assert lines.seen[3:] == [{"event": "e", "number": 10, "left_out": 7}, {"event": "e", "number": 11}]

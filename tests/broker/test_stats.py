@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from broker.stats import snapshot
+from protocol.dialect import Dialect
+from tests.sim.job_world import JobWorld
 from tests.sim.world import World
 
 
@@ -83,3 +85,50 @@ def test_an_alias_counts_what_comes_through_another() -> None:
     found = stats(world)
     assert [found[f"queue_{name}_put_items"] for name in ("outer", "inner")] == [1, 2]
     assert [found[f"queue_{name}_put_bytes"] for name in ("outer", "inner")] == [3, 5]
+
+
+def test_the_age_is_that_of_an_item_that_waits_and_kestrels_in_its_dialect() -> None:
+    world = World()
+    client, kestrel = world.client(), world.client(Dialect.KESTREL)
+    client.puts("a")
+    world.turn(500)
+    client.puts("b")
+    world.turn(300)
+    world.sync()
+    client.hears()
+    for asked, expected in ((client, "800"), (kestrel, "0")):
+        assert f"STAT queue_q_age {expected} " in asked.says("stats").hears()
+    client.says("get q")
+    world.sync()
+    client.hears()
+    assert "age=300" in client.says("dump_stats q").hears()
+    assert "age=800" in kestrel.says("dump_stats q").hears()
+
+
+def test_reads_that_time_out_dead_letters_and_items_at_rest_are_counted() -> None:
+    world = World(
+        "[queues.q]\nopen_transaction_timeout = 500\nretry_delay = 1000\nmax_deliveries = 2\ndead_letter_queue = 'dead'"
+    )
+    client = world.client()
+    client.puts("a").puts("b").says("get q/open", "get q/open", "get q/abort")
+    assert stats(world)["queue_q_delayed_items"] == 1
+    world.turn(550)
+    found = stats(world)
+    assert (found["queue_q_delayed_items"], found["queue_q_timed_out_transactions"]) == (2, 1)
+    assert (found["queue_q_canceled_transactions"], found["queue_q_dead_letters"]) == (2, 0)
+    assert found["queue_q_age"] == 0 and found["queue_q_age_of_all"] == 550
+    world.turn(1000)
+    client.says("get q/open", "get q/open")
+    world.turn(550)
+    found = stats(world)
+    assert (found["queue_q_timed_out_transactions"], found["queue_q_dead_letters"]) == (3, 2)
+    assert found["queue_dead_items"] == 2
+
+
+def test_leases_of_jobs_that_time_out_are_counted() -> None:
+    world = JobWorld()
+    client = world.worker()
+    assert client.adds(1, ttr=10) == "+OK"
+    assert client.leases() == "1"
+    world.pass_time(50)
+    assert dict(snapshot(world.broker, world.now_ms))["jobs_timed_out"] == 1

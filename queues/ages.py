@@ -1,0 +1,44 @@
+"""How old the items of a queue are: of those that can be handed out, and of all that it holds.
+
+Knows where a queue keeps items. Of those that are not in the order of their age it looks at a thousand: whoever asks
+must not hold up the others.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from itertools import chain, islice
+
+from queues.item import Item
+from queues.queue import Queue
+
+LOOK_MAX = 1000
+
+
+def ready_ms(queue: Queue, now_ms: int) -> int:
+    """The age of the oldest item that can be handed out, be it once the queue is not paused; 0 if there is none."""
+    line = queue.line
+    came_back = [item for item in _returned(queue) if not queue.is_expired(item, now_ms)]
+    if came_back:  # it was there before all that is behind it
+        return _age_ms(came_back, now_ms)
+    line.head()
+    first = islice(line.fresh, LOOK_MAX)
+    return _age_ms(islice((item for item in first if not queue.is_expired(item, now_ms)), 1), now_ms)
+
+
+def oldest_ms(queue: Queue, now_ms: int) -> int:
+    """The age of the oldest item that is not gone: in the line, open, at rest before another try, or on its way to
+    another queue; 0 if there is none.
+    """
+    aside = (queue.open_reads.values(), queue.delayed.values(), queue.departures.leaving.values())
+    items = [taken.item for reads in aside for taken in islice(reads, LOOK_MAX)]
+    return _age_ms(chain(items, _returned(queue), islice(queue.line.fresh, 1)), now_ms)
+
+
+def _returned(queue: Queue) -> Iterable[Item]:
+    return (taken.item for taken in islice(reversed(queue.line.returned), LOOK_MAX))
+
+
+def _age_ms(items: Iterable[Item], now_ms: int) -> int:
+    added_ms = min((item.added_ms for item in items if item.added_ms), default=now_ms)
+    return max(0, now_ms - added_ms)

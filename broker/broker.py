@@ -221,7 +221,7 @@ class Broker:
         self.upkeep.close(now_ms)
         self.deletions.look(now_ms)
         self._land(now_ms)
-        for queue in self.queues:
+        for queue in self.queues.all():
             if not self.status.enforced.writes and not len(queue.line):
                 self.upkeep.rewrite(queue, now_ms)
             queue.close()
@@ -233,7 +233,7 @@ class Broker:
         if self.serves_jobs:
             self.workq.close()
         self.store.settle()
-        for queue in self.queues:
+        for queue in self.queues.all():
             if isinstance(queue.journal, Log):
                 queue.journal.close()
         self.streams.close()
@@ -283,7 +283,7 @@ class Broker:
             self._expire_due_ms = now_ms + every_ms
             for queue in list(self.queues):
                 self._age(queue, now_ms)
-            self.transfers.retry(now_ms)
+        self.transfers.tick(now_ms)
         if self.status.pending and now_ms >= self.status.due_ms:
             self.status.due(now_ms)
             self._guard_all()
@@ -294,7 +294,7 @@ class Broker:
 
     def next_ms(self) -> int:
         """When `tick` or `start_sync` has something to do again, if nothing else happens."""
-        moments = [self.deadlines.next_ms(), self.group.next_due_ms()]
+        moments = [self.deadlines.next_ms(), self.group.next_due_ms(), self.transfers.next_ms]
         if self.config.server.expiration_timer_ms:
             moments.append(self._expire_due_ms)
         if self.group.budget_bytes < 0:
@@ -382,12 +382,12 @@ class Broker:
             raise ReloadError(str(error)) from error
         self.config = config
         self.queues.config_of = config.queue
-        for queue in self.queues:
+        for queue in self.queues.all():
             self._configure(queue, config.queue(queue.name))
         self.streams.configure()
-        self.upkeep.memory.bound_all()
         revive(self, now_ms)
         self._set_aliases(config)
+        self.upkeep.memory.bound_all()
         self.report(Level.INFO, "config.reloaded", queues=len(config.queues), aliases=len(config.aliases))
 
     def _configure(self, queue: Queue, config: QueueConfig) -> None:

@@ -147,7 +147,7 @@ def parse(text: bytes, folder: str) -> Config:
     _check_listeners(document)
     _check_cmdlog(sections["workq"], "workq.cmdlog_sync_int")
     _check_expiry(queues)
-    _check_aliases(aliases)
+    _check_aliases(aliases, queues)
     sections |= {"queues": queues, "aliases": aliases}
     resolved = _resolve_all(sections["default"], queues)
     _check_dead_letters(resolved)
@@ -252,10 +252,32 @@ def _check_targets(resolved: dict[str, QueueConfig], aliases: dict[str, tuple[st
                 raise ConfigError(path, f"expected a queue, got the alias {kinds.shown(target)}")
 
 
-def _check_aliases(aliases: dict[str, tuple[str, ...]]) -> None:
+def _check_aliases(aliases: dict[str, tuple[str, ...]], queues: dict[str, QueueSettings]) -> None:
     for name in aliases:
+        if name in queues:
+            table = f"[{joined('queues', name)}]"
+            raise ConfigError(joined("aliases", name), f"expected a name that is no queue's, got that of {table}")
+    for name in _in_or_before_circles(aliases):
         if name in _reachable(name, aliases):
             raise ConfigError(joined("aliases", name), "expected destinations that do not lead back to it")
+
+
+def _in_or_before_circles(aliases: dict[str, tuple[str, ...]]) -> list[str]:
+    """The aliases that lead to other aliases without an end."""
+    leading_to: dict[str, list[str]] = {}
+    left = {}
+    for name, destinations in aliases.items():
+        others = {destination for destination in destinations if destination in aliases}
+        left[name] = len(others)
+        for other in others:
+            leading_to.setdefault(other, []).append(name)
+    ends = [name for name, count in left.items() if not count]
+    while ends:
+        for name in leading_to.get(ends.pop(), ()):
+            left[name] -= 1
+            if not left[name]:
+                ends.append(name)
+    return [name for name, count in left.items() if count]
 
 
 def _reachable(name: str, aliases: dict[str, tuple[str, ...]]) -> set[str]:

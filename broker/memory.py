@@ -49,7 +49,7 @@ class Memory:
 
     def weigh(self, queue: Queue) -> None:
         """`queue` has changed."""
-        self._weigh(queue, queue.line.weight_bytes)
+        self._weigh(queue, queue.line.weight_bytes + queue.departures.bytes)
         if isinstance(queue, StreamQueue):
             self.weigh_stream(queue.stream)
 
@@ -63,7 +63,7 @@ class Memory:
         self.changed.clear()
         for queue in changed:
             if queue in self._weights:
-                self._weigh(queue, queue.line.weight_bytes)
+                self._weigh(queue, queue.line.weight_bytes + queue.departures.bytes)
 
     def forget(self, queue: Queue) -> None:
         """`queue` is gone."""

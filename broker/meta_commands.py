@@ -47,10 +47,15 @@ def put(session: Session, request: ask.MetaSet, now_ms: int) -> None:
 def get(session: Session, request: ask.MetaGet, now_ms: int) -> None:
     """As `get`; a quiet client hears of items only."""
     queue = reads.approach(session, request.get, now_ms, partial(miss, session, request.meta))
-    if queue is None:
-        return
+    if queue is not None:
+        look(session, request, queue, now_ms)
+
+
+def look(session: Session, request: ask.MetaGet, queue: Queue, now_ms: int) -> None:
     taken = reads.fetch(session, request.get, queue, now_ms)
-    if taken is None and request.get.wait_ms > 0:
+    if taken is None and queue.sweep.is_unfinished:
+        session.put_off(partial(look, session, request, queue))
+    elif taken is None and request.get.wait_ms > 0:
         wait(session, request, queue, now_ms)
     else:
         answer(session, request, queue, taken, now_ms)

@@ -85,7 +85,7 @@ class Move:
             size += sent or 0
         self.session.depend_on(self.source)
         self.session.depend_on(target)
-        return self.left > 0 and sent is not None
+        return self.left > 0 and (sent is not None or self.source.sweep.is_unfinished)
 
     def _check_target(self, now_ms: int) -> Queue:
         """The target, made if need be. A lot may have happened since the last slice. Raises Refused."""

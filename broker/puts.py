@@ -11,7 +11,7 @@ from broker import gate
 from broker.session import Session
 from journal.ballast import RECORD_OVERHEAD_BYTES
 from protocol.dialect import Dialect
-from queues.collection import Alias, Leg, Refused
+from queues.collection import Collection, Leg, Refused
 from queues.item import Item
 from queues.queue import Queue
 from queues.stream_queue import recipients
@@ -58,7 +58,7 @@ def _store_with_care(session: Session, name: str, item: Item, now_ms: int) -> Ve
     if session.guarded and (why := gate.write_refusal(session, None)):
         raise Refused(why, client=False)
     if name in queues.aliases:
-        _count_by_alias(queues.aliases, name, item)
+        _count_by_alias(queues, name, item)
     else:
         _check_gate(session, queues.make(name, now_ms))
     legs = queues.legs(name, now_ms)
@@ -66,6 +66,9 @@ def _store_with_care(session: Session, name: str, item: Item, now_ms: int) -> Ve
         _check_room(session, legs, item)
     if session.dialect is Dialect.KESTREL:
         return _store_each(session, legs, item, now_ms)
+    if len(legs) > 1:
+        for leg in legs:  # what has expired in one may go to another, and fill it
+            leg.queue.expire(now_ms, leg.queue.config.max_expire_sweep)
     for leg in legs:
         for queue in recipients(leg.queue):
             _check_gate(session, queue)
@@ -74,14 +77,12 @@ def _store_with_care(session: Session, name: str, item: Item, now_ms: int) -> Ve
     return _store_each(session, legs, item, now_ms)
 
 
-def _count_by_alias(aliases: dict[str, Alias], name: str, item: Item) -> None:
+def _count_by_alias(queues: Collection, name: str, item: Item) -> None:
     """An alias may lead to others: each counts what comes its way."""
-    alias = aliases.get(name)
-    if alias is not None:
+    for each in queues.reached(name)[0]:
+        alias = queues.aliases[each]
         alias.put_items += 1
         alias.put_bytes += len(item.data)
-        for target in alias.targets:
-            _count_by_alias(aliases, target, item)
 
 
 def _store_each(session: Session, legs: list[Leg], item: Item, now_ms: int) -> Verdict:

@@ -8,6 +8,9 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable
+from functools import partial
+
+from msgspec import structs
 
 from broker import gate
 from broker.report import Level
@@ -111,8 +114,17 @@ def get_many(session: Session, request: GetMany, now_ms: int) -> None:
             return
         if queue_for(session, single.queue, now_ms, peeks=single.peek) is None:
             return
-    for single in request.gets:
-        take_one_of_many(session, single, now_ms)
+    take_each_of_many(session, deque(request.gets), now_ms)
+
+
+def take_each_of_many(session: Session, gets: deque[Get], now_ms: int) -> None:
+    """Others go first while a long run of expired items is dropped."""
+    while gets:
+        single = gets.popleft()
+        if not take_one_of_many(session, single, now_ms):
+            gets.appendleft(structs.replace(single, abort=False, close=False))  # that is done
+            session.put_off(partial(take_each_of_many, session, gets))
+            return
     session.out.append(session.replies.end)
 
 
@@ -123,7 +135,8 @@ def fetches(session: Session, single: Get) -> bool:
     return single.queue not in session.broker.queues.aliases
 
 
-def take_one_of_many(session: Session, single: Get, now_ms: int) -> None:
+def take_one_of_many(session: Session, single: Get, now_ms: int) -> bool:
+    """False if expired items are still in the way."""
     if single.abort:
         abort_oldest(session, single.queue, now_ms)
     if single.close:
@@ -131,15 +144,20 @@ def take_one_of_many(session: Session, single: Get, now_ms: int) -> None:
     held = session.reads.get(single.queue, ())
     full = single.open and len(held) >= session.broker.config.server.max_open_transactions
     if full or not fetches(session, single):
-        return
-    queue = session.broker.queues.by_name[single.queue]
+        return True
+    queue = session.broker.queues.find(single.queue)
+    if queue is None:
+        return True  # deleted while others went first
     taken = fetch(session, single, queue, now_ms)
+    if taken is None and queue.sweep.is_unfinished:
+        return False
     count(session, single, queue, taken)
     session.depend_on(queue)
     if taken is not None:
         item = taken.item
         session.out.append(session.replies.value(single, item.data, item.flags, taken.id))
         session.out_bytes += len(item.data)
+    return True
 
 
 def get_some(session: Session, request: GetSome, now_ms: int) -> None:

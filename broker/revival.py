@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 def revive(broker: Broker, now_ms: int) -> None:
     """Never raises: what still cannot be read stays as it is, and is told again."""
-    for queue in [*broker.queues, *broker.queues.masked.values()]:
+    for queue in broker.queues.all():
         if queue.line.trouble is not None:
             _read_again(broker, queue)
     if broker.unreadable or broker.transfers.intents.kept:

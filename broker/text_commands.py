@@ -28,16 +28,20 @@ replies = TextReplies
 
 
 def put(session: Session, request: text.TextPut, now_ms: int) -> None:
-    """Store each item; the answer says how many were."""
+    """Store items until one is refused; the answer says how many were: the first ones, so the rest can be put again."""
     expires_ms = 0 if request.ttl_ms is None else now_ms + request.ttl_ms
     stored = 0
     for data in request.items:
         try:
             verdict = puts.store(session, request.queue, Item(data, now_ms, expires_ms), now_ms)
         except Refused as refused:
-            session.out.append(replies.error(refused.why) if refused.client else replies.not_available("setItem"))
-            return
-        stored += verdict is Verdict.STORED
+            if not stored:
+                session.out.append(replies.error(refused.why) if refused.client else replies.not_available("setItem"))
+                return
+            break
+        if verdict is not Verdict.STORED:
+            break
+        stored += 1
     session.broker.counters.cmd_set += len(request.items)
     session.out.append(replies.number(stored))
 
@@ -63,6 +67,7 @@ def read(session: Session, name: str, wait_ms: int, now_ms: int, *, opens: bool)
     if queue is None:
         return
     kind = ask.Get(b"", name, open=opens, peek=not opens)
+    until_ms = now_ms + wait_ms
 
     def come(taken: Taken | None, now_ms: int) -> None:
         if taken is not None and opens:
@@ -74,11 +79,16 @@ def read(session: Session, name: str, wait_ms: int, now_ms: int, *, opens: bool)
         session.depend_on(queue)
         show(session, taken)
 
-    taken = queue.open(now_ms) if opens else queue.peek(now_ms)
-    if taken is None and wait_ms > 0:
-        session.park(queue, now_ms + wait_ms, come, opens=opens, peeks=not opens)
-    else:
-        come(taken, now_ms)
+    def look(now_ms: int) -> None:
+        taken = queue.open(now_ms) if opens else queue.peek(now_ms)
+        if taken is None and queue.sweep.is_unfinished:
+            session.put_off(look)
+        elif taken is None and now_ms < until_ms:
+            session.park(queue, until_ms, come, opens=opens, peeks=not opens)
+        else:
+            come(taken, now_ms)
+
+    look(now_ms)
 
 
 def show(session: Session, taken: Taken | None) -> None:

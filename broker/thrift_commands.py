@@ -71,6 +71,9 @@ class Collecting:
         while self._wants_more():
             taken = queue.open(now_ms) if opens else queue.take(now_ms)
             if taken is None:
+                if queue.sweep.is_unfinished and not self.found:
+                    session.put_off(self.go_on)
+                    return
                 if now_ms < self.until_ms:
                     session.park(queue, self.until_ms, self._come, opens=opens, peeks=False)
                     return
@@ -170,6 +173,9 @@ def peek(session: Session, call: ask.ThriftPeek, now_ms: int) -> None:
     if queue is None:
         return
     head, journal = queue.peek(now_ms), queue.journal
+    if head is None and queue.sweep.is_unfinished:
+        session.put_off(lambda now_ms: peek(session, call, now_ms))
+        return
     if head is None and queue.line.trouble is not None:
         session.out.append(replies.failure(call, gate.trouble(queue)))
         return

@@ -11,9 +11,10 @@ from functools import partial
 
 from msgspec import Struct
 
-from broker.report import Level, Report
+from broker.report import Level, Report, Seldom
 from broker.unfinished import Unfinished
-from journal.group import CommitGroup
+from journal.ballast import RECORD_OVERHEAD_BYTES
+from journal.group import NEVER_MS, CommitGroup
 from journal.intents import Intents
 from journal.kept import intake, landing, outlet
 from journal.libkestrel_reader import Reader
@@ -22,8 +23,11 @@ from journal.log import Log
 from journal.store import Store
 from queues.collection import Collection, Refused
 from queues.item import Item, Taken
-from queues.ports import Reason
+from queues.ports import Admission, Reason
 from queues.queue import Queue, QueueState
+
+ASIDE_BYTES_MAX = 1 << 20  # of one queue's payload: in memory, besides its line
+RETRY_MS = 1000
 
 
 class Parting(Struct, frozen=True):
@@ -51,9 +55,10 @@ class Transfers:
         self.group: CommitGroup = store.group
         self.intents = Intents(store.fs, f"{store.own}/intents")
         self.unfinished = Unfinished(queues, store, self.intents, report)
-        self.report = report
+        self.seldom = Seldom(report)
         self._line: deque[Parting] = deque()
-        self._stuck: deque[Parting] = deque()
+        self._stuck: dict[Queue, list[Parting]] = {}
+        self.next_ms = NEVER_MS  # when those are tried again
         self._busy = False
 
     def inherit(self, source: Queue, taken: Taken, reason: Reason, now_ms: int, target: str = "") -> None:
@@ -73,10 +78,27 @@ class Transfers:
         finally:
             self._busy = False
 
-    def retry(self, now_ms: int) -> None:
+    def admits(self, source: Queue, size: int) -> Admission:
+        """What expires is admitted like a put, and no more of it than ASIDE_BYTES_MAX of one queue is under way."""
+        aside_bytes = source.departures.bytes
+        if aside_bytes and aside_bytes + size > ASIDE_BYTES_MAX:
+            return Admission.LATER if source in self._stuck else Admission.SOON
+        if not self.group.is_full and not self.group.admits(size + RECORD_OVERHEAD_BYTES):
+            return Admission.SOON if self.group.pending_bytes else Admission.LATER
+        return Admission.NOW
+
+    def tick(self, now_ms: int) -> None:
         """Try again what had no place to go."""
-        for _ in range(len(self._stuck)):
-            self._pass_on(self._stuck.popleft(), now_ms)
+        if now_ms >= self.next_ms:
+            stuck, self._stuck = self._stuck, {}
+            self.next_ms = NEVER_MS
+            for partings in stuck.values():
+                for parting in partings:
+                    self._pass_on(parting, now_ms)
+
+    def _stick(self, parting: Parting, now_ms: int) -> None:
+        self._stuck.setdefault(parting.source, []).append(parting)
+        self.next_ms = min(self.next_ms, now_ms + RETRY_MS)
 
     def prepare(self) -> None:
         """Make the new intents durable, before the copies are written. Raises OSError."""
@@ -86,14 +108,16 @@ class Transfers:
         source, taken, name = parting.source, parting.taken, parting.destination
         if source.state is QueueState.CLOSED:
             return  # while the item waited, the queue was deleted, and it with it; or the server stops, and it stays
+        if self._is_called_off(parting, name, now_ms):
+            return
         if self.group.is_full:
-            self._stuck.append(parting)  # a copy that nobody has admitted would eat up the reserve
+            self._stick(parting, now_ms)  # a copy that nobody has admitted would eat up the reserve
             return
         try:
             target = self.queues.make(name, now_ms)
         except Refused as refused:
-            self.report(Level.ERROR, "transfer.stuck", source=source.name, target=name, why=refused.why)
-            self._stuck.append(parting)
+            self.seldom(Level.ERROR, "transfer.stuck", now_ms, source=source.name, target=name, why=refused.why)
+            self._stick(parting, now_ms)
             return
         old = taken.item
         copy = Item(old.data, now_ms, old.expires_ms if parting.reason is Reason.MOVED else 0, old.flags)
@@ -107,6 +131,14 @@ class Transfers:
             # One of the two lives in memory alone: there is nothing that a crash could get out of step.
             target.accept(copy, now_ms)
             source.departures.release(taken)
+
+    def _is_called_off(self, parting: Parting, name: str, now_ms: int) -> bool:
+        """While the item waited, a reload may have taken its target away: it stays in its queue."""
+        if name and not (parting.reason is Reason.MOVED and name in self.queues.aliases):
+            return False
+        parting.source.departures.give_back(parting.taken)
+        parting.source.time_out(now_ms)  # whoever waits for an item gets it
+        return True
 
     def _journaled(
         self, source: Queue, taken: Taken, own: Log | Reader, target: Queue, log: Log | Writer, copy: Item

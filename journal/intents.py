@@ -16,11 +16,14 @@ from zlib import crc32
 
 import msgspec
 from msgspec import Struct
+from msgspec.structs import replace
 
 from journal.fs import File, Fs
 from queues.item import Item, Numbered, Taken
 
 RESTART_BYTES = 1 << 20
+NAMES = ("source", "target")
+HEX_SIGN = "/"
 
 
 class Fate(Enum):
@@ -83,6 +86,33 @@ class Done(Struct, frozen=True):
     end: int
 
 
+def _line(record: Intent | Done) -> bytes:
+    try:
+        return msgspec.json.encode(record) + b"\n"
+    except UnicodeEncodeError:
+        spelled = {key: _spelled(getattr(record, key)) for key in NAMES}
+        return msgspec.json.encode(replace(record, **spelled)) + b"\n"
+
+
+def _spelled(name: str) -> str:
+    """A name that JSON can hold. A file name need not be UTF-8: such a one is spelled in hexadecimal digits behind a
+    slash, which no name can hold.
+    """
+    try:
+        name.encode()
+    except UnicodeEncodeError:
+        return HEX_SIGN + name.encode("utf-8", "surrogateescape").hex()
+    return name
+
+
+def _read_name(spelled: object) -> str:
+    if not isinstance(spelled, str):
+        raise ValueError
+    if not spelled.startswith(HEX_SIGN):
+        return spelled
+    return bytes.fromhex(spelled.removeprefix(HEX_SIGN)).decode("utf-8", "surrogateescape")
+
+
 class Intents:
     """The file. `prepare` must run before anything else is written in the same tick. To the commit group it is a
     journal like others, so that the end of an intent can wait for a sync (see GroupMember).
@@ -113,10 +143,10 @@ class Intents:
                 if "end" in record:
                     found.pop(int(record["end"]), None)
                 else:
-                    intent = msgspec.convert(record, Intent)
+                    intent = msgspec.convert(record | {key: _read_name(record[key]) for key in NAMES}, Intent)
                     found[intent.begin] = intent
                     self._last = max(self._last, intent.begin)
-            except msgspec.MsgspecError:
+            except (msgspec.MsgspecError, KeyError, ValueError):
                 continue
         return list(found.values())
 
@@ -148,7 +178,7 @@ class Intents:
         self._under_way -= 1
 
     def _note(self, record: Intent | Done) -> None:
-        self._pending.append(msgspec.json.encode(record) + b"\n")
+        self._pending.append(_line(record))
 
     @property
     def is_news(self) -> bool:
@@ -192,8 +222,7 @@ class Intents:
         self.kept = {intent.begin: intent for intent in kept}
         self.close()
         if self.kept:
-            lines = [msgspec.json.encode(intent) + b"\n" for intent in self.kept.values()]
-            self.fs.replace(self.path, b"".join(lines))
+            self.fs.replace(self.path, b"".join(map(_line, self.kept.values())))
             return
         self.fs.append(self.path).close()
         self.fs.truncate(self.path, 0)

@@ -77,6 +77,10 @@ class Collection:
     def __iter__(self) -> Iterator[Queue]:
         return iter(self.by_name.values())
 
+    def all(self) -> list[Queue]:
+        """Those that an alias hides, too."""
+        return [*self.by_name.values(), *self.masked.values()]
+
     def find(self, name: str) -> Queue | None:
         """The queue, if there is one of that name and no alias hides it."""
         return self.by_name.get(name)
@@ -109,20 +113,49 @@ class Collection:
         for name, queue in self.masked.items():
             if name not in aliases:
                 self.by_name[name] = queue
+                self._feed(queue)
+                queue.hide(False)
         self.masked = {name: queue for name, queue in self.masked.items() if name in aliases}
         for name in aliases:
             if name in self.by_name:
-                self.masked[name] = self.by_name.pop(name)
+                self.masked[name] = queue = self.by_name.pop(name)
+                self._children.get(parent_of(name), {}).pop(name, None)
+                queue.hide(True)
         kept = self.aliases
         self.aliases = {name: kept.get(name, Alias(targets)) for name, targets in aliases.items()}
         for name, targets in aliases.items():
             self.aliases[name].targets = targets
 
     def legs(self, name: str, now_ms: int) -> list[Leg]:
-        """Every queue that an item put to `name` goes to, fan-out children before their parent. Raises Refused."""
-        alias = self.aliases.get(name)
-        if alias is not None:
-            return [leg for target in alias.targets for leg in self.legs(target, now_ms)]
+        """Every queue that an item put to `name` goes to, fan-out children before their parent. A queue that an alias
+        reaches in several ways gets one copy. Raises Refused.
+        """
+        if name not in self.aliases:
+            return self._legs_of_queue(name, now_ms)
+        legs: dict[Queue, Leg] = {}
+        for target in self.reached(name)[1]:
+            for leg in self._legs_of_queue(target, now_ms):
+                known = legs.setdefault(leg.queue, leg)
+                if known != leg:
+                    legs[leg.queue] = Leg(leg.queue, known.counts or leg.counts, known.stores or leg.stores)
+        parents = {leg.queue.name for leg in legs.values() if isinstance(leg.queue, StreamQueue)}
+        # What is put once for all who follow a stream reaches its readers already.
+        return [leg for leg in legs.values() if parent_of(leg.queue.name) not in parents]
+
+    def reached(self, name: str) -> tuple[list[str], list[str]]:
+        """The aliases that an item put to alias `name` comes through, and the queues that it goes to, each once."""
+        through, found = {name: None}, dict[str, None]()
+        ahead = [*reversed(self.aliases[name].targets)]
+        while ahead:
+            target = ahead.pop()
+            if target not in self.aliases:
+                found[target] = None
+            elif target not in through:
+                through[target] = None
+                ahead += reversed(self.aliases[target].targets)
+        return list(through), list(found)
+
+    def _legs_of_queue(self, name: str, now_ms: int) -> list[Leg]:
         queue = self.make(name, now_ms)
         if isinstance(queue, StreamQueue) and queue.is_parent:
             return [Leg(queue, counts=True)]  # it is put once, for all who take it
@@ -132,6 +165,8 @@ class Collection:
     def _create(self, name: str, now_ms: int) -> Queue:
         if why := name_error(name):
             raise Refused(why, client=True)
+        if name in self.aliases:
+            raise Refused(f"{name} is an alias, name a queue", client=True)
         if name in self.blocked:
             raise Refused(f"queue {name} is not available: {self.blocked[name]}", client=False)
         config = self.config_of(name)
@@ -159,10 +194,14 @@ class Collection:
         queue.reads_timed_out = self.reads_timed_out
         self.adopted(queue)
         queue.children = self._children.setdefault(queue.name, {})
+        self._feed(queue)
+        if queue.children:
+            queue.had_children = True
+        return queue
+
+    def _feed(self, queue: Queue) -> None:
+        """From now on a fan-out child gets what is put to its parent."""
         if parent := parent_of(queue.name):
             self._children.setdefault(parent, {})[queue.name] = queue
             if parent in self.by_name:
                 self.by_name[parent].had_children = True
-        if queue.children:
-            queue.had_children = True
-        return queue

@@ -26,6 +26,7 @@ class Departures:
     def __init__(self, queue: Queue) -> None:
         self.queue = queue
         self.leaving: dict[int, Taken] = {}
+        self.bytes = 0  # of payload
 
     def send_expired(self, heir: Heir, now_ms: int) -> None:
         """The head has expired: it goes to expire_to_queue."""
@@ -33,7 +34,7 @@ class Departures:
 
     def send_dead(self, heir: Heir, taken: Taken, now_ms: int) -> None:
         """A read that is no longer open was its item's last: it goes to dead_letter_queue."""
-        self.leaving[taken.xid] = taken
+        self._set_aside(taken)
         heir.inherit(self.queue, taken, Reason.DEAD, now_ms)
 
     def send_head(self, heir: Heir, target: str, now_ms: int) -> None:
@@ -43,19 +44,29 @@ class Departures:
     def _take_head(self) -> Taken:
         taken = self.queue.line.pop()
         self.queue.begin(taken)
-        self.leaving[taken.xid] = taken
+        self._set_aside(taken)
         return taken
+
+    def _set_aside(self, taken: Taken) -> None:
+        self.leaving[taken.xid] = taken
+        self.bytes += len(taken.item.data)
+
+    def _forget(self, taken: Taken) -> bool:
+        """False if it is not known any more: the queue was closed."""
+        if self.leaving.get(taken.xid) is not taken:
+            return False
+        del self.leaving[taken.xid]
+        self.bytes -= len(taken.item.data)
+        return True
 
     def release(self, taken: Taken) -> None:
         """The item has arrived: it is gone from here for good."""
-        if self.leaving.get(taken.xid) is taken:
-            del self.leaving[taken.xid]
+        if self._forget(taken):
             self.queue.journal.record(Confirmed(taken.id, taken.xid))
 
     def give_back(self, taken: Taken) -> None:
         """The item goes nowhere: it is the head of the line again."""
-        if self.leaving.get(taken.xid) is taken:
-            del self.leaving[taken.xid]
+        if self._forget(taken):
             self.queue.give_back(taken)
 
     # recovery
@@ -68,7 +79,7 @@ class Departures:
         if taken is None or not means(taken.item, taken.id):
             return None
         del self.queue.open_reads[xid]
-        self.leaving[xid] = taken
+        self._set_aside(taken)
         return taken
 
     def claim(self, xid: int, means: Callable[[Item, int], bool]) -> Taken | None:
@@ -95,7 +106,7 @@ class Departures:
         queue.last_xid = last
         xid = xid or next_xid(last, queue.open_reads, queue.delayed, self.leaving)
         taken = self._open_head_as(xid)
-        self.leaving[xid] = taken
+        self._set_aside(taken)
         for each in reversed(passed):
             queue.give_back(each)
         return taken
@@ -111,3 +122,4 @@ class Departures:
     def clear(self) -> None:
         """The queue is closed: nothing that arrives concerns it any more."""
         self.leaving.clear()
+        self.bytes = 0

@@ -20,6 +20,14 @@ class Reason(Enum):
     MOVED = "moved"  # an operator's wish
 
 
+class Admission(Enum):
+    """Whether an heir takes one more item."""
+
+    NOW = "now"
+    SOON = "soon"  # when those that are under way have arrived
+    LATER = "later"  # they have nowhere to go for now; it is asked again in a while
+
+
 class Timer(Protocol):
     """Calls a queue's `due` once `at_ms` has come; one moment a queue."""
 
@@ -33,5 +41,10 @@ class Heir(Protocol):
 
     `target` names the queue that a moved item goes to; where the others go, their queue's settings say.
     """
+
+    def admits(self, source: Queue, size: int) -> Admission:
+        """Whether an item of `size` bytes may be sent by whom nobody waits for. What dies or is moved is not asked
+        for: it has left the line.
+        """
 
     def inherit(self, source: Queue, taken: Taken, reason: Reason, now_ms: int, target: str = "") -> None: ...

@@ -46,6 +46,7 @@ class Queue:
         self._armed_ms = 0  # when the timer rings, 0: it is not set
         self.gets_paused = False
         self.puts_paused = False
+        self.hidden = False  # by an alias
         self.line = Line()
         self.line.told = self._fail
         self.troubled: Callable[[Queue], None] = lambda queue: None  # told when the journal cannot be read
@@ -89,6 +90,13 @@ class Queue:
         """Hold back gets (readers wait, or find nothing) or puts (whoever asks must be refused), or let them go on."""
         self.gets_paused, self.puts_paused = gets, puts
         self._weigh()
+
+    def hide(self, hidden: bool) -> None:
+        """An alias has taken the queue's name, or given it back. Nothing comes in meanwhile, so nobody may wait."""
+        self.hidden = hidden
+        self._weigh()
+        if hidden:
+            self._dismiss_all()
 
     def _weigh(self) -> None:
         config = self.config
@@ -198,7 +206,7 @@ class Queue:
         """Join the end of the waiters. They are served in this order. A closed queue dismisses `waiter` at once: it may
         have been deleted between two turns of a command.
         """
-        if self.state is CLOSED or self.line.trouble is not None:
+        if self.state is CLOSED or self.hidden or self.line.trouble is not None:
             waiter.dismiss()
         else:
             self.waiters[waiter] = None
@@ -246,8 +254,7 @@ class Queue:
     def due(self, now_ms: int) -> None:
         """The timer rings."""
         self._armed_ms = 0
-        if self.sweep.is_unfinished:
-            self.expire(now_ms, self.config.max_expire_sweep)
+        self.expire(now_ms, self.config.max_expire_sweep)
         self.time_out(now_ms)
         self._arm()
 
@@ -344,7 +351,8 @@ class Queue:
         if head is None or not self.is_expired(head, now_ms):
             return head is not None
         self.expire(now_ms, len(line))
-        return not self.sweep.is_unfinished and line.head() is not None
+        head = line.head()
+        return head is not None and not self.is_expired(head, now_ms)
 
     def _arm(self) -> None:
         """Have the timer ring when the next read times out or the next delay is over."""
@@ -367,7 +375,8 @@ class Queue:
             self.counters.timed_out_transactions += len(over)
             self.reads_timed_out(self, over, now_ms)
         rested = _until(self.delayed, now_ms)
-        for taken in reversed(rested):
+        # Those of one moment were held by one client, who is gone: in the order that they had in the line.
+        for taken in sorted(rested, key=lambda taken: (taken.opened_ms, taken.turn), reverse=True):
             del self.delayed[taken.xid]
             self.give_back(taken)
         return len(over) + len(rested)
@@ -381,11 +390,20 @@ class Queue:
             self.counters.dead_letters += 1
             self.departures.send_dead(self.heir, taken, now_ms)
         elif config.retry_delay_ms:
-            taken.opened_ms = now_ms + config.retry_delay_ms
-            self.delayed[taken.xid] = taken
-            self._arm()
+            self._let_rest(taken, now_ms + config.retry_delay_ms)
         else:
             self.give_back(taken)
+
+    def _let_rest(self, taken: Taken, until_ms: int) -> None:
+        # Since a reload has made the delay shorter, it is shorter for those that rest already: they are in the order of
+        # their moments.
+        for each in reversed(self.delayed.values()):
+            if each.opened_ms <= until_ms:
+                break
+            each.opened_ms = until_ms
+        taken.opened_ms = until_ms
+        self.delayed[taken.xid] = taken
+        self._arm()
 
     def _make_room(self) -> bool:
         if not self._is_full:

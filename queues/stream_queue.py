@@ -85,7 +85,8 @@ class StreamQueue(Queue):
         stream = self.stream
         members = list(stream.members.values())
         parents = [member for member in members if member.is_parent and not member.config.fanout_only]
-        stream.takers = (*[member for member in members if not member.is_parent], *parents)
+        children = [member for member in members if not (member.is_parent or member.hidden)]
+        stream.takers = (*children, *parents)
         sizes = {member.config.max_item_bytes for member in members}
         stream.is_strict = len(sizes) > 1 or any(member._bounded for member in members)
         parent = stream.parent

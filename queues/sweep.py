@@ -1,6 +1,8 @@
 """Dropping the expired items at the head of a queue, a moment's worth at a time.
 
 Knows how much is a moment's worth, and that the rest follows when the timer rings. Refuses to know what time it is.
+Items that go to another queue cost more than those that are dropped, and the heir may have no room for them: then they
+stay where they are, and nobody gets them.
 """
 
 from __future__ import annotations
@@ -8,12 +10,15 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from queues.item import LOST_MS
-from queues.ports import Heir
+from queues.ports import Admission, Heir
 
 if TYPE_CHECKING:
     from queues.queue import Queue
 
 SWEEP_MAX = 20_000  # items: about 4 ms
+SEND_MAX = 256  # items to another queue: each costs an intent and three records
+SEND_BYTES_MAX = 1 << 20
+LATER_MS = 1000  # before the heir is asked again
 FOREVER_AGO_MS = -(2**63)
 
 
@@ -31,16 +36,18 @@ class Sweep:
         head = queue.line.head()
         if head is None or not queue.is_expired(head, now_ms):
             return 0
-        turn_max = min(count_max, SWEEP_MAX)
         if queue.heir is not None and queue.config.expire_to_queue:
-            count = self._send(queue.heir, now_ms, turn_max)
+            count = self._send(queue.heir, now_ms, count_max)
         else:
-            count = self._drop(now_ms, turn_max)
+            count = self._drop(now_ms, min(count_max, SWEEP_MAX))
+            if count == SWEEP_MAX:
+                self._go_on_soon(now_ms)
         queue.counters.expired_items += count
-        if count == SWEEP_MAX:
-            self.is_unfinished = True
-            queue.ring_at(now_ms)
         return count
+
+    def _go_on_soon(self, now_ms: int) -> None:
+        self.is_unfinished = True
+        self.queue.ring_at(now_ms)
 
     def _drop(self, now_ms: int, count_max: int) -> int:
         queue = self.queue
@@ -51,11 +58,22 @@ class Sweep:
 
     def _send(self, heir: Heir, now_ms: int, count_max: int) -> int:
         queue = self.queue
-        count = 0
+        count = size = 0
         while count < count_max and (head := queue.line.head()) is not None and queue.is_expired(head, now_ms):
+            if count == SEND_MAX or size >= SEND_BYTES_MAX:
+                self._go_on_soon(now_ms)
+                break
             if head.expires_ms == LOST_MS:
                 queue.drop_head()
             else:
+                match heir.admits(queue, len(head.data)):
+                    case Admission.SOON:
+                        self._go_on_soon(now_ms)
+                        break
+                    case Admission.LATER:
+                        queue.ring_at(now_ms + LATER_MS)
+                        break
                 queue.departures.send_expired(heir, now_ms)
+                size += len(head.data)
             count += 1
         return count

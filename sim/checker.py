@@ -174,7 +174,9 @@ class Checker:
         reading.fate = Fate.ABORTED
         gone = reading.holder is not None and reading.holder not in self.askers
         asked = any(one.is_leaving or any(ask.aborts(name) for ask in one.asked) for one in holders)
-        if not (gone or asked or timed_out or reading.asked_back):
+        # On its way to a queue that a reload has taken away.
+        called_off = not queue.config.expire_to_queue and record.has_expired(queue.config.max_age_ms, self.now_ms)
+        if not (gone or asked or timed_out or called_off or reading.asked_back):
             raise Violation(Kind.DUPLICATED, f"{shown(record.data)} went back to {name}, and nobody asked for that")
 
     # what clients ask and are told

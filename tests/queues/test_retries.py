@@ -52,6 +52,28 @@ def test_the_journal_keeps_a_resting_item_as_an_open_read() -> None:
     assert [*queue.holdings.snapshot()[0]] == [1] and Aborted not in map(type, queue.journal.changes)  # type: ignore[attr-defined]
 
 
+def test_what_a_client_held_comes_back_in_its_old_order_after_the_delay() -> None:
+    world = World('default.retry_delay = "1s"\n')
+    client = world.client()
+    for data in "abc":
+        client.puts(data)
+    holder = world.client().says("get q/open", "get q/open", "get q/open")
+    world.turn()
+    holder.hangs_up()
+    world.turn(1100)
+    assert world.items("q") == [b"a", b"b", b"c"]
+
+
+def test_a_delay_that_was_made_shorter_holds_no_new_abort_behind_an_old_one() -> None:
+    queue = queue_with(b"a", b"b")
+    a, b = opened(queue), opened(queue)
+    queue.abort(a, NOW_MS)
+    queue.configure(QueueConfig(retry_delay_ms=10))
+    queue.abort(b, NOW_MS + 5)
+    assert queue.next_due_ms() == NOW_MS + 15
+    assert [opened(queue, NOW_MS + 15).item.data for _ in range(2)] == [b"a", b"b"]
+
+
 def test_several_that_rest_come_back_in_the_order_they_were_given_back() -> None:
     queue = queue_with(b"a", b"b", b"c")
     a, b = opened(queue), opened(queue)

@@ -1,0 +1,131 @@
+"""Long runs of expired items at the head: none costs the others a turn or memory, and none hides what is behind it."""
+
+from __future__ import annotations
+
+import pytest
+
+from broker import transfers, wires
+from protocol.dialect import Dialect
+from queues.item import Item
+from sim.nodes import Crash
+from tests.sim.streams import all_of, fill, settle
+from tests.sim.world import Client, World
+
+MANY = 45_000
+EXPIRING = 'queues.q.expire_to_queue = "late"\n'
+
+
+def with_expired(count: int, size: int = 1, config: str = "") -> World:
+    """`count` items of the same second, which is over."""
+    world = World(config)
+    queue = world.broker.queues.make("q", world.now_ms)
+    data = b"x" * size
+    for _ in range(count):
+        queue.add(Item(data, world.now_ms, world.now_ms + 1000), world.now_ms)
+    world.turn()
+    settle(world)
+    world.now_ms += 2500
+    return world
+
+
+@pytest.mark.parametrize(
+    ("line", "answer"),
+    [
+        ("get q", "VALUE q 0 4 live END"),
+        ("get q/peek", "VALUE q/peek 0 4 live END"),
+        ("get q/open", "VALUE q/open 0 4 live END"),
+        ("get q nothing", "VALUE q 0 4 live END"),
+        ("get q/close/open", "VALUE q/close/open 0 4 live END"),
+        ("monitor q 1 1", "VALUE q 0 4 live END END"),
+        ("mg q v", "VA 4 live"),
+    ],
+)
+def test_items_behind_many_expired_ones_are_found_by_every_read(line: str, answer: str) -> None:
+    world = with_expired(MANY, config='server.expiration_timer_frequency = "none"\ndefault.keep_journal = false\n')
+    world.broker.queues.by_name["q"].add(Item(b"live", world.now_ms), world.now_ms - 2500)
+    client = world.client().says(line)
+    for _ in range(10):
+        world.turn()
+    assert client.hears() == answer
+
+
+def test_so_they_are_by_a_text_client_and_a_move() -> None:
+    for ask, answer in ((b"get q\n", ":live"), (b"peek q\n", ":live"), (b"monitor q 5\n", ":live")):
+        world = with_expired(MANY, config='server.expiration_timer_frequency = "none"\ndefault.keep_journal = false\n')
+        world.broker.queues.by_name["q"].add(Item(b"live", world.now_ms), world.now_ms - 2500)
+        client = Client(world, wires.text(Dialect.MEMCACHED))
+        world.clients.append(client)
+        client.sends(ask)
+        for _ in range(10):
+            world.turn()
+        assert client.hears().startswith(answer), ask
+    world = with_expired(MANY, config='server.expiration_timer_frequency = "none"\ndefault.keep_journal = false\n')
+    world.broker.queues.by_name["q"].add(Item(b"live", world.now_ms), world.now_ms - 2500)
+    client = world.client().says("move q there")
+    for _ in range(10):
+        world.turn()
+    assert client.hears() == "MOVED 1"
+
+
+def test_what_expires_into_another_queue_goes_in_slices_that_memory_holds() -> None:
+    world = with_expired(2000, 10_000, EXPIRING + 'default.max_memory_size = "1MB"\n')
+    queue, late = (world.broker.queues.by_name[name] for name in ("q", "late"))
+    most = pending = 0
+    for _ in range(2000):
+        before = len(late.line)
+        world.turn(8)
+        pending = max(pending, len(late.line) - before)
+        most = max(most, queue.departures.bytes)
+        world.sync()
+        if len(late.line) == 2000:
+            break
+    assert len(late.line) == 2000 and most <= transfers.ASIDE_BYTES_MAX and pending <= 256
+    settle(world)
+    assert not len(world.crash(Crash.DROP).broker.queues.by_name["q"].line)
+
+
+def test_items_whose_target_is_refused_do_not_pile_up_in_memory_and_are_told_of_seldom() -> None:
+    world = with_expired(3000, 1000, EXPIRING)
+    del world.broker.queues.by_name["late"]
+    world.broker.queues.block("late", "it cannot be read")
+    queue = world.broker.queues.by_name["q"]
+    for _ in range(30):
+        world.turn(500)
+        settle(world)
+    assert queue.departures.bytes <= transfers.ASIDE_BYTES_MAX
+    assert len(queue.line) + len(queue.departures.leaving) == 3000
+    assert world.events.count("transfer.stuck") == 2  # in 15 seconds
+    del world.broker.queues.blocked["late"]
+    for _ in range(100):
+        world.turn(500)
+        settle(world)
+    assert len(world.broker.queues.by_name["late"].line) == 3000 and not queue.departures.leaving
+
+
+def test_what_has_no_place_to_go_is_tried_again_without_the_expiration_timer() -> None:
+    world = World('server.expiration_timer_frequency = "none"\n')
+    fill(world, "a")
+    world.broker.queues.block("there", "it cannot be read")
+    queue = world.broker.queues.by_name["q"]
+    queue.send_head("there", world.now_ms)
+    assert world.broker.next_ms() == world.now_ms + 1000
+    world.turn(1000)
+    assert "transfer.stuck" in world.events
+    del world.broker.queues.blocked["there"]
+    world.turn(1000)
+    settle(world)
+    assert all_of(world, "there") == ["a"] and world.broker.next_ms() > world.now_ms + 10_000
+
+
+def test_a_queue_whose_name_is_not_utf8_can_have_a_queue_for_what_expires() -> None:
+    world = World()
+    fill(world, "a", queue="q")
+    settle(world)
+    disk = world.disk.crash(Crash.KEEP)
+    disk.rename("s/q", "s/q\udcff")
+    again = World('default.max_age = "1s"\ndefault.expire_to_queue = "late"\n', disk, world.now_ms + 5000)
+    for _ in range(5):
+        again.turn(1000)
+        settle(again)
+    assert all_of(again, "late") == [] or all_of(again, "late") == ["a"]
+    assert not len(again.broker.queues.by_name["q\udcff"].line)

@@ -119,14 +119,13 @@ class Broker:
         self.started_ms = now_ms
         self.group.ballast.release()  # what is mended now may need its place; it is put up again below
         self._tell_own_damage()
-        found = self.store.look()
+        found = self._renewed(self.store.look())
         for name in self.store.orphans(found):
             hint = "with all other files of its queue; not told again"
             self.report(
                 Level.ERROR, "journal.gone", queue=name.rpartition(".")[0], file=name, items="unknown", hint=hint
             )
         self.store.prune(found.kestrel)
-        self._renew(found)
         for name in found.foreign:
             self.report(Level.WARNING, "spool.foreign", file=name, hint="not a journal: left alone")
         self.streams.recover(found, now_ms)
@@ -159,14 +158,19 @@ class Broker:
             len(self.pauses),
         )
 
-    def _renew(self, found: Survey) -> None:
-        """An earlier run may have left what only looks as if it were on the disk. Raises SpoolError."""
+    def _renewed(self, found: Survey) -> Survey:
+        """What is there once that is written anew which, since a sync failed in an earlier run, may only look as if it
+        were on the disk. Raises SpoolError.
+        """
+        if not self.store.doubt.exists:
+            return found
         renewed = self.store.renew(found, self.workq.folder if self.serves_jobs else "")
         if renewed.files:
             self.report(Level.WARNING, "spool.renewed", files=renewed.files, why="a sync had failed before")
         for path in renewed.left:
             hint = "not there, or in use by another process; the next start that can reach it writes it anew"
             self.report(Level.ERROR, "spool.in_doubt", file=path, why="a sync had failed before", hint=hint)
+        return self.store.look()
 
     def _tell_own_damage(self) -> None:
         """What was wrong with the spool's own folder when it was opened."""
@@ -178,14 +182,30 @@ class Broker:
                 Level.ERROR, "convert.plan_damaged", file=plan.path, why=plan.why, saved_as=plan.saved_as, held=queues
             )
 
-    def even_out(self, names: list[str], now_ms: int) -> bool:
-        """Rewrite these queues' journals, which do not say what is in memory; False if there was no room for one."""
+    def even_out(self, names: list[str], now_ms: int) -> None:
+        """Rewrite these queues' journals, of which a reader would make something else than what is in memory. A queue
+        whose journal cannot be rewritten is not served: what is recorded in it now would mean other items.
+        """
         uneven = [self.queues.by_name[name] for name in names]
         failed = [queue for queue in uneven if not self.upkeep.rewrite(queue, now_ms)]
+        if failed and not self.group.is_full:
+            self.group.ballast.release()
+            failed = [queue for queue in failed if not self.upkeep.rewrite(queue, now_ms)]
+            self.group.restore_ballast()
         for queue in failed:
-            if isinstance(queue.journal, Log):
-                queue.journal.segments.is_certain = False
-        return not failed
+            self._withdraw(queue)
+
+    def _withdraw(self, queue: Queue) -> None:
+        """Stop serving a queue that nobody has been served from yet; its files stay as they are."""
+        name, trouble = queue.name, queue.line.trouble
+        why = str(trouble) if trouble else "there is no room to write its journal anew"
+        self.upkeep.forget(queue)
+        self.queues.withdraw(queue, why)
+        self.unreadable.add(name)
+        if isinstance(queue.journal, Log):
+            queue.journal.close()
+        hint = "not served, and its files stay as they are; make room, then reload or restart"
+        self.report(Level.ERROR, "journal.unreadable", queue=name, why=why, hint=hint)
 
     def connect(self, wire: Wire, address: str = "") -> Session:
         """A new client, at `address`. One too many for the connection limits is marked for life."""

@@ -19,7 +19,7 @@ from protocol import requests as ask
 from protocol.dialect import Dialect
 from protocol.replies import Replies
 from queues.collection import Refused
-from queues.item import Item, Taken
+from queues.item import Item, Taken, ends_ms
 from queues.queue import Queue
 
 ERROR = b"ERROR\r\n"
@@ -28,7 +28,7 @@ ERROR = b"ERROR\r\n"
 def set_item(session: Session, request: ask.Set, now_ms: int) -> None:
     """Append an item."""
     session.broker.counters.cmd_set += 1
-    expires_ms = request.expires_ms if request.ttl_ms is None else now_ms + request.ttl_ms
+    expires_ms = request.expires_ms if request.ttl_ms is None else ends_ms(now_ms, request.ttl_ms)
     try:
         verdict = puts.store(session, request.queue, Item(request.data, now_ms, expires_ms, request.flags), now_ms)
     except Refused as refused:

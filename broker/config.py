@@ -29,6 +29,7 @@ __all__ = ["Config", "ConfigError", "defaults", "load", "parse"]
 
 LISTENERS = ("memcache", "text", "thrift", "workq", "admin")
 _BUILT_IN = QueueConfig()
+BLOCK_BYTES = 4096  # of a file system
 # No queue has the empty name, so it stands for all that nothing is said about.
 _ANY = ""
 S = TypeVar("S", bound=Struct)
@@ -339,6 +340,9 @@ def _resolve(name: str, default: QueueSettings, queues: dict[str, QueueSettings]
     if merged.get("expire_to_queue") == name:
         # [default] may name the queue of everybody's expired items; that one's own must not go round in circles.
         merged["expire_to_queue"] = ""
+    # A smaller file takes a block of the disk, too: to start over would cost two syncs and save nothing.
+    if merged.get("default_journal_bytes") == 0:
+        merged["default_journal_bytes"] = BLOCK_BYTES
     if merged.get("dead_letter_queue") == name:
         merged |= {"dead_letter_queue": "", "max_deliveries": 0}
     return QueueConfig(**merged)

@@ -20,6 +20,8 @@ from queues.names import NAME_BYTES_MAX, name_error
 
 # A journal record says its length in 31 bits, and an item is held in memory several times on its way.
 ITEM_BYTES_CEILING = 1 << 30
+# Durations are added to the clock and written down in 64 bits; nobody waits longer.
+DURATION_MS_MAX = 36_500 * 86_400_000
 NONE = "none"
 _SIZE = 'a size such as 65536 or "64KB"'
 
@@ -137,9 +139,12 @@ def _show_duration(duration_ms: int) -> str:
 
 def _read_duration(value: object) -> int:
     expected = 'a duration such as 1500, "30s" or "none"'
-    duration_ms = _amount(value, parse_duration, expected)
-    if duration_ms > UNLIMITED_BYTES:
-        raise Mismatch(f"a duration of at most {UNLIMITED_BYTES} ms", value)
+    return _within(_amount(value, parse_duration, expected), value)
+
+
+def _within(duration_ms: int, value: object) -> int:
+    if duration_ms > DURATION_MS_MAX:
+        raise Mismatch(f"a duration of at most {format_duration(DURATION_MS_MAX)}", value)
     return duration_ms
 
 
@@ -149,7 +154,7 @@ def _read_sync(value: object) -> int:
             return SYNC_ALWAYS
         case "os" | "none":
             return SYNC_OS
-    return _amount(value, parse_duration, '"always", "os" or a duration such as "50ms"')
+    return _within(_amount(value, parse_duration, '"always", "os" or a duration such as "50ms"'), value)
 
 
 def _show_sync(sync_ms: int) -> str:

@@ -15,7 +15,7 @@ from broker.puts import Verdict
 from broker.session import Session
 from protocol import requests as ask
 from queues.collection import Refused
-from queues.item import Item, Taken
+from queues.item import Item, Taken, ends_ms
 from queues.queue import Queue
 
 DONE = b"HD"
@@ -30,7 +30,7 @@ def put(session: Session, request: ask.MetaSet, now_ms: int) -> None:
     """As `set`. A quiet client hears of failures only."""
     asked, meta = request.set, request.meta
     session.broker.counters.cmd_set += 1
-    expires_ms = asked.expires_ms if asked.ttl_ms is None else now_ms + asked.ttl_ms
+    expires_ms = asked.expires_ms if asked.ttl_ms is None else ends_ms(now_ms, asked.ttl_ms)
     try:
         verdict = puts.store(session, asked.queue, Item(asked.data, now_ms, expires_ms, asked.flags), now_ms)
     except Refused as refused:

@@ -88,6 +88,7 @@ class Start:
 
     def _block(self, name: str, error: OSError) -> None:
         broker = self.broker
+        broker.store.claim(name)
         broker.queues.block(name, why_unreadable(error))
         broker.unreadable.add(name)
         hint = "not served; make its files readable and writable for this user, then reload or restart"

@@ -55,15 +55,29 @@ class StreamQueues:
         """Bring a queue with its readers into service, or see that nobody makes others in their place."""
         broker = self.broker
         try:
-            if broker.config.queue(name).keep_journal:
+            self._set_aside(name, files, now_ms)
+            if files.segments or files.readers:
                 self._recover(name, files, now_ms)
-            else:
-                broker.set_aside(name, files, now_ms)
         except OSError as error:
             self._block(name, files, why_unreadable(error))
             broker.unreadable.add(name)
             hint = "not served; make its files readable and writable for this user, then reload or restart"
             broker.report(Level.ERROR, "journal.unreadable", queue=name, why=str(error), hint=hint)
+
+    def _set_aside(self, name: str, files: Files, now_ms: int) -> None:
+        """Move away what is of queues that keep no journal: the files of those readers; all, if that leaves nobody.
+        Raises OSError.
+        """
+        broker = self.broker
+        queues = {reader: name if reader in ("", name) else f"{name}+{reader}" for reader in files.readers}
+        lapsed = {each for each in queues.values() or [name] if not broker.config.queue(each).keep_journal}
+        if lapsed >= {*(queues.values() or [name])}:
+            broker.set_aside(name, Files(name, files.segments, files.readers, files.temps), now_ms)
+            files.segments, files.readers, files.temps = {}, {}, []
+            return
+        for reader, each in queues.items():
+            if each in lapsed:
+                broker.set_aside(each, Files(name, {}, {reader: files.readers.pop(reader)}, []), now_ms)
 
     def _recover(self, name: str, files: Files, now_ms: int) -> None:
         """Raises OSError."""

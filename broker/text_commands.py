@@ -21,7 +21,7 @@ from protocol import requests as ask
 from protocol import text_requests as text
 from protocol.text_replies import TextReplies
 from queues.collection import Refused
-from queues.item import Item, Taken
+from queues.item import Item, Taken, ends_ms
 from queues.queue import Queue
 
 replies = TextReplies
@@ -29,7 +29,7 @@ replies = TextReplies
 
 def put(session: Session, request: text.TextPut, now_ms: int) -> None:
     """Store items until one is refused; the answer says how many were: the first ones, so the rest can be put again."""
-    expires_ms = 0 if request.ttl_ms is None else now_ms + request.ttl_ms
+    expires_ms = 0 if request.ttl_ms is None else ends_ms(now_ms, request.ttl_ms)
     stored = 0
     for data in request.items:
         try:

@@ -22,7 +22,7 @@ from protocol.requests import Invalid
 from protocol.thrift_replies import ThriftReplies
 from protocol.thrift_requests import ThriftStatus
 from queues.collection import Refused
-from queues.item import Item, Taken
+from queues.item import Item, Taken, ends_ms
 from queues.queue import Queue
 
 replies = ThriftReplies
@@ -38,7 +38,7 @@ MEANT = {shown: status for status, shown in SHOWN.items() if status is not Statu
 def put(session: Session, call: ask.ThriftPut, now_ms: int) -> None:
     """Store items until one is refused; how many were stored."""
     session.client_id = call.client_id
-    expires_ms = 0 if call.ttl_ms is None else now_ms + call.ttl_ms
+    expires_ms = 0 if call.ttl_ms is None else ends_ms(now_ms, call.ttl_ms)
     stored = 0
     for data in call.items:
         session.broker.counters.cmd_set += 1

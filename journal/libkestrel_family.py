@@ -14,7 +14,7 @@ from collections.abc import Callable
 from journal.chores import Chores, Errand
 from journal.fs import Fs
 from journal.group import CommitGroup, is_stricter
-from journal.libkestrel_layout import Files, archived_name
+from journal.libkestrel_layout import archived_name
 from journal.libkestrel_position import Position
 from journal.libkestrel_reader import Reader
 from journal.libkestrel_recovery import DEFAULT_READER
@@ -104,10 +104,15 @@ class Family:
         if writer.path and is_stricter(writer.sync_ms, before):
             self.group.tighten(writer)
 
-    def start(self, files: Files, now_ms: int) -> None:
-        """Go on where the files end. Raises OSError."""
+    def start(self, newest_number: int, now_ms: int) -> None:
+        """Go on where the files end, of which this is the highest number. Raises OSError."""
         if not self.writer.path:
-            self.writer.start(files.newest_number(), now_ms)
+            self.writer.start(newest_number, now_ms)
+
+    @property
+    def leaves_until(self) -> int:
+        """The highest number of a file that may still be on its way out of the spool; 0 if none is."""
+        return self.writer.newest_number if self._leaving else 0
 
     def give_up(self) -> None:
         """It could not be made: leave nothing behind."""

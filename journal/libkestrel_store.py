@@ -30,6 +30,7 @@ class StreamStore:
         self.group = group
         self.recovery = Recovery(fs, folder, damaged)
         self.families: dict[str, Family] = {}
+        self._taken: dict[str, int] = {}  # by deleted queue: numbers up to this one are not used again
         self.chores = Chores()  # until the broker has its own
         self.tell_stuck: Callable[[str, OSError], None] = lambda name, error: None
 
@@ -44,7 +45,7 @@ class StreamStore:
         recovered = self.recovery.recover(files, now_ms)
         config = config_of(files.queue)
         family = self._family(files.queue, config, recovered.segments)
-        family.start(files, now_ms)
+        family.start(files.newest_number(), now_ms)
         readers = []
         for reader, position in recovered.readers.items():
             journal = family.resume(reader, position, config_of(family.queue_name(reader)))
@@ -66,7 +67,7 @@ class StreamStore:
         if family is None:
             family = self._family(parent, config_of(parent), Segments(self.fs, self.folder))
         try:
-            family.start(Files(parent, {}, {}, []), now_ms)
+            family.start(self._taken.get(parent, 0), now_ms)
             return family.add(name, config, now_ms)
         except OSError:
             if not family.readers:
@@ -82,6 +83,9 @@ class StreamStore:
         family = journal.family
         if family.erase(journal):
             del self.families[family.queue]
+            # A chore may still remove files by names that the next queue of this name must not have.
+            self._taken[family.queue] = family.leaves_until
+            self._taken = {name: number for name, number in self._taken.items() if number >= now_ms}
         return self.group.change_folder(journal.sync_ms, now_ms)
 
     def _family(self, queue: str, config: QueueConfig, segments: Segments) -> Family:

@@ -6,7 +6,6 @@ so that an older server still starts on the same spool. Refuses to know queues i
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Iterable
 
 from journal import cmdlog_layout, layout
@@ -56,7 +55,7 @@ class Store:
         self.group = CommitGroup(fs, folder, Ballast(fs, folder, f"{self.own}/ballast"), self.doubt)
         self.recovery = Recovery(fs, folder)
         self.streams = StreamStore(fs, folder, f"{self.own}/damaged", self.group)
-        self._kestrel: Counter[str] = Counter()  # journals in Kestrel's format, by fan-out parent
+        self._kestrel: dict[str, set[str]] = {}  # queues with files in Kestrel's format, by fan-out parent
 
     def _prepare(self) -> None:
         try:
@@ -116,8 +115,6 @@ class Store:
         """After a failed sync of an earlier run: write anew what this one is going to build on. `jobs`: the folder of
         the command log that this process has locked, empty if it serves none. Raises SpoolError.
         """
-        if not self.doubt.exists:
-            return Renewed(0, [])
         folder = jobs or f"{self.own}/{cmdlog_layout.OWN_FOLDER}"
         renewal = Renewal(self.fs, self.folder, self.own, self.doubt, folder, serves_jobs=bool(jobs))
         try:
@@ -198,7 +195,7 @@ class Store:
         family = parent_of(name) or name
         if family in self.streams.families:
             return Format.LIBKESTREL
-        return Format.KESTREL if self._kestrel[family] else config.journal_format
+        return Format.KESTREL if self._kestrel.get(family) else config.journal_format
 
     def create(self, name: str, config: QueueConfig, now_ms: int) -> Log:
         """The journal of a new queue: an empty file, at once. Raises OSError."""
@@ -206,8 +203,12 @@ class Store:
         self._create(log, now_ms)
         return log
 
+    def claim(self, name: str) -> None:
+        """`name` has files in Kestrel's format, served or not: its fan-out relatives get no others."""
+        self._kestrel.setdefault(parent_of(name) or name, set()).add(name)
+
     def _log(self, name: str, config: QueueConfig) -> Log:
-        self._kestrel[parent_of(name) or name] += 1
+        self.claim(name)
         return Log(self.fs, self.folder, name, self.group, config)
 
     def erase(self, log: Log | Reader, now_ms: int) -> int:
@@ -215,7 +216,7 @@ class Store:
         if isinstance(log, Reader):
             return self.streams.erase(log, now_ms)
         log.erase()
-        self._kestrel[parent_of(log.name) or log.name] -= 1
+        self._kestrel[parent_of(log.name) or log.name].discard(log.name)
         return self.group.change_folder(log.sync_ms, now_ms)
 
     def _create(self, log: Log, now_ms: int) -> None:

@@ -100,12 +100,19 @@ class Collection:
         """Never serve `name`: its files cannot be read, and writing would bury what they hold."""
         self.blocked[name] = why
 
+    def withdraw(self, queue: Queue, why: str) -> None:
+        """Serve `queue` no more, nor another in its place: nothing is deleted."""
+        self.remove(queue)
+        self.deleted -= 1
+        self.block(queue.name, why)
+
     def remove(self, queue: Queue) -> None:
         """Stop serving a queue and forget it. Its journal is the caller's to erase."""
         queue.close()
         del self.by_name[queue.name]
         if parent := parent_of(queue.name):
             self._children[parent].pop(queue.name, None)
+            self._regroup(queue)
         self.deleted += 1
 
     def set_aliases(self, aliases: dict[str, tuple[str, ...]]) -> None:
@@ -140,7 +147,11 @@ class Collection:
                     legs[leg.queue] = Leg(leg.queue, known.counts or leg.counts, known.stores or leg.stores)
         parents = {leg.queue.name for leg in legs.values() if isinstance(leg.queue, StreamQueue)}
         # What is put once for all who follow a stream reaches its readers already.
-        return [leg for leg in legs.values() if parent_of(leg.queue.name) not in parents]
+        return [
+            leg
+            for leg in legs.values()
+            if not (isinstance(leg.queue, StreamQueue) and parent_of(leg.queue.name) in parents)
+        ]
 
     def reached(self, name: str) -> tuple[list[str], list[str]]:
         """The aliases that an item put to alias `name` comes through, and the queues that it goes to, each once."""
@@ -158,7 +169,9 @@ class Collection:
     def _legs_of_queue(self, name: str, now_ms: int) -> list[Leg]:
         queue = self.make(name, now_ms)
         if isinstance(queue, StreamQueue) and queue.is_parent:
-            return [Leg(queue, counts=True)]  # it is put once, for all who take it
+            # It is put once, for all who take it; a child that keeps no journal is none of them.
+            others = [Leg(child, counts=False) for child in queue.children.values() if child not in queue.followers]
+            return [*others, Leg(queue, counts=True)]
         legs = [Leg(child, counts=False) for child in queue.children.values()]
         return [*legs, Leg(queue, counts=True, stores=not queue.config.fanout_only or "+" in name)]
 
@@ -205,3 +218,10 @@ class Collection:
             self._children.setdefault(parent, {})[queue.name] = queue
             if parent in self.by_name:
                 self.by_name[parent].had_children = True
+        self._regroup(queue)
+
+    def _regroup(self, queue: Queue) -> None:
+        """A child has come or gone, or the parent has come."""
+        parent = self.by_name.get(parent_of(queue.name) or queue.name)
+        if isinstance(parent, StreamQueue):
+            parent.regroup()

@@ -43,3 +43,10 @@ class Taken(Struct, gc=False, eq=False):
     xid: int = 0
     opened_ms: int = 0
     turn: int = 0
+
+
+def ends_ms(now_ms: int, ttl_ms: int) -> int:
+    """The expiry of an item that lives for `ttl_ms` from now on, which may be less than nothing: 0 and what lies before
+    it have meanings of their own.
+    """
+    return max(1, now_ms + ttl_ms)

@@ -6,7 +6,7 @@ put is a queue's ordinary life.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from typing import Protocol, runtime_checkable
 
 from queues.changes import Journal
@@ -69,18 +69,23 @@ class StreamQueue(Queue):
             self.stream.parent = self
         if journal.is_kept:
             self.stream.members[name] = self
-        self._regroup()
+        self.regroup()
 
     def configure(self, config: QueueConfig) -> None:
         """Take over changed settings; they apply from the next operation on."""
         super().configure(config)
-        self._regroup()
+        self.regroup()
 
     def _weigh(self) -> None:
         super()._weigh()
-        self._regroup()
+        self.regroup()
 
-    def _regroup(self) -> None:
+    @property
+    def followers(self) -> Collection[Queue]:
+        """Who follows the same stream."""
+        return self.stream.members.values()
+
+    def regroup(self) -> None:
         """Work out who takes what is put to the parent."""
         stream = self.stream
         members = list(stream.members.values())
@@ -92,7 +97,8 @@ class StreamQueue(Queue):
         parent = stream.parent
         if parent is not None:
             all_equal = not stream.is_strict and not any(taker.guarded for taker in stream.takers)
-            parent.puts_once, parent.copies = all_equal, len(stream.takers)
+            parent.puts_once = all_equal and all(child in parent.followers for child in parent.children.values())
+            parent.copies = len(stream.takers)
             ages = any(member.config.max_age_ms for member in members)
             is_in = parent.config.fanout_only or parent.name in stream.members
             parent._takes_evenly = all_equal and is_in and not ages and len(stream.takers) == len(members) > 0
@@ -165,7 +171,7 @@ class StreamQueue(Queue):
         self.journal.keep(now_ms)
         self.following.skip_to_end()
         self.stream.members[self.name] = self
-        self._regroup()
+        self.regroup()
         return self.stream.takers
 
     def cleared(self, count: int) -> None:
@@ -180,4 +186,4 @@ class StreamQueue(Queue):
         self.stream.members.pop(self.name, None)
         if self.is_parent:
             self.stream.parent = None
-        self._regroup()
+        self.regroup()

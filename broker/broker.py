@@ -12,6 +12,7 @@ from typing import Any
 
 from msgspec import Struct, structs
 
+from broker import workq_commands
 from broker.config import Config, ConfigError
 from broker.counters import ServerCounters
 from broker.deadlines import Deadlines
@@ -213,6 +214,8 @@ class Broker:
         self.counters.total_connections += 1
         session = Session(self, wire, address)
         server, count = self.config.server, self.counters.curr_connections
+        if self.serves_jobs and self.workq.trouble and wire.handlers is workq_commands.HANDLERS:
+            session.handlers = workq_commands.BLOCKED
         session.refuse_writes = exceeds(count, server.connection_limit_refuse_writes)
         session.refuse_reads = exceeds(count, server.connection_limit_refuse_reads)
         self._sessions[session] = None
@@ -224,6 +227,12 @@ class Broker:
     def count_sessions(self, handlers: dict[type, Callable[[Session, Any, int], None]]) -> int:
         """How many clients speak the protocol with these handlers."""
         return sum(session.handlers is handlers for session in self._sessions)
+
+    def allow_jobs(self) -> None:
+        """The command log has been read at last, unless it still could not."""
+        for session in self._sessions:
+            if session.handlers is workq_commands.BLOCKED and not self.workq.trouble:
+                session.handlers = workq_commands.HANDLERS
 
     def forget(self, session: Session) -> None:
         """A client has gone."""

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 from broker.report import Level
 from broker.start import Progress, Start
 from journal.readback import ReadBack
+from journal.store import SpoolError
 from queues.queue import Queue
 
 if TYPE_CHECKING:
@@ -24,6 +25,16 @@ def revive(broker: Broker, now_ms: int) -> None:
             _read_again(broker, queue)
     if broker.unreadable or broker.transfers.intents.kept:
         _recover(broker, now_ms)
+    if broker.serves_jobs and broker.workq.trouble:
+        _recover_jobs(broker, now_ms)
+
+
+def _recover_jobs(broker: Broker, now_ms: int) -> None:
+    try:
+        broker.workq.recover(now_ms)
+    except SpoolError as error:
+        broker.workq.trouble = str(error)
+    broker.allow_jobs()
 
 
 def _read_again(broker: Broker, queue: Queue) -> None:

@@ -8,9 +8,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 
+from msgspec import structs
 from msgspec.structs import replace
 
 from broker.report import Level, Report
+from journal.damaged import clear_away, keep
 from journal.intents import Fate, Intent, Intents, key_of
 from journal.kept import outlet
 from journal.libkestrel_search import StreamSearch
@@ -37,7 +39,33 @@ class Unfinished:
         """Finish what can be finished. Call it when every queue is loaded, none has been changed, and open reads have
         not been put back. Returns what must be kept; the others may be forgotten once everything is on the disk.
         """
-        return self._go_through(self.intents.read(), 0)
+        return self._go_through(self._read(), 0)
+
+    def _read(self) -> list[Intent]:
+        """A file that cannot be read is moved away, one that is damaged is kept a copy of; both are told."""
+        intents, fs, own = self.intents, self.store.fs, self.store.own
+        try:
+            found = intents.read()
+        except OSError as error:
+            try:
+                saved_as = clear_away(fs, own, intents.path.rpartition("/")[2], f"{own}/damaged")
+            except OSError:
+                saved_as = ""
+            hint = "an item that was on its way may be in both queues"
+            why = error.strerror
+            self.report(Level.ERROR, "intents.unreadable", file=intents.path, why=why, saved_as=saved_as, hint=hint)
+            return []
+        if not intents.damage.lines:
+            return found
+        try:
+            saved_as = keep(fs, intents.path, 0, fs.size(intents.path), f"{own}/damaged")
+        except OSError as error:
+            saved_as = f"not saved: {error.strerror}"
+        lost = "an item whose line is lost may be in both queues"
+        hint = lost if intents.damage.lost else "what was under way is finished as it was meant"
+        counts = structs.asdict(intents.damage)
+        self.report(Level.ERROR, "intents.damaged", file=intents.path, **counts, saved_as=saved_as, hint=hint)
+        return found
 
     def go_on(self, now_ms: int) -> None:
         """Some queues can be read again: as at a start. An intent is ended when the disk has its outcome."""

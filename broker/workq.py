@@ -5,6 +5,7 @@ Knows how they are put together and what time does to them. Refuses to know sess
 
 from __future__ import annotations
 
+from broker.gate import why_unreadable
 from broker.report import Level, Report
 from broker.settings import WorkqSettings
 from journal import cmdlog_layout as layout
@@ -42,6 +43,7 @@ class Workq:
         self.report = report
         self.folder = settings.cmdlog_path or f"{store.own}/{layout.OWN_FOLDER}"
         self.started_ms = 0
+        self.trouble = ""  # why no jobs can be served
         self.cleanings = 0
         self.terms: dict[JobTerms, Terms] = {}
         self._equal: dict[tuple[object, ...], Terms] = {}
@@ -71,16 +73,25 @@ class Workq:
             raise SpoolError(f"{why}; give a folder that this user may write, with --cmdlog-path") from error
 
     def recover(self, now_ms: int) -> int:
-        """Replay the log; how many jobs there are. Raises SpoolError."""
+        """Replay the log; how many jobs there are. If its files cannot be read there is `trouble`, and none are served.
+        Raises SpoolError.
+        """
         self.started_ms = now_ms
+        self.trouble = ""
         replay = JobReplay(self.jobs, now_ms)
         recovery = CmdlogRecovery(self._store.fs, self.folder, f"{self._store.own}/damaged")
         try:
             release = self._store.fs.hold(f"{self.folder}/{layout.READ_LOCK}", shared=True)
-            found = recovery.recover(replay)
-            # What a killed server had written and not synced is seen again: it must not vanish any more.
-            self._store.fs.sync_all(self.folder)
-            release()
+            try:
+                try:
+                    found = recovery.recover(replay)
+                except OSError as error:
+                    self._do_without(error)
+                    return 0
+                # What a killed server had written and not synced is seen again: it must not vanish any more.
+                self._store.fs.sync_all(self.folder)
+            finally:
+                release()
             self.log.resume(found.segments, replay.early)
             for id in replay.strays:
                 self.log.forget(id, now_ms)
@@ -91,7 +102,7 @@ class Workq:
             why = f"the command log {self.folder} is being cleaned by another program ({layout.READ_LOCK})"
             raise SpoolError(f"{why}; wait for it") from None
         except OSError as error:
-            why = f"cannot read the command log: {error.filename}: {error.strerror}"
+            why = f"cannot use the command log: {error.filename}: {error.strerror}"
             raise SpoolError(f"{why}; make its files readable and writable for this user") from error
         for damage in found.damages:
             self._report_damage(damage)
@@ -101,6 +112,11 @@ class Workq:
         self._take_reserve()
         self.cleaner.begin_service(now_ms)
         return len(self.jobs.by_id)
+
+    def _do_without(self, error: OSError) -> None:
+        self.trouble = f"the command log is not available: {why_unreadable(error)}"
+        hint = "no jobs are served; make its files readable and writable for this user, then reload or restart"
+        self.report(Level.ERROR, "cmdlog.unreadable", folder=self.folder, why=str(error), hint=hint)
 
     def _report_damage(self, damage: CmdlogDamage) -> None:
         self.report(

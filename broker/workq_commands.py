@@ -222,3 +222,11 @@ HANDLERS: dict[type, Callable[[Session, Any, int], None]] = {
     workq.InspectServer: workq_inspect.server,
     ask.Invalid: invalid,
 }
+
+
+def refuse(session: Session, request: Any, now_ms: int) -> None:
+    """The command log cannot be read."""
+    session.out.append(replies.server_error(session.broker.workq.trouble))
+
+
+BLOCKED: dict[type, Callable[[Session, Any, int], None]] = dict.fromkeys(HANDLERS, refuse)

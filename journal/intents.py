@@ -18,12 +18,16 @@ import msgspec
 from msgspec import Struct
 from msgspec.structs import replace
 
+from journal.damaged import UNDECODABLE
 from journal.fs import File, Fs
 from queues.item import Item, Numbered, Taken
 
 RESTART_BYTES = 1 << 20
 NAMES = ("source", "target")
 HEX_SIGN = "/"
+CHECKSUM = b',"check":'
+MENDED_BYTES_MAX = 2048  # a line has some 300; trying every bit of one costs 10 ms
+MENDED_LINES_MAX = 50
 
 
 class Fate(Enum):
@@ -33,7 +37,7 @@ class Fate(Enum):
     LANDED = "landed"  # the disk has it; written down only if its source cannot be read
 
 
-class Intent(Struct, frozen=True):
+class Intent(Struct, frozen=True, forbid_unknown_fields=True):
     """An item of `source`, added there at `was_added_ms`, is to be removed once its copy is in `target`.
 
     `xid` or `id` says which of several equal items it is: in Kestrel's format the number of the transaction that it
@@ -80,18 +84,58 @@ def key_of(item: Item) -> tuple[int, int, int]:
     return item.added_ms, len(item.data), crc32(item.data)
 
 
-class Done(Struct, frozen=True):
+class Done(Struct, frozen=True, forbid_unknown_fields=True):
     """Intent number `end` is over."""
 
     end: int
 
 
-def _line(record: Intent | Done) -> bytes:
+class Damage(Struct):
+    """What was wrong with the file when it was read: lines that could be mended, and that could not."""
+
+    mended: int = 0
+    lost: int = 0
+
+    @property
+    def lines(self) -> int:
+        return self.mended + self.lost
+
+
+def encode(record: Intent | Done) -> bytes:
+    """A line. Its last field is a checksum of what stands before it."""
     try:
-        return msgspec.json.encode(record) + b"\n"
+        body = msgspec.json.encode(record)[:-1]
     except UnicodeEncodeError:
         spelled = {key: _spelled(getattr(record, key)) for key in NAMES}
-        return msgspec.json.encode(replace(record, **spelled)) + b"\n"
+        body = msgspec.json.encode(replace(record, **spelled))[:-1]
+    return b"%b%b%d}\n" % (body, CHECKSUM, crc32(body))
+
+
+def decode(line: bytes) -> Intent | Done | None:
+    """What a line says; None if it is not what was written. One of an earlier version has no checksum."""
+    body, has_checksum, checksum = line.rpartition(CHECKSUM)
+    if has_checksum and checksum != b"%d}" % crc32(body):
+        return None
+    whole = body + b"}" if has_checksum else line
+    try:
+        if whole.startswith(b'{"end"'):
+            return msgspec.json.decode(whole, type=Done)
+        intent = msgspec.json.decode(whole, type=Intent)
+        return replace(intent, source=_read_name(intent.source), target=_read_name(intent.target))
+    except UNDECODABLE:
+        return None
+
+
+def mended(line: bytes) -> Intent | Done | None:
+    """The same for a line of which one bit is another than was written: the checksum tells which one."""
+    bent = bytearray(line)
+    for at in range(len(bent)):
+        for bit in range(8):
+            bent[at] ^= 1 << bit
+            if CHECKSUM in bent and (record := decode(bytes(bent))) is not None:
+                return record
+            bent[at] ^= 1 << bit
+    return None
 
 
 def _spelled(name: str) -> str:
@@ -105,9 +149,7 @@ def _spelled(name: str) -> str:
     return name
 
 
-def _read_name(spelled: object) -> str:
-    if not isinstance(spelled, str):
-        raise ValueError
+def _read_name(spelled: str) -> str:
     if not spelled.startswith(HEX_SIGN):
         return spelled
     return bytes.fromhex(spelled.removeprefix(HEX_SIGN)).decode("utf-8", "surrogateescape")
@@ -125,6 +167,7 @@ class Intents:
     def __init__(self, fs: Fs, path: str) -> None:
         self.fs = fs
         self.path = path
+        self.damage = Damage()
         self.kept: dict[int, Intent] = {}
         """By number: those of an earlier run whose outcome cannot be known yet."""
         self._file: File | None = None
@@ -135,20 +178,29 @@ class Intents:
         self._must_sync = False
 
     def read(self) -> list[Intent]:
-        """The intents that an earlier run has left, in their order. A torn last line was never relied on."""
+        """The intents that an earlier run has left, in their order. A torn last line was never relied on; what else
+        cannot be read is told by `damage`. Raises OSError.
+        """
         found: dict[int, Intent] = {}
-        for line in self._read_all().split(b"\n"):
-            try:
-                record = msgspec.json.decode(line, type=dict[str, int | str])
-                if "end" in record:
-                    found.pop(int(record["end"]), None)
-                else:
-                    intent = msgspec.convert(record | {key: _read_name(record[key]) for key in NAMES}, Intent)
-                    found[intent.begin] = intent
-                    self._last = max(self._last, intent.begin)
-            except (msgspec.MsgspecError, KeyError, ValueError):
-                continue
+        self.damage = Damage()
+        *lines, _torn = self._read_all().split(b"\n")
+        for line in lines:
+            record = self._decoded(line)
+            if isinstance(record, Done):
+                found.pop(record.end, None)
+            elif record is not None:
+                found[record.begin] = record
+                self._last = max(self._last, record.begin)
         return list(found.values())
+
+    def _decoded(self, line: bytes) -> Intent | Done | None:
+        """A line as it was written; None: it cannot be told."""
+        record = decode(line)
+        if record is None and len(line) <= MENDED_BYTES_MAX and self.damage.lines < MENDED_LINES_MAX:
+            record = mended(line)
+            self.damage.mended += record is not None
+        self.damage.lost += record is None
+        return record
 
     def begin(self, source: str, taken: Taken, target: str, landing: tuple[int, int], copy: Item) -> int:
         """Note what is meant; the number to end it by. `landing`: where the copy will be written."""
@@ -178,7 +230,7 @@ class Intents:
         self._under_way -= 1
 
     def _note(self, record: Intent | Done) -> None:
-        self._pending.append(_line(record))
+        self._pending.append(encode(record))
 
     @property
     def is_news(self) -> bool:
@@ -222,7 +274,8 @@ class Intents:
         self.kept = {intent.begin: intent for intent in kept}
         self.close()
         if self.kept:
-            self.fs.replace(self.path, b"".join(map(_line, self.kept.values())))
+            lines = [encode(intent) for intent in self.kept.values()]
+            self.fs.replace(self.path, b"".join(lines))
             return
         self.fs.append(self.path).close()
         self.fs.truncate(self.path, 0)

@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import errno
+from random import Random
 
 import pytest
 
+from broker import wires
 from broker.report import Level
 from sim.disk import Disk
-from tests.faults.rich import CONFIG, LATER_MS, OWN, Told, harmed, rich, start
+from tests.faults.rich import CONFIG, LATER_MS, OWN, Told, check, chosen, harmed, rich, start
 from tests.faults.rich import Harm as Harmed
-from tests.sim.streams import asks
-from tests.sim.world import World
+from tests.sim.job_world import job_id
+from tests.sim.streams import asks, settle
+from tests.sim.world import Client, World
 
 FLIPS = 40
 
@@ -111,3 +114,60 @@ def test_an_unreadable_file_costs_its_queue_and_the_error_names_it() -> None:
     assert asks(world, "get sealed") == why
     assert asks(world, "get big").startswith("VALUE big ")
     assert asks(world, "get mail").startswith("VALUE mail ")
+
+
+def test_one_flipped_bit_of_the_intents_loses_and_doubles_nothing() -> None:
+    wrong = [line for seed in range(FLIPS) for line in check(Harmed(f"{OWN}/intents", "flip", seed))]
+    assert wrong == []
+    told = start(harmed(Harmed(f"{OWN}/intents", "flip", 1))).told
+    assert sum(line.startswith("intents.damaged") and "'lost': 0" in line for line in told) == 1
+
+
+@pytest.mark.parametrize("what", ["flips", "cut", "empty", "gone", "garbage", "zeros", "folder", "unreadable"])
+def test_intents_that_cannot_be_read_are_named_and_lose_nothing(what: str) -> None:
+    for seed in range(5):
+        disk = harmed(Harmed(f"{OWN}/intents", what, seed))
+        size = disk.size(f"{OWN}/intents") if what in ("flips", "garbage") else 0
+        before = disk.read(f"{OWN}/intents", 0, size) if size else b""
+        served = start(disk)
+        assert not served.refusal and not served.blocked - {"moving"}
+        assert set(served.content["late"]) == {b"old.0.", b"old.1.", b"old.2."}
+        told = [line for line in served.told if line.startswith("intents.")]
+        if what in ("flips", "garbage", "unreadable") and before.count(b"\n"):
+            assert len(told) == 1 and "damaged/intents" in told[0]
+            kept = [name for name, _ in disk.list(f"{OWN}/damaged") if name.startswith("intents@0+")]
+            assert [disk.read(f"{OWN}/damaged/{name}", 0, 1 << 20) for name in kept] == [before]
+
+
+def test_intents_of_an_earlier_version_have_no_checksum_and_are_finished() -> None:
+    disk = rich().copy()
+    lines = disk.read(f"{OWN}/intents", 0, 1 << 20).splitlines()
+    put_back(disk, f"{OWN}/intents", b"".join(line.rpartition(b',"check":')[0] + b"}\n" for line in lines))
+    assert start(disk).content == start(rich().copy()).content
+
+
+def test_a_command_log_that_cannot_be_read_costs_the_jobs_alone_until_a_reload() -> None:
+    disk = rich().copy()
+    disk.fail("read", f"{OWN}/cmdlog/000000001.log", errno.EACCES, times=1 << 30)
+    world = Told(CONFIG, disk, LATER_MS)
+    assert asks(world, "get plain").startswith("VALUE plain ")
+    assert sum(line.startswith("cmdlog.unreadable") for line in world.lines) == 1
+    worker = Client(world, wires.workq())
+    world.clients.append(worker)
+    why = "-SERVER-ERROR the command log is not available: 000000001.log: Permission denied"
+    for line in ("lease work 0", f"delete {job_id(1)}", "inspect server"):
+        assert worker.says(line).hears() == why
+    assert asks(world, "reload") != "" and worker.says("lease work 0").hears() == why
+    disk._faults.clear()
+    asks(world, "reload")
+    worker.says("lease work 0")
+    settle(world)
+    assert worker.hears().startswith("+OK 1")
+    world.broker.shutdown(world.now_ms)
+    assert len(start(disk.kill()).content["jobs"]) == 11
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_a_start_on_a_spool_with_any_file_harmed_serves_the_rest_and_invents_nothing(seed: int) -> None:
+    chance = Random(seed)
+    assert [line for _ in range(60) for line in check(chosen(chance))] == []

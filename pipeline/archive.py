@@ -71,6 +71,7 @@ def archive(
     limit = ReadMaxBytes(options.bytes_a_trigger)
     rows, out, misses = 0, absolute(out), 0
     with Lake(out) as lake:
+        stream.check()
         start = lake.entry.end or stream.initialOffset()
         stream.prepareForTriggerAvailableNow()
         while (end := stream.latestOffset(start, limit)) != start:

@@ -8,6 +8,7 @@ from __future__ import annotations
 import contextlib
 import functools
 import os
+import re
 import sys
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any
@@ -19,10 +20,47 @@ from pipeline.files import SCHEME, absolute
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-MASTER = click.option("--master", default="local[*]", show_default=True, help="Where Spark runs.")
-MEMORY = click.option("--memory", default="1g", show_default=True, help="Memory of the driver.")
-PY_FILES = click.option("--py-files", help="The wheel, for executors elsewhere (make wheel builds it).")
-QUEUES = click.option("--queue", "-q", "queues", multiple=True, help="Only this queue; a pattern like mail* is fine.")
+
+def like(pattern: str, what: str) -> Callable[[Any, Any, str], str]:
+    """A value that Java would fail over in twenty lines is refused in one."""
+
+    def checked(_: click.Context, __: click.Parameter, text: str) -> str:
+        if re.fullmatch(pattern, text) is None:
+            raise click.BadParameter(f"{text} is not {what}")
+        return text
+
+    return checked
+
+
+def there(_: click.Context, __: click.Parameter, files: str | None) -> str | None:
+    for path in (files or "").split(","):
+        if path and not SCHEME.match(path) and not os.path.isfile(path):
+            raise click.BadParameter(f"there is no file {path}")
+    return files
+
+
+MASTER = click.option(
+    "--master",
+    default="local[*]",
+    show_default=True,
+    callback=like(r"local(-cluster)?(\[.*\])?|yarn|(spark|k8s)://.+", "local[N], spark://host:port, yarn or k8s://..."),
+    help="Where Spark runs.",
+)
+MEMORY = click.option(
+    "--memory",
+    default="1g",
+    show_default=True,
+    callback=like(r"[0-9]+([kK]|[mMgGtT][bB]?)", "a size like 512m or 2g"),
+    help="Memory of the driver.",
+)
+PY_FILES = click.option("--py-files", callback=there, help="The wheel, for executors elsewhere (make wheel builds it).")
+QUEUES = click.option(
+    "--queue",
+    "-q",
+    "queues",
+    multiple=True,
+    help="Only this queue, which must be there; a pattern like mail* is fine.",
+)
 FORMAT = click.option("--format", "form", default="auto", show_default=True, help="Journal format.")
 ON_CORRUPT = click.option(
     "--on-corrupt",
@@ -72,7 +110,7 @@ def on_spark(command: Command) -> Command:
 
 @contextlib.contextmanager
 def spark_on(master: str, memory: str, py_files: str | None) -> Iterator[SparkSession]:
-    """A session; what goes wrong in it becomes one line."""
+    """A session; what goes wrong in it, or keeps it from starting, becomes one line."""
     from pipeline.needs import Missing
     from pipeline.sessions import build, close
 
@@ -81,8 +119,20 @@ def spark_on(master: str, memory: str, py_files: str | None) -> Iterator[SparkSe
         session = build(master, "staniel pipeline", memory, py_files or "")
     except Missing as missing:
         raise click.ClickException(str(missing)) from None
+    except Exception as error:  # Java's, Spark's, py4j's and ours have no common base
+        raise click.ClickException(f"Spark does not start on {master}: {reason(str(error))}") from None
     try:
-        yield session
+        with one_line():
+            yield session
+    finally:
+        close(session)
+
+
+@contextlib.contextmanager
+def one_line() -> Iterator[None]:
+    """What may go wrong by somebody's doing becomes one line; a mistake of ours stays what it is."""
+    try:
+        yield
     except click.ClickException:
         raise
     except Exception as error:
@@ -92,8 +142,14 @@ def spark_on(master: str, memory: str, py_files: str | None) -> Iterator[SparkSe
         if ours or isinstance(error, PySparkException | ValueError | RuntimeError | OSError):
             raise click.ClickException(reason(str(error))) from None
         raise
-    finally:
-        close(session)
+
+
+def reach(servers: list[str]) -> None:
+    """Raises ServerLost before anything is started for a server that is not there."""
+    from pipeline.wire import Connection
+
+    for server in servers:
+        Connection(server).close()
 
 
 def reason(text: str) -> str:
@@ -104,6 +160,8 @@ def reason(text: str) -> str:
         known = kind.rpartition(".")[2] if kind.startswith("pipeline.") else kind if kind == "ValueError" else ""
         if known and colon:
             return rest
+    if len(lines) > 1 and lines[0].startswith("An error occurred while calling"):  # py4j's; Java's is behind it
+        return lines[1].removeprefix(":").strip()
     return lines[0] if lines else "Spark failed without a word"
 
 
@@ -123,8 +181,10 @@ def told(kind: str) -> Callable[[dict[str, Any]], None]:
 
 
 def source_options(queues: tuple[str, ...], form: str, on_corrupt: str) -> dict[str, str]:
+    from pipeline.options import as_option
+
     options = {"format": form, "onCorrupt": on_corrupt}
-    return options | ({"queues": ",".join(queues)} if queues else {})
+    return options | ({"queues": as_option(queues)} if queues else {})
 
 
 @pipeline.command()
@@ -201,13 +261,20 @@ def replay(
     **spark_options: Any,
 ) -> None:
     """Put the items of an archive or of journals into live queues again, oldest first."""
+    from pipeline.journal_options import moment_ms
+    from pipeline.live_options import SinkOptions
     from pipeline.refill import items_of, refill
 
+    options = {"servers": ",".join(servers or ("127.0.0.1:22133",))} | ({"queue": to} if to else {})
+    with one_line():
+        for text, what in ((since, "since"), (until, "until")):
+            if text:
+                moment_ms(text, what)
+        reach(SinkOptions(options).servers)
     with spark_on(**spark_options) as spark:
-        reading = {"view": "ops" if everything else "state", "format": form}
+        reading = source_options(() if parquet else queues, form, "fail") | {"view": "ops" if everything else "state"}
         rows = items_of(spark, source, parquet, reading)
-        options = {"servers": ",".join(servers or ("127.0.0.1:22133",))} | ({"queue": to} if to else {})
-        count = refill(rows, since, until, list(queues), options, rate)
+        count = refill(rows, since, until, list(queues) if parquet else [], options, rate)
     tell(f"{count:,} items put")
 
 
@@ -223,10 +290,14 @@ def drain(
 ) -> None:
     """Take the items of live queues into Parquet tables in OUT. None is lost; at most a batch comes twice, same id."""
     from pipeline.drained import drain as job
+    from pipeline.live_options import LiveOptions
+    from pipeline.options import as_option
 
+    options = {"queues": as_option(queues), "maxItemsPerTrigger": str(batch)}
+    options |= {"servers": ",".join(servers)} if servers else {}
+    with one_line():
+        reach(LiveOptions(options).servers)
     with spark_on(**spark_options) as spark:
-        options = {"queues": ",".join(queues), "maxItemsPerTrigger": str(batch)}
-        options |= {"servers": ",".join(servers)} if servers else {}
         rows = job(spark, out, options, not follow, told("items"))
     tell(f"{rows:,} items drained to {out}")
 

@@ -15,10 +15,11 @@ from journal import libkestrel_layout
 from journal.convert import Conversion, Refusal
 from journal.flaws import is_torn
 from journal.fs import JournalFailure, Locked, OsFs
+from journal.layout import OWN_FOLDER
 from journal.store import SpoolError, Store
-from pipeline.files import absolute
+from pipeline.files import NotThere, absolute, below, folder
 from pipeline.fleet import run
-from pipeline.options import Options, Queues
+from pipeline.options import Options, Queues, as_option
 from queues.config import Format
 from queues.names import parent_of
 
@@ -41,7 +42,7 @@ class Converted(Struct, frozen=True):
 
 def convert(spark: SparkSession, spools: list[str], queues: list[str], wanted: Format) -> list[Converted]:
     """What became of each queue that is meant, in order. Every executor must see the folders."""
-    tasks = [(absolute(spool), ",".join(queues), wanted, round(time.time() * 1000)) for spool in spools]
+    tasks = [(absolute(spool), as_option(queues), wanted, round(time.time() * 1000)) for spool in spools]
     return [found for each in run(spark, tasks, convert_spool) for found in each]
 
 
@@ -49,6 +50,10 @@ def convert_spool(task: tuple[str, str, Format, int]) -> list[Converted]:
     """One spool. Nothing is changed where it is refused."""
     spool, queues, wanted, now_ms = task
     chosen = Queues(Options({"queues": queues} if queues else {}, {"queue", "queues", "queuePattern"}, "convert"))
+    if not (place := folder(spool)).exists():
+        return [Converted(spool, "", 0, str(NotThere(spool)))]
+    if not place.list() and not folder(below(spool, OWN_FOLDER)).exists():
+        return [Converted(spool, "", 0, "there are no journals")]
     disk = OsFs()
     try:
         store = Store(disk, spool)
@@ -61,7 +66,8 @@ def convert_spool(task: tuple[str, str, Format, int]) -> list[Converted]:
     try:
         found = store.look()
         names = {parent_of(name) or name for name in [*found.kestrel, *found.streams]}
-        return [_one(store, name, wanted, now_ms) for name in sorted(names) if name in chosen]
+        missing = [Converted(spool, each, 0, "there is no such queue") for each in chosen.unmet(names)]
+        return [*missing, *(_one(store, name, wanted, now_ms) for name in sorted(names) if name in chosen)]
     finally:
         disk.close()
 

@@ -8,7 +8,9 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
-from pipeline.files import absolute
+from pipeline.files import absolute, below
+from pipeline.live_options import DrainOptions
+from pipeline.names import NO_QUEUE
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -28,6 +30,8 @@ def drain(spark: SparkSession, out: str, given: Mapping[str, str], once: bool, t
     batch. At least once, with the same id when twice: see pipeline/drain.py."""
     from pyspark.errors import PySparkException
 
+    if NO_QUEUE in DrainOptions({"spoolPath": out, **given}).queues:
+        raise ValueError(f"a table that Spark writes cannot tell a queue {NO_QUEUE} from none")
     progress = Progress(tell)
     for left in reversed(range(TRIES)):
         try:
@@ -42,11 +46,11 @@ def drain(spark: SparkSession, out: str, given: Mapping[str, str], once: bool, t
 def _start(spark: SparkSession, out: str, given: Mapping[str, str], once: bool) -> StreamingQuery:
     from pyspark.sql import functions as F
 
-    options = {"spoolPath": f"{out}/{SPOOL}", **given}
+    options = {"spoolPath": below(out, SPOOL), **given}
     source = spark.readStream.format("staniel").options(**options).load()
     day = F.coalesce(F.date_format("addTime", "yyyy-MM-dd"), F.lit(UNKNOWN_DAY))
     writing = source.withColumn(DAY, day).writeStream.format("parquet").partitionBy("queue", DAY).option("path", out)
-    writing = writing.option("checkpointLocation", f"{out}/{CHECKPOINT}").option("compression", "zstd")
+    writing = writing.option("checkpointLocation", below(out, CHECKPOINT)).option("compression", "zstd")
     writing = writing.trigger(availableNow=True) if once else writing.trigger(processingTime="1 second")
     return writing.start()
 

@@ -9,8 +9,10 @@ from __future__ import annotations
 import ctypes
 import os
 import re
+import socket
 import stat
 import struct
+import sys
 import time
 from collections.abc import Callable
 from threading import get_ident
@@ -18,6 +20,7 @@ from typing import Any, NamedTuple, Protocol
 
 from journal.fs import LIBC, OsFs, replace
 from journal.replay import Bad
+from pipeline.names import real_name
 
 PIECE_BYTES = 1 << 20
 SCHEME = re.compile(r"[a-z][a-z0-9+.-]+:", re.IGNORECASE)
@@ -34,6 +37,21 @@ GONE = "the file was rotated, packed, rewritten or removed meanwhile"
 
 class Vanished(Exception):
     """A file became shorter or disappeared while it was read: it was rotated, packed or removed."""
+
+
+class NotThere(Vanished):
+    """There is no such folder, or not on the machine that a task runs on."""
+
+    def __init__(self, url: str) -> None:
+        host = task_host()
+        on = f" on {host}: every executor must see it under this path, or it must lie in an object store"
+        super().__init__(f"there is no folder {without_secrets(url)}{on if host else ''}")
+
+
+def task_host() -> str:
+    """The machine that a task of Spark runs on; "" if this is not in a task."""
+    module = sys.modules.get("pyspark.taskcontext")  # not to be loaded for this
+    return socket.gethostname() if module is not None and module.TaskContext.get() is not None else ""
 
 
 class Entry(NamedTuple):
@@ -59,7 +77,7 @@ class Opened(Protocol):
 
 
 class Folder(Protocol):
-    """One folder, without its sub-folders."""
+    """One folder, without its sub-folders. A file's name may be given as it is, or as it is shown (names.py)."""
 
     url: str
 
@@ -70,8 +88,11 @@ class Folder(Protocol):
         """The regular files as they all were at one moment, sorted. Raises Vanished if names change so fast that there
         is no telling."""
 
+    def exists(self) -> bool:
+        """Of an object store: whether there is anything below it."""
+
     def open(self, name: str) -> Opened:
-        """Raises Vanished if it is not there."""
+        """Raises Vanished if it is not there, and NotThere if the folder is not."""
 
     def write(self, name: str, data: bytes) -> None:
         """Make `data` the content of a file, durably; a crash leaves the old content or the new."""
@@ -136,18 +157,24 @@ class LocalFolder:
 
     def open(self, name: str) -> Opened:
         try:
-            return LocalOpened(os.path.join(self.path, name))
+            return LocalOpened(os.path.join(self.path, real_name(name)))
         except FileNotFoundError:
-            raise Vanished(f"{name} is not there: {GONE}") from None
+            if not self.exists():
+                raise NotThere(self.url) from None
+            host = task_host()
+            raise Vanished(f"{name} is not there: {GONE}{f', or {host} has another folder' if host else ''}") from None
+
+    def exists(self) -> bool:
+        return os.path.isdir(self.path)
 
     def write(self, name: str, data: bytes) -> None:
         self._fs.make_folder(self.path)
-        path = os.path.join(self.path, name)
+        path = os.path.join(self.path, real_name(name))
         # Two tasks may be at the same file.
         replace(self._fs, path, data, f"{path}.{os.getpid()}.{get_ident()}.new")
 
     def remove(self, name: str) -> None:
-        os.unlink(os.path.join(self.path, name))
+        os.unlink(os.path.join(self.path, real_name(name)))
 
 
 def _names(entries: dict[str, Entry]) -> set[tuple[str, str]]:
@@ -201,6 +228,11 @@ class RemoteFolder:
     def scan(self) -> Entries:
         return [Entry(name, size) for name, size in self.list()]
 
+    def exists(self) -> bool:
+        from pyarrow import fs
+
+        return bool(self.fs.get_file_info(self.path).type != fs.FileType.NotFound)
+
     def open(self, name: str) -> Opened:
         try:
             return RemoteOpened(self.fs.open_input_file(f"{self.path}/{name}"))
@@ -238,6 +270,20 @@ class FolderFs(OsFs):
 def absolute(url: str) -> str:
     """The same for every process, wherever it runs: executors have folders of their own."""
     return url if SCHEME.match(url) else os.path.abspath(url)
+
+
+def without_secrets(url: str) -> str:
+    """A URL for a message: names and keys of users, and options, are left out."""
+    return re.sub("//[^@/]*@", "//", url).partition("?")[0] if SCHEME.match(url) else url
+
+
+def below(url: str, name: str) -> str:
+    """A folder below that of a path or URL. The options of a URL stand behind it; in a path a question mark is a letter
+    like others."""
+    if not SCHEME.match(url) or url.startswith("file:"):
+        return f"{url.rstrip('/')}/{name}"
+    path, mark, options = url.partition("?")
+    return f"{path.rstrip('/')}/{name}{mark}{options}"
 
 
 def folder(url: str) -> Folder:

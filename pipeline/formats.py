@@ -14,7 +14,8 @@ from journal import layout
 from journal import libkestrel_layout as streams
 from journal.cmdlog_layout import segment_numbers
 from journal.libkestrel import MAGIC_BYTES, SEGMENT_MAGIC
-from pipeline.files import Folder, Vanished
+from pipeline.files import Folder, NotThere, Vanished
+from pipeline.names import shown_name
 from pipeline.segments import Format, Segment
 
 Listing = list[tuple[str, int]]
@@ -43,7 +44,8 @@ FORMATS: dict[str, Callable[[], Format]] = {"kestrel": _kestrel, "libkestrel": _
 
 
 def look(folder: Folder, name: str) -> tuple[Format, dict[str, list[Segment]]]:
-    """The adapter of a named format, or of the one that a folder holds if `name` is `auto`, and each queue's files.
+    """The adapter of a named format, or of the one that a folder holds if `name` is `auto`, and each queue's files; all
+    names as tables can hold them. Raises NotThere.
 
     Looks again if a file vanishes while it is looked at. Raises ValueError if `auto` finds queues of two formats, which
     have different columns; Vanished if files vanish all the time.
@@ -51,6 +53,8 @@ def look(folder: Folder, name: str) -> tuple[Format, dict[str, list[Segment]]]:
     for _ in range(TRIES - 1):
         try:
             return _look(folder, name)
+        except NotThere:
+            raise
         except Vanished:
             continue
     return _look(folder, name)
@@ -58,6 +62,8 @@ def look(folder: Folder, name: str) -> tuple[Format, dict[str, list[Segment]]]:
 
 def _look(folder: Folder, name: str) -> tuple[Format, dict[str, list[Segment]]]:
     entries = folder.scan()
+    if not entries and not folder.exists():
+        raise NotThere(folder.url)
     listing, ids = [(each.name, each.size) for each in entries], {each.name: each.id for each in entries}
     own = streams_of(folder, listing)
     form = FORMATS[name if name != "auto" else guess(folder, listing, own)]()
@@ -66,7 +72,12 @@ def _look(folder: Folder, name: str) -> tuple[Format, dict[str, list[Segment]]]:
     elif form.name == "kestrel":
         listing = [each for each in listing if each[0] not in own]
     found = form.queues(listing)
-    return form, {queue: [replace(each, id=ids[each.file]) for each in some] for queue, some in found.items()}
+    return form, {
+        shown_name(queue): [
+            replace(each, id=ids[each.file], queue=shown_name(queue), file=shown_name(each.file)) for each in some
+        ]
+        for queue, some in found.items()
+    }
 
 
 def guess(folder: Folder, listing: Listing, own: set[str]) -> str:

@@ -24,12 +24,12 @@ from pyspark.sql.streaming.datasource import (
 )
 
 from journal.flaws import is_torn
-from pipeline.files import Folder, Vanished, folder
+from pipeline.files import Folder, NotThere, Vanished, folder
 from pipeline.formats import look
 from pipeline.journal_options import Begin, JournalOptions
 from pipeline.journal_source import JournalPartition, read_part
 from pipeline.offsets import DataLoss, Place, find, from_json, pinned_to, place_of, to_json
-from pipeline.planning import bounded, dated
+from pipeline.planning import bounded, check_wanted, dated
 from pipeline.segments import Corrupt, Format, OnCorrupt, Part, Reach, Segment
 from pipeline.workers import settling
 
@@ -95,7 +95,13 @@ class JournalStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self.target: Offset | None = None
         self.lost: dict[str, int | None] = {}  # what the last offset steps over, by queue: items, None: nobody can know
 
+    def check(self) -> None:
+        """Raises ValueError if what was asked for is not there, and NotThere."""
+        place = folder(self.options.path)
+        check_wanted(place, self.options, *look(place, self.options.format))
+
     def initialOffset(self) -> Offset:
+        self.check()
         if self.options.starting is Begin.LATEST:
             return self._upto({}, ALL)
         if self.options.starting is Begin.EARLIEST and self.options.starting_ms is None:
@@ -179,6 +185,8 @@ class JournalStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
         for _ in range(TRIES - 1):
             try:
                 return work()
+            except NotThere:
+                raise
             except Vanished:
                 continue
         try:

@@ -11,20 +11,18 @@ import io
 import os
 from collections.abc import Iterable, Mapping
 from typing import Any, Protocol
-from urllib.parse import quote
 
 import msgspec
 from msgspec import Struct
 
 from journal.fs import Locked, OsFs
-from pipeline.files import LocalFolder, RemoteFolder, Vanished, folder
+from pipeline.files import LocalFolder, RemoteFolder, Vanished, below, folder
+from pipeline.names import partition_name
 
 OWN = "_archive"  # Spark's readers leave out what begins with an underscore
 STAGED = "staged"
 LEDGER = "ledger.json"
 SPARKS_LOG = "_spark_metadata"  # where a stream of Spark's writes, its readers see nothing else
-NO_QUEUE = "__HIVE_DEFAULT_PARTITION__"
-PLAIN = " !$&'()+,-.;<>@_|~"  # what Spark leaves as it is in the name of a partition's folder
 
 
 class Taken(Exception):
@@ -37,6 +35,10 @@ class Gap(Struct, frozen=True):
 
     times: int = 0
     items: int = 0
+
+
+class Elsewhere(Exception):
+    """A task has written to a folder that the driver does not see."""
 
 
 class Entry(Struct):
@@ -72,7 +74,7 @@ class Lake:
     def __init__(self, url: str) -> None:
         self.url = url.rstrip("/")
         self.place = place_of(self.url)
-        self._own = folder(_join(self.url, OWN))
+        self._own = folder(below(self.url, OWN))
         self._lock = OsFs()
         self.entry = Entry()
 
@@ -96,14 +98,20 @@ class Lake:
     def commit(
         self, end: dict[str, Any], files: list[str], days: dict[str, int], gaps: Mapping[str, Gap] | None = None
     ) -> None:
-        """The staged `files` of the next batch count from now on. Those of the one before were published."""
+        """The staged `files` of the next batch count from now on. Those of the one before were published. Raises
+        Elsewhere if one is not here: an executor has written it to a disk of its own."""
+        if missing := {staged_name(name) for name in files} - set(self.place.names(f"{OWN}/{STAGED}")):
+            raise Elsewhere(
+                f"{min(missing)} was written, and is not in {self.url}: every executor must see this folder under the"
+                " same path, or it must lie in an object store"
+            )
         known = {**self.entry.gaps, **(gaps or {})}
         self.entry = Entry(self.entry.batch + 1, end, self.entry.days | days, files, known)
         self._own.write(LEDGER, msgspec.json.encode(self.entry))
         self._publish()
 
     def _begin(self) -> None:
-        if folder(_join(self.url, SPARKS_LOG)).list():
+        if folder(below(self.url, SPARKS_LOG)).list():
             raise Taken(f"{self.url} is the table of a stream, whose readers would not see what is added; name another")
         self.entry = self._read()
         self._publish()
@@ -134,7 +142,7 @@ def staged_name(name: str) -> str:
 
 def table_folder(queue: str | None, day: str) -> str:
     """Where the rows of a queue and day are, in Hive's fashion, as Spark, pyarrow and others read it."""
-    return f"queue={NO_QUEUE if queue is None else quote(queue, PLAIN)}/day={day}"
+    return f"queue={partition_name(queue)}/day={day}"
 
 
 def place_of(url: str) -> Place:
@@ -242,9 +250,3 @@ class RemotePlace:
 
     def clear(self, inside: str) -> None:
         self.fs.delete_dir_contents(f"{self.path}/{inside}", missing_dir_ok=True)
-
-
-def _join(url: str, name: str) -> str:
-    """A folder below that of a URL, whose options stand behind it."""
-    path, mark, options = url.partition("?")
-    return f"{path.rstrip('/')}/{name}{mark}{options}"

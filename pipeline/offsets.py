@@ -17,7 +17,7 @@ import msgspec
 from msgspec import Struct
 from msgspec.structs import replace
 
-from pipeline.files import GONE, Entries, Folder, Opened, Vanished
+from pipeline.files import GONE, Entries, Folder, NotThere, Opened, Vanished
 from pipeline.segments import Format, Part, Segment
 
 PRINT_BYTES = 256  # of the beginning, and of what stands before the place
@@ -110,6 +110,9 @@ class PinnedFolder:
     def scan(self) -> Entries:
         return self.inner.scan()
 
+    def exists(self) -> bool:
+        return self.inner.exists()
+
     def open(self, name: str) -> Opened:
         """Raises Vanished too if the file has become another one."""
         pinned = self._pinned.get(name)
@@ -128,6 +131,8 @@ class PinnedFolder:
         """The file of this name, if it is the one."""
         try:
             file = self.inner.open(name)
+        except NotThere:
+            raise
         except Vanished:
             return None
         try:

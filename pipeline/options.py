@@ -10,9 +10,11 @@ import difflib
 import fnmatch
 import json
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from enum import Enum
 from typing import Any, TypeVar
+
+import msgspec
 
 Choice = TypeVar("Choice", bound=Enum)
 SPARKS_OWN = {"path", "paths", "checkpointlocation", "queryname", "mode"}
@@ -73,7 +75,12 @@ class Options:
         raise ValueError(f"option {name} is one of {', '.join(each.value for each in type(default))}, not {value!r}")
 
     def names(self, name: str) -> list[str]:
-        """A list, separated by commas."""
+        """A list, separated by commas, or as JSON: `["one,two", "three"]` are two names, of which one has a comma."""
+        if self.text(name).startswith("["):
+            try:
+                return msgspec.json.decode(self.text(name), type=list[str])
+            except msgspec.MsgspecError:
+                pass  # a shell pattern may begin so, too
         return [each.strip() for each in self.text(name).split(",") if each.strip()]
 
     def object(self, name: str) -> dict[str, Any]:
@@ -85,6 +92,12 @@ class Options:
         if not isinstance(value, dict):
             raise ValueError(f"option {name} is a JSON object, not {value!r}")
         return value
+
+
+def as_option(names: Sequence[str]) -> str:
+    """A list of names as the text of an option, for `Options.names`."""
+    plain = all(name == name.strip() and "," not in name and not name.startswith("[") for name in names)
+    return ",".join(names) if plain else msgspec.json.encode(list(names)).decode()
 
 
 class Queues:
@@ -108,4 +121,16 @@ class Queues:
     def __contains__(self, name: str) -> bool:
         if self._pattern is not None:
             return self._pattern.fullmatch(name) is not None
-        return not self._names or any(fnmatch.fnmatchcase(name, each) for each in self._names)
+        return not self._names or any(_means(each, name) for each in self._names)
+
+    def unmet(self, names: Iterable[str]) -> list[str]:
+        """What was asked for and none of these queues is meant by, as it was said."""
+        there = list(names)
+        if self._pattern is not None and not any(name in self for name in there):
+            return [self._pattern.pattern]
+        return [each for each in self._names if not any(_means(each, name) for name in there)]
+
+
+def _means(wanted: str, name: str) -> bool:
+    """A queue may be called like a pattern."""
+    return wanted == name or fnmatch.fnmatchcase(name, wanted)

@@ -28,7 +28,10 @@ from journal.summaries import State
 from pipeline.files import LocalFolder, Opened, folder
 from pipeline.fleet import queues_of, run
 from pipeline.formats import look
+from pipeline.journal_options import JournalOptions
 from pipeline.kestrel_state import HEAD_BYTES, Queue, live_rows
+from pipeline.names import real_name, shown_name
+from pipeline.planning import check_wanted
 from queues.changes import Added
 from queues.config import Dialect
 from queues.item import LOST_MS, Item, Taken
@@ -72,7 +75,12 @@ class Task(Struct, frozen=True):
 
     @property
     def files(self) -> dict[str, int]:
-        return {one.segment.file: one.segment.sealed_ms for one in self.queue.found}
+        return {real_name(one.segment.file): one.segment.sealed_ms for one in self.queue.found}
+
+    @property
+    def name(self) -> str:
+        """The queue's, as the file system has it."""
+        return real_name(self.queue.name)
 
 
 class Written(Struct, frozen=True):
@@ -94,10 +102,12 @@ def pack(spark: SparkSession, path: str, given: Mapping[str, str], dialect: Dial
     place = folder(path)
     if not isinstance(place, LocalFolder):
         raise ValueError("packs are made in place, in a folder of this machine or one that all machines mount")
-    if not look(place, "kestrel")[1]:
+    kestrel, found = look(place, "kestrel")
+    if not found:
         form, others = look(place, "auto")
         if others:
             raise ValueError(f"there is nothing to pack in {path}: {NOTHING_TO_PACK[form.name]}")
+    check_wanted(place, JournalOptions({**given, "path": path, "format": "kestrel"}), kestrel, found)
     disk = OsFs()
     try:
         store = _ready(disk, place.path)
@@ -134,7 +144,7 @@ def _put_in_place(store: Store, written: Written) -> Packed:
     store.fs.rename(temp, f"{store.folder}/{pack_name(written.queue, written.number)}")
     store.fs.sync_folder(store.folder)
     store.recovery.finish(written.queue, store.look().kestrel[written.queue])
-    return Packed(written.queue, len(written.files), written.before_bytes, written.size, written.items)
+    return Packed(shown_name(written.queue), len(written.files), written.before_bytes, written.size, written.items)
 
 
 def _tidy(store: Store) -> None:
@@ -147,7 +157,7 @@ def write_pack(task: Task) -> Written:
     """What a task does: a file of its own, which holds what the sealed files hold. Raises NotTheSame, and what reading
     raises; nothing has changed then."""
     disk, queue = OsFs(), task.queue
-    name = temp_name(queue.name, secrets.choice(range(*TEMP_NUMBERS)))
+    name = temp_name(task.name, secrets.choice(range(*TEMP_NUMBERS)))
     path = f"{task.path}/{name}"
     file = create(disk, path)
     try:
@@ -155,7 +165,7 @@ def write_pack(task: Task) -> Written:
             _write(file, snapshot(task.path, queue, task.dialect))
         finally:
             file.close()
-        if contents(disk, task.path, queue.name, {name: 0}) != contents(disk, task.path, queue.name, task.files):
+        if contents(disk, task.path, task.name, {name: 0}) != contents(disk, task.path, task.name, task.files):
             raise NotTheSame(
                 f"{queue.name}: the new file does not hold what the sealed files hold; they are as they were"
             )
@@ -168,7 +178,7 @@ def write_pack(task: Task) -> Written:
     segments = [one.segment for one in queue.found]
     before_bytes = sum(segment.bytes for segment in segments)
     items = queue.state.items + len(queue.state.opens)
-    return Written(queue.name, name, file.size, max(task.files.values()), list(task.files), before_bytes, items)
+    return Written(task.name, name, file.size, max(task.files.values()), list(task.files), before_bytes, items)
 
 
 def create(disk: Fs, path: str) -> File:

@@ -5,6 +5,7 @@ Knows filters that spare whole files, and the ends that time travel sets. Refuse
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Mapping
 from datetime import UTC, datetime
 from itertools import chain, pairwise
 from typing import Any
@@ -12,13 +13,15 @@ from typing import Any
 import msgspec
 from msgspec import Struct
 
-from pipeline.files import Folder
-from pipeline.formats import look
+from journal.layout import OWN_FOLDER
+from pipeline.files import Folder, below, folder, without_secrets
+from pipeline.formats import FORMATS, look
 from pipeline.journal_options import Begin, JournalOptions
 from pipeline.offsets import pinned_to
 from pipeline.segments import Format, Part, Reading, Segment
 
 TASK_BYTES = 16 << 20  # of journal; less is not worth a task of its own
+NAMES_SHOWN = 10
 OPEN_BYTES = 128 << 10  # what opening a file costs
 
 
@@ -52,10 +55,7 @@ def plan(place: Folder, options: JournalOptions, filters: Plan) -> tuple[Format,
     """The format, the parts in the order of queues and files, and how to read them. Raises ValueError."""
     form, found = look(place, options.format)
     place = pinned_to(place, form, chain.from_iterable(found.values()))
-    if not form.by_queue and options.queues.named:
-        raise ValueError(
-            f"a {form.name} log holds all queues: leave the options for queues out, and filter by the column"
-        )
+    check_wanted(place, options, form, found)
     queues = {
         queue: bounded(form, place, options, queue, segments)
         for queue, segments in sorted(found.items())
@@ -70,6 +70,32 @@ def plan(place: Folder, options: JournalOptions, filters: Plan) -> tuple[Format,
         return form, parts, reading
     spared = [each for segments in queues.values() for each in _late_enough(segments, filters, options)]
     return form, cut(form, place, spared, options.min_partitions if options.view == "ops" else 0), reading
+
+
+def check_wanted(place: Folder, options: JournalOptions, form: Format, found: Mapping[str, object]) -> None:
+    """Raises ValueError where zero rows would say that queues are empty which are not there. `found`: see `look`. An
+    empty spool of a server, known by what it keeps beside its journals, is no error."""
+    where = without_secrets(place.url)
+    if not found:
+        others = [name for name in FORMATS if name != form.name and look(place, name)[1]]
+        if others:
+            hint = f"format={others[0]}"
+            raise ValueError(f"{where} holds no queue of {form.name}'s format; there are some with option {hint}")
+        if not folder(below(place.url, OWN_FOLDER)).exists():
+            raise ValueError(f"there are no journals in {where}")
+    if not form.by_queue and options.queues.named:
+        raise ValueError(
+            f"a {form.name} log holds all queues: leave the options for queues out, and filter by the column"
+        )
+    if unmet := options.queues.unmet(found):
+        raise ValueError(no_queue(unmet[0], where, found))
+
+
+def no_queue(wanted: str, where: str, there: Iterable[str]) -> str:
+    """What to say of a queue that is not there."""
+    names = sorted(there)
+    few = ", ".join(names[:NAMES_SHOWN]) + (" ..." if len(names) > NAMES_SHOWN else "")
+    return f"there is no queue {wanted} in {where}; there are {few or 'none'}"
 
 
 def bounded(form: Format, place: Folder, options: JournalOptions, queue: str, segments: list[Segment]) -> list[Segment]:

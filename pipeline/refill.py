@@ -9,22 +9,33 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 from pipeline.journal_options import moment_ms
+from pipeline.live_options import SinkOptions
+from pipeline.options import Options, Queues, as_option
+from pipeline.planning import no_queue
+from pipeline.wire import Connection
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
+INFERRING = "spark.sql.sources.partitionColumnTypeInference.enabled"
 ITEM_OPS = ["add", "add_xid", "continue", "put"]
 
 
 def items_of(spark: SparkSession, path: str, parquet: bool, given: Mapping[str, str]) -> DataFrame:
     """The items of an archive or a spool, in the order in which they were added.
 
-    Of a spool only what is still in the queues, unless `view` says `ops`: then every item that was ever added.
+    Of a spool only what is still in the queues, unless `view` says `ops`: then every item that was ever added. Of an
+    archive names of queues are text, whatever they look like.
     """
     from pyspark.sql import functions as F
 
     if parquet:
-        rows = spark.read.parquet(path)
+        inferring = spark.conf.get(INFERRING) or "true"
+        spark.conf.set(INFERRING, "false")
+        try:
+            rows = spark.read.option("__globPaths__", "false").parquet(path)
+        finally:
+            spark.conf.set(INFERRING, inferring)
     else:
         rows = spark.read.format("staniel-journal").options(**{"view": "state", **given}).load(path)
     if "op" in rows.columns:
@@ -36,15 +47,24 @@ def items_of(spark: SparkSession, path: str, parquet: bool, given: Mapping[str, 
 
 
 def refill(rows: DataFrame, since: str, until: str, queues: list[str], options: Mapping[str, str], rate: int) -> int:
-    """Put the rows that are meant; how many. One task, so that order and rate hold. Raises ValueError for no time."""
+    """Put the rows that are meant; how many. `queues`: names or shell patterns, empty for all. One task, so that order
+    and rate hold. Raises ValueError for no time and for a queue that is not there; ServerLost, with nothing put, if one
+    of the servers does not answer."""
     from pyspark.sql import functions as F
 
+    for server in SinkOptions(options).servers:
+        Connection(server).close()
     if since:
         rows = rows.filter(F.col("addTime") >= F.timestamp_millis(F.lit(moment_ms(since, "since"))))
     if until:
         rows = rows.filter(F.col("addTime") < F.timestamp_millis(F.lit(moment_ms(until, "until"))))
     if queues:
-        rows = rows.filter(F.col("queue").isin(queues))
+        there = [] if "queue" not in rows.columns else [row[0] for row in rows.select("queue").distinct().collect()]
+        known = [name for name in there if name is not None]
+        wanted = Queues(Options({"queues": as_option(queues)}, {"queues"}, "replay"))
+        if unmet := wanted.unmet(known):
+            raise ValueError(no_queue(unmet[0], "what is to be put", known))
+        rows = rows.filter(F.col("queue").isin([name for name in known if name in wanted]))
     columns = [name for name in ("queue", "value", "flags", "expireTime") if name in rows.columns]
     chosen = rows.select(*columns).filter("value is not null")
     if "queue" in options:

@@ -15,6 +15,7 @@ from msgspec import Struct
 from pipeline.files import folder
 from pipeline.formats import look
 from pipeline.journal_options import JournalOptions
+from pipeline.planning import check_wanted
 from pipeline.report_tables import OF_FORMAT, Tables
 
 if TYPE_CHECKING:
@@ -75,7 +76,9 @@ class Report(Struct, frozen=True):
 def gather(spark: SparkSession, path: str, given: Mapping[str, str]) -> Report:
     """Run the jobs. Payloads are not read. Raises ValueError, and what reading raises."""
     options = JournalOptions({**given, "path": path})
-    form, queues = look(folder(options.path), options.format)
+    place = folder(options.path)
+    form, queues = look(place, options.format)
+    check_wanted(place, options, form, queues)
 
     def view(name: str) -> DataFrame:
         chosen = {**given, "view": name, "includeValue": "false", "format": form.name}

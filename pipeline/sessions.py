@@ -6,6 +6,7 @@ Knows the settings and why. Refuses to know what is read with it.
 from __future__ import annotations
 
 import atexit
+import locale
 import os
 import shutil
 import sys
@@ -26,6 +27,7 @@ SETTINGS = {
     "spark.sql.session.timeZone": "UTC",
     "spark.sql.python.filterPushdown.enabled": "true",  # without it Spark refuses a reader that can filter
     "spark.sql.execution.arrow.pyspark.enabled": "true",
+    "spark.sql.sources.partitionColumnTypeInference.enabled": "false",  # a queue 007 is not a queue 7
     "spark.sql.shuffle.partitions": "8",
     "spark.log.level": "ERROR",
 }
@@ -43,6 +45,8 @@ def build(
     check_packages()
     os.environ.setdefault("JAVA_HOME", "")
     os.environ["JAVA_HOME"] = java_home()
+    if "UTF-8" not in locale.setlocale(locale.LC_CTYPE).upper().replace("UTF8", "UTF-8"):
+        os.environ["LC_ALL"] = "C.UTF-8"  # Java reads and writes names of files as the locale says
     # Workers must be this interpreter: the first python3 on the PATH may have neither pyarrow nor this package.
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     local = master.startswith("local")

@@ -20,6 +20,7 @@ from pyspark.sql.types import BinaryType, DataType, StringType, StructType, Time
 
 from pipeline.files import Vanished, folder
 from pipeline.live_options import OnFull, SinkOptions
+from pipeline.names import real_name
 from pipeline.wire import Connection, Refused, ServerLost
 from protocol import requests as ask
 from protocol.client_replies import Answer, Error
@@ -318,4 +319,4 @@ def _chain(first: list[Row], rest: Iterator[Row]) -> Iterator[Row]:
 
 
 def _set(row: Row) -> ask.Set:
-    return ask.Set(row.queue, row.value, row.flags, expires_ms=row.expires_ms)
+    return ask.Set(real_name(row.queue), row.value, row.flags, expires_ms=row.expires_ms)

@@ -19,6 +19,7 @@ from pipeline.fleet import TRIES, run_each
 from pipeline.formats import FORMATS, look
 from pipeline.journal_options import JournalOptions
 from pipeline.offsets import pinned_to
+from pipeline.planning import check_wanted
 from pipeline.segments import OnCorrupt, Part, Reading, Segment
 
 if TYPE_CHECKING:
@@ -59,6 +60,7 @@ def verify(spark: SparkSession, path: str, given: Mapping[str, str]) -> list[Fin
     options = JournalOptions({**given, "path": path})
     place = folder(options.path)
     form, found = look(place, options.format)
+    check_wanted(place, options, form, found)
     reading = msgspec.structs.replace(
         options.reading, on_corrupt=OnCorrupt.PERMISSIVE, include_value=False, use_summaries=False
     )

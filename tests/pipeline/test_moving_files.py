@@ -85,7 +85,8 @@ def test_a_file_whose_bytes_are_gone_fails_the_query_in_one_line(
         rows.collect()
 
 
-def test_a_folder_without_journals_is_an_empty_table(spark: SparkSession, tmp_path: Path) -> None:
+def test_a_spool_without_journals_is_an_empty_table(spark: SparkSession, tmp_path: Path) -> None:
+    (tmp_path / ".staniel").mkdir()
     assert spark.read.format("staniel-journal").load(str(tmp_path)).collect() == []
 
 

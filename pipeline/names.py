@@ -1,0 +1,52 @@
+"""Names of queues and files as text that a table can hold, and as folders of a lake.
+
+A queue of a spool may be called anything that a file can be called, bytes that are no UTF-8 included; tables hold UTF-8
+alone. Knows both spellings, and how a partition's folder has to be called so that every reader finds the same name in
+it again. Refuses to know which names are legal: queues/names.py does.
+"""
+
+from __future__ import annotations
+
+import re
+
+NO_QUEUE = "__HIVE_DEFAULT_PARTITION__"
+LOOKS_SHOWN = re.compile(r"\\(?=x(?:5C|[89A-F][0-9A-F]))")
+SHOWN = re.compile(r"\\x(5C|[89A-F][0-9A-F])")
+SURROGATE = re.compile("[\udc80-\udcff]")
+# What Spark escapes in a folder's name.
+ESCAPED = re.compile("[\0-\x1f\x7f\"#%'*/:=?\\\\\\[\\]{}^]")
+TYPED = re.compile(r"[+-]?(?:[0-9].*|NaN|Infinity)", re.DOTALL)
+
+
+def shown_name(name: str) -> str:
+    r"""A name of the file system as UTF-8: bytes that are none as `\xE9`, and the backslash of a name that holds such
+    four letters itself as `\x5C`. All other names stay as they are."""
+    if SURROGATE.search(name) is None and LOOKS_SHOWN.search(name) is None:
+        return name
+    return SURROGATE.sub(lambda found: f"\\x{ord(found[0]) - 0xDC00:02X}", LOOKS_SHOWN.sub(r"\\x5C", name))
+
+
+def real_name(shown: str) -> str:
+    """The name of the file system that `shown_name` has shown."""
+    if "\\" not in shown:
+        return shown
+    return SHOWN.sub(lambda found: "\\" if found[1] == "5C" else chr(0xDC00 + int(found[1], 16)), shown)
+
+
+def partition_name(name: str | None) -> str:
+    """What stands behind `queue=` in the name of a folder. None: no queue.
+
+    Escapes are those of Spark, which reads each as one character of ISO-8859-1, where pyarrow and others read bytes of
+    UTF-8: so only ASCII is escaped. A first letter is, where Spark or others would take the name for a number (`007` is
+    not `7`) or for no queue.
+    """
+    if name is None:
+        return NO_QUEUE
+    first, rest = name[:1], name[1:]
+    if first < "\x80" and (TYPED.fullmatch(name) or name == NO_QUEUE or first.isspace()):
+        return f"%{ord(first):02X}{ESCAPED.sub(_escaped, rest)}"
+    return ESCAPED.sub(_escaped, name)
+
+
+def _escaped(found: re.Match[str]) -> str:
+    return f"%{ord(found[0]):02X}"

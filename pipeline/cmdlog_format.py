@@ -7,6 +7,7 @@ Damage between records is stepped over, as the server does; it is a row of its o
 from __future__ import annotations
 
 from collections.abc import Iterator
+from itertools import pairwise
 from typing import Any
 
 import msgspec
@@ -100,6 +101,12 @@ class CmdlogFormat:
 
     def beside(self, folder: Folder) -> dict[str, list[Segment]]:
         return {}
+
+    def is_broken(self, segments: list[Segment]) -> bool:
+        """A cleaned segment goes, or was made later than the one behind it."""
+        numbers = layout.segment_numbers((each.file, True) for each in segments)
+        born = [int(each.id.partition(".")[2], 16) for each in segments if each.id]
+        return bool(layout.holes(numbers)) or any(later < earlier for earlier, later in pairwise(born))
 
     def missing(self, folder: Folder, segments: list[Segment], last_id: int) -> int | None:
         return None

@@ -221,6 +221,10 @@ class JournalStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def _ahead(self, place: Folder, form: Format, queue: str, segments: list[Segment], start: Offset) -> Ahead:
         known = from_json(start[queue]) if queue in start else None
         at, begin = self._from(place, form, queue, segments, known)
+        if known is not None and form.is_broken(segments[at:]):
+            if self.options.fail_on_data_loss:
+                raise DataLoss(f"{queue}: segments behind {segments[at].file} were cleaned before they were read")
+            self.lost[queue] = None
         if self.target is None:
             return Ahead(queue, segments, at, begin, len(segments) - 1, segments[-1].end)
         stop = from_json(self.target[queue]) if queue in self.target else None

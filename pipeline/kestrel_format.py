@@ -147,6 +147,10 @@ class KestrelFormat:
     def beside(self, folder: Folder) -> dict[str, list[Segment]]:
         return {}
 
+    def is_broken(self, segments: list[Segment]) -> bool:
+        """Files go from the oldest on."""
+        return False
+
     def missing(self, folder: Folder, segments: list[Segment], last_id: int) -> int | None:
         return None
 

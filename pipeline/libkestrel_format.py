@@ -137,6 +137,10 @@ class LibkestrelFormat:
                 found.setdefault(parsed.queue, []).append(segment)
         return found
 
+    def is_broken(self, segments: list[Segment]) -> bool:
+        """Files go from the oldest on."""
+        return False
+
     def missing(self, folder: Folder, segments: list[Segment], last_id: int) -> int | None:
         """Ids have no holes, and begin at 1 again where a queue was deleted."""
         try:

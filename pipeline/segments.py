@@ -132,6 +132,9 @@ class Format(Protocol):
         """The files that say what became of each queue's items, where that is not in its segments. To be looked for
         after the segments: what was taken out of a queue had been put into it."""
 
+    def is_broken(self, segments: list[Segment]) -> bool:
+        """Whether something was taken out from behind the first of these segments, which follow each other."""
+
     def missing(self, folder: Folder, segments: list[Segment], last_id: int) -> int | None:
         """How many items are gone between the one with `last_id` and a queue's segments; None: it cannot be known."""
 

@@ -26,6 +26,7 @@ from broker.session import Session, Wire, dead_letter
 from broker.start import Progress, Start, nobody
 from broker.status import ServerStatus, Status, by_name
 from broker.stream_queues import StreamQueues
+from broker.tables import joined
 from broker.transfers import Transfers
 from broker.upkeep import Upkeep
 from broker.workq import Workq
@@ -49,6 +50,7 @@ from queues.job import Job
 from queues.queue import Queue
 
 BALLAST_RETRY_MS = 1000
+KEYS_SHOWN_MAX = 20
 
 
 class Summary(Struct, frozen=True):
@@ -81,6 +83,8 @@ class Broker:
         self.group = self.store.group
         self.deadlines = Deadlines()
         self._load = load
+        self._started_with = config
+        self.reloaded: Callable[[int], None] = lambda now_ms: None  # whoever drives us takes over what concerns it
         self.queues = Collection(config.queue, self._new_journal)
         self.transfers = Transfers(self.queues, self.store, report)
         self.queues.heir, self.queues.timer = self.transfers, self.deadlines
@@ -395,11 +399,11 @@ class Broker:
         self._guard_all()
         return changed
 
-    def reload(self, now_ms: int) -> None:
+    def reload(self, now_ms: int) -> str:
         """Take over queues' settings, aliases and limits from the configuration file; nothing in flight is disturbed.
         Queues that could not be read are tried again.
 
-        Raises ReloadError, and no setting has changed.
+        Returns the keys that only a restart takes over, as a text. Raises ReloadError, and no setting has changed.
         """
         if self._load is None:
             revive(self, now_ms)
@@ -411,22 +415,30 @@ class Broker:
             raise ReloadError(str(error)) from error
         self.config = config
         self.queues.config_of = config.queue
+        later = config.later_keys(self._started_with)
         for queue in self.queues.all():
-            self._configure(queue, config.queue(queue.name))
+            if not self._configure(queue, config.queue(queue.name)):
+                later.append(joined(joined("queues", queue.name), "keep_journal"))
+        self.status.grace_ms = config.server.status_change_grace_ms
         self.streams.configure()
         revive(self, now_ms)
         self._set_aliases(config)
         self.upkeep.memory.bound_all()
+        self.reloaded(now_ms)
         self.report(Level.INFO, "config.reloaded", queues=len(config.queues), aliases=len(config.aliases))
+        if later:
+            self.report(Level.WARNING, "config.later", keys=some(later), hint="only a restart takes these over")
+        return some(later)
 
-    def _configure(self, queue: Queue, config: QueueConfig) -> None:
-        if config.keep_journal != queue.config.keep_journal:
-            hint = "keep_journal of a queue in service changes at the next start"
-            self.report(Level.WARNING, "config.later", queue=queue.name, hint=hint)
+    def _configure(self, queue: Queue, config: QueueConfig) -> bool:
+        """Whether all of it is taken over."""
+        is_all = config.keep_journal == queue.config.keep_journal
+        if not is_all:
             config = structs.replace(config, keep_journal=queue.config.keep_journal)
         queue.configure(config)
         if isinstance(queue.journal, Log | Reader):
             queue.journal.configure(config)
+        return is_all
 
     def _tell_trouble(self, queue: Queue) -> None:
         """Its next items cannot be read. It stays, with what is open, and takes puts; nobody gets any of it."""
@@ -522,6 +534,12 @@ class Broker:
                 why=damage.why,
                 saved_as=damage.saved_as,
             )
+
+
+def some(keys: list[str]) -> str:
+    """For a line: the first of them, and how many more there are."""
+    more = f" and {len(keys) - KEYS_SHOWN_MAX} more" if len(keys) > KEYS_SHOWN_MAX else ""
+    return ", ".join(keys[:KEYS_SHOWN_MAX]) + more
 
 
 def exceeds(count: int, limit: int | None) -> bool:

@@ -19,7 +19,7 @@ from msgspec import UNSET, Struct, structs
 from broker import kinds
 from broker.addresses import Address, TcpAddress, UnixAddress, format_address
 from broker.formats import check_formats
-from broker.settings import NOT_SERVED, SECTIONS, Listener, Memcache, QueueSettings, Server, WorkqSettings
+from broker.settings import NOT_SERVED, RELOADED, SECTIONS, Listener, Memcache, QueueSettings, Server, WorkqSettings
 from broker.tables import ConfigError, joined, keys_of, read_struct, read_table, read_value, unknown_key
 from journal.fs import OsFs
 from queues.config import QueueConfig
@@ -80,6 +80,20 @@ class Config(Struct, frozen=True, kw_only=True):
         """The rights of the files of a listener's Unix sockets."""
         settings: Listener = getattr(self, listener)
         return settings.socket_mode
+
+    def later_keys(self, started: Config) -> list[str]:
+        """The keys whose values differ from those that the server was `started` with, and that only a restart takes
+        over.
+        """
+        found = []
+        for section in ("server", *LISTENERS):
+            ours, theirs = getattr(self, section), getattr(started, section)
+            for spelled, key in keys_of(SECTIONS[section]).items():
+                if section == "server" and spelled in RELOADED:
+                    continue
+                if getattr(ours, key.attribute) != getattr(theirs, key.attribute):
+                    found.append(joined(section, spelled))
+        return found
 
     def overridden(
         self,

@@ -135,13 +135,13 @@ def pause(session: Session, request: ask.Pause, now_ms: int) -> None:
 
 
 def reload(session: Session, request: ask.Reload, now_ms: int) -> None:
-    """Read the configuration again. A broken file changes nothing."""
+    """Read the configuration again, and name what has changed in vain. A broken file changes nothing."""
     try:
-        session.broker.reload(now_ms)
+        later = session.broker.reload(now_ms)
     except ReloadError as error:
         session.refuse(str(error))
         return
-    session.out.append(session.replies.reloaded)
+    session.out.append(session.replies.reloaded(later))
 
 
 def shutdown(session: Session, request: ask.Shutdown, now_ms: int) -> None:

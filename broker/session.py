@@ -61,6 +61,9 @@ class Feeder(Protocol):
 
     def feed(self, data: bytes) -> list[Any]: ...
 
+    def limit(self, limits: Limits) -> None:
+        """Other limits, for what has not been read yet."""
+
 
 class Source(Protocol):
     """What a session can wait for: a queue, a job. It hands over with `deliver`; what is not wanted any more goes back

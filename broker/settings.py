@@ -132,6 +132,20 @@ SECTIONS: dict[str, type[Struct]] = {
 # Read and checked, without effect so far; each gives one warning. "default." stands for every queue's key.
 NOT_SERVED = ("admin",)
 
+# Keys of [server] that a reload takes over. All others of it, and all of the listeners and [workq], wait for a restart.
+RELOADED = frozenset(
+    {
+        "max_open_transactions",
+        "expiration_timer_frequency",
+        "max_line_size",
+        "client_timeout",
+        "status_change_grace_period",
+        "connection_limit_refuse_writes",
+        "connection_limit_refuse_reads",
+        "enable_session_trace",
+    }
+)
+
 # Kestrel's keys that will not come, and what to do instead.
 REFUSED = {
     "zookeeper": "servers do not announce themselves in ZooKeeper; list their addresses in the clients",

@@ -157,6 +157,8 @@ def parse_line(request: Request, line: bytes) -> Reply | None:
         return Text(line.removeprefix(b"VERSION ").decode("latin-1"))
     if isinstance(request, ask.Status) and request.name is None and line.isalpha():
         return Text(line.decode("latin-1"))
+    if isinstance(request, ask.Reload) and line.startswith(b"Reloaded config. "):
+        return Answer.OK
     if isinstance(request, ask.FlushExpired | ask.FlushAllExpired) and _COUNT.fullmatch(line):
         return Number(int(line))
     return None

@@ -59,9 +59,7 @@ class Parser:
 
     def __init__(self, dialect: Dialect, limits: Limits) -> None:
         self._dialect = dialect
-        self._limits = limits
-        self._lines = lines_for(dialect, limits)
-        self._known, self._alone = self._lines.known, self._lines.alone
+        self.limit(limits)
         self._guess = 0
         """How long the last line was, with its end: the next one is mostly as long, and known."""
         self._state = State.START
@@ -73,6 +71,12 @@ class Parser:
         self._body = BytesIO()
         """Not a list of pieces: a peer that drips two bytes at a time would cost twenty times what it sent. And not a
         bytearray: what has been gathered here becomes the item without another copy."""
+
+    def limit(self, limits: Limits) -> None:
+        """Other limits, for lines that have not been read yet."""
+        self._limits = limits
+        self._lines = lines_for(self._dialect, limits)
+        self._known, self._alone = self._lines.known, self._lines.alone
 
     @property
     def state(self) -> State:

@@ -32,7 +32,6 @@ class Replies:
     deleted = b"DELETED\r\n"
     not_found = b"NOT_FOUND\r\n"
     flushed_all = b"OK\r\n"
-    reloaded = b"Reloaded config.\r\n"
     ok = b"OK\r\n"
     touched = b"TOUCHED\r\n"
     meta_noop = b"MN\r\n"
@@ -93,6 +92,11 @@ class Replies:
     def number(self, n: int) -> bytes:
         return b"%d\r\n" % n
 
+    def reloaded(self, later: str) -> bytes:
+        """`later`: the keys that only a restart takes over; empty if none have changed."""
+        more = f" Only a restart takes over: {later}" if later else ""
+        return f"Reloaded config.{self._printed(more)}\r\n".encode()
+
     def moved(self, n: int) -> bytes:
         return b"MOVED %d\r\n" % n
 
@@ -135,6 +139,9 @@ class KestrelReplies(Replies):
 
     def _printed(self, text: str) -> str:
         return printed.line(text)
+
+    def reloaded(self, later: str) -> bytes:
+        return b"Reloaded config.\r\n"
 
     def client_error(self, why: str) -> bytes:
         return b"CLIENT_ERROR\r\n"

@@ -57,6 +57,10 @@ class TextParser:
         self._items_bytes = 0
         """Of `_items`, each with its overhead."""
 
+    def limit(self, limits: Limits) -> None:
+        """Other limits, for what has not been read yet."""
+        self._limits = limits
+
     @property
     def state(self) -> State:
         return self._state

@@ -68,6 +68,10 @@ class ThriftParser:
         self._frames = Frames(frame_bytes_max)
         self._state = State.PLAIN
 
+    def limit(self, limits: Limits) -> None:
+        """Other limits, for what has not been read yet."""
+        self._limits = limits
+
     @property
     def state(self) -> State:
         return self._state

@@ -69,6 +69,9 @@ class WorkqParser:
         self._data = bytearray()
         """Of the block that has not ended. It grows with what has arrived, never with what was announced."""
 
+    def limit(self, limits: Limits) -> None:
+        """Nothing changes: the limits are the protocol's own."""
+
     @property
     def state(self) -> State:
         return self._state

@@ -8,7 +8,9 @@ from __future__ import annotations
 from collections import deque
 from enum import Enum
 
+from broker.deadlines import Alarm
 from broker.session import READY, Feeder, Session, SessionState
+from protocol.limits import Limits
 from server.ports import Sock
 
 UNSENT_BYTES_MAX = 1 << 20  # owed more than this, a client gets nothing new until it has read some
@@ -35,9 +37,11 @@ class Connection:
 
     __slots__ = (
         "_feed",
+        "_parser",
         "_recv",
         "_send",
         "active_ms",
+        "alarm",
         "ended",
         "fd",
         "held",
@@ -46,6 +50,7 @@ class Connection:
         "read_bytes",
         "session",
         "sock",
+        "took",
         "unread_bytes",
         "unsent",
     )
@@ -60,9 +65,12 @@ class Connection:
         self.unsent: bytes | memoryview = (
             b""  # a view of the rest: a long reply is not copied for each piece that leaves
         )
+        self._parser = parser
         self._recv, self._send, self._feed = sock.recv, sock.send, parser.feed
         self.unread_bytes = 0
         self.active_ms = 0
+        self.took = False  # whether the client has read something of what was owed since somebody last looked
+        self.alarm: Alarm | None = None  # for silence, or for lingering too long
         self.ended = False  # the client has closed its side
         self.read_bytes = READ_BYTES_MIN
 
@@ -153,6 +161,7 @@ class Connection:
             sent = self._send(memoryview(self.unsent)[:SEND_BYTES_MAX] if long else self.unsent)
         except BlockingIOError:
             return
+        self.took = True
         self.session.broker.counters.bytes_written += sent
         self.unsent = b"" if sent == len(self.unsent) else memoryview(self.unsent)[sent:]
 
@@ -195,6 +204,10 @@ class Connection:
         session.broker.counters.bytes_written += sent
         self.unsent = memoryview(data)[sent:]
         return -1
+
+    def limit(self, limits: Limits) -> None:
+        """Other limits, for what the client says from now on."""
+        self._parser.limit(limits)
 
     @property
     def wants_turn(self) -> bool:

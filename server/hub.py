@@ -46,6 +46,7 @@ class Hub:
         self._now_ns = machine.now_ns
         self._poller, self._committer, self._steward = machine.poller, machine.syncs, machine.chores
         broker.upkeep.chores.wait_for = self._wait_for
+        broker.reloaded = self._take_over
         self._poller.register(self._committer.fd, select.EPOLLIN)
         self._poller.register(self._steward.fd, select.EPOLLIN)
         self._connections: dict[int, Connection] = {}
@@ -69,10 +70,33 @@ class Hub:
 
     def listen(self, door: Door, wire: Wire) -> None:
         """Accept clients from a listening socket."""
-        limits = Limits(self.broker.config.server.max_line_bytes, self.broker.config.item_bytes_max)
-        listener = Listener(self, door, wire, limits, self.broker.report)
+        listener = Listener(self, door, wire, self._limits(), self.broker.report)
         self._listeners.append(listener)
         self._bells[door.fileno()] = listener
+
+    def _limits(self) -> Limits:
+        config = self.broker.config
+        return Limits(config.server.max_line_bytes, config.item_bytes_max)
+
+    def _take_over(self, now_ms: int) -> None:
+        """The configuration has been read again. What concerns clients holds for those that are there, too."""
+        limits, timeout_ms = self._limits(), self.broker.config.server.client_timeout_ms
+        for listener in self._listeners:
+            listener.limits = limits
+        for connection in self._connections.values():
+            connection.limit(limits)
+            if not timeout_ms:
+                continue  # a time-out that has been taken back does nothing when it rings
+            if connection.alarm is None:
+                self._time(connection, now_ms)
+            elif isinstance(connection.alarm, Silence):
+                connection.alarm.look_again(now_ms)
+
+    def _time(self, connection: Connection, now_ms: int) -> None:
+        """From now on the client must not be silent for too long."""
+        connection.active_ms = now_ms
+        connection.alarm = silence = Silence(connection, self)
+        silence.look_again(now_ms)
 
     def has_room(self) -> bool:
         """Whether another client may come in."""
@@ -86,8 +110,7 @@ class Hub:
         self._of_session[connection.session] = connection
         self._poller.register(connection.fd, EVERYTHING)
         if self.broker.config.server.client_timeout_ms:
-            connection.active_ms = now_ms
-            Silence(connection, self).look_again(now_ms)
+            self._time(connection, now_ms)
 
     def end(self, connection: Connection) -> None:
         """Hang up on a client, after what it is owed."""
@@ -196,7 +219,7 @@ class Hub:
                 else:
                     self._answer(connection, durable, now_ms)
             except OSError:
-                self._drop(connection, now_ms)
+                self.drop(connection, now_ms)
         self._counters.bytes_written += written
 
     def _ring(self, fd: int, now_ms: int) -> None:
@@ -208,7 +231,7 @@ class Hub:
     def _serve(self, connection: Connection, mask: int, now_ms: int) -> None:
         """The rarer events of a connection."""
         if mask & GONE:
-            self._drop(connection, now_ms)
+            self.drop(connection, now_ms)
         elif mask & select.EPOLLIN:
             self._read(connection, now_ms)
             if mask & select.EPOLLRDHUP and connection.session.state is SessionState.PARKED:
@@ -294,7 +317,7 @@ class Hub:
     def _hang_up(self, connection: Connection, now_ms: int) -> None:
         """The client has sent its last byte. What it has asked for is still done, unless it would have to wait."""
         if connection.phase is not OPEN:
-            self._drop(connection, now_ms)
+            self.drop(connection, now_ms)
             return
         connection.ended = True
         connection.phase = Phase.ENDING
@@ -306,24 +329,34 @@ class Hub:
 
     def _linger(self, connection: Connection, now_ms: int) -> None:
         if connection.ended:
-            self._drop(connection, now_ms)
+            self.drop(connection, now_ms)
             return
         connection.phase = Phase.LINGERING
         connection.unread_bytes = 0
         try:
             connection.sock.shutdown(socket.SHUT_WR)
         except OSError:
-            self._drop(connection, now_ms)
+            self.drop(connection, now_ms)
             return
-        self.broker.deadlines.set(Farewell(connection, self._drop), now_ms + LINGER_MS)
+        self._forget_alarm(connection)
+        connection.alarm = Farewell(connection, self.drop)
+        self.broker.deadlines.set(connection.alarm, now_ms + LINGER_MS)
 
-    def _drop(self, connection: Connection, now_ms: int) -> None:
+    def _forget_alarm(self, connection: Connection) -> None:
+        """It would keep the connection until it rings."""
+        if connection.alarm is not None:
+            self.broker.deadlines.drop(connection.alarm)
+            connection.alarm = None
+
+    def drop(self, connection: Connection, now_ms: int) -> None:
+        """Close at once; what it has open goes back."""
         if connection.phase is Phase.GONE:
             return
         connection.phase = Phase.GONE
         connection.session.close(now_ms)
         self._holding.pop(connection, None)
         self._busy.pop(connection, None)
+        self._forget_alarm(connection)
         del self._connections[connection.fd]
         del self._of_session[connection.session]
         self._poller.unregister(connection.fd)
@@ -378,7 +411,7 @@ class Hub:
                 elif not connection.release(durable):
                     del self._holding[connection]
             except OSError:
-                self._drop(connection, now_ms)
+                self.drop(connection, now_ms)
                 continue
             self._active.append(connection)
 

@@ -9,7 +9,7 @@ from collections.abc import Callable
 from typing import Protocol
 
 from broker.broker import Broker
-from server.connection import OPEN, Connection
+from server.connection import OPEN, Connection, Phase
 
 
 class Ender(Protocol):
@@ -19,38 +19,48 @@ class Ender(Protocol):
 
     def end(self, connection: Connection) -> None: ...
 
+    def drop(self, connection: Connection, now_ms: int) -> None: ...
+
 
 class Farewell:
     """A client that does not close its side in time is dropped."""
 
     def __init__(self, connection: Connection, drop: Callable[[Connection, int], None]) -> None:
-        self._connection = connection
+        self.connection = connection
         self._drop = drop
 
     def due(self, now_ms: int) -> None:
-        self._drop(self._connection, now_ms)
+        self._drop(self.connection, now_ms)
 
 
 class Silence:
-    """A client that says nothing for too long, while nothing is due to it, is hung up on."""
+    """A client that says nothing for too long, while nothing is due to it, is hung up on. One that reads nothing for
+    too long of what it is owed is dropped, between one time-out and two after it has stopped.
+    """
 
     def __init__(self, connection: Connection, hub: Ender) -> None:
-        self._connection = connection
+        self.connection = connection
         self._hub = hub
+        self._owed = False  # at the last look
 
     def look_again(self, now_ms: int) -> None:
+        connection = self.connection
+        self._owed, connection.took = bool(connection.unsent), False
+        if not connection.is_silent:
+            connection.active_ms = now_ms  # what it waits for is ours to deliver
         timeout_ms = self._hub.broker.config.server.client_timeout_ms
-        if not self._connection.is_silent:
-            self._connection.active_ms = now_ms  # what it waits for is ours to deliver
-        if timeout_ms:
-            self._hub.broker.deadlines.set(self, self._connection.active_ms + timeout_ms)
+        self._hub.broker.deadlines.set(self, connection.active_ms + timeout_ms)
 
     def due(self, now_ms: int) -> None:
-        connection = self._connection
-        if connection.phase is not OPEN:
+        connection = self.connection
+        timeout_ms = self._hub.broker.config.server.client_timeout_ms
+        if connection.phase in (Phase.LINGERING, Phase.GONE):
             return
-        silent_ms = now_ms - connection.active_ms
-        if connection.is_silent and silent_ms >= self._hub.broker.config.server.client_timeout_ms:
+        if not timeout_ms:
+            connection.alarm = None  # taken back by a reload
+        elif self._owed and connection.unsent and not connection.took:
+            self._hub.drop(connection, now_ms)
+        elif connection.phase is OPEN and connection.is_silent and now_ms - connection.active_ms >= timeout_ms:
             self._hub.end(connection)
         else:
             self.look_again(now_ms)

@@ -99,7 +99,7 @@ def answers(draw: st.DrawFn, request: Request, dialect: Dialect) -> tuple[bytes,
         case ask.Verbosity():
             return replies.ok, [Answer.OK]
         case ask.Reload():
-            return replies.reloaded, [Answer.OK]
+            return replies.reloaded(draw(st.sampled_from(["", "server.spool"]))), [Answer.OK]
         case ask.FlushExpired() | ask.FlushAllExpired():
             count = draw(st.integers(0, 10**6))
             return replies.number(count), [Number(count)]

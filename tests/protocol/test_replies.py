@@ -25,7 +25,7 @@ def test_the_words_that_both_dialects_share(replies: Replies) -> None:
     assert replies.not_stored == b"NOT_STORED\r\n"
     assert replies.end == b"END\r\n"
     assert replies.deleted == b"DELETED\r\n"
-    assert replies.reloaded == b"Reloaded config.\r\n"
+    assert replies.reloaded("") == b"Reloaded config.\r\n"
     assert replies.ok == b"OK\r\n"
     assert replies.error == b"ERROR\r\n"
     assert replies.version("2.4.1") == b"VERSION 2.4.1\r\n"

@@ -1,0 +1,179 @@
+"""Clients that say nothing or read nothing for too long, and what a reload changes for those that are there.
+
+The hub and its sockets are real, the clock is stepped.
+"""
+
+from __future__ import annotations
+
+import socket
+from collections.abc import Iterator
+from contextlib import ExitStack
+from pathlib import Path
+
+import pytest
+
+from broker import wires
+from broker.broker import Broker
+from broker.config import Config, parse
+from broker.session import Wire
+from journal.fs import OsFs
+from protocol.dialect import Dialect
+from protocol.limits import Limits
+from server.hub import Hub
+from server.machine import Machine
+
+TIMEOUT = "[server]\nclient_timeout = 1000\n"
+MEMCACHE = wires.memcache(Dialect.MEMCACHED)
+
+
+class Clock:
+    ms = 1_700_000_000_000
+
+    def now_ms(self) -> int:
+        return self.ms
+
+
+class Served:
+    """A hub without a loop. `text`: the configuration, which a reload reads again."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.text = ""
+        self.clock = Clock()
+        self.stack = ExitStack()
+
+    def start(self, text: str) -> Served:
+        self.text = text
+        self.broker = Broker(self.load(), OsFs(), load=self.load)
+        self.broker.recover(self.clock.ms)
+        self.hub = Hub(self.broker, Machine(self.clock), 100)
+        self.stack.callback(self.hub.close)
+        return self
+
+    def load(self) -> Config:
+        return parse(self.text.encode(), str(self.folder))
+
+    def client(self, wire: Wire = MEMCACHE) -> socket.socket:
+        ours, theirs = socket.socketpair()
+        ours.setblocking(False)
+        theirs.settimeout(5)
+        ours.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 1 << 14)
+        theirs.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 1 << 18)
+        self.stack.enter_context(theirs)
+        limits = Limits(16_384, self.broker.config.item_bytes_max)
+        self.hub.admit(ours, "", wire, limits, self.clock.ms)
+        return theirs
+
+    def turns(self, ms: int = 0, count: int = 10) -> None:
+        self.clock.ms += ms
+        for _ in range(count):
+            self.hub.turn(self.hub._poller.poll(0.005))  # type: ignore[attr-defined]
+
+    def pass_time(self, ms: int, step_ms: int = 100) -> None:
+        for _ in range(0, ms, step_ms):
+            self.turns(step_ms, 2)
+
+    def asks(self, client: socket.socket, request: bytes) -> bytes:
+        client.sendall(request)
+        self.turns()
+        return client.recv(1 << 16)
+
+    @property
+    def connections(self) -> int:
+        return self.broker.counters.curr_connections
+
+
+@pytest.fixture
+def served(tmp_path: Path) -> Iterator[Served]:
+    it = Served(tmp_path)
+    with it.stack:
+        yield it
+
+
+def test_a_reload_that_takes_the_time_out_back_hangs_up_on_nobody(served: Served) -> None:
+    served.start(TIMEOUT).client()
+    served.text = ""
+    served.hub.reload()
+    served.pass_time(5000)
+    assert served.connections == 1
+
+
+def test_a_reload_that_gives_or_shortens_one_holds_for_clients_that_are_there(served: Served) -> None:
+    quiet = served.start("").client()
+    served.pass_time(5000)
+    served.text = "[server]\nclient_timeout = 60000\n"
+    served.hub.reload()
+    served.pass_time(2000)
+    assert served.connections == 1
+    served.text = TIMEOUT
+    served.hub.reload()
+    served.pass_time(1500)
+    assert served.connections == 0 and quiet.recv(1) == b""
+
+
+def test_a_client_that_waits_is_not_silent(served: Served) -> None:
+    client = served.start(TIMEOUT).client()
+    client.sendall(b"get q/t=10000\r\n")
+    served.pass_time(5000)
+    assert served.connections == 1
+    assert served.asks(served.client(), b"set q 0 0 1\r\nx\r\n") == b"STORED\r\n"
+    assert client.recv(100).startswith(b"VALUE q/t=10000 0 1\r\nx")
+
+
+def stopped_reader(served: Served) -> socket.socket:
+    """A client that has an item open and is owed far more than the socket holds."""
+    reader = served.client()
+    assert served.asks(reader, b"set q 0 0 1\r\nx\r\n") == b"STORED\r\n"
+    assert served.asks(reader, b"get q/open\r\n").startswith(b"VALUE")
+    assert served.asks(reader, b"set large 0 0 100000\r\n" + b"x" * 100_000 + b"\r\n") == b"STORED\r\n"
+    reader.sendall(b"get large/peek\r\n" * 80)
+    served.turns()
+    return reader
+
+
+@pytest.mark.parametrize("how", ["stops", "stops and has closed its side", "stops and waits"])
+def test_what_a_client_has_open_that_reads_no_more_comes_back(served: Served, how: str) -> None:
+    served.start(TIMEOUT)
+    reader = stopped_reader(served)
+    if how == "stops and has closed its side":
+        reader.shutdown(socket.SHUT_WR)
+    elif how == "stops and waits":
+        reader.sendall(b"get nothing/t=100000\r\n")
+    served.pass_time(2500)
+    assert served.connections == 0
+    assert served.asks(served.client(), b"get q\r\n").startswith(b"VALUE q 0 1\r\nx")
+
+
+def test_a_client_that_reads_slowly_is_served_as_long_as_it_takes(served: Served) -> None:
+    served.start(TIMEOUT)
+    reader = stopped_reader(served)
+    for _ in range(12):
+        served.pass_time(500)
+        assert reader.recv(200_000)
+    assert served.connections == 1
+
+
+@pytest.mark.parametrize(
+    ("wire", "request_line", "answer"),
+    [
+        (MEMCACHE, b"set q 0 0 2000\r\n%b\r\n", b"STORED\r\n"),
+        (MEMCACHE, b"ms q 2000\r\n%b\r\n", b"HD\r\n"),
+        (wires.text(Dialect.MEMCACHED), b"put q:\n%b\n\n", b"+1\n"),
+    ],
+)
+def test_a_larger_item_size_holds_for_clients_that_are_there(
+    served: Served, wire: Wire, request_line: bytes, answer: bytes
+) -> None:
+    served.start("[default]\nmax_item_size = 1000\n")
+    client, request = served.client(wire), request_line % (b"x" * 2000)
+    assert served.asks(client, request) != answer
+    served.text = "[default]\nmax_item_size = 3000\n"
+    served.hub.reload()
+    assert served.asks(client, request) == answer
+
+
+def test_a_longer_line_holds_for_clients_that_are_there(served: Served) -> None:
+    client = served.start("[server]\nmax_line_size = 512\n").client()
+    served.text = "[server]\nmax_line_size = 4096\n"
+    served.hub.reload()
+    assert served.asks(client, b"get" + b" q" * 1000 + b"\r\n") == b"END\r\n"

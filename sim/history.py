@@ -133,6 +133,9 @@ class History:
         """What a server that starts on a copy of `disk` would serve. Raises Violation."""
         raise NotImplementedError
 
+    def look_at_harmed(self, disk: Disk) -> None:
+        """Take away from a copy what no promise covers, and see that nothing is served that was never there."""
+
     def judge(self, found: Any, accident: Accident) -> Any:
         """Whether that is what it may be; with it the next life begins. Raises Violation."""
         raise NotImplementedError
@@ -227,6 +230,8 @@ class History:
         worst = self._break(accident)
         found = self.content_of(self.disk)
         self.told.append(("found", "", repr(found)))
+        if self.profile.harmed_copies and self.rng.randrange(1000) < self.profile.harmed_copies:
+            self.look_at_harmed(self.disk.copy())
         judged = self.judge(found, worst)
         while self.rng.randrange(1000) < self.profile.crash_in_recovery and self.cut_by is not None:
             before = found
@@ -393,6 +398,10 @@ class History:
             self.has_faults = True
             verb = rng.choice(("write", "sync", "sync", "sync_folder", "rename", "create", "truncate"))
             self.disk.fail(verb, rng.choice(self.weak_paths), errno.EIO, after=rng.randrange(6))
+        if profile.stuck_temps and rng.randrange(60) < profile.stuck_temps:
+            self.has_faults = True
+            self.disk.fail(rng.choice(("write", "sync")), "~~", errno.ENOSPC, after=rng.randrange(3), short=20)
+            self.disk.fail("remove", "~~", errno.EIO)
         if rng.randrange(60) < profile.clock_jump:
             self._turn(rng.choice((5000, 3_600_000, 86_400_000)))
 

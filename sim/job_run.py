@@ -9,17 +9,21 @@ from typing import Any
 
 from broker import wires
 from broker.broker import Broker
+from journal.cmdlog import COMPLETE, DELETE, MAGIC, encode_added, encode_bare, encode_finished, encode_time
+from journal.cmdlog_layout import segment_name
+from queues.job import NS_A_MS, Job, Terms
+from queues.job_queue import JobQueue
 from sim.actor import Actor
 from sim.disk import Disk
 from sim.history import UNABLE, History, Plans
-from sim.job_asks import Conversation, number_of
+from sim.job_asks import Conversation, number_of, raw_id
 from sim.job_checker import JobChecker
 from sim.job_model import JobModel, Standing, standing_of
 from sim.job_promises import check_jobs
-from sim.job_workload import JobPlan
+from sim.job_workload import IDS, JobPlan
 from sim.promises import Accident
 from sim.violations import Kind, Violation
-from sim.world import LONG_AGO_MS, World
+from sim.world import LONG_AGO_MS, START_MS, World
 
 
 class Snapshot(dict[bytes, Standing]):
@@ -42,6 +46,26 @@ class JobRun(History):
         self.plan = JobPlan(self.rng, self.profile)
         self.config = self.plan.config
         self.model = JobModel({}, {}, self.plan.honours_max_fails)
+        if self.profile.forged:
+            self._take_over()
+
+    def _take_over(self) -> None:
+        """The log of a writer that decides and writes in two steps: results stand in front of their additions, in an
+        older segment, and jobs that are over before both.
+        """
+        time, later = encode_time(START_MS * NS_A_MS), encode_time(START_MS * NS_A_MS + 1)
+        ids = [raw_id(number) for number in range(1, IDS + 1)]
+        results = [encode_finished(later, COMPLETE, id, b"early") for id in ids[2:]]
+        terms = Terms(JobQueue(b"q"), 60_000, 600_000_000)
+        adds = [encode_added(Job(id, terms, b"foreign", START_MS * NS_A_MS), time) for id in ids]
+        over = [encode_bare(later, DELETE, id) for id in ids[:2]]
+        self.disk.make_folder(self.plan.folder)
+        for number, records in enumerate(([*adds[:2], *over, *results], adds[2:], []), 1):
+            file = self.disk.append(f"{self.plan.folder}/{segment_name(number)}")
+            file.write(MAGIC + b"".join(records))
+            file.close()
+        self.disk.sync_all("")
+        self.go_on_from(self.content_of(self.disk))
 
     def begin_life(self) -> None:
         self.checker = JobChecker(self.model)

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from random import Random
 
+from journal.cmdlog import DELETE, encode_bare, encode_time
 from protocol.workq_words import show_time
 from queues.job import NS_A_MS
 from sim.job_asks import Ask, Want, job_id, raw_id
@@ -57,9 +58,9 @@ class JobPlan:
         if want in (Want.ADD, Want.SCHEDULE, Want.RUN):
             return self._add(rng, want, number, now_ms)
         if want in (Want.COMPLETE, Want.FAIL):
-            result = self._data(rng)
-            line = f"{want.value} {job_id(number)} {len(result)}\r\n{result.decode()}\r\n"
-            return Ask(want, line.encode(), id, (), result)
+            result = self._data(rng, now_ms)
+            line = f"{want.value} {job_id(number)} {len(result)}\r\n".encode()
+            return Ask(want, line + result + b"\r\n", id, (), result)
         if want is Want.RESULT:
             wait_ms = rng.choice((0, 0, 30, 200))
             return Ask(want, f"result {job_id(number)} {wait_ms}\r\n".encode(), id, wait_ms=wait_ms)
@@ -71,7 +72,7 @@ class JobPlan:
         return Ask(Want.LEASE, f"lease {' '.join(names)} {wait_ms}\r\n".encode(), names=names, wait_ms=wait_ms)
 
     def _add(self, rng: Random, want: Want, number: int, now_ms: int) -> Ask:
-        name, data = rng.choice(NAMES), self._data(rng)
+        name, data = rng.choice(NAMES), self._data(rng, now_ms)
         ttr_ms = rng.choice((10, 30, 100, 60_000))
         ttl_ms = rng.choice((50, 200, 5000, 600_000, 600_000, 86_400_000))
         head = f"{want.value} {job_id(number)} {name} {ttr_ms}"
@@ -81,8 +82,8 @@ class JobPlan:
             line = f"{head} {ttl_ms} {self._moment(rng, now_ms)} {len(data)}{self._flags(rng)}"
         else:
             line = f"{head} {ttl_ms} {len(data)}{self._flags(rng)}"
-        whole = f"{line}\r\n{data.decode()}\r\n"
-        return Ask(want, whole.encode(), raw_id(number), (name,), data, ttr_ms=ttr_ms)
+        whole = f"{line}\r\n".encode() + data + b"\r\n"
+        return Ask(want, whole, raw_id(number), (name,), data, ttr_ms=ttr_ms)
 
     def _moment(self, rng: Random, now_ms: int) -> str:
         at_ms = now_ms + rng.choice((-100, 5, 40, 700, 3000))
@@ -98,7 +99,11 @@ class JobPlan:
             words += f" -max-fails={rng.choice((1, 2, 3))}"
         return words
 
-    def _data(self, rng: Random) -> bytes:
+    def _data(self, rng: Random, now_ms: int) -> bytes:
         self.count += 1
+        if self.profile.forged and rng.randrange(1000) < self.profile.forged:
+            time = encode_time(now_ms * NS_A_MS)
+            ids = [raw_id(rng.randrange(1, IDS + 1)) for _ in range(rng.choice((1, 3, 9)))]
+            return b"%d" % self.count + b"".join(encode_bare(time, DELETE, id) for id in ids)
         size = rng.choice((200, 700)) if rng.randrange(1000) < self.profile.large_items else rng.choice((0, 0, 3, 20))
         return b"%d" % self.count + b"." * size

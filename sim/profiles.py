@@ -16,12 +16,20 @@ class Profile(Struct, frozen=True, kw_only=True):
     full_disk: int = 0
     short_write: int = 0
     eio: int = 0
+    stuck_temps: int = 0
+    """How often a summary finds no room and its temporary file cannot be removed."""
+    harmed_copies: int = 0
+    """How many of a thousand accidents are followed by a look at a copy of the disk whose newest files are lost."""
     clock_jump: int = 0
     operator: int = 40
     transfers: bool = True
     fanout: bool = True
     streams: int = 0  # how many of a thousand queues are kept in libkestrel's format
     jobs: bool = False  # workq's, instead of queues
+    forged: int = 0
+    """How many of a thousand payloads and results hold whole records of a command log; and the log is one that another
+    writer began, with facts in front of their additions.
+    """
     families: tuple[str, ...] = ()  # more fan-out, with limits of its own
     large_items: int = 60
     busy: int = 500  # how many of a thousand servers seal and rewrite small journals all the time
@@ -65,6 +73,20 @@ PROFILES = {
         Profile(name="formats", streams=500, operator=70, full_disk=10, eio=2, families=READERS),
         Profile(name="jobs", jobs=True, clients=6, large_items=150),
         Profile(name="jobs-faults", jobs=True, full_disk=20, short_write=8, eio=5, clock_jump=10, large_items=150),
+        Profile(
+            name="packs",
+            policies=("always", "os"),
+            accidents=(Accident.KILL,),
+            busy=1000,
+            large_items=350,
+            operator=15,
+            transfers=False,
+            fanout=False,
+            clients=7,
+            stuck_temps=12,
+            harmed_copies=1000,
+        ),
+        Profile(name="jobs-forged", jobs=True, forged=700, accidents=(Accident.POWER, Accident.KILL), clients=6),
         Profile(name="everything", full_disk=20, short_write=5, eio=3, clock_jump=20, operator=70, large_items=120),
     )
 }

@@ -10,6 +10,7 @@ from typing import Any
 
 from broker import wires
 from broker.broker import Broker
+from journal import layout
 from protocol.dialect import Dialect
 from sim.actor import QueueActor
 from sim.checker import Checker, Put
@@ -17,7 +18,7 @@ from sim.disk import Disk
 from sim.history import UNABLE, History, Plans
 from sim.model import QueueModel, Record
 from sim.promises import Accident, check, committed, synced
-from sim.violations import Kind, Violation
+from sim.violations import Kind, Violation, shown
 from sim.witness import watch
 from sim.workload import Plan
 from sim.world import content
@@ -91,6 +92,19 @@ class QueueRun(History):
             return content(disk, self.plan.memory_queues)
         except (*UNABLE, AssertionError) as failure:
             raise Violation(Kind.NO_START, f"a server on a copy of the disk: {failure!r}") from failure
+
+    def look_at_harmed(self, disk: Disk) -> None:
+        """Of each queue some of the newest files are empty, as a file system may leave them, and no sidecar tells."""
+        for name, _ in disk.list("s/.staniel/segments") if ("segments", False) in disk.list("s/.staniel") else []:
+            disk.remove(f"s/.staniel/segments/{name}")
+        for names in layout.sort_out(disk.list("s"))[0].values():
+            newest = [*names.archives_in_order(), *([names.queue] if names.current else [])]
+            for name in newest[max(1, len(newest) - self.rng.randrange(1, 9)) :]:
+                disk.truncate(f"s/{name}", 0)
+        for queue, items in self.content_of(disk).items():
+            for data in items:
+                if data not in self.puts:
+                    raise Violation(Kind.INVENTED, f"{queue} has {shown(data)} when its newest files are lost")
 
     def judge(self, found: Found, accident: Accident) -> Bases:
         return check(self.models, found, accident, sync_failed=self.sync_failed)

@@ -12,6 +12,7 @@ from sim.disk import Disk
 from sim.history import Plans
 from sim.job_mutants import MUTANTS as OF_JOBS
 from sim.mutants import MUTANTS
+from sim.mutants_packs import MUTANTS as OF_PACKS
 from sim.profiles import PROFILES
 from sim.run import run
 from sim.shrink import shrink
@@ -24,9 +25,10 @@ FROM = {
     "cleaning drops a delete before the addition that it ends": 45,
     "a rotation seals a file that it has not synced": 15,
     "a failed sync is tried again": 16,
+    "a pack meets what an earlier one could not remove": 112,
 }
 """Where to look first, as docs/simulator.md has it: a matter of time alone."""
-assert OF_JOBS is OF_STREAMS is MUTANTS  # each file adds its own
+assert OF_JOBS is OF_STREAMS is OF_PACKS is MUTANTS  # each file adds its own
 
 
 @pytest.mark.parametrize("what", MUTANTS)

@@ -15,10 +15,13 @@ __all__ = ["register", "session", "state", "summaries"]
 
 
 def register(spark: SparkSession) -> None:
-    """Make `spark` know both sources. Only needed where PySpark cannot find the installed wheel by itself."""
+    """Make `spark` know both sources, and its executors this package if it came as a wheel with --py-files. Only needed
+    where PySpark cannot find the installed wheel by itself."""
     from pipeline.journal_source import JournalSource
     from pipeline.live_source import LiveSource
+    from pipeline.sessions import send_wheels
 
+    send_wheels(spark)
     spark.dataSource.register(JournalSource)
     spark.dataSource.register(LiveSource)
 

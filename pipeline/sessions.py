@@ -65,7 +65,20 @@ def build(
     session: SparkSession = builder.getOrCreate()
     for path in filter(None, py_files.split(",")):
         _send(session, path)
+    send_wheels(session)
     return session
+
+
+def send_wheels(session: SparkSession) -> None:
+    """Give the executors the wheels that spark-submit was given with --py-files: Spark copies them there, puts them on
+    the driver's path, and leaves them out of the executors'."""
+    for path in session.conf.get("spark.submit.pyFiles", "").split(","):  # type: ignore[union-attr]
+        if path.endswith(".whl") and path not in _sent:
+            _send(session, path.removeprefix("file://"))
+            _sent.add(path)
+
+
+_sent: set[str] = set()
 
 
 def _send(session: SparkSession, path: str) -> None:

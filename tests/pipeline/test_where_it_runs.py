@@ -33,6 +33,25 @@ close(spark)
 print("rows", len(rows), merged)
 print("from", *sorted(set(where)))
 """
+SUBMITTED = """
+import sys
+from pyspark.sql import SparkSession
+import pipeline
+spark = SparkSession.builder.getOrCreate()
+pipeline.register(spark)
+rows = spark.read.format("staniel-journal").option("view", "state").load(sys.argv[1]).collect()
+from pipeline.archive import archive
+added = archive(spark, sys.argv[1], sys.argv[2], {}, lambda _: None)
+where = spark.sparkContext.parallelize(range(4), 4).map(lambda _: __import__("pipeline").__file__).collect()
+spark.stop()
+print("rows", len(rows), added)
+print("from", *sorted(set(where)))
+"""
+ON_EXECUTORS = (
+    "pyspark", "py4j", "pyarrow", "pyarrow.libs", "numpy", "numpy.libs", "pandas", "pandas.libs", "dateutil", "pytz",
+    "tzdata", "six.py", "msgspec",
+)  # fmt: skip
+"""What docs/pipeline.md says that an executor's Python needs, and what pandas needs."""
 
 
 @pytest.fixture
@@ -44,7 +63,44 @@ def wheel(tmp_path: Path) -> Path:
             for source in sorted((ROOT / package).rglob("*.*")):
                 if source.suffix in (".py", ".properties"):
                     archive.write(source, source.relative_to(ROOT))
+        for module in ("pyspark_staniel.py", "pyspark_staniel_journal.py"):
+            archive.write(ROOT / module, module)
     return path
+
+
+@pytest.mark.slow
+def test_a_wheel_that_spark_submit_was_given_reaches_the_executors(no_spark: None, wheel: Path, tmp_path: Path) -> None:
+    paths = write(tmp_path / "spool", "jobs", history(31, 600), 3)
+    (tmp_path / "job.py").write_text(SUBMITTED)
+    venv.create(tmp_path / "bare", with_pip=False)
+    installed = Path(next(path for path in sys.path if Path(path, "pyspark").is_dir()))
+    site = tmp_path / "site"
+    site.mkdir()
+    for name in ON_EXECUTORS:
+        if (installed / name).exists():
+            (site / name).symlink_to(installed / name)
+    python = str(tmp_path / "bare" / "bin" / "python")
+    env = {**os.environ, "PYTHONPATH": str(site), "PYSPARK_PYTHON": python, "JAVA_HOME": java_home()}
+    env |= {
+        "SPARK_LOCAL_DIRS": str(tmp_path),
+        "SPARK_WORKER_DIR": str(tmp_path / "work"),
+        "SPARK_LOCAL_IP": "127.0.0.1",
+    }
+    settings = {
+        "spark.executorEnv.PYTHONPATH": str(site),
+        "spark.driver.host": "127.0.0.1",
+        "spark.ui.enabled": "false",
+    }
+    settings |= {"spark.sql.python.filterPushdown.enabled": "true"}
+    command = [str(installed / "pyspark" / "bin" / "spark-submit"), "--master", "local-cluster[2,1,1024]"]
+    command += ["--py-files", str(wheel), *(word for pair in settings.items() for word in ("--conf", "=".join(pair)))]
+    command += [str(tmp_path / "job.py"), str(tmp_path / "spool"), str(tmp_path / "lake")]
+    ran = subprocess.run(command, cwd=tmp_path, env=env, capture_output=True, text=True, timeout=600)
+    records = len(history(31, 600).ends)
+    assert f"rows {len(contents(replayed(paths)))} " in ran.stdout, ran.stdout + ran.stderr[-3000:]
+    assert int(ran.stdout.split("rows ")[1].split()[1]) >= records // 2
+    (told,) = [line for line in ran.stdout.splitlines() if line.startswith("from ")]
+    assert all(f"{wheel.stem}.zip" in path for path in told.split()[1:]), "the copy that register sent"
 
 
 @pytest.mark.slow

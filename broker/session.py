@@ -243,6 +243,11 @@ class Session:
             self.broker.deadlines.drop(self)
             self.due(now_ms)
 
+    @property
+    def is_handed(self) -> bool:
+        """Whether what it waited for has come, and it has not gone on yet."""
+        return self._delivered is not None
+
     def resume(self, now_ms: int) -> None:
         """Answer the wait that has ended, then go on with the backlog."""
         if self.state is not PARKED and self.state is not HELD:

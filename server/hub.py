@@ -177,12 +177,15 @@ class Hub:
         now_ms = self.clock.now_ms()
         broker, connections, active, group = self.broker, self._connections, self._active, self._group
         read = 0
+        rare = [event for event in events if event[1] != READABLE]
+        if rare:
+            self._serve_rare(rare, now_ms)
         for fd, mask in events:
+            if mask != READABLE:
+                continue
             connection = connections.get(fd)
             if connection is None:
                 self._ring(fd, now_ms)
-            elif mask != READABLE:
-                self._serve(connection, mask, now_ms)
             elif (size := connection.serve(now_ms)) > 0:
                 read += size
                 active.append(connection)
@@ -228,8 +231,24 @@ class Hub:
         if bell is not None:
             bell.knock(now_ms)
 
+    def _serve_rare(self, events: list[tuple[int, int]], now_ms: int) -> None:
+        """Those who leave while they wait come first: what the others put in this turn must not be handed to them."""
+        others: list[tuple[Connection, int]] = []
+        for fd, mask in events:
+            connection = self._connections.get(fd)
+            if connection is None:
+                self._ring(fd, now_ms)
+            elif connection.session.state is SessionState.PARKED:
+                self._serve(connection, mask, now_ms)
+            else:
+                others.append((connection, mask))
+        for connection, mask in others:
+            self._serve(connection, mask, now_ms)
+
     def _serve(self, connection: Connection, mask: int, now_ms: int) -> None:
         """The rarer events of a connection."""
+        if connection.phase is Phase.GONE:
+            return
         if mask & GONE:
             self.drop(connection, now_ms)
         elif mask & select.EPOLLIN:
@@ -411,8 +430,11 @@ class Hub:
                 elif not connection.release(durable):
                     del self._holding[connection]
             except OSError:
-                self.drop(connection, now_ms)
-                continue
+                if not connection.session.is_handed:
+                    self.drop(connection, now_ms)
+                    continue
+                connection.release(durable)  # sending again ends it, once it has its item
+                del self._holding[connection]
             self._active.append(connection)
 
     def _done(self, now_ms: int) -> None:

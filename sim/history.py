@@ -102,6 +102,10 @@ class History:
         """A server is going to start: nothing has been heard of it yet."""
         raise NotImplementedError
 
+    def make_world(self) -> World:
+        """A server starts. Raises what a failing disk makes it raise."""
+        return World(self.config, self.disk, self.now_ms, self.watch)
+
     def watch(self, broker: Broker) -> None:
         """It has recovered: listen to it from now on."""
         raise NotImplementedError
@@ -277,7 +281,7 @@ class History:
         self.on_disk(self.disk)
         for _ in range(RESTARTS_MAX):
             try:
-                self.world = World(self.config, self.disk, self.now_ms, self.watch)
+                self.world = self.make_world()
                 break
             except UNABLE as failure:
                 if not self.has_faults:

@@ -30,6 +30,7 @@ class Profile(Struct, frozen=True, kw_only=True):
     """How many of a thousand payloads and results hold whole records of a command log; and the log is one that another
     writer began, with facts in front of their additions.
     """
+    hub: bool = False  # with sockets and threads, and fewer commands
     families: tuple[str, ...] = ()  # more fan-out, with limits of its own
     large_items: int = 60
     busy: int = 500  # how many of a thousand servers seal and rewrite small journals all the time
@@ -87,6 +88,15 @@ PROFILES = {
             harmed_copies=1000,
         ),
         Profile(name="jobs-forged", jobs=True, forged=700, accidents=(Accident.POWER, Accident.KILL), clients=6),
+        Profile(
+            name="hub",
+            hub=True,
+            accidents=(Accident.STOP, Accident.KILL),
+            policies=("always", "50ms", "os"),
+            crash_in_recovery=0,
+            clients=6,
+        ),
+        Profile(name="hub-durable", hub=True, policies=("always",), clients=4),
         Profile(name="everything", full_disk=20, short_write=5, eio=3, clock_jump=20, operator=70, large_items=120),
     )
 }

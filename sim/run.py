@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from sim.history import STEPS, History, Outcome, Plans
+from sim.hub_run import HubRun
 from sim.job_run import JobRun
 from sim.profiles import PROFILES
 from sim.queue_run import QueueRun
@@ -10,6 +11,8 @@ from sim.queue_run import QueueRun
 
 def history_of(plans: Plans) -> History:
     """A history that has not begun."""
+    if plans.profile.hub:
+        return HubRun(plans)
     return JobRun(plans) if plans.profile.jobs else QueueRun(plans)
 
 

@@ -17,6 +17,11 @@ class Kind(Enum):
     STATISTICS = "statistics unlike the model"
     NO_ANSWER = "an answer that does not belong there"
     NO_START = "the server does not start"
+    WAITS = "a turn waits for a thread"
+    STUCK = "the server never ends"
+    UNANSWERED = "a request without an answer"
+    STOLEN = "a connection touched by what is not its own"
+    LEAK = "kept for a client that is gone"
     BROKEN = "the server breaks off"  # an exception that only a failing disk may cause, or that nothing may
 
 

@@ -12,18 +12,23 @@ from collections.abc import Iterator
 from contextlib import closing, contextmanager
 from pathlib import Path
 
+import pytest
+
 from broker import wires
 from broker.broker import Broker
 from broker.config import parse
 from journal.fs import OsFs
 from protocol.dialect import Dialect
+from protocol.limits import Limits
 from server.clock import SteadyClock
 from server.hub import Hub
 from server.machine import ListeningSocket, Machine
+from tests.protocol.thrift_feeding import call
 from tests.server.process import running
 from tests.server.wire import Wire
 
 SMALL = 'default.max_memory_size = "16KB"\ndefault.max_journal_size = "64KB"\n'
+THREE = b"".join(b"set q 0 0 1\r\n%d\r\n" % number for number in range(3))
 CLIENTS = 6
 SECONDS = 1.5
 
@@ -129,6 +134,54 @@ def test_a_delete_whose_client_leaves_before_a_chore_has_ended_is_done(tmp_path:
         while hub.hub._connections:
             hub.turn()
         assert client.rest() == b"DELETED\r\n"
+
+
+@pytest.mark.parametrize("leave", ["shut", "reset"])
+@pytest.mark.parametrize("request_of", [b"get q/t=5000\r\n", b"get q/t=5000/n=10\r\n"])
+def test_a_wait_whose_client_leaves_in_the_turn_of_the_put_takes_nothing(
+    tmp_path: Path, leave: str, request_of: bytes
+) -> None:
+    with served(tmp_path) as hub, hub.connect() as waiter, hub.connect() as putter:
+        hub.turn(hub.listener.fileno())
+        waiting, putting = list(hub.hub._connections)
+        waiter.say(request_of)
+        hub.turn(waiting)
+        if leave == "shut":
+            waiter.end_sending()
+        else:
+            waiter.sock.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+            waiter.sock.close()
+        putter.say(THREE)
+        hub.turn(putting, waiting)
+        assert [item.data for item in hub.hub.broker.queues.by_name["q"].line.items()] == [b"0", b"1", b"2"]
+
+
+def test_a_thrift_wait_whose_client_leaves_in_the_turn_of_the_put_takes_nothing(tmp_path: Path) -> None:
+    with served(tmp_path) as hub, hub.connect() as putter:
+        hub.turn(hub.listener.fileno())
+        ours, theirs = socket.socketpair()
+        ours.setblocking(False)
+        hub.hub.admit(ours, "", wires.thrift(Dialect.MEMCACHED), Limits(1 << 16, 1 << 20), 0)
+        putting, waiting = list(hub.hub._connections)
+        theirs.sendall(call("get", queue_name="q", max_items=10, timeout_msec=5000, auto_abort_msec=0))
+        hub.turn(waiting)
+        assert len(hub.hub.broker.queues.by_name["q"].waiters) == 1
+        theirs.close()
+        putter.say(THREE)
+        hub.turn(putting, waiting)
+        assert [item.data for item in hub.hub.broker.queues.by_name["q"].line.items()] == [b"0", b"1", b"2"]
+
+
+def test_a_closed_connection_is_not_kept_until_its_alarm(tmp_path: Path) -> None:
+    with served(tmp_path, 'server.client_timeout = "1h"\n') as hub:
+        for _ in range(20):
+            with hub.connect() as client:
+                hub.turn(hub.listener.fileno())
+                client.say(b"version\r\n")
+                hub.turn(hub.newest_fd())
+            while hub.hub._connections:
+                hub.turn()
+        assert len(hub.hub.broker.deadlines) == 0
 
 
 def test_a_flag_without_an_end_means_nothing(tmp_path: Path) -> None:

@@ -12,6 +12,7 @@ from sim.disk import Disk
 from sim.history import Plans
 from sim.job_mutants import MUTANTS as OF_JOBS
 from sim.mutants import MUTANTS
+from sim.mutants_hub import MUTANTS as OF_HUBS
 from sim.mutants_packs import MUTANTS as OF_PACKS
 from sim.profiles import PROFILES
 from sim.run import run
@@ -28,7 +29,7 @@ FROM = {
     "a pack meets what an earlier one could not remove": 112,
 }
 """Where to look first, as docs/simulator.md has it: a matter of time alone."""
-assert OF_JOBS is OF_STREAMS is OF_PACKS is MUTANTS  # each file adds its own
+assert OF_JOBS is OF_HUBS is OF_STREAMS is OF_PACKS is MUTANTS  # each file adds its own
 
 
 @pytest.mark.parametrize("what", MUTANTS)

@@ -60,7 +60,9 @@ def test_a_power_loss_before_any_step_of_the_disk_breaks_no_promise(profile: str
     raise AssertionError(f"fewer than {wanted} states")
 
 
-@pytest.mark.parametrize("profile", ["everything", "power", "transfers", "eio", "readers", "jobs"])
+@pytest.mark.parametrize(
+    "profile", ["everything", "power", "transfers", "eio", "readers", "jobs", "hub", "hub-durable"]
+)
 def test_a_seed_is_the_same_history_every_time(profile: str) -> None:
     for seed in range(3):
         first, second = run(seed, profile), run(seed, profile)

@@ -164,6 +164,8 @@ class NetClient:
             if not line.startswith(b"VALUE "):
                 break
             words = line.split(b" ")
+            if len(words) != 4 or not words[3].isdigit():
+                raise Violation(Kind.NO_ANSWER, f"{self.name} hears {line[:60]!r}")
             tail = b"\r\nEND\r\n" if ask.want is Want.MONITOR else b"\r\n"
             size = int(words[3])
             if ask.want not in READS or words[1].partition(b"/")[0].decode() != ask.queue:

@@ -208,19 +208,22 @@ class HubRun(History):
             self._leave(self.rng.choice(self.clients))
         elif draw < 52:
             self._reload()
-        elif draw < 57 and self.clients:
-            self._change_over(self.rng.choice(self.clients))
+        elif draw < 57:
+            self._change_over()
         else:
             self._meanwhile()
 
-    def _change_over(self, client: NetClient) -> None:
-        """One goes without a word and another comes, while threads come to their end."""
-        if client.side is Side.OPEN:
-            self._leave(client, how=0)
+    def _change_over(self) -> None:
+        """One who waits for the disk goes without a word and another comes, while threads come to their end."""
+        waiting = [connection.sock for connection in self.world.hub._holding]
+        those = [client for client in self.clients if client.side is Side.OPEN and client.link.server in waiting]
+        if those:
+            self._leave(self.rng.choice(those), how=0)
             self._connect()
             for worker in self.world.workers:
                 while worker.go_on():
                     pass
+            self.world.turn()
 
     def _meanwhile(self) -> None:
         """Something that nobody asks the hub about: a thread comes further, bytes arrive, a client goes."""
@@ -273,7 +276,9 @@ class HubRun(History):
             self.ledger.put[number] = queue
             data = b"#%d#" % number + b"." * rng.choice((0, 5, 60, 200, 900))
             return Ask(Want.PUT, queue, b"set %b 0 0 %d\r\n%b\r\n" % (queue.encode(), len(data), data), number)
-        if draw < 48:
+        at_work = [each.name for each in self.world.broker.queues if self.world.broker.upkeep.is_at_work(each)]
+        if draw < 48 or (draw < 56 and at_work):
+            queue = rng.choice(at_work or [queue])
             return Ask(Want.DELETE, queue, b"delete %b\r\n" % queue.encode())
         if draw < 58:
             self.ledger.count += 1

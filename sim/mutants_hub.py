@@ -144,7 +144,7 @@ def never_let_go() -> Any:
 def let_go_early() -> Any:
     def make(right: Any) -> Any:
         def hang_up(self: Hub, connection: Connection, now_ms: int) -> None:
-            self._drop(connection, now_ms)
+            self.drop(connection, now_ms)
 
         return hang_up
 

@@ -137,7 +137,7 @@ class NetClient:
             self.is_hung_up_on = True
             if not self.why_over:
                 raise Violation(Kind.STOLEN, f"{self.name} is hung up on, and {len(self.asked)} requests wait")
-            if (self._heard or self._items) and self.why_over != "the server stops":
+            if (self._heard or self._items) and self.why_over not in ("the server stops", "silence"):
                 raise Violation(Kind.NO_ANSWER, f"{self.name} hears half an answer: {bytes(self._heard)[:60]!r}")
         return found
 

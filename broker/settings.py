@@ -29,6 +29,9 @@ class Server(Struct, frozen=True, kw_only=True):
     # 512 bytes: the longest key today's memcached clients send is 250.
     max_line_bytes: Annotated[int, kinds.size(512, 1 << 30)] = field(name="max_line_size", default=16_384)
     client_timeout_ms: Annotated[int, kinds.MAYBE_DURATION] = field(name="client_timeout", default=0)
+    # A worker's items are wanted back soon, and a laptop lid or a rebooted switch should not cost them.
+    tcp_keepalive_ms: Annotated[int, kinds.MAYBE_DURATION] = field(name="tcp_keepalive", default=60_000)
+    tcp_user_timeout_ms: Annotated[int, kinds.MAYBE_DURATION] = field(name="tcp_user_timeout", default=60_000)
     status_file: Annotated[str, kinds.MAYBE_TEXT] = ""
     default_status: Annotated[str, kinds.words("up", "writeavoid", "readonly", "quiescent")] = "up"
     status_change_grace_ms: Annotated[int, kinds.MAYBE_DURATION] = field(name="status_change_grace_period", default=0)

@@ -27,6 +27,7 @@ from server.log import open_log
 from server.loop import Loop
 from server.machine import ListeningSocket, Machine, raise_file_limit
 from server.progress import Display, megabytes
+from server.vanished import spare_slow_readers
 
 BACKLOG = 1024
 
@@ -101,6 +102,7 @@ async def run_until_stopped(loop: Loop, hello: str) -> Exception | None:
         if signals.begin_service():
             loop.reload()
         say(hello)
+        nursery.start_soon(spare_slow_readers, loop.hub, loop.hub.broker.config.server.tcp_user_timeout_ms)
         try:
             await loop.run()
         except (JournalFailure, OSError) as error:

@@ -17,6 +17,8 @@ from broker import wires
 from broker.addresses import Address, TcpAddress, UnixAddress, format_address
 from broker.config import Config
 from broker.session import Wire
+from broker.settings import Server
+from server import vanished
 
 PORT_HINT = "choose another with --port, or stop the program that has it"
 PATH_HINT = "choose another path, or stop the program that listens there"
@@ -75,7 +77,7 @@ class Doors:
             if isinstance(address, UnixAddress):
                 sock = self._bind_unix(address, config.socket_mode(name))
             else:
-                sock = _bind(address)
+                sock = _bind(address, config.server)
             self.sockets.append((sock, wire))
 
     def _bind_unix(self, address: UnixAddress, mode: int) -> socket.socket:
@@ -101,12 +103,13 @@ class Doors:
         return sock
 
 
-def _bind(address: TcpAddress) -> socket.socket:
+def _bind(address: TcpAddress, server: Server) -> socket.socket:
     try:
         family = socket.AF_INET6 if ":" in address.host else socket.AF_INET
         sock = socket.socket(family, socket.SOCK_STREAM | socket.SOCK_CLOEXEC)
         try:
             sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            vanished.watch(sock, server.tcp_keepalive_ms, server.tcp_user_timeout_ms)
             sock.bind((address.host, address.port))
         except OSError:
             sock.close()

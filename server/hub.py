@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import select
 import socket
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Protocol
 
 from broker.broker import Broker
@@ -97,6 +97,10 @@ class Hub:
         connection.active_ms = now_ms
         connection.alarm = silence = Silence(connection, self)
         silence.look_again(now_ms)
+
+    def sockets(self) -> Iterable[Sock]:
+        """Those of all clients."""
+        return [connection.sock for connection in self._connections.values()]
 
     def has_room(self) -> bool:
         """Whether another client may come in."""

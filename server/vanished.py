@@ -1,0 +1,63 @@
+"""Clients whose hosts have vanished: without power, behind a cable that was pulled. Nobody closes their connections.
+
+Knows TCP's own means. Keepalive asks a host of which nothing is heard; TCP_USER_TIMEOUT bounds how long what was sent
+may go without an acknowledgement. Linux counts a closed window against that bound, too, although the host answers every
+probe: it would end a client that merely reads slowly. So the bound is lifted where that is so.
+"""
+
+from __future__ import annotations
+
+import socket
+from collections.abc import Iterable
+from struct import Struct
+from typing import Protocol
+
+import trio
+
+LOOKS_A_TIMEOUT = 4
+SLICE = 200  # connections looked at before others get a turn: under a millisecond
+# The kernel's struct tcp_info: unanswered probes; segments that are not acknowledged; bytes that could not be sent yet.
+INFO = Struct("=3xB20xI116xI")
+PROBES_MIN = 2  # one may be on its way
+
+
+class Clients(Protocol):
+    def sockets(self) -> Iterable[object]: ...
+
+
+def watch(sock: socket.socket, keepalive_ms: int, user_timeout_ms: int) -> None:
+    """Set what each connection that `sock` accepts inherits. 0: the system's own. Raises OSError."""
+    if keepalive_ms:
+        seconds = max(2, keepalive_ms // 1000)
+        idle, every = seconds - seconds // 2, max(1, seconds // 12)
+        sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+        sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPIDLE, min(idle, 32_767))
+        sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPINTVL, min(every, 32_767))
+        sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPCNT, min(127, -(-(seconds - idle) // every)))
+    if user_timeout_ms:
+        sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, min(user_timeout_ms, 2**31 - 1))
+
+
+def spare(sock: socket.socket, user_timeout_ms: int) -> None:
+    """Lift the bound from a client that does not read and whose host answers, and put it back on all others. Raises
+    OSError.
+    """
+    probes, unacknowledged, unsent = INFO.unpack(sock.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, INFO.size))
+    is_slow = unsent and not unacknowledged and probes < PROBES_MIN
+    wanted_ms = 0 if is_slow else user_timeout_ms
+    if sock.getsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT) != wanted_ms:
+        sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, wanted_ms)
+
+
+async def spare_slow_readers(clients: Clients, user_timeout_ms: int) -> None:
+    """Look at every client a few times in each time-out, until cancelled."""
+    while user_timeout_ms:
+        await trio.sleep(user_timeout_ms / 1000 / LOOKS_A_TIMEOUT)
+        for number, sock in enumerate(list(clients.sockets()), 1):
+            if isinstance(sock, socket.socket) and sock.family != socket.AF_UNIX:
+                try:
+                    spare(sock, user_timeout_ms)
+                except OSError:
+                    pass  # it has gone meanwhile
+            if not number % SLICE:
+                await trio.lowlevel.checkpoint()

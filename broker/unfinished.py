@@ -34,6 +34,7 @@ class Unfinished:
         self.intents = intents
         self.report = report
         self._held: dict[int, tuple[Queue, Taken]] = {}  # by intent: items that nobody gets before its outcome is known
+        self._copies: dict[int, bytes] = {}  # by intent, while it is looked for: a checksum says less than the bytes
 
     def recover(self) -> list[Intent]:
         """Finish what can be finished. Call it when every queue is loaded, none has been changed, and open reads have
@@ -92,6 +93,7 @@ class Unfinished:
         kept: list[Intent] = []
         for source in sorted({intent.source for intent in intents}):
             kept += self._settle(source, [intent for intent in intents if intent.source == source], found, now_ms)
+        self._copies.clear()
         return sorted(kept, key=lambda intent: intent.begin)
 
     # copies
@@ -115,20 +117,22 @@ class Unfinished:
         is_stream = (parent_of(target) or target) in self.store.streams.families
         search = (StreamSearch if is_stream else Search)(self.store.fs, self.store.folder, target)
         places = [search.place(intent.after, intent.at) for intent in intents]
-        landed: dict[tuple[int, int, int], list[Place]] = {}
+        landed: dict[tuple[int, int, int], list[tuple[Place, bytes]]] = {}
         ahead = sorted(set(places), reverse=True)
+        keys = {intent.copy_key for intent in intents}
         first: dict[Place, Item] = {}  # what lies at each place, or is the first behind it
         for place, item in search.added_since(ahead[-1]):
-            landed.setdefault(key_of(item), []).append(place)
+            if (key := key_of(item)) in keys:
+                landed.setdefault(key, []).append((place, item.data))
             while ahead and ahead[-1] <= place:
                 first[ahead.pop()] = item
         fates: dict[int, Fate | None] = {}
         for intent, place in zip(intents, places, strict=True):
             copies = landed.get(intent.copy_key, [])
-            copies[:] = [copy for copy in copies if copy >= place]
+            copies[:] = [copy for copy in copies if copy[0] >= place]
             fates[intent.begin] = Fate.LANDED if copies else None
             if copies:
-                copies.pop(0)
+                self._copies[intent.begin] = copies.pop(0)[1]
             else:
                 self._remove_torn(target, intent, first.get(place))
         return fates
@@ -191,7 +195,12 @@ class Unfinished:
         """
         if intent.xid and steps_past(last, intent.xid) <= 0:
             return source.departures.claim_open(intent.xid, intent.means)
-        return source.departures.claim(intent.xid, intent.means)
+        copy = self._copies.get(intent.begin)
+
+        def means(item: Item, item_id: int) -> bool:
+            return intent.means(item, item_id) and copy in (None, item.data)
+
+        return source.departures.claim(intent.xid, means)
 
     def _is_blocked(self, name: str) -> bool:
         """Whether there may be files of queue `name` that could not be read."""

@@ -175,7 +175,7 @@ class Checker:
         gone = reading.holder is not None and reading.holder not in self.askers
         asked = any(one.is_leaving or any(ask.aborts(name) for ask in one.asked) for one in holders)
         # On its way to a queue that a reload has taken away.
-        called_off = not queue.config.expire_to_queue and record.has_expired(queue.config.max_age_ms, self.now_ms)
+        called_off = reading.holder is None and bool(model.targets) and not queue.config.expire_to_queue
         if not (gone or asked or timed_out or called_off or reading.asked_back):
             raise Violation(Kind.DUPLICATED, f"{shown(record.data)} went back to {name}, and nobody asked for that")
 
@@ -244,10 +244,11 @@ class Checker:
         for put in puts:
             put.is_answered = True
         if ask.want is Want.TEXT_PUT:
-            count = int(end[1:]) if end.startswith("+") else -1
-            stored = sum(bool(put.queues) for put in puts)
-            if count >= 0 and count != stored:
-                raise Violation(Kind.LOST, f"{end} for {ask.shown()!r}, and {stored} were recorded")
+            count = int(end[1:]) if end.startswith("+") else 0
+            stored = [bool(put.queues) for put in puts]
+            if stored != [at < count for at in range(len(puts))]:
+                kind = Kind.LOST if count > sum(stored) else Kind.INVENTED
+                raise Violation(kind, f"{end} for {ask.shown()!r}, and of these were recorded: {stored}")
             return
         for data, put in zip(ask.items, puts, strict=True):
             if end == "STORED" and (not put.queues or set(put.queues) != put.expected):

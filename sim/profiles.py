@@ -33,6 +33,7 @@ class Profile(Struct, frozen=True, kw_only=True):
     hub: bool = False  # with sockets and threads, and fewer commands
     families: tuple[str, ...] = ()  # more fan-out, with limits of its own
     large_items: int = 60
+    twins: int = 0  # how many of a thousand pipelines are puts of items that no short key tells apart
     busy: int = 500  # how many of a thousand servers seal and rewrite small journals all the time
     clients: int = 5
     crash_in_recovery: int = 300
@@ -57,6 +58,15 @@ PROFILES = {
         Profile(name="lying-cache", eio=12, accidents=(Accident.POWER, Accident.KILL), cache_lies=True),
         Profile(name="clock", clock_jump=60),
         Profile(name="transfers", policies=("always", "50ms", "os"), operator=90),
+        Profile(
+            name="twins",
+            accidents=(Accident.POWER, Accident.KILL),
+            policies=("always", "os"),
+            twins=250,
+            operator=200,
+            busy=200,
+            fanout=False,
+        ),
         Profile(name="pressure", large_items=400, clients=9, operator=10),
         Profile(
             name="packing",

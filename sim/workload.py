@@ -10,6 +10,7 @@ from random import Random
 
 from sim.asks import Ask, Want
 from sim.profiles import Profile
+from sim.twins import twin
 
 PLAIN = ("a", "b", "c")
 MEMORY = "m"
@@ -136,6 +137,8 @@ class Plan:
 
     def asks(self, rng: Random, is_text: bool, now_ms: int) -> list[Ask]:
         """One request, or a short pipeline of them."""
+        if self.profile.twins and not is_text and rng.randrange(1000) < self.profile.twins:
+            return self._twins(rng)
         count = 1 if rng.random() < 0.75 else rng.randrange(2, 6)
         return [self._ask(rng, is_text, now_ms) for _ in range(count)]
 
@@ -152,6 +155,21 @@ class Plan:
         if rng.randrange(1000) < self.profile.large_items:
             return data + b"." * rng.choice((200, 520, 1100))
         return data + b"." * rng.choice((0, 0, 1, 7))
+
+    def _twins(self, rng: Random) -> list[Ask]:
+        """Several of them in one packet; perhaps one is sent elsewhere at once."""
+        name = rng.choice(("a", "b", "e", "d", "ex", "dl"))
+        size = rng.choice((12, 12, 1300))
+        asks = [self._twin(name, size) for _ in range(rng.choice((2, 2, 3)))]
+        if rng.random() < 0.5:
+            target = rng.choice([each for each in ("a", "b", "e", "d", "ex", "dl") if each != name])
+            asks.append(Ask(Want.MOVE, name, f"move {name} {target} 1\r\n".encode(), target=target))
+        return asks
+
+    def _twin(self, name: str, size: int) -> Ask:
+        self.count += 1
+        data = twin(self.count, size)
+        return Ask(Want.PUT, name, b"set %b 0 0 %d\r\n%b\r\n" % (name.encode(), len(data), data), (data,))
 
     def _put(self, rng: Random, is_text: bool) -> Ask:
         name = rng.choice(self.names)

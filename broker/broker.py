@@ -51,6 +51,7 @@ from queues.queue import Queue
 
 BALLAST_RETRY_MS = 1000
 KEYS_SHOWN_MAX = 20
+QUEUES_A_TURN = 16  # made for clients: each makes a file, and takes up to half a millisecond
 
 
 class Summary(Struct, frozen=True):
@@ -93,6 +94,7 @@ class Broker:
         self.queues.adopted = self.upkeep.adopt
         self.queues.troubled = self._tell_trouble
         self.queues.reads_timed_out = self._tell_timed_out
+        self._limit_queues()
         self.group.before_write = self._prepare_transfers
         self.streams = StreamQueues(self)
         self.deletions = Deletions(self)
@@ -254,6 +256,8 @@ class Broker:
         self.upkeep.close(now_ms)
         self.deletions.look(now_ms)
         self._land(now_ms)
+        for name, _ in self.queues.awaited:
+            self.queues.awaited.dismiss(name)
         for queue in self.queues.all():
             if not self.status.enforced.writes and not len(queue.line):
                 self.upkeep.rewrite(queue, now_ms)
@@ -307,6 +311,7 @@ class Broker:
 
     def tick(self, now_ms: int) -> None:
         """What is due by now: waits that end, expired items, another try for the ballast."""
+        self.queues.allowance = QUEUES_A_TURN
         self.deadlines.ring(now_ms)
         self.upkeep.step(now_ms)
         if self.serves_jobs:
@@ -416,6 +421,7 @@ class Broker:
         self.config = config
         self.queues.config_of = config.queue
         later = config.later_keys(self._started_with)
+        self._limit_queues()
         for queue in self.queues.all():
             if not self._configure(queue, config.queue(queue.name)):
                 later.append(joined(joined("queues", queue.name), "keep_journal"))
@@ -429,6 +435,11 @@ class Broker:
         if later:
             self.report(Level.WARNING, "config.later", keys=some(later), hint="only a restart takes these over")
         return some(later)
+
+    def _limit_queues(self) -> None:
+        server = self.config.server
+        self.queues.allowance = QUEUES_A_TURN
+        self.queues.max_queues, self.queues.max_children = server.max_queues, server.max_fanout_children
 
     def _configure(self, queue: Queue, config: QueueConfig) -> bool:
         """Whether all of it is taken over."""

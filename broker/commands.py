@@ -13,7 +13,7 @@ from broker.monitor import Monitor, confirm
 from broker.puts import STORED, Verdict
 from broker.report import Level
 from broker.rounds import Round
-from broker.session import Session
+from broker.session import ITEMS_AT_ONCE, Session
 from broker.version import WIRE_VERSION
 from protocol import requests as ask
 from protocol.dialect import Dialect
@@ -27,13 +27,15 @@ ERROR = b"ERROR\r\n"
 
 def set_item(session: Session, request: ask.Set, now_ms: int) -> None:
     """Append an item."""
-    session.broker.counters.cmd_set += 1
+    counters = session.broker.counters
     expires_ms = request.expires_ms if request.ttl_ms is None else ends_ms(now_ms, request.ttl_ms)
     try:
         verdict = puts.store(session, request.queue, Item(request.data, now_ms, expires_ms, request.flags), now_ms)
     except Refused as refused:
+        counters.cmd_set += 1
         tell_refusal(session, refused, request.noreply)
         return
+    counters.cmd_set += 1
     if request.noreply:
         return
     if verdict is STORED:
@@ -83,6 +85,8 @@ def flush(session: Session, request: ask.Flush, now_ms: int) -> None:
         session.refuse(why)
         return
     if queue is not None:
+        if len(queue.line) > ITEMS_AT_ONCE:
+            session.rest()
         empty(session, queue, now_ms)
     session.out.append(session.replies.end)
 
@@ -106,7 +110,7 @@ def flush_all(session: Session, request: ask.FlushAll, now_ms: int) -> None:
     flush_each(session, now_ms, finish).go_on(now_ms)
 
 
-def flush_each(session: Session, now_ms: int, finish: Callable[[], None]) -> Round:
+def flush_each(session: Session, now_ms: int, finish: Callable[[], None]) -> Round[Queue]:
     """Flush every queue there is, then `finish`."""
 
     def visit(queue: Queue, now_ms: int) -> bool:
@@ -173,6 +177,15 @@ def verbosity(session: Session, request: ask.Verbosity, now_ms: int) -> None:
         session.out.append(session.replies.ok)
 
 
+def more(session: Session, request: ask.More, now_ms: int) -> None:
+    """Understand another slice of what the client has sent, in the next turn."""
+
+    def go_on(now_ms: int) -> None:
+        session.backlog.extendleft(reversed(request.feed(b"")))
+
+    session.put_off(go_on)
+
+
 def quit_session(session: Session, request: ask.Quit, now_ms: int) -> None:
     session.hang_up(b"")
 
@@ -190,6 +203,8 @@ HANDLERS: dict[type, Callable[[Session, Any, int], None]] = {
     ask.Set: set_item,
     ask.Get: reads.get,
     ask.GetMany: reads.get_many,
+    ask.GetKeys: reads.get_keys,
+    ask.More: more,
     ask.GetSome: reads.get_some,
     ask.Touch: touch,
     ask.Monitor: monitor,

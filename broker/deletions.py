@@ -33,7 +33,7 @@ class Deletions:
         broker = self._broker
         queue = broker.queues.find(name)
         if queue is None:
-            then(False)
+            then(broker.queues.awaited.dismiss(name))  # somebody may wait for it
             return
         session.note("queue.deleted", now_ms, queue=name, items=len(queue.line))
         if broker.upkeep.is_at_work(queue):
@@ -41,6 +41,7 @@ class Deletions:
             session.hold_on(lambda found, now_ms: then(found))
         else:
             session.batch = max(session.batch, broker.delete(queue, now_ms))
+            session.rest()  # files have been removed
             then(True)
 
     def look(self, now_ms: int) -> None:

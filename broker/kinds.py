@@ -241,6 +241,7 @@ MEMCACHE_DIALECT = choice({dialect.value: dialect for dialect in MemcacheDialect
 JOURNAL_FORMAT = choice({format_.value: format_ for format_ in Format})
 JOURNAL_DIALECT = choice({dialect.value: dialect for dialect in Dialect})
 
+MAYBE_FLAG = optional(FLAG, None)
 MAYBE_COUNT = optional(count(), None)
 MAYBE_PORT = optional(PORT, None)
 MAYBE_TEXT = optional(TEXT, "")

@@ -29,13 +29,15 @@ NO_CAS = 0  # as a memcached without CAS says: an item has no id before it leave
 def put(session: Session, request: ask.MetaSet, now_ms: int) -> None:
     """As `set`. A quiet client hears of failures only."""
     asked, meta = request.set, request.meta
-    session.broker.counters.cmd_set += 1
+    counters = session.broker.counters
     expires_ms = asked.expires_ms if asked.ttl_ms is None else ends_ms(now_ms, asked.ttl_ms)
     try:
         verdict = puts.store(session, asked.queue, Item(asked.data, now_ms, expires_ms, asked.flags), now_ms)
     except Refused as refused:
+        counters.cmd_set += 1
         commands.tell_refusal(session, refused)
         return
+    counters.cmd_set += 1
     if verdict is Verdict.TOO_LARGE:
         commands.tell_too_large(session, asked)
     elif verdict is Verdict.FULL:
@@ -65,9 +67,10 @@ def wait(session: Session, request: ask.MetaGet, queue: Queue, now_ms: int) -> N
     asked = request.get
 
     def come(taken: Taken | None, now_ms: int) -> None:
+        found = session.present(queue)
         if taken is not None and asked.open:
-            reads.hold(session, queue, taken)
-        answer(session, request, queue, taken, now_ms)
+            reads.hold(session, found, taken)
+        answer(session, request, found, taken, now_ms)
 
     session.park(queue, now_ms + asked.wait_ms, come, opens=asked.open, peeks=asked.peek)
 

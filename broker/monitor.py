@@ -10,10 +10,11 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from broker import gate, reads
-from broker.session import OUT_BYTES_A_TURN, Session
+from broker.session import ITEMS_AT_ONCE, OUT_BYTES_A_TURN, Session
 from queues.item import Taken
 from queues.queue import Queue
 
+ITEMS_A_TURN = 256
 Show = Callable[[Taken], None]
 Finish = Callable[[], None]
 
@@ -35,8 +36,9 @@ class Monitor:
     def go_on(self, now_ms: int) -> None:
         """Send what there is; then wait for more, yield to other clients, or end."""
         session, queue = self.session, self.queue
+        last = max(0, self.left - ITEMS_A_TURN)
         while self._may_take(now_ms):
-            if session.out_bytes > OUT_BYTES_A_TURN:
+            if session.out_bytes > OUT_BYTES_A_TURN or self.left <= last:
                 session.put_off(self.go_on)
                 return
             taken = queue.open(now_ms)
@@ -58,6 +60,7 @@ class Monitor:
 
     def _come(self, taken: Taken | None, now_ms: int) -> None:
         """The wait has ended: with an item, or because the time is over or the queue is gone."""
+        self.queue = self.session.present(self.queue)
         if taken is None:
             self.session.broker.counters.cmd_monitor_get += 1
             self.session.broker.counters.get_misses += 1
@@ -82,4 +85,6 @@ def confirm(session: Session, name: str, count: int) -> bool:
         return False
     for _ in range(count):
         reads.close_oldest(session, name)
+    if count > ITEMS_AT_ONCE:
+        session.rest()
     return True

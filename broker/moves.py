@@ -88,14 +88,14 @@ class Move:
         return self.left > 0 and (sent is not None or self.source.sweep.is_unfinished)
 
     def _check_target(self, now_ms: int) -> Queue:
-        """The target, made if need be. A lot may have happened since the last slice. Raises Refused."""
+        """The target, made if need be. A lot may have happened since the last slice. Raises Refused and Later."""
         session = self.session
         queues = session.broker.queues
         if self.target in queues.aliases:
             raise Refused(f"{self.target} is an alias now", client=False)
         if why := gate.write_refusal(session, None) or gate.read_refusal(session, self.source):
             raise Refused(why, client=False)
-        target = queues.make(self.target, now_ms)
+        target = queues.make_for_client(self.target, now_ms)
         if why := gate.write_refusal(session, target):
             raise Refused(why, client=False)
         return target

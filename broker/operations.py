@@ -5,7 +5,7 @@ Knows what each does and answers in the memcache protocol. Ordinary clients' com
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Sequence
 
 from broker import gate, stats
 from broker.errors import ReloadError
@@ -19,6 +19,8 @@ from queues.queue import Queue
 
 SERVER_TOPIC = "server"  # of `stats`
 CLIENT_ERROR = b"CLIENT_ERROR\r\n"
+QUEUES_ADDED_UP_A_TURN = 2000
+BLOCKS_A_TURN = 50
 
 
 def show_stats(session: Session, request: ask.Stats, now_ms: int) -> None:
@@ -26,49 +28,69 @@ def show_stats(session: Session, request: ask.Stats, now_ms: int) -> None:
     expect an END.
     """
     broker, out, replies = session.broker, session.out, session.replies
-    if request.topic:
-        if request.topic == SERVER_TOPIC:
-            out += [replies.stat(name, value) for name, value in stats.server_stats(broker, now_ms)]
+    if request.topic not in ("", SERVER_TOPIC):
         out.append(replies.end)
         return
+    totals = stats.Totals()
 
-    def show(queue: Queue, now_ms: int) -> bool:
-        for name, value in stats.named_stats(queue, now_ms, session.dialect):
-            out.append(replies.stat(name, value))
+    def tell(facts: Iterable[tuple[str, object]]) -> None:
+        lines = b"".join([replies.stat(name, value) for name, value in facts])
+        session.out_bytes += len(lines)
+        out.append(lines)
+
+    def add_up(queue: Queue, now_ms: int) -> bool:
+        totals.add(queue)
         return True
 
+    def show(queue: Queue, now_ms: int) -> bool:
+        tell(stats.named_stats(queue, now_ms, session.dialect))
+        return True
+
+    def show_all() -> None:
+        tell(stats.server_stats(broker, now_ms, totals))
+        if request.topic:
+            out.append(replies.end)
+            return
+        session.put_off(Round(session, broker.queues, show, finish).go_on)
+
     def finish() -> None:
-        for name, value in stats.other_stats(broker):
-            out.append(replies.stat(name, value))
+        tell(stats.other_stats(broker))
         out.append(replies.end)
 
-    for name, value in stats.server_stats(broker, now_ms):
-        out.append(replies.stat(name, value))
-    Round(session, broker.queues, show, finish).go_on(now_ms)
+    Round(session, broker.queues, add_up, show_all, QUEUES_ADDED_UP_A_TURN).go_on(now_ms)
 
 
 def dump_stats(session: Session, request: ask.DumpStats, now_ms: int) -> None:
     """Statistics by queue, as blocks."""
     broker = session.broker
-    names = request.queues or tuple(queue.name for queue in broker.queues)
-    blocks = [(name, list(stats.by_name(broker, name, now_ms, session.dialect))) for name in names]
-    write_blocks(session, blocks)
+    names = request.queues or [queue.name for queue in broker.queues]
+    write_blocks(session, names, lambda name, now_ms: stats.by_name(broker, name, now_ms, session.dialect), now_ms)
 
 
 def dump_config(session: Session, request: ask.DumpConfig, now_ms: int) -> None:
     """The resolved settings of queues, as blocks."""
     broker = session.broker
-    names = request.queues or tuple(queue.name for queue in broker.queues)
-    write_blocks(session, [(name, list(broker.config.describe(name))) for name in names])
+    names = request.queues or [queue.name for queue in broker.queues]
+    write_blocks(session, names, lambda name, now_ms: broker.config.describe(name), now_ms)
 
 
-def write_blocks(session: Session, blocks: list[tuple[str, list[tuple[str, object]]]]) -> None:
-    """Each block, then END. Kestrel writes an empty line for none."""
-    for name, values in blocks:
-        session.out.append(session.replies.block(name, values))
-    if not blocks:
+def write_blocks(
+    session: Session, names: Sequence[str], facts: Callable[[str, int], Iterable[tuple[str, object]]], now_ms: int
+) -> None:
+    """The block of each name, then END. Kestrel writes an empty line for none."""
+
+    def show(name: str, now_ms: int) -> bool:
+        block = session.replies.block(name, list(facts(name, now_ms)))
+        session.out.append(block)
+        session.out_bytes += len(block)
+        return True
+
+    def finish() -> None:
+        session.out.append(session.replies.end)
+
+    if not names:
         session.out.append(b"\r\n")
-    session.out.append(session.replies.end)
+    Round(session, names, show, finish, BLOCKS_A_TURN).go_on(now_ms)
 
 
 def flush_expired(session: Session, request: ask.FlushExpired, now_ms: int) -> None:

@@ -5,17 +5,21 @@ Knows the order of the checks and who gets a copy. Refuses to know how a protoco
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from enum import Enum
 
 from broker import gate
 from broker.session import Session
 from journal.ballast import RECORD_OVERHEAD_BYTES
 from protocol.dialect import Dialect
-from queues.collection import Collection, Leg, Refused
+from queues.collection import Collection, Later, Leg, Refused
 from queues.item import Item
 from queues.queue import Queue
 from queues.stream_queue import recipients
 
+ITEMS_A_TURN = 64
+BYTES_A_TURN = 1 << 20
+LEGS_AT_ONCE = 8  # a copy for each of so many queues is a turn's work
 DISK_FULL = "disk full, nothing can be stored until there is space"
 
 
@@ -29,7 +33,7 @@ STORED = Verdict.STORED  # a global is found ten times as fast as a member of an
 
 
 def store(session: Session, name: str, item: Item, now_ms: int) -> Verdict:
-    """Put `item` where `name` leads. Raises Refused; then nothing has been stored.
+    """Put `item` where `name` leads. Raises Refused and Later; then nothing has been stored.
 
     Whether the disk has room is asked before anything changes. With fan-out or an alias the reply waits for the
     strictest of the policies touched.
@@ -57,11 +61,11 @@ def _store_with_care(session: Session, name: str, item: Item, now_ms: int) -> Ve
     queues = session.broker.queues
     if session.guarded and (why := gate.write_refusal(session, None)):
         raise Refused(why, client=False)
+    if name not in queues.aliases:
+        _check_gate(session, queues.make_for_client(name, now_ms))
+    legs = queues.legs(name, now_ms)
     if name in queues.aliases:
         _count_by_alias(queues, name, item)
-    else:
-        _check_gate(session, queues.make(name, now_ms))
-    legs = queues.legs(name, now_ms)
     if len(legs) > 1:
         _check_room(session, legs, item)
     if session.dialect is Dialect.KESTREL:
@@ -77,6 +81,52 @@ def _store_with_care(session: Session, name: str, item: Item, now_ms: int) -> Ve
     return _store_each(session, legs, item, now_ms)
 
 
+class Series:
+    """A running put of several items, some a turn. `finish(stored, refused)` is called behind the last one; `refused`
+    is why one could not be; it ends at the first item that is not stored, so the rest can be put again.
+    """
+
+    def __init__(
+        self,
+        session: Session,
+        name: str,
+        items: Sequence[bytes],
+        expires_ms: int,
+        finish: Callable[[int, Refused | None], None],
+    ) -> None:
+        self.session = session
+        self.name = name
+        self.items = items
+        self.expires_ms = expires_ms
+        self.finish = finish
+        self.stored = 0
+
+    def go_on(self, now_ms: int) -> None:
+        """A turn. Never raises Later: what is stored already must not be stored again."""
+        counters, items = self.session.broker.counters, self.items
+        last, size = min(self.stored + ITEMS_A_TURN, len(items)), 0
+        while self.stored < last and size <= BYTES_A_TURN:
+            item = Item(items[self.stored], now_ms, self.expires_ms)
+            try:
+                verdict = store(self.session, self.name, item, now_ms)
+            except Later:
+                break
+            except Refused as refused:
+                counters.cmd_set += 1
+                self.finish(self.stored, refused)
+                return
+            counters.cmd_set += 1
+            if verdict is not STORED:
+                self.finish(self.stored, None)
+                return
+            self.stored += 1
+            size += len(item.data)
+        if self.stored < len(items):
+            self.session.put_off(self.go_on)
+        else:
+            self.finish(self.stored, None)
+
+
 def _count_by_alias(queues: Collection, name: str, item: Item) -> None:
     """An alias may lead to others: each counts what comes its way."""
     for each in queues.reached(name)[0]:
@@ -88,6 +138,8 @@ def _count_by_alias(queues: Collection, name: str, item: Item) -> None:
 def _store_each(session: Session, legs: list[Leg], item: Item, now_ms: int) -> Verdict:
     """Kestrel's way: children first, and what one refuses the others keep."""
     verdict = STORED
+    if len(legs) > LEGS_AT_ONCE:
+        session.rest()
     for leg in legs:
         copy = Item(item.data, item.added_ms, item.expires_ms, item.flags)
         if leg.counts:

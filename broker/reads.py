@@ -7,20 +7,21 @@ would be cut off by Kestrel for a mistake, it is told instead.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable
-from functools import partial
+from collections.abc import Callable, Sequence
 
 from msgspec import structs
 
 from broker import gate
 from broker.report import Level
-from broker.session import OUT_BYTES_A_TURN, Session
-from protocol.requests import Get, GetMany, GetSome
+from broker.session import ITEMS_AT_ONCE, OUT_BYTES_A_TURN, Session
+from protocol.memcached_lines import KEYS_AT_ONCE, key_of_many
+from protocol.requests import Get, GetKeys, GetMany, GetSome, Invalid
 from queues.collection import Refused
 from queues.item import Taken
 from queues.queue import Queue
 
 ERROR = b"ERROR\r\n"
+KEYS_A_TURN = KEYS_AT_ONCE  # of one line; then others go first
 
 
 def get(session: Session, request: Get, now_ms: int) -> None:
@@ -98,34 +99,79 @@ def miss(session: Session, request: Get, queue: Queue, now_ms: int) -> None:
 
 def get_many(session: Session, request: GetMany, now_ms: int) -> None:
     """Several keys: one item from each that has one, then one END. Nothing waits."""
-    # What may be refused is looked at before anything is taken: an error among the items would cost the client those.
-    held: dict[str, int] = {}  # reads of a queue that this connection will have open once all before are done
-    for single in request.gets:
-        count_before = held.get(single.queue, len(session.reads.get(single.queue, ())))
-        held[single.queue] = max(0, count_before - (single.abort or single.close))
-        if not fetches(session, single):
-            continue
-        if single.open:
-            if not single.close and not may_read(session, single):
+    ManyGets(session, request.gets).look(now_ms)
+
+
+def get_keys(session: Session, request: GetKeys, now_ms: int) -> None:
+    """So many keys that it takes several turns to read them."""
+    ManyGets(session, request.keys, request.with_id).look(now_ms)
+
+
+class ManyGets:
+    """A running get of several keys. What may be refused is looked at before anything is taken, because an error among
+    the items would cost the client those; what comes to be refused later finds nothing.
+    """
+
+    def __init__(self, session: Session, keys: Sequence[Get | bytes], with_id: bool = False) -> None:
+        self.session = session
+        self.keys = keys
+        self.with_id = with_id
+        self.gets: list[Get] = []  # the keys that have been looked at
+        self.taken = 0  # how many of them have been read
+        self.held: dict[str, int] = {}  # reads of a queue that this connection will have open once these are done
+
+    def look(self, now_ms: int) -> None:
+        """Raises Later; the next turn goes on behind what has been looked at."""
+        at = len(self.gets)
+        for key in self.keys[at : at + KEYS_A_TURN]:
+            single = key if isinstance(key, Get) else key_of_many(key, self.with_id)
+            if isinstance(single, Invalid):
+                self.session.out.append(single.reply)
                 return
-            held[single.queue] += 1
-        elif held[single.queue] and not single.peek:
-            tell_open_read(session, single.queue)
-            return
-        if queue_for(session, single.queue, now_ms, peeks=single.peek) is None:
-            return
-    take_each_of_many(session, deque(request.gets), now_ms)
+            if fetches(self.session, single) and not self._may_fetch(single, now_ms):
+                return
+            self._expect(single)
+            self.gets.append(single)
+        if len(self.gets) < len(self.keys):
+            self.session.put_off(self.look)
+        elif len(self.keys) > KEYS_A_TURN:
+            self.session.put_off(self.take)
+        else:
+            if len(self.keys) > ITEMS_AT_ONCE:
+                self.session.rest()
+            self.take(now_ms)
 
+    def take(self, now_ms: int) -> None:
+        """Read some of them, then go on in the next turn or end."""
+        last = min(self.taken + KEYS_A_TURN, len(self.gets))
+        while self.taken < last and self.session.out_bytes <= OUT_BYTES_A_TURN:
+            single = self.gets[self.taken]
+            if not take_one_of_many(self.session, single, now_ms):
+                self.gets[self.taken] = structs.replace(single, abort=False, close=False)  # that is done
+                break
+            self.taken += 1
+        if self.taken < len(self.gets):
+            self.session.put_off(self.take)
+        else:
+            self.session.out.append(self.session.replies.end)
 
-def take_each_of_many(session: Session, gets: deque[Get], now_ms: int) -> None:
-    """Others go first while a long run of expired items is dropped."""
-    while gets:
-        single = gets.popleft()
-        if not take_one_of_many(session, single, now_ms):
-            gets.appendleft(structs.replace(single, abort=False, close=False))  # that is done
-            session.put_off(partial(take_each_of_many, session, gets))
-            return
-    session.out.append(session.replies.end)
+    def _held_before(self, single: Get) -> int:
+        count = self.held.get(single.queue, len(self.session.reads.get(single.queue, ())))
+        return max(0, count - (single.abort or single.close))
+
+    def _may_fetch(self, single: Get, now_ms: int) -> bool:
+        """Whether this key may be read; if not, the client has been told. Raises Later."""
+        if single.open:
+            if not single.close and not may_read(self.session, single):
+                return False
+        elif self._held_before(single) and not single.peek:
+            tell_open_read(self.session, single.queue)
+            return False
+        return queue_for(self.session, single.queue, now_ms, peeks=single.peek) is not None
+
+    def _expect(self, single: Get) -> None:
+        opens = single.open and fetches(self.session, single)
+        self.held[single.queue] = self._held_before(single) + opens
 
 
 def fetches(session: Session, single: Get) -> bool:
@@ -145,9 +191,10 @@ def take_one_of_many(session: Session, single: Get, now_ms: int) -> bool:
     full = single.open and len(held) >= session.broker.config.server.max_open_transactions
     if full or not fetches(session, single):
         return True
-    queue = session.broker.queues.find(single.queue)
-    if queue is None:
-        return True  # deleted while others went first
+    queue = session.broker.queues.by_name.get(single.queue)
+    if queue is None or ((queue.guarded or session.guarded) and gate.read_refusal(session, queue) and not single.peek):
+        count(session, single, queue, None)
+        return True
     taken = fetch(session, single, queue, now_ms)
     if taken is None and queue.sweep.is_unfinished:
         return False
@@ -178,7 +225,7 @@ class Batch:
         self.session = session
         self.get = request.get
         self.queue = queue
-        self.left = request.count
+        self.left = self.get_count = request.count
         self.finish = finish
 
     def begin(self, now_ms: int) -> None:
@@ -192,6 +239,7 @@ class Batch:
             self._go_on(taken, now_ms)
 
     def _come(self, taken: Taken | None, now_ms: int) -> None:
+        self.queue = self.session.present(self.queue)
         if taken is not None and self.get.open:
             hold(self.session, self.queue, taken)
         self._go_on(taken, now_ms)
@@ -207,6 +255,8 @@ class Batch:
             if taken is not None:
                 count(self.session, self.get, self.queue, taken)
         self.session.depend_on(self.queue)
+        if self.get_count - self.left > ITEMS_AT_ONCE:
+            self.session.rest()
         self.finish()
 
     def _may_take(self) -> bool:
@@ -260,11 +310,11 @@ def tell_open_read(session: Session, name: str) -> None:
 
 
 def queue_for(session: Session, name: str, now_ms: int, *, peeks: bool = False, noreply: bool = False) -> Queue | None:
-    """The queue to read from, made if need be; None after telling the client why not."""
+    """The queue to read from, made if reading makes it; None after telling the client why not. Raises Later."""
     try:
         if session.guarded and (why := gate.read_refusal(session, None)):
             raise Refused(why, client=False)
-        queue = session.broker.queues.make(name, now_ms)
+        queue = session.broker.queues.to_read(name, now_ms, creates=session.creates)
         if queue.guarded and (why := gate.trouble(queue) if peeks else gate.read_refusal(session, queue)):
             raise Refused(why, client=False)
         return queue
@@ -330,9 +380,10 @@ def wait(session: Session, request: Get, queue: Queue, now_ms: int) -> None:
     """Park until an item comes or the time is over."""
 
     def come(taken: Taken | None, now_ms: int) -> None:
+        found = session.present(queue)
         if taken is not None and request.open:
-            hold(session, queue, taken)
-        answer(session, request, queue, taken)
+            hold(session, found, taken)
+        answer(session, request, found, taken)
 
     session.park(queue, now_ms + request.wait_ms, come, opens=request.open, peeks=request.peek)
 
@@ -355,8 +406,8 @@ def answer(session: Session, request: Get, queue: Queue, taken: Taken | None) ->
     session.out_bytes += len(item.data)
 
 
-def count(session: Session, request: Get, queue: Queue, taken: Taken | None) -> None:
-    """One answer, for the server and for the queue."""
+def count(session: Session, request: Get, queue: Queue | None, taken: Taken | None) -> None:
+    """One answer, for the server and for the queue, if there is one."""
     counters = session.broker.counters
     if request.peek:
         counters.cmd_peek += 1
@@ -364,7 +415,11 @@ def count(session: Session, request: Get, queue: Queue, taken: Taken | None) -> 
         counters.cmd_get += 1
     if taken is None:
         counters.get_misses += 1
-        queue.counters.get_items_miss += 1
     else:
         counters.get_hits += 1
+    if queue is None:
+        return
+    if taken is None:
+        queue.counters.get_items_miss += 1
+    else:
         queue.counters.get_items_hit += 1

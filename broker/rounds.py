@@ -1,32 +1,42 @@
 """A command that visits many queues, some a turn, so that nobody else waits for it.
 
-Knows how many are visited before others have their turn. Refuses to know what is done at each.
+Knows how many are visited before others have their turn. Refuses to know what is done at each. What stands for a queue
+may be its name.
 """
 
 from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Iterable
+from typing import Generic, TypeVar
 
 from broker.session import OUT_BYTES_A_TURN, Session
 from queues.queue import Queue
 
-Visit = Callable[[Queue, int], bool]
+T = TypeVar("T")
 QUEUES_A_TURN = 20
 
 
-class Round:
+class Round(Generic[T]):
     """`visit(queue, now_ms)` says whether it is done with that queue; `finish` is called behind the last one."""
 
-    def __init__(self, session: Session, queues: Iterable[Queue], visit: Visit, finish: Callable[[], None]) -> None:
+    def __init__(
+        self,
+        session: Session,
+        queues: Iterable[T],
+        visit: Callable[[T, int], bool],
+        finish: Callable[[], None],
+        most: int = QUEUES_A_TURN,
+    ) -> None:
         self._session = session
         self._left = deque(queues)
         self._visit = visit
         self._finish = finish
+        self._most = most
 
     def go_on(self, now_ms: int) -> None:
         """A turn."""
-        for _ in range(QUEUES_A_TURN):
+        for _ in range(self._most):
             if not self._left or self._session.out_bytes > OUT_BYTES_A_TURN:
                 break
             if not self._visit(self._left[0], now_ms):

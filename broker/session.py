@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable
 from enum import Enum
+from functools import partial
 from typing import TYPE_CHECKING, Any, Protocol
 
 from msgspec import Struct
@@ -17,6 +18,8 @@ from broker.report import Level
 from protocol.dialect import Dialect
 from protocol.limits import Limits
 from protocol.replies import replies_for
+from queues.absent import AbsentQueue
+from queues.collection import Later
 from queues.item import Taken
 from queues.queue import Queue
 
@@ -25,6 +28,7 @@ if TYPE_CHECKING:
 
 Answer = Callable[[Any, int], None]
 OUT_BYTES_A_TURN = 1 << 20  # a short line can ask for a long item, and a pipeline holds thousands of lines
+ITEMS_AT_ONCE = 16  # a request for more items, or keys, than these is the last one of its turn
 REQUESTS_A_TURN = 64  # then it is the next client's turn: a long pipeline must not starve the others
 
 
@@ -49,11 +53,14 @@ class Continuation(Struct, frozen=True):
 
 
 class Wire(Struct, frozen=True):
-    """One protocol: what reads its bytes, and which function serves which of its requests."""
+    """One protocol: what reads its bytes, and which function serves which of its requests. `create_on_read`: reading
+    from a queue that does not exist makes it.
+    """
 
     parser: Callable[[Limits], Feeder]
     handlers: dict[type, Callable[[Session, Any, int], None]]
     dialect: Dialect = Dialect.MEMCACHED
+    create_on_read: bool = False
 
 
 class Feeder(Protocol):
@@ -77,6 +84,10 @@ class Source(Protocol):
     def abort(self, taken: Any, now_ms: int) -> object: ...
 
 
+def _nothing(now_ms: int) -> None:
+    """There is nothing left to do."""
+
+
 class Session:
     """One connection's state. `address` is the client's, for the log.
 
@@ -92,9 +103,11 @@ class Session:
         "batch",
         "broker",
         "client_id",
+        "creates",
         "dialect",
         "guarded",
         "handlers",
+        "moved_to",
         "number",
         "opens",
         "out",
@@ -112,6 +125,7 @@ class Session:
         self.address = address
         self.handlers = wire.handlers
         self.dialect = wire.dialect
+        self.creates = wire.create_on_read
         self.replies = replies_for(wire.dialect)
         self.number = broker.counters.total_connections
         self.client_id = ""
@@ -124,6 +138,7 @@ class Session:
         self.state = READY
         self.backlog: deque[Any] = deque()
         self.reads: dict[str, deque[tuple[Queue, Taken]]] = {}
+        self.moved_to: Queue | None = None  # what the last wait began for has been made meanwhile
         self.opens = False
         self.peeks = False
         self._answer: Answer | None = None
@@ -136,7 +151,10 @@ class Session:
         """Run requests in order, at most a turn of them; what is left waits in the backlog."""
         if len(requests) == 1 and not self.backlog and self.state is READY:
             request = requests[0]
-            self.handlers[type(request)](self, request, now_ms)
+            try:
+                self.handlers[type(request)](self, request, now_ms)
+            except Later:
+                self._again(request)
         elif requests:
             self._execute_many(requests, now_ms)
 
@@ -147,7 +165,10 @@ class Session:
             self.go_on(now_ms)
             return
         for done, request in enumerate(requests, 1):
-            handlers[type(request)](self, request, now_ms)
+            try:
+                handlers[type(request)](self, request, now_ms)
+            except Later:
+                self._again(request)
             if self.state is not READY or self.out_bytes > OUT_BYTES_A_TURN or backlog:
                 backlog.extend(requests[done:])
                 return
@@ -159,12 +180,22 @@ class Session:
         while backlog and turn and self.state is READY and self.out_bytes <= OUT_BYTES_A_TURN:
             turn -= 1
             request = backlog.popleft()
-            if type(request) is Continuation:
-                request.go_on(now_ms)
-            else:
-                handlers[type(request)](self, request, now_ms)
+            try:
+                if type(request) is Continuation:
+                    request.go_on(now_ms)
+                else:
+                    handlers[type(request)](self, request, now_ms)
+            except Later:
+                self._again(request)
             if backlog and type(backlog[0]) is Continuation:
                 return
+
+    def _again(self, request: Any) -> None:
+        """It has made no difference yet: it goes on, or begins anew, in the next turn."""
+        if type(request) is Continuation:
+            self.put_off(request.go_on)
+        else:
+            self.put_off(partial(self.handlers[type(request)], self, request))
 
     @property
     def wants_turn(self) -> bool:
@@ -208,6 +239,7 @@ class Session:
         """Wait for an item of `queue`; `answer` is called with it, or with None once the time is over."""
         self.state = PARKED
         self._queue, self._answer = queue, answer
+        self.moved_to = None
         self.opens, self.peeks = opens, peeks
         self.broker.deadlines.set(self, until_ms)
         queue.park(self)
@@ -220,11 +252,23 @@ class Session:
         """End this turn and let other clients go first; the next one begins with `go_on`, before the next request."""
         self.backlog.appendleft(Continuation(go_on))
 
+    def rest(self) -> None:
+        """That was a turn's work already: the requests behind it wait for the next one."""
+        self.put_off(_nothing)
+
     def deliver(self, taken: Any) -> None:
         """A queue hands over what was waited for, inside the step that made it available."""
         self._delivered = taken
         self.broker.deadlines.drop(self)
         self.broker.wake(self)
+
+    def moved(self, queue: Queue) -> None:
+        """The queue that was waited for has been made: the wait goes on there."""
+        self._queue = self.moved_to = queue
+
+    def present(self, queue: Queue) -> Queue:
+        """The queue that a wait has ended at which began at `queue`."""
+        return self.moved_to or queue if type(queue) is AbsentQueue else queue
 
     def dismiss(self) -> None:
         """The queue is closing: nothing will come."""

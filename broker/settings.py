@@ -25,6 +25,10 @@ class Server(Struct, frozen=True, kw_only=True):
     expiration_timer_ms: Annotated[int, kinds.MAYBE_DURATION] = field(name="expiration_timer_frequency", default=1_000)
     max_connections: Annotated[int | None, kinds.optional(kinds.count(1), None)] = None
     connection_backlog: Annotated[int | None, kinds.optional(kinds.count(1), None)] = None
+    # Each costs some 4 KB of memory, a file, and a look a second.
+    max_queues: Annotated[int, kinds.MAYBE_ITEMS] = 100_000
+    # A put is written once for each.
+    max_fanout_children: Annotated[int, kinds.MAYBE_ITEMS] = 64
     max_memory_bytes: Annotated[int, kinds.MAYBE_BYTES] = field(name="max_memory_size_total", default=UNLIMITED_BYTES)
     # 512 bytes: the longest key today's memcached clients send is 250.
     max_line_bytes: Annotated[int, kinds.size(512, 1 << 30)] = field(name="max_line_size", default=16_384)
@@ -42,7 +46,7 @@ class Server(Struct, frozen=True, kw_only=True):
 
 
 class Listener(Struct, frozen=True, kw_only=True):
-    """[text], [thrift], [workq], [admin]: `port` on the server's host, or the addresses of `listen` instead.
+    """[admin], and what all listeners have: `port` on the server's host, or the addresses of `listen` instead.
     `socket_mode`: the rights of a Unix socket's file, whatever the umask; who may write to it may connect.
     """
 
@@ -57,11 +61,18 @@ class Listener(Struct, frozen=True, kw_only=True):
         return (TcpAddress(host, self.port),)
 
 
+class KestrelListener(Listener, frozen=True, kw_only=True):
+    """[text], [thrift]. `create_on_read`: reading from a queue that does not exist makes it."""
+
+    create_on_read: Annotated[bool, kinds.FLAG] = True
+
+
 class Memcache(Listener, frozen=True, kw_only=True):
-    """[memcache]."""
+    """[memcache]. `create_on_read` None: as is usual for the dialect."""
 
     port: Annotated[int | None, kinds.MAYBE_PORT] = 22_133
     dialect: Annotated[MemcacheDialect, kinds.MEMCACHE_DIALECT] = MemcacheDialect.MEMCACHED
+    create_on_read: Annotated[bool | None, kinds.MAYBE_FLAG] = None
 
 
 class WorkqSettings(Listener, frozen=True, kw_only=True):
@@ -124,8 +135,8 @@ class QueueSettings(Struct, frozen=True, kw_only=True):
 SECTIONS: dict[str, type[Struct]] = {
     "server": Server,
     "memcache": Memcache,
-    "text": Listener,
-    "thrift": Listener,
+    "text": KestrelListener,
+    "thrift": KestrelListener,
     "workq": WorkqSettings,
     "admin": Listener,
     "default": QueueSettings,
@@ -139,6 +150,8 @@ NOT_SERVED = ("admin",)
 RELOADED = frozenset(
     {
         "max_open_transactions",
+        "max_queues",
+        "max_fanout_children",
         "expiration_timer_frequency",
         "max_line_size",
         "client_timeout",

@@ -5,7 +5,7 @@ Knows the names. Refuses to know how a protocol writes them.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING
 
 from broker import workq_stats
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 def snapshot(broker: Broker, now_ms: int, dialect: Dialect = Dialect.MEMCACHED) -> Iterator[tuple[str, object]]:
     """(name, value) of the server, then of every queue."""
-    yield from server_stats(broker, now_ms)
+    yield from server_stats(broker, now_ms, Totals(broker.queues))
     for queue in broker.queues:
         yield from named_stats(queue, now_ms, dialect)
     yield from other_stats(broker)
@@ -37,7 +37,9 @@ def named_stats(queue: Queue, now_ms: int, dialect: Dialect) -> Iterator[tuple[s
 
 
 def other_stats(broker: Broker) -> Iterator[tuple[str, object]]:
-    """(name, value) of all that is neither the server's nor a queue's: aliases, jobs."""
+    """(name, value) of all that is neither the server's nor a queue's: waits for queues to come, aliases, jobs."""
+    for name, count in broker.queues.awaited:
+        yield f"queue_{name}_waiters", count
     for alias_name, alias in broker.queues.aliases.items():
         for name, value in alias_stats(alias):
             yield f"queue_{alias_name}_{name}", value
@@ -54,15 +56,30 @@ def by_name(broker: Broker, name: str, now_ms: int, dialect: Dialect) -> Iterato
         yield from alias_stats(broker.queues.aliases[name])
 
 
-def server_stats(broker: Broker, now_ms: int) -> Iterator[tuple[str, object]]:
+class Totals:
+    """What the server's statistics say of all queues together, added up queue by queue."""
+
+    def __init__(self, queues: Iterable[Queue] = ()) -> None:
+        self.items = self.bytes = self.memory_bytes_max = 0
+        for queue in queues:
+            self.add(queue)
+
+    def add(self, queue: Queue) -> None:
+        self.items += len(queue.line)
+        self.bytes += queue.line.bytes
+        self.memory_bytes_max += queue.config.max_memory_bytes
+
+
+def server_stats(broker: Broker, now_ms: int, totals: Totals) -> Iterator[tuple[str, object]]:
     counters = broker.counters
     yield "uptime", (now_ms - broker.started_ms) // 1000
     yield "time", now_ms // 1000
     yield "version", WIRE_VERSION
-    yield "curr_items", sum(len(queue.line) for queue in broker.queues)
+    yield "curr_items", totals.items
     yield "total_items", counters.total_items
-    yield "bytes", sum(queue.line.bytes for queue in broker.queues)
-    yield "reserved_memory_ratio", f"{reserved_memory_ratio(broker):.3f}"
+    yield "bytes", totals.bytes
+    # How much of the machine's memory the queues may fill, by their max_memory_size.
+    yield "reserved_memory_ratio", f"{totals.memory_bytes_max / broker.fs.memory_bytes():.3f}"
     for name in ("curr_connections", "total_connections", "cmd_get", "cmd_set", "cmd_peek", "get_hits", "get_misses"):
         yield name, getattr(counters, name)
     yield "bytes_read", counters.bytes_read
@@ -72,11 +89,6 @@ def server_stats(broker: Broker, now_ms: int) -> Iterator[tuple[str, object]]:
     yield "queue_expires", broker.queues.expired
     yield "status", broker.status.reported.value.lower()
     yield "paused_queues", len(broker.pauses)
-
-
-def reserved_memory_ratio(broker: Broker) -> float:
-    """How much of the machine's memory the queues may fill, by their max_memory_size."""
-    return sum(queue.config.max_memory_bytes for queue in broker.queues) / broker.fs.memory_bytes()
 
 
 def queue_stats(queue: Queue, now_ms: int, dialect: Dialect) -> Iterator[tuple[str, object]]:

@@ -10,10 +10,9 @@ from collections.abc import Callable
 from typing import Any
 
 from broker import gate, puts, reads
-from broker.commands import empty, invalid, quit_session
+from broker.commands import empty, invalid, more, quit_session
 from broker.monitor import Monitor, confirm
 from broker.operations import change_status
-from broker.puts import Verdict
 from broker.session import Session
 from broker.status import by_name
 from broker.version import WIRE_VERSION
@@ -21,7 +20,7 @@ from protocol import requests as ask
 from protocol import text_requests as text
 from protocol.text_replies import TextReplies
 from queues.collection import Refused
-from queues.item import Item, Taken, ends_ms
+from queues.item import Taken, ends_ms
 from queues.queue import Queue
 
 replies = TextReplies
@@ -29,21 +28,15 @@ replies = TextReplies
 
 def put(session: Session, request: text.TextPut, now_ms: int) -> None:
     """Store items until one is refused; the answer says how many were: the first ones, so the rest can be put again."""
+
+    def finish(stored: int, refused: Refused | None) -> None:
+        if refused is None or stored:
+            session.out.append(replies.number(stored))
+        else:
+            session.out.append(replies.error(refused.why) if refused.client else replies.not_available("setItem"))
+
     expires_ms = 0 if request.ttl_ms is None else ends_ms(now_ms, request.ttl_ms)
-    stored = 0
-    for data in request.items:
-        try:
-            verdict = puts.store(session, request.queue, Item(data, now_ms, expires_ms), now_ms)
-        except Refused as refused:
-            if not stored:
-                session.out.append(replies.error(refused.why) if refused.client else replies.not_available("setItem"))
-                return
-            break
-        if verdict is not Verdict.STORED:
-            break
-        stored += 1
-    session.broker.counters.cmd_set += len(request.items)
-    session.out.append(replies.number(stored))
+    puts.Series(session, request.queue, request.items, expires_ms, finish).go_on(now_ms)
 
 
 def get(session: Session, request: text.TextGet, now_ms: int) -> None:
@@ -70,13 +63,14 @@ def read(session: Session, name: str, wait_ms: int, now_ms: int, *, opens: bool)
     until_ms = now_ms + wait_ms
 
     def come(taken: Taken | None, now_ms: int) -> None:
+        found = session.present(queue)
         if taken is not None and opens:
-            reads.hold(session, queue, taken)
-        if taken is None and queue.line.trouble is not None:
-            session.out.append(replies.error(gate.trouble(queue)))
+            reads.hold(session, found, taken)
+        if taken is None and found.line.trouble is not None:
+            session.out.append(replies.error(gate.trouble(found)))
             return
-        reads.count(session, kind, queue, taken)
-        session.depend_on(queue)
+        reads.count(session, kind, found, taken)
+        session.depend_on(found)
         show(session, taken)
 
     def look(now_ms: int) -> None:
@@ -129,7 +123,7 @@ def confirm_all(session: Session, name: str) -> None:
 
 
 def queue_to_read(session: Session, name: str, operation: str, now_ms: int, *, peeks: bool = False) -> Queue | None:
-    """The queue, made if need be; None after telling the client why not."""
+    """The queue, made if reading makes it; None after telling the client why not. Raises Later."""
     if name in session.broker.queues.aliases:
         session.out.append(replies.none)
         return None
@@ -137,7 +131,7 @@ def queue_to_read(session: Session, name: str, operation: str, now_ms: int, *, p
         session.out.append(replies.not_available(operation))
         return None
     try:
-        queue = session.broker.queues.make(name, now_ms)
+        queue = session.broker.queues.to_read(name, now_ms, creates=session.creates)
     except Refused as refused:
         session.out.append(replies.error(refused.why))
         return None
@@ -209,4 +203,5 @@ HANDLERS: dict[type, Callable[[Session, Any, int], None]] = {
     ask.Quit: quit_session,
     ask.Shutdown: shutdown,
     ask.Invalid: invalid,
+    ask.More: more,
 }

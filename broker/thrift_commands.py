@@ -10,22 +10,22 @@ from collections.abc import Callable
 from typing import Any
 
 from broker import gate, puts
-from broker.commands import empty, flush_each, invalid
+from broker.commands import empty, flush_each, invalid, more
 from broker.operations import change_status
-from broker.puts import Verdict
-from broker.session import OUT_BYTES_A_TURN, Session
+from broker.session import ITEMS_AT_ONCE, OUT_BYTES_A_TURN, Session
 from broker.status import Status
 from broker.version import WIRE_VERSION
 from journal.kept import total_bytes
 from protocol import thrift_requests as ask
-from protocol.requests import Invalid
+from protocol.requests import Invalid, More
 from protocol.thrift_replies import ThriftReplies
 from protocol.thrift_requests import ThriftStatus
 from queues.collection import Refused
-from queues.item import Item, Taken, ends_ms
+from queues.item import Taken, ends_ms
 from queues.queue import Queue
 
 replies = ThriftReplies
+ITEMS_MAX = 1000  # of one get, whatever it asks for: some milliseconds
 SHOWN = {
     Status.UP: ThriftStatus.UP,
     Status.READONLY: ThriftStatus.READ_ONLY,
@@ -38,21 +38,15 @@ MEANT = {shown: status for status, shown in SHOWN.items() if status is not Statu
 def put(session: Session, call: ask.ThriftPut, now_ms: int) -> None:
     """Store items until one is refused; how many were stored."""
     session.client_id = call.client_id
+
+    def finish(stored: int, refused: Refused | None) -> None:
+        if refused is None or stored:
+            session.out.append(replies.number(call, stored))
+        else:
+            session.out.append(replies.failure(call, refused.why))
+
     expires_ms = 0 if call.ttl_ms is None else ends_ms(now_ms, call.ttl_ms)
-    stored = 0
-    for data in call.items:
-        session.broker.counters.cmd_set += 1
-        try:
-            verdict = puts.store(session, call.queue, Item(data, now_ms, expires_ms), now_ms)
-        except Refused as refused:
-            if not stored:
-                session.out.append(replies.failure(call, refused.why))
-                return
-            break
-        if verdict is not Verdict.STORED:
-            break
-        stored += 1
-    session.out.append(replies.number(call, stored))
+    puts.Series(session, call.queue, call.items, expires_ms, finish).go_on(now_ms)
 
 
 class Collecting:
@@ -83,12 +77,13 @@ class Collecting:
 
     def _wants_more(self) -> bool:
         session, call = self.session, self.call
-        if len(self.found) >= call.max_items or self.bytes > OUT_BYTES_A_TURN:
+        if len(self.found) >= min(call.max_items, ITEMS_MAX) or self.bytes > OUT_BYTES_A_TURN:
             return False
         limit = session.broker.config.server.max_open_transactions
         return not call.auto_abort_ms or session.broker.leases.held(session.number, self.queue.name) < limit
 
     def _come(self, taken: Taken | None, now_ms: int) -> None:
+        self.queue = self.session.present(self.queue)
         if taken is None:
             self._answer()
             return
@@ -114,6 +109,8 @@ class Collecting:
         else:
             counters.get_misses += 1
         session.depend_on(self.queue)
+        if len(self.found) > ITEMS_AT_ONCE:
+            session.rest()
         session.out.append(replies.items(self.call, self.found))
         session.out_bytes += self.bytes
 
@@ -128,12 +125,12 @@ def get(session: Session, call: ask.ThriftGet, now_ms: int) -> None:
 
 
 def queue_for(session: Session, call: ask.ThriftCall, name: str, now_ms: int, *, peeks: bool = False) -> Queue | None:
-    """The queue to read from, made if need be; None after telling the client why not."""
+    """The queue to read from, made if reading makes it; None after telling the client why not. Raises Later."""
     session.client_id = call.client_id
     try:
         if why := gate.read_refusal(session, None):
             raise Refused(why, client=False)
-        queue = session.broker.queues.make(name, now_ms)
+        queue = session.broker.queues.to_read(name, now_ms, creates=session.creates)
         if why := gate.trouble(queue) if peeks else gate.read_refusal(session, queue):
             raise Refused(why, client=False)
     except Refused as refused:
@@ -256,4 +253,5 @@ HANDLERS: dict[type, Callable[[Session, Any, int], None]] = {
     ask.ThriftVersion: version,
     ask.ThriftUpgrade: upgrade,
     Invalid: invalid,
+    More: more,
 }

@@ -17,22 +17,24 @@ from protocol.workq import WorkqParser
 MEMCACHE_HANDLERS = {**commands.HANDLERS, **meta_commands.HANDLERS}
 
 
-def memcache(dialect: Dialect) -> Wire:
-    return Wire(partial(Parser, dialect), MEMCACHE_HANDLERS, dialect)
+def memcache(dialect: Dialect, create_on_read: bool | None = None) -> Wire:
+    """`create_on_read` None: as is usual for the dialect."""
+    creates = dialect is Dialect.KESTREL if create_on_read is None else create_on_read
+    return Wire(partial(Parser, dialect), MEMCACHE_HANDLERS, dialect, creates)
 
 
-def text(dialect: Dialect) -> Wire:
+def text(dialect: Dialect, create_on_read: bool = True) -> Wire:
     """`dialect` is memcache's: it says whether a put to several queues is all or nothing."""
-    return Wire(TextParser, text_commands.HANDLERS, dialect)
+    return Wire(TextParser, text_commands.HANDLERS, dialect, create_on_read)
 
 
 def workq() -> Wire:
     return Wire(WorkqParser, workq_commands.HANDLERS)
 
 
-def thrift(dialect: Dialect) -> Wire:
+def thrift(dialect: Dialect, create_on_read: bool = True) -> Wire:
     """Raises ImportError where the extra `thrift` is not installed."""
     from broker import thrift_commands
     from protocol.thrift import ThriftParser
 
-    return Wire(ThriftParser, thrift_commands.HANDLERS, dialect)
+    return Wire(ThriftParser, thrift_commands.HANDLERS, dialect, create_on_read)

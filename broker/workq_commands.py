@@ -10,8 +10,8 @@ from collections.abc import Callable
 from typing import Any
 
 from broker import gate, workq_inspect
-from broker.commands import invalid
-from broker.session import Session
+from broker.commands import invalid, more
+from broker.session import ITEMS_AT_ONCE, Session
 from broker.workq import Workq
 from broker.workq_waits import LeaseWait, ResultWait, RunWait
 from journal.ballast import RECORD_OVERHEAD_BYTES
@@ -92,7 +92,9 @@ def lease(session: Session, request: workq.Lease, now_ms: int) -> None:
     if session.guarded and (why := gate.read_refusal(session, None)):
         session.out.append(replies.server_error(why))
         return
-    queues = [jobs.queues.get(name) or jobs.queue(name) for name in request.names]
+    queues = [jobs.queues.get(name) or jobs.queue_to_wait(name) for name in request.names]
+    if len(request.names) > ITEMS_AT_ONCE:
+        session.rest()
     if request.is_spoilt:
         session.out.append(replies.invalid_name)
         return
@@ -221,6 +223,7 @@ HANDLERS: dict[type, Callable[[Session, Any, int], None]] = {
     workq.InspectQueues: workq_inspect.queues,
     workq.InspectServer: workq_inspect.server,
     ask.Invalid: invalid,
+    ask.More: more,
 }
 
 

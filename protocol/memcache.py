@@ -22,13 +22,14 @@ from io import BytesIO
 
 from protocol.dialect import Dialect
 from protocol.heads import Refused, SetHead
-from protocol.limits import Limits
+from protocol.limits import REQUESTS_A_FEED, WORK_A_FEED, Limits
 from protocol.lines import KNOWN_LINE_BYTES_MAX, lines_for
 from protocol.memcached_lines import bad_data_chunk
 from protocol.replies import replies_for
-from protocol.requests import Invalid, MetaSet, Request, Set
+from protocol.requests import Invalid, MetaSet, More, Request, Set
 
 BINARY_MAGIC = 0x80
+WINDOW_BYTES = 1 << 16
 CR = 0x0D
 LF = 0x0A
 CRLF = b"\r\n"
@@ -62,6 +63,7 @@ class Parser:
         self.limit(limits)
         self._guess = 0
         """How long the last line was, with its end: the next one is mostly as long, and known."""
+        self._work_left = 0
         self._state = State.START
         self._tail = b""
         """Bytes read but not understood yet: put before the next feed."""
@@ -88,7 +90,8 @@ class Parser:
         return len(self._tail) + self._body.tell()
 
     def feed(self, data: bytes) -> list[Request]:
-        """Every request that `data` completes, in order. After one that hangs up everything is ignored.
+        """Every request that `data` completes, in order. After one that hangs up everything is ignored. If that is
+        more than one turn has time for, the last one is a `More`.
 
         The list may be one that others get too: leave it as it is.
         """
@@ -116,6 +119,7 @@ class Parser:
             data = self._tail + data
             self._tail = b""
         requests: list[Request] = []
+        self._work_left = WORK_A_FEED
         at = 0
         while at < len(data):
             at = self._step(data, at, requests)
@@ -147,7 +151,7 @@ class Parser:
     def _read_lines(self, data: bytes, at: int, requests: list[Request]) -> int:
         """The hot path: lines that are known, and sets whose block arrived with its line, stay in this loop."""
         known = self._known
-        size = len(data)
+        size = min(at + WINDOW_BYTES, len(data))
         while at < size:
             line = data[at : at + self._guess]
             parsed = known.get(line)
@@ -157,7 +161,12 @@ class Parser:
                     return self._keep_line(data, at, requests)
                 line = data[at:end]
                 self._guess = end - at
-                parsed = known.get(line) or self._lines.parse(line)
+                parsed = known.get(line)
+                if parsed is None:
+                    if self._work_left <= 0:
+                        return self._pause(data, at, requests)
+                    self._work_left -= 1 + (len(line) >> 6)
+                    parsed = self._lines.parse(line)
             at += len(line)
             if type(parsed) is SetHead:
                 stop = at + parsed.length
@@ -173,7 +182,14 @@ class Parser:
                 return self._die(parsed, data, requests)
             else:
                 requests.append(parsed)
+        if len(requests) > REQUESTS_A_FEED and at < len(data):
+            return self._pause(data, at, requests)
         return at
+
+    def _pause(self, data: bytes, at: int, requests: list[Request]) -> int:
+        """Enough for one turn; the rest is understood in the next one."""
+        requests.append(More(self.feed))
+        return self._keep(data, at)
 
     def _keep_line(self, data: bytes, at: int, requests: list[Request]) -> int:
         if len(data) - at > self._limits.line_bytes_max:

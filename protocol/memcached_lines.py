@@ -26,6 +26,7 @@ from protocol.requests import (
     FlushAllExpired,
     FlushExpired,
     Get,
+    GetKeys,
     GetMany,
     GetSome,
     Invalid,
@@ -44,6 +45,8 @@ from protocol.requests import (
 from protocol.words import INT32_MAX, INT32_MIN, UINT32_MAX, integer, pop_noreply, text
 
 BAD_DATA_CHUNK = "bad data chunk"
+KEYS_AT_ONCE = 64
+"""Of one get; a line holds thousands, and each takes some microseconds to understand and to read."""
 
 _replies = replies_for(Dialect.MEMCACHED)
 
@@ -125,16 +128,26 @@ def _get(words: list[bytes], limits: Limits) -> Parsed:
     return GetSome(get, count) if count is not None and count > 1 and fetches else get
 
 
-def _get_many(keys: list[bytes], with_id: bool) -> GetMany | Invalid:
+def _get_many(keys: list[bytes], with_id: bool) -> GetMany | GetKeys | Invalid:
+    if len(keys) > KEYS_AT_ONCE:
+        return GetKeys(tuple(keys), with_id)
     gets = []
     for key in keys:
-        get = parse_key(key, with_id)
-        if isinstance(get, str):
-            return refuse(get)
-        if parse_some(key) not in (None, 1):
-            return refuse("n= goes with one key only")
-        gets.append(_without_wait(get))
+        get = key_of_many(key, with_id)
+        if isinstance(get, Invalid):
+            return get
+        gets.append(get)
     return GetMany(tuple(gets))
+
+
+def key_of_many(key: bytes, with_id: bool) -> Get | Invalid:
+    """One of several keys of a line."""
+    get = parse_key(key, with_id)
+    if isinstance(get, str):
+        return refuse(get)
+    if parse_some(key) not in (None, 1):
+        return refuse("n= goes with one key only")
+    return _without_wait(get)
 
 
 def _without_wait(get: Get) -> Get:

@@ -6,6 +6,9 @@ as the client meant it, relative or absolute, and resolved by whoever knows what
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from typing import Any
+
 from msgspec import Struct
 
 
@@ -45,6 +48,13 @@ class GetMany(Struct, frozen=True, gc=False):
     """Several keys in one line: one item from each that has one, then a single END. None of them waits."""
 
     gets: tuple[Get, ...]
+
+
+class GetKeys(Struct, frozen=True, gc=False):
+    """As GetMany, of so many keys that reading them all at once would take too long: as they stand in the line."""
+
+    keys: tuple[bytes, ...]
+    with_id: bool = False
 
 
 class GetSome(Struct, frozen=True, gc=False):
@@ -204,10 +214,19 @@ class Invalid(Struct, frozen=True, gc=False):
     why: str = ""
 
 
+class More(Struct, frozen=True, gc=False):
+    """The parser has understood as much as one turn has time for: `feed(b"")` goes on with what it has kept. Always the
+    last request of a feed.
+    """
+
+    feed: Callable[[bytes], list[Any]]
+
+
 Request = (
     Set
     | Get
     | GetMany
+    | GetKeys
     | GetSome
     | Touch
     | Monitor
@@ -234,4 +253,5 @@ Request = (
     | Quit
     | Shutdown
     | Invalid
+    | More
 )

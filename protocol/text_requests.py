@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from msgspec import Struct
 
-from protocol.requests import Delete, Flush, Invalid, Quit, Shutdown, Status, Version
+from protocol.requests import Delete, Flush, Invalid, More, Quit, Shutdown, Status, Version
 
 
 class TextPut(Struct, frozen=True, gc=False):
@@ -63,4 +63,5 @@ TextRequest = (
     | Quit
     | Shutdown
     | Invalid
+    | More
 )

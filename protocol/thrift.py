@@ -20,8 +20,8 @@ from typing import Any
 
 from thriftpy2.thrift import TMessageType
 
-from protocol.limits import Limits
-from protocol.requests import Invalid
+from protocol.limits import WORK_A_FEED, Limits
+from protocol.requests import Invalid, More
 from protocol.thrift_bounds import Malformed
 from protocol.thrift_frames import FRAME_BYTES_MAX, Frames
 from protocol.thrift_replies import (
@@ -49,6 +49,8 @@ from protocol.thrift_requests import (
     ThriftVersion,
 )
 from protocol.thrift_service import Head, declaration, read_head, read_struct, service
+
+CALL_WORK = 4  # to read a call takes as long as so many lines
 
 SETTABLE = {status.value: status for status in ThriftStatus if status is not ThriftStatus.NOT_CONFIGURED}
 
@@ -82,17 +84,24 @@ class ThriftParser:
         return self._frames.pending_bytes
 
     def feed(self, data: bytes) -> list[ThriftRequest]:
-        """Every request that `data` completes, in order. After one that hangs up everything is ignored."""
+        """Every request that `data` completes, in order. After one that hangs up everything is ignored. If that is
+        more than one turn has time for, the last one is a `More`.
+        """
         requests: list[ThriftRequest] = []
+        work_left = WORK_A_FEED
         if self._state is State.DEAD:
             return requests
         self._frames.feed(data)
         while (frame := self._frames.next()) is not None:
+            work_left -= CALL_WORK + (len(frame) >> 7 if isinstance(frame, bytes) else 0)
             request = self._read(frame) if isinstance(frame, bytes) else self._bad_length(frame)
             requests.append(request)
             if isinstance(request, Invalid) and request.hang_up:
                 self._frames.clear()
                 self._state = State.DEAD
+                break
+            if work_left <= 0 and self._frames.pending_bytes:
+                requests.append(More(self.feed))
                 break
         return requests
 

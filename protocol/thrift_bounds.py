@@ -15,8 +15,13 @@ from thriftpy2.thrift import TType
 DEPTH_MAX = 16
 """Our own structs need three; fields that we skip may hold a little more."""
 
-ELEMENTS_MAX = 1 << 18
-"""Fields and elements of one struct, all levels together: a tenth of a second of decoding, a hundred bytes each."""
+ELEMENTS_MAX = 1 << 13
+"""Fields and elements of one struct, all levels together: some 10 ms of decoding. Who has more to put sends several
+calls.
+"""
+
+NESTED_ELEMENTS = 16
+"""A struct, list or map inside another one counts as so many: the library takes 15 us to build or to skip one."""
 
 _WIDTHS = {TType.BOOL: 1, TType.BYTE: 1, TType.I16: 2, TType.I32: 4, TType.I64: 8, TType.DOUBLE: 8}
 _BYTE = Struct("!b")
@@ -132,5 +137,7 @@ class _Walk:
             raise Malformed(f"more than {ELEMENTS_MAX} elements" if count >= 0 else f"{count} elements")
 
     def _descend(self, depth: int) -> None:
+        if depth:
+            self._count(NESTED_ELEMENTS)
         if depth > DEPTH_MAX:
             raise Malformed(f"nested deeper than {DEPTH_MAX}")

@@ -11,7 +11,7 @@ from typing import ClassVar
 
 from msgspec import Struct
 
-from protocol.requests import Invalid
+from protocol.requests import Invalid, More
 
 
 class ThriftStatus(Enum):
@@ -131,4 +131,5 @@ ThriftRequest = (
     | ThriftVersion
     | ThriftUpgrade
     | Invalid
+    | More
 )

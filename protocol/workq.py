@@ -20,13 +20,14 @@ from enum import Enum
 from msgspec import Struct
 
 from protocol.http import HUNG_UP, is_http
-from protocol.limits import Limits
-from protocol.requests import Invalid
+from protocol.limits import REQUESTS_A_FEED, WORK_A_FEED, Limits
+from protocol.requests import Invalid, More
 from protocol.workq_lines import Body, Parsed, parse
 from protocol.workq_requests import Add, Delete, JobTerms, Lease, WorkqRequest
 from protocol.workq_words import is_job_id, read_id
 
 LINE_BYTES_MAX = 1_058_576  # the original's, CR LF included
+WINDOW_BYTES = 1 << 16
 KNOWN_MAX = 4096
 KNOWN_BYTES_MAX = 512
 _HANG_UP = Invalid(b"", hang_up=True, why="a line without CR LF")
@@ -66,6 +67,9 @@ class WorkqParser:
         self._tail = bytearray()
         """Bytes of a line that has not ended: not put together again for each one that drips in."""
         self._body: Body | None = None
+        self._rest = b""
+        """What one feed had no time for."""
+        self._work_left = 0
         self._data = bytearray()
         """Of the block that has not ended. It grows with what has arrived, never with what was announced."""
 
@@ -79,11 +83,16 @@ class WorkqParser:
     @property
     def pending_bytes(self) -> int:
         """Bytes kept for a request that is not complete."""
-        return len(self._tail) + len(self._data)
+        return len(self._tail) + len(self._data) + len(self._rest)
 
     def feed(self, data: bytes) -> list[WorkqRequest]:
-        """Every request that `data` completes, in order. After one that hangs up everything is ignored."""
+        """Every request that `data` completes, in order. After one that hangs up everything is ignored. If that is
+        more than one turn has time for, the last one is a `More`.
+        """
         requests: list[WorkqRequest] = []
+        self._work_left = WORK_A_FEED
+        if self._rest:
+            data, self._rest = self._rest + data, b""
         if self._tail:
             if b"\n" not in data:
                 self._keep(data, 0, requests)
@@ -102,7 +111,7 @@ class WorkqParser:
 
     def _read_lines(self, data: bytes, at: int, requests: list[WorkqRequest]) -> int:
         """The hot path: lines like those before, and adds whose data arrived with their line, stay in this loop."""
-        size = len(data)
+        size = min(at + WINDOW_BYTES, len(data))
         while at < size:
             end = data.find(b"\n", at)
             if end < 0:
@@ -124,10 +133,21 @@ class WorkqParser:
                 requests.append(Delete(deleted))
                 at = end + 1
                 continue
+            if self._work_left <= 0:
+                return self._pause(data, at, requests)
+            self._work_left -= 1 + (len(line) >> 6)
             at = end + 1
             if not self._read_line(line, requests):
-                return size if self._state is State.DEAD else at
+                return len(data) if self._state is State.DEAD else at
+        if len(requests) > REQUESTS_A_FEED and at < len(data):
+            return self._pause(data, at, requests)
         return at
+
+    def _pause(self, data: bytes, at: int, requests: list[WorkqRequest]) -> int:
+        """Enough for one turn; the rest is understood in the next one."""
+        self._rest = data[at:]
+        requests.append(More(self.feed))
+        return len(data)
 
     def _read_line(self, line: bytes, requests: list[WorkqRequest]) -> bool:
         """A line that is not known; whether another one follows it."""

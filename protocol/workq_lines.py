@@ -39,6 +39,8 @@ WAIT_MAX_MS = 86_400_000
 UINT64_MAX = 2**64 - 1
 UINT32_MAX = 2**32 - 1
 PAGE_MAX = 100
+WORDS_MAX = 1024
+"""Of one line: a lease of so many names takes a millisecond or two, and nobody needs more."""
 
 
 def _invalid(why: str) -> Invalid:
@@ -80,6 +82,8 @@ Parsed = WorkqRequest | Body
 
 def parse(line: bytes) -> Parsed:
     """What a line means, without its CR LF."""
+    if len(line) > WORDS_MAX and line.count(b" ") > WORDS_MAX:
+        return INVALID_ARGS if line[: line.index(b" ")] in COMMANDS else UNKNOWN_COMMAND
     words = line.split(b" ")
     arguments, flags = read_flags([word for word in words if word])
     if flags is None:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from msgspec import Struct
 
-from protocol.requests import Invalid
+from protocol.requests import Invalid, More
 
 
 class JobTerms(Struct, frozen=True, eq=False):
@@ -121,4 +121,5 @@ WorkqRequest = (
     | InspectQueues
     | InspectServer
     | Invalid
+    | More
 )

@@ -6,11 +6,14 @@ of it.
 
 from __future__ import annotations
 
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 from msgspec import Struct
 
 from queues.item import Item, Taken
+
+if TYPE_CHECKING:
+    from queues.queue import Queue
 
 
 class Added(Struct, frozen=True, gc=False):
@@ -88,6 +91,9 @@ class Waiter(Protocol):
     peeks: bool
 
     def deliver(self, taken: Taken) -> None: ...
+
+    def moved(self, queue: Queue) -> None:
+        """What was waited for exists now: the wait goes on there."""
 
     def dismiss(self) -> None:
         """The queue is closing; nothing will come."""

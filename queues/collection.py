@@ -11,13 +11,16 @@ from contextlib import suppress
 
 from msgspec import Struct
 
+from queues.absent import AbsentQueue, Awaited
 from queues.changes import Journal, NoJournal
-from queues.config import QueueConfig
+from queues.config import UNLIMITED_ITEMS, QueueConfig
 from queues.item import Taken
 from queues.names import name_error, parent_of
 from queues.ports import Heir, Timer
 from queues.queue import Queue
 from queues.stream_queue import StreamQueue, queue_of
+
+ABSENT_MAX = 1000
 
 
 class Refused(Exception):
@@ -27,6 +30,10 @@ class Refused(Exception):
         super().__init__(why)
         self.why = why
         self.client = client
+
+
+class Later(Exception):
+    """As many queues have been made for clients as one turn has time for: ask again in the next one."""
 
 
 class Alias(Struct, gc=False):
@@ -70,6 +77,10 @@ class Collection:
         self.expired = 0
         self.masked: dict[str, Queue] = {}
         self._children: dict[str, dict[str, Queue]] = {}
+        self.awaited = Awaited()
+        self._absent: dict[int, AbsentQueue] = {}  # by the id of their settings
+        self.max_queues = self.max_children = UNLIMITED_ITEMS  # how many clients may make: in all, and of one parent
+        self.allowance = UNLIMITED_ITEMS  # how many they may still make in this turn
 
     def __len__(self) -> int:
         return len(self.by_name)
@@ -92,6 +103,40 @@ class Collection:
             queue = self._create(name, now_ms)
         return queue
 
+    def make_for_client(self, name: str, now_ms: int) -> Queue:
+        """As `make`, within what clients may make. Raises Refused; Later, and nothing has been done."""
+        queue = self.by_name.get(name)
+        if queue is not None:
+            return queue
+        self._check_name(name)
+        if self.allowance <= 0:
+            raise Later
+        self._check_limits(name)
+        self.allowance -= 1
+        return self._create(name, now_ms)
+
+    def to_read(self, name: str, now_ms: int, *, creates: bool) -> Queue:
+        """The queue to read from. What nobody has made reads as an empty one; a fan-out child is made, because it gets
+        its parent's items from then on, and with `creates` so is any queue. Raises Refused and Later.
+        """
+        queue = self.by_name.get(name)
+        if queue is not None:
+            return queue
+        if creates or parent_of(name):
+            return self.make_for_client(name, now_ms)
+        self._check_name(name)
+        return self._absent_queue(name)
+
+    def _absent_queue(self, name: str) -> AbsentQueue:
+        config = self.config_of(name)
+        absent = self._absent.get(id(config))
+        if absent is None or absent.config is not config:
+            if len(self._absent) >= ABSENT_MAX:
+                self._absent.clear()  # a reload has made others
+            absent = self._absent[id(config)] = AbsentQueue(config, self.awaited)
+        absent.name = name
+        return absent
+
     def adopt(self, name: str, journal: Journal, now_ms: int) -> Queue:
         """A queue that the spool already knows, still without its items."""
         return self._enter(queue_of(name, self.config_of(name), journal, now_ms))
@@ -99,6 +144,7 @@ class Collection:
     def block(self, name: str, why: str) -> None:
         """Never serve `name`: its files cannot be read, and writing would bury what they hold."""
         self.blocked[name] = why
+        self.awaited.dismiss(name)
 
     def withdraw(self, queue: Queue, why: str) -> None:
         """Serve `queue` no more, nor another in its place: nothing is deleted."""
@@ -124,6 +170,7 @@ class Collection:
                 queue.hide(False)
         self.masked = {name: queue for name, queue in self.masked.items() if name in aliases}
         for name in aliases:
+            self.awaited.dismiss(name)
             if name in self.by_name:
                 self.masked[name] = queue = self.by_name.pop(name)
                 self._children.get(parent_of(name), {}).pop(name, None)
@@ -135,7 +182,7 @@ class Collection:
 
     def legs(self, name: str, now_ms: int) -> list[Leg]:
         """Every queue that an item put to `name` goes to, fan-out children before their parent. A queue that an alias
-        reaches in several ways gets one copy. Raises Refused.
+        reaches in several ways gets one copy. Raises Refused and Later.
         """
         if name not in self.aliases:
             return self._legs_of_queue(name, now_ms)
@@ -167,7 +214,7 @@ class Collection:
         return list(through), list(found)
 
     def _legs_of_queue(self, name: str, now_ms: int) -> list[Leg]:
-        queue = self.make(name, now_ms)
+        queue = self.make_for_client(name, now_ms)
         if isinstance(queue, StreamQueue) and queue.is_parent:
             # It is put once, for all who take it; a child that keeps no journal is none of them.
             others = [Leg(child, counts=False) for child in queue.children.values() if child not in queue.followers]
@@ -175,13 +222,27 @@ class Collection:
         legs = [Leg(child, counts=False) for child in queue.children.values()]
         return [*legs, Leg(queue, counts=True, stores=not queue.config.fanout_only or "+" in name)]
 
-    def _create(self, name: str, now_ms: int) -> Queue:
+    def _check_name(self, name: str) -> None:
+        """Raises Refused."""
         if why := name_error(name):
             raise Refused(why, client=True)
         if name in self.aliases:
             raise Refused(f"{name} is an alias, name a queue", client=True)
         if name in self.blocked:
             raise Refused(f"queue {name} is not available: {self.blocked[name]}", client=False)
+
+    def _check_limits(self, name: str) -> None:
+        """Raises Refused if clients may make no more queues, or no more children of that parent."""
+        if len(self.by_name) >= self.max_queues:
+            raise Refused(f"there are {len(self.by_name)} queues, no more can be made (max_queues)", client=False)
+        parent = parent_of(name)
+        count = len(self._children.get(parent, ())) if parent else 0
+        if count >= self.max_children:
+            why = f"{parent} has {count} fan-out children, no more can be made (max_fanout_children)"
+            raise Refused(why, client=False)
+
+    def _create(self, name: str, now_ms: int) -> Queue:
+        self._check_name(name)
         config = self.config_of(name)
         try:
             journal = self._journal_of(name, config, now_ms) if config.keep_journal else NoJournal()
@@ -210,6 +271,7 @@ class Collection:
         self._feed(queue)
         if queue.children:
             queue.had_children = True
+        self.awaited.move_to(queue)
         return queue
 
     def _feed(self, queue: Queue) -> None:

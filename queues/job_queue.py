@@ -35,7 +35,7 @@ class Leaser(Waiter, Protocol):
 class JobQueue:
     """`leased` and `finished` count jobs that still exist and stand in neither line."""
 
-    __slots__ = ("finished", "leased", "name", "ready", "scheduled", "waiters")
+    __slots__ = ("finished", "is_kept", "leased", "name", "ready", "scheduled", "waiters")
 
     def __init__(self, name: bytes) -> None:
         self.name = name
@@ -44,3 +44,4 @@ class JobQueue:
         self.waiters: dict[Leaser, None] = {}
         self.leased = 0
         self.finished = 0
+        self.is_kept = False  # it is some job's; else it may be forgotten when nobody waits for it

@@ -11,7 +11,7 @@ JobJournal) and clients (it hands jobs to waiters). Source: the client protocol 
 
 from __future__ import annotations
 
-from collections import defaultdict
+from collections import OrderedDict, defaultdict
 from collections.abc import Callable, Sequence
 from enum import Enum
 from typing import Protocol
@@ -20,6 +20,8 @@ from queues.job import COMPLETED, FAILED, LEASED, NS_A_MS, PENDING, Job, JobStat
 from queues.job_journal import JobJournal
 from queues.job_queue import JobQueue, Leaser, Waiter
 from queues.job_timers import NEVER_MS, JobTimers
+
+IDLE_QUEUES_MAX = 2048  # twice the names of one lease: a megabyte
 
 
 class Finish(Enum):
@@ -55,6 +57,7 @@ class Jobs:
         self.by_id: dict[bytes, Job] = {}
         self.queues: dict[bytes, JobQueue] = {}
         self.timers = JobTimers()
+        self._idle: OrderedDict[JobQueue, None] = OrderedDict()  # made for a lease, and left
         self.evicted = 0
         self.timed_out = 0  # leases
         self.lease_over: Callable[[Job, int], None] = lambda job, now_ms: None  # told of them
@@ -65,11 +68,27 @@ class Jobs:
         self._behind = False  # more was due at the last ring than was done
 
     def queue(self, name: bytes) -> JobQueue:
-        """The queue of a legal name, made if need be. It stays for the life of the process."""
+        """The queue of a legal name, for jobs, made if need be. It stays for the life of the process."""
+        queue = self.queue_to_wait(name)
+        queue.is_kept = True
+        return queue
+
+    def queue_to_wait(self, name: bytes) -> JobQueue:
+        """The queue of a legal name, made if need be. Of those that have never had a job, and that nobody waits for,
+        the newest IDLE_QUEUES_MAX are kept.
+        """
         queue = self.queues.get(name)
         if queue is None:
             queue = self.queues[name] = JobQueue(name)
+            self._idle[queue] = None
+            if len(self._idle) > IDLE_QUEUES_MAX:
+                self._forget_idle()
         return queue
+
+    def _forget_idle(self) -> None:
+        queue, _ = self._idle.popitem(last=False)
+        if not queue.is_kept and not queue.waiters:
+            del self.queues[queue.name]
 
     def find(self, id: bytes, now_ms: int) -> Job | None:
         """The job that has this id now."""
@@ -168,6 +187,10 @@ class Jobs:
     def unpark(self, waiter: Leaser) -> None:
         for queue in waiter.queues:
             queue.waiters.pop(waiter, None)
+            if not queue.is_kept and not queue.waiters and self.queues.get(queue.name) is queue:
+                self._idle[queue] = None
+                if len(self._idle) > IDLE_QUEUES_MAX:
+                    self._forget_idle()
 
     def give_back(self, job: Job, now_ms: int) -> None:
         """Whoever was to get this lease is gone: it ends at once."""

@@ -40,11 +40,11 @@ class Doors:
         self._paths: list[tuple[str, tuple[int, int]]] = []
         dialect = config.memcache.dialect
         try:
-            self._open(config, "memcache", wires.memcache(dialect))
-            self._open(config, "text", wires.text(dialect))
+            self._open(config, "memcache", wires.memcache(dialect, config.memcache.create_on_read))
+            self._open(config, "text", wires.text(dialect, config.text.create_on_read))
             self._open(config, "workq", wires.workq())
             if config.addresses("thrift"):
-                self._open(config, "thrift", wires.thrift(dialect))
+                self._open(config, "thrift", wires.thrift(dialect, config.thrift.create_on_read))
         except ImportError as error:
             self.close()
             raise StartError("[thrift] needs an extra: pip install 'staniel[thrift]'") from error

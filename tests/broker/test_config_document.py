@@ -8,7 +8,7 @@ import pytest
 from msgspec import UNSET, Struct
 
 from broker.config import load
-from broker.settings import NOT_SERVED, Listener, Memcache, QueueSettings, Server, WorkqSettings
+from broker.settings import NOT_SERVED, KestrelListener, Listener, Memcache, QueueSettings, Server, WorkqSettings
 from broker.tables import keys_of
 from queues.config import QueueConfig
 
@@ -18,7 +18,8 @@ EXAMPLE = ROOT / "examples" / "staniel.toml"
 SECTIONS: dict[str, type[Struct]] = {
     "[server]": Server,
     "[memcache]": Memcache,
-    "[text], [thrift], [admin]": Listener,
+    "[text], [thrift]": KestrelListener,
+    "[admin]": Listener,
     "[workq]": WorkqSettings,
     "[default] and [queues.NAME]": QueueSettings,
 }
@@ -58,7 +59,7 @@ def test_the_keys_marked_as_not_served_are_those_that_warn(title: str, prefix: s
     assert marked == {name for name in NOT_SERVED if name.startswith(f"{prefix}.")}
 
 
-@pytest.mark.parametrize("title", ["[text], [thrift], [admin]", "[workq]", "[aliases]"])
+@pytest.mark.parametrize("title", ["[text], [thrift]", "[admin]", "[workq]", "[aliases]"])
 def test_the_sections_marked_as_not_served_are_those_that_warn(title: str) -> None:
     names = [name.strip(" []") for name in title.split(",")]
     body = DOCUMENT.split(f"\n## {title}\n")[1]

@@ -215,7 +215,7 @@ def test_what_was_acknowledged_survives_any_power_loss_for_every_reader(config: 
     for seed in range(40):
         choose = random.Random(seed)
         world = World(config)
-        asks(world, "get q", "get q+a")
+        asks(world, "set q 0 0 1", "x", "get q", "get q+a")
         world.disk.stop_at = len(world.disk.log) + choose.randrange(150)
         writer, readers = world.client(), {name: world.client() for name in ("q", "q+a")}
         number, stored = 0, ""

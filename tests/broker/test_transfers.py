@@ -356,7 +356,7 @@ def test_expired_and_dead_items_end_where_the_configuration_says() -> None:
 
 def test_the_queue_for_expired_items_is_there_as_soon_as_theirs_and_after_a_restart() -> None:
     world = World(EXPIRING)
-    world.client().says("get q")
+    world.client().puts("x")
     assert {queue.name for queue in world.broker.queues} == {"q", "late"}
     world = World("")
     world.client().puts("a")

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from protocol.dialect import Dialect
 from protocol.limits import Limits
 from protocol.memcache import Parser, State
-from protocol.requests import Request
+from protocol.requests import More, Request
 
 SMALL = Limits(line_bytes_max=64, item_bytes_max=16)
 
@@ -17,6 +19,14 @@ def cut(data: bytes, sizes: list[int]) -> list[bytes]:
         pieces.append(data[at : at + size])
         at += size
     return [*pieces, data[at:]]
+
+
+def all_of(parser: Any, data: bytes) -> list[Any]:
+    """The requests in `data`, in as many slices as the parser makes of it."""
+    found = parser.feed(data)
+    while found and isinstance(found[-1], More):
+        found[-1:] = parser.feed(b"")
+    return found
 
 
 def read(dialect: Dialect, data: bytes, limits: Limits | None = None) -> tuple[list[Request], State]:

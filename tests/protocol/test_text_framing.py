@@ -12,7 +12,7 @@ from protocol.limits import Limits
 from protocol.requests import Delete, Flush, Invalid, Status, Version
 from protocol.text import ITEM_OVERHEAD_BYTES, State, TextParser
 from protocol.text_requests import TextConfirm, TextGet, TextPut, TextRequest
-from tests.protocol.feeding import SMALL, cut
+from tests.protocol.feeding import SMALL, all_of, cut
 
 PUT_BYTES_MAX = 3 * (SMALL.item_bytes_max + ITEM_OVERHEAD_BYTES)
 
@@ -153,7 +153,7 @@ def test_after_a_hang_up_everything_is_ignored_and_nothing_kept() -> None:
 
 def test_more_than_1024_items_are_one_put() -> None:
     items = tuple(b"%d" % n for n in range(5000))
-    assert TextParser(Limits()).feed(b"put q:\n" + b"\n".join(items) + b"\n\n") == [TextPut("q", items)]
+    assert all_of(TextParser(Limits()), b"put q:\n" + b"\n".join(items) + b"\n\n") == [TextPut("q", items)]
 
 
 def test_ten_megabytes_in_small_pieces_arrive_whole() -> None:

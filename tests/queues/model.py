@@ -8,6 +8,7 @@ from queues.changes import Aborted, Added, Change, Cleared, Confirmed, Opened, R
 from queues.config import QueueConfig
 from queues.item import Item, Taken
 from queues.line import Line
+from queues.queue import Queue
 
 
 class Recorder:
@@ -33,6 +34,9 @@ class Hand:
 
     def deliver(self, taken: Taken) -> None:
         self.got.append(taken)
+
+    def moved(self, queue: Queue) -> None:
+        self.queue = queue
 
     def dismiss(self) -> None:
         self.dismissed += 1

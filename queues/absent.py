@@ -1,0 +1,67 @@
+"""Queues that somebody reads and nobody has made: they hold nothing, and some wait for an item of them.
+
+Knows who waits under which name. Refuses to have files: a name that a client has thought of costs nothing once its wait
+is over. One object stands for all such queues of the same settings, because a queue is garbage that only the collector
+finds.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from queues.changes import NoJournal, Waiter
+from queues.config import QueueConfig
+from queues.queue import Queue
+
+
+class Awaited:
+    """Those who wait, by the name of what they wait for, first come first served."""
+
+    def __init__(self) -> None:
+        self._by_name: dict[str, dict[Waiter, None]] = {}
+        self._names: dict[Waiter, str] = {}
+
+    def __iter__(self) -> Iterator[tuple[str, int]]:
+        """(name, how many wait)."""
+        return iter([(name, len(waiters)) for name, waiters in self._by_name.items()])
+
+    def park(self, name: str, waiter: Waiter) -> None:
+        self._names[waiter] = name
+        self._by_name.setdefault(name, {})[waiter] = None
+
+    def unpark(self, waiter: Waiter) -> None:
+        name = self._names.pop(waiter, None)
+        if name is not None:
+            waiters = self._by_name[name]
+            del waiters[waiter]
+            if not waiters:
+                del self._by_name[name]
+
+    def move_to(self, queue: Queue) -> None:
+        """There is a queue of that name now: those who wait for it wait there, in the same order."""
+        for waiter in self._by_name.pop(queue.name, ()):
+            del self._names[waiter]
+            waiter.moved(queue)
+            queue.park(waiter)
+
+    def dismiss(self, name: str) -> bool:
+        """Tell those who wait for this queue that nothing will come; whether somebody did."""
+        waiters = self._by_name.pop(name, None)
+        for waiter in waiters or ():
+            del self._names[waiter]
+            waiter.dismiss()
+        return waiters is not None
+
+
+class AbsentQueue(Queue):
+    """Reads as an empty queue. `name` is that of the read under way: it is set before each."""
+
+    def __init__(self, config: QueueConfig, awaited: Awaited) -> None:
+        super().__init__("", config, NoJournal(), 0)
+        self._awaited = awaited
+
+    def park(self, waiter: Waiter) -> None:
+        self._awaited.park(self.name, waiter)
+
+    def unpark(self, waiter: Waiter) -> None:
+        self._awaited.unpark(waiter)

@@ -1,0 +1,151 @@
+"""Reading from a queue that nobody has made: it is empty, it can be waited for, and it costs nothing."""
+
+from __future__ import annotations
+
+import pytest
+
+from broker import wires
+from protocol.dialect import Dialect
+from sim.nodes import Crash
+from tests.protocol.thrift_feeding import call
+from tests.sim.world import Client, World
+
+
+def files(world: World) -> set[str]:
+    return {name for name, _ in world.disk.list("s") if not name.startswith(".")}
+
+
+def speaks(world: World, wire: wires.Wire) -> Client:
+    client = Client(world, wire)
+    world.clients.append(client)
+    return client
+
+
+@pytest.mark.parametrize(
+    "get",
+    ["get q", "get q/t=1", "get q/open", "get q/peek", "get q/close/open", "get q/n=5", "gets q", "get q r", "mg q v"],
+)  # fmt: skip
+def test_a_read_makes_neither_a_queue_nor_a_file(get: str) -> None:
+    world = World()
+    client = world.client().says(get)
+    world.turn(20)
+    assert client.hears() in ("END", "EN")
+    assert not len(world.broker.queues) and not files(world) and not list(world.broker.queues.awaited)
+
+
+@pytest.mark.parametrize(
+    ("get", "answer"),
+    [
+        ("get q/t=1000", "VALUE q/t=1000 0 1 x END"),
+        ("get q/t=1000/open", "VALUE q/t=1000/open 0 1 x END"),
+        ("get q/t=1000/peek", "VALUE q/t=1000/peek 0 1 x END"),
+        ("get q/t=1000/n=2", "VALUE q/t=1000/n=2 0 1 x END"),
+        ("monitor q 1000 1", "VALUE q 0 1 x END END"),
+        ("mg q/t=1000 v", "VA 1 x"),
+    ],
+)
+def test_a_put_finds_who_waits(get: str, answer: str) -> None:
+    world = World()
+    client = world.client().says(get)
+    assert list(world.broker.queues.awaited) == [("q", 1)] and not files(world)
+    world.client().puts("x")
+    assert client.hears() == "", "the answer waits for the disk, as the item does"
+    world.sync()
+    assert client.hears() == answer and not list(world.broker.queues.awaited)
+
+
+def test_those_who_wait_are_served_in_their_order_and_opened_items_are_theirs() -> None:
+    world = World("default.keep_journal = false")
+    first, second, third = (world.client().says("get q/t=1000/open") for _ in range(3))
+    second.hangs_up()
+    world.client().puts("a").puts("b")
+    assert "a" in first.hears() and "b" in third.hears()
+    first.says("get q/close")
+    third.hangs_up()
+    assert world.items() == [b"b"]
+
+
+def test_a_delete_ends_the_wait() -> None:
+    world = World()
+    client = world.client().says("get q/t=1000", "version")
+    assert world.client().says("delete q").hears() == "DELETED"
+    world.turn()
+    assert client.hears().startswith("END VERSION") and not list(world.broker.queues.awaited)
+    assert world.client().says("delete q").hears() == "NOT_FOUND"
+
+
+def test_a_wait_that_ends_leaves_nothing_behind() -> None:
+    world = World()
+    gone = world.client().says("get a/t=1000")
+    late = world.client().says("get b/t=5")
+    gone.hangs_up()
+    world.turn(20)
+    assert late.hears() == "END" and not list(world.broker.queues.awaited) and not len(world.broker.deadlines)
+
+
+def test_a_queue_that_comes_by_a_move_is_found_too() -> None:
+    world = World("default.keep_journal = false")
+    waiter = world.client().says("get there/t=1000")
+    world.client().puts("x").says("move q there")
+    assert waiter.hears() == "VALUE there/t=1000 0 1 x END"
+
+
+def test_an_alias_that_comes_by_a_reload_ends_the_wait() -> None:
+    world = World()
+    client = world.client().says("get q/t=1000")
+    world.config = 'aliases.q = ["a"]'
+    world.client().says("reload")
+    assert client.hears() == "END"
+
+
+def test_a_shutdown_answers_who_waits() -> None:
+    world = World()
+    client = world.client().says("get q/t=1000")
+    world.broker.shutdown(world.now_ms)
+    client.collect(world.broker.group.durable)
+    assert client.hears() == "END"
+
+
+def test_reading_a_fan_out_child_makes_it() -> None:
+    world = World()
+    assert world.client().says("get q+a").hears() == "END"
+    world.client().puts("x")
+    assert world.items("q+a") == [b"x"] and files(world) == {"q", "q+a"}
+
+
+def test_names_that_no_queue_can_have_are_refused_all_the_same() -> None:
+    assert World().client().says("get a.b").hears().startswith("CLIENT_ERROR a queue name")
+
+
+def test_kestrels_way_is_the_rule_for_its_dialect_and_the_other_protocols() -> None:
+    for wire in (wires.memcache(Dialect.KESTREL), wires.memcache(Dialect.MEMCACHED, create_on_read=True)):
+        world = World()
+        speaks(world, wire).says("get q")
+        assert files(world) == {"q"}
+    world = World()
+    speaks(world, wires.text(Dialect.MEMCACHED)).says("get q")
+    speaks(world, wires.thrift(Dialect.MEMCACHED)).sends(
+        call("get", queue_name="r", max_items=1, timeout_msec=0, auto_abort_msec=0)
+    )
+    assert files(world) == {"q", "r"}
+
+
+def test_text_and_thrift_can_do_without() -> None:
+    world = World()
+    text = speaks(world, wires.text(Dialect.MEMCACHED, create_on_read=False)).says("get q 1000")
+    thrift = speaks(world, wires.thrift(Dialect.MEMCACHED, create_on_read=False))
+    thrift.sends(call("get", queue_name="q", max_items=1, timeout_msec=1000, auto_abort_msec=0))
+    assert not files(world) and list(world.broker.queues.awaited) == [("q", 2)]
+    world.client().puts("a").puts("b")
+    world.sync()
+    world.sync()
+    assert text.hears() == ":a" and thrift._heard.count(b"b") >= 1
+
+
+def test_an_item_handed_to_who_waited_is_gone_after_a_crash() -> None:
+    world = World()
+    client = world.client().says("get q/t=1000")
+    world.client().puts("x")
+    world.sync()
+    assert " x END" in client.hears()
+    assert world.crash(Crash.DROP).items() == []

@@ -1,0 +1,101 @@
+"""What a parser does in one go is bounded, whatever has arrived; the rest comes in later ones, and nothing is lost."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from protocol.dialect import Dialect
+from protocol.limits import REQUESTS_A_FEED, WORK_A_FEED, Limits
+from protocol.memcache import WINDOW_BYTES, Parser
+from protocol.memcached_lines import KEYS_AT_ONCE
+from protocol.requests import Get, GetKeys, GetMany, Invalid, More, Set
+from protocol.text import ITEMS_A_WORK, TextParser
+from protocol.text_requests import TextPut
+from protocol.thrift import ThriftParser
+from protocol.thrift_bounds import ELEMENTS_MAX, NESTED_ELEMENTS
+from protocol.thrift_requests import ThriftVersion
+from protocol.workq import WorkqParser
+from protocol.workq_lines import INVALID_ARGS, WORDS_MAX
+from protocol.workq_requests import Lease
+from tests.protocol.feeding import all_of
+from tests.protocol.thrift_feeding import call
+
+
+def memcache() -> Parser:
+    return Parser(Dialect.MEMCACHED, Limits())
+
+
+@pytest.mark.parametrize(
+    ("parser", "line"), [(memcache(), b"\n"), (TextParser(Limits()), b"\n"), (WorkqParser(Limits()), b"x\r\n")]
+)
+def test_many_lines_are_understood_some_at_a_time(parser: Any, line: bytes) -> None:
+    slices = [parser.feed(line * 5000)]
+    while isinstance(slices[-1][-1], More):
+        assert len(slices[-1]) <= WORK_A_FEED + 1
+        slices.append(parser.feed(b""))
+    assert sum(isinstance(request, Invalid) for found in slices for request in found) == 5000
+    assert parser.pending_bytes == 0
+
+
+def test_what_arrives_between_two_slices_is_understood_behind_them() -> None:
+    parser = memcache()
+    parser.feed(b"".join(b"get between%d\r\n" % number for number in range(WORK_A_FEED + 10)) + b"set q 0 0 4\r\nab")
+    found = all_of(parser, b"cd\r\nget last\r\n")
+    assert found[-2:] == [Set("q", b"abcd"), Get(b"last", "last")] and len(found) == 12
+
+
+def test_long_lines_count_as_many() -> None:
+    line = b"get " + b" ".join(b"%x" % number for number in range(2500)) + b"\r\n"
+    found = memcache().feed(line * 30)
+    assert len(found) <= 4 and isinstance(found[-1], More)
+    assert len(all_of(memcache(), line * 30)) == 30
+
+
+def test_a_get_of_many_keys_is_not_taken_apart_before_its_turn() -> None:
+    keys = tuple(b"k%d" % number for number in range(KEYS_AT_ONCE + 1))
+    assert memcache().feed(b"gets " + b" ".join(keys) + b"\r\n") == [GetKeys(keys, with_id=True)]
+    assert isinstance(memcache().feed(b"get " + b" ".join(keys[1:]) + b"\r\n")[0], GetMany)
+
+
+def test_known_lines_are_bounded_too() -> None:
+    parser = memcache()
+    parser.feed(b"get q\r\n")
+    found = parser.feed(b"get q\r\n" * 60_000)
+    assert len(found) <= REQUESTS_A_FEED + WINDOW_BYTES // 7 + 2 and isinstance(found[-1], More)
+    assert len(all_of(parser, b"")) + len(found) - 1 == 60_000
+
+
+def test_the_items_of_a_text_put_are_read_some_at_a_time() -> None:
+    parser = TextParser(Limits())
+    data = b"put q:\n" + b"x\n" * 20_000 + b"\n"
+    feeds = 1
+    found = parser.feed(data)
+    while found and isinstance(found[-1], More):
+        found = parser.feed(b"")
+        feeds += 1
+    assert found == [TextPut("q", (b"x",) * 20_000)] and feeds >= 20_000 // (WORK_A_FEED * ITEMS_A_WORK)
+
+
+def test_thrift_calls_are_read_some_at_a_time() -> None:
+    parser = ThriftParser(Limits())
+    found = parser.feed(call("get_version") * 1000)
+    assert len(found) <= WORK_A_FEED and isinstance(found[-1], More)
+    found[-1:] = all_of(parser, b"")
+    assert len(found) == 1000 and all(isinstance(request, ThriftVersion) for request in found)
+
+
+def test_nested_structs_weigh_what_the_library_takes_to_build_them() -> None:
+    nested = ELEMENTS_MAX // NESTED_ELEMENTS + 1
+    begin = call("get_version")[4:-1]
+    frame = begin + b"\x0f\x00\x09\x0c" + nested.to_bytes(4, "big") + b"\x00" * nested + b"\x00"
+    (found,) = ThriftParser(Limits()).feed(len(frame).to_bytes(4, "big") + frame)
+    assert isinstance(found, Invalid) and f"more than {ELEMENTS_MAX} elements" in found.why
+
+
+def test_a_lease_names_only_so_many_queues() -> None:
+    names = [b"q%d" % number for number in range(WORDS_MAX - 1)]
+    (lease,) = WorkqParser(Limits()).feed(b"lease " + b" ".join(names) + b" 0\r\n")
+    assert isinstance(lease, Lease) and len(lease.names) == WORDS_MAX - 1
+    assert WorkqParser(Limits()).feed(b"lease " + b" ".join([*names, b"a", b"b"]) + b" 0\r\n") == [INVALID_ARGS]

@@ -1,0 +1,92 @@
+"""Under a real Spark no item is lost, whichever process is killed, and at which step of a drain or of the sink.
+
+`STANIEL_KILLS=long` kills each process at each step, `STANIEL_KILLS=worker` (or `driver`, or `java`) this one at each;
+without it a few cases stand for them.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from collections import Counter
+from collections.abc import Callable
+from contextlib import ExitStack
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from tests.pipeline.test_drain import fill, server_address
+from tests.pipeline.test_live_source import taken
+from tests.server.process import running
+
+ROOT = Path(__file__).resolve().parents[2]
+ITEMS = 240
+DRAIN = ["reserve", "spool", "fsync", "confirm", "plan", "read", "forget", "forgotten"]
+SINK = ["put", "stored", "noted", "commit", "committed"]
+WHO = ["worker", "driver", "java"]  # worker: the process of Spark's that does the step
+REPEATS_MAX = {"drain.fsync": 100, "sink.stored": 40}  # a round that was not confirmed; a window that was not noted
+STEPS = [*(f"drain.{step}" for step in DRAIN), *(f"sink.{step}" for step in SINK)]
+FEW = [("drain.fsync", "worker"), ("sink.stored", "worker"), ("drain.confirm", "java"), ("sink.noted", "driver")]
+
+
+def spark(folder: Path, jobs: list[str], control: Path) -> int:
+    path = os.pathsep.join([str(ROOT / "tests" / "pipeline" / "hooks"), str(ROOT)])
+    env = {**os.environ, "PYTHONPATH": path, "STANIEL_KILL": str(control)}
+    command = [sys.executable, "-m", "tests.pipeline.killed", *jobs]
+    with (folder / "said").open("ab") as said:
+        return subprocess.run(command, cwd=ROOT, env=env, stdout=said, stderr=said, timeout=900).returncode
+
+
+@pytest.mark.slow
+def test_whoever_is_killed_at_a_step_of_drain_or_sink_loses_nothing(
+    no_spark: None, tmp_path: Path, closing_line: Callable[[str], None]
+) -> None:
+    wanted = os.environ.get("STANIEL_KILLS")
+    cases = [(step, who) for who in WHO if wanted in ("long", who) for step in STEPS] or FEW
+    with ExitStack() as servers:
+        jobs: dict[tuple[str, str], list[str]] = {}
+        values = [b"item %06d" % number for number in range(ITEMS)]
+        server = server_address(servers.enter_context(running(tmp_path / "server")))
+        for number, (step, who) in enumerate(cases):
+            folder = tmp_path / f"{number:02d}"
+            folder.mkdir()
+            job = step.partition(".")[0]
+            if job == "drain":
+                fill(server, f"jobs{number}", ITEMS)
+            else:
+                (folder / "in").mkdir()
+                for part in range(2):
+                    share = values[ITEMS * part // 2 : ITEMS * (part + 1) // 2]
+                    pq.write_table(pa.table({"value": pa.array(share, pa.binary())}), folder / "in" / f"{part}.parquet")
+            jobs[step, who] = [job, f"{server}/jobs{number}", str(folder)]
+            control = folder / "kill"
+            if who != "worker":
+                control.write_text(f"{step} {who}")
+                assert spark(folder, [*jobs[step, who], "-"], control) != 0
+                assert control.with_suffix(".done").exists(), (folder / "said").read_text()[-3000:]
+        alive = [word for (step, who), words in jobs.items() for word in (*words, f"{step} {who}")]
+        assert spark(tmp_path, alive, tmp_path / "kill") == 0, (tmp_path / "said").read_text()[-3000:]
+        told: Counter[str] = Counter()
+        for (step, who), (job, address, place) in jobs.items():
+            check(step, who, job, address, Path(place), values, told)
+    total = sum(told.values())
+    repeats = ", ".join(f"{step} {count}" for step, count in sorted(told.items()) if count)
+    closing_line(f"kills: {len(cases)}, of {len(cases) * ITEMS} items: 0 missing, {total} repeated ({repeats})")
+
+
+def check(step: str, who: str, job: str, address: str, place: Path, values: list[bytes], told: Counter[str]) -> None:
+    server, _, queue = address.partition("/")
+    if job == "drain":
+        rows = [(value.encode(), id) for value, id in json.loads((place / "rows.json").read_text())]
+        assert len(set(rows)) == ITEMS, "an item that comes again has the id that it had"
+        found = [value for value, _ in rows]
+    else:
+        found = [item.data for item in taken(server, queue)]
+    assert set(found) == set(values), f"{step}, {who} killed: lost {sorted(set(values) - set(found))[:3]}"
+    repeats = len(found) - ITEMS
+    assert repeats <= REPEATS_MAX.get(step, 0), f"{step}, {who} killed: {repeats} repeated"
+    told[f"{step}/{who}"] += repeats

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 import socket
+import time
 import weakref
 from collections import deque
 from collections.abc import Iterator
@@ -21,7 +22,7 @@ from protocol.dialect import Dialect
 from protocol.limits import Limits
 from queues.item import Item
 from server.clock import SteadyClock
-from server.collector import EVERY_MS, HELD_BYTES_MAX, YOUNG, YOUNGER, Collector
+from server.collector import DELETED_MIN, EVERY_MS, HELD_BYTES_MAX, LOOKS_MAX, YOUNG, YOUNGER, Collector
 from server.hub import Hub
 from server.machine import Machine
 
@@ -75,15 +76,52 @@ def test_what_the_start_has_built_is_not_looked_at_again() -> None:
 
 def test_a_full_collection_waits_for_a_quiet_moment_with_little_in_memory(generations: list[int]) -> None:
     collector = Collector()
+    collector.begin()
     gc.disable()
-    collector.idle(HELD_BYTES_MAX + 1, EVERY_MS)
+    collector.idle(HELD_BYTES_MAX + 1, 0, EVERY_MS)
     assert generations == []
-    collector.idle(HELD_BYTES_MAX, EVERY_MS)
+    collector.idle(HELD_BYTES_MAX, 0, EVERY_MS)
     assert generations == [2]
-    collector.idle(0, 2 * EVERY_MS - 1)
+    collector.idle(0, 0, 2 * EVERY_MS - 1)
     assert generations == [2]
-    collector.idle(0, 2 * EVERY_MS)
+    collector.idle(0, 0, 2 * EVERY_MS)
     assert generations == [2, 2]
+
+
+class Selfish:
+    """What only the collector finds."""
+
+    def __init__(self) -> None:
+        self.me = self
+
+
+def test_a_quiet_moment_does_not_look_through_thousands_of_new_queues(generations: list[int]) -> None:
+    collector = Collector()
+    collector.begin()
+    made = [[[number]] for number in range(YOUNG * YOUNGER * LOOKS_MAX)]
+    generations.clear()
+    gc.disable()
+    collector.idle(0, 0, EVERY_MS)
+    assert generations == [1] and gc.get_freeze_count() > len(made)
+    collector.idle(0, 0, 2 * EVERY_MS)
+    assert generations == [1, 2]  # of what is new since
+    began_ns = time.process_time_ns()
+    collector.idle(0, 0, 3 * EVERY_MS)
+    assert time.process_time_ns() - began_ns < 2_000_000
+
+
+def test_deleted_queues_that_are_frozen_are_found_once_there_are_many() -> None:
+    collector = Collector()
+    collector.begin()
+    gc.disable()
+    selfish = Selfish()
+    gone = weakref.ref(selfish)
+    collector.idle(0, 0, EVERY_MS)
+    del selfish
+    collector.idle(0, DELETED_MIN - 1, 2 * EVERY_MS)
+    assert gone() is not None
+    collector.idle(0, DELETED_MIN, 3 * EVERY_MS)
+    assert gone() is None
 
 
 class Read(Errand):

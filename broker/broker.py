@@ -509,6 +509,9 @@ class Broker:
     def _guard_all(self) -> None:
         for session in self._sessions:
             self._guard(session)
+        if not self.status.enforced.reads:  # who waits would still be handed what others give back
+            for queue in [*self.queues, *self.queues.masked.values()]:
+                queue.dismiss_waiters()
 
     def _age(self, queue: Queue, now_ms: int) -> None:
         """What time does to a queue, a little late: expired items go, and a queue that is too old and empty too."""

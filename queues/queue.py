@@ -96,7 +96,7 @@ class Queue:
         self.hidden = hidden
         self._weigh()
         if hidden:
-            self._dismiss_all()
+            self.dismiss_waiters()
 
     def _weigh(self) -> None:
         config = self.config
@@ -300,7 +300,7 @@ class Queue:
     def _fail(self) -> None:
         """The next items cannot be read: nobody gets any until `read_again`."""
         self._weigh()
-        self._dismiss_all()
+        self.dismiss_waiters()
         self.troubled(self)
 
     def read_again(self) -> None:
@@ -308,7 +308,8 @@ class Queue:
         self.line.trouble = None
         self._weigh()
 
-    def _dismiss_all(self) -> None:
+    def dismiss_waiters(self) -> None:
+        """Tell everybody who waits that nothing will come."""
         while self.waiters:
             self.waiters.popitem(last=False)[0].dismiss()
 
@@ -324,7 +325,7 @@ class Queue:
         self.sweep.is_unfinished = (
             False  # no timer rings for it any more, and who waits for its end would wait for ever
         )
-        self._dismiss_all()
+        self.dismiss_waiters()
 
     def check(self) -> None:
         """Assert every invariant."""

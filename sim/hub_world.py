@@ -92,6 +92,8 @@ class HubWorld(World):
             net.meanwhile = meanwhile
         if only_known and counters.finished_but_add != before:
             raise Violation(Kind.LOST, "an item was handed to a client whose hang-up was known")
+        if not self.broker.status.enforced.reads and any(queue.waiters for queue in self.broker.queues):
+            raise Violation(Kind.UNANSWERED, "a client waits for an item of a server that hands out none")
         for alarm in self.broker.deadlines._slot_of:
             if isinstance(alarm, Silence | Farewell) and alarm.connection.phase is Phase.GONE:
                 raise Violation(Kind.LEAK, "an alarm keeps a connection that is gone")

@@ -8,6 +8,7 @@ from typing import Any
 from broker.deletions import Deletions
 from broker.session import Session
 from journal.log import Log
+from queues.queue import Queue, QueueState
 from server.connection import Connection, Phase
 from server.hub import Hub
 from sim.mutants import MUTANTS, mutant, replaced
@@ -199,6 +200,18 @@ def deletion_untold() -> Any:
         return look
 
     return replaced(Deletions, "look", make)
+
+
+@mutant("a server that refuses reads goes on with waits", "hub")
+def waits_go_on() -> Any:
+    def make(right: Any) -> Any:
+        def dismiss_waiters(self: Queue) -> None:
+            if self.state is QueueState.CLOSED:
+                right(self)
+
+        return dismiss_waiters
+
+    return replaced(Queue, "dismiss_waiters", make)
 
 
 __all__ = ["MUTANTS"]

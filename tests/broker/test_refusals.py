@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from broker import wires
-from broker.session import Session
+from broker.session import Session, SessionState
 from protocol.dialect import Dialect
 from protocol.thrift_requests import ThriftFlush, ThriftFlushAll, ThriftGet, ThriftPeek
 from tests.sim.world import Client, World
@@ -97,3 +97,30 @@ def test_who_only_feeds_its_children_takes_nothing_too_large(queue: str) -> None
     answers = world.client().puts("four", queue).puts("abc", queue).hears()
     assert answers.startswith("CLIENT_ERROR object too large") and answers.endswith(" STORED")
     assert world.items("m") == [] and world.broker.counters.total_items == 2
+
+
+@pytest.mark.parametrize("grace", ["none", "100ms"])
+@pytest.mark.parametrize(
+    "wait", ["get q/t=5000", "get q/t=5000/open", "get q/t=5000/peek", "get q/t=5000/n=3", "monitor q 5"]
+)
+def test_a_server_that_becomes_quiescent_ends_the_waits_and_hands_out_nothing(wait: str, grace: str) -> None:
+    world = World(f'default.keep_journal = false\nserver.status_change_grace_period = "{grace}"')
+    holder, waiter, operator = world.client().puts("a"), world.client(), world.client()
+    assert "a END" in holder.says("get q/open").hears()
+    waiter.says(wait)
+    assert operator.says("status quiescent").hears() == "END"
+    world.turn(200)
+    assert waiter.hears() == "END"
+    holder.says("get q/abort")
+    assert waiter.hears() == "" and world.items() == [b"a"]
+    operator.says("status up")
+    assert "a END" in waiter.says("get q").hears()
+
+
+def test_a_thrift_wait_ends_when_the_server_becomes_quiescent() -> None:
+    world = World(MEMORY)
+    waiter = Client(world, wires.thrift(Dialect.KESTREL))
+    world.clients.append(waiter)
+    waiter.session.execute([ThriftGet(1, "", True, "q", 3, 5000, 0)], world.now_ms)
+    world.client().says("status quiescent")
+    assert waiter.session.state is SessionState.READY

@@ -77,3 +77,17 @@ def test_kestrels_answer_to_reload_is_kestrels(tmp_path: Path) -> None:
     with running(tmp_path, config=config) as server, Wire(server.address) as wire:
         server.config.write_text(config + "[server]\nmax_connections = 7\n")
         assert wire.ask(b"reload") == b"Reloaded config."
+
+
+def test_a_timer_that_a_reload_starts_runs_though_nobody_asks_for_anything(tmp_path: Path) -> None:
+    never = '[server]\nexpiration_timer_frequency = "none"\n[queues.e]\nmax_age = "50ms"\nexpire_to_queue = "ex"\n'
+    with running(tmp_path, config=never) as server:
+        with Wire(server.address) as wire:
+            assert wire.put("e", b"1") == b"STORED"
+            assert wire.get("ex") is None
+        until(lambda: False, 0.3)  # it is over by now, and the server waits for events
+        target = server.spool / "ex"
+        before = target.stat().st_size
+        server.config.write_text(never.replace('"none"', '"50ms"'))
+        server.signal(signal.SIGHUP)
+        assert until(lambda: target.stat().st_size > before)

@@ -48,9 +48,9 @@ class Limits(Struct):
     def spent(self) -> bool:
         return self.items <= 0 or self.bytes <= 0
 
-    def take(self, item: Item) -> None:
-        self.items -= 1
-        self.bytes -= len(item.data)
+    def take(self, items: list[Item]) -> None:
+        self.items -= len(items)
+        self.bytes -= sum([len(item.data) for item in items])
 
 
 class Tap:
@@ -89,14 +89,9 @@ class Tap:
         items: list[Item] = []
         held = []
 
-        def keep(item: Item) -> bool:
-            if room.spent:
-                return False
-            room.take(item)
-            return True
-
         for connection, _ in self._held:
-            some, more = connection.got(keep)
+            some, more = connection.got(room.items, room.bytes)
+            room.take(some)
             if some:
                 held.append((connection, len(some)))
             if more:
@@ -237,8 +232,7 @@ class Drain:
             self._try(tap, tap.confirm)
         self.after(Step.CONFIRMED)
         for _, _, items in drained:
-            for item in items:
-                limits.take(item)
+            limits.take(items)
         return count, count * 10 >= capacity
 
     def _reserve(self, limits: Limits, wait_ms: int) -> tuple[list[Drained], int]:

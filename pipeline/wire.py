@@ -6,7 +6,7 @@ Knows sockets and time-outs. Refuses to know batches and Spark.
 from __future__ import annotations
 
 import socket
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from typing import NoReturn
 
 from protocol import requests as ask
@@ -91,18 +91,20 @@ class Connection:
         first = read(queue, wait_ms, open=True, with_id=True)
         self.say([first, *[read(queue, open=True, with_id=True)] * (count - 1)])
 
-    def got(self, keep: Callable[[Item], bool]) -> tuple[list[Item], bool]:
-        """The items that `want` has opened, up to the first that `keep` does not want, and whether there was one. It
-        and those behind it go back to the queue when the connection is closed, which is done here if nothing was kept.
+    def got(self, most: int, most_bytes: int) -> tuple[list[Item], bool]:
+        """The items that `want` has opened, until there are `most` or their payloads have `most_bytes`, and whether
+        more came. Those go back to the queue when the connection is closed, which is done here if nothing was kept.
         Raises Refused if there was an error before any."""
         items: list[Item] = []
         more = False
         for replies in self._heard():
             for reply in replies:
                 if isinstance(reply, Item):
-                    more = more or not keep(reply)
-                    if not more:
+                    if most_bytes > 0 and len(items) < most:
                         items.append(reply)
+                        most_bytes -= len(reply.data)
+                    else:
+                        more = True
                 elif isinstance(reply, Error) and not items and not more:
                     raise Refused(f"{self.server}: {reply.fault.value} {reply.why}")
             if more and not items:

@@ -246,7 +246,7 @@ def test_a_refused_read_is_told_in_the_servers_words(tmp_path: Path) -> None:
         connection = Connection(server_address(server))
         connection.want("a~b", 1, 0)
         with pytest.raises(Refused, match="CLIENT_ERROR"):
-            connection.got(lambda item: True)
+            connection.got(1, 1)
         connection.close()
 
 

@@ -66,6 +66,10 @@ class Wire(Struct, frozen=True):
 class Feeder(Protocol):
     """A sans-IO parser: bytes in, requests out."""
 
+    @property
+    def pending_bytes(self) -> int:
+        """Kept for a request that has not ended."""
+
     def feed(self, data: bytes) -> list[Any]: ...
 
     def limit(self, limits: Limits) -> None:

@@ -34,6 +34,8 @@ class Server(Struct, frozen=True, kw_only=True):
     max_line_bytes: Annotated[int, kinds.size(512, 1 << 30)] = field(name="max_line_size", default=16_384)
     client_timeout_ms: Annotated[int, kinds.MAYBE_DURATION] = field(name="client_timeout", default=0)
     # A worker's items are wanted back soon, and a laptop lid or a rebooted switch should not cost them.
+    stall_timeout_ms: Annotated[int, kinds.MAYBE_DURATION] = field(name="stall_timeout", default=60_000)
+    max_pending_bytes: Annotated[int, kinds.MAYBE_BYTES] = field(name="max_pending_size_total", default=256 << 20)
     tcp_keepalive_ms: Annotated[int, kinds.MAYBE_DURATION] = field(name="tcp_keepalive", default=60_000)
     tcp_user_timeout_ms: Annotated[int, kinds.MAYBE_DURATION] = field(name="tcp_user_timeout", default=60_000)
     status_file: Annotated[str, kinds.MAYBE_TEXT] = ""
@@ -151,6 +153,8 @@ RELOADED = frozenset(
     {
         "max_open_transactions",
         "max_queues",
+        "stall_timeout",
+        "max_pending_size_total",
         "max_fanout_children",
         "expiration_timer_frequency",
         "max_line_size",

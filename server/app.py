@@ -30,6 +30,7 @@ from server.progress import Display, megabytes
 from server.vanished import spare_slow_readers
 
 BACKLOG = 1024
+CLIENTS_MIN = 16  # what a limit of 64 open files leaves them
 
 
 def greeting(sockets: list[socket.socket], config: Config, summary: Summary, took_ms: int) -> str:
@@ -62,6 +63,8 @@ async def serve(load: Callable[[], Config]) -> None:
     for warning in config.warnings:
         report(Level.WARNING, "config.warning", text=warning)
     journals, clients = raise_file_limit()
+    if clients < CLIENTS_MIN:
+        raise StartError(f"only {4 * clients} files may be open, at least {4 * CLIENTS_MIN} are needed (ulimit -n)")
     broker = Broker(config, OsFs(), report, load)
     broker.group.handles.allow(journals)
     with Doors(config) as doors:

@@ -37,6 +37,7 @@ class Connection:
 
     __slots__ = (
         "_feed",
+        "_noted",
         "_parser",
         "_recv",
         "_send",
@@ -55,7 +56,9 @@ class Connection:
         "unsent",
     )
 
-    def __init__(self, sock: Sock, session: Session, parser: Feeder, interest: int) -> None:
+    def __init__(
+        self, sock: Sock, session: Session, parser: Feeder, interest: int, noted: dict[Connection, None]
+    ) -> None:
         self.sock = sock
         self.fd = sock.fileno()
         self.session = session
@@ -70,6 +73,7 @@ class Connection:
         self.unread_bytes = 0
         self.active_ms = 0
         self.took = False  # whether the client has read something of what was owed since somebody last looked
+        self._noted = noted  # whose debts are to be counted
         self.alarm: Alarm | None = None  # for silence, or for lingering too long
         self.ended = False  # the client has closed its side
         self.read_bytes = READ_BYTES_MIN
@@ -90,7 +94,11 @@ class Connection:
             self.read_bytes = min(4 * size, READ_BYTES_MAX)
         if self.phase is OPEN:
             session = self.session
-            session.execute(self._feed(data), now_ms)
+            requests = self._feed(data)
+            if requests:
+                session.execute(requests, now_ms)
+            else:
+                self._noted[self] = None
             if session.backlog:
                 self.unread_bytes += size
         return size
@@ -208,6 +216,22 @@ class Connection:
     def limit(self, limits: Limits) -> None:
         """Other limits, for what the client says from now on."""
         self._parser.limit(limits)
+
+    @property
+    def begun_bytes(self) -> int:
+        """Of a request that has not ended."""
+        return self._parser.pending_bytes
+
+    @property
+    def owed_bytes(self) -> int:
+        """All that is kept for this client."""
+        held = sum([len(data) for _, data in self.held])
+        return held + len(self.unsent) + self.unread_bytes + self.begun_bytes
+
+    @property
+    def may_begin(self) -> bool:
+        """Whether it is for the client to go on with its request."""
+        return self.begun_bytes > 0 and self.session.state is READY and not self.session.backlog
 
     @property
     def wants_turn(self) -> bool:

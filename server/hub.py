@@ -18,6 +18,7 @@ from journal.chores import Chore
 from journal.group import Sync
 from protocol.limits import Limits
 from server.connection import OPEN, Connection, Phase
+from server.debts import Debts
 from server.listener import Listener
 from server.pace import Paces
 from server.patience import Farewell, Silence
@@ -59,6 +60,7 @@ class Hub:
         self._active: list[Connection] = []
         self._busy: dict[Connection, None] = {}
         self._holding: dict[Connection, None] = {}
+        self._debts = Debts(self)
         self._dropped: list[Sock] = []  # closed at the end of the turn
         self._group = broker.group
         self._counters = broker.counters
@@ -109,7 +111,7 @@ class Hub:
     def admit(self, sock: Sock, name: str, wire: Wire, limits: Limits, now_ms: int) -> None:
         """Serve a new client."""
         session = self.broker.connect(wire, name)
-        connection = Connection(sock, session, wire.parser(limits), EVERYTHING)
+        connection = Connection(sock, session, wire.parser(limits), EVERYTHING, self._debts.noted)
         self._connections[connection.fd] = connection
         self._of_session[connection.session] = connection
         self._poller.register(connection.fd, EVERYTHING)
@@ -209,6 +211,8 @@ class Hub:
         for chore in broker.start_chores():
             self._steward.start(chore)
         self._answer_all(now_ms)
+        if self._debts.noted:
+            self._debts.look(now_ms)
         if self._dropped:
             self._close_dropped()
 
@@ -306,6 +310,8 @@ class Hub:
         if connection.collect(durable):
             self._holding[connection] = None
         connection.send()
+        if connection.unsent or connection.unread_bytes:
+            self._debts.noted[connection] = None
         if connection.is_over:
             connection.phase = Phase.DRAINING
             connection.session.close(now_ms)
@@ -380,6 +386,7 @@ class Hub:
         self._holding.pop(connection, None)
         self._busy.pop(connection, None)
         self._forget_alarm(connection)
+        self._debts.forget(connection)
         del self._connections[connection.fd]
         del self._of_session[connection.session]
         self._poller.unregister(connection.fd)

@@ -10,7 +10,7 @@ from __future__ import annotations
 import errno
 from typing import Protocol
 
-from broker.report import Level, Report
+from broker.report import Level, Report, Seldom
 from broker.session import Wire
 from protocol.limits import Limits
 from server.ports import Door, Sock
@@ -41,7 +41,7 @@ class Listener:
         self.door = door
         self.wire = wire
         self.limits = limits
-        self.report = report
+        self.seldom = Seldom(report)
         self.watched = False
         self.look()
 
@@ -51,7 +51,7 @@ class Listener:
             return
         for _ in range(ACCEPTS_A_TICK):
             if not self.host.has_room():
-                self._look_away(0, "connections.full", "the limit of connections is reached; they wait outside")
+                self._look_away(now_ms, 0, "connections.full", "the limit of connections is reached; they wait outside")
                 return
             try:
                 sock, name = self.door.accept()
@@ -60,7 +60,7 @@ class Listener:
             except OSError as error:
                 if error.errno in OUT_OF_FILES:
                     hint = f"{error.strerror}: raise the limit of open files (ulimit -n)"
-                    self._look_away(now_ms + PAUSE_MS, "accept.failed", hint)
+                    self._look_away(now_ms, now_ms + PAUSE_MS, "accept.failed", hint)
                 return
             self.host.admit(sock, name, self.wire, self.limits, now_ms)
 
@@ -73,7 +73,7 @@ class Listener:
     def due(self, now_ms: int) -> None:
         self.look()
 
-    def _look_away(self, until_ms: int, event: str, hint: str) -> None:
+    def _look_away(self, now_ms: int, until_ms: int, event: str, hint: str) -> None:
         self.watched = False
         self.host.unwatch(self, until_ms)
-        self.report(Level.WARNING, event, address=self.door.name, hint=hint)
+        self.seldom(Level.WARNING, event, now_ms, address=self.door.name, hint=hint)

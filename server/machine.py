@@ -78,4 +78,4 @@ def raise_file_limit() -> tuple[int, int]:
     granted = min(hard, 1 << 20) if hard != resource.RLIM_INFINITY else 1 << 20
     resource.setrlimit(resource.RLIMIT_NOFILE, (granted, hard))
     journals = granted // 4
-    return journals, max(1, granted - journals - RESERVED_FILES)
+    return journals, granted - journals - min(RESERVED_FILES, granted // 2)

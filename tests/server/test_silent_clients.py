@@ -176,4 +176,4 @@ def test_a_longer_line_holds_for_clients_that_are_there(served: Served) -> None:
     client = served.start("[server]\nmax_line_size = 512\n").client()
     served.text = "[server]\nmax_line_size = 4096\n"
     served.hub.reload()
-    assert served.asks(client, b"get" + b" q" * 1000 + b"\r\n") == b"END\r\n"
+    assert served.asks(client, b"get" + b" " * 1000 + b"q" + b"\r\n") == b"END\r\n"

@@ -1,0 +1,108 @@
+"""What clients keep us holding: requests that have begun and not ended, and replies that nobody reads.
+
+Knows how much that is in all, whom to drop when it is too much, and who has made no progress for too long. Costs
+nothing for a client whose requests come whole and whose replies leave at once: only the others are noted.
+"""
+
+from __future__ import annotations
+
+from typing import Protocol
+
+from msgspec import Struct
+
+from broker.broker import Broker
+from broker.report import Level
+from server.connection import Connection
+
+LOOKS = 4  # in one stall_timeout
+
+
+class Dropper(Protocol):
+    """Who closes connections."""
+
+    broker: Broker
+
+    def drop(self, connection: Connection, now_ms: int) -> None: ...
+
+
+class Debt(Struct):
+    """At the last look. `since_ms`: when `unsent_bytes` and `begun_bytes` were last seen to change."""
+
+    held_bytes: int
+    unsent_bytes: int
+    begun_bytes: int
+    since_ms: int
+
+
+class Debts:
+    """`noted`: connections whose debt has changed in this turn."""
+
+    def __init__(self, hub: Dropper) -> None:
+        self.noted: dict[Connection, None] = {}
+        self.total_bytes = 0
+        self._hub = hub
+        self._known: dict[Connection, Debt] = {}
+        self._is_armed = False
+
+    def look(self, now_ms: int) -> None:
+        """Count what has changed. If that is too much in all, drop those who owe most, until it is not."""
+        for connection in self.noted:
+            self._count(connection, now_ms)
+        self.noted.clear()
+        limit = self._hub.broker.config.server.max_pending_bytes
+        if self.total_bytes > limit:
+            for connection in list(self._known):
+                self._count(connection, now_ms)  # what has been paid meanwhile was not told
+        while self.total_bytes > limit:
+            most = max(self._known, key=lambda connection: self._known[connection].held_bytes)
+            self._cut(most, "it held most of max_pending_size_total", now_ms)
+        if self._known and not self._is_armed:
+            self._arm(now_ms)
+
+    def forget(self, connection: Connection) -> None:
+        """It is gone."""
+        self.noted.pop(connection, None)
+        debt = self._known.pop(connection, None)
+        if debt is not None:
+            self.total_bytes -= debt.held_bytes
+        if not self._known and self._is_armed:
+            self._hub.broker.deadlines.drop(self)
+            self._is_armed = False
+
+    def due(self, now_ms: int) -> None:
+        """Drop who has made no progress for too long, though it was its turn."""
+        self._is_armed = False
+        timeout_ms = self._hub.broker.config.server.stall_timeout_ms
+        for connection in list(self._known):
+            self._count(connection, now_ms)
+            debt = self._known.get(connection)
+            if debt is not None and timeout_ms and now_ms - debt.since_ms >= timeout_ms:
+                self._cut(connection, "no progress in a request, or in reading a reply, for stall_timeout", now_ms)
+        if self._known:
+            self._arm(now_ms)
+
+    def _arm(self, now_ms: int) -> None:
+        timeout_ms = self._hub.broker.config.server.stall_timeout_ms
+        if timeout_ms:
+            self._is_armed = True
+            self._hub.broker.deadlines.set(self, now_ms + max(1, timeout_ms // LOOKS))
+
+    def _count(self, connection: Connection, now_ms: int) -> None:
+        held, unsent, begun = connection.owed_bytes, len(connection.unsent), connection.begun_bytes
+        known = self._known.get(connection)
+        self.total_bytes += held - (known.held_bytes if known else 0)
+        if not held:
+            self._known.pop(connection, None)
+        elif known is None:
+            self._known[connection] = Debt(held, unsent, begun, now_ms)
+        else:
+            # One that waits, or that is not listened to, could not have got on.
+            moved = (unsent, begun) != (known.unsent_bytes, known.begun_bytes)
+            is_stuck = not moved and (unsent > 0 or connection.may_begin)
+            since_ms = known.since_ms if is_stuck else now_ms
+            self._known[connection] = Debt(held, unsent, begun, since_ms)
+
+    def _cut(self, connection: Connection, why: str, now_ms: int) -> None:
+        client = connection.session.address
+        self._hub.broker.seldom(Level.WARNING, "client.cut", now_ms, client=client, why=why)
+        self._hub.drop(connection, now_ms)

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from broker import gate, puts
+from broker import gate, puts, reads
 from broker.commands import empty, flush_each, invalid, more
 from broker.operations import change_status
 from broker.session import ITEMS_AT_ONCE, OUT_BYTES_A_TURN, Session
@@ -50,7 +50,9 @@ def put(session: Session, call: ask.ThriftPut, now_ms: int) -> None:
 
 
 class Collecting:
-    """A running get: items until there are enough of them, or the time is over, or too many are open."""
+    """A running get: items until there are enough of them, or the time is over, or too many are open. Items that are
+    not to be confirmed stay open while it waits for more of them, so that they go back if its client leaves meanwhile.
+    """
 
     def __init__(self, session: Session, call: ask.ThriftGet, queue: Queue, now_ms: int) -> None:
         self.session = session
@@ -59,9 +61,10 @@ class Collecting:
         self.until_ms = now_ms + call.wait_ms
         self.found: list[tuple[bytes, int]] = []
         self.bytes = 0
+        self._keeps = not call.auto_abort_ms and call.wait_ms > 0 and call.max_items > 1
 
     def go_on(self, now_ms: int) -> None:
-        session, queue, opens = self.session, self.queue, self.call.auto_abort_ms != 0
+        session, queue, opens = self.session, self.queue, self._keeps or self.call.auto_abort_ms != 0
         while self._wants_more():
             taken = queue.open(now_ms) if opens else queue.take(now_ms)
             if taken is None:
@@ -95,11 +98,20 @@ class Collecting:
         if self.call.auto_abort_ms:
             until_ms = now_ms + self.call.auto_abort_ms
             number = self.session.broker.leases.grant(self.session, self.queue, taken, until_ms)
+        elif self._keeps:
+            reads.hold(self.session, self.queue, taken)
         self.found.append((taken.item.data, number))
         self.bytes += len(taken.item.data)
 
+    def _confirm(self) -> None:
+        """The answer takes what is still open; what has timed out is another's by now."""
+        held = self.session.reads.pop(self.queue.name, ())
+        self.found = [(taken.item.data, 0) for queue, taken in held if queue.confirm(taken)]
+
     def _answer(self) -> None:
         session, counters = self.session, self.session.broker.counters
+        if self._keeps:
+            self._confirm()
         if not self.found and self.queue.line.trouble is not None:
             session.out.append(replies.failure(self.call, gate.trouble(self.queue)))
             return

@@ -23,7 +23,7 @@ from protocol.limits import Limits
 from server.clock import SteadyClock
 from server.hub import Hub
 from server.machine import ListeningSocket, Machine
-from tests.protocol.thrift_feeding import call
+from tests.protocol.thrift_feeding import call, hear
 from tests.server.process import running
 from tests.server.wire import Wire
 
@@ -170,6 +170,34 @@ def test_a_thrift_wait_whose_client_leaves_in_the_turn_of_the_put_takes_nothing(
         putter.say(THREE)
         hub.turn(putting, waiting)
         assert [item.data for item in hub.hub.broker.queues.by_name["q"].line.items()] == [b"0", b"1", b"2"]
+
+
+@pytest.mark.parametrize("ends", ["leaves", "is answered"])
+def test_a_thrift_get_has_taken_nothing_before_it_is_answered(tmp_path: Path, ends: str) -> None:
+    with served(tmp_path) as hub, hub.connect() as putter:
+        hub.turn(hub.listener.fileno())
+        ours, theirs = socket.socketpair()
+        ours.setblocking(False)
+        hub.hub.admit(ours, "", wires.thrift(Dialect.MEMCACHED), Limits(1 << 16, 1 << 20), 0)
+        putting, waiting = list(hub.hub._connections)
+        theirs.sendall(call("get", queue_name="q", max_items=4, timeout_msec=5000, auto_abort_msec=0))
+        hub.turn(waiting)
+        putter.say(THREE)
+        hub.turn(putting)
+        queue = hub.hub.broker.queues.by_name["q"]
+        assert not len(queue.line) and len(queue.open_reads) == 3
+        if ends == "leaves":
+            theirs.close()
+            hub.turn(waiting)
+            assert [item.data for item in queue.line.items()] == [b"0", b"1", b"2"]
+            return
+        putter.say(b"set q 0 0 1\r\n3\r\n")
+        hub.turn(putting)
+        hub.turn(hub.sync_fd)
+        found = hear(theirs.recv(1000))[2].success
+        assert [item.data for item in found] == [b"0", b"1", b"2", b"3"]
+        assert not len(queue.line) and not queue.open_reads
+        theirs.close()
 
 
 def test_a_closed_connection_is_not_kept_until_its_alarm(tmp_path: Path) -> None:

@@ -6,6 +6,7 @@ time and nothing else, so it is not tried again.
 
 from __future__ import annotations
 
+import errno
 from collections import deque
 
 from msgspec import Struct
@@ -113,6 +114,9 @@ class Sidecars:
         if making is not self._making:
             return
         assert isinstance(chore, CheckBlocks)
+        if error is None and not chore.checks:
+            # More would be asked for, again and again.
+            error = OSError(errno.EIO, "the file is shorter than it was", making.segment.name)
         making.checks += chore.checks
         if error is not None or making.segment.is_replaced:
             self._end(making, error)

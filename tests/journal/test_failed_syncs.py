@@ -191,3 +191,17 @@ def test_a_put_after_a_reload_in_its_tick_waits_for_a_sync(journal: str, before:
     assert heard.count("STORED") <= 2  # the one before
     assert world.sync() and client.hears().endswith("STORED")
     assert world.crash(Crash.DROP).items() == [b"1", b"2", b"3"]
+
+
+def test_checksums_of_a_file_that_has_become_shorter_come_to_an_end() -> None:
+    world = WorldWithThreads("default.max_memory_size = 100\n")
+    client = world.client()
+    for _ in range(3):
+        client.puts("1" * 60)
+        world.sync()
+    sealed = next(name for name, _ in world.disk.list("s") if name.startswith("q.1"))
+    assert world.disk.tear(f"s/{sealed}", 1 << 20)
+    for _ in range(50):
+        for chore in world.start_chores():
+            world.finish_chore(chore)
+    assert not world.start_chores() and "journal.sidecar_failed" in world.events

@@ -23,6 +23,7 @@ from bench.rounds import cores
 BURST = 256
 HEAR_SECONDS_MAX = 120.0
 SERVER_CORE, OUR_CORE = cores()
+PROGRAM = (sys.executable, "-m", "server")
 
 
 class Failed(Exception):
@@ -30,10 +31,11 @@ class Failed(Exception):
 
 
 class Served:
-    """One real server on a spool of its own, killed and started again at will."""
+    """One real server on a spool of its own, killed and started again at will: `program`, run in `checkout`."""
 
-    def __init__(self, folder: Path, config: str) -> None:
+    def __init__(self, folder: Path, config: str, program: Sequence[str] = PROGRAM, checkout: Path = ROOT) -> None:
         self.folder = folder
+        self._program, self._checkout = program, checkout
         (folder / "staniel.toml").write_text(config)
         self.most_files = 0
         self.restart_ms = self.restart_cpu_ms = 0.0
@@ -41,16 +43,22 @@ class Served:
         self._empty_start_cpu_ms = self.cpu_ms()
 
     def start(self) -> None:
-        command = [sys.executable, "-m", "server", "serve", "--config", str(self.folder / "staniel.toml")]
+        command = [*self._program, "serve", "--config", str(self.folder / "staniel.toml")]
         command += ["--port", "0", "--spool", str(self.folder / "spool"), "--log-level", "error"]
         self._child = subprocess.Popen(
-            command, cwd=ROOT, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, preexec_fn=child_setup(SERVER_CORE)
+            command,
+            cwd=self._checkout,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            preexec_fn=child_setup(SERVER_CORE),
         )
         assert self._child.stdout is not None
         self.greeting = self._child.stdout.readline().decode()
         if not self.greeting:
             raise Failed("the server does not start")
-        self.port = int(self.greeting.split(",")[0].rpartition(":")[2])
+        addresses = self.greeting.partition(" listens on ")[2].partition(", spool ")[0].split(", ")
+        self.ports = [int(address.rpartition(":")[2]) for address in addresses]
+        self.port = self.ports[0]
         self.restart_ms = float(self.greeting.rpartition(" in ")[2].split()[0])
 
     @property
@@ -87,6 +95,10 @@ class Served:
         """The highest resident size of this life."""
         status = (Path("/proc") / str(self._child.pid) / "status").read_text()
         return float(status.partition("VmHWM:")[2].split()[0])
+
+    def forget_most_rss(self) -> None:
+        """From now on `most_rss_kb` counts anew."""
+        (Path("/proc") / str(self._child.pid) / "clear_refs").write_text("5")
 
     def journal_kb(self) -> float:
         return sum(path.stat().st_size for path in (self.folder / "spool").glob("*") if path.is_file()) / 1024
@@ -135,11 +147,13 @@ class Client:
 
 
 @contextmanager
-def served(config: str, base: Path | None = None) -> Iterator[Served]:
+def served(
+    config: str, base: Path | None = None, program: Sequence[str] = PROGRAM, checkout: Path = ROOT
+) -> Iterator[Served]:
     """A server with this configuration, in a folder under `base`; both are gone afterwards, whatever happens."""
     folder = Path(tempfile.mkdtemp(prefix="bench-ours-", dir=base))
     try:
-        server = Served(folder, config)
+        server = Served(folder, config, program, checkout)
         try:
             yield server
         finally:

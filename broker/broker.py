@@ -208,6 +208,7 @@ class Broker:
         why = str(trouble) if trouble else "there is no room to write its journal anew"
         self.upkeep.forget(queue)
         self.queues.withdraw(queue, why)
+        self.transfers.unfinished.withdraw(queue)
         self.unreadable.add(name)
         if isinstance(queue.journal, Log):
             queue.journal.close()

@@ -75,12 +75,16 @@ class Unfinished:
             if number in kept:
                 self.intents.keep(kept[number])
                 continue
-            source = self.queues.find(intent.source)
+            source = self.queues.known(intent.source)
             log = None if source is None else outlet(source.journal)
             if log is None:
                 self.intents.end(number)
             else:
                 self.store.group.after(log, self._ending(number))
+
+    def withdraw(self, source: Queue) -> None:
+        """`source` is served no more, and its files stay: what was held back in it is looked for in them again."""
+        self._held = {number: held for number, held in self._held.items() if held[0] is not source}
 
     def _ending(self, number: int) -> Callable[[int], None]:
         return lambda now_ms: self.intents.end(number)
@@ -139,7 +143,7 @@ class Unfinished:
 
     def _remove_torn(self, target: str, intent: Intent, torn: Item | None) -> None:
         """The item itself is still in its source: what lies where its copy should be is worth nothing."""
-        queue = self.queues.find(target)
+        queue = self.queues.known(target)
         if queue is None or torn is None or not intent.is_torn(torn):
             return
         key = key_of(torn)
@@ -152,7 +156,7 @@ class Unfinished:
 
     def _settle(self, name: str, intents: list[Intent], found: dict[int, Fate | None], now_ms: int) -> Iterable[Intent]:
         """Do in one source what the fate of the copies asks for; which intents must be kept."""
-        source = self.queues.find(name)
+        source = self.queues.known(name)
         if source is None:
             if not self._is_blocked(name):
                 return []  # the queue is gone, and the items with it
@@ -173,19 +177,19 @@ class Unfinished:
 
     def _finish(self, source: Queue, intent: Intent, fate: Fate | None, last: int, now_ms: int) -> bool:
         """Whether the intent is over. `last`: up to which transaction the journal knew of them. Raises OSError."""
-        held = self._held.pop(intent.begin, None)
+        holder, held = self._held.pop(intent.begin, (None, None))
+        if holder is not source:
+            held = None  # that queue has gone; its files may have come back as another
         if fate is None:
             if held is not None:
-                held[0].departures.give_back(held[1])
-                held[0].time_out(now_ms)  # whoever waits for an item gets it
+                source.departures.give_back(held)
+                source.time_out(now_ms)  # whoever waits for an item gets it
             return True
-        taken = held[1] if held is not None else self._find(source, intent, last)
+        taken = held or self._find(source, intent, last)
         if fate is Fate.UNKNOWN and taken is not None:
             self._held[intent.begin] = source, taken
             return False
-        if taken is not None:
-            source.departures.release(taken)
-        gone = "not found" if taken is None else "recorded"
+        gone = "recorded" if taken is not None and source.departures.release(taken) else "not found"
         self.report(Level.INFO, "transfer.finished", source=source.name, target=intent.target, removal=gone)
         return True
 
@@ -205,4 +209,4 @@ class Unfinished:
     def _is_blocked(self, name: str) -> bool:
         """Whether there may be files of queue `name` that could not be read."""
         blocked = self.queues.blocked
-        return self.queues.find(name) is None and (name in blocked or (parent_of(name) or name) in blocked)
+        return self.queues.known(name) is None and (name in blocked or (parent_of(name) or name) in blocked)

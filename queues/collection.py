@@ -96,6 +96,10 @@ class Collection:
         """The queue, if there is one of that name and no alias hides it."""
         return self.by_name.get(name)
 
+    def known(self, name: str) -> Queue | None:
+        """The queue of that name, though an alias may hide it."""
+        return self.by_name.get(name) or self.masked.get(name)
+
     def make(self, name: str, now_ms: int) -> Queue:
         """The queue, created if there is none. Raises Refused."""
         queue = self.by_name.get(name)
@@ -153,11 +157,12 @@ class Collection:
         self.block(queue.name, why)
 
     def remove(self, queue: Queue) -> None:
-        """Stop serving a queue and forget it. Its journal is the caller's to erase."""
+        """Stop serving a queue, though an alias may hide it, and forget it. Its journal is the caller's to erase."""
         queue.close()
-        del self.by_name[queue.name]
-        if parent := parent_of(queue.name):
-            self._children[parent].pop(queue.name, None)
+        for queues in (self.by_name, self.masked, self._children.get(parent_of(queue.name), {})):
+            if queues.get(queue.name) is queue:
+                del queues[queue.name]
+        if parent_of(queue.name):
             self._regroup(queue)
         self.deleted += 1
 

@@ -59,10 +59,12 @@ class Departures:
         self.bytes -= len(taken.item.data)
         return True
 
-    def release(self, taken: Taken) -> None:
-        """The item has arrived: it is gone from here for good."""
-        if self._forget(taken):
+    def release(self, taken: Taken) -> bool:
+        """The item has arrived: it is gone from here for good. False if the queue was closed: it records nothing."""
+        is_known = self._forget(taken)
+        if is_known:
             self.queue.journal.record(Confirmed(taken.id, taken.xid))
+        return is_known
 
     def give_back(self, taken: Taken) -> None:
         """The item goes nowhere: it is the head of the line again."""

@@ -331,6 +331,36 @@ def test_deleting_a_queue_whose_pack_is_being_put_in_place_leaves_nothing_behind
         assert items_after(world, Crash.DROP) == []
 
 
+@pytest.mark.parametrize("end", ["goes on", "stops"])
+def test_a_deletion_that_was_put_off_removes_a_queue_that_an_alias_has_hidden_meanwhile(end: str) -> None:
+    world = half_read()
+    chores = world.start_chores()
+    while not world.broker.upkeep.is_at_work(queue_of(world)):
+        for chore in chores:
+            world.finish_chore(chore)
+        world.turn()
+        world.sync()
+        chores = world.start_chores()
+    client = world.client().says("delete q")
+    config = world.config
+    world.config = config + '\n[aliases]\nq = ["r"]\n'
+    assert world.client().says("reload").hears() == "Reloaded config."
+    assert "q" in world.broker.queues.masked
+    if end == "goes on":
+        for chore in chores:
+            world.finish_chore(chore)
+        do_everything(world)
+    else:
+        for chore in chores:
+            world.run_chore(chore)
+        world.broker.shutdown(world.now_ms)
+    assert not world.broker.queues.masked
+    assert not [name for name, regular in world.disk.list("s") if regular and name.startswith("q")]
+    world.collect()
+    assert client.hears() == "DELETED"
+    assert World(config, world.disk.crash(Crash.DROP), world.now_ms + 1).items("q") == []
+
+
 def test_a_stop_in_the_middle_of_a_pack_is_clean() -> None:
     for turns in range(40):
         world = half_read()

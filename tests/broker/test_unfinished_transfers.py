@@ -9,6 +9,7 @@ from collections import Counter
 
 import pytest
 
+from journal.intents import Intent, encode, key_of
 from sim.disk import Disk
 from sim.nodes import Crash
 from tests.broker.test_transfers import (
@@ -23,6 +24,7 @@ from tests.broker.test_transfers import (
     twins_expire,
     twins_move,
 )
+from tests.journal.test_renewal import addx, named, new_disk, put_file
 from tests.sim.streams import asks, settle
 from tests.sim.world import World
 
@@ -121,3 +123,61 @@ def test_a_torn_copy_is_removed_and_the_item_itself_stays(config: str, flags: in
     assert "transfer.torn" in again.events
     assert drain(again, "dead") == {b"z": 1}
     assert asks(again, "get q") == f"VALUE q {flags} 40 {text} END"
+
+
+def test_an_intent_is_kept_while_an_alias_hides_its_source() -> None:
+    world = World()
+    asks(world, "set q 0 0 4", "tick", "set q 0 0 4", "tock")
+    world.client().says("move q dead 1")
+    world.sync()
+    world = World("", unreadable(world.disk.kill(), "dead"), world.now_ms + 1)
+    assert world.broker.transfers.intents.kept
+    for config in ('[aliases]\nq = ["r"]\n', '[aliases]\nq = ["r"]\n', ""):
+        world.config = config
+        asks(world, "reload")
+        assert world.broker.transfers.intents.kept
+    world.disk._faults.clear()
+    asks(world, "reload")
+    settle(world)
+    assert (world.items("q"), world.items("dead")) == ([b"tock"], [b"tick"])
+    again = World("", world.disk.crash(Crash.DROP), world.now_ms + 1)
+    assert (again.items("q"), again.items("dead")) == ([b"tock"], [b"tick"])
+
+
+def test_an_intent_is_finished_in_a_source_that_an_alias_hides() -> None:
+    world = World()
+    asks(world, "set q 0 0 4", "tick", "set q 0 0 4", "tock")
+    world.client().says("move q dead 1")
+    world.sync()
+    world = World("", unreadable(world.disk.kill(), "dead"), world.now_ms + 1)
+    world.config = '[aliases]\nq = ["r"]\n'
+    asks(world, "reload")
+    world.disk._faults.clear()
+    asks(world, "reload")
+    assert [told["removal"] for told in world.told("transfer.finished")] == ["recorded"]
+    settle(world)
+    world = World("", world.disk.crash(Crash.DROP), world.now_ms + 1)
+    assert (world.items("q"), world.items("dead")) == ([b"tock"], [b"tick"])
+
+
+def test_an_item_held_back_in_a_queue_that_had_to_be_withdrawn_goes_when_both_can_be_read() -> None:
+    disk = new_disk()
+    put_file(disk, "q", b"".join([named(7, 40 + number, b"%d" % number) for number in range(3)]))
+    put_file(disk, "dead", addx(b"0"))
+    disk.sync_all("")
+    look = World(disk=disk.copy())
+    first = [next(iter(look.broker.queues.by_name[name].line.items())) for name in ("q", "dead")]
+    (was_added_ms, _, _), copy = map(key_of, first)
+    disk.make_folder("s/.staniel")
+    disk.replace("s/.staniel/intents", encode(Intent(1, "q", was_added_ms, "dead", 0, 0, *copy, xid=1000)))
+    disk.sync_all("")
+    disk.fail("write", "q~~", errno.ENOSPC, times=1000)
+    world = World(disk=unreadable(disk, "dead"))  # q's journal has to be written anew, and there is no room
+    assert world.broker.unreadable == {"q", "dead"}
+    disk._faults.clear()
+    asks(world, "reload")
+    assert [told["removal"] for told in world.told("transfer.finished")] == ["recorded"]
+    settle(world)
+    assert (world.items("q"), world.items("dead")) == ([b"1", b"2"], [b"0"])
+    world = World(disk=world.disk.crash(Crash.DROP), now_ms=world.now_ms + 1)
+    assert (world.items("q"), world.items("dead")) == ([b"1", b"2"], [b"0"])

@@ -370,6 +370,7 @@ class Broker:
     def finish_sync(self, sync: Sync, now_ms: int) -> None:
         """`sync` has run without an error. Replies up to its batch may leave."""
         self.group.finish_sync(sync, now_ms)
+        self.deletions.look(now_ms)
 
     def start_chores(self) -> list[Chore]:
         """Work on the disk for a thread; whoever drives the broker runs it anywhere and then calls `finish_chore`."""
@@ -383,8 +384,8 @@ class Broker:
     # queues
 
     def delete(self, queue: Queue, now_ms: int) -> int:
-        """Forget a queue and its files, on which no thread is at work; the batch that the reply waits for. Raises
-        JournalFailure.
+        """Forget a queue that need not stay (see Deletions.must_wait), and its files; the batch that the reply waits
+        for. Raises JournalFailure.
         """
         self.upkeep.forget(queue)
         self.queues.remove(queue)
@@ -520,7 +521,7 @@ class Broker:
         queue.expire(now_ms, config.max_expire_sweep)
         if not config.max_queue_age_ms or now_ms <= queue.created_ms + config.max_queue_age_ms:
             return
-        if queue.holdings.is_bare and not self.upkeep.is_at_work(queue):
+        if queue.holdings.is_bare and not self.deletions.must_wait(queue):
             self.queues.expired += 1
             self.delete(queue, now_ms)
 

@@ -1,5 +1,6 @@
 """Deleting queues for clients. Nobody waits for a thread that is at work on a queue's files: the queue goes when it has
-ended, and its clients hear of it then.
+ended, and its clients hear of it then. The same for transfers from or to the queue that a power cut would leave to be
+finished: they would be finished in another queue of its name.
 
 Knows which deletions are put off. Refuses to know what deleting is: the broker does.
 """
@@ -20,7 +21,9 @@ Then = Callable[[bool], None]
 
 
 class Deletions:
-    """`look` is called when a chore has ended. What was asked for is done even if its client has gone meanwhile."""
+    """`look` is called when a chore or a sync has ended. What was asked for is done even if its client has gone
+    meanwhile.
+    """
 
     def __init__(self, broker: Broker) -> None:
         self._broker = broker
@@ -36,21 +39,34 @@ class Deletions:
             then(broker.queues.awaited.dismiss(name))  # somebody may wait for it
             return
         session.note("queue.deleted", now_ms, queue=name, items=len(queue.line))
-        if broker.upkeep.is_at_work(queue):
+        if self.must_wait(queue):
             self._put_off.setdefault(queue, []).append(session)
+            broker.transfers.rest(queue)
             session.hold_on(lambda found, now_ms: then(found))
         else:
             session.batch = max(session.batch, broker.delete(queue, now_ms))
             session.rest()  # files have been removed
             then(True)
 
+    def must_wait(self, queue: Queue) -> bool:
+        """Whether `queue` and its files must stay for now."""
+        return self._broker.upkeep.is_at_work(queue) or self._broker.transfers.has_under_way(queue)
+
+    def is_put_off(self, queue: Queue) -> bool:
+        """Whether `queue` is about to go: nothing is sent from it or to it any more."""
+        return queue in self._put_off
+
     def look(self, now_ms: int) -> None:
         """Carry out what can be carried out now. Raises JournalFailure."""
         broker = self._broker
-        for queue in [queue for queue in self._put_off if not broker.upkeep.is_at_work(queue)]:
+        due = [queue for queue in self._put_off if not self.must_wait(queue)]
+        if not due:
+            return
+        for queue in due:
             sessions = self._put_off.pop(queue)
             batch = broker.delete(queue, now_ms)
             for number, session in enumerate(sessions):
                 session.batch = max(session.batch, batch)
                 if session.state is HELD:
                     session.deliver(number == 0)  # the others come after it
+        broker.transfers.go_on(due, now_ms)

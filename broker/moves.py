@@ -102,6 +102,9 @@ class Move:
 
     def _send_one(self, target: Queue, now_ms: int) -> int | None:
         """The bytes of the item that was sent; None if none can be. Raises Refused."""
+        deletions = self.session.broker.deletions
+        if deletions.is_put_off(self.source) or deletions.is_put_off(target):
+            return None
         head = self.source.peek(now_ms)
         if head is None or not target.has_room(head.item):
             return None

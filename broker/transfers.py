@@ -7,6 +7,7 @@ the target at once; the source forgets the item when the disk has the copy.
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Iterable
 from functools import partial
 
 from msgspec import Struct
@@ -58,6 +59,8 @@ class Transfers:
         self.seldom = Seldom(report)
         self._line: deque[Parting] = deque()
         self._stuck: dict[Queue, list[Parting]] = {}
+        self._resting: dict[Log | Reader | Writer, None] = {}  # no transfer from or to these files begins for now
+        self._held_back: list[Parting] = []  # until they rest no more
         self.next_ms = NEVER_MS  # when those are tried again
         self._busy = False
 
@@ -100,6 +103,25 @@ class Transfers:
         self._stuck.setdefault(parting.source, []).append(parting)
         self.next_ms = min(self.next_ms, now_ms + RETRY_MS)
 
+    def has_under_way(self, queue: Queue) -> bool:
+        """Whether a transfer from or to `queue` may still have to be finished after a crash: until its intent's end is
+        on the disk, the files of both queues must be those that it speaks of.
+        """
+        return any(log.pins for log in ends_of(queue))
+
+    def rest(self, queue: Queue) -> None:
+        """Begin no transfer from or to `queue` until `go_on`, so that those under way come to an end."""
+        self._resting.update(dict.fromkeys(ends_of(queue)))
+
+    def go_on(self, queues: Iterable[Queue], now_ms: int) -> None:
+        """Begin what was held back because of them."""
+        for queue in queues:
+            for log in ends_of(queue):
+                self._resting.pop(log, None)
+        held_back, self._held_back = self._held_back, []
+        for parting in held_back:
+            self._pass_on(parting, now_ms)
+
     def prepare(self) -> None:
         """Make the new intents durable, before the copies are written. Raises OSError."""
         self.intents.prepare()
@@ -122,7 +144,9 @@ class Transfers:
         old = taken.item
         copy = Item(old.data, now_ms, old.expires_ms if parting.reason is Reason.MOVED else 0, old.flags)
         came_by, own, log = intake(source.journal), outlet(source.journal), intake(target.journal)
-        if came_by is not None and came_by.arrivals:
+        if own is not None and log is not None and (own in self._resting or log in self._resting):
+            self._held_back.append(parting)
+        elif came_by is not None and came_by.arrivals:
             # It may itself have come just now: it goes on when the disk knows that it is here.
             self.group.after(came_by, partial(self._pass_on, parting))
         elif own is not None and log is not None:
@@ -170,3 +194,8 @@ class Transfers:
         own.pins -= 1
         log.pins -= 1
         self.intents.over()
+
+
+def ends_of(queue: Queue) -> list[Log | Reader | Writer]:
+    """The files that say what comes to `queue` and what leaves it."""
+    return [log for log in (intake(queue.journal), outlet(queue.journal)) if log is not None]

@@ -7,6 +7,7 @@ several equal items has left, its transaction says (its id in libkestrel's forma
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
+from itertools import chain
 
 from msgspec import structs
 from msgspec.structs import replace
@@ -124,33 +125,57 @@ class Unfinished:
         landed: dict[tuple[int, int, int], list[tuple[Place, bytes]]] = {}
         ahead = sorted(set(places), reverse=True)
         keys = {intent.copy_key for intent in intents}
-        first: dict[Place, Item] = {}  # what lies at each place, or is the first behind it
+        first: dict[Place, tuple[Place, Item]] = {}  # what lies at each place, or is the first behind it
         for place, item in search.added_since(ahead[-1]):
             if (key := key_of(item)) in keys:
                 landed.setdefault(key, []).append((place, item.data))
             while ahead and ahead[-1] <= place:
-                first[ahead.pop()] = item
+                first[ahead.pop()] = place, item
         fates: dict[int, Fate | None] = {}
+        claimed: set[Place] = set()
         for intent, place in zip(intents, places, strict=True):
             copies = landed.get(intent.copy_key, [])
             copies[:] = [copy for copy in copies if copy[0] >= place]
             fates[intent.begin] = Fate.LANDED if copies else None
             if copies:
-                self._copies[intent.begin] = copies.pop(0)[1]
-            else:
-                self._remove_torn(target, intent, first.get(place))
+                found, self._copies[intent.begin] = copies.pop(0)
+                claimed.add(found)
+        for intent, place in zip(intents, places, strict=True):
+            if fates[intent.begin] is None and place in first and first[place][0] not in claimed:
+                found, torn = first[place]
+                if self._remove_torn(target, intent, torn):
+                    claimed.add(found)
         return fates
 
-    def _remove_torn(self, target: str, intent: Intent, torn: Item | None) -> None:
-        """The item itself is still in its source: what lies where its copy should be is worth nothing."""
+    def _remove_torn(self, target: str, intent: Intent, torn: Item) -> bool:
+        """The item itself is still in its source: what a power cut has left of its copy is worth nothing. Whether that
+        is what `torn` is. Raises OSError.
+        """
         queue = self.queues.known(target)
-        if queue is None or torn is None or not intent.is_torn(torn):
-            return
+        if queue is None or not intent.is_torn(torn):
+            return False
+        whole = self._waiting(intent)
+        if whole is None or any(byte not in (0, right) for byte, right in zip(torn.data, whole.data, strict=True)):
+            return False
         key = key_of(torn)
         taken = queue.departures.claim(0, lambda item, item_id: key_of(item) == key)
         if taken is not None:
             queue.departures.release(taken)
             self.report(Level.WARNING, "transfer.torn", target=target, bytes=intent.size)
+        return True
+
+    def _waiting(self, intent: Intent) -> Item | None:
+        """The item whose copy has not landed, still in its source; None if it is not there. Raises OSError."""
+        if (held := self._held.get(intent.begin)) is not None:
+            return held[1].item
+        source = self.queues.known(intent.source)
+        if source is None:
+            return None
+        under_its_number = source.open_reads.get(intent.xid)
+        first = [under_its_number.item] if under_its_number is not None else []
+        is_open = [taken.item for taken in source.open_reads.values()]
+        items = chain(first, is_open, source.line.items())
+        return next((item for item in items if intent.means(item, getattr(item, "id", 0))), None)
 
     # items
 

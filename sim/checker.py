@@ -58,6 +58,7 @@ class Checker:
         self.models = models
         self.puts = puts
         self.askers: list[Asker] = []
+        self.deleting: list[str] = []  # queues that clients had asked to delete when they hung up; one entry an ask
         self.aliases: dict[str, tuple[str, ...]] = {}
         self.now_ms = 0
         self.taken: dict[str, list[Taken]] = {}
@@ -79,7 +80,9 @@ class Checker:
         asked = self._wants(Want.DELETE, queue.name)
         for ask in asked[:1]:
             ask.count = 1
-        if not asked and not queue.config.max_queue_age_ms:
+        if not asked and queue.name in self.deleting:
+            self.deleting.remove(queue.name)
+        elif not asked and not queue.config.max_queue_age_ms:
             raise Violation(Kind.LOST, f"queue {queue.name} was deleted, and nobody asked for it")
         self.left.update((queue.name, record.data) for record in model.now.ready)
         model.end()
@@ -367,7 +370,10 @@ class Checker:
         self.opened.clear()
 
     def leaves(self, asker: Asker) -> None:
-        """A client is about to hang up; what it has been handed just now goes back, at once or later."""
+        """A client is about to hang up; what it has been handed just now goes back, at once or later, and a deletion
+        that was put off is carried out.
+        """
+        self.deleting += [ask.queue for ask in asker.asked if ask.want is Want.DELETE]
         for name, opened in self.opened.items():
             if _may_wait(asker, name):
                 for reading in opened:

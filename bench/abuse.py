@@ -28,8 +28,8 @@ from bench.process import exit_on_signals
 from bench.served import OUR_CORE, Client, Failed, Served, served
 from bench.turns import Longest
 
-RATE = 1000  # requests a second of all polite clients together
-POLITE = 4
+RATE = 250  # requests a second of all polite clients together
+POLITE = 8
 SECONDS, QUICK_SECONDS = 2.0, 0.8
 QUICK_ROUNDS = 3
 TURN_MS_MAX = 20.0

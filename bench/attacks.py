@@ -181,7 +181,7 @@ def leases(target: Target, over: Over) -> None:
 
 def children(target: Target, over: Over) -> None:
     """Of the polite clients' own queue. Once they are there it is the polite one who pays."""
-    keys = [b"polite-0+%x" % number for number in range(target.sized(1_300))]
+    keys = [b"polite-0+%x" % number for number in range(target.sized(1_200))]
     repeated(target.memcache, over, itertools.repeat((b"get " + b" ".join(keys) + b"\r\n", 1)), b"END\r\n")
 
 
@@ -251,7 +251,7 @@ ATTACKS = (
     Attack("10 MB of newlines behind a wait, 20 clients", newlines),
     Attack("thrift list of 262,000 structs", thrift_list),
     Attack("workq lease of 150,000 names", leases),
-    Attack("1,300 children of a polite queue", children),
+    Attack("1,200 children of a polite queue", children),
     Attack("unfinished bodies of 100 clients", bodies),
     Attack("unread replies of 300 clients", unread, make_large),
 )

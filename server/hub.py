@@ -29,6 +29,7 @@ EVERYTHING = select.EPOLLIN | select.EPOLLRDHUP
 DEAF = select.EPOLLRDHUP
 READABLE = select.EPOLLIN
 GONE = select.EPOLLHUP | select.EPOLLERR
+SHARE_NS = 4_000_000  # of a turn: who reads, who goes on with a backlog and who leaves get so long each
 
 
 class Bell(Protocol):
@@ -45,6 +46,7 @@ class Hub:
         self.clock = machine.clock
         self.max_connections = max_connections
         self._now_ns = machine.now_ns
+        self._elapsed_ns = machine.elapsed_ns
         self._poller, self._committer, self._steward = machine.poller, machine.syncs, machine.chores
         broker.upkeep.chores.wait_for = self._wait_for
         broker.reloaded = self._take_over
@@ -62,6 +64,7 @@ class Hub:
         self._holding: dict[Connection, None] = {}
         self._debts = Debts(self)
         self._dropped: list[Sock] = []  # closed at the end of the turn
+        self._late: dict[int, int] = {}  # descriptors that the last turn had no time for, and their order
         self._group = broker.group
         self._counters = broker.counters
         self._paces = Paces()
@@ -179,13 +182,17 @@ class Hub:
     # a tick
 
     def turn(self, events: list[tuple[int, int]]) -> None:
-        """Everything that is ready now, once."""
+        """What is ready now, once. What there is no time for is still ready at the next turn, and comes first there."""
         now_ms = self.clock.now_ms()
+        if self._late:
+            events = self._late_first(events)
         broker, connections, active, group = self.broker, self._connections, self._active, self._group
         read = 0
         rare = [event for event in events if event[1] != READABLE]
         if rare:
             self._serve_rare(rare, now_ms)
+        elapsed_ns = self._elapsed_ns
+        until_ns = elapsed_ns() + SHARE_NS
         for fd, mask in events:
             if mask != READABLE:
                 continue
@@ -197,12 +204,14 @@ class Hub:
                 active.append(connection)
                 if group.pending_bytes > group.commit_above_bytes:
                     broker.commit(now_ms)  # the ballast must cover whatever is not yet written
+                if elapsed_ns() > until_ns:
+                    self._put_off_behind(fd, events)
+                    break
             elif not size:
                 self._hang_up(connection, now_ms)
         self._counters.bytes_read += read
         if self._busy:
-            for connection in list(self._busy):
-                self._give_turn(connection, now_ms)
+            self._give_turns(now_ms)
         broker.tick(now_ms)
         for session in broker.settle(now_ms):
             self._rouse(session)
@@ -215,6 +224,29 @@ class Hub:
             self._debts.look(now_ms)
         if self._dropped:
             self._close_dropped()
+
+    def _late_first(self, events: list[tuple[int, int]]) -> list[tuple[int, int]]:
+        late, self._late = self._late, {}
+        return sorted(events, key=lambda event: late.get(event[0], len(late)))
+
+    def _put_off_behind(self, fd: int, events: list[tuple[int, int]]) -> None:
+        """There is no time for the events behind this one."""
+        fds = [event[0] for event in events]
+        for other in fds[fds.index(fd) + 1 :]:
+            self._late.setdefault(other, len(self._late))
+
+    def _give_turns(self, now_ms: int) -> None:
+        """To those with a backlog, in turn. Who had one goes behind the others if there is no time for all."""
+        until_ns = self._elapsed_ns() + SHARE_NS
+        busy = list(self._busy)
+        for done, connection in enumerate(busy, 1):
+            self._give_turn(connection, now_ms)
+            if self._elapsed_ns() > until_ns:
+                for served in busy[:done]:
+                    if served in self._busy:
+                        del self._busy[served]
+                        self._busy[served] = None
+                return
 
     def _answer_all(self, now_ms: int) -> None:
         durable = self._group.durable
@@ -250,8 +282,12 @@ class Hub:
                 self._serve(connection, mask, now_ms)
             else:
                 others.append((connection, mask))
+        until_ns = self._elapsed_ns() + SHARE_NS
         for connection, mask in others:
             self._serve(connection, mask, now_ms)
+            if self._elapsed_ns() > until_ns:
+                self._put_off_behind(connection.fd, events)
+                return
 
     def _serve(self, connection: Connection, mask: int, now_ms: int) -> None:
         """The rarer events of a connection."""

@@ -24,6 +24,8 @@ RESERVED_FILES = 64  # listeners, poller, lock, ballast, folders, logs
 class Machine:
     """`poller` and the threads live until the hub closes them."""
 
+    elapsed_ns = staticmethod(perf_counter_ns)  # not a method of ours, which would take twice as long
+
     def __init__(self, clock: Clock) -> None:
         self.clock = clock
         self.poller = select.epoll()

@@ -101,3 +101,6 @@ class Machine(Protocol):
 
     def now_ns(self) -> int:
         """A stopwatch."""
+
+    def elapsed_ns(self) -> int:
+        """A stopwatch too, looked at for every client that is served."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import select
 import signal
 import socket
@@ -17,11 +18,12 @@ import pytest
 from broker import wires
 from broker.broker import Broker
 from broker.config import parse
+from broker.session import REQUESTS_A_TURN
 from journal.fs import OsFs
 from protocol.dialect import Dialect
 from protocol.limits import Limits
 from server.clock import SteadyClock
-from server.hub import Hub
+from server.hub import SHARE_NS, Hub
 from server.machine import ListeningSocket, Machine
 from tests.protocol.thrift_feeding import call, hear
 from tests.server.process import running
@@ -39,6 +41,9 @@ class Served:
     def __init__(self, folder: Path, config: str) -> None:
         broker = Broker(parse(f'server.spool = "{folder}/spool"\n{config}'.encode(), ""), OsFs())
         self.machine = Machine(SteadyClock())
+        self.spent_ns = 0  # by serving one client, as far as the hub knows
+        self._elapsed_ns = itertools.count()
+        self.machine.elapsed_ns = lambda: next(self._elapsed_ns) * self.spent_ns  # type: ignore[method-assign]
         broker.recover(self.machine.clock.now_ms())
         self.hub = Hub(broker, self.machine, 100)
         self.listener = socket.create_server(("127.0.0.1", 0))
@@ -244,3 +249,47 @@ def test_deleting_queues_all_the_time_hangs_nobody_and_a_signal_still_ends_the_s
         assert failures == []
         server.signal(signal.SIGTERM)
         assert server.wait() == 0
+
+
+def test_who_there_is_no_time_for_in_a_turn_comes_first_in_the_next_one(tmp_path: Path) -> None:
+    with served(tmp_path) as it:
+        wires = []
+        for _ in range(3):
+            wires.append(it.connect())
+            it.turn(it.listener.fileno())
+        fds = list(it.hub._connections)
+        it.spent_ns = SHARE_NS + 1
+        answered = []
+        for wire in wires:
+            wire.say(b"version\r\n")
+        for _ in range(3):
+            it.hub.turn(it.ready(*fds))
+            (next_one,) = [at for at, wire in enumerate(wires) if at not in answered and has_answer(wire)]
+            answered.append(next_one)
+            wires[next_one].say(b"version\r\n")  # ready again, and listed before the others
+        assert answered == [0, 1, 2]
+        for wire in wires:
+            wire.sock.close()
+
+
+def test_backlogs_go_on_in_turn_when_there_is_no_time_for_all(tmp_path: Path) -> None:
+    with served(tmp_path) as it:
+        wires = []
+        for _ in range(3):
+            wires.append(it.connect())
+            it.turn(it.listener.fileno())
+        for wire in wires:
+            wire.say(b"version\r\n" * 250)
+        it.turn(*it.hub._connections)
+        it.spent_ns = SHARE_NS + 1
+        left = [len(connection.session.backlog) for connection in it.hub._connections.values()]
+        for _ in range(6):
+            it.hub.turn([])
+        gone = [was - len(one.session.backlog) for was, one in zip(left, it.hub._connections.values(), strict=True)]
+        assert gone == [2 * REQUESTS_A_TURN] * 3
+        for wire in wires:
+            wire.sock.close()
+
+
+def has_answer(wire: Wire) -> bool:
+    return bool(select.select([wire.sock], [], [], 0.2)[0])

@@ -9,9 +9,11 @@ from __future__ import annotations
 from broker import gate
 from broker.puts import DISK_FULL
 from broker.session import Session
+from journal.kept import outlet
 from protocol import requests as ask
 from queues.collection import Refused
 from queues.names import name_error
+from queues.ports import Admission
 from queues.queue import Queue
 
 ITEMS_A_SLICE = 256  # some milliseconds; then it is the other clients' turn, and the disk's
@@ -55,6 +57,7 @@ class Move:
         self.target = target
         self.left = count
         self.moved = 0
+        self.is_ahead = False  # of the disk: as much of the source as may be is under way
 
     def go_on(self, now_ms: int) -> None:
         """Send a slice; then yield to other clients, or answer."""
@@ -65,15 +68,27 @@ class Move:
                 self.session.refuse(refused.why)
                 return
             more = False
-        if more:
+        if self.is_ahead:
+            self._wait_for_disk()
+        elif more:
             self.session.put_off(self.go_on)
         else:
             self.session.out.append(self.session.replies.moved(self.moved))
             source, target = self.source.name, self.target
             self.session.note("queue.moved", now_ms, queue=source, target=target, items=self.moved)
 
+    def _wait_for_disk(self) -> None:
+        """Go on after the next sync. (A turn after the other would ask without an end while a sync is slow.)"""
+        session, own = self.session, outlet(self.source.journal)
+        if own is None:
+            session.put_off(self.go_on)
+            return
+        session.hold_on(lambda _, now_ms: session.put_off(self.go_on))
+        session.broker.group.after(own, lambda now_ms: session.deliver(True))
+
     def _send_slice(self, now_ms: int) -> bool:
         """Whether there is more to do. Raises Refused."""
+        self.is_ahead = False
         if not self.left:
             return False
         target = self._check_target(now_ms)
@@ -91,8 +106,9 @@ class Move:
         """The target, made if need be. A lot may have happened since the last slice. Raises Refused and Later."""
         session = self.session
         queues = session.broker.queues
-        if self.target in queues.aliases:
-            raise Refused(f"{self.target} is an alias now", client=False)
+        for name in (self.target, self.source.name):
+            if name in queues.aliases:
+                raise Refused(f"{name} is an alias now", client=False)
         if why := gate.write_refusal(session, None) or gate.read_refusal(session, self.source):
             raise Refused(why, client=False)
         target = queues.make_for_client(self.target, now_ms)
@@ -111,6 +127,12 @@ class Move:
         size = len(head.item.data) + RECORD_OVERHEAD_BYTES
         if not self.session.broker.group.admits(size):
             raise Refused(DISK_FULL, client=False)
+        match self.session.broker.transfers.admits(self.source, len(head.item.data)):
+            case Admission.SOON:
+                self.is_ahead = True
+                return None
+            case Admission.LATER:
+                raise Refused(f"too much of {self.source.name} waits for a queue that cannot be used", client=False)
         self.source.send_head(self.target, now_ms)
         self.moved += 1
         self.left -= 1

@@ -43,8 +43,8 @@ class Heir(Protocol):
     """
 
     def admits(self, source: Queue, size: int) -> Admission:
-        """Whether an item of `size` bytes may be sent by whom nobody waits for. What dies or is moved is not asked
-        for: it has left the line.
+        """Whether an item of `size` bytes may be sent. What dies has left the line already: it is not sent only if the
+        answer is LATER.
         """
 
     def inherit(self, source: Queue, taken: Taken, reason: Reason, now_ms: int, target: str = "") -> None: ...

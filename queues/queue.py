@@ -17,7 +17,7 @@ from queues.departures import Departures
 from queues.holdings import Holdings
 from queues.item import Item, Taken
 from queues.line import Line
-from queues.ports import Heir, Timer
+from queues.ports import Admission, Heir, Timer
 from queues.sweep import Sweep
 from queues.xids import XID_MAX, next_xid
 
@@ -387,13 +387,19 @@ class Queue:
         config = self.config
         del self.open_reads[taken.xid]
         self.counters.canceled_transactions += 1
-        if self.heir is not None and self.is_last(taken):
+        if self.heir is not None and self.is_last(taken) and self._can_die(self.heir, taken):
             self.counters.dead_letters += 1
             self.departures.send_dead(self.heir, taken, now_ms)
         elif config.retry_delay_ms:
             self._let_rest(taken, now_ms + config.retry_delay_ms)
         else:
             self.give_back(taken)
+
+    def _can_die(self, heir: Heir, taken: Taken) -> bool:
+        """Whether the heir takes one more. While dead_letter_queue cannot be used, as many as may be are in memory
+        already: the others stay in the line and are handed out again.
+        """
+        return heir.admits(self, len(taken.item.data)) is not Admission.LATER
 
     def _let_rest(self, taken: Taken, until_ms: int) -> None:
         # Since a reload has made the delay shorter, it is shorter for those that rest already: they are in the order of

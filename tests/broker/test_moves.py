@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from broker import moves
+from broker.transfers import ASIDE_BYTES_MAX
 from sim.nodes import Crash
+from sim.world import World as SlowWorld
 from tests.sim.world import Client, World
 
 
@@ -129,3 +131,63 @@ def test_requests_between_slices_of_others_do_not_disturb_a_queue_in_memory_alon
     client.says("move q r")
     settle(world)
     assert client.hears() == "MOVED 600" and len(world.items("r")) == 600
+
+
+def test_a_move_has_no_more_under_way_than_may_be_aside_while_the_disk_is_slow() -> None:
+    world = SlowWorld()
+    client = world.client()
+    for _ in range(250):
+        client.puts("x" * 10_000)
+    while world.sync():
+        world.turn()
+    client.hears()
+    client.says("move q r")
+    sync = world.start_sync()
+    assert sync is not None
+    for _ in range(100):
+        world.turn()
+    source = world.broker.queues.by_name["q"]
+    assert 0 < source.departures.bytes <= ASIDE_BYTES_MAX
+    assert not client.session.wants_turn  # nobody asks again in every turn until the sync ends
+    sync.run()
+    world.finish_sync(sync)
+    settle(world)
+    assert client.hears() == "MOVED 250"
+    assert (len(source.line), len(world.items("r"))) == (0, 250)
+
+
+def test_a_move_ends_when_an_alias_takes_the_name_of_its_source() -> None:
+    world = World()
+    client = filled(world, 600)
+    client.says("move q r")
+    world.config = '[aliases]\nq = ["else"]\n'
+    world.client().says("reload")
+    moved = len(world.items("r"))
+    settle(world)
+    assert client.hears() == f"MOVED {moved}" and 0 < moved < 600
+    assert len(world.items("r")) == moved
+
+
+def test_dead_letters_without_a_place_to_go_are_bounded_and_those_beyond_are_handed_out_again() -> None:
+    world = World('[queues.q]\nmax_deliveries = 1\ndead_letter_queue = "dead"\n')
+    world.broker.queues.block("dead", "unreadable")
+    client = world.client()
+    for _ in range(150):
+        client.says("set q 0 0 10000", "x" * 10_000, "get q/open", "get q/abort")
+    source = world.broker.queues.by_name["q"]
+    assert 0 < source.departures.bytes <= ASIDE_BYTES_MAX
+    assert len(source.line) + len(source.departures.leaving) == 150
+    for _ in range(3):
+        settle(world)
+        client.hears()
+        client.says("get q/open", "get q/abort")
+        settle(world)
+        assert client.hears().startswith("VALUE q/open 0 10000")
+    del world.broker.queues.blocked["dead"]
+    for _ in range(3):
+        world.turn(1000)
+        settle(world)
+    assert not source.departures.leaving and len(source.line) + len(world.items("dead")) == 150
+    assert len(world.items("dead")) >= 100
+    after = world.crash(Crash.DROP)
+    assert len(after.items("q")) + len(after.items("dead")) == 150

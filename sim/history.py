@@ -70,6 +70,7 @@ class History:
     world: World
     config: str
     paths: tuple[str, ...] = ("s/", "s/a", "s/e", "intents")  # whose writes stop half way
+    synced_paths: tuple[str, ...] = ("s/", "~~", "segments", "intents", "s/f", "read", ".new")  # files by their kind
     weak_paths: tuple[str, ...] = ("s", "s/a", "s/d", ".staniel")  # that fail for good
 
     def __init__(self, plans: Plans) -> None:
@@ -87,6 +88,7 @@ class History:
         self.crashes = self.facts = self.answers = self.actors = self.done = 0
         self.has_faults = False
         self.sync_failed = False  # and the process has ended because of it
+        self.lies_before = 0  # syncs that had failed on this disk when the life began
         self.threads: list[Thread] = []
         self.actors_there: list[Any] = []
 
@@ -185,7 +187,10 @@ class History:
                     self._end(self.rng.choice(self.profile.accidents))
             except PowerCut:
                 assert self.cut_by is not None
-                self._accident(self.cut_by)
+                # A process killed between a failed sync and its mark leaves nobody who knows of it: no server can
+                # tell what the caches hold then. So the machine goes down with it.
+                self.sync_failed = self.disk.lies > self.lies_before
+                self._accident(Accident.POWER if self.sync_failed else self.cut_by)
             except Died:
                 self._accident(self.rng.choice((Accident.POWER, Accident.KILL)))
 
@@ -271,6 +276,7 @@ class History:
         """A new life on what is there."""
         self.cut_by = None
         self.sync_failed = False
+        self.lies_before = self.disk.lies
         self.begin_life()
         self.threads = []
         self.actors_there = []
@@ -401,7 +407,12 @@ class History:
         if rng.randrange(60) < profile.eio:
             self.has_faults = True
             verb = rng.choice(("write", "sync", "sync", "sync_folder", "rename", "create", "truncate"))
-            self.disk.fail(verb, rng.choice(self.weak_paths), errno.EIO, after=rng.randrange(6))
+            path, after, number = rng.choice(self.weak_paths), rng.randrange(6), errno.EIO
+            if len(profile.sync_errnos) > 1:
+                verb = rng.choice(("sync", "sync", "sync_folder", "sync_folder", "sync_all", "write"))
+                number = rng.choice(profile.sync_errnos) if verb.startswith("sync") else number
+                path = rng.choice((path, *(self.synced_paths if verb == "sync" else ("s", "segments", ""))))
+            self.disk.fail(verb, path, number, after=after)
         if profile.stuck_temps and rng.randrange(60) < profile.stuck_temps:
             self.has_faults = True
             self.disk.fail(rng.choice(("write", "sync")), "~~", errno.ENOSPC, after=rng.randrange(3), short=20)

@@ -190,6 +190,7 @@ class QueueModel:
 
     def take(self, fact: Fact) -> Record | None:
         """Note a fact. Raises Impossible."""
+        self.note_settings()  # a reload may have come in the same tick
         record = self.now.apply(fact)
         self.facts.append(fact)
         if fact.verb is Verb.ADD:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import errno
+
 from msgspec import Struct
 
 from sim.promises import Accident
@@ -20,6 +22,9 @@ class Profile(Struct, frozen=True, kw_only=True):
     """How often a summary finds no room and its temporary file cannot be removed."""
     harmed_copies: int = 0
     """How many of a thousand accidents are followed by a look at a copy of the disk whose newest files are lost."""
+    sync_errnos: tuple[int, ...] = (errno.EIO,)  # with which a sync may fail
+    reload: int = 0  # of a thousand requests, beside the operator's others
+    mixed: bool = False  # some of a family keep no journal
     clock_jump: int = 0
     operator: int = 40
     transfers: bool = True
@@ -56,6 +61,35 @@ PROFILES = {
         Profile(name="full-disk", full_disk=60, short_write=10, large_items=150),
         Profile(name="eio", eio=12, accidents=(Accident.POWER, Accident.KILL)),
         Profile(name="lying-cache", eio=12, accidents=(Accident.POWER, Accident.KILL), cache_lies=True),
+        Profile(
+            name="syncs",
+            accidents=(Accident.POWER, Accident.KILL),
+            policies=("always", "always", "always", "os"),
+            eio=60,
+            sync_errnos=(errno.ENOSPC, errno.EDQUOT, errno.EIO),
+            reload=60,
+            streams=400,
+            mixed=True,
+            busy=1000,
+            large_items=250,
+            families=("f", "f+x", "f+y", "g", "g+x"),
+            cache_lies=True,
+        ),
+        Profile(
+            name="new-queues",
+            accidents=(Accident.POWER, Accident.KILL),
+            policies=("always", "always", "always", "os"),
+            eio=60,
+            sync_errnos=(errno.ENOSPC, errno.EDQUOT, errno.EIO),
+            reload=60,
+            streams=700,
+            mixed=True,
+            busy=1000,
+            large_items=250,
+            families=("f", "f+x", "f+y", "g", "g+x", "h", "h+x", "i", "j", "k"),
+            operator=120,
+            cache_lies=True,
+        ),
         Profile(name="clock", clock_jump=60),
         Profile(name="transfers", policies=("always", "50ms", "os"), operator=90),
         Profile(

@@ -89,7 +89,7 @@ class QueueRun(History):
 
     def content_of(self, disk: Disk) -> Found:
         try:
-            return content(disk, self.plan.memory_queues)
+            return content(disk, self.plan.memory_queues, self.profile.families if self.profile.mixed else ())
         except (*UNABLE, AssertionError) as failure:
             raise Violation(Kind.NO_START, f"a server on a copy of the disk: {failure!r}") from failure
 

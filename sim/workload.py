@@ -6,6 +6,7 @@ Knows chances. Refuses to know answers. Everything comes out of the `Random` tha
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from random import Random
 
 from sim.asks import Ask, Want
@@ -16,6 +17,12 @@ PLAIN = ("a", "b", "c")
 MEMORY = "m"
 FURTHER = ("ey", "dd")  # where items go that have already changed queues
 ALIAS = "al"
+
+
+def journals_kept(memory_queues: Sequence[str], families: Sequence[str]) -> list[str]:
+    """Lines of the configuration file. A child has its parent's setting unless it has its own."""
+    lines = [f'queues."{name}".keep_journal = false' for name in memory_queues]
+    return lines + [f'queues."{name}".keep_journal = true' for name in families if name not in memory_queues]
 
 
 class Plan:
@@ -37,7 +44,7 @@ class Plan:
         self.names += profile.families
         self.readers += profile.families
         self.streams = self._streams(rng)
-        self.memory_queues = (MEMORY,)
+        self.memory_queues = (MEMORY, *self._lapsed(rng))
         self.aliases = {ALIAS: tuple(rng.sample(PLAIN, 2))}
         self.names.append(ALIAS)
         self.count = 0
@@ -49,6 +56,10 @@ class Plan:
         parents = sorted({name.partition("+")[0] for name in [*self.names, *self.readers, *FURTHER]})
         return [name for name in parents if rng.randrange(1000) < self.profile.streams]
 
+    def _lapsed(self, rng: Random) -> list[str]:
+        """Which of the families keep no journal, for as long as the seed goes."""
+        return [name for name in self.profile.families if rng.random() < 0.25] if self.profile.mixed else []
+
     # settings
 
     def config(self, rng: Random) -> str:
@@ -57,7 +68,7 @@ class Plan:
             f'server.expiration_timer_frequency = "{rng.choice(("20ms", "100ms", "1s", "none"))}"',
             f'default.sync_journal = "{rng.choice(self.profile.policies)}"',
             *self._sizes(rng),
-            f"queues.{MEMORY}.keep_journal = false",
+            *journals_kept(self.memory_queues, self.profile.families if self.profile.mixed else ()),
         ]
         others = [name for name in ("a", "b", "f", "f+y", "ex", "dl", "e", "d") if rng.random() < 0.5]
         lines += [f'queues."{name}".sync_journal = "{rng.choice(self.profile.policies)}"' for name in others]
@@ -143,6 +154,8 @@ class Plan:
         return [self._ask(rng, is_text, now_ms) for _ in range(count)]
 
     def _ask(self, rng: Random, is_text: bool, now_ms: int) -> Ask:
+        if self.profile.reload and not is_text and rng.randrange(1000) < self.profile.reload:
+            return Ask(Want.RELOAD, "", b"reload\r\n")
         if rng.randrange(1000) < self.profile.operator:
             return self._operator(rng, is_text)
         if rng.random() < 0.45:

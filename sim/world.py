@@ -8,7 +8,7 @@ told to, so that batches overlap in any way that threads could bring about. Refu
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import lru_cache
 from typing import Any
 
@@ -24,6 +24,7 @@ from protocol.limits import Limits
 from queues.queue import Queue
 from sim.disk import Disk
 from sim.nodes import Choose, Crash
+from sim.workload import journals_kept
 
 START_MS = 1_700_000_000_000
 LONG_AGO_MS = START_MS - 10 * 86_400_000
@@ -210,14 +211,14 @@ class Client:
             self._heard += self._held.popleft()[1]
 
 
-def content(disk: Disk, memory_queues: tuple[str, ...] = ()) -> dict[str, list[bytes]]:
+def content(disk: Disk, memory_queues: Sequence[str] = (), families: Sequence[str] = ()) -> dict[str, list[bytes]]:
     """What a server that starts on a copy of `disk` would hand out, queue by queue, in that order; empty ones are left
     out.
 
     It is asked as a client asks. Its clock is ten days back, so that nothing expires under its hands, and it has no
-    limits. `memory_queues` keep no journal.
+    limits. `memory_queues` keep no journal, whatever else of their `families` does.
     """
-    text = 'default.sync_journal = "os"\n' + "".join(f"queues.{name}.keep_journal = false\n" for name in memory_queues)
+    text = "\n".join(['default.sync_journal = "os"', *journals_kept(memory_queues, families)])
     copy = disk.copy()
     copy.capacity_bytes = 1 << 40
     world = World(text, copy, LONG_AGO_MS)

@@ -5,16 +5,20 @@ A red seed is a bug of the server, of the simulator or of its idea of a promise.
 
 from __future__ import annotations
 
+import errno
 import os
 import subprocess
 import sys
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
 
+from journal.fs import SyncFailed
 from sim.history import Outcome, Plans
 from sim.profiles import ALL, PROFILES
+from sim.promises import Accident
 from sim.run import history_of, run
 from sim.states import states_of
 
@@ -77,6 +81,25 @@ def test_a_seed_is_the_same_history_in_another_process() -> None:
         environment = {**os.environ, "PYTHONHASHSEED": hash_seed}
         said.add(subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, check=True).stdout)
     assert len(said) == 1
+
+
+def test_a_process_killed_between_a_failed_sync_and_its_mark_takes_the_machine_along(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    history = history_of(Plans(0, PROFILES["syncs"], crashes=0, steps=1))
+
+    def step() -> None:
+        disk, history.cut_by = history.disk, Accident.KILL
+        disk.fail("sync_folder", "s", errno.EIO)
+        with suppress(SyncFailed):
+            disk.sync_folder("s")
+        disk.stop_at = len(disk.log)
+        disk.sync_folder("s")
+
+    monkeypatch.setattr(history, "_step", step)
+    outcome = history.outcome()
+    assert outcome.violation is None
+    assert [who for what, who, _ in outcome.told if what == "accident"][:1] == ["power loss"]
 
 
 def test_steps_that_are_left_out_do_not_happen() -> None:

@@ -1,0 +1,97 @@
+"""What breaks a rule about failed syncs, changed policies and families with mixed settings.
+
+The same as mutants.py, and in the same list.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+from broker.stream_queues import StreamQueues
+from journal.doubt import Doubt
+from journal.fs import FULL_ERRNOS, SyncFailed
+from journal.libkestrel_store import StreamStore
+from journal.log import Log
+from journal.names import Names
+from sim.mutants import MUTANTS, mutant, replaced
+
+
+@contextmanager
+def lenient_during(owner: Any, name: str, *, whatever: bool = False, silent: bool = False) -> Iterator[None]:
+    """While `owner.name` runs, a sync that fails for want of room (or `whatever`) is an error like others; or none, if
+    it is to be `silent`.
+    """
+    inside = [0]
+
+    def outer(right: Any) -> Any:
+        def call(*args: Any, **kwargs: Any) -> Any:
+            inside[0] += 1
+            try:
+                return right(*args, **kwargs)
+            finally:
+                inside[0] -= 1
+
+        return call
+
+    def guard(right: Any) -> Any:
+        def call(self: Names, work: Callable[[], None]) -> None:
+            def softened() -> None:
+                try:
+                    work()
+                except SyncFailed as error:
+                    if silent:
+                        return
+                    if whatever or error.errno in FULL_ERRNOS:
+                        raise OSError(error.errno, error.strerror, error.filename) from error
+                    raise
+
+            right(self, softened if inside[0] else work)
+
+        return call
+
+    with replaced(owner, name, outer), replaced(Names, "guard", guard):
+        yield
+
+
+@mutant("a sync without room in a rewrite counts as a full disk", "syncs")
+def full_in_rewrite() -> Any:
+    return lenient_during(Log, "rewrite")
+
+
+@mutant("a folder whose sync fails is forgotten where a new queue is made", "new-queues")
+def folder_ignored_at_creation() -> Any:
+    return lenient_during(StreamStore, "create", silent=True)
+
+
+@mutant("a failed sync leaves no mark", "syncs")
+def no_mark() -> Any:
+    return replaced(Doubt, "raise_mark", lambda right: lambda self: None)
+
+
+@mutant("the mark is lowered before anything is written anew", "syncs")
+def mark_lowered_early() -> Any:
+    def make(right: Any) -> Any:
+        def renew(self: Doubt, pairs: Any, gone: Any, left: Any) -> None:
+            right(self, [], [], left)
+
+        return renew
+
+    return replaced(Doubt, "renew", make)
+
+
+@mutant("a parent that keeps no journal takes its children along", "syncs")
+def family_set_aside() -> Any:
+    def make(right: Any) -> Any:
+        def set_aside(self: StreamQueues, name: str, files: Any, now_ms: int) -> None:
+            if not self.broker.config.queue(name).keep_journal:
+                self.broker.set_aside(name, files, now_ms)
+                files.segments, files.readers = {}, {}
+
+        return set_aside
+
+    return replaced(StreamQueues, "_set_aside", make)
+
+
+__all__ = ["MUTANTS"]

@@ -108,11 +108,12 @@ class Actor(Client):
             raise Violation(Kind.NO_ANSWER, f"{self.name}: {wrong}") from wrong
         for part in parts:
             self._marks += self.judge.hears(self, self.name, part)
-            if part.ask is self._alone:
-                self.look_at(part)
+            self.look_at(part, is_alone=part.ask is self._alone)
 
-    def look_at(self, part: Any) -> None:
-        """The answer to a request that ran alone. Raises Violation."""
+    def look_at(self, part: Any, *, is_alone: bool) -> None:
+        """A part of an answer, just now given. `is_alone`: nothing else has happened since it was asked for. Raises
+        Violation.
+        """
 
     def collect(self, durable: int) -> None:
         session = self.session
@@ -144,10 +145,11 @@ class QueueActor(Actor):
         self.is_text = is_text
         self.held: dict[str, deque[Reading]] = {}
 
-    def look_at(self, part: Heard) -> None:
+    def look_at(self, part: Heard, *, is_alone: bool) -> None:
         ask: Ask = part.ask
         models = self.checker.models
-        if ask.queue in models:
+        if is_alone and ask.queue in models:
             audit(models[ask.queue], part, self.world.now_ms)
         if ask.want is Want.STATS:
+            # Its queues are shown in a later turn, but all in the same one: there are few.
             audit_stats(models, part)

@@ -49,7 +49,11 @@ class Memory:
 
     def weigh(self, queue: Queue) -> None:
         """`queue` has changed."""
-        self._weigh(queue, queue.line.weight_bytes + queue.departures.bytes)
+        weight, weights = queue.line.weight_bytes + queue.departures.bytes, self._weights
+        self.used_bytes += weight - weights.get(queue, 0)
+        weights[queue] = weight
+        if self.is_tight or self.used_bytes > self.limit_bytes:
+            self._judge()
         if isinstance(queue, StreamQueue):
             self.weigh_stream(queue.stream)
 
@@ -62,6 +66,8 @@ class Memory:
         changed = list(self.changed)
         self.changed.clear()
         for queue in changed:
+            if isinstance(queue.journal, NoJournal):
+                queue.journal.is_noted = False
             if queue in self._weights:
                 self._weigh(queue, queue.line.weight_bytes + queue.departures.bytes)
 
@@ -98,6 +104,9 @@ class Memory:
     def _weigh(self, what: Queue | Stream, weight: int) -> None:
         self.used_bytes += weight - self._weights.get(what, 0)
         self._weights[what] = weight
+        self._judge()
+
+    def _judge(self) -> None:
         if self.used_bytes > self.limit_bytes and not self.is_tight:
             self.is_tight = True
             self.bound_all()

@@ -124,25 +124,34 @@ class SegmentReader:
         """Where reading goes on behind the damaged record at `bad_at`; the size if nowhere.
 
         Clients choose what stands in a payload, whole records among it, so nothing is believed that may be one. What a
-        record says of its own length in two places is taken for its extent, torn or not. Where the two disagree, a
-        record counts only at the head of an unbroken row of sound ones that no payload could hold, or that ends with
-        the file: in a payload the row breaks off at what follows every payload: two times of ours, a checksum.
+        record says of its own length in two places is taken for its extent. A record that a full disk has torn was
+        written again behind its first part, so sound ones may begin within that extent: they are believed if their row
+        goes on behind it, which in a payload breaks off at what follows every payload: two times of ours, a checksum.
+        Where the two places disagree, a record counts only at the head of a row that no payload could hold, or that
+        ends with the file.
         """
-        end = claimed_end(self._read(bad_at, HEAD_BYTES), 0)
-        if end is not None:
-            return min(bad_at + end, self.size)
-        at = bad_at + 1
-        while at < self.size:
+        claimed = claimed_end(self._read(bad_at, HEAD_BYTES), 0)
+        if claimed is None:
+            return self._find_row(bad_at + 1, self.size, self.size)
+        end = bad_at + claimed
+        return self._find_row(bad_at + 1, end, end) if end < self.size else self.size
+
+    def _find_row(self, at: int, end: int, row_end: int) -> int:
+        """The first record from `at` on, before `end`, whose row of sound ones goes on behind `row_end`, or is longer
+        than any record, or ends with the file; else `end`.
+        """
+        while at < end:
             data = self._read(at, WINDOW_BYTES)
             complete = at + len(data) >= self.size
             found = find_frame(data, 0, complete)
             at += found
-            if found <= len(data) - RECORD_BYTES_MAX or complete:
+            if at < end and (found <= len(data) - RECORD_BYTES_MAX or complete):
                 row = follow_frames(data, found, found + RECORD_BYTES_MAX)
-                if row - found >= RECORD_BYTES_MAX or (complete and row == len(data)):
+                ends = complete and row == len(data)
+                if row > found and (at - found + row > row_end or row - found >= RECORD_BYTES_MAX or ends):
                     return at
                 at += max(1, row - found)
-        return self.size
+        return end
 
     def _read(self, at: int, count: int) -> bytes:
         return self._fs.read(self._path, at, min(count, self.size - at))

@@ -114,9 +114,9 @@ class Fs(Protocol):
         """Hold `path` locked, made empty if missing, until what is returned is called. Raises Locked."""
 
 
-def write_whole(fs: Fs, path: str, file: File, data: bytes) -> None:
-    """Append all of `data` to `file`, which is at `path`, or nothing. Raises OSError, or JournalFailure if half of it
-    is there to stay.
+def write_whole(fs: Fs, path: str, file: File, data: bytes) -> int:
+    """Append all of `data` to `file`, which is at `path`, or nothing. Returns where it begins. Raises OSError, or
+    JournalFailure if half of it is there to stay.
     """
     before = file.size
     try:
@@ -130,6 +130,7 @@ def write_whole(fs: Fs, path: str, file: File, data: bytes) -> None:
                 raise JournalFailure(f"cannot take back half a write to {path}: {error}") from error
             file.size = before
         raise
+    return before
 
 
 def replace(fs: Fs, path: str, data: bytes, temp: str = "") -> None:
@@ -192,7 +193,10 @@ class OsFile:
             rest = rest[written:]
 
     def sync(self) -> None:
-        synced(os.fdatasync, self.fd)
+        try:
+            os.fdatasync(self.fd)
+        except OSError as error:
+            raise SyncFailed(error.errno, error.strerror) from error
 
     def close(self) -> None:
         os.close(self.fd)

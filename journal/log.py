@@ -172,16 +172,17 @@ class Log:
             self._pending = []
             self._counted = self._counted_bytes = 0
         file = self._file or self.file
-        before = file.size
-        write_whole(self.fs, self.path, file, self._unwritten)
+        data = self._unwritten
+        before = write_whole(self.fs, self.path, file, data)
+        size = before + len(data)
         self._unwritten = b""
         # Kestrel looks at a journal before each put and after each removal. So do we, by batches: puts alone
         # leave nothing behind that a rewrite could save.
-        self.weighed_bytes = file.size if self.encoder.took else before
+        self.weighed_bytes = size if self.encoder.took else before
         self.encoder.took = False
         places = self.segments.current.places
-        if file.size - (places[-1].at if places else 0) >= SAMPLE_BYTES:
-            self._note_places(records if file.size - before >= SAMPLE_BYTES else [], file.size)
+        if size - (places[-1].at if places else 0) >= SAMPLE_BYTES:
+            self._note_places(records if len(data) >= SAMPLE_BYTES else [], size)
 
     def _note_places(self, records: list[bytes], at: int) -> None:
         """Everything recorded is written, up to byte `at`, the last of it `records`."""

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from operator import attrgetter
+from typing import NoReturn
 
 from journal.fs import File, Fs, JournalFailure, SyncFailed, replace
 
@@ -38,8 +39,16 @@ class NamedFile:
     size = property(attrgetter("_file.size"), _set_size)
 
     def sync(self) -> None:
-        size = self._file.size
-        self._names.guard(self._file.sync)
+        names, file = self._names, self._file
+        size = file.size
+        if names.failure:
+            raise JournalFailure(names.failure)
+        try:
+            file.sync()
+        except SyncFailed as error:
+            names.fail(error)
+        if names.failure:
+            raise JournalFailure(names.failure)
         self.safe_bytes = size
 
     def close(self) -> None:
@@ -58,7 +67,8 @@ class Names:
         self._fs = fs
         self.failed: Callable[[], None] = lambda: None
         """A sync has failed."""
-        self._failure = ""
+        self.failure = ""
+        """Why no sync is done any more."""
         self._changed: dict[str, int] = {}
         self._open: dict[str, NamedFile] = {}
         self._unsynced: dict[str, int] = {}  # files that were closed with bytes that no sync has covered
@@ -136,16 +146,20 @@ class Names:
 
     def guard(self, work: Callable[[], None]) -> None:
         """Do `work`, in which something may be synced. Raises JournalFailure if that fails, or has failed before."""
-        if self._failure:
-            raise JournalFailure(self._failure)
+        if self.failure:
+            raise JournalFailure(self.failure)
         try:
             work()
         except SyncFailed as error:
-            self._failure = f"sync failed: {error}"
-            self.failed()
-            raise JournalFailure(self._failure) from error
-        if self._failure:
-            raise JournalFailure(self._failure)  # in the other thread, and it may have taken what was to be told here
+            self.fail(error)
+        if self.failure:
+            raise JournalFailure(self.failure)  # in the other thread, and it may have taken what was to be told here
+
+    def fail(self, error: SyncFailed) -> NoReturn:
+        """A sync has failed: so will every later one."""
+        self.failure = f"sync failed: {error}"
+        self.failed()
+        raise JournalFailure(self.failure) from error
 
     def _note(self, path: str) -> None:
         self._remember(self._changed, path)

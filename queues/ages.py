@@ -32,6 +32,8 @@ def oldest_ms(queue: Queue, now_ms: int) -> int:
     """
     aside = (queue.open_reads.values(), queue.delayed.values(), queue.departures.leaving.values())
     items = [taken.item for reads in aside for taken in islice(reads, LOOK_MAX)]
+    if queue.departures.limbo is not None:
+        items.append(queue.departures.limbo.item)
     return _age_ms(chain(items, _returned(queue), islice(queue.line.fresh, 1)), now_ms)
 
 

@@ -75,13 +75,16 @@ class NoJournal:
     def __init__(self) -> None:
         self._queue: object = None
         self._changed: dict[Any, None] = {}
+        self.is_noted = False  # there: most changes follow another
 
     def watch(self, queue: object, changed: dict[Any, None]) -> None:
-        """From now on enter `queue` into `changed` at every change."""
-        self._queue, self._changed = queue, changed
+        """From now on enter `queue` into `changed` at the first change after `is_noted` was made false."""
+        self._queue, self._changed, self.is_noted = queue, changed, False
 
     def record(self, change: Change) -> None:
-        self._changed[self._queue] = None
+        if not self.is_noted:
+            self.is_noted = True
+            self._changed[self._queue] = None
 
 
 class Waiter(Protocol):

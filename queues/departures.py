@@ -2,6 +2,9 @@
 
 Knows how they stand in the journal meanwhile: open, under a transaction of their own. Refuses to know where they go and
 when they have arrived: the heir does, and then calls `release`.
+
+An expired item that is all its queue holds costs one plain removal, as in Kestrel: for the journal it is the head until
+then (`limbo`), and nothing else can be meant. Before a record that would mean another head the queue calls `anchor`.
 """
 
 from __future__ import annotations
@@ -9,8 +12,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from queues.changes import Confirmed, Opened
-from queues.item import Item, Taken
+from queues.changes import Confirmed, Opened, Removed
+from queues.item import Item, Numbered, Taken
 from queues.ports import Heir, Reason
 from queues.xids import next_xid, previous_xid
 
@@ -19,18 +22,38 @@ if TYPE_CHECKING:
 
 
 class Departures:
-    """`leaving`: by xid. For expired items, too, a transaction is opened: its number says later which of several equal
-    items has left. (A plain removal of the head would be one record instead of two, and names no item.)
+    """`leaving`: by xid. For all other expired items a transaction is opened: its number says later which of several
+    equal ones has left. (With plain removals for all, an equal item could be taken for one that is gone already.)
     """
 
     def __init__(self, queue: Queue) -> None:
         self.queue = queue
         self.leaving: dict[int, Taken] = {}
+        self.limbo: Taken | None = None
         self.bytes = 0  # of payload
 
     def send_expired(self, heir: Heir, now_ms: int) -> None:
         """The head has expired: it goes to expire_to_queue."""
-        heir.inherit(self.queue, self._take_head(), Reason.EXPIRED, now_ms)
+        if not self._is_alone:
+            heir.inherit(self.queue, self._take_head(), Reason.EXPIRED, now_ms)
+            return
+        taken = self.limbo = self.queue.line.pop()
+        self.bytes += len(taken.item.data)
+        heir.inherit(self.queue, taken, Reason.EXPIRED, now_ms)
+
+    @property
+    def _is_alone(self) -> bool:
+        """Whether the queue has one item, and no more. One with an id can always be told from others."""
+        queue = self.queue
+        under_way = queue.open_reads or queue.delayed or self.leaving or self.limbo is not None
+        return len(queue.line) == 1 and not under_way and not isinstance(queue.line.head(), Numbered)
+
+    def anchor(self) -> None:
+        """Put what is in limbo under a transaction: the next record means another head."""
+        taken, self.limbo = self.limbo, None
+        if taken is not None:
+            self.queue.begin(taken)
+            self.leaving[taken.xid] = taken
 
     def send_dead(self, heir: Heir, taken: Taken, now_ms: int) -> None:
         """A read that is no longer open was its item's last: it goes to dead_letter_queue."""
@@ -43,6 +66,7 @@ class Departures:
 
     def _take_head(self) -> Taken:
         taken = self.queue.line.pop()
+        self.anchor()
         self.queue.begin(taken)
         self._set_aside(taken)
         return taken
@@ -61,6 +85,11 @@ class Departures:
 
     def release(self, taken: Taken) -> bool:
         """The item has arrived: it is gone from here for good. False if the queue was closed: it records nothing."""
+        if self.limbo is taken:
+            self.limbo = None
+            self.bytes -= len(taken.item.data)
+            self.queue.journal.record(Removed(taken.id))
+            return True
         is_known = self._forget(taken)
         if is_known:
             self.queue.journal.record(Confirmed(taken.id, taken.xid))
@@ -68,6 +97,8 @@ class Departures:
 
     def give_back(self, taken: Taken) -> None:
         """The item goes nowhere: it is the head of the line again."""
+        if self.limbo is taken:
+            self.anchor()
         if self._forget(taken):
             self.queue.give_back(taken)
 
@@ -124,4 +155,5 @@ class Departures:
     def clear(self) -> None:
         """The queue is closed: nothing that arrives concerns it any more."""
         self.leaving.clear()
+        self.limbo = None
         self.bytes = 0

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 class Holdings:
-    """For the journal, a delayed or leaving item is still open."""
+    """For the journal, an item in limbo is still the head of the line, and a delayed or leaving one is still open."""
 
     def __init__(self, queue: Queue) -> None:
         self.queue = queue
@@ -30,17 +30,21 @@ class Holdings:
     @property
     def heads(self) -> list[Taken]:
         """What stands before the fresh items, the head first."""
-        return self.queue.line.returned[::-1]
+        limbo = self.queue.departures.limbo
+        return ([] if limbo is None else [limbo]) + self.queue.line.returned[::-1]
 
     def snapshot(self) -> tuple[dict[int, Taken], list[Item]]:
         """What a rewritten journal must hold: everything under a transaction, and the whole line."""
-        return self.under_way, self.queue.line.items()
+        limbo = self.queue.departures.limbo
+        return self.under_way, ([] if limbo is None else [limbo.item]) + self.queue.line.items()
 
     def mark(self) -> Mark:
         """What the journal's records so far amount to, in numbers."""
-        line = self.queue.line
+        line, limbo = self.queue.line, self.queue.departures.limbo
         opened = self.under_way
         known = [(taken.id, taken.deliveries) for taken in opened.values()]
+        if limbo is not None:
+            known.append((limbo.id, limbo.deliveries - 1))  # nobody has got it, though it has left the line
         known += [(taken.id, taken.deliveries) for taken in reversed(line.returned)]
         return Mark(
             line.left,
@@ -71,4 +75,4 @@ class Holdings:
     @property
     def is_bare(self) -> bool:
         """Whether there is nothing at all."""
-        return not (len(self.queue.line) or self.under_way)
+        return not (len(self.queue.line) or self.under_way or self.queue.departures.limbo)

@@ -148,6 +148,8 @@ class Queue:
             return None
         taken = self.line.pop()
         self.last_removed_added_ms = taken.item.added_ms
+        if self.departures.limbo is not None:
+            self.departures.anchor()
         self.journal.record(Removed(taken.id))
         return taken
 
@@ -158,6 +160,8 @@ class Queue:
         taken = self.line.pop()
         self.last_removed_added_ms = taken.item.added_ms
         taken.opened_ms = now_ms
+        if self.departures.limbo is not None:
+            self.departures.anchor()
         self.begin(taken)
         self.open_reads[taken.xid] = taken
         self.counters.transactions += 1
@@ -193,6 +197,8 @@ class Queue:
 
     def flush(self) -> int:
         """Remove every item of the line; open reads stay open. Returns how many went."""
+        if self.departures.limbo is not None:
+            self.departures.anchor()
         count = self.line.clear()
         self.cleared(count)
         self.counters.total_flushes += 1
@@ -434,6 +440,8 @@ class Queue:
         """Remove the head for good."""
         self.line.head()
         item_id = self.line.drop()
+        if self.departures.limbo is not None:
+            self.departures.anchor()
         self.journal.record(Removed(item_id))
 
     def begin(self, taken: Taken) -> None:
@@ -446,6 +454,8 @@ class Queue:
 
     def give_back(self, taken: Taken) -> None:
         """An item that is under a transaction and in no list of them becomes the head again."""
+        if self.departures.limbo is not None:
+            self.departures.anchor()
         self.journal.record(Aborted(taken.id, taken.xid))
         self.line.give_back(taken)
 

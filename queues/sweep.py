@@ -51,6 +51,7 @@ class Sweep:
 
     def _drop(self, now_ms: int, count_max: int) -> int:
         queue = self.queue
+        queue.departures.anchor()
         max_age_ms = queue.config.max_age_ms
         count = queue.line.expire(now_ms, now_ms - max_age_ms if max_age_ms else FOREVER_AGO_MS, count_max)
         queue.cleared(count)

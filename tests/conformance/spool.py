@@ -55,6 +55,8 @@ class Recovered:
     def asks(self, line: str) -> bytes:
         """Everything that one client hears in answer, once it is committed."""
         self._session.execute(self._parser.feed(line.encode("latin-1") + b"\r\n"), self.now_ms)
+        while self._session.wants_turn:
+            self._session.go_on(self.now_ms)
         self.broker.settle(self.now_ms)
         self.broker.commit(self.now_ms)
         reply = b"".join(self._session.out)
@@ -111,5 +113,5 @@ def item_of(reply: bytes) -> str | None:
 
 
 def _is_a_queues_first(name: str) -> bool:
-    others = ("total_items", "expired_items", "mem_items")
+    others = ("total_items", "expired_items", "mem_items", "delayed_items")
     return name.endswith("_items") and not name.endswith(tuple(f"_{other}" for other in others))

@@ -126,7 +126,8 @@ def test_journals_in_an_object_store_read_like_files(spark: SparkSession, bucket
     place = folder(bucket)
     for path in paths:
         place.write(path.name, path.read_bytes())
-    assert [name for name, _ in place.list()] == sorted(path.name for path in paths)
+    # Another test's drain may have left its owner's name in the bucket.
+    assert [name for name, _ in place.list() if name.startswith("jobs")] == sorted(path.name for path in paths)
     rows = spark.read.format("staniel-journal").option("view", "state").load(bucket).collect()
     told = [(row.state, bytes(row.value), row.flags, row.deliveries, row.xid, row.id) for row in rows]
     assert told == contents(replayed(paths))

@@ -15,7 +15,7 @@ from time import time
 import click
 from msgspec import Struct, structs
 
-from journal import cmdlog_dump
+from journal import cmdlog_dump, layout
 from journal.convert import Conversion, Refusal
 from journal.dump import Dumper, Row, Totals, rows
 from journal.dump_kestrel import KestrelDumper
@@ -106,7 +106,8 @@ def dump(
 ) -> None:
     """Print the records of journal files, whatever their format.
 
-    A file that cannot be read to its end is printed as far as it goes; the exit code is then 1.
+    A file that cannot be read to its end is printed as far as it goes; the exit code is then 1. A torn end of the
+    file that is written to is said to be one, and is no error: the next start cuts it off.
     """
     wish = Wish(frozenset(op.upper() for op in ops), ids, at, as_json, payload, quiet)
     fs = OsFs()
@@ -221,8 +222,10 @@ def _dump(fs: Fs, path: str, dumper: Dumper, wish: Wish) -> bool:
                 if not wish.quiet:
                     click.echo(_as_json(path, row, wish) if wish.as_json else _as_text(row, wish))
     except Bad as bad:
-        click.echo(f"{path}: byte {bad.at}: {bad.why}", err=True)
-        return False
+        torn = layout.parse(path.rpartition("/")[2]).kind is layout.Kind.CURRENT
+        torn = torn and is_torn(bad.why, fs.size(path) - bad.at)
+        click.echo(f"{path}: byte {bad.at}: {'torn end, ' if torn else ''}{bad.why}", err=True)
+        return torn
     finally:
         if wish.as_json and wish.quiet:
             click.echo(json.dumps({"file": path, **structs.asdict(totals)}))

@@ -85,7 +85,7 @@ class Recovered:
         self.disk.close()
 
     def _hear(self, level: Level, event: str, /, **fields: object) -> None:
-        if event == "journal.damaged":
+        if event in ("journal.damaged", "journal.torn"):
             at = fields["at"]
             assert isinstance(at, int)
             self.damages.append(Damage(str(fields["file"]), at, str(fields["saved_as"])))

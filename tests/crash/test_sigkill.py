@@ -55,7 +55,7 @@ def test_a_torn_last_record_is_cut_off_kept_and_told(tmp_path: Path) -> None:
         journal.write_bytes(journal.read_bytes()[:-2])
         server.start()
         assert look(server, "jobs") == [b"whole"]
-        [line] = [line for line in server.stderr.splitlines() if "journal.damaged" in line]
+        [line] = [line for line in server.stderr.splitlines() if "warning journal.torn" in line]
         assert "queue=jobs" in line and "file=jobs" in line
         [kept] = (server.spool / ".staniel" / "damaged").iterdir()
         assert b"to" in kept.read_bytes()

@@ -43,7 +43,7 @@ class Watched(World):
 
     def _report(self, level: Level, event: str, /, **fields: object) -> None:
         super()._report(level, event, **fields)
-        if event == "journal.damaged":
+        if event in ("journal.damaged", "journal.torn"):
             assert isinstance(fields["at"], int)
             self.damages[str(fields["file"]), fields["at"]] = str(fields["saved_as"])
 

@@ -134,3 +134,14 @@ def test_a_span_that_is_none_is_refused_in_words(spool: Path) -> None:
     said = run_staniel("journal", "dump", str(spool / "old"), "--ids", "one")
     assert said.returncode == 2
     assert "'one' is not a number, FROM:TO, FROM: or :TO" in said.stderr
+
+
+def test_a_torn_end_of_the_current_file_is_no_error_and_that_of_an_archived_one_is(spool: Path) -> None:
+    whole = (spool / "old").read_bytes()
+    for name, code, word in (("old", 0, "torn end, "), ("old.1321401903634", 1, "")):
+        (spool / name).write_bytes(whole + whole[:10])
+        said = run_staniel("journal", "dump", "-q", str(spool / name))
+        assert (said.returncode, said.stderr) == (
+            code,
+            f"{spool / name}: byte {len(whole)}: {word}the file ends inside a record\n",
+        )

@@ -114,7 +114,6 @@ class Broker:
         self.started_ms = 0
         self._woken: deque[Session] = deque()
         self.unreadable: set[str] = set()  # queues whose files the start could not read
-        self._erased: dict[str, int] = {}  # deleted queues, and the batch until which a power cut may bring them back
         self._expire_due_ms = 0
         self._ballast_due_ms = 0
 
@@ -395,8 +394,8 @@ class Broker:
             batch = self.store.erase(queue.journal, now_ms) if isinstance(queue.journal, Log | Reader) else 0
         except OSError as error:
             raise self.group.failure(f"cannot remove the files of queue {queue.name}", error) from error
-        self._erased = {name: until for name, until in self._erased.items() if until > self.group.durable}
-        self._erased[queue.name] = batch
+        self.queues.erased = {name: until for name, until in self.queues.erased.items() if until > self.group.durable}
+        self.queues.erased[queue.name] = batch
         return batch
 
     # what its operator asks for
@@ -536,7 +535,7 @@ class Broker:
         self.streams.check(name)
         is_stream = self.store.format_of(name, config) is Format.LIBKESTREL
         journal: Journal = (self.streams if is_stream else self.store).create(name, config, now_ms)
-        journal.batch = max(journal.batch, self._erased.pop(name, 0))  # that it is empty now is news
+        journal.batch = max(journal.batch, self.queues.erased.pop(name, 0))  # that it is empty now is news
         return journal
 
     def report_damages(self, name: str, damages: list[Damage]) -> None:

@@ -36,6 +36,7 @@ class Deletions:
         broker = self._broker
         queue = broker.queues.find(name)
         if queue is None:
+            session.batch = max(session.batch, broker.queues.erased.get(name, 0))  # a power cut may bring it back
             then(broker.queues.awaited.dismiss(name))  # somebody may wait for it
             return
         session.note("queue.deleted", now_ms, queue=name, items=len(queue.line))

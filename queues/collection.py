@@ -76,6 +76,8 @@ class Collection:
         self.deleted = 0
         self.expired = 0
         self.masked: dict[str, Queue] = {}
+        self.erased: dict[str, int] = {}
+        """Deleted queues, and the batch until which a power cut may bring them back."""
         self._children: dict[str, dict[str, Queue]] = {}
         self.awaited = Awaited()
         self._absent: dict[int, AbsentQueue] = {}  # by the id of their settings
@@ -139,6 +141,7 @@ class Collection:
                 self._absent.clear()  # a reload has made others
             absent = self._absent[id(config)] = AbsentQueue(config, self.awaited)
         absent.name = name
+        absent.journal.batch = self.erased.get(name, 0)
         return absent
 
     def adopt(self, name: str, journal: Journal, now_ms: int) -> Queue:

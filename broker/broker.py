@@ -346,6 +346,25 @@ class Broker:
 
     def commit(self, now_ms: int) -> None:
         """Write what this tick has recorded, then look after the journals that it grew. Raises JournalFailure."""
+        self._commit(now_ms)
+        if self.transfers.calm:
+            self._use_calm(now_ms)
+            self._commit(now_ms)  # what has begun now must be written before the next sync
+
+    def _use_calm(self, now_ms: int) -> None:
+        """Some journals wanted to be rid of transfers for a moment, and are: do what they wanted it for, and go on."""
+        calm, self.transfers.calm = self.transfers.calm, []
+        for log in calm:
+            log.wants_calm = False
+            if log.is_erased:
+                continue
+            if isinstance(log, Log):
+                self.upkeep.use_calm(log, now_ms)
+            else:
+                self.streams.look_after(log, now_ms)
+        self.transfers.begin_again(now_ms)
+
+    def _commit(self, now_ms: int) -> None:
         had_space = self.group.budget_bytes >= 0
         if self.upkeep.memory.changed:
             self.upkeep.memory.weigh_changed()

@@ -36,6 +36,11 @@ class Packs:
             return bool(self._wanted)
         return not (pack.is_idle or (pack.stage is Stage.SAFE and pack.log.pins))
 
+    def waits_for(self, log: Log) -> bool:
+        """Whether a summary of `log` is ready, and may take its place once `log` has no pins."""
+        pack = self._pack
+        return pack is not None and pack.log is log and pack.stage is Stage.SAFE
+
     def has(self, log: Log) -> bool:
         """Whether a summary of `log` is under way or waits for its turn."""
         return log in self._wanted or (self._pack is not None and self._pack.log is log)

@@ -55,12 +55,14 @@ class Transfers:
         self.store = store
         self.group: CommitGroup = store.group
         self.intents = Intents(store.fs, f"{store.own}/intents")
+        self.intents.retire = self.group.retire
         self.unfinished = Unfinished(queues, store, self.intents, report)
         self.seldom = Seldom(report)
         self._line: deque[Parting] = deque()
         self._stuck: dict[Queue, list[Parting]] = {}
         self._resting: dict[Log | Reader | Writer, None] = {}  # no transfer from or to these files begins for now
         self._held_back: list[Parting] = []  # until they rest no more
+        self.calm: list[Log | Reader | Writer] = []  # those that wanted calm, and have it
         self.next_ms = NEVER_MS  # when those are tried again
         self._busy = False
 
@@ -118,6 +120,10 @@ class Transfers:
         for queue in queues:
             for log in ends_of(queue):
                 self._resting.pop(log, None)
+        self.begin_again(now_ms)
+
+    def begin_again(self, now_ms: int) -> None:
+        """Begin what was held back, but for what must still be."""
         held_back, self._held_back = self._held_back, []
         for parting in held_back:
             self._pass_on(parting, now_ms)
@@ -144,7 +150,7 @@ class Transfers:
         old = taken.item
         copy = Item(old.data, now_ms, old.expires_ms if parting.reason is Reason.MOVED else 0, old.flags)
         came_by, own, log = intake(source.journal), outlet(source.journal), intake(target.journal)
-        if own is not None and log is not None and (own in self._resting or log in self._resting):
+        if own is not None and log is not None and (self._holds_back(own) or self._holds_back(log)):
             self._held_back.append(parting)
         elif came_by is not None and came_by.arrivals:
             # It may itself have come just now: it goes on when the disk knows that it is here.
@@ -155,6 +161,9 @@ class Transfers:
             # One of the two lives in memory alone: there is nothing that a crash could get out of step.
             target.accept(copy, now_ms)
             source.departures.release(taken)
+
+    def _holds_back(self, log: Log | Reader | Writer) -> bool:
+        return log.wants_calm or log in self._resting
 
     def _is_called_off(self, parting: Parting, name: str, now_ms: int) -> bool:
         """While the item waited, a reload may have taken its target away: it stays in its queue."""
@@ -191,8 +200,10 @@ class Transfers:
         self.group.after(self.intents, partial(self._over, own, log))
 
     def _over(self, own: Log | Reader, log: Log | Writer, now_ms: int) -> None:
-        own.pins -= 1
-        log.pins -= 1
+        for each in (own, log):
+            each.pins -= 1
+            if each.wants_calm and not each.pins:
+                self.calm.append(each)
         self.intents.over()
 
 

@@ -102,6 +102,8 @@ class Upkeep:
         if queue is None:
             return  # hidden by an alias
         line = queue.line
+        if log.pins and self.packs.waits_for(log):
+            log.wants_calm = True
         self.memory.weigh(queue)
         if line.behind:
             self.refills.look(queue)
@@ -110,6 +112,15 @@ class Upkeep:
             tell_all(self._report, queue.name, log.segments, tail.unreadable)
         if log.has_grown:
             self._act(queue, log, now_ms)
+
+    def use_calm(self, log: Log, now_ms: int) -> None:
+        """No transfer has pinned `log` any more, and none begins just now. Everything is written. Raises
+        JournalFailure.
+        """
+        if self.packs.waits_for(log):
+            self.packs.step(now_ms)
+        else:
+            self._look_again(log, now_ms)
 
     def _look_whether_empty(self, log: Log, now_ms: int) -> None:
         """A summary of `log` was in the way of starting over. Nothing else is done: what is still too large now would
@@ -138,9 +149,11 @@ class Upkeep:
         step = next_step(log.usage(len(line), line.bytes, line.behind), queue.config, now_ms)
         if step in (Step.ROTATE, Step.CHECKPOINT):
             self.group.ask_for_sync(log)
-        elif step in (Step.START_OVER, Step.REWRITE) and not log.pins and not self.packs.has(log):
-            self._shrink(queue, log, step, now_ms)
-            return
+        elif step in (Step.START_OVER, Step.REWRITE) and not self.packs.has(log):
+            if not log.pins:
+                self._shrink(queue, log, step, now_ms)
+                return
+            log.wants_calm = True
         if step is not Step.START_OVER and line.left + len(line.fresh) >= log.next_look_turn:
             self._consider(queue, log, now_ms)
 

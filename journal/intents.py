@@ -10,7 +10,7 @@ the intent may be read again, and must find both as it says.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from enum import Enum
 from zlib import crc32
 
@@ -19,7 +19,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from journal.damaged import UNDECODABLE
-from journal.fs import File, Fs
+from journal.fs import FULL_ERRNOS, File, Fs
 from queues.item import Item, Numbered, Taken
 
 RESTART_BYTES = 1 << 20
@@ -174,6 +174,9 @@ class Intents:
         self._pending: list[bytes] = []
         self._unwritten = b""
         self._under_way = 0  # begun in this run, and their end is not on the disk
+        self._begun: dict[int, bytes] = {}  # by number: the lines of those whose end has not been noted
+        self._restart_bytes = RESTART_BYTES
+        self.retire: Callable[[File], None] = File.close  # of a file that a sync may still hold
         self._last = 0
         self._must_sync = False
 
@@ -209,13 +212,15 @@ class Intents:
         item_id = taken.item.id if isinstance(taken.item, Numbered) else 0
         xid = 0 if item_id else taken.xid
         intent = Intent(self._last, source, taken.item.added_ms, target, *landing, *key_of(copy), xid, item_id)
-        self._note(intent)
+        self._begun[self._last] = line = encode(intent)
+        self._pending.append(line)
         self._must_sync = True
         return self._last
 
     def end(self, number: int) -> None:
         """The removal is on the disk."""
         self.kept.pop(number, None)
+        self._begun.pop(number, None)
         self._note(Done(number))
 
     def keep(self, intent: Intent) -> None:
@@ -260,8 +265,11 @@ class Intents:
         if self._must_sync:
             file.sync()
             self._must_sync = False
-        if not self._under_way and file.size > RESTART_BYTES:
-            self.restart(self.kept.values())
+        if file.size > self._restart_bytes:
+            if self._under_way:
+                self._go_on_in_another_file(file)
+            else:
+                self.restart(self.kept.values())
 
     def write(self) -> None:
         self.prepare()
@@ -271,6 +279,7 @@ class Intents:
 
     def restart(self, kept: Iterable[Intent] = ()) -> None:
         """Nothing is under way: the file holds these and no others."""
+        self._restart_bytes = RESTART_BYTES
         self.kept = {intent.begin: intent for intent in kept}
         self.close()
         if self.kept:
@@ -281,6 +290,23 @@ class Intents:
         self.fs.truncate(self.path, 0)
         self._file = self.fs.append(self.path)
         self.fs.sync_folder(self.path.rpartition("/")[0])
+
+    def _go_on_in_another_file(self, file: File) -> None:
+        """All is written: what has not ended goes into a file of its own, and that in this one's place. There may be
+        something under way at all times. Raises OSError.
+        """
+        lines = [*(encode(intent) for intent in self.kept.values()), *self._begun.values()]
+        data = b"".join(lines)
+        try:
+            self.fs.replace(self.path, data)
+        except OSError as error:
+            if error.errno not in FULL_ERRNOS:
+                raise
+            self._restart_bytes = 2 * file.size
+            return
+        self._restart_bytes = max(RESTART_BYTES, 2 * len(data))
+        self._file = None
+        self.retire(file)
 
     def close(self) -> None:
         if self._file is not None:

@@ -202,13 +202,16 @@ class Family:
     def look_after(self, now_ms: int) -> None:
         """A batch of changes has been written. Raises OSError."""
         self.stream.trim()
-        if len(self.segments.files) > 1 and not self.writer.pins:
+        if len(self.segments.files) > 1:
             self._retire()
 
     def _retire(self) -> None:
         heads = [reader.position.head for reader in self.readers.values() if reader.is_kept]
         head = min(heads, default=self.segments.last_id)
         if head < self.segments.files[0].last_id:
+            return
+        if self.writer.pins:
+            self.writer.wants_calm = True
             return
         gone = self.segments.retire(head)
         if gone:

@@ -47,6 +47,7 @@ class Reader(Appender):
         self.line: FollowingLine
         self.is_kept = True
         self.pins = 0  # transfers of items that this file must say are gone
+        self.wants_calm = False
         self._is_dirty = False
         self._done = IdSet()  # confirmed above the head since the last write
         self._start_over_bytes = START_OVER_BYTES

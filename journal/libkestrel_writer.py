@@ -32,6 +32,7 @@ class Writer(Appender):
         self.newest_number = 0
         self.pins = 0  # transfers that may still have to find their copy where it was written
         self.arrivals = 0  # copies from other queues that the disk does not have yet
+        self.wants_calm = False  # its files are due for what pins forbid: no transfer begins until that has been done
         self.rotations = 0
         self.written_id = segments.readable_id = segments.last_id
         self._entered_id = segments.last_id

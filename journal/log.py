@@ -82,6 +82,7 @@ class Log:
         self._file: File | None = None
         self.pins = 0  # transfers that may still have to find their copy where it was written
         self.arrivals = 0  # copies from other queues that the disk does not have yet
+        self.wants_calm = False  # its files are due for what pins forbid: no transfer begins until that has been done
         self._pending: list[bytes] = []
         self._counted, self._counted_bytes = 0, 0  # so many of them, with so many bytes
         self._closed_bytes = 0  # of the current file while it is not open

@@ -194,7 +194,7 @@ def test_what_is_put_behind_a_torn_end_that_was_cut_off_is_read_back() -> None:
     file.write(b"\x02\xff\x01\x00\x00" + bytes(30))
     file.close()
     world = World(world.config, world.disk.kill(), world.now_ms)
-    assert "journal.damaged" in world.events
+    assert "journal.torn" in world.events
     client = world.client()
     for number in range(20, 60):
         client.puts(f"{number:04}".ljust(20, "."))

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from pathlib import Path
+from urllib.request import Request, urlopen
 
 import pytest
 from pyspark.sql import SparkSession
@@ -72,6 +73,8 @@ def bucket(monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
     server = ThreadedMotoServer(ip_address="127.0.0.1", port=0)
     server.start()
     host, port = server.get_host_and_port()
+    # Its contents belong to the process: an earlier test may have left some.
+    urlopen(Request(f"http://{host}:{port}/moto-api/reset", method="POST"), timeout=30).close()
     query = f"scheme=http&endpoint_override={host}%3A{port}&region=us-east-1&allow_bucket_creation=true"
     remote = RemoteFolder(f"s3://testing:testing@spool/journals?{query}")
     remote.fs.create_dir("spool")

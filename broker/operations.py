@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable, Sequence
 from broker import gate, stats
 from broker.errors import ReloadError
 from broker.pauses import Pause
-from broker.rounds import Round, Sweeping
+from broker.rounds import Pieces, Round, Sweeping
 from broker.session import Session
 from broker.status import Status, by_name
 from protocol import requests as ask
@@ -27,16 +27,15 @@ def show_stats(session: Session, request: ask.Stats, now_ms: int) -> None:
     """The plain `stats`, or the server's part of it alone. memcached's own topics have nothing to say here, but clients
     expect an END.
     """
-    broker, out, replies = session.broker, session.out, session.replies
+    broker, replies = session.broker, session.replies
     if request.topic not in ("", SERVER_TOPIC):
-        out.append(replies.end)
+        session.out.append(replies.end)
         return
     totals = stats.Totals()
+    answer = Pieces(session)
 
     def tell(facts: Iterable[tuple[str, object]]) -> None:
-        lines = b"".join([replies.stat(name, value) for name, value in facts])
-        session.out_bytes += len(lines)
-        out.append(lines)
+        answer.add(b"".join([replies.stat(name, value) for name, value in facts]))
 
     def add_up(queue: Queue, now_ms: int) -> bool:
         totals.add(queue)
@@ -49,13 +48,13 @@ def show_stats(session: Session, request: ask.Stats, now_ms: int) -> None:
     def show_all() -> None:
         tell(stats.server_stats(broker, now_ms, totals))
         if request.topic:
-            out.append(replies.end)
+            answer.end(replies.end)
             return
         session.put_off(Round(session, broker.queues, show, finish).go_on)
 
     def finish() -> None:
         tell(stats.other_stats(broker))
-        out.append(replies.end)
+        answer.end(replies.end)
 
     Round(session, broker.queues, add_up, show_all, QUEUES_ADDED_UP_A_TURN).go_on(now_ms)
 
@@ -78,18 +77,17 @@ def write_blocks(
     session: Session, names: Sequence[str], facts: Callable[[str, int], Iterable[tuple[str, object]]], now_ms: int
 ) -> None:
     """The block of each name, then END. Kestrel writes an empty line for none."""
+    answer = Pieces(session)
 
     def show(name: str, now_ms: int) -> bool:
-        block = session.replies.block(name, list(facts(name, now_ms)))
-        session.out.append(block)
-        session.out_bytes += len(block)
+        answer.add(session.replies.block(name, list(facts(name, now_ms))))
         return True
 
     def finish() -> None:
-        session.out.append(session.replies.end)
+        answer.end(session.replies.end)
 
     if not names:
-        session.out.append(b"\r\n")
+        answer.add(b"\r\n")
     Round(session, names, show, finish, BLOCKS_A_TURN).go_on(now_ms)
 
 

@@ -15,6 +15,7 @@ from queues.queue import Queue
 
 T = TypeVar("T")
 QUEUES_A_TURN = 20
+PIECE_BYTES = 64 << 10
 
 
 class Round(Generic[T]):
@@ -46,6 +47,34 @@ class Round(Generic[T]):
             self._session.put_off(self.go_on)
         else:
             self._finish()
+
+
+class Pieces:
+    """The answer of a command that takes many turns. Some clients take a first packet that ends in CR LF for all of it
+    (emcache, of `stats`): a short answer leaves in one piece, a long one in pieces of about PIECE_BYTES.
+    """
+
+    def __init__(self, session: Session) -> None:
+        self._session = session
+        self._held: list[bytes] = []
+        self._held_bytes = 0
+
+    def add(self, data: bytes) -> None:
+        self._held.append(data)
+        self._held_bytes += len(data)
+        if self._held_bytes >= PIECE_BYTES:
+            self._give()
+
+    def end(self, data: bytes) -> None:
+        """The last of it."""
+        self._held.append(data)
+        self._give()
+
+    def _give(self) -> None:
+        self._session.out += self._held
+        self._session.out_bytes += self._held_bytes
+        self._held = []
+        self._held_bytes = 0
 
 
 class Sweeping:

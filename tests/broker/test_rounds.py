@@ -46,6 +46,20 @@ def test_statistics_of_many_queues_take_several_turns_and_are_one_answer() -> No
     assert head.startswith("STAT uptime") and version.startswith("VERSION")
 
 
+def test_short_statistics_leave_in_one_piece_however_many_turns_they_took() -> None:
+    world = World()
+    many_queues(world)
+    client = world.client()
+    client.says("stats")
+    world.sync()
+    heard = [client.hears()]
+    while client.session.wants_turn:
+        world.turn()
+        world.sync()
+        heard.append(client.hears())
+    assert len(heard) > 1 and heard[-1].endswith("END") and not any(heard[:-1])
+
+
 def test_flushing_many_queues_takes_several_turns_and_others_are_served_between() -> None:
     world = World()
     many_queues(world)

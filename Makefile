@@ -6,6 +6,9 @@ ARGS ?=
 CONSTRAINTS ?= constraints.txt
 # Each file of tests runs in one of them; more ask for more memory, because some bring a Spark.
 TEST_PROCESSES ?= 2
+# Tests, simulator and bench start hundreds of processes. Where the environment forbids bytecode files, as many images do,
+# each of them would compile every module again, which takes longer than the rest of a start. .gitignore covers the files.
+COMPILED := PYTHONDONTWRITEBYTECODE=
 
 PACKAGES := protocol queues journal broker server sim bench staniel_client pipeline
 PIP := $(VENV)/bin/python -m pip --disable-pip-version-check install --quiet $(if $(CONSTRAINTS),--constraint $(CONSTRAINTS))
@@ -23,7 +26,7 @@ serve: $(BASE) ## install what the server needs, then run it: make serve ARGS='-
 	@exec $(VENV)/bin/staniel serve $(ARGS)
 
 test: $(DEV) ## every test this machine can run: make test ARGS='-k journal'
-	@$(VENV)/bin/python -m pytest --numprocesses $(TEST_PROCESSES) --dist loadfile $(ARGS)
+	@$(COMPILED) $(VENV)/bin/python -m pytest --numprocesses $(TEST_PROCESSES) --dist loadfile $(ARGS)
 
 check: $(DEV) ## lint, format, types, import rules
 	$(VENV)/bin/ruff check .
@@ -36,10 +39,10 @@ format: $(DEV) ## let ruff mend what it can
 	$(VENV)/bin/ruff format .
 
 sim: $(DEV) ## the simulator: make sim ARGS='--help'
-	@$(VENV)/bin/python -m sim $(ARGS)
+	@$(COMPILED) $(VENV)/bin/python -m sim $(ARGS)
 
 bench: $(DEV) ## the measurements: make bench ARGS='--help'
-	@$(VENV)/bin/python -m bench $(ARGS)
+	@$(COMPILED) $(VENV)/bin/python -m bench $(ARGS)
 
 wheel: $(BASE) ## build the wheel into dist/
 	$(VENV)/bin/python -m pip --disable-pip-version-check wheel --quiet --no-deps --wheel-dir dist .

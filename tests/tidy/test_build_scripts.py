@@ -108,7 +108,8 @@ def checkout(tmp_path: Path) -> Path:
     script(tmp_path / "bin" / "apt-get", '#!/bin/sh\necho "apt-get $1" >> "$CALLS"\n')
     for name in ("memcping", "nc", "perl", "node", "npm", "ruby", "java"):
         script(tmp_path / "bin" / name, "#!/bin/sh\nexit 0\n")
-    script(tmp_path / "bin" / "php", "#!/bin/sh\necho memcached\necho memcache\n")
+    # As the real one does it, it goes on writing after the first line that somebody looks for.
+    script(tmp_path / "bin" / "php", "#!/bin/sh\necho memcached\nsleep 0.1\necho memcache\n")
     return tmp_path
 
 

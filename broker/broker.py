@@ -66,6 +66,8 @@ class Summary(Struct, frozen=True):
     spared_bytes: int = 0  # of journals whose sidecars told enough
     status: Status = Status.UP
     paused: int = 0  # queues
+    unreadable: int = 0  # queues that are not served
+    jobs_unreadable: bool = False
 
 
 class Broker:
@@ -163,6 +165,8 @@ class Broker:
             progress.spared_bytes,
             self.status.reported,
             len(self.pauses),
+            len(self.queues.blocked),
+            self.serves_jobs and bool(self.workq.trouble),
         )
 
     def _renewed(self, found: Survey) -> Survey:

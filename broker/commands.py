@@ -66,9 +66,19 @@ def may_write(session: Session, queue: Queue | None, noreply: bool = False) -> b
     return True
 
 
+def is_blocked(session: Session, name: str, noreply: bool = False) -> bool:
+    """Whether the queue's files cannot be read, and it is not served: it is neither empty nor unknown. The client has
+    been told then.
+    """
+    why = session.broker.queues.why_blocked(name)
+    if why:
+        session.refuse(why, noreply)
+    return bool(why)
+
+
 def delete(session: Session, request: ask.Delete, now_ms: int) -> None:
     """Forget a queue and its files. Those who wait for it are answered at once."""
-    if not may_write(session, None, request.noreply):
+    if not may_write(session, None, request.noreply) or is_blocked(session, request.queue, request.noreply):
         return
 
     def then(found: bool) -> None:
@@ -83,6 +93,8 @@ def flush(session: Session, request: ask.Flush, now_ms: int) -> None:
     queue = session.broker.queues.find(request.queue)
     if why := gate.flush_refusal(session, [] if queue is None else [queue]):
         session.refuse(why)
+        return
+    if is_blocked(session, request.queue):
         return
     if queue is not None:
         if len(queue.line) > ITEMS_AT_ONCE:
@@ -104,7 +116,9 @@ def flush_all(session: Session, request: ask.FlushAll, now_ms: int) -> None:
         return
 
     def finish() -> None:
-        if not request.noreply:
+        if why := gate.left_out(session):
+            session.refuse(why, request.noreply)
+        elif not request.noreply:
             session.out.append(session.replies.flushed_all)
 
     flush_each(session, now_ms, finish).go_on(now_ms)

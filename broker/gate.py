@@ -31,6 +31,16 @@ def trouble(queue: Queue) -> str:
     return "" if error is None else f"queue {queue.name} is not available: {why_unreadable(error)}"
 
 
+def left_out(session: Session) -> str:
+    """What `flush_all` has not emptied, because it cannot be read; empty if that is nothing."""
+    queues = session.broker.queues
+    if not queues.blocked:
+        return ""
+    name = min(queues.blocked)
+    more = f" and {len(queues.blocked) - 1} more" if len(queues.blocked) > 1 else ""
+    return f"queue {name}{more} is not available: {queues.blocked[name]}; all others are empty"
+
+
 def why_unreadable(error: OSError) -> str:
     """For clients: which file, without its folder, and what is wrong with it."""
     name = str(error.filename or "").rpartition("/")[2]

@@ -112,7 +112,7 @@ def ttl_s(item: Item, now_ms: int) -> int:
 
 def delete(session: Session, request: ask.MetaDelete, now_ms: int) -> None:
     """As `delete`. A quiet client hears only that there was no such queue."""
-    if not commands.may_write(session, None):
+    if not commands.may_write(session, None) or commands.is_blocked(session, request.queue):
         return
 
     def then(found: bool) -> None:

@@ -26,7 +26,11 @@ def move(session: Session, request: ask.Move, now_ms: int) -> None:
     if why := mistake_in(session, request):
         session.mistake(why)
         return
-    source = session.broker.queues.find(request.source)
+    queues = session.broker.queues
+    if why := queues.why_blocked(request.source) or queues.why_blocked(request.target):
+        session.refuse(why)
+        return
+    source = queues.find(request.source)
     if source is None:
         session.out.append(session.replies.not_found)
         return

@@ -97,6 +97,9 @@ def flush_expired(session: Session, request: ask.FlushExpired, now_ms: int) -> N
     if session.guarded and (why := gate.write_refusal(session, queue)):
         session.refuse(why, noreply=session.dialect is Dialect.KESTREL)  # it hangs up without a word
         return
+    if why := session.broker.queues.why_blocked(request.queue):
+        session.refuse(why)
+        return
     sweep_out(session, [] if queue is None else [queue], now_ms)
 
 
@@ -141,7 +144,10 @@ def pause(session: Session, request: ask.Pause, now_ms: int) -> None:
     """Hold back gets or puts of one queue, or let them go on."""
     queue = session.broker.queues.find(request.queue)
     if queue is None:
-        session.out.append(session.replies.not_found)
+        if why := session.broker.queues.why_blocked(request.queue):
+            session.refuse(why)
+        else:
+            session.out.append(session.replies.not_found)
         return
     gets = request.paused if request.gets else queue.gets_paused
     puts = request.paused if request.puts else queue.puts_paused
@@ -150,7 +156,8 @@ def pause(session: Session, request: ask.Pause, now_ms: int) -> None:
     except OSError as error:
         session.refuse(f"the pause cannot be kept: {error.strerror}")
         return
-    session.note("queue.paused", now_ms, queue=queue.name, paused=stats.pause_name(queue))
+    event = "queue.paused" if request.paused else "queue.resumed"
+    session.note(event, now_ms, queue=queue.name, paused=stats.pause_name(queue))
     session.out.append(session.replies.ok)
 
 

@@ -9,6 +9,7 @@ from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING
 
 from broker import workq_stats
+from broker.gate import why_unreadable
 from broker.version import WIRE_VERSION
 from journal.kept import main_file
 from journal.libkestrel_writer import Writer
@@ -38,6 +39,8 @@ def named_stats(queue: Queue, now_ms: int, dialect: Dialect) -> Iterator[tuple[s
 
 def other_stats(broker: Broker) -> Iterator[tuple[str, object]]:
     """(name, value) of all that is neither the server's nor a queue's: waits for queues to come, aliases, jobs."""
+    for name, why in broker.queues.blocked.items():
+        yield f"queue_{name}_unreadable", why
     for name, count in broker.queues.awaited:
         yield f"queue_{name}_waiters", count
     for alias_name, alias in broker.queues.aliases.items():
@@ -54,13 +57,15 @@ def by_name(broker: Broker, name: str, now_ms: int, dialect: Dialect) -> Iterato
         yield from queue_stats(queue, now_ms, dialect)
     elif name in broker.queues.aliases:
         yield from alias_stats(broker.queues.aliases[name])
+    elif name in broker.queues.blocked:
+        yield "unreadable", broker.queues.blocked[name]
 
 
 class Totals:
     """What the server's statistics say of all queues together, added up queue by queue."""
 
     def __init__(self, queues: Iterable[Queue] = ()) -> None:
-        self.items = self.bytes = self.memory_bytes_max = 0
+        self.items = self.bytes = self.memory_bytes_max = self.unreadable = 0
         for queue in queues:
             self.add(queue)
 
@@ -68,6 +73,7 @@ class Totals:
         self.items += len(queue.line)
         self.bytes += queue.line.bytes
         self.memory_bytes_max += queue.config.max_memory_bytes
+        self.unreadable += queue.line.trouble is not None
 
 
 def server_stats(broker: Broker, now_ms: int, totals: Totals) -> Iterator[tuple[str, object]]:
@@ -89,6 +95,9 @@ def server_stats(broker: Broker, now_ms: int, totals: Totals) -> Iterator[tuple[
     yield "queue_expires", broker.queues.expired
     yield "status", broker.status.reported.value.lower()
     yield "paused_queues", len(broker.pauses)
+    yield "unreadable_queues", len(broker.queues.blocked) + totals.unreadable
+    if broker.serves_jobs:
+        yield "unreadable_command_logs", int(bool(broker.workq.trouble))
 
 
 def queue_stats(queue: Queue, now_ms: int, dialect: Dialect) -> Iterator[tuple[str, object]]:
@@ -121,6 +130,8 @@ def queue_stats(queue: Queue, now_ms: int, dialect: Dialect) -> Iterator[tuple[s
         yield "children", ",".join(queue.children)
     if queue.gets_paused or queue.puts_paused:
         yield "paused", pause_name(queue)
+    if queue.line.trouble is not None:
+        yield "unreadable", why_unreadable(queue.line.trouble)
 
 
 def pause_name(queue: Queue) -> str:

@@ -149,6 +149,9 @@ def flush(session: Session, request: ask.Flush, now_ms: int) -> None:
     if gate.flush_refusal(session, [] if queue is None else [queue]):
         session.out.append(replies.not_available("flush"))
         return
+    if why := session.broker.queues.why_blocked(request.queue):
+        session.out.append(replies.error(why))
+        return
     if queue is not None:
         empty(session, queue, now_ms)
     session.out.append(replies.done)
@@ -159,6 +162,9 @@ def delete(session: Session, request: ask.Delete, now_ms: int) -> None:
         session.out.append(replies.not_available("delete"))
         return
     broker = session.broker
+    if why := broker.queues.why_blocked(request.queue):
+        session.out.append(replies.error(why))
+        return
     broker.deletions.delete(session, request.queue, now_ms, lambda found: session.out.append(replies.done))
 
 

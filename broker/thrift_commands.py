@@ -206,7 +206,9 @@ def peek(session: Session, call: ask.ThriftPeek, now_ms: int) -> None:
 def flush(session: Session, call: ask.ThriftFlush, now_ms: int) -> None:
     session.client_id = call.client_id
     queue = session.broker.queues.find(call.queue)
-    if why := gate.flush_refusal(session, [] if queue is None else [queue]):
+    if why := gate.flush_refusal(session, [] if queue is None else [queue]) or session.broker.queues.why_blocked(
+        call.queue
+    ):
         session.out.append(replies.failure(call, why))
         return
     if queue is not None:
@@ -219,11 +221,16 @@ def flush_all(session: Session, call: ask.ThriftFlushAll, now_ms: int) -> None:
     if why := gate.flush_refusal(session, session.broker.queues):
         session.out.append(replies.failure(call, why))
         return
-    flush_each(session, now_ms, lambda: session.out.append(replies.done(call))).go_on(now_ms)
+
+    def finish() -> None:
+        why = gate.left_out(session)
+        session.out.append(replies.failure(call, why) if why else replies.done(call))
+
+    flush_each(session, now_ms, finish).go_on(now_ms)
 
 
 def delete(session: Session, call: ask.ThriftDelete, now_ms: int) -> None:
-    if why := gate.write_refusal(session, None):
+    if why := gate.write_refusal(session, None) or session.broker.queues.why_blocked(call.queue):
         session.out.append(replies.failure(call, why))
         return
     broker = session.broker

@@ -153,6 +153,12 @@ class Collection:
         self.blocked[name] = why
         self.awaited.dismiss(name)
 
+    def why_blocked(self, name: str) -> str:
+        """Why queue `name` is not served although its files are there; empty if it is served, or if there is none."""
+        if name not in self.blocked or name in self.aliases:
+            return ""
+        return f"queue {name} is not available: {self.blocked[name]}"
+
     def withdraw(self, queue: Queue, why: str) -> None:
         """Serve `queue` no more, nor another in its place: nothing is deleted."""
         self.remove(queue)
@@ -236,8 +242,8 @@ class Collection:
             raise Refused(why, client=True)
         if name in self.aliases:
             raise Refused(f"{name} is an alias, name a queue", client=True)
-        if name in self.blocked:
-            raise Refused(f"queue {name} is not available: {self.blocked[name]}", client=False)
+        if why := self.why_blocked(name):
+            raise Refused(why, client=False)
 
     def _check_limits(self, name: str) -> None:
         """Raises Refused if clients may make no more queues, or no more children of that parent."""

@@ -45,6 +45,10 @@ def greeting(sockets: list[socket.socket], config: Config, summary: Summary, too
         found += f", status {summary.status.value.lower()}"
     if summary.paused:
         found += f", {summary.paused} paused queue{'s' * (summary.paused > 1)}"
+    if summary.unreadable:
+        found += f", {summary.unreadable} unreadable queue{'s' * (summary.unreadable > 1)}"
+    if summary.jobs_unreadable:
+        found += ", an unreadable command log"
     return f"staniel {VERSION} listens on {where}, spool {os.path.abspath(config.server.spool)}: {found}"
 
 

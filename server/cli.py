@@ -103,8 +103,8 @@ def serve(
 def ping(host: str, port: int, timeout: float, alive: bool) -> None:
     """Say whether a server answers. For health checks.
 
-    Exit code 0: it does. 1: it does not. 3: it answers, and its status is not up, or queues are paused: somebody has
-    said so, and a restart changes nothing about it.
+    Exit code 0: it does. 1: it does not. 3: it answers, and its status is not up, or queues are paused or cannot be
+    read: the line says so, and a restart alone changes nothing about it.
     """
     try:
         answer = ping_server(host, port, timeout)

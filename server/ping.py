@@ -10,14 +10,17 @@ from msgspec import Struct
 STATUS_UP = "up"
 RECEIVE_BYTES = 1 << 16
 ANSWER_BYTES_MAX = 1 << 20  # a Kestrel shows all its queues
+COUNTS = ("paused_queues", "unreadable_queues", "unreadable_command_logs")
 
 
 class Answer(Struct, frozen=True):
-    """`status` and `paused_queues` as in `stats`; as if all were well for a server that does not say."""
+    """`status` and the numbers as in `stats`; as if all were well for a server that does not say."""
 
     version: str
     status: str = STATUS_UP
     paused_queues: int = 0
+    unreadable_queues: int = 0
+    unreadable_command_logs: int = 0
 
     @property
     def held_back(self) -> str:
@@ -25,6 +28,10 @@ class Answer(Struct, frozen=True):
         found = [] if self.status == STATUS_UP else [f"status {self.status}"]
         if self.paused_queues:
             found.append(f"{self.paused_queues} paused queue{'s' * (self.paused_queues > 1)}")
+        if self.unreadable_queues:
+            found.append(f"{self.unreadable_queues} unreadable queue{'s' * (self.unreadable_queues > 1)}")
+        if self.unreadable_command_logs:
+            found.append("an unreadable command log")
         return ", ".join(found)
 
 
@@ -70,13 +77,15 @@ def _left_s(until_s: float) -> float:
 
 
 def _read_stats(version: str, lines: _Lines) -> Answer:
-    """The two figures come first of all; other servers of the protocol do not have them."""
-    found: dict[str, str] = {}
-    while len(found) < 2 and (words := lines.next().split(maxsplit=2))[:1] == ["STAT"]:
-        if len(words) == 3 and words[1] in ("status", "paused_queues"):
-            found[words[1]] = words[2]
-    paused = found.get("paused_queues", "0")
-    return Answer(version, found.get("status", STATUS_UP), int(paused) if paused.isdecimal() else 0)
+    """Other servers of the protocol, and older ones, do not have these figures."""
+    counts = dict.fromkeys(COUNTS, 0)
+    status = STATUS_UP
+    while (words := lines.next().split(maxsplit=2))[:1] == ["STAT"]:
+        if len(words) == 3 and words[1] == "status":
+            status = words[2]
+        elif len(words) == 3 and words[1] in counts and words[2].isdecimal():
+            counts[words[1]] = int(words[2])
+    return Answer(version, status, **counts)
 
 
 class _Lines:

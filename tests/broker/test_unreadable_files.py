@@ -10,6 +10,7 @@ import pytest
 
 from broker import wires
 from broker.wires import Dialect
+from protocol.thrift_requests import ThriftDelete, ThriftFlush, ThriftFlushAll
 from sim.disk import Disk
 from sim.nodes import Crash
 from tests.sim.streams import asks, fill
@@ -173,3 +174,71 @@ def test_a_queue_that_a_start_could_not_read_comes_back_by_a_reload(queue: str) 
     assert drained(after, queue)[0] == list(range(COUNT))
     again = World(CONFIG, after.disk.crash(Crash.DROP), after.now_ms + 1)
     assert asks(again, f"get {queue}") == "END"
+
+
+def unread_at_a_start(*queues: str) -> tuple[World, dict[str, str]]:
+    """A world whose start could not read these queues, and why that is of each."""
+    world = long_queue(*queues)
+    disk: Disk = world.disk.crash(Crash.KEEP)
+    why = {}
+    for queue in queues:
+        file = sealed(world, queue)[1]
+        disk.fail("read", f"s/{file}", errno.EIO, times=1 << 30)
+        why[queue] = f"queue {queue} is not available: {file}: Input/output error"
+    return World(CONFIG, disk, world.now_ms + 1), why
+
+
+OPERATIONS = (
+    "delete {}", "md {}", "flush {}", "flush_expired {}", "pause {}", "resume {} gets", "move {} other",
+    "move other {}",
+)  # fmt: skip
+
+
+@pytest.mark.parametrize("queue", ["q", "mail"])
+def test_what_changes_a_queue_that_a_start_could_not_read_is_refused_with_the_file(queue: str) -> None:
+    world, why = unread_at_a_start(queue)
+    kept = world.disk.list("s")
+    for line in OPERATIONS:
+        assert asks(world, line.format(queue)) == f"SERVER_ERROR {why[queue]}", line
+    for line in (f"flush {queue}", f"delete {queue}"):
+        client = Client(world, wires.text(Dialect.MEMCACHED))
+        world.clients.append(client)
+        client.sends(line.encode() + b"\n")
+        world.turn()
+        assert client.hears() == f"-{why[queue]}", line
+    for request in (ThriftFlush, ThriftDelete):
+        session = world.broker.connect(wires.thrift(Dialect.MEMCACHED))
+        session.execute([request(1, "", True, queue)], world.now_ms)
+        assert why[queue].encode() in b"".join(session.out)
+    assert world.disk.list("s") == kept and asks(world, "get other/peek").startswith("VALUE other/peek ")
+    repair(world)
+    asks(world, "reload")
+    assert drained(world, queue)[0] == list(range(COUNT))
+
+
+def test_flush_all_empties_the_others_and_names_what_it_could_not() -> None:
+    world, why = unread_at_a_start("q", "mail")
+    assert (
+        asks(world, "flush_all")
+        == f"SERVER_ERROR {why['mail'].replace('mail is', 'mail and 1 more is')}; all others are empty"
+    )
+    assert asks(world, "get other") == "END"
+    session = world.broker.connect(wires.thrift(Dialect.MEMCACHED))
+    session.execute([ThriftFlushAll(1, "", True)], world.now_ms)
+    world.turn()
+    assert b"all others are empty" in b"".join(session.out)
+
+
+def test_stats_count_and_name_what_cannot_be_read_whether_at_the_start_or_in_service() -> None:
+    world, why = unread_at_a_start("q")
+    assert "STAT unreadable_queues 1 " in asks(world, "stats server")
+    assert f"STAT queue_q_unreadable {why['q'].partition(': ')[2]} " in asks(world, "stats")
+    assert f"unreadable={why['q'].partition(': ')[2]}" in asks(world, "dump_stats q")
+    repair(world)
+    asks(world, "reload")
+    assert "STAT unreadable_queues 0 " in asks(world, "stats server")
+    file = sealed(world, "q")[3]
+    world.disk.fail("read", f"s/{file}", errno.EIO, times=1 << 30)
+    drained(world, "q")
+    heard = asks(world, "stats")
+    assert "STAT unreadable_queues 1 " in heard and f"STAT queue_q_unreadable {file}: Input/output error " in heard

@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import os
 import shutil
+import signal
 import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
-from tests.server.process import Server, run_staniel, running
-from tests.server.wire import Wire, drain
+from tests.server.process import Server, run_staniel, running, until
+from tests.server.test_workq import add
+from tests.server.wire import Wire, drain, stats
 
 NOBODY = 65534
 # Root may read everything, so a test about permissions runs its server as somebody else.
@@ -127,3 +129,33 @@ def test_a_journal_that_may_not_be_read_costs_only_that_queue(public: Path) -> N
         journal.chmod(0o600)
         server.start()
         assert drain(server.address, "secret") == [b"a"]
+
+
+@pytest.mark.programs("setpriv")
+def test_what_cannot_be_read_shows_in_the_greeting_in_stats_and_in_pings_exit_code(public: Path) -> None:
+    with running(public, "--workq-port", "0", wrapper=AS_NOBODY) as server:
+        with Wire(server.address) as wire, Wire(server.workq_address) as worker:
+            wire.put("secret", b"a")
+            assert worker.say(add(1)).line() == b"+OK"
+        server.kill()
+        files = [server.spool / "secret", *(server.spool / ".staniel" / "cmdlog").glob("*.log*")]
+        for file in files:
+            file.chmod(0)
+        server.start()
+        assert server.greeting.endswith(", 1 unreadable queue, an unreadable command log\n")
+        with Wire(server.address) as wire:
+            assert (
+                wire.ask(b"delete secret") == b"SERVER_ERROR queue secret is not available: secret: Permission denied"
+            )
+        said = run_staniel("ping", "--port", str(server.port))
+        assert (said.returncode, said.stdout.partition(", ")[2]) == (
+            3,
+            "1 unreadable queue, an unreadable command log\n",
+        )
+        found = stats(server.address)
+        assert (found["unreadable_queues"], found["unreadable_command_logs"]) == ("1", "1")
+        assert found["queue_secret_unreadable"] == "secret: Permission denied"
+        for file in files:
+            file.chmod(0o600)
+        server.signal(signal.SIGHUP)
+        assert until(lambda: run_staniel("ping", "--port", str(server.port)).returncode == 0)

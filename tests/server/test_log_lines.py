@@ -44,7 +44,8 @@ def test_what_changes_or_empties_queues_leaves_a_line_with_the_address(server: S
         for line in (b"status readonly", b"status up"):
             wire.ask(line)
     assert lines(server, "queue.flushed") == [f"{client} queue=c items=1"]
-    assert lines(server, "queue.paused") == [f"{client} queue=a paused=puts", f"{client} queue=a paused=none"]
+    assert lines(server, "queue.paused") == [f"{client} queue=a paused=puts"]
+    assert lines(server, "queue.resumed") == [f"{client} queue=a paused=none"]
     assert lines(server, "queue.moved") == [f"{client} queue=a target=b items=2"]
     assert lines(server, "queue.deleted") == [f"{client} queue=b items=3"]
     assert lines(server, "queues.flushed") == [f"{client} queues=2"]

@@ -417,6 +417,7 @@ class Broker:
             batch = self.store.erase(queue.journal, now_ms) if isinstance(queue.journal, Log | Reader) else 0
         except OSError as error:
             raise self.group.failure(f"cannot remove the files of queue {queue.name}", error) from error
+        self.transfers.unfinished.deleted(queue)
         self.queues.erased = {name: until for name, until in self.queues.erased.items() if until > self.group.durable}
         self.queues.erased[queue.name] = batch
         return batch

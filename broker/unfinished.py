@@ -87,6 +87,26 @@ class Unfinished:
         """`source` is served no more, and its files stay: what was held back in it is looked for in them again."""
         self._held = {number: held for number, held in self._held.items() if held[0] is not source}
 
+    def deleted(self, source: Queue) -> None:
+        """`source` and its files are gone, and with them what was held back in it. Nothing must be looked for in
+        another queue of its name: the intents end, as soon as no crash can bring the files back.
+        """
+        log = outlet(source.journal)
+        for number in [number for number, intent in self.intents.kept.items() if intent.source == source.name]:
+            self._held.pop(number, None)
+            self.intents.abandon(number)
+            if log is None:
+                self.intents.end(number)
+            else:
+                self.store.group.after(log, self._ending_for_good(number))
+
+    def _ending_for_good(self, number: int) -> Callable[[int], None]:
+        def end(now_ms: int) -> None:
+            self.intents.end(number)
+            self.store.group.ask_for_sync(self.intents)
+
+        return end
+
     def _ending(self, number: int) -> Callable[[int], None]:
         return lambda now_ms: self.intents.end(number)
 

@@ -223,6 +223,10 @@ class Intents:
         self._begun.pop(number, None)
         self._note(Done(number))
 
+    def abandon(self, number: int) -> None:
+        """One that is kept needs no outcome any more: its source is deleted. It stays in the file until `end`."""
+        self._begun[number] = encode(self.kept.pop(number))
+
     def keep(self, intent: Intent) -> None:
         """Note what has become known of one that is kept."""
         if self.kept[intent.begin] != intent:

@@ -181,3 +181,33 @@ def test_an_item_held_back_in_a_queue_that_had_to_be_withdrawn_goes_when_both_ca
     assert (world.items("q"), world.items("dead")) == ([b"1", b"2"], [b"0"])
     world = World(disk=world.disk.crash(Crash.DROP), now_ms=world.now_ms + 1)
     assert (world.items("q"), world.items("dead")) == ([b"1", b"2"], [b"0"])
+
+
+def test_an_intent_ends_with_its_source_and_is_not_finished_in_another_queue_of_that_name() -> None:
+    world = World()
+    asks(world, "set q 0 0 4", "tick")
+    world.client().says("move q dead 1")
+    world.sync()  # of the copy: the removal is only recorded
+    world = World("", unreadable(world.disk.crash(Crash.DROP), "dead"), world.now_ms)
+    assert world.broker.transfers.intents.kept
+    assert asks(world, "delete q", "set q 0 0 4", "tick") == "DELETED STORED"  # within the millisecond of the first
+    settle(world)
+    again = World("", world.disk.crash(Crash.DROP), world.now_ms)
+    assert drain(again, "q") == {b"tick": 1} and drain(again, "dead") == {b"tick": 1}
+    world.disk._faults.clear()
+    asks(world, "reload")
+    assert drain(world, "q") == {b"tick": 1} and drain(world, "dead") == {b"tick": 1}
+
+
+def test_an_intent_outlives_its_source_until_no_power_cut_can_bring_that_back() -> None:
+    world = World()
+    asks(world, "set q 0 0 4", "tick", "set q 0 0 4", "tock")
+    world.client().says("move q dead 1")
+    world.sync()
+    world = World("", unreadable(world.disk.crash(Crash.DROP), "dead"), world.now_ms + 1)
+    client = world.client().says("delete q")
+    assert not client.hears()
+    for how in Crash:
+        again = World("", world.disk.crash(how), world.now_ms + 1)
+        found = drain(again, "q") + drain(again, "dead")
+        assert found[b"tick"] == 1 and found[b"tock"] <= 1, (how, found)

@@ -22,7 +22,7 @@ from broker.leases import Lease, Leases
 from broker.pauses import Pauses
 from broker.report import NOTES_MAX, Level, Report, Seldom, silent
 from broker.revival import revive
-from broker.session import Session, Wire, dead_letter
+from broker.session import LAST_TIME, Session, Wire, dead_letter
 from broker.start import Progress, Start, nobody
 from broker.status import ServerStatus, Status, by_name
 from broker.stream_queues import StreamQueues
@@ -48,7 +48,7 @@ from queues.collection import Collection
 from queues.config import Format, QueueConfig
 from queues.item import Taken
 from queues.job import Job
-from queues.queue import Queue
+from queues.queue import Ended, Queue
 
 BALLAST_RETRY_MS = 1000
 KEYS_SHOWN_MAX = 20
@@ -482,16 +482,15 @@ class Broker:
         hint = "nothing is read from this queue; make the file readable, or remove it, then reload"
         self.report(Level.ERROR, "journal.unreadable", queue=queue.name, why=str(queue.line.trouble), hint=hint)
 
-    def _tell_timed_out(self, queue: Queue, reads: list[Taken], now_ms: int) -> None:
+    def _tell_timed_out(self, queue: Queue, reads: list[tuple[Taken, Ended]], now_ms: int) -> None:
         """Open reads came to the end of open_transaction_timeout. Who had them is looked up for the lines alone."""
-        for taken in reads:
-            is_last = queue.is_last(taken)
+        for taken, ended in reads:
             if not self.notes.is_wanted("read.timed_out", now_ms):
                 continue
             client = self._holder(queue, taken)
             self.notes(Level.INFO, "read.timed_out", now_ms, client=client, queue=queue.name, item=taken.id)
-            if is_last:
-                self.notes(Level.INFO, "item.dead", now_ms, client=client, **dead_letter(queue, taken))
+            if ended in LAST_TIME:
+                self.notes(Level.INFO, LAST_TIME[ended], now_ms, client=client, **dead_letter(queue, taken))
 
     def _holder(self, queue: Queue, taken: Taken) -> str:
         """The address of the client that has this read open."""
@@ -500,12 +499,12 @@ class Broker:
             return lease.address
         return next((session.address for session in self._sessions if session.holds(queue, taken)), "")
 
-    def _tell_lease_over(self, lease: Lease, now_ms: int) -> None:
+    def _tell_lease_over(self, lease: Lease, ended: Ended, now_ms: int) -> None:
         """Open reads of thrift clients end by themselves."""
         queue, taken = lease.queue, lease.taken
         self.notes(Level.INFO, "read.timed_out", now_ms, client=lease.address, queue=queue.name, item=taken.id)
-        if queue.is_last(taken):
-            self.notes(Level.INFO, "item.dead", now_ms, client=lease.address, **dead_letter(queue, taken))
+        if ended in LAST_TIME:
+            self.notes(Level.INFO, LAST_TIME[ended], now_ms, client=lease.address, **dead_letter(queue, taken))
 
     def _tell_job_lease_over(self, job: Job, now_ms: int) -> None:
         """A worker has not finished a job in its time."""

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 from broker.deadlines import Deadlines
 from queues.item import Taken
-from queues.queue import Queue
+from queues.queue import Ended, Queue
 
 if TYPE_CHECKING:
     from broker.session import Session
@@ -35,9 +35,9 @@ class Lease:
         self.taken = taken
 
     def due(self, now_ms: int) -> None:
-        if self.leases.pop(self.number) is not None and self.queue.abort(self.taken, now_ms):
+        if self.leases.pop(self.number) is not None and (ended := self.queue.abort(self.taken, now_ms)):
             self.queue.counters.timed_out_transactions += 1
-            self.leases.timed_out(self, now_ms)
+            self.leases.timed_out(self, ended, now_ms)
 
 
 class Leases:
@@ -48,7 +48,8 @@ class Leases:
         self._leases: dict[int, Lease] = {}
         self._held: Counter[Owner] = Counter()
         self._last = 0
-        self.timed_out: Callable[[Lease, int], None] = lambda lease, now_ms: None  # told of leases whose time was over
+        # Told of leases whose time was over.
+        self.timed_out: Callable[[Lease, Ended, int], None] = lambda lease, ended, now_ms: None
 
     def held(self, session: int, queue: str) -> int:
         """How many a session has open on a queue."""

@@ -21,7 +21,7 @@ from protocol.replies import replies_for
 from queues.absent import AbsentQueue
 from queues.collection import Later
 from queues.item import Taken
-from queues.queue import Queue
+from queues.queue import Ended, Queue
 
 if TYPE_CHECKING:
     from broker.broker import Broker
@@ -320,9 +320,9 @@ class Session:
     def give_back(self, queue: Queue, taken: Taken, now_ms: int) -> bool:
         """End an open read that was not confirmed; False if it was not open any more."""
         ended = queue.abort(taken, now_ms)
-        if ended and queue.is_last(taken):
-            self.note("item.dead", now_ms, **dead_letter(queue, taken))
-        return ended
+        if ended in LAST_TIME:
+            self.note(LAST_TIME[ended], now_ms, **dead_letter(queue, taken))
+        return bool(ended)
 
     def holds(self, queue: Queue, taken: Taken) -> bool:
         """Whether this client has that read open."""
@@ -354,6 +354,10 @@ class Session:
             self.out.append(reply)
         self.state = SessionState.CLOSING
         self.backlog.clear()
+
+
+LAST_TIME = {Ended.DEAD: "item.dead", Ended.SPARED: "item.spared"}
+"""The event by which the log tells what became of an item that has been handed out for the last time."""
 
 
 def dead_letter(queue: Queue, taken: Taken) -> dict[str, object]:

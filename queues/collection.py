@@ -14,10 +14,9 @@ from msgspec import Struct
 from queues.absent import AbsentQueue, Awaited
 from queues.changes import Journal, NoJournal
 from queues.config import UNLIMITED_ITEMS, QueueConfig
-from queues.item import Taken
 from queues.names import name_error, parent_of
 from queues.ports import Heir, Timer
-from queues.queue import Queue
+from queues.queue import Queue, TimedOut
 from queues.stream_queue import StreamQueue, queue_of
 
 ABSENT_MAX = 1000
@@ -71,7 +70,7 @@ class Collection:
         self.timer: Timer | None = None
         self.adopted: Callable[[Queue], None] = lambda queue: None  # told of every queue, before it holds anything
         self.troubled: Callable[[Queue], None] = lambda queue: None  # told of one whose journal cannot be read any more
-        self.reads_timed_out: Callable[[Queue, list[Taken], int], None] = lambda queue, reads, now_ms: None
+        self.reads_timed_out: TimedOut = lambda queue, reads, now_ms: None
         self.created = 0
         self.deleted = 0
         self.expired = 0

@@ -43,8 +43,6 @@ class Heir(Protocol):
     """
 
     def admits(self, source: Queue, size: int) -> Admission:
-        """Whether an item of `size` bytes may be sent. What dies has left the line already: it is not sent only if the
-        answer is LATER.
-        """
+        """Whether an item of `size` bytes may be sent. What dies and may not be sent goes back to the line."""
 
     def inherit(self, source: Queue, taken: Taken, reason: Reason, now_ms: int, target: str = "") -> None: ...

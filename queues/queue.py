@@ -32,6 +32,18 @@ class QueueState(Enum):
 CLOSED = QueueState.CLOSED  # a global is found ten times as fast as a member of an Enum
 
 
+class Ended(Enum):
+    """What became of an item whose read was to end without a confirmation. True if the read was open."""
+
+    NOT_OPEN = "not open"
+    RETURNED = "returned"  # or will be, when retry_delay is over
+    DEAD = "dead"  # it is on its way to dead_letter_queue
+    SPARED = "spared"  # that is where it should go, but there is too much under way: returned
+
+    def __bool__(self) -> bool:
+        return self is not Ended.NOT_OPEN
+
+
 class Queue:
     """FIFO with reliable reads. All times are epoch milliseconds."""
 
@@ -51,7 +63,7 @@ class Queue:
         self.line.told = self._fail
         self.troubled: Callable[[Queue], None] = lambda queue: None  # told when the journal cannot be read
         # Told of open reads whose time was over.
-        self.reads_timed_out: Callable[[Queue, list[Taken], int], None] = lambda queue, reads, now_ms: None
+        self.reads_timed_out: TimedOut = lambda queue, reads, now_ms: None
         self._held_bytes = UNLIMITED_BYTES
         self.configure(config)
         self.journal = journal
@@ -183,13 +195,13 @@ class Queue:
         self.journal.record(Confirmed(taken.id, taken.xid))
         return True
 
-    def abort(self, taken: Taken, now_ms: int) -> bool:
-        """Put an open read's item back at the head, or into the hands of the next waiter; False if it was not open."""
+    def abort(self, taken: Taken, now_ms: int) -> Ended:
+        """Put an open read's item back at the head, or into the hands of the next waiter, unless it is to die."""
         if self.open_reads.get(taken.xid) is not taken:
-            return False
-        self._end(taken, now_ms)
+            return Ended.NOT_OPEN
+        ended = self._end(taken, now_ms)
         self._serve(now_ms)
-        return True
+        return ended
 
     def is_last(self, taken: Taken) -> bool:
         """Whether an item is not handed out again if this read of it is not confirmed."""
@@ -376,11 +388,10 @@ class Queue:
     def _time_out(self, now_ms: int) -> int:
         timeout_ms = self.config.open_timeout_ms
         over = _until(self.open_reads, now_ms - timeout_ms) if timeout_ms else []
-        for taken in reversed(over):
-            self._end(taken, now_ms)
+        ended = [(taken, self._end(taken, now_ms)) for taken in reversed(over)]
         if over:
             self.counters.timed_out_transactions += len(over)
-            self.reads_timed_out(self, over, now_ms)
+            self.reads_timed_out(self, ended[::-1], now_ms)
         rested = _until(self.delayed, now_ms)
         # Those of one moment were held by one client, who is gone: in the order that they had in the line.
         for taken in sorted(rested, key=lambda taken: (taken.opened_ms, taken.turn), reverse=True):
@@ -388,24 +399,27 @@ class Queue:
             self.give_back(taken)
         return len(over) + len(rested)
 
-    def _end(self, taken: Taken, now_ms: int) -> None:
+    def _end(self, taken: Taken, now_ms: int) -> Ended:
         """An open read was not confirmed: its item goes back, now or later, or has had its last chance."""
         config = self.config
         del self.open_reads[taken.xid]
         self.counters.canceled_transactions += 1
-        if self.heir is not None and self.is_last(taken) and self._can_die(self.heir, taken):
+        is_last = self.heir is not None and self.is_last(taken)
+        if self.heir is not None and is_last and self._can_die(self.heir, taken):
             self.counters.dead_letters += 1
             self.departures.send_dead(self.heir, taken, now_ms)
-        elif config.retry_delay_ms:
+            return Ended.DEAD
+        if config.retry_delay_ms:
             self._let_rest(taken, now_ms + config.retry_delay_ms)
         else:
             self.give_back(taken)
+        return Ended.SPARED if is_last else Ended.RETURNED
 
     def _can_die(self, heir: Heir, taken: Taken) -> bool:
-        """Whether the heir takes one more. While dead_letter_queue cannot be used, as many as may be are in memory
-        already: the others stay in the line and are handed out again.
+        """Whether the heir takes one more. While dead_letter_queue cannot be used, or the disk is slow, as many as may
+        be are in memory already: the others stay in the line and are handed out again.
         """
-        return heir.admits(self, len(taken.item.data)) is not Admission.LATER
+        return heir.admits(self, len(taken.item.data)) is Admission.NOW
 
     def _let_rest(self, taken: Taken, until_ms: int) -> None:
         # Since a reload has made the delay shorter, it is shorter for those that rest already: they are in the order of
@@ -469,6 +483,9 @@ class Queue:
                 taken = self.open(now_ms) if waiter.opens else self.take(now_ms)
             assert taken is not None
             waiter.deliver(taken)
+
+
+TimedOut = Callable[[Queue, list[tuple[Taken, Ended]], int], None]
 
 
 def _until(reads: dict[int, Taken], moment_ms: int) -> list[Taken]:

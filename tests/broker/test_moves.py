@@ -191,3 +191,35 @@ def test_dead_letters_without_a_place_to_go_are_bounded_and_those_beyond_are_han
     assert len(world.items("dead")) >= 100
     after = world.crash(Crash.DROP)
     assert len(after.items("q")) + len(after.items("dead")) == 150
+
+
+def test_dead_letters_of_one_slow_sync_are_bounded_and_the_log_says_which_were_spared() -> None:
+    world = SlowWorld('[queues.q]\nmax_deliveries = 1\ndead_letter_queue = "dead"\n')
+    client = world.client()
+    for _ in range(150):
+        client.puts("x" * 10_000)
+    while world.sync():
+        world.turn()
+    client.hears()
+    client.says("set other 0 0 1", "x")
+    sync = world.start_sync()
+    assert sync is not None
+    for _ in range(150):
+        client.says("get q/open", "get q/abort")
+    source = world.broker.queues.by_name["q"]
+    sent = len(source.departures.leaving)
+    assert 0 < source.departures.bytes <= ASIDE_BYTES_MAX and len(source.line) + sent == 150
+    assert source.counters.dead_letters == sent == len(world.items("dead"))
+    assert world.told("item.dead") and all(each["deliveries"] == 1 for each in world.told("item.dead"))
+    world.turn(60_000)  # another ten seconds' worth of lines
+    client.says("get q/open", "get q/abort")
+    assert world.told("item.spared")[-1]["queue"] == "q" and len(world.told("item.dead")) < sent
+    sync.run()
+    world.finish_sync(sync)
+    while world.sync():
+        world.turn()
+    while source.line:
+        client.says("get q/open", "get q/abort")
+        while world.sync():
+            world.turn()
+    assert len(world.items("dead")) == 150 and not source.departures.leaving

@@ -31,7 +31,6 @@ from broker.transfers import Transfers
 from broker.upkeep import Upkeep
 from broker.workq import Workq
 from journal.chores import Chore
-from journal.flaws import is_torn
 from journal.fs import Fs
 from journal.group import Sync
 from journal.layout import Files
@@ -564,10 +563,9 @@ class Broker:
     def report_damages(self, name: str, damages: list[Damage]) -> None:
         """A torn end of the file that was written to is what a killed server leaves, and no damage."""
         for damage in damages:
-            torn = damage.file == name and is_torn(damage.why, damage.lost_bytes)
             self.report(
-                Level.WARNING if torn else Level.ERROR,
-                "journal.torn" if torn else "journal.damaged",
+                Level.WARNING if damage.is_torn else Level.ERROR,
+                "journal.torn" if damage.is_torn else "journal.damaged",
                 queue=name,
                 file=damage.file,
                 at=damage.at,

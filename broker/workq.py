@@ -120,8 +120,8 @@ class Workq:
 
     def _report_damage(self, damage: CmdlogDamage) -> None:
         self.report(
-            Level.ERROR,
-            "cmdlog.damaged",
+            Level.WARNING if damage.is_torn else Level.ERROR,
+            "cmdlog.torn" if damage.is_torn else "cmdlog.damaged",
             file=damage.file,
             at=damage.at,
             unread_bytes=damage.size,

@@ -13,19 +13,22 @@ from datetime import UTC, datetime, timedelta
 from journal import cmdlog_layout as layout
 from journal.cmdlog import BARE_BYTES, COMMANDS, COMPLETE, CRC_BYTES, FAIL, MAGIC, NS_A_SECOND, SCHEDULE
 from journal.cmdlog_read import Damaged, kind_of, read_added, read_fields, read_result, read_time
-from journal.cmdlog_segments import Scar, SegmentReader, header_error
+from journal.cmdlog_segments import Scar, SegmentReader, header_error, is_begun
 from journal.fs import Fs
 
 SHOWN_BYTES = 64  # of a payload or result, in a line of text
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 Record = dict[str, object]
-"""file, at (offset), size (bytes), command, time; then what the command says. Damage: file, at, size, damaged (why)."""
+"""file, at (offset), size (bytes), command, time; then what the command says. Damage: file, at, size, damaged (why),
+torn: whether it is none if the segment is the one that is written to."""
 
 
 def is_cmdlog(fs: Fs, path: str) -> bool:
-    """Whether `path` is a segment: its magic says so, whatever its version."""
-    return fs.read(path, 0, len(MAGIC))[:4] == MAGIC[:4]
+    """Whether `path` is a segment: its magic says so, whatever its version; of one that is cut within it, its name."""
+    begin = fs.read(path, 0, len(MAGIC))[:4]
+    is_named = bool(layout.segment_numbers([(path.rpartition("/")[2], True)]))
+    return begin == MAGIC[:4] or (is_named and bool(begin) and MAGIC.startswith(begin))
 
 
 def dump(fs: Fs, path: str) -> Iterator[Record]:
@@ -43,7 +46,7 @@ def dump_segment(fs: Fs, path: str) -> Iterator[Record]:
     """One segment, in order; damage amid it is told where it ends, or at the end."""
     why = header_error(fs, path)
     if why:
-        yield {"file": path, "at": 0, "size": fs.size(path), "damaged": why}
+        yield {"file": path, "at": 0, "size": fs.size(path), "damaged": why, "torn": is_begun(fs, path)}
         return
     reader = SegmentReader(fs, path)
     told = 0
@@ -58,7 +61,8 @@ def dump_segment(fs: Fs, path: str) -> Iterator[Record]:
 def line(record: Record) -> str:
     """A record as text: offset, then `name=value` pairs; payloads and results are cut and escaped."""
     if "damaged" in record:
-        return f"{record['at']} damaged size={record['size']} why={str(record['damaged'])!r}"
+        word = "torn" if record.get("torn") else "damaged"
+        return f"{record['at']} {word} size={record['size']} why={str(record['damaged'])!r}"
     pairs = [f"{name}={_shown(value)}" for name, value in record.items() if name not in ("file", "at", "command")]
     return f"{record['at']} {record['command']} {' '.join(pairs)}"
 
@@ -88,7 +92,7 @@ def _record(path: str, data: bytes, frame: tuple[int, int, int], base: int) -> R
 
 
 def _scar(path: str, scar: Scar) -> Record:
-    return {"file": path, "at": scar.at, "size": scar.size, "damaged": scar.why}
+    return {"file": path, "at": scar.at, "size": scar.size, "damaged": scar.why, "torn": scar.is_torn}
 
 
 def _added(data: bytes, start: int, stop: int) -> Record:

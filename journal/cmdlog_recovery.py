@@ -35,7 +35,7 @@ from journal.cmdlog_read import (
     read_time,
     read_unsigned,
 )
-from journal.cmdlog_segments import Frame, Scar, Segment, SegmentReader, header_error
+from journal.cmdlog_segments import Frame, Scar, Segment, SegmentReader, header_error, is_begun
 from journal.damaged import keep, numbered
 from journal.fs import Fs
 from queues.job import Terms
@@ -45,13 +45,16 @@ TERMS_MAX = 65_536
 
 
 class CmdlogDamage(Struct, frozen=True):
-    """`size` bytes of `file` from `at` on could not be read; `saved_as` holds a copy, or the file itself."""
+    """`size` bytes of `file` from `at` on could not be read; `saved_as` holds a copy, or the file itself. `is_torn`: a
+    record was being written there when the server died; that is no error.
+    """
 
     file: str
     at: int
     size: int
     why: str
     saved_as: str
+    is_torn: bool = False
 
 
 class CmdlogFound(Struct):
@@ -80,9 +83,10 @@ class CmdlogRecovery:
         for number in numbers:
             why = header_error(self.fs, self._path(number))
             if why:
-                found.damages.append(self._set_aside(number, why))
+                torn = number == numbers[-1] and is_begun(self.fs, self._path(number))
+                found.damages.append(self._set_aside(number, why, torn))
             else:
-                found.segments[number] = self._read(number, replay, found)
+                found.segments[number] = self._read(number, replay, found, is_newest=number == numbers[-1])
         replay.end()
         for number, segment in found.segments.items():
             segment.dead = replay.dead[number]
@@ -101,7 +105,7 @@ class CmdlogRecovery:
     def _path(self, number: int) -> str:
         return f"{self.folder}/{layout.segment_name(number)}"
 
-    def _read(self, number: int, replay: JobReplay, found: CmdlogFound) -> Segment:
+    def _read(self, number: int, replay: JobReplay, found: CmdlogFound, *, is_newest: bool) -> Segment:
         path = self._path(number)
         segment = Segment(number)
         replay.origin = number
@@ -118,7 +122,7 @@ class CmdlogRecovery:
                     strange.append(Scar(base + frame[0], frame[2] - frame[0], str(damaged), False))
         segment.size, segment.senseless = reader.size, len(strange)
         for scar in [*reader.scars, *strange]:
-            found.damages.append(self._keep(number, scar))
+            found.damages.append(self._keep(number, scar, is_newest and scar.is_torn))
             if scar.is_tail:
                 segment.size = scar.at
                 self.fs.truncate(path, scar.at)
@@ -191,11 +195,11 @@ class CmdlogRecovery:
         self._terms[coded] = terms
         return terms
 
-    def _keep(self, number: int, scar: Scar) -> CmdlogDamage:
+    def _keep(self, number: int, scar: Scar, torn: bool) -> CmdlogDamage:
         saved_as = keep(self.fs, self._path(number), scar.at, scar.size, self.damaged)
-        return CmdlogDamage(layout.segment_name(number), scar.at, scar.size, scar.why, saved_as)
+        return CmdlogDamage(layout.segment_name(number), scar.at, scar.size, scar.why, saved_as, torn)
 
-    def _set_aside(self, number: int, why: str) -> CmdlogDamage:
+    def _set_aside(self, number: int, why: str, torn: bool) -> CmdlogDamage:
         """Take a file that is no segment out of the order, whole."""
         path = self._path(number)
         there = {f"{self.folder}/{name}" for name, _ in self.fs.list(self.folder)}
@@ -203,4 +207,4 @@ class CmdlogRecovery:
         size = self.fs.size(path)
         self.fs.rename(path, aside)
         self.fs.sync_folder(self.folder)
-        return CmdlogDamage(layout.segment_name(number), 0, size, why, aside)
+        return CmdlogDamage(layout.segment_name(number), 0, size, why, aside, torn)

@@ -60,6 +60,17 @@ class Scar(Struct, frozen=True):
     why: str
     is_tail: bool
 
+    @property
+    def is_torn(self) -> bool:
+        """Whether a record was being written there, if the segment is the one that is written to."""
+        return self.is_tail and self.why == ENDS_EARLY
+
+
+def is_begun(fs: Fs, path: str) -> bool:
+    """Whether the segment ends inside its header."""
+    found = fs.read(path, 0, len(MAGIC))
+    return len(found) < len(MAGIC) and MAGIC.startswith(found)
+
 
 def header_error(fs: Fs, path: str) -> str:
     """What is wrong with a segment's header; "" if nothing is."""

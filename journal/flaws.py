@@ -20,6 +20,16 @@ class Flaw(Struct, frozen=True):
     why: str
     is_torn: bool = False
 
+    def told(self, path: str) -> str:
+        """One line for people, the same from every tool."""
+        end = "; the next start cuts it off" if self.is_torn else ""
+        return f"{path}: byte {self.at}, {self.size} bytes: {described(self.why, self.is_torn)}{end}"
+
+
+def described(why: str, is_torn: bool) -> str:
+    """The reason, with the one word that tells what is no damage."""
+    return f"torn end, {why}" if is_torn else why
+
 
 def is_torn(why: str, lost_bytes: int) -> bool:
     """Whether the end of a file, unreadable for `why`, looks like a record that is being written."""

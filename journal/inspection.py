@@ -10,16 +10,15 @@ from collections.abc import Callable, Iterator
 
 from msgspec import Struct, field
 
-from journal import cmdlog, cmdlog_dump, cmdlog_layout, layout, libkestrel_layout, sidecar
+from journal import cmdlog_dump, cmdlog_layout, layout, libkestrel_layout, sidecar
 from journal.checked import unlike
-from journal.cmdlog_segments import ENDS_EARLY
 from journal.dump import Dumper, Row, rows
 from journal.dump_kestrel import KestrelDumper
 from journal.dump_libkestrel import LibkestrelDumper
-from journal.flaws import Flaw, is_torn
+from journal.flaws import TORN, Flaw, is_torn
 from journal.fs import Fs
-from journal.libkestrel import MAGIC_BYTES, READER_MAGIC, SEGMENT_MAGIC
-from journal.libkestrel_recovery import is_zero
+from journal.libkestrel import READER_MAGIC, SEGMENT_MAGIC
+from journal.libkestrel_recovery import is_begun, is_zero
 from journal.replay import Bad
 from journal.survey import first_bytes
 
@@ -130,6 +129,35 @@ def _of_cmdlog(fs: Fs, folder: str, below: str) -> Iterator[Journal]:
     yield from ((below + cmdlog_layout.segment_name(number), _cmdlog, number == numbers[-1]) for number in numbers)
 
 
+def is_written_to(fs: Fs, path: str) -> bool:
+    """Whether the end of this file may be torn: it is the one of its journal that is written to, by what stands beside
+    it, or stands by itself. Raises OSError.
+    """
+    folder, _, name = path.rpartition("/")
+    if cmdlog_dump.is_cmdlog(fs, path):
+        numbers = cmdlog_layout.segment_numbers(fs.list(folder or "."))
+        return not numbers or name not in map(cmdlog_layout.segment_name, numbers[:-1])
+    begin = first_bytes(fs, path)
+    if begin == SEGMENT_MAGIC:
+        streams = libkestrel_layout.sort_out(fs.list(folder or ".")).values()
+        return all(each.segments.get(name, -1) in (-1, each.newest_number()) for each in streams)
+    return begin == READER_MAGIC or layout.parse(name).kind is layout.Kind.CURRENT
+
+
+def begun_stream(fs: Fs, path: str) -> Flaw | None:
+    """The torn end of a file of libkestrel's that has not all of its first bytes; None if it is no such file. Raises
+    OSError.
+    """
+    begin = first_bytes(fs, path)
+    folder, _, name = path.rpartition("/")
+    if not any(is_begun(begin, magic) for magic in (SEGMENT_MAGIC, READER_MAGIC)):
+        return None  # no record of Kestrel's begins so
+    for each in libkestrel_layout.sort_out(fs.list(folder or ".")).values():
+        if name in each.readers.values() or each.segments.get(name) == each.newest_number():
+            return Flaw(0, len(begin), TORN, True)
+    return None
+
+
 def _kestrel(fs: Fs, found: Inspection, is_written: bool) -> None:
     _records(fs, found, KestrelDumper(), is_written)
     folder, _, name = found.path.rpartition("/")
@@ -155,8 +183,8 @@ def _stream(fs: Fs, found: Inspection, is_written: bool, magic: bytes) -> None:
         if not found.flaws and not is_zero(fs, found.path, end, found.bytes):
             found.flaws.append(Flaw(end, found.bytes - end, "bytes behind the end of the data"))
     elif found.bytes:
-        is_begun = is_written and found.bytes < MAGIC_BYTES and magic.startswith(begin)
-        found.flaws.append(Flaw(0, found.bytes, "another file's first bytes", is_begun))
+        torn = is_written and is_begun(begin, magic)
+        found.flaws.append(Flaw(0, found.bytes, TORN if torn else "another file's first bytes", torn))
 
 
 def _records(fs: Fs, found: Inspection, dumper: Dumper, is_written: bool) -> int:
@@ -187,12 +215,12 @@ def _look_for_zeros(found: Inspection, last: Row, data: bytes) -> None:
 def _cmdlog(fs: Fs, found: Inspection, is_written: bool) -> None:
     """Each record has a checksum of its own."""
     found.has_checksums = True
+    if is_written and not found.bytes:
+        return  # a crash came between its creation and its first bytes
     for record in cmdlog_dump.dump_segment(fs, found.path):
         why = str(record.get("damaged", ""))
         if not why:
             found.records += 1
             continue
         at, size = int(str(record["at"])), int(str(record["size"]))
-        is_last = is_written and at + size == found.bytes
-        is_begun = is_last and (why == ENDS_EARLY or found.bytes < len(cmdlog.MAGIC))
-        found.flaws.append(Flaw(at, size, why, is_begun))
+        found.flaws.append(Flaw(at, size, why, is_written and bool(record.get("torn"))))

@@ -13,6 +13,7 @@ from typing import Protocol
 from msgspec import Struct
 
 from journal.damaged import keep
+from journal.flaws import TORN, is_torn
 from journal.fs import Fs
 from journal.libkestrel import MAGIC_BYTES, READER_MAGIC, SEGMENT_MAGIC
 from journal.libkestrel_files import install
@@ -56,7 +57,11 @@ class Recovery:
         """Read every segment, cut damaged ends, then read every reader file. Raises OSError if the disk refuses."""
         self.tidy(files)
         recovered = Recovered(Segments(self.fs, self.folder), {}, files, [], [])
-        found = [self._segment(name, number, recovered) for name, number in sorted(files.segments.items())]
+        newest = files.newest_number()
+        found = [
+            self._segment(name, number, recovered, is_newest=number == newest)
+            for name, number in sorted(files.segments.items())
+        ]
         recovered.segments.enter(entry for entry in found if entry is not None)
         for reader, name in sorted(files.readers.items()):
             self._reader(reader, name, recovered, now_ms)
@@ -70,20 +75,27 @@ class Recovery:
             self.fs.remove(f"{self.folder}/{name}")
         files.temps.clear()
 
-    def _segment(self, name: str, number: int, recovered: Recovered) -> tuple[Segment, list[Run]] | None:
+    def _segment(
+        self, name: str, number: int, recovered: Recovered, *, is_newest: bool
+    ) -> tuple[Segment, list[Run]] | None:
         path = f"{self.folder}/{name}"
         size = self.fs.size(path)
         if not size:
             self._drop(name, recovered)  # a crash came between its creation and its first bytes
             return None
-        if self.fs.read(path, 0, MAGIC_BYTES) != SEGMENT_MAGIC:
+        begin = self.fs.read(path, 0, MAGIC_BYTES)
+        if is_newest and is_begun(begin, SEGMENT_MAGIC):
+            recovered.damages.append(self._cut(name, 0, size, TORN, is_newest))
+            self._drop(name, recovered)
+            return None
+        if begin != SEGMENT_MAGIC:
             recovered.ignored.append(name)
             return None
         scan = Scan(name, MAGIC_BYTES)
         try:
             feed(self.fs, path, MAGIC_BYTES, size, scan)
         except Bad as bad:
-            recovered.damages.append(self._cut(name, bad.at, size, bad.why))
+            recovered.damages.append(self._cut(name, bad.at, size, bad.why, is_newest))
             scan.offset = size = bad.at
         if scan.offset < size:
             self._cut_padding(name, scan.offset, size, recovered)
@@ -101,7 +113,7 @@ class Recovery:
         if is_zero(self.fs, f"{self.folder}/{name}", at, size):
             self.fs.truncate(f"{self.folder}/{name}", at)
         else:
-            recovered.damages.append(self._cut(name, at, size, "bytes behind the end of the data"))
+            recovered.damages.append(self._cut(name, at, size, "bytes behind the end of the data", False))
 
     def _reader(self, reader: str, name: str, recovered: Recovered, now_ms: int) -> None:
         path = f"{self.folder}/{name}"
@@ -109,14 +121,16 @@ class Recovery:
         read = Checkpoint()
         sound = False
         try:
-            if size and self.fs.read(path, 0, MAGIC_BYTES) != READER_MAGIC:
-                raise Bad("not a reader file")
+            begin = self.fs.read(path, 0, MAGIC_BYTES)
+            if size and begin != READER_MAGIC:
+                raise Bad(TORN if is_begun(begin, READER_MAGIC) else "not a reader file")
             read.offset = MAGIC_BYTES
             feed(self.fs, path, MAGIC_BYTES, size, read)
             sound = read.offset == size and can_go_on(size)
         except Bad as bad:
             saved_as = keep(self.fs, path, 0, size, self.damaged)
-            recovered.damages.append(Damage(name, bad.at, size - bad.at, bad.why, saved_as))
+            torn = is_torn(bad.why, size - bad.at)
+            recovered.damages.append(Damage(name, bad.at, size - bad.at, bad.why, saved_as, torn))
         position = read.position
         as_read = Position(position.head, position.done)
         position.fit(recovered.segments)
@@ -131,12 +145,17 @@ class Recovery:
             self.fs.remove(f"{self.folder}/{recovered.files.readers.pop(DEFAULT_READER)}")
             del recovered.readers[DEFAULT_READER]
 
-    def _cut(self, name: str, at: int, size: int, why: str) -> Damage:
-        """Keep the unreadable end of a file aside, then cut it off."""
+    def _cut(self, name: str, at: int, size: int, why: str, is_newest: bool) -> Damage:
+        """Keep the unreadable end of a file aside, then cut it off. `is_newest`: it was being written to."""
         path = f"{self.folder}/{name}"
         saved_as = keep(self.fs, path, at, size - at, self.damaged)
         self.fs.truncate(path, at)
-        return Damage(name, at, size - at, why, saved_as)
+        return Damage(name, at, size - at, why, saved_as, is_newest and is_torn(why, size - at))
+
+
+def is_begun(begin: bytes, magic: bytes) -> bool:
+    """Whether a file's bytes, all of them, are a part of what it begins with."""
+    return 0 < len(begin) < len(magic) and magic.startswith(begin)
 
 
 def is_zero(fs: Fs, path: str, at: int, size: int) -> bool:

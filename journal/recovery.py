@@ -19,6 +19,7 @@ from journal.damaged import clear_away, keep
 from journal.derived import follow
 from journal.dump import rows
 from journal.dump_kestrel import KestrelDumper
+from journal.flaws import described, is_torn
 from journal.fs import Fs
 from journal.items import LOST, is_stand_in
 from journal.layout import Files
@@ -34,17 +35,21 @@ CHUNK_BYTES = 256 << 10
 
 
 class Damage(Struct, frozen=True):
-    """A file whose records can be read up to byte `at`. `saved_as` holds a copy of the rest."""
+    """A file whose records can be read up to byte `at`. `saved_as` holds a copy of the rest. `is_torn`: a record was
+    being written there when the server died; that is no error.
+    """
 
     file: str
     at: int
     lost_bytes: int
     why: str
     saved_as: str
+    is_torn: bool = False
 
     def told(self) -> str:
         """What an operator reads of it."""
-        return f"{self.file}: byte {self.at}: {self.why}: {self.lost_bytes} bytes left behind, kept as {self.saved_as}"
+        why = described(self.why, self.is_torn)
+        return f"{self.file}: byte {self.at}, {self.lost_bytes} bytes: {why}; left behind, kept as {self.saved_as}"
 
 
 # A start keeps no more of a queue in memory: counting an item costs a third of making it, and the rest is read ahead
@@ -336,7 +341,7 @@ class Recovery:
         """Keep the unreadable end of the current file aside, then cut it off, so that new records can follow."""
         kept = self._keep_copy(damage)
         self.fs.truncate(f"{self.folder}/{damage.file}", damage.at)
-        return kept
+        return structs.replace(kept, is_torn=is_torn(damage.why, damage.lost_bytes))
 
     def _keep_copy(self, damage: Damage) -> Damage:
         path, damaged = f"{self.folder}/{damage.file}", layout.damaged_folder(self.folder)

@@ -17,7 +17,8 @@ from journal import cmdlog_layout as layout
 from journal.cmdlog import BARE_BYTES, COMMANDS, COMPLETE, CRC_BYTES, FAIL, NS_A_SECOND, SCHEDULE
 from journal.cmdlog_dump import show_id
 from journal.cmdlog_read import Damaged, kind_of, read_added, read_fields, read_result, read_time
-from journal.cmdlog_segments import Frame, SegmentReader, header_error
+from journal.cmdlog_segments import Frame, SegmentReader, header_error, is_begun
+from journal.flaws import TORN
 from pipeline.columns import TIME, Rows, schema
 from pipeline.files import Folder, FolderFs
 from pipeline.segments import Part, Reach, Reading, Segment, View, settle
@@ -180,7 +181,8 @@ def _rows(folder: Folder, segment: Segment) -> Iterator[dict[str, Any]]:
     fs = FolderFs(folder, segment.end)
     why = header_error(fs, segment.file)
     if why:
-        yield {"file": segment.file, "offset": 0, "stop": segment.end, "_corrupt": why}
+        torn = segment.live and is_begun(fs, segment.file)
+        yield {"file": segment.file, "offset": 0, "stop": segment.end, "_corrupt": TORN if torn else why}
         return
     reader = SegmentReader(fs, segment.file)
     told = 0
@@ -193,7 +195,7 @@ def _rows(folder: Folder, segment: Segment) -> Iterator[dict[str, Any]]:
 
 
 def _scar(segment: Segment, scar: Any) -> dict[str, Any]:
-    why = "the file ends inside a record" if scar.is_tail and segment.live else scar.why
+    why = TORN if scar.is_torn and segment.live else scar.why
     return {"file": segment.file, "offset": scar.at, "stop": scar.at + scar.size, "_corrupt": why}
 
 

@@ -13,7 +13,6 @@ from msgspec import Struct
 
 from journal import libkestrel_layout
 from journal.convert import Conversion, Refusal
-from journal.flaws import is_torn
 from journal.fs import JournalFailure, Locked, OsFs
 from journal.layout import OWN_FOLDER
 from journal.store import SpoolError, Store
@@ -79,7 +78,7 @@ def _one(store: Store, queue: str, wanted: Format, now_ms: int) -> Converted:
     try:
         items = conversion.run(wanted)
         left = [each.told() for each in conversion.left]
-        is_whole = all(is_torn(each.why, each.lost_bytes) for each in conversion.left)
+        is_whole = all(each.is_torn for each in conversion.left)
         return Converted(store.folder, queue, items, "", left, is_whole)
     except (Refusal, JournalFailure, OSError) as error:
         return Converted(store.folder, queue, 0, str(error))

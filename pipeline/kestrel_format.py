@@ -13,7 +13,6 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from journal import layout
-from journal.flaws import is_torn
 from journal.kestrel import ADD_XID, ADDX
 from journal.layout import Files
 from journal.replay import Bad
@@ -219,6 +218,6 @@ def _row(segment: Segment, one: Summarised | None, why: str) -> dict[str, object
         "tail": "clean",
     }
     if one.damage is not None:
-        tail = "torn" if is_torn(one.damage.why, one.damage.lost_bytes) else "corrupt"
+        tail = "torn" if one.damage.is_torn else "corrupt"
         row |= {"tail": tail, "badOffset": one.damage.at, "error": one.damage.why}
     return row

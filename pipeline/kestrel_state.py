@@ -24,7 +24,7 @@ from journal.summarise import MARK_EVERY, Entry, Facts, Summariser
 from pipeline.columns import TIME, batch, constant, schema
 from pipeline.files import Folder, feed
 from pipeline.kestrel_ops import LISTED, OPS, OpsReader
-from pipeline.segments import Damage, Reading, Segment, settle
+from pipeline.segments import Damage, Reading, Segment, settle, torn_end
 
 ITEM = {
     "id": pa.int64(),
@@ -87,7 +87,7 @@ def summarise_file(folder: Folder, segment: Segment, entry: Entry, reading: Read
     try:
         feed(file, segment.begin, segment.end, summariser.consume)
     except Bad as bad:
-        damage = settle(folder, segment, bad.at, bad.why, reading)
+        damage = torn_end(segment, bad.at, bad.why) or settle(folder, segment, bad.at, bad.why, reading)
     finally:
         file.close()
     return Summarised(segment, summariser.finish(), summariser.facts, damage)

@@ -75,6 +75,7 @@ class Reading(Struct, frozen=True):
     quarantine: str = ""
     ops: frozenset[str] | None = None
     now_ms: int = 0  # the add time of items whose records have none
+    tells_torn: bool = False  # whether a torn end is told as damage is, for who wants to name it
     use_summaries: bool = True  # those that a server has left beside sealed files, instead of the files
 
     def without_values(self) -> Reading:
@@ -142,22 +143,30 @@ class Format(Protocol):
 
 
 class Damage(Struct, frozen=True):
-    """Where and why a file ends early."""
+    """Where and why a file ends early. `is_torn`: it is being written there, and that is no error."""
 
     file: str
     at: int
     why: str
     lost_bytes: int
+    is_torn: bool = False
+
+
+def torn_end(segment: Segment, at: int, why: str) -> Damage | None:
+    """The end of a file that is being written, if byte `at` is where that begins."""
+    lost_bytes = segment.end - at
+    return Damage(segment.file, at, why, lost_bytes, True) if segment.live and is_torn(why, lost_bytes) else None
 
 
 def settle(folder: Folder, segment: Segment, at: int, why: str, reading: Reading) -> Damage | None:
-    """What to do about damage at byte `at`: None if it is only the torn end of a file that is being written.
+    """What to do about damage at byte `at`: None if it is only the torn end of a file that is being written, unless
+    the reader wants to be told.
 
     Raises Corrupt where the reader wants to fail. Quarantine copies the unreadable bytes to its folder.
     """
+    if torn := torn_end(segment, at, why):
+        return torn if reading.tells_torn else None
     damage = Damage(segment.file, at, why, segment.end - at)
-    if segment.live and is_torn(why, damage.lost_bytes):
-        return None
     if reading.on_corrupt is OnCorrupt.FAIL:
         more = "read on with option onCorrupt=permissive or quarantine"
         raise Corrupt(f"{folder.url}/{segment.file}: byte {at}: {why} ({damage.lost_bytes} bytes unread); {more}")

@@ -13,22 +13,23 @@ import msgspec
 from msgspec import Struct
 
 from journal.checked import unlike
-from journal.flaws import Flaw, is_torn
+from journal.flaws import Flaw
 from pipeline.files import GONE, Folder, FolderFs, Vanished, folder
 from pipeline.fleet import TRIES, run_each
 from pipeline.formats import FORMATS, look
 from pipeline.journal_options import JournalOptions
 from pipeline.offsets import pinned_to
 from pipeline.planning import check_wanted
-from pipeline.segments import OnCorrupt, Part, Reading, Segment
+from pipeline.segments import OnCorrupt, Part, Reading, Segment, torn_end
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 
 class Finding(Struct, frozen=True):
-    """One file. `wrong`: what a reader meets at byte `at`; `strays`: records that met nothing: a removal of no item.
-    `flaws`: bytes that are not what was written, None: there are no checksums to tell."""
+    """One file. `wrong`: what a reader meets at byte `at`, `unread_bytes` from its end; `torn`: that is no damage;
+    `strays`: records that met nothing: a removal of no item. `flaws`: bytes that are not what was written, None: there
+    are no checksums to tell."""
 
     queue: str
     file: str
@@ -39,6 +40,7 @@ class Finding(Struct, frozen=True):
     torn: bool = False
     strays: int = 0
     flaws: list[Flaw] | None = None
+    unread_bytes: int = 0
 
     @property
     def bad(self) -> bool:
@@ -46,12 +48,13 @@ class Finding(Struct, frozen=True):
 
     def lines(self) -> Iterator[str]:
         """What people read of it."""
-        state = f"byte {self.at}: {self.wrong}" if self.wrong else "damaged" if self.flaws else "ok"
+        state = "damaged" if self.bad else "torn end" if self.torn else "ok"
         strays = f", {self.strays} records met nothing" if self.strays else ""
-        torn = " (torn end)" if self.torn else ""
-        yield f"{self.file}: {self.bytes:,} bytes, {self.items:,} items: {state}{torn}{strays}"
+        yield f"{self.file}: {self.bytes:,} bytes, {self.items:,} items: {state}{strays}"
+        if self.wrong:
+            yield Flaw(self.at, self.unread_bytes, self.wrong, self.torn).told(self.file)
         for flaw in self.flaws or ():
-            yield f"{self.file}: byte {flaw.at}: {flaw.size:,} bytes: {flaw.why}"
+            yield flaw.told(self.file)
 
 
 def verify(spark: SparkSession, path: str, given: Mapping[str, str]) -> list[Finding]:
@@ -62,7 +65,7 @@ def verify(spark: SparkSession, path: str, given: Mapping[str, str]) -> list[Fin
     form, found = look(place, options.format)
     check_wanted(place, options, form, found)
     reading = msgspec.structs.replace(
-        options.reading, on_corrupt=OnCorrupt.PERMISSIVE, include_value=False, use_summaries=False
+        options.reading, on_corrupt=OnCorrupt.PERMISSIVE, include_value=False, use_summaries=False, tells_torn=True
     )
     findings: dict[str, list[Finding]] = {}
     missed: list[str] = []
@@ -95,8 +98,9 @@ def _verify(task: tuple[str, str, Part, Reading]) -> list[Finding]:
             part.queue, segment.file, segment.bytes, one.summary.added, "", 0, False, one.facts.strays, flaws
         )
         if damage is not None:
-            torn = is_torn(damage.why, damage.lost_bytes) and segment.live
-            found = msgspec.structs.replace(found, wrong=damage.why, at=damage.at, torn=torn)
+            found = msgspec.structs.replace(
+                found, wrong=damage.why, at=damage.at, torn=damage.is_torn, unread_bytes=damage.lost_bytes
+            )
         findings.append(found)
     return findings
 
@@ -115,10 +119,12 @@ def _by_rows(place: Folder, name: str, part: Part, reading: Reading) -> list[Fin
     view = FORMATS[name]().view("ops")
     findings = []
     for segment in part.segments:
-        items, wrong, at = 0, "", 0
+        items, wrong, at, torn = 0, "", 0, True
         for batch in view(place, Part(part.queue, [segment]), reading):
             items += batch.num_rows
             for row in batch.select(["offset", "_corrupt"]).filter(batch["_corrupt"].is_valid()).to_pylist():
                 wrong, at, items = row["_corrupt"], row["offset"], items - 1
-        findings.append(Finding(part.queue, segment.file, segment.bytes, items, wrong, at))
+                torn = torn and torn_end(segment, at, wrong) is not None
+        found = Finding(part.queue, segment.file, segment.bytes, items, wrong, at, bool(wrong) and torn)
+        findings.append(msgspec.structs.replace(found, unread_bytes=segment.end - at) if wrong else found)
     return findings

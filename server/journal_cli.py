@@ -15,19 +15,21 @@ from time import time
 import click
 from msgspec import Struct, structs
 
-from journal import cmdlog_dump, layout
+from journal import cmdlog_dump, cmdlog_layout
 from journal.convert import Conversion, Refusal
 from journal.dump import Dumper, Row, Totals, rows
 from journal.dump_kestrel import KestrelDumper
 from journal.dump_libkestrel import LibkestrelDumper
-from journal.flaws import is_torn
+from journal.flaws import Flaw, is_torn
 from journal.fs import Fs, JournalFailure, Locked, OsFs
+from journal.inspection import begun_stream, is_written_to
 from journal.libkestrel import MAGIC_BYTES, READER_MAGIC, SEGMENT_MAGIC
 from journal.replay import Bad
 from journal.store import SpoolError, Store
 from queues.config import Format
 from server.journal_verify import verify
 
+LOCKS = (cmdlog_layout.APPEND_LOCK, cmdlog_layout.READ_LOCK)  # beside a command log's segments
 PAYLOADS = ("none", "text", "hex", "base64")
 
 # A format: whether a file's first bytes are its own, and what reads the rest. The last one takes what is left.
@@ -160,13 +162,13 @@ def _convert(store: Store, queue: str, wanted: Format) -> bool:
     click.echo(f"{queue}: {count:,} items moved to {wanted.value}; the old files are in {store.own}/aside.{now_ms}")
     for damage in conversion.left:
         click.echo(f"{queue}: {damage.told()}", err=True)
-    return all(is_torn(damage.why, damage.lost_bytes) for damage in conversion.left)
+    return all(damage.is_torn for damage in conversion.left)
 
 
 def _files(fs: Fs, path: str, queues: frozenset[str]) -> Iterator[str]:
     """The file itself, or those of a spool folder in order of their names."""
     try:
-        names = [name for name, regular in fs.list(path) if regular]
+        names = [name for name, regular in fs.list(path) if regular and name not in LOCKS]
     except NotADirectoryError:
         yield path
         return
@@ -185,6 +187,9 @@ def dump_file(fs: Fs, path: str, wish: Wish) -> bool:
         if cmdlog_dump.is_cmdlog(fs, path):
             return _dump_cmdlog(fs, path, wish)
         magic = fs.read(path, 0, MAGIC_BYTES)
+        if (begun := begun_stream(fs, path)) is not None:
+            click.echo(begun.told(path), err=True)
+            return True
         dumper = next(make(magic) for recognises, make in FORMATS if recognises(magic))
         return _dump(fs, path, dumper, wish)
     except OSError as error:
@@ -197,8 +202,12 @@ def _dump_cmdlog(fs: Fs, path: str, wish: Wish) -> bool:
     count = size = 0
     whole = True
     for record in cmdlog_dump.dump_segment(fs, path):
-        whole = whole and "damaged" not in record
-        name = str(record.get("command", "damaged")).upper()
+        if "damaged" in record:
+            torn = record["torn"] = bool(record.get("torn")) and is_written_to(fs, path)
+            flaw = Flaw(int(str(record["at"])), int(str(record["size"])), str(record["damaged"]), torn)
+            click.echo(flaw.told(path), err=True)
+            whole = whole and torn
+        name = str(record.get("command", "torn" if record.get("torn") else "damaged")).upper()
         if (wish.ops and name not in wish.ops) or (wish.at is not None and not wish.at.holds(int(str(record["at"])))):
             continue
         count += 1
@@ -222,10 +231,10 @@ def _dump(fs: Fs, path: str, dumper: Dumper, wish: Wish) -> bool:
                 if not wish.quiet:
                     click.echo(_as_json(path, row, wish) if wish.as_json else _as_text(row, wish))
     except Bad as bad:
-        torn = layout.parse(path.rpartition("/")[2]).kind is layout.Kind.CURRENT
-        torn = torn and is_torn(bad.why, fs.size(path) - bad.at)
-        click.echo(f"{path}: byte {bad.at}: {'torn end, ' if torn else ''}{bad.why}", err=True)
-        return torn
+        size = fs.size(path) - bad.at
+        flaw = Flaw(bad.at, size, bad.why, is_torn(bad.why, size) and is_written_to(fs, path))
+        click.echo(flaw.told(path), err=True)
+        return flaw.is_torn
     finally:
         if wish.as_json and wish.quiet:
             click.echo(json.dumps({"file": path, **structs.asdict(totals)}))

@@ -95,8 +95,7 @@ def _lock(fs: Fs, folder: str) -> None:
 
 
 def _as_text(found: Inspection, flaw: Flaw) -> str:
-    why = f"torn end, {flaw.why}; the next start cuts it off" if flaw.is_torn else flaw.why
-    return f"{found.path}: byte {flaw.at}, {flaw.size} bytes: {why}"
+    return flaw.told(found.path)
 
 
 def _as_json(found: Inspection, flaw: Flaw, is_hint: bool = False) -> str:

@@ -21,8 +21,10 @@ from tests.sim.job_world import JobWorld, disk_with_log
 
 FIXTURES: dict[str, dict[str, Any]] = json.loads((Path(__file__).parent / "workq" / "fixtures.json").read_text())
 DAMAGED = {
-    "bad_magic_middle_segment", "bit_flip_in_payload", "disk_full_retry", "garbage_tail", "short_header_last_segment",
-    "torn_tail_in_time", "torn_tail_minus_03", "torn_tail_minus_05", "torn_tail_minus_40", "version_2_segment",
+    "bad_magic_middle_segment", "bit_flip_in_payload", "disk_full_retry", "garbage_tail", "version_2_segment",
+}  # fmt: skip
+TORN = {
+    "short_header_last_segment", "torn_tail_in_time", "torn_tail_minus_03", "torn_tail_minus_05", "torn_tail_minus_40",
 }  # fmt: skip
 
 
@@ -77,6 +79,7 @@ def test_a_log_of_the_original_gives_the_jobs_that_it_had(name: str) -> None:
     world = world_of(name)
     check(world, FIXTURES[name])
     assert ("cmdlog.damaged" in world.events) == (name in DAMAGED)
+    assert ("cmdlog.torn" in world.events) == (name in TORN)
 
 
 @pytest.mark.parametrize("name", FIXTURES)

@@ -23,7 +23,7 @@ def test_a_damaged_queue_is_converted_as_far_as_it_can_be_read_and_the_rest_is_n
     one = converted(tmp_path, Format.LIBKESTREL)
     assert (one.queue, one.items, one.is_whole) == ("jobs", 2, False)
     (line,) = one.left
-    assert line.startswith("jobs.5: byte 22: unknown opcode 255: 26 bytes left behind, kept as ")
+    assert line.startswith("jobs.5: byte 22, 26 bytes: unknown opcode 255; left behind, kept as ")
     assert Path(line.rpartition(" ")[2]).read_bytes() == b"\xff" + addx(b"lost")
 
 
@@ -32,7 +32,9 @@ def test_a_damaged_segment_is_named_too(tmp_path: Path) -> None:
     (tmp_path / "jobs.5").write_bytes(SEGMENT_MAGIC + puts[0] + b"\xff" * 40)
     (tmp_path / "jobs.read.").write_bytes(READER_MAGIC + read_head(0))
     one = converted(tmp_path, Format.KESTREL)
-    assert (one.items, one.is_whole, len(one.left)) == (1, False, 1) and one.left[0].startswith("jobs.5: byte 33: ")
+    assert (one.items, one.is_whole, len(one.left)) == (1, False, 1) and one.left[0].startswith(
+        "jobs.5: byte 33, 40 bytes: "
+    )
 
 
 def test_the_torn_end_of_a_file_that_was_being_written_is_named_and_no_failure(tmp_path: Path) -> None:
@@ -45,4 +47,4 @@ def test_the_command_without_spark_says_so_and_fails(tmp_path: Path) -> None:
     (tmp_path / "jobs").write_bytes(addx(b"a") + b"\xff" * 30)
     done = run_staniel("journal", "convert", str(tmp_path), "--queue", "jobs", "--to", "libkestrel")
     assert done.returncode == 1 and "1 items moved" in done.stdout
-    assert "jobs: byte 22: unknown opcode 255: 30 bytes left behind, kept as " in done.stderr
+    assert "jobs: byte 22, 30 bytes: unknown opcode 255; left behind, kept as " in done.stderr

@@ -128,7 +128,7 @@ def test_verification_finds_a_flipped_bit_in_an_item_where_there_are_checksums(
     block = at // 16384 * 16384
     assert (bad.file, bad.wrong, bad.flaws) == (path.name, "", [Flaw(block, 16384, UNLIKE)])
     first, second = bad.lines()
-    assert first.endswith("items: damaged") and second == f"{path.name}: byte {block}: 16,384 bytes: {UNLIKE}"
+    assert first.endswith("items: damaged") and second == f"{path.name}: byte {block}, 16384 bytes: {UNLIKE}"
 
 
 def test_an_archive_takes_only_what_is_new_and_fills_queues_again(spark: SparkSession, tmp_path: Path) -> None:

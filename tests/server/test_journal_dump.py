@@ -121,7 +121,7 @@ def test_a_damaged_file_is_printed_as_far_as_it_goes(spool: Path) -> None:
     assert said.returncode == 1
     assert "id=1" in said.stdout
     assert "HEAD 1" in said.stdout
-    assert said.stderr == f"{path}: byte 32: a data size of -1 bytes\n"
+    assert said.stderr == f"{path}: byte 32, 45 bytes: a data size of -1 bytes\n"
 
 
 def test_a_command_log_is_printed_too(spool: Path) -> None:
@@ -140,8 +140,9 @@ def test_a_torn_end_of_the_current_file_is_no_error_and_that_of_an_archived_one_
     whole = (spool / "old").read_bytes()
     for name, code, word in (("old", 0, "torn end, "), ("old.1321401903634", 1, "")):
         (spool / name).write_bytes(whole + whole[:10])
+        end = "; the next start cuts it off" if word else ""
         said = run_staniel("journal", "dump", "-q", str(spool / name))
         assert (said.returncode, said.stderr) == (
             code,
-            f"{spool / name}: byte {len(whole)}: {word}the file ends inside a record\n",
+            f"{spool / name}: byte {len(whole)}, 10 bytes: {word}the file ends inside a record{end}\n",
         )

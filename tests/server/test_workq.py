@@ -225,6 +225,6 @@ def test_what_a_kill_leaves_is_read_by_the_next_start_and_told_if_torn(tmp_path:
         segment = server.spool / ".staniel" / "cmdlog" / "000000001.log"
         segment.write_bytes(segment.read_bytes()[:-3])
         server.start()
-        assert "1 jobs recovered" in server.greeting and "cmdlog.damaged" in server.stderr
+        assert "1 jobs recovered" in server.greeting and "warning cmdlog.torn" in server.stderr
         [kept] = (server.spool / ".staniel" / "damaged").iterdir()
         assert kept.name.startswith("000000001.log@")

@@ -67,6 +67,8 @@ class Parser:
         self._state = State.START
         self._tail = b""
         """Bytes read but not understood yet: put before the next feed."""
+        self._paused = False
+        """A `More` is under way. What is understood before it has its turn would be overtaken by what it brings."""
         self._block: SetHead | Refused | None = None
         self._missing = 0
         """Bytes of the block that have not arrived."""
@@ -91,7 +93,7 @@ class Parser:
 
     def feed(self, data: bytes) -> list[Request]:
         """Every request that `data` completes, in order. After one that hangs up everything is ignored. If that is
-        more than one turn has time for, the last one is a `More`.
+        more than one turn has time for, the last one is a `More`; until `feed(b"")` all that arrives is kept behind.
 
         The list may be one that others get too: leave it as it is.
         """
@@ -115,6 +117,10 @@ class Parser:
         return Set(head.queue, data[at:stop], head.flags, head.ttl_ms, head.expires_ms, head.noreply)
 
     def _feed(self, data: bytes) -> list[Request]:
+        if self._paused and data:
+            self._tail += data
+            return []
+        self._paused = False
         if self._tail:
             data = self._tail + data
             self._tail = b""
@@ -189,6 +195,7 @@ class Parser:
     def _pause(self, data: bytes, at: int, requests: list[Request]) -> int:
         """Enough for one turn; the rest is understood in the next one."""
         requests.append(More(self.feed))
+        self._paused = True
         return self._keep(data, at)
 
     def _keep_line(self, data: bytes, at: int, requests: list[Request]) -> int:

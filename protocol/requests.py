@@ -215,8 +215,8 @@ class Invalid(Struct, frozen=True, gc=False):
 
 
 class More(Struct, frozen=True, gc=False):
-    """The parser has understood as much as one turn has time for: `feed(b"")` goes on with what it has kept. Always the
-    last request of a feed.
+    """The parser has understood as much as one turn has time for: `feed(b"")` goes on with what it has kept and with
+    what has arrived since. Always the last request of a feed; until then the parser understands nothing more.
     """
 
     feed: Callable[[bytes], list[Any]]

@@ -77,11 +77,14 @@ class TextParser:
 
     def feed(self, data: bytes) -> list[TextRequest]:
         """Every request that `data` completes, in order. After one that hangs up everything is ignored. If that is
-        more than one turn has time for, the last one is a `More`.
+        more than one turn has time for, the last one is a `More`; until `feed(b"")` all that arrives is kept behind.
         """
         requests: list[TextRequest] = []
         if self._rest:
-            data, self._rest = self._rest + data, b""
+            if data:  # what is understood before the More has its turn would be overtaken by what it brings
+                self._rest += data
+                return requests
+            data, self._rest = self._rest, b""
         at, work_left = 0, WORK_A_FEED * ITEMS_A_WORK
         while (end := data.find(b"\n", at)) >= 0 and self._state is not State.DEAD:
             if work_left <= 0:

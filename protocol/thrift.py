@@ -69,6 +69,7 @@ class ThriftParser:
         self._frame_bytes_max = frame_bytes_max
         self._frames = Frames(frame_bytes_max)
         self._state = State.PLAIN
+        self._paused = False  # a More is under way: what is understood before would be overtaken by what it brings
 
     def limit(self, limits: Limits) -> None:
         """Other limits, for what has not been read yet."""
@@ -85,13 +86,16 @@ class ThriftParser:
 
     def feed(self, data: bytes) -> list[ThriftRequest]:
         """Every request that `data` completes, in order. After one that hangs up everything is ignored. If that is
-        more than one turn has time for, the last one is a `More`.
+        more than one turn has time for, the last one is a `More`; until `feed(b"")` all that arrives is kept behind.
         """
         requests: list[ThriftRequest] = []
         work_left = WORK_A_FEED
         if self._state is State.DEAD:
             return requests
         self._frames.feed(data)
+        if self._paused and data:
+            return requests
+        self._paused = False
         while (frame := self._frames.next()) is not None:
             work_left -= CALL_WORK + (len(frame) >> 7 if isinstance(frame, bytes) else 0)
             request = self._read(frame) if isinstance(frame, bytes) else self._bad_length(frame)
@@ -102,6 +106,7 @@ class ThriftParser:
                 break
             if work_left <= 0 and self._frames.pending_bytes:
                 requests.append(More(self.feed))
+                self._paused = True
                 break
         return requests
 

@@ -87,12 +87,15 @@ class WorkqParser:
 
     def feed(self, data: bytes) -> list[WorkqRequest]:
         """Every request that `data` completes, in order. After one that hangs up everything is ignored. If that is
-        more than one turn has time for, the last one is a `More`.
+        more than one turn has time for, the last one is a `More`; until `feed(b"")` all that arrives is kept behind.
         """
         requests: list[WorkqRequest] = []
         self._work_left = WORK_A_FEED
         if self._rest:
-            data, self._rest = self._rest + data, b""
+            if data:  # what is understood before the More has its turn would be overtaken by what it brings
+                self._rest += data
+                return requests
+            data, self._rest = self._rest, b""
         if self._tail:
             if b"\n" not in data:
                 self._keep(data, 0, requests)

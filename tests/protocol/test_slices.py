@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections import deque
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -42,8 +44,38 @@ def test_many_lines_are_understood_some_at_a_time(parser: Any, line: bytes) -> N
 def test_what_arrives_between_two_slices_is_understood_behind_them() -> None:
     parser = memcache()
     parser.feed(b"".join(b"get between%d\r\n" % number for number in range(WORK_A_FEED + 10)) + b"set q 0 0 4\r\nab")
-    found = all_of(parser, b"cd\r\nget last\r\n")
+    assert parser.feed(b"cd\r\nget last\r\n") == []
+    found = all_of(parser, b"")
     assert found[-2:] == [Set("q", b"abcd"), Get(b"last", "last")] and len(found) == 12
+
+
+@pytest.mark.parametrize(
+    ("parser", "one"),
+    [
+        (memcache(), lambda number: b"set new%d 0 0 1\r\nx\r\n" % number),
+        (TextParser(Limits()), lambda number: b"put new%d:\nx\n\n" % number),
+        (WorkqParser(Limits()), lambda number: b"lease new%d 0\r\n" % number),
+        (ThriftParser(Limits()), lambda number: call("peek", queue_name=f"{number}")),
+    ],
+    ids=["memcache", "text", "workq", "thrift"],
+)
+def test_requests_keep_their_order_however_late_a_slice_has_its_turn(parser: Any, one: Callable[[int], bytes]) -> None:
+    """A client that sends faster than its requests are done has several reads under way, and one `More` among them."""
+    backlog, done, data = deque[Any](), [], deque(one(number) for number in range(2000))
+    while data or backlog:
+        for _ in range(2):
+            backlog.extend(
+                parser.feed(b"".join([data.popleft() for _ in range(min(500, len(data)))]))
+            ) if data else None
+        request = backlog.popleft()
+        if isinstance(request, More):
+            backlog.extendleft(reversed(request.feed(b"")))
+        else:
+            done.append(request)
+    # Afterwards: what was understood once is known to every parser, and costs a slice nothing.
+    alone = type(parser)(Dialect.MEMCACHED, Limits()) if isinstance(parser, Parser) else type(parser)(Limits())
+    wanted = [request for number in range(2000) for request in alone.feed(one(number))]
+    assert done == wanted and parser.pending_bytes == 0
 
 
 def test_long_lines_count_as_many() -> None:

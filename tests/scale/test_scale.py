@@ -92,7 +92,7 @@ def test_two_thousand_queues_are_served_and_restarted_with_few_files(folder: Pat
 
 def test_two_hundred_fan_out_children_get_every_item_in_order_and_keep_them(folder: Path) -> None:
     names = [f"jobs+{number}" for number in range(CHILDREN)]
-    with running(folder) as server:
+    with running(folder, config=f"[server]\nmax_fanout_children = {CHILDREN}\n") as server:
         with Wire(server.address) as wire:
             assert all(wire.get(name) is None for name in names)
             fill(wire, "jobs", numbered(20))

@@ -142,6 +142,18 @@ def _read_duration(value: object) -> int:
     return _within(_amount(value, parse_duration, expected), value)
 
 
+def duration_from(least_ms: int) -> Kind:
+    """Of at least `least_ms`, or none."""
+
+    def read(value: object) -> int:
+        duration_ms = _read_duration(value)
+        if 0 < duration_ms < least_ms:
+            raise Mismatch(f'a duration of at least {format_duration(least_ms)}, or "none"', value)
+        return duration_ms
+
+    return optional(Kind("duration", read, _show_duration), 0)
+
+
 def _within(duration_ms: int, value: object) -> int:
     if duration_ms > DURATION_MS_MAX:
         raise Mismatch(f"a duration of at most {format_duration(DURATION_MS_MAX)}", value)

@@ -36,8 +36,9 @@ class Server(Struct, frozen=True, kw_only=True):
     # A worker's items are wanted back soon, and a laptop lid or a rebooted switch should not cost them.
     stall_timeout_ms: Annotated[int, kinds.MAYBE_DURATION] = field(name="stall_timeout", default=60_000)
     max_pending_bytes: Annotated[int, kinds.MAYBE_BYTES] = field(name="max_pending_size_total", default=256 << 20)
-    tcp_keepalive_ms: Annotated[int, kinds.MAYBE_DURATION] = field(name="tcp_keepalive", default=60_000)
-    tcp_user_timeout_ms: Annotated[int, kinds.MAYBE_DURATION] = field(name="tcp_user_timeout", default=60_000)
+    # Linux counts keepalive in whole seconds: one until it asks, one until it asks again.
+    tcp_keepalive_ms: Annotated[int, kinds.duration_from(2000)] = field(name="tcp_keepalive", default=60_000)
+    tcp_user_timeout_ms: Annotated[int, kinds.duration_from(1000)] = field(name="tcp_user_timeout", default=60_000)
     status_file: Annotated[str, kinds.MAYBE_TEXT] = ""
     default_status: Annotated[str, kinds.words("up", "writeavoid", "readonly", "quiescent")] = "up"
     status_change_grace_ms: Annotated[int, kinds.MAYBE_DURATION] = field(name="status_change_grace_period", default=0)

@@ -25,7 +25,7 @@ from server.doors import PORT_HINT, Doors, StartError
 from server.hub import Hub
 from server.log import open_log
 from server.loop import Loop
-from server.machine import ListeningSocket, Machine, raise_file_limit
+from server.machine import ListeningSocket, Machine, own_name, raise_file_limit
 from server.progress import Display, megabytes
 from server.vanished import spare_slow_readers
 
@@ -35,7 +35,7 @@ CLIENTS_MIN = 16  # what a limit of 64 open files leaves them
 
 def greeting(sockets: list[socket.socket], config: Config, summary: Summary, took_ms: int) -> str:
     """The one line that a start prints."""
-    where = ", ".join(_name(sock) for sock in sockets)
+    where = ", ".join(own_name(sock) for sock in sockets)
     jobs = f", {summary.jobs} jobs" if config.addresses("workq") else ""
     found = f"{summary.queues} queues, {summary.items} items{jobs} recovered in {took_ms} ms"
     found += f", {megabytes(summary.read_bytes)} MB read"
@@ -50,14 +50,6 @@ def greeting(sockets: list[socket.socket], config: Config, summary: Summary, too
     if summary.jobs_unreadable:
         found += ", an unreadable command log"
     return f"staniel {VERSION} listens on {where}, spool {os.path.abspath(config.server.spool)}: {found}"
-
-
-def _name(sock: socket.socket) -> str:
-    name = sock.getsockname()
-    if isinstance(name, str):
-        return f"unix:{name}"
-    host = f"[{name[0]}]" if ":" in name[0] else name[0]
-    return f"{host}:{name[1]}"
 
 
 async def serve(load: Callable[[], Config]) -> None:
@@ -90,7 +82,7 @@ async def open_service(config: Config, broker: Broker, doors: Doors, clients: in
         try:
             sock.listen(config.server.connection_backlog or BACKLOG)
         except OSError as error:
-            raise StartError(f"cannot listen on {_name(sock)}: {error.strerror}; {PORT_HINT}") from error
+            raise StartError(f"cannot listen on {own_name(sock)}: {error.strerror}; {PORT_HINT}") from error
         hub.listen(ListeningSocket(sock), wire)
     hello = greeting([sock for sock, _ in doors.sockets], config, summary, steady_ms() - began_ms)
     failure = await run_until_stopped(Loop(hub, machine, collector), hello)

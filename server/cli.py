@@ -8,10 +8,11 @@ import click
 
 from broker.config import Config, defaults, load
 from broker.version import VERSION
+from server.ping import Silent
 from server.ping import ping as ping_server
 
 DAY_S = 86_400
-HELD_BACK = 3  # an exit code; click's own are 1 and 2
+HELD_BACK, SILENT = 3, 4  # exit codes; click's own are 1 and 2
 HELP = {"help_option_names": ["-h", "--help"]}
 
 
@@ -103,11 +104,16 @@ def serve(
 def ping(host: str, port: int, timeout: float, alive: bool) -> None:
     """Say whether a server answers. For health checks.
 
-    Exit code 0: it does. 1: it does not. 3: it answers, and its status is not up, or queues are paused or cannot be
+    Exit code 0: it does. 1: it does not. 4: nor does it, although its port is open: it has reached max_connections, or
+    it hangs. 3: it answers, and its status is not up, or queues are paused or cannot be
     read: the line says so, and a restart alone changes nothing about it.
     """
     try:
         answer = ping_server(host, port, timeout)
+    except Silent:
+        why = "the port is open: the server is full (max_connections, `connections.full` in its log), or it hangs"
+        click.echo(f"Error: no answer from {host}:{port} in {timeout:g} s, but {why}", err=True)
+        sys.exit(SILENT)
     except OSError as error:
         raise click.ClickException(f"no answer from {host}:{port}: {error}") from error
     held_back = f", {answer.held_back}" if answer.held_back else ""

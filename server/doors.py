@@ -22,6 +22,8 @@ from server import vanished
 
 PORT_HINT = "choose another with --port, or stop the program that has it"
 PATH_HINT = "choose another path, or stop the program that listens there"
+SHORTER_HINT = "give a shorter one in `listen`, in /run for example"
+PATH_BYTES_MAX = 107  # of a Unix socket: 108 in the kernel's struct, one of them for its end
 LOCK_SUFFIX = ".lock"
 
 
@@ -82,6 +84,9 @@ class Doors:
 
     def _bind_unix(self, address: UnixAddress, mode: int) -> socket.socket:
         path = address.path
+        size = len(os.fsencode(path))
+        if size > PATH_BYTES_MAX:
+            raise _unable(address, f"the path has {size} bytes, the system takes {PATH_BYTES_MAX}", SHORTER_HINT)
         try:
             self._locks.append(os.open(path + LOCK_SUFFIX, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600))
             fcntl.flock(self._locks[-1], fcntl.LOCK_EX | fcntl.LOCK_NB)

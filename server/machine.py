@@ -45,7 +45,7 @@ class ListeningSocket:
 
     @property
     def name(self) -> str:
-        return str(self._sock.getsockname())
+        return own_name(self._sock)
 
     def fileno(self) -> int:
         return self._sock.fileno()
@@ -60,6 +60,15 @@ class ListeningSocket:
 
     def close(self) -> None:
         self._sock.close()
+
+
+def own_name(sock: socket.socket) -> str:
+    """Where a socket listens, as the configuration has it: `192.0.2.1:22133`, `[::1]:22133`, `unix:/run/staniel`."""
+    name = sock.getsockname()
+    if isinstance(name, str):
+        return f"unix:{name}"
+    host, port = name[:2]
+    return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
 
 
 def peer_name(sock: socket.socket) -> str:

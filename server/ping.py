@@ -13,6 +13,10 @@ ANSWER_BYTES_MAX = 1 << 20  # a Kestrel shows all its queues
 COUNTS = ("paused_queues", "unreadable_queues", "unreadable_command_logs")
 
 
+class Silent(TimeoutError):
+    """Somebody listens there, and has not said a word: the system takes connections for a program that does not."""
+
+
 class Answer(Struct, frozen=True):
     """`status` and the numbers as in `stats`; as if all were well for a server that does not say."""
 
@@ -37,14 +41,19 @@ class Answer(Struct, frozen=True):
 
 def ping(host: str, port: int, timeout_s: float) -> Answer:
     """What the server says of itself, all of it within `timeout_s`. Raises OSError if there is none, or none that
-    answers in time.
+    answers in time; Silent if nothing at all comes from an open port.
     """
     until_s = monotonic() + timeout_s
     try:
         with _connect(host, port, until_s) as sock:
             lines = _Lines(sock, until_s)
             lines.ask(b"version\r\n")
-            words = lines.next().split()
+            try:
+                words = lines.next().split()
+            except TimeoutError:
+                if lines.has_heard:
+                    raise
+                raise Silent("timed out") from None
             if len(words) != 2 or words[0] != "VERSION":
                 raise OSError("the answer is not that of a memcache server")
             lines.ask(b"stats server\r\n")
@@ -96,6 +105,10 @@ class _Lines:
         self._until_s = until_s
         self._heard = b""
         self._bytes = 0
+
+    @property
+    def has_heard(self) -> bool:
+        return self._bytes > 0
 
     def ask(self, line: bytes) -> None:
         self._sock.settimeout(_left_s(self._until_s))

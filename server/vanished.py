@@ -28,7 +28,7 @@ class Clients(Protocol):
 def watch(sock: socket.socket, keepalive_ms: int, user_timeout_ms: int) -> None:
     """Set what each connection that `sock` accepts inherits. 0: the system's own. Raises OSError."""
     if keepalive_ms:
-        seconds = max(2, keepalive_ms // 1000)
+        seconds = keepalive_ms // 1000
         idle, every = seconds - seconds // 2, max(1, seconds // 12)
         sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
         sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPIDLE, min(idle, 32_767))

@@ -28,6 +28,14 @@ MISTAKES = [
     ),
     ('[queues.q]\nmax_item_size = "2GB"', 'queues.q.max_item_size: expected a size of at most 1GB, got "2GB"'),
     ("[server]\nmax_line_size = 0", "server.max_line_size: expected a size of at least 512B, got 0"),
+    (
+        '[server]\ntcp_keepalive = "1999ms"',
+        'server.tcp_keepalive: expected a duration of at least 2s, or "none", got "1999ms"',
+    ),
+    (
+        "[server]\ntcp_user_timeout = 2",
+        'server.tcp_user_timeout: expected a duration of at least 1s, or "none", got 2',
+    ),
     ('[default]\nmax_age = "3 weeks"', f'default.max_age: {DURATION}, got "3 weeks"'),
     ('[default]\nmax_age = "1M"', f'default.max_age: {DURATION}, got "1M"'),
     ("[default]\nmax_age = 1979-05-27", f"default.max_age: {DURATION}, got 1979-05-27"),

@@ -11,7 +11,8 @@ from pathlib import Path
 import pytest
 
 from server.ping import ping
-from tests.server.process import Server, run_staniel
+from tests.server.process import Server, run_staniel, running, until
+from tests.server.test_log_lines import lines
 from tests.server.wire import Wire, stats
 
 
@@ -49,7 +50,20 @@ def test_ping_fails_in_one_line_where_nobody_listens() -> None:
 def test_ping_fails_in_time_where_somebody_listens_and_says_nothing() -> None:
     with socket.create_server(("127.0.0.1", 0)) as silent:
         said = run_staniel("ping", "--port", str(silent.getsockname()[1]), "--timeout", "0.2")
-    assert (said.returncode, said.stdout) == (1, "")
+    assert (said.returncode, said.stdout, said.stderr.count("\n")) == (4, "", 1)
+
+
+def test_ping_tells_a_full_server_from_none_and_the_log_has_one_line_of_it(tmp_path: Path) -> None:
+    with running(tmp_path, config="[server]\nmax_connections = 2\n") as server:
+        for _ in range(3):
+            with Wire(server.address) as first, Wire(server.address) as second:
+                assert first.ask(b"version") and second.ask(b"version")
+                said = run_staniel("ping", "--port", str(server.port), "--timeout", "0.2")
+                assert (said.returncode, said.stdout, said.stderr.count("\n")) == (4, "", 1)
+                assert "the port is open: the server is full (max_connections" in said.stderr
+        assert until(lambda: run_staniel("ping", "--port", str(server.port)).returncode == 0)
+        hint = 'hint="the limit of connections is reached; they wait outside"'
+        assert lines(server, "connections.full") == [f"address=127.0.0.1:{server.port} {hint}"]
 
 
 class Dripping(threading.Thread):

@@ -104,7 +104,9 @@ def test_a_file_that_is_no_socket_stays(tmp_path: Path) -> None:
 def test_a_path_that_is_too_long_is_one_line_that_says_so(tmp_path: Path) -> None:
     folder = tmp_path / ("d" * 120)
     folder.mkdir()
-    assert "/s: AF_UNIX path too long; choose another path" in refusal(folder)
+    size = len(f"{folder}/s")
+    assert f"/s: the path has {size} bytes, the system takes 107; give a shorter one in `listen`" in refusal(folder)
+    assert not (folder / "s.lock").exists()
 
 
 def test_a_stop_removes_its_own_socket_and_no_other(tmp_path: Path) -> None:

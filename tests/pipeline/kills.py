@@ -1,10 +1,12 @@
 """Jobs under a real Spark whose driver, worker or Java process is killed at a step of theirs, and which are run again.
 
-    python -m tests.pipeline.kills [--job pack]
+    python -m tests.pipeline.kills [--job pack] [--every 1]
 
 Each case: a job is started, and before the Nth change of the disk by a task (or by the driver) SIGKILL goes to the
 worker that makes it, to the driver or to Java. A killed worker's task is tried again by Spark; otherwise the job is
-started again. Before that and after it the spool and the lake have to hold what they should, each item once.
+started again. Before that and after it the spool and the lake have to hold what they should, each item once. A case in
+which nobody was killed is a fault of the case. `--every N`: not a few steps of each kind, but every Nth until the job
+has no more.
 """
 
 from __future__ import annotations
@@ -19,7 +21,8 @@ import sys
 import tempfile
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
+from itertools import count
 from pathlib import Path
 from typing import Any
 
@@ -52,29 +55,39 @@ CASES = {
     ],
     "convert": [("worker", "task", (4, 9, 14, 19, 24, 29, 34)), ("jvm", "task", (12,)), ("driver", "task", (20,))],
 }
+TRIES = 5
+TOLD: Counter[str] = Counter()  # items or records that were compared, by job
 CHANGES = [(OsFs, name) for name in ("append", "rename", "remove", "sync_folder", "truncate")]
 CHANGES += [(OsFile, name) for name in ("write", "sync")]
-REAL: dict[tuple[Any, str], Any] = {(kind, name): getattr(kind, name) for kind, name in CHANGES}
 
 
 def arm(step: int, victim: int, mark: str) -> None:
     """Kill `victim` (0: this process) before the change of this number, once."""
-    count = 0
+    changes = 0
 
     def deadly(change: Callable[..., Any]) -> Callable[..., Any]:
         def changed(self: Any, *args: Any) -> Any:
-            nonlocal count
-            count += 1
-            if count >= step and not os.path.exists(mark):
+            nonlocal changes
+            changes += 1
+            if changes >= step and not os.path.exists(mark):
                 Path(mark).touch()
                 os.kill(victim or os.getpid(), signal.SIGKILL)
                 time.sleep(0.5)
             return change(self, *args)
 
+        changed.real = change  # type: ignore[attr-defined]
         return changed
 
-    for (kind, name), change in REAL.items():
-        setattr(kind, name, deadly(change))
+    disarm()
+    for kind, name in CHANGES:
+        setattr(kind, name, deadly(getattr(kind, name)))
+
+
+def disarm() -> None:
+    """Spark uses its workers again: what an earlier case has left in one would act for this one."""
+    for kind, name in CHANGES:
+        change = getattr(kind, name)
+        setattr(kind, name, getattr(change, "real", change))
 
 
 class Dying:
@@ -154,10 +167,11 @@ def case(spark: Any, folder: Path, job: str, victim: str, where: str, step: int)
     for number, queue in enumerate(("jobs", "mail")):
         write(spool, queue, history(30 + number, 500), 3)
     before, held, records = states(spool), items_in(spool), recorded(spool)
-    wrong, tries = [], 0
+    wrong: list[str] = []
+    done = False
     if victim == "worker":
         with armed(where, step, 0, str(mark)):
-            tries += not work(spark, job, str(spool), str(out))
+            done = work(spark, job, str(spool), str(out))
     else:
         line = [job, spool, out, victim, where, step, mark]
         subprocess.run(
@@ -166,40 +180,71 @@ def case(spark: Any, folder: Path, job: str, victim: str, where: str, step: int)
         time.sleep(1)  # who was orphaned ends, or goes on
         if job == "pack" and states(spool) != before:
             wrong.append("the spool is another one after the kill")
-        while not work(spark, job, str(spool), str(out)) and tries < 5:
-            tries += 1
-            time.sleep(1)
+    for _ in range(TRIES):
+        if done:
+            break
+        done = work(spark, job, str(spool), str(out))
+        time.sleep(0 if done else 1)
+    if not done:
+        wrong.append("it does not come to its end")
+    return mark.exists(), wrong + faults(job, spool, out, before, held, records)
+
+
+def faults(job: str, spool: Path, out: Path, before: Any, held: Counter[Any], records: Counter[Any]) -> list[str]:
+    """What a job that has come to its end has lost or doubled."""
+    wrong = []
     if job == "pack" and (states(spool) != before or len(list(spool.glob("[jm]*.*"))) != 2):
         wrong.append("the packed spool is another one")
-    if items_in(spool) != held:
-        wrong.append(
-            f"lost {sum((held - items_in(spool)).values())}, too many {sum((items_in(spool) - held).values())}"
-        )
-    if job == "archive" and archived(out) != records:
-        lost, many = records - archived(out), archived(out) - records
-        wrong.append(f"lost {sum(lost.values())}, doubled {sum(many.values())}")
-    return mark.exists(), wrong
+    if job == "convert" and look(LocalFolder(str(spool)), "kestrel")[1]:
+        wrong.append("a queue was not converted")
+    if (now := items_in(spool)) != held:
+        wrong.append(f"lost {sum((held - now).values())}, too many {sum((now - held).values())}")
+    if job == "archive" and (found := archived(out)) != records:
+        wrong.append(f"lost {sum((records - found).values())}, doubled {sum((found - records).values())}")
+    TOLD[job] += sum(records.values() if job == "archive" else held.values())
+    return wrong
+
+
+def steps_of(job: str, every: int) -> Iterator[tuple[str, str, Iterable[int]]]:
+    """Victims, where their steps are counted, and which steps; without an end if the job is to say how many it has."""
+    if not every:
+        yield from CASES[job]
+        return
+    yield "worker", "task", count(1, every)
+    for victim, where in (("driver", "task"), ("driver", "driver"), ("jvm", "task"), ("jvm", "driver")):
+        if (where == "task") or job != "convert":  # its driver changes nothing
+            yield victim, where, count(1, every)
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.partition("\n\n")[0])
     parser.add_argument("--job", choices=list(CASES))
+    parser.add_argument("--victim", choices=["worker", "driver", "jvm"])
+    parser.add_argument("--every", type=int, default=0)
     parser.add_argument("--child", nargs=7)
     given = parser.parse_args()
     if given.child:
         job, spool, out, victim, where, step, mark = given.child
         child(job, spool, out, victim, where, int(step), mark)
-    spark = pipeline.session("local[2,3]")
+    spark = pipeline.session("local[2,3]", spark__sql__shuffle__partitions=2)
     kills = bad = 0
     for job in [given.job] if given.job else list(CASES):
-        for victim, where, steps in CASES[job]:
+        for victim, where, steps in steps_of(job, given.every):
+            if given.victim not in (None, victim):
+                continue
             for step in steps:
                 folder = Path(tempfile.mkdtemp(prefix="kills-"))
                 killed, wrong = case(spark, folder, job, victim, where, step)
+                is_over = given.every and not killed and not wrong  # it has no step of that number
+                if not killed and not is_over:
+                    wrong.append("nobody was killed")
                 kills, bad = kills + killed, bad + bool(wrong)
                 print(f"{job}: {victim} killed at step {step} of the {where}: {killed}, {wrong or 'right'}", flush=True)
                 shutil.rmtree(folder)
-    print(f"{kills} kills, {bad} wrong")
+                if is_over:
+                    break
+    told = ", ".join(f"{job} {each:,}" for job, each in TOLD.items())
+    print(f"{kills} kills, {bad} wrong; items or records: {told}")
     sys.exit(1 if bad else 0)
 
 

@@ -1,6 +1,7 @@
 """One Spark session for all tests of this folder, with little memory, started by the first that asks.
 
-Only one Java process at a time: who needs another kind of session asks for `no_spark` first.
+Who needs much memory for Java processes of its own asks for `no_spark` first, and stands last in its file: the next
+session takes ten seconds to start, and its first queries as long again.
 """
 
 from __future__ import annotations

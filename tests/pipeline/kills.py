@@ -78,13 +78,12 @@ def arm(step: int, victim: int, mark: str) -> None:
         changed.real = change  # type: ignore[attr-defined]
         return changed
 
-    disarm()
     for kind, name in CHANGES:
         setattr(kind, name, deadly(getattr(kind, name)))
 
 
 def disarm() -> None:
-    """Spark uses its workers again: what an earlier case has left in one would act for this one."""
+    """Spark uses its workers again: what is left in one would act in the next case."""
     for kind, name in CHANGES:
         change = getattr(kind, name)
         setattr(kind, name, getattr(change, "real", change))
@@ -98,7 +97,10 @@ class Dying:
 
     def __call__(self, task: Any) -> Any:
         arm(*self.how)
-        return self.work(task)
+        try:
+            return self.work(task)
+        finally:
+            disarm()
 
 
 def work(spark: Any, job: str, spool: str, out: str) -> bool:
@@ -122,6 +124,7 @@ def armed(where: str, step: int, victim: int, mark: str) -> Iterator[None]:
     else:
         arm(step, victim, mark)
     yield
+    disarm()
     for module in modules:
         module.run = fleet.run
 

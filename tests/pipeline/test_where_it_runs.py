@@ -6,7 +6,6 @@ import os
 import subprocess
 import sys
 import venv
-import zipfile
 from pathlib import Path
 
 import pytest
@@ -15,20 +14,28 @@ from pyspark.sql import SparkSession
 from pipeline import needs
 from pipeline.files import folder
 from pipeline.needs import Missing, check_packages, java_home, java_release
+from tests.pipeline.conftest import SHORT_LIVED, SMALL_DATA
 from tests.pipeline.spools import contents, history, replayed, write
 
 ROOT = Path(__file__).resolve().parents[2]
-PACKAGES = ("pipeline", "journal", "queues", "protocol")
+MASTER = "local-cluster[1,1,1024]"  # an executor in a process of its own
+QUICK = {
+    "spark.driver.extraJavaOptions": SHORT_LIVED,
+    "spark.executor.extraJavaOptions": SHORT_LIVED,
+    "spark.sql.shuffle.partitions": "2",
+    **{name.replace("__", "."): value for name, value in SMALL_DATA.items()},
+}
 CLUSTER = """
 import sys
 import pipeline
 from pipeline.sessions import close
-spark = pipeline.session("local-cluster[2,1,1024]", py_files=sys.argv[1], memory="512m",
-    spark__executorEnv__PYTHONPATH=sys.argv[3])
+quick = dict(pair.split("=", 1) for pair in sys.argv[5:])
+spark = pipeline.session(sys.argv[4], py_files=sys.argv[1], memory="512m",
+    spark__executorEnv__PYTHONPATH=sys.argv[3], **quick)
 pipeline.register(spark)
 rows = spark.read.format("staniel-journal").option("view", "state").load(sys.argv[2]).collect()
 merged = pipeline.state(spark, sys.argv[2]).count()
-where = spark.sparkContext.parallelize(range(4), 4).map(lambda _: __import__("pipeline").__file__).collect()
+where = spark.sparkContext.parallelize(range(2), 2).map(lambda _: __import__("pipeline").__file__).collect()
 close(spark)
 print("rows", len(rows), merged)
 print("from", *sorted(set(where)))
@@ -42,7 +49,7 @@ pipeline.register(spark)
 rows = spark.read.format("staniel-journal").option("view", "state").load(sys.argv[1]).collect()
 from pipeline.archive import archive
 added = archive(spark, sys.argv[1], sys.argv[2], {}, lambda _: None)
-where = spark.sparkContext.parallelize(range(4), 4).map(lambda _: __import__("pipeline").__file__).collect()
+where = spark.sparkContext.parallelize(range(2), 2).map(lambda _: __import__("pipeline").__file__).collect()
 spark.stop()
 print("rows", len(rows), added)
 print("from", *sorted(set(where)))
@@ -54,21 +61,32 @@ ON_EXECUTORS = (
 """What docs/pipeline.md says that an executor's Python needs, and what pandas needs."""
 
 
-@pytest.fixture
-def wheel(tmp_path: Path) -> Path:
-    """What --py-files wants: the packages, zipped as in a wheel."""
-    path = tmp_path / "staniel-0-py3-none-any.whl"
-    with zipfile.ZipFile(path, "w") as archive:
-        for package in PACKAGES:
-            for source in sorted((ROOT / package).rglob("*.*")):
-                if source.suffix in (".py", ".properties"):
-                    archive.write(source, source.relative_to(ROOT))
-        for module in ("pyspark_staniel.py", "pyspark_staniel_journal.py"):
-            archive.write(ROOT / module, module)
-    return path
+@pytest.fixture(scope="module")
+def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """What `make wheel` builds, by the builder that is installed."""
+    out = tmp_path_factory.mktemp("dist")
+    command = [sys.executable, "-m", "pip", "--disable-pip-version-check", "wheel", "--quiet", "--no-deps"]
+    command += ["--no-build-isolation", "--wheel-dir", str(out), str(ROOT)]
+    ran = subprocess.run(command, capture_output=True, text=True, timeout=120)
+    assert ran.returncode == 0, ran.stderr
+    (found,) = out.glob("*.whl")
+    return found
+
+
+def test_journals_in_an_object_store_read_like_files(spark: SparkSession, bucket: str, tmp_path: Path) -> None:
+    paths = write(tmp_path, "jobs", history(32, 1500), 3)
+    place = folder(bucket)
+    for path in paths:
+        place.write(path.name, path.read_bytes())
+    # Another test's drain may have left its owner's name in the bucket.
+    assert [name for name, _ in place.list() if name.startswith("jobs")] == sorted(path.name for path in paths)
+    rows = spark.read.format("staniel-journal").option("view", "state").load(bucket).collect()
+    told = [(row.state, bytes(row.value), row.flags, row.deliveries, row.xid, row.id) for row in rows]
+    assert told == contents(replayed(paths))
 
 
 @pytest.mark.slow
+@pytest.mark.programs("python:hatchling")
 def test_a_wheel_that_spark_submit_was_given_reaches_the_executors(no_spark: None, wheel: Path, tmp_path: Path) -> None:
     paths = write(tmp_path / "spool", "jobs", history(31, 600), 3)
     (tmp_path / "job.py").write_text(SUBMITTED)
@@ -91,8 +109,8 @@ def test_a_wheel_that_spark_submit_was_given_reaches_the_executors(no_spark: Non
         "spark.driver.host": "127.0.0.1",
         "spark.ui.enabled": "false",
     }
-    settings |= {"spark.sql.python.filterPushdown.enabled": "true"}
-    command = [str(installed / "pyspark" / "bin" / "spark-submit"), "--master", "local-cluster[2,1,1024]"]
+    settings |= {"spark.sql.python.filterPushdown.enabled": "true", **QUICK}
+    command = [str(installed / "pyspark" / "bin" / "spark-submit"), "--master", MASTER]
     command += ["--py-files", str(wheel), *(word for pair in settings.items() for word in ("--conf", "=".join(pair)))]
     command += [str(tmp_path / "job.py"), str(tmp_path / "spool"), str(tmp_path / "lake")]
     ran = subprocess.run(command, cwd=tmp_path, env=env, capture_output=True, text=True, timeout=600)
@@ -104,6 +122,7 @@ def test_a_wheel_that_spark_submit_was_given_reaches_the_executors(no_spark: Non
 
 
 @pytest.mark.slow
+@pytest.mark.programs("python:hatchling")
 def test_executors_of_their_own_need_only_the_wheel(no_spark: None, wheel: Path, tmp_path: Path) -> None:
     paths = write(tmp_path / "spool", "jobs", history(31, 1500), 3)
     script = tmp_path / "job.py"
@@ -114,23 +133,12 @@ def test_executors_of_their_own_need_only_the_wheel(no_spark: None, wheel: Path,
     env["SPARK_WORKER_DIR"] = str(tmp_path / "work")
     env.pop("PYSPARK_PYTHON", None)
     command = [str(tmp_path / "bare" / "bin" / "python"), "-P", str(script), str(wheel), str(tmp_path / "spool"), site]
+    command += [MASTER, *(f"{name.replace('.', '__')}={value}" for name, value in QUICK.items())]
     ran = subprocess.run(command, cwd=tmp_path, env=env, capture_output=True, text=True, timeout=600)
     expected = len(contents(replayed(paths)))
     assert f"rows {expected} {expected}" in ran.stdout, ran.stdout + ran.stderr
     (told,) = [line for line in ran.stdout.splitlines() if line.startswith("from ")]
     assert all(f"{wheel.stem}.zip" in path for path in told.split()[1:]), "the copy that Spark sent"
-
-
-def test_journals_in_an_object_store_read_like_files(spark: SparkSession, bucket: str, tmp_path: Path) -> None:
-    paths = write(tmp_path, "jobs", history(32, 1500), 3)
-    place = folder(bucket)
-    for path in paths:
-        place.write(path.name, path.read_bytes())
-    # Another test's drain may have left its owner's name in the bucket.
-    assert [name for name, _ in place.list() if name.startswith("jobs")] == sorted(path.name for path in paths)
-    rows = spark.read.format("staniel-journal").option("view", "state").load(bucket).collect()
-    told = [(row.state, bytes(row.value), row.flags, row.deliveries, row.xid, row.id) for row in rows]
-    assert told == contents(replayed(paths))
 
 
 def test_a_machine_without_java_is_told_what_to_install(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

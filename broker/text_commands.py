@@ -32,8 +32,10 @@ def put(session: Session, request: text.TextPut, now_ms: int) -> None:
     def finish(stored: int, refused: Refused | None) -> None:
         if refused is None or stored:
             session.out.append(replies.number(stored))
+        elif not refused.client and gate.write_refusal(session, None):
+            session.out.append(replies.not_available("setItem"))  # Kestrel's words for a status
         else:
-            session.out.append(replies.error(refused.why) if refused.client else replies.not_available("setItem"))
+            session.out.append(replies.error(refused.why))
 
     expires_ms = 0 if request.ttl_ms is None else ends_ms(now_ms, request.ttl_ms)
     puts.Series(session, request.queue, request.items, expires_ms, finish).go_on(now_ms)

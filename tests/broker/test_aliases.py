@@ -59,7 +59,7 @@ def test_a_text_put_that_is_refused_midway_does_not_call_stored_items_refused() 
     group.ballast.has_room_for = room  # type: ignore[method-assign]
     world.turn()
     settle(world)
-    assert client.hears().replace("\n", " ") == "+1 -Server not available for operation setItem"
+    assert client.hears().replace("\n", " ") == "+1 -disk full, nothing can be stored until there is space"
     assert all_of(world, "q") == ["x" * 60]
 
 

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import re
 from itertools import pairwise
+from uuid import UUID
 
 import pytest
 
@@ -11,8 +13,9 @@ from broker.broker import QUEUES_A_TURN
 from broker.operations import BLOCKS_A_TURN
 from broker.thrift_commands import ITEMS_MAX
 from broker.version import WIRE_VERSION
-from broker.wires import Wire, text, thrift, workq
+from broker.wires import Wire, memcache, text, thrift, workq
 from protocol.dialect import Dialect
+from protocol.limits import WORK_A_FEED
 from queues.jobs import IDLE_QUEUES_MAX
 from tests.protocol.thrift_feeding import call
 from tests.sim.world import Client, World
@@ -187,3 +190,50 @@ def test_names_that_are_only_asked_for_are_forgotten_in_the_end() -> None:
     assert len(queues) <= IDLE_QUEUES_MAX + 2 and {b"early", b"kept"} <= set(queues)
     waiter.hangs_up()
     assert b"early" in queues, "a queue is known from its first lease on"
+
+
+def job_id(number: int) -> bytes:
+    return str(UUID(int=number, version=4)).encode()
+
+
+MANY_REQUESTS = 3 * WORK_A_FEED
+ITEMS = [b"%04d" % number for number in range(MANY_REQUESTS)]
+IN_PIECES: dict[str, tuple[Wire, list[bytes]]] = {
+    "memcache": (
+        memcache(Dialect.MEMCACHED),
+        [b"set q %d 0 4\r\n%b\r\n" % (number, item) for number, item in enumerate(ITEMS)],
+    ),
+    "text": (text(Dialect.MEMCACHED), [b"put q:\n%b\n\n" % item for item in ITEMS]),
+    "thrift": (
+        thrift(Dialect.MEMCACHED),
+        [call("put", queue_name="q", items=[item], expiration_msec=0) for item in ITEMS],
+    ),
+    "workq": (
+        workq(),
+        [b"add %b q %d 60000 4\r\n%b\r\n" % (job_id(int(item)), 60_000 + int(item), item) for item in ITEMS],
+    ),
+}
+
+
+@pytest.mark.parametrize("name", IN_PIECES)
+@pytest.mark.parametrize("pieces", [2, 3, 7])
+def test_what_arrives_while_the_parser_has_paused_does_not_overtake_what_came_before(name: str, pieces: int) -> None:
+    wire, requests = IN_PIECES[name]
+    world = World(MEMORY + ("workq.port = 0\n" if name == "workq" else ""))
+    client = Client(world, wire)
+    world.clients.append(client)
+    data = b"".join(requests)
+    size = -(-len(data) // pieces)
+    for at in range(0, len(data), size):
+        client.sends(data[at : at + size])
+    while client.session.wants_turn:
+        world.turn()
+        world.sync()
+    if name == "workq":
+        client.sends(b"lease q 0\r\n" * MANY_REQUESTS)
+        while client.session.wants_turn:
+            world.turn()
+            world.sync()
+        assert re.findall(rb" 4\r\n(\d{4})\r\n", client._heard) == ITEMS
+    else:
+        assert world.items("q") == ITEMS

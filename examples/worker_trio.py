@@ -44,10 +44,10 @@ async def main() -> None:
     while trio.current_time() - last_job < args.idle_s:
         try:
             async with staniel_client.connect(args.host, args.port) as client:
-                pause = 0.1
                 while trio.current_time() - last_job < args.idle_s:
                     if await work_once(client, args, done):
                         last_job = trio.current_time()
+                    pause = 0.1  # a server that refuses is connected to all the same
         except (ConnectionLost, Refused) as lost:
             # What was open is back in the queue. A server refuses reads for a time (`status quiescent`), or for good
             # (no such name): who looks at the lines will see.

@@ -137,7 +137,12 @@ def test_a_worker_outlives_a_server_that_refuses_reads_for_a_while(server: Serve
         worker, *where(server), "--done", str(tmp_path / "done.txt"), "--idle-s", "4"
     ) as working:  # fmt: skip
         assert wire.ask(b"status quiescent") == b"END"
-        working.hear("lost .*SERVER_ERROR.*|lost .*quiescent.*")
+        refused = "lost .*SERVER_ERROR.*|lost .*quiescent.*"
+        working.hear(refused)
+        began_s = time.monotonic()
+        for _ in range(4):
+            working.hear(refused)
+        assert time.monotonic() - began_s > 0.6, "it asks as often as ever"
         assert wire.ask(b"status up") == b"END"
         assert wire.put("jobs", b"job-1") == b"STORED"
         working.hear("done job-1")

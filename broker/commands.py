@@ -195,7 +195,7 @@ def more(session: Session, request: ask.More, now_ms: int) -> None:
     """Understand another slice of what the client has sent, in the next turn."""
 
     def go_on(now_ms: int) -> None:
-        session.backlog.extendleft(reversed(request.feed(b"")))
+        session.backlog.extendleft(reversed(request.go_on()))
 
     session.put_off(go_on)
 

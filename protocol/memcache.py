@@ -93,7 +93,7 @@ class Parser:
 
     def feed(self, data: bytes) -> list[Request]:
         """Every request that `data` completes, in order. After one that hangs up everything is ignored. If that is
-        more than one turn has time for, the last one is a `More`; until `feed(b"")` all that arrives is kept behind.
+        more than one turn has time for, the last one is a `More`; until then all that arrives is kept.
 
         The list may be one that others get too: leave it as it is.
         """
@@ -117,10 +117,9 @@ class Parser:
         return Set(head.queue, data[at:stop], head.flags, head.ttl_ms, head.expires_ms, head.noreply)
 
     def _feed(self, data: bytes) -> list[Request]:
-        if self._paused and data:
+        if self._paused:
             self._tail += data
             return []
-        self._paused = False
         if self._tail:
             data = self._tail + data
             self._tail = b""
@@ -130,6 +129,11 @@ class Parser:
         while at < len(data):
             at = self._step(data, at, requests)
         return requests
+
+    def _go_on(self) -> list[Request]:
+        """The next slice of what is kept."""
+        self._paused = False
+        return self._feed(b"")
 
     def _step(self, data: bytes, at: int, requests: list[Request]) -> int:
         """Read on from `at` in the present state; return where the next state has to start."""
@@ -194,7 +198,7 @@ class Parser:
 
     def _pause(self, data: bytes, at: int, requests: list[Request]) -> int:
         """Enough for one turn; the rest is understood in the next one."""
-        requests.append(More(self.feed))
+        requests.append(More(self._go_on))
         self._paused = True
         return self._keep(data, at)
 

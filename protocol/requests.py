@@ -215,11 +215,11 @@ class Invalid(Struct, frozen=True, gc=False):
 
 
 class More(Struct, frozen=True, gc=False):
-    """The parser has understood as much as one turn has time for: `feed(b"")` goes on with what it has kept and with
-    what has arrived since. Always the last request of a feed; until then the parser understands nothing more.
+    """The parser has understood as much as one turn has time for: `go_on` returns what comes of what it has kept and of
+    what has arrived since. Always the last request of a feed; until `go_on` the parser understands nothing more.
     """
 
-    feed: Callable[[bytes], list[Any]]
+    go_on: Callable[[], list[Any]]
 
 
 Request = (

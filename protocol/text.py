@@ -77,19 +77,17 @@ class TextParser:
 
     def feed(self, data: bytes) -> list[TextRequest]:
         """Every request that `data` completes, in order. After one that hangs up everything is ignored. If that is
-        more than one turn has time for, the last one is a `More`; until `feed(b"")` all that arrives is kept behind.
+        more than one turn has time for, the last one is a `More`; until then all that arrives is kept.
         """
         requests: list[TextRequest] = []
-        if self._rest:
-            if data:  # what is understood before the More has its turn would be overtaken by what it brings
-                self._rest += data
-                return requests
-            data, self._rest = self._rest, b""
+        if self._rest:  # what is understood before the More has its turn would be overtaken by what it brings
+            self._rest += data
+            return requests
         at, work_left = 0, WORK_A_FEED * ITEMS_A_WORK
         while (end := data.find(b"\n", at)) >= 0 and self._state is not State.DEAD:
             if work_left <= 0:
                 self._rest = data[at:]
-                requests.append(More(self.feed))
+                requests.append(More(self._go_on))
                 return requests
             work_left -= ITEMS_A_WORK + (end - at >> 6) if self._state is State.LINE else 1
             line = data[at:end]
@@ -100,6 +98,11 @@ class TextParser:
             self._end_line(line, requests)
         self._keep(data[at:], requests)
         return requests
+
+    def _go_on(self) -> list[TextRequest]:
+        """The next slice of what is kept."""
+        rest, self._rest = self._rest, b""
+        return self.feed(rest)
 
     def _end_line(self, line: bytes, requests: list[TextRequest]) -> None:
         if self._state is State.ITEMS:

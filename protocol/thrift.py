@@ -86,16 +86,15 @@ class ThriftParser:
 
     def feed(self, data: bytes) -> list[ThriftRequest]:
         """Every request that `data` completes, in order. After one that hangs up everything is ignored. If that is
-        more than one turn has time for, the last one is a `More`; until `feed(b"")` all that arrives is kept behind.
+        more than one turn has time for, the last one is a `More`; until then all that arrives is kept.
         """
         requests: list[ThriftRequest] = []
         work_left = WORK_A_FEED
         if self._state is State.DEAD:
             return requests
         self._frames.feed(data)
-        if self._paused and data:
+        if self._paused:
             return requests
-        self._paused = False
         while (frame := self._frames.next()) is not None:
             work_left -= CALL_WORK + (len(frame) >> 7 if isinstance(frame, bytes) else 0)
             request = self._read(frame) if isinstance(frame, bytes) else self._bad_length(frame)
@@ -105,10 +104,15 @@ class ThriftParser:
                 self._state = State.DEAD
                 break
             if work_left <= 0 and self._frames.pending_bytes:
-                requests.append(More(self.feed))
+                requests.append(More(self._go_on))
                 self._paused = True
                 break
         return requests
+
+    def _go_on(self) -> list[ThriftRequest]:
+        """The next slice of what is kept."""
+        self._paused = False
+        return self.feed(b"")
 
     def _bad_length(self, size: int) -> Invalid:
         return _hang_up(f"a frame of {size} bytes, at most {self._frame_bytes_max}")

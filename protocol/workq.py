@@ -87,15 +87,13 @@ class WorkqParser:
 
     def feed(self, data: bytes) -> list[WorkqRequest]:
         """Every request that `data` completes, in order. After one that hangs up everything is ignored. If that is
-        more than one turn has time for, the last one is a `More`; until `feed(b"")` all that arrives is kept behind.
+        more than one turn has time for, the last one is a `More`; until then all that arrives is kept.
         """
         requests: list[WorkqRequest] = []
         self._work_left = WORK_A_FEED
-        if self._rest:
-            if data:  # what is understood before the More has its turn would be overtaken by what it brings
-                self._rest += data
-                return requests
-            data, self._rest = self._rest, b""
+        if self._rest:  # what is understood before the More has its turn would be overtaken by what it brings
+            self._rest += data
+            return requests
         if self._tail:
             if b"\n" not in data:
                 self._keep(data, 0, requests)
@@ -111,6 +109,11 @@ class WorkqParser:
             else:
                 break
         return requests
+
+    def _go_on(self) -> list[WorkqRequest]:
+        """The next slice of what is kept."""
+        rest, self._rest = self._rest, b""
+        return self.feed(rest)
 
     def _read_lines(self, data: bytes, at: int, requests: list[WorkqRequest]) -> int:
         """The hot path: lines like those before, and adds whose data arrived with their line, stay in this loop."""
@@ -149,7 +152,7 @@ class WorkqParser:
     def _pause(self, data: bytes, at: int, requests: list[WorkqRequest]) -> int:
         """Enough for one turn; the rest is understood in the next one."""
         self._rest = data[at:]
-        requests.append(More(self.feed))
+        requests.append(More(self._go_on))
         return len(data)
 
     def _read_line(self, line: bytes, requests: list[WorkqRequest]) -> bool:

@@ -7,14 +7,16 @@ queue_run.py does.
 from __future__ import annotations
 
 from collections import Counter, deque
+from contextlib import nullcontext
 from random import Random
 
 from journal.group import JournalFailure
 from sim.disk import Disk
-from sim.history import UNABLE, History, Plans
+from sim.history import UNABLE, History, Outcome, Plans
 from sim.hub_clients import ITEM, TAKES, WAIT_MS, Answer, Ask, NetClient, Side, Want
 from sim.hub_world import HubWorld
 from sim.promises import Accident
+from sim.slices import small_slices
 from sim.violations import Kind, Violation
 from sim.world import content
 
@@ -133,6 +135,10 @@ class HubRun(History):
         if timeout:
             lines.append(f'server.client_timeout = "{timeout}"')
         return "\n".join(lines) + "\n"
+
+    def outcome(self) -> Outcome:
+        with small_slices(self.plans.seed) if self.profile.slices else nullcontext():
+            return super().outcome()
 
     # lives
 
@@ -260,7 +266,7 @@ class HubRun(History):
 
     def _pipeline(self, rng: Random) -> list[Ask]:
         asks: list[Ask] = []
-        for _ in range(rng.choice((1, 1, 2, 4))):
+        for _ in range(rng.choice((1, 4, 12, 30) if self.profile.slices else (1, 1, 2, 4))):
             asks.append(self._one(rng))
             if asks[-1].want is Want.QUIT:
                 break

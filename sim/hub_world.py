@@ -103,9 +103,11 @@ class HubWorld(World):
                 raise Violation(Kind.LEAK, "an alarm keeps a connection that is gone")
 
     def _leaves_while_it_waits(self, events: list[tuple[int, int]]) -> bool:
-        """Whether these events tell of the end of a client that waits for an item to keep, and all who wait do."""
+        """Whether these events tell of the end of a client that waits for an item to keep, and all who wait do. Nobody
+        has been handed one at the end of the last turn, by a client that left then.
+        """
         waiting = {fd for fd, each in self.hub._connections.items() if each.session.state is SessionState.PARKED}
-        if any(self.hub._connections[fd].session.opens for fd in waiting):
+        if any(session.opens or session.is_handed for session in [self.hub._connections[fd].session for fd in waiting]):
             return False
         return any(fd in waiting and mask & LEAVING for fd, mask in events)
 

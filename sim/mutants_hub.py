@@ -8,6 +8,7 @@ from typing import Any
 from broker.deletions import Deletions
 from broker.session import Session
 from journal.log import Log
+from protocol.memcache import Parser
 from queues.queue import Queue, QueueState
 from server.connection import Connection, Phase
 from server.hub import Hub
@@ -215,3 +216,17 @@ def waits_go_on() -> Any:
 
 
 __all__ = ["MUTANTS"]
+
+
+@mutant("what arrives behind a slice is understood before the slice's turn", "hub-slices")
+def slice_overtakes() -> Any:
+    """As it was: two slices under way, and one rest that the earlier one brought forward."""
+
+    def make(right: Any) -> Any:
+        def feed(self: Parser, data: bytes) -> Any:
+            self._paused = False
+            return right(self, data)
+
+        return feed
+
+    return replaced(Parser, "_feed", make)

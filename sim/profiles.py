@@ -36,6 +36,7 @@ class Profile(Struct, frozen=True, kw_only=True):
     writer began, with facts in front of their additions.
     """
     hub: bool = False  # with sockets and threads, and fewer commands
+    slices: bool = False  # what is done in one go is little, and pipelines are long
     families: tuple[str, ...] = ()  # more fan-out, with limits of its own
     large_items: int = 60
     twins: int = 0  # how many of a thousand pipelines are puts of items that no short key tells apart
@@ -141,6 +142,7 @@ PROFILES = {
             clients=6,
         ),
         Profile(name="hub-durable", hub=True, policies=("always",), clients=4),
+        Profile(name="hub-slices", hub=True, slices=True, policies=("always",), clients=4),
         Profile(name="everything", full_disk=20, short_write=5, eio=3, clock_jump=20, operator=70, large_items=120),
     )
 }

@@ -23,9 +23,13 @@ def cut(data: bytes, sizes: list[int]) -> list[bytes]:
 
 def all_of(parser: Any, data: bytes) -> list[Any]:
     """The requests in `data`, in as many slices as the parser makes of it."""
-    found = parser.feed(data)
+    return whole(parser.feed(data))
+
+
+def whole(found: list[Any]) -> list[Any]:
+    """All slices, of which `found` is the first."""
     while found and isinstance(found[-1], More):
-        found[-1:] = parser.feed(b"")
+        found[-1:] = found[-1].go_on()
     return found
 
 

@@ -21,7 +21,7 @@ from protocol.thrift_requests import ThriftVersion
 from protocol.workq import WorkqParser
 from protocol.workq_lines import INVALID_ARGS, WORDS_MAX
 from protocol.workq_requests import Lease
-from tests.protocol.feeding import all_of
+from tests.protocol.feeding import all_of, whole
 from tests.protocol.thrift_feeding import call
 
 
@@ -36,17 +36,18 @@ def test_many_lines_are_understood_some_at_a_time(parser: Any, line: bytes) -> N
     slices = [parser.feed(line * 5000)]
     while isinstance(slices[-1][-1], More):
         assert len(slices[-1]) <= WORK_A_FEED + 1
-        slices.append(parser.feed(b""))
+        slices.append(slices[-1][-1].go_on())
     assert sum(isinstance(request, Invalid) for found in slices for request in found) == 5000
     assert parser.pending_bytes == 0
 
 
 def test_what_arrives_between_two_slices_is_understood_behind_them() -> None:
     parser = memcache()
-    parser.feed(b"".join(b"get between%d\r\n" % number for number in range(WORK_A_FEED + 10)) + b"set q 0 0 4\r\nab")
-    assert parser.feed(b"cd\r\nget last\r\n") == []
-    found = all_of(parser, b"")
-    assert found[-2:] == [Set("q", b"abcd"), Get(b"last", "last")] and len(found) == 12
+    lines = b"".join(b"get between%d\r\n" % number for number in range(WORK_A_FEED + 10))
+    found = parser.feed(lines + b"set q 0 0 4\r\nab")
+    assert parser.feed(b"cd\r\nget last\r\n") == parser.feed(b"") == []
+    found = whole(found)
+    assert found[-2:] == [Set("q", b"abcd"), Get(b"last", "last")] and len(found) == WORK_A_FEED + 12
 
 
 @pytest.mark.parametrize(
@@ -69,7 +70,7 @@ def test_requests_keep_their_order_however_late_a_slice_has_its_turn(parser: Any
             ) if data else None
         request = backlog.popleft()
         if isinstance(request, More):
-            backlog.extendleft(reversed(request.feed(b"")))
+            backlog.extendleft(reversed(request.go_on()))
         else:
             done.append(request)
     # Afterwards: what was understood once is known to every parser, and costs a slice nothing.
@@ -96,7 +97,7 @@ def test_known_lines_are_bounded_too() -> None:
     parser.feed(b"get q\r\n")
     found = parser.feed(b"get q\r\n" * 60_000)
     assert len(found) <= REQUESTS_A_FEED + WINDOW_BYTES // 7 + 2 and isinstance(found[-1], More)
-    assert len(all_of(parser, b"")) + len(found) - 1 == 60_000
+    assert len(whole(found)) == 60_000
 
 
 def test_the_items_of_a_text_put_are_read_some_at_a_time() -> None:
@@ -105,7 +106,7 @@ def test_the_items_of_a_text_put_are_read_some_at_a_time() -> None:
     feeds = 1
     found = parser.feed(data)
     while found and isinstance(found[-1], More):
-        found = parser.feed(b"")
+        found = found[-1].go_on()
         feeds += 1
     assert found == [TextPut("q", (b"x",) * 20_000)] and feeds >= 20_000 // (WORK_A_FEED * ITEMS_A_WORK)
 
@@ -114,7 +115,7 @@ def test_thrift_calls_are_read_some_at_a_time() -> None:
     parser = ThriftParser(Limits())
     found = parser.feed(call("get_version") * 1000)
     assert len(found) <= WORK_A_FEED and isinstance(found[-1], More)
-    found[-1:] = all_of(parser, b"")
+    found = whole(found)
     assert len(found) == 1000 and all(isinstance(request, ThriftVersion) for request in found)
 
 

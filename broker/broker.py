@@ -30,6 +30,7 @@ from broker.tables import joined
 from broker.transfers import Transfers
 from broker.upkeep import Upkeep
 from broker.workq import Workq
+from journal.ballast import RECORD_OVERHEAD_BYTES
 from journal.chores import Chore
 from journal.fs import Fs
 from journal.group import Sync
@@ -42,10 +43,10 @@ from journal.recovery import Damage
 from journal.store import Store
 from journal.survey import Survey
 from protocol.workq_words import show_id
-from queues.changes import Journal
+from queues.changes import Journal, NoJournal
 from queues.collection import Collection
 from queues.config import Format, QueueConfig
-from queues.item import Taken
+from queues.item import Item, Taken
 from queues.job import Job
 from queues.queue import Ended, Queue
 
@@ -114,6 +115,8 @@ class Broker:
         self._sessions: dict[Session, None] = {}
         self.started_ms = 0
         self._woken: deque[Session] = deque()
+        # Items that were removed for good for a client whose answer has not met its socket yet.
+        self.handed: dict[Session, list[tuple[Queue, Taken]]] = {}
         self.unreadable: set[str] = set()  # queues whose files the start could not read
         self._expire_due_ms = 0
         self._ballast_due_ms = 0
@@ -298,6 +301,18 @@ class Broker:
     def wake(self, session: Session) -> None:
         """`session` has been handed what it waited for; it goes on when the tick settles."""
         self._woken.append(session)
+
+    def take_back(self, handed: list[tuple[Queue, Taken]], now_ms: int) -> None:
+        """These were removed for good for a client that has left, and nothing of its answer has been sent. On a full
+        disk they are lost with it.
+        """
+        by_queue: dict[Queue, list[Item]] = {}
+        for queue, taken in handed:
+            by_queue.setdefault(queue, []).append(taken.item)
+        for queue, items in by_queue.items():
+            size = sum([len(item.data) + RECORD_OVERHEAD_BYTES for item in items])
+            if isinstance(queue.journal, NoJournal) or (not self.group.is_full and self.group.admits(size)):
+                queue.put_back(items, now_ms)
 
     @property
     def unsettled(self) -> bool:

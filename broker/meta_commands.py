@@ -70,6 +70,8 @@ def wait(session: Session, request: ask.MetaGet, queue: Queue, now_ms: int) -> N
         found = session.present(queue)
         if taken is not None and asked.open:
             reads.hold(session, found, taken)
+        elif taken is not None and not asked.peek:
+            session.hand(found, taken)
         answer(session, request, found, taken, now_ms)
 
     session.park(queue, now_ms + asked.wait_ms, come, opens=asked.open, peeks=asked.peek)

@@ -271,6 +271,8 @@ class Batch:
         session.out.append(session.replies.value(self.get, item.data, item.flags, taken.id))
         session.out_bytes += len(item.data)
         self.left -= 1
+        if not (self.get.open or self.get.peek):
+            session.hand(self.queue, taken)
 
 
 def approach(session: Session, request: Get, now_ms: int, nothing: Callable[[], None]) -> Queue | None:
@@ -383,6 +385,8 @@ def wait(session: Session, request: Get, queue: Queue, now_ms: int) -> None:
         found = session.present(queue)
         if taken is not None and request.open:
             hold(session, found, taken)
+        elif taken is not None and not request.peek:
+            session.hand(found, taken)
         answer(session, request, found, taken)
 
     session.park(queue, now_ms + request.wait_ms, come, opens=request.open, peeks=request.peek)

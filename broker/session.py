@@ -222,10 +222,12 @@ class Session:
             counters.cmd_get_timeout_dropped += 1
             if self._delivered is not None:
                 counters.finished_but_add += 1
-                if isinstance(self._queue, Queue):
-                    self.give_back(self._queue, self._delivered, now_ms)
-                else:
+                if not isinstance(self._queue, Queue):
                     self._queue.abort(self._delivered, now_ms)
+                elif self.opens:
+                    self.give_back(self._queue, self._delivered, now_ms)
+                elif not self.peeks:
+                    self.broker.take_back([(self._queue, self._delivered)], now_ms)
         # Most answers know their session: together they would be garbage that only the collector finds.
         self._answer = self._queue = self._delivered = None
         self.state = SessionState.CLOSED
@@ -284,6 +286,12 @@ class Session:
         assert self._queue is not None
         self._queue.unpark(self)
         self.broker.wake(self)
+
+    def hand(self, queue: Queue, taken: Taken) -> None:
+        """The next answer shows an item that was removed for good. Should the client be gone before any byte of the
+        answer can leave, it goes back (see Broker.take_back).
+        """
+        self.broker.handed.setdefault(self, []).append((queue, taken))
 
     def stop_waiting(self, now_ms: int) -> None:
         """The server stops: whatever was waited for counts as not having come."""

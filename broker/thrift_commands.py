@@ -60,6 +60,7 @@ class Collecting:
         self.queue = queue
         self.until_ms = now_ms + call.wait_ms
         self.found: list[tuple[bytes, int]] = []
+        self.taken: list[Taken] = []  # those that have been removed for good
         self.bytes = 0
         self._keeps = not call.auto_abort_ms and call.wait_ms > 0 and call.max_items > 1
 
@@ -100,13 +101,16 @@ class Collecting:
             number = self.session.broker.leases.grant(self.session, self.queue, taken, until_ms)
         elif self._keeps:
             reads.hold(self.session, self.queue, taken)
+        else:
+            self.taken.append(taken)
         self.found.append((taken.item.data, number))
         self.bytes += len(taken.item.data)
 
     def _confirm(self) -> None:
         """The answer takes what is still open; what has timed out is another's by now."""
         held = self.session.reads.pop(self.queue.name, ())
-        self.found = [(taken.item.data, 0) for queue, taken in held if queue.confirm(taken)]
+        self.taken = [taken for queue, taken in held if queue.confirm(taken)]
+        self.found = [(taken.item.data, 0) for taken in self.taken]
 
     def _answer(self) -> None:
         session, counters = self.session, self.session.broker.counters
@@ -121,6 +125,8 @@ class Collecting:
         else:
             counters.get_misses += 1
         session.depend_on(self.queue)
+        for taken in self.taken:
+            session.hand(self.queue, taken)
         if len(self.found) > ITEMS_AT_ONCE:
             session.rest()
         session.out.append(replies.items(self.call, self.found))

@@ -22,6 +22,7 @@ from queues.sweep import Sweep
 from queues.xids import XID_MAX, next_xid
 
 CLEARED_MAX = 1 << 20
+PASSED_MAX = 16  # items that stand before those that are put back: each costs two records
 
 
 class QueueState(Enum):
@@ -202,6 +203,34 @@ class Queue:
         ended = self._end(taken, now_ms)
         self._serve(now_ms)
         return ended
+
+    def put_back(self, items: list[Item], now_ms: int) -> None:
+        """Items that had been removed for good have reached nobody: they are the head again, or with who waits. Their
+        removal is written already, and no record takes one back: they are added anew, whatever the limits say, and then
+        brought before what has come since, if that is little. With max_deliveries, which counts how often a record was
+        opened, they stay at the end.
+        """
+        if self.state is CLOSED:
+            return
+        ahead = len(self.line)
+        for item in items:
+            self.accept(Item(item.data, item.added_ms, item.expires_ms, item.flags), now_ms)
+        is_whole = len(self.line) == ahead + len(items)
+        if 0 < ahead <= PASSED_MAX and is_whole and not self.config.max_deliveries:
+            self._bring_forward(ahead, len(items))
+
+    def _bring_forward(self, ahead: int, count: int) -> None:
+        """Have the `count` items behind the first `ahead` ones at the head."""
+        passed: list[Taken] = []
+        while len(passed) < ahead + count and self.line.head() is not None:
+            taken = self.line.pop()
+            if self.departures.limbo is not None:
+                self.departures.anchor()
+            self.begin(taken)
+            taken.deliveries -= 1  # nobody has seen it
+            passed.append(taken)
+        for taken in reversed(passed[ahead:] + passed[:ahead]):
+            self.give_back(taken)
 
     def is_last(self, taken: Taken) -> bool:
         """Whether an item is not handed out again if this read of it is not confirmed."""

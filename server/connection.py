@@ -145,7 +145,10 @@ class Connection:
         except BlockingIOError:
             return False
         held.clear()
-        self.session.broker.counters.bytes_written += sent
+        broker = self.session.broker
+        broker.counters.bytes_written += sent
+        if broker.handed:
+            broker.handed.pop(self.session, None)
         if sent < len(data):
             self.unsent = memoryview(data)[sent:]
         return True
@@ -170,7 +173,9 @@ class Connection:
         except BlockingIOError:
             return
         self.took = True
-        self.session.broker.counters.bytes_written += sent
+        broker = self.session.broker
+        broker.counters.bytes_written += sent
+        broker.handed.pop(self.session, None)
         self.unsent = b"" if sent == len(self.unsent) else memoryview(self.unsent)[sent:]
 
     def send_the_rest(self) -> None:
@@ -210,6 +215,7 @@ class Connection:
         if sent == size:
             return sent
         session.broker.counters.bytes_written += sent
+        session.broker.handed.pop(session, None)
         self.unsent = memoryview(data)[sent:]
         return -1
 
@@ -259,6 +265,11 @@ class Connection:
     def may_listen(self) -> bool:
         """Whether more may be read from the socket."""
         return self.unread_bytes < UNREAD_BYTES_MAX and len(self.unsent) < UNSENT_BYTES_MAX
+
+    @property
+    def owes_answers(self) -> bool:
+        """Whether something has been answered that has not left."""
+        return bool(self.unsent or self.held or self.session.out)
 
     @property
     def owes_nothing(self) -> bool:

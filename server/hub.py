@@ -220,6 +220,8 @@ class Hub:
         for chore in broker.start_chores():
             self._steward.start(chore)
         self._answer_all(now_ms)
+        if broker.handed:
+            self._forget_sent()
         if self._debts.noted:
             self._debts.look(now_ms)
         if self._dropped:
@@ -264,6 +266,14 @@ class Hub:
             except OSError:
                 self.drop(connection, now_ms)
         self._counters.bytes_written += written
+
+    def _forget_sent(self) -> None:
+        """What the whole answer has left with is its client's now. (A part of it is enough: see Connection.)"""
+        handed = self.broker.handed
+        for session in list(handed):
+            connection = self._of_session.get(session)
+            if connection is None or not connection.owes_answers:
+                del handed[session]
 
     def _ring(self, fd: int, now_ms: int) -> None:
         """An event that is no client's; of nobody, if the client has been dropped earlier in this turn."""
@@ -418,7 +428,10 @@ class Hub:
         if connection.phase is Phase.GONE:
             return
         connection.phase = Phase.GONE
-        connection.session.close(now_ms)
+        broker, session = self.broker, connection.session
+        session.close(now_ms)
+        if broker.handed and (handed := broker.handed.pop(session, None)) and connection.owes_answers:
+            broker.take_back(handed, now_ms)
         self._holding.pop(connection, None)
         self._busy.pop(connection, None)
         self._forget_alarm(connection)

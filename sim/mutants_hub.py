@@ -215,6 +215,11 @@ def waits_go_on() -> Any:
     return replaced(Queue, "dismiss_waiters", make)
 
 
+@mutant("items go back though their answer has left, when a later one cannot", "hub")
+def sent_is_not_forgotten() -> Any:
+    return replaced(Hub, "_forget_sent", lambda right: lambda self: None)
+
+
 __all__ = ["MUTANTS"]
 
 

@@ -216,7 +216,10 @@ class Store:
         if isinstance(log, Reader):
             return self.streams.erase(log, now_ms)
         log.erase()
-        self._kestrel[parent_of(log.name) or log.name].discard(log.name)
+        family = parent_of(log.name) or log.name
+        self._kestrel[family].discard(log.name)
+        if not self._kestrel[family]:
+            del self._kestrel[family]
         return self.group.change_folder(log.sync_ms, now_ms)
 
     def _create(self, log: Log, now_ms: int) -> None:

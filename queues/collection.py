@@ -170,6 +170,10 @@ class Collection:
         for queues in (self.by_name, self.masked, self._children.get(parent_of(queue.name), {})):
             if queues.get(queue.name) is queue:
                 del queues[queue.name]
+        for name in (queue.name, parent_of(queue.name)):
+            # Queues and their children know each other by these: they stay while there is one of them.
+            if name in self._children and not self._children[name] and self.known(name) is None:
+                del self._children[name]
         if parent_of(queue.name):
             self._regroup(queue)
         self.deleted += 1

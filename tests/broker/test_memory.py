@@ -132,3 +132,27 @@ def test_a_start_keeps_to_the_total() -> None:
     again = World(TOTAL, world.disk.kill(), world.now_ms)
     assert really_used(again) < 2 * MB
     assert sum(len(queue.line) for queue in again.broker.queues) == 400
+
+
+@pytest.mark.parametrize("journal_format", ["kestrel", "libkestrel"])
+def test_queues_that_come_and_go_under_ever_new_names_leave_nothing_behind(journal_format: str) -> None:
+    world = World(f'[default]\njournal_format = "{journal_format}"\n')
+    client = world.client()
+    client.says("set stays 0 0 1", "x", "set stays+child 0 0 1", "x")
+
+    def kept() -> tuple[int, ...]:
+        broker = world.broker
+        while world.sync():
+            world.turn()
+        return len(broker.queues._children), len(broker.store._kestrel), len(broker.store.streams.families)
+
+    before = kept()
+    for number in range(20):
+        name = f"reply-{number}"
+        client.says(f"set {name} 0 0 1", "x", f"set {name}+child 0 0 1", "x", f"set {name}+other 0 0 1", "x")
+        for each in (f"{name}+child", name, f"{name}+other") if number % 2 else (name, f"{name}+other", f"{name}+child"):
+            client.says(f"delete {each}")
+            while world.sync() or client.session.wants_turn:
+                world.turn()
+    assert client.hears().count("DELETED") == 60
+    assert kept() == before

@@ -194,7 +194,7 @@ class Unfinished:
         under_its_number = source.open_reads.get(intent.xid)
         first = [under_its_number.item] if under_its_number is not None else []
         is_open = [taken.item for taken in source.open_reads.values()]
-        items = chain(first, is_open, source.line.items())
+        items = chain(first, is_open, source.line.walk())
         return next((item for item in items if intent.means(item, getattr(item, "id", 0))), None)
 
     # items

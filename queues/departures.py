@@ -128,7 +128,7 @@ class Departures:
         if is_open is not None:
             del queue.open_reads[is_open.xid]
             queue.give_back(is_open)
-        ahead = next((at for at, item in enumerate(queue.line.items()) if means(item, getattr(item, "id", 0))), None)
+        ahead = next((at for at, item in enumerate(queue.line.walk()) if means(item, getattr(item, "id", 0))), None)
         if ahead is None:
             return None
         last, passed = queue.last_xid, []

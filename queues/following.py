@@ -6,7 +6,7 @@ counted when somebody asks, so a put costs the same however many queues follow.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Protocol
 
 from queues.counters import QueueCounters
@@ -221,13 +221,15 @@ class FollowingLine(Line):
         self._next_id = self.last_id + 1
         return count
 
-    def items(self) -> list[Item]:
-        found = [taken.item for taken in reversed(self.returned)] + list(self.fresh)
-        next_id = self.next_id
-        while len(found) < len(self) and (more := self.stream.read(next_id)):
-            found += self._own(more)
+    def walk(self) -> Iterator[Item]:
+        yield from [taken.item for taken in reversed(self.returned)]
+        yield from list(self.fresh)
+        left, next_id = self.behind, self.next_id
+        while left > 0 and (more := self.stream.read(next_id)):
+            own = self._own(more)
+            yield from own
+            left -= len(own)
             next_id = more[-1].id + 1
-        return found
 
     # read-behind
 

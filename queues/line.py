@@ -7,7 +7,7 @@ the queue, expiry, open reads and files. Queue lives on it, and so does replay, 
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Protocol
 
 from queues.item import LOST_MS, Item, Taken
@@ -249,14 +249,20 @@ class Line:
             self.mortal += 1
 
     def items(self) -> list[Item]:
-        """All items, head first; those that only the journal holds are read for that, and stay there."""
-        found = [taken.item for taken in reversed(self.returned)] + list(self.fresh)
+        """All items, head first, in memory."""
+        return list(self.walk())
+
+    def walk(self) -> Iterator[Item]:
+        """All items, head first; of those that only the journal holds some are read at a time, and stay there. The line
+        must not change meanwhile. Raises OSError.
+        """
+        yield from [taken.item for taken in reversed(self.returned)]
+        yield from list(self.fresh)
         turn = self.left + len(self.fresh)
         while self.tail is not None and turn < self.end:
             more = self.tail.load(turn, LOAD_BYTES)[: self.end - turn]
-            found += more
+            yield from more
             turn += len(more)
-        return found
 
     # read-behind
 

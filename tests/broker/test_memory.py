@@ -150,7 +150,9 @@ def test_queues_that_come_and_go_under_ever_new_names_leave_nothing_behind(journ
     for number in range(20):
         name = f"reply-{number}"
         client.says(f"set {name} 0 0 1", "x", f"set {name}+child 0 0 1", "x", f"set {name}+other 0 0 1", "x")
-        for each in (f"{name}+child", name, f"{name}+other") if number % 2 else (name, f"{name}+other", f"{name}+child"):
+        for each in (
+            (f"{name}+child", name, f"{name}+other") if number % 2 else (name, f"{name}+other", f"{name}+child")
+        ):
             client.says(f"delete {each}")
             while world.sync() or client.session.wants_turn:
                 world.turn()

@@ -10,6 +10,9 @@ from collections import Counter
 import pytest
 
 from journal.intents import Intent, encode, key_of
+from journal.readback import ReadBack
+from queues.item import Item
+from queues.stream import Stream
 from sim.disk import Disk
 from sim.nodes import Crash
 from tests.broker.test_transfers import (
@@ -211,3 +214,29 @@ def test_an_intent_outlives_its_source_until_no_power_cut_can_bring_that_back() 
         again = World("", world.disk.crash(how), world.now_ms + 1)
         found = drain(again, "q") + drain(again, "dead")
         assert found[b"tick"] == 1 and found[b"tock"] <= 1, (how, found)
+
+
+@pytest.mark.parametrize(
+    ("journal_format", "reads"), [("kestrel", (ReadBack, "load")), ("libkestrel", (Stream, "read"))]
+)
+def test_whoever_looks_for_one_item_of_a_long_queue_does_not_load_the_others(
+    journal_format: str, reads: tuple[type, str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    world = World(f'[default]\njournal_format = "{journal_format}"\nmax_memory_size = "20KB"\n')
+    world.client().says(*(line for number in range(1000) for line in ("set q 0 0 1000", f"{number:01000}")))
+    while any(client.session.wants_turn for client in world.clients):
+        world.turn()
+    queue = world.broker.queues.by_name["q"]
+    head = queue.line.head()
+    assert head is not None
+    assert len(queue.line) == 1000
+    wanted, loaded, right = key_of(head), [0], getattr(*reads)
+
+    def counted(self: object, *args: int) -> list[Item]:
+        found: list[Item] = right(self, *args)
+        loaded[0] += len(found)
+        return found
+
+    monkeypatch.setattr(*reads, counted)
+    assert queue.departures.claim(0, lambda item, item_id: key_of(item) == wanted) is not None
+    assert loaded[0] < 400

@@ -53,7 +53,11 @@ def main() -> None:
 @click.option("--host", help="Address to listen on.  [default: 127.0.0.1]")
 @click.option("--port", "-p", type=click.IntRange(0, 65535), help="Memcache port; 0 picks one.  [default: 22133]")
 @click.option("--spool", "-s", type=click.Path(file_okay=False), help="Folder of the journals.  [default: spool]")
-@click.option("--sync", metavar="always|os|50ms", help="What a reply waits for.  [default: always]")
+@click.option(
+    "--sync",
+    metavar="always|os|50ms",
+    help="What a reply waits for, but for queues with a sync_journal of their own.  [default: always]",
+)
 @click.option("--log-level", type=click.Choice(["debug", "info", "warning", "error"]), help="[default: info]")
 @click.option("--workq-port", type=click.IntRange(0, 65535), help="Workq port.  [default: 9922, if workq is served]")
 @click.option("-cmdlog-path", "--cmdlog-path", metavar="FOLDER", help="Workq's command log.  [default: in the spool]")

@@ -115,7 +115,7 @@ def dump(
     fs = OsFs()
     files = [file for path in paths for file in _files(fs, path, frozenset(queues))]
     if not files:
-        raise click.ClickException("no journal file of such a queue there")
+        raise click.ClickException(f"no journal file {'of such a queue ' if queues else ''}in {', '.join(paths)}")
     whole = [dump_file(fs, path, wish) for path in files]
     sys.exit(0 if all(whole) else 1)
 

@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import contextlib
+import re
 import socket
 import threading
 import time
 from pathlib import Path
 
+import click
 import pytest
 
+from broker.config import defaults
+from server.cli import serve
 from server.ping import ping
 from tests.server.process import Server, run_staniel, running, until
 from tests.server.test_log_lines import lines
@@ -174,3 +178,23 @@ def test_settings_not_served_yet_are_named_at_the_start(tmp_path: Path) -> None:
         assert "admin: not served yet, ignored" in server.stderr
         with Wire(server.address) as wire:
             assert wire.put("jobs", b"a") == b"STORED"
+
+
+def test_the_options_of_serve_and_their_defaults_are_those_of_the_document() -> None:
+    document = (Path(__file__).parents[2] / "docs" / "config.md").read_text()
+    body = document.split("\n## On the command line\n")[1].split("\n## ")[0]
+    cells = [line.strip("|").split("|") for line in body.splitlines() if line.startswith("| `")]
+    documented = {name.strip(" `"): default.strip(" `") for name, _, default in cells}
+    options = [each for each in serve.params if isinstance(each, click.Option) and each.name != "help"]
+    found = {}
+    for option in options:
+        told = re.search(r"\[default: (.*)\]", option.help or "")
+        found[next(name for name in option.opts if name.startswith("--"))] = told[1] if told else "none"
+    assert documented == found
+    config = defaults(".")
+    assert (config.server.host, str(config.memcache.port), config.server.log_level) == (
+        documented["--host"], documented["--port"], documented["--log-level"],
+    )  # fmt: skip
+    assert config.workq.cmdlog_sync == documented["--cmdlog-sync"]
+    numbers = (config.workq.cmdlog_sync_int_ms, config.workq.cmdlog_clean_int_ms, config.workq.cmdlog_seg_bytes)
+    assert numbers == tuple(int(documented[f"--cmdlog-{name}"]) for name in ("sync-int", "clean-int", "seg-size"))

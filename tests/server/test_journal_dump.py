@@ -146,3 +146,9 @@ def test_a_torn_end_of_the_current_file_is_no_error_and_that_of_an_archived_one_
             code,
             f"{spool / name}: byte {len(whole)}, 10 bytes: {word}the file ends inside a record{end}\n",
         )
+
+
+def test_a_folder_without_journals_is_one_line_that_names_it(tmp_path: Path) -> None:
+    for options, of in (((), ""), (("--queue", "jobs"), "of such a queue ")):
+        said = run_staniel("journal", "dump", *options, str(tmp_path))
+        assert (said.returncode, said.stderr) == (1, f"Error: no journal file {of}in {tmp_path}\n")

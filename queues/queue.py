@@ -55,6 +55,7 @@ class Queue:
         # By xid. Ordered dictionaries: a plain one is slow to find its first entry once many before it are gone.
         self.open_reads: OrderedDict[int, Taken] = OrderedDict()  # in the order of opening
         self.delayed: OrderedDict[int, Taken] = OrderedDict()  # aborted; `opened_ms` is when they are handed out again
+        self._delayed_bytes = 0
         self.timer: Timer | None = None
         self._armed_ms = 0  # when the timer rings, 0: it is not set
         self.gets_paused = False
@@ -368,6 +369,7 @@ class Queue:
             self.timer.drop(self)
         self.open_reads.clear()
         self.delayed.clear()
+        self._delayed_bytes = 0
         self.departures.clear()
         self.sweep.is_unfinished = (
             False  # no timer rings for it any more, and who waits for its end would wait for ever
@@ -424,8 +426,7 @@ class Queue:
         rested = _until(self.delayed, now_ms)
         # Those of one moment were held by one client, who is gone: in the order that they had in the line.
         for taken in sorted(rested, key=lambda taken: (taken.opened_ms, taken.turn), reverse=True):
-            del self.delayed[taken.xid]
-            self.give_back(taken)
+            self._rouse(taken)
         return len(over) + len(rested)
 
     def _end(self, taken: Taken, now_ms: int) -> Ended:
@@ -459,7 +460,17 @@ class Queue:
             each.opened_ms = until_ms
         taken.opened_ms = until_ms
         self.delayed[taken.xid] = taken
+        self._delayed_bytes += len(taken.item.data)
+        if self.config.keep_journal:  # else every item is in memory, whether it rests or not
+            while self._delayed_bytes > self.config.max_memory_bytes and len(self.delayed) > 1:
+                self._rouse(next(iter(self.delayed.values())))
         self._arm()
+
+    def _rouse(self, taken: Taken) -> None:
+        """It has rested for long enough, or memory has no place for it any more: it is the head."""
+        del self.delayed[taken.xid]
+        self._delayed_bytes -= len(taken.item.data)
+        self.give_back(taken)
 
     def _make_room(self) -> bool:
         if not self._is_full:

@@ -144,3 +144,20 @@ def test_an_extended_read_ends_in_its_time() -> None:
     assert queue.time_out(NOW_MS + 900) == 1
     assert not queue.extend(first, NOW_MS + 900) and not queue.confirm(first)
     assert [item.data for item in queue.line.items()] == [b"a"]
+
+
+@pytest.mark.parametrize("journal_format", ["kestrel", "libkestrel"])
+def test_no_more_rests_in_memory_than_the_queue_may_keep_there(journal_format: str) -> None:
+    text = f'journal_format = "{journal_format}"\nmax_memory_size = "100KB"\nretry_delay = "1h"\n'
+    world = World(f"[default]\n{text}")
+    client = world.client()
+    for number in range(40):
+        client.puts(f"{number:010000}")
+    for _ in range(40):
+        client.says("get q/open", "get q/abort")
+    queue = world.broker.queues.by_name["q"]
+    assert len(queue.delayed) == 10 and len(queue.line) == 30
+    heads = [int(item.data[-4:]) for item in queue.line.items()]
+    assert sorted([*heads, *(int(taken.item.data[-4:]) for taken in queue.delayed.values())]) == list(range(40))
+    world.turn(3_700_000)
+    assert not queue.delayed and len(queue.line) == 40 and queue._delayed_bytes == 0

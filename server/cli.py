@@ -96,6 +96,7 @@ def serve(
 @main.command()
 @click.option("--host", default="127.0.0.1", show_default=True, help="Address of the server.")
 @click.option("--port", "-p", default=22133, show_default=True, type=click.IntRange(1, 65535), help="Memcache port.")
+@click.option("--unix", "path", default="", metavar="PATH", help="Unix socket of the server, instead of a port.")
 @click.option(
     "--timeout",
     default=2.0,
@@ -105,21 +106,22 @@ def serve(
     callback=lambda ctx, param, value: seconds(value),
 )
 @click.option("--alive", is_flag=True, help="Exit code 0 for every server that answers, whatever it refuses.")
-def ping(host: str, port: int, timeout: float, alive: bool) -> None:
+def ping(host: str, port: int, path: str, timeout: float, alive: bool) -> None:
     """Say whether a server answers. For health checks.
 
     Exit code 0: it does. 1: it does not. 4: nor does it, although its port is open: it has reached max_connections, or
     it hangs. 3: it answers, and its status is not up, or queues are paused or cannot be
     read: the line says so, and a restart alone changes nothing about it.
     """
+    where = f"unix:{path}" if path else f"{host}:{port}"
     try:
-        answer = ping_server(host, port, timeout)
+        answer = ping_server(host, port, timeout, path)
     except Silent:
         why = "the port is open: the server is full (max_connections, `connections.full` in its log), or it hangs"
-        click.echo(f"Error: no answer from {host}:{port} in {timeout:g} s, but {why}", err=True)
+        click.echo(f"Error: no answer from {where} in {timeout:g} s, but {why}", err=True)
         sys.exit(SILENT)
     except OSError as error:
-        raise click.ClickException(f"no answer from {host}:{port}: {error}") from error
+        raise click.ClickException(f"no answer from {where}: {error}") from error
     held_back = f", {answer.held_back}" if answer.held_back else ""
-    click.echo(f"staniel {answer.version} answers on {host}:{port}{held_back}")
+    click.echo(f"staniel {answer.version} answers on {where}{held_back}")
     sys.exit(HELD_BACK if answer.held_back and not alive else 0)

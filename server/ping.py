@@ -39,13 +39,13 @@ class Answer(Struct, frozen=True):
         return ", ".join(found)
 
 
-def ping(host: str, port: int, timeout_s: float) -> Answer:
-    """What the server says of itself, all of it within `timeout_s`. Raises OSError if there is none, or none that
-    answers in time; Silent if nothing at all comes from an open port.
+def ping(host: str, port: int, timeout_s: float, unix_path: str = "") -> Answer:
+    """What the server says of itself, all of it within `timeout_s`; with `unix_path` the one that listens there.
+    Raises OSError if there is none, or none that answers in time; Silent if nothing at all comes from an open port.
     """
     until_s = monotonic() + timeout_s
     try:
-        with _connect(host, port, until_s) as sock:
+        with _connect_unix(unix_path, until_s) if unix_path else _connect(host, port, until_s) as sock:
             lines = _Lines(sock, until_s)
             lines.ask(b"version\r\n")
             try:
@@ -76,6 +76,18 @@ def _connect(host: str, port: int, until_s: float) -> socket.socket:
             sock.close()
             failure = error
     raise failure
+
+
+def _connect_unix(path: str, until_s: float) -> socket.socket:
+    """Raises OSError, also for a path that is too long for one."""
+    sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+    try:
+        sock.settimeout(_left_s(until_s))
+        sock.connect(path)
+    except OSError:
+        sock.close()
+        raise
+    return sock
 
 
 def _left_s(until_s: float) -> float:

@@ -139,3 +139,12 @@ def test_a_sockets_mode_is_as_configured_whatever_the_umask(tmp_path: Path, more
     with serving(*STANIEL, *options(tmp_path, more), umask=umask):
         assert stat.S_IMODE(os.stat(tmp_path / "s").st_mode) == mode
         assert answers(tmp_path / "s")
+
+
+def test_ping_asks_a_server_that_has_no_port(tmp_path: Path) -> None:
+    with serving(*STANIEL, *options(tmp_path)):
+        said = run_staniel("ping", "--unix", str(tmp_path / "s"))
+        assert (said.returncode, said.stdout.partition("answers on ")[2]) == (0, f"unix:{tmp_path}/s\n")
+    for path in (tmp_path / "s", tmp_path / ("d" * 120)):
+        said = run_staniel("ping", "--unix", str(path))
+        assert (said.returncode, said.stdout, said.stderr.count("\n")) == (1, "", 1)

@@ -10,6 +10,7 @@ from __future__ import annotations
 import errno
 import traceback
 from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
 from functools import partial
 from random import Random
 from typing import Any
@@ -24,6 +25,7 @@ from sim.disk import Disk, PowerCut
 from sim.nodes import Crash
 from sim.profiles import Profile
 from sim.promises import Accident
+from sim.slices import small_slices
 from sim.threads import Thread
 from sim.violations import Kind, Violation
 from sim.world import START_MS, Client, World
@@ -156,7 +158,8 @@ class History:
         """Run it to the end, or to the first violation."""
         violation: Violation | None = None
         try:
-            self._lives()
+            with self._slices():
+                self._lives()
         except Violation as found:
             violation = found
         except Exception as broken:
@@ -166,6 +169,11 @@ class History:
         digest = crc32(repr((self.told, violation and violation.why)).encode(), self.crashes)
         seed, name = self.plans.seed, self.profile.name
         return Outcome(seed, name, violation, digest, self.done, self.crashes, self.facts, self.answers, self.told)
+
+    def _slices(self) -> AbstractContextManager[None]:
+        if not self.profile.slices:
+            return nullcontext()
+        return small_slices(self.plans.seed, within_answers=self.profile.hub)
 
     # lives
 

@@ -7,16 +7,14 @@ queue_run.py does.
 from __future__ import annotations
 
 from collections import Counter, deque
-from contextlib import nullcontext
 from random import Random
 
 from journal.group import JournalFailure
 from sim.disk import Disk
-from sim.history import UNABLE, History, Outcome, Plans
+from sim.history import UNABLE, History, Plans
 from sim.hub_clients import ITEM, TAKES, WAIT_MS, Answer, Ask, NetClient, Side, Want
 from sim.hub_world import HubWorld
 from sim.promises import Accident
-from sim.slices import small_slices
 from sim.violations import Kind, Violation
 from sim.world import content
 
@@ -135,10 +133,6 @@ class HubRun(History):
         if timeout:
             lines.append(f'server.client_timeout = "{timeout}"')
         return "\n".join(lines) + "\n"
-
-    def outcome(self) -> Outcome:
-        with small_slices(self.plans.seed) if self.profile.slices else nullcontext():
-            return super().outcome()
 
     # lives
 

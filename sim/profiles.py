@@ -142,6 +142,7 @@ PROFILES = {
             clients=6,
         ),
         Profile(name="hub-durable", hub=True, policies=("always",), clients=4),
+        Profile(name="slices", slices=True, full_disk=10, operator=70, streams=300, large_items=120),
         Profile(name="hub-slices", hub=True, slices=True, policies=("always",), clients=4),
         Profile(name="everything", full_disk=20, short_write=5, eio=3, clock_jump=20, operator=70, large_items=120),
     )

@@ -38,7 +38,7 @@ def spark(folder: Path, jobs: list[str], control: Path) -> int:
     env = {**os.environ, "PYTHONPATH": path, "STANIEL_KILL": str(control)}
     command = [sys.executable, "-m", "tests.pipeline.killed", *jobs]
     with (folder / "said").open("ab") as said:
-        return subprocess.run(command, cwd=ROOT, env=env, stdout=said, stderr=said, timeout=900).returncode
+        return subprocess.run(command, cwd=ROOT, env=env, stdout=said, stderr=said, timeout=500).returncode
 
 
 @pytest.mark.slow

@@ -113,7 +113,7 @@ def test_a_wheel_that_spark_submit_was_given_reaches_the_executors(no_spark: Non
     command = [str(installed / "pyspark" / "bin" / "spark-submit"), "--master", MASTER]
     command += ["--py-files", str(wheel), *(word for pair in settings.items() for word in ("--conf", "=".join(pair)))]
     command += [str(tmp_path / "job.py"), str(tmp_path / "spool"), str(tmp_path / "lake")]
-    ran = subprocess.run(command, cwd=tmp_path, env=env, capture_output=True, text=True, timeout=600)
+    ran = subprocess.run(command, cwd=tmp_path, env=env, capture_output=True, text=True, timeout=400)
     records = len(history(31, 600).ends)
     assert f"rows {len(contents(replayed(paths)))} " in ran.stdout, ran.stdout + ran.stderr[-3000:]
     assert int(ran.stdout.split("rows ")[1].split()[1]) >= records // 2
@@ -134,7 +134,7 @@ def test_executors_of_their_own_need_only_the_wheel(no_spark: None, wheel: Path,
     env.pop("PYSPARK_PYTHON", None)
     command = [str(tmp_path / "bare" / "bin" / "python"), "-P", str(script), str(wheel), str(tmp_path / "spool"), site]
     command += [MASTER, *(f"{name.replace('.', '__')}={value}" for name, value in QUICK.items())]
-    ran = subprocess.run(command, cwd=tmp_path, env=env, capture_output=True, text=True, timeout=600)
+    ran = subprocess.run(command, cwd=tmp_path, env=env, capture_output=True, text=True, timeout=400)
     expected = len(contents(replayed(paths)))
     assert f"rows {expected} {expected}" in ran.stdout, ran.stdout + ran.stderr
     (told,) = [line for line in ran.stdout.splitlines() if line.startswith("from ")]

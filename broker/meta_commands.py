@@ -56,7 +56,7 @@ def get(session: Session, request: ask.MetaGet, now_ms: int) -> None:
 def look(session: Session, request: ask.MetaGet, queue: Queue, now_ms: int) -> None:
     taken = reads.fetch(session, request.get, queue, now_ms)
     if taken is None and queue.sweep.is_unfinished:
-        session.put_off(partial(look, session, request, queue))
+        session.look_again(queue, partial(look, session, request, queue))
     elif taken is None and request.get.wait_ms > 0:
         wait(session, request, queue, now_ms)
     else:

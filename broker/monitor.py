@@ -43,7 +43,7 @@ class Monitor:
                 return
             taken = queue.open(now_ms)
             if taken is None and queue.sweep.is_unfinished:
-                session.put_off(self.go_on)
+                session.look_again(queue, self.go_on)
                 return
             if taken is None:
                 session.park(queue, self.until_ms, self._come, opens=True, peeks=False)

@@ -90,7 +90,7 @@ def miss(session: Session, request: Get, queue: Queue, now_ms: int) -> None:
     if queue.line.trouble is not None:
         session.refuse(gate.trouble(queue))
     elif queue.sweep.is_unfinished:
-        session.put_off(again)
+        session.look_again(queue, again)
     elif request.wait_ms > 0:
         wait(session, request, queue, now_ms)
     else:
@@ -231,7 +231,7 @@ class Batch:
     def begin(self, now_ms: int) -> None:
         taken = fetch(self.session, self.get, self.queue, now_ms)
         if taken is None and self.queue.sweep.is_unfinished:
-            self.session.put_off(self.begin)
+            self.session.look_again(self.queue, self.begin)
         elif taken is None and self.get.wait_ms > 0:
             until_ms = now_ms + self.get.wait_ms
             self.session.park(self.queue, until_ms, self._come, opens=self.get.open, peeks=False)

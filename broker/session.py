@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 from msgspec import Struct
 
 from broker.report import Level
+from journal.kept import outlet
 from protocol.dialect import Dialect
 from protocol.limits import Limits
 from protocol.replies import replies_for
@@ -257,6 +258,17 @@ class Session:
     def put_off(self, go_on: Callable[[int], None]) -> None:
         """End this turn and let other clients go first; the next one begins with `go_on`, before the next request."""
         self.backlog.appendleft(Continuation(go_on))
+
+    def look_again(self, queue: Queue, go_on: Callable[[int], None]) -> None:
+        """The sweep of `queue` is unfinished: go on in the next turn, or after the next sync if it waits for that. (A
+        turn after the other would ask without an end while a sync is slow.)
+        """
+        own = outlet(queue.journal)
+        if own is None or not queue.sweep.is_ahead:
+            self.put_off(go_on)
+            return
+        self.hold_on(lambda _, now_ms: self.put_off(go_on))
+        self.broker.group.after(own, lambda now_ms: self.deliver(True))
 
     def rest(self) -> None:
         """That was a turn's work already: the requests behind it wait for the next one."""

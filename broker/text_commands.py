@@ -78,7 +78,7 @@ def read(session: Session, name: str, wait_ms: int, now_ms: int, *, opens: bool)
     def look(now_ms: int) -> None:
         taken = queue.open(now_ms) if opens else queue.peek(now_ms)
         if taken is None and queue.sweep.is_unfinished:
-            session.put_off(look)
+            session.look_again(queue, look)
         elif taken is None and now_ms < until_ms:
             session.park(queue, until_ms, come, opens=opens, peeks=not opens)
         else:

@@ -70,7 +70,7 @@ class Collecting:
             taken = queue.open(now_ms) if opens else queue.take(now_ms)
             if taken is None:
                 if queue.sweep.is_unfinished and not self.found:
-                    session.put_off(self.go_on)
+                    session.look_again(queue, self.go_on)
                     return
                 if now_ms < self.until_ms:
                     session.park(queue, self.until_ms, self._come, opens=opens, peeks=False)
@@ -189,7 +189,7 @@ def peek(session: Session, call: ask.ThriftPeek, now_ms: int) -> None:
         return
     head, journal = queue.peek(now_ms), queue.journal
     if head is None and queue.sweep.is_unfinished:
-        session.put_off(lambda now_ms: peek(session, call, now_ms))
+        session.look_again(queue, lambda now_ms: peek(session, call, now_ms))
         return
     if head is None and queue.line.trouble is not None:
         session.out.append(replies.failure(call, gate.trouble(queue)))

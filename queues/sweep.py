@@ -23,16 +23,19 @@ FOREVER_AGO_MS = -(2**63)
 
 
 class Sweep:
-    """`is_unfinished`: expired items are still at the head; what is behind them comes in a moment."""
+    """`is_unfinished`: expired items are still at the head; what is behind them comes in a moment, or if it `is_ahead`
+    of the disk, after the next sync: as much as may be is on its way to another queue.
+    """
 
     def __init__(self, queue: Queue) -> None:
         self.queue = queue
         self.is_unfinished = False
+        self.is_ahead = False
 
     def run(self, now_ms: int, count_max: int) -> int:
         """Drop at most `count_max` items, or send them to expire_to_queue. Returns how many went."""
         queue = self.queue
-        self.is_unfinished = False
+        self.is_unfinished = self.is_ahead = False
         head = queue.line.head()
         if head is None or not queue.is_expired(head, now_ms):
             return 0
@@ -70,6 +73,7 @@ class Sweep:
                 match heir.admits(queue, len(head.data)):
                     case Admission.SOON:
                         self._go_on_soon(now_ms)
+                        self.is_ahead = True
                         break
                     case Admission.LATER:
                         queue.ring_at(now_ms + LATER_MS)

@@ -8,6 +8,7 @@ from broker import transfers, wires
 from protocol.dialect import Dialect
 from queues.item import Item
 from sim.nodes import Crash
+from sim.world import World as SlowWorld
 from tests.sim.streams import all_of, fill, settle
 from tests.sim.world import Client, World
 
@@ -129,3 +130,30 @@ def test_a_queue_whose_name_is_not_utf8_can_have_a_queue_for_what_expires() -> N
         settle(again)
     assert all_of(again, "late") == [] or all_of(again, "late") == ["a"]
     assert not len(again.broker.queues.by_name["q\udcff"].line)
+
+
+@pytest.mark.parametrize("line", ["get q", "get q/open", "get q/n=3", "mg q v", "get q/t=100"])
+def test_nobody_asks_again_in_every_turn_while_what_has_expired_waits_for_a_slow_sync(line: str) -> None:
+    world = SlowWorld(EXPIRING)
+    client = world.client()
+    for _ in range(150):
+        client.says("set q 0 1 10000", "x" * 10_000)
+    client.puts("good")
+    while world.sync():
+        world.turn()
+    client.hears()
+    world.now_ms += 5000
+    client.says(line)
+    sync = world.start_sync()
+    assert sync is not None
+    asked = 0
+    for _ in range(50):
+        world.turn(1)
+        asked += client.session.wants_turn
+    assert asked <= 2 and not client.hears()
+    sync.run()
+    world.finish_sync(sync)
+    for _ in range(20):
+        world.turn()
+        world.sync()
+    assert " 4" in client.hears() and len(world.items("late")) == 150

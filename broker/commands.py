@@ -13,7 +13,7 @@ from broker.monitor import Monitor, confirm
 from broker.puts import STORED, Verdict
 from broker.report import Level
 from broker.rounds import Round
-from broker.session import ITEMS_AT_ONCE, Session
+from broker.session import ITEMS_AT_ONCE, LONG_ITEM_BYTES, Session
 from broker.version import WIRE_VERSION
 from protocol import requests as ask
 from protocol.dialect import Dialect
@@ -162,7 +162,10 @@ def monitor(session: Session, request: ask.Monitor, now_ms: int) -> None:
 
 def show_item(session: Session, replies: Replies, get: ask.Get, taken: Taken) -> None:
     item = taken.item
-    session.out.append(replies.item(get, item.data, item.flags, taken.id))
+    if len(item.data) > LONG_ITEM_BYTES:
+        session.out += replies.item_in_pieces(get, item.data, item.flags, taken.id)
+    else:
+        session.out.append(replies.item(get, item.data, item.flags, taken.id))
     session.out_bytes += len(item.data)
 
 

@@ -12,7 +12,7 @@ from typing import Any
 
 from broker import commands, gate, puts, reads
 from broker.puts import Verdict
-from broker.session import Session
+from broker.session import LONG_ITEM_BYTES, Session
 from protocol import requests as ask
 from queues.collection import Refused
 from queues.item import Item, Taken, ends_ms
@@ -96,7 +96,10 @@ def answer(session: Session, request: ask.MetaGet, queue: Queue, taken: Taken | 
         b"l": max(0, now_ms - item.added_ms) // 1000,
     }
     if request.value:
-        session.out.append(replies.meta(VALUE, request.meta, facts, item.data))
+        if len(item.data) > LONG_ITEM_BYTES:
+            session.out += replies.meta_in_pieces(VALUE, request.meta, facts, item.data)
+        else:
+            session.out.append(replies.meta(VALUE, request.meta, facts, item.data))
         session.out_bytes += len(item.data)
     else:
         session.out.append(replies.meta(DONE, request.meta, facts))

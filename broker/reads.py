@@ -13,7 +13,7 @@ from msgspec import structs
 
 from broker import gate
 from broker.report import Level
-from broker.session import ITEMS_AT_ONCE, OUT_BYTES_A_TURN, Session
+from broker.session import ITEMS_AT_ONCE, LONG_ITEM_BYTES, OUT_BYTES_A_TURN, Session
 from protocol.memcached_lines import KEYS_AT_ONCE, key_of_many
 from protocol.requests import Get, GetKeys, GetMany, GetSome, Invalid
 from queues.collection import Refused
@@ -201,9 +201,7 @@ def take_one_of_many(session: Session, single: Get, now_ms: int) -> bool:
     count(session, single, queue, taken)
     session.depend_on(queue)
     if taken is not None:
-        item = taken.item
-        session.out.append(session.replies.value(single, item.data, item.flags, taken.id))
-        session.out_bytes += len(item.data)
+        show_value(session, single, taken)
     return True
 
 
@@ -267,12 +265,10 @@ class Batch:
         return not get.open or len(session.reads.get(get.queue, ())) < limit
 
     def _show(self, taken: Taken) -> None:
-        item, session = taken.item, self.session
-        session.out.append(session.replies.value(self.get, item.data, item.flags, taken.id))
-        session.out_bytes += len(item.data)
+        show_value(self.session, self.get, taken)
         self.left -= 1
         if not (self.get.open or self.get.peek):
-            session.hand(self.queue, taken)
+            self.session.hand(self.queue, taken)
 
 
 def approach(session: Session, request: Get, now_ms: int, nothing: Callable[[], None]) -> Queue | None:
@@ -406,8 +402,23 @@ def answer(session: Session, request: Get, queue: Queue, taken: Taken | None) ->
         session.out.append(replies.end)
         return
     item = taken.item
-    session.out.append(replies.item(request, item.data, item.flags, taken.id))
-    session.out_bytes += len(item.data)
+    size = len(item.data)
+    if size > LONG_ITEM_BYTES:
+        session.out += replies.item_in_pieces(request, item.data, item.flags, taken.id)
+    else:
+        session.out.append(replies.item(request, item.data, item.flags, taken.id))
+    session.out_bytes += size
+
+
+def show_value(session: Session, get: Get, taken: Taken) -> None:
+    """One item of several, without END."""
+    item = taken.item
+    size = len(item.data)
+    if size > LONG_ITEM_BYTES:
+        session.out += session.replies.value_in_pieces(get, item.data, item.flags, taken.id)
+    else:
+        session.out.append(session.replies.value(get, item.data, item.flags, taken.id))
+    session.out_bytes += size
 
 
 def count(session: Session, request: Get, queue: Queue | None, taken: Taken | None) -> None:

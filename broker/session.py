@@ -29,6 +29,7 @@ if TYPE_CHECKING:
 
 Answer = Callable[[Any, int], None]
 OUT_BYTES_A_TURN = 1 << 20  # a short line can ask for a long item, and a pipeline holds thousands of lines
+LONG_ITEM_BYTES = 256 << 10  # a longer one goes into replies as it is: any number of clients may ask to see it again
 ITEMS_AT_ONCE = 16  # a request for more items, or keys, than these is the last one of its turn
 REQUESTS_A_TURN = 64  # then it is the next client's turn: a long pipeline must not starve the others
 

@@ -13,7 +13,7 @@ from broker import gate, puts, reads
 from broker.commands import empty, invalid, more, quit_session
 from broker.monitor import Monitor, confirm
 from broker.operations import change_status
-from broker.session import Session
+from broker.session import LONG_ITEM_BYTES, Session
 from broker.status import by_name
 from broker.version import WIRE_VERSION
 from protocol import requests as ask
@@ -91,8 +91,12 @@ def show(session: Session, taken: Taken | None) -> None:
     if taken is None:
         session.out.append(replies.none)
     else:
-        session.out.append(replies.item(taken.item.data))
-        session.out_bytes += len(taken.item.data)
+        data = taken.item.data
+        if len(data) > LONG_ITEM_BYTES:
+            session.out += replies.item_in_pieces(data)
+        else:
+            session.out.append(replies.item(data))
+        session.out_bytes += len(data)
 
 
 def monitor(session: Session, request: text.TextMonitor, now_ms: int) -> None:

@@ -54,6 +54,19 @@ class Replies:
         head = self._heads.get((get.key, flags, len(data))) or self._remember(get, flags, len(data))
         return b"".join((head, data, b"\r\nEND\r\n"))
 
+    def item_in_pieces(self, get: Get, data: bytes, flags: int, item_id: int) -> list[bytes]:
+        """The same as `item`, with `data` as it is: a long one is not copied."""
+        return [self._head_of(get, flags, len(data), item_id), data, b"\r\nEND\r\n"]
+
+    def value_in_pieces(self, get: Get, data: bytes, flags: int, item_id: int) -> list[bytes]:
+        """The same as `value`, with `data` as it is."""
+        return [self._head_of(get, flags, len(data), item_id), data, b"\r\n"]
+
+    def _head_of(self, get: Get, flags: int, size: int, item_id: int) -> bytes:
+        if get.with_id:
+            return b"VALUE %b %d %d %d\r\n" % (get.key, flags, size, item_id)
+        return self._head(get, flags, size)
+
     def _remember(self, get: Get, flags: int, size: int) -> bytes:
         head = self._head(get, flags, size)
         if len(self._heads) >= HEADS_MAX:
@@ -105,7 +118,15 @@ class Replies:
 
         `facts` are what there is to say of an item, by flag; a flag without its fact is left out.
         """
-        words = [code] if data is None else [code, b"%d" % len(data)]
+        head = self._meta_head(code, meta, facts, None if data is None else len(data))
+        return head if data is None else b"%b%b\r\n" % (head, data)
+
+    def meta_in_pieces(self, code: bytes, meta: Meta, facts: Mapping[bytes, int], data: bytes) -> list[bytes]:
+        """The same as `meta`, with `data` as it is."""
+        return [self._meta_head(code, meta, facts, len(data)), data, b"\r\n"]
+
+    def _meta_head(self, code: bytes, meta: Meta, facts: Mapping[bytes, int], size: int | None) -> bytes:
+        words = [code] if size is None else [code, b"%d" % size]
         for word in meta.shown:
             flag = word[:1]
             if flag == b"O":
@@ -114,8 +135,7 @@ class Replies:
                 words.append(b"k%b b" % meta.key if meta.base64 else b"k%b" % meta.key)
             elif flag in facts:
                 words.append(b"%b%d" % (flag, facts[flag]))
-        head = b" ".join(words) + b"\r\n"
-        return head if data is None else b"%b%b\r\n" % (head, data)
+        return b" ".join(words) + b"\r\n"
 
 
 class KestrelReplies(Replies):
@@ -127,6 +147,9 @@ class KestrelReplies(Replies):
     def value(self, get: Get, data: bytes, flags: int, item_id: int) -> bytes:
         """One item, without END: the bare queue name and flags 0, whatever was asked for and set."""
         return b"".join((self._head(get, 0, len(data)), data, b"\r\n"))
+
+    def _head_of(self, get: Get, flags: int, size: int, item_id: int) -> bytes:
+        return self._head(get, flags, size)
 
     def _head(self, get: Get, flags: int, size: int) -> bytes:
         return b"VALUE %b 0 %d\r\n" % (get.queue.encode("latin-1", "replace"), size)

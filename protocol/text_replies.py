@@ -33,6 +33,11 @@ class TextReplies:
         return b":%b\n" % data
 
     @staticmethod
+    def item_in_pieces(data: bytes) -> list[bytes]:
+        """The same, with `data` as it is: a long one is not copied."""
+        return [b":", data, b"\n"]
+
+    @staticmethod
     def show(text: str) -> bytes:
         """A status in capitals, or a version."""
         return b":%b\n" % _wire(text)

@@ -17,6 +17,7 @@ UNSENT_BYTES_MAX = 1 << 20  # owed more than this, a client gets nothing new unt
 READ_BYTES_MIN = 8 << 10  # the buffer of one read; it grows for clients that fill it
 READ_BYTES_MAX = 512 << 10
 SEND_BYTES_MAX = 256 << 10  # given to a socket in one tick: the kernel copies it while everybody else waits
+LONG_BYTES = 64 << 10  # a reply that may have to let others go first
 UNREAD_BYTES_MAX = 256 << 10  # sent more than this behind a wait, a client is not listened to until its turn comes
 
 
@@ -33,13 +34,17 @@ OPEN = Phase.OPEN  # a global is found ten times as fast as a member of an Enum
 
 
 class Connection:
-    """`held` are replies that wait for the disk, oldest first; `unsent` is what the socket has not taken yet."""
+    """`held` are replies that wait for the disk, oldest first; `unsent` is what the socket has not taken yet, and if
+    that is long, the first piece of it.
+    """
 
     __slots__ = (
         "_feed",
         "_noted",
         "_parser",
         "_recv",
+        "_rest",
+        "_rest_bytes",
         "_send",
         "active_ms",
         "alarm",
@@ -68,6 +73,8 @@ class Connection:
         self.unsent: bytes | memoryview = (
             b""  # a view of the rest: a long reply is not copied for each piece that leaves
         )
+        self._rest: deque[bytes] = deque()  # the pieces behind `unsent`, which is empty only if there are none
+        self._rest_bytes = 0
         self._parser = parser
         self._recv, self._send, self._feed = sock.recv, sock.send, parser.feed
         self.unread_bytes = 0
@@ -108,18 +115,32 @@ class Connection:
         session = self.session
         out = session.out
         if out:
-            data = out[0] if len(out) == 1 else b"".join(out)
+            pieces = gathered(out)
             session.fetched()
             if self.held or session.batch > durable:
-                self.held.append((session.batch, data))
+                self.held.extend([(session.batch, piece) for piece in pieces])
                 return True
-            self.unsent = b"".join((self.unsent, data)) if self.unsent else data
+            self._owe(pieces)
         return bool(self.held)
+
+    def _owe(self, pieces: list[bytes]) -> None:
+        """The socket is to get these, too."""
+        if not self._rest and len(pieces) == 1 and len(self.unsent) + len(pieces[0]) <= SEND_BYTES_MAX:
+            self.unsent = b"".join((self.unsent, pieces[0])) if self.unsent else pieces[0]
+            return
+        self._rest.extend(pieces)
+        self._rest_bytes += sum([len(piece) for piece in pieces])
+        if not self.unsent:
+            self._next_piece()
+
+    def _next_piece(self) -> None:
+        self.unsent = self._rest.popleft()
+        self._rest_bytes -= len(self.unsent)
 
     def hold_now(self, durable: int) -> bool:
         """The common case of a durable reply in one step: it waits for the disk. False: nothing was done."""
         session = self.session
-        if session.batch <= durable or self.phase is not OPEN:
+        if session.batch <= durable or self.phase is not OPEN or session.out_bytes > LONG_BYTES:
             return False
         if self.unsent or session.backlog or session.state is not READY or not session.out:
             return False
@@ -137,7 +158,12 @@ class Connection:
         held = self.held
         if self.unsent or held[-1][0] > durable or self.phase is not OPEN:
             return False
-        data = held[0][1] if len(held) == 1 else b"".join([data for _, data in held])
+        if len(held) == 1:
+            data = held[0][1]
+        elif self.held_bytes > SEND_BYTES_MAX:
+            return False
+        else:
+            data = b"".join([data for _, data in held])
         if len(data) > SEND_BYTES_MAX:
             return False
         try:
@@ -160,30 +186,40 @@ class Connection:
         while held and held[0][0] <= durable:
             ready.append(held.popleft()[1])
         if ready:
-            self.unsent = b"".join((self.unsent, *ready))
+            self._owe(gathered(ready))
         return bool(held)
 
-    def send(self) -> None:
-        """Give the socket what it takes, within bounds. Raises OSError when the client is gone."""
-        if not self.unsent:
-            return
-        long = len(self.unsent) > SEND_BYTES_MAX
-        try:
-            sent = self._send(memoryview(self.unsent)[:SEND_BYTES_MAX] if long else self.unsent)
-        except BlockingIOError:
-            return
-        self.took = True
-        broker = self.session.broker
-        broker.counters.bytes_written += sent
-        broker.handed.pop(self.session, None)
-        self.unsent = b"" if sent == len(self.unsent) else memoryview(self.unsent)[sent:]
+    def send(self) -> int:
+        """Give the socket what it takes, within bounds; how many bytes that were. Raises OSError when the client is
+        gone.
+        """
+        total = 0
+        while self.unsent and total < SEND_BYTES_MAX:
+            size = len(self.unsent)
+            long = size > SEND_BYTES_MAX
+            try:
+                sent = self._send(memoryview(self.unsent)[:SEND_BYTES_MAX] if long else self.unsent)
+            except BlockingIOError:
+                break
+            self.took = True
+            broker = self.session.broker
+            broker.counters.bytes_written += sent
+            broker.handed.pop(self.session, None)
+            total += sent
+            if sent < size:
+                self.unsent = memoryview(self.unsent)[sent:]
+                break
+            self.unsent = b""
+            if self._rest:
+                self._next_piece()
+        return total
 
     def send_the_rest(self) -> None:
         """Give the socket all that it takes: nobody else has to be served any more."""
         left = -1
         try:
-            while len(self.unsent) != left:
-                left = len(self.unsent)
+            while self.unsent_bytes != left:
+                left = self.unsent_bytes
                 self.send()
         except OSError:
             pass  # the client is gone
@@ -202,7 +238,12 @@ class Connection:
         out = session.out
         if not out:
             return 0
-        data = out[0] if len(out) == 1 else b"".join(out)
+        if len(out) == 1:
+            data = out[0]
+        elif session.out_bytes > SEND_BYTES_MAX:
+            return -1
+        else:
+            data = b"".join(out)
         size = len(data)
         if size > SEND_BYTES_MAX:
             return -1
@@ -230,9 +271,21 @@ class Connection:
 
     @property
     def owed_bytes(self) -> int:
-        """All that is kept for this client."""
-        held = sum([len(data) for _, data in self.held])
-        return held + len(self.unsent) + self.unread_bytes + self.begun_bytes
+        """All that is kept for this client. A view of the end of a reply keeps the whole of it in memory."""
+        unsent = self.unsent
+        whole = unsent.obj if isinstance(unsent, memoryview) else unsent
+        assert isinstance(whole, bytes)
+        return self.held_bytes + len(whole) + self._rest_bytes + self.unread_bytes + self.begun_bytes
+
+    @property
+    def unsent_bytes(self) -> int:
+        """What the socket has not taken yet."""
+        return len(self.unsent) + self._rest_bytes
+
+    @property
+    def held_bytes(self) -> int:
+        """Of replies that wait for the disk."""
+        return sum([len(data) for _, data in self.held])
 
     @property
     def may_begin(self) -> bool:
@@ -242,7 +295,7 @@ class Connection:
     @property
     def wants_turn(self) -> bool:
         """Whether the session may go on with its backlog: it must not pile up replies that nobody reads."""
-        return self.session.wants_turn and len(self.unsent) < UNSENT_BYTES_MAX
+        return self.session.wants_turn and self._may_owe_more
 
     @property
     def is_over(self) -> bool:
@@ -264,7 +317,20 @@ class Connection:
     @property
     def may_listen(self) -> bool:
         """Whether more may be read from the socket."""
-        return self.unread_bytes < UNREAD_BYTES_MAX and len(self.unsent) < UNSENT_BYTES_MAX
+        return self.unread_bytes < UNREAD_BYTES_MAX and self._may_owe_more
+
+    @property
+    def _may_owe_more(self) -> bool:
+        """Whether there may be further replies, before those that are there have left."""
+        owed_bytes = len(self.unsent) + self._rest_bytes
+        if self.held:
+            owed_bytes += self.held_bytes
+        return owed_bytes < UNSENT_BYTES_MAX
+
+    @property
+    def is_long(self) -> bool:
+        """Whether it is much that is owed: it takes the kernel its time to copy it."""
+        return len(self.unsent) + self._rest_bytes + self.session.out_bytes > LONG_BYTES
 
     @property
     def owes_answers(self) -> bool:
@@ -274,3 +340,23 @@ class Connection:
     @property
     def owes_nothing(self) -> bool:
         return not self.unsent and not self.held
+
+
+def gathered(pieces: list[bytes]) -> list[bytes]:
+    """The same bytes in few pieces: what is long stays as it is, what is short between two long ones is joined."""
+    if len(pieces) == 1:
+        return [pieces[0]]
+    if sum(map(len, pieces)) <= SEND_BYTES_MAX:
+        return [b"".join(pieces)]
+    found, short = [], list[bytes]()
+    for piece in pieces:
+        if len(piece) <= LONG_BYTES:
+            short.append(piece)
+            continue
+        if short:
+            found.append(b"".join(short))
+            short = []
+        found.append(piece)
+    if short:
+        found.append(b"".join(short))
+    return found

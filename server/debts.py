@@ -6,6 +6,7 @@ nothing for a client whose requests come whole and whose replies leave at once: 
 
 from __future__ import annotations
 
+from heapq import nlargest
 from typing import Protocol
 
 from msgspec import Struct
@@ -15,6 +16,7 @@ from broker.report import Level
 from server.connection import Connection
 
 LOOKS = 4  # in one stall_timeout
+CUTS_A_TURN = 32  # each gives back what the client had open, and up to megabytes of memory
 
 
 class Dropper(Protocol):
@@ -35,13 +37,15 @@ class Debt(Struct):
 
 
 class Debts:
-    """`noted`: connections whose debt has changed in this turn."""
+    """`noted`: connections whose debt has changed in this turn. `known`: those that owed something when it was last
+    looked at.
+    """
 
     def __init__(self, hub: Dropper) -> None:
         self.noted: dict[Connection, None] = {}
         self.total_bytes = 0
         self._hub = hub
-        self._known: dict[Connection, Debt] = {}
+        self.known: dict[Connection, Debt] = {}
         self._is_armed = False
 
     def look(self, now_ms: int) -> None:
@@ -51,21 +55,32 @@ class Debts:
         self.noted.clear()
         limit = self._hub.broker.config.server.max_pending_bytes
         if self.total_bytes > limit:
-            for connection in list(self._known):
+            for connection in list(self.known):
                 self._count(connection, now_ms)  # what has been paid meanwhile was not told
-        while self.total_bytes > limit:
-            most = max(self._known, key=lambda connection: self._known[connection].held_bytes)
-            self._cut(most, "it held most of max_pending_size_total", now_ms)
-        if self._known and not self._is_armed:
+        if self.total_bytes > limit:
+            self._cut_largest(limit, now_ms)
+        if self.known and not self._is_armed:
             self._arm(now_ms)
+
+    def _cut_largest(self, limit: int, now_ms: int) -> None:
+        """Until the total is within `limit`, or that was a turn's work: what is left to cut follows in the next."""
+        debts = self.known
+        largest = nlargest(CUTS_A_TURN, debts, key=lambda connection: debts[connection].held_bytes)
+        for connection in largest:
+            if self.total_bytes <= limit:
+                return
+            self._cut(connection, "it held most of max_pending_size_total", now_ms)
+        if self.total_bytes > limit:
+            self._is_armed = True
+            self._hub.broker.deadlines.set(self, now_ms)
 
     def forget(self, connection: Connection) -> None:
         """It is gone."""
         self.noted.pop(connection, None)
-        debt = self._known.pop(connection, None)
+        debt = self.known.pop(connection, None)
         if debt is not None:
             self.total_bytes -= debt.held_bytes
-        if not self._known and self._is_armed:
+        if not self.known and self._is_armed:
             self._hub.broker.deadlines.drop(self)
             self._is_armed = False
 
@@ -73,13 +88,15 @@ class Debts:
         """Drop who has made no progress for too long, though it was its turn."""
         self._is_armed = False
         timeout_ms = self._hub.broker.config.server.stall_timeout_ms
-        for connection in list(self._known):
+        for connection in list(self.known):
             self._count(connection, now_ms)
-            debt = self._known.get(connection)
+            debt = self.known.get(connection)
             if debt is not None and timeout_ms and now_ms - debt.since_ms >= timeout_ms:
                 self._cut(connection, "no progress in a request, or in reading a reply, for stall_timeout", now_ms)
-        if self._known:
+        if self.known:
             self._arm(now_ms)
+        if self.total_bytes > self._hub.broker.config.server.max_pending_bytes:
+            self._cut_largest(self._hub.broker.config.server.max_pending_bytes, now_ms)
 
     def _arm(self, now_ms: int) -> None:
         timeout_ms = self._hub.broker.config.server.stall_timeout_ms
@@ -88,19 +105,19 @@ class Debts:
             self._hub.broker.deadlines.set(self, now_ms + max(1, timeout_ms // LOOKS))
 
     def _count(self, connection: Connection, now_ms: int) -> None:
-        held, unsent, begun = connection.owed_bytes, len(connection.unsent), connection.begun_bytes
-        known = self._known.get(connection)
+        held, unsent, begun = connection.owed_bytes, connection.unsent_bytes, connection.begun_bytes
+        known = self.known.get(connection)
         self.total_bytes += held - (known.held_bytes if known else 0)
         if not held:
-            self._known.pop(connection, None)
+            self.known.pop(connection, None)
         elif known is None:
-            self._known[connection] = Debt(held, unsent, begun, now_ms)
+            self.known[connection] = Debt(held, unsent, begun, now_ms)
         else:
             # One that waits, or that is not listened to, could not have got on.
             moved = (unsent, begun) != (known.unsent_bytes, known.begun_bytes)
             is_stuck = not moved and (unsent > 0 or connection.may_begin)
             since_ms = known.since_ms if is_stuck else now_ms
-            self._known[connection] = Debt(held, unsent, begun, since_ms)
+            self.known[connection] = Debt(held, unsent, begun, since_ms)
 
     def _cut(self, connection: Connection, why: str, now_ms: int) -> None:
         client = connection.session.address

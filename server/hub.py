@@ -30,6 +30,8 @@ DEAF = select.EPOLLRDHUP
 READABLE = select.EPOLLIN
 GONE = select.EPOLLHUP | select.EPOLLERR
 SHARE_NS = 4_000_000  # of a turn: who reads, who goes on with a backlog and who leaves get so long each
+DEBTORS_SHARE_NS = 1_000_000  # for reading from those whom something is kept for, behind all others
+SENT_BYTES_A_TURN = 2 << 20  # then only short replies leave: the kernel copies the long ones while everybody waits
 
 
 class Bell(Protocol):
@@ -63,6 +65,7 @@ class Hub:
         self._busy: dict[Connection, None] = {}
         self._holding: dict[Connection, None] = {}
         self._debts = Debts(self)
+        self._debtors = self._debts.known
         self._dropped: list[Sock] = []  # closed at the end of the turn
         self._late: dict[int, int] = {}  # descriptors that the last turn had no time for, and their order
         self._group = broker.group
@@ -184,8 +187,9 @@ class Hub:
     def turn(self, events: list[tuple[int, int]]) -> None:
         """What is ready now, once. What there is no time for is still ready at the next turn, and comes first there."""
         now_ms = self.clock.now_ms()
-        if self._late:
-            events = self._late_first(events)
+        debtors: list[tuple[int, int]] | None = None
+        if self._late or self._debtors:
+            events, debtors = self._in_order(events)
         broker, connections, active, group = self.broker, self._connections, self._active, self._group
         read = 0
         rare = [event for event in events if event[1] != READABLE]
@@ -209,6 +213,8 @@ class Hub:
                     break
             elif not size:
                 self._hang_up(connection, now_ms)
+        if debtors:
+            self._read_from(debtors, now_ms)
         self._counters.bytes_read += read
         if self._busy:
             self._give_turns(now_ms)
@@ -227,9 +233,29 @@ class Hub:
         if self._dropped:
             self._close_dropped()
 
-    def _late_first(self, events: list[tuple[int, int]]) -> list[tuple[int, int]]:
+    def _in_order(self, events: list[tuple[int, int]]) -> tuple[list[tuple[int, int]], list[tuple[int, int]]]:
+        """Those that are late first; and apart from the others, what is to be read from clients whom something is kept
+        for: one with an unfinished request sends as much as we read, and a hundred of them must not stand before one
+        whose requests come whole.
+        """
         late, self._late = self._late, {}
-        return sorted(events, key=lambda event: late.get(event[0], len(late)))
+        if late:
+            events = sorted(events, key=lambda event: late.get(event[0], len(late)))
+        if not self._debtors:
+            return events, []
+        fds = {connection.fd for connection in self._debtors}
+        theirs = [event for event in events if event[1] == READABLE and event[0] in fds]
+        return [event for event in events if event[1] != READABLE or event[0] not in fds], theirs
+
+    def _read_from(self, debtors: list[tuple[int, int]], now_ms: int) -> None:
+        until_ns = self._elapsed_ns() + DEBTORS_SHARE_NS
+        for fd, _ in debtors:
+            connection = self._connections.get(fd)
+            if connection is not None:
+                self._read(connection, now_ms)
+                if self._elapsed_ns() > until_ns:
+                    self._put_off_behind(fd, debtors)
+                    return
 
     def _put_off_behind(self, fd: int, events: list[tuple[int, int]]) -> None:
         """There is no time for the events behind this one."""
@@ -253,16 +279,19 @@ class Hub:
     def _answer_all(self, now_ms: int) -> None:
         durable = self._group.durable
         active, self._active = self._active, []
-        written = 0
+        written, written_max = 0, SENT_BYTES_A_TURN
         for connection in active:
             try:
+                if written > written_max and connection.is_long:
+                    self._answer(connection, durable, now_ms, may_send=False)
+                    continue
                 sent = connection.send_now(durable)
                 if sent >= 0:
                     written += sent
                 elif connection.hold_now(durable):
                     self._holding[connection] = None
                 else:
-                    self._answer(connection, durable, now_ms)
+                    written_max -= self._answer(connection, durable, now_ms)
             except OSError:
                 self.drop(connection, now_ms)
         self._counters.bytes_written += written
@@ -349,15 +378,19 @@ class Hub:
         if connection.interest != EVERYTHING:
             self._watch(connection)
 
-    def _answer(self, connection: Connection, durable: int, now_ms: int) -> None:
-        """Send what may leave, keep the rest, and watch for what the connection needs next. Raises OSError."""
+    def _answer(self, connection: Connection, durable: int, now_ms: int, *, may_send: bool = True) -> int:
+        """Send what may leave, keep the rest, and watch for what the connection needs next. Returns how many bytes the
+        socket took. Raises OSError. Without `may_send` the connection comes early in the next turn.
+        """
         if connection.phase is Phase.GONE:
-            return
+            return 0
         if connection.collect(durable):
             self._holding[connection] = None
-        connection.send()
-        if connection.unsent or connection.unread_bytes:
+        sent = connection.send() if may_send else 0
+        if connection.unsent or connection.unread_bytes or connection.held:
             self._debts.noted[connection] = None
+        if not may_send:
+            self._late.setdefault(connection.fd, len(self._late))
         if connection.is_over:
             connection.phase = Phase.DRAINING
             connection.session.close(now_ms)
@@ -366,6 +399,7 @@ class Hub:
         elif connection.wants_turn:
             self._busy[connection] = None
         self._watch(connection)
+        return sent
 
     def _watch(self, connection: Connection) -> None:
         if connection.phase is Phase.GONE:
@@ -481,9 +515,11 @@ class Hub:
     def _landed(self, sync: Sync, now_ms: int) -> None:
         self.broker.finish_sync(sync, now_ms)
         durable = self.broker.group.durable
+        written_max = self._counters.bytes_written + SENT_BYTES_A_TURN
         for connection in list(self._holding):
             try:
-                if connection.held and connection.send_held(durable):
+                may_send = self._counters.bytes_written < written_max
+                if connection.held and may_send and connection.send_held(durable):
                     del self._holding[connection]
                     if not connection.unsent:
                         continue

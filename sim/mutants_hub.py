@@ -94,11 +94,12 @@ def stale_honoured() -> Any:
 @mutant("a reply that the socket has taken in part is sent from its beginning", "hub")
 def sent_twice() -> Any:
     def make(right: Any) -> Any:
-        def send(self: Connection) -> None:
+        def send(self: Connection) -> int:
             whole = self.unsent
-            right(self)
+            sent = int(right(self))
             if self.unsent:
                 self.unsent = whole
+            return sent
 
         return send
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from broker import transfers, wires
+from broker import broker, transfers, wires
 from protocol.dialect import Dialect
 from queues.item import Item
 from sim.nodes import Crash
@@ -157,3 +157,19 @@ def test_nobody_asks_again_in_every_turn_while_what_has_expired_waits_for_a_slow
         world.turn()
         world.sync()
     assert " 4" in client.hears() and len(world.items("late")) == 150
+
+
+def test_queues_are_aged_some_a_turn_and_each_of_them_in_the_end(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(broker, "AGED_A_TURN", 3)
+    world = World('default.keep_journal = false\nserver.expiration_timer_frequency = "1s"\n')
+    for number in range(8):
+        world.broker.queues.make(f"q{number}", world.now_ms).add(
+            Item(b"x", world.now_ms, world.now_ms + 10), world.now_ms
+        )
+    world.now_ms += 2000
+    left = []
+    for _ in range(3):
+        world.turn()
+        left.append(sum(len(queue.line) for queue in world.broker.queues))
+        assert (world.broker.next_ms() <= world.now_ms) is (len(left) < 3)
+    assert left == [5, 2, 0]

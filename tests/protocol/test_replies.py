@@ -78,3 +78,12 @@ def test_a_block_keeps_names_and_values_within_their_lines() -> None:
         b"queue 'a%0D%0AEND%20\xe9'' {\r\n  children=a+b c,a+\xe9%0D%0AEND\r\n  items=1\r\n}\r\n"
     )
     assert KESTREL.block("q", []) == b"queue 'q' {\r\n  \r\n}\r\n"
+
+
+@pytest.mark.parametrize("dialect", Dialect)
+@pytest.mark.parametrize("with_id", [False, True])
+def test_an_answer_in_pieces_is_the_same_answer(dialect: Dialect, with_id: bool) -> None:
+    replies = replies_for(dialect)
+    get = Get(b"jobs", "jobs", with_id=with_id)
+    assert b"".join(replies.item_in_pieces(get, b"data", 7, 99)) == replies.item(get, b"data", 7, 99)
+    assert b"".join(replies.value_in_pieces(get, b"data", 7, 99)) == replies.value(get, b"data", 7, 99)

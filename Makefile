@@ -26,7 +26,7 @@ serve: $(BASE) ## install what the server needs, then run it: make serve ARGS='-
 	@exec $(VENV)/bin/staniel serve $(ARGS)
 
 test: $(DEV) ## every test this machine can run: make test ARGS='-k journal'
-	@$(COMPILED) $(VENV)/bin/python -m pytest --numprocesses $(TEST_PROCESSES) --dist loadfile $(ARGS)
+	@$(COMPILED) $(VENV)/bin/python -m pytest --numprocesses $(TEST_PROCESSES) --dist loadfile --no-loadscope-reorder $(ARGS)
 
 check: $(DEV) ## lint, format, types, import rules
 	$(VENV)/bin/ruff check .

@@ -34,6 +34,17 @@ LIBRARIES: dict[str, Callable[[str], list[str]]] = {
 REQUIRED = os.environ.get("STANIEL_REQUIRE_PROGRAMS") == "1"
 settings.register_profile("repeat", derandomize=True, database=None)
 settings.register_profile("seek", print_blob=True)
+TESTS = Path(__file__).parent
+SLOWEST_FIRST = (
+    *("pipeline/test_where_it_runs.py", "pipeline/test_kills.py", "conformance/test_protocol.py"),
+    *("pipeline/test_walk_through.py", "fuzz/test_fuzz.py", "crash/test_kill_loop.py", "pipeline/test_jobs.py"),
+    *("conformance/test_protocol_libkestrel.py", "pipeline/test_names.py", "conformance/test_memcached.py"),
+    *("sim/test_mutants.py", "pipeline/test_journal_source.py", "sim/test_seeds.py", "examples/test_examples.py"),
+    *("conformance/test_journal.py", "faults/test_sweep.py", "broker/test_transfers.py"),
+)
+"""Files that take more than half a minute. `make test` gives each file to one process: a long one that begins last is
+waited for by all the others.
+"""
 CLOSING_LINES = pytest.StashKey[list[str]]()
 
 
@@ -61,6 +72,8 @@ def pytest_configure(config: pytest.Config) -> None:
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    slowest = {TESTS / name: at for at, name in enumerate(SLOWEST_FIRST)}
+    items.sort(key=lambda item: slowest.get(item.path, len(slowest)))
     if REQUIRED:
         return
     left_out = [item for item in items if missing_programs(item)]

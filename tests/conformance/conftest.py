@@ -1,7 +1,8 @@
 """Runs the cases that wait for a server ahead, several at a time, so that one's pauses are another's work.
 
-A test that asks for `outcome` is parametrized with `play`, a function without arguments; all of the session's are
-handed to a few threads at once, and each test then reports what became of its own.
+A test that asks for `outcome` is parametrized with `play`, a function without arguments; all of a file's are handed to
+a few threads at once, and each test then reports what became of its own. Not all of the session's: every process of
+pytest-xdist knows them all, and would play the files of the others, too.
 """
 
 from __future__ import annotations
@@ -17,9 +18,9 @@ AT_ONCE = 6  # on two cores: most of a case's time is spent waiting
 Play = Callable[[], None]
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="module")
 def _outcomes(request: pytest.FixtureRequest) -> Iterator[dict[Play, Future[None]]]:
-    items = [item for item in request.session.items if isinstance(item, pytest.Function)]
+    items = [item for item in request.session.items if isinstance(item, pytest.Function) and item.path == request.path]
     plays: list[Play] = [cast(Play, item.callspec.params["play"]) for item in items if "outcome" in item.fixturenames]
     pool = ThreadPoolExecutor(AT_ONCE, "conformance")
     yield {play: pool.submit(play) for play in plays}

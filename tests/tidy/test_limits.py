@@ -6,6 +6,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+from tests.conftest import SLOWEST_FIRST
+
 ROOT = Path(__file__).parents[2]
 HANGS = """
 import threading
@@ -26,3 +28,7 @@ def test_a_test_that_hangs_is_named_and_does_not_keep_the_others(tmp_path: Path)
     assert said.returncode == 1 and "1 failed, 1 passed" in said.stdout, said.stdout
     assert "crashed while running 'test_it.py::test_hangs'" in said.stdout
     assert "in wait" in said.stdout + said.stderr, "where it stood"
+
+
+def test_the_files_that_are_begun_first_exist() -> None:
+    assert [name for name in SLOWEST_FIRST if not (ROOT / "tests" / name).is_file()] == []

@@ -148,7 +148,7 @@ class QueueActor(Actor):
     def look_at(self, part: Heard, *, is_alone: bool) -> None:
         ask: Ask = part.ask
         models = self.checker.models
-        if is_alone and ask.queue in models:
+        if is_alone and ask.queue in models and ask.queue not in self.checker.aliases:
             audit(models[ask.queue], part, self.world.now_ms)
         if ask.want is Want.STATS:
             # Its queues are shown in a later turn, but all in the same one: there are few.

@@ -51,7 +51,9 @@ OPENERS = frozenset((Want.OPEN, Want.CLOSE_OPEN, Want.MONITOR, Want.TEXT_GET, Wa
 
 
 class Ask(Struct, eq=False):
-    """One request. `keys` are those of a get of several: (what it wants, queue). `silent`: no answer comes."""
+    """One request. `keys` are those of a get of several: (what it wants, queue). `silent`: no answer comes.
+    `is_over`: what it puts has expired long ago.
+    """
 
     want: Want
     queue: str
@@ -63,6 +65,8 @@ class Ask(Struct, eq=False):
     opens: bool = False
     silent: bool = False
     said_ms: int = 0
+    is_over: bool = False
+    after_facts: int = 0  # so many had been stated before
 
     def closes(self, queue: str) -> bool:
         """Whether it may confirm an open read of `queue`."""

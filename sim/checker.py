@@ -7,6 +7,7 @@ a crash has left.
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Mapping, Sequence
 from typing import Protocol
 
 from msgspec import Struct
@@ -59,7 +60,7 @@ class Checker:
         self.puts = puts
         self.askers: list[Asker] = []
         self.deleting: list[str] = []  # queues that clients had asked to delete when they hung up; one entry an ask
-        self.aliases: dict[str, tuple[str, ...]] = {}
+        self.aliases: Mapping[str, Sequence[str]] = {}
         self.now_ms = 0
         self.taken: dict[str, list[Taken]] = {}
         self.opened: dict[str, list[Reading]] = {}
@@ -72,7 +73,9 @@ class Checker:
     # what queues state
 
     def begins(self, queue: Queue) -> None:
-        self.model(queue.name).begin(queue)
+        model = self.model(queue.name)
+        model.begin(queue)
+        model.begun_after_facts = self.facts
 
     def ends(self, queue: Queue) -> None:
         self.told.append(("fact", queue.name, "deleted"))
@@ -186,6 +189,7 @@ class Checker:
 
     def asks(self, who: str, ask: Ask) -> None:
         self.told.append(("ask", who, ask.shown()))
+        ask.after_facts = self.facts
         if ask.want in PUTS:
             for data in ask.items:
                 self.puts[data] = Put(ask, [])
@@ -261,6 +265,9 @@ class Checker:
                 raise Violation(Kind.INVENTED, f"{end} for {shown(data)}, and it was recorded in {put.queues}")
 
     def _shown(self, asker: Asker, ask: Ask, name: str, data: bytes) -> None:
+        put = self.puts.get(data)
+        if put is not None and put.ask.is_over:
+            raise Violation(Kind.REDELIVERED, f"{name} gave {shown(data)} away, which had expired when it was put")
         opens = ask.want in OPENERS or ask.opens
         if ask.want is Want.MANY:
             wants = [want for want, key in ask.keys if key == name]

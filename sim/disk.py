@@ -16,7 +16,7 @@ from collections.abc import Callable, Iterator
 from typing import NamedTuple
 
 from journal.fs import File, Locked, Reader, SyncFailed, replace
-from sim.faults import Fault
+from sim.faults import Fault, Where
 from sim.nodes import Choose, Crash, Edit, Folder, Inode, Move, Node, carry
 
 CAPACITY_BYTES = 1 << 30
@@ -92,6 +92,7 @@ class Disk:
         """Raise PowerCut instead of the step with this number in `log`, and at every one after it."""
         self.lies = 0
         """Failed syncs: since then something may look clean that the platter has not got."""
+        self.where = Where.TURN  # who is at work now
         self._root = Folder()
         self._faults: list[Fault] = []
         self._locks: set[str] = set()
@@ -99,13 +100,23 @@ class Disk:
 
     # accidents
 
-    def fail(self, verb: str, path_part: str, number: int, *, after: int = 0, times: int = 1, short: int = 0) -> None:
+    def fail(
+        self,
+        verb: str,
+        path_part: str,
+        number: int,
+        *,
+        after: int = 0,
+        times: int = 1,
+        short: int = 0,
+        where: Where = Where.ANYBODY,
+    ) -> None:
         """Let `after` steps named `verb` on such paths pass, then fail `times` of them with errno `number`.
 
         A failed write has written `short` bytes. After a failed sync the unsynced steps are forgotten: they stay
         visible, count as clean, and the next sync succeeds without them.
         """
-        self._faults.append(Fault(verb, path_part, number, after, times, short))
+        self._faults.append(Fault(verb, path_part, number, after, times, short, where))
 
     def crash(self, how: Crash | Choose) -> Disk:
         """The disk after power loss. This one stays as it is, so that one run can crash in many ways."""
@@ -339,7 +350,7 @@ class Disk:
             raise _os_error(fault.errno, path)
 
     def _fault(self, verb: str, path: str) -> Fault | None:
-        return next((fault for fault in self._faults if fault.strikes(verb, path)), None)
+        return next((fault for fault in self._faults if fault.strikes(verb, path, self.where)), None)
 
     def _grow(self, inode: Inode, data: bytes) -> None:
         if data:

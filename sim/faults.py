@@ -2,7 +2,17 @@
 
 from __future__ import annotations
 
+from enum import Enum
+
 from msgspec import Struct
+
+
+class Where(Enum):
+    """Who is at work on the disk."""
+
+    ANYBODY = "anybody"
+    TURN = "a turn of the server"
+    THREAD = "one of its threads"
 
 
 class Fault(Struct):
@@ -16,10 +26,13 @@ class Fault(Struct):
     after: int
     times: int
     short: int
+    where: Where = Where.ANYBODY
 
-    def strikes(self, verb: str, path: str) -> bool:
+    def strikes(self, verb: str, path: str, where: Where) -> bool:
         """Whether this step fails; counts it."""
         if verb != self.verb or self.path_part not in path or not self.times:
+            return False
+        if self.where is not Where.ANYBODY and self.where is not where:
             return False
         if self.after:
             self.after -= 1

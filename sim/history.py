@@ -22,6 +22,7 @@ from broker.broker import Broker
 from journal.group import JournalFailure, Sync
 from journal.store import SpoolError
 from sim.disk import Disk, PowerCut
+from sim.faults import Where
 from sim.nodes import Crash
 from sim.profiles import Profile
 from sim.promises import Accident
@@ -73,6 +74,7 @@ class History:
     config: str
     paths: tuple[str, ...] = ("s/", "s/a", "s/e", "intents")  # whose writes stop half way
     synced_paths: tuple[str, ...] = ("s/", "~~", "segments", "intents", "s/f", "read", ".new")  # files by their kind
+    placed_paths: tuple[str, ...] = ("s/", "s/a", "s/b", "~~", "intents", "intents")
     weak_paths: tuple[str, ...] = ("s", "s/a", "s/d", ".staniel")  # that fail for good
 
     def __init__(self, plans: Plans) -> None:
@@ -354,7 +356,7 @@ class History:
         try:
             for thread in list(self.threads):
                 if not thread.has_run and rng.random() < 0.6:
-                    thread.run()
+                    self._run(thread)
                 if thread.has_run and rng.random() < 0.7:
                     self._finish(thread)
             world.turn()
@@ -381,13 +383,20 @@ class History:
             self.threads.append(Thread(chore, partial(world.run_chore, chore), world.now_ms))
         for thread in list(self.threads):
             if self.rng.random() < 0.3:
-                thread.run()
+                self._run(thread)
                 if self.rng.random() < 0.7:
                     self._finish(thread)
 
+    def _run(self, thread: Thread) -> None:
+        self.disk.where = Where.THREAD
+        try:
+            thread.run()
+        finally:
+            self.disk.where = Where.TURN
+
     def _finish(self, thread: Thread) -> None:
         if not thread.has_run:
-            thread.run()
+            self._run(thread)
         if thread.failure is not None:
             raise self._died(thread.failure)
         self.threads.remove(thread)
@@ -421,12 +430,24 @@ class History:
                 number = rng.choice(profile.sync_errnos) if verb.startswith("sync") else number
                 path = rng.choice((path, *(self.synced_paths if verb == "sync" else ("s", "segments", ""))))
             self.disk.fail(verb, path, number, after=after)
+        if rng.randrange(60) < profile.placed_syncs:
+            self._fail_a_sync(rng)
         if profile.stuck_temps and rng.randrange(60) < profile.stuck_temps:
             self.has_faults = True
             self.disk.fail(rng.choice(("write", "sync")), "~~", errno.ENOSPC, after=rng.randrange(3), short=20)
             self.disk.fail("remove", "~~", errno.EIO)
         if rng.randrange(60) < profile.clock_jump:
             self._turn(rng.choice((5000, 3_600_000, 86_400_000)))
+
+    def _fail_a_sync(self, rng: Random) -> None:
+        """One of a kind: of a file or of names, in a turn or in a thread; and perhaps there is no room for the mark."""
+        self.has_faults = True
+        where = rng.choice((Where.TURN, Where.TURN, Where.THREAD))
+        verb = rng.choice(("sync", "sync", "sync_folder"))
+        path = "" if verb == "sync_folder" else rng.choice(self.placed_paths)
+        self.disk.fail(verb, path, rng.choice(self.profile.sync_errnos), after=rng.randrange(3), where=where)
+        if rng.random() < 0.3:
+            self.disk.fail("write", "failed_sync", errno.ENOSPC, short=rng.randrange(40))
 
     def _free(self) -> None:
         self.disk.capacity_bytes = CAPACITY_BYTES

@@ -146,6 +146,7 @@ class QueueModel:
         self.written: list[Written] = []
         self.kept_after_kill = 0
         self.kept_after_power_loss = 0
+        self.begun_after_facts = 0  # of all queues, this life
         self.total_items = 0
         self.put_bytes = 0
         self.opened = 0

@@ -6,15 +6,19 @@ The same as mutants.py, and in the same list.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import Any
 
 from broker.stream_queues import StreamQueues
 from journal.doubt import Doubt
 from journal.fs import FULL_ERRNOS, SyncFailed
+from journal.group import CommitGroup
+from journal.intents import Intents
 from journal.libkestrel_store import StreamStore
 from journal.log import Log
-from journal.names import Names
+from journal.names import NamedFile, Names
+from queues.collection import Collection
+from queues.stream_queue import StreamQueue
 from sim.mutants import MUTANTS, mutant, replaced
 
 
@@ -51,13 +55,69 @@ def lenient_during(owner: Any, name: str, *, whatever: bool = False, silent: boo
 
         return call
 
-    with replaced(owner, name, outer), replaced(Names, "guard", guard):
+    def sync(right: Any) -> Any:
+        def call(self: NamedFile) -> None:
+            if not inside[0]:
+                right(self)
+                return
+            try:
+                self._file.sync()
+            except SyncFailed as error:
+                if silent:
+                    return
+                raise OSError(error.errno, error.strerror, error.filename) from error
+            self.safe_bytes = self.size
+
+        return call
+
+    with replaced(owner, name, outer), replaced(Names, "guard", guard), replaced(NamedFile, "sync", sync):
         yield
 
 
 @mutant("a sync without room in a rewrite counts as a full disk", "syncs")
 def full_in_rewrite() -> Any:
     return lenient_during(Log, "rewrite")
+
+
+@mutant("a sync without room in a rotation counts as a full disk", "kinds-of-syncs")
+def full_in_rotation() -> Any:
+    return lenient_during(Log, "rotate")
+
+
+@mutant("a sync of intents without room is tried again", "kinds-of-syncs")
+def full_in_intents() -> Any:
+    return lenient_during(Intents, "prepare")
+
+
+@mutant("a reload that makes a policy stricter asks for no sync", "reloads")
+def tightened_silently() -> Any:
+    return replaced(CommitGroup, "tighten", lambda right: lambda self, member: None)
+
+
+@mutant("the mark of a failed sync is left half written where there is no room", "kinds-of-syncs")
+def half_a_mark() -> Any:
+    def make(right: Any) -> Any:
+        def raise_mark(self: Doubt) -> None:
+            names, files = self._fs.unsure(), self._fs.unsynced()
+            with suppress(OSError):
+                self._write([[*names], *({"file": path} for path in files), None])  # type: ignore[list-item]
+
+        return raise_mark
+
+    return replaced(Doubt, "raise_mark", make)
+
+
+@mutant("a child of a shared journal that keeps none gets no copies", "syncs")
+def lapsed_child_forgotten() -> Any:
+    def make(right: Any) -> Any:
+        def legs(self: Collection, name: str, now_ms: int) -> Any:
+            found = right(self, name, now_ms)
+            is_shared = isinstance(found[-1].queue, StreamQueue)
+            return found[-1:] if is_shared else found
+
+        return legs
+
+    return replaced(Collection, "_legs_of_queue", make)
 
 
 @mutant("a folder whose sync fails is forgotten where a new queue is made", "new-queues")

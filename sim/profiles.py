@@ -23,6 +23,11 @@ class Profile(Struct, frozen=True, kw_only=True):
     harmed_copies: int = 0
     """How many of a thousand accidents are followed by a look at a copy of the disk whose newest files are lost."""
     sync_errnos: tuple[int, ...] = (errno.EIO,)  # with which a sync may fail
+    placed_syncs: int = 0  # how many of 60 mishaps are one sync of a kind that fails
+    ranges: bool = False  # values at the ends of what can be asked for, and settings beyond
+    aliased: bool = False  # an alias of an alias; queues that become aliases, and are queues again
+    turnabout: int = 0
+    """How many of a thousand requests are a reload between two puts to one queue, in one packet."""
     reload: int = 0  # of a thousand requests, beside the operator's others
     mixed: bool = False  # some of a family keep no journal
     clock_jump: int = 0
@@ -90,6 +95,32 @@ PROFILES = {
             families=("f", "f+x", "f+y", "g", "g+x", "h", "h+x", "i", "j", "k"),
             operator=120,
             cache_lies=True,
+        ),
+        Profile(
+            name="kinds-of-syncs",
+            accidents=(Accident.POWER, Accident.KILL),
+            policies=("always", "always", "always", "os"),
+            sync_errnos=(errno.ENOSPC, errno.EDQUOT, errno.EIO),
+            placed_syncs=45,
+            streams=300,
+            busy=1000,
+            large_items=250,
+            operator=120,
+            mixed=True,
+            families=("f", "f+x", "f+y", "g", "g+x"),
+            cache_lies=True,
+        ),
+        Profile(name="ranges", ranges=True, reload=30, transfers=False, fanout=False),
+        Profile(name="aliases", aliased=True, operator=30, transfers=False, reload=60, policies=("always", "os")),
+        Profile(
+            name="reloads",
+            accidents=(Accident.POWER,),
+            policies=("always", "os"),
+            turnabout=200,
+            transfers=False,
+            fanout=False,
+            operator=10,
+            streams=200,
         ),
         Profile(name="clock", clock_jump=60),
         Profile(name="transfers", policies=("always", "50ms", "os"), operator=90),

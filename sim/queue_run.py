@@ -6,6 +6,7 @@ accidents.
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 from broker import wires
@@ -21,10 +22,26 @@ from sim.promises import Accident, check, committed, synced
 from sim.violations import Kind, Violation, shown
 from sim.witness import watch
 from sim.workload import Plan
-from sim.world import content
+from sim.world import LONG_AGO_MS, content
 
 Found = dict[str, list[bytes]]
 Bases = dict[str, list[Record]]
+
+
+class Aliases(Mapping[str, tuple[str, ...]]):
+    """Those that a server has now; reloads bring others."""
+
+    def __init__(self, broker: Broker) -> None:
+        self._queues = broker.queues
+
+    def __getitem__(self, name: str) -> tuple[str, ...]:
+        return self._queues.aliases[name].targets
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._queues.aliases)
+
+    def __len__(self) -> int:
+        return len(self._queues.aliases)
 
 
 class QueueRun(History):
@@ -39,10 +56,10 @@ class QueueRun(History):
 
     def begin_life(self) -> None:
         self.checker = Checker(self.models, self.puts)
-        self.checker.aliases = self.plan.aliases
 
     def watch(self, broker: Broker) -> None:
         watch(broker, self.checker)
+        self.checker.aliases = Aliases(broker)
         self.checker.now_ms = self.now_ms
 
     def ask(self) -> None:
@@ -53,7 +70,8 @@ class QueueRun(History):
         actor = rng.choice(self.actors_there)
         asks = self.plan.asks(rng, actor.is_text, self.world.now_ms)
         if any(ask.line.startswith(b"reload") for ask in asks):
-            self.world.config = self.config = self.plan.config(rng)
+            self.config = self.plan.config(rng)
+            self.world.config = self.plan.absurd(rng) + self.config
         actor.ask(asks)
 
     def _connect(self) -> None:
@@ -89,7 +107,9 @@ class QueueRun(History):
 
     def content_of(self, disk: Disk) -> Found:
         try:
-            return content(disk, self.plan.memory_queues, self.profile.families if self.profile.mixed else ())
+            families = self.profile.families if self.profile.mixed else ()
+            # Before anything can be over, even what was over before the epoch.
+            return content(disk, self.plan.memory_queues, families, 0 if self.profile.ranges else LONG_AGO_MS)
         except (*UNABLE, AssertionError) as failure:
             raise Violation(Kind.NO_START, f"a server on a copy of the disk: {failure!r}") from failure
 

@@ -17,6 +17,10 @@ PLAIN = ("a", "b", "c")
 MEMORY = "m"
 FURTHER = ("ey", "dd")  # where items go that have already changed queues
 ALIAS = "al"
+SECOND_ALIAS = "am"
+CHANGING = "z"  # a queue at times, and an alias at others
+STATIONS = ("v", "w")  # on the way to it; no alias reaches them: of equal items nobody could say which one has left
+ABSURD = 'queues.b.max_age = "9223372036854775807ms"\n'
 
 
 def journals_kept(memory_queues: Sequence[str], families: Sequence[str]) -> list[str]:
@@ -47,6 +51,10 @@ class Plan:
         self.memory_queues = (MEMORY, *self._lapsed(rng))
         self.aliases = {ALIAS: tuple(rng.sample(PLAIN, 2))}
         self.names.append(ALIAS)
+        if profile.aliased:
+            self.aliases[SECOND_ALIAS] = (ALIAS, self.aliases[ALIAS][0])
+            self.names += [SECOND_ALIAS, SECOND_ALIAS, CHANGING, CHANGING]
+            self.readers += [CHANGING, CHANGING]
         self.count = 0
 
     def _streams(self, rng: Random) -> list[str]:
@@ -78,7 +86,9 @@ class Plan:
             lines += self._transfers(rng)
         if self.streams:
             lines += self._shared(rng)
-        lines.append(f"aliases.{ALIAS} = {json.dumps(self.aliases[ALIAS])}")
+        lines += [f"aliases.{name} = {json.dumps(targets)}" for name, targets in self.aliases.items()]
+        if self.profile.aliased and rng.random() < 0.5:
+            lines.append(f"aliases.{CHANGING} = {json.dumps(rng.sample(PLAIN, 2))}")
         return "\n".join(lines) + "\n"
 
     def _sizes(self, rng: Random) -> list[str]:
@@ -150,6 +160,10 @@ class Plan:
         """One request, or a short pipeline of them."""
         if self.profile.twins and not is_text and rng.randrange(1000) < self.profile.twins:
             return self._twins(rng)
+        if self.profile.turnabout and not is_text and rng.randrange(1000) < self.profile.turnabout:
+            return self._turnabout(rng)
+        if self.profile.aliased and not is_text and rng.randrange(1000) < 60:
+            return self._sent_to_an_alias(rng)
         count = 1 if rng.random() < 0.75 else rng.randrange(2, 6)
         return [self._ask(rng, is_text, now_ms) for _ in range(count)]
 
@@ -159,7 +173,7 @@ class Plan:
         if rng.randrange(1000) < self.profile.operator:
             return self._operator(rng, is_text)
         if rng.random() < 0.45:
-            return self._put(rng, is_text)
+            return self._put(rng, is_text, now_ms)
         return self._text_read(rng) if is_text else self._read(rng, now_ms)
 
     def _data(self, rng: Random) -> bytes:
@@ -184,7 +198,32 @@ class Plan:
         data = twin(self.count, size)
         return Ask(Want.PUT, name, b"set %b 0 0 %d\r\n%b\r\n" % (name.encode(), len(data), data), (data,))
 
-    def _put(self, rng: Random, is_text: bool) -> Ask:
+    def _turnabout(self, rng: Random) -> list[Ask]:
+        """Other settings in the midst of a batch."""
+        name = rng.choice(self.names)
+        puts = []
+        for _ in range(2):
+            data = self._data(rng)
+            line = b"set %b 0 0 %d\r\n%b\r\n" % (name.encode(), len(data), data)
+            puts.append(Ask(Want.PUT, name, line, (data,)))
+        return [puts[0], Ask(Want.RELOAD, "", b"reload\r\n"), puts[1]]
+
+    def _sent_to_an_alias(self, rng: Random) -> list[Ask]:
+        """Items that are still to be sent on when other settings come."""
+        one, other = STATIONS
+        data = self._data(rng)
+        line = b"set %b 0 0 %d\r\n%b\r\n" % (one.encode(), len(data), data)
+        moves = [
+            Ask(Want.MOVE, source, f"move {source} {target}\r\n".encode(), target=target)
+            for source, target in ((one, other), (other, CHANGING))
+        ]
+        return [Ask(Want.PUT, one, line, (data,)), *moves, Ask(Want.RELOAD, "", b"reload\r\n")]
+
+    def absurd(self, rng: Random) -> str:
+        """A line of a configuration that no server takes over; mostly none."""
+        return ABSURD if self.profile.ranges and rng.random() < 0.5 else ""
+
+    def _put(self, rng: Random, is_text: bool, now_ms: int) -> Ask:
         name = rng.choice(self.names)
         if is_text:
             items = tuple(self._data(rng) for _ in range(rng.choice((1, 1, 1, 2, 4))))
@@ -193,10 +232,13 @@ class Plan:
             return Ask(Want.TEXT_PUT, name, line, items)
         data = self._data(rng)
         flags, expiry = rng.choice((0, 0, 0, 7, 2**32 - 1)), rng.choice((0, 0, 0, 0, 0, 1, -1))
+        is_over = self.profile.ranges and now_ms % 1000 == 0 and rng.random() < 0.3
+        if is_over:
+            expiry = -now_ms // 1000
         noreply = rng.random() < 0.08
         word = b" noreply" if noreply else b""
         line = b"set %b %d %d %d%b\r\n%b\r\n" % (name.encode(), flags, expiry, len(data), word, data)
-        return Ask(Want.PUT, name, line, (data,), silent=noreply)
+        return Ask(Want.PUT, name, line, (data,), silent=noreply, is_over=is_over)
 
     def _read(self, rng: Random, now_ms: int) -> Ask:
         name = rng.choice(self.readers)

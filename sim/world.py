@@ -212,17 +212,19 @@ class Client:
             self._heard += self._held.popleft()[1]
 
 
-def content(disk: Disk, memory_queues: Sequence[str] = (), families: Sequence[str] = ()) -> dict[str, list[bytes]]:
+def content(
+    disk: Disk, memory_queues: Sequence[str] = (), families: Sequence[str] = (), now_ms: int = LONG_AGO_MS
+) -> dict[str, list[bytes]]:
     """What a server that starts on a copy of `disk` would hand out, queue by queue, in that order; empty ones are left
     out.
 
-    It is asked as a client asks. Its clock is ten days back, so that nothing expires under its hands, and it has no
-    limits. `memory_queues` keep no journal, whatever else of their `families` does.
+    It is asked as a client asks. Its clock is ten days back, or `now_ms`, so that nothing expires under its hands, and
+    it has no limits. `memory_queues` keep no journal, whatever else of their `families` does.
     """
     text = "\n".join(['default.sync_journal = "os"', *journals_kept(memory_queues, families)])
     copy = disk.copy()
     copy.capacity_bytes = 1 << 40
-    world = World(text, copy, LONG_AGO_MS)
+    world = World(text, copy, now_ms)
     world.broker.set_status(Status.UP, world.now_ms)
     for queue in world.broker.queues:
         queue.pause(gets=False, puts=False)

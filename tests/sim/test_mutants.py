@@ -14,6 +14,7 @@ from sim.job_mutants import MUTANTS as OF_JOBS
 from sim.mutants import MUTANTS
 from sim.mutants_hub import MUTANTS as OF_HUBS
 from sim.mutants_packs import MUTANTS as OF_PACKS
+from sim.mutants_settings import MUTANTS as OF_SETTINGS
 from sim.mutants_syncs import MUTANTS as OF_SYNCS
 from sim.mutants_transfers import MUTANTS as OF_TRANSFERS
 from sim.profiles import PROFILES
@@ -29,6 +30,9 @@ FROM = {
     "a rotation seals a file that it has not synced": 15,
     "a failed sync is tried again": 16,
     "a folder whose sync fails is forgotten where a new queue is made": 53,
+    "a sync without room in a rotation counts as a full disk": 66,
+    "a sync of intents without room is tried again": 20,
+    "a child of a shared journal that keeps none gets no copies": 17,
     "a transfer is finished with any equal item": 11,
     "a text put that is refused midway says that nothing is stored": 30,
     "an intent is ended when the copy has landed": 18,
@@ -36,7 +40,8 @@ FROM = {
     "a pack meets what an earlier one could not remove": 112,
 }
 """Where to look first, as docs/simulator.md has it: a matter of time alone."""
-assert OF_JOBS is OF_HUBS is OF_STREAMS is OF_PACKS is OF_SYNCS is OF_TRANSFERS is MUTANTS  # each file adds its own
+assert OF_JOBS is OF_HUBS is OF_STREAMS is OF_PACKS is OF_SETTINGS is OF_SYNCS is OF_TRANSFERS
+assert OF_TRANSFERS is MUTANTS  # each file adds its own
 
 
 @pytest.mark.parametrize("what", MUTANTS)

@@ -6,6 +6,7 @@ and of libkestrel's: an adapter is shown the files of its own format only.
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable
 
 from msgspec.structs import replace
@@ -13,8 +14,10 @@ from msgspec.structs import replace
 from journal import layout
 from journal import libkestrel_layout as streams
 from journal.cmdlog_layout import segment_numbers
+from journal.convert_plan import plan_path
+from journal.layout import OWN_FOLDER
 from journal.libkestrel import MAGIC_BYTES, SEGMENT_MAGIC
-from pipeline.files import Folder, NotThere, Vanished
+from pipeline.files import Folder, LocalFolder, NotThere, Vanished
 from pipeline.names import shown_name
 from pipeline.segments import Format, Segment
 
@@ -48,7 +51,7 @@ def look(folder: Folder, name: str) -> tuple[Format, dict[str, list[Segment]]]:
     names as tables can hold them. Raises NotThere.
 
     Looks again if a file vanishes while it is looked at. Raises ValueError if `auto` finds queues of two formats, which
-    have different columns; Vanished if files vanish all the time.
+    have different columns, and while a conversion is not over; Vanished if files vanish all the time.
     """
     for _ in range(TRIES - 1):
         try:
@@ -61,7 +64,9 @@ def look(folder: Folder, name: str) -> tuple[Format, dict[str, list[Segment]]]:
 
 
 def _look(folder: Folder, name: str) -> tuple[Format, dict[str, list[Segment]]]:
+    check_converted(folder)
     entries = folder.scan()
+    check_converted(folder)  # one that began before and is over now has moved the files that were listed
     if not entries and not folder.exists():
         raise NotThere(folder.url)
     listing, ids = [(each.name, each.size) for each in entries], {each.name: each.id for each in entries}
@@ -78,6 +83,15 @@ def _look(folder: Folder, name: str) -> tuple[Format, dict[str, list[Segment]]]:
         ]
         for queue, some in found.items()
     }
+
+
+def check_converted(folder: Folder) -> None:
+    """Raises ValueError while files of a queue are being moved in or out: some items would be in neither format."""
+    if isinstance(folder, LocalFolder) and os.path.exists(plan := plan_path(os.path.join(folder.path, OWN_FOLDER))):
+        raise ValueError(
+            f"a conversion in {folder.url} is not over, its queue's files are between two places: wait for it; if"
+            f" nobody is at it, convert again or start a server, which finish it ({plan} says what is left)"
+        )
 
 
 def guess(folder: Folder, listing: Listing, own: set[str]) -> str:

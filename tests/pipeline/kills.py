@@ -190,7 +190,7 @@ def case(spark: Any, folder: Path, job: str, victim: str, where: str, step: int)
         time.sleep(0 if done else 1)
     if not done:
         wrong.append("it does not come to its end")
-    return mark.exists(), wrong + faults(job, spool, out, before, held, records)
+    return mark.exists(), wrong or faults(job, spool, out, before, held, records)
 
 
 def faults(job: str, spool: Path, out: Path, before: Any, held: Counter[Any], records: Counter[Any]) -> list[str]:

@@ -4,8 +4,13 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import pytest
+
+from journal import convert as converting
 from journal.libkestrel import READER_MAGIC, SEGMENT_MAGIC, put, read_head
 from pipeline.convert import Converted, convert_spool
+from pipeline.files import LocalFolder
+from pipeline.formats import look
 from queues.config import Format
 from queues.item import Item
 from tests.journal.records import NOW_MS, addx
@@ -48,3 +53,25 @@ def test_the_command_without_spark_says_so_and_fails(tmp_path: Path) -> None:
     done = run_staniel("journal", "convert", str(tmp_path), "--queue", "jobs", "--to", "libkestrel")
     assert done.returncode == 1 and "1 items moved" in done.stdout
     assert "jobs: byte 22, 30 bytes: unknown opcode 255; left behind, kept as " in done.stderr
+
+
+def test_a_spool_whose_conversion_is_not_over_is_no_shorter_queue_but_an_error(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for queue in ("jobs", "mail"):
+        (tmp_path / queue).write_bytes(addx(b"a"))
+
+    def killed(*_: object) -> None:
+        (tmp_path / "jobs").rename(tmp_path / ".staniel" / "jobs")
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr(converting, "carry_out", killed)
+        with pytest.raises(KeyboardInterrupt):
+            converted(tmp_path, Format.LIBKESTREL)
+    for wanted in ("auto", "kestrel", "libkestrel"):
+        with pytest.raises(ValueError, match=r"a conversion in .* is not over.*convert again or start a server"):
+            look(LocalFolder(str(tmp_path)), wanted)
+    (tmp_path / ".staniel" / "jobs").rename(tmp_path / "jobs")
+    convert_spool((str(tmp_path), "", Format.LIBKESTREL, NOW_MS))
+    assert sorted(look(LocalFolder(str(tmp_path)), "libkestrel")[1]) == ["jobs", "mail"]

@@ -110,7 +110,7 @@ class Upkeep:
         tail = line.tail
         if type(tail) is ReadBack and tail.unreadable:
             tell_all(self._report, queue.name, log.segments, tail.unreadable)
-        if log.has_grown:
+        if log.has_grown():
             self._act(queue, log, now_ms)
 
     def use_calm(self, log: Log, now_ms: int) -> None:
@@ -142,7 +142,7 @@ class Upkeep:
     def _unchanged(self, log: Log) -> Queue | None:
         """Its queue, unless something is about to be written: then `look_after` comes."""
         queue = self.queues.find(log.name)
-        return queue if queue is not None and queue.journal is log and log.has_grown and log.is_written else None
+        return queue if queue is not None and queue.journal is log and log.has_grown() and log.is_written else None
 
     def _act(self, queue: Queue, log: Log, now_ms: int) -> None:
         line = queue.line

@@ -114,23 +114,29 @@ class Fs(Protocol):
         """Hold `path` locked, made empty if missing, until what is returned is called. Raises Locked."""
 
 
-def write_whole(fs: Fs, path: str, file: File, data: bytes) -> int:
-    """Append all of `data` to `file`, which is at `path`, or nothing. Returns where it begins. Raises OSError, or
-    JournalFailure if half of it is there to stay.
+def write_whole(fs: Fs, path: str, file: File, data: bytes) -> None:
+    """Append all of `data` to `file`, which is at `path`, or nothing. Raises OSError, or JournalFailure if half of it
+    is there to stay.
     """
     before = file.size
     try:
         file.write(data)
     except OSError:
-        if file.size > before:
-            # A record in two pieces could come back from a power cut with zeros for its second one.
-            try:
-                fs.truncate(path, before)
-            except OSError as error:
-                raise JournalFailure(f"cannot take back half a write to {path}: {error}") from error
-            file.size = before
+        take_back(fs, path, file, before)
         raise
-    return before
+
+
+def take_back(fs: Fs, path: str, file: File, size: int) -> None:
+    """A write to `file`, which is at `path` and was so large before, has failed half way. Raises JournalFailure if half
+    of it is there to stay.
+    """
+    if file.size > size:
+        # A record in two pieces could come back from a power cut with zeros for its second one.
+        try:
+            fs.truncate(path, size)
+        except OSError as error:
+            raise JournalFailure(f"cannot take back half a write to {path}: {error}") from error
+        file.size = size
 
 
 def replace(fs: Fs, path: str, data: bytes, temp: str = "") -> None:

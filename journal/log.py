@@ -10,7 +10,7 @@ from typing import Protocol
 
 from journal import layout
 from journal.derived import rewritten
-from journal.fs import File, Fs, write_whole
+from journal.fs import File, Fs, take_back
 from journal.group import CommitGroup, is_stricter
 from journal.kestrel import Encoder
 from journal.packing import drop_sidecars, finish_pack, fresh_file, remove_each, throw_away
@@ -85,7 +85,7 @@ class Log:
         self.wants_calm = False  # its files are due for what pins forbid: no transfer begins until that has been done
         self._pending: list[bytes] = []
         self._counted, self._counted_bytes = 0, 0  # so many of them, with so many bytes
-        self._closed_bytes = 0  # of the current file while it is not open
+        self._size = 0  # of the current file, open or not
         self._unwritten = b""
         self.configure(config)
 
@@ -102,6 +102,7 @@ class Log:
     def file(self) -> File:
         if self._file is None:
             self._file = self.fs.append(self.path)
+            self._size = self._file.size
             self.group.handles.opened(self)
         return self._file
 
@@ -117,7 +118,7 @@ class Log:
     @property
     def written_bytes(self) -> int:
         """The size of the current file as it is."""
-        return self._closed_bytes if self._file is None else self._file.size
+        return self._size
 
     def unwritten(self) -> bytes:
         """What is recorded and not yet in the file."""
@@ -132,7 +133,6 @@ class Log:
             return True
         if not self.group.let_go(file, bool(self._pending or self._unwritten), force):
             return False
-        self._closed_bytes = file.size
         self._file = None
         return True
 
@@ -143,7 +143,7 @@ class Log:
 
     def resume(self, current_bytes: int) -> None:
         """The current file exists already, and is so long."""
-        self._closed_bytes = current_bytes
+        self._size = current_bytes
 
     @property
     def pending_bytes(self) -> int:
@@ -173,9 +173,13 @@ class Log:
             self._pending = []
             self._counted = self._counted_bytes = 0
         file = self._file or self.file
-        data = self._unwritten
-        before = write_whole(self.fs, self.path, file, data)
-        size = before + len(data)
+        before, data = self._size, self._unwritten
+        try:
+            file.write(data)
+        except OSError:
+            take_back(self.fs, self.path, file, before)
+            raise
+        self._size = size = before + len(data)
         self._unwritten = b""
         # Kestrel looks at a journal before each put and after each removal. So do we, by batches: puts alone
         # leave nothing behind that a rewrite could save.
@@ -196,11 +200,9 @@ class Log:
         """Whether the files tell all that was recorded."""
         return not self._pending and not self._unwritten
 
-    @property
     def has_grown(self) -> bool:
         """Whether the policy has to be asked at all."""
-        total_bytes = self.weighed_bytes + self.archived_bytes
-        return total_bytes >= self.attention_bytes
+        return self.weighed_bytes + self.segments.sealed_bytes >= self.attention_bytes
 
     def usage(self, items: int, item_bytes: int, behind_items: int) -> Usage:
         """What the policy has to know, as of the last removal or of the beginning of a batch of puts."""
@@ -335,6 +337,7 @@ class Log:
     def _go_on_with(self, file: File) -> None:
         self.group.retire(self.file)
         self._file = file
+        self._size = file.size
 
     def _write_summary(self, records: list[bytes], number: int) -> tuple[str, File]:
         """A synced temporary file, still open; nothing is left of it if that fails."""

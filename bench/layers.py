@@ -213,7 +213,7 @@ class Crowd:
 
     def __init__(self, folder: str, sync: str, connections: int, stack: ExitStack, more: str, wire: Wire) -> None:
         self.machine = Machine(SteadyClock())
-        self.machine.elapsed_ns = repeat(0).__next__  # type: ignore[method-assign]  # no turn is too long
+        self.machine.elapsed_ns = repeat(0).__next__  # no turn is too long
         self.hub = Hub(served_broker(folder, sync, more), self.machine, 1000)
         stack.callback(self.hub.close)
         self.hub._paces.one = self.hub._paces.many = Brief()

@@ -70,7 +70,7 @@ class Turns:
             return "rotating"
         if self.upkeep.packs.is_busy:
             return "packing"
-        return "reading back" if self.upkeep.refills.is_busy else "nothing else"
+        return "reading back" if self.upkeep.refills.hungry else "nothing else"
 
 
 def run(items: int, size: int) -> Turns:

@@ -115,7 +115,7 @@ class Broker:
         self.stop_cause: dict[str, object] = {}  # for the log
         self._sessions: dict[Session, None] = {}
         self.started_ms = 0
-        self._woken: deque[Session] = deque()
+        self.woken: deque[Session] = deque()  # for whom `settle` has something to do
         # Items that were removed for good for a client whose answer has not met its socket yet.
         self.handed: dict[Session, list[tuple[Queue, Taken]]] = {}
         self.unreadable: set[str] = set()  # queues whose files the start could not read
@@ -302,7 +302,7 @@ class Broker:
 
     def wake(self, session: Session) -> None:
         """`session` has been handed what it waited for; it goes on when the tick settles."""
-        self._woken.append(session)
+        self.woken.append(session)
 
     def take_back(self, handed: list[tuple[Queue, Taken]], now_ms: int) -> None:
         """These were removed for good for a client that has left, and nothing of its answer has been sent. On a full
@@ -319,13 +319,13 @@ class Broker:
     @property
     def unsettled(self) -> bool:
         """Whether something has happened since the last tick settled and committed, or more is to be done at once."""
-        return bool(self._woken) or self.group.pending_bytes > 0 or self.upkeep.is_busy
+        return bool(self.woken) or self.group.pending_bytes > 0 or self.upkeep.is_busy
 
     def settle(self, now_ms: int) -> list[Session]:
         """Let the woken sessions go on, and those that they wake, until none is left. Returns them all."""
         resumed: list[Session] = []
-        while self._woken:
-            session = self._woken.popleft()
+        while self.woken:
+            session = self.woken.popleft()
             session.resume(now_ms)
             resumed.append(session)
         return resumed
@@ -344,8 +344,9 @@ class Broker:
                 self._to_age.extend(self.queues)
         if self._to_age:
             self._age_some(now_ms)
-        self.transfers.tick(now_ms)
-        if self.status.pending and now_ms >= self.status.due_ms:
+        if now_ms >= self.transfers.next_ms:
+            self.transfers.tick(now_ms)
+        if now_ms >= self.status.due_ms:
             self.status.due(now_ms)
             self._guard_all()
         if self.group.budget_bytes < 0 and now_ms >= self._ballast_due_ms:
@@ -355,23 +356,32 @@ class Broker:
 
     def next_ms(self) -> int:
         """When `tick` or `start_sync` has something to do again, if nothing else happens."""
-        moments = [self.deadlines.next_ms(), self.group.next_due_ms(), self.transfers.next_ms]
+        moments = [self.deadlines.next_ms(), self.group.next_due_ms(), self.transfers.next_ms, self.status.due_ms]
         if self.config.server.expiration_timer_ms:
             moments.append(0 if self._to_age else self._expire_due_ms)
         if self.group.budget_bytes < 0:
             moments.append(self._ballast_due_ms)
-        if self.status.pending:
-            moments.append(self.status.due_ms)
         if self.serves_jobs:
             moments.append(self.workq.next_ms())
         return min(moments)
 
     def commit(self, now_ms: int) -> None:
         """Write what this tick has recorded, then look after the journals that it grew. Raises JournalFailure."""
-        self._commit(now_ms)
+        group, upkeep = self.group, self.upkeep
+        had_space = group.budget_bytes >= 0
+        if upkeep.memory.changed:
+            upkeep.memory.weigh_changed()
+        for member in group.write(now_ms):
+            if isinstance(member, Log):
+                upkeep.look_after(member, now_ms)
+            elif isinstance(member, Appender):
+                self.streams.look_after(member, now_ms)
+        if had_space and group.budget_bytes < 0:
+            self._ballast_due_ms = now_ms + BALLAST_RETRY_MS
+            self.report(Level.ERROR, "disk.full", spool=self.store.folder, hint="puts are refused until there is space")
         if self.transfers.calm:
             self._use_calm(now_ms)
-            self._commit(now_ms)  # what has begun now must be written before the next sync
+            self.commit(now_ms)  # what has begun now must be written before the next sync
 
     def _use_calm(self, now_ms: int) -> None:
         """Some journals wanted to be rid of transfers for a moment, and are: do what they wanted it for, and go on."""
@@ -386,22 +396,9 @@ class Broker:
                 self.streams.look_after(log, now_ms)
         self.transfers.begin_again(now_ms)
 
-    def _commit(self, now_ms: int) -> None:
-        had_space = self.group.budget_bytes >= 0
-        if self.upkeep.memory.changed:
-            self.upkeep.memory.weigh_changed()
-        for member in self.group.write(now_ms):
-            if isinstance(member, Log):
-                self.upkeep.look_after(member, now_ms)
-            elif isinstance(member, Appender):
-                self.streams.look_after(member, now_ms)
-        if had_space and self.group.budget_bytes < 0:
-            self._ballast_due_ms = now_ms + BALLAST_RETRY_MS
-            self.report(Level.ERROR, "disk.full", spool=self.store.folder, hint="puts are refused until there is space")
-
     def _prepare_transfers(self) -> None:
         """Intents are on the disk before the copies that they are about."""
-        if self.transfers.intents.is_news:
+        if self.transfers.intents.is_news():
             self.group.afford(self.transfers.prepare, self.transfers.intents.path)
 
     def start_sync(self, now_ms: int) -> Sync | None:

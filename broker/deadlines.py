@@ -74,6 +74,8 @@ class Deadlines:
 
     def ring(self, now_ms: int) -> None:
         """Tell everybody whose moment has come, in the order of the moments."""
+        if not self._heap or self._heap[0] * SLOT_MS > now_ms:
+            return
         while self.next_ms() <= now_ms:
             owners = self._slots[self._heap[0]]
             for owner in list(owners):

@@ -59,6 +59,8 @@ class Deletions:
 
     def look(self, now_ms: int) -> None:
         """Carry out what can be carried out now. Raises JournalFailure."""
+        if not self._put_off:
+            return
         broker = self._broker
         due = [queue for queue in self._put_off if not self.must_wait(queue)]
         if not due:

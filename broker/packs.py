@@ -36,6 +36,11 @@ class Packs:
             return bool(self._wanted)
         return not (pack.is_idle or (pack.stage is Stage.SAFE and pack.log.pins))
 
+    @property
+    def is_quiet(self) -> bool:
+        """Whether nothing is under way, nothing waits for its turn or its time, and nothing is to be told."""
+        return self._pack is None and not (self._wanted or self._done or self._again)
+
     def waits_for(self, log: Log) -> bool:
         """Whether a summary of `log` is ready, and may take its place once `log` has no pins."""
         pack = self._pack

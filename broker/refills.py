@@ -19,23 +19,18 @@ class Refills:
 
     def __init__(self, chores: Chores) -> None:
         self._chores = chores
-        self._hungry: dict[Queue, None] = {}
+        self.hungry: dict[Queue, None] = {}  # for whom `step` has something to do at once
         self._failed: set[Queue] = set()  # their items are read when they are asked for, which tells why not
         self._reading: dict[Queue, None] = {}
-
-    @property
-    def is_busy(self) -> bool:
-        """Whether `step` has something to do at once."""
-        return bool(self._hungry)
 
     def look(self, queue: Queue) -> None:
         """`queue` has changed: it may have room for more of its items."""
         if queue not in self._reading and queue.line.behind and not queue.line.is_full and queue not in self._failed:
-            self._hungry[queue] = None
+            self.hungry[queue] = None
 
     def forget(self, queue: Queue) -> None:
         """`queue` is gone."""
-        self._hungry.pop(queue, None)
+        self.hungry.pop(queue, None)
         self._failed.discard(queue)
 
     def retry(self, queue: Queue) -> None:
@@ -45,8 +40,8 @@ class Refills:
 
     def step(self) -> None:
         """A slice of decoding for a few queues, in turns. One that cannot be read has to wait until it is asked for."""
-        for queue in list(self._hungry)[:QUEUES_A_STEP]:
-            del self._hungry[queue]
+        for queue in list(self.hungry)[:QUEUES_A_STEP]:
+            del self.hungry[queue]
             try:
                 self._feed(queue)
             except OSError:
@@ -72,10 +67,10 @@ class Refills:
                 self._failed.add(queue)
             elif queue.line.tail is tail:
                 tail.read_ahead(segment, at, piece.data, piece.checks)
-                self._hungry[queue] = None
+                self.hungry[queue] = None
 
         path = tail.segments.path(segment)
         piece = ReadPiece(tail.segments.fs, path, at, count, segment.block_bytes, come)
         self._reading[queue] = None
-        self._hungry.pop(queue, None)
+        self.hungry.pop(queue, None)
         self._chores.submit(piece, urgent=True)

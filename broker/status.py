@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from enum import Enum
 
+from broker.deadlines import NEVER_MS
 from journal.fs import Fs
 
 
@@ -49,7 +50,7 @@ class ServerStatus:
         self.path = path
         self.grace_ms = grace_ms
         self.reported = self.enforced = default
-        self.due_ms = 0
+        self.due_ms = NEVER_MS  # when what is reported is enforced, if it is not yet
         self.trouble = self._remember()
 
     @property
@@ -69,6 +70,7 @@ class ServerStatus:
         self.reported = wanted
         if loosens or not self.grace_ms:
             self.enforced = wanted
+            self.due_ms = NEVER_MS
         else:
             self.due_ms = now_ms + self.grace_ms
         return True
@@ -76,6 +78,7 @@ class ServerStatus:
     def due(self, now_ms: int) -> None:
         """The grace period is over."""
         self.enforced = self.reported
+        self.due_ms = NEVER_MS
 
     def _remember(self) -> str:
         """Take over what an earlier run wrote; what is wrong with that, if anything is."""

@@ -77,21 +77,24 @@ class Upkeep:
     @property
     def is_busy(self) -> bool:
         """Whether `step` has something to do at once."""
-        return self.refills.is_busy or self.packs.is_busy
+        return bool(self.refills.hungry) or self.packs.is_busy
 
     def step(self, now_ms: int) -> None:
         """A few slices of what is to be done. Raises JournalFailure."""
-        if self.refills.is_busy:
+        if self.refills.hungry:
             self.refills.step()
         if self._sealing:
             for log in [log for log in self._sealing if not log.seal_wanted]:
                 del self._sealing[log]
                 self.packs.want(log, log.segments.sealed[-1], now_ms)
-        if self.packs.is_busy:
-            self.packs.step(now_ms)
-        for log in self.packs.done():
+        packs = self.packs
+        if packs.is_quiet:
+            return
+        if packs.is_busy:
+            packs.step(now_ms)
+        for log in packs.done():
             self._look_whether_empty(log, now_ms)
-        for log in self.packs.rested(now_ms):
+        for log in packs.rested(now_ms):
             self._look_again(log, now_ms)
 
     # after a batch

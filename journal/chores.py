@@ -33,18 +33,23 @@ class Chores:
         self._running: dict[Chore, None] = {}
         self.wait_for: Callable[[Chore], None] = lambda chore: None
         """Set by the world: come back once this chore, which it has been given, has run. Called by a stop alone."""
+        self.is_due = False
+        """Whether `start` must be asked: something has been submitted or has ended since it had nothing."""
 
     def submit(self, chore: Chore, urgent: bool = False) -> None:
         (self._urgent if urgent else self._waiting).append(chore)
+        self.is_due = True
 
     def submit_idle(self, chore: Chore) -> None:
         """To be run when nothing else is waiting."""
         self._idle.append(chore)
+        self.is_due = True
 
     def start(self) -> list[Chore]:
         """What may be run now, one at a time."""
         waiting = self._urgent or self._waiting or self._idle
         if self._running or not waiting:
+            self.is_due = False
             return []
         chore = waiting.popleft()
         self._running[chore] = None
@@ -54,6 +59,7 @@ class Chores:
         """`chore` has run."""
         if chore in self._running:
             del self._running[chore]
+            self.is_due = True
             chore.done(now_ms)
 
     def is_running(self, chore: Chore) -> bool:

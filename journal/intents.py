@@ -241,7 +241,6 @@ class Intents:
     def _note(self, record: Intent | Done) -> None:
         self._pending.append(encode(record))
 
-    @property
     def is_news(self) -> bool:
         """Whether `prepare` has something to write."""
         return bool(self._pending or self._unwritten)
@@ -256,7 +255,7 @@ class Intents:
         """Write what is noted; sync it if something was begun. Raises OSError; a second call goes on where the first
         one failed. Raises JournalFailure if the sync fails.
         """
-        if not (self.is_news or self._must_sync):
+        if not (self.is_news() or self._must_sync):
             return
         file = self.file
         self._unwritten += b"".join(self._pending)

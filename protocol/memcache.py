@@ -161,7 +161,9 @@ class Parser:
     def _read_lines(self, data: bytes, at: int, requests: list[Request]) -> int:
         """The hot path: lines that are known, and sets whose block arrived with its line, stay in this loop."""
         known = self._known
-        size = min(at + WINDOW_BYTES, len(data))
+        there = size = len(data)
+        if size > WINDOW_BYTES:
+            size = min(at + WINDOW_BYTES, size)
         while at < size:
             line = data[at : at + self._guess]
             parsed = known.get(line)
@@ -192,7 +194,7 @@ class Parser:
                 return self._die(parsed, data, requests)
             else:
                 requests.append(parsed)
-        if len(requests) > REQUESTS_A_FEED and at < len(data):
+        if at < there and len(requests) > REQUESTS_A_FEED:
             return self._pause(data, at, requests)
         return at
 

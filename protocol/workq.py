@@ -117,7 +117,9 @@ class WorkqParser:
 
     def _read_lines(self, data: bytes, at: int, requests: list[WorkqRequest]) -> int:
         """The hot path: lines like those before, and adds whose data arrived with their line, stay in this loop."""
-        size = min(at + WINDOW_BYTES, len(data))
+        there = size = len(data)
+        if size > WINDOW_BYTES:
+            size = min(at + WINDOW_BYTES, size)
         while at < size:
             end = data.find(b"\n", at)
             if end < 0:
@@ -145,7 +147,7 @@ class WorkqParser:
             at = end + 1
             if not self._read_line(line, requests):
                 return len(data) if self._state is State.DEAD else at
-        if len(requests) > REQUESTS_A_FEED and at < len(data):
+        if at < there and len(requests) > REQUESTS_A_FEED:
             return self._pause(data, at, requests)
         return at
 

@@ -66,6 +66,11 @@ class Actor(Client):
         self._promised: deque[tuple[int, list[Any]]] = deque()
         self._alone: Any = None
 
+    @property
+    def is_handed(self) -> bool:
+        """Whether it has been given what it waits for, and has not answered yet."""
+        return self.session.is_handed
+
     def _handle(self, handler: Handler, session: Session, request: Any, now_ms: int) -> None:
         """Serve one request, and see what each answer rests on before anything else happens."""
         for client in self.world.clients:

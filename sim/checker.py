@@ -28,6 +28,9 @@ class Asker(Protocol):
     is_leaving: bool
 
     @property
+    def is_handed(self) -> bool: ...
+
+    @property
     def asked(self) -> deque[Ask]: ...
 
 
@@ -67,6 +70,7 @@ class Checker:
         self.told: list[tuple[str, str, str]] = []
         self.facts = 0
         self.left: set[tuple[str, bytes]] = set()  # (queue, item) of this turn: a peek may have come before
+        self.unheard: list[tuple[str, bytes]] = []  # of this turn: removed for a client that left; may come back
         self.ended = 0  # open reads that clients were told are over
         self.answers = 0
 
@@ -133,6 +137,9 @@ class Checker:
         if not put.is_answered and model.name not in put.queues and model.name in expected:
             put.queues.append(model.name)
             put.expected = expected
+            return
+        if (model.name, record.data) in self.unheard:
+            self.unheard.remove((model.name, record.data))
             return
         self._moved(model, record)
 
@@ -361,13 +368,18 @@ class Checker:
     # at the end of a turn
 
     def settle(self) -> None:
-        """All that this turn has taken must have been shown to somebody, or have had another cause."""
+        """All that this turn has taken must have been shown to somebody, or have had another cause. A transfer that lands
+        behind the turn's end hands its item to one who waits: he says so in the next turn.
+        """
+        if any(asker.is_handed for asker in self.askers):
+            return
         for name, taken in self.taken.items():
             for each in taken:
                 if not each.is_excused:
                     raise Violation(Kind.LOST, f"{shown(each.record.data)} left {name}, and nobody got it")
         self.taken.clear()
         self.left.clear()
+        self.unheard.clear()
         for name, opened in self.opened.items():
             self.model(name).note_settings()
             for reading in opened:
@@ -389,6 +401,7 @@ class Checker:
             if _may_wait(asker, name):
                 for each in taken:
                     each.is_excused = True
+                    self.unheard.append((name, each.record.data))
 
     # inside
 

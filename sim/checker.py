@@ -368,8 +368,8 @@ class Checker:
     # at the end of a turn
 
     def settle(self) -> None:
-        """All that this turn has taken must have been shown to somebody, or have had another cause. A transfer that lands
-        behind the turn's end hands its item to one who waits: he says so in the next turn.
+        """All that this turn has taken must have been shown to somebody, or have had another cause. A transfer that
+        lands behind the turn's end hands its item to one who waits: he says so in the next turn.
         """
         if any(asker.is_handed for asker in self.askers):
             return

@@ -215,7 +215,7 @@ class JobLoad(Load):
             self.number += 1
             value = b"job %d %b" % (self.number, b"x" * self.chance.randrange(90))
             fact = facts[value] = Fact(time.monotonic())
-            line = b"add %b jobs 60000 600000 %d\r\n%b" % (job_id(self.number).encode(), len(value), value)
+            line = b"add %b jobs 60000 86400000 %d\r\n%b" % (job_id(self.number).encode(), len(value), value)
             expect(wire.ask(line), b"+OK")
             fact.came = time.monotonic()
             self.left.append((self.number, value))

@@ -8,6 +8,7 @@ hanging for a day.
 from __future__ import annotations
 
 import time
+from time import monotonic_ns
 
 LEAN = 10  # one part in ten: waits stay within a tenth of what was asked for while the clock leans
 
@@ -28,7 +29,10 @@ class SteadyClock:
         self._offset_ms = wall_ms() - self._steady_ms
 
     def now_ms(self) -> int:
-        return self.advance(steady_ms(), wall_ms())
+        now_steady_ms = monotonic_ns() // 1_000_000
+        if now_steady_ms - self._steady_ms < LEAN:
+            return now_steady_ms + self._offset_ms  # too soon to lean: the wall clock makes no difference
+        return self.advance(now_steady_ms, wall_ms())
 
     def advance(self, now_steady_ms: int, now_wall_ms: int) -> int:
         """The time at these two readings."""

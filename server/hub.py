@@ -50,7 +50,8 @@ class Hub:
         self._now_ns = machine.now_ns
         self._elapsed_ns = machine.elapsed_ns
         self._poller, self._committer, self._steward = machine.poller, machine.syncs, machine.chores
-        broker.upkeep.chores.wait_for = self._wait_for
+        self._chores = broker.upkeep.chores
+        self._chores.wait_for = self._wait_for
         broker.reloaded = self._take_over
         self._poller.register(self._committer.fd, select.EPOLLIN)
         self._poller.register(self._steward.fd, select.EPOLLIN)
@@ -190,16 +191,21 @@ class Hub:
         debtors: list[tuple[int, int]] | None = None
         if self._late or self._debtors:
             events, debtors = self._in_order(events)
-        broker, connections, active, group = self.broker, self._connections, self._active, self._group
+        broker, connections, active, group, chores = (
+            self.broker,
+            self._connections,
+            self._active,
+            self._group,
+            self._chores,
+        )
         read = 0
-        rare = [event for event in events if event[1] != READABLE]
-        if rare:
-            self._serve_rare(rare, now_ms)
+        for _, mask in events:
+            if mask != READABLE:
+                events = self._serve_rare(events, now_ms)
+                break
         elapsed_ns = self._elapsed_ns
         until_ns = elapsed_ns() + SHARE_NS
-        for fd, mask in events:
-            if mask != READABLE:
-                continue
+        for fd, _ in events:
             connection = connections.get(fd)
             if connection is None:
                 self._ring(fd, now_ms)
@@ -219,12 +225,14 @@ class Hub:
         if self._busy:
             self._give_turns(now_ms)
         broker.tick(now_ms)
-        for session in broker.settle(now_ms):
-            self._rouse(session)
+        if broker.woken:
+            for session in broker.settle(now_ms):
+                self._rouse(session)
         broker.commit(now_ms)
         self._start_sync(now_ms)
-        for chore in broker.start_chores():
-            self._steward.start(chore)
+        if chores.is_due:
+            for chore in chores.start():
+                self._steward.start(chore)
         self._answer_all(now_ms)
         if broker.handed:
             self._forget_sent()
@@ -310,10 +318,13 @@ class Hub:
         if bell is not None:
             bell.knock(now_ms)
 
-    def _serve_rare(self, events: list[tuple[int, int]], now_ms: int) -> None:
-        """Those who leave while they wait come first: what the others put in this turn must not be handed to them."""
+    def _serve_rare(self, events: list[tuple[int, int]], now_ms: int) -> list[tuple[int, int]]:
+        """All that is more than something to read; returns the rest of the events. Those who leave while they wait come
+        first: what the others put in this turn must not be handed to them.
+        """
+        rare = [event for event in events if event[1] != READABLE]
         others: list[tuple[Connection, int]] = []
-        for fd, mask in events:
+        for fd, mask in rare:
             connection = self._connections.get(fd)
             if connection is None:
                 self._ring(fd, now_ms)
@@ -325,8 +336,9 @@ class Hub:
         for connection, mask in others:
             self._serve(connection, mask, now_ms)
             if self._elapsed_ns() > until_ns:
-                self._put_off_behind(connection.fd, events)
-                return
+                self._put_off_behind(connection.fd, rare)
+                break
+        return [event for event in events if event[1] == READABLE]
 
     def _serve(self, connection: Connection, mask: int, now_ms: int) -> None:
         """The rarer events of a connection."""
@@ -486,7 +498,7 @@ class Hub:
     # the disk
 
     def _start_sync(self, now_ms: int) -> None:
-        sync = self.broker.start_sync(now_ms)
+        sync = self._group.start_sync(now_ms)
         if sync is None:
             return
         pace = self._paces.of(len(sync.files))

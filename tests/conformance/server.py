@@ -10,7 +10,6 @@ import re
 import select
 import shutil
 import subprocess
-import sys
 import tempfile
 import time
 from collections.abc import Iterator, Mapping
@@ -18,7 +17,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-ROOT = Path(__file__).resolve().parents[2]
+from tests import starter
+
 LISTENERS = ("memcache", "text", "thrift")
 START_S = 60  # a machine that runs six of us at once on two cores is slow, not broken
 STOP_S = 20
@@ -75,7 +75,7 @@ class Server:
         self.dialect = dialect
         self.ports: dict[str, int] = {}
         self._errors = folder / "stderr"
-        self._process: subprocess.Popen[bytes] | None = None
+        self._process: starter.Child | None = None
         self.configure(config)
 
     def configure(self, config: Mapping[str, Any]) -> None:
@@ -85,9 +85,8 @@ class Server:
 
     def start(self) -> None:
         """Returns when the server listens. Raises StartFailed."""
-        command = [sys.executable, "-m", "server", "serve", "--config", str(self.folder / "staniel.toml")]
         with self._errors.open("ab") as errors:
-            self._process = subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, stderr=errors)
+            self._process = starter.start(["serve", "--config", str(self.folder / "staniel.toml")], errors.fileno())
         greeting = self._greeting()
         where = greeting.partition(", spool ")[0]
         self.ports = dict(zip(LISTENERS, map(int, _ADDRESS.findall(where)), strict=False))
@@ -98,7 +97,7 @@ class Server:
         line, until = b"", time.monotonic() + START_S
         while not line.endswith(b"\n"):
             ready, _, _ = select.select([process.stdout], [], [], max(0.0, until - time.monotonic()))
-            piece = process.stdout.read1() if ready else b""  # type: ignore[attr-defined]
+            piece = process.stdout.read1() if ready else b""
             if not piece:
                 self._end(kill=True)
                 raise StartFailed(f"no greeting, only {line!r}; standard error: {self.stderr()[-2000:]}")

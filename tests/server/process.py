@@ -21,6 +21,8 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from types import TracebackType
 
+from tests import starter
+
 START_SECONDS_MAX = 15.0
 STOP_SECONDS_MAX = 5.0
 POLL_SECONDS = 0.005
@@ -59,11 +61,14 @@ def run_staniel(*arguments: str, **environment: str) -> subprocess.CompletedProc
 class Server:
     """`folder` gets the spool, the configuration if there is one, and what the server wrote to standard error."""
 
-    def __init__(self, folder: Path, *options: str, config: str = "", wrapper: tuple[str, ...] = ()) -> None:
+    def __init__(
+        self, folder: Path, *options: str, config: str = "", wrapper: tuple[str, ...] = (), forked: bool = False
+    ) -> None:
         self.folder = folder
         self.spool = folder / "spool"
         self.options = options
         self.wrapper = wrapper  # a command line that runs ours
+        self.forked = forked and not wrapper  # by tests/starter.py, which says what that hides
         self.config = folder / "staniel.toml"
         if config:
             self.config.write_text(config)
@@ -71,7 +76,7 @@ class Server:
         self.greeting = ""
         self.port = 0
         self.second_port = 0
-        self._child: subprocess.Popen[bytes] | None = None
+        self._child: subprocess.Popen[bytes] | starter.Child | None = None
 
     def __enter__(self) -> Server:
         return self.start()
@@ -84,11 +89,15 @@ class Server:
 
     @property
     def command(self) -> list[str]:
-        config = ("--config", str(self.config)) if self.config.exists() else ()
-        return [*self.wrapper, *STANIEL, "serve", *config, "--port", "0", "--spool", str(self.spool), *self.options]
+        return [*self.wrapper, *STANIEL, *self._arguments]
 
     @property
-    def child(self) -> subprocess.Popen[bytes]:
+    def _arguments(self) -> list[str]:
+        config = ("--config", str(self.config)) if self.config.exists() else ()
+        return ["serve", *config, "--port", "0", "--spool", str(self.spool), *self.options]
+
+    @property
+    def child(self) -> subprocess.Popen[bytes] | starter.Child:
         assert self._child is not None, "the server was not started"
         return self._child
 
@@ -113,10 +122,13 @@ class Server:
         """Start, and read the greeting line for the address."""
         assert self._child is None
         with self.stderr_path.open("ab") as stderr:
-            self._child = subprocess.Popen(
-                self.command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=stderr,
-                preexec_fn=die_with_the_tests,
-            )  # fmt: skip
+            if self.forked:
+                self._child = starter.start(self._arguments, stderr.fileno(), Path.cwd())
+            else:
+                self._child = subprocess.Popen(
+                    self.command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=stderr,
+                    preexec_fn=die_with_the_tests,
+                )  # fmt: skip
         self.greeting = self._read_line()
         found = GREETING.fullmatch(self.greeting)
         assert found, f"no greeting: {self.greeting!r}; {self.stderr}"
@@ -173,8 +185,10 @@ class Server:
 
 
 @contextlib.contextmanager
-def running(folder: Path, *options: str, config: str = "", wrapper: tuple[str, ...] = ()) -> Iterator[Server]:
+def running(
+    folder: Path, *options: str, config: str = "", wrapper: tuple[str, ...] = (), forked: bool = False
+) -> Iterator[Server]:
     """A server in a folder of its own, made if need be."""
     folder.mkdir(parents=True, exist_ok=True)
-    with Server(folder, *options, config=config, wrapper=wrapper) as server:
+    with Server(folder, *options, config=config, wrapper=wrapper, forked=forked) as server:
         yield server

@@ -160,6 +160,8 @@ class Parser:
 
     def _read_lines(self, data: bytes, at: int, requests: list[Request]) -> int:
         """The hot path: lines that are known, and sets whose block arrived with its line, stay in this loop."""
+        if self._work_left <= 0:
+            return self._pause(data, at, requests)
         known = self._known
         there = size = len(data)
         if size > WINDOW_BYTES:
@@ -214,6 +216,7 @@ class Parser:
         return len(data)
 
     def _begin_block(self, block: SetHead | Refused, state: State, at: int) -> int:
+        self._work_left -= 1  # to leave the loop of known lines takes as long as to read a line
         self._block = block
         self._missing = block.length
         self._state = state

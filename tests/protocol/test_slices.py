@@ -132,3 +132,18 @@ def test_a_lease_names_only_so_many_queues() -> None:
     (lease,) = WorkqParser(Limits()).feed(b"lease " + b" ".join(names) + b" 0\r\n")
     assert isinstance(lease, Lease) and len(lease.names) == WORDS_MAX - 1
     assert WorkqParser(Limits()).feed(b"lease " + b" ".join([*names, b"a", b"b"]) + b" 0\r\n") == [INVALID_ARGS]
+
+
+@pytest.mark.parametrize("dialect", Dialect)
+@pytest.mark.parametrize("end", [b"\n", b"yz\r\n"])
+def test_blocks_that_do_not_end_with_cr_lf_are_read_some_at_a_time(dialect: Dialect, end: bytes) -> None:
+    """They leave the loop of known lines, and take as long as a line that is read for the first time."""
+    data = (b"set q 0 0 1\r\nx" + end) * 3000
+    parser = Parser(dialect, Limits())
+    slices = [parser.feed(data)]
+    while slices[-1] and isinstance(slices[-1][-1], More):
+        slices.append(slices[-1][-1].go_on())
+    assert max(map(len, slices)) <= 2 * WORK_A_FEED + 1
+    drip = Parser(dialect, Limits())
+    wanted = [request for at in range(0, len(data), 50) for request in drip.feed(data[at : at + 50])]
+    assert [request for found in slices for request in found if not isinstance(request, More)] == wanted

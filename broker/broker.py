@@ -53,6 +53,7 @@ from queues.queue import Ended, Queue
 BALLAST_RETRY_MS = 1000
 KEYS_SHOWN_MAX = 20
 AGED_A_TURN = 1000  # queues that are looked through for expired items: 2 us each
+SETTLED_A_TURN = 256  # sessions whose wait has ended: each may have requests behind it
 QUEUES_A_TURN = 16  # made for clients: each makes a file, and takes up to half a millisecond
 
 
@@ -273,7 +274,8 @@ class Broker:
             queue.close()
         for session in self._sessions:
             session.stop_waiting(now_ms)
-        self.settle(now_ms)
+        while self.woken:
+            self.settle(now_ms)
         self.group.settle(now_ms)
         self.transfers.intents.close()
         if self.serves_jobs:
@@ -322,9 +324,11 @@ class Broker:
         return bool(self.woken) or self.group.pending_bytes > 0 or self.upkeep.is_busy
 
     def settle(self, now_ms: int) -> list[Session]:
-        """Let the woken sessions go on, and those that they wake, until none is left. Returns them all."""
+        """Let the woken sessions go on, and those that they wake, until none is left or that was a turn's work: two with
+        long pipelines can wake one another a thousand times. Returns them all.
+        """
         resumed: list[Session] = []
-        while self.woken:
+        while self.woken and len(resumed) < SETTLED_A_TURN:
             session = self.woken.popleft()
             session.resume(now_ms)
             resumed.append(session)

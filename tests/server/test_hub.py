@@ -17,7 +17,7 @@ from pathlib import Path
 import pytest
 
 from broker import wires
-from broker.broker import Broker
+from broker.broker import SETTLED_A_TURN, Broker
 from broker.config import parse
 from broker.session import REQUESTS_A_TURN
 from journal.fs import OsFs
@@ -388,6 +388,21 @@ def test_backlogs_go_on_in_turn_when_there_is_no_time_for_all(tmp_path: Path) ->
         assert gone == [2 * REQUESTS_A_TURN] * 3
         for wire in wires:
             wire.sock.close()
+
+
+def test_two_clients_that_wake_one_another_do_not_keep_a_turn(tmp_path: Path) -> None:
+    with served(tmp_path, "default.keep_journal = false\n") as it, it.connect() as one, it.connect() as other:
+        while len(it.hub._connections) < 2:
+            it.turn(it.listener.fileno())
+        count = 1000
+        one.say(b"get there/t=5000\r\nset back 0 0 1\r\nx\r\n" * count)
+        other.say(b"set there 0 0 1\r\nx\r\nget back/t=5000\r\n" * count)
+        counters, done = it.hub.broker.counters, [0]
+        while done[-1] < 2 * count:
+            it.turn()
+            done.append(counters.cmd_get)
+            assert done[-1] > 0 and len(done) < 1000
+        assert max(later - before for before, later in itertools.pairwise(done)) <= SETTLED_A_TURN + REQUESTS_A_TURN
 
 
 def test_who_owes_nothing_is_read_before_those_with_unfinished_requests(tmp_path: Path) -> None:

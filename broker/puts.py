@@ -19,6 +19,7 @@ from queues.stream_queue import recipients
 
 ITEMS_A_TURN = 64
 BYTES_A_TURN = 1 << 20
+WIDE_A_TURN = 4  # of the items of one request, if each goes to more than LEGS_AT_ONCE queues
 LEGS_AT_ONCE = 8  # a copy for each of so many queues is a turn's work
 DISK_FULL = "disk full, nothing can be stored until there is space"
 
@@ -104,8 +105,8 @@ class Series:
     def go_on(self, now_ms: int) -> None:
         """A turn. Never raises Later: what is stored already must not be stored again."""
         counters, items = self.session.broker.counters, self.items
-        last, size = min(self.stored + ITEMS_A_TURN, len(items)), 0
-        while self.stored < last and size <= BYTES_A_TURN:
+        last, size, wide = min(self.stored + ITEMS_A_TURN, len(items)), 0, 0
+        while self.stored < last and size <= BYTES_A_TURN and wide < WIDE_A_TURN:
             item = Item(items[self.stored], now_ms, self.expires_ms)
             try:
                 verdict = store(self.session, self.name, item, now_ms)
@@ -121,6 +122,8 @@ class Series:
                 return
             self.stored += 1
             size += len(item.data)
+            if self.stored < len(items) and self.session.forgo_rest():
+                wide += 1  # it went to many queues, each of which writes what it got this turn
         if self.stored < len(items):
             self.session.put_off(self.go_on)
         else:

@@ -54,6 +54,13 @@ class Continuation(Struct, frozen=True):
     go_on: Callable[[int], None]
 
 
+def _nothing(now_ms: int) -> None:
+    """There is nothing left to do."""
+
+
+REST = Continuation(_nothing)
+
+
 class Wire(Struct, frozen=True):
     """One protocol: what reads its bytes, and which function serves which of its requests. `create_on_read`: reading
     from a queue that does not exist makes it.
@@ -88,10 +95,6 @@ class Source(Protocol):
     def unpark(self, waiter: Session) -> None: ...
 
     def abort(self, taken: Any, now_ms: int) -> object: ...
-
-
-def _nothing(now_ms: int) -> None:
-    """There is nothing left to do."""
 
 
 class Session:
@@ -273,7 +276,14 @@ class Session:
 
     def rest(self) -> None:
         """That was a turn's work already: the requests behind it wait for the next one."""
-        self.put_off(_nothing)
+        self.backlog.appendleft(REST)
+
+    def forgo_rest(self) -> bool:
+        """Whether `rest` was the last to be called; then it is taken back, because the turn ends in another way."""
+        is_resting = bool(self.backlog) and self.backlog[0] is REST
+        if is_resting:
+            self.backlog.popleft()
+        return is_resting
 
     def deliver(self, taken: Any) -> None:
         """A queue hands over what was waited for, inside the step that made it available."""

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
+
 from broker import wires
+from broker.puts import LEGS_AT_ONCE, WIDE_A_TURN
 from broker.rounds import QUEUES_A_TURN
 from broker.session import SessionState
 from broker.version import WIRE_VERSION
@@ -162,3 +165,22 @@ def test_a_collecting_get_whose_queue_is_deleted_in_the_tick_of_its_first_item_e
     world.turn()
     world.sync()
     assert reader.session.state is SessionState.READY and len(world.broker.deadlines) == 0
+
+
+def test_many_items_for_many_queues_are_put_some_a_turn_and_the_next_request_waits_one_turn_more() -> None:
+    world = World()
+    maker = world.client()
+    for number in range(LEGS_AT_ONCE + 1):
+        maker.sends(f"get q+{number}\r\n".encode())
+    world.sync()
+    client, count = Client(world, wires.text(Dialect.MEMCACHED)), 10 * WIDE_A_TURN
+    world.clients.append(client)
+    client.sends(b"put q:\n" + b"x\n" * count + b"\nversion\n")
+    put = [len(world.broker.queues.by_name["q+0"].line)]
+    while client.session.wants_turn:
+        world.turn()
+        put.append(len(world.broker.queues.by_name["q+0"].line))
+    world.sync()
+    assert put[-1] == count and max(later - before for before, later in pairwise([0, *put])) == WIDE_A_TURN
+    assert len(put) == count // WIDE_A_TURN + 1
+    assert client.hears().startswith(f"+{count}\n:")

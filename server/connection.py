@@ -34,8 +34,8 @@ OPEN = Phase.OPEN  # a global is found ten times as fast as a member of an Enum
 
 
 class Connection:
-    """`held` are replies that wait for the disk, oldest first; `unsent` is what the socket has not taken yet, and if
-    that is long, the first piece of it.
+    """`held` are replies that wait for the disk, oldest first, of `held_bytes` together; `unsent` is what the socket has
+    not taken yet, and if that is long, the first piece of it.
     """
 
     __slots__ = (
@@ -51,6 +51,7 @@ class Connection:
         "ended",
         "fd",
         "held",
+        "held_bytes",
         "interest",
         "phase",
         "read_bytes",
@@ -70,6 +71,7 @@ class Connection:
         self.interest = interest  # what the poller is told to watch
         self.phase = OPEN
         self.held: deque[tuple[int, bytes]] = deque()
+        self.held_bytes = 0
         self.unsent: bytes | memoryview = (
             b""  # a view of the rest: a long reply is not copied for each piece that leaves
         )
@@ -119,6 +121,7 @@ class Connection:
             session.fetched()
             if self.held or session.batch > durable:
                 self.held.extend([(session.batch, piece) for piece in pieces])
+                self.held_bytes += sum([len(piece) for piece in pieces])
                 return True
             self._owe(pieces)
         return bool(self.held)
@@ -144,8 +147,12 @@ class Connection:
             return False
         if self.unsent or session.backlog or session.state is not READY or not session.out:
             return False
+        if self.held_bytes > UNSENT_BYTES_MAX:
+            return False  # it is not to be listened to
         out = session.out
-        self.held.append((session.batch, out[0] if len(out) == 1 else b"".join(out)))
+        data = out[0] if len(out) == 1 else b"".join(out)
+        self.held.append((session.batch, data))
+        self.held_bytes += len(data)
         out.clear()
         session.out_bytes = 0
         return True
@@ -171,6 +178,7 @@ class Connection:
         except BlockingIOError:
             return False
         held.clear()
+        self.held_bytes = 0
         broker = self.session.broker
         broker.counters.bytes_written += sent
         if broker.handed:
@@ -186,6 +194,7 @@ class Connection:
         while held and held[0][0] <= durable:
             ready.append(held.popleft()[1])
         if ready:
+            self.held_bytes -= sum([len(data) for data in ready])
             self._owe(gathered(ready))
         return bool(held)
 
@@ -283,11 +292,6 @@ class Connection:
         return len(self.unsent) + self._rest_bytes
 
     @property
-    def held_bytes(self) -> int:
-        """Of replies that wait for the disk."""
-        return sum([len(data) for _, data in self.held])
-
-    @property
     def may_begin(self) -> bool:
         """Whether it is for the client to go on with its request."""
         return self.begun_bytes > 0 and self.session.state is READY and not self.session.backlog
@@ -322,10 +326,7 @@ class Connection:
     @property
     def _may_owe_more(self) -> bool:
         """Whether there may be further replies, before those that are there have left."""
-        owed_bytes = len(self.unsent) + self._rest_bytes
-        if self.held:
-            owed_bytes += self.held_bytes
-        return owed_bytes < UNSENT_BYTES_MAX
+        return len(self.unsent) + self._rest_bytes + self.held_bytes < UNSENT_BYTES_MAX
 
     @property
     def is_long(self) -> bool:

@@ -11,7 +11,7 @@ import struct
 import threading
 import time
 from collections.abc import Iterator
-from contextlib import closing, contextmanager
+from contextlib import closing, contextmanager, suppress
 from pathlib import Path
 
 import pytest
@@ -21,6 +21,7 @@ from broker.broker import SETTLED_A_TURN, Broker
 from broker.config import parse
 from broker.session import REQUESTS_A_TURN
 from journal.fs import OsFs
+from journal.group import Sync
 from protocol.dialect import Dialect
 from protocol.limits import Limits
 from queues.item import Item
@@ -28,6 +29,7 @@ from server import debts, hub
 from server.clock import SteadyClock
 from server.hub import SHARE_NS, Hub
 from server.machine import ListeningSocket, Machine
+from server.pace import Pace
 from tests.protocol.thrift_feeding import call, hear
 from tests.server.process import running
 from tests.server.wire import Wire
@@ -388,6 +390,39 @@ def test_backlogs_go_on_in_turn_when_there_is_no_time_for_all(tmp_path: Path) ->
         assert gone == [2 * REQUESTS_A_TURN] * 3
         for wire in wires:
             wire.sock.close()
+
+
+def test_who_asks_on_while_a_sync_lasts_is_not_listened_to_once_a_megabyte_waits_for_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with served(tmp_path) as it, it.connect() as wire:
+        it.turn(it.listener.fileno())
+        fd, now_ms, size, many = it.newest_fd(), it.machine.clock.now_ms(), 50_000, 40
+        queue = it.hub.broker.queues.make("q", now_ms)
+        for _ in range(many):
+            queue.add(Item(bytes(size), now_ms, 0), now_ms)
+        started: list[Sync] = []
+        with monkeypatch.context() as slow:
+            slow.setattr(Pace, "is_brief", False)
+            slow.setattr(it.machine.syncs, "start", started.append)
+            it.hub.turn([])  # what was put is written, and its sync begins
+            connection = it.hub._connections[fd]
+            asked = 0
+            while connection.interest & select.EPOLLIN and asked < many:
+                wire.say(b"get q\r\n")
+                it.hub.turn(it.ready(fd))
+                asked += 1
+            owed = sum(len(data) for _, data in connection.held)
+            assert 1 << 20 <= owed == connection.held_bytes <= (1 << 20) + 2 * size
+            assert connection in it.hub._debts.known
+        it.machine.syncs.start(started[0])
+        wire.sock.setblocking(False)
+        heard = b""
+        while heard.count(b"END\r\n") < asked:
+            it.turn()
+            with suppress(BlockingIOError):
+                heard += wire.sock.recv(1 << 20)
+        assert connection.held_bytes == 0 and len(heard) > asked * size and connection.interest & select.EPOLLIN
 
 
 def test_two_clients_that_wake_one_another_do_not_keep_a_turn(tmp_path: Path) -> None:

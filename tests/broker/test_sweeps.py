@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
+
 import pytest
 
 from broker import broker, transfers, wires
 from protocol.dialect import Dialect
 from queues.item import Item
+from queues.queue import QueueState
 from sim.nodes import Crash
 from sim.world import World as SlowWorld
 from tests.sim.streams import all_of, fill, settle
@@ -160,7 +163,7 @@ def test_nobody_asks_again_in_every_turn_while_what_has_expired_waits_for_a_slow
 
 
 def test_queues_are_aged_some_a_turn_and_each_of_them_in_the_end(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(broker, "AGED_A_TURN", 3)
+    monkeypatch.setattr(broker, "AGED_A_TURN", 3 * broker.CHANGED_AS_MANY)
     world = World('default.keep_journal = false\nserver.expiration_timer_frequency = "1s"\n')
     for number in range(8):
         world.broker.queues.make(f"q{number}", world.now_ms).add(
@@ -173,3 +176,30 @@ def test_queues_are_aged_some_a_turn_and_each_of_them_in_the_end(monkeypatch: py
         left.append(sum(len(queue.line) for queue in world.broker.queues))
         assert (world.broker.next_ms() <= world.now_ms) is (len(left) < 3)
     assert left == [5, 2, 0]
+
+
+@pytest.mark.parametrize(
+    ("settings", "items", "most"),
+    [
+        ("", 100, 10),  # each is a record in a file
+        ('default.expire_to_queue = "late"\n', 10, 7),
+        ('default.max_queue_age = "1s"\n', 0, 20),  # each is a file that is removed
+        ("", 0, 1000),
+    ],
+    ids=["expired", "sent", "gone", "nothing"],
+)
+def test_a_turn_ages_fewer_queues_if_something_happens_to_them(settings: str, items: int, most: int) -> None:
+    world = World(f'server.expiration_timer_frequency = "1s"\ndefault.sync_journal = "os"\n{settings}')
+    queues = [world.broker.queues.make(f"q{number}", world.now_ms) for number in range(60)]
+    world.turn()
+    world.now_ms += 500
+    for queue in queues:
+        for _ in range(items):
+            queue.add(Item(b"x", world.now_ms, world.now_ms + 10), world.now_ms)
+    world.now_ms += 2000
+    done = [0]
+    while world.broker._to_age or len(done) == 1:
+        SlowWorld.turn(world)
+        done.append(sum(queue.state is QueueState.CLOSED or len(queue.line) < items for queue in queues))
+    assert max(later - before for before, later in pairwise(done)) <= most
+    assert done[-1] == (60 if items or "age" in settings else 0) and len(done) - 1 >= 60 / most

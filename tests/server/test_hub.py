@@ -412,10 +412,10 @@ def test_who_asks_on_while_a_sync_lasts_is_not_listened_to_once_a_megabyte_waits
                 wire.say(b"get q\r\n")
                 it.hub.turn(it.ready(fd))
                 asked += 1
-            owed = sum(len(data) for _, data in connection.held)
-            assert 1 << 20 <= owed == connection.held_bytes <= (1 << 20) + 2 * size
-            assert connection in it.hub._debts.known
+        owed, held_bytes = sum(len(data) for _, data in connection.held), connection.held_bytes
+        is_known = connection in it.hub._debts.known
         it.machine.syncs.start(started[0])
+        assert 1 << 20 <= owed == held_bytes <= (1 << 20) + 2 * size and is_known
         wire.sock.setblocking(False)
         heard = b""
         while heard.count(b"END\r\n") < asked:

@@ -327,8 +327,8 @@ class Broker:
         return bool(self.woken) or self.group.pending_bytes > 0 or self.upkeep.is_busy
 
     def settle(self, now_ms: int) -> list[Session]:
-        """Let the woken sessions go on, and those that they wake, until none is left or that was a turn's work: two with
-        long pipelines can wake one another a thousand times. Returns them all.
+        """Let the woken sessions go on, and those that they wake, until none is left or that was a turn's work: two
+        with long pipelines can wake one another a thousand times. Returns them all.
         """
         resumed: list[Session] = []
         while self.woken and len(resumed) < SETTLED_A_TURN:

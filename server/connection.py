@@ -34,8 +34,8 @@ OPEN = Phase.OPEN  # a global is found ten times as fast as a member of an Enum
 
 
 class Connection:
-    """`held` are replies that wait for the disk, oldest first, of `held_bytes` together; `unsent` is what the socket has
-    not taken yet, and if that is long, the first piece of it.
+    """`held` are replies that wait for the disk, oldest first, of `held_bytes` together; `unsent` is what the socket
+    has not taken yet, and if that is long, the first piece of it.
     """
 
     __slots__ = (

@@ -72,6 +72,10 @@ class Served:
         thread.join(10)
         assert not thread.is_alive(), "a turn waits for ever"
 
+    def turn_alone(self, fd: int) -> None:
+        """With the events of this descriptor, as if no sync had ended meanwhile."""
+        self.hub.turn([event for event in self.ready(fd) if event[0] == fd])
+
     def connect(self) -> Wire:
         wire = Wire(self.listener.getsockname())
         wire.sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
@@ -214,10 +218,10 @@ def test_an_item_whose_answer_no_byte_has_left_of_goes_back_to_the_head(
             hub.hub.turn([event for event in events if event[0] == putting])
             if when == "during the sync":
                 hub.ready(waiting, hub.sync_fd)
-                hub.hub.turn([event for event in hub.ready(waiting) if event[0] == waiting])
+                hub.turn_alone(waiting)
             elif when == "the sync has ended":
                 hub.ready(hub.sync_fd)
-                hub.hub.turn([event for event in hub.ready(hub.sync_fd) if event[0] == hub.sync_fd])
+                hub.turn_alone(hub.sync_fd)
             assert data_of(hub) == [b"0", b"1", b"2"] and waiting not in hub.hub._connections
             assert not hub.hub.broker.handed
             hub.turn()  # at once: what goes back is to be written
@@ -247,12 +251,12 @@ def test_several_items_of_a_thrift_get_go_back_in_their_order_and_the_next_who_w
         putter.say(THREE)
         hub.turn(putting)
         theirs.sendall(call("get", queue_name="q", max_items=10, timeout_msec=0, auto_abort_msec=0))
-        hub.turn(waiting)
+        hub.turn_alone(waiting)
         assert data_of(hub) == []
         other.say(b"get q/t=5000\r\n")
-        hub.turn(waiting_too)
+        hub.turn_alone(waiting_too)
         theirs.close()
-        hub.turn(waiting)
+        hub.turn_alone(waiting)
         assert data_of(hub) == [b"1", b"2"]
         while hub.hub._holding or hub.hub._sync or hub.hub.broker.unsettled:
             hub.turn()

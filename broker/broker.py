@@ -78,6 +78,42 @@ class Summary(Struct, frozen=True):
 class Broker:
     """One spool, served. Takes the spool's lock: raises SpoolError or Locked. `workq` is there if `serves_jobs`."""
 
+    __slots__ = (  # more than thirty: Python would find them slowly
+        "__weakref__",
+        "_ballast_due_ms",
+        "_expire_due_ms",
+        "_load",
+        "_sessions",
+        "_started_with",
+        "_to_age",
+        "config",
+        "counters",
+        "deadlines",
+        "deletions",
+        "fs",
+        "group",
+        "handed",
+        "leases",
+        "notes",
+        "pauses",
+        "queues",
+        "reloaded",
+        "report",
+        "seldom",
+        "serves_jobs",
+        "started_ms",
+        "status",
+        "stop_cause",
+        "stopping",
+        "store",
+        "streams",
+        "transfers",
+        "unreadable",
+        "upkeep",
+        "woken",
+        "workq",
+    )
+
     workq: Workq
 
     def __init__(

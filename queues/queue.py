@@ -48,6 +48,39 @@ class Ended(Enum):
 class Queue:
     """FIFO with reliable reads. All times are epoch milliseconds."""
 
+    __slots__ = (  # thirty are the most that Python finds fast without
+        "_armed_ms",
+        "_bounded",
+        "_delayed_bytes",
+        "_held_bytes",
+        "_plain",
+        "children",
+        "config",
+        "counters",
+        "created_ms",
+        "delayed",
+        "departures",
+        "gets_paused",
+        "guarded",
+        "had_children",
+        "heir",
+        "hidden",
+        "holdings",
+        "journal",
+        "last_removed_added_ms",
+        "last_xid",
+        "line",
+        "name",
+        "open_reads",
+        "puts_paused",
+        "reads_timed_out",
+        "state",
+        "sweep",
+        "timer",
+        "troubled",
+        "waiters",
+    )
+
     puts_once, copies = False, 1  # see StreamQueue
 
     def __init__(self, name: str, config: QueueConfig, journal: Journal, created_ms: int) -> None:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 from msgspec import Struct, structs
@@ -353,14 +354,23 @@ class Broker:
         for queue, taken in handed:
             by_queue.setdefault(queue, []).append(taken.item)
         for queue, items in by_queue.items():
-            size = sum([len(item.data) + RECORD_OVERHEAD_BYTES for item in items])
-            if isinstance(queue.journal, NoJournal) or (not self.group.is_full and self.group.admits(size)):
-                queue.put_back(items, now_ms)
+            if isinstance(queue.journal, Reader):
+                # What comes and what is gone are in two files: a power cut that leaves only the first must not find the
+                # item and its copy.
+                self.group.after(queue.journal, partial(self._put_back, queue, items))
+            else:
+                self._put_back(queue, items, now_ms)
+
+    def _put_back(self, queue: Queue, items: list[Item], now_ms: int) -> None:
+        size = sum([len(item.data) + RECORD_OVERHEAD_BYTES for item in items])
+        if isinstance(queue.journal, NoJournal) or (not self.group.is_full and self.group.admits(size)):
+            queue.put_back(items, now_ms)
 
     @property
     def unsettled(self) -> bool:
         """Whether something has happened since the last tick settled and committed, or more is to be done at once."""
-        return bool(self.woken) or self.group.pending_bytes > 0 or self.upkeep.is_busy
+        group = self.group
+        return bool(self.woken) or group.pending_bytes > 0 or self.upkeep.is_busy or group.is_asked
 
     def settle(self, now_ms: int) -> list[Session]:
         """Let the woken sessions go on, and those that they wake, until none is left or that was a turn's work: two

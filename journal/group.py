@@ -233,6 +233,11 @@ class CommitGroup:
             self._asked[member] = None
         self._then.append(then)
 
+    @property
+    def is_asked(self) -> bool:
+        """Whether somebody waits for a sync that is to begin at once."""
+        return self._running is None and bool(self._then or self._asked)
+
     def next_due_ms(self) -> int:
         """When the next sync is due that no batch waits for; NEVER_MS if none is."""
         return self._next_due_ms

@@ -70,7 +70,7 @@ class Checker:
         self.told: list[tuple[str, str, str]] = []
         self.facts = 0
         self.left: set[tuple[str, bytes]] = set()  # (queue, item) of this turn: a peek may have come before
-        self.unheard: list[tuple[str, bytes]] = []  # of this turn: removed for a client that left; may come back
+        self.unheard: list[tuple[str, bytes]] = []  # removed for a client that left; may come back, also later
         self.ended = 0  # open reads that clients were told are over
         self.answers = 0
 
@@ -379,7 +379,6 @@ class Checker:
                     raise Violation(Kind.LOST, f"{shown(each.record.data)} left {name}, and nobody got it")
         self.taken.clear()
         self.left.clear()
-        self.unheard.clear()
         for name, opened in self.opened.items():
             self.model(name).note_settings()
             for reading in opened:

@@ -313,3 +313,25 @@ def test_an_id_beyond_the_last_item_is_not_skipped_when_it_comes() -> None:
     world = World(LIB, disk)
     fill(world, *(str(number) for number in range(2, 13)))
     assert all_of(world.crash(Crash.DROP), "q") == [str(number) for number in range(2, 13)]
+
+
+@pytest.mark.parametrize("sync", ["always", "1s"])
+def test_an_item_that_goes_back_unheard_and_its_copy_are_never_both_there_after_a_power_cut(sync: str) -> None:
+    world = World(f'{LIB}default.sync_journal = "{sync}"\n')
+    fill(world, "x")
+    world.turn(2000)
+    settle(world)
+    reader, broker = world.client(), world.broker
+    reader.sends(b"get q/n=2\r\n")
+    handed = broker.handed.pop(reader.session)
+    reader.hangs_up()
+    broker.take_back(handed, world.now_ms)
+    after = []
+    while broker.unsettled:
+        world.turn()
+        if (running := world.start_sync()) is not None:
+            for file in reversed(running.files):  # the kernel writes them in the order that it likes
+                file.sync()
+                after += [all_of(world.crash(how), "q") for how in crashes(8)]
+            world.finish_sync(running)
+    assert all_of(world, "q") == ["x"] and ["x", "x"] not in after and len(after) > 2

@@ -148,7 +148,8 @@ class ManyGets:
             single = self.gets[self.taken]
             if not take_one_of_many(self.session, single, now_ms):
                 self.gets[self.taken] = structs.replace(single, abort=False, close=False)  # that is done
-                break
+                self.session.look_again(self.session.broker.queues.by_name[single.queue], self.take)
+                return
             self.taken += 1
         if self.taken < len(self.gets):
             self.session.put_off(self.take)

@@ -19,7 +19,9 @@ PIECE_BYTES = 64 << 10
 
 
 class Round(Generic[T]):
-    """`visit(queue, now_ms)` says whether it is done with that queue; `finish` is called behind the last one."""
+    """`visit(queue, now_ms)` says whether it is done with that queue, or has only begun to sweep it; `finish` is called
+    behind the last one.
+    """
 
     def __init__(
         self,
@@ -40,8 +42,13 @@ class Round(Generic[T]):
         for _ in range(self._most):
             if not self._left or self._session.out_bytes > OUT_BYTES_A_TURN:
                 break
-            if not self._visit(self._left[0], now_ms):
-                break  # that was a moment's work already
+            at = self._left[0]
+            if not self._visit(at, now_ms):  # that was a moment's work already
+                if isinstance(at, Queue):
+                    self._session.look_again(at, self.go_on)
+                else:
+                    self._session.put_off(self.go_on)
+                return
             self._left.popleft()
         if self._left:
             self._session.put_off(self.go_on)

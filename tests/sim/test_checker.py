@@ -25,7 +25,7 @@ class Somebody:
         self.checker = checker
         self.name = name
         self.held: dict[str, deque[Reading]] = {}
-        self.is_leaving = False
+        self.is_leaving = self.is_handed = False
         self.asked: deque[Ask] = deque()
         checker.askers.append(self)
 

@@ -12,13 +12,15 @@ from typing import Protocol
 
 SLOT_MS = 8  # moments within one slot come due together, at its end
 NEVER_MS = 2**63 - 1
+WORK_A_RING = 20_000  # as much as to drop so many items, 0.2 us each; what is due behind that rings in the next turn
 SLOTS_SPARE = 64  # beside two an owner; more are looked through for those that everybody has left
 
 
 class Alarm(Protocol):
     """Somebody who can be told that its moment has come."""
 
-    def due(self, now_ms: int) -> None: ...
+    def due(self, now_ms: int) -> int | None:
+        """Returns how much was done, as in WORK_A_RING, if it may be much."""
 
 
 class Deadlines:
@@ -73,12 +75,15 @@ class Deadlines:
         return NEVER_MS
 
     def ring(self, now_ms: int) -> None:
-        """Tell everybody whose moment has come, in the order of the moments."""
+        """Tell everybody whose moment has come, in the order of the moments, until that was a turn's work."""
         if not self._heap or self._heap[0] * SLOT_MS > now_ms:
             return
+        work = 0
         while self.next_ms() <= now_ms:
             owners = self._slots[self._heap[0]]
             for owner in list(owners):
                 if owner in owners:  # who is told may drop another
                     self.drop(owner)
-                    owner.due(now_ms)
+                    work += owner.due(now_ms) or 0
+                    if work >= WORK_A_RING:
+                        return

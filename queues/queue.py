@@ -22,6 +22,8 @@ from queues.sweep import Sweep
 from queues.xids import XID_MAX, next_xid
 
 CLEARED_MAX = 1 << 20
+SENT_AS_MANY = 100  # dropped items take as long as one that is sent to another queue
+ENDED_AS_MANY = 20  # as one open read that times out
 PASSED_MAX = 16  # items that stand before those that are put back: each costs two records
 
 
@@ -332,12 +334,13 @@ class Queue:
             moments.append(next(iter(self.delayed.values())).opened_ms)
         return min(moments, default=0)
 
-    def due(self, now_ms: int) -> None:
-        """The timer rings."""
+    def due(self, now_ms: int) -> int:
+        """The timer rings. Returns as how many dropped items it took."""
         self._armed_ms = 0
-        self.expire(now_ms, self.config.max_expire_sweep)
-        self.time_out(now_ms)
+        count = self.expire(now_ms, self.config.max_expire_sweep)
+        ended = self.time_out(now_ms)
         self._arm()
+        return count * (SENT_AS_MANY if self.config.expire_to_queue else 1) + ended * ENDED_AS_MANY
 
     def extend(self, taken: Taken, now_ms: int) -> bool:
         """Count an open read's time from now; False if it is no longer open."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from broker.deadlines import NEVER_MS, SLOT_MS, Deadlines
+from broker.deadlines import NEVER_MS, SLOT_MS, WORK_A_RING, Deadlines
 
 STEPS = st.lists(
     st.one_of(
@@ -142,3 +142,30 @@ def test_a_slot_that_is_emptied_and_filled_again_still_rings_once() -> None:
     assert len(first.rung) == 1 and again.rung == []
     deadlines.ring(30_000)
     assert again.rung == [30_000] and deadlines.next_ms() == NEVER_MS
+
+
+def test_behind_a_turns_work_the_others_are_told_in_the_next_turn_and_nobody_before_them() -> None:
+    deadlines, rung = Deadlines(), list[str]()
+
+    class Worker:
+        def __init__(self, name: str) -> None:
+            self.name = name
+
+        def due(self, now_ms: int) -> int:
+            rung.append(self.name)
+            if self.name.isupper():
+                deadlines.set(self, now_ms)
+                return WORK_A_RING
+            return 0
+
+    owners = [Worker(name) for name in "AbCd"]
+    for at_ms, owner in enumerate(owners):
+        deadlines.set(owner, 1000 + at_ms // 2 * SLOT_MS)
+    seen = []
+    for now_ms in (2000, 2001, 2002):
+        deadlines.ring(now_ms)
+        seen.append("".join(rung))
+        assert (deadlines.next_ms() <= now_ms) is (now_ms < 2002)
+    assert seen == ["A", "AbC", "AbCd"]
+    deadlines.ring(2000 + 2 * SLOT_MS)
+    assert "".join(rung) == "AbCdA"

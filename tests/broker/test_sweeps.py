@@ -7,9 +7,11 @@ from itertools import pairwise
 import pytest
 
 from broker import broker, transfers, wires
+from broker.deadlines import SLOT_MS
 from protocol.dialect import Dialect
 from queues.item import Item
 from queues.queue import QueueState
+from queues.sweep import SWEEP_MAX
 from sim.nodes import Crash
 from sim.world import World as SlowWorld
 from tests.sim.streams import all_of, fill, settle
@@ -206,3 +208,19 @@ def test_a_turn_ages_fewer_queues_if_something_happens_to_them(settings: str, it
         done.append(sum(queue.state is QueueState.CLOSED or len(queue.line) < items for queue in queues))
     assert max(later - before for before, later in pairwise(done)) <= most
     assert done[-1] == (60 if items or "age" in settings else 0) and len(done) - 1 >= 60 / most
+
+
+def test_expired_items_of_many_queues_go_some_a_turn_when_their_timers_ring_together() -> None:
+    world = SlowWorld('default.keep_journal = false\nserver.expiration_timer_frequency = "none"\n')
+    queues = [world.broker.queues.make(f"q{number}", world.now_ms) for number in range(4)]
+    for queue in queues:
+        for _ in range(SWEEP_MAX + 5):
+            queue.add(Item(b"x", world.now_ms, world.now_ms + 10), world.now_ms)
+        queue.ring_at(world.now_ms + 1000)
+    left = [sum(len(queue.line) for queue in queues)]
+    world.turn(2000)
+    while left[-1]:
+        left.append(sum(len(queue.line) for queue in queues))
+        assert not left[-1] or world.broker.next_ms() <= world.now_ms + SLOT_MS
+        world.turn(1)
+    assert max(before - later for before, later in pairwise(left)) <= SWEEP_MAX + 20

@@ -6,8 +6,7 @@ default signals; it dies with the starter, and the starter ends with the tests. 
 whole command line included. Nothing is shared between two servers: each is a copy of a process that has served nothing.
 
 What it hides: whatever an import does (its time, its memory, a missing module, the environment that it reads),
-and signals that arrive before `main` runs. Tests of those, and of the command line, execute a real one. The conformance
-cases are started here, and who asks `running` of tests/server/process.py for `forked`.
+and signals that arrive before `main` runs. Tests of those, and of the command line, execute a real one.
 """
 
 from __future__ import annotations

@@ -186,9 +186,9 @@ class Server:
 
 @contextlib.contextmanager
 def running(
-    folder: Path, *options: str, config: str = "", wrapper: tuple[str, ...] = (), forked: bool = False
+    folder: Path, *options: str, config: str = "", wrapper: tuple[str, ...] = (), forked: bool = True
 ) -> Iterator[Server]:
-    """A server in a folder of its own, made if need be."""
+    """A server in a folder of its own, made if need be. `forked` unless a test is about the start itself."""
     folder.mkdir(parents=True, exist_ok=True)
     with Server(folder, *options, config=config, wrapper=wrapper, forked=forked) as server:
         yield server

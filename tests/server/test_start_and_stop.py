@@ -30,7 +30,7 @@ def test_the_greeting_says_where_it_listens_and_what_it_recovered(server: Server
 @pytest.mark.parametrize("sync", ["always", "50ms", "os"])
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
 def test_a_signal_stops_cleanly_and_everything_is_there_again(tmp_path: Path, sync: str, number: int) -> None:
-    with running(tmp_path, "--sync", sync) as server:
+    with running(tmp_path, "--sync", sync, forked=False) as server:
         with Wire(server.address) as wire:
             for each in range(20):
                 wire.put("jobs", b"%d" % each)
@@ -64,7 +64,7 @@ def test_a_set_sent_with_the_shutdown_is_answered_and_kept(server: Server) -> No
 
 def test_a_signal_straight_after_the_greeting_stops_cleanly(tmp_path: Path) -> None:
     for _ in range(5):
-        with running(tmp_path) as server:
+        with running(tmp_path, forked=False) as server:
             server.stop()
 
 

@@ -13,7 +13,7 @@ from msgspec import Struct
 
 from broker.broker import Broker
 from broker.report import Level
-from server.connection import Connection
+from server.connection import LONG_BYTES, Connection
 
 LOOKS = 4  # in one stall_timeout
 CUTS_A_TURN = 32  # each gives back what the client had open, and up to megabytes of memory
@@ -34,6 +34,11 @@ class Debt(Struct):
     unsent_bytes: int
     begun_bytes: int
     since_ms: int
+
+    @property
+    def is_pressing(self) -> bool:
+        """Whether it is more than short replies that wait for the disk, as those of everybody who puts do."""
+        return bool(self.begun_bytes or self.unsent_bytes) or self.held_bytes > LONG_BYTES
 
 
 class Debts:

@@ -251,7 +251,7 @@ class Hub:
             events = sorted(events, key=lambda event: late.get(event[0], len(late)))
         if not self._debtors:
             return events, []
-        fds = {connection.fd for connection in self._debtors}
+        fds = {connection.fd for connection, debt in self._debtors.items() if debt.is_pressing}
         theirs = [event for event in events if event[1] == READABLE and event[0] in fds]
         return [event for event in events if event[1] != READABLE or event[0] not in fds], theirs
 
@@ -261,6 +261,8 @@ class Hub:
             connection = self._connections.get(fd)
             if connection is not None:
                 self._read(connection, now_ms)
+                if connection.phase is not Phase.GONE:
+                    self._debts.noted[connection] = None  # it may owe nothing any more
                 if self._elapsed_ns() > until_ns:
                     self._put_off_behind(fd, debtors)
                     return

@@ -475,6 +475,20 @@ def test_who_owes_nothing_is_read_before_those_with_unfinished_requests(tmp_path
             wire.sock.close()
 
 
+@pytest.mark.parametrize("sync", ["os", "always"])
+def test_who_has_finished_its_request_is_read_with_the_others_again(tmp_path: Path, sync: str) -> None:
+    with served(tmp_path, f'default.sync_journal = "{sync}"\n') as it, it.connect() as wire:
+        it.turn(it.listener.fileno())
+        fd = it.newest_fd()
+        ready = [(fd, select.EPOLLIN)]
+        wire.say(b"set q 0 0 100\r\nx")
+        it.turn_alone(fd)
+        assert it.hub._in_order(ready) == ([], ready)
+        wire.say(b"x" * 99 + b"\r\n")
+        it.turn_alone(fd)
+        assert it.hub._in_order(ready) == (ready, [])
+
+
 def test_long_replies_leave_some_a_turn_and_short_ones_at_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(hub, "SENT_BYTES_A_TURN", 100_000)
     with served(tmp_path, "default.keep_journal = false\n") as it:

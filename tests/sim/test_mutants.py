@@ -28,7 +28,7 @@ FROM = {
     "an intent is not synced before its copy": 41,
     "cleaning drops a delete before the addition that it ends": 45,
     "a rotation seals a file that it has not synced": 15,
-    "a failed sync is tried again": 16,
+    "a failed sync is tried again": 76,
     "a folder whose sync fails is forgotten where a new queue is made": 53,
     "a sync without room in a rotation counts as a full disk": 66,
     "a sync of intents without room is tried again": 20,
@@ -37,7 +37,8 @@ FROM = {
     "a text put that is refused midway says that nothing is stored": 30,
     "an intent is ended when the copy has landed": 18,
     "the first equal item is a copy, wherever it lies": 28,
-    "a pack meets what an earlier one could not remove": 112,
+    "a pack meets what an earlier one could not remove": 294,
+    "who waits behind a delete is not told that it is done": 77,
 }
 """Where to look first, as docs/simulator.md has it: a matter of time alone."""
 assert OF_JOBS is OF_HUBS is OF_STREAMS is OF_PACKS is OF_SETTINGS is OF_SYNCS is OF_TRANSFERS

@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable
 from msgspec import Struct
 
 from journal import cmdlog_layout, layout, libkestrel_layout
-from journal.doubt import Doubt, Mark
+from journal.doubt import NUMBER, Doubt, Group, Mark, number_of
 from journal.fs import Locked
 from journal.names import Names
 from journal.survey import Survey
@@ -42,6 +42,8 @@ class Renewal:
         self.jobs = jobs
         self._ours = {folder, own, layout.sidecar_folder(folder), *([jobs] if serves_jobs else [])}
         self._releases: list[Callable[[], None]] = []
+        self._next_number = 0
+        self._streams: set[str] = set()
 
     def run(self, found: Survey) -> Renewed:
         """Raises OSError, JournalFailure."""
@@ -53,22 +55,72 @@ class Renewal:
 
     def _run(self, found: Survey) -> Renewed:
         mark = self.doubt.read()
-        named = [path for path in [*mark.names, *mark.files, *mark.gone] if self._counts(path)]
-        wanted = list(dict.fromkeys([*self._written(found, mark), *named]))
-        left = self._out_of_reach(wanted)
-        there = [path for path in wanted if path not in left and path not in mark.gone and self._exists(path)]
-        once_there = [path for path in dict.fromkeys([*mark.names, *mark.gone]) if self._counts(path)]
-        gone = [path for path in once_there if path not in there and path not in left]
-        self.doubt.renew([(path, self._temp(path)) for path in there], gone, left)
-        return Renewed(len(there), left)
+        self.doubt.save(mark)
+        self._next_number = 1 + max(map(number_of, mark.puts.values()), default=-1)
+        self._streams = {*found.streams}
+        to_go, once_there = {*mark.gone, *mark.removals}, {*mark.names, *mark.puts}
+        named = [*mark.names, *mark.files, *mark.puts, *mark.gone, *mark.removals]
+        wanted = list(dict.fromkeys([*self._written(found, mark), *filter(self._counts, named)]))
+        left = set(self._out_of_reach(wanted))
+        within = [path for path in wanted if path not in left]
+        there = {path: size for path in within if path not in to_go and (size := self._size(path)) >= 0}
+        gone = [path for path in within if path in to_go or (path in once_there and path not in there)]
+        self._clear(there)
+        self.doubt.renew(mark, *self._groups(there, gone, self._old(found, named)))
+        left_names = {path: None for path in wanted if path in left}
+        left_gone = {path: None for path in left_names if path in to_go}
+        self.doubt.lower(Mark({path: None for path in left_names if path not in to_go}, gone=left_gone, is_torn=False))
+        return Renewed(len(there), [*left_names])
+
+    def _groups(self, there: dict[str, int], gone: list[str], old: set[str]) -> tuple[list[Group], Group]:
+        """What belongs together: the files of a queue, whatever their format, with their sidecars. Old segments are
+        renewed before the newer ones and each for itself, as they have been written: there may be many.
+        """
+        groups: dict[str, Group] = {}
+        apart = Group()
+        for path in [*there, *gone]:
+            folder, _, name = path.rpartition("/")
+            if not self._is_ours(folder):
+                group = apart
+            else:
+                queue = layout.parse(name).queue or libkestrel_layout.parse(name).queue
+                is_alone = folder == self.own or not queue or path in old
+                group = groups.setdefault(path if is_alone else f"{queue}/", Group())
+            if path in there:
+                group.pairs.append((path, self._temp(path)))
+                group.bytes += there[path]
+            else:
+                group.gone.append(path)
+        return sorted(groups.values(), key=lambda group: not group.pairs or group.pairs[0][0] not in old), apart
+
+    def _old(self, found: Survey, named: list[str]) -> set[str]:
+        """Segments that have others behind them and are not in the mark: all of them are in doubt if it is torn."""
+        names = [name for each in found.streams.values() for name in _in_order(each.segments)[:-UNSURE_SEGMENTS]]
+        return {f"{self.folder}/{name}" for name in names} - {*named}
+
+    def _clear(self, paths: Iterable[str]) -> None:
+        """Drop what an earlier start has copied under temporary names that it did not come to list."""
+        wanted = {*paths}
+        for folder in dict.fromkeys(path.rpartition("/")[0] for path in wanted):
+            for name, _ in self.fs.list(folder) if self._is_ours(folder) else ():
+                if NUMBER.search(name) and f"{folder}/{name.rpartition('~~')[0]}" in wanted:
+                    self.fs.remove(f"{folder}/{name}")
+
+    def _is_ours(self, folder: str) -> bool:
+        """Whether nobody writes into `folder` who has not got the spool's lock."""
+        return folder in (self.folder, self.own, layout.sidecar_folder(self.folder)) or folder.startswith(
+            f"{self.own}/aside."
+        )
 
     def _written(self, found: Survey, mark: Mark) -> list[str]:
         """The files that the server writes to, whatever the mark says. Segments are synced before or soon after they
         are sealed: those that were not are in the mark, if it is whole.
         """
         names = [name for name, each in found.kestrel.items() if each.current]
+        if mark.is_torn:  # it may have been about to say that one has just been sealed
+            names += [name for each in found.kestrel.values() for name in each.archives_in_order()[-UNSURE_SEGMENTS:]]
         for each in found.streams.values():
-            names += [*self._newest(sorted(each.segments, key=lambda name: each.segments[name]), mark)]
+            names += self._newest(_in_order(each.segments), mark)
             names += each.readers.values()
         names += [f"{layout.OWN_FOLDER}/{name}" for name, regular in self.fs.list(self.own) if regular]
         segments = [cmdlog_layout.segment_name(number) for number in self._segments()]
@@ -114,19 +166,27 @@ class Renewal:
             return False
         return True
 
-    def _exists(self, path: str) -> bool:
+    def _size(self, path: str) -> int:
+        """-1 if it is not there."""
         try:
-            self.fs.size(path)
+            return self.fs.size(path)
         except FileNotFoundError:
-            return False
-        return True
+            return -1
 
     def _temp(self, path: str) -> str:
-        """Where new bytes for `path` are written: a name that every start clears away."""
+        """Where new bytes for `path` are written: a name that every start clears away. Those that the mark may list
+        have each a number of its own.
+        """
         folder, _, name = path.rpartition("/")
-        if folder != self.folder:
+        if not self._is_ours(folder):
             return f"{path}{cmdlog_layout.REWRITE_SUFFIX if name.endswith('.log') else '.new'}"
-        kind = layout.parse(name)
-        if kind.queue:
-            return f"{folder}/{layout.temp_name(kind.queue, kind.number)}"
-        return f"{folder}/{libkestrel_layout.temp_name(name, 0)}"
+        number = self._next_number
+        self._next_number += 1
+        queue = layout.parse(name).queue if folder == self.folder else ""
+        if queue and queue not in self._streams:
+            return f"{folder}/{layout.temp_name(queue, number)}"
+        return f"{folder}/{libkestrel_layout.temp_name(name, number)}"
+
+
+def _in_order(segments: dict[str, int]) -> list[str]:
+    return sorted(segments, key=lambda name: segments[name])

@@ -48,7 +48,7 @@ class Store:
         self.fs = fs = Names(fs)
         self.folder = folder
         self.own = f"{folder}/{OWN_FOLDER}"
-        self.doubt = Doubt(fs, f"{self.own}/{MARK}", f"{self.own}/ballast")
+        self.doubt = Doubt(fs, f"{self.own}/{MARK}", f"{self.own}/ballast", folder)
         self.cleared: list[tuple[str, str]] = []  # what stood in the way of a file of ours, and where it is now
         self.stuck_plan: Unreadable | None = None  # of a conversion that is not over
         self._prepare()
@@ -63,6 +63,7 @@ class Store:
             self.clear_way(self.own, [LOCK])
             self._lock()
             self.clear_way(self.own, OWN_FILES)
+            self._finish_renewal()
             self.stuck_plan = carry_out(self.fs, self.folder, self.own)
             # What a killed server had created and not synced is seen again: it must not vanish any more.
             self.fs.sync_folder(self.folder)
@@ -70,6 +71,18 @@ class Store:
         except OSError as error:
             why = f"cannot use the spool {self.folder}: {error.strerror}"
             raise SpoolError(f"{why}; give a folder that this user may write, with --spool") from error
+
+    def _finish_renewal(self) -> None:
+        """Before anything else is made of the files, and before temporary ones are cleared away. Raises SpoolError."""
+        try:
+            self.doubt.finish()
+        except (OSError, JournalFailure) as error:
+            raise self._unrenewed(error) from error
+
+    def _unrenewed(self, error: OSError | JournalFailure) -> SpoolError:
+        why = f"a sync failed in an earlier run, and the spool {self.folder} cannot be written anew"
+        what = error.strerror if isinstance(error, OSError) else error
+        return SpoolError(f"{why}: {what}; make sure of the disk and of free space, then start again")
 
     def clear_way(self, folder: str, names: Iterable[str]) -> None:
         """Move away what stands where a file of ours is to be, and is no file. Raises OSError."""
@@ -124,9 +137,7 @@ class Store:
                 self.streams.recovery.tidy(stream)
             return renewal.run(found)
         except (OSError, JournalFailure) as error:
-            why = f"a sync failed in an earlier run, and the spool {self.folder} cannot be written anew"
-            what = error.strerror if isinstance(error, OSError) else error
-            raise SpoolError(f"{why}: {what}; make sure of the disk and of free space, then start again") from error
+            raise self._unrenewed(error) from error
 
     def size(self, files: Files) -> int:
         """How many bytes the files of a queue have; one that cannot be asked counts as empty."""

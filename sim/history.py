@@ -10,7 +10,7 @@ from __future__ import annotations
 import errno
 import traceback
 from collections.abc import Callable
-from contextlib import AbstractContextManager, nullcontext
+from contextlib import AbstractContextManager, nullcontext, suppress
 from functools import partial
 from random import Random
 from typing import Any
@@ -35,6 +35,8 @@ STEPS = 120
 CAPACITY_BYTES = 1 << 20
 SMALL_DISK_BYTES = 6000
 STEPS_TO_CRASH = 12
+RECOVERY_STEPS = 15
+RENEWAL_STEPS = 90  # after a failed sync, files are written anew first
 RESTARTS_MAX = 8
 UNABLE = (JournalFailure, OSError, SpoolError)
 
@@ -252,9 +254,13 @@ class History:
         if self.profile.harmed_copies and self.rng.randrange(1000) < self.profile.harmed_copies:
             self.look_at_harmed(self.disk.copy())
         judged = self.judge(found, worst)
-        while self.rng.randrange(1000) < self.profile.crash_in_recovery and self.cut_by is not None:
+        may_fall = self.cut_by is not None or (self.sync_failed and self.profile.crash_in_renewal)
+        while self.rng.randrange(1000) < self.profile.crash_in_recovery and may_fall:
             before = found
-            self._crash_in_recovery()
+            if self.profile.crash_in_renewal and self.rng.random() < 0.4:
+                self._fail_in_renewal()
+            else:
+                self._crash_in_recovery()
             found = self.content_of(self.disk)
             if found != before:
                 judged = self.judge(found, Accident.POWER)
@@ -272,7 +278,8 @@ class History:
 
     def _crash_in_recovery(self) -> None:
         """Start, and lose the power again on the way."""
-        self.disk.stop_at = len(self.disk.log) + self.rng.randrange(1, 15)
+        last = RENEWAL_STEPS if self.profile.crash_in_renewal else RECOVERY_STEPS
+        self.disk.stop_at = len(self.disk.log) + self.rng.randrange(1, last)
         try:
             World(self.config, self.disk, self.now_ms)
         except (PowerCut, *UNABLE):
@@ -281,6 +288,16 @@ class History:
         self.told.append(("accident", "power loss", "in recovery"))
         self.crashes += 1
         self.disk = self.disk.crash(self.rng.choice((Crash.DROP, Crash.KEEP, self.rng.randrange)))
+
+    def _fail_in_renewal(self) -> None:
+        """Start, and end on the way because another sync fails; the next start finds the same caches."""
+        verb = self.rng.choice(("sync", "sync_folder", "sync_folder"))
+        self.disk.fail(verb, self.rng.choice(("s", "s", ".staniel")), errno.EIO, after=self.rng.randrange(8))
+        with suppress(*UNABLE):
+            World(self.config, self.disk, self.now_ms)
+        self.told.append(("accident", "failed sync", "in recovery"))
+        self.crashes += 1
+        self.disk = self.disk.kill()
 
     def _start(self) -> None:
         """A new life on what is there."""
@@ -443,7 +460,7 @@ class History:
         """One of a kind: of a file or of names, in a turn or in a thread; and perhaps there is no room for the mark."""
         self.has_faults = True
         where = rng.choice((Where.TURN, Where.TURN, Where.THREAD))
-        verb = rng.choice(("sync", "sync", "sync_folder"))
+        verb = "sync_folder" if self.profile.names_only else rng.choice(("sync", "sync", "sync_folder"))
         path = "" if verb == "sync_folder" else rng.choice(self.placed_paths)
         self.disk.fail(verb, path, rng.choice(self.profile.sync_errnos), after=rng.randrange(3), where=where)
         if rng.random() < 0.3:

@@ -24,6 +24,9 @@ class Profile(Struct, frozen=True, kw_only=True):
     """How many of a thousand accidents are followed by a look at a copy of the disk whose newest files are lost."""
     sync_errnos: tuple[int, ...] = (errno.EIO,)  # with which a sync may fail
     placed_syncs: int = 0  # how many of 60 mishaps are one sync of a kind that fails
+    names_only: bool = False  # and those of files never do
+    crash_in_renewal: bool = False
+    """Power and syncs fail while a start writes anew what a failed sync has left in doubt."""
     ranges: bool = False  # values at the ends of what can be asked for, and settings beyond
     aliased: bool = False  # an alias of an alias; queues that become aliases, and are queues again
     turnabout: int = 0
@@ -108,6 +111,22 @@ PROFILES = {
             operator=120,
             mixed=True,
             families=("f", "f+x", "f+y", "g", "g+x"),
+            cache_lies=True,
+        ),
+        Profile(
+            name="names-in-doubt",
+            accidents=(Accident.POWER, Accident.KILL),
+            policies=("always",),
+            placed_syncs=45,
+            names_only=True,
+            busy=1000,
+            large_items=350,
+            operator=15,
+            transfers=False,
+            fanout=False,
+            clients=7,
+            crash_in_recovery=700,
+            crash_in_renewal=True,
             cache_lies=True,
         ),
         Profile(name="ranges", ranges=True, reload=30, transfers=False, fanout=False),

@@ -6,7 +6,7 @@ import errno
 
 import pytest
 
-from journal.doubt import Doubt, Mark
+from journal.doubt import Doubt, Group, Mark
 from journal.group import JournalFailure
 from journal.names import Names
 from journal.store import SpoolError
@@ -103,7 +103,8 @@ def test_names_whose_sync_failed_are_made_and_removed_anew(verb: str) -> None:
     assert "old" in before and "gone" in before
     doubt = Doubt(Names(disk), "s/mark")
     assert doubt.read().names.keys() >= {"s/old", "s/new", "s/gone"}
-    doubt.renew([("s/new", "s/new~")], ["s/old", "s/gone"], [])
+    group = Group([("s/new", "s/new~~0")], ["s/old", "s/gone"])
+    doubt.renew(doubt.read(), [group], Group())
     after = disk.crash(Crash.DROP)
     assert after.list("s") == [("new", True)] and after.read("s/new", 0, 10) == b"old"
 

@@ -3,10 +3,15 @@
 from __future__ import annotations
 
 import errno
+from contextlib import suppress
+from random import Random
 
 import pytest
 
-from journal.fs import JournalFailure
+from journal.doubt import Doubt, Mark
+from journal.fs import JournalFailure, SyncFailed
+from journal.names import Names
+from journal.store import SpoolError
 from sim.disk import Disk, PowerCut
 from sim.nodes import Crash
 from tests.journal.records import addx, named
@@ -51,6 +56,126 @@ def test_a_stop_while_names_are_made_and_removed_anew_leaves_no_pack_that_replac
             assert after.items() == wanted and "q.5.pack" not in journals(after.disk)
             assert "journal.damaged" not in after.events
     assert seen  # there was a moment in which it was there
+
+
+def disk_with_a_rotation_in_doubt() -> Disk:
+    """The current file has just been sealed, and the sync of that has failed: on the platter it still has its old
+    name.
+    """
+    disk = new_disk()
+    put_file(disk, "q", b"".join(addx(b"%d" % number) for number in range(9)))
+    disk.make_folder("s/.staniel")
+    disk.sync_all("")
+    disk.append("s/q~~7").close()
+    disk.rename("s/q", "s/q.7")
+    disk.rename("s/q~~7", "s/q")
+    disk.fail("sync_folder", "s", errno.EIO)
+    with pytest.raises(SyncFailed):
+        disk.sync_folder("s")
+    mark = disk.append(MARK)
+    mark.write(b'"s/q.7"\n"s/q"\nnull\n')
+    mark.close()
+    return disk
+
+
+def test_a_power_cut_while_a_sealed_file_and_the_current_one_are_written_anew_loses_neither() -> None:
+    wanted = [b"%d" % number for number in range(9)]
+    for step in range(100):
+        disk = disk_with_a_rotation_in_doubt()
+        disk.stop_at = len(disk.log) + step
+        try:
+            World(disk=disk)
+            return
+        except PowerCut:
+            for number in range(12):
+                assert World(disk=disk.crash(Random(number).randrange)).items() == wanted
+    raise AssertionError("a start without an end")
+
+
+def test_a_sync_that_fails_while_files_are_written_anew_and_a_power_cut_in_the_next_start_lose_nothing() -> None:
+    wanted = [b"%d" % number for number in range(9)]
+    failed = 0
+    for verb, path in (("sync", "s/"), ("sync_folder", "s"), ("sync_folder", ".staniel")):
+        for after in range(6):
+            for step in range(0, 60, 5):
+                disk = disk_with_a_rotation_in_doubt()
+                disk.fail(verb, path, errno.EIO, after=after)
+                with suppress(JournalFailure, SpoolError):
+                    World(disk=disk)
+                failed += disk.lies > 1
+                disk.kill()
+                disk.stop_at = len(disk.log) + step
+                with suppress(PowerCut):
+                    World(disk=disk)
+                assert World(disk=disk.crash(Random(step).randrange)).items() == wanted
+    assert failed > 50
+
+
+def disk_with_a_list() -> Disk:
+    """A start has been about to rename two files and to remove one, and has come to one of the renames."""
+    disk = new_disk()
+    put_file(disk, "q.7", addx(b"1"))
+    put_file(disk, "q", addx(b"1"))
+    put_file(disk, "q~~4", addx(b"2"))
+    put_file(disk, "q.5", addx(b"0"))
+    disk.sync_folder("s")
+    return marked(disk, b'"s/q.7"\n"s/q"\n"s/q.5"\nnull\n{"put":{"q.7":"q~~3","q":"q~~4"},"gone":["q.5"]}\n')
+
+
+def test_what_an_earlier_start_was_about_to_rename_and_remove_is_finished_first() -> None:
+    world = World(disk=disk_with_a_list())
+    assert world.items() == [b"1", b"2"] and journals(world.disk) == ["q", "q.7"]
+    assert not world.broker.store.doubt.exists
+    assert world.crash(Crash.DROP).items() == [b"1", b"2"]
+
+
+def test_a_list_is_finished_again_and_again_until_another_takes_over_its_paths() -> None:
+    disk = disk_with_a_list()
+    for _ in range(3):
+        disk.fail("write", "~~", errno.EIO)
+        with pytest.raises(SpoolError):
+            World(disk=disk.kill() if disk.lies else disk)
+        mark = Doubt(Names(disk.kill()), MARK, "", "s").read()
+        assert mark.puts == {"s/q.7": "s/q~~3", "s/q": "s/q~~4"} and list(mark.removals) == ["s/q.5"]
+        disk.fail("write", "~~", errno.EIO)
+    assert World(disk=disk.kill()).items() == [b"1", b"2"]
+
+
+def test_a_list_speaks_of_the_spool_in_which_it_lies() -> None:
+    disk = Disk()
+    disk.make_folder("elsewhere")
+    for name, text in (("q~~0", b"new"), ("q.3", b"old")):
+        file = disk.append(f"elsewhere/{name}")
+        file.write(text)
+        file.close()
+    doubt = Doubt(Names(disk), "elsewhere/mark", "", "elsewhere")
+    doubt.save(Mark({"s/q": None}, puts={"elsewhere/q": "elsewhere/q~~0"}, removals={"elsewhere/q.3": None}))
+    assert b"elsewhere" not in disk.read("elsewhere/mark", 0, 1000)
+    doubt.finish()
+    assert [name for name, _ in disk.list("elsewhere")] == ["mark", "q"]
+
+
+def test_where_there_is_no_room_for_many_queues_at_once_they_are_renewed_one_by_one() -> None:
+    disk = new_disk()
+    for number in range(5):
+        put_file(disk, f"q{number}", addx(bytes(20_000)))
+    disk.sync_all("")
+    marked(disk, b"null\n")
+    disk.capacity_bytes = disk.used_bytes + 50_000
+    world = World(disk=disk)
+    assert "spool.renewed" in world.events and not world.broker.store.doubt.exists
+    assert len(world.broker.queues.by_name) == 5
+
+
+def test_without_room_for_one_queue_nothing_is_left_under_temporary_names() -> None:
+    disk = new_disk()
+    put_file(disk, "q", addx(bytes(20_000)))
+    disk.sync_all("")
+    marked(disk, b"null\n")
+    disk.capacity_bytes = disk.used_bytes + 10_000
+    with pytest.raises(SpoolError, match="free space"):
+        World(disk=disk)
+    assert journals(disk) == ["q"]
 
 
 def test_a_name_that_was_to_go_goes_though_a_power_cut_has_brought_it_back() -> None:

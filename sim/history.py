@@ -257,7 +257,7 @@ class History:
         may_fall = self.cut_by is not None or (self.sync_failed and self.profile.crash_in_renewal)
         while self.rng.randrange(1000) < self.profile.crash_in_recovery and may_fall:
             before = found
-            if self.profile.crash_in_renewal and self.rng.random() < 0.4:
+            if self.profile.crash_in_renewal and self.sync_failed and self.rng.random() < 0.4:
                 self._fail_in_renewal()
             else:
                 self._crash_in_recovery()

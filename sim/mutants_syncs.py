@@ -10,7 +10,6 @@ from contextlib import contextmanager, suppress
 from typing import Any
 
 from broker.stream_queues import StreamQueues
-from journal import recovery, renewal
 from journal.doubt import Doubt, Group
 from journal.fs import FULL_ERRNOS, SyncFailed
 from journal.group import CommitGroup
@@ -140,38 +139,6 @@ def mark_lowered_early() -> Any:
         return renew
 
     return replaced(Doubt, "renew", make)
-
-
-@mutant("a renewal renames before its list is durable", "names-in-doubt")
-def renamed_before_listed() -> Any:
-    def make(right: Any) -> Any:
-        def promise(self: Doubt, mark: Any, puts: Any, removals: Any) -> None:
-            self._write([{"put": {self._inner(path): self._inner(temp) for path, temp in puts.items()}, "gone": []}])
-
-        return promise
-
-    return replaced(Doubt, "_promise", make)
-
-
-@mutant("a renewal writes to temporary names that an earlier list speaks of", "names-in-doubt")
-def numbers_used_again() -> Any:
-    return replaced(renewal, "number_of", lambda right: lambda temp: -1)
-
-
-@mutant("a renewal makes empty names that a start believes", "names-in-doubt")
-@contextmanager
-def empty_names_believed() -> Iterator[None]:
-    def make(right: Any) -> Any:
-        def renew(self: Doubt, mark: Any, groups: list[Group], apart: Any) -> None:
-            for group in groups:
-                for path in group.gone:
-                    self._fs.append(path).close()
-            right(self, mark, groups, apart)
-
-        return renew
-
-    with replaced(recovery, "says_nothing", lambda right: lambda fs, path: False), replaced(Doubt, "renew", make):
-        yield
 
 
 @mutant("a parent that keeps no journal takes its children along", "syncs")

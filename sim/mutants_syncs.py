@@ -94,8 +94,9 @@ def tightened_silently() -> Any:
     return replaced(CommitGroup, "tighten", lambda right: lambda self, member: None)
 
 
-@mutant("the mark of a failed sync is left half written where there is no room", "kinds-of-syncs")
-def half_a_mark() -> Any:
+@mutant("the mark of a failed sync is left half written and believed where there is no room", "kinds-of-syncs")
+@contextmanager
+def half_a_mark() -> Iterator[None]:
     def make(right: Any) -> Any:
         def raise_mark(self: Doubt) -> None:
             names, files = self._fs.unsure(), self._fs.unsynced()
@@ -104,7 +105,16 @@ def half_a_mark() -> Any:
 
         return raise_mark
 
-    return replaced(Doubt, "raise_mark", make)
+    def believed(right: Any) -> Any:
+        def read(self: Doubt) -> Any:
+            mark = right(self)
+            mark.is_torn = False
+            return mark
+
+        return read
+
+    with replaced(Doubt, "raise_mark", make), replaced(Doubt, "read", believed):
+        yield
 
 
 @mutant("a child of a shared journal that keeps none gets no copies", "syncs")

@@ -292,6 +292,16 @@ class Connection:
         return len(self.unsent) + self._rest_bytes
 
     @property
+    def is_new(self) -> bool:
+        """Whether nothing has been read from it yet."""
+        return not self.active_ms
+
+    @property
+    def sends_much(self) -> bool:
+        """Whether it has sent all that one read takes."""
+        return self.read_bytes > READ_BYTES_MIN
+
+    @property
     def may_begin(self) -> bool:
         """Whether it is for the client to go on with its request."""
         return self.begun_bytes > 0 and self.session.state is READY and not self.session.backlog

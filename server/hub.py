@@ -30,7 +30,7 @@ DEAF = select.EPOLLRDHUP
 READABLE = select.EPOLLIN
 GONE = select.EPOLLHUP | select.EPOLLERR
 SHARE_NS = 4_000_000  # of a turn: who reads, who goes on with a backlog and who leaves get so long each
-DEBTORS_SHARE_NS = 1_000_000  # for reading from those whom something is kept for, behind all others
+LAST_SHARE_NS = 1_000_000  # for reading from those whom something is kept for, behind all others
 SENT_BYTES_A_TURN = 2 << 20  # then only short replies leave: the kernel copies the long ones while everybody waits
 
 
@@ -188,9 +188,12 @@ class Hub:
     def turn(self, events: list[tuple[int, int]]) -> None:
         """What is ready now, once. What there is no time for is still ready at the next turn, and comes first there."""
         now_ms = self.clock.now_ms()
+        greedy: list[tuple[int, int]] | None = None
         debtors: list[tuple[int, int]] | None = None
-        if self._late or self._debtors:
-            events, debtors = self._in_order(events)
+        if self._late:
+            events, greedy = self._in_order(events)
+        if self._debtors:
+            events, debtors = self._without_debtors(events)
         broker, connections, active, group, chores = (
             self.broker,
             self._connections,
@@ -219,8 +222,10 @@ class Hub:
                     break
             elif not size:
                 self._hang_up(connection, now_ms)
+        if greedy:
+            self._read_from(greedy, max(until_ns, elapsed_ns() + LAST_SHARE_NS), now_ms)
         if debtors:
-            self._read_from(debtors, now_ms)
+            self._read_from(debtors, elapsed_ns() + LAST_SHARE_NS, now_ms)
         self._counters.bytes_read += read
         if self._busy:
             self._give_turns(now_ms)
@@ -242,29 +247,42 @@ class Hub:
             self._close_dropped()
 
     def _in_order(self, events: list[tuple[int, int]]) -> tuple[list[tuple[int, int]], list[tuple[int, int]]]:
-        """Those that are late first; and apart from the others, what is to be read from clients whom something is kept
-        for: one with an unfinished request sends as much as we read, and a hundred of them must not stand before one
-        whose requests come whole.
+        """There was no time for all. Those that are late come first; and apart from the others, what is to be read from
+        clients that have just come, and behind these from those that have once sent all that one read takes: hundreds
+        of them must not stand before one who sends little.
         """
         late, self._late = self._late, {}
-        if late:
-            events = sorted(events, key=lambda event: late.get(event[0], len(late)))
-        if not self._debtors:
-            return events, []
+        events = sorted(events, key=lambda event: late.get(event[0], len(late)))
+        connections = self._connections
+        modest, new, greedy = list[tuple[int, int]](), list[tuple[int, int]](), list[tuple[int, int]]()
+        for event in events:
+            connection = connections.get(event[0])
+            if connection is None or event[1] != READABLE:
+                modest.append(event)
+            elif connection.is_new:
+                new.append(event)
+            else:
+                (greedy if connection.sends_much else modest).append(event)
+        return modest, new + greedy
+
+    def _without_debtors(self, events: list[tuple[int, int]]) -> tuple[list[tuple[int, int]], list[tuple[int, int]]]:
+        """Apart from the others, what is to be read from clients whom something is kept for: one with an unfinished
+        request sends as much as we read, and a hundred of them must not stand before one whose requests come whole.
+        """
         fds = {connection.fd for connection, debt in self._debtors.items() if debt.is_pressing}
         theirs = [event for event in events if event[1] == READABLE and event[0] in fds]
         return [event for event in events if event[1] != READABLE or event[0] not in fds], theirs
 
-    def _read_from(self, debtors: list[tuple[int, int]], now_ms: int) -> None:
-        until_ns = self._elapsed_ns() + DEBTORS_SHARE_NS
-        for fd, _ in debtors:
+    def _read_from(self, events: list[tuple[int, int]], until_ns: int, now_ms: int) -> None:
+        """One read of each, as far as time allows."""
+        for fd, _ in events:
             connection = self._connections.get(fd)
             if connection is not None:
                 self._read(connection, now_ms)
                 if connection.phase is not Phase.GONE:
                     self._debts.noted[connection] = None  # it may owe nothing any more
                 if self._elapsed_ns() > until_ns:
-                    self._put_off_behind(fd, debtors)
+                    self._put_off_behind(fd, events)
                     return
 
     def _put_off_behind(self, fd: int, events: list[tuple[int, int]]) -> None:

@@ -475,6 +475,31 @@ def test_who_owes_nothing_is_read_before_those_with_unfinished_requests(tmp_path
             wire.sock.close()
 
 
+def test_who_sends_little_is_read_before_those_who_send_much_once_there_is_no_time_for_all(tmp_path: Path) -> None:
+    much = b"version\r\n" * 2000
+    with served(tmp_path, 'default.sync_journal = "os"\n') as it:
+        wires = []
+        for _ in range(4):
+            wires.append(it.connect())
+            it.turn(it.listener.fileno())
+        *greedy, modest = wires
+        fds = list(it.hub._connections)
+        modest.say(b"version\r\n")
+        it.turn(fds[3])
+        assert has_answer(modest) and modest.line()
+        for wire in greedy:
+            wire.say(much)
+        for fd in fds[:3]:
+            it.turn_alone(fd)
+        it.spent_ns = SHARE_NS + 1
+        it.turn(*fds[:3])  # one of them; the others are late
+        modest.say(b"version\r\n")
+        it.turn(*fds[1:])
+        assert has_answer(modest)
+        for wire in wires:
+            wire.sock.close()
+
+
 @pytest.mark.parametrize("sync", ["os", "always"])
 def test_who_has_finished_its_request_is_read_with_the_others_again(tmp_path: Path, sync: str) -> None:
     with served(tmp_path, f'default.sync_journal = "{sync}"\n') as it, it.connect() as wire:

@@ -68,6 +68,12 @@ class Ask(Struct, eq=False):
     is_over: bool = False
     after_facts: int = 0  # so many had been stated before
 
+    @property
+    def waits(self) -> bool:
+        """Whether its answer may be the end of a wait."""
+        is_text = self.want in (Want.TEXT_GET, Want.TEXT_PEEK)
+        return b"/t=" in self.line or (is_text and len(self.line.split()) > 2)
+
     def closes(self, queue: str) -> bool:
         """Whether it may confirm an open read of `queue`."""
         if self.want in CLOSERS and self.queue == queue:

@@ -71,6 +71,7 @@ class Checker:
         self.facts = 0
         self.left: set[tuple[str, bytes]] = set()  # (queue, item) of this turn: a peek may have come before
         self.unheard: list[tuple[str, bytes]] = []  # removed for a client that left; may come back, also later
+        self.brought: set[str] = set()  # in this turn, before others, which the server opens and aborts for that
         self.ended = 0  # open reads that clients were told are over
         self.answers = 0
 
@@ -124,6 +125,7 @@ class Checker:
             self.taken.setdefault(queue.name, []).append(Taken(record, excused))
         elif fact.verb is Verb.OPEN:
             reading = Reading(record, fact.xid, self.now_ms)
+            reading.asked_back = queue.name in self.brought
             model.readings[fact.xid] = reading
             self.opened.setdefault(queue.name, []).append(reading)
         else:
@@ -140,6 +142,7 @@ class Checker:
             return
         if (model.name, record.data) in self.unheard:
             self.unheard.remove((model.name, record.data))
+            self.brought.add(model.name)
             return
         self._moved(model, record)
 
@@ -233,6 +236,8 @@ class Checker:
         if want in PUTS:
             return sorted(self.legs(ask.queue)) if end != "+0" else []
         if want in SHOWS_ITEMS or want in (Want.TEXT_GET, Want.TEXT_PEEK):
+            if not heard.items and not ended and ask.waits:
+                return []  # its time was over, perhaps before something came that has been recorded by now
             return [name for name, _ in heard.items] + ([ask.queue] if want is not Want.MANY else [])
         if want is Want.MOVE:
             return [ask.queue, ask.target] if end != "MOVED 0" else []
@@ -386,6 +391,7 @@ class Checker:
                 if reading.fate is Fate.OPEN and not known and not self.model(name).targets:
                     raise Violation(Kind.LOST, f"{shown(reading.record.data)} of {name} is open, and nobody knows")
         self.opened.clear()
+        self.brought.clear()
 
     def leaves(self, asker: Asker) -> None:
         """A client is about to hang up; what it has been handed just now goes back, at once or later, and a deletion

@@ -217,7 +217,7 @@ def sync_again() -> Any:
 def removals_miscounted() -> Any:
     def make(right: Any) -> Any:
         def record(self: Log, change: Any) -> None:
-            pending = self.__dict__.get("_pending", ())
+            pending = getattr(self, "_pending", ())
             if type(change) is Removed and pending and pending[-1] == b"\x01":
                 return
             right(self, change)

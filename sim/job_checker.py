@@ -112,6 +112,8 @@ class JobChecker:
         elif fact.verb is Verb.DELETE:
             self._end_lease(fact.id)
             self._need(self._asking(fact.id, (Want.DELETE,)), f"job {number_of(fact.id)} was deleted")
+            for ask in self._asking(fact.id, (Want.RESULT,)):
+                ask.is_done = True  # it is told so, perhaps when there is another job of that id
         else:
             self._end_lease(fact.id)
             if before.limit_ms > self.now_ms:

@@ -163,16 +163,9 @@ class Connection:
         False: nothing was done. Raises OSError when the client is gone.
         """
         held = self.held
-        if self.unsent or held[-1][0] > durable or self.phase is not OPEN:
+        if self.unsent or held[-1][0] > durable or self.phase is not OPEN or self.held_bytes > SEND_BYTES_MAX:
             return False
-        if len(held) == 1:
-            data = held[0][1]
-        elif self.held_bytes > SEND_BYTES_MAX:
-            return False
-        else:
-            data = b"".join([data for _, data in held])
-        if len(data) > SEND_BYTES_MAX:
-            return False
+        data = held[0][1] if len(held) == 1 else b"".join([data for _, data in held])
         try:
             sent = self._send(data)
         except BlockingIOError:

@@ -30,7 +30,7 @@ DEAF = select.EPOLLRDHUP
 READABLE = select.EPOLLIN
 GONE = select.EPOLLHUP | select.EPOLLERR
 SHARE_NS = 4_000_000  # of a turn: who reads, who goes on with a backlog and who leaves get so long each
-LAST_SHARE_NS = 1_000_000  # for reading from those whom something is kept for, behind all others
+LAST_SHARE_NS = 1_000_000  # at least, for reading from who is new or sends much; and from those who owe something
 SENT_BYTES_A_TURN = 2 << 20  # then only short replies leave: the kernel copies the long ones while everybody waits
 
 

@@ -67,9 +67,9 @@ def verify(spool: str, queues: tuple[str, ...], as_json: bool, quiet: bool) -> N
         for found in inspect(fs, folder, frozenset(queues)):
             total.count(found)
             for flaw in () if quiet else found.flaws:
-                click.echo(_as_json(found, flaw) if as_json else _as_text(found, flaw))
+                click.echo(_as_json(found, flaw) if as_json else flaw.told(found.path))
             for hint in () if quiet else found.hints:
-                click.echo(_as_json(found, hint, is_hint=True) if as_json else f"{_as_text(found, hint)}{NO_PROOF}")
+                click.echo(_as_json(found, hint, is_hint=True) if as_json else f"{hint.told(found.path)}{NO_PROOF}")
     except OSError as error:
         raise Refused(f"cannot read {folder}: {error.strerror}") from error
     finally:
@@ -92,10 +92,6 @@ def _lock(fs: Fs, folder: str) -> None:
         except OSError as error:
             if error.errno not in (errno.ENOENT, errno.ENOTDIR, errno.EROFS):
                 raise Refused(f"cannot lock {path}: {error.strerror}") from error
-
-
-def _as_text(found: Inspection, flaw: Flaw) -> str:
-    return flaw.told(found.path)
 
 
 def _as_json(found: Inspection, flaw: Flaw, is_hint: bool = False) -> str:

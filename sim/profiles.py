@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import errno
 
-from msgspec import Struct
+from msgspec import Struct, structs
 
 from sim.promises import Accident
 
@@ -58,6 +58,31 @@ class Profile(Struct, frozen=True, kw_only=True):
     """
 
 
+SYNCS = Profile(
+    name="syncs",
+    accidents=(Accident.POWER, Accident.KILL),
+    policies=("always", "always", "always", "os"),
+    eio=60,
+    sync_errnos=(errno.ENOSPC, errno.EDQUOT, errno.EIO),
+    reload=60,
+    streams=400,
+    mixed=True,
+    busy=1000,
+    large_items=250,
+    families=("f", "f+x", "f+y", "g", "g+x"),
+    cache_lies=True,
+)
+PACKING = Profile(
+    name="packing",
+    accidents=(Accident.POWER, Accident.KILL),
+    policies=("always", "1s", "os", "os"),
+    busy=1000,
+    large_items=350,
+    operator=15,
+    transfers=False,
+    fanout=False,
+    clients=7,
+)
 READERS = ("f", "f+x", "f+y", "f+z", "g", "g+x", "g+y")
 
 PROFILES = {
@@ -70,34 +95,13 @@ PROFILES = {
         Profile(name="full-disk", full_disk=60, short_write=10, large_items=150),
         Profile(name="eio", eio=12, accidents=(Accident.POWER, Accident.KILL)),
         Profile(name="lying-cache", eio=12, accidents=(Accident.POWER, Accident.KILL), cache_lies=True),
-        Profile(
-            name="syncs",
-            accidents=(Accident.POWER, Accident.KILL),
-            policies=("always", "always", "always", "os"),
-            eio=60,
-            sync_errnos=(errno.ENOSPC, errno.EDQUOT, errno.EIO),
-            reload=60,
-            streams=400,
-            mixed=True,
-            busy=1000,
-            large_items=250,
-            families=("f", "f+x", "f+y", "g", "g+x"),
-            cache_lies=True,
-        ),
-        Profile(
+        SYNCS,
+        structs.replace(
+            SYNCS,
             name="new-queues",
-            accidents=(Accident.POWER, Accident.KILL),
-            policies=("always", "always", "always", "os"),
-            eio=60,
-            sync_errnos=(errno.ENOSPC, errno.EDQUOT, errno.EIO),
-            reload=60,
             streams=700,
-            mixed=True,
-            busy=1000,
-            large_items=250,
             families=("f", "f+x", "f+y", "g", "g+x", "h", "h+x", "i", "j", "k"),
             operator=120,
-            cache_lies=True,
         ),
         Profile(
             name="kinds-of-syncs",
@@ -113,18 +117,12 @@ PROFILES = {
             families=("f", "f+x", "f+y", "g", "g+x"),
             cache_lies=True,
         ),
-        Profile(
+        structs.replace(
+            PACKING,
             name="names-in-doubt",
-            accidents=(Accident.POWER, Accident.KILL),
             policies=("always",),
             placed_syncs=45,
             names_only=True,
-            busy=1000,
-            large_items=350,
-            operator=15,
-            transfers=False,
-            fanout=False,
-            clients=7,
             crash_in_recovery=700,
             crash_in_renewal=True,
             cache_lies=True,
@@ -153,32 +151,17 @@ PROFILES = {
             fanout=False,
         ),
         Profile(name="pressure", large_items=400, clients=9, operator=10),
-        Profile(
-            name="packing",
-            accidents=(Accident.POWER, Accident.KILL),
-            policies=("always", "1s", "os", "os"),
-            busy=1000,
-            large_items=350,
-            operator=15,
-            transfers=False,
-            fanout=False,
-            clients=7,
-        ),
+        PACKING,
         Profile(name="libkestrel", streams=1000, full_disk=10, short_write=4, eio=2, clock_jump=10),
         Profile(name="readers", streams=1000, operator=30, transfers=False, families=READERS, clients=8),
         Profile(name="formats", streams=500, operator=70, full_disk=10, eio=2, families=READERS),
         Profile(name="jobs", jobs=True, clients=6, large_items=150),
         Profile(name="jobs-faults", jobs=True, full_disk=20, short_write=8, eio=5, clock_jump=10, large_items=150),
-        Profile(
+        structs.replace(
+            PACKING,
             name="packs",
             policies=("always", "os"),
             accidents=(Accident.KILL,),
-            busy=1000,
-            large_items=350,
-            operator=15,
-            transfers=False,
-            fanout=False,
-            clients=7,
             stuck_temps=12,
             harmed_copies=1000,
         ),

@@ -5,6 +5,7 @@ from __future__ import annotations
 from broker import moves
 from broker.transfers import ASIDE_BYTES_MAX
 from sim.nodes import Crash
+from sim.world import Client as SlowClient
 from sim.world import World as SlowWorld
 from tests.sim.world import Client, World
 
@@ -21,6 +22,15 @@ def settle(world: World) -> None:
     """Turns and syncs until nobody has anything left to do."""
     while world.sync() or any(client.session.wants_turn for client in world.clients):
         world.turn()
+
+
+def put_safely(world: SlowWorld, client: SlowClient, count: int) -> None:
+    """So many items of 10,000 bytes, and all that they need on the disk."""
+    for _ in range(count):
+        client.puts("x" * 10_000)
+    while world.sync():
+        world.turn()
+    client.hears()
 
 
 def test_a_long_move_lets_another_client_in_after_every_slice() -> None:
@@ -136,11 +146,7 @@ def test_requests_between_slices_of_others_do_not_disturb_a_queue_in_memory_alon
 def test_a_move_has_no_more_under_way_than_may_be_aside_while_the_disk_is_slow() -> None:
     world = SlowWorld()
     client = world.client()
-    for _ in range(250):
-        client.puts("x" * 10_000)
-    while world.sync():
-        world.turn()
-    client.hears()
+    put_safely(world, client, 250)
     client.says("move q r")
     sync = world.start_sync()
     assert sync is not None
@@ -196,11 +202,7 @@ def test_dead_letters_without_a_place_to_go_are_bounded_and_those_beyond_are_han
 def test_dead_letters_of_one_slow_sync_are_bounded_and_the_log_says_which_were_spared() -> None:
     world = SlowWorld('[queues.q]\nmax_deliveries = 1\ndead_letter_queue = "dead"\n')
     client = world.client()
-    for _ in range(150):
-        client.puts("x" * 10_000)
-    while world.sync():
-        world.turn()
-    client.hears()
+    put_safely(world, client, 150)
     client.says("set other 0 0 1", "x")
     sync = world.start_sync()
     assert sync is not None

@@ -81,6 +81,14 @@ class Served:
         wire.sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         return wire
 
+    def connect_many(self, count: int) -> list[Wire]:
+        """Clients that have been let in, in their order."""
+        wires = []
+        for _ in range(count):
+            wires.append(self.connect())
+            self.turn(self.listener.fileno())
+        return wires
+
     def newest_fd(self) -> int:
         return list(self.hub._connections)[-1]
 
@@ -363,10 +371,7 @@ def test_deleting_queues_all_the_time_hangs_nobody_and_a_signal_still_ends_the_s
 
 def test_who_there_is_no_time_for_in_a_turn_comes_first_in_the_next_one(tmp_path: Path) -> None:
     with served(tmp_path) as it:
-        wires = []
-        for _ in range(3):
-            wires.append(it.connect())
-            it.turn(it.listener.fileno())
+        wires = it.connect_many(3)
         fds = list(it.hub._connections)
         for wire, fd in zip(wires, fds, strict=True):
             wire.say(b"version\r\n")
@@ -388,10 +393,7 @@ def test_who_there_is_no_time_for_in_a_turn_comes_first_in_the_next_one(tmp_path
 
 def test_backlogs_go_on_in_turn_when_there_is_no_time_for_all(tmp_path: Path) -> None:
     with served(tmp_path) as it:
-        wires = []
-        for _ in range(3):
-            wires.append(it.connect())
-            it.turn(it.listener.fileno())
+        wires = it.connect_many(3)
         for wire in wires:
             wire.say(b"version\r\n" * 250)
         it.turn(*it.hub._connections)
@@ -455,10 +457,7 @@ def test_two_clients_that_wake_one_another_do_not_keep_a_turn(tmp_path: Path) ->
 
 def test_who_owes_nothing_is_read_before_those_with_unfinished_requests(tmp_path: Path) -> None:
     with served(tmp_path) as it:
-        wires = []
-        for _ in range(4):
-            wires.append(it.connect())
-            it.turn(it.listener.fileno())
+        wires = it.connect_many(4)
         *greedy, polite = wires
         fds = list(it.hub._connections)
         for wire in greedy:
@@ -482,10 +481,7 @@ def test_who_owes_nothing_is_read_before_those_with_unfinished_requests(tmp_path
 def test_who_sends_little_is_read_before_those_who_send_much_once_there_is_no_time_for_all(tmp_path: Path) -> None:
     much = b"get ab\r\n" * 2048  # whole lines in a read: nothing is owed
     with served(tmp_path, 'default.sync_journal = "os"\n') as it:
-        wires = []
-        for _ in range(4):
-            wires.append(it.connect())
-            it.turn(it.listener.fileno())
+        wires = it.connect_many(4)
         *greedy, modest = wires
         fds = list(it.hub._connections)
         modest.say(b"version\r\n")
@@ -522,10 +518,7 @@ def test_long_replies_leave_some_a_turn_and_short_ones_at_once(tmp_path: Path, m
     monkeypatch.setattr(hub, "SENT_BYTES_A_TURN", 100_000)
     with served(tmp_path, "default.keep_journal = false\n") as it:
         it.hub.broker.queues.make("q", 0).add(Item(bytes(70_000), 1, 0), 0)
-        wires = []
-        for _ in range(6):
-            wires.append(it.connect())
-            it.turn(it.listener.fileno())
+        wires = it.connect_many(6)
         for wire in wires[:-1]:
             wire.say(b"get q/peek\r\n")
         wires[-1].say(b"version\r\n")
@@ -566,10 +559,7 @@ def test_a_long_item_is_shown_to_many_without_a_copy_and_counted_whole_until_it_
 def test_when_too_much_is_owed_some_debtors_are_dropped_a_turn(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(debts, "CUTS_A_TURN", 2)
     with served(tmp_path, 'server.max_pending_size_total = "1KB"\n') as it:
-        wires = []
-        for _ in range(6):
-            wires.append(it.connect())
-            it.turn(it.listener.fileno())
+        wires = it.connect_many(6)
         for wire in wires:
             wire.say(b"set q 0 0 10000\r\n" + b"x" * 1000)
         it.turn(*it.hub._connections)

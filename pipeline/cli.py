@@ -21,12 +21,18 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 
+class WrongWord(click.ClickException):
+    """One line, without click's hints of how the command is used."""
+
+    exit_code = 2
+
+
 def like(pattern: str, what: str) -> Callable[[Any, Any, str], str]:
     """A value that Java would fail over in twenty lines is refused in one."""
 
     def checked(_: click.Context, __: click.Parameter, text: str) -> str:
         if re.fullmatch(pattern, text) is None:
-            raise click.BadParameter(f"{text} is not {what}")
+            raise WrongWord(f"{text} is not {what}")
         return text
 
     return checked
@@ -35,7 +41,7 @@ def like(pattern: str, what: str) -> Callable[[Any, Any, str], str]:
 def there(_: click.Context, __: click.Parameter, files: str | None) -> str | None:
     for path in (files or "").split(","):
         if path and not SCHEME.match(path) and not os.path.isfile(path):
-            raise click.BadParameter(f"there is no file {path}")
+            raise WrongWord(f"there is no file {path}")
     return files
 
 
@@ -50,7 +56,7 @@ MEMORY = click.option(
     "--memory",
     default="1g",
     show_default=True,
-    callback=like(r"[0-9]+([kK]|[mMgGtT][bB]?)", "a size like 512m or 2g"),
+    callback=like(r"([0-9]{3,}[mM]|[1-9][0-9]*[gGtT])[bB]?", "a size like 512m or 2g"),
     help="Memory of the driver.",
 )
 PY_FILES = click.option("--py-files", callback=there, help="The wheel, for executors elsewhere (make wheel builds it).")
@@ -78,7 +84,7 @@ def existing(_: click.Context, __: click.Parameter, spools: Any) -> Any:
     if not isinstance(spools, str):
         return tuple(existing(_, __, spool) for spool in spools)
     if not SCHEME.match(spools) and not os.path.isdir(spools):
-        raise click.BadParameter(f"there is no folder {spools}")
+        raise WrongWord(f"there is no folder {spools}")
     return absolute(spools)
 
 

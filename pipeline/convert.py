@@ -16,7 +16,7 @@ from journal.convert import Conversion, Refusal
 from journal.fs import JournalFailure, Locked, OsFs
 from journal.layout import OWN_FOLDER
 from journal.store import SpoolError, Store
-from pipeline.files import NotThere, absolute, below, folder
+from pipeline.files import absolute, below, folder, not_there
 from pipeline.fleet import run
 from pipeline.options import Options, Queues, as_option
 from queues.config import Format
@@ -50,9 +50,9 @@ def convert_spool(task: tuple[str, str, Format, int]) -> list[Converted]:
     spool, queues, wanted, now_ms = task
     chosen = Queues(Options({"queues": queues} if queues else {}, {"queue", "queues", "queuePattern"}, "convert"))
     if not (place := folder(spool)).exists():
-        return [Converted(spool, "", 0, str(NotThere(spool)))]
+        return [Converted(spool, "", 0, str(not_there(spool)))]
     if not place.list() and not folder(below(spool, OWN_FOLDER)).exists():
-        return [Converted(spool, "", 0, "there are no journals")]
+        return [Converted(spool, "", 0, str(not_there(spool, "are no journals in")))]
     disk = OsFs()
     try:
         store = Store(disk, spool)

@@ -42,10 +42,11 @@ class Vanished(Exception):
 class NotThere(Vanished):
     """There is no such folder, or not on the machine that a task runs on."""
 
-    def __init__(self, url: str) -> None:
-        host = task_host()
-        on = f" on {host}: every executor must see it under this path, or it must lie in an object store"
-        super().__init__(f"there is no folder {without_secrets(url)}{on if host else ''}")
+
+def not_there(url: str, what: str = "is no folder") -> NotThere:
+    host = task_host()
+    on = f" on {host}: every executor must see it under this path, or it must lie in an object store"
+    return NotThere(f"there {what} {without_secrets(url)}{on if host else ''}")
 
 
 def task_host() -> str:
@@ -160,7 +161,7 @@ class LocalFolder:
             return LocalOpened(os.path.join(self.path, real_name(name)))
         except FileNotFoundError:
             if not self.exists():
-                raise NotThere(self.url) from None
+                raise not_there(self.url) from None
             host = task_host()
             raise Vanished(f"{name} is not there: {GONE}{f', or {host} has another folder' if host else ''}") from None
 

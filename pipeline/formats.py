@@ -14,10 +14,9 @@ from msgspec.structs import replace
 from journal import layout
 from journal import libkestrel_layout as streams
 from journal.cmdlog_layout import segment_numbers
-from journal.convert_plan import plan_path
-from journal.layout import OWN_FOLDER
+from journal.layout import OWN_FOLDER, plan_path
 from journal.libkestrel import MAGIC_BYTES, SEGMENT_MAGIC
-from pipeline.files import Folder, LocalFolder, NotThere, Vanished
+from pipeline.files import Folder, LocalFolder, NotThere, Vanished, not_there
 from pipeline.names import shown_name
 from pipeline.segments import Format, Segment
 
@@ -68,7 +67,7 @@ def _look(folder: Folder, name: str) -> tuple[Format, dict[str, list[Segment]]]:
     entries = folder.scan()
     check_converted(folder)  # one that began before and is over now has moved the files that were listed
     if not entries and not folder.exists():
-        raise NotThere(folder.url)
+        raise not_there(folder.url)
     listing, ids = [(each.name, each.size) for each in entries], {each.name: each.id for each in entries}
     own = streams_of(folder, listing)
     form = FORMATS[name if name != "auto" else guess(folder, listing, own)]()

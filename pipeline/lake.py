@@ -3,12 +3,18 @@
 Knows names, staging, the ledger, and that a batch is there whole or not at all. Refuses to know where rows come from.
 A batch is written beside the tables first; the ledger's entry decides that it counts; then its files move to their
 places. Whatever is killed: without the entry the staged files are thrown away, with it the moves are finished later.
+
+One job at a time adds to a lake. A local one is locked. An object store has no locks, so whoever comes writes its name
+into `owner.json`, and looks there before each entry: a job that was replaced adds nothing more. What it had staged is
+left alone until the next entry, because its last one may be on its way to the ledger; whoever came then finds that the
+ledger has changed, and adds nothing either.
 """
 
 from __future__ import annotations
 
 import io
 import os
+import secrets
 from collections.abc import Iterable, Mapping
 from typing import Any, Protocol
 
@@ -16,12 +22,13 @@ import msgspec
 from msgspec import Struct
 
 from journal.fs import Locked, OsFs
-from pipeline.files import LocalFolder, RemoteFolder, Vanished, below, folder
+from pipeline.files import LocalFolder, RemoteFolder, Vanished, below, folder, without_secrets
 from pipeline.names import partition_name
 
 OWN = "_archive"  # Spark's readers leave out what begins with an underscore
 STAGED = "staged"
 LEDGER = "ledger.json"
+OWNER = "owner.json"
 SPARKS_LOG = "_spark_metadata"  # where a stream of Spark's writes, its readers see nothing else
 
 
@@ -76,6 +83,7 @@ class Lake:
         self.place = place_of(self.url)
         self._own = folder(below(self.url, OWN))
         self._lock = OsFs()
+        self._name = secrets.token_hex(8)
         self.entry = Entry()
 
     def __enter__(self) -> Lake:
@@ -85,6 +93,8 @@ class Lake:
                 self._lock.lock(f"{self._own.path}/lock")
             except Locked as locked:
                 raise Taken(f"{locked.holder} adds to {self.url}") from None
+        else:
+            self._own.write(OWNER, self._name.encode())
         try:
             self._begin()
         except BaseException:
@@ -99,7 +109,8 @@ class Lake:
         self, end: dict[str, Any], files: list[str], days: dict[str, int], gaps: Mapping[str, Gap] | None = None
     ) -> None:
         """The staged `files` of the next batch count from now on. Those of the one before were published. Raises
-        Elsewhere if one is not here: an executor has written it to a disk of its own."""
+        Elsewhere if one is not here: an executor has written it to a disk of its own; Taken if another job came."""
+        self._check_owner()
         if missing := {staged_name(name) for name in files} - set(self.place.names(f"{OWN}/{STAGED}")):
             raise Elsewhere(
                 f"{min(missing)} was written, and is not in {self.url}: every executor must see this folder under the"
@@ -109,31 +120,47 @@ class Lake:
         self.entry = Entry(self.entry.batch + 1, end, self.entry.days | days, files, known)
         self._own.write(LEDGER, msgspec.json.encode(self.entry))
         self._publish()
+        self._clear()
+
+    def _check_owner(self) -> None:
+        """Raises Taken if another job has come since this one began. Where the lake is locked, none can."""
+        if isinstance(self._own, LocalFolder):
+            return
+        if self._content(OWNER) != self._name.encode() or self._read() != self.entry:
+            raise Taken(f"another job adds to {without_secrets(self.url)} now")
 
     def _begin(self) -> None:
         if folder(below(self.url, SPARKS_LOG)).list():
             raise Taken(f"{self.url} is the table of a stream, whose readers would not see what is added; name another")
         self.entry = self._read()
         self._publish()
+        if isinstance(self._own, LocalFolder):
+            self._clear()
 
     def _read(self) -> Entry:
+        data = self._content(LEDGER)
+        return msgspec.json.decode(data, type=Entry) if data else Entry()
+
+    def _content(self, name: str) -> bytes:
+        """Of a file of the lake's own; nothing if it is not there."""
         try:
-            file = self._own.open(LEDGER)
+            file = self._own.open(name)
         except Vanished:
-            return Entry()
+            return b""
         try:
-            return msgspec.json.decode(file.read(0, dict(self._own.list())[LEDGER]), type=Entry)
+            return file.read(0, dict(self._own.list())[name])
         finally:
             file.close()
 
     def _publish(self) -> None:
-        """Finish the moves of the last batch, and throw away what no entry speaks of."""
-        staged = f"{OWN}/{STAGED}"
-        waiting = set(self.place.names(staged))
-        moves = [(f"{staged}/{name}", name) for name in self.entry.files if f"{staged}/{name}" in waiting]
-        self.place.move(moves)
-        if waiting:
-            self.place.clear(staged)
+        """Finish the moves of the last batch."""
+        waiting = set(self.place.names(f"{OWN}/{STAGED}"))
+        self.place.move([(staged_name(name), name) for name in self.entry.files if staged_name(name) in waiting])
+
+    def _clear(self) -> None:
+        """Throw away what no entry speaks of."""
+        if self.place.names(f"{OWN}/{STAGED}"):
+            self.place.clear(f"{OWN}/{STAGED}")
 
 
 def staged_name(name: str) -> str:

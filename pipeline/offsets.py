@@ -17,7 +17,7 @@ import msgspec
 from msgspec import Struct
 from msgspec.structs import replace
 
-from pipeline.files import GONE, Entries, Folder, NotThere, Opened, Vanished
+from pipeline.files import GONE, Entries, Folder, NotThere, Opened, Vanished, not_there, task_host
 from pipeline.segments import Format, Part, Segment
 
 PRINT_BYTES = 256  # of the beginning, and of what stands before the place
@@ -119,10 +119,13 @@ class PinnedFolder:
         if pinned is None:
             return self.inner.open(name)
         found = self._open(self._names.get(name, name), pinned)
-        for entry in self.inner.scan() if found is None else ():
+        entries = self.inner.scan() if found is None else []
+        for entry in entries:
             if entry.id == pinned.id if pinned.id else entry.name.startswith(f"{pinned.queue}."):
                 found = found or self._open(entry.name, pinned)
                 self._names[name] = entry.name
+        if found is None and not entries and task_host():
+            raise not_there(self.url, "are no files in")  # as below a mount that failed
         if found is None:
             raise Vanished(f"bytes {pinned.begin} to {pinned.end} of {name} are gone: {GONE}")
         return found

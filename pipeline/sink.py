@@ -7,6 +7,7 @@ batch that Spark repeats only what was in flight is put again.
 from __future__ import annotations
 
 import json
+import secrets
 import time
 import zlib
 from collections.abc import Iterator
@@ -35,6 +36,10 @@ PAUSE_S, PAUSE_MAX_S = 0.02, 1.0
 
 class QueueFull(Exception):
     """A queue takes no more, and `onFull` says to fail, or it stayed full for too long."""
+
+
+class Replaced(Exception):
+    """Another try of the same task has begun since this one did: this one puts nothing more."""
 
 
 class Written(WriterCommitMessage):
@@ -112,14 +117,18 @@ class Guard:
 
     Spark repeats a streaming batch with the same rows in the same tasks. If the digest of the first rows says that they
     are the same, they are skipped; if not, all are put. What one query has put to some servers says nothing of another
-    query, nor of other servers: both are part of the key in the file's name.
+    query, nor of other servers: both are part of the key in the file's name. Two tries of a task may be at work at the
+    same time, as where Spark has given up an executor that lives on: the file names the later one, and the earlier one
+    ends before its next window.
     """
 
     def __init__(self, url: str, name: str) -> None:
         self.folder = folder(url)
         self.name = name
+        self.writer = secrets.token_hex(8)
         self.rows = 0
         self.digest = ""
+        self._has_written = False
 
     @classmethod
     def of(cls, options: SinkOptions, batch: str, query: str = "") -> Guard | None:
@@ -137,24 +146,41 @@ class Guard:
         return self.name.partition(".")[0]
 
     def stored(self) -> tuple[int, str]:
-        """(rows, digest) that an earlier try has stored."""
-        try:
-            file = self.folder.open(self.name)
-        except Vanished:
-            return 0, ""
-        try:
-            known = json.loads(file.read(0, 1000))
-        except ValueError:
-            return 0, ""
-        finally:
-            file.close()
-        return int(known["rows"]), str(known["digest"])
+        """(rows, digest) that an earlier try has stored; from now on that one puts nothing more."""
+        known = self._known()
+        rows, digest = int(known.get("rows", 0)), str(known.get("digest", ""))
+        self._write(rows, digest)
+        return rows, digest
+
+    def check(self) -> None:
+        """Raises Replaced. A file that is gone was forgotten: the other try has ended, and the next batch, too."""
+        if self._known().get("writer", "" if self._has_written else self.writer) != self.writer:
+            raise Replaced("another try of this task puts these rows now")
 
     def note(self, rows: list[Row]) -> None:
+        """Raises Replaced."""
+        self.check()
         for row in rows:
             self.digest = digest_of(row, self.digest)
         self.rows += len(rows)
-        self.folder.write(self.name, json.dumps({"rows": self.rows, "digest": self.digest}).encode())
+        self._write(self.rows, self.digest)
+
+    def _write(self, rows: int, digest: str) -> None:
+        self.folder.write(self.name, json.dumps({"rows": rows, "digest": digest, "writer": self.writer}).encode())
+        self._has_written = True
+
+    def _known(self) -> dict[str, Any]:
+        try:
+            file = self.folder.open(self.name)
+        except Vanished:
+            return {}
+        try:
+            known: dict[str, Any] = json.loads(file.read(0, 1000))
+            return known
+        except ValueError:
+            return {}
+        finally:
+            file.close()
 
 
 def guard_key(options: SinkOptions, query: str) -> str:
@@ -172,16 +198,16 @@ def digest_of(row: Row, before: str) -> str:
 
 
 def forget_before(guard_path: str, keys: set[str], batch: int) -> None:
-    """Remove the guards of these keys for batches before `batch`."""
+    """Remove the guards of these keys for batches before `batch`, and what a killed task has left half written."""
     place = folder(guard_path)
     for name, _ in place.list():
         parts = name.split(".")
-        if len(parts) == 4 and parts[0] in keys and parts[1].isdigit() and int(parts[1]) < batch:
+        if len(parts) >= 4 and parts[0] in keys and parts[1].isdigit() and int(parts[1]) < batch:
             place.remove(name)
 
 
 def put_all(batches: Iterator[pa.RecordBatch], options: SinkOptions, guard: Guard | None) -> Written:
-    """Put every row of a task. Raises QueueFull, ServerLost, Refused: then the task failed, and Spark decides."""
+    """Put every row of a task. Raises QueueFull, ServerLost, Refused, Replaced: the task failed, and Spark decides."""
     putter = Putter(options, guard)
     try:
         rows = (row for batch in batches for row in rows_of(batch, options))
@@ -255,7 +281,7 @@ class Putter:
         """One window: stored, or dropped where that was asked for, when this returns."""
         until = time.monotonic() + self.options.full_timeout_s
         pause_s, left = PAUSE_S, rows
-        while left := self._try(left):
+        while left := self._try_if_ours(left):
             queue = left[0].queue
             if self.options.on_full is OnFull.DROP:
                 self.dropped += len(left)
@@ -267,6 +293,11 @@ class Putter:
         if self.guard is not None:
             self.guard.note(rows)
         self._pace()
+
+    def _try_if_ours(self, rows: list[Row]) -> list[Row]:
+        if self.guard is not None:
+            self.guard.check()
+        return self._try(rows)
 
     def _try(self, rows: list[Row]) -> list[Row]:
         """Put each once; those whose queue is full."""

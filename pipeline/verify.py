@@ -14,7 +14,7 @@ from msgspec import Struct
 
 from journal.checked import unlike
 from journal.flaws import Flaw
-from pipeline.files import GONE, Folder, FolderFs, Vanished, folder
+from pipeline.files import Folder, FolderFs, Vanished, folder
 from pipeline.fleet import TRIES, run_each
 from pipeline.formats import FORMATS, look
 from pipeline.journal_options import JournalOptions
@@ -68,18 +68,18 @@ def verify(spark: SparkSession, path: str, given: Mapping[str, str]) -> list[Fin
         options.reading, on_corrupt=OnCorrupt.PERMISSIVE, include_value=False, use_summaries=False, tells_torn=True
     )
     findings: dict[str, list[Finding]] = {}
-    missed: list[str] = []
+    missed: dict[str, Vanished] = {}
     for _ in range(TRIES):
         queues = {name: each for name, each in found.items() if name in options.queues and name not in findings}
         tasks = [(options.path, form.name, Part(name, segments), reading) for name, segments in sorted(queues.items())]
         results = dict(zip(sorted(queues), run_each(spark, tasks, _verify), strict=True))
         findings |= {name: each for name, each in results.items() if not isinstance(each, Vanished)}
-        missed = [name for name in results if name not in findings]
+        missed = {name: each for name, each in results.items() if isinstance(each, Vanished)}
         if not missed:
             break
         form, found = look(place, options.format)
     else:
-        raise Vanished(f"queues {', '.join(missed)}: {GONE}, at each of {TRIES} tries")
+        raise Vanished(f"queues {', '.join(missed)}, at each of {TRIES} tries: {next(iter(missed.values()))}")
     return [finding for _, found in sorted(findings.items()) for finding in found]
 
 

@@ -1,6 +1,6 @@
 """The figures of docs/pipeline.md: the same jobs in plain Python and in Spark, alternated, on journals made for it.
 
-    python -m tests.pipeline.figures FOLDER [ops] [state] [archive] [drain] [--rounds 5]
+    python -m tests.pipeline.figures FOLDER [ops] [state] [archive] [pack] [report] [drain] [--rounds 5]
 
 Prints, for each job and way, the median of the rounds: seconds of the clock and of the processor; and the most that was
 resident, in a round before these, of this process and all below it (Java, workers, a server). Makes up to 4 GB in
@@ -35,9 +35,13 @@ from pipeline.drained import drain
 from pipeline.files import LocalFolder, feed
 from pipeline.formats import look
 from pipeline.kestrel_queue import hold
+from pipeline.packs import pack
+from pipeline.report import gather
+from pipeline.report_page import write as write_page
 from pipeline.segments import Part, Reading
 from pipeline.sessions import close
 from pipeline.spool import Spool
+from queues.config import Dialect
 from tests.pipeline.test_drain import fill, server_address
 from tests.server.process import Server, running, until
 
@@ -258,6 +262,26 @@ def lake(spark: SparkSession, folder: Path, rounds: int) -> None:
     clock.tell("archive", size, "MB/s")
 
 
+def packed(spark: SparkSession, folder: Path, rounds: int) -> None:
+    spool = make(folder / "pack", 500_000, 500, 250_000)
+    clock = Clock()
+    for _ in range(rounds):
+        copy = folder / "packed"
+        shutil.rmtree(copy, ignore_errors=True)
+        shutil.copytree(spool, copy, copy_function=os.link)
+        clock.time("pack", lambda: pack(spark, str(folder / "packed"), {}, Dialect.DOCUMENTS))
+    size = sum(path.stat().st_size for path in paths(spool)[:-1]) / 1e6
+    clock.tell("pack", size, "MB/s")
+
+
+def report(spark: SparkSession, folder: Path, rounds: int) -> None:
+    spool = make(folder / "small", 500_000, 100, 250_000)
+    clock = Clock()
+    for _ in range(rounds):
+        clock.time("report", lambda: write_page(gather(spark, str(spool), {}), folder / "report"))
+    clock.tell("report", 1.0, "M records/s")
+
+
 def live(spark: SparkSession, folder: Path, rounds: int) -> None:
     clock = Clock()
     for number in range(rounds):
@@ -283,7 +307,7 @@ def live(spark: SparkSession, folder: Path, rounds: int) -> None:
     clock.tell("drain", ITEMS, "items/s")
 
 
-JOBS = {"ops": ops, "state": state, "archive": lake, "drain": live}
+JOBS = {"ops": ops, "state": state, "archive": lake, "pack": packed, "report": report, "drain": live}
 
 
 def main() -> None:

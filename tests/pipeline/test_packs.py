@@ -192,6 +192,24 @@ def test_a_new_file_that_lacks_an_item_replaces_nothing(monkeypatch: pytest.Monk
     assert names(spool) == files and states(spool) == before
 
 
+def test_a_new_file_that_has_changed_since_it_was_compared_replaces_nothing(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    spool = spool_of(tmp_path)
+    before, files = states(spool), names(spool)
+
+    def changed(task: Task) -> Any:
+        written = write_pack(task)
+        path = spool / written.temp
+        path.write_bytes(path.read_bytes()[:-1])
+        return written
+
+    monkeypatch.setattr(packs, "write_pack", changed)
+    with pytest.raises(NotTheSame, match="has changed since it was compared"):
+        packed(spool)
+    assert [name for name in names(spool) if "~~" not in name] == files and states(spool) == before
+
+
 def test_a_spool_in_which_a_server_has_work_to_finish_is_not_packed(tmp_path: Path) -> None:
     spool = spool_of(tmp_path)
     own = spool / ".staniel"

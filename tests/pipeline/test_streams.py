@@ -4,11 +4,13 @@ the files' names meanwhile. No Spark here but its interfaces: tests ask a stream
 from __future__ import annotations
 
 import random
+from collections import Counter
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
+import pyarrow.parquet as pq
 import pytest
 from pyspark.sql.streaming.datasource import ReadAllAvailable
 
@@ -445,3 +447,55 @@ def test_an_archive_plans_a_batch_anew_when_a_file_goes_before_its_task_reads_it
     archived(spool)
     values = sorted(row["value"] for row in lake_rows(tmp_path / "lake") if row["value"] is not None)
     assert values == [b"c", b"d", b"e", b"f"] and len(lake_rows(tmp_path / "lake")) == 6
+
+
+def replan_meanwhile(monkeypatch: pytest.MonkeyPatch, happens: Callable[[], None], at_batch: int) -> None:
+    """Something happens when the end of an archive's batch is known, and its pieces are not."""
+    real, calls = JournalStream.pieces, [0]
+
+    def pieces(self: JournalStream, start: dict[str, Any], end: dict[str, Any]) -> Iterator[Any]:
+        calls[0] += 1
+        if calls[0] == at_batch:
+            happens()
+        return real(self, start, end)
+
+    monkeypatch.setattr(JournalStream, "pieces", pieces)
+
+
+def test_a_batch_of_an_archive_whose_end_goes_before_it_is_cut_into_pieces_is_planned_anew(
+    archived: Callable[..., tuple[int, list[str]]], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    spool = tmp_path / "spool"
+    spool.mkdir()
+    (spool / "jobs").write_bytes(addx(b"a") + addx(b"b"))
+
+    def rewritten() -> None:
+        (spool / "new").write_bytes(addx(b"b") + addx(b"c"))
+        (spool / "new").rename(spool / "jobs")
+
+    replan_meanwhile(monkeypatch, rewritten, 1)
+    told = [archived(spool), archived(spool)]
+    assert [warned for _, warned in told] == [[], []], "nothing had been read, so nothing is lost"
+    assert sorted(row["value"] for row in lake_rows(tmp_path / "lake")) == [b"b", b"c"]
+
+
+def test_a_batch_of_an_archive_whose_start_goes_before_it_is_cut_into_pieces_keeps_its_budget(
+    archived: Callable[..., tuple[int, list[str]]], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    spool = tmp_path / "spool"
+    spool.mkdir()
+    (spool / "jobs.5").write_bytes(b"".join(addx(b"a%d" % n) for n in range(6)))
+    (spool / "jobs").write_bytes(b"".join(addx(b"b%d" % n) for n in range(6)))
+
+    def packed() -> None:
+        (spool / "jobs.5.pack").write_bytes(b"".join(addx(b"c%03d" % n) for n in range(200)))
+        (spool / "jobs.5.pack").rename(spool / "jobs.5")
+
+    replan_meanwhile(monkeypatch, packed, 2)
+    _, warned = archived(spool, maxBytesPerTrigger="100")
+    assert len(warned) == 1 and warned[0].startswith("jobs: some of its journal gone")
+    archived(spool)
+    batches: Counter[str] = Counter()
+    for path in (tmp_path / "lake").rglob("0*.parquet"):
+        batches[path.name[:8]] += pq.read_metadata(path).num_rows
+    assert sum(batches.values()) >= 206 and batches["00000002"] <= 5

@@ -12,7 +12,7 @@ from journal import cmdlog
 from journal.kestrel import Encoder
 from journal.libkestrel import SEGMENT_MAGIC, put
 from pipeline import verify as module
-from pipeline.files import LocalFolder
+from pipeline.files import LocalFolder, Vanished
 from pipeline.formats import look
 from pipeline.kestrel_format import read_summaries
 from pipeline.segments import OnCorrupt, Part, Reading
@@ -66,3 +66,10 @@ def test_the_tail_of_a_summary_is_torn_or_corrupt_as_the_file_is_written_to_or_s
         ("q.5", "corrupt", 2 * len(KESTREL)),
         ("q", "torn", 2 * len(KESTREL)),
     ]
+
+
+def test_verify_says_why_a_queue_could_not_be_looked_at(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "q").write_bytes(KESTREL)
+    monkeypatch.setattr(module, "run_each", lambda spark, tasks, do: [Vanished("no files here") for _ in tasks])
+    with pytest.raises(Vanished, match="queues q, at each of 5 tries: no files here"):
+        module.verify(None, str(tmp_path), {})  # type: ignore[arg-type]

@@ -12,6 +12,7 @@ import socket
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
+from functools import cache
 
 from msgspec import Struct
 
@@ -174,9 +175,19 @@ def thrift_list(target: Target, over: Over) -> None:
 
 
 def leases(target: Target, over: Over) -> None:
-    fresh, at_once = names(5), target.sized(150_000)
-    lines = (b"lease " + b" ".join(itertools.islice(fresh, at_once)) + b" 0\r\n" for _ in itertools.count())
+    lines = itertools.cycle(lease_lines(target.sized(150_000)))
     repeated(target.workq, over, ((line, 1) for line in lines), b"\r\n")
+
+
+@cache
+def lease_lines(count: int) -> list[bytes]:
+    """Made before the attack: that takes longer than to refuse them, and on the polite clients' core."""
+    fresh = names(5)
+    return [b"lease " + b" ".join(itertools.islice(fresh, count)) + b" 0\r\n" for _ in range(20)]
+
+
+def make_lines(target: Target) -> None:
+    lease_lines(target.sized(150_000))
 
 
 def children(target: Target, over: Over) -> None:
@@ -250,7 +261,7 @@ ATTACKS = (
     Attack("text put of 1,000,000 items", text_put),
     Attack("10 MB of newlines behind a wait, 20 clients", newlines),
     Attack("thrift list of 262,000 structs", thrift_list),
-    Attack("workq lease of 150,000 names", leases),
+    Attack("workq lease of 150,000 names", leases, make_lines),
     Attack("1,200 children of a polite queue", children),
     Attack("unfinished bodies of 100 clients", bodies),
     Attack("unread replies of 300 clients", unread, make_large),

@@ -36,6 +36,7 @@ class Ledger:
         self.wrong: list[str] = []
         self.holds = 0  # items that are not known to be gone
         self.unanswered_gets = 0  # each may have taken one item that nobody saw
+        self.is_all_seen = True  # else an item may be on its way from queue to queue, where nobody sees it
 
     # what clients say and hear
 
@@ -109,12 +110,17 @@ class Ledger:
         return wrong + self._out_of_order(found[name])
 
     def settle(self, found: dict[str, list[bytes]]) -> None:
-        """After a restart nothing is in doubt any more: what is there is stored, what is not must stay away."""
+        """After a restart nothing is in doubt any more: what is there is stored, what is not must stay away. Unless not
+        all is seen: then all but what is known to be gone may be there.
+        """
         there = {key_of(item) for queue in self.queues for item in found[queue]}
-        self.entries = {key: entry for key, entry in self.entries.items() if key in there}
-        for entry in self.entries.values():
-            entry.fate = Fate.STORED
-            entry.holder = None
+        kept: dict[bytes, Entry] = {}
+        for key, entry in self.entries.items():
+            if key in there or not (self.is_all_seen or entry.fate is Fate.GONE):
+                entry.fate = Fate.STORED if key in there else Fate.SENT
+                entry.holder = None
+                kept[key] = entry
+        self.entries = kept
         self.holds = len(self.entries)
         self.unanswered_gets = 0
 

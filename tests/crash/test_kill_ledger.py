@@ -48,6 +48,14 @@ def test_an_unanswered_get_excuses_one_lost_item(ledger: Ledger) -> None:
     assert len(check(ledger, [A2])) == 1
 
 
+def test_what_nobody_answered_for_may_be_seen_later_where_not_all_is_seen(ledger: Ledger) -> None:
+    for is_all_seen in (False, True):
+        ledger.is_all_seen = is_all_seen
+        ledger.sent(key_of(B0))
+        settle(ledger, [A0, A1, A2])
+        assert (check(ledger, [A0, A1, A2, B0]) == []) is not is_all_seen
+
+
 def test_an_invented_or_damaged_item_is_found_out(ledger: Ledger) -> None:
     assert check(ledger, [A0, A1, A2, B0]) == ["jobs: B-0 was never put, or long ago"]
     assert check(ledger, [A0, A1, A2[:-1] + b"?"]) == ["jobs: A-2 is damaged"]

@@ -16,6 +16,7 @@ from journal.cmdlog_log import CmdLog
 from journal.cmdlog_rewrite import Rewrite
 from journal.cmdlog_segments import Segment
 from journal.fs import Locked
+from queues.job import NS_A_MS
 from queues.job_timers import NEVER_MS
 from queues.jobs import Jobs
 
@@ -107,7 +108,9 @@ class Cleaner:
         segments = log.sealed()
         dead = {segment.number: segment.dead for segment in segments}
         newer_bytes = sum(segment.size for segment in segments)
-        clear = True  # no older segment holds the addition of a job that was over when the round began
+        # No older segment holds the addition of a job that was over when the round began. And the clock has not stepped
+        # back behind what an earlier run has told: else that could be taken for news of a job that comes now.
+        clear = self._now_ms * NS_A_MS > log.latest_ns
         for segment in segments:
             newer_bytes -= segment.size
             if self._pays(segment, newer_bytes):

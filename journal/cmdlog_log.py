@@ -104,6 +104,7 @@ class CmdLog:
         self.ballast = ballast
         self.segments: dict[int, Segment] = {}
         self._early: dict[bytes, tuple[int, int]] = {}
+        self.latest_ns = 0  # the latest moment of a lease or an end of an earlier run
         self.segment = Segment(0)
         self.records = 0
         self._segment_bytes = segment_bytes or SEGMENT_BYTES
@@ -132,9 +133,9 @@ class CmdLog:
         """What all segments hold once everything recorded is written."""
         return sum(segment.size for segment in self.segments.values())
 
-    def resume(self, segments: dict[int, Segment], early: dict[bytes, tuple[int, int]]) -> None:
-        """Go on behind the highest of these. `early`: see JobReplay."""
-        self.segments, self._early = segments, early
+    def resume(self, segments: dict[int, Segment], early: dict[bytes, tuple[int, int]], latest_ns: int) -> None:
+        """Go on behind the highest of these. `early` and `latest_ns`: see JobReplay."""
+        self.segments, self._early, self.latest_ns = segments, early, latest_ns
         if segments:
             number = max(segments)
             self.segment = segments[number]

@@ -21,6 +21,7 @@ from journal.cmdlog_segments import Frame, Segment, SegmentReader
 from journal.fs import File, Fs
 from journal.group import Apart
 from queues.config import SYNC_ALWAYS
+from queues.job import Job
 from queues.jobs import Jobs
 
 SLICE_BYTES = 32 << 10  # some 500 small records, about a millisecond
@@ -176,12 +177,18 @@ class Rewrite:
             needed = job is not None and job.created_ns == created_ns and job.origin == self.segment.number
             self._adds_dropped += not needed
         else:
-            # Of an earlier job with that id: its addition stood before this one's, and those are gone.
-            needed = not self.clear or (job is not None and self.log.first_told(job) <= self.segment.number)
+            needed = not self.clear or (job is not None and self._concerns(job))
         if needed and job is not None:
             self._limits_ms += job.limit_ms
             self._limits += 1
         return needed
+
+    def _concerns(self, job: Job) -> bool:
+        """Whether a fact here is needed for `job`. One of an earlier job with that id is not, whose addition stood
+        before this one's and is gone; unless the clock had stepped back between the two: what a segment that it does
+        not pay to clean still tells of the earlier one could then be taken for news of this one.
+        """
+        return self.log.first_told(job) <= self.segment.number or job.created_ns <= self.log.latest_ns
 
     def _settle(self, size: int) -> Generator[None]:
         """The segment is what has been written; make that durable before any newer one is touched."""

@@ -11,7 +11,7 @@ from collections.abc import Callable
 from hashlib import sha256
 
 from journal import layout, libkestrel_layout
-from journal.convert_plan import Plan, carry_out, encode, plan_path
+from journal.convert_plan import Plan, carry_out, encode
 from journal.fs import File, Fs
 from journal.kestrel import Encoder
 from journal.libkestrel import DATA_BYTES_MAX, MAGIC_BYTES, SEGMENT_MAGIC, put
@@ -86,7 +86,7 @@ class Conversion:
         self.fs.sync_folder(self.folder)
         self._verify(wanted, digests, total)
         plan = Plan(f"{self.store.own}/aside.{self.now_ms}", self.old, new)
-        self.fs.replace(plan_path(self.store.own), encode(plan))
+        self.fs.replace(layout.plan_path(self.store.own), encode(plan))
         carry_out(self.fs, self.store.folder, self.store.own)
         return sum(digest.items for digest in digests.values())
 

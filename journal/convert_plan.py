@@ -43,10 +43,6 @@ class Unreadable(Struct, frozen=True):
     saved_as: str
 
 
-def plan_path(own: str) -> str:
-    return f"{own}/convert.plan"
-
-
 def encode(plan: Plan) -> bytes:
     return msgspec.json.encode(structs.replace(plan, crc=_crc_of(plan)))
 
@@ -67,7 +63,7 @@ def carry_out(fs: Fs, folder: str, own: str) -> Unreadable | None:
     """Finish a conversion that has been verified, if there is one. Safe to interrupt at every step. A plan that cannot
     be read is left where it is. Raises OSError.
     """
-    path = plan_path(own)
+    path = layout.plan_path(own)
     try:
         plan = decode(fs.read(path, 0, min(fs.size(path), PLAN_BYTES_MAX)))
     except FileNotFoundError:

@@ -33,6 +33,9 @@ from journal.names import Names
 PIECE_BYTES = 1 << 20
 BATCH_BYTES = 64 << 20  # so much room beside the files is asked for, if one queue does not need more
 BATCH_FILES = 1000  # a disk that remembers names (names.py) keeps all of a batch
+ROOM_BYTES = 1 << 20  # ten thousand names, as many as names.py keeps
+ROOM_SHARE_OF_DISK = 128
+ROOM_SUFFIX = ".room"
 NUMBER = re.compile(r"~~([0-9]{1,19})$")  # of a temporary name
 MISSING = (FileNotFoundError, NotADirectoryError)
 
@@ -64,14 +67,21 @@ class Group(Struct):
 
 
 class Doubt:
-    """`path` is the mark's. `reserve`: a file that may go if there is no room for it. `folder`: the spool's."""
+    """`path` is the mark's. `reserve`: a file that may go if there is no room for it. `folder`: the spool's.
+
+    While nothing is in doubt an empty file with room of its own, `path` with `.room`, waits to become the mark.
+    """
 
     def __init__(self, fs: Names, path: str, reserve: str = "", folder: str = "") -> None:
         self._fs = fs
         self._path = path
+        self._room = f"{path}{ROOM_SUFFIX}"
+        self._folder = path.rpartition("/")[0]
         self._reserve = reserve
         self._within = f"{folder}/" if folder else ""
         self._said: tuple[list[str], list[str]] | None = None
+        self.knows_all = False
+        """Whether everything that earlier processes have left in the caches is on the disk: a start has synced it."""
         fs.failed = self.raise_mark
 
     def raise_mark(self) -> None:
@@ -79,7 +89,10 @@ class Doubt:
         in_doubt = self._fs.unsure(), self._fs.unsynced()
         if in_doubt == self._said:
             return
-        lines = _lines(*in_doubt, is_whole=True)
+        lines = _lines(*in_doubt, is_whole=self.knows_all)
+        if not self.exists:
+            with suppress(OSError):
+                self._fs.rename(self._room, self._path)
         try:
             self._write(lines)
         except OSError:
@@ -89,6 +102,12 @@ class Doubt:
             with suppress(OSError):  # then nothing on this disk can be written, and the next start says so
                 self._write(lines)
         self._said = in_doubt
+
+    def set_room_aside(self) -> None:
+        """Room for the next mark, whatever else fills the disk. Where that cannot be had, the reserve has to do."""
+        with suppress(OSError):
+            size = min(ROOM_BYTES, self._fs.free_bytes(self._folder)[1] // ROOM_SHARE_OF_DISK)
+            self._fs.set_aside(self._path if self.exists else self._room, size)
 
     @property
     def exists(self) -> bool:
@@ -185,6 +204,7 @@ class Doubt:
         else:
             self._fs.remove(self._path)
             self._sync_folders([self._path])
+        self.set_room_aside()
 
     def _renew_apart(self, mark: Mark, apart: Group) -> None:
         """No list: another server, which knows nothing of it, may write there before it is finished."""

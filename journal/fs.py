@@ -15,7 +15,8 @@ from collections.abc import Callable
 from contextlib import suppress
 from typing import Protocol
 
-LIBC = ctypes.CDLL(None, use_errno=True)  # for syncfs, which `os` does not have; the call releases the interpreter
+LIBC = ctypes.CDLL(None, use_errno=True)  # for what `os` does not have; its calls release the interpreter
+FALLOC_FL_KEEP_SIZE = 1  # linux/falloc.h
 FULL_ERRNOS = frozenset((errno.ENOSPC, errno.EDQUOT))
 
 
@@ -100,6 +101,11 @@ class Fs(Protocol):
 
     def allocate(self, path: str, size: int) -> None:
         """Make `path` occupy `size` bytes of real disk, or raise OSError and leave nothing."""
+
+    def set_aside(self, path: str, size: int) -> None:
+        """Keep room on the disk for the first `size` bytes of `path`, made empty if missing, without making it longer.
+        Raises OSError: no room, or a file system that cannot.
+        """
 
     def free_bytes(self, folder: str) -> tuple[int, int]:
         """(free, total) bytes of the file system that holds `folder`."""
@@ -302,6 +308,15 @@ class OsFs:
         except OSError:
             os.unlink(path)
             raise
+        finally:
+            os.close(fd)
+
+    def set_aside(self, path: str, size: int) -> None:
+        fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC, 0o640)
+        try:
+            if LIBC.fallocate(fd, FALLOC_FL_KEEP_SIZE, ctypes.c_int64(0), ctypes.c_int64(size)) != 0:
+                number = ctypes.get_errno()
+                raise OSError(number, os.strerror(number), path)
         finally:
             os.close(fd)
 

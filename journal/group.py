@@ -208,6 +208,7 @@ class CommitGroup:
 
     def restore_ballast(self) -> bool:
         """Try to accept puts again; True if they are accepted now."""
+        self.doubt.set_room_aside()
         standing = self.ballast.stand()
         self._take_budget()
         return standing

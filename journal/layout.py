@@ -63,6 +63,11 @@ def sidecar_path(folder: str, name: str) -> str:
     return f"{sidecar_folder(folder)}/{name}"
 
 
+def plan_path(own: str) -> str:
+    """What a conversion of the spool is about to do."""
+    return f"{own}/convert.plan"
+
+
 def archive_name(queue: str, number: int) -> str:
     return f"{queue}.{number}"
 

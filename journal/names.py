@@ -74,7 +74,8 @@ class Names:
         self._unsynced: dict[str, int] = {}  # files that were closed with bytes that no sync has covered
         self._steps = 0
         self.read, self.reader, self.size, self.list = fs.read, fs.reader, fs.size, fs.list
-        self.allocate, self.free_bytes, self.memory_bytes = fs.allocate, fs.free_bytes, fs.memory_bytes
+        self.allocate, self.set_aside = fs.allocate, fs.set_aside
+        self.free_bytes, self.memory_bytes = fs.free_bytes, fs.memory_bytes
         self.lock, self.hold = fs.lock, fs.hold
 
     def unsure(self) -> list[str]:

@@ -58,8 +58,9 @@ class Renewal:
         self.doubt.save(mark)
         self._next_number = 1 + max(map(number_of, mark.puts.values()), default=-1)
         self._streams = {*found.streams}
-        to_go, once_there = {*mark.gone, *mark.removals}, {*mark.names, *mark.puts}
-        named = [*mark.names, *mark.files, *mark.puts, *mark.gone, *mark.removals]
+        renamed = self._renamed(found) if mark.is_torn else []
+        to_go, once_there = {*mark.gone, *mark.removals}, {*mark.names, *mark.puts, *renamed}
+        named = self._reachable([*mark.names, *mark.files, *mark.puts, *mark.gone, *mark.removals, *renamed])
         wanted = list(dict.fromkeys([*self._written(found, mark), *filter(self._counts, named)]))
         left = set(self._out_of_reach(wanted))
         within = [path for path in wanted if path not in left]
@@ -127,6 +128,15 @@ class Renewal:
         paths = [path for name in names if self._counts(path := f"{self.folder}/{name}")]
         return [*paths, *(f"{self.jobs}/{name}" for name in self._newest(segments, mark))]
 
+    def _renamed(self, found: Survey) -> list[str]:
+        """Names that archives may have had before: a power cut would bring them back beside the archive, and its items
+        twice.
+        """
+        names = []
+        for queue, files in found.kestrel.items():
+            names += [queue, *(layout.pack_name(queue, number) for number in files.archives.values())]
+        return [f"{self.folder}/{name}" for name in names]
+
     def _newest(self, names: list[str], mark: Mark) -> list[str]:
         return names if mark.is_torn else names[-UNSURE_SEGMENTS:]
 
@@ -142,6 +152,15 @@ class Renewal:
         if folder == self.own:
             return name in RENEWED
         return not TEMPORARY.search(name)
+
+    def _reachable(self, paths: list[str]) -> list[str]:
+        """Without those in the sidecars' folder if that is not there: it was made, and the power cut has taken it."""
+        folder = layout.sidecar_folder(self.folder)
+        try:
+            self.fs.list(folder)
+        except FileNotFoundError:
+            return [path for path in paths if path.rpartition("/")[0] != folder]
+        return paths
 
     def _out_of_reach(self, paths: Iterable[str]) -> list[str]:
         """Those in folders that are not there, or that another process uses now; the other folders are held until this

@@ -12,7 +12,7 @@ from journal import cmdlog_layout, layout
 from journal.ballast import Ballast
 from journal.convert_plan import UNREADABLE, Unreadable, carry_out
 from journal.damaged import clear_away
-from journal.doubt import Doubt
+from journal.doubt import ROOM_SUFFIX, Doubt
 from journal.fs import Fs, JournalFailure, Locked
 from journal.group import CommitGroup
 from journal.intents import Intents
@@ -33,7 +33,7 @@ from queues.names import parent_of
 FORMAT_VERSION = "staniel-spool 1"
 MARK = "failed_sync"
 LOCK = "lock"
-OWN_FILES = (MARK, "ballast", "intents", "paused", "status")
+OWN_FILES = (MARK, f"{MARK}{ROOM_SUFFIX}", "ballast", "intents", "paused", "status")
 
 
 class SpoolError(Exception):

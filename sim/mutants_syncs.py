@@ -17,6 +17,7 @@ from journal.intents import Intents
 from journal.libkestrel_store import StreamStore
 from journal.log import Log
 from journal.names import NamedFile, Names
+from journal.renewal import Renewal
 from queues.collection import Collection
 from queues.stream_queue import StreamQueue
 from sim.mutants import MUTANTS, mutant, replaced
@@ -138,6 +139,28 @@ def folder_ignored_at_creation() -> Any:
 @mutant("a failed sync leaves no mark", "syncs")
 def no_mark() -> Any:
     return replaced(Doubt, "raise_mark", lambda right: lambda self: None)
+
+
+@mutant("no room is kept for the mark of a failed sync", "names-in-doubt")
+def no_room_for_the_mark() -> Any:
+    return replaced(Doubt, "set_room_aside", lambda right: lambda self: None)
+
+
+@mutant("a mark counts as whole before the start has synced what a killed process left", "names-in-doubt")
+def mark_whole_too_early() -> Any:
+    def make(right: Any) -> Any:
+        def raise_mark(self: Doubt) -> None:
+            self.knows_all = True
+            right(self)
+
+        return raise_mark
+
+    return replaced(Doubt, "raise_mark", make)
+
+
+@mutant("a torn mark forgets the names that archives have had before", "names-in-doubt")
+def old_names_forgotten() -> Any:
+    return replaced(Renewal, "_renamed", lambda right: lambda self, found: [])
 
 
 @mutant("the mark is lowered before anything is written anew", "syncs")

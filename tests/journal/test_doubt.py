@@ -6,7 +6,7 @@ import errno
 
 import pytest
 
-from journal.doubt import Doubt, Group, Mark
+from journal.doubt import ROOM_BYTES, ROOM_SHARE_OF_DISK, Doubt, Group, Mark
 from journal.group import JournalFailure
 from journal.names import Names
 from journal.store import SpoolError
@@ -112,10 +112,61 @@ def test_names_whose_sync_failed_are_made_and_removed_anew(verb: str) -> None:
 
 def test_names_stay_in_doubt_and_no_sync_is_tried_again() -> None:
     names = names_whose_sync_failed("sync_folder")
-    for again in (lambda: names.sync_folder("s"), lambda: names.sync_all("s"), names.append("s/new").sync):
+    file = names.append("s/new")
+    tried: list[str] = []
+    disk = names._fs
+    for verb in ("sync_folder", "sync_all", "truncate", "make_folder"):
+        setattr(disk, verb, lambda *args, verb=verb: tried.append(verb))
+    file._file.sync = lambda: tried.append("sync")  # type: ignore[attr-defined]
+    again = (
+        lambda: names.sync_folder("s"),
+        lambda: names.sync_all("s"),
+        lambda: names.truncate("s/new", 0),
+        lambda: names.make_folder("s/more"),
+        file.sync,
+    )
+    for sync in again:
         with pytest.raises(JournalFailure):
-            again()
+            sync()
+    assert tried == []
     assert {"s/old", "s/new", "s/gone"} <= set(names.unsure())
+
+
+@pytest.mark.parametrize("with_room", [True, False])
+def test_there_is_room_for_the_mark_on_a_full_disk(with_room: bool) -> None:
+    disk = Disk(capacity_bytes=1 << 20)
+    names = Names(disk)
+    names.make_folder("s")
+    doubt = Doubt(names, "s/mark", "s/reserve")
+    doubt.knows_all = True
+    if with_room:
+        doubt.set_room_aside()
+    made = [f"s/{number}" for number in range(100)]
+    for name in made:
+        names.append(name).close()
+    disk.capacity_bytes = disk.used_bytes
+    disk.fail("sync_folder", "s", errno.EIO)
+    with pytest.raises(JournalFailure):
+        names.sync_folder("s")
+    mark = doubt.read()
+    assert mark.is_torn is not with_room
+    assert with_room is (mark.names.keys() >= {*made})
+
+
+def test_room_is_kept_again_once_a_mark_is_lowered_and_the_mark_of_a_start_that_knows_little_is_torn() -> None:
+    disk = names_whose_sync_failed("sync_folder")._fs
+    assert isinstance(disk, Disk)
+    doubt = Doubt(Names(disk), "s/mark")
+    assert doubt.read().is_torn
+    doubt.lower(Mark())
+    before = disk.used_bytes
+    assert disk.size("s/mark.room") == 0 and before >= doubt_room_bytes(disk)
+    doubt.set_room_aside()
+    assert disk.used_bytes == before
+
+
+def doubt_room_bytes(disk: Disk) -> int:
+    return min(ROOM_BYTES, disk.capacity_bytes // ROOM_SHARE_OF_DISK)
 
 
 def mark_of(text: bytes) -> Mark:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import os
 import resource
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -49,6 +50,34 @@ def test_the_simulated_disk_replaces_by_the_same_steps(short: int, number: int) 
     assert disk.read("status", 0, 1 << 20) == OLD and disk.list("") == [("status", True)]
     disk.replace("status", NEW)
     assert disk.read("status", 0, 1 << 20) == NEW
+
+
+def test_room_is_set_aside_without_making_the_file_longer(tmp_path: Path) -> None:
+    path, fs = str(tmp_path / "mark"), OsFs()
+    for _ in range(2):
+        fs.set_aside(path, 1 << 20)
+        status = os.stat(path)
+        assert status.st_size == 0 and status.st_blocks * 512 >= 1 << 20
+    file = fs.append(path)
+    file.write(NEW)
+    assert fs.read(path, 0, 1 << 20) == NEW
+    file.close()
+
+
+def test_there_is_room_on_a_simulated_disk_that_is_full_or_says_so() -> None:
+    disk = Disk(capacity_bytes=1000)
+    disk.set_aside("mark", 600)
+    file = disk.append("other")
+    with pytest.raises(OSError):
+        file.write(bytes(500))
+    assert disk.free_bytes("")[0] == 0
+    disk.fail("write", "mark", errno.ENOSPC, times=2)
+    mark = disk.append("mark")
+    mark.write(bytes(600))
+    with pytest.raises(OSError):
+        mark.write(b"1")
+    with pytest.raises(OSError):
+        disk.set_aside("third", 100)
 
 
 def test_what_a_crash_has_left_of_a_replacement_is_no_part_of_the_next_one(tmp_path: Path) -> None:

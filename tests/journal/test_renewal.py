@@ -8,6 +8,7 @@ from random import Random
 
 import pytest
 
+from broker.wires import workq
 from journal.doubt import Doubt, Mark
 from journal.fs import JournalFailure, SyncFailed
 from journal.names import Names
@@ -16,8 +17,8 @@ from sim.disk import Disk, PowerCut
 from sim.nodes import Crash
 from tests.journal.records import addx, named
 from tests.journal.spool import content_of, journals, new_disk, put_file
-from tests.sim.job_world import JobWorld
-from tests.sim.world import World
+from tests.sim.job_world import JobWorld, job_id
+from tests.sim.world import Client, World
 
 MARK = "s/.staniel/failed_sync"
 
@@ -228,6 +229,22 @@ def test_a_start_without_jobs_writes_their_log_anew_too() -> None:
     assert set(JobWorld(disk=between.disk.crash(Crash.DROP)).jobs) == jobs
 
 
+def test_a_start_without_jobs_writes_the_spools_own_log_anew_though_the_mark_was_cut_off() -> None:
+    world = World("workq.port = 0\n")
+    worker = Client(world, workq())
+    world.clients.append(worker)
+    worker.sends(b"add %b q 60000 600000 1\r\nx\r\n" % job_id(1).encode())
+    world.disk.fail("sync", "cmdlog", errno.EIO)
+    world.turn()
+    with pytest.raises(JournalFailure):
+        world.sync()
+    world.disk.truncate(MARK, 0)
+    between = World(disk=world.disk.kill())
+    assert not between.broker.store.doubt.exists
+    after = World("workq.port = 0\n", between.disk.crash(Crash.DROP))
+    assert len(after.broker.workq.jobs.by_id) == 1
+
+
 def test_what_is_out_of_reach_stays_in_the_mark_and_is_named() -> None:
     disk = marked(new_disk(), b'"s/q"\n{"file":"elsewhere/000000001.log"}\nnull\n')
     world = World(disk=disk)
@@ -252,13 +269,14 @@ def test_what_another_process_uses_is_out_of_reach() -> None:
     assert "spool.in_doubt" in world.events and world.broker.store.doubt.exists
 
 
-def test_a_mark_without_room_takes_the_place_of_the_reserve_and_is_whole() -> None:
+def test_a_mark_without_room_takes_the_place_of_the_reserve_and_is_whole(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Doubt, "set_room_aside", lambda self: None)  # as on a file system that cannot
     world = World()
     client = world.client()
     client.puts("1")
     world.sync()
     client.puts("2", "other")
-    world.disk.fail("write", MARK, errno.ENOSPC, short=7)
+    world.disk.capacity_bytes = world.disk.used_bytes + 7
     world.disk.fail("sync", "s/", errno.ENOSPC)
     with pytest.raises(JournalFailure):
         world.sync()
@@ -305,3 +323,36 @@ def test_the_reserve_makes_room_for_a_journal_that_is_written_anew() -> None:
     disk.fail("write", "q~~", errno.ENOSPC)
     world = World(disk=disk)
     assert world.items() == [b"0", b"1", b"2"] and world.broker.group.budget_bytes > 0
+
+
+def test_names_in_a_folder_that_the_power_cut_has_taken_are_nothing_to_write_anew() -> None:
+    disk = new_disk()
+    put_file(disk, "q", addx(b"1"))
+    disk.sync_folder("s")
+    world = World(disk=marked(disk, b'"s/.staniel/segments/q.3"\n"s/.staniel/segments/q.3.new"\nnull\n'))
+    assert world.items() == [b"1"] and not world.broker.store.doubt.exists
+
+
+@pytest.mark.parametrize("before", ["q", "q.5.pack"])
+def test_the_old_name_of_an_archive_does_not_come_back_beside_it(before: str) -> None:
+    """A process was killed after a rename that it had not synced, and the first sync of the next start failed."""
+    for step in range(100):
+        disk = new_disk()
+        put_file(disk, before, addx(b"1"))
+        disk.make_folder("s/.staniel")
+        disk.sync_all("")
+        disk.rename(f"s/{before}", "s/q.5")
+        disk.fail("sync_folder", "s", errno.EIO)
+        with pytest.raises((SpoolError, JournalFailure)):
+            World(disk=disk)
+        assert disk.size(MARK)
+        disk.kill()
+        disk.stop_at = len(disk.log) + step
+        try:
+            World(disk=disk)
+        except PowerCut:
+            assert World(disk=disk.crash(Crash.DROP)).items() == [b"1"]
+            continue
+        assert "q.5.pack" not in journals(disk.crash(Crash.DROP))
+        return
+    raise AssertionError("no start came to its end")

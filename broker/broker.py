@@ -7,7 +7,7 @@ and clocks: whoever drives it says what time it is, and runs the syncs that it h
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from functools import partial
 from typing import Any
 
@@ -19,6 +19,7 @@ from broker.counters import ServerCounters
 from broker.deadlines import Deadlines
 from broker.deletions import Deletions
 from broker.errors import ReloadError
+from broker.handed import Handed
 from broker.leases import Lease, Leases
 from broker.pauses import Pauses
 from broker.report import NOTES_MAX, Level, Report, Seldom, silent
@@ -157,8 +158,7 @@ class Broker:
         self._sessions: dict[Session, None] = {}
         self.started_ms = 0
         self.woken: deque[Session] = deque()  # for whom `settle` has something to do
-        # Items that were removed for good for a client whose answer has not met its socket yet.
-        self.handed: dict[Session, list[tuple[Queue, Taken]]] = {}
+        self.handed = Handed()
         self.unreadable: set[str] = set()  # queues whose files the start could not read
         self._expire_due_ms = 0
         self._to_age: deque[Queue] = deque()  # of this round
@@ -172,6 +172,7 @@ class Broker:
         """
         self.started_ms = now_ms
         self.group.ballast.release()  # what is mended now may need its place; it is put up again below
+        self.store.doubt.set_room_aside()
         self._tell_own_damage()
         found = self._renewed(self.store.look())
         for name in self.store.orphans(found):
@@ -198,6 +199,7 @@ class Broker:
         self.even_out(sorted(start.uneven), now_ms)
         self._set_aliases(self.config)
         jobs = self.workq.recover(now_ms) if self.serves_jobs else 0
+        self.store.doubt.knows_all = True
         self._expire_due_ms = now_ms
         total = [len(queue.line) for queue in self.queues]
         held = sum(queue.line.bytes for queue in self.queues)
@@ -306,8 +308,7 @@ class Broker:
         self.upkeep.close(now_ms)
         self.deletions.look(now_ms)
         self._land(now_ms)
-        for name, _ in self.queues.awaited:
-            self.queues.awaited.dismiss(name)
+        self.queues.awaited.dismiss_all()
         for queue in self.queues.all():
             if not self.status.enforced.writes and not len(queue.line):
                 self.upkeep.rewrite(queue, now_ms)
@@ -347,8 +348,8 @@ class Broker:
         self.woken.append(session)
 
     def take_back(self, handed: list[tuple[Queue, Taken]], now_ms: int) -> None:
-        """These were removed for good for a client that has left, and nothing of its answer has been sent. On a full
-        disk they are lost with it.
+        """These were removed for good for a client that has left, and nothing of their answers has been sent. On a
+        full disk they are lost with it.
         """
         by_queue: dict[Queue, list[Item]] = {}
         for queue, taken in handed:
@@ -516,9 +517,13 @@ class Broker:
         self.queues.config_of = config.queue
         later = config.later_keys(self._started_with)
         self._limit_queues()
-        for queue in self.queues.all():
-            if not self._configure(queue, config.queue(queue.name)):
+        for queue, changed in self._reconfigured(config):
+            if not self._configure(queue, changed):
                 later.append(joined(joined("queues", queue.name), "keep_journal"))
+        for name, _ in self.queues.awaited:
+            if config.queue(name).client_id_for_dequeue:
+                self.queues.awaited.dismiss(name)
+        self._expire_due_ms = min(self._expire_due_ms, now_ms + config.server.expiration_timer_ms)
         self.status.grace_ms = config.server.status_change_grace_ms
         self.streams.configure()
         revive(self, now_ms)
@@ -535,11 +540,27 @@ class Broker:
         self.queues.allowance = QUEUES_A_TURN
         self.queues.max_queues, self.queues.max_children = server.max_queues, server.max_fanout_children
 
+    def _reconfigured(self, config: Config) -> Iterator[tuple[Queue, QueueConfig]]:
+        """The queues for which `config` means something else than before, and what. Most share their settings with
+        thousands of others, which are compared once.
+        """
+        known: dict[tuple[int, int], tuple[QueueConfig, bool]] = {}  # kept, so that no other gets its id
+        for queue in self.queues.all():
+            before, after = queue.config, config.queue(queue.name)
+            both = id(before), id(after)
+            if both not in known:
+                known[both] = before, before == after
+            if not known[both][1]:
+                yield queue, after
+
     def _configure(self, queue: Queue, config: QueueConfig) -> bool:
         """Whether all of it is taken over."""
         is_all = config.keep_journal == queue.config.keep_journal
         if not is_all:
             config = structs.replace(config, keep_journal=queue.config.keep_journal)
+        listed = config.client_id_for_dequeue
+        if listed not in ("", queue.config.client_id_for_dequeue):
+            queue.dismiss_waiters()  # who may still wait asks again
         queue.configure(config)
         if isinstance(queue.journal, Log | Reader):
             queue.journal.configure(config)
@@ -603,8 +624,11 @@ class Broker:
         for session in self._sessions:
             self._guard(session)
         if not self.status.enforced.reads:  # who waits would still be handed what others give back
-            for queue in [*self.queues, *self.queues.masked.values()]:
+            for queue in self.queues.all():
                 queue.dismiss_waiters()
+            self.queues.awaited.dismiss_all()
+            if self.serves_jobs:
+                self.workq.jobs.dismiss_leasers()
 
     def _age_some(self, now_ms: int) -> None:
         """A turn's work; the rest follows in the next ones."""

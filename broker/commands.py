@@ -6,6 +6,7 @@ Knows what each command does and answers. Reads are in reads.py, storing in puts
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 from broker import gate, moves, operations, puts, reads
@@ -96,18 +97,24 @@ def flush(session: Session, request: ask.Flush, now_ms: int) -> None:
         return
     if is_blocked(session, request.queue):
         return
-    if queue is not None:
-        if len(queue.line) > ITEMS_AT_ONCE:
-            session.rest()
-        empty(session, queue, now_ms)
+    if queue is not None and not empty(session, queue, now_ms, partial(flush, session, request)):
+        return
     session.out.append(session.replies.end)
 
 
-def empty(session: Session, queue: Queue, now_ms: int) -> None:
-    """Remove every item of a queue."""
+def empty(session: Session, queue: Queue, now_ms: int, again: Callable[[int], None]) -> bool:
+    """Remove every item of a queue. False if nothing has been done yet: there are many, and `again` comes in the next
+    turn.
+    """
+    if not queue.prepare_flush():
+        session.put_off(again)
+        return False
     items = queue.flush()
+    if items > ITEMS_AT_ONCE:
+        session.rest()
     session.depend_on(queue)
     session.note("queue.flushed", now_ms, queue=queue.name, items=items)
+    return True
 
 
 def flush_all(session: Session, request: ask.FlushAll, now_ms: int) -> None:
@@ -128,6 +135,8 @@ def flush_each(session: Session, now_ms: int, finish: Callable[[], None]) -> Rou
     """Flush every queue there is, then `finish`."""
 
     def visit(queue: Queue, now_ms: int) -> bool:
+        if not queue.prepare_flush():
+            return False
         queue.flush()
         session.depend_on(queue)
         return True

@@ -13,6 +13,8 @@ from typing import Protocol
 SLOT_MS = 8  # moments within one slot come due together, at its end
 NEVER_MS = 2**63 - 1
 WORK_A_RING = 20_000  # as much as to drop so many items, 0.2 us each; what is due behind that rings in the next turn
+SOON_A_RING = WORK_A_RING // 2  # who asks for every turn leaves the others theirs
+ALARM_AS_MANY = 5  # dropped items take as long as one who has little to do and does not say how much
 SLOTS_SPARE = 64  # beside two an owner; more are looked through for those that everybody has left
 
 
@@ -30,6 +32,7 @@ class Deadlines:
         self._slots: dict[int, dict[Alarm, None]] = {}
         self._heap: list[int] = []
         self._slot_of: dict[Alarm, int] = {}
+        self._soon: dict[Alarm, None] = {}
 
     def __len__(self) -> int:
         return len(self._slot_of)
@@ -53,6 +56,10 @@ class Deadlines:
         else:
             owners[owner] = None
 
+    def soon(self, owner: Alarm) -> None:
+        """Tell `owner` once, in this turn or the next, besides any moment set."""
+        self._soon[owner] = None
+
     def drop(self, owner: Alarm) -> None:
         """`owner` no longer cares. Unknown owners are fine."""
         slot = self._slot_of.pop(owner, None)
@@ -67,6 +74,9 @@ class Deadlines:
 
     def next_ms(self) -> int:
         """When to look again; NEVER_MS if nobody waits."""
+        return 0 if self._soon else self._next_slot_ms()
+
+    def _next_slot_ms(self) -> int:
         heap = self._heap
         while heap:
             if self._slots[heap[0]]:
@@ -76,14 +86,24 @@ class Deadlines:
 
     def ring(self, now_ms: int) -> None:
         """Tell everybody whose moment has come, in the order of the moments, until that was a turn's work."""
+        work = self._ring_soon(now_ms) if self._soon else 0
         if not self._heap or self._heap[0] * SLOT_MS > now_ms:
             return
-        work = 0
-        while self.next_ms() <= now_ms:
+        while self._next_slot_ms() <= now_ms:
             owners = self._slots[self._heap[0]]
             for owner in list(owners):
                 if owner in owners:  # who is told may drop another
                     self.drop(owner)
-                    work += owner.due(now_ms) or 0
+                    work += owner.due(now_ms) or ALARM_AS_MANY
                     if work >= WORK_A_RING:
                         return
+
+    def _ring_soon(self, now_ms: int) -> int:
+        """Those who ask for it again while they are told have their turn behind the others."""
+        work = 0
+        for owner in list(self._soon):
+            del self._soon[owner]
+            work += owner.due(now_ms) or ALARM_AS_MANY
+            if work >= SOON_A_RING:
+                break
+        return work

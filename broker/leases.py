@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 from broker.deadlines import Deadlines
 from queues.item import Taken
 from queues.queue import Ended, Queue
+from queues.returns import ENDED_AS_MANY
 
 if TYPE_CHECKING:
     from broker.session import Session
@@ -34,10 +35,11 @@ class Lease:
         self.queue = queue
         self.taken = taken
 
-    def due(self, now_ms: int) -> None:
+    def due(self, now_ms: int) -> int:
         if self.leases.pop(self.number) is not None and (ended := self.queue.abort(self.taken, now_ms)):
             self.queue.counters.timed_out_transactions += 1
             self.leases.timed_out(self, ended, now_ms)
+        return ENDED_AS_MANY
 
 
 class Leases:

@@ -10,6 +10,8 @@ from collections.abc import Callable
 from functools import partial
 from typing import Any
 
+from msgspec import structs
+
 from broker import commands, gate, puts, reads
 from broker.puts import Verdict
 from broker.session import LONG_ITEM_BYTES, Session
@@ -56,7 +58,8 @@ def get(session: Session, request: ask.MetaGet, now_ms: int) -> None:
 def look(session: Session, request: ask.MetaGet, queue: Queue, now_ms: int) -> None:
     taken = reads.fetch(session, request.get, queue, now_ms)
     if taken is None and queue.sweep.is_unfinished:
-        session.look_again(queue, partial(look, session, request, queue))
+        again = structs.replace(request, get=reads.without_ends(request.get))
+        session.look_again(queue, partial(get, session, again))
     elif taken is None and request.get.wait_ms > 0:
         wait(session, request, queue, now_ms)
     else:

@@ -20,7 +20,7 @@ from queues.queue import Queue
 SERVER_TOPIC = "server"  # of `stats`
 CLIENT_ERROR = b"CLIENT_ERROR\r\n"
 QUEUES_ADDED_UP_A_TURN = 2000
-BLOCKS_A_TURN = 50
+BLOCKS_A_TURN = 16
 
 
 def show_stats(session: Session, request: ask.Stats, now_ms: int) -> None:

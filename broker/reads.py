@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Sequence
+from functools import partial
 
 from msgspec import structs
 
@@ -79,22 +80,19 @@ def get_with_care(session: Session, request: Get, now_ms: int) -> None:
 
 def miss(session: Session, request: Get, queue: Queue, now_ms: int) -> None:
     """Nothing there: look again once the expired items at the head are gone, or wait, or say so."""
-
-    def again(now_ms: int) -> None:
-        taken = fetch(session, request, queue, now_ms)
-        if taken is not None:
-            answer(session, request, queue, taken)
-        else:
-            miss(session, request, queue, now_ms)
-
     if queue.line.trouble is not None:
         session.refuse(gate.trouble(queue))
     elif queue.sweep.is_unfinished:
-        session.look_again(queue, again)
+        session.look_again(queue, partial(get_with_care, session, without_ends(request)))
     elif request.wait_ms > 0:
         wait(session, request, queue, now_ms)
     else:
         answer(session, request, queue, None)
+
+
+def without_ends(request: Get) -> Get:
+    """The same a turn later, when the reads are ended that it was to end: what may be refused is looked at again."""
+    return structs.replace(request, abort=False, close=False)
 
 
 def get_many(session: Session, request: GetMany, now_ms: int) -> None:
@@ -147,7 +145,7 @@ class ManyGets:
         while self.taken < last and self.session.out_bytes <= OUT_BYTES_A_TURN:
             single = self.gets[self.taken]
             if not take_one_of_many(self.session, single, now_ms):
-                self.gets[self.taken] = structs.replace(single, abort=False, close=False)  # that is done
+                self.gets[self.taken] = without_ends(single)
                 self.session.look_again(self.session.broker.queues.by_name[single.queue], self.take)
                 return
             self.taken += 1
@@ -202,6 +200,8 @@ def take_one_of_many(session: Session, single: Get, now_ms: int) -> bool:
     count(session, single, queue, taken)
     session.depend_on(queue)
     if taken is not None:
+        if not (single.open or single.peek):
+            session.hand(queue, taken)
         show_value(session, single, taken)
     return True
 
@@ -230,7 +230,8 @@ class Batch:
     def begin(self, now_ms: int) -> None:
         taken = fetch(self.session, self.get, self.queue, now_ms)
         if taken is None and self.queue.sweep.is_unfinished:
-            self.session.look_again(self.queue, self.begin)
+            again = GetSome(without_ends(self.get), self.get_count)
+            self.session.look_again(self.queue, partial(get_some, self.session, again))
         elif taken is None and self.get.wait_ms > 0:
             until_ms = now_ms + self.get.wait_ms
             self.session.park(self.queue, until_ms, self._come, opens=self.get.open, peeks=False)
@@ -262,14 +263,16 @@ class Batch:
         session, get = self.session, self.get
         if not self.left or session.out_bytes > OUT_BYTES_A_TURN:
             return False
+        if session.guarded and gate.read_refusal(session, self.queue):
+            return False  # since the wait for the first one
         limit = session.broker.config.server.max_open_transactions
         return not get.open or len(session.reads.get(get.queue, ())) < limit
 
     def _show(self, taken: Taken) -> None:
-        show_value(self.session, self.get, taken)
         self.left -= 1
         if not (self.get.open or self.get.peek):
             self.session.hand(self.queue, taken)
+        show_value(self.session, self.get, taken)
 
 
 def approach(session: Session, request: Get, now_ms: int, nothing: Callable[[], None]) -> Queue | None:

@@ -19,8 +19,8 @@ PIECE_BYTES = 64 << 10
 
 
 class Round(Generic[T]):
-    """`visit(queue, now_ms)` says whether it is done with that queue, or has only begun to sweep it; `finish` is called
-    behind the last one.
+    """`visit(queue, now_ms)` says whether it is done with that queue, or has only begun; `finish` is called behind the
+    last one.
     """
 
     def __init__(
@@ -44,7 +44,7 @@ class Round(Generic[T]):
                 break
             at = self._left[0]
             if not self._visit(at, now_ms):  # that was a moment's work already
-                if isinstance(at, Queue):
+                if isinstance(at, Queue) and at.sweep.is_unfinished:
                     self._session.look_again(at, self.go_on)
                 else:
                     self._session.put_off(self.go_on)

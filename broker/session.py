@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from msgspec import Struct
 
+from broker.leaving import Leaving
 from broker.report import Level
 from journal.kept import outlet
 from protocol.dialect import Dialect
@@ -237,11 +238,9 @@ class Session:
         self._answer = self._queue = self._delivered = None
         self.state = SessionState.CLOSED
         self.backlog.clear()
-        for reads in self.reads.values():
-            while reads:
-                queue, taken = reads.pop()
-                counters.cmd_get_open_dropped += self.give_back(queue, taken, now_ms)
-        self.reads.clear()
+        if self.reads:
+            Leaving(self).due(now_ms)
+            self.reads.clear()
         self.broker.forget(self)
 
     # waiting
@@ -250,6 +249,8 @@ class Session:
         """Wait for an item of `queue`; `answer` is called with it, or with None once the time is over."""
         self.state = PARKED
         self._queue, self._answer = queue, answer
+        if type(queue) is AbsentQueue:
+            self.depend_on(queue)  # now: it stands for other names when the wait ends
         self.moved_to = None
         self.opens, self.peeks = opens, peeks
         self.broker.deadlines.set(self, until_ms)
@@ -311,10 +312,15 @@ class Session:
         self.broker.wake(self)
 
     def hand(self, queue: Queue, taken: Taken) -> None:
-        """The next answer shows an item that was removed for good. Should the client be gone before any byte of the
-        answer can leave, it goes back (see Broker.take_back).
+        """The next piece of the answer shows an item that was removed for good. Should the client be gone before any
+        byte of that can leave, it goes back (see Broker.take_back).
         """
-        self.broker.handed.setdefault(self, []).append((queue, taken))
+        self.broker.handed.add(self, queue, taken)
+
+    def step_back(self) -> None:
+        """The client is about to be closed: nothing is handed to it any more."""
+        if isinstance(self._queue, Queue):
+            self._queue.unpark(self)
 
     def stop_waiting(self, now_ms: int) -> None:
         """The server stops: whatever was waited for counts as not having come."""
@@ -351,9 +357,13 @@ class Session:
     def give_back(self, queue: Queue, taken: Taken, now_ms: int) -> bool:
         """End an open read that was not confirmed; False if it was not open any more."""
         ended = queue.abort(taken, now_ms)
+        self.tell_end(queue, taken, ended, now_ms)
+        return bool(ended)
+
+    def tell_end(self, queue: Queue, taken: Taken, ended: Ended, now_ms: int) -> None:
+        """The log hears of an item that has been handed out for the last time."""
         if ended in LAST_TIME:
             self.note(LAST_TIME[ended], now_ms, **dead_letter(queue, taken))
-        return bool(ended)
 
     def holds(self, queue: Queue, taken: Taken) -> bool:
         """Whether this client has that read open."""

@@ -7,6 +7,7 @@ reliable without a word about it. Source: the text protocol of Kestrel 2.4.
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 from broker import gate, puts, reads
@@ -64,27 +65,29 @@ def read(session: Session, name: str, wait_ms: int, now_ms: int, *, opens: bool)
     kind = ask.Get(b"", name, open=opens, peek=not opens)
     until_ms = now_ms + wait_ms
 
-    def come(taken: Taken | None, now_ms: int) -> None:
-        found = session.present(queue)
-        if taken is not None and opens:
-            reads.hold(session, found, taken)
+    def answer(found: Queue, taken: Taken | None) -> None:
         if taken is None and found.line.trouble is not None:
             session.out.append(replies.error(gate.trouble(found)))
             return
+        if taken is not None and opens:
+            reads.hold(session, found, taken)
         reads.count(session, kind, found, taken)
         session.depend_on(found)
         show(session, taken)
 
-    def look(now_ms: int) -> None:
-        taken = queue.open(now_ms) if opens else queue.peek(now_ms)
-        if taken is None and queue.sweep.is_unfinished:
-            session.look_again(queue, look)
-        elif taken is None and now_ms < until_ms:
-            session.park(queue, until_ms, come, opens=opens, peeks=not opens)
-        else:
-            come(taken, now_ms)
+    def come(taken: Taken | None, now_ms: int) -> None:
+        answer(session.present(queue), taken)
 
-    look(now_ms)
+    def again(now_ms: int) -> None:
+        read(session, name, max(0, until_ms - now_ms), now_ms, opens=opens)
+
+    taken = queue.open(now_ms) if opens else queue.peek(now_ms)
+    if taken is None and queue.sweep.is_unfinished:
+        session.look_again(queue, again)
+    elif taken is None and wait_ms > 0:
+        session.park(queue, until_ms, come, opens=opens, peeks=not opens)
+    else:
+        answer(queue, taken)
 
 
 def show(session: Session, taken: Taken | None) -> None:
@@ -158,8 +161,8 @@ def flush(session: Session, request: ask.Flush, now_ms: int) -> None:
     if why := session.broker.queues.why_blocked(request.queue):
         session.out.append(replies.error(why))
         return
-    if queue is not None:
-        empty(session, queue, now_ms)
+    if queue is not None and not empty(session, queue, now_ms, partial(flush, session, request)):
+        return
     session.out.append(replies.done)
 
 

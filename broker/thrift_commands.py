@@ -6,11 +6,13 @@ Importing this file imports the thrift library. Source: the thrift service of Ke
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any
 
 from broker import gate, puts, reads
 from broker.commands import empty, flush_each, invalid, more
+from broker.leases import Lease
 from broker.operations import change_status
 from broker.session import ITEMS_AT_ONCE, OUT_BYTES_A_TURN, Session
 from broker.status import Status
@@ -22,9 +24,11 @@ from protocol.thrift_replies import ThriftReplies
 from protocol.thrift_requests import ThriftStatus
 from queues.collection import Refused
 from queues.item import Taken, ends_ms
-from queues.queue import Queue
+from queues.queue import Ended, Queue
 
 replies = ThriftReplies
+LEASES_A_TURN = 256  # ended, 3 us each
+LEASES_HANDED_A_TURN = 4096  # to their queues, which end them in the turns that follow
 ITEMS_MAX = 1000  # of one get, whatever it asks for: some milliseconds
 SHOWN = {
     Status.UP: ThriftStatus.UP,
@@ -70,7 +74,7 @@ class Collecting:
             taken = queue.open(now_ms) if opens else queue.take(now_ms)
             if taken is None:
                 if queue.sweep.is_unfinished and not self.found:
-                    session.look_again(queue, self.go_on)
+                    session.look_again(queue, self._look_again)
                     return
                 if now_ms < self.until_ms:
                     session.park(queue, self.until_ms, self._come, opens=opens, peeks=False)
@@ -78,6 +82,13 @@ class Collecting:
                 break
             self._note(taken, now_ms)
         self._answer()
+
+    def _look_again(self, now_ms: int) -> None:
+        """The expired items at the head are gone. What may be refused is looked at again, too."""
+        queue = queue_for(self.session, self.call, self.call.queue, now_ms)
+        if queue is not None:
+            self.queue = queue
+            self.go_on(now_ms)
 
     def _wants_more(self) -> bool:
         session, call = self.session, self.call
@@ -88,11 +99,12 @@ class Collecting:
 
     def _come(self, taken: Taken | None, now_ms: int) -> None:
         self.queue = self.session.present(self.queue)
-        if taken is None:
+        if taken is not None:
+            self._note(taken, now_ms)
+        if taken is None or gate.read_refusal(self.session, self.queue):
             self._answer()
-            return
-        self._note(taken, now_ms)
-        self.go_on(now_ms)
+        else:
+            self.go_on(now_ms)
 
     def _note(self, taken: Taken, now_ms: int) -> None:
         number = 0
@@ -157,26 +169,78 @@ def queue_for(session: Session, call: ask.ThriftCall, name: str, now_ms: int, *,
     return queue
 
 
+class Ending:
+    """Leases ended some a turn; then how many were still open. `end` ends some and says that of them."""
+
+    def __init__(
+        self,
+        session: Session,
+        call: ask.ThriftConfirm | ask.ThriftAbort,
+        numbers: Sequence[int],
+        end: Callable[[list[Lease], int], int],
+        count_max: int,
+    ) -> None:
+        self._session = session
+        self._call = call
+        self._numbers = numbers
+        self._end = end
+        self._count_max = count_max
+        self._at = self._count = 0
+
+    def go_on(self, now_ms: int) -> None:
+        session, leases = self._session, self._session.broker.leases
+        until = self._at + self._count_max
+        popped = [leases.pop(number) for number in self._numbers[self._at : until]]
+        self._count += self._end([lease for lease in popped if lease is not None], now_ms)
+        self._at = until
+        if until < len(self._numbers):
+            session.put_off(self.go_on)
+            return
+        if len(self._numbers) > ITEMS_AT_ONCE:
+            session.rest()
+        session.out.append(replies.number(self._call, self._count))
+
+
 def confirm(session: Session, call: ask.ThriftConfirm, now_ms: int) -> None:
-    """End leases for good; how many were still open."""
-    count = 0
-    for number in call.ids:
-        lease = session.broker.leases.pop(number)
-        if lease is not None and lease.queue.confirm(lease.taken):
+    """End leases for good."""
+
+    def end(leases: list[Lease], now_ms: int) -> int:
+        ended = [lease for lease in leases if lease.queue.confirm(lease.taken)]
+        for lease in ended:
             session.depend_on(lease.queue)
-            count += 1
-    session.out.append(replies.number(call, count))
+        return len(ended)
+
+    Ending(session, call, call.ids, end, LEASES_A_TURN).go_on(now_ms)
 
 
 def abort(session: Session, call: ask.ThriftAbort, now_ms: int) -> None:
-    """Hand leased items back; how many were still open. The first named ends up nearest the head."""
-    count = 0
-    for number in reversed(call.ids):
-        lease = session.broker.leases.pop(number)
-        if lease is not None and session.give_back(lease.queue, lease.taken, now_ms):
+    """Hand leased items back. The first named ends up nearest the head. Many are handed to their queues before any of
+    them ends: else somebody would get one before those that stand ahead of it.
+    """
+
+    def end(leases: list[Lease], now_ms: int) -> int:
+        ended = [lease for lease in leases if session.give_back(lease.queue, lease.taken, now_ms)]
+        for lease in ended:
             session.depend_on(lease.queue)
-            count += 1
-    session.out.append(replies.number(call, count))
+        return len(ended)
+
+    def hand_over(leases: list[Lease], now_ms: int) -> int:
+        by_queue: dict[Queue, list[Taken]] = {}
+        for lease in reversed(leases):
+            if lease.queue.open_reads.get(lease.taken.xid) is lease.taken:
+                by_queue.setdefault(lease.queue, []).append(lease.taken)
+        for queue, opened in by_queue.items():
+            queue.returns.end(opened, partial(tell, queue), now_ms)
+        return sum(map(len, by_queue.values()))
+
+    def tell(queue: Queue, ended: list[tuple[Taken, Ended]], now_ms: int) -> None:
+        for taken, fate in ended:
+            session.tell_end(queue, taken, fate, now_ms)
+
+    if len(call.ids) <= LEASES_A_TURN:
+        Ending(session, call, call.ids[::-1], end, LEASES_A_TURN).go_on(now_ms)
+    else:
+        Ending(session, call, call.ids[::-1], hand_over, LEASES_HANDED_A_TURN).go_on(now_ms)
 
 
 def peek(session: Session, call: ask.ThriftPeek, now_ms: int) -> None:
@@ -217,8 +281,8 @@ def flush(session: Session, call: ask.ThriftFlush, now_ms: int) -> None:
     ):
         session.out.append(replies.failure(call, why))
         return
-    if queue is not None:
-        empty(session, queue, now_ms)
+    if queue is not None and not empty(session, queue, now_ms, partial(flush, session, call)):
+        return
     session.out.append(replies.done(call))
 
 

@@ -21,6 +21,8 @@ from journal.readback import ReadBack
 from journal.segments import Segment
 from queues.collection import Collection
 from queues.queue import Queue
+from queues.remains import Remains
+from queues.stream_queue import StreamQueue
 
 ON_THE_SPOT_BYTES = 256 << 10  # so much is rewritten at once; more is packed in slices
 OPEN_READ_BYTES = 1024  # taken as the size of what is open, where only its number matters
@@ -38,11 +40,15 @@ class Upkeep:
         self.refills = Refills(self.chores)
         self.sidecars = Sidecars(self.chores, report)
         self.memory = Memory(memory_bytes, queues)
+        self.remains = Remains()
         self._report = report
         self._sealing: dict[Log, None] = {}  # a rotation is asked for; their files up to there are to be rewritten
 
     def adopt(self, queue: Queue) -> None:
         """`queue` is served from now on."""
+        queue.line.remains = self.remains
+        if isinstance(queue, StreamQueue):
+            queue.stream.remains = self.remains
         if isinstance(queue.journal, Log):
             queue.journal.holder = queue.holdings
             self.sidecars.adopt(queue.journal)
@@ -77,12 +83,14 @@ class Upkeep:
     @property
     def is_busy(self) -> bool:
         """Whether `step` has something to do at once."""
-        return bool(self.refills.hungry) or self.packs.is_busy
+        return bool(self.refills.hungry or self.remains.left) or self.packs.is_busy
 
     def step(self, now_ms: int) -> None:
         """A few slices of what is to be done. Raises JournalFailure."""
         if self.refills.hungry:
             self.refills.step()
+        if self.remains.left:
+            self.remains.step()
         if self._sealing:
             for log in [log for log in self._sealing if not log.seal_wanted]:
                 del self._sealing[log]

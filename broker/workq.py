@@ -92,7 +92,7 @@ class Workq:
                 self._store.fs.sync_all(self.folder)
             finally:
                 release()
-            self.log.resume(found.segments, replay.early)
+            self.log.resume(found.segments, replay.early, replay.latest_ns)
             for id in replay.strays:
                 self.log.forget(id, now_ms)
             for job in replay.unended():
@@ -115,7 +115,10 @@ class Workq:
 
     def _do_without(self, error: OSError) -> None:
         self.trouble = f"the command log is not available: {why_unreadable(error)}"
-        hint = "no jobs are served; make its files readable and writable for this user, then reload or restart"
+        hint = (
+            "no jobs are served; make its files readable and writable for this user, with room on their disk, "
+            "then reload or restart"
+        )
         self.report(Level.ERROR, "cmdlog.unreadable", folder=self.folder, why=str(error), hint=hint)
 
     def _report_damage(self, damage: CmdlogDamage) -> None:

@@ -40,6 +40,9 @@ class LeaseWait:
     def deliver(self, job: Job) -> None:
         self._session.deliver(job)
 
+    def dismiss(self) -> None:
+        self._session.dismiss()
+
 
 class ResultWait:
     """For the end of somebody's job. `is_gone`: it has been deleted or has expired, so there will be none."""

@@ -75,6 +75,8 @@ class Parser:
         self._body = BytesIO()
         """Not a list of pieces: a peer that drips two bytes at a time would cost twenty times what it sent. And not a
         bytearray: what has been gathered here becomes the item without another copy."""
+        self.pending_bytes = 0
+        """Kept for a request that is not complete. No property: it is asked for after every feed."""
 
     def limit(self, limits: Limits) -> None:
         """Other limits, for lines that have not been read yet."""
@@ -85,11 +87,6 @@ class Parser:
     @property
     def state(self) -> State:
         return self._state
-
-    @property
-    def pending_bytes(self) -> int:
-        """Bytes kept for a request that is not complete."""
-        return len(self._tail) + self._body.tell()
 
     def feed(self, data: bytes) -> list[Request]:
         """Every request that `data` completes, in order. After one that hangs up everything is ignored. If that is
@@ -117,17 +114,19 @@ class Parser:
         return Set(head.queue, data[at:stop], head.flags, head.ttl_ms, head.expires_ms, head.noreply)
 
     def _feed(self, data: bytes) -> list[Request]:
+        requests: list[Request] = []
         if self._paused:
             self._tail += data
-            return []
+            self.pending_bytes += len(data)
+            return requests
         if self._tail:
             data = self._tail + data
             self._tail = b""
-        requests: list[Request] = []
         self._work_left = WORK_A_FEED
         at = 0
         while at < len(data):
             at = self._step(data, at, requests)
+        self.pending_bytes = len(self._tail) + self._body.tell()
         return requests
 
     def _go_on(self) -> list[Request]:

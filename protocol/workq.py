@@ -72,6 +72,8 @@ class WorkqParser:
         self._work_left = 0
         self._data = bytearray()
         """Of the block that has not ended. It grows with what has arrived, never with what was announced."""
+        self.pending_bytes = 0
+        """Kept for a request that is not complete. No property: it is asked for after every feed."""
 
     def limit(self, limits: Limits) -> None:
         """Nothing changes: the limits are the protocol's own."""
@@ -79,11 +81,6 @@ class WorkqParser:
     @property
     def state(self) -> State:
         return self._state
-
-    @property
-    def pending_bytes(self) -> int:
-        """Bytes kept for a request that is not complete."""
-        return len(self._tail) + len(self._data) + len(self._rest)
 
     def feed(self, data: bytes) -> list[WorkqRequest]:
         """Every request that `data` completes, in order. After one that hangs up everything is ignored. If that is
@@ -93,10 +90,12 @@ class WorkqParser:
         self._work_left = WORK_A_FEED
         if self._rest:  # what is understood before the More has its turn would be overtaken by what it brings
             self._rest += data
+            self.pending_bytes += len(data)
             return requests
         if self._tail:
             if b"\n" not in data:
                 self._keep(data, 0, requests)
+                self.pending_bytes = len(self._tail)
                 return requests
             data = bytes(self._tail) + data
             self._tail = bytearray()
@@ -108,6 +107,10 @@ class WorkqParser:
                 at = self._read_body(data, at, requests)
             else:
                 break
+        if self._tail or self._data or self._rest:
+            self.pending_bytes = len(self._tail) + len(self._data) + len(self._rest)
+        else:
+            self.pending_bytes = 0
         return requests
 
     def _go_on(self) -> list[WorkqRequest]:

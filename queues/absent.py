@@ -52,6 +52,11 @@ class Awaited:
             waiter.dismiss()
         return waiters is not None
 
+    def dismiss_all(self) -> None:
+        """Tell everybody who waits that nothing will come."""
+        for name in list(self._by_name):
+            self.dismiss(name)
+
 
 class AbsentQueue(Queue):
     """Reads as an empty queue. `name` is that of the read under way: it is set before each."""

@@ -214,12 +214,15 @@ class FollowingLine(Line):
         if first_id <= self.stream.last_id:
             self.gone.append((first_id, self.stream.last_id))
         self.left += count - len(self.returned)
-        self.fresh.clear()
-        self.returned.clear()
+        self.abandon()
         self._behind = self._behind_bytes = self._bytes = self._mortal = 0
         self.last_id = self.stream.last_id
         self._next_id = self.last_id + 1
         return count
+
+    def count(self, count_max: int, since_max: int = 0) -> bool:
+        """Its items have ids already."""
+        return True
 
     def walk(self) -> Iterator[Item]:
         yield from [taken.item for taken in reversed(self.returned)]

@@ -31,6 +31,9 @@ class Leaser(Waiter, Protocol):
 
     queues: Sequence[JobQueue]
 
+    def dismiss(self) -> None:
+        """None will come."""
+
 
 class JobQueue:
     """`leased` and `finished` count jobs that still exist and stand in neither line."""

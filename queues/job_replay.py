@@ -40,6 +40,7 @@ class JobReplay:
         self.dead: Counter[int] = Counter()
         self.origin = 0
         self.early: dict[bytes, tuple[int, int]] = {}
+        self.latest_ns = 0  # the latest moment of a lease or an end, by the log's clock
         self.strays: list[bytes] = []  # in the end: ids of which something is told, and no addition has come
         self._early: dict[bytes, list[Early]] = {}
         self._swapped: Counter[bytes] = Counter()
@@ -66,6 +67,8 @@ class JobReplay:
 
     def attempted(self, id: bytes, at_ns: int) -> None:
         """It was leased, at `at_ns` by the log's clock."""
+        if at_ns > self.latest_ns:
+            self.latest_ns = at_ns
         job = self.found.get(id)
         if job is None:
             self._remember(id, at_ns, lambda id: self.attempted(id, at_ns))
@@ -90,6 +93,8 @@ class JobReplay:
 
     def finished(self, id: bytes, result: bytes, at_ns: int, *, success: bool) -> None:
         """A client has said how it went."""
+        if at_ns > self.latest_ns:
+            self.latest_ns = at_ns
         job = self.found.get(id)
         if job is None:
             self._remember(id, at_ns, lambda id: self.finished(id, result, at_ns, success=success))

@@ -192,6 +192,13 @@ class Jobs:
                 if len(self._idle) > IDLE_QUEUES_MAX:
                     self._forget_idle()
 
+    def dismiss_leasers(self) -> None:
+        """Tell everybody who waits for a job that none will come."""
+        for queue in list(self.queues.values()):
+            for waiter in list(queue.waiters):
+                self.unpark(waiter)
+                waiter.dismiss()
+
     def give_back(self, job: Job, now_ms: int) -> None:
         """Whoever was to get this lease is gone: it ends at once."""
         if job.state is LEASED and self.by_id.get(job.id) is job:

@@ -12,6 +12,7 @@ from queues.item import Taken
 
 if TYPE_CHECKING:
     from queues.queue import Queue
+    from queues.returns import Returns
 
 
 class Reason(Enum):
@@ -34,6 +35,9 @@ class Timer(Protocol):
     def set(self, owner: Queue, at_ms: int) -> None: ...
 
     def drop(self, owner: Queue) -> None: ...
+
+    def soon(self, owner: Returns) -> None:
+        """Call its `due` once, in this turn or the next."""
 
 
 class Heir(Protocol):

@@ -13,6 +13,7 @@ from msgspec import Struct
 
 from queues.item import Item, Numbered
 from queues.line import ITEM_COST_BYTES, SMALL_ITEMS_BYTES, SMALL_ITEMS_SHARE
+from queues.remains import Remains
 
 if TYPE_CHECKING:
     from queues.stream_queue import StreamQueue
@@ -20,6 +21,7 @@ if TYPE_CHECKING:
 # Items are kept and dropped by so many, or so many bytes.
 CHUNK_ITEMS = 512
 CHUNK_BYTES = 1 << 20
+CHUNKS_AT_ONCE = 4  # more are freed in the turns that follow
 
 
 class StreamLog(Protocol):
@@ -60,6 +62,7 @@ class Stream:
         self._chunk_until = -1  # so many bytes, and the next item begins another
         self._flags: list[tuple[int, int]] = [(0, 0)]  # (id, memcache flags from there on)
         self._last_flags = 0
+        self.remains: Remains | None = None  # takes what is dropped; else it is freed at once
 
     def bound(self, memory_bytes: int, spare_bytes: int = SMALL_ITEMS_BYTES) -> None:
         """Keep as much in memory as a line with the same bounds (`Line.bound`); the rest is read back."""
@@ -143,7 +146,18 @@ class Stream:
             if needed < stop_id and not (is_too_much and self.log.written_id >= stop_id - 1):
                 break
             gone += 1
-        del chunks[:gone]
+        self._drop(gone)
+
+    def abandon(self) -> None:
+        """Nobody follows any more."""
+        self._drop(len(self._chunks))
+
+    def _drop(self, count: int) -> None:
+        """The first `count` chunks."""
+        chunks = self._chunks
+        if self.remains is not None and count > CHUNKS_AT_ONCE:
+            self.remains.add_pieces([chunk.items for chunk in chunks[:count]])
+        del chunks[:count]
         if not chunks:
             self._chunk_until = -1
 

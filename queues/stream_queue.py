@@ -186,4 +186,6 @@ class StreamQueue(Queue):
         self.stream.members.pop(self.name, None)
         if self.is_parent:
             self.stream.parent = None
+        if not self.stream.members:
+            self.stream.abandon()
         self.regroup()

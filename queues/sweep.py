@@ -23,19 +23,24 @@ FOREVER_AGO_MS = -(2**63)
 
 
 class Sweep:
-    """`is_unfinished`: expired items are still at the head; what is behind them comes in a moment, or if it `is_ahead`
-    of the disk, after the next sync: as much as may be is on its way to another queue.
+    """`has_more`: expired items are still at the head; what is behind them comes in a moment, or if it `is_ahead` of
+    the disk, after the next sync: as much as may be is on its way to another queue.
     """
 
     def __init__(self, queue: Queue) -> None:
         self.queue = queue
-        self.is_unfinished = False
+        self.has_more = False
         self.is_ahead = False
+
+    @property
+    def is_unfinished(self) -> bool:
+        """Whether nobody can tell yet what the head is: who wants it asks again in the next turn."""
+        return self.has_more or bool(self.queue.returns.groups)
 
     def run(self, now_ms: int, count_max: int) -> int:
         """Drop at most `count_max` items, or send them to expire_to_queue. Returns how many went."""
         queue = self.queue
-        self.is_unfinished = self.is_ahead = False
+        self.has_more = self.is_ahead = False
         head = queue.line.head()
         if head is None or not queue.is_expired(head, now_ms):
             return 0
@@ -49,7 +54,7 @@ class Sweep:
         return count
 
     def _go_on_soon(self, now_ms: int) -> None:
-        self.is_unfinished = True
+        self.has_more = True
         self.queue.ring_at(now_ms)
 
     def _drop(self, now_ms: int, count_max: int) -> int:

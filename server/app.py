@@ -18,7 +18,7 @@ from broker.version import VERSION
 from journal.fs import Locked, OsFs
 from journal.group import JournalFailure
 from journal.store import SpoolError
-from server import signals
+from server import heap, signals
 from server.clock import SteadyClock, steady_ms
 from server.collector import Collector
 from server.doors import PORT_HINT, Doors, StartError
@@ -126,6 +126,7 @@ async def stop_on_signal(loop: Loop, *, task_status: trio.TaskStatus[None] = tri
 
 def run(load: Callable[[], Config]) -> int:
     """Serve what `load` says, now and at each reload; the exit code. Every failure is one line that says what to do."""
+    heap.bound()
     try:
         trio.run(serve, load)
     except (ConfigError, StartError, SpoolError) as error:

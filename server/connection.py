@@ -16,7 +16,9 @@ from server.ports import Sock
 UNSENT_BYTES_MAX = 1 << 20  # owed more than this, a client gets nothing new until it has read some
 READ_BYTES_MIN = 8 << 10  # the buffer of one read; it grows for clients that fill it
 READ_BYTES_MAX = 512 << 10
-SEND_BYTES_MAX = 256 << 10  # given to a socket in one tick: the kernel copies it while everybody else waits
+# Given to a socket in one tick: the kernel copies it while everybody else waits. Less than UNSENT_BYTES_MAX, because
+# `send_held` is for clients that are listened to.
+SEND_BYTES_MAX = 256 << 10
 LONG_BYTES = 64 << 10  # a reply that may have to let others go first
 UNREAD_BYTES_MAX = 256 << 10  # sent more than this behind a wait, a client is not listened to until its turn comes
 
@@ -55,6 +57,7 @@ class Connection:
         "interest",
         "phase",
         "read_bytes",
+        "sends_much",
         "session",
         "sock",
         "took",
@@ -80,12 +83,13 @@ class Connection:
         self._parser = parser
         self._recv, self._send, self._feed = sock.recv, sock.send, parser.feed
         self.unread_bytes = 0
-        self.active_ms = 0
+        self.active_ms = 0  # when something was last read
         self.took = False  # whether the client has read something of what was owed since somebody last looked
         self._noted = noted  # whose debts are to be counted
         self.alarm: Alarm | None = None  # for silence, or for lingering too long
         self.ended = False  # the client has closed its side
         self.read_bytes = READ_BYTES_MIN
+        self.sends_much = False  # it has once sent all that one read takes, or much before its first read
 
     def serve(self, now_ms: int) -> int:
         """Read once and run what has arrived; how many bytes that were, 0 when the client has sent its last, -1 if
@@ -101,15 +105,21 @@ class Connection:
         self.active_ms = now_ms
         if size == self.read_bytes:
             self.read_bytes = min(4 * size, READ_BYTES_MAX)
+            self.sends_much = True
         if self.phase is OPEN:
             session = self.session
             requests = self._feed(data)
             if requests:
                 session.execute(requests, now_ms)
+                if session.backlog:
+                    self.unread_bytes += size
+                if self._parser.pending_bytes:
+                    self._noted[self] = None  # the next request has begun in the same read
             else:
                 self._noted[self] = None
-            if session.backlog:
-                self.unread_bytes += size
+                # A body behind a wait is no backlog before it is whole.
+                if session.backlog or session.state is not READY:
+                    self.unread_bytes += size
         return size
 
     def collect(self, durable: int) -> bool:
@@ -153,6 +163,8 @@ class Connection:
         data = out[0] if len(out) == 1 else b"".join(out)
         self.held.append((session.batch, data))
         self.held_bytes += len(data)
+        if self.held_bytes > LONG_BYTES:
+            self._noted[self] = None
         out.clear()
         session.out_bytes = 0
         return True
@@ -165,6 +177,8 @@ class Connection:
         held = self.held
         if self.unsent or held[-1][0] > durable or self.phase is not OPEN or self.held_bytes > SEND_BYTES_MAX:
             return False
+        if self.session.backlog:
+            return False  # it may have waited for this
         data = held[0][1] if len(held) == 1 else b"".join([data for _, data in held])
         try:
             sent = self._send(data)
@@ -174,8 +188,8 @@ class Connection:
         self.held_bytes = 0
         broker = self.session.broker
         broker.counters.bytes_written += sent
-        if broker.handed:
-            broker.handed.pop(self.session, None)
+        if broker.handed.by_session:
+            broker.handed.left(self.session, sent)
         if sent < len(data):
             self.unsent = memoryview(data)[sent:]
         return True
@@ -206,7 +220,7 @@ class Connection:
             self.took = True
             broker = self.session.broker
             broker.counters.bytes_written += sent
-            broker.handed.pop(self.session, None)
+            broker.handed.left(self.session, sent)
             total += sent
             if sent < size:
                 self.unsent = memoryview(self.unsent)[sent:]
@@ -258,7 +272,7 @@ class Connection:
         if sent == size:
             return sent
         session.broker.counters.bytes_written += sent
-        session.broker.handed.pop(session, None)
+        session.broker.handed.left(session, sent)
         self.unsent = memoryview(data)[sent:]
         return -1
 
@@ -277,7 +291,8 @@ class Connection:
         unsent = self.unsent
         whole = unsent.obj if isinstance(unsent, memoryview) else unsent
         assert isinstance(whole, bytes)
-        return self.held_bytes + len(whole) + self._rest_bytes + self.unread_bytes + self.begun_bytes
+        asked = max(self.unread_bytes, self.begun_bytes)  # what has begun behind a wait is among the unread
+        return self.held_bytes + len(whole) + self._rest_bytes + asked
 
     @property
     def unsent_bytes(self) -> int:
@@ -288,11 +303,6 @@ class Connection:
     def is_new(self) -> bool:
         """Whether nothing has been read from it yet."""
         return not self.active_ms
-
-    @property
-    def sends_much(self) -> bool:
-        """Whether it has sent all that one read takes."""
-        return self.read_bytes > READ_BYTES_MIN
 
     @property
     def may_begin(self) -> bool:

@@ -16,7 +16,8 @@ from broker.report import Level
 from server.connection import LONG_BYTES, Connection
 
 LOOKS = 4  # in one stall_timeout
-CUTS_A_TURN = 32  # each gives back what the client had open, and up to megabytes of memory
+CUTS_A_TURN = 8  # each gives back what the client had open, and up to megabytes of memory
+MORE_CUTS_A_TURN = 32  # once it is a quarter too much: the limit comes before everybody's delay
 
 
 class Dropper(Protocol):
@@ -25,6 +26,8 @@ class Dropper(Protocol):
     broker: Broker
 
     def drop(self, connection: Connection, now_ms: int) -> None: ...
+
+    def keeps_waiting(self, connection: Connection) -> bool: ...
 
 
 class Debt(Struct):
@@ -43,7 +46,7 @@ class Debt(Struct):
 
 class Debts:
     """`noted`: connections whose debt has changed in this turn. `known`: those that owed something when it was last
-    looked at.
+    looked at. `pressing`: the descriptors of those with more than short replies that wait for the disk.
     """
 
     def __init__(self, hub: Dropper) -> None:
@@ -51,26 +54,29 @@ class Debts:
         self.total_bytes = 0
         self._hub = hub
         self.known: dict[Connection, Debt] = {}
+        self.pressing: set[int] = set()
         self._is_armed = False
+        self._look_ms = 0  # when all are to be looked at
 
     def look(self, now_ms: int) -> None:
         """Count what has changed. If that is too much in all, drop those who owe most, until it is not."""
         for connection in self.noted:
             self._count(connection, now_ms)
         self.noted.clear()
-        limit = self._hub.broker.config.server.max_pending_bytes
-        if self.total_bytes > limit:
-            for connection in list(self.known):
-                self._count(connection, now_ms)  # what has been paid meanwhile was not told
-        if self.total_bytes > limit:
-            self._cut_largest(limit, now_ms)
+        if self.total_bytes > self._limit_bytes:
+            self._cut_largest(now_ms)
         if self.known and not self._is_armed:
             self._arm(now_ms)
 
-    def _cut_largest(self, limit: int, now_ms: int) -> None:
-        """Until the total is within `limit`, or that was a turn's work: what is left to cut follows in the next."""
-        debts = self.known
-        largest = nlargest(CUTS_A_TURN, debts, key=lambda connection: debts[connection].held_bytes)
+    @property
+    def _limit_bytes(self) -> int:
+        return self._hub.broker.config.server.max_pending_bytes
+
+    def _cut_largest(self, now_ms: int) -> None:
+        """Until the total is within the limit, or that was a turn's work: what is left to cut follows in the next."""
+        debts, limit = self.known, self._limit_bytes
+        cuts = CUTS_A_TURN if self.total_bytes <= limit + limit // 4 else MORE_CUTS_A_TURN
+        largest = nlargest(cuts, debts, key=lambda connection: debts[connection].held_bytes)
         for connection in largest:
             if self.total_bytes <= limit:
                 return
@@ -82,6 +88,7 @@ class Debts:
     def forget(self, connection: Connection) -> None:
         """It is gone."""
         self.noted.pop(connection, None)
+        self.pressing.discard(connection.fd)
         debt = self.known.pop(connection, None)
         if debt is not None:
             self.total_bytes -= debt.held_bytes
@@ -90,24 +97,38 @@ class Debts:
             self._is_armed = False
 
     def due(self, now_ms: int) -> None:
-        """Drop who has made no progress for too long, though it was its turn."""
+        """Go on with what there was no time for, and from time to time look at all."""
         self._is_armed = False
+        if now_ms >= self._look_ms:
+            self._cut_stuck(now_ms)
+        if self.known:
+            self._arm(now_ms)
+        if self.total_bytes > self._limit_bytes:
+            self._cut_largest(now_ms)
+
+    def _cut_stuck(self, now_ms: int) -> None:
+        """Drop who has made no progress for too long, though it was its turn."""
         timeout_ms = self._hub.broker.config.server.stall_timeout_ms
         for connection in list(self.known):
             self._count(connection, now_ms)
             debt = self.known.get(connection)
             if debt is not None and timeout_ms and now_ms - debt.since_ms >= timeout_ms:
                 self._cut(connection, "no progress in a request, or in reading a reply, for stall_timeout", now_ms)
+
+    def look_at_all(self, now_ms: int) -> None:
+        """Other limits hold from now on."""
+        self._look_ms = now_ms
         if self.known:
-            self._arm(now_ms)
-        if self.total_bytes > self._hub.broker.config.server.max_pending_bytes:
-            self._cut_largest(self._hub.broker.config.server.max_pending_bytes, now_ms)
+            self._is_armed = True
+            self._hub.broker.deadlines.set(self, now_ms)
 
     def _arm(self, now_ms: int) -> None:
         timeout_ms = self._hub.broker.config.server.stall_timeout_ms
         if timeout_ms:
             self._is_armed = True
-            self._hub.broker.deadlines.set(self, now_ms + max(1, timeout_ms // LOOKS))
+            if now_ms >= self._look_ms:
+                self._look_ms = now_ms + max(1, timeout_ms // LOOKS)
+            self._hub.broker.deadlines.set(self, self._look_ms)
 
     def _count(self, connection: Connection, now_ms: int) -> None:
         held, unsent, begun = connection.owed_bytes, connection.unsent_bytes, connection.begun_bytes
@@ -115,14 +136,20 @@ class Debts:
         self.total_bytes += held - (known.held_bytes if known else 0)
         if not held:
             self.known.pop(connection, None)
-        elif known is None:
-            self.known[connection] = Debt(held, unsent, begun, now_ms)
+            self.pressing.discard(connection.fd)
+            return
+        if known is None:
+            self.known[connection] = debt = Debt(held, unsent, begun, now_ms)
         else:
-            # One that waits, or that is not listened to, could not have got on.
+            # One that waits, or that is not listened to, or whose turn has not come, could not have got on.
             moved = (unsent, begun) != (known.unsent_bytes, known.begun_bytes)
-            is_stuck = not moved and (unsent > 0 or connection.may_begin)
+            is_stuck = not moved and (unsent > 0 or connection.may_begin) and not self._hub.keeps_waiting(connection)
             since_ms = known.since_ms if is_stuck else now_ms
-            self.known[connection] = Debt(held, unsent, begun, since_ms)
+            self.known[connection] = debt = Debt(held, unsent, begun, since_ms)
+        if debt.is_pressing:
+            self.pressing.add(connection.fd)
+        else:
+            self.pressing.discard(connection.fd)
 
     def _cut(self, connection: Connection, why: str, now_ms: int) -> None:
         client = connection.session.address

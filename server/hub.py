@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import select
 import socket
+from collections import OrderedDict
 from collections.abc import Callable, Iterable
 from typing import Protocol
 
@@ -17,7 +18,7 @@ from broker.session import Session, SessionState, Wire
 from journal.chores import Chore
 from journal.group import Sync
 from protocol.limits import Limits
-from server.connection import OPEN, Connection, Phase
+from server.connection import OPEN, READ_BYTES_MAX, READ_BYTES_MIN, Connection, Phase
 from server.debts import Debts
 from server.listener import Listener
 from server.pace import Paces
@@ -29,9 +30,17 @@ EVERYTHING = select.EPOLLIN | select.EPOLLRDHUP
 DEAF = select.EPOLLRDHUP
 READABLE = select.EPOLLIN
 GONE = select.EPOLLHUP | select.EPOLLERR
+LEAVING = GONE | DEAF
 SHARE_NS = 4_000_000  # of a turn: who reads, who goes on with a backlog and who leaves get so long each
-LAST_SHARE_NS = 1_000_000  # at least, for reading from who is new or sends much; and from those who owe something
-SENT_BYTES_A_TURN = 2 << 20  # then only short replies leave: the kernel copies the long ones while everybody waits
+FREE_SHARE_NS = 250_000  # beyond that it matters who sends much
+CROWDED_TURN_NS = 400_000  # a turn is to take while some are put off in each: a client that has just asked waits for
+# the rest of one, and for its own
+CROWDED_READ_BYTES = 256 << 10
+FEW = 4  # who send much are no crowd
+EVENTS_A_TURN = 1023  # more are told in the next turns: not to be told does not mean not to be ready
+FIRST_BYTES_MAX = 1 << 10  # a client that begins with more is not read before those who ask for something short
+WRITERS_A_TURN = 8  # of those who take their time to read what they are owed
+SENT_BYTES_A_TURN = 512 << 10  # then only short replies leave: the kernel copies the long ones while everybody waits
 
 
 class Bell(Protocol):
@@ -49,6 +58,7 @@ class Hub:
         self.max_connections = max_connections
         self._now_ns = machine.now_ns
         self._elapsed_ns = machine.elapsed_ns
+        self._waiting_bytes = machine.waiting_bytes
         self._poller, self._committer, self._steward = machine.poller, machine.syncs, machine.chores
         self._chores = broker.upkeep.chores
         self._chores.wait_for = self._wait_for
@@ -69,6 +79,9 @@ class Hub:
         self._debtors = self._debts.known
         self._dropped: list[Sock] = []  # closed at the end of the turn
         self._late: dict[int, int] = {}  # descriptors that the last turn had no time for, and their order
+        self._is_cut = False  # perhaps more are ready than this turn was told of
+        self._rear: OrderedDict[int, int] = OrderedDict()  # who waits behind the others to be read, the longest first
+        self._rear_read_ns = self._rest_ns = 0  # when the last of those who wait had been read, and what followed took
         self._group = broker.group
         self._counters = broker.counters
         self._paces = Paces()
@@ -90,6 +103,7 @@ class Hub:
     def _take_over(self, now_ms: int) -> None:
         """The configuration has been read again. What concerns clients holds for those that are there, too."""
         limits, timeout_ms = self._limits(), self.broker.config.server.client_timeout_ms
+        self._debts.look_at_all(now_ms)
         for listener in self._listeners:
             listener.limits = limits
         for connection in self._connections.values():
@@ -103,8 +117,7 @@ class Hub:
 
     def _time(self, connection: Connection, now_ms: int) -> None:
         """From now on the client must not be silent for too long."""
-        connection.active_ms = now_ms
-        connection.alarm = silence = Silence(connection, self)
+        connection.alarm = silence = Silence(connection, self, now_ms)
         silence.look_again(now_ms)
 
     def sockets(self) -> Iterable[Sock]:
@@ -167,6 +180,7 @@ class Hub:
         now_ms = self.clock.now_ms()
         for listener in self._listeners:
             listener.door.close()
+        self._listeners.clear()  # who is dropped from here on makes room for nobody
         if self._sync is not None:
             self._land_it(self._committer.wait(), now_ms)
         self.broker.shutdown(now_ms)
@@ -188,12 +202,11 @@ class Hub:
     def turn(self, events: list[tuple[int, int]]) -> None:
         """What is ready now, once. What there is no time for is still ready at the next turn, and comes first there."""
         now_ms = self.clock.now_ms()
-        greedy: list[tuple[int, int]] | None = None
-        debtors: list[tuple[int, int]] | None = None
-        if self._late:
-            events, greedy = self._in_order(events)
-        if self._debtors:
-            events, debtors = self._without_debtors(events)
+        rear: dict[int, int] | None = None
+        began_ns = 0
+        if self._late or self._rear or self._debts.pressing:
+            began_ns = self._elapsed_ns()
+            events, rear = self._in_order(events)
         broker, connections, active, group, chores = (
             self.broker,
             self._connections,
@@ -207,7 +220,7 @@ class Hub:
                 events = self._serve_rare(events, now_ms)
                 break
         elapsed_ns = self._elapsed_ns
-        until_ns = elapsed_ns() + SHARE_NS
+        until_ns = elapsed_ns() + FREE_SHARE_NS
         for fd, _ in events:
             connection = connections.get(fd)
             if connection is None:
@@ -218,78 +231,127 @@ class Hub:
                 if group.pending_bytes > group.commit_above_bytes:
                     broker.commit(now_ms)  # the ballast must cover whatever is not yet written
                 if elapsed_ns() > until_ns:
-                    self._put_off_behind(fd, events)
+                    self._read_modest(behind(fd, events), until_ns - FREE_SHARE_NS + SHARE_NS, now_ms)
                     break
             elif not size:
                 self._hang_up(connection, now_ms)
-        if greedy:
-            self._read_from(greedy, max(until_ns, elapsed_ns() + LAST_SHARE_NS), now_ms)
-        if debtors:
-            self._read_from(debtors, elapsed_ns() + LAST_SHARE_NS, now_ms)
+        if rear:
+            self._read_rear(rear, 0 if read else began_ns + CROWDED_TURN_NS - self._rest_ns, began_ns, now_ms)
         self._counters.bytes_read += read
         if self._busy:
             self._give_turns(now_ms)
         broker.tick(now_ms)
         if broker.woken:
             for session in broker.settle(now_ms):
-                self._rouse(session)
+                self._rouse(session, now_ms)
         broker.commit(now_ms)
         self._start_sync(now_ms)
         if chores.is_due:
             for chore in chores.start():
                 self._steward.start(chore)
-        self._answer_all(now_ms)
-        if broker.handed:
-            self._forget_sent()
+        answer_all = self._answer_with_items if broker.handed.new else self._answer_all
+        answer_all(now_ms)
         if self._debts.noted:
             self._debts.look(now_ms)
         if self._dropped:
             self._close_dropped()
+        if rear:
+            self._rest_ns = self._elapsed_ns() - self._rear_read_ns
 
-    def _in_order(self, events: list[tuple[int, int]]) -> tuple[list[tuple[int, int]], list[tuple[int, int]]]:
-        """There was no time for all. Those that are late come first; and apart from the others, what is to be read from
-        clients that have just come, and behind these from those that have once sent all that one read takes: hundreds
-        of them must not stand before one who sends little.
+    def _in_order(self, events: list[tuple[int, int]]) -> tuple[list[tuple[int, int]], dict[int, int]]:
+        """Those that are late come first; and apart from the others, what is to be read from clients whom something is
+        kept for (one with an unfinished request sends as much as we read) and, if there was no time for all, from those
+        who send much: hundreds of them must not stand before one whose requests come whole and are short.
         """
         late, self._late = self._late, {}
-        events = sorted(events, key=lambda event: late.get(event[0], len(late)))
-        connections = self._connections
-        modest, new, greedy = list[tuple[int, int]](), list[tuple[int, int]](), list[tuple[int, int]]()
+        queue, pressing, connections = self._rear, self._debts.pressing, self._connections
+        self._is_cut = len(events) >= EVENTS_A_TURN
+        if self._is_cut and late:
+            told = {fd for fd, _ in events}
+            self._put_off(fd for fd in late if fd not in told)
+        is_crowded = bool(late or queue)
+        front, rear, writers = list[tuple[int, int]](), dict[int, int](), list[int]()
         for event in events:
-            connection = connections.get(event[0])
-            if connection is None or event[1] != READABLE:
-                modest.append(event)
-            elif connection.is_new:
-                new.append(event)
-            else:
-                (greedy if connection.sends_much else modest).append(event)
-        return modest, new + greedy
+            fd, mask = event
+            if mask == READABLE:
+                if fd in queue or fd in pressing or (is_crowded and fd in connections and self._sends_much(fd)):
+                    rear[fd] = mask
+                    continue
+            elif fd in pressing and not mask & GONE and connections[fd].session.state is not SessionState.PARKED:
+                if mask & select.EPOLLOUT:
+                    writers.append(fd)
+                if mask & READABLE:
+                    rear[fd] = mask
+                if mask & READABLE or not mask & select.EPOLLRDHUP:
+                    continue
+                mask = select.EPOLLRDHUP
+                event = fd, mask
+            front.append(event)
+        if late:
+            last = len(late)
+            front.sort(key=lambda event: late.get(event[0], last))
+            writers.sort(key=lambda fd: late.get(fd, last))
+        self._active.extend([connections[fd] for fd in writers[:WRITERS_A_TURN]])
+        self._put_off(writers[WRITERS_A_TURN:])
+        if not rear and not self._is_cut:
+            queue.clear()  # what they had sent has been read in another way
+        queue.update(rear)
+        return front, rear
 
-    def _without_debtors(self, events: list[tuple[int, int]]) -> tuple[list[tuple[int, int]], list[tuple[int, int]]]:
-        """Apart from the others, what is to be read from clients whom something is kept for: one with an unfinished
-        request sends as much as we read, and a hundred of them must not stand before one whose requests come whole.
+    def _sends_much(self, fd: int) -> bool:
+        """As far as is known, also before anything has been read."""
+        connection = self._connections[fd]
+        if connection.is_new and not connection.sends_much:
+            connection.sends_much = self._waiting_bytes(fd) > FIRST_BYTES_MAX
+        return connection.sends_much
+
+    def _read_modest(self, events: list[tuple[int, int]], until_ns: int, now_ms: int) -> None:
+        """The turn is long already: those who send much wait for the next one, the others are served until the end of
+        this share.
         """
-        fds = {connection.fd for connection, debt in self._debtors.items() if debt.is_pressing}
-        theirs = [event for event in events if event[1] == READABLE and event[0] in fds]
-        return [event for event in events if event[1] != READABLE or event[0] not in fds], theirs
-
-    def _read_from(self, events: list[tuple[int, int]], until_ns: int, now_ms: int) -> None:
-        """One read of each, as far as time allows."""
-        for fd, _ in events:
+        for at, (fd, _) in enumerate(events):
+            if self._elapsed_ns() > until_ns:
+                self._put_off([event[0] for event in events[at:]])
+                return
             connection = self._connections.get(fd)
-            if connection is not None:
+            if connection is None:
+                self._ring(fd, now_ms)
+            elif self._sends_much(fd):
+                self._rear[fd] = READABLE
+            else:
                 self._read(connection, now_ms)
-                if connection.phase is not Phase.GONE:
-                    self._debts.noted[connection] = None  # it may owe nothing any more
-                if self._elapsed_ns() > until_ns:
-                    self._put_off_behind(fd, events)
-                    return
 
-    def _put_off_behind(self, fd: int, events: list[tuple[int, int]]) -> None:
-        """There is no time for the events behind this one."""
-        fds = [event[0] for event in events]
-        for other in fds[fds.index(fd) + 1 :]:
-            self._late.setdefault(other, len(self._late))
+    def _read_rear(self, ready: dict[int, int], until_ns: int, began_ns: int, now_ms: int) -> None:
+        """One read of each until `until_ns`, at least of one, and for a quarter of the time that others have had."""
+        queue, now_ns = self._rear, self._elapsed_ns()
+        until_ns = max(until_ns, now_ns + min(now_ns - began_ns, SHARE_NS) // 4)
+        bytes_max = CROWDED_READ_BYTES if len(ready) > FEW else READ_BYTES_MAX
+        for fd in list(queue):
+            if fd not in ready and self._is_cut:
+                continue
+            del queue[fd]
+            connection = self._connections.get(fd)
+            if fd not in ready or connection is None:
+                continue
+            if connection.read_bytes > bytes_max:
+                connection.read_bytes = bytes_max
+            connection.sends_much = self._read(connection, now_ms) >= READ_BYTES_MIN
+            if ready[fd] & select.EPOLLRDHUP and connection.session.state is SessionState.PARKED:
+                self._hang_up(connection, now_ms)  # gone already
+            if connection.phase is not Phase.GONE:
+                self._debts.noted[connection] = None  # it may owe nothing any more
+            if connection.phase is not OPEN or self._elapsed_ns() > until_ns:
+                break  # to give back what was kept for one that leaves is a turn's work
+        self._rear_read_ns = self._elapsed_ns()
+
+    def keeps_waiting(self, connection: Connection) -> bool:
+        """Whether the client has done its part, and there has been no time for it since."""
+        return connection.fd in self._rear or connection.fd in self._late
+
+    def _put_off(self, fds: Iterable[int]) -> None:
+        """There is no time for them in this turn."""
+        for fd in fds:
+            self._late.setdefault(fd, len(self._late))
 
     def _give_turns(self, now_ms: int) -> None:
         """To those with a backlog, in turn. Who had one goes behind the others if there is no time for all."""
@@ -323,14 +385,21 @@ class Hub:
             except OSError:
                 self.drop(connection, now_ms)
         self._counters.bytes_written += written
+        if debtors := self._debtors:
+            self._debts.noted.update((connection, None) for connection in active if connection in debtors)
 
-    def _forget_sent(self) -> None:
-        """What the whole answer has left with is its client's now. (A part of it is enough: see Connection.)"""
+    def _answer_with_items(self, now_ms: int) -> None:
+        """As `_answer_all`; and some answers show items that come back if they cannot leave."""
         handed = self.broker.handed
-        for session in list(handed):
-            connection = self._of_session.get(session)
-            if connection is None or not connection.owes_answers:
-                del handed[session]
+        new, handed.new = handed.new, {}
+        for session in new:
+            connection = self._of_session[session]
+            handed.place(session, connection.unsent_bytes + connection.held_bytes)
+        self._answer_all(now_ms)
+        for session in new:  # an answer that leaves whole and at once is not counted
+            found = self._of_session.get(session)
+            if found is None or not found.owes_answers:
+                handed.pop(session)
 
     def _ring(self, fd: int, now_ms: int) -> None:
         """An event that is no client's; of nobody, if the client has been dropped earlier in this turn."""
@@ -343,20 +412,25 @@ class Hub:
         first: what the others put in this turn must not be handed to them.
         """
         rare = [event for event in events if event[1] != READABLE]
+        waiting: list[tuple[Connection, int]] = []
         others: list[tuple[Connection, int]] = []
         for fd, mask in rare:
             connection = self._connections.get(fd)
             if connection is None:
                 self._ring(fd, now_ms)
             elif connection.session.state is SessionState.PARKED:
-                self._serve(connection, mask, now_ms)
+                waiting.append((connection, mask))
+                if mask & LEAVING:
+                    connection.session.step_back()  # nor what one of them had open to another
             else:
                 others.append((connection, mask))
+        for connection, mask in waiting:
+            self._serve(connection, mask, now_ms)
         until_ns = self._elapsed_ns() + SHARE_NS
         for connection, mask in others:
             self._serve(connection, mask, now_ms)
             if self._elapsed_ns() > until_ns:
-                self._put_off_behind(connection.fd, rare)
+                self._put_off(fd for fd, _ in behind(connection.fd, rare))
                 break
         return [event for event in events if event[1] == READABLE]
 
@@ -375,7 +449,8 @@ class Hub:
         if mask & select.EPOLLOUT:
             self._active.append(connection)
 
-    def _read(self, connection: Connection, now_ms: int) -> None:
+    def _read(self, connection: Connection, now_ms: int) -> int:
+        """How many bytes; not more than 0 if there were none."""
         size = connection.serve(now_ms)
         if not size:
             self._hang_up(connection, now_ms)
@@ -384,8 +459,10 @@ class Hub:
             self._active.append(connection)
             if self._group.pending_bytes > self._group.commit_above_bytes:
                 self.broker.commit(now_ms)
+        return size
 
     def _give_turn(self, connection: Connection, now_ms: int) -> None:
+        connection.active_ms = now_ms
         if connection.wants_turn:
             connection.session.go_on(now_ms)
         self._active.append(connection)
@@ -394,10 +471,11 @@ class Hub:
         if not connection.wants_turn:
             del self._busy[connection]
 
-    def _rouse(self, session: Session) -> None:
+    def _rouse(self, session: Session, now_ms: int) -> None:
         """A parked session has gone on: it has something to say, and perhaps more to do."""
         connection = self._of_session.get(session)
         if connection is not None:
+            connection.active_ms = now_ms
             self._active.append(connection)
             if session.backlog:
                 self._busy[connection] = None
@@ -419,6 +497,8 @@ class Hub:
         if connection.collect(durable):
             self._holding[connection] = None
         sent = connection.send() if may_send else 0
+        if sent:
+            connection.active_ms = now_ms
         if connection.unsent or connection.unread_bytes or connection.held:
             self._debts.noted[connection] = None
         if not may_send:
@@ -496,12 +576,13 @@ class Hub:
         connection.phase = Phase.GONE
         broker, session = self.broker, connection.session
         session.close(now_ms)
-        if broker.handed and (handed := broker.handed.pop(session, None)) and connection.owes_answers:
-            broker.take_back(handed, now_ms)
+        if (unsent := broker.handed.pop(session)) and connection.owes_answers:
+            broker.take_back(unsent, now_ms)
         self._holding.pop(connection, None)
         self._busy.pop(connection, None)
         self._forget_alarm(connection)
         self._debts.forget(connection)
+        self._rear.pop(connection.fd, None)
         del self._connections[connection.fd]
         del self._of_session[connection.session]
         self._poller.unregister(connection.fd)
@@ -551,9 +632,12 @@ class Hub:
         for connection in list(self._holding):
             try:
                 may_send = self._counters.bytes_written < written_max
+                connection.active_ms = now_ms
                 if connection.held and may_send and connection.send_held(durable):
                     del self._holding[connection]
                     if not connection.unsent:
+                        if connection in self._debtors:
+                            self._debts.noted[connection] = None
                         continue
                 elif not connection.release(durable):
                     del self._holding[connection]
@@ -575,6 +659,11 @@ class Hub:
         """The server stops."""
         ended = self._steward.wait()
         assert ended is chore
+
+
+def behind(fd: int, events: list[tuple[int, int]]) -> list[tuple[int, int]]:
+    """Those that follow the one of this descriptor."""
+    return events[[event[0] for event in events].index(fd) + 1 :]
 
 
 class Flag:

@@ -12,7 +12,7 @@ from math import inf
 import trio
 
 from server.collector import Collector
-from server.hub import Hub
+from server.hub import EVENTS_A_TURN, Hub
 from server.machine import Machine
 
 BRIEF_WAIT_S = 0.001
@@ -46,11 +46,11 @@ class Loop:
             # A short blocking poll first: under load the next request is microseconds away, and a trip through trio's
             # scheduler costs as much as serving it.
             idle = hub.is_idle
-            events = poller.poll(BRIEF_WAIT_S if idle else 0)
+            events = poller.poll(BRIEF_WAIT_S if idle else 0, EVENTS_A_TURN)
             ticks += 1
             if not events and idle:
                 await self._wait()
-                events = poller.poll(0)
+                events = poller.poll(0, EVENTS_A_TURN)
             elif ticks % TICKS_A_BREATH == 0:
                 await trio.lowlevel.checkpoint()
             hub.turn(events)

@@ -5,10 +5,13 @@ Knows descriptors and their limit. Refuses to know what the hub does with them.
 
 from __future__ import annotations
 
+import fcntl
 import resource
 import select
 import socket
 import struct
+import sys
+import termios
 from time import perf_counter_ns
 
 from journal.chores import Chore
@@ -18,6 +21,7 @@ from server.ports import Clock
 
 CHORES_NICE = 10  # the kernel needs 50 ms to forget a file of 128 MB
 UCRED = struct.Struct("iII")  # what SO_PEERCRED gives: pid, uid, gid
+NO_INT = bytes(4)
 RESERVED_FILES = 64  # listeners, poller, lock, ballast, folders, logs
 
 
@@ -31,6 +35,9 @@ class Machine:
         self.poller = select.epoll()
         self.syncs: Committer[Sync] = Committer("committer")
         self.chores: Committer[Chore] = Committer("steward", CHORES_NICE)
+
+    def waiting_bytes(self, fd: int) -> int:
+        return int.from_bytes(fcntl.ioctl(fd, termios.FIONREAD, NO_INT), sys.byteorder)
 
 
 class ListeningSocket:

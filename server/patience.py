@@ -21,6 +21,8 @@ class Ender(Protocol):
 
     def drop(self, connection: Connection, now_ms: int) -> None: ...
 
+    def keeps_waiting(self, connection: Connection) -> bool: ...
+
 
 class Farewell:
     """A client that does not close its side in time is dropped."""
@@ -38,18 +40,28 @@ class Silence:
     too long of what it is owed is dropped, between one time-out and two after it has stopped.
     """
 
-    def __init__(self, connection: Connection, hub: Ender) -> None:
+    def __init__(self, connection: Connection, hub: Ender, now_ms: int) -> None:
         self.connection = connection
         self._hub = hub
         self._owed = False  # at the last look
+        self._since_ms = now_ms  # before that its time does not count
 
     def look_again(self, now_ms: int) -> None:
         connection = self.connection
         self._owed, connection.took = bool(connection.unsent), False
-        if not connection.is_silent:
-            connection.active_ms = now_ms  # what it waits for is ours to deliver
+        if not self._is_silent:
+            self._since_ms = now_ms  # what it waits for is ours to deliver
         timeout_ms = self._hub.broker.config.server.client_timeout_ms
-        self._hub.broker.deadlines.set(self, connection.active_ms + timeout_ms)
+        self._hub.broker.deadlines.set(self, self._active_ms + timeout_ms)
+
+    @property
+    def _is_silent(self) -> bool:
+        """Whether it is for the client to say something, and it has not said what there was no time to read."""
+        return self.connection.is_silent and not self._hub.keeps_waiting(self.connection)
+
+    @property
+    def _active_ms(self) -> int:
+        return max(self._since_ms, self.connection.active_ms)
 
     def due(self, now_ms: int) -> None:
         connection = self.connection
@@ -58,9 +70,9 @@ class Silence:
             return
         if not timeout_ms:
             connection.alarm = None  # taken back by a reload
-        elif self._owed and connection.unsent and not connection.took:
+        elif self._owed and connection.unsent and not connection.took and not self._hub.keeps_waiting(connection):
             self._hub.drop(connection, now_ms)
-        elif connection.phase is OPEN and connection.is_silent and now_ms - connection.active_ms >= timeout_ms:
+        elif connection.phase is OPEN and self._is_silent and now_ms - self._active_ms >= timeout_ms:
             self._hub.end(connection)
         else:
             self.look_again(now_ms)

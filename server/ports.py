@@ -104,3 +104,6 @@ class Machine(Protocol):
 
     def elapsed_ns(self) -> int:
         """A stopwatch too, looked at for every client that is served."""
+
+    def waiting_bytes(self, fd: int) -> int:
+        """How much has arrived at a client's socket and was not read."""

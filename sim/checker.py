@@ -143,6 +143,8 @@ class Checker:
         if (model.name, record.data) in self.unheard:
             self.unheard.remove((model.name, record.data))
             self.brought.add(model.name)
+            model.total_items -= 1  # it was counted when it was put
+            model.put_bytes -= len(record.data)
             return
         self._moved(model, record)
 

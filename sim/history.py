@@ -254,10 +254,11 @@ class History:
         if self.profile.harmed_copies and self.rng.randrange(1000) < self.profile.harmed_copies:
             self.look_at_harmed(self.disk.copy())
         judged = self.judge(found, worst)
-        may_fall = self.cut_by is not None or (self.sync_failed and self.profile.crash_in_renewal)
+        is_dirty = self.sync_failed or accident is Accident.KILL  # the caches are not what the disk has
+        may_fall = self.cut_by is not None or (is_dirty and self.profile.crash_in_renewal)
         while self.rng.randrange(1000) < self.profile.crash_in_recovery and may_fall:
             before = found
-            if self.profile.crash_in_renewal and self.sync_failed and self.rng.random() < 0.4:
+            if self.profile.crash_in_renewal and is_dirty and self.rng.random() < 0.4:
                 self._fail_in_renewal()
             else:
                 self._crash_in_recovery()
@@ -464,7 +465,7 @@ class History:
         path = "" if verb == "sync_folder" else rng.choice(self.placed_paths)
         self.disk.fail(verb, path, rng.choice(self.profile.sync_errnos), after=rng.randrange(3), where=where)
         if rng.random() < 0.3:
-            self.disk.fail("write", "failed_sync", errno.ENOSPC, short=rng.randrange(40))
+            self.disk.fail("write", "failed_sync", errno.ENOSPC, times=2, short=rng.randrange(40))
 
     def _free(self) -> None:
         self.disk.capacity_bytes = CAPACITY_BYTES

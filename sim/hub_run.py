@@ -170,6 +170,8 @@ class HubRun(History):
         super()._end(accident)
 
     def _stop(self) -> None:
+        for client in self.clients:  # some go while it stops, and hear of it then
+            client.why_over = "the server stops"
         try:
             self.world.stop()
         except (JournalFailure, OSError) as failure:
@@ -379,10 +381,9 @@ class HubRun(History):
 
     def _rest(self) -> None:
         """Until nothing moves any more, with everybody reading what comes."""
-        until_ms = self.world.now_ms + REST_MS
         while True:
             before = self._answers
-            self.world.rest(until_ms)
+            self.world.rest(self.world.now_ms + REST_MS)  # counted from the last answer: a wait may begin behind it
             for client in list(self.clients):
                 self._hear(client)
                 client.push(self.rng, all_of_it=True)

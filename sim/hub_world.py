@@ -18,7 +18,7 @@ from server.connection import Phase
 from server.hub import Hub
 from server.patience import Farewell, Silence
 from sim.disk import Disk
-from sim.net import Link, ListeningSock, Net
+from sim.net import Link, ListeningSock, Net, ServerSock
 from sim.violations import Kind, Violation
 from sim.workers import SimWorker
 from sim.world import World
@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from server.ports import Clock
 
 LEAVING = select.EPOLLRDHUP | select.EPOLLHUP | select.EPOLLERR
+BETWEEN_LOOKS_NS = (0, 0, 0, 0, 0, 0, 50_000, 300_000, 5_000_000)
 ON_THE_SPOT_NS = (20_000, 60_000, 60_000, 200_000, 4_000_000)
 
 
@@ -39,7 +40,8 @@ class SimMachine:
         self.syncs: SimWorker[Sync] = SimWorker(self.poller, "committer")
         self.chores: SimWorker[Chore] = SimWorker(self.poller, "steward")
         self._rng = rng
-        self._ns = 0
+        self._ns = self._elapsed_ns = 0
+        self._work = Random(0)  # of its own: what an earlier seed has found is found again
 
     def now_ns(self) -> int:
         """What is done between two looks takes its time."""
@@ -47,8 +49,14 @@ class SimMachine:
         return self._ns
 
     def elapsed_ns(self) -> int:
-        """Serving a client takes no time in a world: a turn serves all who are ready."""
-        return 0
+        """Serving a client takes no time, or longer than a turn has."""
+        self._elapsed_ns += self._work.choice(BETWEEN_LOOKS_NS)
+        return self._elapsed_ns
+
+    def waiting_bytes(self, fd: int) -> int:
+        sock = self.poller.open[fd]
+        assert isinstance(sock, ServerSock)
+        return len(sock.link.to_server)
 
 
 class WorldsClock:

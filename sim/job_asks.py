@@ -109,27 +109,33 @@ class Conversation:
             return None
         words = tuple(head.split(" "))
         size = int(words[-1])
-        data, end = self._rest[:size], self._rest[size : size + 2]
-        if len(end) < 2:
-            return None
-        if end != b"\r\n":
-            raise ValueError(f"data that do not end where they should: {end!r}")
-        self._rest = self._rest[size + 2 :]
-        return Heard(ask, line, words, data)
+        data = self._measured(size)
+        return None if data is None else Heard(ask, line, words, data.encode("latin-1"))
 
     def _inspected(self, ask: Ask, line: str) -> Heard | None:
         head = self._line()
         if head is None:
             return None
         name, _, count = head.partition(" ")
-        keys = {}
+        keys: dict[str, str] = {}
         for _ in range(int(count)):
-            each = self._line()
+            is_payload = self._rest.startswith(b"payload ")
+            each = self._measured(len("payload ") + int(keys["payload-size"])) if is_payload else self._line()
             if each is None:
                 return None
             key, _, value = each.partition(" ")
             keys[key] = value
         return Heard(ask, line, (name,), b"", keys)
+
+    def _measured(self, size: int) -> str | None:
+        """So many bytes, whatever they are, and the end of their line."""
+        data, end = self._rest[:size], self._rest[size : size + 2]
+        if len(end) < 2:
+            return None
+        if end != b"\r\n":
+            raise ValueError(f"data that do not end where they should: {end!r}")
+        self._rest = self._rest[size + 2 :]
+        return data.decode("latin-1")
 
     def _line(self) -> str | None:
         line, end, rest = self._rest.partition(b"\r\n")

@@ -70,6 +70,18 @@ class JobRun(History):
     def begin_life(self) -> None:
         self.checker = JobChecker(self.model)
 
+    def make_world(self) -> World:
+        """Without room to keep a damaged end aside a server starts without jobs; a reload brings them once there is."""
+        world = World(self.config, self.disk, self.now_ms)
+        workq = world.broker.workq
+        if workq.trouble and self.has_faults:
+            self._free()
+            world.broker.reload(self.now_ms)
+        if workq.trouble:
+            raise Violation(Kind.NO_START, workq.trouble)
+        self.watch(world.broker)
+        return world
+
     def watch(self, broker: Broker) -> None:
         self.checker.now_ms = self.now_ms
         self.checker.listen(broker)
@@ -112,6 +124,8 @@ class JobRun(History):
         except (*UNABLE, AssertionError) as failure:
             raise Violation(Kind.NO_START, f"a server on a copy of the disk: {failure!r}") from failure
         workq = world.broker.workq
+        if workq.trouble:
+            raise Violation(Kind.NO_START, f"a server on a copy of the disk: {workq.trouble}")
         found = Snapshot({id: standing_of(job) for id, job in workq.jobs.by_id.items()})
         found.has_holes = any(segment.scars for segment in workq.log.segments.values())
         return found

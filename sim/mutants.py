@@ -199,7 +199,7 @@ def duration_unsynced() -> Any:
     return replaced(CommitGroup, "_take_due", make)
 
 
-@mutant("a failed sync is tried again", "eio")
+@mutant("a failed sync is tried again", "syncs")
 def sync_again() -> Any:
     def guard(self: Names, work: Callable[[], None]) -> None:
         try:
@@ -294,7 +294,7 @@ def timeout_loses() -> Any:
 
         return end
 
-    return replaced(Queue, "_end", make)
+    return replaced(Queue, "end_read", make)
 
 
 @mutant("items are counted twice", "calm")

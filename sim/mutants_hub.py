@@ -218,7 +218,23 @@ def waits_go_on() -> Any:
 
 @mutant("items go back though their answer has left, when a later one cannot", "hub")
 def sent_is_not_forgotten() -> Any:
-    return replaced(Hub, "_forget_sent", lambda right: lambda self: None)
+    def make(right: Any) -> Any:
+        def answer_with_items(self: Hub, now_ms: int) -> None:
+            handed = self.broker.handed
+            new, handed.new = handed.new, {}
+            for session in new:
+                connection = self._of_session[session]
+                handed.place(session, connection.unsent_bytes + connection.held_bytes)
+            self._answer_all(now_ms)
+
+        return answer_with_items
+
+    return replaced(Hub, "_answer_with_items", make)
+
+
+@mutant("who is to be read behind the others is never read", "hub")
+def rear_never_read() -> Any:
+    return replaced(Hub, "_read_rear", lambda right: lambda self, *_: self._rear.clear())
 
 
 __all__ = ["MUTANTS"]

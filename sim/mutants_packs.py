@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 from journal import pack
-from journal.cmdlog_log import CmdLog
 from journal.cmdlog_read import find_frame
+from journal.cmdlog_rewrite import Rewrite
 from journal.cmdlog_segments import SegmentReader
 from journal.fs import File, Fs
 from journal.recovery import Recovery
@@ -27,7 +27,7 @@ def payload_searched() -> Any:
 
 @mutant("cleaning drops results that stand in an older segment than their addition", "jobs-forged")
 def early_result_dropped() -> Any:
-    return replaced(CmdLog, "first_told", lambda right: lambda self, job: job.origin)
+    return replaced(Rewrite, "_concerns", lambda right: lambda self, job: job.origin <= self.segment.number)
 
 
 @mutant("a pack meets what an earlier one could not remove", "packs")

@@ -11,17 +11,22 @@ from random import Random
 from typing import Any
 
 import broker.broker
+import broker.deadlines
+import broker.leaving
 import broker.monitor
 import broker.puts
 import broker.reads
 import broker.session
 import protocol.memcache
+import queues.queue
+import queues.remains
+import queues.returns
 import server.connection
 from protocol.lines import lines_for
 
 CHOICES: tuple[tuple[Any, str, tuple[int, ...]], ...] = (
-    (protocol.memcache, "WORK_A_FEED", (1, 2, 5, 256)),
-    (protocol.memcache, "REQUESTS_A_FEED", (1, 2, 5, 4096)),
+    (protocol.memcache, "WORK_A_FEED", (1, 2, 5, 64)),
+    (protocol.memcache, "REQUESTS_A_FEED", (1, 2, 5, 1024)),
     (protocol.memcache, "WINDOW_BYTES", (1, 30, 100, 1 << 16)),
     (broker.session, "REQUESTS_A_TURN", (1, 2, 5, 64)),
     (broker.session, "OUT_BYTES_A_TURN", (10, 300, 1 << 20)),
@@ -30,6 +35,15 @@ CHOICES: tuple[tuple[Any, str, tuple[int, ...]], ...] = (
     (broker.monitor, "ITEMS_A_TURN", (1, 2, 256)),
     (broker.puts, "LEGS_AT_ONCE", (1, 8)),
     (broker.broker, "QUEUES_A_TURN", (1, 2, 16)),
+    (broker.deadlines, "SOON_A_RING", (1, 10_000)),
+    (queues.queue, "COUNTED_A_TURN", (1, 2, 4096)),
+    (queues.queue, "SINCE_MAX", (1, 1 << 16)),
+    (queues.queue, "READS_A_STEP", (1, 2, 256)),
+    (queues.returns, "READS_A_STEP", (1, 2, 256)),
+    (broker.leaving, "READS_A_STEP", (1, 2, 256)),
+    (broker.leaving, "WORK_A_STEP", (1, 50_000)),
+    (queues.remains, "LEAST_ITEMS", (0, 256)),
+    (queues.remains, "ITEMS_A_STEP", (1, 2, 4096)),
     (server.connection, "READ_BYTES_MIN", (20, 100, 8 << 10)),
     (server.connection, "READ_BYTES_MAX", (400, 512 << 10)),
     (server.connection, "SEND_BYTES_MAX", (50, 500, 256 << 10)),
@@ -51,6 +65,9 @@ def small_slices(seed: int, *, within_answers: bool) -> Iterator[None]:
     try:
         for owner, name, choices in those:
             setattr(owner, name, rng.choice(choices))
+        # What a hub may send without a further look is less than what it stops listening for.
+        sent_max, unsent_max = server.connection.SEND_BYTES_MAX, server.connection.UNSENT_BYTES_MAX
+        server.connection.SEND_BYTES_MAX = min(sent_max, unsent_max - 1)
         yield
     finally:
         for owner, name, value in before:

@@ -202,7 +202,7 @@ class Client:
     def collect(self, durable: int) -> None:
         if self.session.out:
             self._held.append((self.session.batch, b"".join(self.session.out)))
-            self.world.broker.handed.pop(self.session, None)
+            self.world.broker.handed.pop(self.session)
             self.session.fetched()
         self.release(durable)
 

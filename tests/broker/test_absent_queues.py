@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from broker import wires
+from broker.session import SessionState
 from protocol.dialect import Dialect
 from sim.nodes import Crash
 from tests.protocol.thrift_feeding import call
@@ -149,3 +150,31 @@ def test_an_item_handed_to_who_waited_is_gone_after_a_crash() -> None:
     world.sync()
     assert " x END" in client.hears()
     assert world.crash(Crash.DROP).items() == []
+
+
+def test_the_end_of_a_wait_for_a_deleted_queue_is_as_safe_as_the_deletion_whatever_others_read_meanwhile() -> None:
+    world = World()
+    world.client().puts("x")
+    world.sync()
+    world.client().says("delete q")
+    reader = world.client().says("get q/t=20")
+    assert world.client().says("get other").hears() == "END"
+    world.turn(40)
+    assert reader.hears() == "" and reader.session.state is SessionState.READY
+    world.sync()
+    assert reader.hears() == "END"
+
+
+def test_what_a_text_client_has_waited_for_has_nothing_to_do_with_what_it_reads_then() -> None:
+    world = World()
+    reader = speaks(world, wires.text(Dialect.MEMCACHED, create_on_read=False))
+    reader.sends(b"get made 1000\n")
+    world.client().puts("x", "made")
+    world.sync()
+    assert reader.hears() == ":x"
+    made = world.broker.queues.by_name["made"]
+    misses = made.counters.get_items_miss
+    made.line.trouble = OSError(5, "broken", "made")
+    reader.sends(b"get other\n")
+    world.turn()
+    assert reader.hears() == "*" and made.counters.get_items_miss == misses

@@ -98,9 +98,14 @@ def test_a_queue_that_an_alias_had_hidden_comes_back_with_the_settings_of_now() 
     assert asks(world, "set q 0 0 1", "c") == "NOT_STORED"
 
 
-def test_who_waits_for_a_queue_is_told_when_an_alias_hides_it() -> None:
+@pytest.mark.parametrize("exists", [False, True])
+def test_who_waits_for_a_queue_is_told_when_an_alias_hides_it(exists: bool) -> None:
     world = World()
+    if exists:
+        fill(world, "a")
+        asks(world, "get q")
     waiting = world.client().says("get q/t=60000")
+    assert ("q" in world.broker.queues.by_name) is exists
     world.config = 'aliases.q = ["other"]\n'
     asks(world, "reload")
     assert waiting.hears() == "END"

@@ -12,6 +12,8 @@ from broker.config import Config, ConfigError, defaults, load, parse
 from broker.settings import NOT_SERVED
 from protocol.dialect import Dialect as MemcacheDialect
 from queues.config import SYNC_ALWAYS, SYNC_OS, UNLIMITED_BYTES, UNLIMITED_ITEMS, Dialect, QueueConfig
+from queues.queue import Queue
+from tests.sim.world import World
 
 KESTREL = """
 [server]
@@ -305,3 +307,26 @@ def test_every_key_is_described_as_it_was_written() -> None:
         config = parse(f"[queues.q]\ndisable_aggressive_rewrites = {written}\n".encode(), "")
         assert dict(config.describe("q"))["disable_aggressive_rewrites"] is (written == "true")
     assert dict(parse(b"", "").describe("q"))["disable_aggressive_rewrites"] is False
+
+
+def test_a_reload_configures_only_the_queues_whose_settings_have_changed(monkeypatch: pytest.MonkeyPatch) -> None:
+    world = World("queues.slow.max_items = 5\nqueues.quick.max_items = 6")
+    queues = [world.broker.queues.make(name, world.now_ms) for name in ("one", "two", "slow", "quick")]
+    told: list[str] = []
+    configure = Queue.configure
+
+    def noted(queue: Queue, config: QueueConfig) -> None:
+        told.append(queue.name)
+        configure(queue, config)
+
+    monkeypatch.setattr(Queue, "configure", noted)
+    world.broker.reload(world.now_ms)
+    assert not told
+    world.config = "queues.slow.max_items = 7\nqueues.quick.max_items = 6"
+    world.broker.reload(world.now_ms)
+    assert told == ["slow"] and [queue.config.max_items for queue in queues[2:]] == [7, 6]
+    world.config += "\ndefault.max_age = '1m'"
+    told.clear()
+    world.broker.reload(world.now_ms)
+    assert sorted(told) == ["one", "quick", "slow", "two"]
+    assert {queue.config.max_age_ms for queue in queues} == {60_000}

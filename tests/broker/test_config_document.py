@@ -2,13 +2,23 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 import pytest
 from msgspec import UNSET, Struct
 
 from broker.config import load
-from broker.settings import NOT_SERVED, KestrelListener, Listener, Memcache, QueueSettings, Server, WorkqSettings
+from broker.settings import (
+    NOT_SERVED,
+    RELOADED,
+    KestrelListener,
+    Listener,
+    Memcache,
+    QueueSettings,
+    Server,
+    WorkqSettings,
+)
 from broker.tables import keys_of
 from queues.config import QueueConfig
 
@@ -51,6 +61,13 @@ def test_every_key_has_a_meaning_on_one_line_and_stands_once(title: str) -> None
     table = rows(title)
     assert all(len(row) == 6 and row[5].endswith((".", ".*")) for row in table)
     assert len({row[0] for row in table}) == len(table)
+
+
+def test_what_a_reload_takes_over_is_told() -> None:
+    document = (ROOT / "docs" / "operating.md").read_text()
+    told = document.split("\nA reload takes over ")[1].split("; for the clients that are there")[0]
+    of_server = re.sub(r"\([^)]*\)", "", told.split("and of `[server]`: ")[1])
+    assert set(re.findall(r"`(\w+)`", of_server)) == RELOADED <= set(keys_of(Server))
 
 
 @pytest.mark.parametrize(("title", "prefix"), [("[server]", "server"), ("[default] and [queues.NAME]", "default")])

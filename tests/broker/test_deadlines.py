@@ -169,3 +169,22 @@ def test_behind_a_turns_work_the_others_are_told_in_the_next_turn_and_nobody_bef
     assert seen == ["A", "AbC", "AbCd"]
     deadlines.ring(2000 + 2 * SLOT_MS)
     assert "".join(rung) == "AbCdA"
+
+
+def test_those_who_ask_for_every_turn_leave_the_others_theirs() -> None:
+    deadlines, other, turns = Deadlines(), Owner(), list[int]()
+
+    class Eager:
+        def due(self, now_ms: int) -> int:
+            deadlines.soon(self)
+            turns.append(now_ms)
+            return WORK_A_RING // 4
+
+    for _ in range(8):
+        deadlines.soon(Eager())
+    deadlines.set(other, 16)
+    deadlines.ring(24)
+    assert other.rung == [24] and turns == [24, 24]
+    for now_ms in range(32, 56, 8):
+        deadlines.ring(now_ms)
+    assert len(turns) == 8

@@ -151,7 +151,8 @@ def sidecars(disk: Disk) -> list[str]:
 
 @pytest.mark.parametrize("memory", [200, 4_000_000])
 @pytest.mark.parametrize("what", ["cut", "gone"])
-def test_stand_ins_of_a_summary_reach_nobody_when_what_removes_them_is_lost(memory: int, what: str) -> None:
+@pytest.mark.parametrize("more", ["", 'queues.q.expire_to_queue = "late"\n'])
+def test_stand_ins_of_a_summary_reach_nobody_when_what_removes_them_is_lost(memory: int, what: str, more: str) -> None:
     """The files behind the summary have lost their removals, and no sidecar tells of those."""
     world = half_read()
     do_everything(world)
@@ -165,11 +166,12 @@ def test_stand_ins_of_a_summary_reach_nobody_when_what_removes_them_is_lost(memo
             disk.truncate(f"s/{name}", 0)
         else:
             disk.remove(f"s/{name}")
-    after = World(SMALL.replace("max_memory_size = 200", f"max_memory_size = {memory}"), disk)
+    after = World(SMALL.replace("max_memory_size = 200", f"max_memory_size = {memory}") + more, disk)
     found = []
     while (heard := asks(after, "get q")) != "END":
         found.append(heard.split()[4][:4])
     assert found and all(found), "an empty item was handed out"
+    assert not more or after.items("late") == []
     told = after.told("journal.stand_ins") + after.told("journal.unreadable_items")
     assert sum(int(str(each["items"])) for each in told) == items_with_stand_ins(disk)
     assert World(SMALL, after.disk.kill()).items() == []

@@ -6,8 +6,13 @@ import pytest
 
 from broker import wires
 from broker.session import Session, SessionState
+from broker.status import Status
 from protocol.dialect import Dialect
 from protocol.thrift_requests import ThriftFlush, ThriftFlushAll, ThriftGet, ThriftPeek
+from queues.item import Item
+from queues.sweep import SWEEP_MAX
+from tests.sim.job_world import JobWorld
+from tests.sim.streams import settle
 from tests.sim.world import Client, World
 
 MEMORY = "[default]\nkeep_journal = false\n"
@@ -117,6 +122,19 @@ def test_a_server_that_becomes_quiescent_ends_the_waits_and_hands_out_nothing(wa
     assert "a END" in waiter.says("get q").hears()
 
 
+def test_a_monitor_between_two_turns_hands_out_nothing_once_the_server_is_quiescent() -> None:
+    world = World(MEMORY)
+    for _ in range(3):
+        world.client().sends(b"set q 0 0 600000\r\n%b\r\n" % bytes(600_000))
+    reader, operator = world.client(), world.client()
+    reader.sends(b"monitor q 1000 3\r\n")
+    assert reader.session.wants_turn and len(world.items()) == 1  # it has others go first
+    assert operator.says("status quiescent").hears() == "END"
+    for _ in range(3):
+        world.turn()
+    assert reader.hears().count("VALUE") == 2 and reader.hears() == "" and len(world.items()) == 1
+
+
 def test_a_thrift_wait_ends_when_the_server_becomes_quiescent() -> None:
     world = World(MEMORY)
     waiter = Client(world, wires.thrift(Dialect.KESTREL))
@@ -124,3 +142,87 @@ def test_a_thrift_wait_ends_when_the_server_becomes_quiescent() -> None:
     waiter.session.execute([ThriftGet(1, "", True, "q", 3, 5000, 0)], world.now_ms)
     world.client().says("status quiescent")
     assert waiter.session.state is SessionState.READY
+
+
+def test_who_waits_for_a_queue_that_nobody_has_made_is_handed_nothing_by_a_quiescent_server() -> None:
+    world = World(f'{MEMORY}[queues.q]\nmax_deliveries = 1\ndead_letter_queue = "dead"\n')
+    holder, waiter = world.client().puts("a"), world.client()
+    assert "a END" in holder.says("get q/open").hears()
+    waiter.says("get dead/t=5000")
+    assert world.client().says("status quiescent").hears() == "END"
+    assert waiter.hears() == "END" and not list(world.broker.queues.awaited)
+    holder.says("get q/abort")
+    settle(world)
+    assert waiter.hears() == "" and world.items("dead") == [b"a"]
+
+
+def test_a_lease_that_waits_ends_when_the_server_becomes_quiescent() -> None:
+    world = JobWorld()
+    worker, waiter = world.worker(), world.worker()
+    assert [worker.adds(1, ttr=100), worker.leases()] == ["+OK", "1"]
+    waiter.says("lease other q 5000")
+    world.broker.set_status(Status.QUIESCENT, world.now_ms)
+    world.turn()
+    assert waiter.hears() == "-TIMEOUT"
+    assert not any(queue.waiters for queue in world.broker.workq.jobs.queues.values())
+    world.pass_time(300)
+    job = world.job(1)
+    assert waiter.hears() == "" and job is not None and job.state.name == "PENDING"
+
+
+READS = [
+    ("memcache", "get q"),
+    ("memcache", "get q/open"),
+    ("memcache", "get q/close/open"),
+    ("memcache", "get q/t=5000"),
+    ("memcache", "get q/t=5000/n=2"),
+    ("memcache", "get q nothing"),
+    ("memcache", "mg q/t=5000 v"),
+    ("memcache", "monitor q 5"),
+    ("text", "get q 5000"),
+    ("thrift", ""),
+]
+
+
+@pytest.mark.parametrize("live", [True, False])
+@pytest.mark.parametrize(("wire", "line"), READS)
+def test_a_read_behind_expired_items_asks_the_status_again_when_they_are_gone(wire: str, line: str, live: bool) -> None:
+    world = World(f'server.expiration_timer_frequency = "none"\n{MEMORY}')
+    queue = world.broker.queues.make("q", world.now_ms)
+    for _ in range(2 * SWEEP_MAX + 1):
+        queue.add(Item(b"x", world.now_ms, world.now_ms + 1000), world.now_ms)
+    world.now_ms += 2000
+    if live:
+        queue.add(Item(b"live", world.now_ms), world.now_ms - 2000)
+    wires_by_name = {"memcache": wires.memcache, "text": wires.text, "thrift": wires.thrift}
+    reader = Client(world, wires_by_name[wire](Dialect.MEMCACHED))
+    world.clients.append(reader)
+    if wire == "thrift":
+        reader.session.execute([ThriftGet(1, "", True, "q", 3, 5000, 0)], world.now_ms)
+    else:
+        reader.sends(f"{line}\r\n".encode())
+    assert queue.sweep.is_unfinished and not reader.session.out
+    world.broker.set_status(Status.QUIESCENT, world.now_ms)
+    for _ in range(10):
+        world.turn()
+    assert b"live" not in reader._heard and reader._heard
+    assert reader.session.state is SessionState.READY and not queue.waiters and not queue.open_reads
+    assert (b"live" in world.items("q")) is live
+
+
+def test_a_white_list_that_comes_by_a_reload_ends_the_waits_of_who_is_not_on_it() -> None:
+    world = World(MEMORY)
+    world.broker.queues.make("q", world.now_ms)
+    here, absent = world.client().says("get q/t=5000"), world.client().says("get r/t=5000")
+    world.config = f'{LISTED}[queues.r]\nwhite_list_client_id_for_dequeue = "job"\n'
+    operator = world.client().says("reload").puts("x").puts("y", "r")
+    assert operator.hears().endswith("STORED STORED")
+    assert (here.hears(), absent.hears()) == ("END", "END")
+    assert (world.items("q"), world.items("r")) == ([b"x"], [b"y"])
+
+
+def test_a_reload_that_leaves_the_white_list_as_it_is_ends_no_wait() -> None:
+    world = World(MEMORY)
+    waiter, absent = world.client().says("get q/t=5000"), world.client().says("get r/t=5000")
+    world.client().says("reload").puts("x")
+    assert waiter.hears().endswith("x END") and absent.hears() == ""

@@ -11,9 +11,12 @@ from broker.deadlines import SLOT_MS
 from protocol.dialect import Dialect
 from queues.item import Item
 from queues.queue import QueueState
-from queues.sweep import SWEEP_MAX
+from queues.sweep import SEND_MAX, SWEEP_MAX
+from sim.disk import CAPACITY_BYTES, Disk
 from sim.nodes import Crash
+from sim.world import START_MS
 from sim.world import World as SlowWorld
+from tests.protocol.thrift_feeding import call
 from tests.sim.streams import all_of, fill, settle
 from tests.sim.world import Client, World
 
@@ -73,8 +76,41 @@ def test_so_they_are_by_a_text_client_and_a_move() -> None:
     assert client.hears() == "MOVED 1"
 
 
-def test_what_expires_into_another_queue_goes_in_slices_that_memory_holds() -> None:
-    world = with_expired(2000, 10_000, EXPIRING + 'default.max_memory_size = "1MB"\n')
+@pytest.mark.parametrize("line", ["get q/n=3", "get q/n=3/open", "gets q"])
+def test_so_they_are_by_a_get_of_several_items(line: str) -> None:
+    world = with_expired(MANY, config='server.expiration_timer_frequency = "none"\ndefault.keep_journal = false\n')
+    world.broker.queues.by_name["q"].add(Item(b"live", world.now_ms), world.now_ms - 2500)
+    client = world.client().says(line)
+    for _ in range(10):
+        world.turn()
+    assert " 4 " in client.hears() and not len(world.broker.queues.by_name["q"].line)
+
+
+@pytest.mark.parametrize(
+    "request_",
+    [
+        call("get", queue_name="q", max_items=1, timeout_msec=0, auto_abort_msec=0),
+        call("get", queue_name="q", max_items=3, timeout_msec=0, auto_abort_msec=1000),
+        call("get", queue_name="q", max_items=3, timeout_msec=5, auto_abort_msec=0),
+        call("peek", queue_name="q"),
+    ],
+    ids=["get", "get with leases", "get that waits", "peek"],
+)
+def test_so_they_are_by_a_thrift_client(request_: bytes) -> None:
+    world = with_expired(MANY, config='server.expiration_timer_frequency = "none"\ndefault.keep_journal = false\n')
+    world.broker.queues.by_name["q"].add(Item(b"live", world.now_ms), world.now_ms - 2500)
+    client = Client(world, wires.thrift(Dialect.MEMCACHED))
+    world.clients.append(client)
+    client.sends(request_)
+    for _ in range(10):
+        world.turn()
+    world.turn(20)
+    assert client._heard.count(b"live") == 1
+
+
+@pytest.mark.parametrize("size", [10_000, 1])
+def test_what_expires_into_another_queue_goes_in_slices_that_memory_holds(size: int) -> None:
+    world = with_expired(2000, size, EXPIRING + 'default.max_memory_size = "1MB"\n')
     queue, late = (world.broker.queues.by_name[name] for name in ("q", "late"))
     most = pending = 0
     for _ in range(2000):
@@ -85,9 +121,48 @@ def test_what_expires_into_another_queue_goes_in_slices_that_memory_holds() -> N
         world.sync()
         if len(late.line) == 2000:
             break
-    assert len(late.line) == 2000 and most <= transfers.ASIDE_BYTES_MAX and pending <= 256
+    assert len(late.line) == 2000 and most <= transfers.ASIDE_BYTES_MAX and 0 < pending <= SEND_MAX
     settle(world)
     assert not len(world.crash(Crash.DROP).broker.queues.by_name["q"].line)
+
+
+SENDERS = [f"q{number}" for number in range(6)]
+ALL_EXPIRE = "".join(f'queues.{name}.expire_to_queue = "late"\n' for name in SENDERS)
+
+
+def nearly_full(room_bytes: int) -> Disk:
+    """The disk of a server that was killed: six queues have 900 KB each that is to go to another queue, and with what
+    the reserve takes there is so much room for it.
+    """
+    world = World(ALL_EXPIRE)
+    for name in SENDERS:
+        queue = world.broker.queues.make(name, world.now_ms)
+        for _ in range(90):
+            queue.add(Item(bytes(10_000), world.now_ms, world.now_ms + 1000), world.now_ms)
+        world.turn()
+        settle(world)
+    world.disk.capacity_bytes = world.disk.used_bytes - world.broker.group.ballast.bytes + room_bytes
+    return world.disk.kill()
+
+
+@pytest.mark.parametrize("when", ["during the start", "in service"])
+@pytest.mark.parametrize("room_bytes", range(2_500_000, 6_000_000, 500_000))
+def test_what_expires_into_another_queue_is_admitted_like_a_put_and_a_full_disk_ends_nothing(
+    room_bytes: int, when: str
+) -> None:
+    disk = nearly_full(room_bytes)
+    world = World(ALL_EXPIRE, disk, START_MS + (5000 if when == "during the start" else 0))
+    world.turn(3000)
+    for _ in range(10):
+        world.turn(500)
+        settle(world)
+    late = world.broker.queues.by_name["late"].line
+    assert 0 < len(late) < 540 and "disk.full" in world.events
+    disk.capacity_bytes = CAPACITY_BYTES
+    for _ in range(20):
+        world.turn(500)
+        settle(world)
+    assert len(late) == 540 == len(world.crash(Crash.DROP).broker.queues.by_name["late"].line)
 
 
 def test_items_whose_target_is_refused_do_not_pile_up_in_memory_and_are_told_of_seldom() -> None:
@@ -224,3 +299,16 @@ def test_expired_items_of_many_queues_go_some_a_turn_when_their_timers_ring_toge
         assert not left[-1] or world.broker.next_ms() <= world.now_ms + SLOT_MS
         world.turn(1)
     assert max(before - later for before, later in pairwise(left)) <= SWEEP_MAX + 20
+
+
+@pytest.mark.parametrize("before", ["none", "1h"])
+def test_a_reload_that_makes_the_expiration_timer_more_frequent_is_heard_at_once(before: str) -> None:
+    world = World(f'server.expiration_timer_frequency = "{before}"\ndefault.keep_journal = false\n')
+    world.turn()
+    world.config = 'server.expiration_timer_frequency = "1s"\ndefault.keep_journal = false\n'
+    world.client().says("reload")
+    queue = world.broker.queues.make("q", world.now_ms)
+    queue.add(Item(b"x", world.now_ms, world.now_ms + 500), world.now_ms)
+    assert world.broker.next_ms() <= world.now_ms + 1000
+    world.turn(1000)
+    assert not len(queue.line)

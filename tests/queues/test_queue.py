@@ -143,3 +143,12 @@ def test_age_is_that_of_the_last_item_removed_and_nothing_before() -> None:
     assert queue.age_ms(NOW_MS - 50) == 0
     queue.take(NOW_MS)
     assert queue.age_ms(NOW_MS + 50) == 0
+
+
+def test_what_comes_back_unheard_is_not_counted_as_put_again() -> None:
+    queue = queue_with(b"a", b"bc")
+    taken = [queue.take(NOW_MS), queue.take(NOW_MS)]
+    queue.add(Item(b"d", NOW_MS), NOW_MS)
+    queue.put_back([each.item for each in taken if each is not None], NOW_MS)
+    assert [item.data for item in queue.line.items()] == [b"a", b"bc", b"d"]
+    assert (queue.counters.total_items, queue.counters.put_bytes) == (3, 4)

@@ -9,6 +9,8 @@ import sys
 import time
 from pathlib import Path
 
+import pytest
+
 from tests.server.process import running
 from tests.server.wire import Wire
 
@@ -48,6 +50,15 @@ def test_a_client_that_stops_in_the_middle_of_a_request_is_dropped_and_a_slow_on
         assert is_dropped(stuck.sock, 1)
         slow.say(b"\r\n")
         assert slow.sock.recv(100) == b"STORED\r\n"
+
+
+@pytest.mark.parametrize("begun", [b"versio", b"set q 0 0 9\r\nab"])
+def test_a_client_that_stops_in_a_request_right_behind_a_whole_one_is_dropped_too(tmp_path: Path, begun: bytes) -> None:
+    config = '[server]\nstall_timeout = "400ms"\n'
+    with running(tmp_path, config=config) as server, Wire(server.address) as wire:
+        wire.say(b"version\r\n" + begun)
+        assert wire.line().startswith(b"VERSION ")
+        assert is_dropped(wire.sock, 5)
 
 
 def test_a_client_that_reads_nothing_is_dropped_and_one_that_waits_is_not(tmp_path: Path) -> None:

@@ -11,7 +11,7 @@ import struct
 import threading
 import time
 from collections.abc import Iterator
-from contextlib import closing, contextmanager, suppress
+from contextlib import ExitStack, closing, contextmanager, suppress
 from pathlib import Path
 
 import pytest
@@ -25,9 +25,11 @@ from journal.group import Sync
 from protocol.dialect import Dialect
 from protocol.limits import Limits
 from queues.item import Item
-from server import debts, hub
+from server import connection, debts, hub
 from server.clock import SteadyClock
-from server.hub import SHARE_NS, Hub
+from server.connection import Phase
+from server.hub import FREE_SHARE_NS, SHARE_NS, Hub
+from server.listener import ACCEPTS_A_TURN
 from server.machine import ListeningSocket, Machine
 from server.pace import Pace
 from tests.protocol.thrift_feeding import call, hear
@@ -54,6 +56,11 @@ class Served:
         self.listener = socket.create_server(("127.0.0.1", 0))
         self.hub.listen(ListeningSocket(self.listener), wires.memcache(Dialect.MEMCACHED))
         self.sync_fd, self.chore_fd = self.machine.syncs.fd, self.machine.chores.fd
+
+    def pass_ns(self, ns: int) -> None:
+        """So much time, as far as the hub knows."""
+        for _ in range(ns // self.spent_ns):
+            next(self._elapsed_ns)
 
     def ready(self, *wanted: int) -> list[tuple[int, int]]:
         """The events, once these descriptors are among them."""
@@ -117,6 +124,19 @@ def test_a_newcomer_is_not_hung_up_on_by_the_end_of_another_client(tmp_path: Pat
             hub.turn(hub.newest_fd())
             assert second.line().startswith(b"VERSION ")
             assert len(hub.hub._connections) == 1
+
+
+def test_a_full_server_stops_though_one_of_its_clients_has_gone_meanwhile(tmp_path: Path) -> None:
+    with served(tmp_path) as it, it.connect() as first, it.connect():
+        it.hub.max_connections = 1
+        it.turn(it.listener.fileno())
+        assert len(it.hub._connections) == 1 and not it.hub._listeners[0].watched
+        first.say(b"set q 0 0 1\r\na\r\n")
+        it.turn(it.newest_fd())  # its answer waits for the thread now
+        assert it.hub._holding
+        first.sock.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+        first.sock.close()
+    assert not it.hub._connections
 
 
 def test_a_delete_in_the_turn_in_which_a_chore_has_ended_is_answered(tmp_path: Path) -> None:
@@ -230,7 +250,7 @@ def test_an_item_whose_answer_no_byte_has_left_of_goes_back_to_the_head(
             elif when == "the sync has ended":
                 hub.ready(hub.sync_fd)
                 hub.turn_alone(hub.sync_fd)
-            assert waiting not in hub.hub._connections and not hub.hub.broker.handed
+            assert waiting not in hub.hub._connections and not hub.hub.broker.handed.by_session
             if journal:  # there it goes back when the disk knows that it had gone
                 assert data_of(hub) == ([b"2"] if "n=" in wait else [b"1", b"2"])
                 assert hub.hub._sync or not hub.hub.is_idle
@@ -292,6 +312,66 @@ def test_an_item_that_its_client_has_got_does_not_come_back_because_later_answer
         while waiting in hub.hub._connections:
             hub.turn()
         assert data_of(hub) == [b"1", b"2", b"9"]
+
+
+LONG = bytes(900_000)  # more than leaves in one turn, and less than ends it
+
+
+@pytest.mark.parametrize("sync", ["always", "os"])
+@pytest.mark.parametrize(
+    "asked",
+    [
+        "get long\r\nget q/n=3",
+        "get long\r\nget q/t=5000/n=3",
+        "get q/n=4",
+        "get long q q q",
+        "gets long q/t=50 q none q",
+    ],
+)
+def test_an_item_comes_back_if_only_what_was_answered_before_it_has_begun_to_leave(
+    tmp_path: Path, asked: str, sync: str
+) -> None:
+    first = "q" if asked == "get q/n=4" else "long"
+    with served(tmp_path, f'default.sync_journal = "{sync}"\n') as hub, hub.connect() as reader:
+        hub.turn(hub.listener.fileno())
+        reading, queues, now_ms = hub.newest_fd(), hub.hub.broker.queues, hub.machine.clock.now_ms()
+        for queue, data in (first, LONG), ("q", b"0"), ("q", b"1"), ("q", b"2"):
+            assert queues.make(queue, now_ms).add(Item(data, now_ms), now_ms)
+        reader.say(asked.encode() + b"\r\n")
+        hub.turn(reading)
+        while not hub.hub._counters.bytes_written:
+            hub.turn()
+        assert data_of(hub) == []
+        reset(reader)
+        while reading in hub.hub._connections:
+            hub.turn()
+        assert data_of(hub) == [b"0", b"1", b"2"]
+        assert not hub.hub.broker.handed.by_session
+
+
+def test_what_one_who_leaves_had_open_is_not_handed_to_another_who_leaves_in_the_same_turn(tmp_path: Path) -> None:
+    with served(tmp_path, 'default.sync_journal = "os"\n') as hub:
+        holder, waiter = hub.connect_many(2)
+        holding, waiting = list(hub.hub._connections)
+        holder.say(b"set q 0 0 1\r\nx\r\nget q/open\r\nget r/t=60000\r\n")
+        hub.turn(holding)
+        waiter.say(b"get q/t=60000\r\n")
+        hub.turn(waiting)
+        holder.sock.close()
+        waiter.sock.close()
+        hub.turn(holding, waiting)
+        assert not hub.hub._connections and not hub.hub.broker.counters.finished_but_add
+        assert data_of(hub) == [b"x"]
+
+
+def test_newcomers_are_let_in_some_a_turn(tmp_path: Path) -> None:
+    with served(tmp_path) as hub, ExitStack() as stack:
+        clients = [stack.enter_context(hub.connect()) for _ in range(2 * ACCEPTS_A_TURN + 1)]
+        inside = []
+        for _ in range(3):
+            hub.turn(hub.listener.fileno())
+            inside.append(len(hub.hub._connections))
+        assert inside == [ACCEPTS_A_TURN, 2 * ACCEPTS_A_TURN, len(clients)]
 
 
 @pytest.mark.parametrize("ends", ["leaves", "is answered"])
@@ -395,7 +475,7 @@ def test_backlogs_go_on_in_turn_when_there_is_no_time_for_all(tmp_path: Path) ->
     with served(tmp_path) as it:
         wires = it.connect_many(3)
         for wire in wires:
-            wire.say(b"version\r\n" * 250)
+            wire.say(b"get ab\r\n" * 250)
         it.turn(*it.hub._connections)
         it.spent_ns = SHARE_NS + 1
         left = [len(connection.session.backlog) for connection in it.hub._connections.values()]
@@ -438,6 +518,42 @@ def test_who_asks_on_while_a_sync_lasts_is_not_listened_to_once_a_megabyte_waits
             with suppress(BlockingIOError):
                 heard += wire.sock.recv(1 << 20)
         assert connection.held_bytes == 0 and len(heard) > asked * size and connection.interest & select.EPOLLIN
+
+
+def test_long_replies_that_wait_for_a_sync_are_counted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Pace, "is_brief", False)
+    with served(tmp_path, 'server.max_pending_size_total = "1MB"\n') as it:
+        queue = it.hub.broker.queues.make("q", 0)
+        for number in range(40):
+            queue.add(Item(bytes(60_000), number + 1, 0), 0)
+        wires = it.connect_many(5)
+        for _ in range(8):
+            for fd, wire in zip(list(it.hub._connections), wires, strict=False):
+                wire.say(b"get q\r\n")
+                it.turn_alone(fd)
+            if len(it.hub._connections) < 5:
+                break
+        owed = [connection.owed_bytes for connection in it.hub._connections.values()]
+        assert len(owed) == 4 and sum(owed) == it.hub._debts.total_bytes < 1 << 20
+        for wire in wires:
+            wire.sock.close()
+
+
+def test_a_backlog_that_waits_for_held_replies_goes_on_once_they_have_left(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(connection, "UNSENT_BYTES_MAX", 10)
+    monkeypatch.setattr(Pace, "is_brief", False)
+    count = 3 * REQUESTS_A_TURN
+    with served(tmp_path) as it, it.connect() as wire:
+        it.turn(it.listener.fileno())
+        wire.say(b"set q 0 0 1\r\nx\r\n" * count)
+        heard = 0
+        for _ in range(100):
+            it.turn()
+            if select.select([wire.sock], [], [], 0)[0]:
+                heard += wire.sock.recv(1 << 16).count(b"STORED")
+        assert heard == count
 
 
 def test_two_clients_that_wake_one_another_do_not_keep_a_turn(tmp_path: Path) -> None:
@@ -508,10 +624,10 @@ def test_who_has_finished_its_request_is_read_with_the_others_again(tmp_path: Pa
         ready = [(fd, select.EPOLLIN)]
         wire.say(b"set q 0 0 100\r\nx")
         it.turn_alone(fd)
-        assert it.hub._without_debtors(ready) == ([], ready)
+        assert it.hub._in_order(ready) == ([], dict(ready))
         wire.say(b"x" * 99 + b"\r\n")
         it.turn_alone(fd)
-        assert it.hub._without_debtors(ready) == (ready, [])
+        assert it.hub._in_order(ready) == (ready, {})
 
 
 def test_long_replies_leave_some_a_turn_and_short_ones_at_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -557,22 +673,225 @@ def test_a_long_item_is_shown_to_many_without_a_copy_and_counted_whole_until_it_
 
 
 def test_when_too_much_is_owed_some_debtors_are_dropped_a_turn(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(debts, "CUTS_A_TURN", 2)
-    with served(tmp_path, 'server.max_pending_size_total = "1KB"\n') as it:
-        wires = it.connect_many(6)
+    monkeypatch.setattr(debts, "CUTS_A_TURN", 1)
+    monkeypatch.setattr(debts, "MORE_CUTS_A_TURN", 2)
+    with served(tmp_path, "server.max_pending_size_total = 8200\n") as it:
+        wires = it.connect_many(12)
         for wire in wires:
             wire.say(b"set q 0 0 10000\r\n" + b"x" * 1000)
         it.turn(*it.hub._connections)
-        assert len(it.hub._connections) == 4
+        assert len(it.hub._connections) == 10
         left = []
         for _ in range(5):
             time.sleep(0.02)  # an alarm has slots of 10 ms
             it.turn()
             left.append(len(it.hub._connections))
-        assert left[0] >= 2 and left[-1] == 1
+        assert left == [9, 8, 8, 8, 8]
         for wire in wires:
             wire.sock.close()
 
 
 def has_answer(wire: Wire) -> bool:
     return bool(select.select([wire.sock], [], [], 0.2)[0])
+
+
+MUCH = b"get ab\r\n" * 1024  # whole lines that fill the first read: nothing is owed
+
+
+@pytest.mark.parametrize("config", ["", 'server.client_timeout = "1h"\n'])
+def test_who_begins_with_little_is_read_before_those_who_begin_with_much(tmp_path: Path, config: str) -> None:
+    with served(tmp_path, config) as it:
+        wires = it.connect_many(4)
+        *greedy, modest = wires
+        fds = list(it.hub._connections)
+        for wire in greedy:
+            wire.say(MUCH)
+        events = it.ready(*fds[:3])
+        it.spent_ns = SHARE_NS + 1
+        it.hub.turn(events)  # one of them; the others are late
+        modest.say(b"version\r\n")
+        it.turn(*fds[1:])
+        assert has_answer(modest)
+        for wire in wires:
+            wire.sock.close()
+
+
+def test_who_sends_much_waits_for_the_next_turn_once_this_one_is_long_and_each_has_its_turn(tmp_path: Path) -> None:
+    with served(tmp_path) as it:
+        wires = it.connect_many(4)
+        *greedy, modest = wires
+        fds = list(it.hub._connections)
+        modest.say(b"version\r\n")
+        it.turn(fds[3])
+        assert modest.line()
+        connections = list(it.hub._connections.values())
+        for connection in connections[:3]:
+            connection.active_ms, connection.sends_much = 1, True
+        for wire in greedy:
+            wire.say(MUCH * 4)
+        modest.say(b"version\r\n")
+        events = it.ready(*fds)
+        it.spent_ns = FREE_SHARE_NS + 1
+        it.hub.turn(events)
+        assert has_answer(modest) and [one.active_ms == 1 for one in connections[:3]] == [False, True, True]
+        it.spent_ns = SHARE_NS + 1
+        left, order = dict(zip(fds[:3], connections, strict=False)), list[int]()
+        while left:
+            for fd in [fd for fd, one in left.items() if one.active_ms > 1]:
+                order.append(fds.index(fd))
+                del left[fd]
+            if left:
+                it.turn(*left)
+        assert order == [0, 1, 2]
+        for wire in wires:
+            wire.sock.close()
+
+
+@pytest.mark.parametrize("config", ['server.stall_timeout = "100ms"\n', 'server.client_timeout = "100ms"\n'])
+def test_who_waits_behind_the_others_to_be_read_does_not_stand_still(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, config: str
+) -> None:
+    with served(tmp_path, config) as it:
+        wires = it.connect_many(12)
+        fds = list(it.hub._connections)
+        for wire in wires:
+            wire.say(b"set q 0 0 1000\r\nx")
+        it.turn(*fds)
+        it.spent_ns = SHARE_NS + 1  # one of them a turn from now on
+        now_ms = it.machine.clock.now_ms()
+        for turn in range(24):
+            for wire in wires:
+                wire.say(b"x")
+            events = it.ready(*fds)
+            monkeypatch.setattr(it.machine.clock, "now_ms", lambda at_ms=now_ms + 20 * turn: at_ms)
+            it.hub.turn(events)
+        assert {one.phase for one in it.hub._connections.values()} == {Phase.OPEN} and list(it.hub._connections) == fds
+        stuck = it.newest_fd()
+        for turn in range(24, 60):
+            for wire in wires[:-1]:
+                wire.say(b"x")
+            monkeypatch.setattr(it.machine.clock, "now_ms", lambda at_ms=now_ms + 20 * turn: at_ms)
+            it.hub.turn(it.ready(*fds[:-1]))
+        left = it.hub._connections.get(stuck)
+        assert left is None or left.phase is not Phase.OPEN
+        for wire in wires:
+            wire.sock.close()
+
+
+def test_who_sends_much_has_its_turn_though_not_all_who_are_ready_are_told_in_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(hub, "EVENTS_A_TURN", 2)
+    with served(tmp_path) as it:
+        wires = it.connect_many(4)
+        fds, connections = list(it.hub._connections), list(it.hub._connections.values())
+        for wire in wires:
+            wire.say(b"set q 0 0 100\r\nx")
+        it.turn(*fds)
+        it.spent_ns = SHARE_NS + 1
+        for wire in wires:
+            wire.say(b"x")
+        it.ready(*fds)
+        read = list[int]()
+        for turn in range(8):
+            before = [connection.begun_bytes for connection in connections]
+            it.hub.turn([(fd, select.EPOLLIN) for fd in (fds[:2] if turn % 2 == 0 else fds[2:])])
+            for at, connection in enumerate(connections):
+                if connection.begun_bytes > before[at]:
+                    read.append(at)
+                    wires[at].say(b"x")
+                    it.ready(fds[at])
+        assert read == [0, 2, 1, 3] * 2
+        for wire in wires:
+            wire.sock.close()
+
+
+def test_who_waits_to_be_sent_more_keeps_its_place_though_it_is_not_told_of_in_each_turn(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(hub, "EVENTS_A_TURN", 2)
+    monkeypatch.setattr(hub, "WRITERS_A_TURN", 1)
+    with served(tmp_path) as it:
+        wires = it.connect_many(4)
+        fds, connections = list(it.hub._connections), list(it.hub._connections.values())
+        for connection in connections:
+            connection.unsent = b"x" * 1000
+            it.hub._debts.noted[connection] = None
+        it.hub.turn([])
+        served_in_order = list[int]()
+        for turn in range(4):
+            it.hub._in_order([(fd, select.EPOLLOUT) for fd in (fds[:2] if turn % 2 == 0 else fds[2:])])
+            served_in_order.extend(map(connections.index, it.hub._active))
+            it.hub._active.clear()
+        assert served_in_order == [0, 2, 1, 3]
+        for wire in wires:
+            wire.sock.close()
+
+
+def test_fewer_who_send_much_are_read_if_what_they_want_takes_its_time(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with served(tmp_path) as it:
+        wires = it.connect_many(6)
+        fds = list(it.hub._connections)
+        for wire in wires:
+            wire.say(b"set q 0 0 100\r\nx")
+        it.turn(*fds)
+        it.spent_ns = 10_000
+        answer_all = Hub._answer_all
+
+        def slowly(self: Hub, now_ms: int) -> None:
+            answer_all(self, now_ms)
+            it.pass_ns(1_000_000)
+
+        read = []
+        for answer in (answer_all, slowly, slowly):
+            monkeypatch.setattr(Hub, "_answer_all", answer)
+            for wire in wires:
+                wire.say(b"x")
+            before = it.hub.broker.counters.bytes_read
+            it.turn(*fds)
+            read.append(it.hub.broker.counters.bytes_read - before)
+        assert read == [6, 6, 1]
+        for wire in wires:
+            wire.sock.close()
+
+
+def test_who_reads_what_it_is_owed_is_sent_more_in_its_turn_and_read_behind_the_others(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(hub, "WRITERS_A_TURN", 1)
+    with served(tmp_path) as it:
+        wires = it.connect_many(3)
+        fds, connections = list(it.hub._connections), list(it.hub._connections.values())
+        for connection in connections:
+            connection.unsent = b"x" * 1000
+            it.hub._debts.noted[connection] = None
+        it.hub.turn([])
+        both = select.EPOLLIN | select.EPOLLOUT
+        served_in_order = list[int]()
+        for _ in range(3):
+            events, rear = it.hub._in_order([(fd, both) for fd in fds])
+            assert not events and list(rear) == fds
+            (writer,) = it.hub._active
+            served_in_order.append(connections.index(writer))
+            it.hub._active.clear()
+        assert served_in_order == [0, 1, 2]
+        for wire in wires:
+            wire.sock.close()
+
+
+def test_what_a_client_has_paid_is_not_counted_any_more(tmp_path: Path) -> None:
+    with served(tmp_path, "default.keep_journal = false\n") as it:
+        it.hub.broker.queues.make("q", 0).add(Item(bytes(8 << 20), 1, 0), 0)
+        with it.connect() as wire:
+            it.turn(it.listener.fileno())
+            wire.say(b"get q/peek\r\n")
+            heard = 0
+            totals = set[bool]()
+            while heard < 8 << 20:
+                it.turn()
+                totals.add(it.hub._debts.total_bytes > 0)
+                heard += len(wire.sock.recv(1 << 20)) if has_answer(wire) else 0
+            it.turn()
+            assert totals >= {True} and it.hub._debts.total_bytes == 0 and not it.hub._debts.pressing

@@ -5,6 +5,7 @@ The hub and its sockets are real, the clock is stepped.
 
 from __future__ import annotations
 
+import select
 import socket
 from collections.abc import Iterator
 from contextlib import ExitStack
@@ -75,7 +76,10 @@ class Served:
 
     def asks(self, client: socket.socket, request: bytes) -> bytes:
         client.sendall(request)
-        self.turns()
+        for _ in range(100):  # a turn is short, and the machine may be busy
+            self.turns()
+            if select.select([client], [], [], 0)[0]:
+                break
         return client.recv(1 << 16)
 
     @property
@@ -118,6 +122,49 @@ def test_a_client_that_waits_is_not_silent(served: Served) -> None:
     assert served.connections == 1
     assert served.asks(served.client(), b"set q 0 0 1\r\nx\r\n") == b"STORED\r\n"
     assert client.recv(100).startswith(b"VALUE q/t=10000 0 1\r\nx")
+
+
+@pytest.mark.parametrize("ends", ["with an item", "without one"])
+@pytest.mark.parametrize("line", [b"get q/open/t=%d\r\n", b"get nothing\r\nget q/t=%d/open\r\nversion\r\n"])
+def test_the_time_of_a_client_that_has_waited_begins_when_it_is_answered(
+    served: Served, line: bytes, ends: str
+) -> None:
+    client = served.start(TIMEOUT).client()
+    client.sendall(line % (1900 if ends == "without one" else 100_000))
+    served.turns()
+    served.pass_time(1900)
+    if ends == "with an item":
+        assert served.asks(served.client(), b"set q 0 0 1\r\nx\r\n") == b"STORED\r\n"
+    served.turns(20)
+    assert (b"VALUE q/" in client.recv(100)) is (ends == "with an item")
+    served.pass_time(700)
+    assert served.connections == 1 + (ends == "with an item")
+    served.pass_time(600)
+    assert served.connections == 0
+
+
+def test_the_time_of_a_client_that_reads_slowly_begins_when_it_has_read_all(served: Served) -> None:
+    served.start(TIMEOUT)
+    reader = stopped_reader(served)
+    left = 80 * (100_000 + len(b"VALUE large/peek 0 100000\r\n\r\nEND\r\n"))
+    for _ in range(19):
+        served.pass_time(100)
+        left -= len(reader.recv(400_000))
+    while left:
+        served.turns()
+        left -= len(reader.recv(left))
+    served.pass_time(900)
+    assert served.connections == 1
+    served.pass_time(1200)
+    assert served.connections == 0
+
+
+def test_a_client_that_has_said_nothing_is_new_though_its_time_counts(served: Served) -> None:
+    client = served.start(TIMEOUT).client()
+    served.turns(500)
+    (connection,) = served.hub._connections.values()
+    assert connection.is_new
+    assert served.asks(client, b"get q\r\n") == b"END\r\n" and not connection.is_new
 
 
 def stopped_reader(served: Served) -> socket.socket:
@@ -170,6 +217,34 @@ def test_a_larger_item_size_holds_for_clients_that_are_there(
     served.text = "[default]\nmax_item_size = 3000\n"
     served.hub.reload()
     assert served.asks(client, request) == answer
+
+
+@pytest.mark.parametrize("before", ["none", "1h"])
+@pytest.mark.parametrize("comes", ["before the reload", "after it"])
+def test_a_shorter_stall_timeout_holds_for_clients_that_are_there(served: Served, before: str, comes: str) -> None:
+    first = served.start(f'[server]\nstall_timeout = "{before}"\n').client()
+    first.sendall(b"set q 0 0 9\r\nab")
+    served.turns()
+    if comes == "after it":
+        first.close()
+        served.turns()
+    served.text = "[server]\nstall_timeout = 400\n"
+    served.hub.reload()
+    if comes == "after it":
+        served.client().sendall(b"set q 0 0 9\r\nab")
+        served.turns()
+    assert served.connections == 1
+    served.pass_time(2000)
+    assert served.connections == 0
+
+
+def test_a_smaller_total_holds_for_clients_that_are_there(served: Served) -> None:
+    served.start("").client().sendall(b"set q 0 0 9000\r\n" + bytes(8000))
+    served.turns()
+    served.text = "[server]\nmax_pending_size_total = 1000\n"
+    served.hub.reload()
+    served.pass_time(200)
+    assert served.connections == 0
 
 
 def test_a_longer_line_holds_for_clients_that_are_there(served: Served) -> None:

@@ -235,6 +235,23 @@ def test_what_is_left_of_a_lost_job_is_over_with_the_restart_whatever_the_clock_
     assert job is not None and (job.state.name, job.attempts) == ("NEW", 0)
 
 
+def test_cleaning_keeps_the_end_of_a_job_while_an_older_segment_still_tells_of_it() -> None:
+    """Else what is left there would be told of the next job of that id, if the clock has stepped back since."""
+    world = JobWorld("cmdlog_seg_size = 80\ncmdlog_clean_int = 100")
+    worker = world.worker()
+    assert [worker.adds(1), worker.leases(), worker.adds(2)] == ["+OK", "1", "+OK"]
+    assert [worker.asks(f"delete {job_id(1)}"), worker.adds(3), worker.adds(4)] == ["+OK"] * 3
+    assert world.segments() == [f"{number:09}.log" for number in (1, 2, 3, 4)]  # the lease is in the second
+    again = JobWorld(world.workq_toml, world.disk.kill(), world.now_ms - 500)
+    worker = again.worker()
+    assert [worker.adds(1), worker.asks(f"delete {job_id(3)}")] == ["+OK"] * 2
+    again.pass_time(300)
+    assert "cmdlog.cleaned" in again.events
+    assert "000000001.log" not in again.segments()
+    job = again.crash(Crash.DROP).job(1)
+    assert job is not None and (job.state.name, job.attempts) == ("NEW", 0)
+
+
 def test_a_full_disk_leaves_no_item_in_two_pieces() -> None:
     for short in (3, 27, 30):
         world = World(LIB)

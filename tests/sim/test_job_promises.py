@@ -2,12 +2,19 @@
 
 from __future__ import annotations
 
+import errno
+
 import pytest
 
+from journal import cmdlog
 from protocol.workq_words import read_id
+from sim.history import Plans
+from sim.job_asks import Ask, Conversation, Want
 from sim.job_asks import job_id as written
 from sim.job_model import Fact, JobModel, Standing, Verb
 from sim.job_promises import check_jobs
+from sim.job_run import JobRun
+from sim.profiles import PROFILES
 from sim.promises import Accident
 from sim.violations import Kind, Violation
 
@@ -63,3 +70,30 @@ def test_nothing_is_there_that_never_was(has_holes: bool) -> None:
 
 def test_a_file_may_lose_its_end_while_the_next_one_is_there() -> None:
     assert verdict(history(1, 2, 3, segments=(1, 1, 2)), 1, 3) is None
+
+
+def test_a_server_without_room_to_keep_a_torn_end_aside_has_its_jobs_back_after_a_reload() -> None:
+    run = JobRun(Plans(1, PROFILES["jobs-faults"]))
+    run.begin_life()
+    run.make_world().broker.shutdown(run.now_ms)
+    run.disk = run.disk.kill()
+    log = run.disk.append(f"{run.plan.folder}/000000001.log")
+    log.write(cmdlog.MAGIC + bytes(3))
+    log.close()
+    run.disk.fail("write", "damaged", errno.ENOSPC)
+    with pytest.raises(Violation, match="No space left") as found:
+        run.make_world()
+    assert found.value.kind is Kind.NO_START
+    run.disk = run.disk.kill()
+    run.disk.fail("write", "damaged", errno.ENOSPC)
+    run.has_faults = True
+    assert not run.make_world().broker.workq.trouble
+
+
+def test_a_payload_with_line_ends_is_shown_whole() -> None:
+    talk = Conversation()
+    talk.ask(Ask(Want.INSPECT, b"", job_id(1)))
+    answer = b"+OK 1\r\nid 3\r\npayload-size 6\r\npayload a\r\nb\r\n\r\ncreated x\r\n"
+    assert talk.feed(answer[:-16]) == []
+    (heard,) = talk.feed(answer[-16:])
+    assert heard.keys == {"payload-size": "6", "payload": "a\r\nb\r\n", "created": "x"}

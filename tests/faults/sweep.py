@@ -119,7 +119,13 @@ class Verdict:
 
 
 def verdicts(files: Files) -> dict[str, Verdict]:
-    return {queue: Verdict(queue, files) for queue in queues_of(files)}
+    """Of each queue. Summaries that say nothing are set aside by a start, and count for nothing."""
+    counted = {name: data for name, data in files.items() if name not in empty_packs(files)}
+    return {queue: Verdict(queue, counted) for queue in queues_of(counted)}
+
+
+def empty_packs(files: Files) -> set[str]:
+    return {name for name, data in files.items() if name.endswith(".pack") and says_nothing(data)}
 
 
 def check(damaged: Damaged, used: bool = True) -> list[str]:
@@ -128,8 +134,8 @@ def check(damaged: Damaged, used: bool = True) -> list[str]:
     disk.make_folder("s")
     for name, data in {**damaged.files, NEIGHBOUR: addx(b"mine")}.items():
         put_file(disk, name, data)
-    nothing = {name for name, data in damaged.files.items() if name.endswith(".pack") and says_nothing(data)}
-    judged = verdicts({name: data for name, data in damaged.files.items() if name not in nothing})
+    nothing = empty_packs(damaged.files)
+    judged = verdicts(damaged.files)
     world = recovered(disk)
     asked_bytes = disk.asked_bytes
     found = {queue: world.items(queue) for queue in judged}

@@ -2,12 +2,13 @@
 FROM python:3.11-slim AS build
 WORKDIR /src
 COPY pyproject.toml README.md LICENSE constraints.txt ./
+COPY src/staniel/__init__.py src/staniel/__main__.py src/staniel/py.typed ./src/staniel/
 COPY protocol ./protocol
 COPY queues ./queues
 COPY journal ./journal
 COPY broker ./broker
 COPY server ./server
-COPY staniel_client ./staniel_client
+COPY client ./client
 COPY pipeline ./pipeline
 COPY pyspark_staniel.py pyspark_staniel_journal.py ./
 RUN python -m venv /opt/staniel \

@@ -10,7 +10,7 @@ TEST_PROCESSES ?= 2
 # each of them would compile every module again, which takes longer than the rest of a start. .gitignore covers the files.
 COMPILED := PYTHONDONTWRITEBYTECODE=
 
-PACKAGES := protocol queues journal broker server sim bench staniel_client pipeline
+PACKAGES := protocol queues journal broker server sim bench client pipeline
 PIP := $(VENV)/bin/python -m pip --disable-pip-version-check install --quiet $(if $(CONSTRAINTS),--constraint $(CONSTRAINTS))
 BASE := $(VENV)/.base-installed
 DEV := $(VENV)/.dev-installed
@@ -26,12 +26,12 @@ serve: $(BASE) ## install what the server needs, then run it: make serve ARGS='-
 	@exec $(VENV)/bin/staniel serve $(ARGS)
 
 test: $(DEV) ## every test this machine can run: make test ARGS='-k journal'
-	@$(COMPILED) $(VENV)/bin/python -m pytest --numprocesses $(TEST_PROCESSES) --dist loadfile --no-loadscope-reorder $(ARGS)
+	@$(COMPILED) $(VENV)/bin/pytest --numprocesses $(TEST_PROCESSES) --dist loadfile --no-loadscope-reorder $(ARGS)
 
 check: $(DEV) ## lint, format, types, import rules
 	$(VENV)/bin/ruff check .
 	$(VENV)/bin/ruff format --check .
-	$(VENV)/bin/mypy --strict $(addprefix -p ,$(PACKAGES))
+	$(VENV)/bin/mypy --strict -p staniel
 	$(VENV)/bin/lint-imports
 
 format: $(DEV) ## let ruff mend what it can
@@ -39,10 +39,10 @@ format: $(DEV) ## let ruff mend what it can
 	$(VENV)/bin/ruff format .
 
 sim: $(DEV) ## the simulator: make sim ARGS='--help'
-	@$(COMPILED) $(VENV)/bin/python -m sim $(ARGS)
+	@$(COMPILED) $(VENV)/bin/python -m staniel.sim $(ARGS)
 
 bench: $(DEV) ## the measurements: make bench ARGS='--help'
-	@$(COMPILED) $(VENV)/bin/python -m bench $(ARGS)
+	@$(COMPILED) $(VENV)/bin/python -m staniel.bench $(ARGS)
 
 wheel: $(BASE) ## build the wheel into dist/
 	$(VENV)/bin/python -m pip --disable-pip-version-check wheel --quiet --no-deps --wheel-dir dist .

@@ -8,4 +8,4 @@ from __future__ import annotations
 import contextlib
 
 with contextlib.suppress(ImportError):
-    from pipeline.live_source import LiveSource as DefaultSource  # noqa: F401
+    from staniel.pipeline.sources.live import LiveSource as DefaultSource  # noqa: F401

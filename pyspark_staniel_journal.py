@@ -8,4 +8,4 @@ from __future__ import annotations
 import contextlib
 
 with contextlib.suppress(ImportError):
-    from pipeline.journal_source import JournalSource as DefaultSource  # noqa: F401
+    from staniel.pipeline.sources.journal import JournalSource as DefaultSource  # noqa: F401

@@ -1,4 +1,4 @@
-"""`python -m bench`: our server against its peers.  Options, exit status, and the order of what is printed."""
+"""`python -m staniel.bench`: our server against its peers.  Options, exit status, and the order of what is printed."""
 
 from __future__ import annotations
 
@@ -12,13 +12,14 @@ import click
 import msgspec
 from msgspec import Struct
 
-from bench import chart, figures, generator, machine, table
-from bench.contestants import DEFAULT_SERVER, OURS, PEERS, Contestant, ours, present
-from bench.figures import Row
-from bench.machine import Machine
-from bench.process import StartFailed, exit_on_signals, running
-from bench.rounds import Arena, Run, cores, planned, play, watched
-from bench.workloads import WORKLOADS, Sync, Workload
+from staniel.bench.harness import chart, figures, machine, table
+from staniel.bench.harness.figures import Row
+from staniel.bench.harness.machine import Machine
+from staniel.bench.harness.process import StartFailed, exit_on_signals, running
+from staniel.bench.peers import generator
+from staniel.bench.peers.rounds import Arena, Run, cores, planned, play, watched
+from staniel.bench.peers.servers import DEFAULT_SERVER, OURS, PEERS, Contestant, ours, present
+from staniel.bench.peers.workloads import WORKLOADS, Sync, Workload
 
 QUICK_ROUNDS = 3
 QUICK_SHARE = 6

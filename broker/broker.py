@@ -13,44 +13,44 @@ from typing import Any
 
 from msgspec import Struct, structs
 
-from broker import workq_commands
-from broker.config import Config, ConfigError
-from broker.counters import ServerCounters
-from broker.deadlines import Deadlines
-from broker.deletions import Deletions
-from broker.errors import ReloadError
-from broker.handed import Handed
-from broker.leases import Lease, Leases
-from broker.pauses import Pauses
-from broker.report import NOTES_MAX, Level, Report, Seldom, silent
-from broker.revival import revive
-from broker.session import LAST_TIME, Session, Wire, dead_letter
-from broker.start import Progress, Start, nobody
-from broker.status import ServerStatus, Status, by_name
-from broker.stream_queues import StreamQueues
-from broker.tables import joined
-from broker.transfers import Transfers
-from broker.upkeep import Upkeep
-from broker.workq import Workq
-from journal.ballast import RECORD_OVERHEAD_BYTES
-from journal.chores import Chore
-from journal.fs import Fs
-from journal.group import Sync
-from journal.layout import Files
-from journal.libkestrel_appender import Appender
-from journal.libkestrel_layout import Files as StreamFiles
-from journal.libkestrel_reader import Reader
-from journal.log import Log
-from journal.recovery import Damage
-from journal.store import Store
-from journal.survey import Survey
-from protocol.workq_words import show_id
-from queues.changes import Journal, NoJournal
-from queues.collection import Collection
-from queues.config import Format, QueueConfig
-from queues.item import Item, Taken
-from queues.job import Job
-from queues.queue import Ended, Queue
+from staniel.broker.commands import workq as workq_commands
+from staniel.broker.config.errors import ReloadError
+from staniel.broker.config.load import Config, ConfigError
+from staniel.broker.config.toml import joined
+from staniel.broker.counters import ServerCounters
+from staniel.broker.deletions import Deletions
+from staniel.broker.events import NOTES_MAX, Level, Report, Seldom, silent
+from staniel.broker.jobs import Workq
+from staniel.broker.leases import Lease, Leases
+from staniel.broker.maintenance.scheduler import Upkeep
+from staniel.broker.pauses import Pauses
+from staniel.broker.recovery import Progress, Start, nobody
+from staniel.broker.session import LAST_TIME, Session, Wire, dead_letter
+from staniel.broker.status import ServerStatus, Status, by_name
+from staniel.broker.streams import StreamQueues
+from staniel.broker.timers import Deadlines
+from staniel.broker.transfers import Transfers
+from staniel.broker.unreadable import revive
+from staniel.broker.unsent_items import Handed
+from staniel.journal.background import Chore
+from staniel.journal.disk.ballast import RECORD_OVERHEAD_BYTES
+from staniel.journal.disk.fs import Fs
+from staniel.journal.group_commit import Sync
+from staniel.journal.kestrel.files import Files
+from staniel.journal.kestrel.log import Log
+from staniel.journal.kestrel.recovery import Damage
+from staniel.journal.libkestrel.appender import Appender
+from staniel.journal.libkestrel.files import Files as StreamFiles
+from staniel.journal.libkestrel.reader import Reader
+from staniel.journal.spool import Store
+from staniel.journal.spool_listing import Survey
+from staniel.protocol.workq.fields import show_id
+from staniel.queues.changes import Journal, NoJournal
+from staniel.queues.config import Format, QueueConfig
+from staniel.queues.item import Item, Taken
+from staniel.queues.jobs.job import Job
+from staniel.queues.queue import Ended, Queue
+from staniel.queues.registry import Collection
 
 BALLAST_RETRY_MS = 1000
 KEYS_SHOWN_MAX = 20

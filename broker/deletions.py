@@ -10,11 +10,11 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from broker.session import HELD, Session
-from queues.queue import Queue
+from staniel.broker.session import HELD, Session
+from staniel.queues.queue import Queue
 
 if TYPE_CHECKING:
-    from broker.broker import Broker
+    from staniel.broker.broker import Broker
 
 Then = Callable[[bool], None]
 """Called with whether there was such a queue; answers the client."""

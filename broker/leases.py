@@ -11,13 +11,13 @@ from collections import Counter
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from broker.deadlines import Deadlines
-from queues.item import Taken
-from queues.queue import Ended, Queue
-from queues.returns import ENDED_AS_MANY
+from staniel.broker.timers import Deadlines
+from staniel.queues.batched_aborts import ENDED_AS_MANY
+from staniel.queues.item import Taken
+from staniel.queues.queue import Ended, Queue
 
 if TYPE_CHECKING:
-    from broker.session import Session
+    from staniel.broker.session import Session
 
 Owner = tuple[int, str]  # a session's number and a queue's name
 

@@ -9,11 +9,11 @@ from __future__ import annotations
 import msgspec
 from msgspec import Struct
 
-from broker.report import Level, Report
-from journal.damaged import UNDECODABLE, keep
-from journal.fs import Fs
-from queues.collection import Collection, Refused
-from queues.queue import Queue
+from staniel.broker.events import Level, Report
+from staniel.journal.disk.fs import Fs
+from staniel.journal.disk.quarantine import UNDECODABLE, keep
+from staniel.queues.queue import Queue
+from staniel.queues.registry import Collection, Refused
 
 FORMAT_VERSION = 1
 

@@ -14,19 +14,19 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from msgspec import Struct
 
-from broker.leaving import Leaving
-from broker.report import Level
-from journal.kept import outlet
-from protocol.dialect import Dialect
-from protocol.limits import Limits
-from protocol.replies import replies_for
-from queues.absent import AbsentQueue
-from queues.collection import Later
-from queues.item import Taken
-from queues.queue import Ended, Queue
+from staniel.broker.disconnects import Leaving
+from staniel.broker.events import Level
+from staniel.journal.journals import outlet
+from staniel.protocol.limits import Limits
+from staniel.protocol.memcache.dialect import Dialect
+from staniel.protocol.memcache.replies import replies_for
+from staniel.queues.absent import AbsentQueue
+from staniel.queues.item import Taken
+from staniel.queues.queue import Ended, Queue
+from staniel.queues.registry import Later
 
 if TYPE_CHECKING:
-    from broker.broker import Broker
+    from staniel.broker.broker import Broker
 
 Answer = Callable[[Any, int], None]
 OUT_BYTES_A_TURN = 1 << 20  # a short line can ask for a long item, and a pipeline holds thousands of lines

@@ -8,19 +8,19 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING
 
-from broker import workq_stats
-from broker.gate import why_unreadable
-from broker.version import WIRE_VERSION
-from journal.kept import main_file
-from journal.libkestrel_writer import Writer
-from journal.log import Log
-from protocol.dialect import Dialect
-from queues import ages
-from queues.collection import Alias
-from queues.queue import Queue
+from staniel.broker import workq_stats
+from staniel.broker.access import why_unreadable
+from staniel.broker.version import WIRE_VERSION
+from staniel.journal.journals import main_file
+from staniel.journal.kestrel.log import Log
+from staniel.journal.libkestrel.writer import Writer
+from staniel.protocol.memcache.dialect import Dialect
+from staniel.queues import ages
+from staniel.queues.queue import Queue
+from staniel.queues.registry import Alias
 
 if TYPE_CHECKING:
-    from broker.broker import Broker
+    from staniel.broker.broker import Broker
 
 
 def snapshot(broker: Broker, now_ms: int, dialect: Dialect = Dialect.MEMCACHED) -> Iterator[tuple[str, object]]:

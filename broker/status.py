@@ -8,8 +8,8 @@ from __future__ import annotations
 
 from enum import Enum
 
-from broker.deadlines import NEVER_MS
-from journal.fs import Fs
+from staniel.broker.timers import NEVER_MS
+from staniel.journal.disk.fs import Fs
 
 
 class Status(Enum):

@@ -12,20 +12,20 @@ from functools import partial
 
 from msgspec import Struct
 
-from broker.report import Level, Report, Seldom
-from broker.unfinished import Unfinished
-from journal.ballast import RECORD_OVERHEAD_BYTES
-from journal.group import NEVER_MS, CommitGroup
-from journal.intents import Intents
-from journal.kept import intake, landing, outlet
-from journal.libkestrel_reader import Reader
-from journal.libkestrel_writer import Writer
-from journal.log import Log
-from journal.store import Store
-from queues.collection import Collection, Refused
-from queues.item import Item, Taken
-from queues.ports import Admission, Reason
-from queues.queue import Queue, QueueState
+from staniel.broker.events import Level, Report, Seldom
+from staniel.broker.transfer_recovery import Unfinished
+from staniel.journal.disk.ballast import RECORD_OVERHEAD_BYTES
+from staniel.journal.group_commit import NEVER_MS, CommitGroup
+from staniel.journal.journals import intake, landing, outlet
+from staniel.journal.kestrel.log import Log
+from staniel.journal.libkestrel.reader import Reader
+from staniel.journal.libkestrel.writer import Writer
+from staniel.journal.spool import Store
+from staniel.journal.transfer_log import Intents
+from staniel.queues.item import Item, Taken
+from staniel.queues.ports import Admission, Reason
+from staniel.queues.queue import Queue, QueueState
+from staniel.queues.registry import Collection, Refused
 
 ASIDE_BYTES_MAX = 1 << 20  # of one queue's payload: in memory, besides its line
 RETRY_MS = 1000

@@ -7,8 +7,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from broker.workq import Workq
-from queues.job_queue import JobQueue
+from staniel.broker.jobs import Workq
+from staniel.queues.jobs.queue import JobQueue
 
 
 def snapshot(service: Workq) -> Iterator[tuple[str, object]]:

@@ -14,7 +14,7 @@ import tempfile
 from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
 
-import pipeline
+from staniel import pipeline
 
 
 def what_happened(spark: SparkSession, spool: str) -> None:

@@ -10,8 +10,8 @@ import random
 
 import trio
 
-import staniel_client
-from staniel_client import Client, ConnectionLost, NotAllStored
+import staniel.client
+from staniel.client import Client, ConnectionLost, NotAllStored
 
 PAUSE_SECONDS_MAX = 5.0
 
@@ -23,7 +23,7 @@ async def main() -> None:
     while jobs:
         before = len(jobs)
         try:
-            async with staniel_client.connect(args.host, args.port) as client:
+            async with staniel.client.connect(args.host, args.port) as client:
                 while jobs:
                     jobs = await put(client, args.queue, jobs)
                     if jobs:

@@ -14,8 +14,8 @@ from pathlib import Path
 
 import trio
 
-import staniel_client
-from staniel_client import Client, ConnectionLost, Item, Refused
+import staniel.client
+from staniel.client import Client, ConnectionLost, Item, Refused
 
 WAIT_SECONDS = 1.0
 PAUSE_SECONDS_MAX = 5.0
@@ -43,7 +43,7 @@ async def main() -> None:
     pause, last_job = 0.1, trio.current_time()
     while trio.current_time() - last_job < args.idle_s:
         try:
-            async with staniel_client.connect(args.host, args.port) as client:
+            async with staniel.client.connect(args.host, args.port) as client:
                 while trio.current_time() - last_job < args.idle_s:
                     if await work_once(client, args, done):
                         last_job = trio.current_time()

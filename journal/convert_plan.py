@@ -11,10 +11,11 @@ from zlib import crc32
 import msgspec
 from msgspec import Struct, structs
 
-from journal import layout, libkestrel_layout
-from journal.damaged import UNDECODABLE, keep
-from journal.fs import Fs
-from queues.names import parent_of
+from staniel.journal.disk.fs import Fs
+from staniel.journal.disk.quarantine import UNDECODABLE, keep
+from staniel.journal.kestrel import files as layout
+from staniel.journal.libkestrel import files as libkestrel_layout
+from staniel.queues.names import parent_of
 
 PLAN_BYTES_MAX = 16 << 20
 UNREADABLE = (

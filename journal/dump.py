@@ -10,8 +10,8 @@ from typing import Protocol
 
 from msgspec import Struct
 
-from journal.fs import Fs
-from journal.replay import Bad, More
+from staniel.journal.disk.fs import Fs
+from staniel.journal.kestrel.replay import Bad, More
 
 PIECE_BYTES = 1 << 20
 

@@ -11,11 +11,13 @@ from collections.abc import Callable, Iterable
 
 from msgspec import Struct
 
-from journal import cmdlog_layout, layout, libkestrel_layout
-from journal.doubt import NUMBER, Doubt, Group, Mark, number_of
-from journal.fs import Locked
-from journal.names import Names
-from journal.survey import Survey
+from staniel.journal.disk.failed_sync import NUMBER, Doubt, Group, Mark, number_of
+from staniel.journal.disk.fs import Locked
+from staniel.journal.disk.unsynced_names import Names
+from staniel.journal.kestrel import files as layout
+from staniel.journal.libkestrel import files as libkestrel_layout
+from staniel.journal.spool_listing import Survey
+from staniel.journal.workq import files as cmdlog_layout
 
 RENEWED = ("intents", "status", "paused")  # own files that are read at the next start
 UNSURE_SEGMENTS = 2  # the one that was written to, and the one before it, whose last sync may not have come

@@ -17,9 +17,9 @@ __all__ = ["register", "session", "state", "summaries"]
 def register(spark: SparkSession) -> None:
     """Make `spark` know both sources, and its executors this package if it came as a wheel with --py-files. Only needed
     where PySpark cannot find the installed wheel by itself."""
-    from pipeline.journal_source import JournalSource
-    from pipeline.live_source import LiveSource
-    from pipeline.sessions import send_wheels
+    from staniel.pipeline.sessions import send_wheels
+    from staniel.pipeline.sources.journal import JournalSource
+    from staniel.pipeline.sources.live import LiveSource
 
     send_wheels(spark)
     spark.dataSource.register(JournalSource)
@@ -27,8 +27,8 @@ def register(spark: SparkSession) -> None:
 
 
 def session(master: str = "local[*]", **settings: Any) -> SparkSession:
-    """A quiet session that is set up for these sources; see `pipeline.sessions.build`."""
-    from pipeline.sessions import build
+    """A quiet session that is set up for these sources; see `staniel.pipeline.sessions.build`."""
+    from staniel.pipeline.sessions import build
 
     return build(master, **settings)
 
@@ -42,7 +42,7 @@ def summaries(spark: SparkSession, path: str, **options: str) -> DataFrame:
 def state(spark: SparkSession, path: str, **options: str) -> DataFrame:
     """What every queue under `path` holds, in delivery order: the view `state`, with one queue's segments summarised on
     all executors and merged as a tree."""
-    from pipeline.fleet import state_of
+    from staniel.pipeline.tasks.summarise import state_of
 
     found: DataFrame = state_of(spark, path, options)
     return found

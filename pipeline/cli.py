@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from pipeline.files import SCHEME, absolute
+from staniel.pipeline.lake.folders import SCHEME, absolute
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -101,7 +101,7 @@ def on_spark(command: Command) -> Command:
 
     @functools.wraps(command)
     def checked(*args: Any, **options: Any) -> Any:
-        from pipeline.needs import Missing, check_packages
+        from staniel.pipeline.requirements import Missing, check_packages
 
         try:
             check_packages()
@@ -117,8 +117,8 @@ def on_spark(command: Command) -> Command:
 @contextlib.contextmanager
 def spark_on(master: str, memory: str, py_files: str | None) -> Iterator[SparkSession]:
     """A session; what goes wrong in it, or keeps it from starting, becomes one line."""
-    from pipeline.needs import Missing
-    from pipeline.sessions import build, close
+    from staniel.pipeline.requirements import Missing
+    from staniel.pipeline.sessions import build, close
 
     tell(f"starting Spark on {master} ...")
     try:
@@ -144,7 +144,7 @@ def one_line() -> Iterator[None]:
     except Exception as error:
         from pyspark.errors import PySparkException
 
-        ours = type(error).__module__.startswith(("py4j", "pipeline."))
+        ours = type(error).__module__.startswith(("py4j", "staniel.pipeline."))
         if ours or isinstance(error, PySparkException | ValueError | RuntimeError | OSError):
             raise click.ClickException(reason(str(error))) from None
         raise
@@ -152,7 +152,7 @@ def one_line() -> Iterator[None]:
 
 def reach(servers: list[str]) -> None:
     """Raises ServerLost before anything is started for a server that is not there."""
-    from pipeline.wire import Connection
+    from staniel.pipeline.sources.connection import Connection
 
     for server in servers:
         Connection(server).close()
@@ -163,7 +163,9 @@ def reason(text: str) -> str:
     lines = [line.strip() for line in text.splitlines() if line.strip()]
     for line in reversed(lines):
         kind, colon, rest = line.partition(": ")
-        known = kind.rpartition(".")[2] if kind.startswith("pipeline.") else kind if kind == "ValueError" else ""
+        known = (
+            kind.rpartition(".")[2] if kind.startswith("staniel.pipeline.") else kind if kind == "ValueError" else ""
+        )
         if known and colon:
             return rest
     if len(lines) > 1 and lines[0].startswith("An error occurred while calling"):  # py4j's; Java's is behind it
@@ -187,7 +189,7 @@ def told(kind: str) -> Callable[[dict[str, Any]], None]:
 
 
 def source_options(queues: tuple[str, ...], form: str, on_corrupt: str) -> dict[str, str]:
-    from pipeline.options import as_option
+    from staniel.pipeline.sources.options import as_option
 
     options = {"format": form, "onCorrupt": on_corrupt}
     return options | ({"queues": as_option(queues)} if queues else {})
@@ -209,7 +211,7 @@ def archive(
     Run it again to go on where it stopped, also after a kill.
     """
     with spark_on(**spark_options) as spark:
-        from pipeline.archive import archive as job
+        from staniel.pipeline.tasks.archive import archive as job
 
         options = source_options(queues, form, on_corrupt) | ({"maxBytesPerTrigger": batch} if batch else {})
         rows = job(spark, spool, out, options, told("records"), tell)
@@ -230,8 +232,8 @@ def report(spool: str, out: str, queues: tuple[str, ...], form: str, on_corrupt:
     """
     from pathlib import Path
 
-    from pipeline.report import gather
-    from pipeline.report_page import HEADS, cells, write
+    from staniel.pipeline.report.figures import gather
+    from staniel.pipeline.report.page import HEADS, cells, write
 
     with spark_on(**spark_options) as spark:
         found = gather(spark, spool, source_options(queues, form, on_corrupt))
@@ -267,9 +269,9 @@ def replay(
     **spark_options: Any,
 ) -> None:
     """Put the items of an archive or of journals into live queues again, oldest first."""
-    from pipeline.journal_options import moment_ms
-    from pipeline.live_options import SinkOptions
-    from pipeline.refill import items_of, refill
+    from staniel.pipeline.sources.journal_options import moment_ms
+    from staniel.pipeline.sources.live_options import SinkOptions
+    from staniel.pipeline.tasks.refill import items_of, refill
 
     options = {"servers": ",".join(servers or ("127.0.0.1:22133",))} | ({"queue": to} if to else {})
     with one_line():
@@ -295,9 +297,9 @@ def drain(
     out: str, servers: tuple[str, ...], queues: tuple[str, ...], follow: bool, batch: int, **spark_options: Any
 ) -> None:
     """Take the items of live queues into Parquet tables in OUT. None is lost; at most a batch comes twice, same id."""
-    from pipeline.drained import drain as job
-    from pipeline.live_options import LiveOptions
-    from pipeline.options import as_option
+    from staniel.pipeline.sources.live_options import LiveOptions
+    from staniel.pipeline.sources.options import as_option
+    from staniel.pipeline.tasks.drain_to_lake import drain as job
 
     options = {"queues": as_option(queues), "maxItemsPerTrigger": str(batch)}
     options |= {"servers": ",".join(servers)} if servers else {}
@@ -318,7 +320,7 @@ def verify(spool: str, queues: tuple[str, ...], form: str, **spark_options: Any)
 
     Exit code 1 if anything is. `staniel journal verify` does the same on one machine, without Spark.
     """
-    from pipeline.verify import verify as job
+    from staniel.pipeline.tasks.verify import verify as job
 
     with spark_on(**spark_options) as spark:
         findings = job(spark, spool, source_options(queues, form, "permissive"))
@@ -338,9 +340,9 @@ def verify(spool: str, queues: tuple[str, ...], form: str, **spark_options: Any)
 @on_spark
 def pack(spool: str, queues: tuple[str, ...], dialect: str, **spark_options: Any) -> None:
     """Replace the sealed files of each queue in SPOOL by one with what is alive. No server may have the spool open."""
-    from pipeline.packs import Busy
-    from pipeline.packs import pack as job
-    from queues.config import Dialect
+    from staniel.pipeline.tasks.pack import Busy
+    from staniel.pipeline.tasks.pack import pack as job
+    from staniel.queues.config import Dialect
 
     with spark_on(**spark_options) as spark:
         try:
@@ -360,8 +362,8 @@ def pack(spool: str, queues: tuple[str, ...], dialect: str, **spark_options: Any
 @on_spark
 def convert(spools: tuple[str, ...], queues: tuple[str, ...], wanted: str, **spark_options: Any) -> None:
     """Move the queues of SPOOLS to another journal format, a spool a task. The old files are kept beside them."""
-    from pipeline.convert import convert as job
-    from queues.config import Format
+    from staniel.pipeline.tasks.convert import convert as job
+    from staniel.queues.config import Format
 
     with spark_on(**spark_options) as spark:
         done = job(spark, list(spools), list(queues), Format(wanted))

@@ -15,7 +15,7 @@ from importlib import resources
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from pipeline.needs import check_packages, java_home
+from staniel.pipeline.requirements import check_packages, java_home
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -95,14 +95,14 @@ def _send(session: SparkSession, path: str) -> None:
 
 def quiet_log() -> str:
     """The file that tells Spark's logger to keep to errors, as a URL; "" if this package is inside a wheel."""
-    path = Path(str(resources.files("pipeline").joinpath("log4j2.properties"))).resolve()
+    path = Path(str(resources.files("staniel.pipeline").joinpath("log4j2.properties"))).resolve()
     return path.as_uri() if path.is_file() else ""
 
 
 def _export_path(wanted: dict[str, str]) -> None:
     """Run from a checkout, workers must find the packages too. Executors elsewhere get the wheel with --py-files."""
-    root = str(Path(__file__).resolve().parents[1])
-    if not Path(root, "pyproject.toml").exists():
+    root = str(Path(__file__).resolve().parents[1] / "src")
+    if not Path(root, "staniel").exists():
         return
     paths = os.environ.get("PYTHONPATH", "").split(os.pathsep)
     if root not in paths:

@@ -9,9 +9,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from queues.changes import NoJournal, Waiter
-from queues.config import QueueConfig
-from queues.queue import Queue
+from staniel.queues.changes import NoJournal, Waiter
+from staniel.queues.config import QueueConfig
+from staniel.queues.queue import Queue
 
 
 class Awaited:

@@ -9,8 +9,8 @@ from __future__ import annotations
 from collections.abc import Iterable
 from itertools import chain, islice
 
-from queues.item import Item
-from queues.queue import Queue
+from staniel.queues.item import Item
+from staniel.queues.queue import Queue
 
 LOOK_MAX = 1000
 

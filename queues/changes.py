@@ -10,10 +10,10 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from msgspec import Struct
 
-from queues.item import Item, Taken
+from staniel.queues.item import Item, Taken
 
 if TYPE_CHECKING:
-    from queues.queue import Queue
+    from staniel.queues.queue import Queue
 
 
 class Added(Struct, frozen=True, gc=False):

@@ -1,7 +1,7 @@
 """The resolved settings of one queue: what Queue, Log and Collection read. No parsing, no inheritance, no defaults of
 users.
 
-The TOML keys, their Kestrel names and the inheritance live in broker/config.py, which builds these.
+The TOML keys, their Kestrel names and the inheritance live in broker/config/load.py, which builds these.
 """
 
 from __future__ import annotations

@@ -11,9 +11,9 @@ from collections.abc import Callable, Iterator
 from itertools import islice
 from typing import Protocol
 
-from queues.item import LOST_MS, Item, Taken
-from queues.marks import Mark
-from queues.remains import Remains
+from staniel.queues.checkpoint import Mark
+from staniel.queues.deferred_free import Remains
+from staniel.queues.item import LOST_MS, Item, Taken
 
 ID_SHIFT = 16  # room for 65,536 items added within one millisecond before ids run ahead of the clock
 

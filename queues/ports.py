@@ -8,11 +8,11 @@ from __future__ import annotations
 from enum import Enum
 from typing import TYPE_CHECKING, Protocol
 
-from queues.item import Taken
+from staniel.queues.item import Taken
 
 if TYPE_CHECKING:
-    from queues.queue import Queue
-    from queues.returns import Returns
+    from staniel.queues.batched_aborts import Returns
+    from staniel.queues.queue import Queue
 
 
 class Reason(Enum):

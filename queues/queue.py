@@ -11,17 +11,17 @@ from collections.abc import Callable
 from enum import Enum
 from operator import attrgetter
 
-from queues.changes import Aborted, Added, Cleared, Confirmed, Journal, Opened, Removed, Waiter
-from queues.config import UNLIMITED_BYTES, UNLIMITED_ITEMS, QueueConfig
-from queues.counters import QueueCounters
-from queues.departures import Departures
-from queues.holdings import Holdings
-from queues.item import Item, Taken
-from queues.line import Line
-from queues.ports import Admission, Heir, Timer
-from queues.returns import ENDED_AS_MANY, READS_A_STEP, Returns
-from queues.sweep import Sweep
-from queues.xids import XID_MAX, next_xid
+from staniel.queues.batched_aborts import ENDED_AS_MANY, READS_A_STEP, Returns
+from staniel.queues.changes import Aborted, Added, Cleared, Confirmed, Journal, Opened, Removed, Waiter
+from staniel.queues.config import UNLIMITED_BYTES, UNLIMITED_ITEMS, QueueConfig
+from staniel.queues.counters import QueueCounters
+from staniel.queues.item import Item, Taken
+from staniel.queues.journal_view import Holdings
+from staniel.queues.line import Line
+from staniel.queues.outgoing import Departures
+from staniel.queues.ports import Admission, Heir, Timer
+from staniel.queues.sweep import Sweep
+from staniel.queues.xids import XID_MAX, next_xid
 
 CLEARED_MAX = 1 << 20
 SENT_AS_MANY = 100  # dropped items take as long as one that is sent to another queue

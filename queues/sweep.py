@@ -9,11 +9,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from queues.item import LOST_MS
-from queues.ports import Admission, Heir
+from staniel.queues.item import LOST_MS
+from staniel.queues.ports import Admission, Heir
 
 if TYPE_CHECKING:
-    from queues.queue import Queue
+    from staniel.queues.queue import Queue
 
 SWEEP_MAX = 20_000  # items: about 4 ms
 SEND_MAX = 256  # items to another queue: each costs an intent and three records

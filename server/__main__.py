@@ -1,17 +1,17 @@
-"""`python -m server` and the `staniel` command."""
+"""`python -m staniel.server` and the `staniel` command."""
 
 from __future__ import annotations
 
 import sys
 
-from server import signals
+from staniel.server import signals
 
 
 def main() -> None:
     """Run the command line. Signals are held before its code is loaded, which takes a few tenths of a second."""
     if sys.argv[1:2] == ["serve"]:
         signals.hold()
-    from server.cli import main as commands
+    from staniel.server.cli.main import main as commands
 
     commands(prog_name="staniel")
 

@@ -10,24 +10,24 @@ from collections.abc import Callable
 
 import trio
 
-from broker.broker import Broker, Summary
-from broker.config import Config, ConfigError
-from broker.report import Level
-from broker.status import Status
-from broker.version import VERSION
-from journal.fs import Locked, OsFs
-from journal.group import JournalFailure
-from journal.store import SpoolError
-from server import heap, signals
-from server.clock import SteadyClock, steady_ms
-from server.collector import Collector
-from server.doors import PORT_HINT, Doors, StartError
-from server.hub import Hub
-from server.log import open_log
-from server.loop import Loop
-from server.machine import ListeningSocket, Machine, own_name, raise_file_limit
-from server.progress import Display, megabytes
-from server.vanished import spare_slow_readers
+from staniel.broker.broker import Broker, Summary
+from staniel.broker.config.load import Config, ConfigError
+from staniel.broker.events import Level
+from staniel.broker.status import Status
+from staniel.broker.version import VERSION
+from staniel.journal.disk.fs import Locked, OsFs
+from staniel.journal.group_commit import JournalFailure
+from staniel.journal.spool import SpoolError
+from staniel.server import heap, signals
+from staniel.server.cli.progress import Display, megabytes
+from staniel.server.clock import SteadyClock, steady_ms
+from staniel.server.gc_policy import Collector
+from staniel.server.hub import Hub
+from staniel.server.keepalive import spare_slow_readers
+from staniel.server.log import open_log
+from staniel.server.loop import Loop
+from staniel.server.machine import ListeningSocket, Machine, own_name, raise_file_limit
+from staniel.server.sockets import PORT_HINT, Doors, StartError
 
 BACKLOG = 1024
 CLIENTS_MIN = 16  # what a limit of 64 open files leaves them

@@ -8,10 +8,10 @@ from __future__ import annotations
 from collections import deque
 from enum import Enum
 
-from broker.deadlines import Alarm
-from broker.session import READY, Feeder, Session, SessionState
-from protocol.limits import Limits
-from server.ports import Sock
+from staniel.broker.session import READY, Feeder, Session, SessionState
+from staniel.broker.timers import Alarm
+from staniel.protocol.limits import Limits
+from staniel.server.interfaces import Sock
 
 UNSENT_BYTES_MAX = 1 << 20  # owed more than this, a client gets nothing new until it has read some
 READ_BYTES_MIN = 8 << 10  # the buffer of one read; it grows for clients that fill it

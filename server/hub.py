@@ -1,7 +1,7 @@
 """The one owner of every client socket. A turn: read all, execute all, write once, answer all.
 
 Knows readiness, fairness and back-pressure. Refuses to know commands and files, which are the broker's, and where
-events, sockets, threads and time come from: a world hands them in (server/ports.py), the real one or a simulated one.
+events, sockets, threads and time come from: a world hands them in (interfaces.py), the real one or a simulated one.
 """
 
 from __future__ import annotations
@@ -12,18 +12,18 @@ from collections import OrderedDict
 from collections.abc import Callable, Iterable
 from typing import Protocol
 
-from broker.broker import Broker
-from broker.errors import ReloadError
-from broker.session import Session, SessionState, Wire
-from journal.chores import Chore
-from journal.group import Sync
-from protocol.limits import Limits
-from server.connection import OPEN, READ_BYTES_MAX, READ_BYTES_MIN, Connection, Phase
-from server.debts import Debts
-from server.listener import Listener
-from server.pace import Paces
-from server.patience import Farewell, Silence
-from server.ports import Door, Machine, Sock
+from staniel.broker.broker import Broker
+from staniel.broker.config.errors import ReloadError
+from staniel.broker.session import Session, SessionState, Wire
+from staniel.journal.background import Chore
+from staniel.journal.group_commit import Sync
+from staniel.protocol.limits import Limits
+from staniel.server.connection import OPEN, READ_BYTES_MAX, READ_BYTES_MIN, Connection, Phase
+from staniel.server.interfaces import Door, Machine, Sock
+from staniel.server.listener import Listener
+from staniel.server.pending_bytes import Debts
+from staniel.server.sync_latency import Paces
+from staniel.server.timeouts import Farewell, Silence
 
 LINGER_MS = 2000
 EVERYTHING = select.EPOLLIN | select.EPOLLRDHUP

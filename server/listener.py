@@ -10,10 +10,10 @@ from __future__ import annotations
 import errno
 from typing import Protocol
 
-from broker.report import Level, Report, Seldom
-from broker.session import Wire
-from protocol.limits import Limits
-from server.ports import Door, Sock
+from staniel.broker.events import Level, Report, Seldom
+from staniel.broker.session import Wire
+from staniel.protocol.limits import Limits
+from staniel.server.interfaces import Door, Sock
 
 ACCEPTS_A_TURN = 8  # of each address: 0.1 ms each; who still waits outside is taken in in the next turns
 PAUSE_MS = 200

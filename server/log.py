@@ -9,7 +9,7 @@ import sys
 
 import msgspec
 
-from broker.report import Level, Report
+from staniel.broker.events import Level, Report
 
 LEVELS = {
     Level.DEBUG: logging.DEBUG,

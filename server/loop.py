@@ -11,9 +11,9 @@ from math import inf
 
 import trio
 
-from server.collector import Collector
-from server.hub import EVENTS_A_TURN, Hub
-from server.machine import Machine
+from staniel.server.gc_policy import Collector
+from staniel.server.hub import EVENTS_A_TURN, Hub
+from staniel.server.machine import Machine
 
 BRIEF_WAIT_S = 0.001
 TICKS_A_BREATH = 32  # under load trio's other tasks (signals) get a look this often

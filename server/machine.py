@@ -14,10 +14,10 @@ import sys
 import termios
 from time import perf_counter_ns
 
-from journal.chores import Chore
-from journal.group import Sync
-from server.committer import Committer
-from server.ports import Clock
+from staniel.journal.background import Chore
+from staniel.journal.group_commit import Sync
+from staniel.server.interfaces import Clock
+from staniel.server.sync_thread import Committer
 
 CHORES_NICE = 10  # the kernel needs 50 ms to forget a file of 128 MB
 UCRED = struct.Struct("iII")  # what SO_PEERCRED gives: pid, uid, gid

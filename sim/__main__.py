@@ -14,11 +14,11 @@ from time import monotonic
 import click
 from msgspec import Struct
 
-from sim.history import STEPS, Outcome, Plans
-from sim.profiles import ALL, PROFILES
-from sim.run import history_of
-from sim.shrink import shrink
-from sim.states import states_of
+from staniel.sim.history import STEPS, Outcome, Plans
+from staniel.sim.power_cuts import states_of
+from staniel.sim.profiles import ALL, PROFILES
+from staniel.sim.run import history_of
+from staniel.sim.shrink import shrink
 
 BATCH_SEEDS = 25
 PROGRESS_S = 10
@@ -141,7 +141,9 @@ def main(
 def _complain(job: Job, result: Result, verbose: bool, with_states: bool) -> None:
     options = f"--crashes {job.crashes} --steps {job.steps}{' --states' if with_states else ''}"
     click.echo(f"seed {result.seed} ({result.profile}): {result.kind}: {result.why}")
-    click.echo(f"  again: python -m sim --seed {result.seed} --seeds 1 --profile {result.profile} {options} --verbose")
+    click.echo(
+        f"  again: python -m staniel.sim --seed {result.seed} --seeds 1 --profile {result.profile} {options} --verbose"
+    )
     if verbose and not with_states:
         outcome = shrink(Plans(result.seed, PROFILES[result.profile], job.crashes, job.steps))
         for what, who, text in outcome.told:

@@ -12,13 +12,13 @@ from typing import Any, Protocol
 
 from msgspec import structs
 
-from broker.session import Session, SessionState, Wire
-from sim.asks import Ask, Conversation, Heard, Want
-from sim.audit import audit, audit_stats
-from sim.checker import Checker
-from sim.model import Reading
-from sim.violations import Kind, Violation
-from sim.world import Client, World
+from staniel.broker.session import Session, SessionState, Wire
+from staniel.sim.queues.audit import audit, audit_stats
+from staniel.sim.queues.checker import Checker
+from staniel.sim.queues.conversation import Ask, Conversation, Heard, Want
+from staniel.sim.queues.model import Reading
+from staniel.sim.violations import Kind, Violation
+from staniel.sim.world import Client, World
 
 Handler = Callable[[Session, Any, int], None]
 GONE = (SessionState.CLOSING, SessionState.CLOSED)

@@ -18,18 +18,18 @@ from zlib import crc32
 
 from msgspec import Struct
 
-from broker.broker import Broker
-from journal.group import JournalFailure, Sync
-from journal.store import SpoolError
-from sim.disk import Disk, PowerCut
-from sim.faults import Where
-from sim.nodes import Crash
-from sim.profiles import Profile
-from sim.promises import Accident
-from sim.slices import small_slices
-from sim.threads import Thread
-from sim.violations import Kind, Violation
-from sim.world import START_MS, Client, World
+from staniel.broker.broker import Broker
+from staniel.journal.group_commit import JournalFailure, Sync
+from staniel.journal.spool import SpoolError
+from staniel.sim.disk.disk import Disk, PowerCut
+from staniel.sim.disk.durable import Crash
+from staniel.sim.disk.faults import Where
+from staniel.sim.profiles import Profile
+from staniel.sim.queues.promises import Accident
+from staniel.sim.slices import small_slices
+from staniel.sim.threads import Thread
+from staniel.sim.violations import Kind, Violation
+from staniel.sim.world import START_MS, Client, World
 
 STEPS = 120
 CAPACITY_BYTES = 1 << 20

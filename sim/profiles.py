@@ -6,7 +6,7 @@ import errno
 
 from msgspec import Struct, structs
 
-from sim.promises import Accident
+from staniel.sim.queues.promises import Accident
 
 
 class Profile(Struct, frozen=True, kw_only=True):

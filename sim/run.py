@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from sim.history import STEPS, History, Outcome, Plans
-from sim.hub_run import HubRun
-from sim.job_run import JobRun
-from sim.profiles import PROFILES
-from sim.queue_run import QueueRun
+from staniel.sim.history import STEPS, History, Outcome, Plans
+from staniel.sim.hub.run import HubRun
+from staniel.sim.jobs.run import JobRun
+from staniel.sim.profiles import PROFILES
+from staniel.sim.queues.run import QueueRun
 
 
 def history_of(plans: Plans) -> History:

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from msgspec import structs
 
-from sim.history import Outcome, Plans
-from sim.run import history_of
+from staniel.sim.history import Outcome, Plans
+from staniel.sim.run import history_of
 
 RUNS_MAX = 400
 

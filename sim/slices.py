@@ -10,48 +10,48 @@ from contextlib import contextmanager
 from random import Random
 from typing import Any
 
-import broker.broker
-import broker.deadlines
-import broker.leaving
-import broker.monitor
-import broker.puts
-import broker.reads
-import broker.session
-import protocol.memcache
-import queues.queue
-import queues.remains
-import queues.returns
-import server.connection
-from protocol.lines import lines_for
+import staniel.broker.broker
+import staniel.broker.commands.gets
+import staniel.broker.commands.monitor
+import staniel.broker.commands.puts
+import staniel.broker.disconnects
+import staniel.broker.session
+import staniel.broker.timers
+import staniel.protocol.memcache.parser
+import staniel.queues.batched_aborts
+import staniel.queues.deferred_free
+import staniel.queues.queue
+import staniel.server.connection
+from staniel.protocol.memcache.line_cache import lines_for
 
 CHOICES: tuple[tuple[Any, str, tuple[int, ...]], ...] = (
-    (protocol.memcache, "WORK_A_FEED", (1, 2, 5, 64)),
-    (protocol.memcache, "REQUESTS_A_FEED", (1, 2, 5, 1024)),
-    (protocol.memcache, "WINDOW_BYTES", (1, 30, 100, 1 << 16)),
-    (broker.session, "REQUESTS_A_TURN", (1, 2, 5, 64)),
-    (broker.session, "OUT_BYTES_A_TURN", (10, 300, 1 << 20)),
-    (broker.reads, "ITEMS_AT_ONCE", (1, 2, 16)),
-    (broker.monitor, "OUT_BYTES_A_TURN", (10, 300, 1 << 20)),
-    (broker.monitor, "ITEMS_A_TURN", (1, 2, 256)),
-    (broker.puts, "LEGS_AT_ONCE", (1, 8)),
-    (broker.broker, "QUEUES_A_TURN", (1, 2, 16)),
-    (broker.deadlines, "SOON_A_RING", (1, 10_000)),
-    (queues.queue, "COUNTED_A_TURN", (1, 2, 4096)),
-    (queues.queue, "SINCE_MAX", (1, 1 << 16)),
-    (queues.queue, "READS_A_STEP", (1, 2, 256)),
-    (queues.returns, "READS_A_STEP", (1, 2, 256)),
-    (broker.leaving, "READS_A_STEP", (1, 2, 256)),
-    (broker.leaving, "WORK_A_STEP", (1, 50_000)),
-    (queues.remains, "LEAST_ITEMS", (0, 256)),
-    (queues.remains, "ITEMS_A_STEP", (1, 2, 4096)),
-    (server.connection, "READ_BYTES_MIN", (20, 100, 8 << 10)),
-    (server.connection, "READ_BYTES_MAX", (400, 512 << 10)),
-    (server.connection, "SEND_BYTES_MAX", (50, 500, 256 << 10)),
-    (server.connection, "UNSENT_BYTES_MAX", (500, 1 << 20)),
-    (server.connection, "UNREAD_BYTES_MAX", (200, 256 << 10)),
+    (staniel.protocol.memcache.parser, "WORK_A_FEED", (1, 2, 5, 64)),
+    (staniel.protocol.memcache.parser, "REQUESTS_A_FEED", (1, 2, 5, 1024)),
+    (staniel.protocol.memcache.parser, "WINDOW_BYTES", (1, 30, 100, 1 << 16)),
+    (staniel.broker.session, "REQUESTS_A_TURN", (1, 2, 5, 64)),
+    (staniel.broker.session, "OUT_BYTES_A_TURN", (10, 300, 1 << 20)),
+    (staniel.broker.commands.gets, "ITEMS_AT_ONCE", (1, 2, 16)),
+    (staniel.broker.commands.monitor, "OUT_BYTES_A_TURN", (10, 300, 1 << 20)),
+    (staniel.broker.commands.monitor, "ITEMS_A_TURN", (1, 2, 256)),
+    (staniel.broker.commands.puts, "LEGS_AT_ONCE", (1, 8)),
+    (staniel.broker.broker, "QUEUES_A_TURN", (1, 2, 16)),
+    (staniel.broker.timers, "SOON_A_RING", (1, 10_000)),
+    (staniel.queues.queue, "COUNTED_A_TURN", (1, 2, 4096)),
+    (staniel.queues.queue, "SINCE_MAX", (1, 1 << 16)),
+    (staniel.queues.queue, "READS_A_STEP", (1, 2, 256)),
+    (staniel.queues.batched_aborts, "READS_A_STEP", (1, 2, 256)),
+    (staniel.broker.disconnects, "READS_A_STEP", (1, 2, 256)),
+    (staniel.broker.disconnects, "WORK_A_STEP", (1, 50_000)),
+    (staniel.queues.deferred_free, "LEAST_ITEMS", (0, 256)),
+    (staniel.queues.deferred_free, "ITEMS_A_STEP", (1, 2, 4096)),
+    (staniel.server.connection, "READ_BYTES_MIN", (20, 100, 8 << 10)),
+    (staniel.server.connection, "READ_BYTES_MAX", (400, 512 << 10)),
+    (staniel.server.connection, "SEND_BYTES_MAX", (50, 500, 256 << 10)),
+    (staniel.server.connection, "UNSENT_BYTES_MAX", (500, 1 << 20)),
+    (staniel.server.connection, "UNREAD_BYTES_MAX", (200, 256 << 10)),
 )
 
-WITHIN_ANSWERS = ((broker.reads, "OUT_BYTES_A_TURN", (10, 300, 1 << 20)),)
+WITHIN_ANSWERS = ((staniel.broker.commands.gets, "OUT_BYTES_A_TURN", (10, 300, 1 << 20)),)
 """An answer is begun in one turn and ended in another. Not for a judge who looks at what is open behind each turn."""
 
 
@@ -66,8 +66,8 @@ def small_slices(seed: int, *, within_answers: bool) -> Iterator[None]:
         for owner, name, choices in those:
             setattr(owner, name, rng.choice(choices))
         # What a hub may send without a further look is less than what it stops listening for.
-        sent_max, unsent_max = server.connection.SEND_BYTES_MAX, server.connection.UNSENT_BYTES_MAX
-        server.connection.SEND_BYTES_MAX = min(sent_max, unsent_max - 1)
+        sent_max, unsent_max = staniel.server.connection.SEND_BYTES_MAX, staniel.server.connection.UNSENT_BYTES_MAX
+        staniel.server.connection.SEND_BYTES_MAX = min(sent_max, unsent_max - 1)
         yield
     finally:
         for owner, name, value in before:

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from journal.group import JournalFailure
+from staniel.journal.group_commit import JournalFailure
 
 
 class Thread:

@@ -12,19 +12,19 @@ from collections.abc import Callable, Sequence
 from functools import lru_cache
 from typing import Any
 
-from broker import wires
-from broker.broker import Broker
-from broker.config import Config, parse
-from broker.report import Level
-from broker.session import SessionState, Wire
-from broker.status import Status
-from journal.group import Sync
-from protocol.dialect import Dialect
-from protocol.limits import Limits
-from queues.queue import Queue
-from sim.disk import Disk
-from sim.nodes import Choose, Crash
-from sim.workload import journals_kept
+from staniel.broker import protocols as wires
+from staniel.broker.broker import Broker
+from staniel.broker.config.load import Config, parse
+from staniel.broker.events import Level
+from staniel.broker.session import SessionState, Wire
+from staniel.broker.status import Status
+from staniel.journal.group_commit import Sync
+from staniel.protocol.limits import Limits
+from staniel.protocol.memcache.dialect import Dialect
+from staniel.queues.queue import Queue
+from staniel.sim.disk.disk import Disk
+from staniel.sim.disk.durable import Choose, Crash
+from staniel.sim.queues.workload import journals_kept
 
 START_MS = 1_700_000_000_000
 LONG_AGO_MS = START_MS - 10 * 86_400_000

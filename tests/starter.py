@@ -2,8 +2,9 @@
 
 Most of what a start of `staniel serve` costs is importing (0.45 s of CPU), and the suite starts more than a thousand.
 A server started here is a process like any other: it has its own arguments, standard streams, folder and session, and
-default signals; it dies with the starter, and the starter ends with the tests. It runs `server.__main__.main`, the
-whole command line included. Nothing is shared between two servers: each is a copy of a process that has served nothing.
+default signals; it dies with the starter, and the starter ends with the tests. It runs `staniel.server.__main__.main`,
+the whole command line included. Nothing is shared between two servers: each is a copy of a process that has served
+nothing.
 
 What it hides: whatever an import does (its time, its memory, a missing module, the environment that it reads),
 and signals that arrive before `main` runs. Tests of those, and of the command line, execute a real one.
@@ -213,8 +214,8 @@ def _load() -> None:
 
     import trio._core._run as run
 
-    import server.app
-    import server.cli  # noqa: F401
+    import staniel.server.app
+    import staniel.server.cli.main  # noqa: F401
 
     # Trio's order of tasks is random, and seeded by its import: without this, the same in every server.
     os.register_at_fork(after_in_child=lambda: run._r.seed(time.time_ns() ^ os.getpid()))
@@ -222,7 +223,7 @@ def _load() -> None:
 
 
 def main() -> NoReturn:
-    from server.__main__ import main as staniel
+    from staniel.server.__main__ import main as staniel
 
     _load()
     if serve(int(sys.argv[1])):

@@ -8,10 +8,11 @@ from xml.etree import ElementTree
 
 import pytest
 
-from bench import backlog, chart
-from bench.backlog import Items, hear, size
-from bench.probe import delays, percentile
-from bench.served import Failed, served
+from staniel.bench.harness import chart
+from staniel.bench.harness.probe import delays, percentile
+from staniel.bench.harness.served import Failed, served
+from staniel.bench.own import backlog
+from staniel.bench.own.backlog import Items, hear, size
 
 SMALL = '[default]\nsync_journal = "1s"\nmax_memory_size = "1MB"\n'
 

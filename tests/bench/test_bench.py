@@ -13,14 +13,15 @@ from typing import Any
 import pytest
 from click.testing import CliRunner
 
-from bench import figures, generator, machine, table
-from bench.__main__ import cut_short, main
-from bench.contestants import OURS, Contestant, Launch, ours
-from bench.figures import Row, Side, Spread, Versus
-from bench.generator import CannotBuild, Latency, Report
-from bench.process import StartFailed, free_port, running
-from bench.rounds import Arena, Run, line_up, planned, play, run
-from bench.workloads import WORKLOADS, Mode, Sync, Workload, steps
+from staniel.bench.__main__ import cut_short, main
+from staniel.bench.harness import figures, machine, table
+from staniel.bench.harness.figures import Row, Side, Spread, Versus
+from staniel.bench.harness.process import StartFailed, free_port, running
+from staniel.bench.peers import generator
+from staniel.bench.peers.generator import CannotBuild, Latency, Report
+from staniel.bench.peers.rounds import Arena, Run, line_up, planned, play, run
+from staniel.bench.peers.servers import OURS, Contestant, Launch, ours
+from staniel.bench.peers.workloads import WORKLOADS, Mode, Sync, Workload, steps
 
 FAKE_QUEUE = """
 import collections, itertools, socketserver, sys
@@ -315,7 +316,7 @@ def test_a_queue_that_harms_an_item_fails_its_run(
 @pytest.mark.programs("cc")
 def test_the_whole_benchmark_exits_1_when_an_item_was_lost(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(generator, "IDLE_MS", 200)
-    monkeypatch.setattr("bench.__main__.WORKLOADS", (TINY,))
+    monkeypatch.setattr("staniel.bench.__main__.WORKLOADS", (TINY,))
     outcomes = {}
     for fault in ("none", "loses"):
         args = ["--server", fake(tmp_path, fault).described, "--peers", "none", "--rounds", "1", "--dir", str(tmp_path)]
@@ -330,9 +331,9 @@ def test_a_terminated_benchmark_leaves_no_server_and_no_folder(tmp_path: Path) -
     generator.build()
     args = ["--server", fake(tmp_path).described, "--peers", "none", "--only", "put", "--dir", str(tmp_path)]
     child = subprocess.Popen(
-        [sys.executable, "-m", "bench", *args],
+        [sys.executable, "-m", "staniel.bench", *args],
         stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
-        cwd=Path(generator.__file__).parent.parent,
+        cwd=Path(__file__).parents[2],
     )  # fmt: skip
     give_up = time.monotonic() + 20
     while not list(tmp_path.glob("bench-ours-*/data")) and time.monotonic() < give_up:

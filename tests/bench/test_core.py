@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from bench import core
-from bench.core import Row, Stopwatch, read_counts, table
-from bench.layers import LAYERS
+from staniel.bench.own import core
+from staniel.bench.own.core import Row, Stopwatch, read_counts, table
+from staniel.bench.own.layers import LAYERS
 
 DUMP = """# callgrind format
 version: 1

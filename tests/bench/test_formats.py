@@ -8,10 +8,10 @@ import msgspec
 import pytest
 from click.testing import CliRunner
 
-from bench import formats
-from bench.formats import Cost
-from bench.generator import Report, build
-from bench.served import Failed, Served
+from staniel.bench.harness.served import Failed, Served
+from staniel.bench.own import formats
+from staniel.bench.own.formats import Cost
+from staniel.bench.peers.generator import Report, build
 
 
 def test_a_small_run_measures_both_formats_and_shows_that_readers_cost_no_copies(tmp_path: Path) -> None:

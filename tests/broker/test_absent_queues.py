@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from broker import wires
-from broker.session import SessionState
-from protocol.dialect import Dialect
-from sim.nodes import Crash
+from staniel.broker import protocols as wires
+from staniel.broker.session import SessionState
+from staniel.protocol.memcache.dialect import Dialect
+from staniel.sim.disk.durable import Crash
 from tests.protocol.thrift_feeding import call
 from tests.sim.world import Client, World
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from broker import wires
-from broker.config import ConfigError, parse
-from protocol.dialect import Dialect
+from staniel.broker import protocols as wires
+from staniel.broker.config.load import ConfigError, parse
+from staniel.protocol.memcache.dialect import Dialect
 from tests.sim.streams import all_of, asks, fill, settle
 from tests.sim.world import Client, World
 

@@ -8,9 +8,9 @@ import re
 
 import pytest
 
-from journal.group import JournalFailure
-from sim.disk import Disk, PowerCut
-from sim.nodes import Crash
+from staniel.journal.group_commit import JournalFailure
+from staniel.sim.disk.disk import Disk, PowerCut
+from staniel.sim.disk.durable import Crash
 from tests.sim.world import World
 
 INTERVAL = 'default.sync_journal = "50ms"'

@@ -8,15 +8,16 @@ from uuid import UUID
 
 import pytest
 
-from broker import puts, reads
-from broker.broker import QUEUES_A_TURN
-from broker.operations import BLOCKS_A_TURN
-from broker.thrift_commands import ITEMS_MAX
-from broker.version import WIRE_VERSION
-from broker.wires import Wire, memcache, text, thrift, workq
-from protocol.dialect import Dialect
-from protocol.limits import WORK_A_FEED
-from queues.jobs import IDLE_QUEUES_MAX
+from staniel.broker.broker import QUEUES_A_TURN
+from staniel.broker.commands import gets as reads
+from staniel.broker.commands import puts
+from staniel.broker.commands.admin import BLOCKS_A_TURN
+from staniel.broker.commands.thrift import ITEMS_MAX
+from staniel.broker.protocols import Wire, memcache, text, thrift, workq
+from staniel.broker.version import WIRE_VERSION
+from staniel.protocol.limits import WORK_A_FEED
+from staniel.protocol.memcache.dialect import Dialect
+from staniel.queues.jobs.jobs import IDLE_QUEUES_MAX
 from tests.protocol.thrift_feeding import call
 from tests.sim.world import Client, World
 

@@ -7,12 +7,12 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from broker.addresses import TcpAddress, UnixAddress
-from broker.config import Config, ConfigError, defaults, load, parse
-from broker.settings import NOT_SERVED
-from protocol.dialect import Dialect as MemcacheDialect
-from queues.config import SYNC_ALWAYS, SYNC_OS, UNLIMITED_BYTES, UNLIMITED_ITEMS, Dialect, QueueConfig
-from queues.queue import Queue
+from staniel.broker.config.addresses import TcpAddress, UnixAddress
+from staniel.broker.config.load import Config, ConfigError, defaults, load, parse
+from staniel.broker.config.schema import NOT_SERVED
+from staniel.protocol.memcache.dialect import Dialect as MemcacheDialect
+from staniel.queues.config import SYNC_ALWAYS, SYNC_OS, UNLIMITED_BYTES, UNLIMITED_ITEMS, Dialect, QueueConfig
+from staniel.queues.queue import Queue
 from tests.sim.world import World
 
 KESTREL = """
@@ -217,7 +217,7 @@ def test_what_is_not_served_gives_one_warning_line(name: str) -> None:
 
 
 def test_a_key_without_effect_is_warned_of_once_however_many_queues_have_it(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("broker.config.NOT_SERVED", ("default.fanout_only", "default.max_queue_age"))
+    monkeypatch.setattr("staniel.broker.config.load.NOT_SERVED", ("default.fanout_only", "default.max_queue_age"))
     settings = config("[queues.a-b]\nfanout_only = true\n[queues.c]\nfanout_only = true\nmax_queue_age = 1")
     assert settings.warnings == (
         "queues.a-b.fanout_only: not served yet, ignored (and in 1 more places)",

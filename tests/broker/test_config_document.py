@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 from msgspec import UNSET, Struct
 
-from broker.config import load
-from broker.settings import (
+from staniel.broker.config.load import load
+from staniel.broker.config.schema import (
     NOT_SERVED,
     RELOADED,
     KestrelListener,
@@ -19,8 +19,8 @@ from broker.settings import (
     Server,
     WorkqSettings,
 )
-from broker.tables import keys_of
-from queues.config import QueueConfig
+from staniel.broker.config.toml import keys_of
+from staniel.queues.config import QueueConfig
 
 ROOT = Path(__file__).parents[2]
 DOCUMENT = (ROOT / "docs" / "config.md").read_text()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from broker.config import ConfigError, parse
+from staniel.broker.config.load import ConfigError, parse
 
 QUEUE_NAME = 'expected a queue name without blanks, ".", "/" and "~", at most 200 bytes'
 SIZE = 'expected a size such as 65536, "64KB" or "none"'

@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from broker.addresses import Address, TcpAddress, UnixAddress, format_address, parse_address
-from broker.units import (
+from staniel.broker.config.addresses import Address, TcpAddress, UnixAddress, format_address, parse_address
+from staniel.broker.config.units import (
     DURATION_UNITS,
     SIZE_UNITS,
     format_duration,
@@ -17,7 +17,7 @@ from broker.units import (
     parse_duration,
     parse_size,
 )
-from queues.names import name_error
+from staniel.queues.names import name_error
 
 AMOUNTS = st.integers(0, 2**63 - 1)
 

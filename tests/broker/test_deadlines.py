@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from broker.deadlines import NEVER_MS, SLOT_MS, WORK_A_RING, Deadlines
+from staniel.broker.timers import NEVER_MS, SLOT_MS, WORK_A_RING, Deadlines
 
 STEPS = st.lists(
     st.one_of(

@@ -6,9 +6,9 @@ import errno
 
 import pytest
 
-from sim.disk import Disk
-from sim.nodes import Crash
-from sim.world import World as WorldWithThreads
+from staniel.sim.disk.disk import Disk
+from staniel.sim.disk.durable import Crash
+from staniel.sim.world import World as WorldWithThreads
 from tests.sim.world import World
 
 FORMAT = 'default.journal_format = "libkestrel"\n'

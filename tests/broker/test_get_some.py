@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from broker.session import OUT_BYTES_A_TURN
+from staniel.broker.session import OUT_BYTES_A_TURN
 from tests.sim.world import Client, World
 
 

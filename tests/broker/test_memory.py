@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from queues.stream_queue import StreamQueue
+from staniel.queues.stream.queue import StreamQueue
 from tests.sim.world import Client, World
 
 MB = 1 << 20

@@ -8,12 +8,12 @@ from contextlib import suppress
 
 import pytest
 
-from journal import layout
-from journal.dump import rows
-from journal.dump_kestrel import KestrelDumper
-from journal.inspection import inspect
-from journal.replay import Bad
-from sim.disk import Disk
+from staniel.journal.dump import rows
+from staniel.journal.kestrel import files as layout
+from staniel.journal.kestrel.dump import KestrelDumper
+from staniel.journal.kestrel.replay import Bad
+from staniel.journal.tools.verify import inspect
+from staniel.sim.disk.disk import Disk
 from tests.broker.test_packing import do_everything, half_read
 from tests.broker.test_read_behind import SMALL, filled, got
 from tests.broker.test_unreadable_files import drained, item, sealed

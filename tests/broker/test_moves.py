@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from broker import moves
-from broker.transfers import ASIDE_BYTES_MAX
-from sim.nodes import Crash
-from sim.world import Client as SlowClient
-from sim.world import World as SlowWorld
+from staniel.broker.commands import moves
+from staniel.broker.transfers import ASIDE_BYTES_MAX
+from staniel.sim.disk.durable import Crash
+from staniel.sim.world import Client as SlowClient
+from staniel.sim.world import World as SlowWorld
 from tests.sim.world import Client, World
 
 

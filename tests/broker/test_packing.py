@@ -7,16 +7,18 @@ import random
 
 import pytest
 
-from broker import upkeep
-from broker.packs import RETRY_MAX_MS
-from journal import kestrel, layout, pack
-from journal.chores import InstallPack
-from journal.group import JournalFailure
-from journal.pack import Stage
-from queues.item import Item
-from sim.disk import PowerCut
-from sim.nodes import Crash
-from sim.world import World as SlowWorld
+from staniel.broker.maintenance import scheduler as upkeep
+from staniel.broker.maintenance.packing import RETRY_MAX_MS
+from staniel.journal.background import InstallPack
+from staniel.journal.group_commit import JournalFailure
+from staniel.journal.kestrel import encoder as kestrel
+from staniel.journal.kestrel import files as layout
+from staniel.journal.kestrel import pack
+from staniel.journal.kestrel.pack import Stage
+from staniel.queues.item import Item
+from staniel.sim.disk.disk import PowerCut
+from staniel.sim.disk.durable import Crash
+from staniel.sim.world import World as SlowWorld
 from tests.broker.test_read_behind import SMALL, filled, got, log_of, queue_of
 from tests.sim.world import World
 

@@ -7,7 +7,7 @@ import json
 
 import pytest
 
-from sim.nodes import Crash
+from staniel.sim.disk.durable import Crash
 from tests.sim.world import Client, World
 
 PAUSED = "s/.staniel/paused"

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import pytest
 
-from broker.config import ConfigError, parse
-from broker.kinds import DURATION_MS_MAX
-from broker.settings import QueueSettings, Server, WorkqSettings
-from broker.tables import keys_of
-from protocol.dialect import Dialect
-from sim.world import START_MS
+from staniel.broker.config.load import ConfigError, parse
+from staniel.broker.config.schema import QueueSettings, Server, WorkqSettings
+from staniel.broker.config.toml import keys_of
+from staniel.broker.config.values import DURATION_MS_MAX
+from staniel.protocol.memcache.dialect import Dialect
+from staniel.sim.world import START_MS
 from tests.sim.world import World
 
 DURATIONS = [key for key, each in keys_of(QueueSettings).items() if "duration" in each.kind.word]

@@ -6,10 +6,10 @@ import random
 
 import pytest
 
-from journal import recovery
-from journal.log import Log
-from queues.queue import Queue
-from sim.nodes import Crash
+from staniel.journal.kestrel import recovery
+from staniel.journal.kestrel.log import Log
+from staniel.queues.queue import Queue
+from staniel.sim.disk.durable import Crash
 from tests.sim.world import World
 
 SMALL = "default.max_memory_size = 200\ndefault.default_journal_size = 300\ndefault.max_journal_size = 2000\n"

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import pytest
 
-from broker import wires
-from broker.session import Session, SessionState
-from broker.status import Status
-from protocol.dialect import Dialect
-from protocol.thrift_requests import ThriftFlush, ThriftFlushAll, ThriftGet, ThriftPeek
-from queues.item import Item
-from queues.sweep import SWEEP_MAX
+from staniel.broker import protocols as wires
+from staniel.broker.session import Session, SessionState
+from staniel.broker.status import Status
+from staniel.protocol.memcache.dialect import Dialect
+from staniel.protocol.thrift.requests import ThriftFlush, ThriftFlushAll, ThriftGet, ThriftPeek
+from staniel.queues.item import Item
+from staniel.queues.sweep import SWEEP_MAX
 from tests.sim.job_world import JobWorld
 from tests.sim.streams import settle
 from tests.sim.world import Client, World

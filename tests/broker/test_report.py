@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from broker.report import KINDS_MAX, SELDOM_MS, Level, Seldom
+from staniel.broker.events import KINDS_MAX, SELDOM_MS, Level, Seldom
 
 
 class Lines:

@@ -7,17 +7,17 @@ from itertools import pairwise
 
 import pytest
 
-from broker import wires
-from broker.puts import LEGS_AT_ONCE, WIDE_A_TURN
-from broker.rounds import QUEUES_A_TURN
-from broker.session import SessionState
-from broker.thrift_commands import LEASES_A_TURN
-from broker.version import WIRE_VERSION
-from protocol.dialect import Dialect
-from queues.item import Item
-from queues.queue import COUNTED_A_TURN
-from queues.sweep import SWEEP_MAX
-from sim.nodes import Crash
+from staniel.broker import protocols as wires
+from staniel.broker.commands.batches import QUEUES_A_TURN
+from staniel.broker.commands.puts import LEGS_AT_ONCE, WIDE_A_TURN
+from staniel.broker.commands.thrift import LEASES_A_TURN
+from staniel.broker.session import SessionState
+from staniel.broker.version import WIRE_VERSION
+from staniel.protocol.memcache.dialect import Dialect
+from staniel.queues.item import Item
+from staniel.queues.queue import COUNTED_A_TURN
+from staniel.queues.sweep import SWEEP_MAX
+from staniel.sim.disk.durable import Crash
 from tests.protocol.thrift_feeding import call, hear
 from tests.sim.world import Client, World
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from broker.session import OUT_BYTES_A_TURN, REQUESTS_A_TURN, SessionState
-from protocol.dialect import Dialect
+from staniel.broker.session import OUT_BYTES_A_TURN, REQUESTS_A_TURN, SessionState
+from staniel.protocol.memcache.dialect import Dialect
 from tests.sim.world import Client, World
 
 MEMORY = "default.keep_journal = false"

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from broker.stats import snapshot
-from protocol.dialect import Dialect
+from staniel.broker.stats import snapshot
+from staniel.protocol.memcache.dialect import Dialect
 from tests.sim.job_world import JobWorld
 from tests.sim.world import World
 

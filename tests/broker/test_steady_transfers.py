@@ -7,8 +7,8 @@ from collections import Counter
 
 import pytest
 
-import journal.intents
-from sim.nodes import Crash
+import staniel.journal.transfer_log
+from staniel.sim.disk.durable import Crash
 from tests.broker.test_transfers import crashes, where
 from tests.sim.streams import LIB
 from tests.sim.world import World
@@ -63,7 +63,7 @@ class Flow:
 
 @pytest.mark.parametrize("own", ["", LIB], ids=["kestrel", "libkestrel"])
 def test_files_stay_small_under_a_steady_flow_of_transfers(own: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(journal.intents, "RESTART_BYTES", LIMIT_BYTES)
+    monkeypatch.setattr(staniel.journal.transfer_log, "RESTART_BYTES", LIMIT_BYTES)
     flow = Flow(own + SMALL + Q_AND_LATE)
     for _ in range(40):
         flow.go_on(15)
@@ -75,7 +75,7 @@ def test_files_stay_small_under_a_steady_flow_of_transfers(own: str, monkeypatch
 
 def test_intents_are_written_anew_while_some_are_always_under_way(monkeypatch: pytest.MonkeyPatch) -> None:
     """The journals are far from their limits: nothing is held back for their sake."""
-    monkeypatch.setattr(journal.intents, "RESTART_BYTES", LIMIT_BYTES)
+    monkeypatch.setattr(staniel.journal.transfer_log, "RESTART_BYTES", LIMIT_BYTES)
     flow = Flow("server.expiration_timer_frequency = '1ms'\n" + Q_AND_LATE)
     flow.go_on(30)
     for _ in range(10):
@@ -87,7 +87,7 @@ def test_intents_are_written_anew_while_some_are_always_under_way(monkeypatch: p
 
 
 def test_intents_that_cannot_be_written_anew_for_want_of_room_stay_as_they_are(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(journal.intents, "RESTART_BYTES", LIMIT_BYTES)
+    monkeypatch.setattr(staniel.journal.transfer_log, "RESTART_BYTES", LIMIT_BYTES)
     flow = Flow(SMALL + Q_AND_LATE)
     flow.world.disk.fail("create", "intents", errno.ENOSPC, times=1 << 20)
     for _ in range(10):

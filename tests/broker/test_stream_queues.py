@@ -7,12 +7,12 @@ from collections import Counter
 
 import pytest
 
-from journal.libkestrel import READER_MAGIC, SEGMENT_MAGIC, put, read_done, read_head
-from journal.libkestrel_position import Position, checkpoint
-from protocol.dialect import Dialect
-from queues.item import Item
-from sim.disk import PowerCut
-from sim.nodes import Crash
+from staniel.journal.libkestrel.position import Position, checkpoint
+from staniel.journal.libkestrel.records import READER_MAGIC, SEGMENT_MAGIC, put, read_done, read_head
+from staniel.protocol.memcache.dialect import Dialect
+from staniel.queues.item import Item
+from staniel.sim.disk.disk import PowerCut
+from staniel.sim.disk.durable import Crash
 from tests.journal.spool import crashes, new_disk, put_file
 from tests.sim.streams import LIB, SMALL, all_of, asks, fill, names, position_in, settle
 from tests.sim.world import START_MS, World

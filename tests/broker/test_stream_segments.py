@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from sim.nodes import Crash
+from staniel.sim.disk.durable import Crash
 from tests.sim.streams import LIB, SMALL, all_of, asks, fill, segments, settle
 from tests.sim.world import START_MS, World
 

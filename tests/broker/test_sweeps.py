@@ -6,16 +6,17 @@ from itertools import pairwise
 
 import pytest
 
-from broker import broker, transfers, wires
-from broker.deadlines import SLOT_MS
-from protocol.dialect import Dialect
-from queues.item import Item
-from queues.queue import QueueState
-from queues.sweep import SEND_MAX, SWEEP_MAX
-from sim.disk import CAPACITY_BYTES, Disk
-from sim.nodes import Crash
-from sim.world import START_MS
-from sim.world import World as SlowWorld
+from staniel.broker import broker, transfers
+from staniel.broker import protocols as wires
+from staniel.broker.timers import SLOT_MS
+from staniel.protocol.memcache.dialect import Dialect
+from staniel.queues.item import Item
+from staniel.queues.queue import QueueState
+from staniel.queues.sweep import SEND_MAX, SWEEP_MAX
+from staniel.sim.disk.disk import CAPACITY_BYTES, Disk
+from staniel.sim.disk.durable import Crash
+from staniel.sim.world import START_MS
+from staniel.sim.world import World as SlowWorld
 from tests.protocol.thrift_feeding import call
 from tests.sim.streams import all_of, fill, settle
 from tests.sim.world import Client, World

@@ -8,8 +8,8 @@ from collections.abc import Callable, Iterator
 
 import pytest
 
-from sim.disk import PowerCut
-from sim.nodes import Choose, Crash
+from staniel.sim.disk.disk import PowerCut
+from staniel.sim.disk.durable import Choose, Crash
 from tests.sim.world import Client, World
 
 EXPIRING = '[queues.q]\nexpire_to_queue = "late"\n'

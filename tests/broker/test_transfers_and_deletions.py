@@ -8,8 +8,8 @@ from collections import Counter
 
 import pytest
 
-from sim.disk import PowerCut
-from sim.nodes import Crash
+from staniel.sim.disk.disk import PowerCut
+from staniel.sim.disk.durable import Crash
 from tests.broker.test_transfers import EXPIRING, crashes, settle_down, where
 from tests.broker.test_unfinished_transfers import drain, files_of
 from tests.sim.streams import LIB, asks, settle

@@ -9,12 +9,12 @@ from collections import Counter
 
 import pytest
 
-from journal.intents import Intent, encode, key_of
-from journal.readback import ReadBack
-from queues.item import Item
-from queues.stream import Stream
-from sim.disk import Disk
-from sim.nodes import Crash
+from staniel.journal.kestrel.read_behind import ReadBack
+from staniel.journal.transfer_log import Intent, encode, key_of
+from staniel.queues.item import Item
+from staniel.queues.stream.stream import Stream
+from staniel.sim.disk.disk import Disk
+from staniel.sim.disk.durable import Crash
 from tests.broker.test_transfers import (
     DEAD,
     EXPIRING,

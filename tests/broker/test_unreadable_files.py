@@ -8,11 +8,11 @@ import errno
 
 import pytest
 
-from broker import wires
-from broker.wires import Dialect
-from protocol.thrift_requests import ThriftDelete, ThriftFlush, ThriftFlushAll
-from sim.disk import Disk
-from sim.nodes import Crash
+from staniel.broker import protocols as wires
+from staniel.broker.protocols import Dialect
+from staniel.protocol.thrift.requests import ThriftDelete, ThriftFlush, ThriftFlushAll
+from staniel.sim.disk.disk import Disk
+from staniel.sim.disk.durable import Crash
 from tests.sim.streams import asks, fill
 from tests.sim.world import Client, World
 

@@ -6,14 +6,26 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from protocol import requests as ask
-from protocol.client import REPLY_LINE_BYTES_MAX, Conversation, State, encode, read
-from protocol.client_replies import Answer, Error, Fault, Garbled, Item, Items, Reply
-from protocol.client_requests import EXPIRES_MS_MIN, TTL_MS_END
-from protocol.dialect import Dialect
-from protocol.limits import Limits
-from protocol.memcache import Parser
-from protocol.requests import Confirm, Delete, Flush, GetMany, Invalid, Monitor, Quit, Request, Set, Shutdown, Version
+from staniel.protocol.client.conversation import REPLY_LINE_BYTES_MAX, Conversation, State, encode, read
+from staniel.protocol.client.replies import Answer, Error, Fault, Garbled, Item, Items, Reply
+from staniel.protocol.client.requests import EXPIRES_MS_MIN, TTL_MS_END
+from staniel.protocol.limits import Limits
+from staniel.protocol.memcache import requests as ask
+from staniel.protocol.memcache.dialect import Dialect
+from staniel.protocol.memcache.parser import Parser
+from staniel.protocol.memcache.requests import (
+    Confirm,
+    Delete,
+    Flush,
+    GetMany,
+    Invalid,
+    Monitor,
+    Quit,
+    Request,
+    Set,
+    Shutdown,
+    Version,
+)
 from tests.client.strategies import answers, kestrel_requests, memcached_requests
 from tests.protocol.feeding import cut
 

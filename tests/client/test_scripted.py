@@ -9,11 +9,11 @@ import pytest
 import trio
 import trio.testing
 
-from protocol.dialect import Dialect
-from protocol.limits import Limits
-from protocol.memcache import Parser
-from protocol.requests import Confirm, Get, Monitor, Request, Set
-from staniel_client import Client, ConnectionLost, NotAllStored, Refused
+from staniel.client import Client, ConnectionLost, NotAllStored, Refused
+from staniel.protocol.limits import Limits
+from staniel.protocol.memcache.dialect import Dialect
+from staniel.protocol.memcache.parser import Parser
+from staniel.protocol.memcache.requests import Confirm, Get, Monitor, Request, Set
 
 HANG_UP = b""
 SILENCE = None

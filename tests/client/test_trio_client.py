@@ -11,8 +11,8 @@ import pytest
 import trio
 import trio.testing
 
-import staniel_client
-from staniel_client import Client, ConnectionLost, Full, Item, NotAllStored, Refused
+import staniel.client
+from staniel.client import Client, ConnectionLost, Full, Item, NotAllStored, Refused
 from tests.server.process import Server, running
 
 PATIENCE = 5.0
@@ -21,7 +21,7 @@ SHORT = 0.05
 
 @asynccontextmanager
 async def client_of(server: Server) -> AsyncIterator[Client]:
-    async with staniel_client.connect(*server.address) as client:
+    async with staniel.client.connect(*server.address) as client:
         yield client
 
 
@@ -187,7 +187,7 @@ async def test_a_reservation_that_gets_no_turn_in_time_is_handed_back_and_the_cl
 
 @pytest.fixture
 def little_patience(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("staniel_client.client.SETTLE_SECONDS", SHORT)
+    monkeypatch.setattr("staniel.client.client.SETTLE_SECONDS", SHORT)
 
 
 async def reserve_and_start_another(client: Client, children: trio.Nursery) -> None:
@@ -275,7 +275,7 @@ async def test_a_killed_server_is_a_lost_connection_and_the_item_is_back(server:
 
 async def test_nobody_listening_is_a_lost_connection() -> None:
     with pytest.raises(ConnectionLost, match="no connection to"):
-        async with staniel_client.connect("127.0.0.1", 1):
+        async with staniel.client.connect("127.0.0.1", 1):
             pass
 
 

@@ -10,13 +10,13 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from broker import wires
-from broker.broker import Broker
-from broker.config import parse
-from broker.report import Level
-from journal.fs import OsFs
-from protocol.dialect import Dialect
-from protocol.limits import Limits
+from staniel.broker import protocols as wires
+from staniel.broker.broker import Broker
+from staniel.broker.config.load import parse
+from staniel.broker.events import Level
+from staniel.journal.disk.fs import OsFs
+from staniel.protocol.limits import Limits
+from staniel.protocol.memcache.dialect import Dialect
 from tests.conformance.server import toml
 
 NOW_MS = 1_800_000_000_000  # 2027: between the cases' past (2001) and their future (2033)

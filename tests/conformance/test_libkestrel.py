@@ -7,12 +7,12 @@ from typing import Any
 
 import pytest
 
-from journal import libkestrel
-from journal.fs import OsFs
-from journal.libkestrel_layout import Files, sort_out
-from journal.libkestrel_recovery import Recovered, Recovery
-from journal.libkestrel_segments import Segments
-from queues.item import Item, Numbered
+from staniel.journal.disk.fs import OsFs
+from staniel.journal.libkestrel import records as libkestrel
+from staniel.journal.libkestrel.files import Files, sort_out
+from staniel.journal.libkestrel.recovery import Recovered, Recovery
+from staniel.journal.libkestrel.segments import Segments
+from staniel.queues.item import Item, Numbered
 from tests.conformance import cases
 
 NOW_MS = 1_800_000_000_000

@@ -13,12 +13,12 @@ from typing import Any
 
 import pytest
 
-from journal.libkestrel import MAGIC_BYTES, READER_MAGIC
-from journal.libkestrel_position import Checkpoint, Position
-from journal.libkestrel_scan import Scan
-from queues.item import Item, Taken
-from queues.queue import Queue
-from sim.disk import Disk
+from staniel.journal.libkestrel.position import Checkpoint, Position
+from staniel.journal.libkestrel.records import MAGIC_BYTES, READER_MAGIC
+from staniel.journal.libkestrel.scan import Scan
+from staniel.queues.item import Item, Taken
+from staniel.queues.queue import Queue
+from staniel.sim.disk.disk import Disk
 from tests.conformance import cases
 from tests.sim.world import World
 

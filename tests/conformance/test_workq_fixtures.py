@@ -15,8 +15,8 @@ from typing import Any
 
 import pytest
 
-from protocol.workq_words import show_id, show_time
-from queues.job import Job
+from staniel.protocol.workq.fields import show_id, show_time
+from staniel.queues.jobs.job import Job
 from tests.sim.job_world import JobWorld, disk_with_log
 
 FIXTURES: dict[str, dict[str, Any]] = json.loads((Path(__file__).parent / "workq" / "fixtures.json").read_text())

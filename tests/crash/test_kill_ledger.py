@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from bench.kill_ledger import Ledger, item_for, key_of
+from staniel.bench.soak.ledger import Ledger, item_for, key_of
 
 A0, A1, A2 = (item_for(b"A-%d" % number, 3) for number in range(3))
 B0 = item_for(b"B-0", 0)

@@ -1,5 +1,6 @@
-"""Kill after kill of a real server on real files, with everything that it does going on; `python -m bench.kill_loop`
-does the same for as long as one likes.
+"""Kill after kill of a real server on real files, with everything that it does going on.
+
+`python -m staniel.bench.soak.loop` does the same for as long as one likes.
 """
 
 from __future__ import annotations
@@ -13,8 +14,8 @@ from pathlib import Path
 
 import pytest
 
-from bench.kill_cycle import Totals
-from bench.kill_loop import Loop
+from staniel.bench.soak.loop import Loop
+from staniel.bench.soak.totals import Totals
 
 KILLS = 100
 STOPS = 20
@@ -60,7 +61,7 @@ def test_twenty_stops_and_some_reloads_under_load_break_none_either(
 
 @pytest.mark.slow
 def test_long_runs_have_a_command_of_their_own(tmp_path: Path) -> None:
-    command = [sys.executable, "-m", "bench.kill_loop", "--cycles=2", "--jobs=2", f"--dir={tmp_path}"]
+    command = [sys.executable, "-m", "staniel.bench.soak.loop", "--cycles=2", "--jobs=2", f"--dir={tmp_path}"]
     said = subprocess.run(command, capture_output=True, text=True, timeout=120, cwd=Path(__file__).parents[2])
     assert said.stdout.count("; 0 wrong") == 2, (said.stdout, said.stderr)
     assert list(tmp_path.iterdir()) == []

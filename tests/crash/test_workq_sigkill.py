@@ -1,6 +1,6 @@
 """SIGKILL under load, again and again, for jobs: what was answered is so after the restart, and no job is had twice.
 
-`python -m bench.kill_loop --serve jobs` does the same for as long as one likes.
+`python -m staniel.bench.soak.loop --serve jobs` does the same for as long as one likes.
 """
 
 from __future__ import annotations
@@ -11,8 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from bench.kill_cycle import Totals
-from bench.kill_jobs import Book, JobLoop, Known
+from staniel.bench.soak.jobs import Book, JobLoop, Known
+from staniel.bench.soak.totals import Totals
 
 KILLS = 6
 SEED = int(os.environ.get("STANIEL_CRASH_SEED", "0")) or int.from_bytes(os.urandom(4), "big")

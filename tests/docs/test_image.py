@@ -14,7 +14,7 @@ def wanted() -> set[str]:
     wheel = project["tool"]["hatch"]["build"]["targets"]["wheel"]
     about = project["project"]
     files = {"pyproject.toml", about["readme"], *about["license-files"], "constraints.txt"}
-    return {*wheel["packages"], *wheel["force-include"], *files}
+    return {*wheel["only-include"], *wheel["force-include"], *files}
 
 
 def copied() -> dict[str, str]:

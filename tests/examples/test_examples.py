@@ -31,7 +31,7 @@ class Program:
 
     def __init__(self, name: str, *options: str) -> None:
         command = [sys.executable, str(EXAMPLES / name), *options]
-        env = {**os.environ, "PYTHONPATH": str(ROOT)}
+        env = {**os.environ, "PYTHONPATH": str(ROOT / "src")}
         self.child = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, env=env)
         self.heard: list[str] = []
 

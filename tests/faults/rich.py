@@ -18,15 +18,15 @@ from typing import NamedTuple
 
 import click
 
-import journal.convert
-from broker import wires
-from broker.report import Level
-from broker.status import Status
-from journal.convert import Conversion
-from journal.store import SpoolError, Store
-from queues.config import Format
-from sim.disk import Disk
-from sim.mutants import replaced
+import staniel.journal.tools.convert
+from staniel.broker import protocols as wires
+from staniel.broker.events import Level
+from staniel.broker.status import Status
+from staniel.journal.spool import SpoolError, Store
+from staniel.journal.tools.convert import Conversion
+from staniel.queues.config import Format
+from staniel.sim.disk.disk import Disk
+from staniel.sim.mutants.queues import replaced
 from tests.sim.job_world import job_id
 from tests.sim.world import START_MS, Client, World
 
@@ -126,7 +126,7 @@ def rich() -> Disk:
 def _convert(disk: Disk) -> None:
     """Move queue `moving` to another format, but for the last step."""
     store = Store(disk, "s")
-    with replaced(journal.convert, "carry_out", lambda right: lambda *args: True):
+    with replaced(staniel.journal.tools.convert, "carry_out", lambda right: lambda *args: True):
         assert Conversion(store, "moving", START_MS + 500, lambda *args: None).run(Format.LIBKESTREL) == 12
     disk.kill()
 

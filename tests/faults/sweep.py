@@ -15,9 +15,9 @@ from typing import NamedTuple
 
 import click
 
-from broker.report import Level
-from journal.records import SAVE_XID
-from sim.disk import Disk
+from staniel.broker.events import Level
+from staniel.journal.kestrel.records import SAVE_XID
+from staniel.sim.disk.disk import Disk
 from tests.conformance import cases, replay
 from tests.journal.judge import Judge
 from tests.journal.records import addx

@@ -11,9 +11,9 @@ from pathlib import Path
 
 import pytest
 
-from bench.kill_crew import Crew
-from bench.kill_loop import Loop
-from bench.kill_victim import Victim
+from staniel.bench.soak.clients import Crew
+from staniel.bench.soak.loop import Loop
+from staniel.bench.soak.victim import Victim
 from tests.faults.preloaded import build
 from tests.server.process import until
 from tests.server.wire import Wire, stats

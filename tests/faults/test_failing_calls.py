@@ -11,9 +11,9 @@ from random import Random
 
 import pytest
 
-from bench.kill_crew import Broken, Crew
-from bench.kill_loop import Loop
-from bench.process import StartFailed
+from staniel.bench.harness.process import StartFailed
+from staniel.bench.soak.clients import Broken, Crew
+from staniel.bench.soak.loop import Loop
 from tests.faults.preloaded import build
 
 pytestmark = [pytest.mark.slow, pytest.mark.programs("cc")]

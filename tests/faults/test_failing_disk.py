@@ -8,8 +8,8 @@ from random import Random
 
 import pytest
 
-from sim.disk import Disk
-from sim.nodes import Choose, Crash, Inode
+from staniel.sim.disk.disk import Disk
+from staniel.sim.disk.durable import Choose, Crash, Inode
 from tests.faults.trial import Trial
 from tests.journal.spool import new_disk
 

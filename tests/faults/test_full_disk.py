@@ -9,9 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from bench.kill_crew import Crew
-from bench.kill_loop import Loop
-from journal.fs import OsFs
+from staniel.bench.soak.clients import Crew
+from staniel.bench.soak.loop import Loop
+from staniel.journal.disk.fs import OsFs
 from tests.faults.small_disk import SmallDisk, small_disk
 from tests.server.process import Server, running, until
 from tests.server.wire import Wire, drain

@@ -7,9 +7,9 @@ from random import Random
 
 import pytest
 
-from broker import wires
-from broker.report import Level
-from sim.disk import Disk
+from staniel.broker import protocols as wires
+from staniel.broker.events import Level
+from staniel.sim.disk.disk import Disk
 from tests.faults.rich import CONFIG, LATER_MS, OWN, Told, check, chosen, harmed, rich, start
 from tests.faults.rich import Harm as Harmed
 from tests.sim.job_world import job_id

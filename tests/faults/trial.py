@@ -1,6 +1,6 @@
 """One broker on the fake disk under a seeded load, until the disk fails it or the load ends; then the power is cut.
 
-Knows what clients say and hear; the judge is `bench/kill_ledger.py`. Everything is there that writes or syncs: puts,
+Knows what clients say and hear; the judge is `bench/soak/ledger.py`. Everything is there that writes or syncs: puts,
 closes, aborts, fan-out, expiry into another queue, dead letters, rotation, rewriting, a queue that is deleted.
 """
 
@@ -10,11 +10,11 @@ import re
 from collections import deque
 from random import Random
 
-from bench.kill_ledger import Ledger, item_for
-from journal.group import JournalFailure
-from journal.store import SpoolError
-from sim.disk import Disk
-from sim.nodes import Choose, Crash
+from staniel.bench.soak.ledger import Ledger, item_for
+from staniel.journal.group_commit import JournalFailure
+from staniel.journal.spool import SpoolError
+from staniel.sim.disk.disk import Disk
+from staniel.sim.disk.durable import Choose, Crash
 from tests.sim.world import Client, World
 
 CONFIG = """

@@ -14,15 +14,15 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from broker import wires
-from protocol.dialect import Dialect
-from protocol.limits import Limits
-from protocol.memcache import Parser
-from protocol.text import TextParser
-from protocol.thrift import ThriftParser
-from protocol.workq import WorkqParser
-from sim.disk import Disk
-from sim.world import Client, World
+from staniel.broker import protocols as wires
+from staniel.protocol.limits import Limits
+from staniel.protocol.memcache.dialect import Dialect
+from staniel.protocol.memcache.parser import Parser
+from staniel.protocol.text.parser import TextParser
+from staniel.protocol.thrift.parser import ThriftParser
+from staniel.protocol.workq.parser import WorkqParser
+from staniel.sim.disk.disk import Disk
+from staniel.sim.world import Client, World
 
 CASES = Path(__file__).resolve().parents[1] / "conformance"
 SMALL = Limits(line_bytes_max=256, item_bytes_max=128)

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable
 from random import Random
 
-from queues.job import Job
-from sim.disk import Disk, PowerCut
-from sim.nodes import Choose, Crash
+from staniel.queues.jobs.job import Job
+from staniel.sim.disk.disk import Disk, PowerCut
+from staniel.sim.disk.durable import Choose, Crash
 from tests.journal.workq_original import Original
 from tests.sim.job_world import LOG, JobClient, JobWorld, disk_with_log, job_id
 

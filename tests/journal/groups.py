@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from journal.ballast import Ballast
-from journal.doubt import Doubt
-from journal.group import CommitGroup
-from journal.log import Log
-from journal.names import Names
-from queues.changes import Added
-from queues.config import QueueConfig
-from queues.item import Item
-from sim.disk import Disk
+from staniel.journal.disk.ballast import Ballast
+from staniel.journal.disk.failed_sync import Doubt
+from staniel.journal.disk.unsynced_names import Names
+from staniel.journal.group_commit import CommitGroup
+from staniel.journal.kestrel.log import Log
+from staniel.queues.changes import Added
+from staniel.queues.config import QueueConfig
+from staniel.queues.item import Item
+from staniel.sim.disk.disk import Disk
 from tests.journal.records import NOW_MS
 
 SMALL_BYTES = 64 << 10

@@ -6,12 +6,12 @@ import struct
 
 from hypothesis import strategies as st
 
-from journal.kestrel import Encoder
-from journal.replay import Bad, Replay
-from queues.changes import Aborted, Added, Change, Cleared, Confirmed, Opened, Removed
-from queues.config import Dialect, QueueConfig
-from queues.item import Item, Taken
-from queues.queue import Queue
+from staniel.journal.kestrel.encoder import Encoder
+from staniel.journal.kestrel.replay import Bad, Replay
+from staniel.queues.changes import Aborted, Added, Change, Cleared, Confirmed, Opened, Removed
+from staniel.queues.config import Dialect, QueueConfig
+from staniel.queues.item import Item, Taken
+from staniel.queues.queue import Queue
 from tests.journal.judge import Content
 
 NOW_MS = 1_700_000_000_000

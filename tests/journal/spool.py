@@ -5,16 +5,16 @@ from __future__ import annotations
 import random
 from collections.abc import Callable
 
-from journal.group import CommitGroup
-from journal.log import Log
-from journal.replay import Replay
-from journal.store import Store
-from queues.changes import Change
-from queues.config import QueueConfig
-from queues.item import Item
-from queues.queue import Queue
-from sim.disk import Disk
-from sim.nodes import Choose, Crash
+from staniel.journal.group_commit import CommitGroup
+from staniel.journal.kestrel.log import Log
+from staniel.journal.kestrel.replay import Replay
+from staniel.journal.spool import Store
+from staniel.queues.changes import Change
+from staniel.queues.config import QueueConfig
+from staniel.queues.item import Item
+from staniel.queues.queue import Queue
+from staniel.sim.disk.disk import Disk
+from staniel.sim.disk.durable import Choose, Crash
 from tests.journal.judge import Content
 from tests.journal.records import NOW_MS, content, state
 

@@ -10,9 +10,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from journal import cmdlog
-from journal.cmdlog_layout import holes, segment_name, segment_numbers
-from journal.cmdlog_read import (
+from staniel.journal.workq import encoder as cmdlog
+from staniel.journal.workq.files import holes, segment_name, segment_numbers
+from staniel.journal.workq.records import (
     Damaged,
     Short,
     find_frame,
@@ -25,8 +25,8 @@ from journal.cmdlog_read import (
     read_time,
     read_unsigned,
 )
-from queues.job import Job, Terms
-from queues.job_queue import JobQueue
+from staniel.queues.jobs.job import Job, Terms
+from staniel.queues.jobs.queue import JobQueue
 
 VECTORS: list[dict[str, Any]] = json.loads(
     (Path(__file__).parents[1] / "conformance" / "workq" / "vectors.json").read_text("utf-8")

@@ -8,7 +8,7 @@ from random import Random
 
 import pytest
 
-from sim.nodes import Crash
+from staniel.sim.disk.durable import Crash
 from tests.journal.cmdlogs import (
     Script,
     as_the_original_reads,

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from journal.cmdlog_dump import dump, is_cmdlog, line, show_time
-from sim.disk import Disk
+from staniel.journal.workq.dump import dump, is_cmdlog, line, show_time
+from staniel.sim.disk.disk import Disk
 from tests.sim.job_world import LOG, JobWorld, disk_with_log, job_id
 
 

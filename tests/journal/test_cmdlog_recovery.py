@@ -7,9 +7,9 @@ from random import Random
 import pytest
 from google_crc32c import value as crc32c
 
-from journal import cmdlog
-from queues.job import Job, Terms
-from queues.job_queue import JobQueue
+from staniel.journal.workq import encoder as cmdlog
+from staniel.queues.jobs.job import Job, Terms
+from staniel.queues.jobs.queue import JobQueue
 from tests.journal.cmdlogs import files, state_of
 from tests.sim.job_world import LOG, START_MS, JobWorld, disk_with_log, job_id
 

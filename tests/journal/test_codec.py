@@ -8,10 +8,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from journal.kestrel import Encoder
-from journal.replay import Replay
-from queues.config import Dialect
-from queues.queue import Queue
+from staniel.journal.kestrel.encoder import Encoder
+from staniel.journal.kestrel.replay import Replay
+from staniel.queues.config import Dialect
+from staniel.queues.queue import Queue
 from tests.journal.judge import Judge
 from tests.journal.records import (
     FOREIGN,

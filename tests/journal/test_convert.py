@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import pytest
 
-from journal.convert import Conversion, Refusal
-from journal.kestrel import Encoder
-from journal.libkestrel import DATA_BYTES_MAX
-from journal.store import Store
-from queues.changes import Added
-from queues.config import Dialect, Format
-from queues.item import Item
-from sim.disk import Disk, PowerCut
-from sim.nodes import Crash
+from staniel.journal.kestrel.encoder import Encoder
+from staniel.journal.libkestrel.records import DATA_BYTES_MAX
+from staniel.journal.spool import Store
+from staniel.journal.tools.convert import Conversion, Refusal
+from staniel.queues.changes import Added
+from staniel.queues.config import Dialect, Format
+from staniel.queues.item import Item
+from staniel.sim.disk.disk import Disk, PowerCut
+from staniel.sim.disk.durable import Crash
 from tests.journal.spool import crashes, new_disk, put_file
 from tests.sim.world import START_MS, World
 

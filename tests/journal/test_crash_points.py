@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import pytest
 
-from journal import layout
-from journal.replay import Replay
-from queues.config import Dialect, QueueConfig
-from queues.item import Item
-from queues.queue import Queue
-from sim.disk import Disk, PowerCut
-from sim.nodes import Crash
+from staniel.journal.kestrel import files as layout
+from staniel.journal.kestrel.replay import Replay
+from staniel.queues.config import Dialect, QueueConfig
+from staniel.queues.item import Item
+from staniel.queues.queue import Queue
+from staniel.sim.disk.disk import Disk, PowerCut
+from staniel.sim.disk.durable import Crash
 from tests.journal.records import content, state
 from tests.journal.spool import EMPTY, Scenario, Service, crashes, journals, new_disk, recover, recovered_state
 

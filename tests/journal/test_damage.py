@@ -9,10 +9,11 @@ from pathlib import Path
 
 import pytest
 
-from journal import layout, sidecar
-from journal.fs import OsFs
-from journal.log import Log
-from queues.item import Item
+from staniel.journal.disk.fs import OsFs
+from staniel.journal.kestrel import files as layout
+from staniel.journal.kestrel import sidecar
+from staniel.journal.kestrel.log import Log
+from staniel.queues.item import Item
 from tests.sim.world import World
 
 CONFIG = """

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from journal.damaged import CHUNK_BYTES, keep
-from sim.disk import Disk, PowerCut
-from sim.nodes import Crash
+from staniel.journal.disk.quarantine import CHUNK_BYTES, keep
+from staniel.sim.disk.disk import Disk, PowerCut
+from staniel.sim.disk.durable import Crash
 
 
 def disk_with(data: bytes) -> Disk:

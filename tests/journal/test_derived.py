@@ -5,14 +5,14 @@ from __future__ import annotations
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from journal.derived import effect_of, follow, mark_of, whole_at
-from journal.log import Log
-from journal.replay import Replay
-from journal.segments import Segment
-from journal.summaries import NOTHING, Summary, apply, merge
-from queues.item import Item
-from queues.marks import Mark
-from sim.disk import Disk
+from staniel.journal.kestrel.derived_effect import effect_of, follow, mark_of, whole_at
+from staniel.journal.kestrel.effect import NOTHING, Summary, apply, merge
+from staniel.journal.kestrel.log import Log
+from staniel.journal.kestrel.replay import Replay
+from staniel.journal.kestrel.segments import Segment
+from staniel.queues.checkpoint import Mark
+from staniel.queues.item import Item
+from staniel.sim.disk.disk import Disk
 from tests.sim.world import World
 
 CONFIG = """

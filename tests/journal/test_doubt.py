@@ -6,12 +6,12 @@ import errno
 
 import pytest
 
-from journal.doubt import ROOM_BYTES, ROOM_SHARE_OF_DISK, Doubt, Group, Mark
-from journal.group import JournalFailure
-from journal.names import Names
-from journal.store import SpoolError
-from sim.disk import Disk, PowerCut
-from sim.nodes import Crash
+from staniel.journal.disk.failed_sync import ROOM_BYTES, ROOM_SHARE_OF_DISK, Doubt, Group, Mark
+from staniel.journal.disk.unsynced_names import Names
+from staniel.journal.group_commit import JournalFailure
+from staniel.journal.spool import SpoolError
+from staniel.sim.disk.disk import Disk, PowerCut
+from staniel.sim.disk.durable import Crash
 from tests.sim.world import World
 
 MARK = "s/.staniel/failed_sync"

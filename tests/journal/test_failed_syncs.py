@@ -8,9 +8,9 @@ import errno
 
 import pytest
 
-from journal.fs import JournalFailure
-from sim.nodes import Crash
-from sim.world import World as WorldWithThreads
+from staniel.journal.disk.fs import JournalFailure
+from staniel.sim.disk.durable import Crash
+from staniel.sim.world import World as WorldWithThreads
 from tests.sim.world import World
 
 NUMBERS = [errno.ENOSPC, errno.EDQUOT, errno.EIO]

@@ -9,14 +9,15 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from journal import layout, sidecar
-from journal.fs import OsFs
-from journal.recovery import Recovered
-from journal.store import Store
-from queues.config import QueueConfig
-from queues.item import Item
-from sim.disk import Disk
-from sim.nodes import Crash
+from staniel.journal.disk.fs import OsFs
+from staniel.journal.kestrel import files as layout
+from staniel.journal.kestrel import sidecar
+from staniel.journal.kestrel.recovery import Recovered
+from staniel.journal.spool import Store
+from staniel.queues.config import QueueConfig
+from staniel.queues.item import Item
+from staniel.sim.disk.disk import Disk
+from staniel.sim.disk.durable import Crash
 from tests.journal.spool import content_of, crashes, put_file
 from tests.journal.test_derived import DIALECTS, MORE, STEPS, History, Steps
 

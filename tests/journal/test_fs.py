@@ -11,8 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from journal.fs import OsFs
-from sim.disk import Disk
+from staniel.journal.disk.fs import OsFs
+from staniel.sim.disk.disk import Disk
 
 OLD, NEW = b"the old content", b"the new content, " * 1000
 

@@ -6,10 +6,10 @@ import errno
 
 import pytest
 
-from journal.ballast import BALLAST_BYTES_MAX, Ballast, Space
-from journal.group import NEVER_MS, JournalFailure
-from sim.disk import Disk
-from sim.nodes import Crash
+from staniel.journal.disk.ballast import BALLAST_BYTES_MAX, Ballast, Space
+from staniel.journal.group_commit import NEVER_MS, JournalFailure
+from staniel.sim.disk.disk import Disk
+from staniel.sim.disk.durable import Crash
 from tests.journal.groups import SMALL_BYTES, group_on, log_of, put, syncs
 from tests.journal.records import NOW_MS, addx
 from tests.journal.spool import Service, commit, new_disk, put_file, recovered_state

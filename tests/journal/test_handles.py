@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from sim.disk import Disk
-from sim.nodes import Crash, Inode
+from staniel.sim.disk.disk import Disk
+from staniel.sim.disk.durable import Crash, Inode
 from tests.sim.world import World
 
 LIMIT = 16

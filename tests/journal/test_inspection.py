@@ -8,13 +8,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from journal import sidecar
-from journal.checked import BEHIND, MISSING, STRANGE, UNLIKE, unlike
-from journal.cmdlog_dump import dump
-from journal.flaws import Flaw
-from journal.inspection import Inspection, inspect
-from journal.survey import MIXED, survey
-from sim.disk import Disk
+from staniel.journal.errors import Flaw
+from staniel.journal.kestrel import sidecar
+from staniel.journal.spool_listing import MIXED, survey
+from staniel.journal.tools.checksums import BEHIND, MISSING, STRANGE, UNLIKE, unlike
+from staniel.journal.tools.verify import Inspection, inspect
+from staniel.journal.workq.dump import dump
+from staniel.sim.disk.disk import Disk
 from tests.journal.cmdlogs import Script, by_chance, everything
 from tests.journal.records import addx
 from tests.journal.spool import content_of, put_file

@@ -10,17 +10,18 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from journal import libkestrel, libkestrel_scan
-from journal.libkestrel import READER_MAGIC, SEGMENT_MAGIC, put, read_record
-from journal.libkestrel_ids import IdSet
-from journal.libkestrel_layout import Kind, name_error, parse, sort_out
-from journal.libkestrel_position import SECTOR_BYTES, Checkpoint, Position, can_go_on, checkpoint, records
-from journal.libkestrel_recovery import Recovery
-from journal.libkestrel_scan import Scan
-from journal.libkestrel_segments import Segments, Sums
-from journal.replay import Bad
-from queues.item import Item, Numbered
-from sim.disk import Disk
+from staniel.journal.interval_set import IdSet
+from staniel.journal.kestrel.replay import Bad
+from staniel.journal.libkestrel import records as libkestrel
+from staniel.journal.libkestrel import scan as libkestrel_scan
+from staniel.journal.libkestrel.files import Kind, name_error, parse, sort_out
+from staniel.journal.libkestrel.position import SECTOR_BYTES, Checkpoint, Position, can_go_on, checkpoint, records
+from staniel.journal.libkestrel.records import READER_MAGIC, SEGMENT_MAGIC, put, read_record
+from staniel.journal.libkestrel.recovery import Recovery
+from staniel.journal.libkestrel.scan import Scan
+from staniel.journal.libkestrel.segments import Segments, Sums
+from staniel.queues.item import Item, Numbered
+from staniel.sim.disk.disk import Disk
 from tests.journal.spool import new_disk, put_file
 
 NOW_MS = 1_700_000_000_000

@@ -7,9 +7,9 @@ from itertools import pairwise
 from hypothesis import given
 from hypothesis import strategies as st
 
-from journal.pack import STAND_IN_RECORD
-from journal.places import note_places, note_run
-from journal.segments import SAMPLE_BYTES, Place, Segment
+from staniel.journal.kestrel.pack import STAND_IN_RECORD
+from staniel.journal.kestrel.record_index import note_places, note_run
+from staniel.journal.kestrel.segments import SAMPLE_BYTES, Place, Segment
 
 RUNS = st.lists(st.integers(1, 3 * SAMPLE_BYTES // len(STAND_IN_RECORD)), max_size=6)
 

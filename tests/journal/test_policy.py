@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 from msgspec import structs
 
-from journal.policy import Step, Usage, is_worth_packing, next_step, starts_delay, sync_due_ms
-from queues.config import QueueConfig
+from staniel.journal.kestrel.policy import Step, Usage, is_worth_packing, next_step, starts_delay, sync_due_ms
+from staniel.queues.config import QueueConfig
 from tests.journal.records import NOW_MS
 
 CONFIG = QueueConfig(default_journal_bytes=100, max_memory_bytes=200, max_journal_bytes=5000, compact_delay_ms=1000)

@@ -6,13 +6,13 @@ import errno
 
 import pytest
 
-from journal.fs import Locked
-from journal.kestrel import Encoder
-from journal.recovery import Recovered
-from journal.store import SpoolError, Store
-from queues.config import Dialect, QueueConfig
-from sim.disk import Disk, PowerCut
-from sim.nodes import Crash
+from staniel.journal.disk.fs import Locked
+from staniel.journal.kestrel.encoder import Encoder
+from staniel.journal.kestrel.recovery import Recovered
+from staniel.journal.spool import SpoolError, Store
+from staniel.queues.config import Dialect, QueueConfig
+from staniel.sim.disk.disk import Disk, PowerCut
+from staniel.sim.disk.durable import Crash
 from tests.journal.records import NOW_MS, addx
 from tests.journal.spool import content_of, crashes, journals, new_disk, put_file
 

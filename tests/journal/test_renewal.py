@@ -8,13 +8,13 @@ from random import Random
 
 import pytest
 
-from broker.wires import workq
-from journal.doubt import Doubt, Mark
-from journal.fs import JournalFailure, SyncFailed
-from journal.names import Names
-from journal.store import SpoolError
-from sim.disk import Disk, PowerCut
-from sim.nodes import Crash
+from staniel.broker.protocols import workq
+from staniel.journal.disk.failed_sync import Doubt, Mark
+from staniel.journal.disk.fs import JournalFailure, SyncFailed
+from staniel.journal.disk.unsynced_names import Names
+from staniel.journal.spool import SpoolError
+from staniel.sim.disk.disk import Disk, PowerCut
+from staniel.sim.disk.durable import Crash
 from tests.journal.records import addx, named
 from tests.journal.spool import content_of, journals, new_disk, put_file
 from tests.sim.job_world import JobWorld, job_id

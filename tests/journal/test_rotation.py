@@ -6,9 +6,9 @@ import errno
 
 import pytest
 
-from journal.group import JournalFailure
-from queues.config import QueueConfig
-from sim.nodes import Crash
+from staniel.journal.group_commit import JournalFailure
+from staniel.queues.config import QueueConfig
+from staniel.sim.disk.durable import Crash
 from tests.journal.records import NOW_MS
 from tests.journal.spool import Service, new_disk, recovered_state
 

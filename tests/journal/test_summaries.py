@@ -9,10 +9,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from journal import records
-from journal.numbering import Numbering
-from journal.replay import Bad, Replay
-from journal.summaries import (
+from staniel.journal.kestrel import records
+from staniel.journal.kestrel.effect import (
     NOTHING,
     Entangled,
     Origin,
@@ -26,9 +24,11 @@ from journal.summaries import (
     tide_of,
     without,
 )
-from journal.summarise import EMPTY, UNKNOWN, CounterUnknown, Entry, Summariser, follow, summarise
-from queues.config import Dialect
-from queues.item import Taken
+from staniel.journal.kestrel.effect_scan import EMPTY, UNKNOWN, CounterUnknown, Entry, Summariser, follow, summarise
+from staniel.journal.kestrel.replay import Bad, Replay
+from staniel.journal.kestrel.xid_scan import Numbering
+from staniel.queues.config import Dialect
+from staniel.queues.item import Taken
 from tests.journal.records import FOREIGN, NOW_MS, OPERATIONS, Operations, Scribe, addx, named, with_xid
 
 DIALECTS = st.sampled_from(Dialect)

@@ -13,9 +13,9 @@ from urllib.request import Request, urlopen
 import pytest
 from pyspark.sql import SparkSession
 
-import pipeline
-from pipeline.files import RemoteFolder
-from pipeline.sessions import close, quiet_log
+from staniel import pipeline
+from staniel.pipeline.lake.folders import RemoteFolder
+from staniel.pipeline.sessions import close, quiet_log
 
 # Compiling queries and Java's own code for rows by the hundred takes longer than running them.
 SHORT_LIVED = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"

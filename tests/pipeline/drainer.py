@@ -10,8 +10,8 @@ from __future__ import annotations
 import sys
 import time
 
-from pipeline.drain import Drain, Limits, Step
-from pipeline.spool import Spool
+from staniel.pipeline.sources.drain import Drain, Limits, Step
+from staniel.pipeline.sources.drain_spool import Spool
 
 
 def main() -> None:

@@ -26,22 +26,22 @@ from pathlib import Path
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
-import pipeline
-from journal import records
-from journal.replay import Replay
-from pipeline.archive import archive
-from pipeline.drain import Drain, Limits
-from pipeline.drained import drain
-from pipeline.files import LocalFolder, feed
-from pipeline.formats import look
-from pipeline.kestrel_queue import hold
-from pipeline.packs import pack
-from pipeline.report import gather
-from pipeline.report_page import write as write_page
-from pipeline.segments import Part, Reading
-from pipeline.sessions import close
-from pipeline.spool import Spool
-from queues.config import Dialect
+from staniel import pipeline
+from staniel.journal.kestrel import records
+from staniel.journal.kestrel.replay import Replay
+from staniel.pipeline.formats.adapters import look
+from staniel.pipeline.formats.base import Part, Reading
+from staniel.pipeline.formats.kestrel.queue import hold
+from staniel.pipeline.lake.folders import LocalFolder, feed
+from staniel.pipeline.report.figures import gather
+from staniel.pipeline.report.page import write as write_page
+from staniel.pipeline.sessions import close
+from staniel.pipeline.sources.drain import Drain, Limits
+from staniel.pipeline.sources.drain_spool import Spool
+from staniel.pipeline.tasks.archive import archive
+from staniel.pipeline.tasks.drain_to_lake import drain
+from staniel.pipeline.tasks.pack import pack
+from staniel.queues.config import Dialect
 from tests.pipeline.test_drain import fill, server_address
 from tests.server.process import Server, running, until
 

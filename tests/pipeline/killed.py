@@ -17,8 +17,8 @@ from pathlib import Path
 from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
-import pipeline
-from pipeline.sessions import close
+from staniel import pipeline
+from staniel.pipeline.sessions import close
 from tests.pipeline.conftest import SHORT_LIVED, SMALL_DATA
 
 TRIES = 8

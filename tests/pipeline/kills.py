@@ -26,17 +26,18 @@ from itertools import count
 from pathlib import Path
 from typing import Any
 
-import pipeline
-from journal.fs import OsFile, OsFs
-from pipeline import archive as archiving
-from pipeline import convert as converting
-from pipeline import fleet, packs
-from pipeline.archive import archive
-from pipeline.convert import convert
-from pipeline.files import LocalFolder
-from pipeline.formats import look
-from pipeline.segments import Part, Reading
-from queues.config import Dialect, Format
+from staniel import pipeline
+from staniel.journal.disk.fs import OsFile, OsFs
+from staniel.pipeline.formats.adapters import look
+from staniel.pipeline.formats.base import Part, Reading
+from staniel.pipeline.lake.folders import LocalFolder
+from staniel.pipeline.tasks import archive as archiving
+from staniel.pipeline.tasks import convert as converting
+from staniel.pipeline.tasks import pack as packs
+from staniel.pipeline.tasks import summarise as fleet
+from staniel.pipeline.tasks.archive import archive
+from staniel.pipeline.tasks.convert import convert
+from staniel.queues.config import Dialect, Format
 from tests.pipeline.spools import history, write
 from tests.pipeline.test_packs import states
 

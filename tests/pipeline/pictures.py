@@ -12,7 +12,7 @@ import random
 import sys
 from pathlib import Path
 
-from queues.config import Dialect
+from staniel.queues.config import Dialect
 from tests.journal.cmdlogs import files
 from tests.journal.records import Scribe
 from tests.pipeline.spools import write

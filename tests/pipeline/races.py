@@ -28,21 +28,21 @@ from typing import Any
 
 import pyarrow.dataset as ds
 
-from pipeline import fleet
-from pipeline import verify as verify_module
-from pipeline.archive import archive
-from pipeline.convert import convert_spool
-from pipeline.files import Vanished
-from pipeline.fleet import pinned
-from pipeline.journal_options import JournalOptions
-from pipeline.journal_source import JournalReader, columns_of
-from pipeline.journal_stream import JournalStream
-from pipeline.kestrel_state import live_rows
-from pipeline.lake import Lake
-from pipeline.offsets import DataLoss
-from pipeline.packs import Busy, pack
-from pipeline.verify import verify
-from queues.config import Dialect, Format
+from staniel.pipeline.formats.kestrel.state import live_rows
+from staniel.pipeline.lake.folders import Vanished
+from staniel.pipeline.lake.lake import Lake
+from staniel.pipeline.sources.journal import JournalReader, columns_of
+from staniel.pipeline.sources.journal_options import JournalOptions
+from staniel.pipeline.sources.journal_stream import JournalStream
+from staniel.pipeline.sources.offsets import DataLoss
+from staniel.pipeline.tasks import summarise as fleet
+from staniel.pipeline.tasks import verify as verify_module
+from staniel.pipeline.tasks.archive import archive
+from staniel.pipeline.tasks.convert import convert_spool
+from staniel.pipeline.tasks.pack import Busy, pack
+from staniel.pipeline.tasks.summarise import pinned
+from staniel.pipeline.tasks.verify import verify
+from staniel.queues.config import Dialect, Format
 from tests.server.process import Server
 from tests.server.wire import Wire
 from tests.sim.job_world import job_id
@@ -487,7 +487,8 @@ class Races:
 
 
 def in_this_process(spark: object, tasks: list[Any], work: Callable[[Any], Any]) -> list[Any]:
-    """As pipeline.fleet.run_each, without Spark: a race is lost in milliseconds, and a job of Spark's takes seconds."""
+    """As run_each of pipeline/tasks/summarise.py, without Spark: a race is lost in milliseconds, a job of Spark's
+    takes seconds."""
     found: list[Any] = []
     for task in tasks:
         try:

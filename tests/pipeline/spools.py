@@ -6,8 +6,8 @@ import random
 from pathlib import Path
 from typing import Any
 
-from journal.replay import Replay
-from queues.config import Dialect
+from staniel.journal.kestrel.replay import Replay
+from staniel.queues.config import Dialect
 from tests.journal.records import NOW_MS, Scribe, feed
 
 STEP_WEIGHTS = {"add": 10, "take": 3, "open": 5, "confirm": 4, "abort": 2}

@@ -13,8 +13,9 @@ import pytest
 from click.testing import CliRunner, Result
 from pyspark.sql import SparkSession
 
-from pipeline import needs, sessions
-from pipeline.cli import pipeline, reason
+from staniel.pipeline import requirements as needs
+from staniel.pipeline import sessions
+from staniel.pipeline.cli import pipeline, reason
 from tests.journal.cmdlogs import Script
 from tests.journal.records import NOW_MS, addx
 from tests.pipeline.spools import contents, history, replayed, write
@@ -185,7 +186,8 @@ def test_a_missing_java_is_one_line_with_the_command(monkeypatch: pytest.MonkeyP
 
 
 def test_the_line_of_a_spark_error_that_matters_is_found() -> None:
-    text = "An exception was thrown\nTraceback:\n  File x\npipeline.segments.Corrupt: jobs: byte 7: why\nat java.lang\n"
+    trace = "Traceback:\n  File x\nstaniel.pipeline.formats.base.Corrupt: jobs: byte 7: why\nat java.lang\n"
+    text = f"An exception was thrown\n{trace}"
     assert reason(text) == "jobs: byte 7: why"
     assert reason("Job aborted\nValueError: option x is a number") == "option x is a number"
     assert reason("") == "Spark failed without a word"

@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from pipeline.files import LocalFolder
-from pipeline.formats import look
-from pipeline.segments import Corrupt, OnCorrupt, Part, Reading
+from staniel.pipeline.formats.adapters import look
+from staniel.pipeline.formats.base import Corrupt, OnCorrupt, Part, Reading
+from staniel.pipeline.lake.folders import LocalFolder
 from tests.journal.cmdlogs import Script, files, snapshot
 from tests.sim.job_world import job_id
 

@@ -6,13 +6,13 @@ from pathlib import Path
 
 import pytest
 
-from journal import convert as converting
-from journal.libkestrel import READER_MAGIC, SEGMENT_MAGIC, put, read_head
-from pipeline.convert import Converted, convert_spool
-from pipeline.files import LocalFolder
-from pipeline.formats import look
-from queues.config import Format
-from queues.item import Item
+from staniel.journal.libkestrel.records import READER_MAGIC, SEGMENT_MAGIC, put, read_head
+from staniel.journal.tools import convert as converting
+from staniel.pipeline.formats.adapters import look
+from staniel.pipeline.lake.folders import LocalFolder
+from staniel.pipeline.tasks.convert import Converted, convert_spool
+from staniel.queues.config import Format
+from staniel.queues.item import Item
 from tests.journal.records import NOW_MS, addx
 from tests.server.process import run_staniel
 

@@ -13,13 +13,13 @@ from pathlib import Path
 import pytest
 from pyspark.sql.streaming.datasource import ReadMaxRows
 
-from pipeline.drain import Drain, Limits, Step, UnknownQueue
-from pipeline.live_options import DrainOptions
-from pipeline.live_source import LiveStream, Offset
-from pipeline.spool import SCHEMA, Spool, SpoolTaken
-from pipeline.wire import Connection, Refused, ServerLost
-from protocol import requests as ask
-from protocol.client_replies import Answer
+from staniel.pipeline.sources.connection import Connection, Refused, ServerLost
+from staniel.pipeline.sources.drain import Drain, Limits, Step, UnknownQueue
+from staniel.pipeline.sources.drain_spool import SCHEMA, Spool, SpoolTaken
+from staniel.pipeline.sources.live import LiveStream, Offset
+from staniel.pipeline.sources.live_options import DrainOptions
+from staniel.protocol.client.replies import Answer
+from staniel.protocol.memcache import requests as ask
 from tests.server.process import Server, running
 
 ITEMS = 300
@@ -203,7 +203,7 @@ def test_two_queries_with_one_spool_lose_nothing_and_one_is_told(
     tmp_path: Path, where: str, monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest
 ) -> None:
     """A second query numbers its batches from what it finds, so each would take the other's files for its own."""
-    monkeypatch.setattr("pipeline.spool.LOCK_WAIT_S", 0.1)
+    monkeypatch.setattr("staniel.pipeline.sources.drain_spool.LOCK_WAIT_S", 0.1)
     place = request.getfixturevalue("bucket") if where == "remote" else str(tmp_path / "drained")
     with running(tmp_path / "server") as server:
         address = server_address(server)

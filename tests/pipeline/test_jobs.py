@@ -7,19 +7,19 @@ from pathlib import Path
 import pytest
 from pyspark.sql import SparkSession
 
-import pipeline
-from journal.checked import UNLIKE
-from journal.flaws import Flaw
-from journal.fs import OsFs
-from pipeline import fleet
-from pipeline.archive import archive
-from pipeline.convert import convert
-from pipeline.packs import Busy, pack
-from pipeline.refill import items_of, refill
-from pipeline.report import gather
-from pipeline.report_page import write as write_page
-from pipeline.verify import verify
-from queues.config import Dialect, Format
+from staniel import pipeline
+from staniel.journal.disk.fs import OsFs
+from staniel.journal.errors import Flaw
+from staniel.journal.tools.checksums import UNLIKE
+from staniel.pipeline.report.figures import gather
+from staniel.pipeline.report.page import write as write_page
+from staniel.pipeline.tasks import summarise as fleet
+from staniel.pipeline.tasks.archive import archive
+from staniel.pipeline.tasks.convert import convert
+from staniel.pipeline.tasks.pack import Busy, pack
+from staniel.pipeline.tasks.refill import items_of, refill
+from staniel.pipeline.tasks.verify import verify
+from staniel.queues.config import Dialect, Format
 from tests.journal.records import addx
 from tests.journal.records import state as state_in_words
 from tests.pipeline.spools import contents, history, replayed, write

@@ -9,7 +9,7 @@ from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
-from queues.config import Dialect
+from staniel.queues.config import Dialect
 from tests.journal.records import NOW_MS, addx
 from tests.pipeline.patience import patiently
 from tests.pipeline.spools import contents, history, replayed, write

@@ -10,9 +10,9 @@ import pyarrow.dataset as ds
 import pyarrow.parquet as pq
 import pytest
 
-from pipeline.columns import TIME
-from pipeline.lake import OWN, Lake, RemotePlace, Taken, place_of, staged_name, table_folder
-from pipeline.tables import Tables
+from staniel.pipeline.lake.arrow import TIME
+from staniel.pipeline.lake.lake import OWN, Lake, RemotePlace, Taken, place_of, staged_name, table_folder
+from staniel.pipeline.lake.parquet import Tables
 
 COLUMNS = pa.schema([("queue", pa.string()), ("n", pa.int64()), ("asOf", TIME), ("value", pa.binary())])
 DAY_US = 86_400_000_000
@@ -67,8 +67,8 @@ def test_a_task_that_meets_no_time_uses_the_day_that_it_was_given(tmp_path: Path
 
 
 def test_many_queues_are_written_with_few_open_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("pipeline.tables.OPEN_MAX", 3)
-    monkeypatch.setattr("pipeline.tables.HELD_BYTES", 200)
+    monkeypatch.setattr("staniel.pipeline.lake.parquet.OPEN_MAX", 3)
+    monkeypatch.setattr("staniel.pipeline.lake.parquet.HELD_BYTES", 200)
     batch = rows(*[(f"q{n % 8}", n, n % 2) for n in range(40)])
     with Lake(str(tmp_path)) as place:
         place.commit({}, written(tmp_path, 1, batch, batch.slice(0, 0)).files, {})

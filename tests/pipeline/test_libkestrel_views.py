@@ -6,11 +6,11 @@ from pathlib import Path
 
 import pytest
 
-from journal.libkestrel import READER_MAGIC, SEGMENT_MAGIC, put, read_done, read_head
-from pipeline.files import LocalFolder
-from pipeline.formats import look
-from pipeline.segments import Corrupt, OnCorrupt, Part, Reading
-from queues.item import Item
+from staniel.journal.libkestrel.records import READER_MAGIC, SEGMENT_MAGIC, put, read_done, read_head
+from staniel.pipeline.formats.adapters import look
+from staniel.pipeline.formats.base import Corrupt, OnCorrupt, Part, Reading
+from staniel.pipeline.lake.folders import LocalFolder
+from staniel.queues.item import Item
 
 NOW_MS = 1_700_000_000_000
 

@@ -11,12 +11,12 @@ import pytest
 from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
-from pipeline.files import LocalFolder
-from pipeline.live_options import SinkOptions
-from pipeline.sink import Guard, Putter, QueueFull, Replaced, Row, digest_of, forget_before, put_all
-from pipeline.wire import Connection
-from protocol.client_replies import Item
-from protocol.client_requests import read
+from staniel.pipeline.lake.folders import LocalFolder
+from staniel.pipeline.sources.connection import Connection
+from staniel.pipeline.sources.live_options import SinkOptions
+from staniel.pipeline.sources.sink import Guard, Putter, QueueFull, Replaced, Row, digest_of, forget_before, put_all
+from staniel.protocol.client.replies import Item
+from staniel.protocol.client.requests import read
 from tests.pipeline.patience import patiently
 from tests.pipeline.test_drain import fill, server_address
 from tests.server.process import running

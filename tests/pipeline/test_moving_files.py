@@ -10,8 +10,8 @@ import pytest
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 
-from journal.libkestrel import SEGMENT_MAGIC, put
-from queues.item import Item
+from staniel.journal.libkestrel.records import SEGMENT_MAGIC, put
+from staniel.queues.item import Item
 from tests.journal.records import NOW_MS, addx
 
 OLD = [b"old %d" % number for number in range(40)]

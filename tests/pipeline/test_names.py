@@ -11,18 +11,18 @@ import pyarrow.dataset as ds
 import pytest
 from pyspark.sql import SparkSession
 
-from pipeline import files
-from pipeline.archive import archive
-from pipeline.convert import convert
-from pipeline.files import NotThere, below, folder
-from pipeline.fleet import run as run_tasks
-from pipeline.journal_options import JournalOptions
-from pipeline.lake import OWN, Elsewhere, Lake, staged_name
-from pipeline.names import NO_QUEUE, partition_name, real_name, shown_name
-from pipeline.options import Options, Queues, as_option
-from pipeline.refill import INFERRING, items_of
-from pipeline.wire import ServerLost
-from queues.config import Format
+from staniel.pipeline.lake import folders as files
+from staniel.pipeline.lake.folders import NotThere, below, folder
+from staniel.pipeline.lake.lake import OWN, Elsewhere, Lake, staged_name
+from staniel.pipeline.lake.names import NO_QUEUE, partition_name, real_name, shown_name
+from staniel.pipeline.sources.connection import ServerLost
+from staniel.pipeline.sources.journal_options import JournalOptions
+from staniel.pipeline.sources.options import Options, Queues, as_option
+from staniel.pipeline.tasks.archive import archive
+from staniel.pipeline.tasks.convert import convert
+from staniel.pipeline.tasks.refill import INFERRING, items_of
+from staniel.pipeline.tasks.summarise import run as run_tasks
+from staniel.queues.config import Format
 from tests.journal.records import NOW_MS, addx
 from tests.pipeline.test_cli import Run, run  # noqa: F401 - a fixture
 from tests.pipeline.test_drain import fill, server_address
@@ -136,8 +136,8 @@ def test_what_is_not_there_is_one_line_in_every_command(
 
 
 def test_a_stream_over_what_is_not_there_does_not_wait_for_it(tmp_path: Path) -> None:
-    from pipeline.journal_source import columns_of
-    from pipeline.journal_stream import JournalStream
+    from staniel.pipeline.sources.journal import columns_of
+    from staniel.pipeline.sources.journal_stream import JournalStream
 
     spool_of(tmp_path / "spool", ["jobs"])
     for path, queue, said in ((tmp_path / "spool", "job", "no queue job"), (tmp_path / "spol", "jobs", "no folder")):
@@ -188,7 +188,7 @@ def test_an_executor_that_does_not_see_the_files_is_named(
     gone = str(spool)
 
     def look(_: int) -> bytes:
-        from pipeline.files import folder
+        from staniel.pipeline.lake.folders import folder
 
         return folder(gone).open("jobs").read(0, 1)
 
@@ -228,7 +228,7 @@ def test_a_queue_that_is_called_like_a_pattern_is_meant_by_its_name() -> None:
 def test_a_server_that_is_gone_when_rows_are_put_is_told_even_if_there_are_none(
     spark: SparkSession, tmp_path: Path
 ) -> None:
-    from pipeline.refill import refill
+    from staniel.pipeline.tasks.refill import refill
 
     with running(tmp_path / "server") as server:
         address = server_address(server)

@@ -10,17 +10,17 @@ from typing import Any
 
 import pytest
 
-from journal.fs import File, OsFs
-from journal.recovery import Recovery
-from journal.survey import survey
-from pipeline import packs
-from pipeline.files import LocalFolder
-from pipeline.kestrel_format import KestrelFormat
-from pipeline.kestrel_queue import hold
-from pipeline.kestrel_state import Queue
-from pipeline.packs import NotTheSame, Packed, Task, pack, write_pack
-from pipeline.segments import Part, Reading
-from queues.config import Dialect
+from staniel.journal.disk.fs import File, OsFs
+from staniel.journal.kestrel.recovery import Recovery
+from staniel.journal.spool_listing import survey
+from staniel.pipeline.formats.base import Part, Reading
+from staniel.pipeline.formats.kestrel.adapter import KestrelFormat
+from staniel.pipeline.formats.kestrel.queue import hold
+from staniel.pipeline.formats.kestrel.state import Queue
+from staniel.pipeline.lake.folders import LocalFolder
+from staniel.pipeline.tasks import pack as packs
+from staniel.pipeline.tasks.pack import NotTheSame, Packed, Task, pack, write_pack
+from staniel.queues.config import Dialect
 from tests.journal.records import addx
 from tests.journal.records import state as state_in_words
 from tests.pipeline.spools import history, write
@@ -79,7 +79,7 @@ class DyingDisk(OsFs):
 
 
 def sealed_queues(_: Any, path: str, given: Any, sealed: bool) -> list[Queue]:
-    """As pipeline.fleet.queues_of, in this process."""
+    """As staniel.pipeline.tasks.summarise.queues_of, in this process."""
     place = LocalFolder(path)
     found = {
         name: [each for each in some if not each.live] for name, some in KestrelFormat().queues(place.list()).items()

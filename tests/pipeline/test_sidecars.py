@@ -12,18 +12,20 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from journal import layout, summarise
-from journal.summarise import EMPTY, Facts
-from pipeline import kestrel_ops, kestrel_queue
-from pipeline.files import Folder, LocalFolder, Opened, RemoteFolder
-from pipeline.kestrel_format import KestrelFormat
-from pipeline.kestrel_queue import Stretch, survey
-from pipeline.kestrel_state import summarise_file
-from pipeline.planning import since, upto
-from pipeline.segments import Corrupt, OnCorrupt, Part, Reading, Segment
-from queues.item import Taken
-from sim.disk import Disk
-from sim.nodes import Crash
+from staniel.journal.kestrel import effect_scan as summarise
+from staniel.journal.kestrel import files as layout
+from staniel.journal.kestrel.effect_scan import EMPTY, Facts
+from staniel.pipeline.formats.base import Corrupt, OnCorrupt, Part, Reading, Segment
+from staniel.pipeline.formats.kestrel import ops as kestrel_ops
+from staniel.pipeline.formats.kestrel import queue as kestrel_queue
+from staniel.pipeline.formats.kestrel.adapter import KestrelFormat
+from staniel.pipeline.formats.kestrel.queue import Stretch, survey
+from staniel.pipeline.formats.kestrel.state import summarise_file
+from staniel.pipeline.lake.folders import Folder, LocalFolder, Opened, RemoteFolder
+from staniel.pipeline.sources.planning import since, upto
+from staniel.queues.item import Taken
+from staniel.sim.disk.disk import Disk
+from staniel.sim.disk.durable import Crash
 from tests.journal.spool import content_of
 from tests.journal.test_derived import DIALECTS, MORE, STEPS, History, Steps
 from tests.journal.test_fast_start import sidecars_on, without_sidecars

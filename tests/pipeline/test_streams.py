@@ -14,21 +14,22 @@ import pyarrow.parquet as pq
 import pytest
 from pyspark.sql.streaming.datasource import ReadAllAvailable
 
-from journal import records
-from journal.cmdlog_layout import segment_name
-from journal.libkestrel import SEGMENT_MAGIC, put
-from pipeline import archive as archive_module
-from pipeline import files, fleet
-from pipeline.archive import archive
-from pipeline.files import LocalFolder, Vanished
-from pipeline.formats import look
-from pipeline.journal_options import JournalOptions
-from pipeline.journal_source import JournalReader, columns_of
-from pipeline.journal_stream import JournalStream
-from pipeline.kestrel_state import live_rows
-from pipeline.lake import Lake
-from pipeline.offsets import DataLoss
-from queues.item import Item
+from staniel.journal.kestrel import records
+from staniel.journal.libkestrel.records import SEGMENT_MAGIC, put
+from staniel.journal.workq.files import segment_name
+from staniel.pipeline.formats.adapters import look
+from staniel.pipeline.formats.kestrel.state import live_rows
+from staniel.pipeline.lake import folders as files
+from staniel.pipeline.lake.folders import LocalFolder, Vanished
+from staniel.pipeline.lake.lake import Lake
+from staniel.pipeline.sources.journal import JournalReader, columns_of
+from staniel.pipeline.sources.journal_options import JournalOptions
+from staniel.pipeline.sources.journal_stream import JournalStream
+from staniel.pipeline.sources.offsets import DataLoss
+from staniel.pipeline.tasks import archive as archive_module
+from staniel.pipeline.tasks import summarise as fleet
+from staniel.pipeline.tasks.archive import archive
+from staniel.queues.item import Item
 from tests.journal.cmdlogs import Script
 from tests.journal.cmdlogs import files as log_files
 from tests.journal.records import NOW_MS, addx, with_xid
@@ -374,7 +375,7 @@ def test_a_state_made_by_many_tasks_is_planned_anew_when_a_file_was_replaced(
 
 
 def test_a_reader_s_file_that_was_rewritten_meanwhile_is_noticed(tmp_path: Path) -> None:
-    from journal.libkestrel import READER_MAGIC, read_head
+    from staniel.journal.libkestrel.records import READER_MAGIC, read_head
 
     name, data = libkestrel_segments()[0]
     (tmp_path / name).write_bytes(data)

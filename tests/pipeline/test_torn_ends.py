@@ -8,17 +8,17 @@ from typing import Any
 
 import pytest
 
-from journal import cmdlog
-from journal.kestrel import Encoder
-from journal.libkestrel import SEGMENT_MAGIC, put
-from pipeline import verify as module
-from pipeline.files import LocalFolder, Vanished
-from pipeline.formats import look
-from pipeline.kestrel_format import read_summaries
-from pipeline.segments import OnCorrupt, Part, Reading
-from queues.changes import Added
-from queues.config import Dialect
-from queues.item import Item
+from staniel.journal.kestrel.encoder import Encoder
+from staniel.journal.libkestrel.records import SEGMENT_MAGIC, put
+from staniel.journal.workq import encoder as cmdlog
+from staniel.pipeline.formats.adapters import look
+from staniel.pipeline.formats.base import OnCorrupt, Part, Reading
+from staniel.pipeline.formats.kestrel.adapter import read_summaries
+from staniel.pipeline.lake.folders import LocalFolder, Vanished
+from staniel.pipeline.tasks import verify as module
+from staniel.queues.changes import Added
+from staniel.queues.config import Dialect
+from staniel.queues.item import Item
 from tests.journal.test_cmdlog_recovery import add
 
 ITEM = Item(b"item", 1_700_000_000_000)

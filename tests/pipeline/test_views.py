@@ -9,12 +9,12 @@ import pyarrow as pa
 import pytest
 from hypothesis import given, settings
 
-from journal import records
-from journal.replay import Bad
-from pipeline.files import LocalFolder
-from pipeline.kestrel_format import KestrelFormat
-from pipeline.segments import Corrupt, OnCorrupt, Part, Reading, Segment
-from queues.config import Dialect
+from staniel.journal.kestrel import records
+from staniel.journal.kestrel.replay import Bad
+from staniel.pipeline.formats.base import Corrupt, OnCorrupt, Part, Reading, Segment
+from staniel.pipeline.formats.kestrel.adapter import KestrelFormat
+from staniel.pipeline.lake.folders import LocalFolder
+from staniel.queues.config import Dialect
 from tests.journal.records import FOREIGN, addx, named, with_xid
 from tests.pipeline.spools import contents, history, replayed, write
 

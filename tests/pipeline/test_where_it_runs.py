@@ -11,9 +11,9 @@ from pathlib import Path
 import pytest
 from pyspark.sql import SparkSession
 
-from pipeline import needs
-from pipeline.files import folder
-from pipeline.needs import Missing, check_packages, java_home, java_release
+from staniel.pipeline import requirements as needs
+from staniel.pipeline.lake.folders import folder
+from staniel.pipeline.requirements import Missing, check_packages, java_home, java_release
 from tests.pipeline.conftest import SHORT_LIVED, SMALL_DATA
 from tests.pipeline.spools import contents, history, replayed, write
 
@@ -27,15 +27,16 @@ QUICK = {
 }
 CLUSTER = """
 import sys
-import pipeline
-from pipeline.sessions import close
+from staniel import pipeline
+from staniel.pipeline.sessions import close
 quick = dict(pair.split("=", 1) for pair in sys.argv[5:])
 spark = pipeline.session(sys.argv[4], py_files=sys.argv[1], memory="512m",
     spark__executorEnv__PYTHONPATH=sys.argv[3], **quick)
 pipeline.register(spark)
 rows = spark.read.format("staniel-journal").option("view", "state").load(sys.argv[2]).collect()
 merged = pipeline.state(spark, sys.argv[2]).count()
-where = spark.sparkContext.parallelize(range(2), 2).map(lambda _: __import__("pipeline").__file__).collect()
+place = lambda _: __import__("staniel.pipeline").pipeline.__file__
+where = spark.sparkContext.parallelize(range(2), 2).map(place).collect()
 close(spark)
 print("rows", len(rows), merged)
 print("from", *sorted(set(where)))
@@ -43,13 +44,14 @@ print("from", *sorted(set(where)))
 SUBMITTED = """
 import sys
 from pyspark.sql import SparkSession
-import pipeline
+from staniel import pipeline
 spark = SparkSession.builder.getOrCreate()
 pipeline.register(spark)
 rows = spark.read.format("staniel-journal").option("view", "state").load(sys.argv[1]).collect()
-from pipeline.archive import archive
+from staniel.pipeline.tasks.archive import archive
 added = archive(spark, sys.argv[1], sys.argv[2], {}, lambda _: None)
-where = spark.sparkContext.parallelize(range(2), 2).map(lambda _: __import__("pipeline").__file__).collect()
+place = lambda _: __import__("staniel.pipeline").pipeline.__file__
+where = spark.sparkContext.parallelize(range(2), 2).map(place).collect()
 spark.stop()
 print("rows", len(rows), added)
 print("from", *sorted(set(where)))
@@ -181,9 +183,9 @@ def test_without_pyspark_every_command_says_how_to_get_it_and_the_sources_stay_q
     packages.mkdir()
     for name in ("msgspec", "click", "trio", "outcome", "sniffio", "attr", "attrs", "sortedcontainers", "idna"):
         (packages / name).symlink_to(site / name)
-    path = os.pathsep.join([str(ROOT), str(packages)])
+    path = os.pathsep.join([str(ROOT), str(ROOT / "src"), str(packages)])
     env = {**os.environ, "PYTHONPATH": path}
-    command = [str(python), "-m", "server", "pipeline", "verify", str(tmp_path)]
+    command = [str(python), "-m", "staniel.server", "pipeline", "verify", str(tmp_path)]
     ran = subprocess.run(command, capture_output=True, text=True, env=env, timeout=60)
     assert ran.returncode == 1 and "Error: PySpark is not installed: pip install 'staniel[spark]'" in ran.stderr
     quiet = [str(python), "-c", "import pyspark_staniel, pyspark_staniel_journal; print('quiet')"]

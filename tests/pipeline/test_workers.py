@@ -10,8 +10,8 @@ from itertools import groupby
 import pytest
 from pyspark.sql import SparkSession
 
-from pipeline.fleet import run
-from pipeline.workers import IS_REUSED, settle
+from staniel.pipeline.tasks.summarise import run
+from staniel.pipeline.worker_gc import IS_REUSED, settle
 
 
 def frozen(task: int) -> tuple[int, float, int]:

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
-from protocol.dialect import Dialect
-from protocol.limits import Limits
-from protocol.memcache import Parser, State
-from protocol.requests import More, Request
+from staniel.protocol.limits import Limits
+from staniel.protocol.memcache.dialect import Dialect
+from staniel.protocol.memcache.parser import Parser, State
+from staniel.protocol.memcache.requests import More, Request
 
 SMALL = Limits(line_bytes_max=64, item_bytes_max=16)
 

@@ -4,16 +4,16 @@ from __future__ import annotations
 
 import pytest
 
-from protocol.dialect import Dialect
-from protocol.http import HUNG_UP, is_http
-from protocol.limits import Limits
-from protocol.memcache import State
-from protocol.requests import Get, Set, Shutdown
-from protocol.text import State as TextState
-from protocol.text import TextParser
-from protocol.text_requests import TextGet, TextPut
-from protocol.workq import State as WorkqState
-from protocol.workq import WorkqParser
+from staniel.protocol.http import HUNG_UP, is_http
+from staniel.protocol.limits import Limits
+from staniel.protocol.memcache.dialect import Dialect
+from staniel.protocol.memcache.parser import State
+from staniel.protocol.memcache.requests import Get, Set, Shutdown
+from staniel.protocol.text.parser import State as TextState
+from staniel.protocol.text.parser import TextParser
+from staniel.protocol.text.requests import TextGet, TextPut
+from staniel.protocol.workq.parser import State as WorkqState
+from staniel.protocol.workq.parser import WorkqParser
 from tests.protocol.feeding import read
 
 MALICIOUS = [

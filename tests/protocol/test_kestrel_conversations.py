@@ -14,10 +14,10 @@ from typing import Any
 
 import pytest
 
-from protocol.dialect import Dialect
-from protocol.limits import Limits
-from protocol.memcache import Parser
-from protocol.requests import Get, Invalid, Quit, Request, Set
+from staniel.protocol.limits import Limits
+from staniel.protocol.memcache.dialect import Dialect
+from staniel.protocol.memcache.parser import Parser
+from staniel.protocol.memcache.requests import Get, Invalid, Quit, Request, Set
 
 CASES: list[dict[str, Any]] = json.loads((Path(__file__).parent / "kestrel_conversations.json").read_text())
 

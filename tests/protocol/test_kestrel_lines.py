@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from protocol.dialect import Dialect
-from protocol.memcache import State
-from protocol.requests import (
+from staniel.protocol.memcache.dialect import Dialect
+from staniel.protocol.memcache.parser import State
+from staniel.protocol.memcache.requests import (
     Confirm,
     Delete,
     DumpStats,

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from protocol.dialect import Dialect
-from protocol.replies import Replies, replies_for
-from protocol.requests import Get
+from staniel.protocol.memcache.dialect import Dialect
+from staniel.protocol.memcache.replies import Replies, replies_for
+from staniel.protocol.memcache.requests import Get
 
 MEMCACHED = replies_for(Dialect.MEMCACHED)
 KESTREL = replies_for(Dialect.KESTREL)

@@ -8,19 +8,19 @@ from typing import Any
 
 import pytest
 
-from protocol.dialect import Dialect
-from protocol.limits import REQUESTS_A_FEED, WORK_A_FEED, Limits
-from protocol.memcache import WINDOW_BYTES, Parser
-from protocol.memcached_lines import KEYS_AT_ONCE
-from protocol.requests import Get, GetKeys, GetMany, Invalid, More, Set
-from protocol.text import ITEMS_A_WORK, TextParser
-from protocol.text_requests import TextPut
-from protocol.thrift import ThriftParser
-from protocol.thrift_bounds import ELEMENTS_MAX, NESTED_ELEMENTS
-from protocol.thrift_requests import ThriftVersion
-from protocol.workq import WorkqParser
-from protocol.workq_lines import INVALID_ARGS, WORDS_MAX
-from protocol.workq_requests import Lease
+from staniel.protocol.limits import REQUESTS_A_FEED, WORK_A_FEED, Limits
+from staniel.protocol.memcache.commands import KEYS_AT_ONCE
+from staniel.protocol.memcache.dialect import Dialect
+from staniel.protocol.memcache.parser import WINDOW_BYTES, Parser
+from staniel.protocol.memcache.requests import Get, GetKeys, GetMany, Invalid, More, Set
+from staniel.protocol.text.parser import ITEMS_A_WORK, TextParser
+from staniel.protocol.text.requests import TextPut
+from staniel.protocol.thrift.bounds import ELEMENTS_MAX, NESTED_ELEMENTS
+from staniel.protocol.thrift.parser import ThriftParser
+from staniel.protocol.thrift.requests import ThriftVersion
+from staniel.protocol.workq.commands import INVALID_ARGS, WORDS_MAX
+from staniel.protocol.workq.parser import WorkqParser
+from staniel.protocol.workq.requests import Lease
 from tests.protocol.feeding import all_of, whole
 from tests.protocol.thrift_feeding import call
 

@@ -13,10 +13,10 @@ from typing import Any
 
 import pytest
 
-from protocol.limits import Limits
-from protocol.requests import Invalid
-from protocol.text import TextParser
-from protocol.text_requests import TextMonitor, TextPut, TextRequest
+from staniel.protocol.limits import Limits
+from staniel.protocol.memcache.requests import Invalid
+from staniel.protocol.text.parser import TextParser
+from staniel.protocol.text.requests import TextMonitor, TextPut, TextRequest
 
 CASES: list[dict[str, Any]] = json.loads((Path(__file__).parent / "text_conversations.json").read_text())
 BY_THE_REQUEST_ALONE = re.compile(rb"-(Queue name|Error parsing|Unknown command)")

@@ -8,10 +8,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from protocol.limits import Limits
-from protocol.requests import Delete, Flush, Invalid, Status, Version
-from protocol.text import ITEM_OVERHEAD_BYTES, State, TextParser
-from protocol.text_requests import TextConfirm, TextGet, TextPut, TextRequest
+from staniel.protocol.limits import Limits
+from staniel.protocol.memcache.requests import Delete, Flush, Invalid, Status, Version
+from staniel.protocol.text.parser import ITEM_OVERHEAD_BYTES, State, TextParser
+from staniel.protocol.text.requests import TextConfirm, TextGet, TextPut, TextRequest
 from tests.protocol.feeding import SMALL, all_of, cut
 
 PUT_BYTES_MAX = 3 * (SMALL.item_bytes_max + ITEM_OVERHEAD_BYTES)

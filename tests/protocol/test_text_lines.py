@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from protocol.requests import Delete, Flush, Invalid, Quit, Shutdown, Status, Version
-from protocol.text_lines import parse
-from protocol.text_replies import TextReplies
-from protocol.text_requests import TextConfirm, TextGet, TextMonitor, TextPeek, TextPut, TextRequest
+from staniel.protocol.memcache.requests import Delete, Flush, Invalid, Quit, Shutdown, Status, Version
+from staniel.protocol.text.commands import parse
+from staniel.protocol.text.replies import TextReplies
+from staniel.protocol.text.requests import TextConfirm, TextGet, TextMonitor, TextPeek, TextPut, TextRequest
 
 NO_NAME = b"-Queue name required.\n"
 BAD_TIMEOUT = b"-Error parsing timeout.\n"

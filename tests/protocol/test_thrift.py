@@ -12,12 +12,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from thriftpy2.thrift import TMessageType
 
-from protocol.limits import Limits
-from protocol.requests import Invalid
-from protocol.thrift import State, ThriftParser
-from protocol.thrift_bounds import ELEMENTS_MAX
-from protocol.thrift_frames import framed
-from protocol.thrift_requests import (
+from staniel.protocol.limits import Limits
+from staniel.protocol.memcache.requests import Invalid
+from staniel.protocol.thrift.bounds import ELEMENTS_MAX
+from staniel.protocol.thrift.frames import framed
+from staniel.protocol.thrift.parser import State, ThriftParser
+from staniel.protocol.thrift.requests import (
     ThriftAbort,
     ThriftConfirm,
     ThriftCurrentStatus,
@@ -263,7 +263,7 @@ def test_ten_megabytes_in_small_pieces_arrive_whole() -> None:
 
 def test_without_thrift_configured_the_library_is_not_needed() -> None:
     """The requests are for everybody; only the parser, the replies and the service need it."""
-    program = "import sys; sys.modules['thriftpy2'] = None; import protocol.thrift_requests, protocol.thrift_frames"
+    program = "import sys; sys.modules['thriftpy2'] = None; from staniel.protocol.thrift import frames, requests"
     subprocess.run([sys.executable, "-c", program], check=True)
 
 

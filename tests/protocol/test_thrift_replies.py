@@ -8,11 +8,11 @@ from typing import Any
 
 import pytest
 
-from protocol.limits import Limits
-from protocol.requests import Invalid
-from protocol.thrift import ThriftParser
-from protocol.thrift_replies import ThriftReplies
-from protocol.thrift_requests import (
+from staniel.protocol.limits import Limits
+from staniel.protocol.memcache.requests import Invalid
+from staniel.protocol.thrift.parser import ThriftParser
+from staniel.protocol.thrift.replies import ThriftReplies
+from staniel.protocol.thrift.requests import (
     ThriftAbort,
     ThriftCall,
     ThriftConfirm,
@@ -27,7 +27,7 @@ from protocol.thrift_requests import (
     ThriftStatus,
     ThriftVersion,
 )
-from protocol.thrift_service import declaration
+from staniel.protocol.thrift.service import declaration
 from tests.protocol.thrift_feeding import hear
 
 CASES: list[dict[str, Any]] = json.loads((Path(__file__).parent / "thrift_conversations.json").read_text())

@@ -6,11 +6,20 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from protocol.limits import Limits
-from protocol.requests import Invalid
-from protocol.workq import State, WorkqParser
-from protocol.workq_requests import Add, Delete, Finish, Lease, Run, Schedule, WorkqRequest
-from protocol.workq_words import is_job_id, read_flags, read_id, read_time, show_id, show_time, signed, unsigned
+from staniel.protocol.limits import Limits
+from staniel.protocol.memcache.requests import Invalid
+from staniel.protocol.workq.fields import (
+    is_job_id,
+    read_flags,
+    read_id,
+    read_time,
+    show_id,
+    show_time,
+    signed,
+    unsigned,
+)
+from staniel.protocol.workq.parser import State, WorkqParser
+from staniel.protocol.workq.requests import Add, Delete, Finish, Lease, Run, Schedule, WorkqRequest
 
 ID = b"6ba7b810-9dad-41d1-80b4-00c04fd430c4"
 RAW = bytes.fromhex(ID.decode().replace("-", ""))

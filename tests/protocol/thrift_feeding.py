@@ -8,11 +8,11 @@ from typing import Any
 from thriftpy2.protocol.binary import TBinaryProtocol
 from thriftpy2.thrift import TApplicationException, TMessageType
 
-from protocol.limits import Limits
-from protocol.thrift import State, ThriftParser
-from protocol.thrift_frames import framed
-from protocol.thrift_requests import ThriftRequest
-from protocol.thrift_service import declaration, service
+from staniel.protocol.limits import Limits
+from staniel.protocol.thrift.frames import framed
+from staniel.protocol.thrift.parser import State, ThriftParser
+from staniel.protocol.thrift.requests import ThriftRequest
+from staniel.protocol.thrift.service import declaration, service
 
 UPGRADE = "__can__finagle__trace__v3__"
 SMALL = Limits(line_bytes_max=64, item_bytes_max=16)

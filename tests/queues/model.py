@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from queues.changes import Aborted, Added, Change, Cleared, Confirmed, Opened, Removed
-from queues.config import QueueConfig
-from queues.item import Item, Taken
-from queues.line import Line
-from queues.queue import Queue
+from staniel.queues.changes import Aborted, Added, Change, Cleared, Confirmed, Opened, Removed
+from staniel.queues.config import QueueConfig
+from staniel.queues.item import Item, Taken
+from staniel.queues.line import Line
+from staniel.queues.queue import Queue
 
 
 class Recorder:

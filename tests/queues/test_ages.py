@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from queues.ages import oldest_ms, ready_ms
-from queues.config import QueueConfig
-from queues.item import Item
-from queues.queue import Queue
-from sim.nodes import Crash
+from staniel.queues.ages import oldest_ms, ready_ms
+from staniel.queues.config import QueueConfig
+from staniel.queues.item import Item
+from staniel.queues.queue import Queue
+from staniel.sim.disk.durable import Crash
 from tests.queues.model import Recorder
 from tests.sim.world import World
 

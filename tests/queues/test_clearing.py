@@ -7,12 +7,12 @@ from random import Random
 
 import pytest
 
-from queues.changes import NoJournal
-from queues.config import QueueConfig
-from queues.item import Item, Numbered, Taken
-from queues.line import Line
-from queues.queue import COUNTED_A_TURN, Queue
-from queues.remains import BYTES_A_STEP, ITEMS_A_STEP, LEAST_ITEMS, Remains
+from staniel.queues.changes import NoJournal
+from staniel.queues.config import QueueConfig
+from staniel.queues.deferred_free import BYTES_A_STEP, ITEMS_A_STEP, LEAST_ITEMS, Remains
+from staniel.queues.item import Item, Numbered, Taken
+from staniel.queues.line import Line
+from staniel.queues.queue import COUNTED_A_TURN, Queue
 
 NOW_MS = 1_700_000_000_000
 

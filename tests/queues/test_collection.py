@@ -6,10 +6,10 @@ import errno
 
 import pytest
 
-from queues.changes import Journal
-from queues.collection import Collection, Refused
-from queues.config import QueueConfig
-from queues.names import NAME_BYTES_MAX, file_error, name_error, parent_of
+from staniel.queues.changes import Journal
+from staniel.queues.config import QueueConfig
+from staniel.queues.names import NAME_BYTES_MAX, file_error, name_error, parent_of
+from staniel.queues.registry import Collection, Refused
 from tests.queues.model import Recorder
 
 

@@ -6,10 +6,10 @@ from random import Random
 
 import pytest
 
-from queues import job_line
-from queues.job import Job, Terms
-from queues.job_line import JobLine, order
-from queues.job_queue import JobQueue
+from staniel.queues.jobs import line as job_line
+from staniel.queues.jobs.job import Job, Terms
+from staniel.queues.jobs.line import JobLine, order
+from staniel.queues.jobs.queue import JobQueue
 
 QUEUE = JobQueue(b"q")
 

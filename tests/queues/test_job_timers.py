@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from random import Random
 
-from queues.job import Job, Terms
-from queues.job_queue import JobQueue
-from queues.job_timers import NEVER_MS, SLOT_MS, JobTimers
+from staniel.queues.jobs.job import Job, Terms
+from staniel.queues.jobs.queue import JobQueue
+from staniel.queues.jobs.timers import NEVER_MS, SLOT_MS, JobTimers
 
 TERMS = Terms(JobQueue(b"q"), 1, 1)
 

@@ -7,11 +7,11 @@ from random import Random
 
 import pytest
 
-from queues.job import COMPLETED, FAILED, LEASED, NEW, PENDING, Job, Terms
-from queues.job_journal import NoJobJournal
-from queues.job_queue import JobQueue, is_job_queue_name
-from queues.job_replay import JobReplay
-from queues.jobs import Finish, Jobs
+from staniel.queues.jobs.job import COMPLETED, FAILED, LEASED, NEW, PENDING, Job, Terms
+from staniel.queues.jobs.jobs import Finish, Jobs
+from staniel.queues.jobs.journal import NoJobJournal
+from staniel.queues.jobs.queue import JobQueue, is_job_queue_name
+from staniel.queues.jobs.replay import JobReplay
 
 NOW = 1_700_000_000_000
 

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from queues.changes import Aborted, Added, Confirmed, Opened, Removed
-from queues.config import QueueConfig
-from queues.item import Item
-from queues.queue import Queue
+from staniel.queues.changes import Aborted, Added, Confirmed, Opened, Removed
+from staniel.queues.config import QueueConfig
+from staniel.queues.item import Item
+from staniel.queues.queue import Queue
 from tests.queues.model import Hand, Recorder
 
 NOW_MS = 1_700_000_000_000

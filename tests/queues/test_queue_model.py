@@ -7,9 +7,9 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
-from queues.config import UNLIMITED_BYTES, UNLIMITED_ITEMS, QueueConfig
-from queues.item import Item, Taken
-from queues.queue import Queue
+from staniel.queues.config import UNLIMITED_BYTES, UNLIMITED_ITEMS, QueueConfig
+from staniel.queues.item import Item, Taken
+from staniel.queues.queue import Queue
 from tests.queues.model import Hand, Model, Recorder, Replayed, Thing
 
 START_MS = 1_700_000_000_000

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import pytest
 
-from queues.changes import Aborted
-from queues.config import QueueConfig
-from queues.item import Item, Taken
-from queues.queue import Queue
-from sim.nodes import Crash
+from staniel.queues.changes import Aborted
+from staniel.queues.config import QueueConfig
+from staniel.queues.item import Item, Taken
+from staniel.queues.queue import Queue
+from staniel.sim.disk.durable import Crash
 from tests.queues.model import Hand, Recorder, Replayed
 from tests.sim.world import World
 

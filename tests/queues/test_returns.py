@@ -6,9 +6,9 @@ from itertools import pairwise
 
 import pytest
 
-from broker.deadlines import SOON_A_RING
-from queues.queue import Queue
-from queues.returns import ENDED_AS_MANY, READS_A_STEP
+from staniel.broker.timers import SOON_A_RING
+from staniel.queues.batched_aborts import ENDED_AS_MANY, READS_A_STEP
+from staniel.queues.queue import Queue
 from tests.sim.world import Client, World
 
 MANY = 4 * READS_A_STEP + 1
@@ -111,7 +111,7 @@ def test_who_asks_in_the_turn_of_a_leave_gets_the_first_item_of_each_queue() -> 
 
 
 def test_more_queues_than_are_handed_their_reads_in_a_turn(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("broker.leaving.WORK_A_STEP", 150)
+    monkeypatch.setattr("staniel.broker.disconnects.WORK_A_STEP", 150)
     world = World()
     client = world.client()
     for number in range(5):

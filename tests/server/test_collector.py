@@ -13,18 +13,18 @@ from pathlib import Path
 
 import pytest
 
-from broker import wires
-from broker.broker import Broker
-from broker.config import defaults
-from journal.chores import Errand
-from journal.fs import OsFs
-from protocol.dialect import Dialect
-from protocol.limits import Limits
-from queues.item import Item
-from server.clock import SteadyClock
-from server.collector import DELETED_MIN, EVERY_MS, HELD_BYTES_MAX, LOOKS_MAX, YOUNG, YOUNGER, Collector
-from server.hub import Hub
-from server.machine import Machine
+from staniel.broker import protocols as wires
+from staniel.broker.broker import Broker
+from staniel.broker.config.load import defaults
+from staniel.journal.background import Errand
+from staniel.journal.disk.fs import OsFs
+from staniel.protocol.limits import Limits
+from staniel.protocol.memcache.dialect import Dialect
+from staniel.queues.item import Item
+from staniel.server.clock import SteadyClock
+from staniel.server.gc_policy import DELETED_MIN, EVERY_MS, HELD_BYTES_MAX, LOOKS_MAX, YOUNG, YOUNGER, Collector
+from staniel.server.hub import Hub
+from staniel.server.machine import Machine
 
 SCRIPTS = {
     "puts and gets": [b"set jobs 0 0 1\r\nx\r\n", b"get jobs\r\n", b"get jobs\r\n"],

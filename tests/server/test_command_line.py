@@ -12,9 +12,9 @@ from pathlib import Path
 import click
 import pytest
 
-from broker.config import defaults
-from server.cli import serve
-from server.ping import ping
+from staniel.broker.config.load import defaults
+from staniel.server.cli.main import serve
+from staniel.server.cli.ping import ping
 from tests.server.process import Server, run_staniel, running, until
 from tests.server.test_log_lines import lines
 from tests.server.wire import Wire, stats

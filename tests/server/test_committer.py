@@ -10,7 +10,7 @@ from contextlib import contextmanager
 
 import pytest
 
-from server.committer import Committer
+from staniel.server.sync_thread import Committer
 
 
 class Look:

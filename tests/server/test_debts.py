@@ -87,7 +87,7 @@ def few_files(count: int) -> None:
 
 
 def serve(folder: Path, files: int) -> subprocess.Popen[bytes]:
-    command = [sys.executable, "-m", "server", "serve", "--port", "0", "--spool", str(folder / "spool")]
+    command = [sys.executable, "-m", "staniel.server", "serve", "--port", "0", "--spool", str(folder / "spool")]
     return subprocess.Popen(
         command, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.PIPE, preexec_fn=lambda: few_files(files)
     )

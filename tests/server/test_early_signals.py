@@ -37,16 +37,16 @@ def strike():
     if not struck_already:
         struck_already = True
         os.kill(os.getpid(), {number})
-from server.__main__ import main
+from staniel.server.__main__ import main
 {place}
 sys.exit(main())
 """
 PLACES = {
     "while the command line is read": AT_IMPORT.format(place="click"),
-    "while the server is loaded": AT_IMPORT.format(place="server.app"),
-    "during the recovery": AT_CALL.format(module="broker.broker", name="Broker.recover"),
+    "while the server is loaded": AT_IMPORT.format(place="staniel.server.app"),
+    "during the recovery": AT_CALL.format(module="staniel.broker.broker", name="Broker.recover"),
 }
-ENDING = AT_CALL.format(module="server.hub", name="Hub.close")
+ENDING = AT_CALL.format(module="staniel.server.hub", name="Hub.close")
 
 
 def struck_by(number: int, place: str) -> tuple[str, ...]:

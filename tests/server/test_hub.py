@@ -16,22 +16,23 @@ from pathlib import Path
 
 import pytest
 
-from broker import wires
-from broker.broker import SETTLED_A_TURN, Broker
-from broker.config import parse
-from broker.session import REQUESTS_A_TURN
-from journal.fs import OsFs
-from journal.group import Sync
-from protocol.dialect import Dialect
-from protocol.limits import Limits
-from queues.item import Item
-from server import connection, debts, hub
-from server.clock import SteadyClock
-from server.connection import Phase
-from server.hub import FREE_SHARE_NS, SHARE_NS, Hub
-from server.listener import ACCEPTS_A_TURN
-from server.machine import ListeningSocket, Machine
-from server.pace import Pace
+from staniel.broker import protocols as wires
+from staniel.broker.broker import SETTLED_A_TURN, Broker
+from staniel.broker.config.load import parse
+from staniel.broker.session import REQUESTS_A_TURN
+from staniel.journal.disk.fs import OsFs
+from staniel.journal.group_commit import Sync
+from staniel.protocol.limits import Limits
+from staniel.protocol.memcache.dialect import Dialect
+from staniel.queues.item import Item
+from staniel.server import connection, hub
+from staniel.server import pending_bytes as debts
+from staniel.server.clock import SteadyClock
+from staniel.server.connection import Phase
+from staniel.server.hub import FREE_SHARE_NS, SHARE_NS, Hub
+from staniel.server.listener import ACCEPTS_A_TURN
+from staniel.server.machine import ListeningSocket, Machine
+from staniel.server.sync_latency import Pace
 from tests.protocol.thrift_feeding import call, hear
 from tests.server.process import running
 from tests.server.wire import Wire

@@ -8,12 +8,12 @@ from pathlib import Path
 
 import pytest
 
-from journal import cmdlog
-from journal.kestrel import Encoder
-from journal.libkestrel import READER_MAGIC, SEGMENT_MAGIC, put, read_done, read_head
-from queues.changes import Aborted, Added, Confirmed, Opened, Removed
-from queues.config import Dialect
-from queues.item import Item
+from staniel.journal.kestrel.encoder import Encoder
+from staniel.journal.libkestrel.records import READER_MAGIC, SEGMENT_MAGIC, put, read_done, read_head
+from staniel.journal.workq import encoder as cmdlog
+from staniel.queues.changes import Aborted, Added, Confirmed, Opened, Removed
+from staniel.queues.config import Dialect
+from staniel.queues.item import Item
 from tests.server.process import run_staniel
 
 ADDED_MS = 1321401903634

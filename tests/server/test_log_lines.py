@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from broker.report import NOTES_MAX
+from staniel.broker.events import NOTES_MAX
 from tests.server.process import Server, running, until
 from tests.server.test_workq import add, leased
 from tests.server.wire import Wire

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from server.pace import BRIEF_FOR_MANY_NS, BRIEF_NS, Pace
+from staniel.server.sync_latency import BRIEF_FOR_MANY_NS, BRIEF_NS, Pace
 
 
 def test_a_disk_nobody_knows_yet_is_not_waited_for() -> None:

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import io
 
-from broker.broker import Broker
-from broker.report import Level
-from broker.start import Progress
-from server.progress import CLEAR, Display
-from sim.world import config_of
+from staniel.broker.broker import Broker
+from staniel.broker.events import Level
+from staniel.broker.recovery import Progress
+from staniel.server.cli.progress import CLEAR, Display
+from staniel.sim.world import config_of
 from tests.sim.world import World
 
 

@@ -13,15 +13,15 @@ from pathlib import Path
 
 import pytest
 
-from broker import wires
-from broker.broker import Broker
-from broker.config import Config, parse
-from broker.session import Wire
-from journal.fs import OsFs
-from protocol.dialect import Dialect
-from protocol.limits import Limits
-from server.hub import Hub
-from server.machine import Machine
+from staniel.broker import protocols as wires
+from staniel.broker.broker import Broker
+from staniel.broker.config.load import Config, parse
+from staniel.broker.session import Wire
+from staniel.journal.disk.fs import OsFs
+from staniel.protocol.limits import Limits
+from staniel.protocol.memcache.dialect import Dialect
+from staniel.server.hub import Hub
+from staniel.server.machine import Machine
 
 TIMEOUT = "[server]\nclient_timeout = 1000\n"
 MEMCACHE = wires.memcache(Dialect.MEMCACHED)

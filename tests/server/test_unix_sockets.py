@@ -18,7 +18,7 @@ from tests.server.process import STANIEL, STOP_SECONDS_MAX, die_with_the_tests, 
 SLOW_RECOVERY = """
 import sys
 from pathlib import Path
-from broker.broker import Broker
+from staniel.broker.broker import Broker
 sys.argv = sys.argv[1:]
 right = Broker.recover
 def recover(*args):
@@ -26,7 +26,7 @@ def recover(*args):
     sys.stdin.readline()
     return right(*args)
 Broker.recover = recover
-from server.__main__ import main
+from staniel.server.__main__ import main
 sys.exit(main())
 """
 

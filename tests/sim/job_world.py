@@ -5,11 +5,11 @@ Each turn runs the syncs that are due, unless a test holds them back with `syncs
 
 from __future__ import annotations
 
-from broker import wires
-from protocol.workq_words import read_id, show_id
-from queues.job import Job
-from sim.disk import Disk
-from sim.nodes import Choose, Crash
+from staniel.broker import protocols as wires
+from staniel.protocol.workq.fields import read_id, show_id
+from staniel.queues.jobs.job import Job
+from staniel.sim.disk.disk import Disk
+from staniel.sim.disk.durable import Choose, Crash
 from tests.sim.world import START_MS, Client, World
 
 LOG = "log"

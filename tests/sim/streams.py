@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from journal.libkestrel import READER_MAGIC
-from journal.libkestrel_position import Checkpoint, Position
-from sim.disk import Disk
+from staniel.journal.libkestrel.position import Checkpoint, Position
+from staniel.journal.libkestrel.records import READER_MAGIC
+from staniel.sim.disk.disk import Disk
 from tests.sim.world import World
 
 LIB = 'default.journal_format = "libkestrel"\n'

@@ -7,15 +7,15 @@ from collections.abc import Callable
 
 import pytest
 
-from queues.changes import Aborted, Added, Change, Confirmed, NoJournal, Opened, Removed
-from queues.config import QueueConfig
-from queues.item import Item
-from queues.queue import Queue
-from sim.asks import Ask, Conversation, Heard, Want
-from sim.audit import audit, audit_stats
-from sim.checker import Checker
-from sim.model import Reading
-from sim.violations import Kind, Violation
+from staniel.queues.changes import Aborted, Added, Change, Confirmed, NoJournal, Opened, Removed
+from staniel.queues.config import QueueConfig
+from staniel.queues.item import Item
+from staniel.queues.queue import Queue
+from staniel.sim.queues.audit import audit, audit_stats
+from staniel.sim.queues.checker import Checker
+from staniel.sim.queues.conversation import Ask, Conversation, Heard, Want
+from staniel.sim.queues.model import Reading
+from staniel.sim.violations import Kind, Violation
 
 
 class Somebody:

@@ -8,9 +8,9 @@ from collections.abc import Callable
 
 import pytest
 
-from journal.fs import Fs, Locked
-from sim.disk import Disk, PowerCut
-from sim.nodes import Crash
+from staniel.journal.disk.fs import Fs, Locked
+from staniel.sim.disk.disk import Disk, PowerCut
+from staniel.sim.disk.durable import Crash
 
 
 def new_disk(capacity_bytes: int = 1 << 20) -> Disk:

@@ -6,11 +6,11 @@ import errno
 
 import pytest
 
-from journal.group import JournalFailure
-from sim.job_asks import job_id
-from sim.nodes import Crash
-from sim.world import World as WorldWithThreads
-from sim.world import content
+from staniel.journal.group_commit import JournalFailure
+from staniel.sim.disk.durable import Crash
+from staniel.sim.jobs.conversation import job_id
+from staniel.sim.world import World as WorldWithThreads
+from staniel.sim.world import content
 from tests.journal.spool import crashes
 from tests.sim.job_world import JobWorld
 from tests.sim.streams import LIB, SMALL, all_of, asks, fill

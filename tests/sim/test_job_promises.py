@@ -6,17 +6,17 @@ import errno
 
 import pytest
 
-from journal import cmdlog
-from protocol.workq_words import read_id
-from sim.history import Plans
-from sim.job_asks import Ask, Conversation, Want
-from sim.job_asks import job_id as written
-from sim.job_model import Fact, JobModel, Standing, Verb
-from sim.job_promises import check_jobs
-from sim.job_run import JobRun
-from sim.profiles import PROFILES
-from sim.promises import Accident
-from sim.violations import Kind, Violation
+from staniel.journal.workq import encoder as cmdlog
+from staniel.protocol.workq.fields import read_id
+from staniel.sim.history import Plans
+from staniel.sim.jobs.conversation import Ask, Conversation, Want
+from staniel.sim.jobs.conversation import job_id as written
+from staniel.sim.jobs.model import Fact, JobModel, Standing, Verb
+from staniel.sim.jobs.promises import check_jobs
+from staniel.sim.jobs.run import JobRun
+from staniel.sim.profiles import PROFILES
+from staniel.sim.queues.promises import Accident
+from staniel.sim.violations import Kind, Violation
 
 NEW_JOB = Standing("q", 10, 60_000, 0, 0, 0, b"x", 1, 0)
 

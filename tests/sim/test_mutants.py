@@ -9,20 +9,20 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner
 
-from sim.__main__ import main
-from sim.disk import Disk
-from sim.history import Plans
-from sim.job_mutants import MUTANTS as OF_JOBS
-from sim.mutants import MUTANTS
-from sim.mutants_hub import MUTANTS as OF_HUBS
-from sim.mutants_packs import MUTANTS as OF_PACKS
-from sim.mutants_settings import MUTANTS as OF_SETTINGS
-from sim.mutants_syncs import MUTANTS as OF_SYNCS
-from sim.mutants_transfers import MUTANTS as OF_TRANSFERS
-from sim.profiles import PROFILES
-from sim.run import run
-from sim.shrink import shrink
-from sim.stream_mutants import MUTANTS as OF_STREAMS
+from staniel.sim.__main__ import main
+from staniel.sim.disk.disk import Disk
+from staniel.sim.history import Plans
+from staniel.sim.mutants.hub import MUTANTS as OF_HUBS
+from staniel.sim.mutants.jobs import MUTANTS as OF_JOBS
+from staniel.sim.mutants.packs import MUTANTS as OF_PACKS
+from staniel.sim.mutants.queues import MUTANTS
+from staniel.sim.mutants.settings import MUTANTS as OF_SETTINGS
+from staniel.sim.mutants.streams import MUTANTS as OF_STREAMS
+from staniel.sim.mutants.syncs import MUTANTS as OF_SYNCS
+from staniel.sim.mutants.transfers import MUTANTS as OF_TRANSFERS
+from staniel.sim.profiles import PROFILES
+from staniel.sim.run import run
+from staniel.sim.shrink import shrink
 
 SEEDS_MAX = 400
 FROM = {
@@ -96,7 +96,7 @@ def test_the_command_says_how_to_see_a_failing_seed_again() -> None:
         arguments = ["--seeds", "3", "--jobs", "1", "--profile", "power", "--verbose"]
         result = CliRunner().invoke(main, arguments)
     assert result.exit_code == 1
-    assert "again: python -m sim --seed " in result.output
+    assert "again: python -m staniel.sim --seed " in result.output
     assert "  = " in result.output and "  accident  power loss" in result.output
 
 

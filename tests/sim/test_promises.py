@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import pytest
 
-from queues.changes import NoJournal
-from queues.config import SYNC_OS, QueueConfig
-from queues.queue import Queue
-from sim.model import Fact, Move, QueueModel, Record, Verb
-from sim.promises import Accident, check, committed, heard, mark_of, synced
-from sim.violations import Kind, Violation
+from staniel.queues.changes import NoJournal
+from staniel.queues.config import SYNC_OS, QueueConfig
+from staniel.queues.queue import Queue
+from staniel.sim.queues.model import Fact, Move, QueueModel, Record, Verb
+from staniel.sim.queues.promises import Accident, check, committed, heard, mark_of, synced
+from staniel.sim.violations import Kind, Violation
 
 
 def record(data: str) -> Record:

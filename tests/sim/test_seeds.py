@@ -15,12 +15,12 @@ from pathlib import Path
 
 import pytest
 
-from journal.fs import SyncFailed
-from sim.history import Outcome, Plans
-from sim.profiles import ALL, PROFILES
-from sim.promises import Accident
-from sim.run import history_of, run
-from sim.states import states_of
+from staniel.journal.disk.fs import SyncFailed
+from staniel.sim.history import Outcome, Plans
+from staniel.sim.power_cuts import states_of
+from staniel.sim.profiles import ALL, PROFILES
+from staniel.sim.queues.promises import Accident
+from staniel.sim.run import history_of, run
 
 ROOT = Path(__file__).resolve().parents[2]
 SEEDS = 200
@@ -29,14 +29,14 @@ CRASHES = 4
 STATES = 5000
 TRACED = ("power", "pressure", "lax", "full-disk", "everything", "libkestrel", "readers", "jobs")
 DIGESTS = (
-    "from sim.run import run; names = 'everything', 'calm', 'formats', 'jobs'; "
+    "from staniel.sim.run import run; names = 'everything', 'calm', 'formats', 'jobs'; "
     "print([run(seed, name).digest for seed in (1, 2) for name in names])"
 )
 
 
 def story(outcome: Outcome) -> str:
-    again = f"python -m sim --seed {outcome.seed} --seeds 1 --profile {outcome.profile} --crashes {CRASHES} --verbose"
-    return f"{outcome.violation}; again: {again}"
+    options = f"--seed {outcome.seed} --seeds 1 --profile {outcome.profile} --crashes {CRASHES} --verbose"
+    return f"{outcome.violation}; again: python -m staniel.sim {options}"
 
 
 @pytest.mark.parametrize("profile", ALL)

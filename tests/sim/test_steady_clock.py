@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from server.clock import LEAN, SteadyClock
+from staniel.server.clock import LEAN, SteadyClock
 
 DAY_MS = 86_400_000
 STEPS = st.lists(st.tuples(st.integers(0, 5000), st.integers(-2 * DAY_MS, 2 * DAY_MS)), min_size=1, max_size=50)

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from sim.nodes import Choose, Crash
-from sim.world import START_MS, Client
-from sim.world import World as SimWorld
+from staniel.sim.disk.durable import Choose, Crash
+from staniel.sim.world import START_MS, Client
+from staniel.sim.world import World as SimWorld
 
 __all__ = ["START_MS", "Client", "World"]
 

@@ -8,9 +8,9 @@ from pathlib import Path
 from tests.tidy import rules
 
 ROOT = Path(__file__).resolve().parents[2]
-PACKAGES = ("protocol", "queues", "journal", "broker", "server", "sim", "pipeline", "bench")
+PACKAGES = ("protocol", "queues", "journal", "broker", "server", "client", "sim", "pipeline", "bench")
 TEXT_SUFFIXES = {"", ".py", ".md", ".toml", ".txt", ".json", ".sh", ".cfg", ".service", ".yml", ".yaml"}
-FOLDERS = (*PACKAGES, "tests", "docs", "examples", "packaging", ".ci")
+FOLDERS = (*PACKAGES, "src", "tests", "docs", "examples", "packaging", ".ci")
 
 
 def files_under(folder: str) -> list[Path]:

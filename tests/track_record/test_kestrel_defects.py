@@ -7,15 +7,15 @@ from __future__ import annotations
 
 import errno
 
-from broker import wires
-from broker.session import Session
-from journal.log import Log
-from journal.store import Store
-from protocol.dialect import Dialect
-from protocol.thrift_requests import ThriftConfirm, ThriftGet
-from queues.config import QueueConfig
-from sim.disk import Disk
-from sim.nodes import Crash
+from staniel.broker import protocols as wires
+from staniel.broker.session import Session
+from staniel.journal.kestrel.log import Log
+from staniel.journal.spool import Store
+from staniel.protocol.memcache.dialect import Dialect
+from staniel.protocol.thrift.requests import ThriftConfirm, ThriftGet
+from staniel.queues.config import QueueConfig
+from staniel.sim.disk.disk import Disk
+from staniel.sim.disk.durable import Crash
 from tests.journal.records import NOW_MS, addx, with_xid
 from tests.journal.spool import crashes, new_disk, put_file
 from tests.sim.world import START_MS, World

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import pytest
 
-from journal.libkestrel import DATA_BYTES_MAX, READER_MAGIC, SEGMENT_MAGIC, put, read_done, read_head
-from journal.libkestrel_position import Position, checkpoint
-from queues.item import Item
-from sim.disk import Disk
-from sim.nodes import Crash
+from staniel.journal.libkestrel.position import Position, checkpoint
+from staniel.journal.libkestrel.records import DATA_BYTES_MAX, READER_MAGIC, SEGMENT_MAGIC, put, read_done, read_head
+from staniel.queues.item import Item
+from staniel.sim.disk.disk import Disk
+from staniel.sim.disk.durable import Crash
 from tests.journal.spool import crashes, new_disk, put_file
 from tests.sim.world import START_MS, World
 

@@ -6,12 +6,12 @@ import errno
 
 import pytest
 
-from broker.broker import Broker
-from broker.config import parse
-from journal.cmdlog import encode_bare, encode_time
-from protocol.workq_requests import JobTerms
-from sim.disk import Disk
-from sim.nodes import Crash
+from staniel.broker.broker import Broker
+from staniel.broker.config.load import parse
+from staniel.journal.workq.encoder import encode_bare, encode_time
+from staniel.protocol.workq.requests import JobTerms
+from staniel.sim.disk.disk import Disk
+from staniel.sim.disk.durable import Crash
 from tests.journal.cmdlogs import as_the_original_reads, files
 from tests.sim.job_world import LOG, JobWorld, disk_with_log, job_id
 from tests.sim.world import START_MS

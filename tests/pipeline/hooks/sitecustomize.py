@@ -49,7 +49,8 @@ def around(kind: Any, name: str, before: str, after: str = "") -> None:
 
 
 def watch() -> None:
-    from pipeline import drain, live_source, sink
+    from staniel.pipeline.sources import drain, sink
+    from staniel.pipeline.sources import live as live_source
 
     make = drain.Drain.__init__
 

@@ -1,0 +1,104 @@
+"""What a reader must know of the machine before believing a figure.  Refuses to judge, but warns of doubt."""
+
+from __future__ import annotations
+
+import os
+import platform
+import time
+from collections.abc import Sequence
+from pathlib import Path
+
+from msgspec import Struct
+
+from staniel.bench.peers.servers import Contestant, version
+
+MOUNTS = Path("/proc/self/mounts")
+CPU_INFO = Path("/proc/cpuinfo")
+STAT = Path("/proc/stat")
+ONE_CORE = "only one core: server and load generator share it, so latencies and ratios say little"
+OTHERS_CORES_MAX = 0.15
+
+
+class Machine(Struct, frozen=True):
+    """Facts as they were when the run began."""
+
+    date: str
+    cpu: str
+    cores: int
+    kernel: str
+    python: str
+    folder: str
+    file_system: str
+    load_average_1m: float
+    versions: dict[str, str]
+
+
+def facts(folder: Path, contestants: Sequence[Contestant]) -> Machine:
+    return Machine(
+        date=time.strftime("%Y-%m-%d %H:%M:%S %z"),
+        cpu=_cpu_model(),
+        cores=len(os.sched_getaffinity(0)),
+        kernel=platform.release(),
+        python=f"{platform.python_implementation()} {platform.python_version()}",
+        folder=str(folder),
+        file_system=file_system(folder, MOUNTS.read_text()),
+        load_average_1m=round(os.getloadavg()[0], 2),
+        versions={one.name: version(one) for one in contestants},
+    )
+
+
+def _cpu_model() -> str:
+    for line in CPU_INFO.read_text().splitlines():
+        key, _, value = line.partition(":")
+        if key.strip() == "model name":
+            return value.strip()
+    return platform.machine()
+
+
+def file_system(folder: Path, mounts: str) -> str:
+    """The type of the file system that holds `folder`, from the text of /proc/self/mounts; the last match is on top."""
+    best, kind = "", "unknown"
+    for line in mounts.splitlines():
+        _, point, this_kind, *_ = line.split()
+        point = point.replace("\\040", " ")
+        if len(point) >= len(best) and folder.resolve().is_relative_to(point):
+            best, kind = point, this_kind
+    return kind
+
+
+def warnings(machine: Machine) -> list[str]:
+    """Why these figures may mislead."""
+    found = []
+    if machine.file_system in {"tmpfs", "ramfs"}:
+        found.append(f"{machine.folder} is in memory ({machine.file_system}): fsync means nothing there; choose --dir")
+    if machine.cores < 2:
+        found.append(ONE_CORE)
+    return found
+
+
+class Ticks(Struct, frozen=True):
+    """CPU time spent since boot by everybody, and since its start by this process with the children it has buried."""
+
+    at_seconds: float
+    everybody_seconds: float
+    own_seconds: float
+
+
+def ticks() -> Ticks:
+    """Kernel work for interrupts is left out on both sides: nobody is charged for it."""
+    user, nice, system, *_ = STAT.read_text().split("\n", 1)[0].split()[1:]
+    everybody = (int(user) + int(nice) + int(system)) / os.sysconf("SC_CLK_TCK")
+    return Ticks(time.monotonic(), everybody, sum(os.times()[:4]))
+
+
+def others_cores(before: Ticks, after: Ticks) -> float:
+    """How many cores' worth of work strangers did between two readings."""
+    strangers = (after.everybody_seconds - before.everybody_seconds) - (after.own_seconds - before.own_seconds)
+    return max(0.0, strangers) / (after.at_seconds - before.at_seconds)
+
+
+def busy_warning(others: float) -> list[str]:
+    """Empty when the machine was ours alone, but for what a disk's kernel threads use."""
+    if others <= OTHERS_CORES_MAX:
+        return []
+    return [f"other programs used {others:.2f} cores meanwhile: believe no ratio before its spread, and run it again"]

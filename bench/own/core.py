@@ -1,0 +1,240 @@
+"""What one operation costs in each layer, in instructions: a figure that a busy machine does not spoil.
+
+Knows how to drive each layer by itself and the hub as a whole, without a client beside it. Refuses to know the kernel's
+share: instructions are those of our process outside it. Valgrind counts them; without it there are microseconds only,
+and nothing to compare with.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import platform
+import shutil
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+import click
+import msgspec
+from msgspec import Struct
+
+from staniel.bench.harness import chart
+from staniel.bench.own.layers import LAYERS
+from staniel.bench.peers.servers import ROOT
+
+BASELINE = Path(__file__).resolve().parent / "baseline.json"
+BUILD = BASELINE.parent / ".build"
+ROUNDS = 5
+INSIDE = "STANIEL_BENCH_CORE_MARKS"  # set in the process that valgrind watches: the library with the marks
+WORSE_MAX = 1.05  # the same code counted twice differs by less than 1 %
+MARKS = """
+#include <valgrind/callgrind.h>
+void mark_begin(void) { CALLGRIND_TOGGLE_COLLECT; }
+void mark_end(void) { CALLGRIND_TOGGLE_COLLECT; }
+void mark_reset(void) { CALLGRIND_ZERO_STATS; }
+void mark_dump(const char *name) { CALLGRIND_DUMP_STATS_AT(name); }
+"""
+
+
+class Cannot(Exception):
+    """No instructions can be counted here; the text says what is missing."""
+
+
+class Baseline(Struct, frozen=True):
+    """Instructions an operation, by row, and the interpreter that they were counted with."""
+
+    python: str
+    instructions: dict[str, int]
+
+
+class Row(Struct, frozen=True):
+    name: str
+    us: float
+    instructions: int | None = None
+    before: int | None = None
+
+    @property
+    def is_worse(self) -> bool:
+        return bool(self.instructions and self.before and self.instructions > WORSE_MAX * self.before)
+
+
+# in microseconds
+
+
+class Stopwatch:
+    """A meter that adds up seconds."""
+
+    def __init__(self) -> None:
+        self.seconds = 0.0
+        self._began = 0.0
+
+    def begin(self) -> None:
+        self._began = time.perf_counter()
+
+    def end(self) -> None:
+        self.seconds += time.perf_counter() - self._began
+
+
+def microseconds(name: str) -> float:
+    """An operation's time: the best of a few rounds, because noise only ever adds."""
+    best = float("inf")
+    with tempfile.TemporaryDirectory(prefix="bench-core-") as folder, LAYERS[name](folder) as work:
+        work(Stopwatch())
+        for _ in range(ROUNDS):
+            watch = Stopwatch()
+            count = work(watch)
+            best = min(best, watch.seconds / count)
+    return best * 1e6
+
+
+# in instructions
+
+
+class Marks:
+    """A meter that tells valgrind when to count."""
+
+    def __init__(self, library: str) -> None:
+        self._library = ctypes.PyDLL(library)  # keeps the interpreter: the marks return at once
+        self.begin: Callable[[], None] = self._library.mark_begin
+        self.end: Callable[[], None] = self._library.mark_end
+
+    def reset(self) -> None:
+        self._library.mark_reset()
+
+    def dump(self, name: str) -> None:
+        self._library.mark_dump(name.encode())
+
+
+def run_inside(library: str, names: Sequence[str]) -> None:
+    """In the process that valgrind watches: each row once to warm up, once counted."""
+    meter = Marks(library)
+    for name in names:
+        with tempfile.TemporaryDirectory(prefix="bench-core-") as folder, LAYERS[name](folder) as work:
+            work(meter)
+            meter.reset()
+            count = work(meter)
+            meter.dump(f"{name} {count}")
+
+
+def counted(names: Sequence[str]) -> dict[str, int]:
+    """Instructions an operation, by row.  Raises Cannot."""
+    if shutil.which("valgrind") is None:
+        raise Cannot("valgrind is not installed (apt-get install valgrind)")
+    library = built_marks()
+    with tempfile.TemporaryDirectory(prefix="bench-core-out-") as out:
+        command = ["valgrind", "--tool=callgrind", "--collect-atstart=no", f"--callgrind-out-file={out}/counts"]
+        command += [
+            sys.executable,
+            "-m",
+            "staniel.bench.own.core",
+            *[word for name in names for word in ("--only", name)],
+        ]
+        environ = {**os.environ, INSIDE: str(library), "PYTHONHASHSEED": "0"}
+        done = subprocess.run(command, cwd=ROOT, env=environ, capture_output=True, text=True, check=False)
+        if done.returncode:
+            raise Cannot(f"valgrind ended with status {done.returncode}: {done.stderr.strip()[-300:]}")
+        return read_counts(Path(out))
+
+
+def built_marks() -> Path:
+    """A small library that speaks to valgrind.  Raises Cannot."""
+    compiler = os.environ.get("CC", "cc")
+    if shutil.which(compiler) is None:
+        raise Cannot("there is no C compiler: install cc (gcc or clang), or set CC to one")
+    BUILD.mkdir(parents=True, exist_ok=True)
+    source, library = BUILD / "marks.c", BUILD / "marks.so"
+    source.write_text(MARKS)
+    command = [compiler, "-O2", "-shared", "-fPIC", "-o", str(library), str(source)]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    if done.returncode:
+        raise Cannot(f"{compiler} refused {source}: {done.stderr.strip()[-300:]}")
+    return library
+
+
+def read_counts(folder: Path) -> dict[str, int]:
+    """From callgrind's dumps: each names its row and its operations in the trigger that made it."""
+    found = {}
+    for path in folder.iterdir():
+        text = path.read_text()
+        _, _, trigger = text.partition("Client Request: ")
+        _, _, totals = text.partition("\ntotals: ")
+        name, _, count = trigger.partition("\n")[0].rpartition(" ")
+        if name in LAYERS and totals:
+            found[name] = int(totals.split()[0]) // int(count)
+    return found
+
+
+# what is shown
+
+
+def table(rows: Sequence[Row]) -> str:
+    lines = [f"{'an operation of 1 KB':<40}{'us':>8}{'instructions':>14}{'baseline':>10}{'':>8}"]
+    for row in rows:
+        text = f"{row.name:<40}{row.us:>8.2f}"
+        if row.instructions is not None:
+            text += f"{row.instructions:>14,}"
+            if row.before:
+                worse = "  WORSE" if row.is_worse else ""
+                text += f"{row.before:>10,}{row.instructions / row.before - 1:>+8.1%}{worse}"
+        lines.append(text)
+    return "\n".join(lines)
+
+
+def interpreter() -> str:
+    return f"{platform.python_implementation()} {platform.python_version()} {platform.machine()}"
+
+
+def baseline() -> Baseline:
+    """Empty if there is none, or one of another interpreter: its instructions are not ours."""
+    nothing = Baseline(interpreter(), {})
+    if not BASELINE.exists():
+        return nothing
+    kept = msgspec.json.decode(BASELINE.read_bytes(), type=Baseline)
+    if kept.python != nothing.python:
+        click.echo(f"the baseline is of {kept.python}, this is {nothing.python}: nothing to compare with", err=True)
+        return nothing
+    return kept
+
+
+def measured(names: Sequence[str], known: Baseline) -> list[Row]:
+    counts: dict[str, int] = {}
+    try:
+        counts = counted(names)
+    except Cannot as why:
+        click.echo(f"microseconds only: {why}", err=True)
+    before = known.instructions
+    return [Row(name, round(microseconds(name), 3), counts.get(name), before.get(name)) for name in names]
+
+
+@click.command()
+@click.option("--only", multiple=True, type=click.Choice(list(LAYERS)), help="A row; may be given again.")
+@click.option("--update", is_flag=True, help="Make these figures the baseline.")
+@click.option("--chart", "chart_file", type=click.Path(dir_okay=False, path_type=Path), help="Draw it here, as SVG.")
+@click.option("--json", "json_file", type=click.Path(dir_okay=False, path_type=Path), help="Also write the rows here.")
+def main(only: tuple[str, ...], update: bool, chart_file: Path | None, json_file: Path | None) -> None:
+    """Exit status: 0 no row costs more than 5 % more instructions than the baseline says; 1 some does."""
+    names = only or tuple(LAYERS)
+    if library := os.environ.get(INSIDE):
+        run_inside(library, names)
+        return
+    known = baseline()
+    rows = measured(names, known)
+    click.echo(table(rows))
+    if update:
+        counts = {row.name: row.instructions for row in rows if row.instructions}
+        kept = Baseline(interpreter(), {**known.instructions, **counts})
+        BASELINE.write_bytes(msgspec.json.format(msgspec.json.encode(kept)) + b"\n")
+    if chart_file:
+        shown = [(row.name, float(row.instructions)) for row in rows if row.instructions]
+        chart_file.write_text(chart.amounts(f"Outside the kernel, {interpreter()}", shown, "instructions an operation"))
+    if json_file:
+        json_file.write_bytes(msgspec.json.format(msgspec.json.encode(rows)) + b"\n")
+    sys.exit(not update and any(row.is_worse for row in rows))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,362 @@
+"""Each layer of the server driven by itself, and the hub as a whole, for whoever counts what that costs.
+
+Knows how to set a layer up and what one operation of it is. Refuses to know how it is counted: it tells a meter when
+the part that counts begins and ends.
+"""
+
+from __future__ import annotations
+
+import socket
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, ExitStack, contextmanager
+from typing import Protocol
+
+from staniel.broker import protocols as wires
+from staniel.broker.broker import Broker
+from staniel.broker.config.load import parse
+from staniel.broker.session import Session, Wire
+from staniel.journal.disk.fs import File, OsFile, OsFs
+from staniel.protocol.limits import Limits
+from staniel.protocol.memcache.dialect import Dialect
+from staniel.protocol.memcache.parser import Parser
+from staniel.protocol.memcache.replies import replies_for
+from staniel.protocol.memcache.requests import Get, Request, Set
+from staniel.queues.changes import Added, NoJournal
+from staniel.queues.config import QueueConfig
+from staniel.queues.item import Item
+from staniel.queues.queue import Queue
+from staniel.server.clock import SteadyClock
+from staniel.server.hub import Hub
+from staniel.server.machine import Machine
+from staniel.server.sync_latency import Pace
+
+NOW_MS = 1_700_000_000_000
+DATA = bytes(33 + 7 * at % 94 for at in range(1024))
+PUT = b"set jobs 0 0 1024\r\n%b\r\n" % DATA
+PUT_OWN = PUT.replace(b"jobs", b"jo%d")
+GET = b"get jobs\r\n"
+RELIABLE = b"get jobs/close/open\r\n"
+STORED = b"STORED\r\n"
+LEASED = b"+OK 1\r\n00000000-0000-4000-8000-000000000000 jobs 600000 1024\r\n%b\r\n" % DATA
+LIBKESTREL = '[default]\njournal_format = "libkestrel"'
+COUNT = 400
+CONNECTIONS = 20
+LIMITS = Limits(1 << 16, 1 << 27)
+
+
+class Meter(Protocol):
+    def begin(self) -> None: ...
+
+    def end(self) -> None: ...
+
+
+Work = Callable[[Meter], int]
+"""Does a number of operations, with the meter on for what counts; returns how many."""
+
+Layer = Callable[[str], AbstractContextManager[Work]]
+"""Set up in an empty folder."""
+
+
+class UnsyncedFile(OsFile):
+    """A sync costs the kernel's time and the disk's, and nothing of it is ours."""
+
+    def sync(self) -> None:
+        pass
+
+
+class UnsyncedFs(OsFs):
+    def append(self, path: str) -> File:
+        return UnsyncedFile(path)
+
+    def sync_all(self, folder: str) -> None:
+        pass
+
+
+def simple(step: Callable[[], object]) -> Work:
+    def work(meter: Meter) -> int:
+        meter.begin()
+        for _ in range(COUNT):
+            step()
+        meter.end()
+        return COUNT
+
+    return work
+
+
+def parsing(data: bytes, requests: int) -> Layer:
+    @contextmanager
+    def layer(folder: str) -> Iterator[Work]:
+        parser = Parser(Dialect.MEMCACHED, LIMITS)
+
+        def work(meter: Meter) -> int:
+            meter.begin()
+            for _ in range(COUNT // requests):
+                assert len(parser.feed(data)) == requests
+            meter.end()
+            return COUNT // requests * requests
+
+        yield work
+
+    return layer
+
+
+@contextmanager
+def queue_put_take(folder: str) -> Iterator[Work]:
+    queue = Queue("jobs", QueueConfig(), NoJournal(), NOW_MS)
+    item = Item(DATA, NOW_MS)
+    yield simple(lambda: (queue.add(item, NOW_MS), queue.take(NOW_MS)))
+
+
+@contextmanager
+def queue_open_confirm(folder: str) -> Iterator[Work]:
+    queue = Queue("jobs", QueueConfig(), NoJournal(), NOW_MS)
+    item = Item(DATA, NOW_MS)
+
+    def step() -> None:
+        queue.add(item, NOW_MS)
+        taken = queue.open(NOW_MS)
+        assert taken is not None
+        queue.confirm(taken)
+
+    yield simple(step)
+
+
+def served_broker(folder: str, sync: str, more: str = "") -> Broker:
+    """`more`: lines of the configuration file."""
+    config = parse(f'{more}\n[server]\nspool = "spool"\n'.encode(), folder).overridden(sync=sync)
+    broker = Broker(config, UnsyncedFs())
+    broker.recover(NOW_MS)
+    return broker
+
+
+@contextmanager
+def journal_add(folder: str) -> Iterator[Work]:
+    broker = served_broker(folder, "1s")
+    journal = broker.queues.make("jobs", NOW_MS).journal
+    change = Added(Item(DATA, NOW_MS))
+
+    def work(meter: Meter) -> int:
+        meter.begin()
+        for _ in range(COUNT):
+            journal.record(change)
+        meter.end()
+        broker.commit(NOW_MS)
+        return COUNT
+
+    yield work
+
+
+def committing(batch: int) -> Layer:
+    """Recording and writing batches; the figure is an item's share."""
+
+    @contextmanager
+    def layer(folder: str) -> Iterator[Work]:
+        broker = served_broker(folder, "1s")
+        journal = broker.queues.make("jobs", NOW_MS).journal
+        change = Added(Item(DATA, NOW_MS))
+
+        def work(meter: Meter) -> int:
+            meter.begin()
+            for _ in range(COUNT // batch):
+                for _ in range(batch):
+                    journal.record(change)
+                broker.commit(NOW_MS)
+            meter.end()
+            return COUNT // batch * batch
+
+        yield work
+
+    return layer
+
+
+def in_session(*requests: Request) -> Layer:
+    """One operation is all of these requests, in a broker whose journal is not written meanwhile."""
+
+    @contextmanager
+    def layer(folder: str) -> Iterator[Work]:
+        broker = served_broker(folder, "1s")
+        session = Session(broker, wires.memcache(Dialect.MEMCACHED))
+        session.execute([Set("jobs", DATA)], NOW_MS)
+        batch: list[Request] = list(requests)
+
+        def step() -> None:
+            session.execute(batch, NOW_MS)
+            session.fetched()
+
+        work = simple(step)
+
+        def committed(meter: Meter) -> int:
+            count = work(meter)
+            broker.commit(NOW_MS)
+            return count
+
+        yield committed
+
+    return layer
+
+
+@contextmanager
+def reply_item(folder: str) -> Iterator[Work]:
+    replies, get = replies_for(Dialect.MEMCACHED), Get(b"jobs", "jobs")
+    yield simple(lambda: replies.item(get, DATA, 0, 1))
+
+
+class Brief(Pace):
+    """A disk that is always fast enough to be waited for, also where valgrind makes everything slow."""
+
+    is_brief = True
+
+
+class Crowd:
+    """A hub with clients in this very process: they speak between two ticks, and what they do does not count."""
+
+    def __init__(self, folder: str, sync: str, connections: int, stack: ExitStack, more: str, wire: Wire) -> None:
+        self.machine = Machine(SteadyClock())
+        self.machine.elapsed_ns = (0).bit_length  # stands still, and is as cheap to call as the real one
+        self.hub = Hub(served_broker(folder, sync, more), self.machine, 1000)
+        stack.callback(self.hub.close)
+        self.hub._paces.one = self.hub._paces.many = Brief()
+        self.poller = self.machine.poller
+        self.clients: list[socket.socket] = []
+        for _ in range(connections):
+            ours, theirs = socket.socketpair()
+            stack.callback(theirs.close)
+            ours.setblocking(False)
+            self.hub.admit(ours, "", wire, LIMITS, NOW_MS)
+            self.clients.append(theirs)
+
+    def ask(self, meter: Meter, request: bytes, answer_bytes: int) -> None:
+        """Everybody asks once, and is answered. A `%d` in the request becomes the client's number."""
+        self.ask_each(
+            meter, [request.replace(b"%d", b"%d" % at) for at in range(10, 10 + len(self.clients))], answer_bytes
+        )
+
+    def ask_each(self, meter: Meter, requests: list[bytes], answer_bytes: int) -> None:
+        """Everybody asks something of his own."""
+        for client, request in zip(self.clients, requests, strict=True):
+            client.sendall(request)
+        heard = 0
+        while heard < answer_bytes * len(self.clients):
+            meter.begin()
+            self.hub.turn(self.poller.poll(0))
+            meter.end()
+            heard += sum(self.hear(client) for client in self.clients)
+
+    def hear(self, client: socket.socket) -> int:
+        try:
+            return len(client.recv(1 << 20, socket.MSG_DONTWAIT))
+        except BlockingIOError:
+            return 0
+
+
+class Unmetered:
+    def begin(self) -> None:
+        pass
+
+    end = begin
+
+
+def answer(key: bytes) -> int:
+    return len(b"VALUE %b 0 1024\r\n%b\r\nEND\r\n" % (key, DATA))
+
+
+def served(
+    sync: str,
+    request: bytes,
+    answer_bytes: int,
+    *,
+    fill: int = 0,
+    connections: int = CONNECTIONS,
+    pipeline: int = 1,
+    more: str = "",
+) -> Layer:
+    """Ticks of the hub: `fill` items are put for each request before it counts, or are got afterwards (-1)."""
+
+    @contextmanager
+    def layer(folder: str) -> Iterator[Work]:
+        with ExitStack() as stack:
+            crowd = Crowd(folder, sync, connections, stack, more, wires.memcache(Dialect.MEMCACHED))
+            rounds = max(1, COUNT // (connections * pipeline))
+
+            def work(meter: Meter) -> int:
+                silent = Unmetered()
+                for _ in range(rounds):
+                    for _ in range(pipeline if fill > 0 else 0):
+                        crowd.ask(silent, PUT, len(STORED))
+                    crowd.ask(meter, request * pipeline, answer_bytes * pipeline)
+                    for _ in range(pipeline if fill < 0 else 0):
+                        crowd.ask(silent, GET, answer(b"jobs"))
+                return rounds * connections * pipeline
+
+            yield work
+
+    return layer
+
+
+class JobIds:
+    """UUIDs of version 4, one after the other."""
+
+    def __init__(self) -> None:
+        self.next = 0
+
+    def __call__(self) -> bytes:
+        self.next += 1
+        return b"00000000-0000-4000-8000-%012x" % self.next
+
+
+def add_of(job: bytes) -> bytes:
+    return b"add %b jobs 600000 86400000 1024\r\n%b\r\n" % (job, DATA)
+
+
+def jobs_served(adds: bool) -> Layer:
+    """Ticks of the hub for workq's clients: adds, or leases each with the delete of the job before."""
+
+    @contextmanager
+    def layer(folder: str) -> Iterator[Work]:
+        with ExitStack() as stack:
+            crowd = Crowd(folder, "1s", CONNECTIONS, stack, "[workq]\nport = 22199", wires.workq())
+            new_id = JobIds()
+
+            def work(meter: Meter) -> int:
+                for _ in range(COUNT // CONNECTIONS):
+                    jobs = [new_id() for _ in crowd.clients]
+                    crowd.ask_each(meter if adds else Unmetered(), [add_of(job) for job in jobs], len(b"+OK\r\n"))
+                    if not adds:
+                        leases = [b"lease jobs 1\r\ndelete %b\r\n" % job for job in jobs]
+                        crowd.ask_each(meter, leases, len(LEASED) + len(b"+OK\r\n"))
+                return COUNT
+
+            yield work
+
+    return layer
+
+
+LAYERS: dict[str, Layer] = {
+    "parse a put": parsing(PUT, 1),
+    "parse a get": parsing(GET, 1),
+    "parse a put, 20 in a read": parsing(PUT * 20, 20),
+    "parse a get, 20 in a read": parsing(GET * 20, 20),
+    "queue: add and take": queue_put_take,
+    "queue: add, open, confirm": queue_open_confirm,
+    "journal: record an item": journal_add,
+    "journal: record and write, 1 a batch": committing(1),
+    "journal: record and write, 20 a batch": committing(20),
+    "session: put and get": in_session(Set("jobs", DATA), Get(b"jobs", "jobs")),
+    "session: put, open, close": in_session(Set("jobs", DATA), Get(b"jobs/close/open", "jobs", open=True, close=True)),
+    "reply with an item": reply_item,
+    "hub: put": served("1s", PUT, len(STORED), fill=-1),
+    "hub: get": served("1s", GET, answer(b"jobs"), fill=1),
+    "hub: reliable get": served("1s", RELIABLE, answer(b"jobs/close/open"), fill=1),
+    "hub: put, 20 in flight": served("1s", PUT, len(STORED), fill=-1, connections=5, pipeline=20),
+    "hub: get, 20 in flight": served("1s", GET, answer(b"jobs"), fill=1, connections=5, pipeline=20),
+    "hub: put, always": served("always", PUT, len(STORED), fill=-1),
+    "hub: get, always": served("always", GET, answer(b"jobs"), fill=1),
+    "hub: put, always, a queue each": served("always", PUT_OWN, len(STORED)),
+    "hub: put, libkestrel": served("1s", PUT, len(STORED), fill=-1, more=LIBKESTREL),
+    "hub: get, libkestrel": served("1s", GET, answer(b"jobs"), fill=1, more=LIBKESTREL),
+    "hub: put, libkestrel, always": served("always", PUT, len(STORED), fill=-1, more=LIBKESTREL),
+    "hub: add a job": jobs_served(adds=True),
+    "hub: lease and delete a job": jobs_served(adds=False),
+    "hub: put, always, 1 connection": served("always", PUT, len(STORED), fill=-1, connections=1),
+}
+"""By the name of the row."""

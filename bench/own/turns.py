@@ -1,0 +1,62 @@
+"""The server with a stopwatch at its hub: `python bench/own/turns.py FILE serve …` in the folder of any checkout.
+
+Run as a script, so that the server need not know it is measured and an older one can be. Eight bytes of FILE hold the
+longest turn so far, in nanoseconds of the hub's thread (native order); who reads them may set them to 0.
+"""
+
+from __future__ import annotations
+
+import mmap
+import os
+import struct
+import sys
+import time
+from pathlib import Path
+
+NANOSECONDS = struct.Struct("=Q")
+
+
+class Longest:
+    """The longest turn, as the one who started the server sees it."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        path.write_bytes(bytes(NANOSECONDS.size))
+
+    def ms(self) -> float:
+        return float(NANOSECONDS.unpack(self.path.read_bytes())[0]) / 1e6
+
+    def forget(self) -> None:
+        with self.path.open("r+b") as file:
+            file.write(bytes(NANOSECONDS.size))
+
+
+def watch(path: str) -> None:
+    """From now on the turns of every hub in this process are timed."""
+    from staniel.server.hub import Hub
+
+    with open(path, "r+b") as file:
+        longest = mmap.mmap(file.fileno(), NANOSECONDS.size)
+    turn = Hub.turn
+
+    def timed(hub: Hub, events: list[tuple[int, int]]) -> None:
+        began_ns = time.thread_time_ns()
+        turn(hub, events)
+        took_ns = time.thread_time_ns() - began_ns
+        if took_ns > NANOSECONDS.unpack_from(longest)[0]:
+            NANOSECONDS.pack_into(longest, 0, took_ns)
+
+    Hub.turn = timed  # type: ignore[method-assign, assignment]
+
+
+def main() -> None:
+    path = sys.argv.pop(1)
+    sys.path[0] = os.path.join(os.getcwd(), "src")  # of the checkout whose server it is, not this script's folder
+    from staniel.server.__main__ import main as serve
+
+    watch(path)
+    serve()
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,119 @@
+"""The order of play: round after round, each workload, each contestant in turn, on a fresh server every time.
+
+Knows how one run is put together.  Refuses to know what the figures mean.
+"""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import time
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+
+from msgspec import Struct
+
+from staniel.bench.harness.process import Running, StartFailed, log_tail, running
+from staniel.bench.peers import generator
+from staniel.bench.peers.generator import GeneratorFailed, Report
+from staniel.bench.peers.servers import OURS, Contestant, with_jobs
+from staniel.bench.peers.workloads import Step, Workload, steps
+
+
+class Run(Struct, frozen=True):
+    """One contestant, one workload, one round: a report, or what went wrong."""
+
+    round: int
+    workload: str
+    contestant: str
+    report: Report | None = None
+    failure: str = ""
+
+
+class Arena(Struct, frozen=True):
+    """What stays the same for every run.  A core is None where the machine has only one to give."""
+
+    program: Path
+    base: Path
+    server_core: int | None
+    generator_core: int | None
+
+
+def play(
+    arena: Arena, workloads: Sequence[Workload], contestants: Sequence[Contestant], rounds: int, seconds_max: float
+) -> Iterator[Run]:
+    """Every run as it ends.  After `seconds_max` no further run is started."""
+    give_up = time.monotonic() + seconds_max
+    for number in range(rounds):
+        for workload in workloads:
+            for contestant in line_up(workload, contestants, number):
+                if time.monotonic() > give_up:
+                    return
+                yield run(arena, workload, contestant, number)
+
+
+def planned(workloads: Sequence[Workload], contestants: Sequence[Contestant], rounds: int) -> int:
+    """How many runs `play` makes when no time limit stops it."""
+    return rounds * sum(len(line_up(workload, contestants, 0)) for workload in workloads)
+
+
+def line_up(workload: Workload, contestants: Sequence[Contestant], number: int) -> list[Contestant]:
+    """Who takes part, in an order that turns round each time: nobody always runs after the same neighbour's writes."""
+    field = [one for one in contestants if one.name == OURS or one.name in workload.peers]
+    if workload.jobs:
+        field = [with_jobs(one) if one.name == OURS else one for one in field]
+    return field if number % 2 == 0 else field[::-1]
+
+
+def run(arena: Arena, workload: Workload, contestant: Contestant, number: int) -> Run:
+    """One run.  Whatever a server does wrong is in the result; nothing is raised for it."""
+
+    def failed(why: str) -> Run:
+        return Run(number, workload.name, contestant.name, failure=why)
+
+    try:
+        with running(contestant, workload.sync, arena.base, arena.server_core) as server:
+            report, found = _all_steps(arena, workload, contestant, server)
+            if found:
+                return failed(f"{', '.join(found)} (server: {log_tail(server)})")
+    except (StartFailed, GeneratorFailed) as error:
+        return failed(str(error))
+    except subprocess.TimeoutExpired:
+        return failed("the load generator hung")
+    return Run(number, workload.name, contestant.name, report=report)
+
+
+def _all_steps(
+    arena: Arena, workload: Workload, contestant: Contestant, server: Running
+) -> tuple[Report | None, list[str]]:
+    measured = None
+    for step in steps(workload, contestant.proto, contestant.kv):
+        report = _one_step(arena, step, server)
+        found = generator.wrongs(report, workload.ops)
+        if found:
+            return None, found
+        if step.measured:
+            measured = report
+    return measured, []
+
+
+def _one_step(arena: Arena, step: Step, server: Running) -> Report:
+    if step.measured:
+        os.sync()  # what was written before, by anybody, is not this run's to pay for
+    return generator.run(arena.program, step.args, server.port, server.pid, arena.generator_core)
+
+
+def cores() -> tuple[int | None, int | None]:
+    """A core for the server and another for the generator; two None when this process may use only one."""
+    usable = sorted(os.sched_getaffinity(0))
+    return (usable[0], usable[1]) if len(usable) > 1 else (None, None)
+
+
+def watched(runs: Iterator[Run], tell: Callable[[str], None]) -> list[Run]:
+    """All runs, each told of in a line as it ends."""
+    done = []
+    for one in runs:
+        rate = f"{one.report.ops_per_s / 1000:8.1f} k/s" if one.report else f"  FAILED: {one.failure}"
+        tell(f"round {one.round + 1}  {one.workload:<18}{one.contestant:<12}{rate}")
+        done.append(one)
+    return done

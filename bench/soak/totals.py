@@ -1,0 +1,93 @@
+"""What one life and death of a server came to, and many of them. Knows figures and lines; refuses to know what was
+served and how it died.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Protocol
+
+from msgspec import Struct
+
+from staniel.bench.soak.victim import Victim
+
+RATE_MIN = 1000.0  # operations a second; a slower cycle is checked and not counted
+
+
+class Cycle(Struct):
+    """What one life and death came to. `wrong` is empty if every promise was kept."""
+
+    operations: int
+    seconds: float
+    ready_s: float
+    recovery_s: float
+    found: int
+    counted: dict[str, int]
+    kills: int
+    reloads: int
+    wrong: list[str]
+
+    @property
+    def rate(self) -> float:
+        return self.operations / self.seconds
+
+
+class Totals(Struct):
+    """What all cycles came to."""
+
+    cycles: int = 0
+    counting: int = 0  # those with enough load
+    kills: int = 0
+    reloads: int = 0
+    operations: int = 0
+    rotations: int = 0
+    rewrites: int = 0
+    ready_s_max: float = 0.0
+    wrong: int = 0
+
+    def add(self, cycle: Cycle) -> None:
+        self.cycles += 1
+        self.counting += cycle.rate >= RATE_MIN
+        self.kills += cycle.kills
+        self.reloads += cycle.reloads
+        self.operations += cycle.operations
+        self.rotations += cycle.counted["journal_rotations"]
+        self.rewrites += cycle.counted["journal_rewrites"]
+        self.ready_s_max = max(self.ready_s_max, cycle.ready_s)
+        self.wrong += len(cycle.wrong)
+
+    def text(self) -> str:
+        journals = f"{self.rotations} rotations and {self.rewrites} rewrites seen, {self.reloads} reloads"
+        load = f"{self.counting} of {self.cycles} cycles at {RATE_MIN:.0f} operations a second or more"
+        ready = f"ready again in {self.ready_s_max:.2f} s at most"
+        return f"{self.kills} deaths amid {self.operations} operations; {load}; {journals}; {ready}; {self.wrong} wrong"
+
+
+def describe(cycle: Cycle) -> str:
+    """One line."""
+    load = f"{cycle.operations:5} operations in {cycle.seconds:.2f} s, {cycle.rate:6.0f}/s"
+    journals = f"{cycle.counted['journal_rotations']:3} rotations, {cycle.counted['journal_rewrites']:3} rewrites"
+    slow = "" if cycle.rate >= RATE_MIN else ", too little load: does not count"
+    rest = f"{cycle.found:4} items found, ready in {cycle.ready_s:.2f} s ({cycle.recovery_s:.2f} s of recovery)"
+    extra = f", {cycle.kills} kills" * (cycle.kills > 1) + ", reloaded" * cycle.reloads
+    return f"{load}, {journals}, {rest}{extra}{slow}" + "".join(f"\n  WRONG: {line}" for line in cycle.wrong)
+
+
+class Mortal(Protocol):
+    """Something that lives, dies and is looked at."""
+
+    victim: Victim
+
+    def cycle(self) -> Cycle:
+        """Work, die, recover, and be looked at."""
+
+
+def play(loop: Mortal, cycles: int, say: Callable[[str], None]) -> Totals:
+    """So many cycles that count, or twice as many in all, or up to the first that is wrong."""
+    totals = Totals()
+    with loop.victim:
+        while totals.counting < cycles and totals.cycles < 2 * cycles and not totals.wrong:
+            cycle = loop.cycle()
+            totals.add(cycle)
+            say(f"{totals.cycles:5}: {describe(cycle)}")
+    return totals

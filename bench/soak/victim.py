@@ -1,0 +1,110 @@
+"""One server process on real files, started, killed and started again on the same spool.
+
+Knows the command line, the greeting and the signals. Refuses to know what the server answers.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import select
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+from types import TracebackType
+
+from staniel.bench.harness.process import StartFailed, child_setup
+
+START_SECONDS_MAX = 30.0
+STOP_SECONDS_MAX = 30.0
+GREETING = re.compile(
+    r" listens on 127\.0\.0\.1:(?P<port>\d+), .*? (?P<items>\d+) items(?:, \d+ jobs)? recovered in (?P<took_ms>\d+) ms"
+)
+PORT = re.compile(r"127\.0\.0\.1:(\d+)")
+
+
+class Victim:
+    """`folder` gets the configuration, the spool, and what the server says on standard error.
+
+    `wrapper` is a command line that runs ours.
+    """
+
+    def __init__(self, folder: Path, config: str, wrapper: tuple[str, ...] = ()) -> None:
+        self.folder = folder
+        self.wrapper = wrapper
+        self.environment: dict[str, str] = {}  # beside ours, from the next start on
+        self.config_path = folder / "staniel.toml"
+        self.configure(config)
+        self.port = 0
+        self.ports: tuple[int, ...] = ()  # of all that it listens on, that of jobs last
+        self.ready_s = 0.0  # from the start of the process to its greeting, the last time
+        self.recovery_s = 0.0  # what it says that its recovery took of that
+        self._child: subprocess.Popen[bytes] | None = None
+
+    def __enter__(self) -> Victim:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, wrong: BaseException | None, at: TracebackType | None) -> None:
+        if self._child is not None:
+            self.end(signal.SIGKILL)
+
+    @property
+    def address(self) -> tuple[str, int]:
+        return "127.0.0.1", self.port
+
+    @property
+    def said(self) -> str:
+        """Standard error of every life."""
+        return (self.folder / "stderr").read_text(errors="replace")
+
+    def configure(self, config: str) -> None:
+        """Put a whole file in the place of the old one, as a careful operator does."""
+        fresh = self.config_path.with_suffix(".new")
+        fresh.write_text(config)
+        fresh.replace(self.config_path)
+
+    def start(self) -> None:
+        """Returns once it has greeted. Raises StartFailed."""
+        began_s = time.monotonic()
+        child = self.spawn()
+        assert child.stdout is not None
+        ready, _, _ = select.select([child.stdout], [], [], START_SECONDS_MAX)
+        greeting = child.stdout.readline().decode() if ready else ""
+        found = GREETING.search(greeting)
+        if found is None:
+            raise StartFailed(f"no greeting but {greeting!r}: {self.said[-2000:]}")
+        self.ready_s = time.monotonic() - began_s
+        self.recovery_s = int(found["took_ms"]) / 1000
+        self.port = int(found["port"])
+        self.ports = tuple(int(port) for port in PORT.findall(greeting))
+
+    def spawn(self) -> subprocess.Popen[bytes]:
+        """Start the process, and do not wait for it."""
+        assert self._child is None
+        staniel = Path(sys.executable).with_name("staniel")
+        command = [*self.wrapper, str(staniel), "serve", "--config", str(self.config_path), "--port", "0"]
+        with (self.folder / "stderr").open("ab") as stderr:
+            self._child = subprocess.Popen(
+                command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=stderr,
+                env={**os.environ, **self.environment}, preexec_fn=child_setup(None),
+            )  # fmt: skip
+        return self._child
+
+    def tell(self, number: signal.Signals) -> None:
+        assert self._child is not None
+        self._child.send_signal(number)
+
+    def end(self, number: signal.Signals) -> int:
+        """Signal it and wait until it is dead; its exit code."""
+        self.tell(number)
+        return self.wait()
+
+    def wait(self) -> int:
+        """Its exit code, once it has ended."""
+        child, self._child = self._child, None
+        assert child is not None and child.stdout is not None
+        code = child.wait(STOP_SECONDS_MAX)
+        child.stdout.close()
+        return code

@@ -1,0 +1,76 @@
+"""Who may read, write and flush just now: server status, marked connections, paused queues, white lists.
+
+Knows reasons. Refuses to know replies. Nothing here runs for an ordinary request: sessions and queues carry one flag
+each that says whether anybody has to ask.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import TYPE_CHECKING
+
+from staniel.queues.queue import Queue
+
+if TYPE_CHECKING:
+    from staniel.broker.session import Session
+
+
+def read_refusal(session: Session, queue: Queue | None) -> str:
+    """Why this session may not take from `queue` (None: from any, or only look at it); empty if it may."""
+    status = session.broker.status
+    if not status.enforced.reads:
+        return f"the server is {status.enforced.value.lower()}, reads are refused"
+    if session.refuse_reads:
+        return "too many connections, this one may not read"
+    return "" if queue is None else trouble(queue) or _white_list(session, queue)
+
+
+def trouble(queue: Queue) -> str:
+    """Why nothing can be taken from `queue`, nor looked at: its journal cannot be read; empty if that is not so."""
+    error = queue.line.trouble
+    return "" if error is None else f"queue {queue.name} is not available: {why_unreadable(error)}"
+
+
+def left_out(session: Session) -> str:
+    """What `flush_all` has not emptied, because it cannot be read; empty if that is nothing."""
+    queues = session.broker.queues
+    if not queues.blocked:
+        return ""
+    name = min(queues.blocked)
+    more = f" and {len(queues.blocked) - 1} more" if len(queues.blocked) > 1 else ""
+    return f"queue {name}{more} is not available: {queues.blocked[name]}; all others are empty"
+
+
+def why_unreadable(error: OSError) -> str:
+    """For clients: which file, without its folder, and what is wrong with it."""
+    name = str(error.filename or "").rpartition("/")[2]
+    return f"{name}: {error.strerror}" if name else str(error.strerror)
+
+
+def flush_refusal(session: Session, queues: Iterable[Queue]) -> str:
+    """Why this session may not empty all of `queues`: a write to the server that takes from each of them."""
+    if why := write_refusal(session, None):
+        return why
+    return next((why for queue in queues if queue.guarded and (why := _white_list(session, queue))), "")
+
+
+def _white_list(session: Session, queue: Queue) -> str:
+    wanted = queue.config.client_id_for_dequeue
+    return f"reads of {queue.name} are for {wanted} only" if wanted not in ("", session.client_id) else ""
+
+
+def write_refusal(session: Session, queue: Queue | None) -> str:
+    """Why this session may not write to `queue` (None: to any); empty if it may."""
+    status = session.broker.status
+    if not status.enforced.writes:
+        return f"the server is {status.enforced.value.lower()}, writes are refused"
+    if session.refuse_writes:
+        return "too many connections, this one may not write"
+    if queue is None:
+        return ""
+    if queue.puts_paused:
+        return f"puts to {queue.name} are paused"
+    wanted = queue.config.client_id_for_enqueue
+    if wanted not in ("", session.client_id) and "+" not in queue.name:
+        return f"puts to {queue.name} are for {wanted} only"
+    return ""

@@ -1,0 +1,177 @@
+"""The operator's commands over a client protocol: statistics, status, configuration, sweeping, stopping.
+
+Knows what each does and answers in the memcache protocol. Ordinary clients' commands are in commands.py and reads.py.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+
+from staniel.broker import access as gate
+from staniel.broker import stats
+from staniel.broker.commands.batches import Pieces, Round, Sweeping
+from staniel.broker.config.errors import ReloadError
+from staniel.broker.pauses import Pause
+from staniel.broker.session import Session
+from staniel.broker.status import Status, by_name
+from staniel.protocol.memcache import requests as ask
+from staniel.protocol.memcache.dialect import Dialect
+from staniel.queues.queue import Queue
+
+SERVER_TOPIC = "server"  # of `stats`
+CLIENT_ERROR = b"CLIENT_ERROR\r\n"
+QUEUES_ADDED_UP_A_TURN = 2000
+BLOCKS_A_TURN = 16
+
+
+def show_stats(session: Session, request: ask.Stats, now_ms: int) -> None:
+    """The plain `stats`, or the server's part of it alone. memcached's own topics have nothing to say here, but clients
+    expect an END.
+    """
+    broker, replies = session.broker, session.replies
+    if request.topic not in ("", SERVER_TOPIC):
+        session.out.append(replies.end)
+        return
+    totals = stats.Totals()
+    answer = Pieces(session)
+
+    def tell(facts: Iterable[tuple[str, object]]) -> None:
+        answer.add(b"".join([replies.stat(name, value) for name, value in facts]))
+
+    def add_up(queue: Queue, now_ms: int) -> bool:
+        totals.add(queue)
+        return True
+
+    def show(queue: Queue, now_ms: int) -> bool:
+        tell(stats.named_stats(queue, now_ms, session.dialect))
+        return True
+
+    def show_all() -> None:
+        tell(stats.server_stats(broker, now_ms, totals))
+        if request.topic:
+            answer.end(replies.end)
+            return
+        session.put_off(Round(session, broker.queues, show, finish).go_on)
+
+    def finish() -> None:
+        tell(stats.other_stats(broker))
+        answer.end(replies.end)
+
+    Round(session, broker.queues, add_up, show_all, QUEUES_ADDED_UP_A_TURN).go_on(now_ms)
+
+
+def dump_stats(session: Session, request: ask.DumpStats, now_ms: int) -> None:
+    """Statistics by queue, as blocks."""
+    broker = session.broker
+    names = request.queues or [queue.name for queue in broker.queues]
+    write_blocks(session, names, lambda name, now_ms: stats.by_name(broker, name, now_ms, session.dialect), now_ms)
+
+
+def dump_config(session: Session, request: ask.DumpConfig, now_ms: int) -> None:
+    """The resolved settings of queues, as blocks."""
+    broker = session.broker
+    names = request.queues or [queue.name for queue in broker.queues]
+    write_blocks(session, names, lambda name, now_ms: broker.config.describe(name), now_ms)
+
+
+def write_blocks(
+    session: Session, names: Sequence[str], facts: Callable[[str, int], Iterable[tuple[str, object]]], now_ms: int
+) -> None:
+    """The block of each name, then END. Kestrel writes an empty line for none."""
+    answer = Pieces(session)
+
+    def show(name: str, now_ms: int) -> bool:
+        answer.add(session.replies.block(name, list(facts(name, now_ms))))
+        return True
+
+    def finish() -> None:
+        answer.end(session.replies.end)
+
+    if not names:
+        answer.add(b"\r\n")
+    Round(session, names, show, finish, BLOCKS_A_TURN).go_on(now_ms)
+
+
+def flush_expired(session: Session, request: ask.FlushExpired, now_ms: int) -> None:
+    """Drop what has expired at the head of one queue; how many items that were."""
+    queue = session.broker.queues.find(request.queue)
+    if session.guarded and (why := gate.write_refusal(session, queue)):
+        session.refuse(why, noreply=session.dialect is Dialect.KESTREL)  # it hangs up without a word
+        return
+    if why := session.broker.queues.why_blocked(request.queue):
+        session.refuse(why)
+        return
+    sweep_out(session, [] if queue is None else [queue], now_ms)
+
+
+def flush_all_expired(session: Session, request: ask.FlushAllExpired, now_ms: int) -> None:
+    sweep_out(session, session.broker.queues, now_ms)
+
+
+def sweep_out(session: Session, queues: Iterable[Queue], now_ms: int) -> None:
+    """Drop what has expired, then say how much that was."""
+    sweeping = Sweeping(session)
+    Round(session, queues, sweeping.visit, lambda: session.out.append(session.replies.number(sweeping.total))).go_on(
+        now_ms
+    )
+
+
+def status(session: Session, request: ask.Status, now_ms: int) -> None:
+    """Show or change the server's status. A change that has to wait behind another is ignored, as in Kestrel."""
+    broker = session.broker
+    if request.name is None:
+        session.out.append(broker.status.reported.value.upper().encode() + b"\r\n")
+        return
+    wanted = by_name(request.name)
+    if wanted is None:
+        session.mistake(f"no status {request.name}: up, writeavoid, readonly or quiescent", CLIENT_ERROR)
+        return
+    try:
+        change_status(session, wanted, now_ms)
+    except OSError as error:
+        session.refuse(f"the status cannot be kept: {error.strerror}")
+        return
+    session.out.append(session.replies.end)
+
+
+def change_status(session: Session, wanted: Status, now_ms: int) -> None:
+    """Raises OSError if it cannot be kept."""
+    was = session.broker.status.reported
+    if session.broker.set_status(wanted, now_ms):
+        session.note("status.changed", now_ms, was=was.value.lower(), now=wanted.value.lower())
+
+
+def pause(session: Session, request: ask.Pause, now_ms: int) -> None:
+    """Hold back gets or puts of one queue, or let them go on."""
+    queue = session.broker.queues.find(request.queue)
+    if queue is None:
+        if why := session.broker.queues.why_blocked(request.queue):
+            session.refuse(why)
+        else:
+            session.out.append(session.replies.not_found)
+        return
+    gets = request.paused if request.gets else queue.gets_paused
+    puts = request.paused if request.puts else queue.puts_paused
+    try:
+        session.broker.pauses.change(queue, Pause(gets, puts), now_ms)
+    except OSError as error:
+        session.refuse(f"the pause cannot be kept: {error.strerror}")
+        return
+    event = "queue.paused" if request.paused else "queue.resumed"
+    session.note(event, now_ms, queue=queue.name, paused=stats.pause_name(queue))
+    session.out.append(session.replies.ok)
+
+
+def reload(session: Session, request: ask.Reload, now_ms: int) -> None:
+    """Read the configuration again, and name what has changed in vain. A broken file changes nothing."""
+    try:
+        later = session.broker.reload(now_ms)
+    except ReloadError as error:
+        session.refuse(str(error))
+        return
+    session.out.append(session.replies.reloaded(later))
+
+
+def shutdown(session: Session, request: ask.Shutdown, now_ms: int) -> None:
+    session.broker.stop("shutdown", session.address)
+    session.hang_up(b"")

@@ -1,0 +1,105 @@
+"""A command that visits many queues, some a turn, so that nobody else waits for it.
+
+Knows how many are visited before others have their turn. Refuses to know what is done at each. What stands for a queue
+may be its name.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Iterable
+from typing import Generic, TypeVar
+
+from staniel.broker.session import OUT_BYTES_A_TURN, Session
+from staniel.queues.queue import Queue
+
+T = TypeVar("T")
+QUEUES_A_TURN = 20
+PIECE_BYTES = 64 << 10
+
+
+class Round(Generic[T]):
+    """`visit(queue, now_ms)` says whether it is done with that queue, or has only begun; `finish` is called behind the
+    last one.
+    """
+
+    def __init__(
+        self,
+        session: Session,
+        queues: Iterable[T],
+        visit: Callable[[T, int], bool],
+        finish: Callable[[], None],
+        most: int = QUEUES_A_TURN,
+    ) -> None:
+        self._session = session
+        self._left = deque(queues)
+        self._visit = visit
+        self._finish = finish
+        self._most = most
+
+    def go_on(self, now_ms: int) -> None:
+        """A turn."""
+        for _ in range(self._most):
+            if not self._left or self._session.out_bytes > OUT_BYTES_A_TURN:
+                break
+            at = self._left[0]
+            if not self._visit(at, now_ms):  # that was a moment's work already
+                if isinstance(at, Queue) and at.sweep.is_unfinished:
+                    self._session.look_again(at, self.go_on)
+                else:
+                    self._session.put_off(self.go_on)
+                return
+            self._left.popleft()
+        if self._left:
+            self._session.put_off(self.go_on)
+        else:
+            self._finish()
+
+
+class Pieces:
+    """The answer of a command that takes many turns. Some clients take a first packet that ends in CR LF for all of it
+    (emcache, of `stats`): a short answer leaves in one piece, a long one in pieces of about PIECE_BYTES.
+    """
+
+    def __init__(self, session: Session) -> None:
+        self._session = session
+        self._held: list[bytes] = []
+        self._held_bytes = 0
+
+    def add(self, data: bytes) -> None:
+        self._held.append(data)
+        self._held_bytes += len(data)
+        if self._held_bytes >= PIECE_BYTES:
+            self._give()
+
+    def end(self, data: bytes) -> None:
+        """The last of it."""
+        self._held.append(data)
+        self._give()
+
+    def _give(self) -> None:
+        self._session.out += self._held
+        self._session.out_bytes += self._held_bytes
+        self._held = []
+        self._held_bytes = 0
+
+
+class Sweeping:
+    """Dropping what has expired at the head of queues, each at most its max_expire_sweep, and counting it."""
+
+    def __init__(self, session: Session) -> None:
+        self._session = session
+        self._of_this = 0
+        self.total = 0
+
+    def visit(self, queue: Queue, now_ms: int) -> bool:
+        """A moment's worth of one queue."""
+        left = queue.config.max_expire_sweep - self._of_this
+        count = queue.expire(now_ms, left)
+        self._session.depend_on(queue)
+        self._of_this += count
+        self.total += count
+        if queue.sweep.is_unfinished and count < left:
+            return False
+        self._of_this = 0
+        return True

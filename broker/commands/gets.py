@@ -1,0 +1,444 @@
+"""Everything that `get` can mean: take, wait, peek, open, close, abort.
+
+One short function each; `get` is the table. Source: the memcache protocol of Kestrel 2.4. Where a client of today
+would be cut off by Kestrel for a mistake, it is told instead.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Sequence
+from functools import partial
+
+from msgspec import structs
+
+from staniel.broker import access as gate
+from staniel.broker.events import Level
+from staniel.broker.session import ITEMS_AT_ONCE, LONG_ITEM_BYTES, OUT_BYTES_A_TURN, Session
+from staniel.protocol.memcache.commands import KEYS_AT_ONCE, key_of_many
+from staniel.protocol.memcache.requests import Get, GetKeys, GetMany, GetSome, Invalid
+from staniel.queues.item import Taken
+from staniel.queues.queue import Queue
+from staniel.queues.registry import Refused
+
+ERROR = b"ERROR\r\n"
+KEYS_A_TURN = KEYS_AT_ONCE  # of one line; then others go first
+
+
+def get(session: Session, request: Get, now_ms: int) -> None:
+    """One key. The common case in one step: a plain get, of a queue that is there and has an item."""
+    queue = session.broker.queues.by_name.get(request.queue)
+    if (
+        (request.open or request.close or request.abort or request.peek or session.reads)
+        or (queue is None or queue.guarded or session.guarded)
+    ):  # fmt: skip
+        get_with_care(session, request, now_ms)
+        return
+    taken = queue.take(now_ms)
+    if taken is None:
+        miss(session, request, queue, now_ms)
+        return
+    batch = queue.journal.batch
+    if batch > session.batch:
+        session.batch = batch
+    counters = session.broker.counters
+    counters.cmd_get += 1
+    counters.get_hits += 1
+    queue.counters.get_items_hit += 1
+    item = taken.item
+    session.out.append(session.replies.item(request, item.data, item.flags, taken.id))
+    session.out_bytes += len(item.data)
+
+
+def get_with_care(session: Session, request: Get, now_ms: int) -> None:
+    """One key. A reply that shows an item waits for whatever change made it visible."""
+    if request.abort:
+        abort_oldest(session, request.queue, now_ms)
+        session.out.append(session.replies.end)
+        return
+    if request.close:
+        close_oldest(session, request.queue)
+        if not request.open:
+            session.out.append(session.replies.end)
+            return
+    if (request.open or session.reads) and not may_read(session, request):
+        return
+    queue = session.broker.queues.by_name.get(request.queue)
+    if queue is None or queue.guarded or session.guarded:
+        if request.queue in session.broker.queues.aliases:
+            session.out.append(session.replies.end)
+            return
+        queue = queue_for(session, request.queue, now_ms, peeks=request.peek)
+        if queue is None:
+            return
+    taken = fetch(session, request, queue, now_ms)
+    if taken is not None:
+        answer(session, request, queue, taken)
+    else:
+        miss(session, request, queue, now_ms)
+
+
+def miss(session: Session, request: Get, queue: Queue, now_ms: int) -> None:
+    """Nothing there: look again once the expired items at the head are gone, or wait, or say so."""
+    if queue.line.trouble is not None:
+        session.refuse(gate.trouble(queue))
+    elif queue.sweep.is_unfinished:
+        session.look_again(queue, partial(get_with_care, session, without_ends(request)))
+    elif request.wait_ms > 0:
+        wait(session, request, queue, now_ms)
+    else:
+        answer(session, request, queue, None)
+
+
+def without_ends(request: Get) -> Get:
+    """The same a turn later, when the reads are ended that it was to end: what may be refused is looked at again."""
+    return structs.replace(request, abort=False, close=False)
+
+
+def get_many(session: Session, request: GetMany, now_ms: int) -> None:
+    """Several keys: one item from each that has one, then one END. Nothing waits."""
+    ManyGets(session, request.gets).look(now_ms)
+
+
+def get_keys(session: Session, request: GetKeys, now_ms: int) -> None:
+    """So many keys that it takes several turns to read them."""
+    ManyGets(session, request.keys, request.with_id).look(now_ms)
+
+
+class ManyGets:
+    """A running get of several keys. What may be refused is looked at before anything is taken, because an error among
+    the items would cost the client those; what comes to be refused later finds nothing.
+    """
+
+    def __init__(self, session: Session, keys: Sequence[Get | bytes], with_id: bool = False) -> None:
+        self.session = session
+        self.keys = keys
+        self.with_id = with_id
+        self.gets: list[Get] = []  # the keys that have been looked at
+        self.taken = 0  # how many of them have been read
+        self.held: dict[str, int] = {}  # reads of a queue that this connection will have open once these are done
+
+    def look(self, now_ms: int) -> None:
+        """Raises Later; the next turn goes on behind what has been looked at."""
+        at = len(self.gets)
+        for key in self.keys[at : at + KEYS_A_TURN]:
+            single = key if isinstance(key, Get) else key_of_many(key, self.with_id)
+            if isinstance(single, Invalid):
+                self.session.out.append(single.reply)
+                return
+            if fetches(self.session, single) and not self._may_fetch(single, now_ms):
+                return
+            self._expect(single)
+            self.gets.append(single)
+        if len(self.gets) < len(self.keys):
+            self.session.put_off(self.look)
+        elif len(self.keys) > KEYS_A_TURN:
+            self.session.put_off(self.take)
+        else:
+            if len(self.keys) > ITEMS_AT_ONCE:
+                self.session.rest()
+            self.take(now_ms)
+
+    def take(self, now_ms: int) -> None:
+        """Read some of them, then go on in the next turn or end."""
+        last = min(self.taken + KEYS_A_TURN, len(self.gets))
+        while self.taken < last and self.session.out_bytes <= OUT_BYTES_A_TURN:
+            single = self.gets[self.taken]
+            if not take_one_of_many(self.session, single, now_ms):
+                self.gets[self.taken] = without_ends(single)
+                self.session.look_again(self.session.broker.queues.by_name[single.queue], self.take)
+                return
+            self.taken += 1
+        if self.taken < len(self.gets):
+            self.session.put_off(self.take)
+        else:
+            self.session.out.append(self.session.replies.end)
+
+    def _held_before(self, single: Get) -> int:
+        count = self.held.get(single.queue, len(self.session.reads.get(single.queue, ())))
+        return max(0, count - (single.abort or single.close))
+
+    def _may_fetch(self, single: Get, now_ms: int) -> bool:
+        """Whether this key may be read; if not, the client has been told. Raises Later."""
+        if single.open:
+            if not single.close and not may_read(self.session, single):
+                return False
+        elif self._held_before(single) and not single.peek:
+            tell_open_read(self.session, single.queue)
+            return False
+        return queue_for(self.session, single.queue, now_ms, peeks=single.peek) is not None
+
+    def _expect(self, single: Get) -> None:
+        opens = single.open and fetches(self.session, single)
+        self.held[single.queue] = self._held_before(single) + opens
+
+
+def fetches(session: Session, single: Get) -> bool:
+    """Whether this key of many can bring an item at all."""
+    if single.abort or (single.close and not single.open):
+        return False
+    return single.queue not in session.broker.queues.aliases
+
+
+def take_one_of_many(session: Session, single: Get, now_ms: int) -> bool:
+    """False if expired items are still in the way."""
+    if single.abort:
+        abort_oldest(session, single.queue, now_ms)
+    if single.close:
+        close_oldest(session, single.queue)
+    held = session.reads.get(single.queue, ())
+    full = single.open and len(held) >= session.broker.config.server.max_open_transactions
+    if full or not fetches(session, single):
+        return True
+    queue = session.broker.queues.by_name.get(single.queue)
+    if queue is None or ((queue.guarded or session.guarded) and gate.read_refusal(session, queue) and not single.peek):
+        count(session, single, queue, None)
+        return True
+    taken = fetch(session, single, queue, now_ms)
+    if taken is None and queue.sweep.is_unfinished:
+        return False
+    count(session, single, queue, taken)
+    session.depend_on(queue)
+    if taken is not None:
+        if not (single.open or single.peek):
+            session.hand(queue, taken)
+        show_value(session, single, taken)
+    return True
+
+
+def get_some(session: Session, request: GetSome, now_ms: int) -> None:
+    """Up to so many items of one queue, then one END."""
+
+    def finish() -> None:
+        session.out.append(session.replies.end)
+
+    queue = approach(session, request.get, now_ms, finish)
+    if queue is not None:
+        Batch(session, request, queue, finish).begin(now_ms)
+
+
+class Batch:
+    """A running get of several items: what is there, what may be open, what fits into a turn."""
+
+    def __init__(self, session: Session, request: GetSome, queue: Queue, finish: Callable[[], None]) -> None:
+        self.session = session
+        self.get = request.get
+        self.queue = queue
+        self.left = self.get_count = request.count
+        self.finish = finish
+
+    def begin(self, now_ms: int) -> None:
+        taken = fetch(self.session, self.get, self.queue, now_ms)
+        if taken is None and self.queue.sweep.is_unfinished:
+            again = GetSome(without_ends(self.get), self.get_count)
+            self.session.look_again(self.queue, partial(get_some, self.session, again))
+        elif taken is None and self.get.wait_ms > 0:
+            until_ms = now_ms + self.get.wait_ms
+            self.session.park(self.queue, until_ms, self._come, opens=self.get.open, peeks=False)
+        else:
+            self._go_on(taken, now_ms)
+
+    def _come(self, taken: Taken | None, now_ms: int) -> None:
+        self.queue = self.session.present(self.queue)
+        if taken is not None and self.get.open:
+            hold(self.session, self.queue, taken)
+        self._go_on(taken, now_ms)
+
+    def _go_on(self, taken: Taken | None, now_ms: int) -> None:
+        if taken is None and self.queue.line.trouble is not None:
+            self.session.refuse(gate.trouble(self.queue))
+            return
+        count(self.session, self.get, self.queue, taken)
+        while taken is not None:
+            self._show(taken)
+            taken = fetch(self.session, self.get, self.queue, now_ms) if self._may_take() else None
+            if taken is not None:
+                count(self.session, self.get, self.queue, taken)
+        self.session.depend_on(self.queue)
+        if self.get_count - self.left > ITEMS_AT_ONCE:
+            self.session.rest()
+        self.finish()
+
+    def _may_take(self) -> bool:
+        session, get = self.session, self.get
+        if not self.left or session.out_bytes > OUT_BYTES_A_TURN:
+            return False
+        if session.guarded and gate.read_refusal(session, self.queue):
+            return False  # since the wait for the first one
+        limit = session.broker.config.server.max_open_transactions
+        return not get.open or len(session.reads.get(get.queue, ())) < limit
+
+    def _show(self, taken: Taken) -> None:
+        self.left -= 1
+        if not (self.get.open or self.get.peek):
+            self.session.hand(self.queue, taken)
+        show_value(self.session, self.get, taken)
+
+
+def approach(session: Session, request: Get, now_ms: int, nothing: Callable[[], None]) -> Queue | None:
+    """All that comes before the item: end the oldest open read if asked to, find the queue.
+
+    None after `nothing` was called, because there is nothing to read, or after the client was told why it may not.
+    """
+    if request.abort:
+        abort_oldest(session, request.queue, now_ms)
+    if request.close:
+        close_oldest(session, request.queue)
+    fetches = request.open or not (request.abort or request.close)
+    if fetches and not may_read(session, request):
+        return None
+    if not fetches or request.queue in session.broker.queues.aliases:
+        nothing()
+        return None
+    return queue_for(session, request.queue, now_ms, peeks=request.peek)
+
+
+def may_read(session: Session, request: Get) -> bool:
+    """Whether this connection's open reads allow it; if not, the client has been told."""
+    held = session.reads.get(request.queue)
+    if request.open:
+        limit = session.broker.config.server.max_open_transactions
+        if len(held or ()) >= limit:
+            session.mistake(f"{limit} reads of {request.queue} are open on this connection, close one first", ERROR)
+            return False
+    elif held and not request.peek:
+        tell_open_read(session, request.queue)
+        return False
+    return True
+
+
+def tell_open_read(session: Session, name: str) -> None:
+    session.mistake(f"a read of {name} is open on this connection, close or abort it first", ERROR)
+
+
+def queue_for(session: Session, name: str, now_ms: int, *, peeks: bool = False, noreply: bool = False) -> Queue | None:
+    """The queue to read from, made if reading makes it; None after telling the client why not. Raises Later."""
+    try:
+        if session.guarded and (why := gate.read_refusal(session, None)):
+            raise Refused(why, client=False)
+        queue = session.broker.queues.to_read(name, now_ms, creates=session.creates)
+        if queue.guarded and (why := gate.trouble(queue) if peeks else gate.read_refusal(session, queue)):
+            raise Refused(why, client=False)
+        return queue
+    except Refused as refused:
+        if refused.client:
+            session.mistake(refused.why, noreply=noreply)
+        else:
+            session.refuse(refused.why, noreply)
+        return None
+
+
+def fetch(session: Session, request: Get, queue: Queue, now_ms: int) -> Taken | None:
+    """Take, open or peek, as asked."""
+    if request.open:
+        taken = queue.open(now_ms)
+        if taken is not None:
+            hold(session, queue, taken)
+        return taken
+    return queue.peek(now_ms) if request.peek else queue.take(now_ms)
+
+
+def hold(session: Session, queue: Queue, taken: Taken) -> None:
+    """The connection now holds this open read, the newest of its queue."""
+    held = session.reads.get(queue.name)
+    if held is None:
+        held = session.reads[queue.name] = deque()
+    held.append((queue, taken))
+    if queue.config.enable_trace:
+        trace(session, "read.open", queue, taken)
+
+
+def close_oldest(session: Session, name: str) -> None:
+    """Confirm the oldest open read of a queue. None open, or timed out meanwhile: nothing happens, as in Kestrel."""
+    held = session.reads.get(name)
+    if held:
+        queue, taken = held.popleft()
+        queue.confirm(taken)
+        if queue.config.enable_trace:
+            trace(session, "read.close", queue, taken)
+        session.depend_on(queue)
+        if not held:
+            del session.reads[name]
+
+
+def abort_oldest(session: Session, name: str, now_ms: int) -> None:
+    """Hand the oldest open read of a queue back."""
+    held = session.reads.get(name)
+    if held:
+        queue, taken = held.popleft()
+        session.give_back(queue, taken, now_ms)
+        if queue.config.enable_trace:
+            trace(session, "read.abort", queue, taken)
+        session.depend_on(queue)
+        if not held:
+            del session.reads[name]
+
+
+def trace(session: Session, event: str, queue: Queue, taken: Taken) -> None:
+    session.broker.report(Level.INFO, event, queue=queue.name, xid=taken.xid, item=taken.id, session=session.number)
+
+
+def wait(session: Session, request: Get, queue: Queue, now_ms: int) -> None:
+    """Park until an item comes or the time is over."""
+
+    def come(taken: Taken | None, now_ms: int) -> None:
+        found = session.present(queue)
+        if taken is not None and request.open:
+            hold(session, found, taken)
+        elif taken is not None and not request.peek:
+            session.hand(found, taken)
+        answer(session, request, found, taken)
+
+    session.park(queue, now_ms + request.wait_ms, come, opens=request.open, peeks=request.peek)
+
+
+def answer(session: Session, request: Get, queue: Queue, taken: Taken | None) -> None:
+    """The reply of a single get."""
+    if taken is None and queue.line.trouble is not None:
+        session.refuse(gate.trouble(queue))
+        return
+    batch = queue.journal.batch
+    if batch > session.batch:
+        session.batch = batch
+    count(session, request, queue, taken)
+    replies = session.replies
+    if taken is None:
+        session.out.append(replies.end)
+        return
+    item = taken.item
+    size = len(item.data)
+    if size > LONG_ITEM_BYTES:
+        session.out += replies.item_in_pieces(request, item.data, item.flags, taken.id)
+    else:
+        session.out.append(replies.item(request, item.data, item.flags, taken.id))
+    session.out_bytes += size
+
+
+def show_value(session: Session, get: Get, taken: Taken) -> None:
+    """One item of several, without END."""
+    item = taken.item
+    size = len(item.data)
+    if size > LONG_ITEM_BYTES:
+        session.out += session.replies.value_in_pieces(get, item.data, item.flags, taken.id)
+    else:
+        session.out.append(session.replies.value(get, item.data, item.flags, taken.id))
+    session.out_bytes += size
+
+
+def count(session: Session, request: Get, queue: Queue | None, taken: Taken | None) -> None:
+    """One answer, for the server and for the queue, if there is one."""
+    counters = session.broker.counters
+    if request.peek:
+        counters.cmd_peek += 1
+    else:
+        counters.cmd_get += 1
+    if taken is None:
+        counters.get_misses += 1
+    else:
+        counters.get_hits += 1
+    if queue is None:
+        return
+    if taken is None:
+        queue.counters.get_items_miss += 1
+    else:
+        queue.counters.get_items_hit += 1

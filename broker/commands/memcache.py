@@ -1,0 +1,258 @@
+"""What ordinary clients ask of queues over memcache, one short function a request type, and the table that finds it.
+
+Knows what each command does and answers. Reads are in reads.py, storing in puts.py, the operator's in operations.py.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+from typing import Any
+
+from staniel.broker import access as gate
+from staniel.broker.commands import admin as operations
+from staniel.broker.commands import gets as reads
+from staniel.broker.commands import moves, puts
+from staniel.broker.commands.batches import Round
+from staniel.broker.commands.monitor import Monitor, confirm
+from staniel.broker.commands.puts import STORED, Verdict
+from staniel.broker.events import Level
+from staniel.broker.session import ITEMS_AT_ONCE, LONG_ITEM_BYTES, Session
+from staniel.broker.version import WIRE_VERSION
+from staniel.protocol.memcache import requests as ask
+from staniel.protocol.memcache.dialect import Dialect
+from staniel.protocol.memcache.replies import Replies
+from staniel.queues.item import Item, Taken, ends_ms
+from staniel.queues.queue import Queue
+from staniel.queues.registry import Refused
+
+ERROR = b"ERROR\r\n"
+
+
+def set_item(session: Session, request: ask.Set, now_ms: int) -> None:
+    """Append an item."""
+    counters = session.broker.counters
+    expires_ms = request.expires_ms if request.ttl_ms is None else ends_ms(now_ms, request.ttl_ms)
+    try:
+        verdict = puts.store(session, request.queue, Item(request.data, now_ms, expires_ms, request.flags), now_ms)
+    except Refused as refused:
+        counters.cmd_set += 1
+        tell_refusal(session, refused, request.noreply)
+        return
+    counters.cmd_set += 1
+    if request.noreply:
+        return
+    if verdict is STORED:
+        session.out.append(session.replies.stored)
+    elif verdict is Verdict.TOO_LARGE and session.dialect is Dialect.MEMCACHED:
+        tell_too_large(session, request)
+    else:
+        session.out.append(session.replies.not_stored)
+
+
+def tell_too_large(session: Session, request: ask.Set) -> None:
+    limit = session.broker.config.queue(request.queue).max_item_bytes
+    session.mistake(f"object too large: {len(request.data)} bytes, max_item_size of {request.queue} is {limit}")
+
+
+def tell_refusal(session: Session, refused: Refused, noreply: bool = False) -> None:
+    if refused.client:
+        session.mistake(refused.why, noreply=noreply)
+    else:
+        session.refuse(refused.why, noreply)
+
+
+def may_write(session: Session, queue: Queue | None, noreply: bool = False) -> bool:
+    """Whether this session may change queues now; if not, the client has been told."""
+    if session.guarded and (why := gate.write_refusal(session, queue)):
+        session.refuse(why, noreply)
+        return False
+    return True
+
+
+def is_blocked(session: Session, name: str, noreply: bool = False) -> bool:
+    """Whether the queue's files cannot be read, and it is not served: it is neither empty nor unknown. The client has
+    been told then.
+    """
+    why = session.broker.queues.why_blocked(name)
+    if why:
+        session.refuse(why, noreply)
+    return bool(why)
+
+
+def delete(session: Session, request: ask.Delete, now_ms: int) -> None:
+    """Forget a queue and its files. Those who wait for it are answered at once."""
+    if not may_write(session, None, request.noreply) or is_blocked(session, request.queue, request.noreply):
+        return
+
+    def then(found: bool) -> None:
+        if not request.noreply:
+            session.out.append(session.replies.deleted if found else session.replies.not_found)
+
+    session.broker.deletions.delete(session, request.queue, now_ms, then)
+
+
+def flush(session: Session, request: ask.Flush, now_ms: int) -> None:
+    """Remove every item of one queue; an unknown queue is empty already."""
+    queue = session.broker.queues.find(request.queue)
+    if why := gate.flush_refusal(session, [] if queue is None else [queue]):
+        session.refuse(why)
+        return
+    if is_blocked(session, request.queue):
+        return
+    if queue is not None and not empty(session, queue, now_ms, partial(flush, session, request)):
+        return
+    session.out.append(session.replies.end)
+
+
+def empty(session: Session, queue: Queue, now_ms: int, again: Callable[[int], None]) -> bool:
+    """Remove every item of a queue. False if nothing has been done yet: there are many, and `again` comes in the next
+    turn.
+    """
+    if not queue.prepare_flush():
+        session.put_off(again)
+        return False
+    items = queue.flush()
+    if items > ITEMS_AT_ONCE:
+        session.rest()
+    session.depend_on(queue)
+    session.note("queue.flushed", now_ms, queue=queue.name, items=items)
+    return True
+
+
+def flush_all(session: Session, request: ask.FlushAll, now_ms: int) -> None:
+    if why := gate.flush_refusal(session, session.broker.queues):
+        session.refuse(why, request.noreply)
+        return
+
+    def finish() -> None:
+        if why := gate.left_out(session):
+            session.refuse(why, request.noreply)
+        elif not request.noreply:
+            session.out.append(session.replies.flushed_all)
+
+    flush_each(session, now_ms, finish).go_on(now_ms)
+
+
+def flush_each(session: Session, now_ms: int, finish: Callable[[], None]) -> Round[Queue]:
+    """Flush every queue there is, then `finish`."""
+
+    def visit(queue: Queue, now_ms: int) -> bool:
+        if not queue.prepare_flush():
+            return False
+        queue.flush()
+        session.depend_on(queue)
+        return True
+
+    session.note("queues.flushed", now_ms, queues=len(session.broker.queues.by_name))
+    return Round(session, session.broker.queues, visit, finish)
+
+
+def monitor(session: Session, request: ask.Monitor, now_ms: int) -> None:
+    """Open reads as they come, each a whole answer of its own; then END."""
+    out, replies = session.out, session.replies
+    get = ask.Get(request.key, request.queue, open=True)
+    queues = session.broker.queues
+
+    def finish() -> None:
+        out.append(replies.end)
+
+    def show(taken: Taken) -> None:
+        show_item(session, replies, get, taken)
+
+    if request.queue in queues.aliases or request.wait_ms <= 0 or request.max_items == 0:
+        finish()
+        return
+    # Kestrel does not even say that it refuses a monitor.
+    queue = reads.queue_for(session, request.queue, now_ms, noreply=session.dialect is Dialect.KESTREL)
+    if queue is None:
+        return
+    limit = session.broker.config.server.max_open_transactions
+    most = limit if request.max_items is None else request.max_items
+    Monitor(session, queue, now_ms + request.wait_ms, most, show, finish).go_on(now_ms)
+
+
+def show_item(session: Session, replies: Replies, get: ask.Get, taken: Taken) -> None:
+    item = taken.item
+    if len(item.data) > LONG_ITEM_BYTES:
+        session.out += replies.item_in_pieces(get, item.data, item.flags, taken.id)
+    else:
+        session.out.append(replies.item(get, item.data, item.flags, taken.id))
+    session.out_bytes += len(item.data)
+
+
+def confirm_many(session: Session, request: ask.Confirm, now_ms: int) -> None:
+    """Close the oldest open reads of a queue, all of them or none."""
+    if confirm(session, request.queue, request.count):
+        session.out.append(session.replies.end)
+    else:
+        session.out.append(ERROR)
+
+
+def touch(session: Session, request: ask.Touch, now_ms: int) -> None:
+    """Give every read that this connection has open on a queue its full time again."""
+    open_still = [queue.extend(taken, now_ms) for queue, taken in session.reads.get(request.queue, ())]
+    if not request.noreply:
+        session.out.append(session.replies.touched if any(open_still) else session.replies.not_found)
+
+
+def version(session: Session, request: ask.Version, now_ms: int) -> None:
+    session.out.append(session.replies.version(WIRE_VERSION))
+
+
+def verbosity(session: Session, request: ask.Verbosity, now_ms: int) -> None:
+    """Accepted for the sake of clients that send it; the log level is the operator's."""
+    if not request.noreply:
+        session.out.append(session.replies.ok)
+
+
+def more(session: Session, request: ask.More, now_ms: int) -> None:
+    """Understand another slice of what the client has sent, in the next turn."""
+
+    def go_on(now_ms: int) -> None:
+        session.backlog.extendleft(reversed(request.go_on()))
+
+    session.put_off(go_on)
+
+
+def quit_session(session: Session, request: ask.Quit, now_ms: int) -> None:
+    session.hang_up(b"")
+
+
+def invalid(session: Session, request: ask.Invalid, now_ms: int) -> None:
+    """What the parser could not read, answered in its place."""
+    if request.hang_up:
+        session.broker.seldom(Level.INFO, "session.refused", now_ms, client=session.address, why=request.why)
+        session.hang_up(request.reply)
+    else:
+        session.out.append(request.reply)
+
+
+HANDLERS: dict[type, Callable[[Session, Any, int], None]] = {
+    ask.Set: set_item,
+    ask.Get: reads.get,
+    ask.GetMany: reads.get_many,
+    ask.GetKeys: reads.get_keys,
+    ask.More: more,
+    ask.GetSome: reads.get_some,
+    ask.Touch: touch,
+    ask.Monitor: monitor,
+    ask.Confirm: confirm_many,
+    ask.Delete: delete,
+    ask.Flush: flush,
+    ask.FlushAll: flush_all,
+    ask.FlushExpired: operations.flush_expired,
+    ask.FlushAllExpired: operations.flush_all_expired,
+    ask.Move: moves.move,
+    ask.Pause: operations.pause,
+    ask.Stats: operations.show_stats,
+    ask.DumpStats: operations.dump_stats,
+    ask.DumpConfig: operations.dump_config,
+    ask.Status: operations.status,
+    ask.Reload: operations.reload,
+    ask.Version: version,
+    ask.Verbosity: verbosity,
+    ask.Quit: quit_session,
+    ask.Shutdown: operations.shutdown,
+    ask.Invalid: invalid,
+}

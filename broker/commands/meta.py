@@ -1,0 +1,152 @@
+"""memcached's meta commands, one short function each: the same puts, reads and deletes, answered in their own form.
+
+Knows the codes of the answers and when a quiet client hears nothing. What the commands do is in puts.py, reads.py and
+commands.py.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+from typing import Any
+
+from msgspec import structs
+
+from staniel.broker import access as gate
+from staniel.broker.commands import gets as reads
+from staniel.broker.commands import memcache as commands
+from staniel.broker.commands import puts
+from staniel.broker.commands.puts import Verdict
+from staniel.broker.session import LONG_ITEM_BYTES, Session
+from staniel.protocol.memcache import requests as ask
+from staniel.queues.item import Item, Taken, ends_ms
+from staniel.queues.queue import Queue
+from staniel.queues.registry import Refused
+
+DONE = b"HD"
+NOT_STORED = b"NS"
+NOT_FOUND = b"NF"
+VALUE = b"VA"
+UNLIMITED = -1
+NO_CAS = 0  # as a memcached without CAS says: an item has no id before it leaves the line for the first time
+
+
+def put(session: Session, request: ask.MetaSet, now_ms: int) -> None:
+    """As `set`. A quiet client hears of failures only."""
+    asked, meta = request.set, request.meta
+    counters = session.broker.counters
+    expires_ms = asked.expires_ms if asked.ttl_ms is None else ends_ms(now_ms, asked.ttl_ms)
+    try:
+        verdict = puts.store(session, asked.queue, Item(asked.data, now_ms, expires_ms, asked.flags), now_ms)
+    except Refused as refused:
+        counters.cmd_set += 1
+        commands.tell_refusal(session, refused)
+        return
+    counters.cmd_set += 1
+    if verdict is Verdict.TOO_LARGE:
+        commands.tell_too_large(session, asked)
+    elif verdict is Verdict.FULL:
+        session.out.append(session.replies.meta(NOT_STORED, meta))
+    elif not meta.quiet:
+        session.out.append(session.replies.meta(DONE, meta, {b"s": len(asked.data), b"c": NO_CAS}))
+
+
+def get(session: Session, request: ask.MetaGet, now_ms: int) -> None:
+    """As `get`; a quiet client hears of items only."""
+    queue = reads.approach(session, request.get, now_ms, partial(miss, session, request.meta))
+    if queue is not None:
+        look(session, request, queue, now_ms)
+
+
+def look(session: Session, request: ask.MetaGet, queue: Queue, now_ms: int) -> None:
+    taken = reads.fetch(session, request.get, queue, now_ms)
+    if taken is None and queue.sweep.is_unfinished:
+        again = structs.replace(request, get=reads.without_ends(request.get))
+        session.look_again(queue, partial(get, session, again))
+    elif taken is None and request.get.wait_ms > 0:
+        wait(session, request, queue, now_ms)
+    else:
+        answer(session, request, queue, taken, now_ms)
+
+
+def wait(session: Session, request: ask.MetaGet, queue: Queue, now_ms: int) -> None:
+    asked = request.get
+
+    def come(taken: Taken | None, now_ms: int) -> None:
+        found = session.present(queue)
+        if taken is not None and asked.open:
+            reads.hold(session, found, taken)
+        elif taken is not None and not asked.peek:
+            session.hand(found, taken)
+        answer(session, request, found, taken, now_ms)
+
+    session.park(queue, now_ms + asked.wait_ms, come, opens=asked.open, peeks=asked.peek)
+
+
+def answer(session: Session, request: ask.MetaGet, queue: Queue, taken: Taken | None, now_ms: int) -> None:
+    if taken is None and queue.line.trouble is not None:
+        session.refuse(gate.trouble(queue))
+        return
+    session.depend_on(queue)
+    reads.count(session, request.get, queue, taken)
+    if taken is None:
+        miss(session, request.meta)
+        return
+    item, replies = taken.item, session.replies
+    facts = {
+        b"f": item.flags,
+        b"s": len(item.data),
+        b"c": taken.id,
+        b"t": ttl_s(item, now_ms),
+        b"h": int(taken.deliveries > 1),  # whether it had been handed out before this answer
+        b"l": max(0, now_ms - item.added_ms) // 1000,
+    }
+    if request.value:
+        if len(item.data) > LONG_ITEM_BYTES:
+            session.out += replies.meta_in_pieces(VALUE, request.meta, facts, item.data)
+        else:
+            session.out.append(replies.meta(VALUE, request.meta, facts, item.data))
+        session.out_bytes += len(item.data)
+    else:
+        session.out.append(replies.meta(DONE, request.meta, facts))
+
+
+def miss(session: Session, meta: ask.Meta) -> None:
+    if not meta.quiet:
+        session.out.append(session.replies.meta_miss)
+
+
+def ttl_s(item: Item, now_ms: int) -> int:
+    """Whole seconds that an item has left by its own expiry; -1: no end."""
+    return max(0, item.expires_ms - now_ms) // 1000 if item.expires_ms else UNLIMITED
+
+
+def delete(session: Session, request: ask.MetaDelete, now_ms: int) -> None:
+    """As `delete`. A quiet client hears only that there was no such queue."""
+    if not commands.may_write(session, None) or commands.is_blocked(session, request.queue):
+        return
+
+    def then(found: bool) -> None:
+        if not found:
+            session.out.append(session.replies.meta(NOT_FOUND, request.meta))
+        elif not request.meta.quiet:
+            session.out.append(session.replies.meta(DONE, request.meta))
+
+    session.broker.deletions.delete(session, request.queue, now_ms, then)
+
+
+def noop(session: Session, request: ask.MetaNoop, now_ms: int) -> None:
+    session.out.append(session.replies.meta_noop)
+
+
+def debug(session: Session, request: ask.MetaDebug, now_ms: int) -> None:
+    session.out.append(session.replies.meta_miss)
+
+
+HANDLERS: dict[type, Callable[[Session, Any, int], None]] = {
+    ask.MetaSet: put,
+    ask.MetaGet: get,
+    ask.MetaDelete: delete,
+    ask.MetaNoop: noop,
+    ask.MetaDebug: debug,
+}

@@ -1,0 +1,91 @@
+"""`monitor` and `confirm`: a client takes many open reads in one request, each sent as it comes, and closes many at
+once.
+
+Knows when a monitor ends. Refuses to know how an item is written: the caller passes that in, because each protocol has
+its own form. Source: monitor in Kestrel 2.4; unlike there, a client that hangs up is noticed at once.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from staniel.broker import access as gate
+from staniel.broker.commands import gets as reads
+from staniel.broker.session import ITEMS_AT_ONCE, OUT_BYTES_A_TURN, Session
+from staniel.queues.item import Taken
+from staniel.queues.queue import Queue
+
+ITEMS_A_TURN = 256
+Show = Callable[[Taken], None]
+Finish = Callable[[], None]
+
+
+class Monitor:
+    """One running monitor. `show` writes an item to the session, `finish` its last line."""
+
+    def __init__(
+        self, session: Session, queue: Queue, until_ms: int, max_items: int, show: Show, finish: Finish
+    ) -> None:
+        self.session = session
+        self.queue = queue
+        self.until_ms = until_ms
+        self.left = max_items
+        self.show = show
+        self.finish = finish
+        session.broker.counters.cmd_monitor += 1
+
+    def go_on(self, now_ms: int) -> None:
+        """Send what there is; then wait for more, yield to other clients, or end."""
+        session, queue = self.session, self.queue
+        last = max(0, self.left - ITEMS_A_TURN)
+        while self._may_take(now_ms):
+            if session.out_bytes > OUT_BYTES_A_TURN or self.left <= last:
+                session.put_off(self.go_on)
+                return
+            taken = queue.open(now_ms)
+            if taken is None and queue.sweep.is_unfinished:
+                session.look_again(queue, self.go_on)
+                return
+            if taken is None:
+                session.park(queue, self.until_ms, self._come, opens=True, peeks=False)
+                return
+            self._send(taken)
+        self.finish()
+
+    def _may_take(self, now_ms: int) -> bool:
+        held = self.session.reads.get(self.queue.name, ())
+        limit = self.session.broker.config.server.max_open_transactions
+        if self.left <= 0 or len(held) >= limit or now_ms >= self.until_ms:
+            return False
+        return not gate.read_refusal(self.session, self.queue)
+
+    def _come(self, taken: Taken | None, now_ms: int) -> None:
+        """The wait has ended: with an item, or because the time is over or the queue is gone."""
+        self.queue = self.session.present(self.queue)
+        if taken is None:
+            self.session.broker.counters.cmd_monitor_get += 1
+            self.session.broker.counters.get_misses += 1
+            self.finish()
+            return
+        self._send(taken)
+        self.go_on(now_ms)
+
+    def _send(self, taken: Taken) -> None:
+        counters = self.session.broker.counters
+        counters.cmd_monitor_get += 1
+        counters.get_hits += 1
+        self.left -= 1
+        reads.hold(self.session, self.queue, taken)
+        self.session.depend_on(self.queue)
+        self.show(taken)
+
+
+def confirm(session: Session, name: str, count: int) -> bool:
+    """Close the `count` oldest open reads of a queue; False, and none is closed, if fewer are open."""
+    if count <= 0 or len(session.reads.get(name, ())) < count:
+        return False
+    for _ in range(count):
+        reads.close_oldest(session, name)
+    if count > ITEMS_AT_ONCE:
+        session.rest()
+    return True

@@ -1,0 +1,173 @@
+"""Everything that storing an item can mean: one queue, its fan-out children, an alias; all of it or nothing.
+
+Knows the order of the checks and who gets a copy. Refuses to know how a protocol asks and answers.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from enum import Enum
+
+from staniel.broker import access as gate
+from staniel.broker.session import Session
+from staniel.journal.disk.ballast import RECORD_OVERHEAD_BYTES
+from staniel.protocol.memcache.dialect import Dialect
+from staniel.queues.item import Item
+from staniel.queues.queue import Queue
+from staniel.queues.registry import Collection, Later, Leg, Refused
+from staniel.queues.stream.queue import recipients
+
+ITEMS_A_TURN = 64
+BYTES_A_TURN = 1 << 20
+WIDE_A_TURN = 4  # of the items of one request, if each goes to more than LEGS_AT_ONCE queues
+LEGS_AT_ONCE = 8  # a copy for each of so many queues is a turn's work
+DISK_FULL = "disk full, nothing can be stored until there is space"
+
+
+class Verdict(Enum):
+    STORED = "stored"
+    FULL = "full"
+    TOO_LARGE = "too large"
+
+
+STORED = Verdict.STORED  # a global is found ten times as fast as a member of an Enum
+
+
+def store(session: Session, name: str, item: Item, now_ms: int) -> Verdict:
+    """Put `item` where `name` leads. Raises Refused and Later; then nothing has been stored.
+
+    Whether the disk has room is asked before anything changes. With fan-out or an alias the reply waits for the
+    strictest of the policies touched.
+    """
+    broker = session.broker
+    size = len(item.data) + RECORD_OVERHEAD_BYTES
+    group = broker.group
+    if group.pending_bytes + size > group.budget_bytes and not group.admits(size):
+        raise Refused(DISK_FULL, client=False)
+    queue = broker.queues.by_name.get(name)
+    if queue is None or queue.guarded or session.guarded:
+        return _store_with_care(session, name, item, now_ms)
+    if (queue.children or queue.config.fanout_only) and not queue.puts_once:
+        return _store_with_care(session, name, item, now_ms)
+    if not queue.add(item, now_ms):
+        return _why_not(queue, item)
+    batch = queue.journal.batch
+    if batch > session.batch:
+        session.batch = batch
+    broker.counters.total_items += queue.copies
+    return STORED
+
+
+def _store_with_care(session: Session, name: str, item: Item, now_ms: int) -> Verdict:
+    queues = session.broker.queues
+    if session.guarded and (why := gate.write_refusal(session, None)):
+        raise Refused(why, client=False)
+    if name not in queues.aliases:
+        _check_gate(session, queues.make_for_client(name, now_ms))
+    legs = queues.legs(name, now_ms)
+    if name in queues.aliases:
+        _count_by_alias(queues, name, item)
+    if len(legs) > 1:
+        _check_room(session, legs, item)
+    if session.dialect is Dialect.KESTREL:
+        return _store_each(session, legs, item, now_ms)
+    if len(legs) > 1:
+        for leg in legs:  # what has expired in one may go to another, and fill it
+            leg.queue.expire(now_ms, leg.queue.config.max_expire_sweep)
+    for leg in legs:
+        for queue in recipients(leg.queue):
+            _check_gate(session, queue)
+        if not (leg.queue.has_room(item) if leg.stores else _fits(leg.queue, item)):
+            return _why_not(leg.queue, item)
+    return _store_each(session, legs, item, now_ms)
+
+
+class Series:
+    """A running put of several items, some a turn. `finish(stored, refused)` is called behind the last one; `refused`
+    is why one could not be; it ends at the first item that is not stored, so the rest can be put again.
+    """
+
+    def __init__(
+        self,
+        session: Session,
+        name: str,
+        items: Sequence[bytes],
+        expires_ms: int,
+        finish: Callable[[int, Refused | None], None],
+    ) -> None:
+        self.session = session
+        self.name = name
+        self.items = items
+        self.expires_ms = expires_ms
+        self.finish = finish
+        self.stored = 0
+
+    def go_on(self, now_ms: int) -> None:
+        """A turn. Never raises Later: what is stored already must not be stored again."""
+        counters, items = self.session.broker.counters, self.items
+        last, size, wide = min(self.stored + ITEMS_A_TURN, len(items)), 0, 0
+        while self.stored < last and size <= BYTES_A_TURN and wide < WIDE_A_TURN:
+            item = Item(items[self.stored], now_ms, self.expires_ms)
+            try:
+                verdict = store(self.session, self.name, item, now_ms)
+            except Later:
+                break
+            except Refused as refused:
+                counters.cmd_set += 1
+                self.finish(self.stored, refused)
+                return
+            counters.cmd_set += 1
+            if verdict is not STORED:
+                self.finish(self.stored, None)
+                return
+            self.stored += 1
+            size += len(item.data)
+            if self.stored < len(items) and self.session.forgo_rest():
+                wide += 1  # it went to many queues, each of which writes what it got this turn
+        if self.stored < len(items):
+            self.session.put_off(self.go_on)
+        else:
+            self.finish(self.stored, None)
+
+
+def _count_by_alias(queues: Collection, name: str, item: Item) -> None:
+    """An alias may lead to others: each counts what comes its way."""
+    for each in queues.reached(name)[0]:
+        alias = queues.aliases[each]
+        alias.put_items += 1
+        alias.put_bytes += len(item.data)
+
+
+def _store_each(session: Session, legs: list[Leg], item: Item, now_ms: int) -> Verdict:
+    """Kestrel's way: children first, and what one refuses the others keep."""
+    verdict = STORED
+    if len(legs) > LEGS_AT_ONCE:
+        session.rest()
+    for leg in legs:
+        copy = Item(item.data, item.added_ms, item.expires_ms, item.flags)
+        if leg.counts:
+            _check_gate(session, leg.queue)
+        if leg.queue.add(copy, now_ms) if leg.stores else _fits(leg.queue, item):
+            session.broker.counters.total_items += leg.queue.copies
+        elif leg.counts:
+            verdict = _why_not(leg.queue, item)
+        session.depend_on(leg.queue)
+    return verdict
+
+
+def _check_gate(session: Session, queue: Queue) -> None:
+    if queue.guarded and (why := gate.write_refusal(session, queue)):
+        raise Refused(why, client=False)
+
+
+def _check_room(session: Session, legs: list[Leg], item: Item) -> None:
+    if not session.broker.group.admits(len(legs) * (len(item.data) + RECORD_OVERHEAD_BYTES)):
+        raise Refused(DISK_FULL, client=False)
+
+
+def _why_not(queue: Queue, item: Item) -> Verdict:
+    return Verdict.FULL if _fits(queue, item) else Verdict.TOO_LARGE
+
+
+def _fits(queue: Queue, item: Item) -> bool:
+    return len(item.data) <= queue.config.max_item_bytes

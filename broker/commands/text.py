@@ -1,0 +1,224 @@
+"""What clients of Kestrel's text protocol ask, one short function a request type.
+
+Knows what each command does and answers. A get confirms what the connection has open on the queue, so reads are
+reliable without a word about it. Source: the text protocol of Kestrel 2.4.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+from typing import Any
+
+from staniel.broker import access as gate
+from staniel.broker.commands import gets as reads
+from staniel.broker.commands import puts
+from staniel.broker.commands.admin import change_status
+from staniel.broker.commands.memcache import empty, invalid, more, quit_session
+from staniel.broker.commands.monitor import Monitor, confirm
+from staniel.broker.session import LONG_ITEM_BYTES, Session
+from staniel.broker.status import by_name
+from staniel.broker.version import WIRE_VERSION
+from staniel.protocol.memcache import requests as ask
+from staniel.protocol.text import requests as text
+from staniel.protocol.text.replies import TextReplies
+from staniel.queues.item import Taken, ends_ms
+from staniel.queues.queue import Queue
+from staniel.queues.registry import Refused
+
+replies = TextReplies
+
+
+def put(session: Session, request: text.TextPut, now_ms: int) -> None:
+    """Store items until one is refused; the answer says how many were: the first ones, so the rest can be put again."""
+
+    def finish(stored: int, refused: Refused | None) -> None:
+        if refused is None or stored:
+            session.out.append(replies.number(stored))
+        elif not refused.client and gate.write_refusal(session, None):
+            session.out.append(replies.not_available("setItem"))  # Kestrel's words for a status
+        else:
+            session.out.append(replies.error(refused.why))
+
+    expires_ms = 0 if request.ttl_ms is None else ends_ms(now_ms, request.ttl_ms)
+    puts.Series(session, request.queue, request.items, expires_ms, finish).go_on(now_ms)
+
+
+def get(session: Session, request: text.TextGet, now_ms: int) -> None:
+    """Confirm what is open, then open the next item."""
+    confirm_all(session, request.queue)
+    limit = session.broker.config.server.max_open_transactions
+    if limit <= 0:
+        session.out.append(replies.too_many_open(limit))
+        return
+    read(session, request.queue, request.wait_ms, now_ms, opens=True)
+
+
+def peek(session: Session, request: text.TextPeek, now_ms: int) -> None:
+    """Confirm what is open, then show the head."""
+    confirm_all(session, request.queue)
+    read(session, request.queue, request.wait_ms, now_ms, opens=False)
+
+
+def read(session: Session, name: str, wait_ms: int, now_ms: int, *, opens: bool) -> None:
+    queue = queue_to_read(session, name, "getItem", now_ms, peeks=not opens)
+    if queue is None:
+        return
+    kind = ask.Get(b"", name, open=opens, peek=not opens)
+    until_ms = now_ms + wait_ms
+
+    def answer(found: Queue, taken: Taken | None) -> None:
+        if taken is None and found.line.trouble is not None:
+            session.out.append(replies.error(gate.trouble(found)))
+            return
+        if taken is not None and opens:
+            reads.hold(session, found, taken)
+        reads.count(session, kind, found, taken)
+        session.depend_on(found)
+        show(session, taken)
+
+    def come(taken: Taken | None, now_ms: int) -> None:
+        answer(session.present(queue), taken)
+
+    def again(now_ms: int) -> None:
+        read(session, name, max(0, until_ms - now_ms), now_ms, opens=opens)
+
+    taken = queue.open(now_ms) if opens else queue.peek(now_ms)
+    if taken is None and queue.sweep.is_unfinished:
+        session.look_again(queue, again)
+    elif taken is None and wait_ms > 0:
+        session.park(queue, until_ms, come, opens=opens, peeks=not opens)
+    else:
+        answer(queue, taken)
+
+
+def show(session: Session, taken: Taken | None) -> None:
+    if taken is None:
+        session.out.append(replies.none)
+    else:
+        data = taken.item.data
+        if len(data) > LONG_ITEM_BYTES:
+            session.out += replies.item_in_pieces(data)
+        else:
+            session.out.append(replies.item(data))
+        session.out_bytes += len(data)
+
+
+def monitor(session: Session, request: text.TextMonitor, now_ms: int) -> None:
+    """Items as they come, as many as may be open; then a star."""
+    confirm_all(session, request.queue)
+    queue = queue_to_read(session, request.queue, "monitorUntil", now_ms)
+    if queue is None:
+        return
+    limit = session.broker.config.server.max_open_transactions
+
+    def finish() -> None:
+        session.out.append(replies.none)
+
+    def show_one(taken: Taken) -> None:
+        show(session, taken)
+
+    Monitor(session, queue, now_ms + request.wait_ms, limit, show_one, finish).go_on(now_ms)
+
+
+def confirm_some(session: Session, request: text.TextConfirm, now_ms: int) -> None:
+    if confirm(session, request.queue, request.count):
+        session.out.append(replies.number(request.count))
+    else:
+        session.out.append(replies.not_that_many)
+
+
+def confirm_all(session: Session, name: str) -> None:
+    while name in session.reads:
+        reads.close_oldest(session, name)
+
+
+def queue_to_read(session: Session, name: str, operation: str, now_ms: int, *, peeks: bool = False) -> Queue | None:
+    """The queue, made if reading makes it; None after telling the client why not. Raises Later."""
+    if name in session.broker.queues.aliases:
+        session.out.append(replies.none)
+        return None
+    if gate.read_refusal(session, None):
+        session.out.append(replies.not_available(operation))
+        return None
+    try:
+        queue = session.broker.queues.to_read(name, now_ms, creates=session.creates)
+    except Refused as refused:
+        session.out.append(replies.error(refused.why))
+        return None
+    if why := gate.trouble(queue):
+        session.out.append(replies.error(why))
+        return None
+    if not peeks and gate.read_refusal(session, queue):
+        session.out.append(replies.not_available(operation))
+        return None
+    return queue
+
+
+def flush(session: Session, request: ask.Flush, now_ms: int) -> None:
+    queue = session.broker.queues.find(request.queue)
+    if gate.flush_refusal(session, [] if queue is None else [queue]):
+        session.out.append(replies.not_available("flush"))
+        return
+    if why := session.broker.queues.why_blocked(request.queue):
+        session.out.append(replies.error(why))
+        return
+    if queue is not None and not empty(session, queue, now_ms, partial(flush, session, request)):
+        return
+    session.out.append(replies.done)
+
+
+def delete(session: Session, request: ask.Delete, now_ms: int) -> None:
+    if gate.write_refusal(session, None):
+        session.out.append(replies.not_available("delete"))
+        return
+    broker = session.broker
+    if why := broker.queues.why_blocked(request.queue):
+        session.out.append(replies.error(why))
+        return
+    broker.deletions.delete(session, request.queue, now_ms, lambda found: session.out.append(replies.done))
+
+
+def status(session: Session, request: ask.Status, now_ms: int) -> None:
+    """Show or change the server's status."""
+    broker = session.broker
+    if request.name is None:
+        session.out.append(replies.show(broker.status.reported.value.upper()))
+        return
+    wanted = by_name(request.name)
+    if wanted is None:
+        forbidden = request.name.lower() == "down"
+        session.out.append(replies.status_forbidden if forbidden else replies.unknown_status)
+        return
+    try:
+        change_status(session, wanted, now_ms)
+    except OSError as error:
+        session.out.append(replies.error(f"the status cannot be kept: {error.strerror}"))
+        return
+    session.out.append(replies.done)
+
+
+def version(session: Session, request: ask.Version, now_ms: int) -> None:
+    session.out.append(replies.show(WIRE_VERSION))
+
+
+def shutdown(session: Session, request: ask.Shutdown, now_ms: int) -> None:
+    session.broker.stop("shutdown", session.address)
+    session.hang_up(replies.done)
+
+
+HANDLERS: dict[type, Callable[[Session, Any, int], None]] = {
+    text.TextPut: put,
+    text.TextGet: get,
+    text.TextPeek: peek,
+    text.TextMonitor: monitor,
+    text.TextConfirm: confirm_some,
+    ask.Flush: flush,
+    ask.Delete: delete,
+    ask.Status: status,
+    ask.Version: version,
+    ask.Quit: quit_session,
+    ask.Shutdown: shutdown,
+    ask.Invalid: invalid,
+    ask.More: more,
+}

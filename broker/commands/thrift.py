@@ -1,0 +1,348 @@
+"""What thrift clients ask, one short function a method of the service.
+
+Knows what each method does. Open reads are leases here: they outlive the connection, and any client may end them.
+Importing this file imports the thrift library. Source: the thrift service of Kestrel 2.4.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import Any
+
+from staniel.broker import access as gate
+from staniel.broker.commands import gets as reads
+from staniel.broker.commands import puts
+from staniel.broker.commands.admin import change_status
+from staniel.broker.commands.memcache import empty, flush_each, invalid, more
+from staniel.broker.leases import Lease
+from staniel.broker.session import ITEMS_AT_ONCE, OUT_BYTES_A_TURN, Session
+from staniel.broker.status import Status
+from staniel.broker.version import WIRE_VERSION
+from staniel.journal.journals import total_bytes
+from staniel.protocol.memcache.requests import Invalid, More
+from staniel.protocol.thrift import requests as ask
+from staniel.protocol.thrift.replies import ThriftReplies
+from staniel.protocol.thrift.requests import ThriftStatus
+from staniel.queues.item import Taken, ends_ms
+from staniel.queues.queue import Ended, Queue
+from staniel.queues.registry import Refused
+
+replies = ThriftReplies
+LEASES_A_TURN = 256  # ended, 3 us each
+LEASES_HANDED_A_TURN = 4096  # to their queues, which end them in the turns that follow
+ITEMS_MAX = 1000  # of one get, whatever it asks for: some milliseconds
+SHOWN = {
+    Status.UP: ThriftStatus.UP,
+    Status.READONLY: ThriftStatus.READ_ONLY,
+    Status.QUIESCENT: ThriftStatus.QUIESCENT,
+    Status.WRITEAVOID: ThriftStatus.NOT_CONFIGURED,
+}
+MEANT = {shown: status for status, shown in SHOWN.items() if status is not Status.WRITEAVOID}
+
+
+def put(session: Session, call: ask.ThriftPut, now_ms: int) -> None:
+    """Store items until one is refused; how many were stored."""
+    session.client_id = call.client_id
+
+    def finish(stored: int, refused: Refused | None) -> None:
+        if refused is None or stored:
+            session.out.append(replies.number(call, stored))
+        else:
+            session.out.append(replies.failure(call, refused.why))
+
+    expires_ms = 0 if call.ttl_ms is None else ends_ms(now_ms, call.ttl_ms)
+    puts.Series(session, call.queue, call.items, expires_ms, finish).go_on(now_ms)
+
+
+class Collecting:
+    """A running get: items until there are enough of them, or the time is over, or too many are open. Items that are
+    not to be confirmed stay open while it waits for more of them, so that they go back if its client leaves meanwhile.
+    """
+
+    def __init__(self, session: Session, call: ask.ThriftGet, queue: Queue, now_ms: int) -> None:
+        self.session = session
+        self.call = call
+        self.queue = queue
+        self.until_ms = now_ms + call.wait_ms
+        self.found: list[tuple[bytes, int]] = []
+        self.taken: list[Taken] = []  # those that have been removed for good
+        self.bytes = 0
+        self._keeps = not call.auto_abort_ms and call.wait_ms > 0 and call.max_items > 1
+
+    def go_on(self, now_ms: int) -> None:
+        session, queue, opens = self.session, self.queue, self._keeps or self.call.auto_abort_ms != 0
+        while self._wants_more():
+            taken = queue.open(now_ms) if opens else queue.take(now_ms)
+            if taken is None:
+                if queue.sweep.is_unfinished and not self.found:
+                    session.look_again(queue, self._look_again)
+                    return
+                if now_ms < self.until_ms:
+                    session.park(queue, self.until_ms, self._come, opens=opens, peeks=False)
+                    return
+                break
+            self._note(taken, now_ms)
+        self._answer()
+
+    def _look_again(self, now_ms: int) -> None:
+        """The expired items at the head are gone. What may be refused is looked at again, too."""
+        queue = queue_for(self.session, self.call, self.call.queue, now_ms)
+        if queue is not None:
+            self.queue = queue
+            self.go_on(now_ms)
+
+    def _wants_more(self) -> bool:
+        session, call = self.session, self.call
+        if len(self.found) >= min(call.max_items, ITEMS_MAX) or self.bytes > OUT_BYTES_A_TURN:
+            return False
+        limit = session.broker.config.server.max_open_transactions
+        return not call.auto_abort_ms or session.broker.leases.held(session.number, self.queue.name) < limit
+
+    def _come(self, taken: Taken | None, now_ms: int) -> None:
+        self.queue = self.session.present(self.queue)
+        if taken is not None:
+            self._note(taken, now_ms)
+        if taken is None or gate.read_refusal(self.session, self.queue):
+            self._answer()
+        else:
+            self.go_on(now_ms)
+
+    def _note(self, taken: Taken, now_ms: int) -> None:
+        number = 0
+        if self.call.auto_abort_ms:
+            until_ms = now_ms + self.call.auto_abort_ms
+            number = self.session.broker.leases.grant(self.session, self.queue, taken, until_ms)
+        elif self._keeps:
+            reads.hold(self.session, self.queue, taken)
+        else:
+            self.taken.append(taken)
+        self.found.append((taken.item.data, number))
+        self.bytes += len(taken.item.data)
+
+    def _confirm(self) -> None:
+        """The answer takes what is still open; what has timed out is another's by now."""
+        held = self.session.reads.pop(self.queue.name, ())
+        self.taken = [taken for queue, taken in held if queue.confirm(taken)]
+        self.found = [(taken.item.data, 0) for taken in self.taken]
+
+    def _answer(self) -> None:
+        session, counters = self.session, self.session.broker.counters
+        if self._keeps:
+            self._confirm()
+        if not self.found and self.queue.line.trouble is not None:
+            session.out.append(replies.failure(self.call, gate.trouble(self.queue)))
+            return
+        counters.cmd_get += 1
+        if self.found:
+            counters.get_hits += 1
+        else:
+            counters.get_misses += 1
+        session.depend_on(self.queue)
+        for taken in self.taken:
+            session.hand(self.queue, taken)
+        if len(self.found) > ITEMS_AT_ONCE:
+            session.rest()
+        session.out.append(replies.items(self.call, self.found))
+        session.out_bytes += self.bytes
+
+
+def get(session: Session, call: ask.ThriftGet, now_ms: int) -> None:
+    if call.queue in session.broker.queues.aliases:
+        session.out.append(replies.items(call, []))
+        return
+    queue = queue_for(session, call, call.queue, now_ms)
+    if queue is not None:
+        Collecting(session, call, queue, now_ms).go_on(now_ms)
+
+
+def queue_for(session: Session, call: ask.ThriftCall, name: str, now_ms: int, *, peeks: bool = False) -> Queue | None:
+    """The queue to read from, made if reading makes it; None after telling the client why not. Raises Later."""
+    session.client_id = call.client_id
+    try:
+        if why := gate.read_refusal(session, None):
+            raise Refused(why, client=False)
+        queue = session.broker.queues.to_read(name, now_ms, creates=session.creates)
+        if why := gate.trouble(queue) if peeks else gate.read_refusal(session, queue):
+            raise Refused(why, client=False)
+    except Refused as refused:
+        session.out.append(replies.failure(call, refused.why))
+        return None
+    return queue
+
+
+class Ending:
+    """Leases ended some a turn; then how many were still open. `end` ends some and says that of them."""
+
+    def __init__(
+        self,
+        session: Session,
+        call: ask.ThriftConfirm | ask.ThriftAbort,
+        numbers: Sequence[int],
+        end: Callable[[list[Lease], int], int],
+        count_max: int,
+    ) -> None:
+        self._session = session
+        self._call = call
+        self._numbers = numbers
+        self._end = end
+        self._count_max = count_max
+        self._at = self._count = 0
+
+    def go_on(self, now_ms: int) -> None:
+        session, leases = self._session, self._session.broker.leases
+        until = self._at + self._count_max
+        popped = [leases.pop(number) for number in self._numbers[self._at : until]]
+        self._count += self._end([lease for lease in popped if lease is not None], now_ms)
+        self._at = until
+        if until < len(self._numbers):
+            session.put_off(self.go_on)
+            return
+        if len(self._numbers) > ITEMS_AT_ONCE:
+            session.rest()
+        session.out.append(replies.number(self._call, self._count))
+
+
+def confirm(session: Session, call: ask.ThriftConfirm, now_ms: int) -> None:
+    """End leases for good."""
+
+    def end(leases: list[Lease], now_ms: int) -> int:
+        ended = [lease for lease in leases if lease.queue.confirm(lease.taken)]
+        for lease in ended:
+            session.depend_on(lease.queue)
+        return len(ended)
+
+    Ending(session, call, call.ids, end, LEASES_A_TURN).go_on(now_ms)
+
+
+def abort(session: Session, call: ask.ThriftAbort, now_ms: int) -> None:
+    """Hand leased items back. The first named ends up nearest the head. Many are handed to their queues before any of
+    them ends: else somebody would get one before those that stand ahead of it.
+    """
+
+    def end(leases: list[Lease], now_ms: int) -> int:
+        ended = [lease for lease in leases if session.give_back(lease.queue, lease.taken, now_ms)]
+        for lease in ended:
+            session.depend_on(lease.queue)
+        return len(ended)
+
+    def hand_over(leases: list[Lease], now_ms: int) -> int:
+        by_queue: dict[Queue, list[Taken]] = {}
+        for lease in reversed(leases):
+            if lease.queue.open_reads.get(lease.taken.xid) is lease.taken:
+                by_queue.setdefault(lease.queue, []).append(lease.taken)
+        for queue, opened in by_queue.items():
+            queue.returns.end(opened, partial(tell, queue), now_ms)
+        return sum(map(len, by_queue.values()))
+
+    def tell(queue: Queue, ended: list[tuple[Taken, Ended]], now_ms: int) -> None:
+        for taken, fate in ended:
+            session.tell_end(queue, taken, fate, now_ms)
+
+    if len(call.ids) <= LEASES_A_TURN:
+        Ending(session, call, call.ids[::-1], end, LEASES_A_TURN).go_on(now_ms)
+    else:
+        Ending(session, call, call.ids[::-1], hand_over, LEASES_HANDED_A_TURN).go_on(now_ms)
+
+
+def peek(session: Session, call: ask.ThriftPeek, now_ms: int) -> None:
+    """A queue in numbers, with its head."""
+    if call.queue in session.broker.queues.aliases:
+        session.out.append(replies.failure(call, f"{call.queue} is an alias, there is nothing to see"))
+        return
+    queue = queue_for(session, call, call.queue, now_ms, peeks=True)
+    if queue is None:
+        return
+    head, journal = queue.peek(now_ms), queue.journal
+    if head is None and queue.sweep.is_unfinished:
+        session.look_again(queue, lambda now_ms: peek(session, call, now_ms))
+        return
+    if head is None and queue.line.trouble is not None:
+        session.out.append(replies.failure(call, gate.trouble(queue)))
+        return
+    session.broker.counters.cmd_peek += 1
+    session.depend_on(queue)
+    info = replies.queue_info(
+        call,
+        head=head.item.data if head is not None else None,
+        items=len(queue.line),
+        size_bytes=queue.line.bytes,
+        journal_bytes=total_bytes(journal),
+        age_ms=queue.age_ms(now_ms),
+        waiters=len(queue.waiters),
+        open_reads=len(queue.open_reads),
+    )
+    session.out.append(info)
+
+
+def flush(session: Session, call: ask.ThriftFlush, now_ms: int) -> None:
+    session.client_id = call.client_id
+    queue = session.broker.queues.find(call.queue)
+    if why := gate.flush_refusal(session, [] if queue is None else [queue]) or session.broker.queues.why_blocked(
+        call.queue
+    ):
+        session.out.append(replies.failure(call, why))
+        return
+    if queue is not None and not empty(session, queue, now_ms, partial(flush, session, call)):
+        return
+    session.out.append(replies.done(call))
+
+
+def flush_all(session: Session, call: ask.ThriftFlushAll, now_ms: int) -> None:
+    session.client_id = call.client_id
+    if why := gate.flush_refusal(session, session.broker.queues):
+        session.out.append(replies.failure(call, why))
+        return
+
+    def finish() -> None:
+        why = gate.left_out(session)
+        session.out.append(replies.failure(call, why) if why else replies.done(call))
+
+    flush_each(session, now_ms, finish).go_on(now_ms)
+
+
+def delete(session: Session, call: ask.ThriftDelete, now_ms: int) -> None:
+    if why := gate.write_refusal(session, None) or session.broker.queues.why_blocked(call.queue):
+        session.out.append(replies.failure(call, why))
+        return
+    broker = session.broker
+    broker.deletions.delete(session, call.queue, now_ms, lambda found: session.out.append(replies.done(call)))
+
+
+def current_status(session: Session, call: ask.ThriftCurrentStatus, now_ms: int) -> None:
+    session.out.append(replies.status(call, SHOWN[session.broker.status.reported]))
+
+
+def set_status(session: Session, call: ask.ThriftSetStatus, now_ms: int) -> None:
+    try:
+        change_status(session, MEANT[call.status], now_ms)
+    except OSError as error:
+        session.out.append(replies.failure(call, f"the status cannot be kept: {error.strerror}"))
+        return
+    session.out.append(replies.done(call))
+
+
+def version(session: Session, call: ask.ThriftVersion, now_ms: int) -> None:
+    session.out.append(replies.version(call, WIRE_VERSION))
+
+
+def upgrade(session: Session, call: ask.ThriftUpgrade, now_ms: int) -> None:
+    session.out.append(replies.upgrade)
+
+
+HANDLERS: dict[type, Callable[[Session, Any, int], None]] = {
+    ask.ThriftPut: put,
+    ask.ThriftGet: get,
+    ask.ThriftConfirm: confirm,
+    ask.ThriftAbort: abort,
+    ask.ThriftPeek: peek,
+    ask.ThriftFlush: flush,
+    ask.ThriftFlushAll: flush_all,
+    ask.ThriftDelete: delete,
+    ask.ThriftCurrentStatus: current_status,
+    ask.ThriftSetStatus: set_status,
+    ask.ThriftVersion: version,
+    ask.ThriftUpgrade: upgrade,
+    Invalid: invalid,
+    More: more,
+}

@@ -1,0 +1,236 @@
+"""What workq clients ask, one short function a request type, and the table that finds it.
+
+Knows what each command does and answers. Inspections are in workq_inspect.py, what is waited for in workq_waits.py.
+Source: the client protocol of workq.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from staniel.broker import access as gate
+from staniel.broker.commands import workq_inspect
+from staniel.broker.commands.memcache import invalid, more
+from staniel.broker.commands.workq_waits import LeaseWait, ResultWait, RunWait
+from staniel.broker.jobs import Workq
+from staniel.broker.session import ITEMS_AT_ONCE, Session
+from staniel.journal.disk.ballast import RECORD_OVERHEAD_BYTES
+from staniel.protocol.memcache import requests as ask
+from staniel.protocol.workq import replies
+from staniel.protocol.workq import requests as workq
+from staniel.queues.jobs.job import COMPLETED, NS_A_MS, Job, Terms
+from staniel.queues.jobs.jobs import Finish
+from staniel.queues.jobs.queue import JobQueue
+
+ADD_BYTES = 512  # of an add's record beside its payload, at most
+
+
+def add(session: Session, request: workq.Add, now_ms: int) -> None:
+    """A new job."""
+    service = session.broker.workq
+    log, group, payload = service.log, service.group, request.payload
+    size = len(payload) + ADD_BYTES
+    tight = group.pending_bytes + size > log.budget_bytes
+    if (tight or session.guarded) and not may_write(session, service, size):
+        return
+    terms = service.terms.get(request.terms)
+    if terms is None and service.jobs.find(request.id, now_ms) is None:  # a job that is refused makes no queue
+        terms = service.learn(request.terms)
+    if terms is None or service.jobs.add(request.id, terms, payload, now_ms) is None:
+        session.out.append(replies.duplicate_job)
+        return
+    batch = log.batch
+    if batch > session.batch:
+        session.batch = batch
+    session.out.append(replies.ok)
+
+
+def schedule(session: Session, request: workq.Schedule, now_ms: int) -> None:
+    """A new job, for later."""
+    service = session.broker.workq
+    if not may_write(session, service, len(request.payload) + ADD_BYTES):
+        return
+    if request.time_ns // NS_A_MS + request.terms.ttl_ms <= now_ms:
+        session.out.append(replies.invalid_time)
+        return
+    if service.jobs.find(request.id, now_ms) is not None:
+        session.out.append(replies.duplicate_job)
+        return
+    service.jobs.add(request.id, service.intern(request.terms), request.payload, now_ms, request.time_ns)
+    depend(session, service)
+    session.out.append(replies.ok)
+
+
+def run(session: Session, request: workq.Run, now_ms: int) -> None:
+    """A new job whose end is waited for."""
+    service = session.broker.workq
+    if not may_write(session, service, 0):
+        return
+    if service.jobs.find(request.id, now_ms) is not None:
+        session.out.append(replies.duplicate_job)
+        return
+    wait = RunWait(service.jobs, session)
+    terms = service.intern(request.terms)
+
+    def answer(job: Job | None, now_ms: int) -> None:
+        if job is not None:
+            show_result(session, job)
+        elif wait.is_gone:
+            session.out.append(replies.not_found)
+        else:
+            session.out.append(replies.stopping if session.broker.stopping else replies.timeout)
+
+    # Parked before it is added: a worker that waits already has it in the same step.
+    session.park(wait, now_ms + request.wait_ms, answer, opens=False, peeks=False)
+    wait.job = service.jobs.run(request.id, terms, request.payload, wait, now_ms)
+
+
+def lease(session: Session, request: workq.Lease, now_ms: int) -> None:
+    """A job of one of several names, now or as soon as there is one."""
+    service = session.broker.workq
+    jobs = service.jobs
+    if session.guarded and (why := gate.read_refusal(session, None)):
+        session.out.append(replies.server_error(why))
+        return
+    queues = [jobs.queues.get(name) or jobs.queue_to_wait(name) for name in request.names]
+    if len(request.names) > ITEMS_AT_ONCE:
+        session.rest()
+    if request.is_spoilt:
+        session.out.append(replies.invalid_name)
+        return
+    job = jobs.lease(queues, now_ms)
+    if job is not None:
+        show_lease(session, service, job)
+    elif request.wait_ms:
+        wait_for_lease(session, service, queues, now_ms + request.wait_ms)
+    else:
+        session.out.append(replies.timeout)
+
+
+def wait_for_lease(session: Session, service: Workq, queues: list[JobQueue], until_ms: int) -> None:
+    def answer(job: Job | None, now_ms: int) -> None:
+        if job is None:
+            session.out.append(replies.timeout)
+        else:
+            show_lease(session, service, job)
+
+    session.park(LeaseWait(service.jobs, queues, session), until_ms, answer, opens=False, peeks=False)
+
+
+def show_lease(session: Session, service: Workq, job: Job) -> None:
+    terms = job.terms
+    shown = terms.shown or show_terms(terms)
+    session.out.append(replies.leased(job.id, shown, job.payload))
+    session.out_bytes += len(job.payload)
+    job.holder = session.address
+    depend(session, service)
+
+
+def show_terms(terms: Terms) -> bytes:
+    terms.shown = replies.terms(terms.queue.name, terms.ttr_ms)
+    return terms.shown
+
+
+def finish(session: Session, request: workq.Finish, now_ms: int) -> None:
+    """A worker says how it went."""
+    service = session.broker.workq
+    size = len(request.result)
+    if not may_write(session, service, size and size + RECORD_OVERHEAD_BYTES):
+        return
+    verdict = service.jobs.finish(request.id, request.result, now_ms, success=request.success)
+    if verdict is Finish.DONE:
+        depend(session, service)
+        session.out.append(replies.ok)
+    else:
+        session.out.append(replies.not_found if verdict is Finish.NOT_FOUND else replies.duplicate_result)
+
+
+def delete(session: Session, request: workq.Delete, now_ms: int) -> None:
+    service = session.broker.workq
+    if session.guarded and not may_write(session, service, 0):
+        return
+    if service.jobs.delete(request.id, now_ms):
+        depend(session, service)
+        session.out.append(replies.ok)
+    else:
+        session.out.append(replies.not_found)
+
+
+def result(session: Session, request: workq.Result, now_ms: int) -> None:
+    """The end of a job, now or when it comes."""
+    service = session.broker.workq
+    job = service.jobs.find(request.id, now_ms)
+    if job is None:
+        session.out.append(replies.not_found)
+    elif job.is_processed:
+        show_result(session, job)
+    elif request.wait_ms:
+        wait_for_result(session, service, job, now_ms + request.wait_ms)
+    else:
+        session.out.append(replies.timeout)
+
+
+def wait_for_result(session: Session, service: Workq, job: Job, until_ms: int) -> None:
+    wait = ResultWait(service.jobs, job, session)
+
+    def answer(job: Job | None, now_ms: int) -> None:
+        if job is not None:
+            show_result(session, job)
+        else:
+            session.out.append(replies.not_found if wait.is_gone else replies.timeout)
+            depend(session, service)  # that it is gone is news
+
+    session.park(wait, until_ms, answer, opens=False, peeks=False)
+
+
+def show_result(session: Session, job: Job) -> None:
+    session.out.append(replies.result(job.id, job.state is COMPLETED, job.result))
+    session.out_bytes += len(job.result)
+    depend(session, session.broker.workq)
+
+
+def depend(session: Session, service: Workq) -> None:
+    """A reply tells of the last change: it must not leave before that is as safe as promised."""
+    batch = service.log.batch
+    if batch > session.batch:
+        session.batch = batch
+
+
+def may_write(session: Session, service: Workq, size: int) -> bool:
+    """Whether this session may change jobs now, and `size` bytes more have room; if not, the client has been told.
+    What needs no room beside the reserve goes on while the disk is full: leases, deletes, empty results.
+    """
+    if session.guarded and (why := gate.write_refusal(session, None)):
+        session.out.append(replies.server_error(why))
+        return False
+    if size and not service.log.admits(size):
+        session.out.append(replies.read_only)
+        return False
+    return True
+
+
+HANDLERS: dict[type, Callable[[Session, Any, int], None]] = {
+    workq.Add: add,
+    workq.Schedule: schedule,
+    workq.Run: run,
+    workq.Lease: lease,
+    workq.Finish: finish,
+    workq.Delete: delete,
+    workq.Result: result,
+    workq.InspectJob: workq_inspect.job,
+    workq.InspectJobs: workq_inspect.jobs,
+    workq.InspectQueue: workq_inspect.queue,
+    workq.InspectQueues: workq_inspect.queues,
+    workq.InspectServer: workq_inspect.server,
+    ask.Invalid: invalid,
+    ask.More: more,
+}
+
+
+def refuse(session: Session, request: Any, now_ms: int) -> None:
+    """The command log cannot be read."""
+    session.out.append(replies.server_error(session.broker.workq.trouble))
+
+
+BLOCKED: dict[type, Callable[[Session, Any, int], None]] = dict.fromkeys(HANDLERS, refuse)

@@ -1,0 +1,91 @@
+"""What `inspect` shows: a job, pages of jobs, queues, the server. Nothing here changes anything."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from staniel.broker.session import Session
+from staniel.protocol.workq import replies
+from staniel.protocol.workq import requests as workq
+from staniel.protocol.workq.fields import show_id, show_time
+from staniel.queues.jobs.job import NS_A_MS, Job
+from staniel.queues.jobs.queue import JobQueue
+
+
+def job(session: Session, request: workq.InspectJob, now_ms: int) -> None:
+    found = session.broker.workq.jobs.find(request.id, now_ms)
+    if found is None:
+        session.out.append(replies.not_found)
+    else:
+        show(session, [found])
+
+
+def jobs(session: Session, request: workq.InspectJobs, now_ms: int) -> None:
+    """A page of a queue's ready jobs, or of its scheduled ones, in the order in which they are handed out."""
+    queue = session.broker.workq.jobs.queues.get(request.name)
+    if queue is None:
+        session.out.append(replies.not_found)
+        return
+    line = queue.scheduled if request.scheduled else queue.ready
+    show(session, line.page(request.offset, request.limit))
+
+
+def queue(session: Session, request: workq.InspectQueue, now_ms: int) -> None:
+    found = session.broker.workq.jobs.queues.get(request.name)
+    if found is None:
+        session.out.append(replies.not_found)
+    else:
+        session.out.append(replies.objects([queue_block(found)]))
+
+
+def queues(session: Session, request: workq.InspectQueues, now_ms: int) -> None:
+    by_name = session.broker.workq.jobs.queues
+    names = sorted(by_name)[request.offset : request.offset + request.limit]
+    session.out.append(replies.objects([queue_block(by_name[name]) for name in names]))
+
+
+def server(session: Session, request: workq.InspectServer, now_ms: int) -> None:
+    service = session.broker.workq
+    lines = [
+        (b"active-clients", number(session.broker.count_sessions(session.handlers))),
+        (b"evicted-jobs", number(service.jobs.evicted)),
+        (b"started", show_time(service.started_ms * NS_A_MS)),
+    ]
+    session.out.append(replies.objects([replies.block(b"server", lines)]))
+
+
+def show(session: Session, found: Sequence[Job]) -> None:
+    session.out.append(replies.objects([job_block(each) for each in found]))
+    session.out_bytes += sum(len(each.payload) for each in found)
+    # What is shown may rest on a change that the disk does not have yet.
+    session.batch = max(session.batch, session.broker.workq.log.batch)
+
+
+def job_block(job: Job) -> bytes:
+    terms = job.terms
+    lines = [
+        (b"name", terms.queue.name),
+        (b"ttr", number(terms.ttr_ms)),
+        (b"ttl", number(terms.ttl_ms)),
+        (b"payload-size", number(len(job.payload))),
+        (b"payload", job.payload),
+        (b"max-attempts", number(terms.max_attempts)),
+        (b"attempts", number(job.attempts)),
+        (b"max-fails", number(terms.max_fails)),
+        (b"fails", number(job.fails)),
+        (b"priority", number(terms.priority)),
+        (b"state", number(job.state.value)),
+        (b"created", show_time(job.created_ns)),
+    ]
+    if job.time_ns:
+        lines.append((b"time", show_time(job.time_ns)))
+    return replies.block(show_id(job.id), lines)
+
+
+def queue_block(queue: JobQueue) -> bytes:
+    lines = [(b"ready-len", number(len(queue.ready))), (b"scheduled-len", number(len(queue.scheduled)))]
+    return replies.block(queue.name, lines)
+
+
+def number(value: int) -> bytes:
+    return b"%d" % value

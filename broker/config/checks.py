@@ -1,0 +1,38 @@
+"""What a journal's format demands of the settings of its queue.
+
+Knows sizes, names and folders. Refuses to know files.
+"""
+
+from __future__ import annotations
+
+from staniel.broker.config.schema import QueueSettings
+from staniel.broker.config.toml import ConfigError, joined
+from staniel.broker.config.values import shown
+from staniel.journal.libkestrel import files as libkestrel_layout
+from staniel.journal.libkestrel.records import DATA_BYTES_MAX
+from staniel.queues.config import Format, QueueConfig
+from staniel.queues.names import parent_of
+
+
+def check_formats(resolved: dict[str, QueueConfig], default: QueueSettings, queues: dict[str, QueueSettings]) -> None:
+    """Raises ConfigError for what a libkestrel journal cannot hold."""
+    for name, config in resolved.items():
+        if config.journal_format is not Format.LIBKESTREL or not config.keep_journal:
+            continue
+        path = joined("queues", name) if name in queues else "default"
+        if config.max_item_bytes > DATA_BYTES_MAX:
+            found = "a libkestrel journal holds items of 16MB at most"
+            raise ConfigError(joined(path, "max_item_size"), f"expected 16MB or less: {found}")
+        if name in queues and (why := stream_name_error(name)):
+            raise ConfigError(path, f'{why}; give {shown(name)} another name, or journal_format = "kestrel"')
+
+
+def stream_name_error(name: str) -> str:
+    """Why a libkestrel journal cannot keep a queue called `name`; empty if it can."""
+    parent = parent_of(name)
+    if not parent:
+        return libkestrel_layout.name_error(name)
+    reader = name.partition("+")[2]
+    if reader == parent:
+        return f"{name} would be {parent} itself, which is kept as its own reader"
+    return libkestrel_layout.name_error(parent) or libkestrel_layout.name_error(reader)

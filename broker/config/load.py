@@ -1,0 +1,422 @@
+"""The whole configuration: a TOML file read, checked against itself, and answered queue by queue.
+
+Knows sections, inheritance and what contradicts what. Refuses to know sockets and who acts on a value. The keys are in
+settings.py, their values in kinds.py.
+"""
+
+from __future__ import annotations
+
+import codecs
+import os
+import re
+from collections.abc import Iterator
+from enum import Enum
+from functools import cache
+from typing import Any, TypeVar
+
+import msgspec
+from msgspec import UNSET, Struct, structs
+
+from staniel.broker.config import values as kinds
+from staniel.broker.config.addresses import Address, TcpAddress, UnixAddress, format_address
+from staniel.broker.config.checks import check_formats
+from staniel.broker.config.schema import (
+    NOT_SERVED,
+    RELOADED,
+    SECTIONS,
+    KestrelListener,
+    Listener,
+    Memcache,
+    QueueSettings,
+    Server,
+    WorkqSettings,
+)
+from staniel.broker.config.toml import ConfigError, joined, keys_of, read_struct, read_table, read_value, unknown_key
+from staniel.journal.disk.fs import OsFs
+from staniel.queues.config import QueueConfig
+from staniel.queues.names import parent_of
+
+__all__ = ["Config", "ConfigError", "defaults", "load", "parse"]
+
+LISTENERS = ("memcache", "text", "thrift", "workq", "admin")
+_BUILT_IN = QueueConfig()
+BLOCK_BYTES = 4096  # of a file system
+# No queue has the empty name, so it stands for all that nothing is said about.
+_ANY = ""
+S = TypeVar("S", bound=Struct)
+
+
+class Config(Struct, frozen=True, kw_only=True):
+    """All settings. `default` and `queues` are as given, `resolved` is what they amount to: ask `queue` instead.
+
+    `warnings`: one line for each key that was accepted and has no effect.
+    """
+
+    server: Server
+    memcache: Memcache
+    text: KestrelListener
+    thrift: KestrelListener
+    workq: WorkqSettings
+    admin: Listener
+    default: QueueSettings
+    queues: dict[str, QueueSettings]
+    aliases: dict[str, tuple[str, ...]]
+    warnings: tuple[str, ...]
+    resolved: dict[str, QueueConfig]
+
+    def queue(self, name: str) -> QueueConfig:
+        """The settings of any queue, configured or not: its own, its fan-out parent's, [default]'s, ours."""
+        return self.resolved.get(name) or self.resolved.get(parent_of(name)) or self.resolved[_ANY]
+
+    def describe(self, name: str) -> Iterator[tuple[str, object]]:
+        """(key, value) of each resolved setting of a queue, under the keys of the file; in bytes and milliseconds."""
+        resolved = self.queue(name)
+        for spelled, key in keys_of(QueueSettings).items():
+            value = getattr(resolved, key.attribute)
+            if key.kind is kinds.OPPOSITE_FLAG:
+                value = not value
+            yield spelled, value.value if isinstance(value, Enum) else value
+
+    @property
+    def item_bytes_max(self) -> int:
+        """The largest item that any queue takes."""
+        return max(config.max_item_bytes for config in self.resolved.values())
+
+    def addresses(self, listener: str) -> tuple[Address, ...]:
+        """Where "memcache", "text", "thrift", "workq" or "admin" is to listen; nothing: it is off."""
+        settings: Listener = getattr(self, listener)
+        return settings.addresses(self.server.host)
+
+    def socket_mode(self, listener: str) -> int:
+        """The rights of the files of a listener's Unix sockets."""
+        settings: Listener = getattr(self, listener)
+        return settings.socket_mode
+
+    def later_keys(self, started: Config) -> list[str]:
+        """The keys whose values differ from those that the server was `started` with, and that only a restart takes
+        over.
+        """
+        found = []
+        for section in ("server", *LISTENERS):
+            ours, theirs = getattr(self, section), getattr(started, section)
+            for spelled, key in keys_of(SECTIONS[section]).items():
+                if section == "server" and spelled in RELOADED:
+                    continue
+                if getattr(ours, key.attribute) != getattr(theirs, key.attribute):
+                    found.append(joined(section, spelled))
+        return found
+
+    def overridden(
+        self,
+        *,
+        host: str | None = None,
+        port: int | None = None,
+        spool: str | None = None,
+        sync: str | None = None,
+        log_level: str | None = None,
+        cmdlog: dict[str, object] | None = None,
+    ) -> Config:
+        """This configuration with the command line's values; None changes nothing. Raises ConfigError with the option.
+
+        `port` is memcache's and replaces its `listen`; `spool` counts from the working directory; `sync` is [default]
+        sync_journal, so a queue with its own keeps it. `cmdlog` are options of [workq], which turn its listener on.
+        """
+        if host is not None and port is None and self.memcache.listen:
+            raise ConfigError("--host", "memcache.listen says where to listen; give --port too to replace it")
+        server = _with_options(self.server, {"host": host, "spool": spool, "log_level": log_level})
+        memcache = _with_options(self.memcache, {"port": port})
+        if port is not None:
+            memcache = structs.replace(memcache, listen=())
+        default = _with_options(self.default, {"sync_journal": sync}, "--sync")
+        workq = self._workq_with({name: value for name, value in (cmdlog or {}).items() if value is not None})
+        changed = structs.replace(self, server=server, memcache=memcache, default=default, workq=workq)
+        _check_ports(changed)
+        return structs.replace(changed, resolved=_resolve_all(default, self.queues))
+
+    def _workq_with(self, options: dict[str, object]) -> WorkqSettings:
+        workq = _with_options(self.workq, options)
+        if options and workq.port is None and not workq.listen:
+            workq = structs.replace(workq, port=WorkqSettings().port)
+        _check_cmdlog(workq, "--cmdlog-sync-int")
+        return workq
+
+
+@cache
+def _queue_keys() -> tuple[tuple[str, str], ...]:
+    """(key, attribute) of each setting of queues. Asking msgspec takes a millisecond."""
+    return tuple((info.encode_name, info.name) for info in structs.fields(QueueSettings))
+
+
+def load(path: str) -> Config:
+    """The configuration of the file at `path`; its folder is where relative paths count from. Raises ConfigError."""
+    try:
+        disk = OsFs()
+        return parse(disk.read(path, 0, disk.size(path)), os.path.dirname(path))
+    except OSError as wrong:
+        raise ConfigError("", f"cannot be read: {wrong.strerror}", path) from wrong
+    except ConfigError as wrong:
+        raise ConfigError(wrong.key, wrong.why, path) from None
+
+
+def defaults(folder: str) -> Config:
+    """The configuration of an empty file in `folder`."""
+    return parse(b"", folder)
+
+
+def parse(text: bytes, folder: str) -> Config:
+    """The configuration that `text` (TOML 1.0, UTF-8) says. Relative paths count from `folder`. Raises ConfigError."""
+    document = _decode(text)
+    for name in document:
+        if name not in SECTIONS and name != "aliases":
+            raise unknown_key("", name, [*SECTIONS, "aliases"])
+    sections: dict[str, Any] = {
+        name: read_struct(kind, name, document.get(name, {})) for name, kind in SECTIONS.items() if name != "queues"
+    }
+    if "workq" not in document:
+        sections["workq"] = WorkqSettings(port=None)
+    queues = _read_queues(document.get("queues", {}))
+    aliases = _read_aliases(document.get("aliases", {}))
+    _check_listeners(document)
+    _check_cmdlog(sections["workq"], "workq.cmdlog_sync_int")
+    _check_expiry(queues)
+    _check_aliases(aliases, queues)
+    sections |= {"queues": queues, "aliases": aliases}
+    resolved = _resolve_all(sections["default"], queues)
+    _check_dead_letters(resolved)
+    _check_targets(resolved, aliases)
+    check_formats(resolved, sections["default"], queues)
+    config = Config(**sections, warnings=tuple(_warnings(sections)), resolved=resolved)
+    _check_ports(config)
+    return _anchored(config, folder)
+
+
+def _decode(text: bytes) -> dict[str, object]:
+    try:
+        return msgspec.toml.decode(text.removeprefix(codecs.BOM_UTF8), type=dict[str, Any])
+    except UnicodeDecodeError as wrong:
+        line = wrong.object.count(b"\n", 0, wrong.start) + 1
+        raise ConfigError(f"line {line}", "expected UTF-8") from None
+    except (msgspec.DecodeError, ValueError, RecursionError) as wrong:
+        raise _syntax_error(str(wrong), text) from None
+
+
+def _syntax_error(why: str, text: bytes) -> ConfigError:
+    place = re.search(r" \(at (line \d+), column \d+\)$", why)
+    if place is not None:
+        return ConfigError(place[1], why[: place.start()])
+    if why.endswith(" (at end of document)"):
+        last = text.rstrip().count(b"\n") + 1
+        return ConfigError(f"line {last}", why.removesuffix(" (at end of document)"))
+    return ConfigError("", why)
+
+
+def _read_queues(table: object) -> dict[str, QueueSettings]:
+    queues = {}
+    for name, settings in read_table("queues", table).items():
+        path = joined("queues", name)
+        read_value(path, kinds.QUEUE_NAME, name)
+        queues[name] = read_struct(QueueSettings, path, settings)
+    return queues
+
+
+def _read_aliases(table: object) -> dict[str, tuple[str, ...]]:
+    aliases = {}
+    for name, destinations in read_table("aliases", table).items():
+        path = joined("aliases", name)
+        read_value(path, kinds.QUEUE_NAME, name)
+        aliases[name] = read_value(path, kinds.QUEUE_NAMES, destinations)
+    return aliases
+
+
+def _check_listeners(document: dict[str, object]) -> None:
+    for name in LISTENERS:
+        table = read_table(name, document.get(name, {}))
+        if "port" in table and "listen" in table:
+            raise ConfigError(f"{name}.listen", "expected port or listen, got both")
+        if table.get("listen") == []:
+            raise ConfigError(f"{name}.listen", "expected at least one address, got none")
+
+
+def _check_cmdlog(workq: WorkqSettings, key: str) -> None:
+    if workq.cmdlog_sync == "interval" and not workq.cmdlog_sync_int_ms:
+        raise ConfigError(key, "expected more than 0, because the log is synced at an interval")
+
+
+def _check_ports(config: Config) -> None:
+    """Two listeners cannot share an address; port 0 is a new one each time."""
+    taken: dict[Address, str] = {}
+    for name in LISTENERS:
+        for address in config.addresses(name):
+            if address in taken:
+                key = joined(name, "listen" if getattr(config, name).listen else "port")
+                found = f"{format_address(address)} of [{taken[address]}]"
+                raise ConfigError(key, f"expected an address of its own, got {found}")
+            if not (isinstance(address, TcpAddress) and address.port == 0):
+                taken[address] = name
+
+
+def _check_expiry(queues: dict[str, QueueSettings]) -> None:
+    for name, settings in queues.items():
+        if settings.expire_to_queue == name:
+            path = joined(joined("queues", name), "expire_to_queue")
+            raise ConfigError(path, f"expected another queue, got {kinds.shown(name)}")
+        if settings.dead_letter_queue == name:
+            path = joined(joined("queues", name), "dead_letter_queue")
+            raise ConfigError(path, f"expected another queue, got {kinds.shown(name)}")
+
+
+def _check_dead_letters(resolved: dict[str, QueueConfig]) -> None:
+    for name, settings in resolved.items():
+        if settings.max_deliveries and not settings.dead_letter_queue:
+            path = joined(joined("queues", name), "max_deliveries") if name else "default.max_deliveries"
+            raise ConfigError(path, "expected a dead_letter_queue beside it, for the items that it gives up")
+
+
+def _check_targets(resolved: dict[str, QueueConfig], aliases: dict[str, tuple[str, ...]]) -> None:
+    """What expires or dies goes to one queue: an alias cannot take it."""
+    for name, settings in resolved.items():
+        for key, target in (
+            ("expire_to_queue", settings.expire_to_queue),
+            ("dead_letter_queue", settings.dead_letter_queue),
+        ):
+            if target in aliases:
+                path = joined(joined("queues", name), key) if name else f"default.{key}"
+                raise ConfigError(path, f"expected a queue, got the alias {kinds.shown(target)}")
+
+
+def _check_aliases(aliases: dict[str, tuple[str, ...]], queues: dict[str, QueueSettings]) -> None:
+    for name in aliases:
+        if name in queues:
+            table = f"[{joined('queues', name)}]"
+            raise ConfigError(joined("aliases", name), f"expected a name that is no queue's, got that of {table}")
+    for name in _in_or_before_circles(aliases):
+        if name in _reachable(name, aliases):
+            raise ConfigError(joined("aliases", name), "expected destinations that do not lead back to it")
+
+
+def _in_or_before_circles(aliases: dict[str, tuple[str, ...]]) -> list[str]:
+    """The aliases that lead to other aliases without an end."""
+    leading_to: dict[str, list[str]] = {}
+    left = {}
+    for name, destinations in aliases.items():
+        others = {destination for destination in destinations if destination in aliases}
+        left[name] = len(others)
+        for other in others:
+            leading_to.setdefault(other, []).append(name)
+    ends = [name for name, count in left.items() if not count]
+    while ends:
+        for name in leading_to.get(ends.pop(), ()):
+            left[name] -= 1
+            if not left[name]:
+                ends.append(name)
+    return [name for name, count in left.items() if count]
+
+
+def _reachable(name: str, aliases: dict[str, tuple[str, ...]]) -> set[str]:
+    found: set[str] = set()
+    ahead = list(aliases[name])
+    while ahead:
+        destination = ahead.pop()
+        if destination not in found:
+            found.add(destination)
+            ahead += aliases.get(destination, ())
+    return found
+
+
+def _warnings(sections: dict[str, Any]) -> Iterator[str]:
+    for name in NOT_SERVED:
+        places = list(_places(name, sections))
+        more = f" (and in {len(places) - 1} more places)" if len(places) > 1 else ""
+        if places:
+            yield f"{places[0]}: not served yet, ignored{more}"
+
+
+def _places(name: str, sections: dict[str, Any]) -> Iterator[str]:
+    """Where a file sets what `name` of NOT_SERVED means to something that would change our behaviour."""
+    section, _, key = name.partition(".")
+    if not key:
+        if sections[section] and sections[section] != Listener():
+            yield section
+    elif section == "server":
+        attribute, default = keys_of(Server)[key].attribute, keys_of(Server)[key].default
+        if getattr(sections["server"], attribute) != default:
+            yield name
+    else:
+        yield from _queue_places(key, sections)
+
+
+def _queue_places(key: str, sections: dict[str, Any]) -> Iterator[str]:
+    attribute = keys_of(QueueSettings)[key].attribute
+    harmless = (UNSET, getattr(_BUILT_IN, attribute))
+    if getattr(sections["default"], attribute) not in harmless:
+        yield joined("default", key)
+    for name, settings in sections["queues"].items():
+        if getattr(settings, attribute) not in harmless:
+            yield joined(joined("queues", name), key)
+
+
+def _resolve_all(default: QueueSettings, queues: dict[str, QueueSettings]) -> dict[str, QueueConfig]:
+    """Every name that has settings unlike [default]; bounded by the file, whatever names clients think of."""
+    names = {_ANY, *queues}
+    for settings in (default, *queues.values()):
+        names |= {name for name in (settings.expire_to_queue, settings.dead_letter_queue) if name is not UNSET}
+    return {name: _resolve(name, default, queues) for name in names}
+
+
+def _resolve(name: str, default: QueueSettings, queues: dict[str, QueueSettings]) -> QueueConfig:
+    merged = _given(default)
+    for layer in (parent_of(name), name):
+        if layer in queues:
+            merged |= _given(queues[layer])
+    if merged.get("expire_to_queue") == name:
+        # [default] may name the queue of everybody's expired items; that one's own must not go round in circles.
+        merged["expire_to_queue"] = ""
+    # A smaller file takes a block of the disk, too: to start over would cost two syncs and save nothing.
+    if merged.get("default_journal_bytes") == 0:
+        merged["default_journal_bytes"] = BLOCK_BYTES
+    if merged.get("dead_letter_queue") == name:
+        merged |= {"dead_letter_queue": "", "max_deliveries": 0}
+    return QueueConfig(**merged)
+
+
+def _given(settings: QueueSettings) -> dict[str, Any]:
+    return {name: value for name, value in structs.asdict(settings).items() if value is not UNSET}
+
+
+def _anchored(config: Config, folder: str) -> Config:
+    server = config.server
+    spool = os.path.join(folder, server.spool)
+    status_file = os.path.join(folder, server.status_file) if server.status_file else ""
+    listeners = {name: _anchored_listener(getattr(config, name), folder) for name in LISTENERS}
+    server = structs.replace(server, spool=spool, status_file=status_file)
+    default = _anchored_queue(config.default, folder)
+    queues = {name: _anchored_queue(settings, folder) for name, settings in config.queues.items()}
+    resolved = _resolve_all(default, queues)
+    if config.workq.cmdlog_path:
+        path = os.path.join(folder, config.workq.cmdlog_path)
+        listeners["workq"] = structs.replace(listeners["workq"], cmdlog_path=path)
+    return structs.replace(config, server=server, default=default, queues=queues, resolved=resolved, **listeners)
+
+
+def _anchored_queue(settings: QueueSettings, folder: str) -> QueueSettings:
+    if settings.archive_path is UNSET or not settings.archive_path:
+        return settings
+    return structs.replace(settings, archive_path=os.path.join(folder, settings.archive_path))
+
+
+def _anchored_listener(settings: Listener, folder: str) -> Listener:
+    listen = tuple(
+        UnixAddress(os.path.join(folder, address.path)) if isinstance(address, UnixAddress) else address
+        for address in settings.listen
+    )
+    return structs.replace(settings, listen=listen)
+
+
+def _with_options(settings: S, options: dict[str, object], option: str = "") -> S:
+    keys = keys_of(type(settings))
+    changed = {}
+    for name, value in options.items():
+        if value is not None:
+            shown_as = option or "--" + name.replace("_", "-")
+            changed[keys[name].attribute] = read_value(shown_as, keys[name].kind, value)
+    return structs.replace(settings, **changed)

@@ -1,0 +1,96 @@
+"""One TOML table into one Struct of settings, or an error a person can act on.
+
+Knows keys, their paths and how to help with a wrong one. Refuses to know what the settings are for.
+"""
+
+from __future__ import annotations
+
+import difflib
+import json
+import re
+from functools import cache
+from typing import Any, TypeVar
+
+from msgspec import Struct, structs
+
+from staniel.broker.config.schema import MOVED, REFUSED, SECTIONS
+from staniel.broker.config.values import Kind, Mismatch, shown
+
+S = TypeVar("S", bound=Struct)
+
+
+class ConfigError(Exception):
+    """`key` is the path of the wrong key (or the option, or the line), `why` a sentence, `file` where if known."""
+
+    def __init__(self, key: str, why: str, file: str = "") -> None:
+        super().__init__(key, why, file)
+        self.key, self.why, self.file = key, why, file
+
+    def __str__(self) -> str:
+        return ": ".join(part for part in (self.file, self.key, self.why) if part)
+
+
+class Key(Struct, frozen=True):
+    """A key of a section: where its value goes, its kind, the Struct's default."""
+
+    attribute: str
+    kind: Kind
+    default: Any
+
+
+@cache
+def keys_of(section: type[Struct]) -> dict[str, Key]:
+    """Every key people may write in `section`, in the order of the Struct."""
+    return {
+        each.encode_name: Key(each.name, each.type.__metadata__[0], each.default) for each in structs.fields(section)
+    }
+
+
+def joined(path: str, key: str) -> str:
+    """A key's path as TOML writes it: a part with special letters is quoted."""
+    part = key if re.fullmatch(r"[A-Za-z0-9_-]+", key) else json.dumps(key, ensure_ascii=False)
+    return f"{path}.{part}" if path else part
+
+
+def read_value(path: str, kind: Kind, value: object) -> Any:
+    """`value` as `kind` reads it. Raises ConfigError."""
+    try:
+        return kind.read(value)
+    except Mismatch as wrong:
+        raise ConfigError(path + wrong.at, f"expected {wrong.expected}, got {shown(wrong.found)}") from None
+
+
+def read_struct(section: type[S], path: str, table: object) -> S:
+    """A `section` of what `table` gives; its other keys have their defaults. Raises ConfigError."""
+    keys = keys_of(section)
+    given = {}
+    for name, value in read_table(path, table).items():
+        if name not in keys:
+            raise unknown_key(path, name, list(keys))
+        given[keys[name].attribute] = read_value(joined(path, name), keys[name].kind, value)
+    return section(**given)
+
+
+def read_table(path: str, table: object) -> dict[str, object]:
+    if not isinstance(table, dict):
+        raise ConfigError(path, f"expected a table, got {shown(table)}")
+    return table
+
+
+def unknown_key(path: str, name: str, known: list[str]) -> ConfigError:
+    """The error for a key that nobody reads: refused with the reason, or with the key that was probably meant."""
+    snake = re.sub(r"(?<=[a-z])([A-Z])", r"_\1", name).lower()
+    refused = REFUSED.get(snake) or REFUSED.get(snake.replace("_", ""))
+    if refused is not None:
+        return ConfigError(joined(path, name), f"not supported: {refused}")
+    return ConfigError(joined(path, name), "unknown key" + _suggestion(snake, known))
+
+
+def _suggestion(snake: str, known: list[str]) -> str:
+    if snake in MOVED:
+        return f", did you mean {MOVED[snake]}?"
+    for section, settings in SECTIONS.items():
+        if snake not in known and snake in keys_of(settings):
+            return f", it belongs in [{section}]"
+    near = difflib.get_close_matches(snake, known, 1)
+    return f", did you mean {shown(near[0])}?" if near else ""

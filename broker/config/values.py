@@ -1,0 +1,264 @@
+"""The kinds of value a setting can have: what is accepted, what an error calls it, how a default is shown.
+
+Knows single values. Refuses to know keys, tables, inheritance and files.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Callable
+from typing import Any
+
+from msgspec import Struct
+
+from staniel.broker.config.addresses import PORT_MAX, Address, format_address, is_host, parse_address
+from staniel.broker.config.units import format_duration, format_size, parse_duration, parse_size
+from staniel.protocol.memcache.dialect import Dialect as MemcacheDialect
+from staniel.queues.config import SYNC_ALWAYS, SYNC_OS, UNLIMITED_BYTES, UNLIMITED_ITEMS, Dialect, Format
+from staniel.queues.names import NAME_BYTES_MAX, name_error
+
+# A journal record says its length in 31 bits, and an item is held in memory several times on its way.
+ITEM_BYTES_CEILING = 1 << 30
+# Durations are added to the clock and written down in 64 bits; nobody waits longer.
+DURATION_MS_MAX = 36_500 * 86_400_000
+NONE = "none"
+_SIZE = 'a size such as 65536 or "64KB"'
+
+
+class Mismatch(ValueError):
+    """A value is not of its kind. `expected` completes the sentence "expected ..."; `at` is an index such as "[1]"."""
+
+    def __init__(self, expected: str, found: object, at: str = "") -> None:
+        super().__init__(expected)
+        self.expected, self.found, self.at = expected, found, at
+
+
+class Kind(Struct, frozen=True):
+    """`word` names the type in the documentation. `read` makes a TOML value ours or raises Mismatch; `show` undoes."""
+
+    word: str
+    read: Callable[[object], Any]
+    show: Callable[[Any], str]
+
+
+def shown(value: object) -> str:
+    """A TOML value as an error message quotes it, cut to a line's length."""
+    match value:
+        case bool():
+            return "true" if value else "false"
+        case str():
+            text = json.dumps(value, ensure_ascii=False)
+            return text if len(text) <= 60 else f'{text[:56]}..."'
+        case dict():
+            return "a table"
+        case list():
+            return "an array"
+        case _:
+            return str(value)[:60]
+
+
+def optional(kind: Kind, absent: object) -> Kind:
+    """`kind`, or "none", which reads as `absent`."""
+
+    def read(value: object) -> Any:
+        return absent if value == NONE else kind.read(value)
+
+    def show(value: object) -> str:
+        return shown(NONE) if value == absent else kind.show(value)
+
+    return Kind(f"{kind.word} or none", read, show)
+
+
+def count(least: int = 0, most: int = UNLIMITED_ITEMS) -> Kind:
+    """A whole number in [least, most]."""
+
+    def read(value: object) -> int:
+        if type(value) is not int or value < least:
+            raise Mismatch(f"a whole number >= {least}", value)
+        if value > most:
+            raise Mismatch(f"a whole number <= {most}", value)
+        return value
+
+    return Kind("number", read, str)
+
+
+def size(least_bytes: int = 0, most_bytes: int = UNLIMITED_BYTES, expected: str = _SIZE) -> Kind:
+    """Bytes in [least_bytes, most_bytes]."""
+
+    def read(value: object) -> int:
+        size_bytes = _amount(value, parse_size, expected)
+        if size_bytes < least_bytes:
+            raise Mismatch(f"a size of at least {format_size(least_bytes)}", value)
+        if size_bytes > most_bytes:
+            raise Mismatch(f"a size of at most {format_size(most_bytes)}", value)
+        return size_bytes
+
+    return Kind("size", read, _show_size)
+
+
+def choice(values: dict[str, object]) -> Kind:
+    """One of a few words; case and `_` do not matter, so Kestrel's spellings ("WriteAvoid") are understood."""
+    words = [shown(word) for word in values]
+    expected = ", ".join(words[:-1]) + " or " + words[-1]
+
+    def read(value: object) -> object:
+        folded = value.lower().replace("_", "") if isinstance(value, str) else ""
+        if folded not in values:
+            raise Mismatch(expected, value)
+        return values[folded]
+
+    def show(value: object) -> str:
+        return next(shown(word) for word, meaning in values.items() if meaning == value)
+
+    return Kind(" / ".join(words), read, show)
+
+
+def words(*values: str) -> Kind:
+    return choice({value: value for value in values})
+
+
+def _amount(value: object, parse: Callable[[str], int], expected: str) -> int:
+    if type(value) is int and value >= 0:
+        return value
+    if isinstance(value, str):
+        try:
+            return parse(value)
+        except ValueError:
+            pass
+    raise Mismatch(expected, value)
+
+
+def _show_size(size_bytes: int) -> str:
+    return shown(format_size(size_bytes))
+
+
+def _show_duration(duration_ms: int) -> str:
+    return shown(format_duration(duration_ms))
+
+
+def _read_duration(value: object) -> int:
+    expected = 'a duration such as 1500, "30s" or "none"'
+    return _within(_amount(value, parse_duration, expected), value)
+
+
+def duration_from(least_ms: int) -> Kind:
+    """Of at least `least_ms`, or none."""
+
+    def read(value: object) -> int:
+        duration_ms = _read_duration(value)
+        if 0 < duration_ms < least_ms:
+            raise Mismatch(f'a duration of at least {format_duration(least_ms)}, or "none"', value)
+        return duration_ms
+
+    return optional(Kind("duration", read, _show_duration), 0)
+
+
+def _within(duration_ms: int, value: object) -> int:
+    if duration_ms > DURATION_MS_MAX:
+        raise Mismatch(f"a duration of at most {format_duration(DURATION_MS_MAX)}", value)
+    return duration_ms
+
+
+def _read_sync(value: object) -> int:
+    match value:
+        case "always":
+            return SYNC_ALWAYS
+        case "os" | "none":
+            return SYNC_OS
+    return _within(_amount(value, parse_duration, '"always", "os" or a duration such as "50ms"'), value)
+
+
+def _show_sync(sync_ms: int) -> str:
+    return {SYNC_ALWAYS: shown("always"), SYNC_OS: shown("os")}.get(sync_ms) or _show_duration(sync_ms)
+
+
+def _read_flag(value: object) -> bool:
+    if not isinstance(value, bool):
+        raise Mismatch("true or false", value)
+    return value
+
+
+def _read_text(value: object) -> str:
+    if not isinstance(value, str) or not value or "\0" in value:
+        raise Mismatch("a text that is not empty", value)
+    return value
+
+
+def _read_host(value: object) -> str:
+    if not isinstance(value, str) or not is_host(value):
+        raise Mismatch("a host name or an address without a port", value)
+    return value
+
+
+def _read_port(value: object) -> int:
+    if type(value) is not int or not 0 <= value <= PORT_MAX:
+        raise Mismatch(f"a port from 0 to {PORT_MAX}", value)
+    return value
+
+
+def _read_file_mode(value: object) -> int:
+    if not isinstance(value, str) or not re.fullmatch("0?[0-7]{3}", value):
+        raise Mismatch('three octal digits such as "0660"', value)
+    return int(value, 8)
+
+
+def _read_queue_name(value: object) -> str:
+    if not isinstance(value, str) or name_error(value):
+        raise Mismatch(f'a queue name without blanks, ".", "/" and "~", at most {NAME_BYTES_MAX} bytes', value)
+    return value
+
+
+def _read_address(value: object) -> Address:
+    expected = '"HOST:PORT", "[::1]:PORT" or "unix:PATH"'
+    if not isinstance(value, str):
+        raise Mismatch(expected, value)
+    try:
+        return parse_address(value)
+    except ValueError:
+        raise Mismatch(expected, value) from None
+
+
+def _array(read: Callable[[object], Any], what: str) -> Callable[[object], tuple[Any, ...]]:
+    def read_all(value: object) -> tuple[Any, ...]:
+        if not isinstance(value, list):
+            raise Mismatch(f"an array of {what}", value)
+        return tuple(read_one(at, element) for at, element in enumerate(value))
+
+    def read_one(at: int, element: object) -> Any:
+        try:
+            return read(element)
+        except Mismatch as wrong:
+            raise Mismatch(wrong.expected, wrong.found, f"[{at}]") from None
+
+    return read_all
+
+
+def _show_addresses(addresses: tuple[Address, ...]) -> str:
+    return "[" + ", ".join(shown(format_address(address)) for address in addresses) + "]"
+
+
+FLAG = Kind("true / false", _read_flag, shown)
+OPPOSITE_FLAG = Kind("true / false", lambda value: not _read_flag(value), lambda value: shown(not value))
+TEXT = Kind("text", _read_text, shown)
+HOST = Kind("host", _read_host, shown)
+PORT = Kind("port", _read_port, str)
+FILE_MODE = Kind("mode", _read_file_mode, lambda value: shown(f"{value:04o}"))
+QUEUE_NAME = Kind("queue name", _read_queue_name, shown)
+QUEUE_NAMES = Kind("array of queue names", _array(_read_queue_name, "queue names"), json.dumps)
+ADDRESSES = Kind("array of addresses", _array(_read_address, "addresses"), _show_addresses)
+DURATION = Kind("duration", _read_duration, _show_duration)
+SYNC = Kind('"always" / "os" / duration', _read_sync, _show_sync)
+MEMCACHE_DIALECT = choice({dialect.value: dialect for dialect in MemcacheDialect})
+JOURNAL_FORMAT = choice({format_.value: format_ for format_ in Format})
+JOURNAL_DIALECT = choice({dialect.value: dialect for dialect in Dialect})
+
+MAYBE_FLAG = optional(FLAG, None)
+MAYBE_COUNT = optional(count(), None)
+MAYBE_PORT = optional(PORT, None)
+MAYBE_TEXT = optional(TEXT, "")
+MAYBE_QUEUE_NAME = optional(QUEUE_NAME, "")
+MAYBE_DURATION = optional(DURATION, 0)
+MAYBE_ITEMS = optional(count(), UNLIMITED_ITEMS)
+MAYBE_BYTES = optional(size(expected='a size such as 65536, "64KB" or "none"'), UNLIMITED_BYTES)
+ITEM_BYTES = optional(size(most_bytes=ITEM_BYTES_CEILING), ITEM_BYTES_CEILING)

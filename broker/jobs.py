@@ -1,0 +1,199 @@
+"""The workq half of a server: all jobs, their command log, its cleaning.
+
+Knows how they are put together and what time does to them. Refuses to know sessions and requests (workq_commands.py).
+"""
+
+from __future__ import annotations
+
+from staniel.broker.access import why_unreadable
+from staniel.broker.config.schema import WorkqSettings
+from staniel.broker.events import Level, Report
+from staniel.journal.disk.ballast import Ballast
+from staniel.journal.disk.fs import Locked
+from staniel.journal.spool import SpoolError, Store
+from staniel.journal.workq import files as layout
+from staniel.journal.workq.cleaning import Cleaner, Outcome
+from staniel.journal.workq.log import CmdLog
+from staniel.journal.workq.recovery import CmdlogDamage, CmdlogRecovery
+from staniel.protocol.workq.requests import JobTerms
+from staniel.queues.config import SYNC_ALWAYS, SYNC_OS
+from staniel.queues.jobs.job import LEASED, Terms
+from staniel.queues.jobs.jobs import Jobs
+from staniel.queues.jobs.replay import JobReplay
+
+JOBS_A_TICK = 250  # that time does something to: about a millisecond
+TERMS_MAX = 4096
+BALLAST_RETRY_MS = 1000
+
+SyncMs = int
+
+
+def sync_ms_of(settings: WorkqSettings) -> SyncMs:
+    """The policy as the commit group knows it."""
+    if settings.cmdlog_sync == "interval":
+        return settings.cmdlog_sync_int_ms
+    return SYNC_OS if settings.cmdlog_sync == "os" else SYNC_ALWAYS
+
+
+class Workq:
+    """Takes the log's lock: raises SpoolError."""
+
+    def __init__(self, settings: WorkqSettings, store: Store, report: Report) -> None:
+        self.settings = settings
+        self.report = report
+        self.folder = settings.cmdlog_path or f"{store.own}/{layout.OWN_FOLDER}"
+        self.started_ms = 0
+        self.trouble = ""  # why no jobs can be served
+        self.cleanings = 0
+        self.terms: dict[JobTerms, Terms] = {}
+        self._equal: dict[tuple[object, ...], Terms] = {}
+        self._store = store
+        self.group = store.group
+        self._ballast_due_ms = 0
+        self._prepare()
+        ballast = None
+        if settings.cmdlog_path:
+            ballast = Ballast(store.fs, self.folder, f"{self.folder}/.staniel-ballast")
+        self.log = CmdLog(store.fs, self.folder, store.group, sync_ms_of(settings), settings.cmdlog_seg_bytes, ballast)
+        self.jobs = Jobs(self.log, honours_max_fails=settings.honour_max_fails)
+        self.cleaner = Cleaner(self.log, self.jobs, settings.cmdlog_clean_int_ms, self._tell)
+
+    def _prepare(self) -> None:
+        fs = self._store.fs
+        try:
+            fs.make_folder(self.folder)
+            self._store.clear_way(self.folder, [layout.APPEND_LOCK, layout.READ_LOCK])
+            fs.lock(f"{self.folder}/{layout.APPEND_LOCK}")
+            fs.sync_folder(self.folder)
+        except Locked as locked:
+            why = f"the command log {self.folder} is in use by {locked.holder or 'another server'}"
+            raise SpoolError(f"{why}; stop it, or give another folder with --cmdlog-path") from None
+        except OSError as error:
+            why = f"cannot use the command log {self.folder}: {error.strerror}"
+            raise SpoolError(f"{why}; give a folder that this user may write, with --cmdlog-path") from error
+
+    def recover(self, now_ms: int) -> int:
+        """Replay the log; how many jobs there are. If its files cannot be read there is `trouble`, and none are served.
+        Raises SpoolError.
+        """
+        self.started_ms = now_ms
+        self.trouble = ""
+        replay = JobReplay(self.jobs, now_ms)
+        recovery = CmdlogRecovery(self._store.fs, self.folder, f"{self._store.own}/damaged")
+        try:
+            release = self._store.fs.hold(f"{self.folder}/{layout.READ_LOCK}", shared=True)
+            try:
+                try:
+                    found = recovery.recover(replay)
+                except OSError as error:
+                    self._do_without(error)
+                    return 0
+                # What a killed server had written and not synced is seen again: it must not vanish any more.
+                self._store.fs.sync_all(self.folder)
+            finally:
+                release()
+            self.log.resume(found.segments, replay.early, replay.latest_ns)
+            for id in replay.strays:
+                self.log.forget(id, now_ms)
+            for job in replay.unended():
+                if job.state is LEASED:
+                    self.log.timed_out(job, now_ms)
+        except Locked:
+            why = f"the command log {self.folder} is being cleaned by another program ({layout.READ_LOCK})"
+            raise SpoolError(f"{why}; wait for it") from None
+        except OSError as error:
+            why = f"cannot use the command log: {error.filename}: {error.strerror}"
+            raise SpoolError(f"{why}; make its files readable and writable for this user") from error
+        for damage in found.damages:
+            self._report_damage(damage)
+        for first, last in found.missing:
+            hint = "holes are what cleaning leaves; if nobody has cleaned, files are missing"
+            self.report(Level.INFO, "cmdlog.hole", first=first, last=last, hint=hint)
+        self._take_reserve()
+        self.cleaner.begin_service(now_ms)
+        return len(self.jobs.by_id)
+
+    def _do_without(self, error: OSError) -> None:
+        self.trouble = f"the command log is not available: {why_unreadable(error)}"
+        hint = (
+            "no jobs are served; make its files readable and writable for this user, with room on their disk, "
+            "then reload or restart"
+        )
+        self.report(Level.ERROR, "cmdlog.unreadable", folder=self.folder, why=str(error), hint=hint)
+
+    def _report_damage(self, damage: CmdlogDamage) -> None:
+        self.report(
+            Level.WARNING if damage.is_torn else Level.ERROR,
+            "cmdlog.torn" if damage.is_torn else "cmdlog.damaged",
+            file=damage.file,
+            at=damage.at,
+            unread_bytes=damage.size,
+            why=damage.why,
+            saved_as=damage.saved_as,
+        )
+
+    # terms
+
+    def learn(self, given: JobTerms) -> Terms:
+        """The terms that a line gives, remembered under the line's own object, which lines alike share."""
+        terms = self.intern(given)
+        if len(self.terms) >= TERMS_MAX:
+            self.terms.clear()
+        self.terms[given] = terms
+        return terms
+
+    def intern(self, given: JobTerms) -> Terms:
+        """One object for all jobs of the same terms."""
+        key = (given.name, given.ttr_ms, given.ttl_ms, given.priority, given.max_attempts, given.max_fails)
+        terms = self._equal.get(key)
+        if terms is None:
+            if len(self._equal) >= TERMS_MAX:
+                self._equal.clear()
+            terms = self._equal[key] = Terms(self.jobs.queue(given.name), *key[1:])
+        return terms
+
+    # time
+
+    def tick(self, now_ms: int) -> None:
+        """What is due by now, a slice of it."""
+        if self.jobs.next_ms() <= now_ms:
+            self.jobs.ring(now_ms, JOBS_A_TICK)
+        if self.cleaner.next_ms() <= now_ms:
+            self.cleaner.step(now_ms)
+        ballast = self.log.ballast
+        if ballast is not None and ballast.budget_bytes < 0 and now_ms >= self._ballast_due_ms:
+            self._ballast_due_ms = now_ms + BALLAST_RETRY_MS
+            if ballast.stand():
+                self.report(Level.WARNING, "cmdlog.space", folder=self.folder, hint="jobs are accepted again")
+
+    def next_ms(self) -> int:
+        """When `tick` has something to do again, if nothing else happens."""
+        moment_ms = min(self.jobs.next_ms(), self.cleaner.next_ms())
+        ballast = self.log.ballast
+        if ballast is not None and ballast.budget_bytes < 0:
+            moment_ms = min(moment_ms, self._ballast_due_ms)
+        return moment_ms
+
+    def close(self) -> None:
+        """Everything must have been written and synced."""
+        self.log.close()
+
+    def _take_reserve(self) -> None:
+        ballast = self.log.ballast
+        if ballast is not None and not ballast.stand():
+            hint = "jobs are refused until there is space"
+            self.report(Level.ERROR, "cmdlog.full", folder=self.folder, hint=hint)
+
+    def _tell(self, outcome: Outcome) -> None:
+        self.cleanings += 1
+        if outcome.why:
+            hint = "it is tried again at the next round"
+            self.report(Level.WARNING, "cmdlog.not_cleaned", folder=self.folder, why=outcome.why, hint=hint)
+        elif outcome.freed_bytes:
+            self.report(
+                Level.INFO,
+                "cmdlog.cleaned",
+                rewritten=outcome.cleaned,
+                removed=outcome.removed,
+                freed_bytes=outcome.freed_bytes,
+            )

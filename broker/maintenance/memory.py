@@ -1,0 +1,115 @@
+"""How much all queues together keep in memory, and what each may keep while that is too much.
+
+Knows weights and bounds. Refuses to know files: a queue that may keep less leaves the rest of its items to its
+journal; one without a journal takes no more than it holds already.
+"""
+
+from __future__ import annotations
+
+from staniel.queues.changes import NoJournal
+from staniel.queues.config import QueueConfig
+from staniel.queues.line import ITEM_COST_BYTES
+from staniel.queues.queue import Queue
+from staniel.queues.registry import Collection
+from staniel.queues.stream.queue import StreamQueue
+from staniel.queues.stream.stream import Stream
+
+RELAX_SHARE = 0.75  # of the limit: below it every queue has its own bound again
+TIGHT_SHARE = 1.25  # of the limit: what is shared out while it is exceeded ends there
+SHARE_BYTES_MIN = 4 << 10  # about what an empty queue costs
+
+
+class Memory:
+    """`queues` lists all of them. What they weigh together stays below 1.25 times the limit, besides the head of each
+    queue (SHARE_BYTES_MIN, or one item if that is larger) and what comes in one batch.
+    """
+
+    def __init__(self, limit_bytes: int, queues: Collection) -> None:
+        self.limit_bytes = limit_bytes
+        self.used_bytes = 0
+        self.is_tight = False
+        # Since they were last weighed: queues without a journal, and those that read from a stream.
+        self.changed: dict[Queue, None] = {}
+        self._queues = queues
+        self._weights: dict[Queue | Stream, int] = {}
+        self._shared_by = 0  # how many queues the shares were made for
+        self._share_bytes = 0
+
+    def adopt(self, queue: Queue) -> None:
+        """`queue` is served from now on."""
+        if isinstance(queue.journal, NoJournal):
+            queue.journal.watch(queue, self.changed)
+        elif isinstance(queue, StreamQueue):
+            queue.following.changed = lambda: self.changed.update({queue: None})
+        if self.is_tight and len(self._queues) > 2 * self._shared_by:
+            self.bound_all()
+        else:
+            self.bound(queue)
+        self.weigh(queue)
+
+    def weigh(self, queue: Queue) -> None:
+        """`queue` has changed."""
+        weight, weights = queue.line.weight_bytes + queue.departures.bytes, self._weights
+        self.used_bytes += weight - weights.get(queue, 0)
+        weights[queue] = weight
+        if self.is_tight or self.used_bytes > self.limit_bytes:
+            self._judge()
+        if isinstance(queue, StreamQueue):
+            self.weigh_stream(queue.stream)
+
+    def weigh_stream(self, stream: Stream) -> None:
+        """What is kept for all who follow `stream` has changed."""
+        self._weigh(stream, stream.window_bytes + ITEM_COST_BYTES * stream.window_items)
+
+    def weigh_changed(self) -> None:
+        """Weigh the queues that have changed and have written nothing down."""
+        changed = list(self.changed)
+        self.changed.clear()
+        for queue in changed:
+            if isinstance(queue.journal, NoJournal):
+                queue.journal.is_noted = False
+            if queue in self._weights:
+                self._weigh(queue, queue.line.weight_bytes + queue.departures.bytes)
+
+    def forget(self, queue: Queue) -> None:
+        """`queue` is gone."""
+        self.used_bytes -= self._weights.pop(queue, 0)
+        if isinstance(queue, StreamQueue) and not queue.stream.members.keys() - {queue.name}:
+            self.used_bytes -= self._weights.pop(queue.stream, 0)
+
+    def bound(self, queue: Queue) -> None:
+        """Tell `queue` what it may keep: its own setting, or while memory is tight a small share of the limit."""
+        memory_bytes = self.bytes_for(queue.config)
+        if isinstance(queue.journal, NoJournal):
+            queue.hold(max(self._share_bytes, queue.line.weight_bytes) if self.is_tight else None)
+        elif memory_bytes < queue.config.max_memory_bytes:
+            queue.line.bound(memory_bytes, memory_bytes)
+        else:
+            queue.line.bound(memory_bytes)
+
+    def bytes_for(self, config: QueueConfig) -> int:
+        """What a queue with these settings may keep."""
+        own_bytes = config.max_memory_bytes
+        return min(own_bytes, self._share_bytes) if self.is_tight else own_bytes
+
+    def bound_all(self) -> None:
+        """Tell every queue what it may keep. The shares are told anew when there are twice as many queues."""
+        queues = list(self._queues)
+        self._shared_by = max(1, len(queues))
+        room_bytes = int(self.limit_bytes * TIGHT_SHARE) - self.used_bytes
+        self._share_bytes = max(SHARE_BYTES_MIN, room_bytes // (2 * self._shared_by))
+        for queue in queues:
+            self.bound(queue)
+
+    def _weigh(self, what: Queue | Stream, weight: int) -> None:
+        self.used_bytes += weight - self._weights.get(what, 0)
+        self._weights[what] = weight
+        self._judge()
+
+    def _judge(self) -> None:
+        if self.used_bytes > self.limit_bytes and not self.is_tight:
+            self.is_tight = True
+            self.bound_all()
+        elif self.is_tight and self.used_bytes < self.limit_bytes * RELAX_SHARE:
+            self.is_tight = False
+            self.bound_all()

@@ -1,0 +1,125 @@
+"""Which journals are being summarised, one after the other, and when to try again what has failed.
+
+Knows the line of those that wait. Refuses to know what a summary holds and whether one is worth it.
+"""
+
+from __future__ import annotations
+
+from staniel.broker.events import Level, Report
+from staniel.broker.maintenance.damage_events import tell
+from staniel.journal.background import Chores
+from staniel.journal.kestrel.log import Log
+from staniel.journal.kestrel.pack import Pack, Stage
+from staniel.journal.kestrel.segments import Segment
+
+RETRY_MS = 1000
+RETRY_MAX_MS = 60_000
+
+
+class Packs:
+    """One at a time: so a thousand queues need no more memory and files than one."""
+
+    def __init__(self, chores: Chores, report: Report) -> None:
+        self._chores = chores
+        self._report = report
+        self._wanted: dict[Log, Segment] = {}
+        self._rests: dict[Log, tuple[int, int]] = {}  # what has failed: not before, and how long it rests
+        self._done: list[Log] = []  # whose summary has just been put in its place
+        self._again: dict[Log, int] = {}  # whose summary has failed, and when it has rested
+        self._pack: Pack | None = None
+
+    @property
+    def is_busy(self) -> bool:
+        """Whether `step` has something to do at once."""
+        pack = self._pack
+        if pack is None:
+            return bool(self._wanted)
+        return not (pack.is_idle or (pack.stage is Stage.SAFE and pack.log.pins))
+
+    @property
+    def is_quiet(self) -> bool:
+        """Whether nothing is under way, nothing waits for its turn or its time, and nothing is to be told."""
+        return self._pack is None and not (self._wanted or self._done or self._again)
+
+    def waits_for(self, log: Log) -> bool:
+        """Whether a summary of `log` is ready, and may take its place once `log` has no pins."""
+        pack = self._pack
+        return pack is not None and pack.log is log and pack.stage is Stage.SAFE
+
+    def has(self, log: Log) -> bool:
+        """Whether a summary of `log` is under way or waits for its turn."""
+        return log in self._wanted or (self._pack is not None and self._pack.log is log)
+
+    def is_at_work(self, log: Log) -> bool:
+        """Whether a thread is at work on a summary of `log`."""
+        pack = self._pack
+        return pack is not None and pack.log is log and pack.chore is not None and self._chores.is_running(pack.chore)
+
+    def want(self, log: Log, last: Segment, now_ms: int) -> None:
+        """Summarise the files of `log` up to `last`, soon."""
+        if not self.has(log) and now_ms >= self._rests.get(log, (0, 0))[0]:
+            self._wanted[log] = last
+
+    def step(self, now_ms: int) -> None:
+        """A moment's work. Raises JournalFailure."""
+        if self._pack is None and self._wanted:
+            log = next(iter(self._wanted))
+            self._pack = Pack(log, self._wanted.pop(log), self._chores.submit)
+        pack = self._pack
+        if pack is not None:
+            pack.step(now_ms)
+            if pack.is_over:
+                self._end(pack, now_ms)
+
+    def done(self) -> list[Log]:
+        """Journals whose summary is in its place since this was last asked."""
+        done, self._done = self._done, []
+        return done
+
+    def rested(self, now_ms: int) -> list[Log]:
+        """Journals whose summary had failed and may be tried again: each once."""
+        found = [log for log, moment_ms in self._again.items() if moment_ms <= now_ms]
+        for log in found:
+            del self._again[log]
+        return found
+
+    def forget(self, log: Log) -> None:
+        """`log`, on which no thread is at work, is going away: nothing may touch its files any more."""
+        self._wanted.pop(log, None)
+        self._rests.pop(log, None)
+        self._again.pop(log, None)
+        pack = self._pack
+        if pack is None or pack.log is not log:
+            return
+        if pack.chore is not None:
+            dropped = self._chores.drop(pack.chore)
+            assert dropped
+        if not pack.is_over:
+            pack.drop()
+        self._pack = None
+
+    def close(self, now_ms: int) -> None:
+        """The server stops."""
+        self._wanted.clear()
+        if self._pack is not None:
+            if self._pack.chore is not None:
+                self._chores.complete(self._pack.chore, now_ms)
+            self.forget(self._pack.log)
+
+    def _end(self, pack: Pack, now_ms: int) -> None:
+        self._pack = None
+        log = pack.log
+        if log.torn_by is not None:
+            raise log.group.failure(f"cannot put the summary of {log.path} in place", log.torn_by) from log.torn_by
+        if pack.stage is Stage.FAILED:
+            rest_ms = min(RETRY_MAX_MS, 2 * self._rests.get(log, (0, RETRY_MS // 2))[1])
+            self._again[log], self._rests[log] = now_ms + rest_ms, (now_ms + rest_ms, rest_ms)
+            hint = "its files stay as they are; tried again later"
+            self._report(Level.WARNING, "journal.pack_failed", queue=log.name, why=str(pack.error), hint=hint)
+        elif pack.stage is Stage.DONE:
+            self._rests.pop(log, None)
+            self._done.append(log)
+            for lost, saved_as in pack.lost:
+                tell(self._report, log.name, lost, saved_as)
+            total = log.archived_bytes + log.current_bytes
+            self._report(Level.DEBUG, "journal.packed", queue=log.name, journal_bytes=total)

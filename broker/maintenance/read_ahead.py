@@ -1,0 +1,76 @@
+"""Reading ahead for queues whose last items only the journal holds, so that no client waits for the disk.
+
+Knows which queues want items and which read is under way. Refuses to know records and threads: pieces are read as
+chores, and decoded here in slices.
+"""
+
+from __future__ import annotations
+
+from staniel.journal.background import Chores, ReadPiece
+from staniel.journal.kestrel.read_behind import ReadBack
+from staniel.journal.kestrel.segments import Segment
+from staniel.queues.queue import Queue
+
+QUEUES_A_STEP = 4
+
+
+class Refills:
+    """`step` is called once a tick."""
+
+    def __init__(self, chores: Chores) -> None:
+        self._chores = chores
+        self.hungry: dict[Queue, None] = {}  # for whom `step` has something to do at once
+        self._failed: set[Queue] = set()  # their items are read when they are asked for, which tells why not
+        self._reading: dict[Queue, None] = {}
+
+    def look(self, queue: Queue) -> None:
+        """`queue` has changed: it may have room for more of its items."""
+        if queue not in self._reading and queue.line.behind and not queue.line.is_full and queue not in self._failed:
+            self.hungry[queue] = None
+
+    def forget(self, queue: Queue) -> None:
+        """`queue` is gone."""
+        self.hungry.pop(queue, None)
+        self._failed.discard(queue)
+
+    def retry(self, queue: Queue) -> None:
+        """Its files may be readable again."""
+        self._failed.discard(queue)
+        self.look(queue)
+
+    def step(self) -> None:
+        """A slice of decoding for a few queues, in turns. One that cannot be read has to wait until it is asked for."""
+        for queue in list(self.hungry)[:QUEUES_A_STEP]:
+            del self.hungry[queue]
+            try:
+                self._feed(queue)
+            except OSError:
+                self._failed.add(queue)
+
+    def _feed(self, queue: Queue) -> None:
+        line = queue.line
+        tail = line.tail
+        if not line.behind or line.is_full or not isinstance(tail, ReadBack):
+            return
+        items = tail.decode()
+        if items:
+            line.take_in(items)
+            self.look(queue)
+        wanted = tail.wants() if line.behind else None
+        if wanted is not None and queue not in self._reading:
+            self._read(queue, tail, *wanted)
+
+    def _read(self, queue: Queue, tail: ReadBack, segment: Segment, at: int, count: int) -> None:
+        def come(error: OSError | None, now_ms: int) -> None:
+            del self._reading[queue]
+            if error is not None and not segment.is_replaced:
+                self._failed.add(queue)
+            elif queue.line.tail is tail:
+                tail.read_ahead(segment, at, piece.data, piece.checks)
+                self.hungry[queue] = None
+
+        path = tail.segments.path(segment)
+        piece = ReadPiece(tail.segments.fs, path, at, count, segment.block_bytes, come)
+        self._reading[queue] = None
+        self.hungry.pop(queue, None)
+        self._chores.submit(piece, urgent=True)

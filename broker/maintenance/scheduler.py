@@ -1,0 +1,232 @@
+"""Looking after journals and memory: after each batch, and a little at every tick.
+
+Knows when which of rotation, starting over, rewriting, packing and reading ahead has its turn. Refuses to know how each
+is done. Source: the packing strategy of the Kestrel journal format.
+"""
+
+from __future__ import annotations
+
+from staniel.broker.events import Level, Report
+from staniel.broker.maintenance.damage_events import tell_all
+from staniel.broker.maintenance.memory import Memory
+from staniel.broker.maintenance.packing import Packs
+from staniel.broker.maintenance.read_ahead import Refills
+from staniel.broker.maintenance.sidecars import Sidecars
+from staniel.journal.background import Chores
+from staniel.journal.disk.fs import FULL_ERRNOS
+from staniel.journal.group_commit import CommitGroup
+from staniel.journal.kestrel.log import Log
+from staniel.journal.kestrel.policy import Step, is_worth_packing, next_step, saves_half, starts_delay
+from staniel.journal.kestrel.read_behind import ReadBack
+from staniel.journal.kestrel.segments import Segment
+from staniel.queues.deferred_free import Remains
+from staniel.queues.queue import Queue
+from staniel.queues.registry import Collection
+from staniel.queues.stream.queue import StreamQueue
+
+ON_THE_SPOT_BYTES = 256 << 10  # so much is rewritten at once; more is packed in slices
+OPEN_READ_BYTES = 1024  # taken as the size of what is open, where only its number matters
+STAND_IN_BYTES = 21
+
+
+class Upkeep:
+    """For all queues of a broker."""
+
+    def __init__(self, queues: Collection, group: CommitGroup, memory_bytes: int, report: Report) -> None:
+        self.queues = queues
+        self.group = group
+        self.chores = Chores()
+        self.packs = Packs(self.chores, report)
+        self.refills = Refills(self.chores)
+        self.sidecars = Sidecars(self.chores, report)
+        self.memory = Memory(memory_bytes, queues)
+        self.remains = Remains()
+        self._report = report
+        self._sealing: dict[Log, None] = {}  # a rotation is asked for; their files up to there are to be rewritten
+
+    def adopt(self, queue: Queue) -> None:
+        """`queue` is served from now on."""
+        queue.line.remains = self.remains
+        if isinstance(queue, StreamQueue):
+            queue.stream.remains = self.remains
+        if isinstance(queue.journal, Log):
+            queue.journal.holder = queue.holdings
+            self.sidecars.adopt(queue.journal)
+            if queue.line.tail is None:
+                queue.line.tail = ReadBack(queue.journal.segments, queue.line)
+        self.memory.adopt(queue)
+
+    def is_at_work(self, queue: Queue) -> bool:
+        """Whether a thread is at work on `queue`'s files: they must not change before it has ended."""
+        log = queue.journal
+        return isinstance(log, Log) and (self.packs.is_at_work(log) or self.sidecars.is_at_work(log))
+
+    def forget(self, queue: Queue) -> None:
+        """`queue`, on whose files no thread is at work, is going away, files and all."""
+        self.memory.forget(queue)
+        self.refills.forget(queue)
+        if isinstance(queue.journal, Log):
+            self._sealing.pop(queue.journal, None)
+            self._let_go(queue.journal)
+
+    def close(self, now_ms: int) -> None:
+        """The server stops: nothing may touch the files any more. Waits for what a thread is at work on."""
+        self.sidecars.close(now_ms)
+        self.packs.close(now_ms)
+        self.sidecars.close(now_ms)  # a summary that has just taken its place wants one
+
+    def _let_go(self, log: Log) -> None:
+        """Nothing may touch the files of `log` any more."""
+        self.packs.forget(log)
+        self.sidecars.forget(log)
+
+    @property
+    def is_busy(self) -> bool:
+        """Whether `step` has something to do at once."""
+        return bool(self.refills.hungry or self.remains.left) or self.packs.is_busy
+
+    def step(self, now_ms: int) -> None:
+        """A few slices of what is to be done. Raises JournalFailure."""
+        if self.refills.hungry:
+            self.refills.step()
+        if self.remains.left:
+            self.remains.step()
+        if self._sealing:
+            for log in [log for log in self._sealing if not log.seal_wanted]:
+                del self._sealing[log]
+                self.packs.want(log, log.segments.sealed[-1], now_ms)
+        packs = self.packs
+        if packs.is_quiet:
+            return
+        if packs.is_busy:
+            packs.step(now_ms)
+        for log in packs.done():
+            self._look_whether_empty(log, now_ms)
+        for log in packs.rested(now_ms):
+            self._look_again(log, now_ms)
+
+    # after a batch
+
+    def look_after(self, log: Log, now_ms: int) -> None:
+        """A batch of changes of this journal has been written."""
+        queue = self.queues.find(log.name)
+        if queue is None:
+            return  # hidden by an alias
+        line = queue.line
+        if log.pins and self.packs.waits_for(log):
+            log.wants_calm = True
+        self.memory.weigh(queue)
+        if line.behind:
+            self.refills.look(queue)
+        tail = line.tail
+        if type(tail) is ReadBack and tail.unreadable:
+            tell_all(self._report, queue.name, log.segments, tail.unreadable)
+        if log.has_grown():
+            self._act(queue, log, now_ms)
+
+    def use_calm(self, log: Log, now_ms: int) -> None:
+        """No transfer has pinned `log` any more, and none begins just now. Everything is written. Raises
+        JournalFailure.
+        """
+        if self.packs.waits_for(log):
+            self.packs.step(now_ms)
+        else:
+            self._look_again(log, now_ms)
+
+    def _look_whether_empty(self, log: Log, now_ms: int) -> None:
+        """A summary of `log` was in the way of starting over. Nothing else is done: what is still too large now would
+        be so again after the next summary, without an end, because nobody has asked for anything meanwhile.
+        """
+        queue = self._unchanged(log)
+        if queue is None or len(queue.line) or log.pins or self.packs.has(log):
+            return
+        if next_step(log.usage(0, 0, 0), queue.config, now_ms) is Step.START_OVER:
+            self._shrink(queue, log, Step.START_OVER, now_ms)
+
+    def _look_again(self, log: Log, now_ms: int) -> None:
+        """What failed is tried again, though nothing has been written since."""
+        log.next_look_turn = 0
+        queue = self._unchanged(log)
+        if queue is not None:
+            self._act(queue, log, now_ms)
+
+    def _unchanged(self, log: Log) -> Queue | None:
+        """Its queue, unless something is about to be written: then `look_after` comes."""
+        queue = self.queues.find(log.name)
+        return queue if queue is not None and queue.journal is log and log.has_grown() and log.is_written else None
+
+    def _act(self, queue: Queue, log: Log, now_ms: int) -> None:
+        line = queue.line
+        step = next_step(log.usage(len(line), line.bytes, line.behind), queue.config, now_ms)
+        if step in (Step.ROTATE, Step.CHECKPOINT):
+            self.group.ask_for_sync(log)
+        elif step in (Step.START_OVER, Step.REWRITE) and not self.packs.has(log):
+            if not log.pins:
+                self._shrink(queue, log, step, now_ms)
+                return
+            log.wants_calm = True
+        if step is not Step.START_OVER and line.left + len(line.fresh) >= log.next_look_turn:
+            self._consider(queue, log, now_ms)
+
+    def _shrink(self, queue: Queue, log: Log, step: Step, now_ms: int) -> None:
+        """Replace the files by what the queue holds: at once if that is little, else by a pack."""
+        held = queue.line.bytes + sum([len(taken.item.data) for taken in queue.holdings.under_way.values()])
+        if log.segments.sealed or held > ON_THE_SPOT_BYTES:
+            log.seal_wanted = True
+            self._sealing[log] = None
+            self.group.ask_for_sync(log)
+        elif not self.rewrite(queue, now_ms):
+            return
+        if starts_delay(step, held, queue.config):
+            log.rewritten_ms = now_ms
+
+    def rewrite(self, queue: Queue, now_ms: int) -> bool:
+        """Replace a queue's journal by its state, on the spot; False if a thread is at work on its files, or if there
+        is no room for that, which is reported.
+        """
+        log = queue.journal
+        if not isinstance(log, Log):
+            return True
+        if self.is_at_work(queue):
+            return False
+        self._let_go(log)
+        if not queue.line.load_all():
+            return False  # what cannot be read must not be left out
+        try:
+            log.rewrite(*queue.holdings.snapshot(), now_ms)
+        except OSError as error:
+            if error.errno not in FULL_ERRNOS:
+                raise self.group.failure(f"cannot rewrite {log.path}", error) from error
+            self._report(Level.WARNING, "journal.rewrite_failed", queue=queue.name, why=str(error))
+            return False
+        return True
+
+    def _consider(self, queue: Queue, log: Log, now_ms: int) -> None:
+        """The reader has passed the end of a file: is it worth it now to pack what lies before?"""
+        read = queue.line.left + len(queue.line.fresh)
+        passed = [segment for segment in log.segments.sealed if segment.mark and segment.mark.end <= read]
+        log.next_look_turn = next(
+            (segment.mark.end for segment in log.segments.sealed if segment.mark and segment.mark.end > read), read + 1
+        )
+        total_bytes = log.current_bytes + log.archived_bytes
+        best: Segment | None = None
+        covered_bytes = 0
+        known = 0, 0  # covered and packed bytes of the best
+        for segment in passed:
+            covered_bytes += segment.size
+            packed_bytes = self._packed_bytes(queue, segment)
+            is_worth = is_worth_packing(covered_bytes, packed_bytes, total_bytes, queue.config)
+            if is_worth and saves_half(covered_bytes - known[0], packed_bytes - known[1]):
+                best, known = segment, (covered_bytes, packed_bytes)
+        if best is not None:
+            self.packs.want(log, best, now_ms)
+
+    def _packed_bytes(self, queue: Queue, segment: Segment) -> int:
+        """About how large a summary up to the end of `segment` would be."""
+        mark, line = segment.mark, queue.line
+        assert mark is not None
+        under_way = OPEN_READ_BYTES * (len(mark.open) + len(mark.heads))
+        stand_ins = STAND_IN_BYTES * max(0, min(line.left, mark.end) - mark.left)
+        waiting = max(0, mark.end - max(line.left, mark.left))
+        average = line.memory_bytes // max(1, line.memory_items) + STAND_IN_BYTES
+        return under_way + stand_ins + waiting * average

@@ -1,0 +1,139 @@
+"""Which sealed files get their sidecar now, and which next.
+
+Knows the line of those that wait. Refuses to know what a sidecar holds. Whatever goes wrong costs the next start some
+time and nothing else, so it is not tried again.
+"""
+
+from __future__ import annotations
+
+import errno
+from collections import deque
+
+from msgspec import Struct
+
+from staniel.broker.events import Level, Report
+from staniel.journal.background import CheckBlocks, Chores, Errand, WriteSidecar
+from staniel.journal.kestrel.log import Log
+from staniel.journal.kestrel.segments import Segment
+from staniel.journal.kestrel.sidecar import block_bytes_of, describe
+
+SLICE_BYTES = 4 << 20  # read at once, while more urgent chores wait
+
+
+class Making(Struct, eq=False):
+    """A sidecar in the making: the checksums so far, and the chore under way."""
+
+    log: Log
+    segment: Segment
+    checks: list[int]
+    chore: Errand | None = None
+
+
+class Sidecars:
+    """One at a time, and only when no other chore waits."""
+
+    def __init__(self, chores: Chores, report: Report) -> None:
+        self._chores = chores
+        self._report = report
+        self._wanted: deque[tuple[Log, Segment]] = deque()
+        self._making: Making | None = None
+
+    def adopt(self, log: Log) -> None:
+        """`log` is served from now on: every sealed file of it gets a sidecar, sooner or later."""
+        log.segments.told = lambda segment: self.want(log, segment)
+        for segment in log.segments.sealed:
+            if not segment.checks:
+                self.want(log, segment)
+
+    def want(self, log: Log, segment: Segment) -> None:
+        """`segment` has been sealed."""
+        self._wanted.append((log, segment))
+        self._next()
+
+    def is_at_work(self, log: Log) -> bool:
+        """Whether a thread is at work on a sidecar of `log`."""
+        making = self._making
+        return (
+            making is not None
+            and making.log is log
+            and making.chore is not None
+            and self._chores.is_running(making.chore)
+        )
+
+    def forget(self, log: Log) -> None:
+        """Let go of the files of `log`, on which no thread is at work."""
+        self._wanted = deque(each for each in self._wanted if each[0] is not log)
+        making = self._making
+        if making is None or making.log is not log:
+            return
+        self._making = None
+        if making.chore is not None:
+            dropped = self._chores.drop(making.chore)
+            assert dropped
+        self._next()
+
+    def close(self, now_ms: int) -> None:
+        """The server stops."""
+        self._wanted.clear()
+        making, self._making = self._making, None
+        if making is not None and making.chore is not None and not self._chores.drop(making.chore):
+            self._chores.complete(making.chore, now_ms)
+
+    def _next(self) -> None:
+        while self._making is None and self._wanted:
+            log, segment = self._wanted.popleft()
+            is_whole = not (segment.is_damaged or segment.is_gone)
+            if is_whole and not segment.is_replaced and log.segments.is_certain:
+                self._making = Making(log, segment, [])
+                self._go_on(self._making)
+
+    def _go_on(self, making: Making) -> None:
+        """The next slice of checksums, or the end."""
+        log, segment, checks = making.log, making.segment, making.checks
+        block_bytes = block_bytes_of(segment.size)
+        at = len(checks) * block_bytes
+        if at < segment.size:
+            count = min(SLICE_BYTES, segment.size - at)
+            path = log.segments.path(segment)
+            blocks = CheckBlocks(
+                log.fs, path, at, count, block_bytes, lambda error, now_ms: self._checked(making, error)
+            )
+            making.chore = blocks
+        else:
+            data = describe(segment, checks)
+            if data is None:
+                self._end(making)
+                return
+            making.chore = WriteSidecar(
+                log.fs, log.folder, segment, data, lambda error, now_ms: self._written(making, error)
+            )
+        self._chores.submit_idle(making.chore)
+
+    def _checked(self, making: Making, error: OSError | None) -> None:
+        chore = making.chore
+        if making is not self._making:
+            return
+        assert isinstance(chore, CheckBlocks)
+        if error is None and not chore.checks:
+            # More would be asked for, again and again.
+            error = OSError(errno.EIO, "the file is shorter than it was", making.segment.name)
+        making.checks += chore.checks
+        if error is not None or making.segment.is_replaced:
+            self._end(making, error)
+        else:
+            self._go_on(making)
+
+    def _written(self, making: Making, error: OSError | None) -> None:
+        segment = making.segment
+        if error is None and not segment.is_replaced:
+            segment.checks, segment.block_bytes = making.checks, block_bytes_of(segment.size)
+        if making is self._making:
+            self._end(making, error)
+
+    def _end(self, making: Making, error: OSError | None = None) -> None:
+        self._making = None
+        if error is not None and not making.segment.is_replaced:
+            hint = "the next start reads the whole file"
+            name = making.segment.name
+            self._report(Level.WARNING, "journal.sidecar_failed", file=name, why=str(error), hint=hint)
+        self._next()

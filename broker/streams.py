@@ -1,0 +1,186 @@
+"""The queues of a broker that are kept in libkestrel's format: found at start, made, looked after.
+
+Knows the steps. Refuses to know records, and queues of the other format.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from staniel.broker.access import why_unreadable
+from staniel.broker.config.checks import stream_name_error
+from staniel.broker.events import Level
+from staniel.journal.group_commit import GroupMember
+from staniel.journal.libkestrel.appender import Appender
+from staniel.journal.libkestrel.files import Files
+from staniel.journal.libkestrel.reader import Reader
+from staniel.journal.libkestrel.records import ID_MAX
+from staniel.journal.spool import SpoolError
+from staniel.journal.spool_listing import Survey
+from staniel.queues.changes import Journal
+from staniel.queues.config import Format, QueueConfig
+from staniel.queues.names import parent_of
+from staniel.queues.registry import Refused
+
+if TYPE_CHECKING:
+    from staniel.broker.broker import Broker
+
+IDS_LEFT_MIN = 1 << 32  # a queue whose ids are nearly used up must be put away before they are
+
+
+class StreamQueues:
+    """`orders` and its fan-out children are one set of files here."""
+
+    def __init__(self, broker: Broker) -> None:
+        self.broker = broker
+        self.store = broker.store.streams
+        self.store.chores = broker.upkeep.chores
+        self.store.tell_stuck = self._tell_stuck
+        self._blocked: dict[str, str] = {}  # by parent: nothing may be made beside their files
+
+    def recover(self, found: Survey, now_ms: int) -> None:
+        """Bring every queue of this format into service. Damage is reported, never fatal to other queues. Raises
+        SpoolError.
+        """
+        broker = self.broker
+        self._prepare_archives()
+        for name, why in sorted(found.mixed.items()):
+            self._blocked[parent_of(name) or name] = why
+            broker.queues.block(name, why)
+            broker.report(Level.ERROR, "journal.mixed", queue=name, hint=why)
+        for name, files in sorted(found.streams.items()):
+            self.recover_one(name, files, now_ms)
+
+    def recover_one(self, name: str, files: Files, now_ms: int) -> None:
+        """Bring a queue with its readers into service, or see that nobody makes others in their place."""
+        broker = self.broker
+        try:
+            self._set_aside(name, files, now_ms)
+            if files.segments or files.readers:
+                self._recover(name, files, now_ms)
+        except OSError as error:
+            self._block(name, files, why_unreadable(error))
+            broker.unreadable.add(name)
+            hint = "not served; make its files readable and writable for this user, then reload or restart"
+            broker.report(Level.ERROR, "journal.unreadable", queue=name, why=str(error), hint=hint)
+
+    def _set_aside(self, name: str, files: Files, now_ms: int) -> None:
+        """Move away what is of queues that keep no journal: the files of those readers; all, if that leaves nobody.
+        Raises OSError.
+        """
+        broker = self.broker
+        queues = {reader: name if reader in ("", name) else f"{name}+{reader}" for reader in files.readers}
+        lapsed = {each for each in queues.values() or [name] if not broker.config.queue(each).keep_journal}
+        if lapsed >= {*(queues.values() or [name])}:
+            broker.set_aside(name, Files(name, files.segments, files.readers, files.temps), now_ms)
+            files.segments, files.readers, files.temps = {}, {}, []
+            return
+        for reader, each in queues.items():
+            if each in lapsed:
+                broker.set_aside(each, Files(name, {}, {reader: files.readers.pop(reader)}, []), now_ms)
+
+    def _recover(self, name: str, files: Files, now_ms: int) -> None:
+        """Raises OSError."""
+        broker = self.broker
+        recovered, readers = self.store.recover(files, broker.config.queue, now_ms)
+        broker.report_damages(name, recovered.damages)
+        for file_name in recovered.ignored:
+            broker.report(Level.WARNING, "spool.foreign", file=file_name, hint="not a segment: left alone")
+        if recovered.segments.last_id > ID_MAX - IDS_LEFT_MIN:
+            self._block(name, files, "its ids are nearly used up; convert it to the other format")
+            return
+        self.compare_format(name, Format.LIBKESTREL)
+        for queue_name, journal in readers:
+            queue = broker.queues.adopt(queue_name, journal, now_ms)
+            broker.upkeep.memory.weigh(queue)
+            if not self._is_reachable(queue_name):
+                hint = "no client can name this reader, and its items stay; remove its file if nobody needs them"
+                broker.report(Level.WARNING, "reader.unreachable", queue=queue_name, hint=hint)
+
+    def _block(self, name: str, files: Files, why: str) -> None:
+        self.store.families.pop(name, None)
+        self._blocked[name] = why
+        names = {name} | {f"{name}+{reader}" for reader in files.readers if reader not in ("", name)}
+        for queue_name in names:
+            self.broker.queues.block(queue_name, why)
+
+    def unblock(self, name: str) -> None:
+        """Forget that `name`, and its readers if it is in this format, could not be served."""
+        blocked = self.broker.queues.blocked
+        is_family = self._blocked.pop(name, None) is not None
+        for each in [each for each in blocked if each == name or (is_family and parent_of(each) == name)]:
+            del blocked[each]
+
+    def _is_reachable(self, queue_name: str) -> bool:
+        return not any(sign <= " " or sign in "/\x7f" for sign in queue_name)
+
+    def compare_format(self, name: str, found: Format) -> None:
+        """Say so if a queue's files are not what its settings ask for: they are served as they are."""
+        wanted = self.broker.config.queue(name).journal_format
+        if wanted is not found:
+            hint = f"served as {found.value}; stop the server and run: staniel journal convert SPOOL"
+            hint = f"{hint} --queue {parent_of(name) or name} --to {wanted.value}"
+            self.broker.report(Level.WARNING, "journal.format", queue=name, found=found.value, hint=hint)
+
+    def check(self, name: str) -> None:
+        """Raises Refused if `name` belongs to a queue that cannot be served: its files must stay as they are."""
+        parent = parent_of(name) or name
+        if parent in self._blocked:
+            raise Refused(f"queue {parent} is not available: {self._blocked[parent]}", client=False)
+
+    def create(self, name: str, config: QueueConfig, now_ms: int) -> Journal:
+        """The journal of a new queue. Raises Refused or OSError."""
+        if why := stream_name_error(name):
+            raise Refused(why, client=True)
+        return self.store.create(name, config, self.broker.config.queue, now_ms)
+
+    def look_after(self, member: GroupMember, now_ms: int) -> None:
+        """A batch of changes of this file has been written. Raises JournalFailure."""
+        assert isinstance(member, Appender)
+        try:
+            if isinstance(member, Reader):
+                member.tidy(now_ms)
+            family = member.family
+            family.look_after(now_ms)
+        except OSError as error:
+            raise self.store.group.failure(f"cannot tidy {member.path}", error) from error
+        memory = self.broker.upkeep.memory
+        queue = self.broker.queues.find(family.queue_name(member.name)) if isinstance(member, Reader) else None
+        if queue is not None:
+            memory.weigh(queue)
+        elif family.stream.members:
+            memory.weigh_stream(family.stream)
+
+    def configure(self) -> None:
+        """Take over changed settings of whole queues; those of readers are their queues' matter."""
+        try:
+            self._prepare_archives()
+        except SpoolError as error:
+            hint = "old segments stay in the spool until the next start"
+            self.broker.report(Level.ERROR, "archive.unusable", why=str(error), hint=hint)
+        for name, family in self.store.families.items():
+            family.configure(self.broker.config.queue(name))
+
+    def _prepare_archives(self) -> None:
+        """See that segments can be moved where they are to go. Raises SpoolError."""
+        fs, own = self.broker.fs, self.broker.store.own
+        for path in sorted({config.archive_path for config in self.broker.config.resolved.values()} - {""}):
+            try:
+                fs.make_folder(path)
+                fs.replace(f"{own}/trial", b"")
+                fs.rename(f"{own}/trial", f"{path}/staniel~trial")
+                fs.remove(f"{path}/staniel~trial")
+            except OSError as error:
+                why = f"archive_path {path} cannot take segments: {error.strerror}"
+                raise SpoolError(
+                    f"{why}; give a folder that this user may write, on the same file system as the spool"
+                ) from error
+
+    def _tell_stuck(self, name: str, error: OSError) -> None:
+        hint = "it is tried again at the next start"
+        self.broker.report(Level.WARNING, "segment.stuck", file=name, why=str(error), hint=hint)
+
+    def close(self) -> None:
+        """Everything must have been written and synced."""
+        for family in self.store.families.values():
+            family.close()

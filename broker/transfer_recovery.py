@@ -1,0 +1,257 @@
+"""Transfers that an earlier run has left half way: finished at the start, or when their queues can be read again.
+
+Knows what an intent and the files of its two queues say together. Refuses to know how transfers begin. Which one of
+several equal items has left, its transaction says (its id in libkestrel's format); which copy is whose, its place.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from itertools import chain
+
+from msgspec import structs
+from msgspec.structs import replace
+
+from staniel.broker.events import Level, Report
+from staniel.journal.disk.quarantine import clear_away, keep
+from staniel.journal.journals import outlet
+from staniel.journal.kestrel.search import Place, Search
+from staniel.journal.libkestrel.search import StreamSearch
+from staniel.journal.spool import Store
+from staniel.journal.transfer_log import Fate, Intent, Intents, key_of
+from staniel.queues.item import Item, Taken
+from staniel.queues.names import parent_of
+from staniel.queues.queue import Queue
+from staniel.queues.registry import Collection
+from staniel.queues.xids import steps_past
+
+
+class Unfinished:
+    """`intents.kept` are those whose outcome nobody can know yet, because a file cannot be read."""
+
+    def __init__(self, queues: Collection, store: Store, intents: Intents, report: Report) -> None:
+        self.queues = queues
+        self.store = store
+        self.intents = intents
+        self.report = report
+        self._held: dict[int, tuple[Queue, Taken]] = {}  # by intent: items that nobody gets before its outcome is known
+        self._copies: dict[int, bytes] = {}  # by intent, while it is looked for: a checksum says less than the bytes
+
+    def recover(self) -> list[Intent]:
+        """Finish what can be finished. Call it when every queue is loaded, none has been changed, and open reads have
+        not been put back. Returns what must be kept; the others may be forgotten once everything is on the disk.
+        """
+        return self._go_through(self._read(), 0)
+
+    def _read(self) -> list[Intent]:
+        """A file that cannot be read is moved away, one that is damaged is kept a copy of; both are told."""
+        intents, fs, own = self.intents, self.store.fs, self.store.own
+        try:
+            found = intents.read()
+        except OSError as error:
+            try:
+                saved_as = clear_away(fs, own, intents.path.rpartition("/")[2], f"{own}/damaged")
+            except OSError:
+                saved_as = ""
+            hint = "an item that was on its way may be in both queues"
+            why = error.strerror
+            self.report(Level.ERROR, "intents.unreadable", file=intents.path, why=why, saved_as=saved_as, hint=hint)
+            return []
+        if not intents.damage.lines:
+            return found
+        try:
+            saved_as = keep(fs, intents.path, 0, fs.size(intents.path), f"{own}/damaged")
+        except OSError as error:
+            saved_as = f"not saved: {error.strerror}"
+        lost = "an item whose line is lost may be in both queues"
+        hint = lost if intents.damage.lost else "what was under way is finished as it was meant"
+        counts = structs.asdict(intents.damage)
+        self.report(Level.ERROR, "intents.damaged", file=intents.path, **counts, saved_as=saved_as, hint=hint)
+        return found
+
+    def go_on(self, now_ms: int) -> None:
+        """Some queues can be read again: as at a start. An intent is ended when the disk has its outcome."""
+        kept = {intent.begin: intent for intent in self._go_through(list(self.intents.kept.values()), now_ms)}
+        for number, intent in list(self.intents.kept.items()):
+            if number in kept:
+                self.intents.keep(kept[number])
+                continue
+            source = self.queues.known(intent.source)
+            log = None if source is None else outlet(source.journal)
+            if log is None:
+                self.intents.end(number)
+            else:
+                self.store.group.after(log, self._ending(number))
+
+    def withdraw(self, source: Queue) -> None:
+        """`source` is served no more, and its files stay: what was held back in it is looked for in them again."""
+        self._held = {number: held for number, held in self._held.items() if held[0] is not source}
+
+    def deleted(self, source: Queue) -> None:
+        """`source` and its files are gone, and with them what was held back in it. Nothing must be looked for in
+        another queue of its name: the intents end, as soon as no crash can bring the files back.
+        """
+        log = outlet(source.journal)
+        for number in [number for number, intent in self.intents.kept.items() if intent.source == source.name]:
+            self._held.pop(number, None)
+            self.intents.abandon(number)
+            if log is None:
+                self.intents.end(number)
+            else:
+                self.store.group.after(log, self._ending_for_good(number))
+
+    def _ending_for_good(self, number: int) -> Callable[[int], None]:
+        def end(now_ms: int) -> None:
+            self.intents.end(number)
+            self.store.group.ask_for_sync(self.intents)
+
+        return end
+
+    def _ending(self, number: int) -> Callable[[int], None]:
+        return lambda now_ms: self.intents.end(number)
+
+    def _go_through(self, intents: list[Intent], now_ms: int) -> list[Intent]:
+        """Which of them must be kept. Copies are looked for first: what follows changes journals."""
+        found: dict[int, Fate | None] = {}
+        for target in sorted({intent.target for intent in intents}):
+            found |= self._look(target, [intent for intent in intents if intent.target == target])
+        kept: list[Intent] = []
+        for source in sorted({intent.source for intent in intents}):
+            kept += self._settle(source, [intent for intent in intents if intent.source == source], found, now_ms)
+        self._copies.clear()
+        return sorted(kept, key=lambda intent: intent.begin)
+
+    # copies
+
+    def _look(self, target: str, intents: list[Intent]) -> dict[int, Fate | None]:
+        """What became of the copies in `target`, by intent; None: they never came."""
+        fates = {intent.begin: intent.fate for intent in intents}
+        asked = [intent for intent in intents if intent.fate is Fate.UNKNOWN]
+        if not asked or self._is_blocked(target):
+            return {**fates}
+        try:
+            return {**fates, **self._look_for(target, asked)}
+        except OSError as error:
+            self.report(Level.WARNING, "transfer.kept", target=target, why=str(error))
+            return {**fates}
+
+    def _look_for(self, target: str, intents: list[Intent]) -> dict[int, Fate | None]:
+        """Copies were written in the order of the intents, so of equal ones that landed the first belong to the
+        first. What a power cut has left of one that did not land is removed. Raises OSError.
+        """
+        is_stream = (parent_of(target) or target) in self.store.streams.families
+        search = (StreamSearch if is_stream else Search)(self.store.fs, self.store.folder, target)
+        places = [search.place(intent.after, intent.at) for intent in intents]
+        landed: dict[tuple[int, int, int], list[tuple[Place, bytes]]] = {}
+        ahead = sorted(set(places), reverse=True)
+        keys = {intent.copy_key for intent in intents}
+        first: dict[Place, tuple[Place, Item]] = {}  # what lies at each place, or is the first behind it
+        for place, item in search.added_since(ahead[-1]):
+            if (key := key_of(item)) in keys:
+                landed.setdefault(key, []).append((place, item.data))
+            while ahead and ahead[-1] <= place:
+                first[ahead.pop()] = place, item
+        fates: dict[int, Fate | None] = {}
+        claimed: set[Place] = set()
+        for intent, place in zip(intents, places, strict=True):
+            copies = landed.get(intent.copy_key, [])
+            copies[:] = [copy for copy in copies if copy[0] >= place]
+            fates[intent.begin] = Fate.LANDED if copies else None
+            if copies:
+                found, self._copies[intent.begin] = copies.pop(0)
+                claimed.add(found)
+        for intent, place in zip(intents, places, strict=True):
+            if fates[intent.begin] is None and place in first and first[place][0] not in claimed:
+                found, torn = first[place]
+                if self._remove_torn(target, intent, torn):
+                    claimed.add(found)
+        return fates
+
+    def _remove_torn(self, target: str, intent: Intent, torn: Item) -> bool:
+        """The item itself is still in its source: what a power cut has left of its copy is worth nothing. Whether that
+        is what `torn` is. Raises OSError.
+        """
+        queue = self.queues.known(target)
+        if queue is None or not intent.is_torn(torn):
+            return False
+        whole = self._waiting(intent)
+        if whole is None or any(byte not in (0, right) for byte, right in zip(torn.data, whole.data, strict=True)):
+            return False
+        key = key_of(torn)
+        taken = queue.departures.claim(0, lambda item, item_id: key_of(item) == key)
+        if taken is not None:
+            queue.departures.release(taken)
+            self.report(Level.WARNING, "transfer.torn", target=target, bytes=intent.size)
+        return True
+
+    def _waiting(self, intent: Intent) -> Item | None:
+        """The item whose copy has not landed, still in its source; None if it is not there. Raises OSError."""
+        if (held := self._held.get(intent.begin)) is not None:
+            return held[1].item
+        source = self.queues.known(intent.source)
+        if source is None:
+            return None
+        under_its_number = source.open_reads.get(intent.xid)
+        first = [under_its_number.item] if under_its_number is not None else []
+        is_open = [taken.item for taken in source.open_reads.values()]
+        items = chain(first, is_open, source.line.walk())
+        return next((item for item in items if intent.means(item, getattr(item, "id", 0))), None)
+
+    # items
+
+    def _settle(self, name: str, intents: list[Intent], found: dict[int, Fate | None], now_ms: int) -> Iterable[Intent]:
+        """Do in one source what the fate of the copies asks for; which intents must be kept."""
+        source = self.queues.known(name)
+        if source is None:
+            if not self._is_blocked(name):
+                return []  # the queue is gone, and the items with it
+            known = [(intent, found[intent.begin]) for intent in intents]
+            return [replace(intent, fate=fate) for intent, fate in known if fate is not None]
+        last = source.last_xid
+        kept = []
+        for intent in sorted(intents, key=lambda intent: (steps_past(last, intent.xid), intent.begin)):
+            fate = found[intent.begin]
+            try:
+                if not self._finish(source, intent, fate, last, now_ms):
+                    kept.append(intent)
+            except OSError as error:
+                self.report(Level.WARNING, "transfer.kept", source=name, why=str(error))
+                if fate is not None:
+                    kept.append(replace(intent, fate=fate))
+        return kept
+
+    def _finish(self, source: Queue, intent: Intent, fate: Fate | None, last: int, now_ms: int) -> bool:
+        """Whether the intent is over. `last`: up to which transaction the journal knew of them. Raises OSError."""
+        holder, held = self._held.pop(intent.begin, (None, None))
+        if holder is not source:
+            held = None  # that queue has gone; its files may have come back as another
+        if fate is None:
+            if held is not None:
+                source.departures.give_back(held)
+                source.time_out(now_ms)  # whoever waits for an item gets it
+            return True
+        taken = held or self._find(source, intent, last)
+        if fate is Fate.UNKNOWN and taken is not None:
+            self._held[intent.begin] = source, taken
+            return False
+        gone = "recorded" if taken is not None and source.departures.release(taken) else "not found"
+        self.report(Level.INFO, "transfer.finished", source=source.name, target=intent.target, removal=gone)
+        return True
+
+    def _find(self, source: Queue, intent: Intent, last: int) -> Taken | None:
+        """The item that is to go, set aside; None if it has gone. Its transaction is recorded before its removal: what
+        the journal knows of and is not open is gone, and an equal one that waits is another.
+        """
+        if intent.xid and steps_past(last, intent.xid) <= 0:
+            return source.departures.claim_open(intent.xid, intent.means)
+        copy = self._copies.get(intent.begin)
+
+        def means(item: Item, item_id: int) -> bool:
+            return intent.means(item, item_id) and copy in (None, item.data)
+
+        return source.departures.claim(intent.xid, means)
+
+    def _is_blocked(self, name: str) -> bool:
+        """Whether there may be files of queue `name` that could not be read."""
+        blocked = self.queues.blocked
+        return self.queues.known(name) is None and (name in blocked or (parent_of(name) or name) in blocked)

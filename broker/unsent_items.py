@@ -1,0 +1,77 @@
+"""Items that were removed for good and whose answers have not left yet: should the client go first, they come back.
+
+Knows behind how many bytes of what a client is owed each item's answer begins. Refuses to know sockets: whoever drives
+the broker says where the answers of a turn stand, and how much has left.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from typing import TYPE_CHECKING
+
+from staniel.queues.item import Taken
+from staniel.queues.queue import Queue
+
+if TYPE_CHECKING:
+    from staniel.broker.session import Session
+
+Entry = tuple[int, Queue, Taken]
+
+
+class Owed:
+    """Of one client. `new`: by the piece of its session's `out` in which the item's answer begins. `placed`: by the
+    bytes ahead of that, counted from where `sent` was 0.
+    """
+
+    __slots__ = ("new", "placed", "sent")
+
+    def __init__(self) -> None:
+        self.new: list[Entry] = []
+        self.placed: deque[Entry] = deque()
+        self.sent = 0
+
+
+class Handed:
+    """All of them. `new`: whose have been answered in this turn."""
+
+    __slots__ = ("by_session", "new")
+
+    def __init__(self) -> None:
+        self.by_session: dict[Session, Owed] = {}
+        self.new: dict[Session, None] = {}
+
+    def add(self, session: Session, queue: Queue, taken: Taken) -> None:
+        """The next piece of the session's `out` shows this item."""
+        owed = self.by_session.get(session)
+        if owed is None:
+            owed = self.by_session[session] = Owed()
+        owed.new.append((len(session.out), queue, taken))
+        self.new[session] = None
+
+    def place(self, session: Session, ahead_bytes: int) -> None:
+        """What is in the session's `out` stands behind so many bytes that have not left."""
+        owed, out = self.by_session[session], session.out
+        at, done = owed.sent + ahead_bytes, 0
+        for piece, queue, taken in owed.new:
+            at += sum([len(data) for data in out[done:piece]])
+            done = piece
+            owed.placed.append((at, queue, taken))
+        owed.new.clear()
+
+    def left(self, session: Session, size: int) -> None:
+        """So many bytes have left: whose answer has begun to leave is its client's now."""
+        owed = self.by_session.get(session)
+        if owed is None:
+            return
+        owed.sent += size
+        placed = owed.placed
+        while placed and placed[0][0] < owed.sent:
+            placed.popleft()
+        if not placed and not owed.new:
+            del self.by_session[session]
+
+    def pop(self, session: Session) -> list[tuple[Queue, Taken]]:
+        """Those of which no byte has left; they are no longer ours."""
+        self.new.pop(session, None)
+        owed = self.by_session.pop(session, None)
+        return [] if owed is None else [(queue, taken) for _, queue, taken in (*owed.placed, *owed.new)]

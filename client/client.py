@@ -1,0 +1,293 @@
+"""The client: put, get, reserve, peek, monitor and the rest, each with what is known when it fails.
+
+Knows what each reply means for the item in question. Refuses to know bytes, and to connect again by itself: which
+requests may be repeated only the program knows.
+"""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
+
+import trio
+
+from staniel.client.errors import ConnectionLost, Full, NotAllStored, Refused
+from staniel.client.link import Link
+from staniel.client.monitoring import Monitoring
+from staniel.protocol.client.conversation import read
+from staniel.protocol.client.replies import Answer, Error, Item, Reply, Stats, Text
+from staniel.protocol.client.requests import TTL_MS_END
+from staniel.protocol.memcache.requests import Confirm, Delete, Flush, Monitor, Request, Set, Version
+from staniel.protocol.memcache.requests import Stats as AskStats
+from staniel.protocol.words import INT32_MAX
+
+SETTLE_SECONDS = 5.0  # a close or abort is shielded from cancellation for so long, then the connection closes instead
+PIPELINE_ITEMS = 500  # what is sent before any answer is read: their answers fit every socket's buffer
+PIPELINE_BYTES = 1 << 20
+WAIT_S_MAX = INT32_MAX // 1000
+
+
+@asynccontextmanager
+async def connect(
+    host: str = "127.0.0.1", port: int = 22133, *, connect_timeout_s: float = 10, answer_timeout_s: float = 30
+) -> AsyncIterator[Client]:
+    """A connected client, closed at the end of the block. Raises ConnectionLost if nobody listens there.
+
+    `answer_timeout_s`: a server that is silent for longer than it was asked to wait, plus this, counts as gone.
+    """
+    try:
+        with trio.fail_after(connect_timeout_s):
+            stream = await trio.open_tcp_stream(host, port)
+    except (OSError, trio.TooSlowError) as error:
+        raise ConnectionLost(f"no connection to {host}:{port}: {str(error) or 'too slow'}") from error
+    client = Client(stream, answer_timeout_s=answer_timeout_s)
+    try:
+        yield client
+    finally:
+        await client.aclose()
+
+
+class Client:
+    """One connection: one request at a time, of one task at a time (trio.BusyResourceError tells the second task; only
+    the end of a reservation waits for its turn).
+
+    A request that is cancelled, or whose answer does not come, closes the connection: the server puts what it had open
+    back, and every later call raises ConnectionLost. Every method can raise that, and Refused with the server's text.
+    """
+
+    def __init__(self, stream: trio.abc.Stream, *, answer_timeout_s: float = 30) -> None:
+        self._link = Link(stream, answer_timeout_s)
+        self._reserved: set[str] = set()
+
+    async def aclose(self) -> None:
+        """Close the connection. Open reads go back to the head of their queues."""
+        await self._link.close("closed by this program")
+
+    # put
+
+    async def put(self, queue: str, data: bytes, *, ttl_s: float | None = None, flags: int = 0) -> None:
+        """Append an item; on return it is stored, as safely as the queue's sync policy says. Raises Full, Refused.
+
+        `ttl_s` is rounded up to whole seconds. Cancelled or ConnectionLost: stored or not, nobody knows.
+        """
+        (reply,) = await self._link.ask([_set(queue, data, ttl_s, flags)])
+        refusal = _refusal(reply, queue)
+        if refusal is not None:
+            raise refusal
+
+    async def put_many(self, queue: str, items: Sequence[bytes], *, ttl_s: float | None = None, flags: int = 0) -> None:
+        """Append items in order, many to a round trip. Raises NotAllStored; an item that is refused stops no other.
+
+        ConnectionLost says how many were `answered`. Cancelled: any number of them, from the first, may be stored.
+        """
+        requests = [_set(queue, data, ttl_s, flags) for data in items]
+        refused: dict[int, Full | Refused] = {}
+        answered = 0
+        try:
+            async with self._link.turn():
+                for chunk in _chunks(requests):
+                    await self._link.send(chunk)
+                    for _ in chunk:
+                        refusal = _refusal(await self._link.hear(), queue)
+                        if refusal is not None:
+                            refused[answered] = refusal
+                        answered += 1
+        except ConnectionLost as lost:
+            lost.answered, lost.refused = answered, refused
+            raise
+        if refused:
+            raise NotAllStored(refused)
+
+    # read
+
+    @asynccontextmanager
+    async def reserve(self, queue: str, *, wait_s: float = 0) -> AsyncIterator[Item | None]:
+        """Open the next item for the length of the block, None if none comes within `wait_s`.
+
+        The block ends well: the item is closed, gone for good; raises ConnectionLost with the `item` if that got no
+        answer. It ends in an exception or is cancelled: the item is back at the head of its queue. Both are shielded
+        from cancellation for SETTLE_SECONDS. Cancelled while waiting: nothing has left the queue.
+        Raises RuntimeError if this client has a reservation of `queue` already.
+        """
+        if queue in self._reserved:
+            raise RuntimeError(f"this client has an item of {queue} reserved; end that block, or use another client")
+        item = await self._fetch(queue, wait_s, open=True)
+        if item is None:
+            yield None
+            return
+        self._reserved.add(queue)
+        try:
+            yield item
+        except BaseException:
+            await self._hand_back(queue)
+            raise
+        else:
+            await self._close_read(queue, item)
+        finally:
+            self._reserved.discard(queue)
+
+    async def get(self, queue: str, *, wait_s: float = 0) -> Item | None:
+        """Take the next item, None if none comes within `wait_s`: a reservation that is closed before it is returned.
+
+        So it costs two round trips, and a get that is cancelled loses nothing.
+        """
+        async with self.reserve(queue, wait_s=wait_s) as item:
+            return item
+
+    async def peek(self, queue: str, *, wait_s: float = 0) -> Item | None:
+        """The next item, left where it is. Somebody else may take it at any moment."""
+        return await self._fetch(queue, wait_s, peek=True)
+
+    @asynccontextmanager
+    async def monitor(self, queue: str, *, wait_s: float, max_items: int | None = None) -> AsyncIterator[Monitoring]:
+        """Open items as they come, for `wait_s` (whole seconds), at most `max_items` (None: what the server allows).
+
+        The block ends well: the items that its loop was given are closed together. After a `break` that waits for the
+        monitor's end, and if more items have come, closes the connection, which puts those back in order.
+        It ends in an exception or is cancelled: the connection closes, and every item is back in its queue.
+        """
+        if queue in self._reserved:
+            raise RuntimeError(f"this client has an item of {queue} reserved; end that block, or use another client")
+        async with self._link.turn():
+            await self._link.send([Monitor(queue.encode("latin-1"), queue, _ms(wait_s), max_items)])
+            items = Monitoring(self._link, math.ceil(wait_s))
+            try:
+                yield items
+                await items.drain()
+                await self._confirm(queue, items)
+            except BaseException:
+                await self._link.close("closed because a monitor was cut off")
+                raise
+
+    # the rest
+
+    async def delete(self, queue: str) -> bool:
+        """Forget a queue with all its items; whether there was one."""
+        return _expect(await self._one(Delete(queue)), Answer.DELETED, Answer.NOT_FOUND) is Answer.DELETED
+
+    async def flush(self, queue: str) -> None:
+        """Remove all items but those that somebody has open."""
+        _expect(await self._one(Flush(queue)), Answer.END)
+
+    async def stats(self) -> dict[str, str]:
+        """The server's figures by name, in its order."""
+        reply = await self._one(AskStats())
+        assert isinstance(reply, Stats)
+        return reply.values
+
+    async def version(self) -> str:
+        reply = await self._one(Version())
+        assert isinstance(reply, Text)
+        return reply.text
+
+    # inside
+
+    async def _one(self, request: Request, wait_s: float = 0) -> Reply:
+        (reply,) = await self._link.ask([request], wait_s)
+        if isinstance(reply, Error):
+            raise _refused(reply)
+        return reply
+
+    async def _fetch(self, queue: str, wait_s: float, *, open: bool = False, peek: bool = False) -> Item | None:
+        reply = await self._one(read(queue, _ms(wait_s), open=open, peek=peek, with_id=True), wait_s)
+        if isinstance(reply, Item):
+            return reply
+        _expect(reply, Answer.END)
+        return None
+
+    async def _close_read(self, queue: str, item: Item) -> None:
+        """Close. A read that stayed open would be the one that the next close of this queue ends."""
+        try:
+            with trio.CancelScope(shield=True, deadline=trio.current_time() + SETTLE_SECONDS) as limit:
+                await self._link.idle()
+                await self._one(read(queue, close=True))
+            if limit.cancelled_caught:
+                await self._link.close("closed because an item could not be closed in time")
+                raise ConnectionLost(f"no answer to a close for {SETTLE_SECONDS:g} s")
+        except ConnectionLost as lost:
+            lost.item = item
+            raise
+        except Refused:
+            await self._link.close("closed to hand an item back")
+            raise
+
+    async def _hand_back(self, queue: str) -> None:
+        """Abort. If that cannot be asked, the closed connection does it."""
+        with trio.CancelScope(shield=True, deadline=trio.current_time() + SETTLE_SECONDS) as limit:
+            try:
+                await self._link.idle()
+                await self._one(read(queue, abort=True))
+            except (ConnectionLost, Refused):
+                await self._link.close("closed to hand an item back")
+        if limit.cancelled_caught:
+            await self._link.close("closed to hand an item back")
+
+    async def _confirm(self, queue: str, items: Monitoring) -> None:
+        """Close the items of a monitor that were handed over, shielded as `_close_read` is."""
+        with trio.CancelScope(shield=True, deadline=trio.current_time() + SETTLE_SECONDS) as limit:
+            if items.handed_over:
+                await self._link.send([Confirm(queue, items.handed_over)])
+                reply = await self._link.hear()
+                if isinstance(reply, Error):
+                    raise _refused(reply)
+            if items.left_over:
+                await self._link.close("closed to hand back what a monitor was not asked for")
+        if limit.cancelled_caught:
+            raise ConnectionLost(f"no answer to a confirm for {SETTLE_SECONDS:g} s")
+
+
+def _ms(seconds: float) -> int:
+    """Raises ValueError for what is no time to wait: the wire knows no wait without end."""
+    if not 0 <= seconds <= WAIT_S_MAX:
+        raise ValueError(f"a wait is a number of seconds from 0 to {WAIT_S_MAX}, not {seconds}")
+    return math.ceil(seconds * 1000)
+
+
+def _set(queue: str, data: bytes, ttl_s: float | None, flags: int) -> Set:
+    """A life too long to be said as one is said as a date, by this machine's clock."""
+    if ttl_s is None:
+        return Set(queue, data, flags)
+    if not math.isfinite(ttl_s):
+        raise ValueError(f"a life is a number of seconds, or None for one without end: ttl_s is {ttl_s}")
+    if ttl_s <= 0:
+        raise ValueError(f"an item that has expired already is not put: ttl_s is {ttl_s}")
+    ttl_ms = math.ceil(ttl_s) * 1000
+    if ttl_ms < TTL_MS_END:
+        return Set(queue, data, flags, ttl_ms=ttl_ms)
+    return Set(queue, data, flags, expires_ms=int(time.time() * 1000) + ttl_ms)
+
+
+def _chunks(requests: list[Set]) -> list[list[Set]]:
+    """In order, each of at most PIPELINE_ITEMS and, unless it is a single item, PIPELINE_BYTES."""
+    chunks: list[list[Set]] = []
+    room_bytes = 0
+    for request in requests:
+        size = len(request.data)
+        if not chunks or size > room_bytes or len(chunks[-1]) == PIPELINE_ITEMS:
+            chunks.append([])
+            room_bytes = PIPELINE_BYTES
+        chunks[-1].append(request)
+        room_bytes -= size
+    return chunks
+
+
+def _refusal(reply: Reply, queue: str) -> Full | Refused | None:
+    """Why a put stored nothing; None if it did."""
+    if reply is Answer.STORED:
+        return None
+    if isinstance(reply, Error):
+        return _refused(reply)
+    _expect(reply, Answer.NOT_STORED)
+    return Full(f"{queue} is full")
+
+
+def _refused(error: Error) -> Refused:
+    return Refused(f"{error.fault.value} {error.why}".strip())
+
+
+def _expect(reply: Reply, *answers: Answer) -> Reply:
+    """The conversation hands out only replies that fit their requests."""
+    assert reply in answers, reply
+    return reply

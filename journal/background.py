@@ -1,0 +1,205 @@
+"""Work on the disk that nobody's reply waits for: reading ahead, syncing a summary, removing old files.
+
+Knows which chores wait and in which order. Refuses to know threads: the server runs them in one, the simulator
+whenever it likes. `run` calls nothing but what releases the interpreter; `done` runs where everything else does.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable
+from typing import Protocol
+
+from staniel.journal.disk.fs import File, Fs
+from staniel.journal.kestrel import files as layout
+from staniel.journal.kestrel.install import finish_pack
+from staniel.journal.kestrel.segments import Segment, checks_of
+
+
+class Chore(Protocol):
+    def run(self) -> None:
+        """An OSError is kept for `done`. Raises JournalFailure: a sync has failed."""
+
+    def done(self, now_ms: int) -> None: ...
+
+
+class Chores:
+    """Those who read for clients that may soon wait go first."""
+
+    def __init__(self) -> None:
+        self._urgent: deque[Chore] = deque()
+        self._waiting: deque[Chore] = deque()
+        self._idle: deque[Chore] = deque()
+        self._running: dict[Chore, None] = {}
+        self.wait_for: Callable[[Chore], None] = lambda chore: None
+        """Set by the world: come back once this chore, which it has been given, has run. Called by a stop alone."""
+        self.is_due = False
+        """Whether `start` must be asked: something has been submitted or has ended since it had nothing."""
+
+    def submit(self, chore: Chore, urgent: bool = False) -> None:
+        (self._urgent if urgent else self._waiting).append(chore)
+        self.is_due = True
+
+    def submit_idle(self, chore: Chore) -> None:
+        """To be run when nothing else is waiting."""
+        self._idle.append(chore)
+        self.is_due = True
+
+    def start(self) -> list[Chore]:
+        """What may be run now, one at a time."""
+        waiting = self._urgent or self._waiting or self._idle
+        if self._running or not waiting:
+            self.is_due = False
+            return []
+        chore = waiting.popleft()
+        self._running[chore] = None
+        return [chore]
+
+    def finish(self, chore: Chore, now_ms: int) -> None:
+        """`chore` has run."""
+        if chore in self._running:
+            del self._running[chore]
+            self.is_due = True
+            chore.done(now_ms)
+
+    def is_running(self, chore: Chore) -> bool:
+        """Whether `chore` has been handed out and is not finished."""
+        return chore in self._running
+
+    def complete(self, chore: Chore, now_ms: int) -> None:
+        """Have `chore` done before going on, because the server stops: nothing else may wait for a thread."""
+        if chore in self._running:
+            self.wait_for(chore)
+            self.finish(chore, now_ms)
+            return
+        for waiting in (self._urgent, self._waiting, self._idle):
+            if chore in waiting:
+                waiting.remove(chore)
+                chore.run()
+                chore.done(now_ms)
+
+    def drop(self, chore: Chore) -> bool:
+        """Forget a chore that has not been started; False if it has."""
+        for waiting in (self._urgent, self._waiting, self._idle):
+            if chore in waiting:
+                waiting.remove(chore)
+                return True
+        return chore not in self._running
+
+
+def _nothing_more(error: OSError | None, now_ms: int) -> None:
+    raise AssertionError("done twice")
+
+
+class Errand:
+    """A chore whose result goes to a function: `then(error, now_ms)`."""
+
+    def __init__(self, then: Callable[[OSError | None, int], None]) -> None:
+        self._then = then
+        self._error: OSError | None = None
+
+    def run(self) -> None:
+        try:
+            self.work()
+        except OSError as error:
+            self._error = error
+
+    def done(self, now_ms: int) -> None:
+        then, self._then = self._then, _nothing_more
+        # `then` mostly knows its errand, and so what was read: each would keep the other until Python looks for both.
+        then(self._error, now_ms)
+
+    def work(self) -> None:
+        """Raises OSError, JournalFailure."""
+        raise NotImplementedError
+
+    def forgo(self) -> None:
+        """It is not going to run."""
+
+
+class ReadPiece(Errand):
+    """`data`: up to `count` bytes of a file, which is opened at once, because a rotation may rename it before its turn
+    comes. `checks`: crc32 of each `block_bytes` of that, if any are asked for. Raises OSError.
+    """
+
+    def __init__(
+        self, fs: Fs, path: str, at: int, count: int, block_bytes: int, then: Callable[[OSError | None, int], None]
+    ) -> None:
+        super().__init__(then)
+        self._reader = fs.reader(path)
+        self.at, self._count, self._block_bytes = at, count, block_bytes
+        self.data = b""
+        self.checks: list[int] = []
+
+    def work(self) -> None:
+        try:
+            self.data = self._reader.read(self.at, self._count)
+        finally:
+            self._reader.close()
+        if self._block_bytes:
+            self.checks = checks_of(self.data, self._block_bytes)
+
+    def forgo(self) -> None:
+        self._reader.close()
+
+
+class SyncFile(Errand):
+    """A file that no reply waits for reaches the disk."""
+
+    def __init__(self, file: File, then: Callable[[OSError | None, int], None]) -> None:
+        super().__init__(then)
+        self._file = file
+
+    def work(self) -> None:
+        self._file.sync()
+
+
+class CheckBlocks(Errand):
+    """`checks`: crc32 of each `block_bytes` of a stretch of a file that begins with a block."""
+
+    def __init__(
+        self, fs: Fs, path: str, at: int, count: int, block_bytes: int, then: Callable[[OSError | None, int], None]
+    ) -> None:
+        super().__init__(then)
+        self._fs, self._path, self._at, self._count, self._block_bytes = fs, path, at, count, block_bytes
+        self.checks: list[int] = []
+
+    def work(self) -> None:
+        for at in range(self._at, self._at + self._count, self._block_bytes):
+            self.checks += checks_of(self._fs.read(self._path, at, self._block_bytes), self._block_bytes)
+
+
+class WriteSidecar(Errand):
+    """What is known of a sealed file goes beside it, unless something else has taken the file's place."""
+
+    def __init__(
+        self, fs: Fs, folder: str, segment: Segment, data: bytes, then: Callable[[OSError | None, int], None]
+    ) -> None:
+        super().__init__(then)
+        self._fs, self._folder, self._segment, self._data = fs, folder, segment, data
+
+    def work(self) -> None:
+        if not self._segment.is_replaced:
+            self._fs.make_folder(layout.sidecar_folder(self._folder))
+            self._fs.replace(layout.sidecar_path(self._folder, self._segment.name), self._data)
+
+
+class InstallPack(Errand):
+    """A synced summary takes the place of the files that it covers. File names, in `folder`."""
+
+    def __init__(
+        self,
+        fs: Fs,
+        folder: str,
+        names: tuple[str, str, str],
+        covered: list[str],
+        then: Callable[[OSError | None, int], None],
+    ) -> None:
+        super().__init__(then)
+        self._fs, self._folder, self._names, self._covered = fs, folder, names, covered
+
+    def work(self) -> None:
+        temp, pack, sealed = self._names
+        self._fs.rename(f"{self._folder}/{temp}", f"{self._folder}/{pack}")
+        self._fs.sync_folder(self._folder)
+        finish_pack(self._fs, self._folder, pack, sealed, self._covered)

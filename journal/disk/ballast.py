@@ -1,0 +1,66 @@
+"""Disk space held in reserve, so that a full disk is news and not an accident.
+
+Knows how much a tick may write and whether the reserve stands. Refuses to know queues. While it stands, whatever was
+admitted can be written, because removing it makes room; once it has been let go, nothing that grows the spool is
+admitted.
+"""
+
+from __future__ import annotations
+
+from enum import Enum
+
+from staniel.journal.disk.fs import Fs
+
+BALLAST_BYTES_MAX = 16 << 20
+SHARE_OF_DISK = 8  # on a small disk the reserve is an eighth of it
+RECORD_OVERHEAD_BYTES = 64  # heads and flags around an item's data, generously
+
+
+class Space(Enum):
+    AMPLE = "ample"  # the ballast stands
+    FULL = "full"  # let go: puts are refused until it stands again
+
+
+class Ballast:
+    """A file of real blocks in the spool's own sub-folder."""
+
+    def __init__(self, fs: Fs, folder: str, path: str) -> None:
+        self.fs = fs
+        self.folder = folder
+        self.path = path
+        self.space = Space.FULL
+        self.bytes = min(BALLAST_BYTES_MAX, fs.free_bytes(folder)[1] // SHARE_OF_DISK)
+
+    @property
+    def budget_bytes(self) -> int:
+        """What one tick may write: half, so that gets and closes still have the other half after the disk is full."""
+        return self.bytes // 2 if self.space is Space.AMPLE else -1
+
+    def stand(self) -> bool:
+        """Put the ballast in its place; False while the disk has no room for it and as much again."""
+        if self.space is Space.AMPLE:
+            return True
+        try:
+            self.fs.remove(self.path)
+        except FileNotFoundError:
+            pass
+        if self.fs.free_bytes(self.folder)[0] < 2 * self.bytes:
+            return False
+        try:
+            self.fs.allocate(self.path, self.bytes)
+        except OSError:
+            return False
+        self.space = Space.AMPLE
+        return True
+
+    def release(self) -> None:
+        """Give the space back to the disk."""
+        self.space = Space.FULL
+        try:
+            self.fs.remove(self.path)
+        except FileNotFoundError:
+            pass
+
+    def has_room_for(self, size: int) -> bool:
+        """Whether `size` bytes, more than a tick's budget, fit on the disk beside the ballast."""
+        return self.space is Space.AMPLE and self.fs.free_bytes(self.folder)[0] > size + self.bytes

@@ -1,0 +1,67 @@
+"""Keeping aside what cannot be read, before it is cut off or replaced.
+
+Knows how the copies are named: after file, first byte and length. Refuses to know what is wrong with the bytes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from itertools import count
+
+import msgspec
+
+from staniel.journal.disk.fs import Fs
+
+CHUNK_BYTES = 256 << 10
+UNDECODABLE = (msgspec.MsgspecError, ValueError, RecursionError)
+"""What decoding a damaged file of ours may raise: bytes that are no text are a ValueError."""
+
+
+def keep(fs: Fs, path: str, at: int, size: int, damaged: str) -> str:
+    """Copy `size` bytes of the file `path` from byte `at` on into the folder `damaged`; where the copy is.
+
+    A copy that an earlier start has made, or has begun, serves again. Other bytes, torn at the same place with the same
+    length, get a copy of their own. Raises OSError.
+    """
+    fs.make_folder(damaged)
+    name = f"{damaged}/{path.rpartition('/')[2]}@{at}+{size}"
+    saved_as = next(name for name in numbered(name) if _save(fs, path, at, at + size, name))
+    fs.sync_folder(damaged)
+    return saved_as
+
+
+def numbered(name: str) -> Iterator[str]:
+    """`name`, then `name.2` and so on, for what must not take another one's place."""
+    return (name if number == 1 else f"{name}.{number}" for number in count(1))
+
+
+def _save(fs: Fs, path: str, at: int, end: int, saved_as: str) -> bool:
+    """Whether `saved_as` holds the bytes of `path` from `at` to `end` now; it does not if it holds others."""
+    copy = fs.append(saved_as)
+    try:
+        kept = copy.size
+        done = 0
+        while at + done < end and (piece := fs.read(path, at + done, min(CHUNK_BYTES, end - at - done))):
+            old = fs.read(saved_as, done, min(len(piece), kept - done)) if done < kept else b""
+            if not piece.startswith(old):
+                return False
+            if len(old) < len(piece):
+                copy.write(piece[len(old) :])
+            done += len(piece)
+        copy.sync()
+        return kept <= done
+    finally:
+        copy.close()
+
+
+def clear_away(fs: Fs, folder: str, name: str, damaged: str) -> str:
+    """Move what stands in the place of a file of ours, and is none, into the folder `damaged`; where it is now. Raises
+    OSError.
+    """
+    fs.make_folder(damaged)
+    there = {entry for entry, _ in fs.list(damaged)}
+    aside = next(each for each in numbered(name) if each not in there)
+    fs.rename(f"{folder}/{name}", f"{damaged}/{aside}")
+    fs.sync_folder(damaged)
+    fs.sync_folder(folder)
+    return f"{damaged}/{aside}"

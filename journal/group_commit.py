@@ -1,0 +1,388 @@
+"""Group commit: what has been recorded, written, and made durable, counted in batches.
+
+Knows journals by their pending bytes and their sync policy. Refuses to know queues, clients, threads. A batch is
+everything recorded between two writes. One sync serves every reply gathered while the one before it ran.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Protocol
+
+from msgspec import Struct
+
+from staniel.journal.disk.ballast import Ballast, Space
+from staniel.journal.disk.failed_sync import Doubt
+from staniel.journal.disk.fs import FULL_ERRNOS, File, JournalFailure
+from staniel.journal.disk.open_files import Handles
+from staniel.journal.disk.unsynced_names import Names
+
+__all__ = ["Apart", "CommitGroup", "GroupMember", "JournalFailure", "Sync", "is_stricter"]
+
+NEVER_MS = 2**63 - 1
+
+# More dirty files than this and one sync of the whole file system is cheaper than one sync each (10 files: 0.24 against
+# 1.4 ms), although it also waits for what others have written there. See docs/decisions/0010.
+FILES_ONE_BY_ONE_MAX = 8
+
+
+def is_stricter(sync_ms: int, other_ms: int) -> bool:
+    """Whether the first of two policies promises more."""
+    return sync_ms != other_ms and sync_ms >= 0 and (other_ms < 0 or sync_ms < other_ms)
+
+
+class Apart:
+    """A file that may lie outside the spool's file system: it is always synced by itself."""
+
+    size: int
+
+    def write(self, data: bytes) -> None:
+        raise NotImplementedError
+
+    def sync(self) -> None:
+        raise NotImplementedError
+
+    def close(self) -> None:
+        raise NotImplementedError
+
+
+class GroupMember(Protocol):
+    """A journal, as the group sees it."""
+
+    batch: int
+    path: str
+    sync_ms: int
+    is_erased: bool
+
+    @property
+    def file(self) -> File: ...
+
+    def write(self) -> None:
+        """Put pending bytes into the page cache. After an OSError a second call goes on where the first one failed."""
+
+    def synced(self, now_ms: int) -> None:
+        """The sync that the journal had asked for is done."""
+
+
+class Sync(Struct):
+    """One trip to the disk. `run` is the only journal code that leaves the main thread; it calls nothing but sync."""
+
+    batch: int
+    files: tuple[File, ...]
+    folder: str
+    spool: str
+    fs: Names
+    asked: tuple[GroupMember, ...]
+    then: tuple[Callable[[int], None], ...]
+    is_plain: bool  # nothing but journals whose clients wait for them
+
+    def run(self) -> None:
+        """Raises JournalFailure; a failed sync is never tried again, because the kernel may have dropped the pages."""
+        files = self.files
+        try:
+            if len(files) > FILES_ONE_BY_ONE_MAX:
+                self.fs.sync_all(self.spool)
+                files = tuple(file for file in files if isinstance(file, Apart))
+            for file in files:
+                file.sync()
+            if self.folder and len(self.files) <= FILES_ONE_BY_ONE_MAX:
+                self.fs.sync_folder(self.folder)
+        except OSError as error:  # it did not come to a sync
+            raise JournalFailure(f"cannot sync {self.spool}: {error}") from error
+
+
+class CommitGroup:
+    """All journals of a spool, committed together."""
+
+    def __init__(self, fs: Names, folder: str, ballast: Ballast, doubt: Doubt) -> None:
+        self.fs = fs
+        self.doubt = doubt
+        self.folder = folder
+        self.ballast = ballast
+        self.handles = Handles()
+        self.before_write: Callable[[], None] = lambda: None
+        """Makes durable what must be on the disk before anything that is recorded now. May raise JournalFailure."""
+        self.gathering = 1  # the batch that changes join now
+        self.durable = 0  # every batch up to this one is on the disk
+        self.pending_bytes = 0
+        self.budget_bytes = ballast.budget_bytes
+        self.commit_above_bytes = 0  # more pending than this is better written before anything else is executed
+        self._touched: list[GroupMember] = []
+        self._waited_for = False  # somebody waits for the batch being gathered
+        self._started = 0
+        self._running: Sync | None = None
+        self._syncing: dict[File, None] = {}  # those of the running sync
+        self._now: dict[File, None] = {}
+        self._later: dict[File, int] = {}
+        self._next_due_ms = NEVER_MS  # never later than the first of _later and of the folder
+        self._folder_changed = False
+        self._asked: dict[GroupMember, None] = {}
+        self._then: list[Callable[[int], None]] = []
+        self._retired: list[File] = []
+        self._sealed: dict[File, None] = {}
+
+    def failure(self, what: str, error: OSError) -> JournalFailure:
+        """The end of a process that has tried to change files and cannot know how far that came, with the mark that
+        makes the next one look. (A failed sync raises one by itself, and the mark: see names.py.)
+        """
+        self.doubt.raise_mark()
+        return JournalFailure(f"{what}: {error}")
+
+    # gathering
+
+    def touch(self, member: GroupMember) -> None:
+        """`member` has its first pending bytes of this batch."""
+        self._touched.append(member)
+        if member.sync_ms == 0:
+            member.batch = self.gathering
+            self._waited_for = True
+
+    def change_folder(self, sync_ms: int, now_ms: int) -> int:
+        """A file was created, renamed or removed under a sync policy; the batch that a reply about it waits for, or
+        0.
+        """
+        self._folder_changed = True
+        if sync_ms == 0:
+            self._waited_for = True
+            return self.gathering
+        if sync_ms > 0:
+            self._next_due_ms = min(self._next_due_ms, now_ms + sync_ms)
+        return 0
+
+    def admits(self, size: int) -> bool:
+        """Whether `size` more bytes can be promised a place on the disk: by the ballast, or by room beside it."""
+        if self.pending_bytes + size <= self.budget_bytes:
+            return True
+        return self.ballast.has_room_for(self.pending_bytes + size)
+
+    @property
+    def is_full(self) -> bool:
+        """Whether nothing may be added to the spool, because the disk is full."""
+        return self.budget_bytes < 0
+
+    # writing
+
+    def write(self, now_ms: int) -> list[GroupMember]:
+        """Close the batch: everything recorded goes to the page cache. Returns the journals that had something.
+
+        Raises JournalFailure.
+        """
+        self.before_write()
+        touched, self._touched = self._touched, []
+        for member in touched:
+            try:
+                member.write()
+            except OSError as error:
+                self._afford_after(error, member.write, member.path)
+            if member.sync_ms == 0 or member.batch == self.gathering:  # promised before the policy was changed
+                self._now[member.file] = None
+            else:
+                self._sync_later(member, now_ms)
+        self.pending_bytes = 0
+        if self._waited_for:
+            self._waited_for = False
+            self.gathering += 1
+        return touched
+
+    def afford(self, write: Callable[[], None], path: str) -> None:
+        """Write what has been admitted, if need be at the ballast's cost. Raises JournalFailure."""
+        try:
+            write()
+        except OSError as error:
+            self._afford_after(error, write, path)
+
+    def _afford_after(self, error: OSError, write: Callable[[], None], path: str) -> None:
+        if error.errno not in FULL_ERRNOS or self.ballast.space is not Space.AMPLE:
+            raise JournalFailure(f"cannot write {path}: {error}") from error
+        self.ballast.release()
+        self._take_budget()
+        self.afford(write, path)
+
+    def _sync_later(self, member: GroupMember, now_ms: int) -> None:
+        file = member.file
+        due_ms = now_ms + member.sync_ms if member.sync_ms > 0 else NEVER_MS
+        # The policy may have been changed since the file became dirty.
+        if due_ms < self._later.get(file, NEVER_MS) or file not in self._later:
+            self._later[file] = due_ms
+            self._next_due_ms = min(self._next_due_ms, due_ms)
+
+    def restore_ballast(self) -> bool:
+        """Try to accept puts again; True if they are accepted now."""
+        self.doubt.set_room_aside()
+        standing = self.ballast.stand()
+        self._take_budget()
+        return standing
+
+    def _take_budget(self) -> None:
+        self.budget_bytes = self.ballast.budget_bytes
+        self.commit_above_bytes = max(0, self.budget_bytes) >> 1
+
+    # syncing
+
+    def ask_for_sync(self, member: GroupMember) -> None:
+        """Sync `member` with the next trip, whatever its policy, and tell it."""
+        self._asked[member] = None
+
+    def after(self, member: GroupMember, then: Callable[[int], None]) -> None:
+        """Call `then(now_ms)` once everything that `member` has recorded by now is on the disk, whatever its policy.
+
+        Of a journal that has been erased meanwhile, that is its erasure.
+        """
+        if member.is_erased:
+            self._folder_changed = True
+        else:
+            self._asked[member] = None
+        self._then.append(then)
+
+    @property
+    def is_asked(self) -> bool:
+        """Whether somebody waits for a sync that is to begin at once."""
+        return self._running is None and bool(self._then or self._asked)
+
+    def next_due_ms(self) -> int:
+        """When the next sync is due that no batch waits for; NEVER_MS if none is."""
+        return self._next_due_ms
+
+    def start_sync(self, now_ms: int) -> Sync | None:
+        """What must go to the disk now; None if nothing must, or while another trip runs."""
+        if self._running is not None:
+            return None
+        last = self.gathering - 1
+        is_plain = not (self._asked or self._then or self._folder_changed or self._next_due_ms <= now_ms)
+        if is_plain:
+            if last == self._started:
+                return None
+            files, self._now = self._now, {}
+            sync = Sync(last, tuple(files), "", self.folder, self.fs, (), (), True)
+        elif last == self._started and self._next_due_ms > now_ms and not self._then and not self._asked:
+            return None
+        else:
+            files, sync = self._gather(last, now_ms)
+        self._started = last
+        self._running, self._syncing = sync, files
+        return sync
+
+    def _gather(self, last: int, now_ms: int) -> tuple[dict[File, None], Sync]:
+        """A sync that takes more along than what clients wait for."""
+        asked, then = tuple(self._asked), tuple(self._then)
+        for member in asked:
+            self._now[member.file] = None  # opening one may close another, which is synced then
+        files = {**self._now, **self._take_due(now_ms)}
+        self._asked.clear()
+        self._then.clear()
+        self._now = {}
+        folder = self.folder if self._folder_changed else ""
+        self._folder_changed = False
+        return files, Sync(last, tuple(files), folder, self.folder, self.fs, asked, then, False)
+
+    def _take_due(self, now_ms: int) -> dict[File, None]:
+        if self._next_due_ms > now_ms:
+            return {}
+        due = dict.fromkeys(file for file, due_ms in self._later.items() if due_ms <= now_ms)
+        for file in due:
+            del self._later[file]
+        self._next_due_ms = min(self._later.values(), default=NEVER_MS)
+        return due
+
+    def finish_sync(self, sync: Sync, now_ms: int) -> None:
+        """`sync` has run without an error: its batch is durable."""
+        assert sync is self._running
+        self._running = None
+        self._syncing = {}
+        self.durable = sync.batch
+        if self._retired:
+            for file in self._retired:
+                file.close()
+            self._retired.clear()
+        if self._sealed:
+            self._close_sealed(sync)
+        for member in sync.asked:
+            self._tell(member, now_ms)
+        for then in sync.then:
+            then(now_ms)
+
+    def _tell(self, member: GroupMember, now_ms: int) -> None:
+        try:
+            member.synced(now_ms)
+        except OSError as error:
+            # No room for another file: what was to be done then is tried again when the journal has grown further.
+            if error.errno not in FULL_ERRNOS:
+                raise self.failure(f"cannot rotate {member.path}", error) from error
+
+    def settle(self, now_ms: int) -> None:
+        """Write and sync everything on the spot: at start and stop, where nobody is served meanwhile."""
+        assert self._running is None
+        self.write(now_ms)
+        self._next_due_ms = now_ms
+        self._later = dict.fromkeys(self._later, now_ms)
+        while (sync := self.start_sync(now_ms)) is not None:
+            sync.run()
+            self.finish_sync(sync, now_ms)
+            self.write(now_ms)
+
+    def is_waiting_for(self, file: File) -> bool:
+        """Whether `file` is still to be synced; a journal that is left to the OS never is."""
+        return file in self._syncing or file in self._now or self._later.get(file, NEVER_MS) != NEVER_MS
+
+    def sync_now(self, file: File) -> bool:
+        """Sync `file` on the spot if that is owed, so that it can be closed; False while a running sync holds it.
+
+        Raises JournalFailure.
+        """
+        if file in self._syncing:
+            return False
+        if self.is_waiting_for(file):
+            file.sync()
+        return True
+
+    def let_go(self, file: File, is_busy: bool, force: bool) -> bool:
+        """Close a member's file unless it `is_busy` or a sync is owed; `force`: pay the debt here and now. Whether it
+        is closed. Raises JournalFailure.
+        """
+        if (is_busy or self.is_waiting_for(file)) and not (force and self.sync_now(file)):
+            return False
+        self.retire(file)
+        return True
+
+    def forget(self, member: GroupMember) -> None:
+        """`member` is going away with whatever it had pending."""
+        if member in self._touched:
+            self._touched.remove(member)
+        self._asked.pop(member, None)
+
+    def include(self, file: File, sync_ms: int, now_ms: int) -> None:
+        """`file` has bytes that belong to no batch: sync it with the next, or when its policy says."""
+        if sync_ms == 0:
+            self._now[file] = None
+        elif sync_ms > 0:
+            self._later[file] = now_ms + sync_ms
+            self._next_due_ms = min(self._next_due_ms, now_ms + sync_ms)
+
+    def tighten(self, member: GroupMember) -> None:
+        """`member` is under a stricter policy from now on: what it has written before is as safe as what follows."""
+        if member.sync_ms == 0:
+            self._now[member.file] = None
+            member.batch = self.gathering
+            self._waited_for = True
+        else:
+            self._later[member.file] = self._next_due_ms = 0
+
+    def seal(self, file: File, now_ms: int) -> None:
+        """Nothing more is written to `file`: sync it with the next trip, then close it."""
+        self._sealed[file] = None
+        self._later[file] = self._next_due_ms = min(now_ms, self._next_due_ms)
+
+    def _close_sealed(self, sync: Sync) -> None:
+        for file in [file for file in sync.files if file in self._sealed]:
+            if file not in self._now and file not in self._later:
+                del self._sealed[file]
+                file.close()
+
+    def retire(self, file: File) -> None:
+        """`file` is synced and no longer written; close it as soon as no sync may hold it."""
+        self._now.pop(file, None)
+        self._later.pop(file, None)
+        if file in self._syncing:
+            self._retired.append(file)
+        else:
+            file.close()

@@ -1,0 +1,47 @@
+"""The two ends of a queue's journal: where its items are written, and where it is written that they are gone.
+
+Knows that one Log is both in Kestrel's format, and that in libkestrel's there are two files. Refuses to know queues.
+"""
+
+from __future__ import annotations
+
+from staniel.journal.kestrel.log import Log
+from staniel.journal.libkestrel.reader import Reader
+from staniel.journal.libkestrel.writer import Writer
+from staniel.queues.changes import Journal
+
+
+def outlet(journal: Journal) -> Log | Reader | None:
+    """The file that says which items are gone; None for a queue in memory alone."""
+    return journal if isinstance(journal, Log | Reader) else None
+
+
+def intake(journal: Journal) -> Log | Writer | None:
+    """The file that takes new items; None for a queue in memory alone."""
+    if isinstance(journal, Reader):
+        return journal.family.writer
+    return journal if isinstance(journal, Log) else None
+
+
+def main_file(journal: Journal) -> Log | Writer | Reader | None:
+    """The file that grows with the queue: a fan-out child in libkestrel's format has a reader file of its own only."""
+    if isinstance(journal, Reader) and journal.family.queue_name(journal.name) == journal.family.queue:
+        return journal.family.writer
+    return outlet(journal)
+
+
+def total_bytes(journal: Journal) -> int:
+    """The size of a queue's files."""
+    log = main_file(journal)
+    if isinstance(log, Log | Writer):
+        return log.archived_bytes + log.current_bytes
+    return log.current_bytes if log is not None else 0
+
+
+def landing(log: Log | Writer) -> tuple[int, int]:
+    """Where the next item will be written, as `Search.place` understands it: behind the file of this number, at this
+    byte or later.
+    """
+    if isinstance(log, Writer):
+        return log.newest_number - 1, log.current_bytes
+    return log.newest_number, log.current_bytes

@@ -1,0 +1,238 @@
+"""What a stretch of a queue's journal does to any queue: a small value, and how two of them become one.
+
+Knows the algebra: symbols, `merge`, `apply`. Refuses to know bytes and files; effect_scan.py makes summaries from
+those. `merge` is associative, so a queue's segments can be summarised anywhere, in any order, and folded in a tree.
+Source: bicyclic monoid of a queue; symbolic execution of a fold as in SYMPLE (SOSP 2015).
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from enum import IntEnum
+
+from msgspec import Struct, field
+
+from staniel.queues.line import ID_SHIFT
+
+TIDE_MIN = -(1 << 80)  # below every id that an add time of 64 bits can make
+Span = tuple[int, int]
+
+
+class Entangled(Exception):
+    """The second of two summaries assumed what the first does not grant. Summarise it again from the known state."""
+
+
+class Origin(IntEnum):
+    """Where an item that a summary speaks of comes from."""
+
+    LINE = 0  # the number counts along the incoming line followed by what the segment added
+    OPEN = 1  # the number is the xid under which it was open when the segment began
+    LISTED = 2  # the number counts the items that opcode 8's lists brought, which never stood in the line
+
+
+class Symbol(Struct, frozen=True, gc=False, array_like=True):
+    """An item without its bytes; `deliveries` counts the reads opened on it within the segment."""
+
+    origin: Origin
+    number: int
+    deliveries: int = 0
+
+
+class Summary(Struct, frozen=True, array_like=True):
+    """The effect of a segment. Its size grows with the items open or returned, never with the records.
+
+    `taken` items of (incoming line + added items) left the line. `front` stand before what is left of them, head first.
+    `opens`: reads open at the end, by xid. `closed`: xids that were open at the beginning and are not any more, or were
+    never open. `added`, `added_bytes`, `added_mortal`: the items added, their payload, how many have an expiry. `tide`:
+    the largest (add time << 16) - n over the n-th added item; see `item_id`. `listed`: how many opcode 8 brought.
+    `counter`: the last xid given at the end; None: the segment did not touch it.
+
+    What it rests on: `entered`, the counter at the beginning (None: any); `need`, so many items in the incoming line at
+    least; `line`, exactly so many (None: any number); `absent`, spans of xids not open at the beginning; `numbered`: no
+    reserve without an xid met an incoming item that has its own; `present`, xids that were open at the beginning.
+    `named`: the xids of added items that have their own.
+    """
+
+    taken: int = 0
+    front: list[Symbol] = field(default_factory=list)
+    opens: dict[int, Symbol] = field(default_factory=dict)
+    closed: frozenset[int] = frozenset()
+    added: int = 0
+    added_bytes: int = 0
+    added_mortal: int = 0
+    tide: int = TIDE_MIN
+    listed: int = 0
+    counter: int | None = None
+    entered: int | None = None
+    need: int = 0
+    line: int | None = None
+    absent: list[Span] = field(default_factory=list)
+    numbered: bool = False
+    named: dict[int, int] = field(default_factory=dict)
+    present: frozenset[int] = frozenset()
+
+    @property
+    def gain(self) -> int:
+        """By how many items the line is longer at the end."""
+        return len(self.front) + self.added - self.taken
+
+
+NOTHING = Summary()
+
+
+class State(Struct, frozen=True):
+    """A queue after a summary that began with an empty one. Items are numbers, in the order of adding, from 0.
+
+    The line, head first: `front`, then the items `taken` to `added` - 1. The last id given is not here: it needs the
+    add times of the items before `taken`; see `item_id`.
+    """
+
+    front: list[Symbol]
+    opens: dict[int, Symbol]
+    taken: int
+    added: int
+    listed: int
+    counter: int
+    named: dict[int, int]
+
+    @property
+    def items(self) -> int:
+        """How many items stand in the line."""
+        return len(self.front) + self.added - self.taken
+
+
+def merge(first: Summary, second: Summary) -> Summary:
+    """One summary for two neighbouring segments. Raises Entangled if `second` rests on what `first` contradicts."""
+    _agree(first, second)
+    front = first.front
+    used = min(second.taken, len(front))
+    opens = {xid: symbol for xid, symbol in first.opens.items() if xid not in second.closed}
+    opens.update((xid, _through(first, symbol)) for xid, symbol in second.opens.items())
+    need = second.need - first.gain
+    return Summary(
+        taken=first.taken + second.taken - used,
+        front=[_through(first, symbol) for symbol in second.front] + front[used:],
+        opens=opens,
+        closed=first.closed | (second.closed - first.opens.keys()),
+        added=first.added + second.added,
+        added_bytes=first.added_bytes + second.added_bytes,
+        added_mortal=first.added_mortal + second.added_mortal,
+        tide=max(first.tide, second.tide - first.added),
+        listed=first.listed + second.listed,
+        counter=first.counter if second.counter is None else second.counter,
+        entered=second.entered if first.entered is None and first.counter is None else first.entered,
+        need=max(first.need, need),
+        line=second.line - first.gain if first.line is None and second.line is not None else first.line,
+        absent=join(first.absent + without(second.absent, first.closed)),
+        numbered=first.numbered or second.numbered,
+        present=first.present | (second.present - first.opens.keys()),
+        named=first.named | {first.added + number: xid for number, xid in second.named.items()},
+    )
+
+
+def apply(summary: Summary) -> State:
+    """The queue that a new, empty one is after the segment. Raises Entangled if the segment needs more than that."""
+    if summary.need > 0 or summary.line:
+        raise Entangled(f"the first segment takes {summary.need or summary.line} items that nobody added")
+    if summary.entered:
+        raise Entangled(f"the first segment goes on from the transaction id {summary.entered}")
+    if summary.present:
+        raise Entangled(f"the first segment gives back the open reads {sorted(summary.present)}")
+    for symbol in [*summary.front, *summary.opens.values()]:
+        if symbol.origin is Origin.OPEN:
+            raise Entangled(f"the first segment knows of an open read {symbol.number}")
+    return State(
+        front=summary.front,
+        opens=summary.opens,
+        taken=summary.taken,
+        added=summary.added,
+        listed=summary.listed,
+        counter=summary.counter or 0,
+        named={number: xid for number, xid in summary.named.items() if number >= summary.taken},
+    )
+
+
+def item_id(tide: int, number: int) -> int:
+    """The id of the item `number` of a queue: what `staniel.queues.line.Line` gives it when it leaves.
+
+    `tide` is that of the items up to and with this one, over all of the queue's segments.
+    """
+    return max(tide, 1) + number
+
+
+def tide_of(added_ms: int, number: int) -> int:
+    """What the `number`-th added item contributes to a tide."""
+    return (added_ms << ID_SHIFT) - number
+
+
+def join(spans: list[Span]) -> list[Span]:
+    """Spans (first, last) in order, those that touch made one."""
+    joined: list[Span] = []
+    for low, high in sorted(spans):
+        if joined and low <= joined[-1][1] + 1:
+            joined[-1] = (joined[-1][0], max(high, joined[-1][1]))
+        else:
+            joined.append((low, high))
+    return joined
+
+
+def without(spans: list[Span], numbers: frozenset[int]) -> list[Span]:
+    """`spans`, which are in order, less single numbers."""
+    left = list(spans)
+    for number in numbers:
+        at = _holder(left, number)
+        if at is not None:
+            low, high = left.pop(at)
+            left += [(low, number - 1)] if low < number else []
+            left += [(number + 1, high)] if number < high else []
+            left.sort()
+    return left
+
+
+def covers(spans: list[Span], number: int) -> bool:
+    """Whether a number lies in one of `spans`, which are in order."""
+    return _holder(spans, number) is not None
+
+
+def _holder(spans: list[Span], number: int) -> int | None:
+    at = bisect_right(spans, (number, 1 << 40)) - 1
+    return at if at >= 0 and spans[at][0] <= number <= spans[at][1] else None
+
+
+def _through(first: Summary, symbol: Symbol) -> Symbol:
+    """A symbol of the segment after `first`, in the terms of what `first` began with."""
+    if symbol.origin is Origin.LISTED:
+        return Symbol(Origin.LISTED, first.listed + symbol.number, symbol.deliveries)
+    if symbol.origin is Origin.OPEN:
+        base = first.opens.get(symbol.number)
+        if base is None:
+            return symbol
+    elif symbol.number < len(first.front):
+        base = first.front[symbol.number]
+    else:
+        return Symbol(Origin.LINE, first.taken + symbol.number - len(first.front), symbol.deliveries)
+    return Symbol(base.origin, base.number, base.deliveries + symbol.deliveries)
+
+
+def _agree(first: Summary, second: Summary) -> None:
+    if second.entered is not None:
+        given = first.counter if first.counter is not None else first.entered
+        if given is not None and given != second.entered:
+            raise Entangled(f"transaction ids go on from {second.entered}, the segment before ends with {given}")
+    if first.line is not None:
+        length = first.line + first.gain
+        if second.need > length or second.line not in (None, length):
+            raise Entangled(f"{second.need or second.line} items are expected in the line, {length} are there")
+    elif second.line is not None and second.line < first.gain:
+        raise Entangled(f"{second.line} items are expected in the line, at least {first.gain} are there")
+    if first.named and second.numbered:
+        raise Entangled("reserves that are numbered meet items that have their own transaction id")
+    for xid in first.opens:
+        if covers(second.absent, xid):
+            raise Entangled(f"transaction id {xid} is given while it is open")
+    for xid in second.present - first.opens.keys():
+        if xid in first.closed or covers(first.absent, xid):
+            raise Entangled(f"open read {xid} is given back, and was not there")
+    for symbol in [*second.front, *second.opens.values()]:
+        if symbol.origin is Origin.OPEN and symbol.number in first.closed and symbol.number not in first.opens:
+            raise Entangled(f"open read {symbol.number} was ended before")

@@ -1,0 +1,400 @@
+"""From a segment of a Kestrel journal to its Summary, by reading the heads of records only.
+
+Knows what each record does to symbols. Refuses to know files, and the payloads: they are stepped over, so whoever feeds
+the bytes may seek past them. The rules are those of journal/kestrel/replay.py; property tests compare the two.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from msgspec import Struct
+
+from staniel.journal.kestrel import records
+from staniel.journal.kestrel.effect import (
+    TIDE_MIN,
+    Entangled,
+    Origin,
+    Span,
+    State,
+    Summary,
+    Symbol,
+    apply,
+    join,
+    merge,
+    tide_of,
+)
+from staniel.journal.kestrel.encoder import (
+    ADD_XID,
+    ADDX,
+    CONFIRM_REMOVE,
+    REMOVE,
+    REMOVE_TENTATIVE,
+    REMOVE_TENTATIVE_XID,
+    SAVE_XID,
+    STATE_DUMP,
+    UNREMOVE,
+)
+from staniel.journal.kestrel.records import Record
+from staniel.journal.kestrel.replay import ADDX_BODY, BLOCK_MIN, XID_BODY, Bad, More
+from staniel.queues.xids import XID_MAX, next_xid
+
+MARK_EVERY = 1024  # items; so many heads are read at most to find one of them again
+ANY_LINE = 1 << 62
+LINE = Origin.LINE
+NO_SPAN = (1 << 40, 1 << 40)
+Held = Symbol | int  # an item by its number in the line stands for one that was reserved for the first time
+TIME_MIN, TIME_MAX = -(1 << 63), (1 << 63) - 1
+
+
+class CounterUnknown(Exception):
+    """The segment numbers reserves from a counter that an earlier segment holds; count those first (Numbering)."""
+
+
+class Entry(Struct, frozen=True):
+    """What is known of the queue where a segment begins. None: nothing is.
+
+    `line`: how many items stand in it. `opens`: which reads are open. `named`: the xids of items that came with their
+    own, by place in the line, the head being 0. `line`, `opens` and `named` are known together or not at all.
+    """
+
+    counter: int | None = None
+    line: int | None = None
+    opens: frozenset[int] = frozenset()
+    named: dict[int, int] = {}
+
+
+UNKNOWN = Entry()
+EMPTY = Entry(0, 0)
+
+
+def entry_of(state: State) -> Entry:
+    """The entry of the segment that follows."""
+    ahead = len(state.front) - state.taken
+    named = {ahead + number: xid for number, xid in state.named.items()}
+    return Entry(state.counter, state.items, frozenset(state.opens), named)
+
+
+class Facts(Struct):
+    """What a segment holds besides its effect. Times are add times in epoch ms, offsets bytes of the file.
+
+    `marks`: where every MARK_EVERY-th added item starts, the SAVE_XID records that hold its flags included. `tides`:
+    the tide of the items before each of these. `strays`: records that met nothing (a removal on an empty line, an
+    unknown xid), as far as the entry was known.
+    """
+
+    marks: list[int]
+    tides: list[int]
+    oldest_ms: int = TIME_MAX
+    newest_ms: int = TIME_MIN
+    strays: int = 0
+
+
+class Summariser:
+    """Reads one segment, piece by piece. Starling's items, which have no add time, count as added at `now_ms`."""
+
+    def __init__(self, entry: Entry = UNKNOWN, at: int = 0, now_ms: int = 0) -> None:
+        self.entry = entry
+        self.at = at  # of the file: where the next record starts
+        self.now_ms = now_ms
+        self.facts = Facts([], [])
+        self._known = entry.line is not None
+        self._line = ANY_LINE if entry.line is None else entry.line
+        self._front: list[Held] = []  # the head is the last
+        self._opens: dict[int, Held] = {}
+        self._closed: set[int] = set()
+        self._present: set[int] = set()
+        self._absent: list[Span] = []
+        self._named = dict(entry.named)
+        self._taken = self._added = self._mortal = self._need = self._listed = self._next_mark = 0
+        self._blocks_bytes = self._others = self._others_bytes = 0
+        self._tide = TIDE_MIN
+        self._counter = entry.counter
+        self._touched = self._entered = self._numbered = False
+        self._saves_from = self._saves_to = -1
+
+    def consume(self, data: bytes, rest_bytes: int) -> int:
+        """Read whole records from the start of `data`; where the first record that was not read starts.
+
+        That is behind `data` when the last payload reaches there: go on from that byte. `rest_bytes`: how many bytes of
+        the file follow `data`. Raises Bad as Replay does, Entangled and CounterUnknown where the entry does not tell
+        enough; the summariser is of no use after these two.
+        """
+        at, end = 0, len(data)
+        try:
+            while (at := self._common(data, at, end + rest_bytes)) < end:
+                at = self._other(data, at, end, rest_bytes)
+        except More:
+            pass
+        finally:
+            self.at += at
+            self._saves_from -= at
+            self._saves_to -= at
+        return at
+
+    def _common(self, data: bytes, at: int, limit: int) -> int:
+        """The records that nearly all are, as far as they are nothing special; where one starts that is not."""
+        end, front, opens, closed, line = len(data), self._front, self._opens, self._closed, self._line
+        unpack, unpack_xid, open_before = ADDX_BODY.unpack_from, XID_BODY.unpack_from, self.entry.opens
+        added, taken, need, size_sum = self._added, self._taken, self._need, self._blocks_bytes
+        mark, newest_ms, oldest_ms = self._next_mark, self.facts.newest_ms, self.facts.oldest_ms
+        low, high = self._absent.pop() if self._absent else NO_SPAN
+        while at < end:
+            op = data[at]
+            if op == ADDX and end - at >= 21:
+                size, added_ms, expires_ms = unpack(data, at + 1)
+                if size < BLOCK_MIN or at + 5 + size > limit:
+                    break
+                if added == mark:
+                    mark = self._mark(at, added)
+                if added_ms > newest_ms or added_ms < oldest_ms:
+                    newest_ms, oldest_ms = self._time(added_ms, added)
+                if expires_ms:
+                    self._mortal += 1
+                added += 1
+                size_sum += size
+                at += 5 + size
+            elif op == CONFIRM_REMOVE and end - at >= 5:
+                (xid,) = unpack_xid(data, at + 1)
+                if opens.pop(xid, None) is None:
+                    self._close(xid)
+                at += 5
+            elif front or taken - added >= line or self._named:
+                break
+            elif op == REMOVE:
+                taken += 1
+                at += 1
+                if taken - added > need:
+                    need = taken - added
+            elif op == REMOVE_TENTATIVE_XID and end - at >= 5:
+                (xid,) = unpack_xid(data, at + 1)
+                if xid in opens or xid in closed or xid in open_before:
+                    break
+                if xid != high + 1:
+                    self._absent += [(low, high)] if high != NO_SPAN[1] else []
+                    low = xid
+                self._counter = high = xid
+                self._touched = True
+                opens[xid] = taken
+                taken += 1
+                at += 5
+                if taken - added > need:
+                    need = taken - added
+            else:
+                break
+        self._added, self._taken, self._need, self._blocks_bytes = added, taken, need, size_sum
+        self._next_mark = mark
+        self._absent += [(low, high)] if high != NO_SPAN[1] else []
+        return at
+
+    def finish(self) -> Summary:
+        """The summary of what was read."""
+        base = self.entry.line or 0
+        gone = self._taken if self._known else 0
+        return Summary(
+            taken=self._taken,
+            front=[symbol_of(held) for held in reversed(self._front)],
+            opens={xid: symbol_of(held) for xid, held in self._opens.items()},
+            closed=frozenset(self._closed),
+            present=frozenset(self._present),
+            added=self._added,
+            added_bytes=self._blocks_bytes - BLOCK_MIN * (self._added - self._others) + self._others_bytes,
+            added_mortal=self._mortal,
+            tide=self._tide,
+            listed=self._listed,
+            counter=self._counter if self._touched else None,
+            entered=self.entry.counter if self._entered else None,
+            need=self._need,
+            line=self.entry.line,
+            absent=join(self._absent),
+            numbered=self._numbered,
+            named={at - base: xid for at, xid in self._named.items() if at >= max(base, gone)},
+        )
+
+    # records
+
+    def _other(self, data: bytes, at: int, end: int, rest_bytes: int) -> int:
+        op = data[at]
+        if op == REMOVE:
+            self._remove()
+            return at + 1
+        if op == REMOVE_TENTATIVE:
+            self._reserve()
+            return at + 1
+        if op == REMOVE_TENTATIVE_XID and end - at >= 5:
+            self._reserve_as(XID_BODY.unpack_from(data, at + 1)[0])
+            return at + 5
+        record = records.read(data, at, end, rest_bytes)
+        if op == UNREMOVE:
+            self._abort(record.xid)
+        elif op == SAVE_XID:
+            if self._saves_to != at:
+                self._saves_from = at
+            self._saves_to = record.stop
+            self._set_counter(record.xid)
+        elif op == STATE_DUMP and record.listed is not None:
+            self._list(record, record.listed)
+        else:
+            self._add(record, at)
+        return record.stop
+
+    def _remove(self) -> None:
+        if self._front:
+            self._front.pop()
+        elif self._taken - self._added < self._line:
+            self._taken += 1
+            self._need = max(self._need, self._taken - self._added)
+        else:
+            self.facts.strays += 1
+
+    def _reserve(self) -> None:
+        if not self._front and self._taken - self._added >= self._line:
+            self.facts.strays += 1
+            return
+        if self._front or self._taken not in self._named:
+            self._open(self._next_xid())
+        elif self._known:
+            self._open(self._named[self._taken])
+        else:
+            raise Entangled("a numbered reserve may meet an item that has its own transaction id")
+
+    def _next_xid(self) -> int:
+        counter = self._counter
+        if counter is None:
+            raise CounterUnknown
+        self._entered |= not self._touched
+        if not self._front and not self._known:
+            self._numbered = True
+            if self._named:
+                raise Entangled("a numbered reserve may meet an item that has its own transaction id")
+        xid = counter + 1
+        if not xid or xid > XID_MAX or xid in self._opens or self._known:
+            xid = next_xid(counter, self._opens, self.entry.opens - self._closed if self._known else ())
+        self._set_counter(xid)
+        return xid
+
+    def _reserve_as(self, xid: int) -> None:
+        self._set_counter(xid)
+        if self._front or self._taken - self._added < self._line:
+            self._open(xid)
+        else:
+            self.facts.strays += 1
+
+    def _open(self, xid: int) -> None:
+        """The head is open under `xid`; what was open under it is the head before."""
+        if not self._front and self._taken - self._added >= self._need:
+            self._need = self._taken + 1 - self._added
+        earlier = self._opens.pop(xid, None)
+        if earlier is not None:
+            self._front.append(earlier)
+        elif xid not in self._closed:
+            if xid in self.entry.opens:
+                self._present.add(xid)
+                self._closed.add(xid)
+                self._front.append(Symbol(Origin.OPEN, xid))
+            else:
+                self._is_absent(xid)
+        if self._front:
+            head = symbol_of(self._front.pop())
+            self._opens[xid] = Symbol(head.origin, head.number, head.deliveries + 1)
+        else:
+            self._opens[xid] = Symbol(LINE, self._taken, 1)
+            if self._known and self._named:
+                self._named.pop(self._taken, None)
+            self._taken += 1
+
+    def _close(self, xid: int) -> None:
+        if self._known and (xid in self._closed or xid not in self.entry.opens):
+            self.facts.strays += 1
+        self._closed.add(xid)
+
+    def _abort(self, xid: int) -> None:
+        symbol = self._opens.pop(xid, None)
+        if symbol is not None:
+            self._front.append(symbol)
+        elif xid in self._closed:
+            self.facts.strays += 1
+        elif self._known and xid not in self.entry.opens:
+            self.facts.strays += 1
+            self._is_absent(xid)
+        else:
+            self._present.add(xid)
+            self._closed.add(xid)
+            self._front.append(Symbol(Origin.OPEN, xid))
+
+    def _list(self, record: Record, listed: list[Record]) -> None:
+        if listed and not self._known:
+            raise Entangled("an opcode 8 list adds what is not open yet")
+        self._set_counter(record.xid)
+        for each in listed:
+            if each.xid not in self._opens and (each.xid not in self.entry.opens or each.xid in self._closed):
+                if each.xid not in self._closed:
+                    self._is_absent(each.xid)
+                self._opens[each.xid] = Symbol(Origin.LISTED, self._listed, 1)
+            self._listed += 1
+
+    def _add(self, record: Record, at: int) -> None:
+        """ADD, ADD_XID, and opcode 8 as "confirm, and append"."""
+        if record.op == STATE_DUMP and self._opens.pop(record.xid, None) is None:
+            self._close(record.xid)
+        if record.op == ADD_XID:
+            self._named[(self.entry.line or 0) + self._added] = record.xid
+        if self._added == self._next_mark:
+            self._next_mark = self._mark(at, self._added)
+        added_ms = record.added_ms if record.op else self.now_ms
+        self._time(added_ms, self._added)
+        self._mortal += record.expires_ms != 0
+        self._others_bytes += record.size
+        self._others += 1
+        self._added += 1
+
+    def _mark(self, at: int, number: int) -> int:
+        """Note where an added item starts; the number of the next one to note."""
+        self.facts.marks.append(self.at + (self._saves_from if self._saves_to == at else at))
+        self.facts.tides.append(self._tide)
+        return number + MARK_EVERY
+
+    def _time(self, added_ms: int, number: int) -> tuple[int, int]:
+        facts = self.facts
+        facts.newest_ms, facts.oldest_ms = max(facts.newest_ms, added_ms), min(facts.oldest_ms, added_ms)
+        self._tide = max(self._tide, tide_of(added_ms, number))
+        return facts.newest_ms, facts.oldest_ms
+
+    def _set_counter(self, xid: int) -> None:
+        self._counter = xid
+        self._touched = True
+
+    def _is_absent(self, xid: int) -> None:
+        spans = self._absent
+        if spans and spans[-1][1] == xid - 1:
+            spans[-1] = (spans[-1][0], xid)
+        else:
+            spans.append((xid, xid))
+
+
+def symbol_of(held: Held) -> Symbol:
+    return Symbol(LINE, held, 1) if isinstance(held, int) else held
+
+
+def summarise(data: bytes, entry: Entry = UNKNOWN, now_ms: int = 0) -> Summary:
+    """The summary of a segment held whole in memory. Raises as Summariser.consume, and Bad for a torn end."""
+    summariser = Summariser(entry, 0, now_ms)
+    if summariser.consume(data, 0) < len(data):
+        raise Bad("the file ends inside a record", summariser.at)
+    return summariser.finish()
+
+
+def follow(before: Summary, alone: Summary | None, again: Callable[[Entry], Summary]) -> Summary:
+    """The summary of a queue's journal up to and with one more segment; `before` began with an empty queue.
+
+    `alone`: what was summarised without knowledge of the queue, None if that was not possible. `again` summarises the
+    segment with what is known now; it is called only if `alone` does not fit.
+    """
+    if alone is not None:
+        try:
+            merged = merge(before, alone)
+            apply(merged)
+            return merged
+        except Entangled:
+            pass
+    return merge(before, again(entry_of(apply(before))))

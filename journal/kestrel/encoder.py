@@ -1,0 +1,139 @@
+"""The Kestrel journal's records, written: changes of a queue to bytes.
+
+Knows the opcodes and what a reader will compute from them. Refuses to know files. Source: the Kestrel journal format
+document; the numbering of opcode 3, opcode 9 and the order of a rewritten file as Kestrel 1.x to 2.4 read them.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Callable, Iterator
+from typing import Any
+
+from staniel.queues.changes import Aborted, Added, Change, Cleared, Confirmed, Opened, Removed
+from staniel.queues.config import Dialect
+from staniel.queues.item import Item, Taken
+from staniel.queues.xids import XID_MAX, XID_MIN, next_xid
+
+ADD, REMOVE, ADDX, REMOVE_TENTATIVE, SAVE_XID = 0, 1, 2, 3, 4
+UNREMOVE, CONFIRM_REMOVE, ADD_XID, STATE_DUMP, REMOVE_TENTATIVE_XID = 5, 6, 7, 8, 9
+
+ADDX_HEAD = struct.Struct("<Biqq")
+ADD_XID_HEAD = struct.Struct("<Biiqq")
+WITH_XID = struct.Struct("<Bi")
+BLOCK_HEAD_BYTES = 16  # a block's size field counts the add time and the expiry too
+REMOVE_RECORD = bytes((REMOVE,))
+RESERVE_RECORD = bytes((REMOVE_TENTATIVE,))
+
+
+def signed(flags: int) -> int:
+    """32 bits as the signed number that SAVE_XID holds."""
+    return flags - (1 << 32) if flags > XID_MAX else flags
+
+
+class Encoder:
+    """Writes the records of one queue, and keeps a shadow of the state that a reader of them would have.
+
+    memcache flags have no field in this format. `SAVE_XID(flags) SAVE_XID(counter)` before an ADDX is inert for every
+    reader, because the second record undoes the first; ours takes the flags from it.
+    """
+
+    def __init__(self, dialect: Dialect, counter: int = 0) -> None:
+        self.dialect = dialect
+        self.counter = counter
+        self.open: set[int] = set()
+        self.took = False  # something has left the line since this was last looked at and reset
+        self.writers: dict[type[Change], Callable[[Any], bytes]] = {
+            Added: self._added,
+            Removed: self._removed,
+            Cleared: self._cleared,
+            Opened: self._opened,
+            Confirmed: self._confirmed,
+            Aborted: self._aborted,
+        }
+
+    def encode(self, change: Change) -> bytes:
+        """The record of one change."""
+        return self.writers[type(change)](change)
+
+    def snapshot(self, counter: int, open_reads: dict[int, Taken], items: list[Item]) -> Iterator[bytes]:
+        """The records of a new file, one by one: the counter, every open read, every item. Call it on a new Encoder.
+
+        An empty state needs no record: the counter is then announced before the next reserve, by the shadow.
+        """
+        assert not self.open and not self.counter
+        if open_reads or items:
+            yield self.save_xid(counter)
+        for xid in sorted(open_reads):
+            yield self._still_open(xid, open_reads[xid].item)
+        if self.counter != counter and open_reads:
+            yield self.save_xid(counter)
+        for item in items:
+            yield self.addx(item)
+        self.open.update(open_reads)
+
+    def _added(self, change: Added) -> bytes:
+        item = change.item
+        if item.flags:
+            return self.addx(item)
+        data = item.data
+        return ADDX_HEAD.pack(ADDX, len(data) + BLOCK_HEAD_BYTES, item.added_ms, item.expires_ms) + data
+
+    def addx(self, item: Item) -> bytes:
+        """The record of one item in the line."""
+        data = item.data
+        head = ADDX_HEAD.pack(ADDX, len(data) + BLOCK_HEAD_BYTES, item.added_ms, item.expires_ms)
+        return head + data if not item.flags else self._flags(item.flags) + head + data
+
+    def _removed(self, change: Removed) -> bytes:
+        self.took = True
+        return REMOVE_RECORD
+
+    def _cleared(self, change: Cleared) -> bytes:
+        self.took = True
+        return REMOVE_RECORD * change.count
+
+    def _opened(self, change: Opened) -> bytes:
+        xid = change.xid
+        self.took = True
+        if self.dialect is Dialect.KESTREL_24:
+            record = WITH_XID.pack(REMOVE_TENTATIVE_XID, xid)
+        elif xid == self.counter + 1 != 0 or next_xid(self.counter, self.open) == xid:
+            record = RESERVE_RECORD
+        else:
+            record = WITH_XID.pack(SAVE_XID, xid - 1 if xid != XID_MIN else XID_MAX) + RESERVE_RECORD
+        self.counter = xid
+        self.open.add(xid)
+        return record
+
+    def _confirmed(self, change: Confirmed) -> bytes:
+        self.open.discard(change.xid)
+        return WITH_XID.pack(CONFIRM_REMOVE, change.xid)
+
+    def _aborted(self, change: Aborted) -> bytes:
+        self.open.discard(change.xid)
+        return WITH_XID.pack(UNREMOVE, change.xid)
+
+    def _flags(self, flags: int) -> bytes:
+        return WITH_XID.pack(SAVE_XID, signed(flags)) + WITH_XID.pack(SAVE_XID, self.counter)
+
+    def save_xid(self, counter: int) -> bytes:
+        """The record that sets the last used transaction id."""
+        self.counter = counter
+        return WITH_XID.pack(SAVE_XID, counter)
+
+    def nothing(self, counter: int) -> bytes:
+        """All records of a summary that holds nothing. A summary that was cut off may hold one such record, or none: so
+        this is two of them, and mean the same to every reader.
+        """
+        return self.save_xid(counter) * 2
+
+    def _still_open(self, xid: int, item: Item) -> bytes:
+        flags = self._flags(item.flags) if item.flags else b""
+        if self.dialect is Dialect.KESTREL_24:
+            # Kestrel 2.4 ignores the id of an ADD_XID and reads opcode 3 wrongly: an ADDX, then a reserve with its id.
+            head = ADDX_HEAD.pack(ADDX, len(item.data) + BLOCK_HEAD_BYTES, item.added_ms, item.expires_ms)
+            self.counter = xid
+            return flags + head + item.data + WITH_XID.pack(REMOVE_TENTATIVE_XID, xid)
+        head = ADD_XID_HEAD.pack(ADD_XID, xid, len(item.data) + BLOCK_HEAD_BYTES, item.added_ms, item.expires_ms)
+        return flags + head + item.data + RESERVE_RECORD

@@ -1,0 +1,137 @@
+"""The file names of a Kestrel spool: which file is what, and in which order they are replayed.
+
+Knows names alone; opens nothing. Source: "Multiple journal files" of the Kestrel journal format. Only the four
+documented patterns count: whatever else lies in the folder is foreign and left alone.
+"""
+
+from __future__ import annotations
+
+import re
+from enum import Enum
+
+from msgspec import Struct
+
+from staniel.queues.names import file_error
+
+OWN_FOLDER = ".staniel"  # of a spool: what is not a journal
+# Any number of digits: the next archive is one more than the largest, however large somebody has made that.
+PATTERN = re.compile(r"([^.~/]+)(?:\.([0-9]+)(\.pack)?|~~([0-9]+))?", re.DOTALL)
+
+
+class Kind(Enum):
+    CURRENT = "current"  # NAME: appended to
+    ARCHIVE = "archive"  # NAME.<ms>: rotated, replayed in numeric order before the current one
+    PACK = "pack"  # NAME.<ms>.pack: replaces every archive with a number <= <ms>
+    TEMP = "temp"  # NAME~~<ms>: unfinished, deleted at start
+    FOREIGN = "foreign"
+
+
+class Name(Struct, frozen=True):
+    """One file name, read. `number` is the <ms> of the patterns, 0 for the current file and for foreign ones."""
+
+    kind: Kind
+    queue: str = ""
+    number: int = 0
+
+
+FOREIGN = Name(Kind.FOREIGN)
+
+
+def parse(file_name: str) -> Name:
+    """What `file_name` is."""
+    match = PATTERN.fullmatch(file_name)
+    if match is None or file_error(match[1]):
+        return FOREIGN
+    queue, number, pack, temp = match.groups()
+    if temp is not None:
+        return Name(Kind.TEMP, queue, int(temp))
+    if number is not None:
+        return Name(Kind.PACK if pack else Kind.ARCHIVE, queue, int(number))
+    return Name(Kind.CURRENT, queue)
+
+
+def damaged_folder(folder: str) -> str:
+    return f"{folder}/{OWN_FOLDER}/damaged"
+
+
+def sidecar_folder(folder: str) -> str:
+    return f"{folder}/{OWN_FOLDER}/segments"
+
+
+def sidecar_path(folder: str, name: str) -> str:
+    """Where the sidecar of file `name` of a spool is."""
+    return f"{sidecar_folder(folder)}/{name}"
+
+
+def plan_path(own: str) -> str:
+    """What a conversion of the spool is about to do."""
+    return f"{own}/convert.plan"
+
+
+def archive_name(queue: str, number: int) -> str:
+    return f"{queue}.{number}"
+
+
+def pack_name(queue: str, number: int) -> str:
+    return f"{queue}.{number}.pack"
+
+
+def temp_name(queue: str, number: int) -> str:
+    return f"{queue}~~{number}"
+
+
+class Files(Struct):
+    """What a spool holds of one queue. Archives and packs: file name to number (`q.7` and `q.07` are two files).
+    `gone`: archives that are not there any more though their sidecars are.
+    """
+
+    queue: str
+    archives: dict[str, int]
+    packs: dict[str, int]
+    temps: list[str]
+    current: bool = False
+    gone: dict[str, int] = {}
+
+    @property
+    def holds_nothing(self) -> bool:
+        """Whether there are only temporary files: they name no queue."""
+        return not (self.current or self.archives or self.packs)
+
+    def names(self) -> list[str]:
+        """Every file."""
+        return [*self.archives, *self.packs, *self.temps, *([self.queue] if self.current else [])]
+
+    def archives_in_order(self) -> list[str]:
+        return sorted(self.archives, key=lambda name: (self.archives[name], name))
+
+    def sealed_in_order(self) -> list[str]:
+        """The archives, those among them that are gone, too."""
+        numbers = self.archives | self.gone
+        return sorted(numbers, key=lambda name: (numbers[name], name))
+
+    def newest_number(self) -> int:
+        return max([*self.archives.values(), *self.gone.values()], default=0)
+
+
+def sort_out(entries: list[tuple[str, bool]]) -> tuple[dict[str, Files], list[str]]:
+    """From a folder's (name, is regular file) entries: the files of each queue, and the names left alone."""
+    queues: dict[str, Files] = {}
+    foreign: list[str] = []
+    for file_name, regular in entries:
+        name = parse(file_name)
+        if name.kind is Kind.FOREIGN or not regular:
+            foreign.append(file_name)
+            continue
+        _note(queues.setdefault(name.queue, Files(name.queue, {}, {}, [])), name, file_name)
+    return queues, foreign
+
+
+def _note(files: Files, name: Name, file_name: str) -> None:
+    if name.kind is Kind.CURRENT:
+        files.current = True
+    elif name.kind is Kind.ARCHIVE:
+        files.archives[file_name] = name.number
+    elif name.kind is Kind.PACK:
+        files.packs[file_name] = name.number
+    else:
+        files.temps.append(file_name)

@@ -1,0 +1,73 @@
+"""Putting a finished pack in the place of the files that it covers.
+
+One function for the running server and for recovery: whatever instant a crash interrupts it, calling it again finishes.
+"""
+
+from __future__ import annotations
+
+from contextlib import suppress
+
+from staniel.journal.disk.fs import File, Fs
+from staniel.journal.kestrel import files as layout
+from staniel.journal.kestrel.encoder import SAVE_XID, WITH_XID
+
+
+def fresh_file(fs: Fs, path: str) -> File:
+    """An empty file of this name, whatever an earlier attempt has left. Raises OSError."""
+    file = fs.append(path)
+    if file.size:
+        file.close()
+        fs.remove(path)
+        file = fs.append(path)
+    return file
+
+
+def throw_away(fs: Fs, path: str, file: File) -> None:
+    """Leave a temporary file that is of no use any more. One that cannot be removed is in nobody's way: `fresh_file`
+    and the next start try again.
+    """
+    file.close()
+    with suppress(OSError):
+        fs.remove(path)
+
+
+def drop_sidecars(fs: Fs, folder: str, names: list[str]) -> None:
+    """Remove what is known of these files of a spool, for good, before they change. Raises OSError."""
+    dropped = False
+    for name in names:
+        try:
+            fs.remove(layout.sidecar_path(folder, name))
+            dropped = True
+        except (FileNotFoundError, NotADirectoryError):
+            continue
+    if dropped:
+        fs.sync_folder(layout.sidecar_folder(folder))
+
+
+def says_nothing(fs: Fs, path: str) -> bool:
+    """Whether a summary is empty, or no more than the record that all of them begin with: what a renewal or a power cut
+    can leave of a name. One of ours that holds nothing says so in two records. Raises OSError.
+    """
+    size = fs.size(path)
+    return not size or (size == WITH_XID.size and fs.read(path, 0, 1)[0] == SAVE_XID)
+
+
+def remove_each(fs: Fs, folder: str, names: list[str]) -> None:
+    """Remove these files; some may be gone already. Raises OSError."""
+    for name in names:
+        with suppress(FileNotFoundError):
+            fs.remove(f"{folder}/{name}")
+
+
+def finish_pack(fs: Fs, folder: str, pack: str, sealed: str, covered: list[str]) -> None:
+    """Remove the `covered` files, oldest first, then give `pack` its archive name `sealed`. All are file names.
+
+    Their sidecars go first, because one of them speaks of a file with the name that the pack takes. The folder
+    is synced between the two steps: were the disk to keep the rename and forget the removals, the old files
+    would be replayed in front of a summary that already contains them.
+    """
+    drop_sidecars(fs, folder, [*covered, sealed])
+    remove_each(fs, folder, covered)
+    fs.sync_folder(folder)
+    fs.rename(f"{folder}/{pack}", f"{folder}/{sealed}")
+    fs.sync_folder(folder)

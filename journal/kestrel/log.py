@@ -1,0 +1,412 @@
+"""One queue's journal. Changes go in; their bytes wait in memory until the group writes them.
+
+Knows the current file, rotation and rewriting on the spot. Refuses to know when: policy.py decides, the group writes
+and syncs, pack.py rewrites what is too much for one step.
+"""
+
+from __future__ import annotations
+
+from typing import Protocol
+
+from staniel.journal.disk.fs import File, Fs, take_back
+from staniel.journal.group_commit import CommitGroup, is_stricter
+from staniel.journal.kestrel import files as layout
+from staniel.journal.kestrel.derived_effect import rewritten
+from staniel.journal.kestrel.encoder import Encoder
+from staniel.journal.kestrel.install import drop_sidecars, finish_pack, fresh_file, remove_each, throw_away
+from staniel.journal.kestrel.policy import Usage
+from staniel.journal.kestrel.record_index import note_places
+from staniel.journal.kestrel.segments import SAMPLE_BYTES, Place, Segment, Segments
+from staniel.queues.changes import Change
+from staniel.queues.checkpoint import Mark
+from staniel.queues.config import QueueConfig
+from staniel.queues.item import Item, Taken
+
+
+class Holder(Protocol):
+    """What the journal asks of its queue."""
+
+    def mark(self) -> Mark: ...
+
+    def tip(self) -> tuple[int, int, int] | None:
+        """(turn of the item that comes next, payload bytes, how many with an expiry) of all that ever came."""
+
+    def alive(self) -> dict[int, Item]:
+        """By turn: the items that have left the line's fresh ones and are not gone for good."""
+
+    def unread(self) -> int:
+        """The turn of the first item that only the files tell."""
+
+
+class NoHolder:
+    """Of a journal that serves no queue yet."""
+
+    def mark(self) -> Mark:
+        return Mark(0, 0)
+
+    def tip(self) -> tuple[int, int, int] | None:
+        return None
+
+    def alive(self) -> dict[int, Item]:
+        return {}
+
+    def unread(self) -> int:
+        return 0
+
+
+class Log:
+    """The files of one queue in the Kestrel format. `holder` must be set before the journal may be rotated."""
+
+    __slots__ = (  # without, Python finds more than thirty slowly; __dict__: the simulator listens to `record`
+        "__dict__",
+        "_counted",
+        "_counted_bytes",
+        "_file",
+        "_pending",
+        "_size",
+        "_unwritten",
+        "arrivals",
+        "attention_bytes",
+        "batch",
+        "config",
+        "encoder",
+        "folder",
+        "fs",
+        "group",
+        "holder",
+        "is_erased",
+        "kept_bytes",
+        "name",
+        "newest_number",
+        "next_look_turn",
+        "path",
+        "pins",
+        "rewrites",
+        "rewritten_ms",
+        "rotations",
+        "seal_wanted",
+        "segments",
+        "sync_ms",
+        "torn_by",
+        "wants_calm",
+        "weighed_bytes",
+    )
+
+    def __init__(self, fs: Fs, folder: str, name: str, group: CommitGroup, config: QueueConfig) -> None:
+        self.fs = fs
+        self.folder = folder
+        self.name = name
+        self.group = group
+        self.path = f"{folder}/{name}"
+        self.encoder = Encoder(config.journal_dialect)
+        self.batch = 0
+        self.newest_number = 0
+        self.segments = Segments(fs, folder, name)
+        self.segments.writer = self
+        self.holder: Holder = NoHolder()
+        self.is_erased = False
+        self.torn_by: OSError | None = None  # a summary was put in place half way: only a restart can finish that
+        self.next_look_turn = 0  # once the reader is there, packing may be worth it
+        self.seal_wanted = False  # the next sync is followed by a rotation, however small the file
+        self.weighed_bytes = 0
+        self.kept_bytes = 0
+        self.rewrites = 0
+        self.rewritten_ms = 0
+        self.rotations = 0
+        self.sync_ms = config.sync_ms
+        self._file: File | None = None
+        self.pins = 0  # transfers that may still have to find their copy where it was written
+        self.arrivals = 0  # copies from other queues that the disk does not have yet
+        self.wants_calm = False  # its files are due for what pins forbid: no transfer begins until that has been done
+        self._pending: list[bytes] = []
+        self._counted, self._counted_bytes = 0, 0  # so many of them, with so many bytes
+        self._size = 0  # of the current file, open or not
+        self._unwritten = b""
+        self.configure(config)
+
+    def configure(self, config: QueueConfig) -> None:
+        """Take over changed settings."""
+        self.config = config
+        before, self.sync_ms = self.sync_ms, config.sync_ms
+        if is_stricter(self.sync_ms, before) and (self._pending or self._file is not None):
+            self.group.tighten(self)
+        self.attention_bytes = min(config.default_journal_bytes, config.max_memory_bytes, config.max_journal_bytes)
+        self.encoder.dialect = config.journal_dialect
+
+    @property
+    def file(self) -> File:
+        if self._file is None:
+            self._file = self.fs.append(self.path)
+            self._size = self._file.size
+            self.group.handles.opened(self)
+        return self._file
+
+    @property
+    def archives(self) -> list[str]:
+        """The names of the rotated files, in order."""
+        return [segment.name for segment in self.segments.sealed]
+
+    @property
+    def archived_bytes(self) -> int:
+        return self.segments.sealed_bytes
+
+    @property
+    def written_bytes(self) -> int:
+        """The size of the current file as it is."""
+        return self._size
+
+    def unwritten(self) -> bytes:
+        """What is recorded and not yet in the file."""
+        return self._unwritten + b"".join(self._pending)
+
+    def let_go(self, force: bool) -> bool:
+        """Close the current file, if nothing is pending and no sync is owed; it is opened again when needed. `force`:
+        pay the debt here and now. Raises JournalFailure.
+        """
+        file = self._file
+        if file is None:
+            return True
+        if not self.group.let_go(file, bool(self._pending or self._unwritten), force):
+            return False
+        self._file = None
+        return True
+
+    def take_over(self, segments: Segments) -> None:
+        """These are the files, as recovery has found them."""
+        self.segments = segments
+        segments.writer = self
+
+    def resume(self, current_bytes: int) -> None:
+        """The current file exists already, and is so long."""
+        self._size = current_bytes
+
+    @property
+    def pending_bytes(self) -> int:
+        """Of what is recorded and not yet written; counted when somebody asks, because few do."""
+        self._counted_bytes += sum(map(len, self._pending[self._counted :]))
+        self._counted = len(self._pending)
+        return self._counted_bytes
+
+    @property
+    def current_bytes(self) -> int:
+        """The size of the current file once everything recorded is written."""
+        return self.written_bytes + len(self._unwritten) + self.pending_bytes
+
+    def record(self, change: Change) -> None:
+        """Take a change down; it is written with the batch being gathered."""
+        data = self.encoder.writers[type(change)](change)
+        pending, group = self._pending, self.group
+        if not pending:
+            group.touch(self)
+        pending.append(data)
+        group.pending_bytes += len(data)
+
+    def write(self) -> None:
+        records = self._pending
+        if records:
+            self._unwritten += b"".join(records)
+            self._pending = []
+            self._counted = self._counted_bytes = 0
+        file = self._file or self.file
+        before, data = self._size, self._unwritten
+        try:
+            file.write(data)
+        except OSError:
+            take_back(self.fs, self.path, file, before)
+            raise
+        self._size = size = before + len(data)
+        self._unwritten = b""
+        # Kestrel looks at a journal before each put and after each removal. So do we, by batches: puts alone
+        # leave nothing behind that a rewrite could save.
+        self.weighed_bytes = size if self.encoder.took else before
+        self.encoder.took = False
+        places = self.segments.current.places
+        if size - (places[-1].at if places else 0) >= SAMPLE_BYTES:
+            self._note_places(records if len(data) >= SAMPLE_BYTES else [], size)
+
+    def _note_places(self, records: list[bytes], at: int) -> None:
+        """Everything recorded is written, up to byte `at`, the last of it `records`."""
+        tip = self.holder.tip()
+        if tip is not None:
+            note_places(self.segments.current, records, Place(at, *tip))
+
+    @property
+    def is_written(self) -> bool:
+        """Whether the files tell all that was recorded."""
+        return not self._pending and not self._unwritten
+
+    def has_grown(self) -> bool:
+        """Whether the policy has to be asked at all."""
+        return self.weighed_bytes + self.segments.sealed_bytes >= self.attention_bytes
+
+    def usage(self, items: int, item_bytes: int, behind_items: int) -> Usage:
+        """What the policy has to know, as of the last removal or of the beginning of a batch of puts."""
+        sealed_bytes = self.segments.sealed_bytes
+        return Usage(
+            self.weighed_bytes, self.kept_bytes, items, item_bytes, sealed_bytes, self.rewritten_ms, behind_items
+        )
+
+    def synced(self, now_ms: int) -> None:
+        """The current file has just been synced, so that rotating it now stalls nobody."""
+        if self.is_erased:
+            return  # its name may be another journal's by now
+        if self.seal_wanted or self.file.size > self.config.max_memory_bytes:
+            # What has been recorded meanwhile still belongs to the file: its end is what the queue holds now.
+            if self._pending or self._unwritten:
+                self.group.before_write()
+                self.write()
+            self.rotate(now_ms)
+
+    def rotate(self, now_ms: int) -> None:
+        """Seal the current file under the next number and start a new one.
+
+        Sealed files are complete: a later file never holds records that rest on bytes the disk has not got. Raises
+        OSError with nothing changed if there is no room for another file.
+        """
+        assert not self._unwritten and not self._pending
+        number = max(now_ms, self.newest_number + 1)
+        sealed, temp = layout.archive_name(self.name, number), layout.temp_name(self.name, number)
+        fresh = fresh_file(self.fs, f"{self.folder}/{temp}")
+        self.file.sync()
+        self._rename_current(fresh, f"{self.folder}/{temp}", f"{self.folder}/{sealed}")
+        self.fs.sync_folder(self.folder)
+        self.segments.seal(sealed, number, self.file.size, self.holder.mark(), self.encoder.counter)
+        self._go_on_with(fresh)
+        self.newest_number = number
+        self.weighed_bytes = 0
+        self.seal_wanted = False
+        self.rotations += 1
+
+    def _rename_current(self, fresh: File, temp: str, sealed: str) -> None:
+        try:
+            self.fs.rename(self.path, sealed)
+            try:
+                self.fs.rename(temp, self.path)
+            except OSError:
+                self._take_back(sealed)
+                raise
+        except OSError:
+            throw_away(self.fs, temp, fresh)
+            raise
+
+    def _take_back(self, sealed: str) -> None:
+        try:
+            self.fs.rename(sealed, self.path)
+        except OSError as error:
+            raise self.group.failure(f"{self.path} has no file of its name any more", error) from error
+
+    def rewrite(self, open_reads: dict[int, Taken], items: list[Item], now_ms: int) -> None:
+        """Replace all files by one that holds the given state, which must be that of everything recorded and written.
+
+        Without archives: a new file renamed over the current one. With archives the current file is sealed first, and
+        the summary becomes a pack that covers it: a crash at any point leaves files that replay to the same state.
+        Raises OSError with the state unchanged if there is no room.
+        """
+        assert not self._pending and not self._unwritten
+        encoder = Encoder(self.config.journal_dialect)
+        mark = self.holder.mark()
+        if self.segments.sealed:
+            self.rotate(now_ms)
+        records = list(encoder.snapshot(self.encoder.counter, open_reads, items))
+        if self.segments.sealed and not records:
+            records = [encoder.nothing(self.encoder.counter)]
+        temp, file = self._write_summary(records, max(now_ms, self.newest_number))
+        kept_bytes = file.size
+        summary = rewritten(self.name, mark, encoder.counter, open_reads, items, records)
+        if self.segments.sealed:
+            self._install_pack(file, temp, summary)
+            self.segments.current.entered = encoder.counter
+        else:
+            self._rename(file, temp, self.path)
+            self.fs.sync_folder(self.folder)
+            self._go_on_with(file)
+            summary.mark = None
+            self.segments.start_over(summary)
+        self.kept_bytes = kept_bytes
+        self.encoder = encoder
+        self.rewrites += 1
+
+    def erase(self) -> None:
+        """Remove every file, in an order in which a crash leaves everything or nothing."""
+        self._pending.clear()
+        self._counted = self._counted_bytes = 0
+        self.group.forget(self)
+        self.group.handles.closed(self)
+        if self._file is not None:
+            self.group.retire(self._file)
+            self._file = None
+        self.is_erased = True
+        drop_sidecars(self.fs, self.folder, self.archives)
+        if self.segments.sealed:
+            self._remove_all()
+        else:
+            self.fs.remove(self.path)
+        self.segments.sealed.clear()
+
+    def _remove_all(self) -> None:
+        """Part of a journal is another queue than the whole of it. So an empty summary takes the place of everything
+        first, and is the last to go.
+        """
+        number = self.newest_number + 1
+        last, temp = layout.archive_name(self.name, number), layout.temp_name(self.name, number)
+        pack = layout.pack_name(self.name, number)
+        records = [Encoder(self.config.journal_dialect).nothing(0)]
+        # The disk may be full, and its queues must still be able to go.
+        self.group.afford(lambda: self._write_summary(records, number)[1].close(), f"{self.folder}/{temp}")
+        self.fs.rename(self.path, f"{self.folder}/{last}")
+        self.fs.sync_folder(self.folder)
+        self.fs.rename(f"{self.folder}/{temp}", f"{self.folder}/{pack}")
+        self.fs.sync_folder(self.folder)
+        remove_each(self.fs, self.folder, [*self.archives, last])
+        self.fs.sync_folder(self.folder)
+        self.fs.remove(f"{self.folder}/{pack}")
+
+    def close(self) -> None:
+        """Everything must have been written and synced."""
+        assert not self._pending and not self._unwritten
+        if self._file is not None:
+            self.group.handles.closed(self)
+            self.group.retire(self._file)
+            self._file = None
+
+    def _go_on_with(self, file: File) -> None:
+        self.group.retire(self.file)
+        self._file = file
+        self._size = file.size
+
+    def _write_summary(self, records: list[bytes], number: int) -> tuple[str, File]:
+        """A synced temporary file, still open; nothing is left of it if that fails."""
+        temp = f"{self.folder}/{layout.temp_name(self.name, number)}"
+        file = fresh_file(self.fs, temp)
+        try:
+            file.write(b"".join(records))
+            file.sync()
+        except OSError:
+            throw_away(self.fs, temp, file)
+            raise
+        return temp, file
+
+    def _rename(self, file: File, temp: str, name: str) -> None:
+        try:
+            self.fs.rename(temp, name)
+        except OSError:
+            throw_away(self.fs, temp, file)
+            raise
+
+    def _install_pack(self, file: File, temp: str, summary: Segment) -> None:
+        last = self.segments.sealed[-1]
+        pack = layout.pack_name(self.name, last.number)
+        self._rename(file, temp, f"{self.folder}/{pack}")
+        file.close()
+        self.fs.sync_folder(self.folder)
+        try:
+            finish_pack(self.fs, self.folder, pack, last.name, self.archives)
+        except OSError as error:
+            # Only a start can tell how far it came, and finishes it.
+            raise self.group.failure(f"cannot put the summary of {self.path} in place", error) from error
+        self.covered(last, summary)
+
+    def covered(self, last: Segment, summary: Segment) -> None:
+        """The files up to `last` have been replaced by a summary under its number."""
+        summary.name, summary.number = layout.archive_name(self.name, last.number), last.number
+        self.segments.replace_through(last, summary)

@@ -1,0 +1,319 @@
+"""One summary in the making: the files of a journal up to a rotated one, replaced by a file that replays to the same.
+
+Knows what the summary holds and the order of its steps; a step is short, and what waits for the disk is a chore.
+Refuses to know which journal is worth it, and when to try again.
+
+Source: "If the queue is in read-behind" of the packing strategy: the open reads of the checkpoint, a stand-in for each
+item removed since, and the items that are still there. Later files go on removing from the head, so whatever was in the
+line at the checkpoint needs a record in its place; what is gone for good is an empty one.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Iterator
+from enum import Enum
+
+from staniel.journal.background import Chore, Errand, InstallPack, ReadPiece, SyncFile
+from staniel.journal.disk.fs import File
+from staniel.journal.disk.quarantine import keep
+from staniel.journal.kestrel import files as layout
+from staniel.journal.kestrel.derived_effect import snapshot_of, with_rest
+from staniel.journal.kestrel.encoder import Encoder
+from staniel.journal.kestrel.install import fresh_file, throw_away
+from staniel.journal.kestrel.log import Log
+from staniel.journal.kestrel.read_behind import ReadBack, Unreadable
+from staniel.journal.kestrel.record_index import note_places, note_run
+from staniel.journal.kestrel.segments import Place, Segment
+from staniel.queues.checkpoint import Mark
+from staniel.queues.config import Dialect
+from staniel.queues.item import Item, Taken
+from staniel.queues.line import Line
+
+STAND_IN = Item(b"", 0)  # without an add time it moves no id
+STAND_IN_RECORD = Encoder(Dialect.DOCUMENTS).addx(STAND_IN)  # in every dialect
+A_SLICE = 1000  # about a millisecond: so much of what follows
+RUN_COST, ITEM_COST = 20, 1
+STAND_INS_A_COST = 50  # they are all the same bytes
+RUN_BYTES = 256 << 10
+SYNC_BYTES = 4 << 20  # synced this often while it grows, so that no sync is long
+
+
+class Stage(Enum):
+    WRITING = "writing"
+    WAITING = "waiting"  # for a chore or for a sync of the journal
+    SYNCED = "synced"  # the summary is complete and on the disk
+    SAFE = "safe"  # what it leaves out is known to be gone by what the disk has
+    DONE = "done"
+    FAILED = "failed"
+    DROPPED = "dropped"
+
+
+class Pack:
+    """`last` is the newest file that the summary replaces. `error` says why it failed; nothing is changed then."""
+
+    def __init__(self, log: Log, last: Segment, submit: Callable[[Chore], None]) -> None:
+        assert last.mark is not None
+        self.log = log
+        self.last = last
+        self.mark: Mark = last.mark
+        self.stage = Stage.WRITING
+        self.error: OSError | None = None
+        self.chore: Errand | None = None
+        self.lost: list[tuple[Unreadable, str]] = []  # items that the files do not tell, and where their bytes are kept
+        self._submit = submit
+        self._temp = layout.temp_name(log.name, last.number)
+        self._file: File | None = None
+        self._unsynced_bytes = 0
+        self._segment: Segment | None = None  # the summary as a segment, once it has its head
+        self._lead: Iterator[bytes] = iter(())  # what of its head is not written yet
+        self._head_bytes = 0
+        self._came = 0, 0  # payload bytes of the items written, and how many have an expiry
+        self._turn = self.mark.left
+        self._alive = log.holder.alive()
+        self._kept = deque(sorted(turn for turn in self._alive if turn >= self.mark.left))
+        # Nobody removes these from under us: what leaves the line from now on is in the summary with its data.
+        self._left = log.holder.mark().left
+        self._line = Line()  # as much of it as the files must tell
+        self._reader = ReadBack(log.segments, self._line)
+        self._encoder = Encoder(log.config.journal_dialect)
+
+    def step(self, now_ms: int) -> None:
+        """A moment's work, if there is any to be done now."""
+        try:
+            if self.stage is Stage.WRITING:
+                self._write_some()
+            elif self.stage is Stage.SYNCED:
+                # Its items count as removed because of records that a power cut must not take back.
+                self.stage = Stage.WAITING
+                self.log.group.after(self.log, self._safe)
+            elif self.stage is Stage.SAFE:
+                self._install(now_ms)
+        except OSError as error:
+            self._fail(error)
+
+    @property
+    def is_idle(self) -> bool:
+        """Whether `step` has nothing to do before something else ends."""
+        return self.stage is Stage.WAITING
+
+    @property
+    def is_over(self) -> bool:
+        return self.stage in (Stage.DONE, Stage.FAILED, Stage.DROPPED)
+
+    def drop(self) -> None:
+        """Leave no trace. Not while a chore of this pack runs; one that has not begun never will."""
+        self.stage = Stage.DROPPED
+        if self.chore is not None:
+            self.chore.forgo()
+            self.chore = None
+            self.log.segments.let_go(self.log.segments.covered_by(self.last))
+        self._clear_away()
+
+    # writing
+
+    def _write_some(self) -> None:
+        if self._file is None:
+            self._file = fresh_file(self.log.fs, f"{self.log.folder}/{self._temp}")
+            self._lead = self._head()
+        if self._segment is None:
+            self._write_lead()
+        elif self._turn < min(self._left, self.mark.end):
+            self._write_left()
+        elif self._turn < self.mark.end:
+            self._write_items(self._read_items())
+        if self.stage is not Stage.WRITING:
+            return
+        if self._segment is not None and self._turn >= self.mark.end:
+            self._sync(Stage.SYNCED)
+        elif self._unsynced_bytes >= SYNC_BYTES:
+            self._sync(Stage.WRITING)
+
+    def _head(self) -> Iterator[bytes]:
+        """Everything under a transaction at the checkpoint, and what had been handed back."""
+        heads = [self._of(turn) for turn in self.mark.heads]
+        if not self.mark.open and not heads:
+            # The files behind this one count on from here.
+            is_nothing = self.mark.left >= self.mark.end
+            return iter([(self._encoder.nothing if is_nothing else self._encoder.save_xid)(self.last.counter)])
+        opened = {xid: Taken(self._of(turn), 0, 1, xid) for xid, turn in self.mark.open}
+        return self._encoder.snapshot(self.last.counter, opened, heads)
+
+    def _write_lead(self) -> None:
+        """A slice of the head."""
+        records: list[bytes] = []
+        size = 0
+        for record in self._lead:
+            records.append(record)
+            size += len(record)
+            if size >= RUN_BYTES or len(records) >= A_SLICE:
+                self._write(b"".join(records))
+                return
+        self._write(b"".join(records))
+        self._begin()
+
+    def _of(self, turn: int) -> Item:
+        return self._alive.get(turn, STAND_IN)
+
+    def _write_left(self) -> None:
+        """A slice of what has left the line since the checkpoint: what is gone for good, and what is not."""
+        end = min(self._left, self.mark.end)
+        budget = A_SLICE
+        while budget > 0 and self._turn < end:
+            kept = min(self._kept[0], end) if self._kept else end
+            count = min(kept - self._turn, STAND_INS_A_COST * budget)
+            if count:
+                self._write_stand_ins(count)
+                budget -= RUN_COST + count // STAND_INS_A_COST
+            else:
+                items = self._next_kept(end)
+                self._write_items(items)
+                budget -= RUN_COST + ITEM_COST * len(items)
+
+    def _next_kept(self, end: int) -> list[Item]:
+        """Those from the present turn on that are not gone, a run of them."""
+        items: list[Item] = []
+        size = 0
+        while self._kept and self._kept[0] == self._turn + len(items) < end and len(items) < A_SLICE:
+            item = self._alive[self._kept.popleft()]
+            items.append(item)
+            size += len(item.data)
+            if size >= RUN_BYTES:
+                break
+        return items
+
+    def _read_items(self) -> list[Item]:
+        """A slice of what the files say; nothing while it is being read."""
+        self._line.left, self._line.behind = self._turn, self.mark.end - self._turn
+        items = self._reader.decode()
+        wanted = None if items else self._reader.wants()
+        if wanted is not None:
+            segment, at, count = wanted
+            path = self.log.segments.path(segment)
+            piece = ReadPiece(
+                self.log.fs,
+                path,
+                at,
+                count,
+                segment.block_bytes,
+                lambda error, now_ms: self._have_read(error, segment, piece),
+            )
+            self._hand_over(piece)
+        return items
+
+    def _have_read(self, error: OSError | None, segment: Segment, piece: ReadPiece) -> None:
+        if error is None:
+            self._reader.read_ahead(segment, piece.at, piece.data, piece.checks)
+        self._came_back(error, Stage.WRITING)
+
+    def _begin(self) -> None:
+        """What has been written is the lead; the line follows."""
+        assert self._file is not None
+        mark, counter = self.mark, self.last.counter
+        self._head_bytes = self._file.size
+        segment = Segment(self.log.name, self.last.number, Place(self._head_bytes, mark.left), entry=mark, mark=mark)
+        segment.entered = segment.counter = counter
+        opened = [self._of(turn) for _, turn in sorted(mark.open)]
+        segment.snapshot = snapshot_of(mark, opened, [self._of(turn) for turn in mark.heads], counter)
+        self._segment = segment
+
+    def _write_stand_ins(self, count: int) -> None:
+        assert self._file is not None and self._segment is not None
+        self._write(STAND_IN_RECORD * count)
+        self._turn += count
+        note_run(self._segment, len(STAND_IN_RECORD), count, Place(self._file.size, self._turn, *self._came))
+
+    def _write_items(self, items: list[Item]) -> None:
+        if not items:
+            return
+        assert self._file is not None and self._segment is not None
+        records = [self._encoder.addx(item) for item in items]
+        self._write(b"".join(records))
+        self._turn += len(items)
+        size, mortal = self._came
+        size += sum([len(item.data) for item in items])
+        self._came = size, mortal + sum([item.expires_ms != 0 for item in items])
+        note_places(self._segment, records, Place(self._file.size, self._turn, *self._came))
+
+    def _write(self, data: bytes) -> None:
+        assert self._file is not None
+        self._file.write(data)
+        self._unsynced_bytes += len(data)
+
+    # chores
+
+    def _sync(self, then: Stage) -> None:
+        assert self._file is not None
+        self._unsynced_bytes = 0
+        self._hand_over(SyncFile(self._file, lambda error, now_ms: self._came_back(error, then)))
+
+    def _hand_over(self, chore: Errand) -> None:
+        self.stage = Stage.WAITING
+        self.chore = chore
+        self._submit(chore)
+
+    def _came_back(self, error: OSError | None, then: Stage) -> None:
+        self.chore = None
+        if self.is_over:
+            return
+        if error is not None:
+            self._fail(error)
+        else:
+            self.stage = then
+
+    def _safe(self, now_ms: int) -> None:
+        if self.stage is Stage.WAITING:
+            self.stage = Stage.SAFE
+
+    def _install(self, now_ms: int) -> None:
+        log, number = self.log, self.last.number
+        if log.pins:
+            return  # a transfer may still have to find its copy in these files
+        folder = layout.damaged_folder(log.folder)
+        for lost in self._reader.unreadable:
+            # These files are about to go.
+            try:
+                saved_as = keep(log.fs, f"{log.folder}/{lost.file}", lost.at, lost.size, folder)
+            except FileNotFoundError:
+                saved_as = ""
+            self.lost.append((lost, saved_as))
+        self._reader.unreadable.clear()
+        assert self._file is not None
+        names = self._temp, layout.pack_name(log.name, number), layout.archive_name(log.name, number)
+        covered = log.segments.covered_by(self.last)
+        # Items may have come meanwhile that memory had no room for: their names are another file's at any moment now.
+        log.segments.hold(covered, log.holder.unread())
+        self._hand_over(InstallPack(log.fs, log.folder, names, [segment.name for segment in covered], self._installed))
+
+    def _installed(self, error: OSError | None, now_ms: int) -> None:
+        self.chore = None
+        self.log.segments.let_go(self.log.segments.covered_by(self.last))
+        if error is not None:
+            # How far it came is not known: the files are left as they are, and recovery finishes it.
+            self.error = error
+            self.stage = Stage.FAILED
+            self.log.torn_by = error
+            return
+        assert self._file is not None
+        segment = self._segment
+        assert segment is not None and segment.snapshot is not None
+        segment.size = self._file.size
+        segment.snapshot = with_rest(segment.snapshot, self._came)
+        self.log.covered(self.last, segment)
+        self.log.kept_bytes = self._head_bytes
+        self.log.rewrites += 1
+        self._file.close()
+        self._file = None
+        self.stage = Stage.DONE
+
+    # trouble
+
+    def _fail(self, error: OSError) -> None:
+        self.error = error
+        self.stage = Stage.FAILED
+        self._clear_away()
+
+    def _clear_away(self) -> None:
+        if self._file is not None:
+            throw_away(self.log.fs, f"{self.log.folder}/{self._temp}", self._file)
+            self._file = None

@@ -1,0 +1,89 @@
+"""When to rotate, rewrite, pack, sync. Numbers in, a decision out; nothing here touches a file or a clock.
+
+Source: the packing strategy document, with the conditions and defaults of Kestrel 2.4.
+"""
+
+from __future__ import annotations
+
+from enum import Enum
+
+from msgspec import Struct
+
+from staniel.queues.config import SYNC_OS, QueueConfig
+
+
+class Step(Enum):
+    KEEP = "keep"
+    ROTATE = "rotate"
+    CHECKPOINT = "checkpoint"  # rotate, and pack what lies before it once that is worth it
+    START_OVER = "start over"  # the queue is empty: only open reads are kept
+    REWRITE = "rewrite"  # everything is in memory, and the files hold much more than that
+
+
+class Usage(Struct, frozen=True, gc=False):
+    """What a journal and its queue hold, in bytes and items.
+
+    `kept_bytes` is what the last rewrite left, or the last summary of open reads: no rewrite can shrink that.
+    `rewritten_ms` is when the last rewrite was that starts the delay. `behind_items` are those that only the journal
+    holds.
+    """
+
+    current_bytes: int
+    kept_bytes: int
+    items: int
+    item_bytes: int
+    archived_bytes: int
+    rewritten_ms: int
+    behind_items: int = 0
+
+
+def next_step(usage: Usage, config: QueueConfig, now_ms: int) -> Step:
+    """What to do with a journal now.
+
+    An empty queue starts over past `default_journal_bytes` (Kestrel counts the current file alone), but never before
+    the file has doubled: with many large open reads every reply would otherwise rewrite them all. Without
+    `aggressive_rewrites` that too must wait for `compact_delay_ms`, unless the file has grown past `max_memory_bytes`.
+    """
+    total_bytes = usage.current_bytes + usage.archived_bytes
+    rested = now_ms >= usage.rewritten_ms + config.compact_delay_ms
+    full = usage.current_bytes > config.max_memory_bytes
+    start_over_bytes = max(config.default_journal_bytes, 2 * usage.kept_bytes)
+    may_start_over = config.aggressive_rewrites or rested or full
+    if usage.items == 0 and total_bytes >= start_over_bytes and may_start_over:
+        return Step.START_OVER
+    in_memory = usage.item_bytes < config.max_memory_bytes and not usage.behind_items  # so that much is written at most
+    if total_bytes > config.max_journal_bytes and in_memory and rested:
+        return Step.REWRITE
+    if full:
+        return Step.CHECKPOINT if total_bytes > config.max_journal_bytes else Step.ROTATE
+    return Step.KEEP
+
+
+def starts_delay(step: Step, left_bytes: int, config: QueueConfig) -> bool:
+    """Whether a rewrite that leaves `left_bytes` is the last one for `compact_delay_ms`."""
+    if step is Step.REWRITE:
+        return True
+    return not config.aggressive_rewrites and left_bytes >= config.default_journal_bytes // 2
+
+
+def is_worth_packing(covered_bytes: int, packed_bytes: int, total_bytes: int, config: QueueConfig) -> bool:
+    """Whether to replace files of `covered_bytes` by one of about `packed_bytes`.
+
+    Only where the journal is larger than it may be, and for half of the bytes at least: whatever is rewritten again and
+    again then costs less in all than what it replaces had cost to write.
+    """
+    return total_bytes > config.max_journal_bytes and saves_half(covered_bytes, packed_bytes)
+
+
+def saves_half(covered_bytes: int, packed_bytes: int) -> bool:
+    """Whether a summary of `packed_bytes` is at most half of what it replaces; asked of each file more, too: items that
+    are about to leave would be copied for next to nothing.
+    """
+    return 2 * packed_bytes <= covered_bytes
+
+
+def sync_due_ms(config: QueueConfig, unsynced_since_ms: int) -> int | None:
+    """When changes written at `unsynced_since_ms` must be synced at the latest; None: whenever the OS likes."""
+    if config.sync_ms == SYNC_OS:
+        return None
+    return unsynced_since_ms + config.sync_ms

@@ -1,0 +1,346 @@
+"""Reading items back from the journal: what read-behind needs when those in memory run out, or before they do.
+
+Knows one place in the segments, and what has been read ahead of it. Refuses to know when to read: the broker asks ahead
+of need, the line at need. Source: "If the queue is in read-behind" of the packing strategy.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from msgspec import Struct
+
+from staniel.journal.kestrel.item_reader import ItemReader
+from staniel.journal.kestrel.replay import Bad, plain
+from staniel.journal.kestrel.segments import Place, Segment, Segments, checks_of
+from staniel.queues.item import LOST_MS, Item
+from staniel.queues.line import ID_SHIFT, Line
+
+PIECE_BYTES = 256 << 10
+AHEAD_BYTES = 1 << 20  # read ahead of need, at most this much and a piece
+NO_BAD = -1
+STAND_INS = "stand-ins of removed items, and what removed them is lost"
+ITEMS_A_SLICE = 500  # decoded at once when nobody waits for them: well under 1 ms
+
+
+class Unreadable(Struct, frozen=True):
+    """Items that were in the journal and cannot be read from it any more: `count` of them. What cannot be read, or not
+    be trusted, are `size` bytes from byte `at` of `file`.
+    """
+
+    file: str
+    at: int
+    size: int
+    count: int
+    why: str
+
+
+class ReadBack:
+    """The tail of a line (see staniel.queues.line.Tail)."""
+
+    def __init__(self, segments: Segments, line: Line) -> None:
+        self.segments = segments
+        self.line = line
+        self.unreadable: list[Unreadable] = []
+        self._segment: Segment | None = None  # where the next item is looked for
+        self._turn = -1  # its turn
+        self._at = 0  # byte in the segment, of `_data[_used:]`
+        self._data = b""
+        self._used = 0
+        self._bad_at = NO_BAD  # what has been read ends there, because the next block is not what was written
+        self._starved = False  # what has been read ahead ends inside a record
+        self._lost_end = 0  # items before this turn cannot be read
+        self._items = ItemReader(0)
+
+    # the tail of a line
+
+    def load(self, turn: int, size_max: int) -> list[Item]:
+        """Raises OSError if the disk refuses, and nothing was read before that."""
+        self._seek(turn)
+        found: list[Item] = []
+        size = 0
+        end = self.line.end
+        while self._turn < end and size < size_max:
+            before = len(found)
+            try:
+                self._decode(found, min(end - self._turn, self._about(size_max - size)), size_max)
+            except OSError:
+                if not found:
+                    raise
+                break
+            size += sum([len(item.data) for item in found[before:]])
+        return found
+
+    def measure(self, turn: int, count: int) -> tuple[int, int]:
+        """Raises OSError if the disk refuses."""
+        size, mortal = self.came(turn + count)
+        size_before, mortal_before = self.came(turn)
+        return size - size_before, mortal - mortal_before
+
+    def came(self, turn: int) -> tuple[int, int]:
+        """(payload bytes, how many have an expiry) of all items before `turn`, as far as segments count them alike: in
+        recovery only. Reads on from the next known place. Raises OSError.
+        """
+        segment = self.segments.holding(turn)
+        at, near, size, mortal = segment.place(turn)
+        if near < turn:
+            self._lost_end, self._turn = 0, near
+            self._begin(segment, at)
+        count = turn - near
+        while count:
+            found: list[Item] = []
+            self._decode(found, min(ITEMS_A_SLICE, count), PIECE_BYTES)
+            count -= len(found)
+            size += sum([len(item.data) for item in found])
+            mortal += sum([item.expires_ms not in (0, LOST_MS) for item in found])
+        return size, mortal
+
+    def newest_id(self, turn: int, count: int) -> int:
+        """From the end back to where the newest add time begins: those before it are taken for older, as they are
+        unless the clock was set back. Raises OSError.
+        """
+        end = at = turn + count
+        newest_ms, first = -1, end
+        while at > turn:
+            begin = max(turn, self.segments.holding(at - 1).place(at - 1).turn)
+            for number, item in zip(range(at - 1, begin - 1, -1), reversed(self._between(begin, at)), strict=True):
+                if item.added_ms < newest_ms:
+                    return (newest_ms << ID_SHIFT) + end - 1 - first
+                newest_ms, first = item.added_ms, number
+            at = begin
+        return (newest_ms << ID_SHIFT) + end - 1 - first
+
+    def _between(self, turn: int, end: int) -> list[Item]:
+        self._seek(turn)
+        found: list[Item] = []
+        while len(found) < end - turn:
+            self._decode(found, min(ITEMS_A_SLICE, end - turn - len(found)), PIECE_BYTES)
+        return found
+
+    def fetch(self, turns: Iterable[int]) -> dict[int, Item]:
+        """The items with these turns. Raises OSError."""
+        items: dict[int, Item] = {}
+        for turn in sorted(turns):
+            items[turn] = plain(self._between(turn, turn + 1)[0])
+        return items
+
+    def give_up_gone(self) -> list[str]:
+        """Do without the sealed files that are not there any more; their names. Raises OSError."""
+        there = {name for name, _ in self.segments.fs.list(self.segments.folder)}
+        gone = [segment for segment in self.segments.sealed if segment.name not in there and not segment.is_gone]
+        for segment in gone:
+            segment.is_gone = True
+        self.start_afresh()
+        return [segment.name for segment in gone]
+
+    def lose_stand_ins(self) -> None:
+        """From now on what is read is in the line: the stand-ins of a summary are lost items there."""
+        self._items.stand_ins = 0
+
+    def start_afresh(self) -> None:
+        """Forget what has been read: a file was cut."""
+        self._segment, self._turn, self._lost_end = None, -1, 0
+        self._data, self._used, self._bad_at = b"", 0, NO_BAD
+
+    # ahead of need
+
+    def decode(self) -> list[Item]:
+        """A slice of the next items, if they have been read ahead; else nothing."""
+        line = self.line
+        line.settle()
+        self._seek(line.left + len(line.fresh))
+        found: list[Item] = []
+        count_max = min(line.behind, self._about(line.full_bytes - line.memory_bytes))
+        if self._turn >= self._lost_end and self._used < len(self._data):
+            self._starved = not self._consume(found, count_max)
+        if self._is_at_bad and self._turn >= self._lost_end and (self._starved or self._used == len(self._data)):
+            self._give_up_block()
+        if self._segment is not None and self._segment.is_gone and self._lost_end <= self._turn < line.end:
+            self._give_up_file()
+        if self._turn < self._lost_end and len(found) < count_max:
+            self._stand_in(found, count_max - len(found))
+        return found
+
+    def wants(self) -> tuple[Segment, int, int] | None:
+        """What should be read ahead: a segment, from byte, how many bytes; None if there is enough or nothing, or if a
+        summary is just taking the segment's place.
+
+        Ask after `decode`.
+        """
+        segment, ahead = self._segment, len(self._data) - self._used
+        if segment is None or self._turn < self._lost_end or (ahead >= AHEAD_BYTES and not self._starved):
+            return None
+        at = self._at + ahead
+        if self._turn < self.line.end and (
+            self._is_through(segment) or (not ahead and at >= self.segments.size(segment))
+        ):
+            self._next_segment()
+            return self.wants()
+        if segment.held is not None or segment.is_gone:
+            return None
+        start, stop = self._span(segment, at, max(PIECE_BYTES, ahead))
+        return (segment, start, stop - start) if at < stop and not self._is_at_bad else None
+
+    def read_ahead(self, segment: Segment, at: int, data: bytes, checks: list[int]) -> None:
+        """What `wants` asked for has been read, and the crc32 of each block of it computed, if the segment has any."""
+        end = self._at + len(self._data) - self._used
+        if segment is not self._segment or segment.is_replaced or at != segment.block_at(end):
+            return
+        bad_at = segment.first_bad(at, checks)
+        if bad_at >= 0:
+            self._bad_at = max(bad_at, end)
+            data = data[: bad_at - at]
+        self._data = self._data[self._used :] + data[end - at :]
+        self._used = 0
+        self._starved = False
+
+    # inside
+
+    def _about(self, size: int) -> int:
+        """How many items are likely to have `size` bytes; no more than a slice."""
+        line = self.line
+        return min(ITEMS_A_SLICE, size * max(1, line.behind) // max(1, line.behind_bytes) + 1)
+
+    def _seek(self, turn: int) -> None:
+        if turn == self._turn and self._segment is not None and not self._segment.is_replaced:
+            return
+        segment = self.segments.holding(turn)
+        at, near, _, _ = segment.place(turn)
+        if segment is not self._segment or not near <= self._turn < turn:
+            self._lost_end = 0
+            self._turn = near
+            self._begin(segment, at)
+        while self._turn < turn:
+            self._decode([], min(ITEMS_A_SLICE, turn - self._turn), PIECE_BYTES)
+
+    def _begin(self, segment: Segment, at: int) -> None:
+        self._segment, self._at = segment, at
+        self._data, self._used, self._bad_at = b"", 0, NO_BAD
+        self._items.begin_file()
+
+    @property
+    def _is_at_bad(self) -> bool:
+        return self._bad_at == self._at + len(self._data) - self._used
+
+    def _span(self, segment: Segment, at: int, count: int) -> tuple[int, int]:
+        """(from, to) of what to read so as to have `count` bytes from byte `at` on, in whole blocks."""
+        stop = min(self.segments.readable(segment), at + count)
+        return segment.block_at(at), segment.block_end(stop)
+
+    def _decode(self, found: list[Item], count_max: int, size_max: int) -> None:
+        """Append some items to `found`, if need be after reading more of the segment, or going on to the next one."""
+        segment = self._segment
+        assert segment is not None
+        if self._turn < self._lost_end:
+            self._stand_in(found, count_max)
+            return
+        if segment.is_gone:
+            self._give_up_file()
+            return
+        if self._used < len(self._data) and self._consume(found, count_max):
+            return
+        if self._is_at_bad:
+            self._give_up_block()
+            return
+        if self._is_through(segment):
+            self._next_segment()
+            return
+        at = self._at + len(self._data) - self._used
+        # A record longer than the piece: read twice as much, which the file really has.
+        want = max(min(PIECE_BYTES, size_max), 2 * (len(self._data) - self._used))
+        more, start = b"", at
+        if segment.checks:
+            start, stop = self._span(segment, at, want)
+            more = self.segments.read(segment, start, stop - start) if at < stop else b""
+        else:
+            more = self.segments.read(segment, at, want)
+        if more:
+            self.read_ahead(segment, start, more, checks_of(more, segment.block_bytes) if segment.checks else [])
+            self._consume(found, count_max)
+        else:
+            self._next_segment()
+
+    def _is_through(self, segment: Segment) -> bool:
+        """Whether no item follows in the segment. What else does is not read: a summary that covers these items may
+        take the file's place at any moment.
+        """
+        if segment.mark is None or self._turn != segment.mark.end:
+            return False  # mostly; looking the next one up costs more the more there are
+        after = self.segments.after(segment)
+        return after is not None and self._turn == after.first
+
+    def _stand_in(self, found: list[Item], count_max: int) -> None:
+        count = min(count_max, self._lost_end - self._turn)
+        found.extend(Item(b"", 0, LOST_MS) for _ in range(count))
+        self._turn += count
+
+    def _next_segment(self) -> None:
+        """The segment has no more items, though it may have promised some."""
+        segment = self._segment
+        assert segment is not None
+        after = self.segments.after(segment)
+        if after is not None and self._turn == after.first:
+            self._begin(after, after.origin.at)
+        else:
+            self._give_up("items are missing")
+
+    def _consume(self, found: list[Item], count_max: int) -> bool:
+        """Decode from what has been read; whether that brought anything forward."""
+        segment = self._segment
+        assert segment is not None
+        before, used = len(found), self._used
+        rest = self.segments.size(segment) - (self._at + len(self._data) - self._used)
+        try:
+            self._used = self._items.read(self._data, self._used, rest, found, count_max)
+        except Bad as bad:
+            self._turn += len(found) - before
+            self._at += bad.at - used
+            self._give_up(bad.why)
+            return True
+        if self._items.stand_ins:
+            count, self._items.stand_ins = self._items.stand_ins, 0
+            self.unreadable.append(Unreadable(segment.name, self._at, self._used - used, count, STAND_INS))
+        self._at += self._used - used
+        self._turn += len(found) - before
+        return self._used > used
+
+    def _give_up(self, why: str) -> None:
+        """The next items cannot be read: lost ones stand in for them, up to the next place where a record is known to
+        begin.
+        """
+        segment = self._segment
+        assert segment is not None
+        place = segment.place_behind(self._at + 1, self._turn + 1)
+        self._lose(self._at, self.segments.size(segment) if place is None else place.at, place, why)
+
+    def _give_up_file(self) -> None:
+        """There is no such file any more."""
+        segment = self._segment
+        assert segment is not None
+        self._lose(self._at, segment.size, None, "the file is gone")
+
+    def _give_up_block(self) -> None:
+        """The block ahead is not what was written. What begins in it or reaches into it is lost; reading goes on at the
+        first place behind it.
+        """
+        segment = self._segment
+        assert segment is not None
+        at = segment.block_at(self._bad_at)
+        end = segment.block_end(at + 1)
+        self._lose(at, end, segment.place_behind(end, self._turn), "a block does not match its checksum")
+
+    def _lose(self, at: int, end: int, place: Place | None, why: str) -> None:
+        """Bytes `at` to `end` are of no use; `place` is where reading goes on in this segment."""
+        segment = self._segment
+        assert segment is not None
+        after = self.segments.after(segment)
+        if place is not None:
+            self._begin(segment, place.at)
+            self._lost_end = place.turn
+        elif after is not None:
+            self._begin(after, after.origin.at)
+            self._lost_end = after.first
+        else:
+            self._begin(segment, self.segments.size(segment))
+            self._lost_end = self.line.end
+        self.unreadable.append(Unreadable(segment.name, at, end - at, max(0, self._lost_end - self._turn), why))

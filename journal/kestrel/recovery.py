@@ -1,0 +1,355 @@
+"""From a queue's files to its state: the only start-up path, after a crash and after a clean stop alike.
+
+Knows the order of the files, which of them need not be read because a sidecar tells what they do, what to finish, what
+to cut and what to keep aside. Refuses to know queues in service. Source: "Multiple journal files" of the Kestrel
+journal format.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable
+from contextlib import suppress
+
+from msgspec import Struct, structs
+
+from staniel.journal.disk.fs import Fs
+from staniel.journal.disk.quarantine import clear_away, keep
+from staniel.journal.dump import rows
+from staniel.journal.errors import described, is_torn
+from staniel.journal.kestrel import files as layout
+from staniel.journal.kestrel import sidecar
+from staniel.journal.kestrel.derived_effect import follow
+from staniel.journal.kestrel.dump import KestrelDumper
+from staniel.journal.kestrel.effect import Entangled
+from staniel.journal.kestrel.files import Files
+from staniel.journal.kestrel.install import drop_sidecars, finish_pack, says_nothing
+from staniel.journal.kestrel.item_reader import LOST, is_stand_in
+from staniel.journal.kestrel.read_behind import ReadBack
+from staniel.journal.kestrel.replay import Bad, Replay
+from staniel.journal.kestrel.segments import Place, Segment, Segments
+from staniel.journal.tools.checksums import is_beginning
+from staniel.queues.checkpoint import Mark
+from staniel.queues.line import UNBOUNDED, Line
+
+CHUNK_BYTES = 256 << 10
+
+
+class Damage(Struct, frozen=True):
+    """A file whose records can be read up to byte `at`. `saved_as` holds a copy of the rest. `is_torn`: a record was
+    being written there when the server died; that is no error.
+    """
+
+    file: str
+    at: int
+    lost_bytes: int
+    why: str
+    saved_as: str
+    is_torn: bool = False
+
+    def told(self) -> str:
+        """What an operator reads of it."""
+        why = described(self.why, self.is_torn)
+        return f"{self.file}: byte {self.at}, {self.lost_bytes} bytes: {why}; left behind, kept as {self.saved_as}"
+
+
+# A start keeps no more of a queue in memory: counting an item costs a third of making it, and the rest is read ahead
+# while clients are served already.
+START_MEMORY_BYTES = 16 << 20
+
+
+class Doubt(Struct, frozen=True):
+    """A file whose sidecar was not used. `is_serious`: the file or the sidecar is not what was written."""
+
+    file: str
+    why: str
+    is_serious: bool
+
+
+class Loss(Struct, frozen=True):
+    """A sealed file that is gone, or shorter than its sidecar says: `items` that were still in the queue cannot be read
+    any more; -1: nobody knows how many.
+    """
+
+    file: str
+    items: int
+    is_gone: bool
+
+
+class Recovered(Struct):
+    """The state of one queue, and its files as they are now."""
+
+    replay: Replay
+    files: Files
+    segments: Segments
+    tail: ReadBack
+    replayed_bytes: int
+    damages: list[Damage]
+    skipped_bytes: int = 0  # of files that were not read, because their sidecars told enough
+    doubts: list[Doubt] = []
+    losses: list[Loss] = []
+    stand_ins: int = 0  # items that were removed long ago, in records that are lost: not handed out
+    ahead: Mark | None = None  # where the queue stands by sidecars, which replay has not been told yet
+
+
+class Recovery:
+    """Recovers the queues of one spool folder."""
+
+    def __init__(self, fs: Fs, folder: str) -> None:
+        self.fs = fs
+        self.folder = folder
+        self.progress: Callable[[int], None] = lambda size: None
+        """Set by who wants to know: so many more bytes of files have been dealt with."""
+
+    def recover(self, queue: str, files: Files, now_ms: int, memory_bytes: int = UNBOUNDED) -> Recovered:
+        """Finish what a crash interrupted, replay every file, cut a damaged end. About `memory_bytes` of items are kept
+        in memory at most. Raises OSError if the disk refuses.
+        """
+        damages = self.finish(queue, files)
+        recovered = self._prepare(queue, files, now_ms, memory_bytes)
+        recovered.damages += damages
+        segments = recovered.segments
+        for name in files.sealed_in_order():
+            segments.current.name = name
+            number = files.archives.get(name)
+            if number is None:
+                self._do_without(name, recovered)
+            elif not self._skip(name, number, recovered):
+                self._place(recovered)
+                self._replay_sealed(name, number, recovered)
+        self._place(recovered)
+        segments.current.name = queue
+        if files.current:
+            self._replay(recovered)
+            if recovered.damages and recovered.damages[-1].file == queue:
+                recovered.damages[-1] = self._cut(recovered.damages[-1])
+                segments.current.size = recovered.damages[-1].at
+        recovered.replay.line.settle()
+        recovered.tail.start_afresh()  # it may have read what has been cut off
+        self._count_losses(recovered)
+        return recovered
+
+    def _prepare(self, queue: str, files: Files, now_ms: int, memory_bytes: int) -> Recovered:
+        segments = Segments(self.fs, self.folder, queue)
+        line = Line()
+        line.tail = tail = ReadBack(segments, line)
+        line.bound(min(memory_bytes, START_MEMORY_BYTES))
+        return Recovered(Replay(now_ms, line), files, segments, tail, 0, [])
+
+    def tidy(self, files: Files) -> None:
+        """Drop temporary files."""
+        for name in files.temps:
+            self.fs.remove(f"{self.folder}/{name}")
+        files.temps.clear()
+
+    def finish(self, queue: str, files: Files) -> list[Damage]:
+        """Drop temporary files; put the newest pack in place of what it covers, unless it says nothing: then it is set
+        aside. Safe to interrupt at every step.
+        """
+        self.tidy(files)
+        empty = [name for name in files.packs if says_nothing(self.fs, f"{self.folder}/{name}")]
+        damages = [self._set_aside(name, files) for name in empty]
+        if files.packs:
+            self._finish_packs(queue, files)
+        return damages
+
+    def _set_aside(self, name: str, files: Files) -> Damage:
+        size = self.fs.size(f"{self.folder}/{name}")
+        saved_as = clear_away(self.fs, self.folder, name, layout.damaged_folder(self.folder))
+        del files.packs[name]
+        return Damage(name, 0, size, "an empty summary replaces nothing", saved_as)
+
+    def _finish_packs(self, queue: str, files: Files) -> None:
+        newest = max(files.packs, key=lambda name: (files.packs[name], name))
+        number = files.packs.pop(newest)
+        older = sorted(files.packs, key=lambda name: (files.packs[name], name))
+        covered = [name for name in files.archives_in_order() if files.archives[name] <= number]
+        older += [name for name in files.gone if files.gone[name] <= number]
+        sealed = layout.archive_name(queue, number)
+        finish_pack(self.fs, self.folder, newest, sealed, covered + older)
+        files.packs.clear()
+        for name in covered:
+            del files.archives[name]
+        files.gone = {name: each for name, each in files.gone.items() if each > number}
+        files.archives[sealed] = number
+
+    def _skip(self, name: str, number: int, recovered: Recovered) -> bool:
+        """Take a sealed file's sidecar for it; False if the file has to be read."""
+        segments, path = recovered.segments, f"{self.folder}/{name}"
+        described = sidecar.load(self.fs, self.folder, name)
+        if described is None:
+            return False
+        segment, size = segments.current, self.fs.size(path)
+        is_shorter = size < described.size and is_beginning(described, self.fs, path)
+        try:
+            if described.file != name or (described.size != size and not is_shorter):
+                raise Entangled(f"it speaks of {described.file} with {described.size} bytes")
+            mark = self._follow(segment, described)
+        except Entangled as odd:
+            recovered.doubts.append(Doubt(name, str(odd), False))
+            return False
+        if not is_shorter and sidecar.fit(described, self.fs, path) is sidecar.Fit.OTHER:
+            recovered.doubts.append(Doubt(name, "checksums are those of another file", True))
+            return False
+        if is_shorter:
+            # What is there is read to its end, whatever the last block's checksum; no other sidecar is made of it.
+            segment.is_damaged = True
+            recovered.losses.append(Loss(name, segment.entry.end + self._items_in(path), False))
+        self._take(described, mark, number, size, recovered)
+        if is_shorter:
+            segment.checks, segment.places = [], [place for place in segment.places if place.at < size]
+        self.progress(size)
+        return True
+
+    def _follow(self, segment: Segment, described: sidecar.Sidecar) -> Mark:
+        """Raises Entangled."""
+        effect, last_id = described.effect, described.last_id
+        return follow(segment.entry, segment.entered, effect, last_id, described.opens, described.heads)
+
+    def _take(self, described: sidecar.Sidecar, mark: Mark, number: int, size: int, recovered: Recovered) -> None:
+        """The current segment is what has been described, and sealed."""
+        segments = recovered.segments
+        segment = segments.current
+        sidecar.furnish(segment, described)
+        segments.seal(described.file, number, size, mark, _counter_after(segment, described))
+        recovered.ahead = mark
+        recovered.skipped_bytes += size
+
+    def _do_without(self, name: str, recovered: Recovered) -> None:
+        """A sealed file is gone. What it did to its queue is known from its sidecar; were it left out, what later files
+        remove would be other items.
+        """
+        described = sidecar.load(self.fs, self.folder, name)
+        segment, gone = recovered.segments.current, recovered.files.gone
+        try:
+            if described is None or described.file != name:
+                raise Entangled("nothing is known of it")
+            mark = self._follow(segment, described)
+            self._go_on_from(mark, _counter_after(segment, described), name, recovered.files)
+        except Entangled:
+            recovered.losses.append(Loss(name, -1, True))
+            del gone[name]
+            drop_sidecars(self.fs, self.folder, [name])  # it tells nothing, and is told of once
+            return
+        recovered.losses.append(Loss(name, segment.entry.end, True))
+        segment.is_gone = True
+        self._take(described, mark, gone[name], 0, recovered)
+
+    def _go_on_from(self, mark: Mark, counter: int, name: str, files: Files) -> None:
+        """Raises Entangled unless the next sealed file that is there, if one is, goes on from there. It does not if it
+        is a summary that has replaced `name`, and the sidecar is a remainder: of a backup, say, made while the server
+        was running.
+        """
+        order = files.sealed_in_order()
+        for behind in order[order.index(name) + 1 :]:
+            described = sidecar.load(self.fs, self.folder, behind)
+            if described is None:
+                raise Entangled("nothing is known of the file behind it")
+            effect = described.effect
+            mark = follow(mark, counter, effect, described.last_id, described.opens, described.heads)
+            counter = counter if effect.counter is None else effect.counter
+            if behind in files.archives:
+                return
+
+    def _items_in(self, path: str) -> int:
+        """How many items a file adds, up to where it cannot be read."""
+        count = 0
+        with suppress(Bad):
+            for row in rows(self.fs, path, KestrelDumper()):
+                count += row.data is not None
+        return count
+
+    def _count_losses(self, recovered: Recovered) -> None:
+        """Of each file the items that are missing and still in the queue; so far it has the turn of its first one."""
+        replay = recovered.replay
+        ends = {segment.name: segment.mark.end for segment in recovered.segments.sealed if segment.mark is not None}
+        outside = [taken.turn for taken in [*replay.open.values(), *replay.line.returned]]
+        for at, loss in enumerate(recovered.losses):
+            if loss.items >= 0:
+                first, end = loss.items, ends[loss.file]
+                count = sum(first <= turn < end for turn in outside) + max(0, end - max(first, replay.line.left))
+                recovered.losses[at] = Loss(loss.file, count, loss.is_gone)
+
+    def drop_stand_ins(self, recovered: Recovered) -> None:
+        """In the state after all files of a queue there are no stand-ins of a summary, unless what removes them is
+        lost: they are no items, and nobody gets them.
+        """
+        line, opened = recovered.replay.line, recovered.replay.open
+        recovered.tail.lose_stand_ins()
+        in_line = sum(map(is_stand_in, line.fresh))
+        if in_line:
+            line.fresh = deque([LOST if is_stand_in(item) else item for item in line.fresh])
+        outside = [taken for taken in opened.values() if is_stand_in(taken.item)]
+        returned = [taken for taken in line.returned if is_stand_in(taken.item)]
+        for taken in [*outside, *returned]:
+            taken.item = LOST
+        line.mortal += in_line + len(returned)
+        recovered.stand_ins += in_line + len(returned) + len(outside)
+
+    def _place(self, recovered: Recovered) -> None:
+        """Let replay go on where the sidecars have led."""
+        mark, replay, tail = recovered.ahead, recovered.replay, recovered.tail
+        if mark is None:
+            return
+        line = replay.line
+        items = {taken.turn: taken.item for taken in [*replay.open.values(), *line.returned]}
+        line.place(mark, [], 0, 0)
+        wanted = {*(turn for _, turn in mark.open), *mark.heads}
+        items |= tail.fetch(wanted - items.keys())
+        size, mortal = tail.came(mark.left) if mark.left < mark.end else (mark.came_bytes, mark.came_mortal)
+        counter = recovered.segments.current.entered
+        replay.restore(mark, counter, items, mark.came_bytes - size, mark.came_mortal - mortal)
+        recovered.ahead = None
+
+    def _replay_sealed(self, name: str, number: int, recovered: Recovered) -> None:
+        segments, replay, damages = recovered.segments, recovered.replay, recovered.damages
+        size = self._replay(recovered)
+        if damages and damages[-1].file == name:
+            damages[-1] = self._keep_copy(damages[-1])
+            segments.current.is_damaged = True
+        segments.seal(name, number, size, replay.mark(), replay.counter)
+
+    def _replay(self, recovered: Recovered) -> int:
+        """Read the current segment into the state; its size. Stops at the first damaged record, and notes it."""
+        segment = recovered.segments.current
+        segment.size = self.fs.size(f"{self.folder}/{segment.name}")
+        try:
+            self._replay_segment(segment, recovered)
+        except Bad as bad:
+            recovered.damages.append(Damage(segment.name, bad.at, segment.size - bad.at, bad.why, ""))
+        recovered.replayed_bytes += segment.size
+        return segment.size
+
+    def _replay_segment(self, segment: Segment, recovered: Recovered) -> None:
+        replay, size = recovered.replay, segment.size
+        replay.begin_file()
+        at, want = 0, CHUNK_BYTES
+        while at < size:
+            piece = recovered.segments.read(segment, at, want)
+            try:
+                used = replay.consume(piece, size - at - len(piece))
+            except Bad as bad:
+                raise Bad(bad.why, at + bad.at) from None
+            at += used
+            self.progress(used)
+            if replay.is_between_changes:
+                line = replay.line
+                segment.note(Place(at, line.end, line.came_bytes, line.came_mortal))
+            # A record longer than the piece: read twice as much, which the file really has.
+            want = CHUNK_BYTES if used else 2 * want
+
+    def _cut(self, damage: Damage) -> Damage:
+        """Keep the unreadable end of the current file aside, then cut it off, so that new records can follow."""
+        kept = self._keep_copy(damage)
+        self.fs.truncate(f"{self.folder}/{damage.file}", damage.at)
+        return structs.replace(kept, is_torn=is_torn(damage.why, damage.lost_bytes))
+
+    def _keep_copy(self, damage: Damage) -> Damage:
+        path, damaged = f"{self.folder}/{damage.file}", layout.damaged_folder(self.folder)
+        saved_as = keep(self.fs, path, damage.at, damage.lost_bytes, damaged)
+        return structs.replace(damage, saved_as=saved_as)
+
+
+def _counter_after(segment: Segment, described: sidecar.Sidecar) -> int:
+    counter = described.effect.counter
+    return segment.entered if counter is None else counter

@@ -1,0 +1,231 @@
+"""The files of one journal as a sequence of segments, and where in them an item is to be found.
+
+Knows turns (an item's number in its line), the segment and byte where they begin, and how to read bytes, those not yet
+written included. Refuses to know records. Only the last segment is appended to; the others are sealed.
+"""
+
+from __future__ import annotations
+
+import zlib
+from bisect import bisect_left, bisect_right
+from collections.abc import Callable
+from typing import NamedTuple, Protocol
+
+from msgspec import Struct, field
+
+from staniel.journal.disk.fs import Fs, Reader
+from staniel.journal.kestrel.effect import Summary
+from staniel.queues.checkpoint import Mark
+
+SAMPLE_BYTES = 128 << 10  # a place is noted about this often, so that a turn is found without reading a whole file
+EMPTY_MARK = Mark(0, 0)
+
+
+class Place(NamedTuple):
+    """A record boundary: its byte in the file; the turn of the item that is added next; payload bytes of all items
+    before, and how many of them have an expiry, counted from anywhere, but within a file from the same point.
+    """
+
+    at: int
+    turn: int
+    came_bytes: int = 0
+    came_mortal: int = 0
+
+
+class Snapshot(Struct, frozen=True):
+    """How a rewritten file begins: with a whole state. `effect` is what these records do. `lead`: how many items come
+    before the fresh ones (open reads, and what had been handed back), with `lead_bytes` and `lead_mortal`.
+    """
+
+    effect: Summary
+    lead: int
+    lead_bytes: int
+    lead_mortal: int
+
+
+class Segment(Struct, eq=False):
+    """One file. The first item that it adds behind its `snapshot`'s lead stands at `origin` or later.
+
+    `places` rise. `entry` and `entered`: what the queue held and which transaction id was the last before the file, or
+    at the end of its snapshot if it has one. `mark` and `counter`: the same at its end; None while it is written.
+    `is_replaced`: a summary has taken its place. `checks`: crc32 of each `block_bytes` of it; none: they are not known.
+    `is_damaged`: recovery could not read it to its end. `is_gone`: the file is not there, its items are lost. `held`:
+    the file, open, while a summary takes its name.
+    """
+
+    name: str
+    number: int
+    origin: Place
+    size: int = 0
+    places: list[Place] = field(default_factory=list)
+    entry: Mark = EMPTY_MARK
+    entered: int = 0
+    mark: Mark | None = None
+    counter: int = 0
+    snapshot: Snapshot | None = None
+    checks: list[int] = field(default_factory=list)
+    block_bytes: int = 0
+    is_replaced: bool = False
+    is_damaged: bool = False
+    is_gone: bool = False
+    held: Reader | None = None
+
+    @property
+    def first(self) -> int:
+        """The turn of its first item behind the lead."""
+        return self.origin.turn
+
+    def place(self, turn: int) -> Place:
+        """The last known record boundary at or before `turn`."""
+        at = bisect_right(self.places, turn, key=lambda place: place.turn)
+        return self.places[at - 1] if at else self.origin
+
+    def place_behind(self, at: int, turn: int) -> Place | None:
+        """The first known record boundary from byte `at` on that does not lie before `turn`."""
+        begin = bisect_left(self.places, at, key=lambda place: place.at)
+        return next((place for place in self.places[begin:] if place.turn >= turn), None)
+
+    def block_at(self, at: int) -> int:
+        """Where the block begins that holds byte `at`; the byte itself if there are no checksums."""
+        return at - at % self.block_bytes if self.checks else at
+
+    def block_end(self, at: int) -> int:
+        """Where the block ends that byte `at` - 1 belongs to, likewise."""
+        return min(self.size, -(-at // self.block_bytes) * self.block_bytes) if self.checks else at
+
+    def first_bad(self, at: int, checks: list[int]) -> int:
+        """The byte from which on a piece that begins at byte `at` is not what was written; -1 if it all is. `checks`:
+        those of its blocks; none: nothing is known.
+        """
+        known = self.checks[at // self.block_bytes :] if checks else []
+        for block, (check, expected) in enumerate(zip(checks, known, strict=False)):
+            if check != expected:
+                return at + block * self.block_bytes
+        return -1
+
+    def note(self, place: Place) -> None:
+        """Keep a record boundary, if the last one kept is far enough."""
+        if place.at - (self.places[-1].at if self.places else 0) >= SAMPLE_BYTES:
+            self.places.append(place)
+
+
+def checks_of(data: bytes, block_bytes: int) -> list[int]:
+    """crc32 of each block of `data`, which begins with one."""
+    view = memoryview(data)
+    return [zlib.crc32(view[at : at + block_bytes]) for at in range(0, len(data), block_bytes)]
+
+
+class Writer(Protocol):
+    """Whoever appends to the last segment."""
+
+    @property
+    def written_bytes(self) -> int: ...
+
+    def unwritten(self) -> bytes:
+        """What is recorded and not yet in the file."""
+
+
+class Segments:
+    """In order; `current` is the last one."""
+
+    def __init__(self, fs: Fs, folder: str, name: str) -> None:
+        self.fs = fs
+        self.folder = folder
+        self.sealed: list[Segment] = []
+        self.sealed_bytes = 0
+        self.current = Segment(name, 0, Place(0, 0))
+        self.writer: Writer | None = None
+        self.is_certain = True
+        """Whether turns and marks tell all; not after an item was lost from the middle of the line."""
+        self.told: Callable[[Segment], None] = lambda segment: None
+        """Set by who wants to know of sealed segments."""
+
+    def seal(self, name: str, number: int, size: int, mark: Mark, counter: int) -> Segment:
+        """The current segment is complete and has a new name; another one begins."""
+        sealed = self.current
+        origin = Place(0, mark.end, mark.came_bytes, mark.came_mortal)
+        self.current = Segment(sealed.name, 0, origin, entry=mark, entered=counter)
+        sealed.name, sealed.number, sealed.size = name, number, size
+        sealed.mark, sealed.counter = mark, counter
+        self.sealed.append(sealed)
+        self.sealed_bytes += size
+        self.told(sealed)
+        return sealed
+
+    def start_over(self, summary: Segment) -> None:
+        """`summary` takes the place of the only file."""
+        assert not self.sealed
+        self.current.is_replaced = True
+        self.current = summary
+
+    def replace_through(self, last: Segment, summary: Segment) -> None:
+        """`summary` now stands for every segment up to `last`."""
+        at = self.sealed.index(last)
+        for segment in self.sealed[: at + 1]:
+            segment.is_replaced = True
+        self.sealed[: at + 1] = [summary]
+        self.sealed_bytes = sum(segment.size for segment in self.sealed)
+        self.told(summary)
+
+    def covered_by(self, last: Segment) -> list[Segment]:
+        """Every segment up to `last`."""
+        return self.sealed[: self.sealed.index(last) + 1]
+
+    def hold(self, covered: list[Segment], turn: int) -> None:
+        """A summary is about to take the names of these, at a moment that nobody here is told: keep those open that
+        hold items from `turn` on. Raises OSError with none of them open.
+        """
+        try:
+            for segment in covered:
+                if segment.mark is not None and segment.mark.end > turn and not segment.is_gone:
+                    segment.held = self.fs.reader(self.path(segment))
+        except OSError:
+            self.let_go(covered)
+            raise
+
+    def let_go(self, covered: list[Segment]) -> None:
+        """Close what `hold` has opened."""
+        for segment in covered:
+            if segment.held is not None:
+                segment.held.close()
+                segment.held = None
+
+    def holding(self, turn: int) -> Segment:
+        """The segment that added the item with this turn."""
+        if turn >= self.current.first:
+            return self.current
+        at = bisect_right(self.sealed, turn, key=lambda segment: segment.first)
+        # Segments that add nothing have the same first turn as the one behind them, which is the one that is found.
+        return self.sealed[max(0, at - 1)]
+
+    def after(self, segment: Segment) -> Segment | None:
+        """The next one; None behind the current one."""
+        if segment is self.current:
+            return None
+        at = self.sealed.index(segment) + 1
+        return self.sealed[at] if at < len(self.sealed) else self.current
+
+    def path(self, segment: Segment) -> str:
+        return f"{self.folder}/{segment.name}"
+
+    def size(self, segment: Segment) -> int:
+        """Bytes, those of the current one that are not yet written included."""
+        if segment is self.current and self.writer is not None:
+            return self.writer.written_bytes + len(self.writer.unwritten())
+        return segment.size
+
+    def readable(self, segment: Segment) -> int:
+        """How many bytes of it are in its file."""
+        if segment is self.current and self.writer is not None:
+            return self.writer.written_bytes
+        return segment.size
+
+    def read(self, segment: Segment, at: int, count: int) -> bytes:
+        """At most `count` bytes from byte `at`; nothing only at its end. Raises OSError."""
+        written = self.readable(segment)
+        if at < written:
+            count = min(count, written - at)
+            return segment.held.read(at, count) if segment.held else self.fs.read(self.path(segment), at, count)
+        if segment is self.current and self.writer is not None:
+            return self.writer.unwritten()[at - written : at - written + count]
+        return b""

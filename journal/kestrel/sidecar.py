@@ -1,0 +1,152 @@
+"""What is known of a sealed file, in a small file beside the journals: `.staniel/segments/<its name>`.
+
+Knows the sidecar's format, and whether one fits the file that it speaks of. Refuses to know queues. Nothing depends on
+sidecars: one that is missing, broken, or does not fit costs time at the next start, and no item.
+"""
+
+from __future__ import annotations
+
+import zlib
+from enum import Enum
+
+import msgspec
+from msgspec import Struct
+
+from staniel.journal.disk.fs import Fs
+from staniel.journal.kestrel import files as layout
+from staniel.journal.kestrel.derived_effect import effect_of
+from staniel.journal.kestrel.effect import Summary
+from staniel.journal.kestrel.segments import Place, Segment
+from staniel.queues.checkpoint import Known
+
+MAGIC = b"staniel-segment 1\n"
+HEAD_BYTES = len(MAGIC) + 4
+BLOCK_BYTES = 256 << 10  # one checksum for so much
+BLOCK_MIN_BYTES = 4 << 10
+BLOCKS_MIN = 16  # smaller files have smaller blocks, so that damage can be told from another file
+SIDECAR_MAX_BYTES = 256 << 20
+
+
+class Sidecar(Struct, frozen=True, array_like=True):
+    """`file`, `size`: the name and length of what it speaks of. `effect`: what the file does to its queue. `places`:
+    (byte, items, payload bytes, items with an expiry) at record boundaries, counted from the beginning of the file.
+    `checks`: crc32 of each `block_bytes`.
+
+    What an effect does not tell, at the end of the file: `last_id`, the last id given to an item, and (id, deliveries)
+    of each open item by xid, and of each item before the fresh ones, the head first.
+    """
+
+    file: str
+    size: int
+    effect: Summary
+    places: list[tuple[int, int, int, int]]
+    last_id: int
+    opens: dict[int, Known]
+    heads: list[Known]
+    block_bytes: int
+    checks: list[int]
+
+
+class Fit(Enum):
+    SAME = "same"
+    DAMAGED = "damaged"  # its last block is not as it was written, all others are
+    OTHER = "other"
+
+
+DECODER = msgspec.msgpack.Decoder(Sidecar)
+
+
+def describe(segment: Segment, checks: list[int]) -> bytes | None:
+    """The sidecar of a sealed segment, None: its effect cannot be told in this way."""
+    effect, mark = effect_of(segment), segment.mark
+    if effect is None or mark is None:
+        return None
+    first, snapshot, origin = segment.first, segment.snapshot, segment.origin
+    lead = (snapshot.lead, snapshot.lead_bytes, snapshot.lead_mortal) if snapshot is not None else (0, 0, 0)
+    places = [
+        (at, lead[0] + turn - first, lead[1] + size - origin.came_bytes, lead[2] + mortal - origin.came_mortal)
+        for at, turn, size, mortal in segment.places
+    ]
+    opens = dict(zip((xid for xid, _ in mark.open), mark.known, strict=False))
+    heads = list(mark.known[len(opens) :])
+    block_bytes = block_bytes_of(segment.size)
+    sidecar = Sidecar(segment.name, segment.size, effect, places, mark.last_id, opens, heads, block_bytes, checks)
+    try:
+        body = msgspec.msgpack.encode(sidecar)
+    except OverflowError:
+        return None  # ids made from add times that no clock has shown
+    return MAGIC + zlib.crc32(body).to_bytes(4, "little") + body
+
+
+def read(data: bytes) -> Sidecar | None:
+    """The sidecar in `data`, None: there is none that this program understands."""
+    body = data[HEAD_BYTES:]
+    if not data.startswith(MAGIC) or data[len(MAGIC) : HEAD_BYTES] != zlib.crc32(body).to_bytes(4, "little"):
+        return None
+    try:
+        sidecar = DECODER.decode(body)
+    except msgspec.MsgspecError:
+        return None
+    blocks = -(-sidecar.size // sidecar.block_bytes) if sidecar.block_bytes > 0 else -1
+    return sidecar if blocks == len(sidecar.checks) else None
+
+
+def block_bytes_of(size: int) -> int:
+    """How much of a file of `size` bytes one checksum stands for: a power of two."""
+    block_bytes = BLOCK_BYTES
+    while block_bytes > BLOCK_MIN_BYTES and size < BLOCKS_MIN * block_bytes:
+        block_bytes //= 2
+    return block_bytes
+
+
+def fit(sidecar: Sidecar, fs: Fs, path: str) -> Fit:
+    """Whether `path`, of the size it should have, is the file that was described. Raises OSError."""
+    if not sidecar.checks:
+        return Fit.SAME
+    last = len(sidecar.checks) - 1
+    if _is_as_written(sidecar, fs, path, last):
+        return Fit.SAME
+    others = last > 0 and all(_is_as_written(sidecar, fs, path, block) for block in range(last))
+    return Fit.DAMAGED if others else Fit.OTHER
+
+
+def _is_as_written(sidecar: Sidecar, fs: Fs, path: str, block: int) -> bool:
+    data = fs.read(path, block * sidecar.block_bytes, sidecar.block_bytes)
+    return zlib.crc32(data) == sidecar.checks[block]
+
+
+def furnish(segment: Segment, sidecar: Sidecar) -> None:
+    """Give a segment that has just begun what its sidecar knows."""
+    _, first, came_bytes, came_mortal = segment.origin
+    segment.places = [
+        Place(at, first + items, came_bytes + size, came_mortal + mortal) for at, items, size, mortal in sidecar.places
+    ]
+    segment.checks, segment.block_bytes = sidecar.checks, sidecar.block_bytes
+
+
+def load(fs: Fs, folder: str, name: str) -> Sidecar | None:
+    """The sidecar of file `name` of a spool, None: there is none, or it is broken."""
+    path = layout.sidecar_path(folder, name)
+    try:
+        size = fs.size(path)
+        return read(fs.read(path, 0, size)) if size <= SIDECAR_MAX_BYTES else None
+    except OSError:
+        return None
+
+
+def names_in(fs: Fs, folder: str) -> list[str]:
+    """The files that sidecars of a spool are called after."""
+    try:
+        return [name for name, regular in fs.list(layout.sidecar_folder(folder)) if regular]
+    except OSError:
+        return []
+
+
+def prune(fs: Fs, folder: str, names: set[str]) -> None:
+    """Remove all sidecars but those of `names`. Raises OSError."""
+    own = layout.sidecar_folder(folder)
+    gone = [name for name in names_in(fs, folder) if name not in names]
+    for name in gone:
+        fs.remove(f"{own}/{name}")
+    if gone:
+        fs.sync_folder(own)

@@ -1,0 +1,57 @@
+"""The rows of libkestrel's files, segments and reader files alike.
+
+Knows the records of both. Refuses to know print. Source: "Low-level format" of the libkestrel journal format, and the
+words of its own dumper.
+"""
+
+from __future__ import annotations
+
+from staniel.journal.dump import Row, Totals
+from staniel.journal.libkestrel.records import (
+    MAGIC_BYTES,
+    PUT_COMMAND,
+    PUT_EXPIRING_WORDS,
+    READ_DONE_COMMAND,
+    READ_HEAD_COMMAND,
+    READER_MAGIC,
+    SEGMENT_MAGIC,
+    check_put,
+    check_read_done,
+    check_read_head,
+    item_of,
+    read_record,
+)
+
+
+class LibkestrelDumper:
+    """Reads one file, of the kind that its first bytes say."""
+
+    format = "libkestrel"
+    start = MAGIC_BYTES
+
+    def __init__(self, magic: bytes) -> None:
+        assert magic in (SEGMENT_MAGIC, READER_MAGIC)
+        self.of_reader = magic == READER_MAGIC
+
+    def row(self, data: bytes, at: int, end: int, rest_bytes: int, offset: int) -> Row | None:
+        record = read_record(data, at, end, rest_bytes)
+        if record is None:
+            return None
+        size = record.stop - at
+        if record.command == PUT_COMMAND and not self.of_reader:
+            check_put(data, record)
+            item = item_of(data, record)
+            expires_ms = item.expires_ms if record.words == PUT_EXPIRING_WORDS else None
+            more: dict[str, int | list[int]] = {"errors": item.errors} if item.errors else {}
+            return Row(offset, size, "PUT", item.id, item.data, item.added_ms, expires_ms, more)
+        if record.command == READ_HEAD_COMMAND and self.of_reader:
+            return Row(offset, size, "HEAD", check_read_head(data, record))
+        if record.command == READ_DONE_COMMAND and self.of_reader:
+            return Row(offset, size, "DONE", more={"ids": sorted(check_read_done(data, record))})
+        return Row(offset, size, "Unknown", more={"command": record.command})
+
+    def summary(self, totals: Totals) -> str:
+        text = f"Journal size: {totals.records} operations, {totals.bytes} bytes."
+        if totals.first_id is not None:
+            text += f"\nIds {totals.first_id} - {totals.last_id}."
+        return text

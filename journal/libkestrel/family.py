@@ -1,0 +1,228 @@
+"""Everything on the disk of one queue in the libkestrel format: its segments and the files of its readers.
+
+Knows which reader a queue's name means, and when a segment is needed no more. Refuses to know items in service. Source:
+"Filenames" of the libkestrel journal format.
+
+`orders` alone is the default reader, whose name is empty. From the first named reader on it goes on under the name
+`orders`, so that its backlog stays, and stays its own.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from staniel.journal.background import Chores, Errand
+from staniel.journal.disk.fs import Fs
+from staniel.journal.group_commit import CommitGroup, is_stricter
+from staniel.journal.libkestrel.files import archived_name
+from staniel.journal.libkestrel.position import Position
+from staniel.journal.libkestrel.reader import Reader
+from staniel.journal.libkestrel.recovery import DEFAULT_READER
+from staniel.journal.libkestrel.segments import Segments
+from staniel.journal.libkestrel.writer import Writer
+from staniel.queues.config import QueueConfig
+from staniel.queues.stream.line import FollowingLine
+from staniel.queues.stream.stream import Stream
+
+
+class Retire(Errand):
+    """Segments that nobody needs leave the spool: for good, or to `archive` if that is not empty."""
+
+    def __init__(
+        self, fs: Fs, folder: str, names: list[str], archive: str, tell: Callable[[str, OSError], None]
+    ) -> None:
+        super().__init__(self._landed)
+        self._tell = tell
+        self._fs, self._folder, self._names, self._archive = fs, folder, names, archive
+        self.failed: list[tuple[str, OSError]] = []
+
+    def work(self) -> None:
+        for name in self._names:
+            try:
+                self._one(name)
+            except FileNotFoundError:
+                continue  # the queue has been deleted meanwhile
+            except OSError as error:
+                self.failed.append((name, error))
+        if self._archive:
+            self._fs.sync_folder(self._archive)
+        self._fs.sync_folder(self._folder)
+
+    def _one(self, name: str) -> None:
+        if self._archive:
+            self._fs.rename(f"{self._folder}/{name}", f"{self._archive}/{archived_name(name)}")
+        else:
+            self._fs.remove(f"{self._folder}/{name}")
+
+    def _landed(self, error: OSError | None, now_ms: int) -> None:
+        """A segment that stays is found again at the next start, and retired then."""
+        for name, why in self.failed:
+            self._tell(name, why)
+        if error is not None:
+            self._tell(self._archive or self._folder, error)
+
+
+class Family:
+    """One queue and its readers. `readers` are by the name in their file's name."""
+
+    def __init__(
+        self,
+        fs: Fs,
+        folder: str,
+        queue: str,
+        group: CommitGroup,
+        config: QueueConfig,
+        segments: Segments,
+        chores: Chores,
+    ) -> None:
+        self.fs = fs
+        self.folder = folder
+        self.queue = queue
+        self.group = group
+        self.chores = chores
+        self.segments = segments
+        self.writer = Writer(fs, folder, queue, group, config, segments)
+        self.writer.family = self
+        self.stream = Stream(self.writer, segments.last_id, config.max_memory_bytes)
+        self.readers: dict[str, Reader] = {}
+        self._leaving: list[str] = []  # segments on their way out of the spool
+        self.tell_stuck: Callable[[str, OSError], None] = lambda name, error: None
+        self.configure(config)
+
+    def configure(self, config: QueueConfig) -> None:
+        """Take over changed settings of the queue itself."""
+        self.archive = config.archive_path
+        self.writer.segment_bytes = config.default_journal_bytes
+        self._own_sync_ms = config.sync_ms
+        self._agree()
+
+    def _agree(self) -> None:
+        """Items are as safe as the strictest reader wants them: there is one copy for all."""
+        policies = [self._own_sync_ms, *(reader.sync_ms for reader in self.readers.values() if reader.is_kept)]
+        writer = self.writer
+        before, writer.sync_ms = writer.sync_ms, min(policies, key=lambda sync_ms: (sync_ms < 0, sync_ms))
+        if writer.path and is_stricter(writer.sync_ms, before):
+            self.group.tighten(writer)
+
+    def start(self, newest_number: int, now_ms: int) -> None:
+        """Go on where the files end, of which this is the highest number. Raises OSError."""
+        if not self.writer.path:
+            self.writer.start(newest_number, now_ms)
+
+    @property
+    def leaves_until(self) -> int:
+        """The highest number of a file that may still be on its way out of the spool; 0 if none is."""
+        return self.writer.newest_number if self._leaving else 0
+
+    def give_up(self) -> None:
+        """It could not be made: leave nothing behind."""
+        try:
+            self.writer.erase()
+        except OSError:
+            pass  # the disk is as unwilling as before; an empty segment is nobody's
+
+    # readers
+
+    def queue_name(self, reader: str) -> str:
+        """The queue that serves `reader`."""
+        return self.queue if reader in (DEFAULT_READER, self.queue) else f"{self.queue}+{reader}"
+
+    def resume(self, reader: str, position: Position, config: QueueConfig) -> Reader:
+        """A reader that the spool knows, with what it has not confirmed."""
+        found = self._enter(reader, position, config)
+        segments = self.segments
+        there = segments.sums_through(segments.last_id) - segments.sums_through(position.head)
+        for first, last in position.done.stretches():
+            there = there - (segments.sums_through(last) - segments.sums_through(first - 1))
+        found.line.expect(there.items, there.bytes, there.mortal)
+        return found
+
+    def add(self, queue_name: str, config: QueueConfig, now_ms: int) -> Reader:
+        """A new reader, at the end. Raises OSError, and there is none."""
+        _, plus, reader = queue_name.partition("+")
+        if plus:
+            default = self.readers.get(DEFAULT_READER)
+            if default is not None:
+                self._name_default(default)
+        elif self.readers:
+            reader = self.queue
+        is_first = not self.readers
+        found = self._enter(reader, Position(self.stream.last_id), config)
+        try:
+            if not plus and config.fanout_only:
+                found.is_kept = False
+            elif plus or not is_first:
+                # Were this file lost in a crash, or empty after it, its reader would be another one.
+                found.create_now(now_ms)
+            else:
+                found.create(now_ms)
+        except OSError:
+            del self.readers[reader]
+            found.give_up()
+            raise
+        return found
+
+    def _name_default(self, default: Reader) -> None:
+        default.rename(self.queue)
+        self.readers[self.queue] = self.readers.pop(DEFAULT_READER)
+
+    def _enter(self, reader: str, position: Position, config: QueueConfig) -> Reader:
+        found = Reader(self.fs, self.folder, self.queue, reader, self.group, config, self.segments, position)
+        found.line = FollowingLine(self.stream, position)
+        found.family = self
+        self.readers[reader] = found
+        self._agree()
+        return found
+
+    def erase(self, reader: Reader) -> bool:
+        """Remove a reader; with the last one the segments go too. Whether that was the last. Raises OSError."""
+        del self.readers[reader.name]
+        self._agree()
+        if not self.readers:
+            # The segments first, for good: without its reader, what a crash leaves of them would be read again.
+            self.writer.erase()
+            self._drop_leaving()
+            self.fs.sync_folder(self.folder)
+        reader.erase()
+        if self.readers:
+            # Were its file there again after a crash, it would also have what was put while there was no such queue.
+            self.fs.sync_folder(self.folder)
+        return not self.readers
+
+    def _drop_leaving(self) -> None:
+        """Segments whose chore may not have run yet."""
+        for name in self._leaving:
+            try:
+                self.fs.remove(f"{self.folder}/{name}")
+            except FileNotFoundError:
+                continue  # it has
+
+    # upkeep
+
+    def look_after(self, now_ms: int) -> None:
+        """A batch of changes has been written. Raises OSError."""
+        self.stream.trim()
+        if len(self.segments.files) > 1:
+            self._retire()
+
+    def _retire(self) -> None:
+        heads = [reader.position.head for reader in self.readers.values() if reader.is_kept]
+        head = min(heads, default=self.segments.last_id)
+        if head < self.segments.files[0].last_id:
+            return
+        if self.writer.pins:
+            self.writer.wants_calm = True
+            return
+        gone = self.segments.retire(head)
+        if gone:
+            self.stream.forget_flags(gone[-1].last_id)
+            gone_names = [segment.name for segment in gone]
+            there = {name for name, _ in self.fs.list(self.folder)} if self._leaving else set()
+            self._leaving = [*(name for name in self._leaving if name in there), *gone_names]
+            self.chores.submit(Retire(self.fs, self.folder, gone_names, self.archive, self.tell_stuck))
+
+    def close(self) -> None:
+        """Everything must have been written and synced."""
+        self.writer.close()
+        for reader in self.readers.values():
+            reader.close()

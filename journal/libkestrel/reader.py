@@ -1,0 +1,184 @@
+"""One reader's file: what it has confirmed, written with every batch.
+
+Knows its position and when to start the file over. Refuses to know items. Source: "Read checkpoint" of the libkestrel
+journal format. The library writes a whole checkpoint once a second; a reader file is a sequence of records, so here
+what has changed is appended at once, and a confirmation is as safe as its queue promises.
+"""
+
+from __future__ import annotations
+
+from staniel.journal.disk.fs import FULL_ERRNOS, Fs
+from staniel.journal.disk.replace_file import install
+from staniel.journal.group_commit import CommitGroup, is_stricter
+from staniel.journal.interval_set import IdSet
+from staniel.journal.libkestrel.appender import Appender
+from staniel.journal.libkestrel.files import reader_name
+from staniel.journal.libkestrel.position import Position, can_go_on, checkpoint, records
+from staniel.journal.libkestrel.segments import Segments
+from staniel.queues.changes import Change, Cleared, Confirmed, Removed
+from staniel.queues.config import QueueConfig
+from staniel.queues.stream.line import FollowingLine
+
+START_OVER_BYTES = 64 << 10
+GUESS_BYTES = 64  # what a batch's records of one reader are counted as before they are made
+
+
+class Reader(Appender):
+    """The journal of a queue that follows a stream. `name` is the reader's, empty for the default reader."""
+
+    def __init__(
+        self,
+        fs: Fs,
+        folder: str,
+        queue: str,
+        name: str,
+        group: CommitGroup,
+        config: QueueConfig,
+        segments: Segments,
+        position: Position,
+    ) -> None:
+        self._batch = 0
+        self.folder = folder
+        self.queue = queue
+        self.name = name
+        self.segments = segments
+        self.position = position
+        super().__init__(fs, f"{folder}/{self.file_name}", group, config.sync_ms)
+        self.line: FollowingLine
+        self.is_kept = True
+        self.pins = 0  # transfers of items that this file must say are gone
+        self.wants_calm = False
+        self._is_dirty = False
+        self._done = IdSet()  # confirmed above the head since the last write
+        self._start_over_bytes = START_OVER_BYTES
+
+    @property
+    def file_name(self) -> str:
+        return reader_name(self.queue, self.name)
+
+    @property
+    def batch(self) -> int:
+        """What this queue shows is not safe before the items are, and those are written by the writer."""
+        batch, items = self._batch, self.family.writer.batch
+        return items if items > batch else batch
+
+    @batch.setter
+    def batch(self, batch: int) -> None:
+        self._batch = batch
+
+    @property
+    def current_bytes(self) -> int:
+        """The size of the file."""
+        return self.written_bytes
+
+    @property
+    def has_pending(self) -> bool:
+        return self._is_dirty or bool(self._unwritten)
+
+    def configure(self, config: QueueConfig) -> None:
+        """Take over changed settings. Under a stricter policy what was confirmed before is as safe as what follows."""
+        before, self.sync_ms = self.sync_ms, config.sync_ms
+        if self.is_kept and is_stricter(self.sync_ms, before):
+            self.group.tighten(self)
+
+    def keep(self, now_ms: int) -> None:
+        """Have a file from now on, at the end of the stream."""
+        self.position.head = self.line.stream.last_id
+        self.is_kept = True
+        self.create(now_ms)
+
+    def create(self, now_ms: int) -> None:
+        """Make the file; it reaches the disk before anything that is put from now on. Raises OSError."""
+        self._create(checkpoint(self.position), now_ms)
+
+    def create_now(self, now_ms: int) -> None:
+        """Make the file and have it on the disk at once. Raises OSError."""
+        self._install(now_ms)
+
+    def rename(self, name: str) -> None:
+        """Go on as reader `name`. Raises OSError."""
+        if self._file is not None or self._closed_bytes:
+            self.fs.rename(self.path, f"{self.folder}/{reader_name(self.queue, name)}")
+            # Another name that the disk has before this one would make recovery drop the old.
+            self.fs.sync_folder(self.folder)
+        self.name = name
+        self.path = f"{self.folder}/{self.file_name}"
+
+    def record(self, change: Change) -> None:
+        """Take down what is gone for good. Who has an item open, no file says: after a crash it is there again."""
+        kind = type(change)
+        if kind is Removed or kind is Confirmed:
+            item_id: int = change.id  # type: ignore[union-attr]
+            position = self.position
+            if item_id == position.head + 1 and self._is_dirty and not position.done.starts:
+                position.head = item_id
+            else:
+                self.confirm(item_id, item_id)
+        else:
+            assert kind is not Cleared, "a StreamQueue says which ids"
+
+    def confirm(self, first: int, last: int) -> None:
+        """The ids from `first` to `last` are gone for good."""
+        if not self.is_kept:
+            return
+        position = self.position
+        if first == position.head + 1 and not position.done:
+            position.head = last
+        else:
+            self._done.add_stretch(first, last)
+            position.confirm(first, last, self.segments)
+        if not self._is_dirty:
+            self._touch()
+
+    def write(self) -> None:
+        if self._is_dirty:
+            self._is_dirty = False
+            self._done.drop_through(self.position.head)
+            done = list(self._done)
+            self._done = IdSet()
+            at = self.written_bytes + len(self._unwritten)
+            self._append(b"".join(records(self.position.head, done, at)))
+        else:
+            self._append(b"")
+
+    def tidy(self, now_ms: int) -> None:
+        """Start the file over if it has grown far beyond what it says. Raises OSError."""
+        if self.written_bytes < self._start_over_bytes or self.has_pending:
+            return
+        try:
+            self._install(now_ms)
+        except OSError as error:
+            if error.errno not in FULL_ERRNOS:
+                raise
+            self._start_over_bytes = 2 * self.written_bytes
+            return
+        self._start_over_bytes = max(START_OVER_BYTES, 4 * self.written_bytes)
+
+    def erase(self) -> None:
+        """Remove the file."""
+        there = self._file is not None or self._closed_bytes
+        self._is_dirty = False
+        self.abandon()
+        if there:
+            self.fs.remove(self.path)
+
+    def give_up(self) -> None:
+        """It could not be made: leave nothing behind that would be a reader at the next start."""
+        self.abandon()
+        try:
+            self.fs.remove(self.path)
+        except OSError:
+            pass  # there is none
+
+    def _touch(self) -> None:
+        self._is_dirty = True
+        self.group.touch(self)
+        self.group.pending_bytes += GUESS_BYTES
+
+    def _install(self, now_ms: int) -> None:
+        old = self._file
+        file = install(self.fs, self.folder, self.file_name, checkpoint(self.position), now_ms)
+        assert can_go_on(file.size)
+        self._go_on_with(file)
+        if old is not None:
+            self.group.retire(old)

@@ -1,0 +1,147 @@
+"""The libkestrel journal's records: items, heads and confirmed ids as bytes, and where a record ends.
+
+Knows every record of both kinds of file, and what is damage. Refuses to know files, order and queues. Source:
+"Low-level format", "Write journal" and "Read checkpoint" of the libkestrel journal format. Where that text and the
+library's own files disagree, what the library wrote: the word of a READ_DONE counts bytes, and a zero command byte ends
+a file's data.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Iterable
+
+from msgspec import Struct
+
+from staniel.journal.kestrel.replay import Bad, More
+from staniel.queues.item import Item, Numbered
+
+SEGMENT_MAGIC = b"\x27\x64\x26\x03"
+READER_MAGIC = b"\x26\x3c\x26\x03"
+MAGIC_BYTES = 4
+
+PUT, PUT_EXPIRING = 0x86, 0x88
+READ_HEAD, READ_DONE = 0x02, 0x91
+PUT_COMMAND, READ_HEAD_COMMAND, READ_DONE_COMMAND = 8, 0, 9
+DATA_FLAG = 0x80  # commands 8 to 15 carry data, and their first header word is its size
+
+DATA_BYTES_MAX = 16 << 20
+ID_MAX = 2**63 - 1
+WORD_BYTES = 4
+
+PUT_HEAD = struct.Struct("<Biiqq")
+PUT_EXPIRING_HEAD = struct.Struct("<Biiqqq")
+READ_HEAD_RECORD = struct.Struct("<Bq")
+READ_DONE_HEAD = struct.Struct("<Bi")
+SIZE_WORD = struct.Struct("<i")
+ID = struct.Struct("<q")
+PUT_WORDS, PUT_EXPIRING_WORDS = 6, 8
+LONG_AGO_MS = 1  # stands for 0 and -1, which mean something else in an Item: never, and lost
+
+
+class Record(Struct, frozen=True, gc=False):
+    """One record: `at` its command byte, `header_at` and `data_at` what follows, `stop` where the next one starts."""
+
+    at: int
+    command: int
+    header_at: int
+    data_at: int
+    stop: int
+
+    @property
+    def words(self) -> int:
+        return (self.data_at - self.header_at) // WORD_BYTES
+
+    @property
+    def data_bytes(self) -> int:
+        return self.stop - self.data_at
+
+
+def read_record(data: bytes, at: int, end: int, rest_bytes: int) -> Record | None:
+    """The record at byte `at` of `data`, whatever its command; None for the zero byte that ends a file's data.
+
+    `rest_bytes`: how many bytes of the file follow `data[:end]`. Raises More if the record goes on there, and Bad if it
+    is damaged: cut off by the end of the file, a data command without a size, or a size outside 0 to 16 MiB.
+    """
+    command = data[at]
+    if not command:
+        return None
+    header_at = at + 1
+    data_at = stop = header_at + (command & 15) * WORD_BYTES
+    if command & DATA_FLAG:
+        if data_at == header_at:
+            raise Bad(f"command {command >> 4} without a data size", at)
+        if header_at + WORD_BYTES > end:
+            return _cut_off(rest_bytes, at)
+        (size,) = SIZE_WORD.unpack_from(data, header_at)
+        if not 0 <= size <= DATA_BYTES_MAX:
+            raise Bad(f"a data size of {size} bytes", at)
+        stop += size
+    if stop > end + rest_bytes:
+        raise Bad("the file ends inside a record", at)
+    if stop > end:
+        raise More
+    return Record(at, command >> 4, header_at, data_at, stop)
+
+
+def _cut_off(rest_bytes: int, at: int) -> Record | None:
+    if rest_bytes:
+        raise More
+    raise Bad("the file ends inside a record", at)
+
+
+def put(item: Item, item_id: int, errors: int = 0) -> bytes:
+    """PUT: `item` was added under `item_id`. memcache flags have no place in it."""
+    data = item.data
+    if item.expires_ms:
+        head = PUT_EXPIRING_HEAD.pack(PUT_EXPIRING, len(data), errors, item_id, item.added_ms, item.expires_ms)
+        return head + data
+    return PUT_HEAD.pack(PUT, len(data), errors, item_id, item.added_ms) + data
+
+
+def read_head(head: int) -> bytes:
+    """READ_HEAD: `head` and every id below it are confirmed."""
+    return READ_HEAD_RECORD.pack(READ_HEAD, head)
+
+
+def read_done(ids: Iterable[int]) -> bytes:
+    """READ_DONE: `ids` are confirmed too."""
+    data = b"".join(map(ID.pack, ids))
+    return READ_DONE_HEAD.pack(READ_DONE, len(data)) + data
+
+
+def item_of(data: bytes, record: Record) -> Numbered:
+    """The item of a PUT that `check_put` has found to be sound."""
+    _, errors, item_id, added_ms = struct.unpack_from("<iiqq", data, record.header_at)
+    expires_ms = 0
+    if record.words == PUT_EXPIRING_WORDS:
+        (expires_ms,) = ID.unpack_from(data, record.header_at + 24)
+        if -1 <= expires_ms <= 0:
+            expires_ms = LONG_AGO_MS
+    return Numbered(data[record.data_at : record.stop], added_ms, expires_ms, 0, item_id, errors)
+
+
+def check_put(data: bytes, record: Record) -> int:
+    """The id of a PUT. Raises Bad: its header has 6 or 8 words, and ids are never zero."""
+    if record.words not in (PUT_WORDS, PUT_EXPIRING_WORDS):
+        raise Bad(f"a PUT with {record.words} header words", record.at)
+    (item_id,) = ID.unpack_from(data, record.header_at + 8)
+    if item_id <= 0:
+        raise Bad(f"a PUT with the id {item_id}", record.at)
+    return int(item_id)
+
+
+def check_read_head(data: bytes, record: Record) -> int:
+    """The id of a READ_HEAD. Raises Bad: its header has 2 words."""
+    if record.words != 2:
+        raise Bad(f"a READ_HEAD with {record.words} header words", record.at)
+    return int(ID.unpack_from(data, record.header_at)[0])
+
+
+def check_read_done(data: bytes, record: Record) -> tuple[int, ...]:
+    """The ids of a READ_DONE. Raises Bad: its header has 1 word, its data is a row of ids."""
+    if record.words != 1:
+        raise Bad(f"a READ_DONE with {record.words} header words", record.at)
+    if record.data_bytes % ID.size:
+        raise Bad(f"a READ_DONE of {record.data_bytes} bytes", record.at)
+    return struct.unpack_from(f"<{record.data_bytes // ID.size}q", data, record.data_at)

@@ -1,0 +1,179 @@
+"""From the files of a libkestrel queue to its items and readers: the only start-up path.
+
+Knows which files count, what is cut off and what is kept aside. Refuses to know queues in service. Sources:
+"Filenames", "Write journal" and "Read checkpoint" of the libkestrel journal format. Where the library loses items, more
+is read here: holes in the ids are stepped over, confirmed items stay confirmed, and a reader whose file cannot be read
+begins at the oldest item.
+"""
+
+from __future__ import annotations
+
+from typing import Protocol
+
+from msgspec import Struct
+
+from staniel.journal.disk.fs import Fs
+from staniel.journal.disk.quarantine import keep
+from staniel.journal.disk.replace_file import install
+from staniel.journal.errors import TORN, is_torn
+from staniel.journal.kestrel.recovery import CHUNK_BYTES, Damage
+from staniel.journal.kestrel.replay import Bad
+from staniel.journal.libkestrel.files import Files
+from staniel.journal.libkestrel.position import Checkpoint, Position, can_go_on, checkpoint
+from staniel.journal.libkestrel.records import MAGIC_BYTES, READER_MAGIC, SEGMENT_MAGIC
+from staniel.journal.libkestrel.scan import Run, Scan
+from staniel.journal.libkestrel.segments import Segment, Segments
+
+DEFAULT_READER = ""
+
+
+class Recovered(Struct):
+    """The items and readers of one queue. `files` holds what is there now; `ignored` names what is no segment."""
+
+    segments: Segments
+    readers: dict[str, Position]
+    files: Files
+    damages: list[Damage]
+    ignored: list[str]
+
+
+class Consumer(Protocol):
+    """Something that reads whole records from pieces."""
+
+    ended: bool
+
+    def consume(self, data: bytes, rest_bytes: int) -> int: ...
+
+
+class Recovery:
+    """Recovers the queues of one spool folder. `damaged` is where cut tails are kept."""
+
+    def __init__(self, fs: Fs, folder: str, damaged: str) -> None:
+        self.fs = fs
+        self.folder = folder
+        self.damaged = damaged
+
+    def recover(self, files: Files, now_ms: int) -> Recovered:
+        """Read every segment, cut damaged ends, then read every reader file. Raises OSError if the disk refuses."""
+        self.tidy(files)
+        recovered = Recovered(Segments(self.fs, self.folder), {}, files, [], [])
+        newest = files.newest_number()
+        found = [
+            self._segment(name, number, recovered, is_newest=number == newest)
+            for name, number in sorted(files.segments.items())
+        ]
+        recovered.segments.enter(entry for entry in found if entry is not None)
+        for reader, name in sorted(files.readers.items()):
+            self._reader(reader, name, recovered, now_ms)
+        self._drop_default(recovered)
+        self.fs.sync_folder(self.folder)
+        return recovered
+
+    def tidy(self, files: Files) -> None:
+        """Drop temporary files."""
+        for name in files.temps:
+            self.fs.remove(f"{self.folder}/{name}")
+        files.temps.clear()
+
+    def _segment(
+        self, name: str, number: int, recovered: Recovered, *, is_newest: bool
+    ) -> tuple[Segment, list[Run]] | None:
+        path = f"{self.folder}/{name}"
+        size = self.fs.size(path)
+        if not size:
+            self._drop(name, recovered)  # a crash came between its creation and its first bytes
+            return None
+        begin = self.fs.read(path, 0, MAGIC_BYTES)
+        if is_newest and is_begun(begin, SEGMENT_MAGIC):
+            recovered.damages.append(self._cut(name, 0, size, TORN, is_newest))
+            self._drop(name, recovered)
+            return None
+        if begin != SEGMENT_MAGIC:
+            recovered.ignored.append(name)
+            return None
+        scan = Scan(name, MAGIC_BYTES)
+        try:
+            feed(self.fs, path, MAGIC_BYTES, size, scan)
+        except Bad as bad:
+            recovered.damages.append(self._cut(name, bad.at, size, bad.why, is_newest))
+            scan.offset = size = bad.at
+        if scan.offset < size:
+            self._cut_padding(name, scan.offset, size, recovered)
+        if not scan.runs and not scan.unknown_records:
+            self._drop(name, recovered)
+            return None
+        return Segment(name, number, scan.offset), scan.runs
+
+    def _drop(self, name: str, recovered: Recovered) -> None:
+        self.fs.remove(f"{self.folder}/{name}")
+        del recovered.files.segments[name]
+
+    def _cut_padding(self, name: str, at: int, size: int, recovered: Recovered) -> None:
+        """The library makes a segment as long as it may become, full of zeros, and a crash leaves it so."""
+        if is_zero(self.fs, f"{self.folder}/{name}", at, size):
+            self.fs.truncate(f"{self.folder}/{name}", at)
+        else:
+            recovered.damages.append(self._cut(name, at, size, "bytes behind the end of the data", False))
+
+    def _reader(self, reader: str, name: str, recovered: Recovered, now_ms: int) -> None:
+        path = f"{self.folder}/{name}"
+        size = self.fs.size(path)
+        read = Checkpoint()
+        sound = False
+        try:
+            begin = self.fs.read(path, 0, MAGIC_BYTES)
+            if size and begin != READER_MAGIC:
+                raise Bad(TORN if is_begun(begin, READER_MAGIC) else "not a reader file")
+            read.offset = MAGIC_BYTES
+            feed(self.fs, path, MAGIC_BYTES, size, read)
+            sound = read.offset == size and can_go_on(size)
+        except Bad as bad:
+            saved_as = keep(self.fs, path, 0, size, self.damaged)
+            torn = is_torn(bad.why, size - bad.at)
+            recovered.damages.append(Damage(name, bad.at, size - bad.at, bad.why, saved_as, torn))
+        position = read.position
+        as_read = Position(position.head, position.done)
+        position.fit(recovered.segments)
+        if not sound or position != as_read:
+            # What was pulled down must be so in the file too, before new items get the ids that it names.
+            install(self.fs, self.folder, name, checkpoint(position), now_ms).close()
+        recovered.readers[reader] = position
+
+    def _drop_default(self, recovered: Recovered) -> None:
+        """Named readers end the default reader. Found together, a crash came between the two steps of that."""
+        if DEFAULT_READER in recovered.readers and len(recovered.readers) > 1:
+            self.fs.remove(f"{self.folder}/{recovered.files.readers.pop(DEFAULT_READER)}")
+            del recovered.readers[DEFAULT_READER]
+
+    def _cut(self, name: str, at: int, size: int, why: str, is_newest: bool) -> Damage:
+        """Keep the unreadable end of a file aside, then cut it off. `is_newest`: it was being written to."""
+        path = f"{self.folder}/{name}"
+        saved_as = keep(self.fs, path, at, size - at, self.damaged)
+        self.fs.truncate(path, at)
+        return Damage(name, at, size - at, why, saved_as, is_newest and is_torn(why, size - at))
+
+
+def is_begun(begin: bytes, magic: bytes) -> bool:
+    """Whether a file's bytes, all of them, are a part of what it begins with."""
+    return 0 < len(begin) < len(magic) and magic.startswith(begin)
+
+
+def is_zero(fs: Fs, path: str, at: int, size: int) -> bool:
+    """Whether bytes `at` to `size` of a file are zeros."""
+    while at < size:
+        piece = fs.read(path, at, CHUNK_BYTES)
+        if piece.count(0) != len(piece):
+            return False
+        at += len(piece)
+    return True
+
+
+def feed(fs: Fs, path: str, at: int, size: int, consumer: Consumer) -> None:
+    """Give bytes `at` to `size` of a file to `consumer`, in pieces that hold at least one record."""
+    want = CHUNK_BYTES
+    while at < size and not consumer.ended:
+        piece = fs.read(path, at, min(want, size - at))
+        used = consumer.consume(piece, size - at - len(piece))
+        at += used
+        # A record longer than the piece: read twice as much, which the file really has.
+        want = CHUNK_BYTES if used else 2 * want

@@ -1,0 +1,171 @@
+"""One segment read from its first byte to its last: which ids it holds, and where to find them again.
+
+Knows records, and how to step over a million of them without building one item. Refuses to know other segments, readers
+and the disk: bytes come in pieces. Source: "Write journal" of the libkestrel journal format.
+"""
+
+from __future__ import annotations
+
+import struct
+from operator import itemgetter
+
+from msgspec import Struct
+
+from staniel.journal.kestrel.replay import Bad, More
+from staniel.journal.libkestrel.records import (
+    PUT,
+    PUT_COMMAND,
+    PUT_EXPIRING,
+    PUT_EXPIRING_HEAD,
+    PUT_EXPIRING_WORDS,
+    PUT_HEAD,
+    check_put,
+    read_record,
+)
+
+# A place is remembered every so many items or bytes: what one look-up reads at most, beside its last record.
+MARK_ITEMS = 512
+MARK_BYTES = 256 << 10
+Records = list[bytes]
+STEP_ITEMS = 64  # looked at together when they have just been written
+COMMAND_OF = itemgetter(0)
+PUTS = {PUT}
+
+# Command, data size and id of a PUT, which both its forms have at the same offsets.
+_GLANCE = struct.Struct("<Bi4xq")
+
+
+class Mark(Struct, gc=False):
+    """Where an item lies: byte `offset` of its segment. Before it in its run: `index` items with `bytes` of data, of
+    which `mortal` have an expiry.
+    """
+
+    index: int
+    offset: int
+    bytes: int
+    mortal: int
+
+
+class Run(Struct):
+    """Items of one segment whose ids follow one another without a gap. `stop` is the byte behind the last."""
+
+    segment: str
+    first_id: int
+    marks: list[Mark]
+    count: int = 0
+    bytes: int = 0
+    mortal: int = 0
+    stop: int = 0
+
+    @property
+    def next_id(self) -> int:
+        return self.first_id + self.count
+
+    @property
+    def last_id(self) -> int:
+        return self.first_id + self.count - 1
+
+    def add(self, offset: int, stop: int, data_bytes: int, mortal: bool) -> None:
+        """One more item, the record at bytes `offset` to `stop`."""
+        mark = self.marks[-1] if self.marks else None
+        if mark is None or self.count - mark.index >= MARK_ITEMS or offset - mark.offset >= MARK_BYTES:
+            self.marks.append(Mark(self.count, offset, self.bytes, self.mortal))
+        self.count += 1
+        self.bytes += data_bytes
+        self.mortal += mortal
+        self.stop = stop
+
+    def extend(self, offset: int, records: Records) -> None:
+        """PUT records, one behind the other from byte `offset` on."""
+        for at in range(0, len(records), STEP_ITEMS):
+            step = records[at : at + STEP_ITEMS]
+            size = sum(map(len, step))
+            if size > MARK_BYTES or set(map(COMMAND_OF, step)) != PUTS:
+                for record in step:
+                    mortal = record[0] == PUT_EXPIRING
+                    head_bytes = PUT_EXPIRING_HEAD.size if mortal else PUT_HEAD.size
+                    self.add(offset, offset + len(record), len(record) - head_bytes, mortal)
+                    offset += len(record)
+                continue
+            self.add(offset, offset + len(step[0]), len(step[0]) - PUT_HEAD.size, False)
+            self.count += len(step) - 1
+            self.bytes += size - len(step[0]) - (len(step) - 1) * PUT_HEAD.size
+            offset += size
+            self.stop = offset
+
+
+class Scan:
+    """The runs of one segment in the order of the file. `ended`: a zero command byte has ended the data."""
+
+    def __init__(self, segment: str, offset: int) -> None:
+        self.segment = segment
+        self.offset = offset  # of the piece at hand
+        self.runs: list[Run] = []
+        self.ended = False
+        self.unknown_records = 0
+
+    def consume(self, data: bytes, rest_bytes: int) -> int:
+        """Read whole records from the start of `data`; how many bytes that were.
+
+        `rest_bytes`: how many bytes of the file follow. Fewer bytes than given were used if `data` ends inside a record
+        or the data of the file has ended. Raises Bad, `at` counted from the start of the file.
+        """
+        at, end = 0, len(data)
+        try:
+            while at < end and not self.ended:
+                if self.runs:
+                    at = self._follow(self.runs[-1], data, at, end)
+                if at < end:
+                    at = self._read_one(data, at, end, rest_bytes)
+        except More:
+            pass
+        except Bad as bad:
+            raise Bad(bad.why, self.offset + bad.at) from None
+        self.offset += at
+        return at
+
+    def _follow(self, run: Run, data: bytes, at: int, end: int) -> int:
+        """Step over PUTs while each id is the one after the last, at most to where the next mark is due."""
+        mark = run.marks[-1]
+        limit = min(end, mark.offset - self.offset + MARK_BYTES)
+        expected, total, mortal = run.next_id, run.bytes, run.mortal
+        unpack = _GLANCE.unpack_from
+        try:
+            for _ in range(mark.index + MARK_ITEMS - run.count):
+                command, size, item_id = unpack(data, at)
+                if command == PUT:
+                    stop = at + 25 + size
+                elif command == PUT_EXPIRING:
+                    stop = at + 33 + size
+                else:
+                    break
+                if item_id != expected or size < 0 or stop > limit:
+                    break
+                if command != PUT:
+                    mortal += 1
+                total += size
+                expected += 1
+                at = stop
+        except struct.error:
+            pass  # too few bytes for another glance
+        run.count, run.bytes, run.mortal = expected - run.first_id, total, mortal
+        run.stop = self.offset + at
+        return at
+
+    def _read_one(self, data: bytes, at: int, end: int, rest_bytes: int) -> int:
+        record = read_record(data, at, end, rest_bytes)
+        if record is None:
+            self.ended = True
+            return at
+        if record.command != PUT_COMMAND:
+            self.unknown_records += 1
+            return record.stop
+        item_id = check_put(data, record)
+        if not self.runs or self.runs[-1].next_id != item_id:
+            self.runs.append(Run(self.segment, item_id, []))
+        mortal = record.words == PUT_EXPIRING_WORDS
+        self.runs[-1].add(self.offset + at, self.offset + record.stop, record.data_bytes, mortal)
+        return record.stop
+
+
+assert (PUT_HEAD.size, PUT_EXPIRING_HEAD.size) == (25, 33)

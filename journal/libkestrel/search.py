@@ -1,0 +1,47 @@
+"""Looking for items in segments from a place onwards.
+
+Knows where a record ends. Refuses to know who has read what.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from staniel.journal.disk.fs import Fs
+from staniel.journal.dump import rows
+from staniel.journal.kestrel.replay import Bad
+from staniel.journal.kestrel.search import Place
+from staniel.journal.libkestrel.dump import LibkestrelDumper
+from staniel.journal.libkestrel.files import Kind, parse
+from staniel.journal.libkestrel.records import MAGIC_BYTES, SEGMENT_MAGIC
+from staniel.queues.item import Item
+from staniel.queues.names import parent_of
+
+
+class StreamSearch:
+    """The segments of the family that `queue` belongs to, as they are now."""
+
+    def __init__(self, fs: Fs, folder: str, queue: str) -> None:
+        self.fs = fs
+        self.folder = folder
+        family = parent_of(queue) or queue
+        names = [(parse(file_name), file_name) for file_name, regular in fs.list(folder) if regular]
+        segments = [(name.number, file_name) for name, file_name in names if name.kind is Kind.SEGMENT]
+        self.files = sorted((number, file_name) for number, file_name in segments if parse(file_name).queue == family)
+
+    def place(self, after: int, at: int) -> Place:
+        """Byte `at` of the segment that was the newest when it was `after` + 1; its number is never another's."""
+        return Place(after + 1, at)
+
+    def added_since(self, start: Place) -> Iterator[tuple[Place, Item]]:
+        """The items that were put from `start` onwards, and where."""
+        for number, name in self.files:
+            path = f"{self.folder}/{name}"
+            if number < start.file or self.fs.read(path, 0, MAGIC_BYTES) != SEGMENT_MAGIC:
+                continue
+            try:
+                for row in rows(self.fs, path, LibkestrelDumper(SEGMENT_MAGIC)):
+                    if row.data is not None and (number > start.file or row.at >= start.at):
+                        yield Place(number, row.at), Item(row.data, row.added_ms or 0, row.expires_ms or 0)
+            except Bad:
+                continue

@@ -1,0 +1,227 @@
+"""All items of one queue that are still on the disk, found by id: read from anywhere, summed up, and given up.
+
+Knows the runs of every segment and puts them in the order of ids. Refuses to know who has read what. Source:
+"Filenames" of the libkestrel journal format; where ids and file numbers disagree, the ids.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections.abc import Iterable, Iterator
+
+from msgspec import Struct
+
+from staniel.journal.disk.fs import Fs
+from staniel.journal.kestrel.replay import Bad
+from staniel.journal.libkestrel.records import ID_MAX, PUT_COMMAND, item_of, read_record
+from staniel.journal.libkestrel.scan import Mark, Run
+from staniel.queues.item import LOST_MS, Numbered
+
+
+class Segment(Struct):
+    """One file. `size`: where its data ends, in bytes. Ids are 0 while it holds no item."""
+
+    name: str
+    number: int
+    size: int
+    first_id: int = 0
+    last_id: int = 0
+
+
+class Sums(Struct, frozen=True, gc=False):
+    """So many items, with so many bytes of data; `mortal` of them have an expiry."""
+
+    items: int = 0
+    bytes: int = 0
+    mortal: int = 0
+
+    def __add__(self, other: Sums) -> Sums:
+        return Sums(self.items + other.items, self.bytes + other.bytes, self.mortal + other.mortal)
+
+    def __sub__(self, other: Sums) -> Sums:
+        return Sums(self.items - other.items, self.bytes - other.bytes, self.mortal - other.mortal)
+
+
+NOTHING = Sums()
+
+
+class Segments:
+    """The segments of one queue, oldest first; the last one is written to."""
+
+    def __init__(self, fs: Fs, folder: str) -> None:
+        self.fs = fs
+        self.folder = folder
+        self.files: list[Segment] = []
+        self.readable_id = ID_MAX  # what comes behind it is not yet in its file
+        self.runs: list[Run] = []
+        self._before: list[Sums] = []  # of each run: everything in the runs before it, retired ones included
+        self._cached: tuple[Mark, list[Numbered]] | None = None
+
+    @property
+    def last_id(self) -> int:
+        """The id of the newest item; 0 if there never was one."""
+        return self.runs[-1].last_id if self.runs else 0
+
+    @property
+    def first_id(self) -> int:
+        """The id of the oldest item; the next one if there is none."""
+        return self.runs[0].first_id if self.runs else 1
+
+    def enter(self, found: Iterable[tuple[Segment, list[Run]]]) -> None:
+        """Take in what lies in the spool. Overlapping segments give each id once: the older file's."""
+        by_number: list[tuple[int, int, str, Run]] = []
+        for segment, runs in found:
+            if not runs:
+                continue
+            segment.first_id = min(run.first_id for run in runs)
+            segment.last_id = max(run.last_id for run in runs)
+            self.files.append(segment)
+            by_number += [(run.first_id, segment.number, segment.name, run) for run in runs]
+        self.files.sort(key=lambda segment: (segment.first_id, segment.number, segment.name))
+        for *_, run in sorted(by_number, key=lambda entry: entry[:3]):
+            if run.last_id > self.last_id:
+                self.append_run(run if run.first_id > self.last_id else self._clip(run, self.last_id + 1))
+
+    def append_run(self, run: Run) -> None:
+        """`run` goes on behind the newest item."""
+        self._before.append(self._before[-1] + sums_of(self.runs[-1]) if self.runs else NOTHING)
+        self.runs.append(run)
+
+    def next_after(self, item_id: int) -> int:
+        """The smallest id above `item_id` that an item has; what the next item will get if there is none."""
+        at = self._run_of(item_id + 1)
+        if at >= 0 and item_id < self.runs[at].last_id:
+            return item_id + 1
+        return self.runs[at + 1].first_id if at + 1 < len(self.runs) else self.last_id + 1
+
+    def has(self, item_id: int) -> bool:
+        at = self._run_of(item_id)
+        return at >= 0 and item_id <= self.runs[at].last_id
+
+    def sums_through(self, item_id: int) -> Sums:
+        """What there is and was with an id up to `item_id`. Reads at most one stretch between two marks."""
+        at = self._run_of(item_id)
+        if at < 0:
+            return self._before[0] if self._before else NOTHING
+        run, before = self.runs[at], self._before[at]
+        if item_id >= run.last_id:
+            return before + sums_of(run)
+        mark = run.marks[self._mark_of(run, item_id)]
+        part = self._stretch(run, mark)[: item_id - run.first_id - mark.index + 1]
+        mortal = sum(item.expires_ms != 0 for item in part)
+        inside = Sums(mark.index + len(part), mark.bytes + sum(len(item.data) for item in part), mark.mortal + mortal)
+        return before + inside
+
+    def read(self, item_id: int) -> list[Numbered]:
+        """Some items from the first with at least this id on, up to the next mark; none if there is no such item."""
+        at = self._run_of(item_id)
+        if at < 0 or item_id > self.runs[at].last_id:
+            at += 1
+            if at >= len(self.runs):
+                return []
+            item_id = self.runs[at].first_id
+        run = self.runs[at]
+        mark = run.marks[self._mark_of(run, item_id)]
+        return self._stretch(run, mark)[item_id - run.first_id - mark.index :]
+
+    def items(self) -> Iterator[Numbered]:
+        """All of them, in order."""
+        item_id = self.first_id
+        while stretch := self.read(item_id):
+            yield from stretch
+            item_id = stretch[-1].id + 1
+
+    def retire(self, head: int) -> list[Segment]:
+        """Forget the segments that lie wholly at or below `head`, but for the newest one that has an item."""
+        newest = max((segment.last_id for segment in self.files), default=0)
+        gone = [segment for segment in self.files if 0 < segment.last_id <= head and segment.last_id < newest]
+        if gone:
+            names = {segment.name for segment in gone}
+            self.files = [segment for segment in self.files if segment.name not in names]
+            kept = [at for at, run in enumerate(self.runs) if run.segment not in names]
+            self._before = [self._before[at] for at in kept]
+            self.runs = [self.runs[at] for at in kept]
+            self._cached = None
+        return gone
+
+    # inside
+
+    def _run_of(self, item_id: int) -> int:
+        """The last run that begins at or before `item_id`; -1 if there is none."""
+        return bisect_right(self.runs, item_id, key=_first_id) - 1
+
+    def _mark_of(self, run: Run, item_id: int) -> int:
+        return bisect_right(run.marks, item_id - run.first_id, key=_index) - 1
+
+    def _stretch(self, run: Run, mark: Mark) -> list[Numbered]:
+        """The items from `mark` to the next one."""
+        if self._cached is not None and self._cached[0] is mark:
+            return self._cached[1]
+        at = bisect_right(run.marks, mark.index, key=_index)
+        sealed = at < len(run.marks)
+        stop = run.marks[at].offset if sealed else run.stop
+        first_id = run.first_id + mark.index
+        end_id = run.first_id + (run.marks[at].index if sealed else run.count)
+        data = self.fs.read(f"{self.folder}/{run.segment}", mark.offset, stop - mark.offset)
+        items = _expected(data, first_id, min(end_id, self.readable_id + 1))
+        if sealed and self.readable_id >= end_id:
+            self._cached = mark, items
+        return items
+
+    def _clip(self, run: Run, first_id: int) -> Run:
+        """The part of `run` from `first_id` on."""
+        at = self._mark_of(run, first_id)
+        mark = run.marks[at]
+        data = self.fs.read(f"{self.folder}/{run.segment}", mark.offset, run.stop - mark.offset)
+        offset, skipped = mark.offset, first_id - run.first_id
+        index, bytes_before, mortal = mark.index, mark.bytes, mark.mortal
+        for item, stop in _items_and_stops(data):
+            if index == skipped:
+                break
+            index += 1
+            bytes_before += len(item.data)
+            mortal += item.expires_ms != 0
+            offset = mark.offset + stop
+        marks = [Mark(0, offset, 0, 0)]
+        marks += [
+            Mark(later.index - index, later.offset, later.bytes - bytes_before, later.mortal - mortal)
+            for later in run.marks[at + 1 :]
+        ]
+        left = run.count - index, run.bytes - bytes_before, run.mortal - mortal
+        return Run(run.segment, first_id, marks, *left, run.stop)
+
+
+def sums_of(run: Run) -> Sums:
+    return Sums(run.count, run.bytes, run.mortal)
+
+
+def _expected(data: bytes, first_id: int, end_id: int) -> list[Numbered]:
+    """The items with the ids from `first_id` up to, not including, `end_id`. One that has become unreadable since the
+    file was scanned is replaced by one that is lost.
+    """
+    items: list[Numbered] = []
+    try:
+        for item, _ in _items_and_stops(data):
+            if item.id != first_id + len(items) or item.id >= end_id:
+                break
+            items.append(item)
+    except Bad:
+        pass
+    items += [Numbered(b"", 0, LOST_MS, 0, item_id) for item_id in range(first_id + len(items), end_id)]
+    return items
+
+
+def _items_and_stops(data: bytes) -> Iterator[tuple[Numbered, int]]:
+    at, end = 0, len(data)
+    while at < end and (record := read_record(data, at, end, 0)) is not None:
+        if record.command == PUT_COMMAND:
+            yield item_of(data, record), record.stop
+        at = record.stop
+
+
+def _first_id(run: Run) -> int:
+    return run.first_id
+
+
+def _index(mark: Mark) -> int:
+    return mark.index

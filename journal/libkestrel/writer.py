@@ -1,0 +1,176 @@
+"""The segments of one queue, written: each item once, however many read it.
+
+Knows the segment that is written to, when the next one begins, and where each item lies. Refuses to know readers.
+Sources: "Filenames" and "Write journal" of the libkestrel journal format; segment sizes as the library has them: a new
+segment begins before an item that would make the old one longer than allowed.
+"""
+
+from __future__ import annotations
+
+from staniel.journal.disk.fs import Fs
+from staniel.journal.group_commit import CommitGroup
+from staniel.journal.kestrel.install import remove_each
+from staniel.journal.libkestrel.appender import Appender
+from staniel.journal.libkestrel.files import segment_name
+from staniel.journal.libkestrel.records import MAGIC_BYTES, PUT, PUT_HEAD, SEGMENT_MAGIC, put
+from staniel.journal.libkestrel.scan import Run
+from staniel.journal.libkestrel.segments import Segment, Segments
+from staniel.queues.config import QueueConfig
+from staniel.queues.item import Numbered
+
+
+class Writer(Appender):
+    """`segments` knows every item as soon as it is written."""
+
+    def __init__(
+        self, fs: Fs, folder: str, queue: str, group: CommitGroup, config: QueueConfig, segments: Segments
+    ) -> None:
+        super().__init__(fs, "", group, config.sync_ms)
+        self.folder = folder
+        self.queue = queue
+        self.segments = segments
+        self.newest_number = 0
+        self.pins = 0  # transfers that may still have to find their copy where it was written
+        self.arrivals = 0  # copies from other queues that the disk does not have yet
+        self.wants_calm = False  # its files are due for what pins forbid: no transfer begins until that has been done
+        self.rotations = 0
+        self.written_id = segments.readable_id = segments.last_id
+        self._entered_id = segments.last_id
+        self._parts: list[list[bytes]] = [[]]  # pending records: of the current segment, then of each that follows
+        self._ahead: list[Segment] = []  # begun, and not yet there
+        self._is_touched = False
+        self._size = 0  # of the newest segment, with all that is pending
+        self.segment_bytes = config.default_journal_bytes
+
+    @property
+    def has_pending(self) -> bool:
+        return self._is_touched or bool(self._unwritten)
+
+    @property
+    def current_bytes(self) -> int:
+        """The size of the newest segment once everything recorded is written."""
+        return self._size
+
+    @property
+    def archived_bytes(self) -> int:
+        """Bytes in the older segments."""
+        return sum(segment.size for segment in self.segments.files) - self._size
+
+    def start(self, newest_number: int, now_ms: int) -> None:
+        """Go on with the last segment, or begin the first. Raises OSError."""
+        self.newest_number = newest_number
+        is_new = not self.segments.files
+        if is_new:
+            self.segments.files.append(self._next_segment(now_ms))
+        current = self.segments.files[-1]
+        self.path = f"{self.folder}/{current.name}"
+        self._size = current.size
+        self._run = next((run for run in self.segments.runs[-1:] if run.segment == current.name), None)
+        if is_new:
+            self._create(SEGMENT_MAGIC, now_ms)
+        else:
+            self.resume(current.size)
+
+    def put(self, item: Numbered, now_ms: int) -> None:
+        """Take an item down; it is written with the batch being gathered."""
+        if item.expires_ms:
+            record = put(item, item.id, item.errors)
+        else:
+            data = item.data
+            record = PUT_HEAD.pack(PUT, len(data), item.errors, item.id, item.added_ms) + data
+        size = len(record)
+        after = self._size + size
+        if after > self.segment_bytes and after > size + MAGIC_BYTES:
+            self._begin(now_ms)
+            after = MAGIC_BYTES + size
+        if not self._is_touched:
+            self._touch()
+        self._size = after
+        self._parts[-1].append(record)
+        self.group.pending_bytes += size
+
+    def read(self, item_id: int) -> list[Numbered]:
+        """Items from the segments. Raises OSError."""
+        return self.segments.read(item_id)
+
+    def write(self) -> None:
+        while True:
+            records = self._parts[0]
+            if records:
+                self._enter(records)
+                magic = b"" if self.written_bytes or self._unwritten else SEGMENT_MAGIC
+                self._parts[0] = []
+                self._append(magic + b"".join(records))
+            elif self._unwritten:
+                self._append(b"")
+            if not self._ahead:
+                break
+            self._rotate()
+        self._is_touched = False
+        self.written_id = self.segments.readable_id = self._entered_id
+
+    def _enter(self, records: list[bytes]) -> None:
+        """Note where the items of the current segment lie that are about to be written."""
+        segment = self.segments.files[-1 - len(self._ahead)]
+        first_id = self._entered_id + 1
+        if self._run is None or self._run.segment != segment.name or self._run.next_id != first_id:
+            self._run = Run(segment.name, first_id, [])
+            self._run.extend(segment.size, records)
+            self.segments.append_run(self._run)
+            segment.first_id = segment.first_id or first_id
+        else:
+            self._run.extend(segment.size, records)
+        self._entered_id = segment.last_id = self._run.last_id
+        segment.size = self._run.stop
+
+    def erase(self) -> None:
+        """Remove every segment, the oldest first, so that what a crash leaves is never an old state by itself."""
+        there = [segment for segment in self.segments.files if segment not in self._ahead]
+        if not (self._file or self._closed_bytes):
+            there.remove(self.segments.files[-1 - len(self._ahead)])
+        self._parts = [[]]
+        self._ahead.clear()
+        self._is_touched = False
+        self.abandon()
+        remove_each(self.fs, self.folder, [segment.name for segment in there])
+        self.segments.files.clear()
+
+    # inside
+
+    def _touch(self) -> None:
+        self._is_touched = True
+        self.group.touch(self)
+
+    def _next_segment(self, now_ms: int) -> Segment:
+        """File numbers rise with the ids, even if the clock steps back."""
+        self.newest_number = max(now_ms, self.newest_number + 1)
+        return Segment(segment_name(self.queue, self.newest_number), self.newest_number, MAGIC_BYTES)
+
+    def _begin(self, now_ms: int) -> None:
+        if not self._is_touched:
+            self._touch()
+        segment = self._next_segment(now_ms)
+        self.segments.files.append(segment)
+        self._ahead.append(segment)
+        self._parts.append([])
+        self._size = MAGIC_BYTES
+        self._begun_ms = now_ms
+
+    def _rotate(self) -> None:
+        """The current segment is complete.
+
+        Where replies wait for the disk, it is on the disk before the next one begins: so what a power cut leaves has no
+        hole. Elsewhere it follows with the next sync, and its last items may be missing although later ones are there.
+        """
+        file = self.file
+        if self.sync_ms == 0:
+            file.sync()
+            self.fs.sync_folder(self.folder)
+            self.group.retire(file)
+        else:
+            self.group.seal(file, self._begun_ms)
+        self.group.change_folder(self.sync_ms, self._begun_ms)
+        self._go_on_with(None)
+        self.path = f"{self.folder}/{self._ahead.pop(0).name}"
+        self._parts.pop(0)
+        self.rotations += 1

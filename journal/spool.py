@@ -1,0 +1,239 @@
+"""A spool folder: who is there, what they held, and where to write next.
+
+Knows the folder's layout, its lock and its own sub-folder `.staniel/`, where everything lives that is not a journal,
+so that an older server still starts on the same spool. Refuses to know queues in service.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from staniel.journal.convert_plan import UNREADABLE, Unreadable, carry_out
+from staniel.journal.disk.ballast import Ballast
+from staniel.journal.disk.failed_sync import ROOM_SUFFIX, Doubt
+from staniel.journal.disk.fs import Fs, JournalFailure, Locked
+from staniel.journal.disk.quarantine import clear_away
+from staniel.journal.disk.unsynced_names import Names
+from staniel.journal.group_commit import CommitGroup
+from staniel.journal.kestrel import files as layout
+from staniel.journal.kestrel.files import OWN_FOLDER, Files
+from staniel.journal.kestrel.install import drop_sidecars
+from staniel.journal.kestrel.log import Log
+from staniel.journal.kestrel.recovery import Recovered, Recovery
+from staniel.journal.kestrel.sidecar import names_in, prune
+from staniel.journal.libkestrel.files import Files as StreamFiles
+from staniel.journal.libkestrel.reader import Reader
+from staniel.journal.libkestrel.store import StreamStore
+from staniel.journal.renewal import Renewal, Renewed
+from staniel.journal.spool_listing import Survey, survey
+from staniel.journal.transfer_log import Intents
+from staniel.journal.workq import files as cmdlog_layout
+from staniel.queues.config import Format, QueueConfig
+from staniel.queues.names import parent_of
+
+FORMAT_VERSION = "staniel-spool 1"
+MARK = "failed_sync"
+LOCK = "lock"
+OWN_FILES = (MARK, f"{MARK}{ROOM_SUFFIX}", "ballast", "intents", "paused", "status")
+
+
+class SpoolError(Exception):
+    """The spool cannot be used; the text says why and what to do."""
+
+
+class Store:
+    """The journals of one folder, in both formats."""
+
+    def __init__(self, fs: Fs, folder: str) -> None:
+        """Takes the lock. Raises SpoolError, or staniel.journal.disk.fs.Locked if another server has it."""
+        self.fs = fs = Names(fs)
+        self.folder = folder
+        self.own = f"{folder}/{OWN_FOLDER}"
+        self.doubt = Doubt(fs, f"{self.own}/{MARK}", f"{self.own}/ballast", folder)
+        self.cleared: list[tuple[str, str]] = []  # what stood in the way of a file of ours, and where it is now
+        self.stuck_plan: Unreadable | None = None  # of a conversion that is not over
+        self._prepare()
+        self.group = CommitGroup(fs, folder, Ballast(fs, folder, f"{self.own}/ballast"), self.doubt)
+        self.recovery = Recovery(fs, folder)
+        self.streams = StreamStore(fs, folder, f"{self.own}/damaged", self.group)
+        self._kestrel: dict[str, set[str]] = {}  # queues with files in Kestrel's format, by fan-out parent
+
+    def _prepare(self) -> None:
+        try:
+            self.fs.make_folder(self.own)
+            self.clear_way(self.own, [LOCK])
+            self._lock()
+            self.clear_way(self.own, OWN_FILES)
+            self._finish_renewal()
+            self.stuck_plan = carry_out(self.fs, self.folder, self.own)
+            # What a killed server had created and not synced is seen again: it must not vanish any more.
+            self.fs.sync_folder(self.folder)
+            self._check_version(f"{self.own}/version")
+        except OSError as error:
+            why = f"cannot use the spool {self.folder}: {error.strerror}"
+            raise SpoolError(f"{why}; give a folder that this user may write, with --spool") from error
+
+    def _finish_renewal(self) -> None:
+        """Before anything else is made of the files, and before temporary ones are cleared away. Raises SpoolError."""
+        try:
+            self.doubt.finish()
+        except (OSError, JournalFailure) as error:
+            raise self._unrenewed(error) from error
+
+    def _unrenewed(self, error: OSError | JournalFailure) -> SpoolError:
+        why = f"a sync failed in an earlier run, and the spool {self.folder} cannot be written anew"
+        what = error.strerror if isinstance(error, OSError) else error
+        return SpoolError(f"{why}: {what}; make sure of the disk and of free space, then start again")
+
+    def clear_way(self, folder: str, names: Iterable[str]) -> None:
+        """Move away what stands where a file of ours is to be, and is no file. Raises OSError."""
+        others = {name for name, regular in self.fs.list(folder) if not regular}
+        for name in names:
+            if name in others:
+                self.cleared.append((f"{folder}/{name}", clear_away(self.fs, folder, name, f"{self.own}/damaged")))
+
+    def _lock(self) -> None:
+        try:
+            self.fs.lock(f"{self.own}/{LOCK}")
+        except Locked as locked:
+            raise Locked(f"{locked.holder or 'another process'} ({self.folder})") from None
+
+    def _check_version(self, path: str) -> None:
+        try:
+            found = self.fs.read(path, 0, 100).decode("utf-8", "replace").strip()
+        except FileNotFoundError:
+            self.fs.replace(path, f"{FORMAT_VERSION}\n".encode())
+            return
+        if found != FORMAT_VERSION:
+            why = f"{path} says {found!r}, this program knows {FORMAT_VERSION!r}"
+            raise SpoolError(f"{why}; use the version of staniel that wrote it")
+
+    def look(self) -> Survey:
+        """One listing: the files of each queue, and the names of what is left alone. Raises OSError."""
+        held = dict.fromkeys(self.stuck_plan.queues, UNREADABLE) if self.stuck_plan else {}
+        found = survey(self.fs, self.folder, held)
+        found.foreign.remove(OWN_FOLDER)
+        for name in names_in(self.fs, self.folder):
+            parsed = layout.parse(name)
+            files = found.kestrel.get(parsed.queue)
+            if files is not None and parsed.kind is layout.Kind.ARCHIVE and name not in files.archives:
+                files.gone = files.gone | {name: parsed.number}
+        return found
+
+    def survey(self) -> tuple[dict[str, Files], list[str]]:
+        """Of that, the files of each queue in Kestrel's format, and the names of what is left alone."""
+        found = self.look()
+        return found.kestrel, found.foreign
+
+    def renew(self, found: Survey, jobs: str) -> Renewed:
+        """After a failed sync of an earlier run: write anew what this one is going to build on. `jobs`: the folder of
+        the command log that this process has locked, empty if it serves none. Raises SpoolError.
+        """
+        folder = jobs or f"{self.own}/{cmdlog_layout.OWN_FOLDER}"
+        renewal = Renewal(self.fs, self.folder, self.own, self.doubt, folder, serves_jobs=bool(jobs))
+        try:
+            for files in found.kestrel.values():
+                self.recovery.tidy(files)
+            for stream in found.streams.values():
+                self.streams.recovery.tidy(stream)
+            return renewal.run(found)
+        except (OSError, JournalFailure) as error:
+            raise self._unrenewed(error) from error
+
+    def size(self, files: Files) -> int:
+        """How many bytes the files of a queue have; one that cannot be asked counts as empty."""
+        return sum(self._size(f"{self.folder}/{name}") for name in files.names())
+
+    def _size(self, path: str) -> int:
+        try:
+            return self.fs.size(path)
+        except OSError:
+            return 0
+
+    def orphans(self, found: Survey) -> list[str]:
+        """Sealed files that are gone with all others of their queue, as sidecars tell."""
+        named = [(layout.parse(name), name) for name in names_in(self.fs, self.folder)]
+        known = {*found.kestrel, *found.streams, *found.mixed}
+        return [name for parsed, name in named if parsed.kind is layout.Kind.ARCHIVE and parsed.queue not in known]
+
+    def prune(self, files: dict[str, Files]) -> None:
+        """Remove the sidecars of files that are gone and tell nothing of those that are there. Raises OSError."""
+        prune(self.fs, self.folder, {name for each in files.values() for name in [*each.archives, *each.gone]})
+
+    def set_aside(self, files: Files | StreamFiles, now_ms: int) -> str:
+        """Take a queue's files out of the spool without losing them; the folder where they are now."""
+        aside = f"{self.own}/aside.{now_ms}"
+        self.fs.make_folder(aside)
+        drop_sidecars(self.fs, self.folder, files.names())
+        for name in files.names():
+            self.fs.rename(f"{self.folder}/{name}", f"{aside}/{name}")
+        self.fs.sync_folder(aside)
+        self.fs.sync_folder(self.folder)
+        return aside
+
+    def recover(
+        self, name: str, files: Files, config: QueueConfig, now_ms: int, memory_bytes: int | None = None
+    ) -> tuple[Recovered, Log]:
+        """Replay one queue, with about `memory_bytes` of its items in memory (None: its own setting). The log goes on
+        where its files end. Raises OSError if the disk refuses.
+        """
+        if memory_bytes is None:
+            memory_bytes = config.max_memory_bytes
+        recovered = self.recovery.recover(name, files, now_ms, memory_bytes)
+        self.recovery.drop_stand_ins(recovered)
+        log = self._log(name, config)
+        log.encoder.counter = recovered.replay.counter
+        log.encoder.open.update(recovered.replay.open)
+        log.take_over(recovered.segments)
+        log.newest_number = files.newest_number()
+        if files.current:
+            log.resume(self.fs.size(log.path))
+        else:
+            self._create(log, now_ms)
+        return recovered, log
+
+    def has_intents(self, queue: str) -> bool:
+        """Whether a transfer from or to `queue` or one of its children has not been finished."""
+        intents = Intents(self.fs, f"{self.own}/intents").read()
+        names = [name for intent in intents for name in (intent.source, intent.target)]
+        return any((parent_of(name) or name) == queue for name in names)
+
+    def settle(self) -> None:
+        """What a killed server had written and not synced is seen again: it must not vanish any more."""
+        self.fs.sync_all(self.folder)
+
+    def format_of(self, name: str, config: QueueConfig) -> Format:
+        """How queue `name` is kept, or would be: as its fan-out relatives are, whatever its settings say."""
+        family = parent_of(name) or name
+        if family in self.streams.families:
+            return Format.LIBKESTREL
+        return Format.KESTREL if self._kestrel.get(family) else config.journal_format
+
+    def create(self, name: str, config: QueueConfig, now_ms: int) -> Log:
+        """The journal of a new queue: an empty file, at once. Raises OSError."""
+        log = self._log(name, config)
+        self._create(log, now_ms)
+        return log
+
+    def claim(self, name: str) -> None:
+        """`name` has files in Kestrel's format, served or not: its fan-out relatives get no others."""
+        self._kestrel.setdefault(parent_of(name) or name, set()).add(name)
+
+    def _log(self, name: str, config: QueueConfig) -> Log:
+        self.claim(name)
+        return Log(self.fs, self.folder, name, self.group, config)
+
+    def erase(self, log: Log | Reader, now_ms: int) -> int:
+        """Remove a queue's files; the batch that a reply about it waits for. Raises OSError."""
+        if isinstance(log, Reader):
+            return self.streams.erase(log, now_ms)
+        log.erase()
+        family = parent_of(log.name) or log.name
+        self._kestrel[family].discard(log.name)
+        if not self._kestrel[family]:
+            del self._kestrel[family]
+        return self.group.change_folder(log.sync_ms, now_ms)
+
+    def _create(self, log: Log, now_ms: int) -> None:
+        assert log.file.size == 0
+        self.group.change_folder(log.sync_ms, now_ms)

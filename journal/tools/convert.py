@@ -1,0 +1,303 @@
+"""A queue and its fan-out children moved to another journal format, while no server runs.
+
+Knows the order that makes it safe: the new files are written beside the spool, synced and read back before one of the
+old ones is touched; then a plan is written down, and from there on every start carries it to its end. Refuses to know
+print. The old files are kept.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from hashlib import sha256
+
+from staniel.journal.convert_plan import Plan, carry_out, encode
+from staniel.journal.disk.fs import File, Fs
+from staniel.journal.kestrel import files as layout
+from staniel.journal.kestrel.encoder import Encoder
+from staniel.journal.kestrel.recovery import Damage
+from staniel.journal.libkestrel import files as libkestrel_layout
+from staniel.journal.libkestrel.family import Family
+from staniel.journal.libkestrel.files import reader_name, segment_name
+from staniel.journal.libkestrel.position import Position, checkpoint
+from staniel.journal.libkestrel.records import DATA_BYTES_MAX, MAGIC_BYTES, SEGMENT_MAGIC, put
+from staniel.journal.libkestrel.segments import Segments
+from staniel.journal.spool import Store
+from staniel.queues.changes import Added
+from staniel.queues.config import Dialect, Format, QueueConfig
+from staniel.queues.item import LOST_MS, Item
+from staniel.queues.line import Line
+from staniel.queues.names import file_error, parent_of
+
+SEGMENT_BYTES = 16 << 20
+MEMORY_BYTES = 64 << 20
+PIECE_BYTES = 1 << 20
+TOLD_EVERY_ITEMS = 10_000
+
+Progress = Callable[[str, int, int], None]  # what is being done, so many items of so many
+
+
+class Refusal(Exception):
+    """It cannot be done, and nothing has changed; the text says why and what to do."""
+
+
+class Digest:
+    """What a queue holds: how many items, and a checksum over all of them in their order."""
+
+    def __init__(self) -> None:
+        self.items = 0
+        self._hash = sha256()
+
+    def add(self, item: Item) -> None:
+        self.items += 1
+        self._hash.update(b"%d %d %d " % (len(item.data), item.added_ms, item.expires_ms))
+        self._hash.update(item.data)
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Digest) and (self.items, self._hash.digest()) == (other.items, other._hash.digest())
+
+
+class Conversion:
+    """One queue with its children, from one format to the other. The spool must be this process's own (see Store)."""
+
+    def __init__(self, store: Store, queue: str, now_ms: int, progress: Progress) -> None:
+        self.store = store
+        self.fs: Fs = store.fs
+        self.queue = queue
+        self.now_ms = now_ms
+        self.progress = progress
+        self.folder = f"{store.own}/convert"
+        self.old: list[str] = []
+        self.left: list[Damage] = []
+        """What of the old files could not be read, so that the new ones do not have it; each says where it is kept."""
+
+    def run(self, wanted: Format) -> int:
+        """How many items have been moved; -1 if the queue is in that format already. Raises Refusal, or OSError with
+        nothing changed in the spool.
+        """
+        if parent_of(self.queue):
+            raise Refusal(f"{self.queue} is a fan-out queue; name its parent, {parent_of(self.queue)}")
+        found = self._format()
+        if found is wanted:
+            return -1
+        self._clean()
+        lines = self._kestrel_lines() if found is Format.KESTREL else self._stream_lines()
+        total = sum(map(len, lines.values()))
+        digests = {name: Digest() for name in lines}
+        new = (self._write_stream if wanted is Format.LIBKESTREL else self._write_kestrel)(lines, digests, total)
+        self.fs.sync_folder(self.folder)
+        self._verify(wanted, digests, total)
+        plan = Plan(f"{self.store.own}/aside.{self.now_ms}", self.old, new)
+        self.fs.replace(layout.plan_path(self.store.own), encode(plan))
+        carry_out(self.fs, self.store.folder, self.store.own)
+        return sum(digest.items for digest in digests.values())
+
+    # what there is
+
+    def _format(self) -> Format:
+        found = self.store.look()
+        kestrel = [name for name in found.kestrel if (parent_of(name) or name) == self.queue]
+        if self.store.doubt.exists or self.store.has_intents(self.queue):
+            raise Refusal("the last server left work to finish; start it once, stop it, and try again")
+        if self.queue in found.mixed:
+            raise Refusal(f"queue {self.queue}: {found.mixed[self.queue]}")
+        if self.queue in found.streams:
+            return Format.LIBKESTREL
+        if not kestrel:
+            raise Refusal(f"there is no queue {self.queue} in {self.store.folder}")
+        return Format.KESTREL
+
+    def _clean(self) -> None:
+        """Remove what an interrupted run has left; without a plan it was worth nothing."""
+        self.fs.make_folder(self.folder)
+        for name, regular in self.fs.list(self.folder):
+            if regular:
+                self.fs.remove(f"{self.folder}/{name}")
+
+    def _kestrel_lines(self) -> dict[str, Line]:
+        lines = {}
+        for name, files in sorted(self.store.look().kestrel.items()):
+            if (parent_of(name) or name) != self.queue:
+                continue
+            if why := stream_refusal(name):
+                raise Refusal(why)
+            recovered = self.store.recovery.recover(name, files, self.now_ms, MEMORY_BYTES)
+            replay = recovered.replay
+            for xid in sorted(replay.open, reverse=True):
+                replay.line.give_back(replay.open[xid])
+            lines[name] = replay.line
+            self.left += recovered.damages
+            self.old += files.names()
+        return lines
+
+    def _stream_lines(self) -> dict[str, Line]:
+        files = self.store.look().streams[self.queue]
+        readers = [name for name in files.readers if name and name != self.queue and file_error(f"{self.queue}+{name}")]
+        if readers:
+            raise Refusal(f"Kestrel's format cannot keep the reader {readers[0]!r} of queue {self.queue}")
+        recovered, journals = self.store.streams.recover(files, lambda name: QueueConfig(), self.now_ms)
+        self.left += recovered.damages
+        self.store.group.settle(self.now_ms)
+        self.old = self.store.look().streams[self.queue].names()
+        return {name: journal.line for name, journal in journals}
+
+    # what is to be
+
+    def _write_stream(self, lines: dict[str, Line], digests: dict[str, Digest], total: int) -> list[str]:
+        """Merge the queues into one: what stands at the head of several becomes one item of all of them."""
+        writer = SegmentFiles(self.fs, self.folder, self.queue, self._first_number())
+        positions = {name: Position() for name in lines}
+        segments = Segments(self.fs, self.folder)
+        item_id = done = 0
+        while heads := {name: head for name, line in lines.items() if (head := line.head()) is not None}:
+            item = min(heads.values(), key=lambda head: head.added_ms)
+            refuse_lost(item)
+            if len(item.data) > DATA_BYTES_MAX:
+                raise Refusal(f"an item of {len(item.data)} bytes: libkestrel's format holds 16MB at most")
+            item_id += 1
+            writer.write(put(item, item_id))
+            for name, position in positions.items():
+                if heads.get(name) == item:
+                    lines[name].pop()
+                    digests[name].add(item)
+                    done = self._tell("writing", done + 1, total)
+                else:
+                    position.confirm(item_id, item_id, segments)
+        writer.close()
+        return writer.names + [self._write_reader(name, positions) for name in lines]
+
+    def _write_reader(self, name: str, positions: dict[str, Position]) -> str:
+        reader = name.partition("+")[2] or ("" if len(positions) == 1 else self.queue)
+        file_name = reader_name(self.queue, reader)
+        write_file(self.fs, f"{self.folder}/{file_name}", [checkpoint(positions[name])])
+        return file_name
+
+    def _first_number(self) -> int:
+        """Behind every file that there is: no new name may be an old one."""
+        numbers = [layout.parse(name).number for name in self.old]
+        return max([self.now_ms, *(number + 1 for number in numbers)])
+
+    def _write_kestrel(self, lines: dict[str, Line], digests: dict[str, Digest], total: int) -> list[str]:
+        done = 0
+        for name, line in lines.items():
+            encoder = Encoder(Dialect.DOCUMENTS)
+            file = self.fs.append(f"{self.folder}/{name}")
+            pieces: list[bytes] = []
+            while line.head() is not None:
+                item = line.pop().item
+                refuse_lost(item)
+                digests[name].add(item)
+                pieces.append(encoder.encode(Added(Item(item.data, item.added_ms, item.expires_ms, item.flags))))
+                done = self._tell("writing", done + 1, total)
+                if len(pieces) == TOLD_EVERY_ITEMS or len(item.data) > PIECE_BYTES:
+                    file.write(b"".join(pieces))
+                    pieces.clear()
+            finish_file(file, b"".join(pieces))
+        return list(lines)
+
+    def _tell(self, what: str, done: int, total: int) -> int:
+        if not done % TOLD_EVERY_ITEMS:
+            self.progress(what, done, total)
+        return done
+
+    # is it the same?
+
+    def _verify(self, wanted: Format, digests: dict[str, Digest], total: int) -> None:
+        """Read the new files back as a start would. Raises Refusal."""
+        lines = self._lines_of_new(wanted)
+        done = 0
+        for name, digest in digests.items():
+            found = Digest()
+            while name in lines and lines[name].head() is not None:
+                found.add(lines[name].pop().item)
+                done = self._tell("verifying", done + 1, total)
+            if found != digest:
+                raise Refusal(f"the new files of {name} do not hold what the old ones do; nothing has been replaced")
+
+    def _lines_of_new(self, wanted: Format) -> dict[str, Line]:
+        entries = self.fs.list(self.folder)
+        if wanted is Format.KESTREL:
+            recovery = type(self.store.recovery)(self.fs, self.folder)
+            queues = layout.sort_out(entries)[0]
+            return {
+                name: recovery.recover(name, files, self.now_ms, MEMORY_BYTES).replay.line
+                for name, files in queues.items()
+            }
+        files = libkestrel_layout.sort_out(entries)[self.queue]
+        streams = self.store.streams
+        found = type(streams.recovery)(self.fs, self.folder, streams.recovery.damaged).recover(files, self.now_ms)
+        config = QueueConfig()
+        family = Family(self.fs, self.folder, self.queue, self.store.group, config, found.segments, streams.chores)
+        return {
+            family.queue_name(reader): family.resume(reader, position, config).line
+            for reader, position in found.readers.items()
+        }
+
+
+class SegmentFiles:
+    """Segments written one after the other, each synced when it is full."""
+
+    def __init__(self, fs: Fs, folder: str, queue: str, number: int) -> None:
+        self.fs = fs
+        self.folder = folder
+        self.queue = queue
+        self.number = number
+        self.names: list[str] = []
+        self._file: File | None = None
+        self._size = 0
+        self._pieces: list[bytes] = []
+        self._pending = 0
+
+    def write(self, record: bytes) -> None:
+        if self._file is None or self._size + len(record) > SEGMENT_BYTES:
+            self.close()
+            self._begin()
+        self._pieces.append(record)
+        self._size += len(record)
+        self._pending += len(record)
+        if self._pending > PIECE_BYTES and self._file is not None:
+            self._file.write(b"".join(self._pieces))
+            self._pieces.clear()
+            self._pending = 0
+
+    def close(self) -> None:
+        """The last segment is complete."""
+        if self._file is not None:
+            finish_file(self._file, b"".join(self._pieces))
+            self._pieces.clear()
+            self._file = None
+
+    def _begin(self) -> None:
+        self.names.append(segment_name(self.queue, self.number))
+        self.number += 1
+        self._file = self.fs.append(f"{self.folder}/{self.names[-1]}")
+        self._pieces.append(SEGMENT_MAGIC)
+        self._size = self._pending = MAGIC_BYTES
+
+
+def write_file(fs: Fs, path: str, pieces: list[bytes]) -> None:
+    finish_file(fs.append(path), b"".join(pieces))
+
+
+def finish_file(file: File, rest: bytes) -> None:
+    """Write what is left, sync, close."""
+    try:
+        if rest:
+            file.write(rest)
+        file.sync()
+    finally:
+        file.close()
+
+
+def refuse_lost(item: Item) -> None:
+    """Raises Refusal for an item that its journal has lost."""
+    if item.expires_ms == LOST_MS:
+        raise Refusal("an item cannot be read back from the old files; nothing has been replaced")
+
+
+def stream_refusal(name: str) -> str:
+    """Why a libkestrel journal cannot keep a queue called `name`; empty if it can."""
+    parent = parent_of(name)
+    parts = [parent, name.partition("+")[2]] if parent else [name]
+    if parent and parts[1] == parent:
+        return f"{name} would be {parent} itself in libkestrel's format; empty it and delete it first"
+    return next((f"{name}: {why}" for part in parts if (why := libkestrel_layout.name_error(part))), "")

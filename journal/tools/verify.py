@@ -1,0 +1,230 @@
+"""The journal files of a spool, read record by record and held against their checksums, whatever their format.
+
+Knows which files count, which of them may have a torn end, and who reads them. Refuses to change anything, and to know
+how findings are told.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+
+from msgspec import Struct, field
+
+from staniel.journal.disk.fs import Fs
+from staniel.journal.dump import Dumper, Row, rows
+from staniel.journal.errors import TORN, Flaw, is_torn
+from staniel.journal.kestrel import files as layout
+from staniel.journal.kestrel import sidecar
+from staniel.journal.kestrel.dump import KestrelDumper
+from staniel.journal.kestrel.replay import Bad
+from staniel.journal.libkestrel import files as libkestrel_layout
+from staniel.journal.libkestrel.dump import LibkestrelDumper
+from staniel.journal.libkestrel.records import READER_MAGIC, SEGMENT_MAGIC
+from staniel.journal.libkestrel.recovery import is_begun, is_zero
+from staniel.journal.spool_listing import first_bytes
+from staniel.journal.tools.checksums import unlike
+from staniel.journal.workq import dump as cmdlog_dump
+from staniel.journal.workq import files as cmdlog_layout
+
+GONE = "a sealed file that is not there any more"
+ZEROS_MIN = 8  # at the end of an item: numbers have less of them
+CMDLOG_FOLDER = f"{layout.OWN_FOLDER}/{cmdlog_layout.OWN_FOLDER}"
+
+
+class Inspection(Struct):
+    """One file. `records` that can be read; `has_checksums`: whether a flipped bit would have been noticed wherever it
+    is; `flaws` by their first byte. `hints`: what may be one, and may be as it was written.
+    """
+
+    path: str
+    bytes: int = 0
+    records: int = 0
+    has_checksums: bool = False
+    flaws: list[Flaw] = field(default_factory=list)
+    hints: list[Flaw] = field(default_factory=list)
+
+    @property
+    def is_damaged(self) -> bool:
+        return not all(flaw.is_torn for flaw in self.flaws)
+
+
+Reader = Callable[[Fs, Inspection, bool], None]
+"""Looks at one file; the last argument: whether its end may be torn, because it is the one that is written to."""
+Journal = tuple[str, Reader, bool]
+
+
+def inspect(fs: Fs, folder: str, queues: frozenset[str] = frozenset()) -> Iterator[Inspection]:
+    """Every journal file of a spool or of a command log's folder, or those of `queues` alone; a command log's jobs are
+    of all queues. Raises OSError for the folder; where a file cannot be read that is a flaw of it.
+    """
+    for name, read, is_written in _journals(fs, folder, queues):
+        found = Inspection(f"{folder}/{name}")
+        try:
+            if read is not _missing:
+                found.bytes = fs.size(found.path)
+            read(fs, found, is_written)
+        except OSError as error:
+            found.flaws.append(Flaw(0, found.bytes, f"cannot be read: {error.strerror}"))
+        found.flaws.sort(key=lambda flaw: flaw.at)
+        yield found
+
+
+def _journals(fs: Fs, folder: str, queues: frozenset[str]) -> Iterator[Journal]:
+    """Temporary files are left out: the next start removes them."""
+    entries = fs.list(folder)
+    kestrel, streams = layout.sort_out(entries)[0], libkestrel_layout.sort_out(entries)
+    yield from _gone(fs, folder, queues, {name for name, _ in entries})
+    for queue in sorted(queues.intersection({*kestrel, *streams}) if queues else {*kestrel, *streams}):
+        own, stream = kestrel.get(queue) or layout.Files(queue, {}, {}, []), streams.get(queue)
+        segments = set[str]()
+        if stream is not None:
+            segments = _segments(fs, folder, own, stream)
+            others = stream.segments.keys() - segments
+            yield from (each for each in _of_stream(stream) if each[0] not in others)
+        yield from (each for each in _of_kestrel(own) if each[0] not in segments)
+    if not queues:
+        yield from _of_cmdlog(fs, folder, "")
+        yield from _of_cmdlog(fs, folder, f"{CMDLOG_FOLDER}/")
+
+
+def _gone(fs: Fs, folder: str, queues: frozenset[str], there: set[str]) -> Iterator[Journal]:
+    """Sealed files of which nothing is left but a sidecar."""
+    for name in sorted(sidecar.names_in(fs, folder)):
+        parsed = layout.parse(name)
+        if parsed.kind is layout.Kind.ARCHIVE and name not in there and (not queues or parsed.queue in queues):
+            yield name, _missing, False
+
+
+def _missing(fs: Fs, found: Inspection, is_written: bool) -> None:
+    folder, _, name = found.path.rpartition("/")
+    described = sidecar.load(fs, folder, name)
+    if described is None:
+        found.flaws.append(Flaw(0, 0, GONE))
+    else:
+        found.flaws.append(Flaw(0, described.size, f"{GONE}, with {described.effect.added} items"))
+
+
+def _segments(fs: Fs, folder: str, own: layout.Files, stream: libkestrel_layout.Files) -> set[str]:
+    """Which files are libkestrel's segments. Kestrel's archives have the same names: where other files are Kestrel's,
+    the first bytes of each tell; else all are what a reader's file, or one of them, says."""
+    begin_so = {name for name in stream.segments if first_bytes(fs, f"{folder}/{name}") == SEGMENT_MAGIC}
+    if own.current or own.packs:
+        return begin_so
+    return set(stream.segments) if stream.readers or begin_so else set()
+
+
+def _of_kestrel(files: layout.Files) -> Iterator[Journal]:
+    yield from ((name, _kestrel, False) for name in [*files.archives_in_order(), *sorted(files.packs)])
+    if files.current:
+        yield files.queue, _kestrel, True
+
+
+def _of_stream(files: libkestrel_layout.Files) -> Iterator[Journal]:
+    newest = files.newest_number()
+    yield from ((name, _segment, number == newest) for name, number in sorted(files.segments.items()))
+    yield from ((name, _reader, True) for name in sorted(files.readers.values()))
+
+
+def _of_cmdlog(fs: Fs, folder: str, below: str) -> Iterator[Journal]:
+    try:
+        numbers = cmdlog_layout.segment_numbers(fs.list(f"{folder}/{below}".rstrip("/")))
+    except (FileNotFoundError, NotADirectoryError):
+        return
+    yield from ((below + cmdlog_layout.segment_name(number), _cmdlog, number == numbers[-1]) for number in numbers)
+
+
+def is_written_to(fs: Fs, path: str) -> bool:
+    """Whether the end of this file may be torn: it is the one of its journal that is written to, by what stands beside
+    it, or stands by itself. Raises OSError.
+    """
+    folder, _, name = path.rpartition("/")
+    if cmdlog_dump.is_cmdlog(fs, path):
+        numbers = cmdlog_layout.segment_numbers(fs.list(folder or "."))
+        return not numbers or name not in map(cmdlog_layout.segment_name, numbers[:-1])
+    begin = first_bytes(fs, path)
+    if begin == SEGMENT_MAGIC:
+        streams = libkestrel_layout.sort_out(fs.list(folder or ".")).values()
+        return all(each.segments.get(name, -1) in (-1, each.newest_number()) for each in streams)
+    return begin == READER_MAGIC or layout.parse(name).kind is layout.Kind.CURRENT
+
+
+def begun_stream(fs: Fs, path: str) -> Flaw | None:
+    """The torn end of a file of libkestrel's that has not all of its first bytes; None if it is no such file. Raises
+    OSError.
+    """
+    begin = first_bytes(fs, path)
+    folder, _, name = path.rpartition("/")
+    if not any(is_begun(begin, magic) for magic in (SEGMENT_MAGIC, READER_MAGIC)):
+        return None  # no record of Kestrel's begins so
+    for each in libkestrel_layout.sort_out(fs.list(folder or ".")).values():
+        if name in each.readers.values() or each.segments.get(name) == each.newest_number():
+            return Flaw(0, len(begin), TORN, True)
+    return None
+
+
+def _kestrel(fs: Fs, found: Inspection, is_written: bool) -> None:
+    _records(fs, found, KestrelDumper(), is_written)
+    folder, _, name = found.path.rpartition("/")
+    described = None if is_written else sidecar.load(fs, folder, name)
+    if described is not None and described.file == name:
+        found.has_checksums = True
+        found.flaws += unlike(described, fs, found.path)
+
+
+def _segment(fs: Fs, found: Inspection, is_written: bool) -> None:
+    _stream(fs, found, is_written, SEGMENT_MAGIC)
+
+
+def _reader(fs: Fs, found: Inspection, is_written: bool) -> None:
+    _stream(fs, found, is_written, READER_MAGIC)
+
+
+def _stream(fs: Fs, found: Inspection, is_written: bool, magic: bytes) -> None:
+    """An empty file is sound: a crash came between its creation and its first bytes."""
+    begin = first_bytes(fs, found.path)
+    if begin == magic:
+        end = _records(fs, found, LibkestrelDumper(magic), is_written)
+        if not found.flaws and not is_zero(fs, found.path, end, found.bytes):
+            found.flaws.append(Flaw(end, found.bytes - end, "bytes behind the end of the data"))
+    elif found.bytes:
+        torn = is_written and is_begun(begin, magic)
+        found.flaws.append(Flaw(0, found.bytes, TORN if torn else "another file's first bytes", torn))
+
+
+def _records(fs: Fs, found: Inspection, dumper: Dumper, is_written: bool) -> int:
+    """Count the records; where the last one ends."""
+    end = dumper.start
+    last: Row | None = None
+    try:
+        for row in rows(fs, found.path, dumper):
+            found.records += 1
+            end = row.at + row.size
+            last = row
+    except Bad as bad:
+        size = found.bytes - bad.at
+        found.flaws.append(Flaw(bad.at, size, bad.why, is_written and is_torn(bad.why, size)))
+    if is_written and last is not None and last.data:
+        _look_for_zeros(found, last, last.data)
+    return end
+
+
+def _look_for_zeros(found: Inspection, last: Row, data: bytes) -> None:
+    """A file system may know a file's new size before it has the bytes, and show zeros for them after power loss."""
+    zeros = len(data) - len(data.rstrip(b"\0"))
+    if zeros == len(data) or zeros >= ZEROS_MIN:
+        end = last.at + last.size
+        found.hints.append(Flaw(end - zeros, zeros, f"the last item, at byte {last.at}, ends in zeros"))
+
+
+def _cmdlog(fs: Fs, found: Inspection, is_written: bool) -> None:
+    """Each record has a checksum of its own."""
+    found.has_checksums = True
+    if is_written and not found.bytes:
+        return  # a crash came between its creation and its first bytes
+    for record in cmdlog_dump.dump_segment(fs, found.path):
+        why = str(record.get("damaged", ""))
+        if not why:
+            found.records += 1
+            continue
+        at, size = int(str(record["at"])), int(str(record["size"]))
+        found.flaws.append(Flaw(at, size, why, is_written and bool(record.get("torn"))))

@@ -1,0 +1,323 @@
+"""Transfers from one journal to another that a crash may catch half way: what was meant, so that recovery can finish
+it.
+
+One small file in the spool's own folder, a line of JSON a record. Knows what was meant and where the copy was to be
+found. Refuses to know queues. The order that makes it safe: the intent is on the disk before the copy is written, and
+the copy is on the disk before the removal is recorded. So after a crash there is the item, or the item and an intent
+with its copy, or the copy alone. Neither journal is rewritten before the intent's end is on the disk, too: until then
+the intent may be read again, and must find both as it says.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from enum import Enum
+from zlib import crc32
+
+import msgspec
+from msgspec import Struct
+from msgspec.structs import replace
+
+from staniel.journal.disk.fs import FULL_ERRNOS, File, Fs
+from staniel.journal.disk.quarantine import UNDECODABLE
+from staniel.queues.item import Item, Numbered, Taken
+
+RESTART_BYTES = 1 << 20
+NAMES = ("source", "target")
+HEX_SIGN = "/"
+CHECKSUM = b',"check":'
+MENDED_BYTES_MAX = 2048  # a line has some 300; trying every bit of one costs 10 ms
+MENDED_LINES_MAX = 50
+
+
+class Fate(Enum):
+    """What is known of a copy."""
+
+    UNKNOWN = "unknown"
+    LANDED = "landed"  # the disk has it; written down only if its source cannot be read
+
+
+class Intent(Struct, frozen=True, forbid_unknown_fields=True):
+    """An item of `source`, added there at `was_added_ms`, is to be removed once its copy is in `target`.
+
+    `xid` or `id` says which of several equal items it is: in Kestrel's format the number of the transaction that it
+    left under, in libkestrel's its id. An intent of an older version has neither.
+
+    The copy lies in the target's journal, at byte `at` or later of the first file numbered above `after` (the current
+    file counts as the last). `added_ms`, `size` and `crc` are the copy's.
+    """
+
+    begin: int
+    source: str
+    was_added_ms: int
+    target: str
+    after: int
+    at: int
+    added_ms: int
+    size: int
+    crc: int
+    xid: int = 0
+    id: int = 0
+    fate: Fate = Fate.UNKNOWN
+
+    @property
+    def copy_key(self) -> tuple[int, int, int]:
+        """What the copy can be known by; copies with equal keys are told apart by their places."""
+        return self.added_ms, self.size, self.crc
+
+    def means(self, item: Item, item_id: int) -> bool:
+        """Whether `item` is the one to be removed. Without a transaction or an id an equal one will do."""
+        if self.id and item_id != self.id:
+            return False
+        return key_of(item) == (self.was_added_ms, self.size, self.crc)
+
+    def is_torn(self, item: Item) -> bool:
+        """Whether `item`, which lies where the copy should, is what a power cut left of it: zeros for some bytes."""
+        if len(item.data) != self.size or key_of(item) == self.copy_key:
+            return False
+        found, written = item.added_ms.to_bytes(8, "little", signed=True), self.added_ms.to_bytes(8, "little")
+        return all(byte in (0, right) for byte, right in zip(found, written, strict=True))
+
+
+def key_of(item: Item) -> tuple[int, int, int]:
+    """(add time, size, checksum) of an item: ids change when a journal is rewritten, these do not."""
+    return item.added_ms, len(item.data), crc32(item.data)
+
+
+class Done(Struct, frozen=True, forbid_unknown_fields=True):
+    """Intent number `end` is over."""
+
+    end: int
+
+
+class Damage(Struct):
+    """What was wrong with the file when it was read: lines that could be mended, and that could not."""
+
+    mended: int = 0
+    lost: int = 0
+
+    @property
+    def lines(self) -> int:
+        return self.mended + self.lost
+
+
+def encode(record: Intent | Done) -> bytes:
+    """A line. Its last field is a checksum of what stands before it."""
+    try:
+        body = msgspec.json.encode(record)[:-1]
+    except UnicodeEncodeError:
+        spelled = {key: _spelled(getattr(record, key)) for key in NAMES}
+        body = msgspec.json.encode(replace(record, **spelled))[:-1]
+    return b"%b%b%d}\n" % (body, CHECKSUM, crc32(body))
+
+
+def decode(line: bytes) -> Intent | Done | None:
+    """What a line says; None if it is not what was written. One of an earlier version has no checksum."""
+    body, has_checksum, checksum = line.rpartition(CHECKSUM)
+    if has_checksum and checksum != b"%d}" % crc32(body):
+        return None
+    whole = body + b"}" if has_checksum else line
+    try:
+        if whole.startswith(b'{"end"'):
+            return msgspec.json.decode(whole, type=Done)
+        intent = msgspec.json.decode(whole, type=Intent)
+        return replace(intent, source=_read_name(intent.source), target=_read_name(intent.target))
+    except UNDECODABLE:
+        return None
+
+
+def mended(line: bytes) -> Intent | Done | None:
+    """The same for a line of which one bit is another than was written: the checksum tells which one."""
+    bent = bytearray(line)
+    for at in range(len(bent)):
+        for bit in range(8):
+            bent[at] ^= 1 << bit
+            if CHECKSUM in bent and (record := decode(bytes(bent))) is not None:
+                return record
+            bent[at] ^= 1 << bit
+    return None
+
+
+def _spelled(name: str) -> str:
+    """A name that JSON can hold. A file name need not be UTF-8: such a one is spelled in hexadecimal digits behind a
+    slash, which no name can hold.
+    """
+    try:
+        name.encode()
+    except UnicodeEncodeError:
+        return HEX_SIGN + name.encode("utf-8", "surrogateescape").hex()
+    return name
+
+
+def _read_name(spelled: str) -> str:
+    if not spelled.startswith(HEX_SIGN):
+        return spelled
+    return bytes.fromhex(spelled.removeprefix(HEX_SIGN)).decode("utf-8", "surrogateescape")
+
+
+class Intents:
+    """The file. `prepare` must run before anything else is written in the same tick. To the commit group it is a
+    journal like others, so that the end of an intent can wait for a sync (see GroupMember).
+    """
+
+    batch = 0
+    sync_ms = -1
+    is_erased = False
+
+    def __init__(self, fs: Fs, path: str) -> None:
+        self.fs = fs
+        self.path = path
+        self.damage = Damage()
+        self.kept: dict[int, Intent] = {}
+        """By number: those of an earlier run whose outcome cannot be known yet."""
+        self._file: File | None = None
+        self._pending: list[bytes] = []
+        self._unwritten = b""
+        self._under_way = 0  # begun in this run, and their end is not on the disk
+        self._begun: dict[int, bytes] = {}  # by number: the lines of those whose end has not been noted
+        self._restart_bytes = RESTART_BYTES
+        self.retire: Callable[[File], None] = File.close  # of a file that a sync may still hold
+        self._last = 0
+        self._must_sync = False
+
+    def read(self) -> list[Intent]:
+        """The intents that an earlier run has left, in their order. A torn last line was never relied on; what else
+        cannot be read is told by `damage`. Raises OSError.
+        """
+        found: dict[int, Intent] = {}
+        self.damage = Damage()
+        *lines, _torn = self._read_all().split(b"\n")
+        for line in lines:
+            record = self._decoded(line)
+            if isinstance(record, Done):
+                found.pop(record.end, None)
+            elif record is not None:
+                found[record.begin] = record
+                self._last = max(self._last, record.begin)
+        return list(found.values())
+
+    def _decoded(self, line: bytes) -> Intent | Done | None:
+        """A line as it was written; None: it cannot be told."""
+        record = decode(line)
+        if record is None and len(line) <= MENDED_BYTES_MAX and self.damage.lines < MENDED_LINES_MAX:
+            record = mended(line)
+            self.damage.mended += record is not None
+        self.damage.lost += record is None
+        return record
+
+    def begin(self, source: str, taken: Taken, target: str, landing: tuple[int, int], copy: Item) -> int:
+        """Note what is meant; the number to end it by. `landing`: where the copy will be written."""
+        self._last += 1
+        self._under_way += 1
+        item_id = taken.item.id if isinstance(taken.item, Numbered) else 0
+        xid = 0 if item_id else taken.xid
+        intent = Intent(self._last, source, taken.item.added_ms, target, *landing, *key_of(copy), xid, item_id)
+        self._begun[self._last] = line = encode(intent)
+        self._pending.append(line)
+        self._must_sync = True
+        return self._last
+
+    def end(self, number: int) -> None:
+        """The removal is on the disk."""
+        self.kept.pop(number, None)
+        self._begun.pop(number, None)
+        self._note(Done(number))
+
+    def abandon(self, number: int) -> None:
+        """One that is kept needs no outcome any more: its source is deleted. It stays in the file until `end`."""
+        self._begun[number] = encode(self.kept.pop(number))
+
+    def keep(self, intent: Intent) -> None:
+        """Note what has become known of one that is kept."""
+        if self.kept[intent.begin] != intent:
+            self.kept[intent.begin] = intent
+            self._note(intent)
+            self._must_sync = True
+
+    def over(self) -> None:
+        """The end of an intent that was begun in this run is on the disk."""
+        self._under_way -= 1
+
+    def _note(self, record: Intent | Done) -> None:
+        self._pending.append(encode(record))
+
+    def is_news(self) -> bool:
+        """Whether `prepare` has something to write."""
+        return bool(self._pending or self._unwritten)
+
+    @property
+    def file(self) -> File:
+        if self._file is None:
+            self._file = self.fs.append(self.path)
+        return self._file
+
+    def prepare(self) -> None:
+        """Write what is noted; sync it if something was begun. Raises OSError; a second call goes on where the first
+        one failed. Raises JournalFailure if the sync fails.
+        """
+        if not (self.is_news() or self._must_sync):
+            return
+        file = self.file
+        self._unwritten += b"".join(self._pending)
+        self._pending.clear()
+        before = file.size
+        try:
+            file.write(self._unwritten)
+        finally:
+            self._unwritten = self._unwritten[file.size - before :]
+        if self._must_sync:
+            file.sync()
+            self._must_sync = False
+        if file.size > self._restart_bytes:
+            if self._under_way:
+                self._go_on_in_another_file(file)
+            else:
+                self.restart(self.kept.values())
+
+    def write(self) -> None:
+        self.prepare()
+
+    def synced(self, now_ms: int) -> None:
+        """Nothing follows."""
+
+    def restart(self, kept: Iterable[Intent] = ()) -> None:
+        """Nothing is under way: the file holds these and no others."""
+        self._restart_bytes = RESTART_BYTES
+        self.kept = {intent.begin: intent for intent in kept}
+        self.close()
+        if self.kept:
+            lines = [encode(intent) for intent in self.kept.values()]
+            self.fs.replace(self.path, b"".join(lines))
+            return
+        self.fs.append(self.path).close()
+        self.fs.truncate(self.path, 0)
+        self._file = self.fs.append(self.path)
+        self.fs.sync_folder(self.path.rpartition("/")[0])
+
+    def _go_on_in_another_file(self, file: File) -> None:
+        """All is written: what has not ended goes into a file of its own, and that in this one's place. There may be
+        something under way at all times. Raises OSError.
+        """
+        lines = [*(encode(intent) for intent in self.kept.values()), *self._begun.values()]
+        data = b"".join(lines)
+        try:
+            self.fs.replace(self.path, data)
+        except OSError as error:
+            if error.errno not in FULL_ERRNOS:
+                raise
+            self._restart_bytes = 2 * file.size
+            return
+        self._restart_bytes = max(RESTART_BYTES, 2 * len(data))
+        self._file = None
+        self.retire(file)
+
+    def close(self) -> None:
+        if self._file is not None:
+            self._file.close()
+            self._file = None
+
+    def _read_all(self) -> bytes:
+        try:
+            return self.fs.read(self.path, 0, self.fs.size(self.path))
+        except FileNotFoundError:
+            return b""

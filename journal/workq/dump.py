@@ -1,0 +1,125 @@
+"""A command log as readable records, for tools: nothing is changed, nothing is believed, damage is shown in its place.
+
+Knows the format and how to say it. Refuses to know command lines and jobs in service. `dump` takes a segment or the
+folder of a log and gives a dict a record, in the log's order; `line` makes text of one.
+"""
+
+from __future__ import annotations
+
+from binascii import hexlify
+from collections.abc import Iterator
+from datetime import UTC, datetime, timedelta
+
+from staniel.journal.disk.fs import Fs
+from staniel.journal.workq import files as layout
+from staniel.journal.workq.encoder import BARE_BYTES, COMMANDS, COMPLETE, CRC_BYTES, FAIL, MAGIC, NS_A_SECOND, SCHEDULE
+from staniel.journal.workq.records import Damaged, kind_of, read_added, read_fields, read_result, read_time
+from staniel.journal.workq.segments import Scar, SegmentReader, header_error, is_begun
+
+SHOWN_BYTES = 64  # of a payload or result, in a line of text
+EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+
+Record = dict[str, object]
+"""file, at (offset), size (bytes), command, time; then what the command says. Damage: file, at, size, damaged (why),
+torn: whether it is none if the segment is the one that is written to."""
+
+
+def is_cmdlog(fs: Fs, path: str) -> bool:
+    """Whether `path` is a segment: its magic says so, whatever its version; of one that is cut within it, its name."""
+    begin = fs.read(path, 0, len(MAGIC))[:4]
+    is_named = bool(layout.segment_numbers([(path.rpartition("/")[2], True)]))
+    return begin == MAGIC[:4] or (is_named and bool(begin) and MAGIC.startswith(begin))
+
+
+def dump(fs: Fs, path: str) -> Iterator[Record]:
+    """The records of a segment, or of all segments in a folder. Raises OSError."""
+    try:
+        numbers = layout.segment_numbers(fs.list(path))
+    except NotADirectoryError:
+        yield from dump_segment(fs, path)
+        return
+    for number in numbers:
+        yield from dump_segment(fs, f"{path}/{layout.segment_name(number)}")
+
+
+def dump_segment(fs: Fs, path: str) -> Iterator[Record]:
+    """One segment, in order; damage amid it is told where it ends, or at the end."""
+    why = header_error(fs, path)
+    if why:
+        yield {"file": path, "at": 0, "size": fs.size(path), "damaged": why, "torn": is_begun(fs, path)}
+        return
+    reader = SegmentReader(fs, path)
+    told = 0
+    for data, frames, base in reader.pieces():
+        found: list[Record] = [_record(path, data, frame, base) for frame in frames]
+        found += [_scar(path, scar) for scar in reader.scars[told:]]
+        told = len(reader.scars)
+        yield from sorted(found, key=lambda record: int(str(record["at"])))
+    yield from (_scar(path, scar) for scar in reader.scars[told:])
+
+
+def line(record: Record) -> str:
+    """A record as text: offset, then `name=value` pairs; payloads and results are cut and escaped."""
+    if "damaged" in record:
+        word = "torn" if record.get("torn") else "damaged"
+        return f"{record['at']} {word} size={record['size']} why={str(record['damaged'])!r}"
+    pairs = [f"{name}={_shown(value)}" for name, value in record.items() if name not in ("file", "at", "command")]
+    return f"{record['at']} {record['command']} {' '.join(pairs)}"
+
+
+def _shown(value: object) -> str:
+    if not isinstance(value, bytes):
+        return str(value)
+    rest = len(value) - SHOWN_BYTES
+    return repr(value[:SHOWN_BYTES])[1:] + (f"+{rest}" if rest > 0 else "")
+
+
+def _record(path: str, data: bytes, frame: tuple[int, int, int], base: int) -> Record:
+    at, start, end = frame
+    stop = end - CRC_BYTES
+    record: Record = {"file": path, "at": base + at, "size": end - at}
+    try:
+        kind = kind_of(data, start, stop)
+        record |= {"command": COMMANDS[kind], "time": show_time(read_time(data, at))}
+        record["id"] = show_id(data[start + 1 : start + BARE_BYTES])
+        if kind <= SCHEDULE:
+            record |= _added(data, start, stop)
+        elif kind in (COMPLETE, FAIL):
+            record["result"] = read_result(data, start, stop)
+    except Damaged as damaged:
+        return {"file": path, "at": base + at, "size": end - at, "damaged": str(damaged)}
+    return record
+
+
+def _scar(path: str, scar: Scar) -> Record:
+    return {"file": path, "at": scar.at, "size": scar.size, "damaged": scar.why, "torn": scar.is_torn}
+
+
+def _added(data: bytes, start: int, stop: int) -> Record:
+    add = read_added(data, start, stop)
+    fields = read_fields(add.coded)
+    return {
+        "name": fields.name.decode("latin-1"),
+        "ttr": fields.ttr_ms,
+        "ttl": fields.ttl_ms,
+        "priority": fields.priority,
+        "max_attempts": fields.max_attempts,
+        "max_fails": fields.max_fails,
+        "created": show_time(add.created_ns),
+        **({"scheduled": show_time(add.time_ns)} if add.time_ns else {}),
+        "payload": add.payload,
+    }
+
+
+def show_id(raw: bytes) -> str:
+    text = hexlify(raw).decode()
+    return f"{text[:8]}-{text[8:12]}-{text[12:16]}-{text[16:20]}-{text[20:]}"
+
+
+def show_time(at_ns: int) -> str:
+    """`2026-11-21T19:00:00.000000001Z`; what no calendar has is shown as nanoseconds since 1970."""
+    seconds, nanos = divmod(at_ns, NS_A_SECOND)
+    try:
+        return f"{(EPOCH + timedelta(seconds=seconds)).replace(tzinfo=None).isoformat()}.{nanos:09}Z"
+    except OverflowError:
+        return f"{at_ns}ns"

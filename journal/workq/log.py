@@ -1,0 +1,320 @@
+"""The command log in service: facts about jobs become records, and the commit group writes them.
+
+Knows the segment being written and when the next one begins. Refuses to know when to write and sync (the group) and
+what a job does. A record is built in the step that makes it true, so records stand in the order of what happened.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+
+from google_crc32c import value as crc32c
+
+from staniel.journal.disk.ballast import Ballast
+from staniel.journal.disk.fs import FULL_ERRNOS, File, Fs
+from staniel.journal.group_commit import Apart, CommitGroup
+from staniel.journal.workq import files as layout
+from staniel.journal.workq.encoder import (
+    COMPLETE,
+    CRC_BYTES,
+    DELETE,
+    EXPIRE,
+    FAIL,
+    MAGIC,
+    NS_A_SECOND,
+    SECONDS_BYTES,
+    START_ATTEMPT,
+    TIMEOUT_ATTEMPT,
+    ZONE,
+    encode_addition,
+    encode_bare,
+    encode_finished,
+    encode_time,
+)
+from staniel.journal.workq.segments import Segment
+from staniel.queues.jobs.job import NS_A_MS, Job
+
+SEGMENT_BYTES = 64 << 20
+NOTHING_YET = 2**62  # more than any segment: the first record begins a new one
+
+
+class SegmentFile(Apart):
+    """A segment open for appending. Its first sync makes its name durable too. A sync may run in another thread."""
+
+    def __init__(self, fs: Fs, folder: str, path: str) -> None:
+        self._fs = fs
+        self._folder = folder
+        self._file = fs.append(path)
+        self._named = self._file.size > 0
+        self.size = self._file.size
+
+    def write(self, data: bytes) -> None:
+        try:
+            self._file.write(data)
+        finally:
+            self.size = self._file.size
+
+    def sync(self) -> None:
+        self._file.sync()
+        if not self._named:
+            self._fs.sync_folder(self._folder)
+            self._named = True
+
+    def close(self) -> None:
+        self._file.close()
+
+
+class Sealed:
+    """A segment that is complete, on its last trip to the disk."""
+
+    is_erased = False
+
+    def __init__(self, group: CommitGroup, file: SegmentFile, path: str) -> None:
+        self.batch = 0
+        self.path = path
+        self.sync_ms = 0
+        self.file: File = file
+        self._group = group
+
+    def write(self) -> None:
+        pass
+
+    def synced(self, now_ms: int) -> None:
+        self._group.retire(self.file)
+
+
+class CmdLog:
+    """A member of the commit group, and the journal of the jobs.
+
+    `segments` by number; the one being planned is `segment`, which pending bytes may still have to reach. `ballast`:
+    the log's own reserve if it does not lie in the spool, whose reserve may be on another disk.
+    """
+
+    is_erased = False
+
+    def __init__(
+        self, fs: Fs, folder: str, group: CommitGroup, sync_ms: int, segment_bytes: int, ballast: Ballast | None = None
+    ) -> None:
+        self.fs = fs
+        self.folder = folder
+        self.path = folder
+        self.group = group
+        self.sync_ms = sync_ms
+        self.batch = 0
+        self.ballast = ballast
+        self.segments: dict[int, Segment] = {}
+        self._early: dict[bytes, tuple[int, int]] = {}
+        self.latest_ns = 0  # the latest moment of a lease or an end of an earlier run
+        self.segment = Segment(0)
+        self.records = 0
+        self._segment_bytes = segment_bytes or SEGMENT_BYTES
+        self._planned_bytes = NOTHING_YET
+        self._touched = False
+        self._pending: list[bytes] = []
+        self._pending_bytes = 0
+        self._unwritten: deque[tuple[int, bytes]] = deque()
+        self._file: SegmentFile | None = None
+        self._written_number = 0
+        self._now_ms = -1
+        self._time_ns = 0
+        self._time = b""
+        self._second_ns = 0
+        self._second = b""
+
+    # the file
+
+    @property
+    def file(self) -> File:
+        assert self._file is not None
+        return self._file
+
+    @property
+    def stored_bytes(self) -> int:
+        """What all segments hold once everything recorded is written."""
+        return sum(segment.size for segment in self.segments.values())
+
+    def resume(self, segments: dict[int, Segment], early: dict[bytes, tuple[int, int]], latest_ns: int) -> None:
+        """Go on behind the highest of these. `early` and `latest_ns`: see JobReplay."""
+        self.segments, self._early, self.latest_ns = segments, early, latest_ns
+        if segments:
+            number = max(segments)
+            self.segment = segments[number]
+            self._open(number)
+            self._planned_bytes = self.segment.size = self.file.size
+
+    def first_told(self, job: Job) -> int:
+        """The first segment with a record that the job rests on: its addition's, but in a log whose writer has mixed
+        the order up.
+        """
+        created_ns, number = self._early.get(job.id, (0, 0))
+        return number if created_ns == job.created_ns else job.origin
+
+    def sealed(self) -> list[Segment]:
+        """The segments that are complete and written, the oldest first."""
+        return [self.segments[number] for number in sorted(self.segments) if number < self._written_number]
+
+    @property
+    def budget_bytes(self) -> int:
+        """What may wait to be written without asking `admits`."""
+        if self.ballast is None:
+            return self.group.budget_bytes
+        return min(self.group.budget_bytes, self.ballast.budget_bytes)
+
+    def admits(self, size: int) -> bool:
+        """Whether `size` more bytes can be promised a place on the disk."""
+        if not self.group.admits(size):
+            return False
+        if self.ballast is None:
+            return True
+        return self._pending_bytes + size <= self.ballast.budget_bytes or self.ballast.has_room_for(size)
+
+    # facts
+
+    def added(self, job: Job, limit_ms: int) -> None:
+        created_ns = self._time_ns = job.created_ns
+        nanos = created_ns - self._second_ns
+        if not 0 <= nanos < NS_A_SECOND:
+            nanos = self._begin_second(created_ns)
+        self._time = time = self._second + nanos.to_bytes(4, "big") + ZONE
+        record = encode_addition(job, time)
+        self._note(record)
+        crc: int = crc32c(record)
+        self._pending.append(crc.to_bytes(CRC_BYTES, "big"))
+        self._planned_bytes += CRC_BYTES
+        segment = self.segment
+        job.origin = segment.number
+        segment.adds += 1
+        segment.limits_ms += limit_ms
+
+    def attempted(self, job: Job, now_ms: int) -> None:
+        if now_ms > self._now_ms:
+            self._advance(now_ms)
+        self._note(encode_bare(self._time, START_ATTEMPT, job.id))
+
+    def timed_out(self, job: Job, now_ms: int) -> None:
+        self._note(encode_bare(self._advance(now_ms), TIMEOUT_ATTEMPT, job.id))
+
+    def finished(self, job: Job, result: bytes, now_ms: int, *, success: bool) -> None:
+        kind = COMPLETE if success else FAIL
+        self._note(encode_finished(self._advance(now_ms), kind, job.id, result))
+
+    def deleted(self, job: Job, now_ms: int) -> None:
+        if now_ms > self._now_ms:
+            self._advance(now_ms)
+        self._note(encode_bare(self._time, DELETE, job.id))
+        self.segments[job.origin].dead += 1
+
+    def expired(self, job: Job, now_ms: int) -> None:
+        self._note(encode_bare(self._advance(now_ms), EXPIRE, job.id))
+        self.segments[job.origin].dead += 1
+
+    def forget(self, id: bytes, now_ms: int) -> None:
+        """What the log tells of this id, without an addition, is over: a crash has taken the rest, and a job that comes
+        under the same id is another one.
+        """
+        self._note(encode_bare(self._advance(now_ms), EXPIRE, id))
+
+    def _begin_second(self, at_ns: int) -> int:
+        """Keep the first bytes of every TIME in this second; how many nanoseconds of it are over."""
+        seconds, nanos = divmod(at_ns, NS_A_SECOND)
+        self._second_ns = seconds * NS_A_SECOND
+        self._second = encode_time(self._second_ns)[:SECONDS_BYTES]
+        return nanos
+
+    def _advance(self, now_ms: int) -> bytes:
+        """TIME of a record. Never before the creation of a job that it may tell of, so a reader can tell lives of one
+        id apart.
+        """
+        self._now_ms = now_ms
+        now_ns = now_ms * NS_A_MS
+        if now_ns > self._time_ns:
+            self._time_ns = now_ns
+            self._time = encode_time(now_ns)
+        return self._time
+
+    def _note(self, record: bytes) -> None:
+        if self._planned_bytes >= self._segment_bytes and self._planned_bytes > len(MAGIC):
+            self._begin_segment()
+        if not self._touched:
+            self._touched = True
+            self.group.touch(self)
+        size = len(record)
+        self._pending.append(record)
+        self._pending_bytes += size
+        self._planned_bytes += size
+        self.group.pending_bytes += size
+        self.records += 1
+
+    def _begin_segment(self) -> None:
+        """What comes now belongs into the next segment."""
+        if self.segment.number == layout.NUMBER_MAX:
+            return
+        self._stage()
+        if self.segments:
+            self.segment.size = self._planned_bytes
+            self.segment.settle_due()
+        number = self.segment.number + 1
+        self.segment = self.segments[number] = Segment(number)
+        self._planned_bytes = len(MAGIC)
+        self._pending.append(MAGIC)
+
+    # the group
+
+    def write(self) -> None:
+        self._touched = False
+        self._stage()
+        while self._unwritten:
+            number, data = self._unwritten[0]
+            if number != self._written_number:
+                self._next_file(number)
+            file = self.file
+            before = file.size
+            try:
+                file.write(data)
+            except OSError as error:
+                self._unwritten[0] = number, data[file.size - before :]
+                if error.errno in FULL_ERRNOS and self._make_room():
+                    continue
+                raise
+            self._unwritten.popleft()
+        self._pending_bytes = 0
+        self.segment.size = self.file.size
+
+    def synced(self, now_ms: int) -> None:
+        pass
+
+    def close(self) -> None:
+        """Everything must have been written and synced."""
+        assert not self._pending and not self._unwritten
+        if self._file is not None:
+            self.group.retire(self._file)
+            self._file = None
+
+    def _stage(self) -> None:
+        if self._pending:
+            self._unwritten.append((self.segment.number, b"".join(self._pending)))
+            self._pending.clear()
+
+    def _next_file(self, number: int) -> None:
+        """Seal the file being written and open the next; the old one is synced with the batch that ends in the new
+        one, off this thread.
+        """
+        before, path = self._file, self.path
+        self._open(number)
+        if before is not None and self.sync_ms >= 0:
+            self.group.ask_for_sync(Sealed(self.group, before, path))
+        elif before is not None:
+            self.group.retire(before)
+
+    def _open(self, number: int) -> None:
+        path = f"{self.folder}/{layout.segment_name(number)}"
+        self._file = SegmentFile(self.fs, self.folder, path)
+        self._written_number = number
+        self.path = path
+
+    def _make_room(self) -> bool:
+        """Let go of the log's own reserve; False if that is done already, or the spool's has to do."""
+        if self.ballast is None or self.ballast.budget_bytes < 0:
+            return False
+        self.ballast.release()
+        return True

@@ -1,0 +1,210 @@
+"""From a folder of segments to jobs: the only start-up path, after a crash and after a clean stop alike.
+
+Knows the order of the segments, what is damage, what to cut and what to keep aside. Refuses to know jobs in service:
+facts go to a JobReplay. Damage costs what it covers and nothing else: a bad record is stepped over, a torn end is cut
+and kept aside, a segment with another header is set aside as it is. Source: "Internals" of the workq command log.
+"""
+
+from __future__ import annotations
+
+from msgspec import Struct
+
+from staniel.journal.disk.fs import Fs
+from staniel.journal.disk.quarantine import keep, numbered
+from staniel.journal.workq import files as layout
+from staniel.journal.workq.encoder import (
+    ADD,
+    BARE_BYTES,
+    COMPLETE,
+    CRC_BYTES,
+    DELETE,
+    EXPIRE,
+    FAIL,
+    NS_A_SECOND,
+    SCHEDULE,
+    START_ATTEMPT,
+    TIME_BYTES,
+    YEAR_1_S,
+)
+from staniel.journal.workq.records import (
+    SECONDS,
+    Damaged,
+    Short,
+    kind_of,
+    read_added,
+    read_fields,
+    read_result,
+    read_time,
+    read_unsigned,
+)
+from staniel.journal.workq.segments import Frame, Scar, Segment, SegmentReader, header_error, is_begun
+from staniel.queues.jobs.job import Terms
+from staniel.queues.jobs.replay import JobReplay
+
+TERMS_MAX = 65_536
+
+
+class CmdlogDamage(Struct, frozen=True):
+    """`size` bytes of `file` from `at` on could not be read; `saved_as` holds a copy, or the file itself. `is_torn`: a
+    record was being written there when the server died; that is no error.
+    """
+
+    file: str
+    at: int
+    size: int
+    why: str
+    saved_as: str
+    is_torn: bool = False
+
+
+class CmdlogFound(Struct):
+    """What a recovery has found, beside the jobs. `missing`: (first, last) of holes in the numbering."""
+
+    segments: dict[int, Segment]
+    damages: list[CmdlogDamage]
+    missing: list[tuple[int, int]]
+    records: int = 0
+
+
+class CmdlogRecovery:
+    """`damaged` is where copies of what cannot be read are kept."""
+
+    def __init__(self, fs: Fs, folder: str, damaged: str) -> None:
+        self.fs = fs
+        self.folder = folder
+        self.damaged = damaged
+        self._terms: dict[bytes, Terms] = {}
+        self._coded_bytes = 1
+
+    def recover(self, replay: JobReplay) -> CmdlogFound:
+        """Read every segment into `replay`, mend what is damaged, and hand the jobs over. Raises OSError."""
+        numbers = self._segment_numbers()
+        found = CmdlogFound({}, [], layout.holes(numbers))
+        for number in numbers:
+            why = header_error(self.fs, self._path(number))
+            if why:
+                torn = number == numbers[-1] and is_begun(self.fs, self._path(number))
+                found.damages.append(self._set_aside(number, why, torn))
+            else:
+                found.segments[number] = self._read(number, replay, found, is_newest=number == numbers[-1])
+        replay.end()
+        for number, segment in found.segments.items():
+            segment.dead = replay.dead[number]
+            segment.settle_due()
+        self._terms.clear()
+        return found
+
+    def _segment_numbers(self) -> list[int]:
+        """Without an empty newest one: a crash came between its creation and its first bytes."""
+        numbers = layout.segment_numbers(self.fs.list(self.folder))
+        if numbers and not self.fs.size(self._path(numbers[-1])):
+            self.fs.remove(self._path(numbers.pop()))
+            self.fs.sync_folder(self.folder)
+        return numbers
+
+    def _path(self, number: int) -> str:
+        return f"{self.folder}/{layout.segment_name(number)}"
+
+    def _read(self, number: int, replay: JobReplay, found: CmdlogFound, *, is_newest: bool) -> Segment:
+        path = self._path(number)
+        segment = Segment(number)
+        replay.origin = number
+        reader = SegmentReader(self.fs, path)
+        strange: list[Scar] = []
+        for data, frames, base in reader.pieces():
+            found.records += len(frames)
+            for frame in frames:
+                if self._apply_like_before(data, frame, segment, replay):
+                    continue
+                try:
+                    self._apply(data, frame, segment, replay)
+                except Damaged as damaged:
+                    strange.append(Scar(base + frame[0], frame[2] - frame[0], str(damaged), False))
+        segment.size, segment.senseless = reader.size, len(strange)
+        for scar in [*reader.scars, *strange]:
+            found.damages.append(self._keep(number, scar, is_newest and scar.is_torn))
+            if scar.is_tail:
+                segment.size = scar.at
+                self.fs.truncate(path, scar.at)
+            else:
+                segment.scars += scar in reader.scars
+        return segment
+
+    def _apply(self, data: bytes, frame: Frame, segment: Segment, replay: JobReplay) -> None:
+        """One record. Raises Damaged if its command makes no sense."""
+        at, start, end = frame
+        stop = end - 4
+        kind = kind_of(data, start, stop)
+        if kind <= SCHEDULE:
+            self._apply_added(data, start, stop, segment, replay)
+            return
+        id = data[start + 1 : start + BARE_BYTES]
+        if kind == START_ATTEMPT:
+            replay.attempted(id, read_time(data, at))
+        elif kind in (COMPLETE, FAIL):
+            result = read_result(data, start, stop)
+            replay.finished(id, result, read_time(data, at), success=kind == COMPLETE)
+        elif kind in (DELETE, EXPIRE):
+            replay.removed(id)
+        else:
+            replay.timed_out(id)
+
+    def _apply_like_before(self, data: bytes, frame: Frame, segment: Segment, replay: JobReplay) -> bool:
+        """The common case in one step: an add on terms that are known, as long as those before. False: nothing was
+        done. The terms are looked up whole: a hit is a whole encoding, because each says itself where it ends.
+        """
+        _, start, end = frame
+        if data[start] != ADD:
+            return False
+        coded_at = start + BARE_BYTES
+        coded_end = coded_at + self._coded_bytes
+        terms = self._terms.get(data[coded_at:coded_end])
+        if terms is None:
+            return False
+        try:
+            length, at = read_unsigned(data, coded_end)
+        except (Short, Damaged):
+            return False
+        if at + length + 2 * TIME_BYTES + CRC_BYTES != end:
+            return False
+        created_at = end - CRC_BYTES - TIME_BYTES
+        seconds, nanos = SECONDS.unpack_from(data, created_at + 1)
+        if data[created_at] != 1 or not 0 <= nanos < NS_A_SECOND:
+            return False
+        created_ns = (seconds + YEAR_1_S) * NS_A_SECOND + nanos
+        segment.adds += 1
+        id = data[start + 1 : coded_at]
+        segment.limits_ms += replay.added(id, terms, data[at : at + length], created_ns, 0, segment.number)
+        return True
+
+    def _apply_added(self, data: bytes, start: int, stop: int, segment: Segment, replay: JobReplay) -> None:
+        add = read_added(data, start, stop)
+        self._coded_bytes = len(add.coded)
+        terms = self._terms.get(add.coded) or self._learn(add.coded, replay)
+        segment.adds += 1
+        segment.limits_ms += replay.added(add.id, terms, add.payload, add.created_ns, add.time_ns, segment.number)
+
+    def _learn(self, coded: bytes, replay: JobReplay) -> Terms:
+        fields = read_fields(coded)
+        queue = replay.jobs.queue(fields.name)
+        terms = Terms(
+            queue, fields.ttr_ms, fields.ttl_ms, fields.priority, fields.max_attempts, fields.max_fails, coded
+        )
+        if len(self._terms) >= TERMS_MAX:
+            self._terms.clear()
+        self._terms[coded] = terms
+        return terms
+
+    def _keep(self, number: int, scar: Scar, torn: bool) -> CmdlogDamage:
+        saved_as = keep(self.fs, self._path(number), scar.at, scar.size, self.damaged)
+        return CmdlogDamage(layout.segment_name(number), scar.at, scar.size, scar.why, saved_as, torn)
+
+    def _set_aside(self, number: int, why: str, torn: bool) -> CmdlogDamage:
+        """Take a file that is no segment out of the order, whole."""
+        path = self._path(number)
+        there = {f"{self.folder}/{name}" for name, _ in self.fs.list(self.folder)}
+        aside = next(name for name in numbered(f"{path}{layout.ASIDE_SUFFIX}") if name not in there)
+        size = self.fs.size(path)
+        self.fs.rename(path, aside)
+        self.fs.sync_folder(self.folder)
+        return CmdlogDamage(layout.segment_name(number), 0, size, why, aside, torn)

@@ -1,0 +1,130 @@
+"""The journal formats that there are adapters for, telling them apart, and which files of a folder are whose.
+
+A new format is one adapter and its line here. Refuses to know any of them. A spool may hold queues of Kestrel's format
+and of libkestrel's: an adapter is shown the files of its own format only.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+
+from msgspec.structs import replace
+
+from staniel.journal.kestrel import files as layout
+from staniel.journal.kestrel.files import OWN_FOLDER, plan_path
+from staniel.journal.libkestrel import files as streams
+from staniel.journal.libkestrel.records import MAGIC_BYTES, SEGMENT_MAGIC
+from staniel.journal.workq.files import segment_numbers
+from staniel.pipeline.formats.base import Format, Segment
+from staniel.pipeline.lake.folders import Folder, LocalFolder, NotThere, Vanished, not_there
+from staniel.pipeline.lake.names import shown_name
+
+Listing = list[tuple[str, int]]
+TRIES = 5
+
+
+def _kestrel() -> Format:
+    from staniel.pipeline.formats.kestrel.adapter import KestrelFormat
+
+    return KestrelFormat()
+
+
+def _workq() -> Format:
+    from staniel.pipeline.formats.workq import CmdlogFormat
+
+    return CmdlogFormat()
+
+
+def _libkestrel() -> Format:
+    from staniel.pipeline.formats.libkestrel import LibkestrelFormat
+
+    return LibkestrelFormat()
+
+
+FORMATS: dict[str, Callable[[], Format]] = {"kestrel": _kestrel, "libkestrel": _libkestrel, "workq": _workq}
+
+
+def look(folder: Folder, name: str) -> tuple[Format, dict[str, list[Segment]]]:
+    """The adapter of a named format, or of the one that a folder holds if `name` is `auto`, and each queue's files; all
+    names as tables can hold them. Raises NotThere.
+
+    Looks again if a file vanishes while it is looked at. Raises ValueError if `auto` finds queues of two formats, which
+    have different columns, and while a conversion is not over; Vanished if files vanish all the time.
+    """
+    for _ in range(TRIES - 1):
+        try:
+            return _look(folder, name)
+        except NotThere:
+            raise
+        except Vanished:
+            continue
+    return _look(folder, name)
+
+
+def _look(folder: Folder, name: str) -> tuple[Format, dict[str, list[Segment]]]:
+    check_converted(folder)
+    entries = folder.scan()
+    check_converted(folder)  # one that began before and is over now has moved the files that were listed
+    if not entries and not folder.exists():
+        raise not_there(folder.url)
+    listing, ids = [(each.name, each.size) for each in entries], {each.name: each.id for each in entries}
+    own = streams_of(folder, listing)
+    form = FORMATS[name if name != "auto" else guess(folder, listing, own)]()
+    if form.name == "libkestrel":
+        listing = [each for each in listing if each[0] in own]
+    elif form.name == "kestrel":
+        listing = [each for each in listing if each[0] not in own]
+    found = form.queues(listing)
+    return form, {
+        shown_name(queue): [
+            replace(each, id=ids[each.file], queue=shown_name(queue), file=shown_name(each.file)) for each in some
+        ]
+        for queue, some in found.items()
+    }
+
+
+def check_converted(folder: Folder) -> None:
+    """Raises ValueError while files of a queue are being moved in or out: some items would be in neither format."""
+    if isinstance(folder, LocalFolder) and os.path.exists(plan := plan_path(os.path.join(folder.path, OWN_FOLDER))):
+        raise ValueError(
+            f"a conversion in {folder.url} is not over, its queue's files are between two places: wait for it; if"
+            f" nobody is at it, convert again or start a server, which finish it ({plan} says what is left)"
+        )
+
+
+def guess(folder: Folder, listing: Listing, own: set[str]) -> str:
+    """Kestrel's files have no mark of their own: they are what has no other's. Raises ValueError, see `look`."""
+    if segment_numbers((name, True) for name, _ in listing):
+        return "workq"
+    rest, _ = layout.sort_out([(name, True) for name, _ in listing if name not in own])
+    kestrel = [queue for queue, files in rest.items() if not files.holds_nothing]
+    if own and kestrel:
+        raise ValueError(
+            f"{folder.url} holds queues of two formats, {kestrel[0]} of kestrel's and others of libkestrel's:"
+            " say which with option format=kestrel or format=libkestrel"
+        )
+    return "libkestrel" if own else "kestrel"
+
+
+def streams_of(folder: Folder, listing: Listing) -> set[str]:
+    """The files of libkestrel's queues. Kestrel's archives are called like its segments: the first bytes tell, and they
+    are looked at only where neither a reader's file nor a current one does."""
+    sizes = dict(listing)
+    named, _ = layout.sort_out([(name, True) for name, _ in listing])
+    own: set[str] = set()
+    for queue, files in streams.sort_out([(name, True) for name, _ in listing]).items():
+        kestrel = named.get(queue)
+        plain = kestrel is not None and (kestrel.current or bool(kestrel.packs))
+        filled = [name for name in sorted(files.segments) if sizes[name]]
+        if files.readers or (filled and not plain and _magic(folder, filled[0]) == SEGMENT_MAGIC):
+            own |= set(files.names())
+    return own
+
+
+def _magic(folder: Folder, name: str) -> bytes:
+    file = folder.open(name)
+    try:
+        return file.read(0, MAGIC_BYTES)
+    finally:
+        file.close()

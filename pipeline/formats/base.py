@@ -1,0 +1,189 @@
+"""What a format's adapter gives, and what the sources ask of it. One adapter a format; see kestrel_format.py.
+
+Knows segments, parts and what is done about damage. Refuses to know any format.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from enum import Enum
+from typing import TYPE_CHECKING, NamedTuple, Protocol
+
+import msgspec
+from msgspec import Struct
+
+from staniel.journal.errors import is_torn
+from staniel.pipeline.lake.folders import Folder
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+
+class OnCorrupt(Enum):
+    FAIL = "fail"
+    PERMISSIVE = "permissive"
+    QUARANTINE = "quarantine"
+
+
+class Corrupt(Exception):
+    """A journal file cannot be read any further, and `onCorrupt` says to fail."""
+
+
+class Segment(Struct, frozen=True):
+    """Bytes `begin` to `end` of one file of a queue.
+
+    `live`: a server may be writing to it, so its end may be torn. `number`: the file's place among its queue's, from 0.
+    `sealed_ms`: no item was added after this time; 0: not known. `id`: which file it is (files.py), "" if that is not
+    known. `mark`: a print of the bytes before `end`, taken when the query was planned (offsets.py); None: not taken.
+    `as_of`: the add time in ms of the newest item of the file before `begin`.
+    """
+
+    queue: str
+    file: str
+    begin: int
+    end: int
+    live: bool = False
+    number: int = 0
+    sealed_ms: int = 0
+    id: str = ""
+    mark: int | None = None
+    as_of: int = 0
+
+    @property
+    def bytes(self) -> int:
+        return self.end - self.begin
+
+
+class Part(Struct, frozen=True):
+    """What one task reads: segments of one queue, in order. `beside`: files that say what became of their items; None:
+    they have not been looked for."""
+
+    queue: str
+    segments: list[Segment]
+    beside: list[Segment] | None = None
+
+    @property
+    def bytes(self) -> int:
+        return sum(each.bytes for each in self.segments)
+
+
+class Reading(Struct, frozen=True):
+    """How a part is read: the options of the source that its tasks have to know."""
+
+    include_value: bool = True
+    on_corrupt: OnCorrupt = OnCorrupt.FAIL
+    quarantine: str = ""
+    ops: frozenset[str] | None = None
+    now_ms: int = 0  # the add time of items whose records have none
+    tells_torn: bool = False  # whether a torn end is told as damage is, for who wants to name it
+    use_summaries: bool = True  # those that a server has left beside sealed files, instead of the files
+
+    def without_values(self) -> Reading:
+        return msgspec.structs.replace(self, include_value=False)
+
+
+class Reach(NamedTuple):
+    """How far a batch of a stream comes in a segment: up to byte `end`. `why`: the damage that stands there, if it is
+    that what ends it. `records`: how many rows the view `ops` has of it. `as_of`: the add time of the newest item in
+    front of `end`. `last_id`: the id of the last item, 0 where records have none."""
+
+    end: int
+    why: str = ""
+    records: int = 0
+    as_of: int = 0
+    last_id: int = 0
+
+
+View = Callable[[Folder, Part, Reading], "Iterator[pa.RecordBatch]"]
+
+
+class Format(Protocol):
+    """A journal format. Views: `ops` one row a record; the others as the documentation of the source says."""
+
+    name: str
+    by_queue: bool  # whether a queue has files of its own, so that others need not be read
+    has_ids: bool  # whether items have ids without holes, so that a stream knows what it has missed
+
+    def schemas(self) -> dict[str, pa.Schema]:
+        """The columns of each view."""
+
+    def whole_queue(self, view: str) -> bool:
+        """Whether one task has to read all segments of a queue for this view."""
+
+    def queues(self, listing: list[tuple[str, int]]) -> dict[str, list[Segment]]:
+        """The segments of each queue, in the order of replay, from a folder's (name, size)."""
+
+    def until(self, folder: Folder, segments: list[Segment], until_ms: int) -> list[Segment]:
+        """A queue's segments up to the first item that was added after `until_ms`."""
+
+    def cuts(self, folder: Folder, segment: Segment, parts: int) -> list[tuple[int, int]]:
+        """Where a segment may be cut so that about `parts` of the same size come out, with `as_of` there."""
+
+    def boundary(self, folder: Folder, segment: Segment, max_bytes: int, max_records: int) -> Reach:
+        """Where the last record ends that is whole and within the limits, and may be cut off from the next one; a first
+        one of any size is."""
+
+    def as_of(self, folder: Folder, segment: Segment) -> int:
+        """The add time in ms of the newest item before a segment's `begin`, in its file; 0: none, or not needed."""
+
+    def tells(self, head: bytes) -> bool:
+        """Whether a file that begins so is known by that: no other one of the queue can begin in the same way."""
+
+    def beside(self, folder: Folder) -> dict[str, list[Segment]]:
+        """The files that say what became of each queue's items, where that is not in its segments. To be looked for
+        after the segments: what was taken out of a queue had been put into it."""
+
+    def is_broken(self, segments: list[Segment]) -> bool:
+        """Whether something was taken out from behind the first of these segments, which follow each other."""
+
+    def missing(self, folder: Folder, segments: list[Segment], last_id: int) -> int | None:
+        """How many items are gone between the one with `last_id` and a queue's segments; None: it cannot be known."""
+
+    def view(self, name: str) -> View: ...
+
+
+class Damage(Struct, frozen=True):
+    """Where and why a file ends early. `is_torn`: it is being written there, and that is no error."""
+
+    file: str
+    at: int
+    why: str
+    lost_bytes: int
+    is_torn: bool = False
+
+
+def torn_end(segment: Segment, at: int, why: str) -> Damage | None:
+    """The end of a file that is being written, if byte `at` is where that begins."""
+    lost_bytes = segment.end - at
+    return Damage(segment.file, at, why, lost_bytes, True) if segment.live and is_torn(why, lost_bytes) else None
+
+
+def settle(folder: Folder, segment: Segment, at: int, why: str, reading: Reading) -> Damage | None:
+    """What to do about damage at byte `at`: None if it is only the torn end of a file that is being written, unless
+    the reader wants to be told.
+
+    Raises Corrupt where the reader wants to fail. Quarantine copies the unreadable bytes to its folder.
+    """
+    if torn := torn_end(segment, at, why):
+        return torn if reading.tells_torn else None
+    damage = Damage(segment.file, at, why, segment.end - at)
+    if reading.on_corrupt is OnCorrupt.FAIL:
+        more = "read on with option onCorrupt=permissive or quarantine"
+        raise Corrupt(f"{folder.url}/{segment.file}: byte {at}: {why} ({damage.lost_bytes} bytes unread); {more}")
+    if reading.on_corrupt is OnCorrupt.QUARANTINE:
+        _put_aside(folder, segment, at, reading.quarantine or f"{folder.url}/.staniel/quarantine")
+    return damage
+
+
+QUARANTINE_BYTES_MAX = 64 << 20
+
+
+def _put_aside(folder: Folder, segment: Segment, at: int, where: str) -> None:
+    from staniel.pipeline.lake.folders import folder as open_folder
+
+    file = folder.open(segment.file)
+    try:
+        data = file.read(at, min(segment.end - at, QUARANTINE_BYTES_MAX))
+    finally:
+        file.close()
+    open_folder(where).write(f"{segment.file}@{at}", data)

@@ -1,0 +1,226 @@
+"""The adapter of the Kestrel format: which files are a queue's, and its views.
+
+Knows names and how the parts fit together. Refuses to know records.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from staniel.journal.kestrel import files as layout
+from staniel.journal.kestrel.effect import Entangled
+from staniel.journal.kestrel.effect_scan import EMPTY, TIME_MAX, TIME_MIN, UNKNOWN, CounterUnknown
+from staniel.journal.kestrel.encoder import ADD_XID, ADDX
+from staniel.journal.kestrel.files import Files
+from staniel.journal.kestrel.replay import Bad
+from staniel.pipeline.formats.base import Part, Reach, Reading, Segment, View
+from staniel.pipeline.formats.kestrel import items as kestrel_items
+from staniel.pipeline.formats.kestrel import ops as kestrel_ops
+from staniel.pipeline.formats.kestrel import queue as kestrel_queue
+from staniel.pipeline.formats.kestrel import state as kestrel_state
+from staniel.pipeline.formats.kestrel.ops import FIXED_BYTES, OpsReader
+from staniel.pipeline.formats.kestrel.state import Summarised, summarise_file
+from staniel.pipeline.lake.arrow import TIME, Rows, schema
+from staniel.pipeline.lake.folders import Folder
+
+TIME_END = {ADDX: 13, ADD_XID: 17}  # where the add time of an item ends in its record
+
+SUMMARIES = schema(
+    queue=pa.string(),
+    file=pa.string(),
+    number=pa.int64(),
+    bytes=pa.int64(),
+    added=pa.int64(),
+    addedBytes=pa.int64(),
+    taken=pa.int64(),
+    returned=pa.int64(),
+    opened=pa.int64(),
+    oldest=TIME,
+    newest=TIME,
+    tail=pa.string(),
+    badOffset=pa.int64(),
+    error=pa.string(),
+    strays=pa.int64(),
+)
+
+
+class KestrelFormat:
+    """See base.Format."""
+
+    name = "kestrel"
+    by_queue = True
+    has_ids = False
+
+    def schemas(self) -> dict[str, pa.Schema]:
+        return {
+            "ops": kestrel_ops.SCHEMA,
+            "items": kestrel_items.ITEMS,
+            "state": kestrel_state.STATE,
+            "summaries": SUMMARIES,
+        }
+
+    def whole_queue(self, view: str) -> bool:
+        return view in ("items", "state")
+
+    def queues(self, listing: list[tuple[str, int]]) -> dict[str, list[Segment]]:
+        sizes = dict(listing)
+        found, _ = layout.sort_out([(name, True) for name, _ in listing])
+        return {
+            queue: [
+                Segment(queue, name, 0, sizes[name], name == queue, number, files.archives.get(name, 0))
+                for number, name in enumerate(files_in_order(files))
+            ]
+            for queue, files in found.items()
+            if not files.holds_nothing
+        }
+
+    def until(self, folder: Folder, segments: list[Segment], until_ms: int) -> list[Segment]:
+        return kestrel_state.cut_at_time(folder, segments, until_ms)
+
+    def cuts(self, folder: Folder, segment: Segment, parts: int) -> list[tuple[int, int]]:
+        """Cuts stand where no SAVE_XID goes before, because those belong to the item behind them."""
+        step = max(segment.bytes // parts, 1)
+        cuts: list[tuple[int, int]] = []
+        file = folder.open(segment.file)
+        try:
+            for found in OpsReader(segment, False).batches(file):
+                offsets, latest = np.asarray(found["offset"]), newest_ms(found)
+                rows = cuttable(found)
+                rows = rows[rows < len(offsets)]
+                while len(cuts) < parts - 1:
+                    fit = rows[offsets[rows] >= segment.begin + step * (len(cuts) + 1)]
+                    if not len(fit):
+                        break
+                    cuts.append((int(offsets[fit[0]]), int(latest[fit[0] - 1])))
+        except Bad:
+            pass
+        finally:
+            file.close()
+        return sorted({each for each in cuts if each[0] > segment.begin})
+
+    def boundary(self, folder: Folder, segment: Segment, max_bytes: int, max_records: int) -> Reach:
+        """See base.Format. SAVE_XID records at the end are left for the item that they may belong to."""
+        file = folder.open(segment.file)
+        reach, records = Reach(segment.begin, as_of=segment.as_of), 0
+        reader = OpsReader(segment, False)
+        try:
+            for found in reader.batches(file):
+                ends = np.append(np.asarray(found["offset"])[1:], reader.scanned)
+                places = cuttable(found)
+                fits = (ends[places - 1] <= segment.begin + max_bytes) & (places + records <= max_records)
+                if len(fits) and not reach.records:
+                    fits[0] = True
+                if fits.any():
+                    rows = int(places[fits][-1])
+                    reach = Reach(int(ends[rows - 1]), "", records + rows, int(newest_ms(found)[rows - 1]))
+                if not fits.all():
+                    return reach
+                records += found.num_rows
+        except Bad as bad:
+            return reach._replace(why=bad.why)
+        finally:
+            file.close()
+        return reach
+
+    def as_of(self, folder: Folder, segment: Segment) -> int:
+        file = folder.open(segment.file)
+        latest = 0
+        try:
+            for found in OpsReader(Segment(segment.queue, segment.file, 0, segment.begin), False).batches(file):
+                latest = int(newest_ms(found)[-1])
+        except Bad:
+            pass
+        finally:
+            file.close()
+        return latest
+
+    def tells(self, head: bytes) -> bool:
+        """Records of removals, reserves and ends are alike in all files: only an item's add time is not."""
+        at = 0
+        while at < len(head) and (size := FIXED_BYTES[head[at]]):
+            at += size
+        return at < len(head) and at + TIME_END.get(head[at], len(head)) <= len(head)
+
+    def beside(self, folder: Folder) -> dict[str, list[Segment]]:
+        return {}
+
+    def is_broken(self, segments: list[Segment]) -> bool:
+        """Files go from the oldest on."""
+        return False
+
+    def missing(self, folder: Folder, segments: list[Segment], last_id: int) -> int | None:
+        return None
+
+    def view(self, name: str) -> View:
+        views: dict[str, View] = {
+            "ops": kestrel_ops.read,
+            "items": kestrel_items.read_items,
+            "state": kestrel_queue.read_state,
+            "summaries": read_summaries,
+        }
+        return views[name]
+
+
+def cuttable(found: pa.RecordBatch) -> Any:
+    """How many rows of a batch may be cut off from the rest, rising: not between a SAVE_XID and the item that it may
+    belong to, nor within the items that one record lists."""
+    kinds = found["op"]
+    is_saved = np.asarray(pc.equal(kinds, "save_xid"))
+    goes_on = np.append(np.asarray(pc.equal(kinds, "listed"))[1:], False)
+    return np.flatnonzero(~is_saved & ~goes_on) + 1
+
+
+def newest_ms(found: pa.RecordBatch) -> Any:
+    """`asOf` in ms, 0 where there is none."""
+    return np.asarray(found["asOf"].view(pa.int64()).fill_null(0)) // 1000
+
+
+def files_in_order(files: Files) -> list[str]:
+    """The names in the order of replay: a pack stands for everything that it covers, its own predecessors included."""
+    packs = sorted(files.packs, key=lambda name: (files.packs[name], name))
+    covered = files.packs[packs[-1]] if packs else -1
+    archives = [name for name in files.archives_in_order() if files.archives[name] > covered]
+    return [*packs[-1:], *archives, *([files.queue] if files.current else [])]
+
+
+def read_summaries(folder: Folder, part: Part, reading: Reading) -> Iterator[pa.RecordBatch]:
+    """One row a segment, each summarised by itself. Where only the queue before it tells, `error` says so."""
+    rows = Rows(SUMMARIES)
+    for segment in part.segments:
+        rows.add(_row(segment, *summarise_alone(folder, segment, reading)))
+    if rows.rows:
+        yield rows.take()
+
+
+def summarise_alone(folder: Folder, segment: Segment, reading: Reading) -> tuple[Summarised | None, str]:
+    """A segment's summary without the segments before it, or why there is none. A queue's first one needs no others."""
+    try:
+        return summarise_file(folder, segment, UNKNOWN if segment.number else EMPTY, reading), ""
+    except CounterUnknown:
+        return None, "numbers its reserves from a counter that an earlier segment holds"
+    except Entangled as error:
+        return None, str(error)
+
+
+def _row(segment: Segment, one: Summarised | None, why: str) -> dict[str, object]:
+    row: dict[str, object] = {"queue": segment.queue, "file": segment.file, "number": segment.number}
+    row |= {"bytes": segment.bytes, "error": why or None}
+    if one is None:
+        return row
+    summary, facts = one.summary, one.facts
+    row |= {"added": summary.added, "addedBytes": summary.added_bytes, "taken": summary.taken}
+    row |= {"returned": len(summary.front), "opened": len(summary.opens), "strays": facts.strays}
+    row |= {
+        "oldest": None if facts.oldest_ms == TIME_MAX else facts.oldest_ms,
+        "newest": None if facts.newest_ms == TIME_MIN else facts.newest_ms,
+        "tail": "clean",
+    }
+    if one.damage is not None:
+        tail = "torn" if one.damage.is_torn else "corrupt"
+        row |= {"tail": tail, "badOffset": one.damage.at, "error": one.damage.why}
+    return row

@@ -1,0 +1,149 @@
+"""What became of every item of a Kestrel queue: the view `items`. One byte an item while a queue is read.
+
+Knows how records end an item's way. Refuses to know Spark.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from staniel.journal.kestrel import records
+from staniel.journal.kestrel.effect import TIDE_MIN, Origin
+from staniel.journal.kestrel.effect_scan import EMPTY, Held, Summariser, symbol_of
+from staniel.journal.kestrel.encoder import ADDX, CONFIRM_REMOVE, REMOVE, STATE_DUMP
+from staniel.journal.kestrel.records import Record
+from staniel.journal.kestrel.replay import BLOCK_MIN, XID_BODY, Bad, More
+from staniel.pipeline.formats.base import Part, Reading, Segment, settle
+from staniel.pipeline.formats.kestrel.ops import OpsReader
+from staniel.pipeline.formats.kestrel.state import ITEM, ITEM_OPS, item_ids
+from staniel.pipeline.lake.arrow import batch, schema
+from staniel.pipeline.lake.folders import Folder, feed
+
+ITEMS = schema(
+    queue=pa.string(),
+    file=pa.string(),
+    offset=pa.int64(),
+    **ITEM,
+    state=pa.string(),
+    deliveries=pa.int32(),
+    endedBy=pa.string(),
+)
+QUEUED, OPEN, RETURNED, REMOVED, CONFIRMED = range(5)
+STATES = pa.array(["queued", "open", "returned", "done", "done"])
+ENDED_BY = pa.array([None, None, None, "remove", "confirm"], pa.string())
+FATE_BITS, DELIVERIES_MAX = 3, 31  # more deliveries than fit beside the fate are kept apart
+
+
+class Tally(Summariser):
+    """Follows every item of a queue over all of its segments. Slower than a summary: each end is noted."""
+
+    def __init__(self, now_ms: int) -> None:
+        super().__init__(EMPTY, 0, now_ms)
+        self.fates = bytearray()
+        self.many: dict[int, int] = {}
+
+    def consume(self, data: bytes, rest_bytes: int) -> int:
+        at, end, limit = 0, len(data), len(data) + rest_bytes
+        unpack, fates = XID_BODY.unpack_from, self.fates
+        try:
+            while at < end:
+                op = data[at]
+                if op == ADDX and end - at >= 21:
+                    stop = at + 5 + unpack(data, at + 1)[0]
+                    if stop < at + 5 + BLOCK_MIN or stop > limit:
+                        records.read(data, at, end, rest_bytes)
+                    self._added += 1
+                    fates.append(QUEUED)
+                    at = stop
+                elif op == REMOVE:
+                    self._remove()
+                    at += 1
+                elif op == CONFIRM_REMOVE and end - at >= 5:
+                    self._end(unpack(data, at + 1)[0])
+                    at += 5
+                else:
+                    at = self._other(data, at, end, rest_bytes)
+        except More:
+            pass
+        return at
+
+    def settle(self) -> None:
+        """Note what is still in the queue."""
+        for symbol in self._front:
+            self._note(symbol, RETURNED)
+        for symbol in self._opens.values():
+            self._note(symbol, OPEN)
+
+    def _remove(self) -> None:
+        if self._front:
+            self._note(self._front.pop(), REMOVED)
+        elif self._taken < self._added:
+            self.fates[self._taken] = REMOVED
+            self._taken += 1
+
+    def _end(self, xid: int) -> None:
+        symbol = self._opens.pop(xid, None)
+        if symbol is not None:
+            self._note(symbol, CONFIRMED)
+
+    def _add(self, record: Record, at: int) -> None:
+        if record.op == STATE_DUMP:
+            self._end(record.xid)
+        self.fates.append(QUEUED)
+        super()._add(record, at)
+
+    def _note(self, held: Held, fate: int) -> None:
+        symbol = symbol_of(held)
+        if symbol.origin is Origin.LINE:
+            self.fates[symbol.number] = fate | min(symbol.deliveries, DELIVERIES_MAX) << FATE_BITS
+            if symbol.deliveries >= DELIVERIES_MAX:
+                self.many[symbol.number] = symbol.deliveries
+
+
+def read_items(folder: Folder, part: Part, reading: Reading) -> Iterator[pa.RecordBatch]:
+    """One row an item, in the order of adding. Items that only opcode 8's lists name are not among them."""
+    tally = Tally(reading.now_ms)
+    for segment in part.segments:
+        file = folder.open(segment.file)
+        try:
+            feed(file, segment.begin, segment.end, tally.consume)
+        except Bad as bad:
+            settle(folder, segment, bad.at, bad.why, reading)
+        finally:
+            file.close()
+    tally.settle()
+    number, tide = 0, TIDE_MIN
+    for segment in part.segments:
+        for found in _items(folder, segment, reading.include_value):
+            ids, tide = item_ids(found, number, tide)
+            yield _rows(found, ids, number, tally)
+            number += found.num_rows
+
+
+def _items(folder: Folder, segment: Segment, include_value: bool) -> Iterator[pa.RecordBatch]:
+    file = folder.open(segment.file)
+    try:
+        for found in OpsReader(segment, include_value).batches(file):
+            items = found.filter(pc.is_in(found["op"], ITEM_OPS))
+            if items.num_rows:
+                yield items
+    except Bad:
+        return
+    finally:
+        file.close()
+
+
+def _rows(items: pa.RecordBatch, ids: pa.Array, first: int, tally: Tally) -> pa.RecordBatch:
+    rows = items.num_rows
+    packed = np.frombuffer(tally.fates, np.uint8, rows, first)
+    fates = pa.array(packed & ((1 << FATE_BITS) - 1))
+    deliveries = (packed >> FATE_BITS).astype(np.int32)
+    for row in np.flatnonzero(deliveries == DELIVERIES_MAX):
+        deliveries[row] = tally.many[first + int(row)]
+    found = {name: items[name] for name in items.schema.names if name in ITEMS.names}
+    found |= {"id": ids, "state": STATES.take(fates), "endedBy": ENDED_BY.take(fates)}
+    return batch(ITEMS, found | {"deliveries": pa.array(deliveries)}, rows)

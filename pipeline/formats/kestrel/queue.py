@@ -1,0 +1,263 @@
+"""A Kestrel queue's files summed up, and what it holds: the view `state`.
+
+Knows which sealed files need not be read, because a sidecar that the server left beside them tells what they do, and
+where ids come from then. Refuses to know Spark, and how rows are made. Nothing depends on sidecars: without them every
+file is read.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left, bisect_right
+from collections.abc import Iterator
+from itertools import accumulate
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+from msgspec import Struct
+from msgspec.structs import replace
+
+from staniel.journal.kestrel import files as layout
+from staniel.journal.kestrel import sidecar
+from staniel.journal.kestrel.derived_effect import follow, mark_of, whole_at
+from staniel.journal.kestrel.effect import NOTHING, TIDE_MIN, Entangled, Origin, Summary, apply, merge
+from staniel.journal.kestrel.effect_scan import MARK_EVERY, Facts, entry_of
+from staniel.journal.kestrel.encoder import ADD, ADD_XID
+from staniel.journal.kestrel.record_index import NEVER
+from staniel.journal.kestrel.replay import Bad
+from staniel.journal.kestrel.sidecar import SIDECAR_MAX_BYTES, Fit, Sidecar
+from staniel.pipeline.formats.base import Part, Reading, Segment
+from staniel.pipeline.formats.kestrel.ops import OpsReader
+from staniel.pipeline.formats.kestrel.state import (
+    EXACT_ID_MS,
+    HEAD_BYTES,
+    ITEM_OPS,
+    Given,
+    Queue,
+    Summarised,
+    live_rows,
+    summarise_file,
+)
+from staniel.pipeline.lake.folders import PIECE_BYTES, Folder, FolderFs, Opened, Vanished
+
+TIMES_BYTES = 16  # of a record's head: the add time and the expiry, in front of the payload
+
+
+class Stretch(Struct, frozen=True):
+    """Items of one file that have to be found again: those with numbers (within the file) from `low` up to `high`.
+    Those from `floor` on had no id yet when the sidecars ended."""
+
+    summarised: Summarised
+    low: int
+    high: int
+    floor: int
+
+
+def read_state(folder: Folder, part: Part, reading: Reading) -> Iterator[pa.RecordBatch]:
+    """The queue's contents in delivery order, then the open reads."""
+    yield from live_rows(folder, hold(folder, part, reading), reading.include_value)
+
+
+def hold(folder: Folder, part: Part, reading: Reading) -> Queue:
+    """What a queue holds, and where. Where a file is not as its sidecar has it, all are read. Raises what reading does:
+    Corrupt, Vanished."""
+    queue, stretches = stand(part.queue, summarise_queue(folder, part.segments, reading))
+    found = {at: survey(folder, stretch) for at, stretch in stretches.items()}
+    held = furnish(queue, found)
+    return hold(folder, part, replace(reading, use_summaries=False)) if held is None else held
+
+
+def summarise_queue(folder: Folder, segments: list[Segment], reading: Reading) -> list[Summarised]:
+    """All segments of a queue in order, each with all that is known before it."""
+    found, whole = [], NOTHING
+    trusts = trusting(segments, reading).use_summaries
+    for segment in segments:
+        one = described(folder, segment) if trusts else None
+        after = _told_after(whole, one)
+        if one is None or after is None:
+            one = summarise_file(folder, segment, entry_of(apply(whole)), reading)
+            after = merge(whole, one.summary)
+        found.append(one)
+        whole = after
+    return found
+
+
+def _told_after(whole: Summary, one: Summarised | None) -> Summary | None:
+    """The queue after a file by its sidecar; None if it has none, or one that does not fit what goes before."""
+    try:
+        return None if one is None or one.sidecar is None else _onto(whole, one.sidecar)[0]
+    except Entangled:
+        return None
+
+
+def trusting(segments: list[Segment], reading: Reading) -> Reading:
+    """How a queue's segments are read: with sidecars only from the queue's first byte on."""
+    is_whole = not segments or not (segments[0].number or segments[0].begin)
+    return reading if is_whole else replace(reading, use_summaries=False)
+
+
+def described(folder: Folder, segment: Segment) -> Summarised | None:
+    """A segment by its sidecar. None: it is not a whole sealed file, or has no sidecar that fits it."""
+    if segment.live or segment.begin:
+        return None
+    told = load_sidecar(folder, segment.file)
+    if told is None or told.file != segment.file or told.size != segment.end:
+        return None
+    if sidecar.fit(told, FolderFs(folder, segment.end), segment.file) is Fit.OTHER:
+        return None
+    return Summarised(segment, told.effect, Facts([], []), None, told)
+
+
+def load_sidecar(folder: Folder, name: str) -> Sidecar | None:
+    """As staniel.journal.kestrel.sidecar.load, from any folder."""
+    data = bytearray()
+    try:
+        file = folder.open(layout.sidecar_path(".", name))
+        try:
+            while piece := file.read(len(data), PIECE_BYTES):
+                data += piece
+                if len(data) > SIDECAR_MAX_BYTES:
+                    return None
+        finally:
+            file.close()
+    except (Vanished, OSError):
+        return None
+    return sidecar.read(bytes(data))
+
+
+def stand(name: str, found: list[Summarised]) -> tuple[Queue, dict[int, Stretch]]:
+    """What a queue holds after segments, and which stretches of them have to be looked at before its items are found,
+    by place in `found`. Raises Entangled."""
+    whole, given, known, alone = NOTHING, Given(), 0, list[Summary]()
+    for at, one in enumerate(found):
+        if one.sidecar is None:
+            alone.append(one.summary)
+        else:
+            whole, given = _onto(merged([whole, *alone]), one.sidecar)
+            known, alone = at + 1, []
+    told = [replace(one, summary=replace(one.summary, tide=TIDE_MIN)) for one in found[:known]]
+    queue = Queue(name, [*told, *found[known:]], apply(merged([whole, *alone])), given)
+    return queue, dict(_stretches(queue, known))
+
+
+def merged(summaries: list[Summary]) -> Summary:
+    """Neighbours merged, level by level. Raises Entangled."""
+    level = summaries
+    while len(level) > 1:
+        pairs = [level[at : at + 2] for at in range(0, len(level), 2)]
+        level = [merge(*pair) if len(pair) == 2 else pair[0] for pair in pairs]
+    return level[0]
+
+
+def _onto(before: Summary, told: Sidecar) -> tuple[Summary, Given]:
+    """The queue after a file that has a sidecar, as the server knows it. Raises Entangled where that does not fit."""
+    state, effect = apply(before), told.effect
+    mark = follow(mark_of(before), state.counter, effect, told.last_id, told.opens, told.heads)
+    whole = whole_at(mark, state.counter if effect.counter is None else effect.counter, state.listed)
+    turns = [*(turn for _, turn in mark.open), *mark.heads]
+    ids = {turn: item_id for turn, (item_id, _) in zip(turns, mark.known, strict=True)}
+    return whole, Given(mark.left, whole.tide, ids)
+
+
+def _stretches(queue: Queue, known: int) -> Iterator[tuple[int, Stretch]]:
+    """Of the first `known` segments, those behind which no sidecar tells more: what is alive there, and every item that
+    had no id yet, because ids are made from the add times of all of them."""
+    symbols = [*queue.state.front, *queue.state.opens.values()]
+    numbers = sorted(symbol.number for symbol in symbols if symbol.origin is Origin.LINE)
+    firsts = [0, *accumulate(one.summary.added for one in queue.found)]
+    for at, one in enumerate(queue.found[:known]):
+        first, end = firsts[at], firsts[at + 1]
+        inside = numbers[bisect_left(numbers, first) : bisect_left(numbers, end)]
+        floor = max(queue.given.floor, first)
+        low, high = (inside[0], inside[-1] + 1) if inside else (floor, floor)
+        if floor < end:
+            low, high = min(low, floor), end
+        if low < high:
+            yield at, Stretch(one, low - first, high - first, queue.given.floor - first)
+
+
+def survey(folder: Folder, stretch: Stretch) -> Summarised | None:
+    """The segment with marks for the items of `stretch` and their tide, by the heads of records. None: they are not
+    what was summarised, or have times that give no ids. Raises Vanished."""
+    one = stretch.summarised
+    segment, added = one.segment, one.summary.added
+    (begin, number), (end, last) = _bounds(one, stretch.low // MARK_EVERY * MARK_EVERY, min(stretch.high, added))
+    file = folder.open(segment.file)
+    marker = Marker(file, number, stretch.floor)
+    try:
+        for found in OpsReader(Segment(segment.queue, segment.file, begin, end), False).batches(file):
+            if not marker.read(found):
+                return None
+    except Bad:
+        return None
+    finally:
+        file.close()
+    if marker.number != last:
+        return None
+    return replace(one, facts=marker.facts, summary=replace(one.summary, tide=marker.tide))
+
+
+def _bounds(one: Summarised, low: int, high: int) -> tuple[tuple[int, int], tuple[int, int]]:
+    """The nearest known record boundaries around items `low` to `high`: (byte, items of the file before it) of each."""
+    known = [(at, number * MARK_EVERY) for number, at in enumerate(one.facts.marks)]
+    if one.sidecar is not None:
+        known = [(at, items) for at, items, _, _ in one.sidecar.places]
+    before = bisect_right(known, low, key=lambda place: place[1])
+    behind = bisect_left(known, high, key=lambda place: place[1])
+    end = (one.segment.end if one.damage is None else one.damage.at, one.summary.added)
+    return known[before - 1] if before else (one.segment.begin, 0), known[behind] if behind < len(known) else end
+
+
+class Marker:
+    """Makes the Facts of a stretch of a file, as a Summariser does, and the tide of its items from `floor` on."""
+
+    def __init__(self, file: Opened, number: int, floor: int) -> None:
+        self._file = file
+        self.number = number  # of the next item, within the file
+        self.tide = TIDE_MIN
+        skipped = -(-number // MARK_EVERY)
+        self.facts = Facts([0] * skipped, [TIDE_MIN] * skipped)  # of blocks that nobody asks for
+        self._floor = floor
+        self._saves_from: int | None = None  # where the SAVE_XID records begin that end the batch before
+
+    def read(self, found: pa.RecordBatch) -> bool:
+        """The next records; False if they have times that give no ids."""
+        offsets, saves = np.asarray(found["offset"]), np.asarray(pc.equal(found["op"], "save_xid"))
+        rows = np.flatnonzero(np.asarray(pc.is_in(found["op"], ITEM_OPS)))
+        added_ms = np.asarray(found["addTime"].view(pa.int64()).fill_null(0))[rows] // 1000
+        numbers = np.arange(self.number, self.number + len(rows))
+        fresh = numbers >= self._floor
+        if np.any(added_ms > EXACT_ID_MS) or not all(map(self._is_timeless, offsets[rows[fresh & (added_ms == 0)]])):
+            return False
+        own = np.maximum.accumulate(np.where(fresh, (added_ms << 16) - numbers, 0))
+        for at in np.flatnonzero(numbers % MARK_EVERY == 0):
+            self.facts.marks.append(self._start(offsets, saves, int(rows[at])))
+            self.facts.tides.append(max(self.tide, int(own[at - 1])) if at else self.tide)
+        if len(rows):
+            self.tide = max(self.tide, int(own[-1]))
+        self.number += len(rows)
+        self._saves_from = self._start(offsets, saves, len(saves)) if saves[-1] else None
+        return True
+
+    def _is_timeless(self, at: int) -> bool:
+        """Whether the add time of a record is 0 indeed, and not one that a column cannot show."""
+        head = self._file.read(at, HEAD_BYTES[ADD_XID])
+        time_at = HEAD_BYTES[head[0]] - TIMES_BYTES
+        return head[0] != ADD and head[time_at : time_at + 8] == NEVER
+
+    def _start(self, offsets: np.ndarray, saves: np.ndarray, row: int) -> int:
+        """Where the SAVE_XID records before a row begin; the row itself if there are none."""
+        while row and saves[row - 1]:
+            row -= 1
+        return int(offsets[row]) if row or self._saves_from is None else self._saves_from
+
+
+def furnish(queue: Queue, surveyed: dict[int, Summarised | None]) -> Queue | None:
+    """The queue with what was found of its stretches; None if one of them is not what it should be."""
+    found = []
+    for at, one in enumerate(queue.found):
+        made = surveyed.get(at, one)
+        if made is None:
+            return None
+        found.append(replace(made, sidecar=None))
+    return replace(queue, found=found)

@@ -1,0 +1,288 @@
+"""The rows of what a Kestrel queue holds, from the summaries of its files, reading no payload that is not asked for.
+
+Knows how summaries find live items in files again. Refuses to know Spark, and which files had to be read for that.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections.abc import Iterator
+from itertools import accumulate
+from typing import Any
+
+import msgspec
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+from msgspec import Struct
+
+from staniel.journal.kestrel.effect import TIDE_MIN, Origin, State, Summary, Symbol
+from staniel.journal.kestrel.effect_scan import MARK_EVERY, Entry, Facts, Summariser
+from staniel.journal.kestrel.encoder import SAVE_XID
+from staniel.journal.kestrel.replay import Bad
+from staniel.journal.kestrel.sidecar import Sidecar
+from staniel.pipeline.formats.base import Damage, Reading, Segment, settle, torn_end
+from staniel.pipeline.formats.kestrel.ops import LISTED, OPS, OpsReader
+from staniel.pipeline.lake.arrow import TIME, batch, constant, schema
+from staniel.pipeline.lake.folders import Folder, feed
+
+ITEM = {
+    "id": pa.int64(),
+    "value": pa.binary(),
+    "size": pa.int64(),
+    "addTime": TIME,
+    "expireTime": TIME,
+    "flags": pa.int64(),
+}
+STATE = schema(
+    queue=pa.string(),
+    position=pa.int64(),
+    state=pa.string(),
+    **ITEM,
+    deliveries=pa.int32(),
+    xid=pa.int32(),
+    file=pa.string(),
+    offset=pa.int64(),
+)
+ITEM_OPS = pa.array(["add", "add_xid", "continue"])
+HEAD_BYTES = {0: 9, 2: 21, 7: 25, 8: 25}  # of a record, in front of its payload
+EXACT_ID_MS = 1 << 46  # add times up to here make ids of 64 bits
+
+
+class Summarised(Struct, frozen=True):
+    """A segment, its summary, and how to find its items again. `damage`: why it ends early. `sidecar`: what told all
+    this, if the segment has not been read; where its items are is not known yet then."""
+
+    segment: Segment
+    summary: Summary
+    facts: Facts
+    damage: Damage | None = None
+    sidecar: Sidecar | None = None
+
+
+class Given(Struct, frozen=True):
+    """Which ids the server has given, as the last sidecar tells it. `ids`: those of items that have left the line, by
+    number. Items from `floor` on had none yet; `tide` is that of the items before. Without sidecars: nothing."""
+
+    floor: int = 0
+    tide: int = TIDE_MIN
+    ids: dict[int, int] = {}
+
+
+class Queue(Struct, frozen=True):
+    """One queue, summarised. `before`: how many items of its line stand before those that `state` has."""
+
+    name: str
+    found: list[Summarised]
+    state: State
+    given: Given = Given()
+    before: int = 0
+
+
+def summarise_file(folder: Folder, segment: Segment, entry: Entry, reading: Reading) -> Summarised:
+    """One segment, by the heads of its records. Raises what Summariser.consume raises, but for damage: see settle."""
+    file = folder.open(segment.file)
+    summariser = Summariser(entry, segment.begin, reading.now_ms)
+    damage = None
+    try:
+        feed(file, segment.begin, segment.end, summariser.consume)
+    except Bad as bad:
+        damage = torn_end(segment, bad.at, bad.why) or settle(folder, segment, bad.at, bad.why, reading)
+    finally:
+        file.close()
+    return Summarised(segment, summariser.finish(), summariser.facts, damage)
+
+
+def live_rows(folder: Folder, queue: Queue, include_value: bool) -> Iterator[pa.RecordBatch]:
+    """The rows of a queue's state, from the segments that hold live items."""
+    finder, state = Finder(folder, queue, include_value), queue.state
+    symbols = [*state.front, *state.opens.values()]
+    numbers = [symbol.number for symbol in symbols if symbol.origin is Origin.LINE]
+    single = finder.single(numbers)
+    listed = finder.listed() if any(symbol.origin is Origin.LISTED for symbol in symbols) else {}
+
+    def row(symbol: Symbol, **more: Any) -> dict[str, Any]:
+        held = listed[symbol.number] if symbol.origin is Origin.LISTED else single[symbol.number]
+        return held | {"queue": queue.name, "deliveries": symbol.deliveries} | more
+
+    front = [row(symbol, position=at, state="returned", xid=None) for at, symbol in enumerate(state.front)]
+    if front:
+        yield pa.RecordBatch.from_pylist(front, schema=STATE)
+    for rows, first in finder.range(state.taken, state.added):
+        positions = pa.array(np.arange(rows.num_rows) + first - state.taken + len(front) + queue.before)
+        count = rows.num_rows
+        more = {
+            "queue": constant(queue.name, count, pa.string()),
+            "position": positions,
+            "state": constant("queued", count, pa.string()),
+            "deliveries": constant(0, count, pa.int32()),
+            "xid": pa.nulls(count, pa.int32()),  # one that came with the item's record is no open read's
+        }
+        yield batch(STATE, {name: rows[name] for name in rows.schema.names if name in STATE.names} | more, count)
+    opens = [row(symbol, state="open", xid=xid) for xid, symbol in sorted(state.opens.items())]
+    if opens:
+        yield pa.RecordBatch.from_pylist(opens, schema=STATE)
+
+
+class Finder:
+    """Finds items by their number in the order of adding, over all segments of a queue."""
+
+    def __init__(self, folder: Folder, queue: Queue, include_value: bool) -> None:
+        self.folder = folder
+        self.found = queue.found
+        self.given = queue.given
+        self.include_value = include_value
+        self.firsts = [0, *accumulate(one.summary.added for one in self.found)]
+        tides = [self.given.tide]
+        for one, first in zip(self.found, self.firsts, strict=False):
+            tides.append(max(tides[-1], one.summary.tide - first))
+        self.tides = tides
+
+    def range(self, start: int, stop: int) -> Iterator[tuple[pa.RecordBatch, int]]:
+        """Rows of the items from `start` up to `stop`, in order, each batch with the number of its first."""
+        for at, one in enumerate(self.found):
+            low, high = max(start, self.firsts[at]), min(stop, self.firsts[at + 1])
+            if low < high:
+                yield from self._rows(at, one, low - self.firsts[at], high - self.firsts[at], self.include_value)
+
+    def single(self, numbers: list[int]) -> dict[int, dict[str, Any]]:
+        """Rows of single items: the heads between two marks are read once, and the payloads of these items alone."""
+        rows: dict[int, dict[str, Any]] = {}
+        blocks: dict[tuple[int, int], list[int]] = {}
+        for number in numbers:
+            at = bisect_right(self.firsts, number) - 1
+            blocks.setdefault((at, (number - self.firsts[at]) // MARK_EVERY), []).append(number)
+        for (at, block), wanted in sorted(blocks.items()):
+            low = block * MARK_EVERY
+            high = min(low + MARK_EVERY, self.found[at].summary.added)
+            for found, first in self._rows(at, self.found[at], low, high, False):
+                inside = [number for number in wanted if first <= number < first + found.num_rows]
+                taken = found.take(pa.array([number - first for number in inside], pa.int64())).to_pylist()
+                rows.update(zip(inside, self._with_values(self.found[at].segment, taken), strict=True))
+        return {number: row | {"id": self.given.ids.get(number, row["id"])} for number, row in rows.items()}
+
+    def _with_values(self, segment: Segment, rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
+        if self.include_value and rows:
+            file = self.folder.open(segment.file)
+            try:
+                for row in rows:
+                    head = HEAD_BYTES[file.read(row["offset"], 1)[0]]
+                    row["value"] = file.read(row["offset"] + head, row["size"])
+            finally:
+                file.close()
+        return rows
+
+    def listed(self) -> dict[int, dict[str, Any]]:
+        """Rows of the items that opcode 8's lists brought, by number."""
+        rows: list[dict[str, Any]] = []
+        for one in self.found:
+            if one.summary.listed:
+                for found in self._batches(one.segment, one.segment.begin, one.segment.end, self.include_value):
+                    rows += found.filter(pc.equal(found["op"], OPS[LISTED])).to_pylist()
+        return dict(enumerate(rows))
+
+    def _rows(
+        self, at: int, one: Summarised, low: int, high: int, include_value: bool
+    ) -> Iterator[tuple[pa.RecordBatch, int]]:
+        """Items `low` to `high` of one segment, each batch with the number of its first over all segments."""
+        block, first = low // MARK_EVERY, self.firsts[at]
+        marks, segment = one.facts.marks, one.segment
+        last = -(-high // MARK_EVERY)
+        end = marks[last] if last < len(marks) else segment.end
+        number, tide, begin = block * MARK_EVERY, max(self.tides[at], one.facts.tides[block] - first), marks[block]
+        if include_value and number < low:
+            # The heads up to the first item alone: its payload is the first that is read.
+            begin, tide = self._skip(segment, begin, end, first + number, low - number, tide)
+            number = low
+        for found in self._batches(segment, begin, end, include_value):
+            items = found.filter(pc.is_in(found["op"], ITEM_OPS))
+            ids, tide = item_ids(items, first + number, tide, self.given.floor)
+            skip, keep = max(0, low - number), min(items.num_rows, high - number)
+            if skip < keep:
+                yield items.append_column("id", ids).slice(skip, keep - skip), first + number + skip
+            number += items.num_rows
+            if number >= high:
+                return
+
+    def _skip(self, segment: Segment, begin: int, end: int, number: int, count: int, tide: int) -> tuple[int, int]:
+        """Behind `count` items: where the record after them starts, and the tide."""
+        for found in self._batches(segment, begin, end, False):
+            places = np.flatnonzero(np.asarray(pc.is_in(found["op"], ITEM_OPS)))
+            if len(places) > count:
+                items = found.filter(pc.is_in(found["op"], ITEM_OPS)).slice(0, count)
+                after = int(places[count - 1]) + 1
+                return found["offset"][after].as_py(), item_ids(items, number, tide, self.given.floor)[1]
+            tide = item_ids(found.filter(pc.is_in(found["op"], ITEM_OPS)), number, tide, self.given.floor)[1]
+            number, count = number + len(places), count - len(places)
+            if not count:
+                begin = found["offset"][-1].as_py()
+                return self._skip_one(segment, begin, end), tide
+        return end, tide
+
+    def _skip_one(self, segment: Segment, begin: int, end: int) -> int:
+        """Where the record after the one at `begin` starts."""
+        for found in self._batches(segment, begin, end, False):
+            if found.num_rows > 1:
+                return int(found["offset"][1].as_py())
+        return end
+
+    def _batches(self, segment: Segment, begin: int, end: int, include_value: bool) -> Iterator[pa.RecordBatch]:
+        file = self.folder.open(segment.file)
+        try:
+            yield from OpsReader(Segment(segment.queue, segment.file, begin, end), include_value).batches(file)
+        except Bad:
+            return  # told when the segment was summarised
+        finally:
+            file.close()
+
+
+def item_ids(items: pa.RecordBatch, first: int, tide: int, floor: int = 0) -> tuple[pa.Array, int]:
+    """The ids that items get when they leave, as queues/line.py makes them, and the tide behind them. Items before
+    number `floor` have their ids from elsewhere, and `tide` is that of theirs."""
+    rows = items.num_rows
+    if not rows:
+        return pa.nulls(0, pa.int64()), tide
+    added_ms = np.asarray(items["addTime"].view(pa.int64()).fill_null(0)) // 1000
+    if int(added_ms.max()) > EXACT_ID_MS:
+        return pa.nulls(rows, pa.int64()), tide
+    numbers = np.arange(first, first + rows)
+    own = np.maximum.accumulate(np.where(numbers < floor, 0, (added_ms << 16) - numbers))
+    tides = np.maximum(own, max(tide, 1))
+    return pa.array(tides + numbers), max(tide, int(tides[-1]))
+
+
+def cut_at_time(folder: Folder, segments: list[Segment], until_ms: int) -> list[Segment]:
+    """The segments up to the first item that was added after `until_ms`: records have no other time to go by."""
+    kept = []
+    for segment in segments:
+        end = _first_after(folder, segment, until_ms)
+        kept.append(msgspec.structs.replace(segment, end=end))
+        if end < segment.end:
+            break
+    return kept
+
+
+def _first_after(folder: Folder, segment: Segment, until_ms: int) -> int:
+    file = folder.open(segment.file)
+    reader = OpsReader(segment, False)
+    limit = pa.scalar(until_ms * 1000, pa.int64())
+    saves_from: int | None = None  # where the SAVE_XID records begin that end the batch before
+    try:
+        for found in reader.batches(file):
+            late = pc.greater(found["addTime"].view(pa.int64()), limit)
+            at, kinds = pc.index(late, True).as_py(), found["op"]
+            # The flags of an item stand before it, and the items of a list behind the record that they belong to.
+            row = at if at >= 0 else found.num_rows
+            while 0 < row < found.num_rows and kinds[row].as_py() == OPS[LISTED]:
+                row -= 1
+            while row and kinds[row - 1].as_py() == OPS[SAVE_XID]:
+                row -= 1
+            if row or saves_from is None:
+                saves_from = found["offset"][row].as_py() if row < found.num_rows else None
+            if at >= 0 and saves_from is not None:
+                return int(saves_from)
+    except Bad:
+        pass
+    finally:
+        file.close()
+    return segment.end

@@ -1,0 +1,310 @@
+"""The adapter of the libkestrel format: an endless row of items, and how far each reader is. See base.Format.
+
+Records and checkpoints become rows; journal/libkestrel/records.py decodes the bytes. Views: `ops` and `readers`, and
+`items` and `state` with one row for each item and reader.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import msgspec
+import pyarrow as pa
+from msgspec import Struct
+
+from staniel.journal.kestrel.replay import Bad, More
+from staniel.journal.libkestrel.files import Kind, parse, sort_out
+from staniel.journal.libkestrel.records import (
+    MAGIC_BYTES,
+    PUT_COMMAND,
+    READ_DONE_COMMAND,
+    READ_HEAD_COMMAND,
+    READER_MAGIC,
+    SEGMENT_MAGIC,
+    check_put,
+    check_read_done,
+    check_read_head,
+    item_of,
+    read_record,
+)
+from staniel.pipeline.formats.base import Part, Reach, Reading, Segment, View, settle
+from staniel.pipeline.lake.arrow import TIME, Rows, schema
+from staniel.pipeline.lake.folders import GONE, PIECE_BYTES, Folder, Vanished
+
+TELLING_BYTES = 25  # of the head of a PUT, its id and its time among them
+
+ITEM = {
+    "queue": pa.string(),
+    "file": pa.string(),
+    "offset": pa.int64(),
+    "id": pa.int64(),
+    "value": pa.binary(),
+    "size": pa.int64(),
+    "addTime": TIME,
+    "expireTime": TIME,
+    "errorCount": pa.int32(),
+}
+OPS = schema(op=pa.string(), asOf=TIME, **ITEM, _corrupt=pa.string())
+ITEMS = schema(reader=pa.string(), state=pa.string(), **ITEM)
+STATE = schema(reader=pa.string(), position=pa.int64(), **ITEM)
+IDS = pa.list_(pa.field("element", pa.int64()))
+READERS = schema(queue=pa.string(), reader=pa.string(), file=pa.string(), head=pa.int64(), done=IDS)
+COMMANDS = {PUT_COMMAND: "put", READ_HEAD_COMMAND: "read_head", READ_DONE_COMMAND: "read_done"}
+
+
+class Reader(Struct):
+    """How far one reader is: `head` and every id below it are done, and `done` too."""
+
+    name: str
+    file: str
+    head: int = 0
+    done: frozenset[int] = frozenset()
+
+    def has(self, item_id: int) -> bool:
+        return item_id <= self.head or item_id in self.done
+
+
+class LibkestrelFormat:
+    """See base.Format. A queue's segments are its files here; what readers know is looked up."""
+
+    name = "libkestrel"
+    by_queue = True
+    has_ids = True
+
+    def schemas(self) -> dict[str, pa.Schema]:
+        return {"ops": OPS, "items": ITEMS, "state": STATE, "readers": READERS}
+
+    def whole_queue(self, view: str) -> bool:
+        return view != "ops"
+
+    def queues(self, listing: list[tuple[str, int]]) -> dict[str, list[Segment]]:
+        sizes = dict(listing)
+        queues: dict[str, list[Segment]] = {}
+        for queue, files in sort_out([(name, True) for name, _ in listing]).items():
+            names = sorted(files.segments, key=lambda name: (files.segments[name], name))
+            if names:
+                queues[queue] = [
+                    Segment(queue, name, MAGIC_BYTES, max(sizes[name], MAGIC_BYTES), name == names[-1], at)
+                    for at, name in enumerate(names)
+                ]
+        return queues
+
+    def until(self, folder: Folder, segments: list[Segment], until_ms: int) -> list[Segment]:
+        kept = []
+        for segment in segments:
+            rows = _rows(folder, segment, Reading(include_value=False))
+            end = next((row["offset"] for row in rows if (row["addTime"] or 0) > until_ms), segment.end)
+            kept.append(msgspec.structs.replace(segment, end=end))
+            if end < segment.end:
+                break
+        return kept
+
+    def cuts(self, folder: Folder, segment: Segment, parts: int) -> list[tuple[int, int]]:
+        """Segments are small; none is cut."""
+        return []
+
+    def boundary(self, folder: Folder, segment: Segment, max_bytes: int, max_records: int) -> Reach:
+        reach = Reach(segment.begin, as_of=segment.as_of)
+        try:
+            for row in _records(folder, segment, False):
+                records = reach.records
+                if records >= max_records or (records and row["stop"] - segment.begin > max_bytes):
+                    break
+                as_of = max(reach.as_of, row.get("addTime") or 0)
+                reach = Reach(row["stop"], "", records + 1, as_of, row.get("id", reach.last_id))
+        except Bad as bad:
+            return reach._replace(why=bad.why)
+        return reach
+
+    def as_of(self, folder: Folder, segment: Segment) -> int:
+        before = msgspec.structs.replace(segment, begin=min(MAGIC_BYTES, segment.begin), end=segment.begin, live=False)
+        try:
+            return max((row.get("addTime") or 0 for row in _records(folder, before, False)), default=0)
+        except Bad:
+            return 0
+
+    def tells(self, head: bytes) -> bool:
+        """The first item has its id and its time."""
+        return len(head) > MAGIC_BYTES + TELLING_BYTES and head[MAGIC_BYTES] != 0
+
+    def beside(self, folder: Folder) -> dict[str, list[Segment]]:
+        found: dict[str, list[Segment]] = {}
+        for name, size, id in folder.scan():
+            parsed = parse(name)
+            if parsed.kind is Kind.READER:
+                segment = Segment(parsed.queue, name, MAGIC_BYTES, max(size, MAGIC_BYTES), True, id=id)
+                found.setdefault(parsed.queue, []).append(segment)
+        return found
+
+    def is_broken(self, segments: list[Segment]) -> bool:
+        """Files go from the oldest on."""
+        return False
+
+    def missing(self, folder: Folder, segments: list[Segment], last_id: int) -> int | None:
+        """Ids have no holes, and begin at 1 again where a queue was deleted."""
+        try:
+            for segment in segments:
+                for row in _records(folder, segment, False):
+                    gone = row.get("id", 0) - last_id - 1
+                    return gone if last_id and gone >= 0 else None
+        except Bad:
+            pass
+        return None
+
+    def view(self, name: str) -> View:
+        views: dict[str, View] = {"ops": read_ops, "items": read_items, "state": read_state, "readers": read_readers}
+        return views[name]
+
+
+def read_ops(folder: Folder, part: Part, reading: Reading) -> Iterator[pa.RecordBatch]:
+    """One row a PUT."""
+
+    def dated() -> Iterator[dict[str, Any]]:
+        for segment in part.segments:
+            latest = segment.as_of
+            for row in _rows(folder, segment, reading, tell=True):
+                latest = max(latest, row.get("addTime") or 0)
+                yield row | {"asOf": latest}
+
+    return _batches(OPS, (row for row in dated() if reading.ops is None or row.get("op") in reading.ops))
+
+
+def read_items(folder: Folder, part: Part, reading: Reading) -> Iterator[pa.RecordBatch]:
+    """Every item, for every reader: `done` or `queued`."""
+    readers = readers_of(folder, part, reading) or [Reader("", "")]
+    rows = (
+        row | {"reader": reader.name, "state": "done" if reader.has(row["id"]) else "queued"}
+        for segment in part.segments
+        for row in _rows(folder, segment, reading)
+        for reader in readers
+    )
+    return _batches(ITEMS, rows)
+
+
+def read_state(folder: Folder, part: Part, reading: Reading) -> Iterator[pa.RecordBatch]:
+    """What each reader has before it, in the order of delivery."""
+    readers = readers_of(folder, part, reading) or [Reader("", "")]
+    positions = dict.fromkeys((reader.name for reader in readers), 0)
+
+    def rows() -> Iterator[dict[str, Any]]:
+        for segment in part.segments:
+            for row in _rows(folder, segment, reading):
+                for reader in readers:
+                    if not reader.has(row["id"]):
+                        yield row | {"reader": reader.name, "position": positions[reader.name]}
+                        positions[reader.name] += 1
+
+    return _batches(STATE, rows())
+
+
+def read_readers(folder: Folder, part: Part, reading: Reading) -> Iterator[pa.RecordBatch]:
+    """One row a reader file."""
+    found = readers_of(folder, part, reading)
+    rows = (
+        {"queue": part.queue, "reader": each.name, "file": each.file, "head": each.head, "done": sorted(each.done)}
+        for each in found
+    )
+    return _batches(READERS, rows)
+
+
+def readers_of(folder: Folder, part: Part, reading: Reading) -> list[Reader]:
+    """The readers of a queue. The last record of a kind counts; a damaged file tells as much as can be read of it."""
+    readers = []
+    known = LibkestrelFormat().beside(folder).get(part.queue, []) if part.beside is None else part.beside
+    for segment in known:
+        reader = Reader(parse(segment.file).reader, segment.file)
+        try:
+            for row in _records(folder, segment, True):
+                if row["op"] == "read_head":
+                    reader.head = row["head"]
+                elif row["op"] == "read_done":
+                    reader.done = frozenset(row["done"])
+        except Bad as bad:
+            settle(folder, segment, bad.at, bad.why, reading)
+        readers.append(reader)
+    return readers
+
+
+def _batches(columns: pa.Schema, rows: Iterator[dict[str, Any]]) -> Iterator[pa.RecordBatch]:
+    held = Rows(columns)
+    for row in rows:
+        held.add(row)
+        if held.full:
+            yield held.take()
+    if held.rows:
+        yield held.take()
+
+
+def _rows(folder: Folder, segment: Segment, reading: Reading, tell: bool = False) -> Iterator[dict[str, Any]]:
+    """The items of a segment; with `tell`, its damage as a row behind them."""
+    try:
+        for row in _records(folder, segment, False):
+            yield row if reading.include_value else row | {"value": None}
+    except Bad as bad:
+        damage = settle(folder, segment, bad.at, bad.why, reading)
+        if damage is not None and tell:
+            yield {"queue": segment.queue, "file": segment.file, "offset": bad.at, "_corrupt": bad.why}
+
+
+def _records(folder: Folder, segment: Segment, of_reader: bool) -> Iterator[dict[str, Any]]:
+    """Record by record, each with `stop`, where the next one starts. Raises Bad, Vanished."""
+    file = folder.open(segment.file)
+    at, want = segment.begin, PIECE_BYTES
+    try:
+        if segment.end > MAGIC_BYTES and file.read(0, MAGIC_BYTES) != (READER_MAGIC if of_reader else SEGMENT_MAGIC):
+            raise Bad("not a libkestrel file", 0)
+        while at < segment.end:
+            data = file.read(at, min(want, segment.end - at))
+            if len(data) < min(want, segment.end - at):
+                raise Vanished(f"only {at + len(data)} of {segment.end} bytes are left: {GONE}")
+            found = Piece()
+            found.read(segment, data, segment.end - at - len(data), at, of_reader)
+            yield from found.rows
+            if found.bad is not None:
+                raise found.bad
+            if found.ended:
+                return
+            at += found.used
+            want = PIECE_BYTES if found.used else 2 * want
+    finally:
+        file.close()
+
+
+class Piece:
+    """The records of one piece of a file. `ended`: a zero command byte has ended the data."""
+
+    def __init__(self) -> None:
+        self.rows: list[dict[str, Any]] = []
+        self.used = 0
+        self.ended = False
+        self.bad: Bad | None = None
+
+    def read(self, segment: Segment, data: bytes, rest_bytes: int, base: int, of_reader: bool) -> None:
+        try:
+            while self.used < len(data):
+                record = read_record(data, self.used, len(data), rest_bytes)
+                if record is None:
+                    self.ended = True
+                    return
+                self.rows.append(_row(segment, data, record, base, of_reader))
+                self.used = record.stop
+        except More:
+            pass
+        except Bad as bad:
+            self.bad = Bad(bad.why, base + bad.at)
+
+
+def _row(segment: Segment, data: bytes, record: Any, base: int, of_reader: bool) -> dict[str, Any]:
+    row: dict[str, Any] = {"queue": segment.queue, "file": segment.file, "offset": base + record.at}
+    row |= {"stop": base + record.stop, "op": COMMANDS.get(record.command, str(record.command))}
+    if of_reader and record.command == READ_HEAD_COMMAND:
+        row["head"] = check_read_head(data, record)
+    elif of_reader and record.command == READ_DONE_COMMAND:
+        row["done"] = check_read_done(data, record)
+    elif not of_reader and record.command == PUT_COMMAND:
+        check_put(data, record)
+        item = item_of(data, record)
+        row |= {"id": item.id, "value": item.data, "size": len(item.data), "errorCount": item.errors}
+        row |= {"addTime": item.added_ms, "expireTime": item.expires_ms}
+    return row

@@ -1,0 +1,233 @@
+"""The adapter of workq's command log: one log for all queues of a server. Views: `ops` and `jobs`.
+
+Knows how a record becomes a row, and what became of each job. Refuses to know bytes: journal/workq/records.py does.
+Damage between records is stepped over, as the server does; it is a row of its own, or an error, as `onCorrupt` says.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from itertools import pairwise
+from typing import Any
+
+import msgspec
+import pyarrow as pa
+
+from staniel.journal.errors import TORN
+from staniel.journal.workq import files as layout
+from staniel.journal.workq.dump import show_id
+from staniel.journal.workq.encoder import BARE_BYTES, COMMANDS, COMPLETE, CRC_BYTES, FAIL, NS_A_SECOND, SCHEDULE
+from staniel.journal.workq.records import Damaged, kind_of, read_added, read_fields, read_result, read_time
+from staniel.journal.workq.segments import Frame, SegmentReader, header_error, is_begun
+from staniel.pipeline.formats.base import Part, Reach, Reading, Segment, View, settle
+from staniel.pipeline.lake.arrow import TIME, Rows, schema
+from staniel.pipeline.lake.folders import Folder, FolderFs
+
+TELLING_BYTES = 64  # of a segment: its head, and that of a record
+
+QUEUE = "workq"  # the log is one; a job's queue is in its row
+NS_A_MS = NS_A_SECOND // 1000
+JOB = {
+    "queue": pa.string(),
+    "id": pa.string(),
+    "value": pa.binary(),
+    "size": pa.int64(),
+    "ttrMs": pa.int64(),
+    "ttlMs": pa.int64(),
+    "priority": pa.int64(),
+    "maxAttempts": pa.int32(),
+    "maxFails": pa.int32(),
+    "addTime": TIME,
+    "runAt": TIME,
+    "result": pa.binary(),
+    "file": pa.string(),
+    "offset": pa.int64(),
+}
+OPS = schema(op=pa.string(), asOf=TIME, **JOB, _corrupt=pa.string())
+JOBS = schema(state=pa.string(), attempts=pa.int32(), fails=pa.int32(), firstStart=TIME, endTime=TIME, **JOB)
+
+
+class CmdlogFormat:
+    """See base.Format."""
+
+    name = "workq"
+    by_queue = False
+    has_ids = False
+
+    def schemas(self) -> dict[str, pa.Schema]:
+        return {"ops": OPS, "jobs": JOBS}
+
+    def whole_queue(self, view: str) -> bool:
+        return view == "jobs"
+
+    def queues(self, listing: list[tuple[str, int]]) -> dict[str, list[Segment]]:
+        sizes = dict(listing)
+        numbers = layout.segment_numbers((name, True) for name, _ in listing)
+        names = [layout.segment_name(number) for number in numbers]
+        found = [Segment(QUEUE, name, 0, sizes[name], at + 1 == len(names), at) for at, name in enumerate(names)]
+        return {QUEUE: found} if found else {}
+
+    def until(self, folder: Folder, segments: list[Segment], until_ms: int) -> list[Segment]:
+        """Every record has a time here: the segments up to the first one that is later."""
+        kept = []
+        for segment in segments:
+            end = next((row["offset"] for row in _rows(folder, segment) if (row["asOf"] or 0) > until_ms), segment.end)
+            kept.append(msgspec.structs.replace(segment, end=end))
+            if end < segment.end:
+                break
+        return kept
+
+    def cuts(self, folder: Folder, segment: Segment, parts: int) -> list[tuple[int, int]]:
+        """Segments are small; none is cut."""
+        return []
+
+    def boundary(self, folder: Folder, segment: Segment, max_bytes: int, max_records: int) -> Reach:
+        """See base.Format. Damage does not end a command log, only what is cut off at its end does."""
+        reach = Reach(segment.begin)
+        for row in _rows(folder, segment):
+            if "_corrupt" not in row:
+                records = reach.records
+                if records >= max_records or (records and row["stop"] - segment.begin > max_bytes):
+                    break
+                reach = Reach(row["stop"], "", records + 1)
+        return reach
+
+    def as_of(self, folder: Folder, segment: Segment) -> int:
+        """Every record has its own."""
+        return 0
+
+    def tells(self, head: bytes) -> bool:
+        """The first record has its time, in nanoseconds."""
+        return len(head) >= TELLING_BYTES
+
+    def beside(self, folder: Folder) -> dict[str, list[Segment]]:
+        return {}
+
+    def is_broken(self, segments: list[Segment]) -> bool:
+        """A cleaned segment goes, or was made later than the one behind it."""
+        numbers = layout.segment_numbers((each.file, True) for each in segments)
+        born = [int(each.id.partition(".")[2], 16) for each in segments if each.id]
+        return bool(layout.holes(numbers)) or any(later < earlier for earlier, later in pairwise(born))
+
+    def missing(self, folder: Folder, segments: list[Segment], last_id: int) -> int | None:
+        return None
+
+    def view(self, name: str) -> View:
+        return read_jobs if name == "jobs" else read_ops
+
+
+def read_ops(folder: Folder, part: Part, reading: Reading) -> Iterator[pa.RecordBatch]:
+    """One row a record."""
+    rows = Rows(OPS)
+    for segment in part.segments:
+        for row in _rows(folder, segment):
+            why = row.get("_corrupt")
+            if why and settle(folder, segment, row["offset"], why, reading) is None:
+                continue
+            if reading.ops is None or row.get("op") in reading.ops:
+                rows.add(row if reading.include_value else row | {"value": None})
+            if rows.full:
+                yield rows.take()
+    if rows.rows:
+        yield rows.take()
+
+
+def read_jobs(folder: Folder, part: Part, reading: Reading) -> Iterator[pa.RecordBatch]:
+    """One row a job that the log knows of, in the order of adding. A task holds the jobs, with values if those are
+    asked for: leave them out where there are very many."""
+    jobs: dict[str, dict[str, Any]] = {}
+    for segment in part.segments:
+        for row in _rows(folder, segment):
+            if why := row.get("_corrupt"):
+                settle(folder, segment, row["offset"], why, reading)
+            else:
+                _apply(jobs, row if reading.include_value else row | {"value": None})
+    rows = Rows(JOBS)
+    for job in jobs.values():
+        rows.add(job)
+        if rows.full:
+            yield rows.take()
+    if rows.rows:
+        yield rows.take()
+
+
+def _apply(jobs: dict[str, dict[str, Any]], row: dict[str, Any]) -> None:
+    """One record. What it means to a job is said in queues/jobs/replay.py; a record of an unknown job says nothing."""
+    op, id, when = row["op"], row["id"], row["asOf"]
+    if op in ("add", "schedule"):
+        jobs.pop(id, None)
+        jobs[id] = {**row, "state": "scheduled" if op == "schedule" else "queued", "attempts": 0, "fails": 0}
+        return
+    job = jobs.get(id)
+    if job is None or job["state"] in ("deleted", "expired"):
+        return
+    done = job["state"] in ("completed", "failed")
+    if op in ("delete", "expire"):
+        # A job that was finished keeps the time at which it was.
+        job |= {"state": op + "d", "endTime": job["endTime"] if done else when}
+    elif done:
+        return
+    elif op == "start-attempt":
+        job |= {"state": "leased", "attempts": job["attempts"] + 1, "firstStart": job.get("firstStart") or when}
+    elif op == "timeout-attempt":
+        over = 0 < job["maxAttempts"] <= job["attempts"]
+        job |= {"state": "failed", "endTime": when} if over else {"state": "queued"}
+    elif op in ("complete", "fail"):
+        job |= {"state": f"{op}d" if op == "complete" else "failed", "endTime": when, "result": row.get("result")}
+
+
+def _rows(folder: Folder, segment: Segment) -> Iterator[dict[str, Any]]:
+    """Every record behind `begin` as a row, with damage in its place; times in ms."""
+    fs = FolderFs(folder, segment.end)
+    why = header_error(fs, segment.file)
+    if why:
+        torn = segment.live and is_begun(fs, segment.file)
+        yield {"file": segment.file, "offset": 0, "stop": segment.end, "_corrupt": TORN if torn else why}
+        return
+    reader = SegmentReader(fs, segment.file)
+    told = 0
+    for data, frames, base in reader.pieces():
+        found = [_row(segment, data, frame, base) for frame in frames]
+        found += [_scar(segment, scar) for scar in reader.scars[told:]]
+        told = len(reader.scars)
+        yield from (row for row in sorted(found, key=lambda row: row["offset"]) if row["offset"] >= segment.begin)
+    yield from (_scar(segment, scar) for scar in reader.scars[told:] if scar.at >= segment.begin)
+
+
+def _scar(segment: Segment, scar: Any) -> dict[str, Any]:
+    why = TORN if scar.is_torn and segment.live else scar.why
+    return {"file": segment.file, "offset": scar.at, "stop": scar.at + scar.size, "_corrupt": why}
+
+
+def _row(segment: Segment, data: bytes, frame: Frame, base: int) -> dict[str, Any]:
+    at, start, end = frame
+    stop = end - CRC_BYTES
+    row: dict[str, Any] = {"file": segment.file, "offset": base + at, "stop": base + end}
+    try:
+        kind = kind_of(data, start, stop)
+        row |= {"op": COMMANDS[kind], "asOf": read_time(data, at) // NS_A_MS}
+        row["id"] = show_id(data[start + 1 : start + BARE_BYTES])
+        if kind <= SCHEDULE:
+            row |= _added(data, start, stop)
+        elif kind in (COMPLETE, FAIL):
+            row["result"] = read_result(data, start, stop)
+    except Damaged as damaged:
+        return {name: row[name] for name in ("file", "offset", "stop")} | {"_corrupt": str(damaged)}
+    return row
+
+
+def _added(data: bytes, start: int, stop: int) -> dict[str, Any]:
+    add = read_added(data, start, stop)
+    fields = read_fields(add.coded)
+    return {
+        "queue": fields.name.decode("latin-1"),
+        "value": add.payload,
+        "size": len(add.payload),
+        "ttrMs": fields.ttr_ms,
+        "ttlMs": min(fields.ttl_ms, 2**63 - 1),
+        "priority": fields.priority,
+        "maxAttempts": fields.max_attempts,
+        "maxFails": fields.max_fails,
+        "addTime": add.created_ns // NS_A_MS,
+        "runAt": add.time_ns // NS_A_MS,
+    }

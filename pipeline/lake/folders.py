@@ -1,0 +1,320 @@
+"""Files of a spool, wherever they lie: a local folder, s3:, hdfs:, or whatever else pyarrow's file systems know.
+
+Knows how to list, size, read and write. Refuses to know what is in them. A local folder is read without the detour over
+pyarrow, and written by the journal's own disk, which syncs.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import re
+import socket
+import stat
+import struct
+import sys
+import time
+from collections.abc import Callable
+from threading import get_ident
+from typing import Any, NamedTuple, Protocol
+
+from staniel.journal.disk.fs import LIBC, OsFs, replace
+from staniel.journal.kestrel.replay import Bad
+from staniel.pipeline.lake.names import real_name
+
+PIECE_BYTES = 1 << 20
+SCHEME = re.compile(r"[a-z][a-z0-9+.-]+:", re.IGNORECASE)
+
+
+SCAN_SECONDS = 10.0  # a listing of ten thousand files takes a twentieth of a second
+AT_FDCWD, AT_EMPTY_PATH = -100, 0x1000
+STATX_WANTED = 0xFFF  # the basic fields and the time of birth
+STATX_BIRTH = 0x800
+STATX = struct.Struct("I24xH2xQQ32xqI")  # mask, mode, inode, size, birth in s and ns
+
+GONE = "the file was rotated, packed, rewritten or removed meanwhile"
+
+
+class Vanished(Exception):
+    """A file became shorter or disappeared while it was read: it was rotated, packed or removed."""
+
+
+class NotThere(Vanished):
+    """There is no such folder, or not on the machine that a task runs on."""
+
+
+def not_there(url: str, what: str = "is no folder") -> NotThere:
+    host = task_host()
+    on = f" on {host}: every executor must see it under this path, or it must lie in an object store"
+    return NotThere(f"there {what} {without_secrets(url)}{on if host else ''}")
+
+
+def task_host() -> str:
+    """The machine that a task of Spark runs on; "" if this is not in a task."""
+    module = sys.modules.get("pyspark.taskcontext")  # not to be loaded for this
+    return socket.gethostname() if module is not None and module.TaskContext.get() is not None else ""
+
+
+class Entry(NamedTuple):
+    """One file of a folder. `id`: which one it is of all that ever were in the folder, whatever it is called; "" where
+    the file system does not tell."""
+
+    name: str
+    size: int
+    id: str = ""
+
+
+Entries = list[Entry]  # where a class has a method `list`
+
+
+class Opened(Protocol):
+    """One file, open for reading. `id` as in Entry."""
+
+    id: str
+
+    def read(self, at: int, count: int) -> bytes: ...
+
+    def close(self) -> None: ...
+
+
+class Folder(Protocol):
+    """One folder, without its sub-folders. A file's name may be given as it is, or as it is shown (names.py)."""
+
+    url: str
+
+    def list(self) -> list[tuple[str, int]]:
+        """(name, size in bytes) of each regular file, sorted. Raises Vanished, see `scan`."""
+
+    def scan(self) -> Entries:
+        """The regular files as they all were at one moment, sorted. Raises Vanished if names change so fast that there
+        is no telling."""
+
+    def exists(self) -> bool:
+        """Of an object store: whether there is anything below it."""
+
+    def open(self, name: str) -> Opened:
+        """Raises Vanished if it is not there, and NotThere if the folder is not."""
+
+    def write(self, name: str, data: bytes) -> None:
+        """Make `data` the content of a file, durably; a crash leaves the old content or the new."""
+
+    def remove(self, name: str) -> None: ...
+
+
+class LocalOpened:
+    def __init__(self, path: str) -> None:
+        self.fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+        self.id = known_as(self.fd)[2]
+
+    def read(self, at: int, count: int) -> bytes:
+        return os.pread(self.fd, count, at)
+
+    def close(self) -> None:
+        os.close(self.fd)
+
+
+class LocalFolder:
+    """A folder of this machine's disk, or of one that every machine mounts under the same path."""
+
+    def __init__(self, path: str) -> None:
+        self.path = os.path.abspath(path)
+        self.url = self.path
+        self._fs = OsFs()
+
+    def list(self) -> list[tuple[str, int]]:
+        return [(each.name, each.size) for each in self.scan()]
+
+    def scan(self) -> Entries:
+        """A rename while a folder is read may show a file under both names, or under none. So it is read until two
+        readings in a row show the same files under the same names; temporary ones do not count."""
+        give_up = time.monotonic() + SCAN_SECONDS
+        before = self._entries()
+        while (after := self._entries()) is not None and before is not None and _names(before) != _names(after):
+            if time.monotonic() > give_up:
+                raise Vanished(f"the names in {self.path} change faster than they can be listed")
+            before = after
+        if before is None or after is None:
+            return []
+        return [each for _, each in sorted(after.items())]
+
+    def _entries(self) -> dict[str, Entry] | None:
+        """None: there is no such folder."""
+        found = {}
+        try:
+            with os.scandir(self.path) as entries:
+                for entry in entries:
+                    try:
+                        is_file, size, id = known_as(entry.path)
+                    except FileNotFoundError:
+                        if entry.is_symlink():
+                            continue  # it leads nowhere
+                        # Its new name may have been passed already: no other reading is like this one.
+                        is_file, size, id = True, 0, f"gone at {time.monotonic_ns()}"
+                    if is_file:
+                        found[entry.name] = Entry(entry.name, size, id)
+        except FileNotFoundError:
+            return None
+        return found
+
+    def open(self, name: str) -> Opened:
+        try:
+            return LocalOpened(os.path.join(self.path, real_name(name)))
+        except FileNotFoundError:
+            if not self.exists():
+                raise not_there(self.url) from None
+            host = task_host()
+            raise Vanished(f"{name} is not there: {GONE}{f', or {host} has another folder' if host else ''}") from None
+
+    def exists(self) -> bool:
+        return os.path.isdir(self.path)
+
+    def write(self, name: str, data: bytes) -> None:
+        self._fs.make_folder(self.path)
+        path = os.path.join(self.path, real_name(name))
+        # Two tasks may be at the same file.
+        replace(self._fs, path, data, f"{path}.{os.getpid()}.{get_ident()}.new")
+
+    def remove(self, name: str) -> None:
+        os.unlink(os.path.join(self.path, real_name(name)))
+
+
+def _names(entries: dict[str, Entry]) -> set[tuple[str, str]]:
+    return {(each.name, each.id) for each in entries.values() if "~~" not in each.name}
+
+
+def known_as(file: str | int) -> tuple[bool, int, str]:
+    """Of a path or descriptor: whether it is a regular file, its size, and its id (see Entry): the inode, and when it
+    was made, because numbers of inodes are given again. The device is left out: machines that mount the same folder
+    number it differently. Raises FileNotFoundError."""
+    told = ctypes.create_string_buffer(256)
+    at, path, flags = (file, b"", AT_EMPTY_PATH) if isinstance(file, int) else (AT_FDCWD, os.fsencode(file), 0)
+    if hasattr(LIBC, "statx") and LIBC.statx(at, path, flags, STATX_WANTED, told) == 0:
+        mask, mode, inode, size, born_s, born_ns = STATX.unpack_from(told)
+        id = f"{inode:x}.{born_s * 10**9 + born_ns:x}" if mask & STATX_BIRTH else ""
+        return stat.S_ISREG(mode), size, id
+    status = os.stat(file)
+    return stat.S_ISREG(status.st_mode), status.st_size, ""
+
+
+class RemoteOpened:
+    id = ""
+
+    def __init__(self, handle: Any) -> None:
+        self.handle = handle
+
+    def read(self, at: int, count: int) -> bytes:
+        data: bytes = self.handle.read_at(count, at)
+        return data
+
+    def close(self) -> None:
+        self.handle.close()
+
+
+class RemoteFolder:
+    """A folder of one of pyarrow's file systems. An object store makes an object visible whole, or not at all."""
+
+    def __init__(self, url: str) -> None:
+        from pyarrow import fs
+
+        self.url = url
+        self.fs, self.path = fs.FileSystem.from_uri(url)
+        self.path = self.path.rstrip("/")
+
+    def list(self) -> list[tuple[str, int]]:
+        from pyarrow import fs
+
+        found = self.fs.get_file_info(fs.FileSelector(self.path, allow_not_found=True))
+        return sorted((each.base_name, each.size) for each in found if each.type == fs.FileType.File)
+
+    def scan(self) -> Entries:
+        return [Entry(name, size) for name, size in self.list()]
+
+    def exists(self) -> bool:
+        from pyarrow import fs
+
+        return bool(self.fs.get_file_info(self.path).type != fs.FileType.NotFound)
+
+    def open(self, name: str) -> Opened:
+        try:
+            return RemoteOpened(self.fs.open_input_file(f"{self.path}/{name}"))
+        except FileNotFoundError:
+            raise Vanished(f"{name} is not there: {GONE}") from None
+
+    def write(self, name: str, data: bytes) -> None:
+        self.fs.create_dir(self.path, recursive=True)
+        with self.fs.open_output_stream(f"{self.path}/{name}") as stream:
+            stream.write(data)
+
+    def remove(self, name: str) -> None:
+        self.fs.delete_file(f"{self.path}/{name}")
+
+
+class FolderFs(OsFs):
+    """The reading half of journal/disk/fs.py over any folder, for readers that take an Fs. Files end at `end` bytes."""
+
+    def __init__(self, place: Folder, end: int) -> None:
+        super().__init__()
+        self._place = place
+        self._end = end
+
+    def read(self, path: str, at: int, count: int) -> bytes:
+        file = self._place.open(path)
+        try:
+            return file.read(at, max(0, min(count, self._end - at)))
+        finally:
+            file.close()
+
+    def size(self, path: str) -> int:
+        return self._end
+
+
+def absolute(url: str) -> str:
+    """The same for every process, wherever it runs: executors have folders of their own."""
+    return url if SCHEME.match(url) else os.path.abspath(url)
+
+
+def without_secrets(url: str) -> str:
+    """A URL for a message: names and keys of users, and options, are left out."""
+    return re.sub("//[^@/]*@", "//", url).partition("?")[0] if SCHEME.match(url) else url
+
+
+def below(url: str, name: str) -> str:
+    """A folder below that of a path or URL. The options of a URL stand behind it; in a path a question mark is a letter
+    like others."""
+    if not SCHEME.match(url) or url.startswith("file:"):
+        return f"{url.rstrip('/')}/{name}"
+    path, mark, options = url.partition("?")
+    return f"{path.rstrip('/')}/{name}{mark}{options}"
+
+
+def folder(url: str) -> Folder:
+    """The folder that a path or URL names. Raises ValueError for a scheme that pyarrow does not know."""
+    if url.startswith("file:"):
+        return LocalFolder(re.sub("^file:(//[^/]*)?", "", url))
+    if SCHEME.match(url):
+        try:
+            return RemoteFolder(url.replace("s3a:", "s3:", 1))
+        except Exception as error:  # pyarrow's errors have no common base but Exception
+            raise ValueError(f"cannot use {url}: {error}") from error
+    return LocalFolder(url)
+
+
+def feed(file: Opened, begin: int, end: int, consume: Callable[[bytes, int], int]) -> int:
+    """Give the bytes `begin` to `end` to `consume` in pieces; where it stopped.
+
+    `consume` takes a piece and how many bytes follow it, and says how far it came: less than the piece to get it again,
+    longer; more than the piece to step over what nobody reads. Raises Vanished if the file is shorter than `end`, and
+    what `consume` raises; the `at` of a Bad becomes an offset of the file.
+    """
+    at, want = begin, PIECE_BYTES
+    while at < end:
+        piece = file.read(at, min(want, end - at))
+        if len(piece) < min(want, end - at):
+            raise Vanished(f"only {at + len(piece)} of {end} bytes are left: {GONE}")
+        try:
+            used = consume(piece, end - at - len(piece))
+        except Bad as bad:
+            raise Bad(bad.why, at + bad.at) from None
+        at += used
+        want = PIECE_BYTES if used else 2 * want
+    return at

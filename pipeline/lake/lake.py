@@ -1,0 +1,279 @@
+"""A lake: Parquet files in folders by queue and day, and the ledger of what has been added to it.
+
+Knows names, staging, the ledger, and that a batch is there whole or not at all. Refuses to know where rows come from.
+A batch is written beside the tables first; the ledger's entry decides that it counts; then its files move to their
+places. Whatever is killed: without the entry the staged files are thrown away, with it the moves are finished later.
+
+One job at a time adds to a lake. A local one is locked. An object store has no locks, so whoever comes writes its name
+into `owner.json`, and looks there before each entry: a job that was replaced adds nothing more. What it had staged is
+left alone until the next entry, because its last one may be on its way to the ledger; whoever came then finds that the
+ledger has changed, and adds nothing either.
+"""
+
+from __future__ import annotations
+
+import io
+import os
+import secrets
+from collections.abc import Iterable, Mapping
+from typing import Any, Protocol
+
+import msgspec
+from msgspec import Struct
+
+from staniel.journal.disk.fs import Locked, OsFs
+from staniel.pipeline.lake.folders import LocalFolder, RemoteFolder, Vanished, below, folder, without_secrets
+from staniel.pipeline.lake.names import partition_name
+
+OWN = "_archive"  # Spark's readers leave out what begins with an underscore
+STAGED = "staged"
+LEDGER = "ledger.json"
+OWNER = "owner.json"
+SPARKS_LOG = "_spark_metadata"  # where a stream of Spark's writes, its readers see nothing else
+
+
+class Taken(Exception):
+    """Another job writes to this lake, or the folder is of another kind."""
+
+
+class Gap(Struct, frozen=True):
+    """What was not read of a queue before it was gone: how often that happened, and how many items are known to be
+    missing, which only libkestrel's ids tell."""
+
+    times: int = 0
+    items: int = 0
+
+
+class Elsewhere(Exception):
+    """A task has written to a folder that the driver does not see."""
+
+
+class Entry(Struct):
+    """The ledger: the batch that was added last, where the journals were read up to, the day of each queue's newest
+    record, the batch's files, which may still wait for their move, and what was lost of each queue."""
+
+    batch: int = 0
+    end: dict[str, Any] = {}
+    days: dict[str, int] = {}
+    files: list[str] = []
+    gaps: dict[str, Gap] = {}
+
+
+class Place(Protocol):
+    """The folder of a lake. Names are relative, with slashes."""
+
+    def create(self, name: str) -> Any:
+        """A file to write to, folders and all; what was written is durable once it is closed."""
+
+    def names(self, inside: str) -> list[str]:
+        """The files in a folder and below."""
+
+    def move(self, moves: Iterable[tuple[str, str]]) -> None:
+        """Give files new names, durably."""
+
+    def clear(self, inside: str) -> None:
+        """Remove a folder with all that is in it."""
+
+
+class Lake:
+    """One lake, which one job at a time writes to. Raises Taken."""
+
+    def __init__(self, url: str) -> None:
+        self.url = url.rstrip("/")
+        self.place = place_of(self.url)
+        self._own = folder(below(self.url, OWN))
+        self._lock = OsFs()
+        self._name = secrets.token_hex(8)
+        self.entry = Entry()
+
+    def __enter__(self) -> Lake:
+        if isinstance(self._own, LocalFolder):
+            self._lock.make_folder(self._own.path)
+            try:
+                self._lock.lock(f"{self._own.path}/lock")
+            except Locked as locked:
+                raise Taken(f"{locked.holder} adds to {self.url}") from None
+        else:
+            self._own.write(OWNER, self._name.encode())
+        try:
+            self._begin()
+        except BaseException:
+            self._lock.close()
+            raise
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._lock.close()
+
+    def commit(
+        self, end: dict[str, Any], files: list[str], days: dict[str, int], gaps: Mapping[str, Gap] | None = None
+    ) -> None:
+        """The staged `files` of the next batch count from now on. Those of the one before were published. Raises
+        Elsewhere if one is not here: an executor has written it to a disk of its own; Taken if another job came."""
+        self._check_owner()
+        if missing := {staged_name(name) for name in files} - set(self.place.names(f"{OWN}/{STAGED}")):
+            raise Elsewhere(
+                f"{min(missing)} was written, and is not in {self.url}: every executor must see this folder under the"
+                " same path, or it must lie in an object store"
+            )
+        known = {**self.entry.gaps, **(gaps or {})}
+        self.entry = Entry(self.entry.batch + 1, end, self.entry.days | days, files, known)
+        self._own.write(LEDGER, msgspec.json.encode(self.entry))
+        self._publish()
+        self._clear()
+
+    def _check_owner(self) -> None:
+        """Raises Taken if another job has come since this one began. Where the lake is locked, none can."""
+        if isinstance(self._own, LocalFolder):
+            return
+        if self._content(OWNER) != self._name.encode() or self._read() != self.entry:
+            raise Taken(f"another job adds to {without_secrets(self.url)} now")
+
+    def _begin(self) -> None:
+        if folder(below(self.url, SPARKS_LOG)).list():
+            raise Taken(f"{self.url} is the table of a stream, whose readers would not see what is added; name another")
+        self.entry = self._read()
+        self._publish()
+        if isinstance(self._own, LocalFolder):
+            self._clear()
+
+    def _read(self) -> Entry:
+        data = self._content(LEDGER)
+        return msgspec.json.decode(data, type=Entry) if data else Entry()
+
+    def _content(self, name: str) -> bytes:
+        """Of a file of the lake's own; nothing if it is not there."""
+        try:
+            file = self._own.open(name)
+        except Vanished:
+            return b""
+        try:
+            return file.read(0, dict(self._own.list())[name])
+        finally:
+            file.close()
+
+    def _publish(self) -> None:
+        """Finish the moves of the last batch."""
+        waiting = set(self.place.names(f"{OWN}/{STAGED}"))
+        self.place.move([(staged_name(name), name) for name in self.entry.files if staged_name(name) in waiting])
+
+    def _clear(self) -> None:
+        """Throw away what no entry speaks of."""
+        if self.place.names(f"{OWN}/{STAGED}"):
+            self.place.clear(f"{OWN}/{STAGED}")
+
+
+def staged_name(name: str) -> str:
+    return f"{OWN}/{STAGED}/{name}"
+
+
+def table_folder(queue: str | None, day: str) -> str:
+    """Where the rows of a queue and day are, in Hive's fashion, as Spark, pyarrow and others read it."""
+    return f"queue={partition_name(queue)}/day={day}"
+
+
+def place_of(url: str) -> Place:
+    found = folder(url)
+    if isinstance(found, LocalFolder):
+        return LocalPlace(found.path)
+    assert isinstance(found, RemoteFolder)
+    return RemotePlace(found)
+
+
+class LocalPlace:
+    """A folder of this machine, or of one that every machine mounts under the same path."""
+
+    def __init__(self, path: str) -> None:
+        self.path = path
+
+    def create(self, name: str) -> Any:
+        path = os.path.join(self.path, name)
+        disk = OsFs()
+        _make_folder(disk, os.path.dirname(path))
+        return Synced(disk, path)
+
+    def names(self, inside: str) -> list[str]:
+        top = os.path.join(self.path, inside)
+        return sorted(
+            os.path.relpath(os.path.join(where, name), self.path) for where, _, names in os.walk(top) for name in names
+        )
+
+    def move(self, moves: Iterable[tuple[str, str]]) -> None:
+        by_folder: dict[str, list[tuple[str, str]]] = {}
+        for old, new in moves:
+            by_folder.setdefault(os.path.dirname(new), []).append((old, new))
+        for where, pairs in by_folder.items():
+            disk = OsFs()  # one a folder, because it keeps descriptors of folders open
+            disk.make_folder(os.path.join(self.path, where))
+            for old, new in pairs:
+                disk.rename(os.path.join(self.path, old), os.path.join(self.path, new))
+            disk.sync_folder(os.path.join(self.path, where))
+            disk.close()
+
+    def clear(self, inside: str) -> None:
+        for where, folders, names in os.walk(os.path.join(self.path, inside), topdown=False):
+            for name in names:
+                os.unlink(os.path.join(where, name))
+            for name in folders:
+                os.rmdir(os.path.join(where, name))
+
+
+def _make_folder(disk: OsFs, path: str) -> None:
+    """Tasks of one batch make the same folders at the same time."""
+    while not os.path.isdir(path):
+        try:
+            disk.make_folder(path)
+        except FileExistsError:
+            continue  # another task was faster; what is below may still be missing
+
+
+class Synced(io.RawIOBase):
+    """A file of the journal's own disk, as pyarrow wants it; it and its name are durable once it is closed."""
+
+    def __init__(self, disk: OsFs, path: str) -> None:
+        super().__init__()
+        self._disk = disk
+        self._path = path
+        self._file = disk.append(path)
+
+    def writable(self) -> bool:
+        return True
+
+    def write(self, data: Any) -> int:
+        self._file.write(data)
+        return len(data)
+
+    def close(self) -> None:
+        if not self.closed:
+            self._file.sync()
+            self._file.close()
+            self._disk.sync_folder(os.path.dirname(self._path))
+            self._disk.close()
+        super().close()
+
+
+class RemotePlace:
+    """A folder of one of pyarrow's file systems."""
+
+    def __init__(self, found: RemoteFolder) -> None:
+        self.fs, self.path = found.fs, found.path
+
+    def create(self, name: str) -> Any:
+        path = f"{self.path}/{name}"
+        self.fs.create_dir(os.path.dirname(path), recursive=True)
+        return self.fs.open_output_stream(path)
+
+    def names(self, inside: str) -> list[str]:
+        from pyarrow import fs
+
+        selector = fs.FileSelector(f"{self.path}/{inside}", allow_not_found=True, recursive=True)
+        found = self.fs.get_file_info(selector)
+        return sorted(each.path.removeprefix(f"{self.path}/") for each in found if each.type == fs.FileType.File)
+
+    def move(self, moves: Iterable[tuple[str, str]]) -> None:
+        for old, new in moves:
+            self.fs.create_dir(os.path.dirname(f"{self.path}/{new}"), recursive=True)
+            self.fs.move(f"{self.path}/{old}", f"{self.path}/{new}")
+
+    def clear(self, inside: str) -> None:
+        self.fs.delete_dir_contents(f"{self.path}/{inside}", missing_dir_ok=True)

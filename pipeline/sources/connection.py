@@ -1,0 +1,128 @@
+"""A blocking connection to a live server, for tasks and planners: the sans-IO client with a socket under it.
+
+Knows sockets and time-outs. Refuses to know batches and Spark.
+"""
+
+from __future__ import annotations
+
+import socket
+from collections.abc import Iterator, Sequence
+from typing import NoReturn
+
+from staniel.protocol.client.conversation import Conversation
+from staniel.protocol.client.replies import Answer, Error, Garbled, Item, Reply, Stats
+from staniel.protocol.client.requests import read
+from staniel.protocol.memcache import requests as ask
+
+PORT = 22133
+RECEIVE_BYTES = 1 << 18
+
+
+class ServerLost(Exception):
+    """The server cannot be reached, hung up, or talks something else. What was asked may have been done or not."""
+
+
+class Refused(Exception):
+    """The server said no, in its own words."""
+
+
+def address(text: str) -> tuple[str, int]:
+    """`host:port`; the port is 22133 if it is not said. Raises ValueError."""
+    host, colon, port = text.rpartition(":")
+    if not colon:
+        return text, PORT
+    if not port.isdigit() or not 0 < int(port) < 65536:
+        raise ValueError(f"a server is host:port, not {text!r}")
+    return host.strip("[]"), int(port)
+
+
+class Connection:
+    """One socket. Raises ServerLost from every method; after that it is closed."""
+
+    def __init__(self, server: str, timeout_s: float = 30.0) -> None:
+        self.server = server
+        self._talk = Conversation()
+        try:
+            self._socket = socket.create_connection(address(server), timeout_s)
+            self._socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        except OSError as error:
+            raise ServerLost(f"no answer from {server}: {error}") from error
+
+    def say(self, requests: Sequence[ask.Request]) -> None:
+        """Send, without waiting for replies."""
+        try:
+            self._socket.sendall(self._talk.say(*requests))
+        except OSError as error:
+            self._lose(f"{self.server}: {error}")
+
+    def hear(self) -> list[Reply]:
+        """The replies to all that was said since."""
+        return [reply for some in self._heard() for reply in some]
+
+    def _heard(self) -> Iterator[list[Reply]]:
+        """The same as they come, so that nobody has to keep what he does not want."""
+        while self._talk.unanswered:
+            try:
+                data = self._socket.recv(RECEIVE_BYTES)
+            except OSError as error:
+                self._lose(f"{self.server}: {error}")
+            if not data:
+                self._lose(f"{self.server} hung up")
+            replies = self._talk.hear(data)
+            if replies and isinstance(replies[-1], Garbled):
+                self._lose(f"{self.server} said {replies[-1].line[:80]!r}: {replies[-1].why}")
+            yield replies
+
+    def ask(self, *requests: ask.Request) -> list[Reply]:
+        self.say(requests)
+        return self.hear()
+
+    def close(self) -> None:
+        self._socket.close()
+
+    def _lose(self, why: str) -> NoReturn:
+        self.close()
+        raise ServerLost(why)
+
+    # what the pipeline asks for
+
+    def want(self, queue: str, count: int, wait_ms: int) -> None:
+        """Ask for up to `count` open reads; the first may wait."""
+        first = read(queue, wait_ms, open=True, with_id=True)
+        self.say([first, *[read(queue, open=True, with_id=True)] * (count - 1)])
+
+    def got(self, most: int, most_bytes: int) -> tuple[list[Item], bool]:
+        """The items that `want` has opened, until there are `most` or their payloads have `most_bytes`, and whether
+        more came. Those go back to the queue when the connection is closed, which is done here if nothing was kept.
+        Raises Refused if there was an error before any."""
+        items: list[Item] = []
+        more = False
+        for replies in self._heard():
+            for reply in replies:
+                if isinstance(reply, Item):
+                    if most_bytes > 0 and len(items) < most:
+                        items.append(reply)
+                        most_bytes -= len(reply.data)
+                    else:
+                        more = True
+                elif isinstance(reply, Error) and not items and not more:
+                    raise Refused(f"{self.server}: {reply.fault.value} {reply.why}")
+            if more and not items:
+                self.close()  # nothing of it will be confirmed, so nobody has to hear the rest
+                break
+        return items, more
+
+    def confirm(self, queue: str, count: int) -> None:
+        """Close the `count` oldest open reads. Raises Refused if the server does not know them any more."""
+        (reply,) = self.ask(ask.Confirm(queue, count))
+        if reply is Answer.END:
+            return
+        for reply in self.ask(*[read(queue, close=True)] * count):  # servers before 2.2 know only this
+            if reply is not Answer.END:
+                raise Refused(f"{self.server}: {reply}")
+
+    def stats(self) -> dict[str, str]:
+        (reply,) = self.ask(ask.Stats())
+        if not isinstance(reply, Stats):
+            raise ServerLost(f"{self.server}: no stats: {reply}")
+        return reply.values

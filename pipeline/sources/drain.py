@@ -1,0 +1,261 @@
+"""Draining live queues without losing an item: reserve, spool, sync, confirm.
+
+Knows the order of these four and the limits of a batch. Refuses to know Spark. Whatever is killed, and when: an item is
+in its queue (reserves of a dead connection go back) or in the spool; it is in both, and comes twice, if the kill falls
+between sync and confirm.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from enum import Enum
+from functools import partial
+
+from msgspec import Struct
+
+from staniel.pipeline.sources.connection import Connection, ServerLost
+from staniel.pipeline.sources.drain_spool import Drained, Spool
+from staniel.protocol.client.replies import Item
+from staniel.protocol.escaping import ascii_word
+
+OPEN_READS = 100  # a server's own default of how many one connection may have open in one queue
+FIRST_ITEMS = 16  # of a queue whose items may be huge, for all we know
+ROUND_BYTES = 32 << 20
+
+
+class Step(Enum):
+    """What has just been done, for whoever wants to know; tests kill here."""
+
+    RESERVED = "reserve"
+    SPOOLED = "spool"
+    SYNCED = "fsync"
+    CONFIRMED = "confirm"
+
+
+class UnknownQueue(Exception):
+    """No server has such a queue: a slip of the pen, or nothing was ever put."""
+
+
+class Limits(Struct):
+    """What one batch may still take. `bytes`: of payload; they are used up once nothing is left, so the last item may
+    be larger than what was left for it."""
+
+    items: int
+    bytes: int
+
+    @property
+    def spent(self) -> bool:
+        return self.items <= 0 or self.bytes <= 0
+
+    def take(self, items: list[Item]) -> None:
+        self.items -= len(items)
+        self.bytes -= sum([len(item.data) for item in items])
+
+
+class Tap:
+    """One queue of one server, over several connections, because a server limits the open reads of each."""
+
+    def __init__(self, server: str, queue: str, connections: int, timeout_s: float) -> None:
+        self.server = server
+        self.queue = queue
+        self.count = connections
+        self.timeout_s = timeout_s
+        self.mean_bytes = ROUND_BYTES // FIRST_ITEMS
+        self.open_reads = OPEN_READS
+        self.lost: str = ""
+        self.lost_s = 0.0  # when that was first so
+        self._connections: list[Connection] = []
+        self._held: list[tuple[Connection, int]] = []
+        self._surplus: list[Connection] = []  # those with open reads that nobody has room for
+
+    def want(self, limits: Limits, wait_ms: int) -> None:
+        """Ask for as much as the limits and memory allow, as far as one can know. Raises ServerLost."""
+        while len(self._connections) < self.count:
+            self._connections.append(Connection(self.server, self.timeout_s))
+        budget = min(limits.items, max(1, min(limits.bytes, ROUND_BYTES) // max(self.mean_bytes, 1)))
+        self._held = []
+        for connection in self._connections:
+            count = min(self.open_reads, budget)
+            if count > 0:
+                connection.want(self.queue, count, wait_ms)
+                self._held.append((connection, count))
+            budget -= count
+            wait_ms = 0
+
+    def got(self, room: Limits) -> Drained:
+        """What came, until the room is spent: what is larger than it seemed goes back to the queue when its connection
+        is closed, after the others' confirmations. Raises ServerLost, and Refused if the first read was refused."""
+        items: list[Item] = []
+        held = []
+
+        for connection, _ in self._held:
+            some, more = connection.got(room.items, room.bytes)
+            room.take(some)
+            if some:
+                held.append((connection, len(some)))
+            if more:
+                self._surplus.append(connection)
+            items += some
+        self._held = held
+        if items:
+            last = items[-FIRST_ITEMS:] if self._surplus else items
+            mean = sum(len(item.data) for item in last) // len(last) + 64
+            self.mean_bytes = max(mean, self.mean_bytes // 4)
+        return self.server, self.queue, items
+
+    def confirm(self) -> None:
+        """Raises ServerLost: then the items are in the spool, and may come again."""
+        for connection, count in self._held:
+            connection.confirm(self.queue, count)
+        self._held = []
+        for connection in self._surplus:
+            connection.close()
+            self._connections.remove(connection)
+        self._surplus = []
+
+    def lose(self, why: str) -> None:
+        """The server cannot be reached, or does not answer."""
+        self.lost_s = self.lost_s if self.lost else time.monotonic()
+        self.lost = why
+        self.drop()
+
+    def drop(self) -> None:
+        """Close the connections; what they had open goes back to its queue."""
+        for connection in self._connections:
+            connection.close()
+        self._connections, self._held, self._surplus = [], [], []
+
+    @property
+    def overdue(self) -> bool:
+        """Whether its server has been away for longer than anybody wanted to wait."""
+        return bool(self.lost) and time.monotonic() - self.lost_s > self.timeout_s
+
+    @property
+    def capacity(self) -> int:
+        return sum(count for _, count in self._held)
+
+
+class Drain:
+    """Fills batches of a spool from queues. `after` is told each step."""
+
+    def __init__(
+        self,
+        servers: list[str],
+        queues: list[str],
+        spool: Spool,
+        connections: int = 8,
+        timeout_s: float = 30.0,
+        after: Callable[[Step], None] = lambda step: None,
+    ) -> None:
+        self.taps = [Tap(server, queue, connections, timeout_s) for server in servers for queue in queues]
+        self.spool = spool
+        self.timeout_s = timeout_s
+        self.after = after
+        self._known = False  # whether the queues were asked for
+        self._first = 0  # the tap that is asked first: where there is room for few items, each has its turn
+
+    def fill(self, batch: int, limits: Limits, wait_ms: int) -> int:
+        """Drain into a batch until the limits are reached or the queues are nearly empty; how many items that were.
+
+        `wait_ms`: how long to wait for a first item. Raises ServerLost if one of the servers has not answered for
+        `timeout_s`, with nothing spooled; Refused if one refuses to be read; UnknownQueue the first time; SpoolTaken
+        and OSError if the spool cannot be written. Then all connections are closed, and what was reserved goes back.
+        """
+        try:
+            if not self._known:
+                self.waiting()
+            return self._fill(batch, limits, wait_ms)
+        except BaseException:
+            self.close()
+            raise
+
+    def _fill(self, batch: int, limits: Limits, wait_ms: int) -> int:
+        taken = turn = 0
+        while not limits.spent:
+            if not taken and any(tap.overdue for tap in self.taps):
+                raise ServerLost("; ".join(sorted({tap.lost for tap in self.taps if tap.lost})))
+            count, full = self._turn(batch, turn, limits, 0 if taken else wait_ms)
+            taken += count
+            turn += 1
+            if not taken and any(tap.lost for tap in self.taps):
+                time.sleep(min(0.2, self.timeout_s / 10))  # an empty batch would say that nothing is there
+                continue
+            if not full:
+                break
+        return taken
+
+    def waiting(self) -> int:
+        """How many items the servers say are there. Raises ServerLost if one does not answer, UnknownQueue if none has
+        one of the queues."""
+        servers = list(dict.fromkeys(tap.server for tap in self.taps))
+        told = [self._stats(server) for server in servers]
+        total = 0
+        for queue in dict.fromkeys(tap.queue for tap in self.taps):
+            name = f"queue_{queue}_items"
+            counts = [stats.get(ascii_word(name)) or stats.get(name) for stats in told]  # Kestrel escapes nothing
+            if not any(counts):
+                raise UnknownQueue(f"there is no queue {queue} on {' and '.join(servers)}")
+            total += sum(int(count) for count in counts if count)
+        self._known = True
+        return total
+
+    def _stats(self, server: str) -> dict[str, str]:
+        until = time.monotonic() + self.timeout_s
+        while True:
+            try:
+                connection = Connection(server, self.timeout_s)
+                try:
+                    return connection.stats()
+                finally:
+                    connection.close()
+            except ServerLost:
+                if time.monotonic() > until:
+                    raise
+                time.sleep(min(0.2, self.timeout_s / 10))
+
+    def close(self) -> None:
+        for tap in self.taps:
+            tap.drop()
+            tap.lost = ""
+
+    def _turn(self, batch: int, turn: int, limits: Limits, wait_ms: int) -> tuple[int, bool]:
+        """One round of reserve, spool, sync, confirm; how many items, and whether there seem to be more."""
+        drained, capacity = self._reserve(limits, wait_ms)
+        count = sum(len(items) for _, _, items in drained)
+        if not count:
+            return 0, False
+        self.after(Step.RESERVED)
+        self.spool.put(batch, turn, drained, lambda: self.after(Step.SPOOLED))
+        self.after(Step.SYNCED)
+        for tap in self.taps:
+            self._try(tap, tap.confirm)
+        self.after(Step.CONFIRMED)
+        for _, _, items in drained:
+            limits.take(items)
+        return count, count * 10 >= capacity
+
+    def _reserve(self, limits: Limits, wait_ms: int) -> tuple[list[Drained], int]:
+        """Ask all, then hear all: the servers work at the same time. What came, and how many items were asked for, 0 if
+        there is no room for more."""
+        taps = self.taps[self._first :] + self.taps[: self._first]
+        self._first = (self._first + 1) % len(taps)
+        share = Limits(-(-limits.items // len(taps)), -(-limits.bytes // len(taps)))
+        room = Limits(limits.items, min(limits.bytes, ROUND_BYTES))
+        wait_ms //= len(taps)
+        asked = [tap for tap in taps if self._try(tap, partial(tap.want, share, wait_ms))]
+        capacity = sum(tap.capacity for tap in asked)
+        drained: list[Drained] = []
+        for tap in asked:
+            self._try(tap, lambda: drained.append(tap.got(room)))  # noqa: B023 - called at once
+        return drained, 0 if room.spent else capacity
+
+    def _try(self, tap: Tap, act: Callable[[], None]) -> bool:
+        """Whether it went well. A server that is lost is asked again in the next round, over new connections."""
+        try:
+            act()
+        except ServerLost as error:
+            tap.lose(str(error))
+            return False
+        tap.lost = ""
+        return True

@@ -1,0 +1,196 @@
+"""Where drained items lie until Spark has stored them: immutable files, numbered by batch.
+
+Knows names, durability, whose the spool is, and the columns. Refuses to know servers. A local spool is written with
+the journal's own disk, so "synced" means what it means there; in an object store a file is there whole or not at all.
+
+A spool belongs to one query at a time. A local one is locked. An object store has no locks, so whoever comes writes its
+name into `owner.json`, and looks there once more between writing a file and confirming its items, and before it removes
+one: if the name is another's, the items stay in their queue and the files in the spool. So all that is confirmed was
+written before the next owner took over, who finds it in its first listing.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import secrets
+import time
+from collections.abc import Callable, Iterator
+
+import msgspec
+import pyarrow as pa
+from msgspec import Struct
+
+from staniel.journal.disk.fs import Locked, OsFs
+from staniel.pipeline.lake.arrow import TIME, schema, times
+from staniel.pipeline.lake.folders import Folder, LocalFolder, Vanished, folder
+from staniel.protocol.client.replies import Item
+
+SCHEMA = schema(
+    queue=pa.string(),
+    value=pa.binary(),
+    flags=pa.int64(),
+    id=pa.int64(),
+    addTime=TIME,
+    server=pa.string(),
+)
+NAME = re.compile(r"(\d{12})\.(\d{6})\.[0-9a-f]{16}\.arrow")
+LOCK_WAIT_S = 60.0
+OWNER = "owner.json"
+Drained = tuple[str, str, list[Item]]  # server, queue, items
+
+
+class SpoolLost(Exception):
+    """Files of a batch that Spark wants again are not in the spool any more."""
+
+
+class SpoolTaken(Exception):
+    """Another query drains into the spool, or has since this one did."""
+
+
+class Owner(Struct):
+    """Whose a spool is. `query`: stays the same over restarts, in the query's offsets; `writer`: one process of it."""
+
+    query: str = ""
+    writer: str = ""
+
+
+class Spool:
+    """One folder, of one streaming query."""
+
+    def __init__(self, url: str) -> None:
+        self.folder: Folder = folder(url)
+        self._disk = OsFs()
+        self._owner: Owner | None = None
+
+    def __enter__(self) -> Spool:
+        """Only one process writes at a time: one that Spark has given up may still be at work."""
+        if isinstance(self.folder, LocalFolder):
+            self._disk.make_folder(self.folder.path)
+            until = time.monotonic() + LOCK_WAIT_S
+            while True:
+                try:
+                    self._disk.lock(f"{self.folder.path}/lock")
+                    break
+                except Locked as locked:
+                    if time.monotonic() > until:
+                        raise SpoolTaken(f"{locked.holder} drains into {self.folder.url}: one query a spool") from None
+                    time.sleep(0.05)
+        return self
+
+    def claim(self, query: str, *, new: bool) -> None:
+        """This process writes for `query` from now on. A `new` query takes over what another has left. Raises
+        SpoolTaken if the spool has gone to another query since this one drained last: what that one has not stored yet
+        would be taken for stored here."""
+        known = self._known_owner()
+        if known is not None and known.query != query and not new:
+            raise SpoolTaken(
+                f"{self.folder.url} belongs to another query, with a checkpoint of its own: one query a spool"
+            )
+        self._owner = Owner(query, secrets.token_hex(8))
+        self.folder.write(OWNER, msgspec.json.encode(self._owner))
+
+    def _known_owner(self) -> Owner | None:
+        try:
+            file = self.folder.open(OWNER)
+        except Vanished:
+            return None
+        try:
+            return msgspec.json.decode(file.read(0, 1000), type=Owner)
+        finally:
+            file.close()
+
+    def _check_owner(self) -> None:
+        """Raises SpoolTaken if somebody took over. Where the spool is locked, nobody can."""
+        if self._owner is not None and not isinstance(self.folder, LocalFolder) and self._known_owner() != self._owner:
+            raise SpoolTaken(f"another query drains into {self.folder.url} now: one query a spool")
+
+    def __exit__(self, *_: object) -> None:
+        self._disk.close()
+
+    def batches(self) -> dict[int, list[str]]:
+        """The files of each batch, in order."""
+        found: dict[int, list[str]] = {}
+        for name, _ in self.folder.list():
+            match = NAME.fullmatch(name)
+            if match:
+                found.setdefault(int(match[1]), []).append(name)
+        return found
+
+    def put(self, batch: int, turn: int, drained: list[Drained], written: Callable[[], None]) -> None:
+        """Add one file to a batch; it is durable when this returns. `written` is called between write and sync.
+
+        Raises SpoolTaken if the file may be removed before anybody has read it: then its items must not be confirmed.
+        """
+        name = f"{batch:012d}.{turn:06d}.{secrets.token_hex(8)}.arrow"
+        data = encode(drained)
+        if not isinstance(self.folder, LocalFolder):
+            self.folder.write(name, data)
+            written()
+            self._check_owner()
+            return
+        path = os.path.join(self.folder.path, name)
+        file = self._disk.append(f"{path}.new")
+        try:
+            file.write(data)
+            written()
+            file.sync()
+        finally:
+            file.close()
+        self._disk.rename(f"{path}.new", path)
+        self._disk.sync_folder(self.folder.path)
+
+    def forget(self, batch: int) -> None:
+        """Remove the batches up to and with this one, and what a killed process has left half written. Raises
+        SpoolTaken."""
+        self._check_owner()
+        for name, _ in self.folder.list():
+            match = NAME.match(name)
+            if match and int(match[1]) <= batch:
+                self.folder.remove(name)
+
+    def read(self, names: list[str]) -> Iterator[pa.RecordBatch]:
+        for name in names:
+            try:
+                file = self.folder.open(name)
+            except Vanished:
+                raise SpoolLost(f"{self.folder.url}/{name} is gone; Spark had not stored it yet") from None
+            try:
+                data = _whole(file.read, self._size(name))
+            finally:
+                file.close()
+            with pa.ipc.open_stream(pa.py_buffer(data)) as stream:
+                yield from stream
+
+    def _size(self, name: str) -> int:
+        if isinstance(self.folder, LocalFolder):
+            return os.path.getsize(os.path.join(self.folder.path, name))
+        return dict(self.folder.list())[name]
+
+
+def _whole(read: Callable[[int, int], bytes], size: int) -> bytes:
+    return read(0, size)
+
+
+def encode(drained: list[Drained]) -> bytes:
+    """The items as one Arrow stream."""
+    queues = [queue for _, queue, items in drained for _ in items]
+    servers = [server for server, _, items in drained for _ in items]
+    items = [item for _, _, each in drained for item in each]
+    ids = pa.array([item.id for item in items], pa.int64())
+    stamps = pa.array([None if item.id is None else item.id >> 16 for item in items], pa.int64())
+    columns = [
+        pa.array(queues, pa.string()),
+        pa.array([item.data for item in items], pa.binary()),
+        pa.array([item.flags for item in items], pa.int64()),
+        ids,
+        times(stamps),
+        pa.array(servers, pa.string()),
+    ]
+    batch = pa.RecordBatch.from_arrays(columns, schema=SCHEMA)
+    sink = pa.BufferOutputStream()
+    with pa.ipc.new_stream(sink, SCHEMA) as writer:
+        for at in range(0, batch.num_rows, 10_000):
+            writer.write_batch(batch.slice(at, 10_000))
+    data: bytes = sink.getvalue().to_pybytes()
+    return data

@@ -1,0 +1,177 @@
+"""The source `staniel-journal`: journal files as tables.
+
+Knows how Spark asks a data source. Refuses to know formats: their adapters say what there is.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterable, Iterator, MutableMapping, Sequence
+from itertools import chain
+from typing import Any
+
+import pyarrow as pa
+from pyspark.sql.datasource import (
+    DataSource,
+    DataSourceReader,
+    EqualTo,
+    Filter,
+    GreaterThan,
+    GreaterThanOrEqual,
+    In,
+    InputPartition,
+    StringStartsWith,
+)
+from pyspark.sql.types import StructType
+
+from staniel.pipeline.formats.adapters import FORMATS, look
+from staniel.pipeline.formats.base import Format, Part, Reading
+from staniel.pipeline.lake.arrow import ddl
+from staniel.pipeline.lake.folders import Folder, Vanished, folder
+from staniel.pipeline.sources.journal_options import JournalOptions
+from staniel.pipeline.sources.offsets import pin, pinned_to
+from staniel.pipeline.sources.planning import Plan, bundles, plan
+from staniel.pipeline.worker_gc import settle, settling
+
+TRIES = 5
+PUSHDOWN_WORKER = "pyspark.sql.worker.data_source_pushdown_filters"
+
+
+class JournalSource(DataSource):
+    """`spark.read.format("staniel-journal").load("spool")`. The options are in docs/pipeline.md."""
+
+    @classmethod
+    def name(cls) -> str:
+        return "staniel-journal"
+
+    def __init__(self, options: MutableMapping[str, str]) -> None:
+        super().__init__(options)
+
+    def schema(self) -> str:
+        columns = ddl(columns_of(JournalOptions(self.options)))
+        settle()
+        return columns
+
+    def reader(self, schema: StructType) -> DataSourceReader:
+        options = JournalOptions(self.options)
+        kind = FilteringReader if PUSHDOWN_WORKER in sys.modules else JournalReader
+        return kind(options, chosen(columns_of(options), schema))
+
+    def streamReader(self, schema: StructType) -> Any:
+        from staniel.pipeline.sources.journal_stream import JournalStream
+
+        options = JournalOptions(self.options)
+        return JournalStream(options, chosen(columns_of(options), schema))
+
+
+def columns_of(options: JournalOptions) -> pa.Schema:
+    """The columns of the view. `auto` looks at the folder, because formats differ."""
+    name = options.format
+    if name == "auto":
+        found: Format = look(folder(options.path), name)[0]
+    else:
+        found = FORMATS[name]()
+    views = found.schemas()
+    if options.view not in views:
+        raise ValueError(f"{found.name} journals have no view {options.view}; there are {', '.join(views)}")
+    return views[options.view]
+
+
+def chosen(columns: pa.Schema, wanted: StructType) -> pa.Schema:
+    """The columns that the user named with .schema(...), or all. Raises ValueError for others or other types."""
+    from pyspark.sql.pandas.types import to_arrow_schema
+
+    asked = to_arrow_schema(wanted, timezone="UTC")
+    for field in asked:
+        if field.name not in columns.names:
+            raise ValueError(f"there is no column {field.name}; there are {', '.join(columns.names)}")
+        if columns.field(field.name).type != field.type:
+            raise ValueError(f"column {field.name} is {columns.field(field.name).type}, not {field.type}")
+    return asked
+
+
+class JournalPartition(InputPartition):
+    """One task's share, with all that its task has to know."""
+
+    def __init__(self, path: str, form: str, view: str, parts: list[Part], reading: Reading) -> None:
+        super().__init__(parts[0].queue)
+        self.path = path
+        self.form = form
+        self.view = view
+        self.parts = parts
+        self.reading = reading
+
+    def folder(self) -> Folder:
+        """With the files that the query was planned with."""
+        segments = [each for part in self.parts for each in (*part.segments, *(part.beside or ()))]
+        return pinned_to(folder(self.path), FORMATS[self.form](), segments)
+
+
+class JournalReader(DataSourceReader):
+    """Batch reading: the files as they are when the query is planned."""
+
+    def __init__(self, options: JournalOptions, columns: pa.Schema) -> None:
+        self.options = options
+        self.columns = columns
+        self.plan = Plan()
+
+    def partitions(self) -> Sequence[InputPartition]:
+        """Looks again if a file is renamed while it is looked at. Raises Vanished if that happens all the time."""
+        for _ in range(TRIES - 1):
+            try:
+                return self._partitions()
+            except Vanished:
+                continue
+        return self._partitions()
+
+    def _partitions(self) -> Sequence[InputPartition]:
+        options = self.options
+        place = folder(options.path)
+        form, parts, reading = plan(place, options, self.plan)
+        place = pinned_to(place, form, [each for part in parts for each in part.segments])
+        settle()
+        if "value" not in self.columns.names and "payload" not in self.columns.names:
+            reading = reading.without_values()
+        return [
+            JournalPartition(options.path, form.name, options.view, [pin(place, part) for part in some], reading)
+            for some in bundles(parts, options.min_partitions)
+        ]
+
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        if not isinstance(partition, JournalPartition):
+            return iter(())  # where there are no parts, Spark makes one of its own
+        rows = (read_part(partition.folder(), partition, part, self.columns) for part in partition.parts)
+        return settling(chain.from_iterable(rows))
+
+
+class FilteringReader(JournalReader):
+    """With filters pushed down. A class of its own: Spark refuses one that can where the setting is off."""
+
+    def pushFilters(self, filters: list[Filter]) -> Iterable[Filter]:
+        for each in filters:
+            if not self._push(each):
+                yield each
+
+    def _push(self, each: Filter) -> bool:
+        """Whether Spark need not look at this filter again; those that spare files are looked at again, row by row."""
+        match each:
+            case EqualTo(("queue",), str(value)):
+                self.plan.only({value})
+            case In(("queue",), values):
+                self.plan.only({str(value) for value in values})
+            case StringStartsWith(("queue",), str(value)):
+                self.plan.prefixes.append(value)
+            case EqualTo(("op",), str(value)) if self.options.view == "ops":
+                return self.plan.only_ops({value})
+            case In(("op",), values) if self.options.view == "ops":
+                return self.plan.only_ops({str(value) for value in values})
+            case GreaterThan(("addTime",), value) | GreaterThanOrEqual(("addTime",), value):
+                self.plan.added_from(value)
+        return False
+
+
+def read_part(place: Folder, partition: JournalPartition, part: Part, columns: pa.Schema) -> Iterator[pa.RecordBatch]:
+    """The batches of one part of a partition, cut down to `columns`."""
+    view = FORMATS[partition.form]().view(partition.view)
+    for batch in view(place, part, partition.reading):
+        yield batch if batch.schema.equals(columns) else batch.select(columns.names)

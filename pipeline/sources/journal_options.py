@@ -1,0 +1,112 @@
+"""The options of `staniel-journal`, resolved.
+
+Knows each option's name and default. Refuses to read a file.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from datetime import UTC, datetime
+from enum import Enum
+from typing import Any
+
+from staniel.pipeline.formats.adapters import FORMATS
+from staniel.pipeline.formats.base import OnCorrupt, Reading
+from staniel.pipeline.lake.folders import absolute
+from staniel.pipeline.sources.options import Options, Queues
+
+KNOWN = {
+    "path",
+    "format",
+    "view",
+    "queue",
+    "queues",
+    "queuePattern",
+    "includeValue",
+    "onCorrupt",
+    "quarantinePath",
+    "useSummaries",
+    "startingOffsets",
+    "startingTimestamp",
+    "endingOffsets",
+    "endingTimestamp",
+    "failOnDataLoss",
+    "minPartitions",
+    "maxBytesPerTrigger",
+    "maxOffsetsPerTrigger",
+    "maxFilesPerTrigger",
+}
+VIEWS = ("ops", "items", "state", "summaries", "readers", "jobs")
+
+
+class Begin(Enum):
+    EARLIEST = "earliest"
+    LATEST = "latest"
+
+
+class JournalOptions:
+    """What the user asked for. Raises ValueError for what cannot be meant."""
+
+    def __init__(self, given: Mapping[str, str]) -> None:
+        options = Options(given, KNOWN, "staniel-journal")
+        self.path = absolute(
+            options.demand("path", 'the spool folder, as in .load("spool") or .load("s3://bucket/spool")')
+        )
+        self.view = options.text("view", "ops").lower()
+        if self.view not in VIEWS:
+            raise ValueError(f"option view is one of {', '.join(VIEWS)}, not {self.view!r}")
+        self.format = options.text("format", "auto").lower()
+        if self.format not in ("auto", *FORMATS):
+            raise ValueError(f"option format is one of auto, {', '.join(FORMATS)}, not {self.format!r}")
+        self.queues = Queues(options)
+        self.min_partitions = options.number("minPartitions", 0)
+        self.fail_on_data_loss = options.switch("failOnDataLoss", True)
+        self.bytes_a_trigger = options.bytes("maxBytesPerTrigger", 0)
+        self.records_a_trigger = options.number("maxOffsetsPerTrigger", 0)
+        self.files_a_trigger = options.number("maxFilesPerTrigger", 0)
+        self.starting = _offsets(options, "startingOffsets", Begin.EARLIEST)
+        self.starting_ms = time_ms(options, "startingTimestamp")
+        self.ending = _offsets(options, "endingOffsets", Begin.LATEST)
+        self.ending_ms = time_ms(options, "endingTimestamp")
+        self.reading = Reading(
+            options.switch("includeValue", True),
+            options.choice("onCorrupt", OnCorrupt.FAIL),
+            options.text("quarantinePath"),
+            use_summaries=options.switch("useSummaries", True),
+        )
+
+
+def time_ms(options: Options, name: str) -> int | None:
+    """Epoch milliseconds, given as such or as an ISO time (UTC unless it says otherwise); None if not given."""
+    if not options.has(name):
+        return None
+    return moment_ms(options.text(name), f"option {name}")
+
+
+def moment_ms(text: str, what: str) -> int:
+    """The same of one text; `what` it is, for the ValueError."""
+    text = text.strip()
+    if text.lstrip("-").isdigit():
+        return int(text)
+    try:
+        when = datetime.fromisoformat(text)
+    except ValueError:
+        raise ValueError(f"{what} is epoch milliseconds or an ISO time, not {text!r}") from None
+    return round((when if when.tzinfo else when.replace(tzinfo=UTC)).timestamp() * 1000)
+
+
+def _offsets(options: Options, name: str, default: Begin) -> Begin | dict[str, Any]:
+    text = options.text(name, default.value)
+    if text.lower() in (Begin.EARLIEST.value, Begin.LATEST.value):
+        return Begin(text.lower())
+    offsets = options.object(name)
+    for queue, place in offsets.items():
+        if (
+            not isinstance(place, dict)
+            or not isinstance(place.get("file"), str)
+            or not isinstance(place.get("at"), int)
+        ):
+            raise ValueError(
+                f'option {name} wants {{"queue": {{"file": "...", "at": 0}}}}, not {{{queue!r}: {place!r}}}'
+            )
+    return offsets

@@ -1,0 +1,359 @@
+"""Streaming over journals: what has been written since, batch by batch, following rotation.
+
+Knows Spark's offsets: {queue: {file, at, …}}, see offsets.py. A batch is the bytes between two of them, so it can be
+read again, and a stream into a sink that can overwrite is exactly-once. Refuses to know formats.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Iterator, Sequence
+from itertools import chain, repeat
+from typing import Any, NamedTuple, TypeVar
+
+import msgspec
+import pyarrow as pa
+from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
+from pyspark.sql.streaming.datasource import (
+    ReadAllAvailable,
+    ReadLimit,
+    ReadMaxBytes,
+    ReadMaxFiles,
+    ReadMaxRows,
+    SupportsTriggerAvailableNow,
+)
+
+from staniel.journal.errors import is_torn
+from staniel.pipeline.formats.adapters import look
+from staniel.pipeline.formats.base import Corrupt, Format, OnCorrupt, Part, Reach, Segment
+from staniel.pipeline.lake.folders import Folder, NotThere, Vanished, folder
+from staniel.pipeline.sources.journal import JournalPartition, read_part
+from staniel.pipeline.sources.journal_options import Begin, JournalOptions
+from staniel.pipeline.sources.offsets import DataLoss, Place, find, from_json, pinned_to, place_of, to_json
+from staniel.pipeline.sources.planning import bounded, check_wanted, dated
+from staniel.pipeline.worker_gc import settling
+
+EVERYTHING = 1 << 62
+TRIES = 5
+Offset = dict[str, Any]
+T = TypeVar("T")
+LOG = logging.getLogger("staniel.pipeline")
+
+
+class Budget(NamedTuple):
+    """How much one batch may take, of one queue or of all."""
+
+    bytes: int
+    records: int
+    files: int
+
+
+ALL = Budget(EVERYTHING, EVERYTHING, EVERYTHING)
+
+
+class Ahead(NamedTuple):
+    """A queue that a batch may go on in: from byte `begin` of its segment `at`, to byte `stop` of segment `last`."""
+
+    queue: str
+    segments: list[Segment]
+    at: int
+    begin: int
+    last: int
+    stop: int
+
+    @property
+    def rest(self) -> list[Segment]:
+        """What lies ahead, the first one even if it is empty."""
+        found = list(self.segments[self.at : self.last + 1])
+        if found:
+            found[-1] = msgspec.structs.replace(found[-1], end=max(found[-1].begin, self.stop))
+            found[0] = msgspec.structs.replace(found[0], begin=self.begin, end=max(self.begin, found[0].end))
+        return found
+
+
+def shared(limit: int, sizes: list[int]) -> list[int]:
+    """A limit shared over queues in proportion to what each has, as Spark's Kafka source shares one over partitions:
+    who has something gets 1 at least, so that a busy queue never keeps another one waiting."""
+    total = sum(sizes)
+    if total <= limit:
+        return [EVERYTHING if limit == EVERYTHING else size for size in sizes]
+    return [max(1, limit * size // total) if size else 0 for size in sizes]
+
+
+class JournalStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
+    """See the module. Lives in one process on the driver; `read` runs in tasks, on a copy."""
+
+    def __init__(self, options: JournalOptions, columns: pa.Schema, replans: bool = False) -> None:
+        """`replans`: whoever asks for pieces plans anew where they are gone."""
+        if options.view != "ops":
+            raise ValueError(f"only the view ops can be streamed, not {options.view}")
+        if options.ending_ms is not None or options.ending is not Begin.LATEST:
+            raise ValueError("a stream has no end: endingTimestamp and endingOffsets are for batch queries")
+        self.options = options
+        self.columns = columns
+        self.replans = replans
+        self.target: Offset | None = None
+        self.lost: dict[str, int | None] = {}  # what the last offset steps over, by queue: items, None: nobody can know
+
+    def check(self) -> None:
+        """Raises ValueError if what was asked for is not there, and NotThere."""
+        place = folder(self.options.path)
+        check_wanted(place, self.options, *look(place, self.options.format))
+
+    def initialOffset(self) -> Offset:
+        self.check()
+        if self.options.starting is Begin.LATEST:
+            return self._upto({}, ALL)
+        if self.options.starting is Begin.EARLIEST and self.options.starting_ms is None:
+            return {}
+        return self._again(self._begins)
+
+    def _begins(self) -> Offset:
+        place, _, whole = self._look(bound=False)
+        _, _, queues = self._look()
+        natural = {each.file: each.begin for segments in whole.values() for each in segments}
+        begins = {queue: segments[0] for queue, segments in queues.items() if segments}
+        # The beginning of a file has no bytes before it to be known by: a queue without a place begins with its first.
+        return {
+            queue: to_json(place_of(place, first, first.begin, first.as_of))
+            for queue, first in begins.items()
+            if first.begin > natural.get(first.file, 0)
+        }
+
+    def getDefaultReadLimit(self) -> ReadLimit:
+        options = self.options
+        if options.bytes_a_trigger:
+            return ReadMaxBytes(options.bytes_a_trigger)
+        if options.records_a_trigger:
+            return ReadMaxRows(options.records_a_trigger)
+        return ReadMaxFiles(options.files_a_trigger) if options.files_a_trigger else ReadAllAvailable()
+
+    def latestOffset(self, start: Offset, limit: ReadLimit) -> Offset:
+        options = self.options
+        if isinstance(limit, ReadAllAvailable) and self.target is None:
+            return self._upto(start, ALL)
+        asked = options.bytes_a_trigger, options.records_a_trigger, options.files_a_trigger
+        return self._upto(start, Budget(*(each or EVERYTHING for each in asked)))
+
+    def prepareForTriggerAvailableNow(self) -> None:
+        self.target = self._upto({}, ALL)
+
+    def reportLatestOffset(self) -> Offset | None:
+        return self._upto({}, ALL)
+
+    def partitions(self, start: Offset, end: Offset) -> Sequence[InputPartition]:
+        return self._again(lambda: list(self.pieces(start, end)))
+
+    def pieces(self, start: Offset, end: Offset) -> Iterator[PinnedPartition]:
+        """What lies between two offsets, a file or part of one each. Raises DataLoss, Vanished."""
+        place, form, queues = self._look(bound=False)
+        for queue, stop in sorted(end.items()):
+            if stop == start.get(queue) or queue not in self.options.queues:
+                continue  # nothing new, or asked for in an earlier run and not in this one
+            known = from_json(start[queue]) if queue in start else None
+            for each in self._between(place, form, queue, queues.get(queue, []), known, from_json(stop)):
+                mark = place_of(place, each, each.end).mark
+                part = Part(queue, [msgspec.structs.replace(each, mark=mark)])
+                made = JournalPartition(self.options.path, form.name, "ops", [part], self.options.reading)
+                yield PinnedPartition(made, self.options.fail_on_data_loss)
+
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        assert isinstance(partition, PinnedPartition)
+        return settling(partition.read(self.columns))
+
+    def commit(self, end: Offset) -> None:
+        """Nothing is held for a batch, so nothing is let go."""
+
+    def stop(self) -> None:
+        """Nothing to stop."""
+
+    def _look(self, bound: bool = True) -> tuple[Folder, Format, dict[str, list[Segment]]]:
+        place = folder(self.options.path)
+        form, found = look(place, self.options.format)
+        place = pinned_to(place, form, chain.from_iterable(found.values()))
+        queues = {name: each for name, each in found.items() if name in self.options.queues}
+        if bound:
+            queues = {name: bounded(form, place, self.options, name, each) for name, each in queues.items()}
+        return place, form, queues
+
+    def _upto(self, start: Offset, budget: Budget) -> Offset:
+        """Where a batch from `start` ends."""
+        return self._again(lambda: self._once(start, budget))
+
+    def _again(self, work: Callable[[], T]) -> T:
+        """`work`, again if files change while it is done."""
+        for _ in range(TRIES - 1):
+            try:
+                return work()
+            except NotThere:
+                raise
+            except Vanished:
+                continue
+        try:
+            return work()
+        except Vanished as gone:
+            raise DataLoss(f"{self.options.path}: files vanish as fast as they are listed: {gone}") from None
+
+    def _once(self, start: Offset, budget: Budget) -> Offset:
+        place, form, queues = self._look(bound=False)
+        self.lost = {}
+        found = [self._ahead(place, form, queue, each, start) for queue, each in sorted(queues.items()) if each]
+        sizes = [[each.bytes for each in one.rest if each.bytes] for one in found]
+        limits = zip(
+            shared(budget.bytes, [sum(each) for each in sizes]),
+            shared(budget.records, [sum(each) for each in sizes])
+            if budget.records < EVERYTHING
+            else repeat(EVERYTHING),
+            shared(budget.files, [len(each) for each in sizes]),
+            strict=False,
+        )
+        end = dict(start)
+        if queues and not self.options.fail_on_data_loss:
+            for queue in [queue for queue in start if queue in self.options.queues and not queues.get(queue)]:
+                self.lost[queue] = None  # deleted: what it held at its end, nobody knows
+                del end[queue]
+        for one, limit in zip(found, limits, strict=False):
+            reached = self._advance(place, form, one, Budget(*limit), start)
+            if reached is not None:
+                end[one.queue] = to_json(reached)
+        return end
+
+    def _ahead(self, place: Folder, form: Format, queue: str, segments: list[Segment], start: Offset) -> Ahead:
+        known = from_json(start[queue]) if queue in start else None
+        at, begin = self._from(place, form, queue, segments, known)
+        if known is not None and form.is_broken(segments[at:]):
+            if self.options.fail_on_data_loss:
+                raise DataLoss(f"{queue}: segments behind {segments[at].file} were cleaned before they were read")
+            self.lost[queue] = None
+        if self.target is None:
+            return Ahead(queue, segments, at, begin, len(segments) - 1, segments[-1].end)
+        stop = from_json(self.target[queue]) if queue in self.target else None
+        last = None if stop is None else find(place, form, segments, stop, is_fresh=True)
+        if stop is None or last is None:
+            return Ahead(queue, segments, at, begin, at - 1, begin)
+        return Ahead(queue, segments, at, begin, last, stop.at)
+
+    def _advance(self, place: Folder, form: Format, one: Ahead, budget: Budget, start: Offset) -> Place | None:
+        """Where the batch ends in this queue; None if nothing was passed. Never the beginning of a file."""
+        passed = None
+        size, records, files = budget
+        known = from_json(start[one.queue]) if one.queue in start else None
+        last_id = known.last_id if known is not None else 0
+        for at, piece in enumerate(one.rest, one.at):
+            natural = one.segments[at]
+            if piece.bytes:
+                if min(size, records, files) <= 0:
+                    break
+                reach = self._within(place, form, self._dated(place, form, natural, piece, known), size, records)
+                size, records, files = size - (reach.end - piece.begin), records - reach.records, files - 1
+                last_id = reach.last_id or last_id
+                if reach.end > natural.begin:
+                    passed = place_of(place, natural, reach.end, reach.as_of, last_id)
+                if reach.end < piece.end:
+                    break
+            elif piece.end > natural.begin and at > one.at:
+                passed = place_of(place, natural, piece.end, -1, last_id)
+        return passed
+
+    def _dated(self, place: Folder, form: Format, whole: Segment, piece: Segment, known: Place | None) -> Segment:
+        """A piece of a segment, with its `as_of`: the place where a batch went on has it."""
+        if piece.begin == whole.begin:
+            return piece
+        if known is not None and known.at == piece.begin and known.as_of >= 0:
+            return msgspec.structs.replace(piece, as_of=known.as_of)
+        return dated(form, place, piece)
+
+    def _within(self, place: Folder, form: Format, segment: Segment, max_bytes: int, max_records: int) -> Reach:
+        is_wanted = not segment.live and segment.bytes <= max_bytes
+        if is_wanted and max_records == EVERYTHING and not form.has_ids:
+            return Reach(segment.end)  # sealed, and wanted whole: nobody needs to look at its records for that
+        reach = form.boundary(place, segment, max_bytes, max_records)
+        self._tell(segment, reach)
+        if not segment.live and (reach.end == segment.begin or (is_wanted and reach.records < max_records)):
+            return reach._replace(end=segment.end)  # a sealed file that ends in damage is passed: the reader says so
+        return reach
+
+    def _tell(self, segment: Segment, reach: Reach) -> None:
+        """A live file that nothing can be read from any more would hold the stream up without a word."""
+        torn = not reach.why or is_torn(reach.why, segment.end - reach.end)
+        if segment.live and not torn and self.options.reading.on_corrupt is OnCorrupt.FAIL:
+            raise Corrupt(f"{segment.file}: byte {reach.end}: {reach.why}; see option onCorrupt")
+
+    def _from(
+        self, place: Folder, form: Format, queue: str, segments: list[Segment], known: Place | None
+    ) -> tuple[int, int]:
+        """The segment and byte where reading goes on. Raises DataLoss, or notes what is lost."""
+        if known is None:
+            return 0, segments[0].begin if segments else 0
+        at = find(place, form, segments, known)
+        if at is not None:
+            return at, known.at
+        missing = form.missing(place, segments, known.last_id)
+        if missing == 0:
+            return 0, segments[0].begin
+        if self.options.fail_on_data_loss:
+            raise DataLoss(
+                f"{queue}: byte {known.at} of {known.file} is gone: the journal was packed, rewritten or removed, and"
+                " what was not read before is lost; option failOnDataLoss=false goes on with what there is"
+            )
+        self.lost[queue] = missing
+        return 0, segments[0].begin if segments else 0
+
+    def _between(
+        self, place: Folder, form: Format, queue: str, segments: list[Segment], known: Place | None, stop: Place
+    ) -> Iterator[Segment]:
+        """What lies between two places."""
+        last = find(place, form, segments, stop, is_fresh=True)
+        if self.replans and (last is None or self._is_unforeseen(place, form, queue, segments, known)):
+            raise Vanished(f"{queue}: its files have changed since the batch was planned")
+        if last is None:
+            if self.options.fail_on_data_loss:
+                raise DataLoss(f"{queue}: byte {stop.at} of {stop.file} is gone; see option failOnDataLoss")
+            LOG.warning("%s: byte %d of %s is gone: a batch is lost", queue, stop.at, stop.file)
+            return
+        first, begin = self._from(place, form, queue, segments, known)
+        for at in range(first, last + 1):
+            each = segments[at]
+            end = stop.at if at == last else each.end
+            low = begin if at == first else each.begin
+            if low < end:
+                piece = msgspec.structs.replace(each, begin=low, end=end, live=each.live and at == last)
+                yield self._dated(place, form, each, piece, known)
+
+    def _is_unforeseen(
+        self, place: Folder, form: Format, queue: str, segments: list[Segment], known: Place | None
+    ) -> bool:
+        """Whether the place where a batch begins is gone, and was there when its end was looked for."""
+        if known is None or queue in self.lost or find(place, form, segments, known) is not None:
+            return False
+        return form.missing(place, segments, known.last_id) != 0
+
+
+class PinnedPartition(InputPartition):
+    """A partition of one file, which may be renamed before its task runs."""
+
+    def __init__(self, inner: JournalPartition, fail_on_data_loss: bool) -> None:
+        super().__init__(inner.value)
+        self.inner = inner
+        self.fail_on_data_loss = fail_on_data_loss
+
+    @property
+    def segment(self) -> Segment:
+        ((segment,),) = (part.segments for part in self.inner.parts)
+        return segment
+
+    def rows(self, columns: pa.Schema) -> Iterator[pa.RecordBatch]:
+        """Raises Vanished if the bytes are gone."""
+        for part in self.inner.parts:
+            yield from read_part(self.inner.folder(), self.inner, part, columns)
+
+    def read(self, columns: pa.Schema) -> Iterator[pa.RecordBatch]:
+        """Raises DataLoss if the bytes are gone and that is to be told."""
+        try:
+            yield from self.rows(columns)
+        except Vanished as gone:
+            segment = self.segment
+            why = f"{segment.file}: bytes {segment.begin} to {segment.end} are gone before they were read: {gone}"
+            if self.fail_on_data_loss:
+                raise DataLoss(why) from None
+            LOG.warning("%s", why)

@@ -1,0 +1,159 @@
+"""The source and sink `staniel`: live queues of one or many servers.
+
+Knows Spark's streaming contract, and that `commit` comes late or never, so nothing is confirmed there: see drain.py.
+"""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Iterator, MutableMapping, Sequence
+from typing import Any
+
+import pyarrow as pa
+from pyspark.sql.datasource import DataSource, DataSourceStreamReader, InputPartition
+from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadLimit, ReadMaxRows, SupportsTriggerAvailableNow
+from pyspark.sql.types import StructType
+
+from staniel.pipeline.lake.arrow import ddl
+from staniel.pipeline.sources.drain import Drain, Limits
+from staniel.pipeline.sources.drain_spool import SCHEMA, Spool, SpoolLost
+from staniel.pipeline.sources.live_options import DrainOptions, SinkOptions
+from staniel.pipeline.worker_gc import settling
+
+EVERYTHING = 1 << 62
+
+
+class LiveSource(DataSource):
+    """`spark.readStream.format("staniel")` and `df.write.format("staniel")`. The options are in docs/pipeline.md."""
+
+    @classmethod
+    def name(cls) -> str:
+        return "staniel"
+
+    def __init__(self, options: MutableMapping[str, str]) -> None:
+        super().__init__(options)
+
+    def schema(self) -> str:
+        return ddl(SCHEMA)
+
+    def reader(self, schema: StructType) -> Any:
+        raise ValueError(
+            "a live queue can only be streamed, because reading takes items out: readStream with"
+            " trigger(availableNow=True) drains once; format('staniel-journal') reads without taking"
+        )
+
+    def streamReader(self, schema: StructType) -> DataSourceStreamReader:
+        from staniel.pipeline.sources.journal import chosen
+
+        return LiveStream(DrainOptions(self.options), chosen(SCHEMA, schema))
+
+    def writer(self, schema: StructType, overwrite: bool) -> Any:
+        from staniel.pipeline.sources.sink import BatchSink
+
+        if overwrite:
+            raise ValueError("a queue cannot be overwritten: use mode('append')")
+        return BatchSink(SinkOptions(self.options), schema)
+
+    def streamWriter(self, schema: StructType, overwrite: bool) -> Any:
+        from staniel.pipeline.sources.sink import StreamSink
+
+        return StreamSink(SinkOptions(self.options), schema)
+
+
+class SpoolPartition(InputPartition):
+    """Files of the spool that one task reads."""
+
+    def __init__(self, names: list[str]) -> None:
+        super().__init__(names)
+        self.names = names
+
+
+Offset = dict[str, Any]
+
+
+class LiveStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
+    """Offsets are numbers of spooled batches, and the name of the query, by which the spool knows it again. Lives in
+    one process on the driver; `read` runs in tasks, on a copy."""
+
+    def __init__(self, options: DrainOptions, columns: pa.Schema) -> None:
+        self.options = options
+        self.columns = columns
+        self.left = EVERYTHING  # items, until AvailableNow has had what was there
+        self._drain: Drain | None = None
+        self._held: Spool | None = None
+
+    def initialOffset(self) -> Offset:
+        """In front of what an earlier query has left in the spool: it was confirmed, so it is nowhere else."""
+        query = secrets.token_hex(8)
+        batches = self._own(query, new=True).batches()
+        return {"batch": min(batches) - 1 if batches else 0, "query": query}
+
+    def getDefaultReadLimit(self) -> ReadLimit:
+        return ReadMaxRows(self.options.items_a_trigger)
+
+    def latestOffset(self, start: Offset, limit: ReadLimit) -> Offset:
+        """Drains the next batch, unless one is there that Spark does not know of yet."""
+        before = start["batch"]
+        spool = self._own(start.get("query", ""))
+        waiting = [batch for batch in spool.batches() if batch > before]
+        if waiting:
+            return {**start, "batch": min(waiting)}
+        everything = isinstance(limit, ReadAllAvailable)
+        items = EVERYTHING if everything else self.options.items_a_trigger
+        limits = Limits(min(self.left, items), EVERYTHING if everything else self.options.bytes_a_trigger)
+        taken = self._draining(spool).fill(before + 1, limits, self.options.poll_ms)
+        if self.left != EVERYTHING:
+            self.left = self.left - taken if taken else 0
+        return {**start, "batch": before + 1} if taken else start
+
+    def prepareForTriggerAvailableNow(self) -> None:
+        self.left = self._draining(self._spool()).waiting()
+
+    def partitions(self, start: Offset, end: Offset) -> Sequence[InputPartition]:
+        """The files of the batch `end`, and of any before it: numbers may be missing where two queries have used one
+        spool."""
+        batches = self._spool().batches()
+        if end["batch"] != start["batch"] and end["batch"] not in batches:
+            raise SpoolLost(f"batch {end['batch']} is not in {self.options.spool_path}: did somebody clear the spool?")
+        names = [name for batch in sorted(batches) if start["batch"] < batch <= end["batch"] for name in batches[batch]]
+        shares = min(self.options.partitions, len(names))
+        return [SpoolPartition(names[share::shares]) for share in range(shares)]
+
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        assert isinstance(partition, SpoolPartition)
+        return settling(batch.select(self.columns.names) for batch in self._spool().read(partition.names))
+
+    def commit(self, end: Offset) -> None:
+        """Spark has stored these batches for good. It says so late, which costs disk and nothing else."""
+        self._own(end.get("query", "")).forget(end["batch"])
+
+    def stop(self) -> None:
+        """Spark does not reliably call this; connections close with the process, and items they hold go back."""
+        if self._drain is not None:
+            self._drain.close()
+        if self._held is not None:
+            self._held.__exit__()
+            self._held = None
+
+    def _own(self, query: str, *, new: bool = False) -> Spool:
+        """The spool, which this process keeps until it ends. Raises SpoolTaken."""
+        if self._held is None:
+            spool = self._spool()
+            spool.__enter__()
+            try:
+                spool.claim(query, new=new)
+            except BaseException:
+                spool.__exit__()
+                raise
+            self._held = spool
+        return self._held
+
+    def _spool(self) -> Spool:
+        return Spool(self.options.spool_path)
+
+    def _draining(self, spool: Spool) -> Drain:
+        options = self.options
+        if self._drain is None:
+            self._drain = Drain(options.servers, options.queues, spool, options.connections, options.timeout_s)
+        self._drain.spool = spool
+        return self._drain

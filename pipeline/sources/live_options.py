@@ -1,0 +1,86 @@
+"""The options of `staniel`, the live queue, resolved for reading and for writing.
+
+Knows names and defaults. Refuses to open a connection.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from enum import Enum
+
+from staniel.pipeline.sources.connection import address
+from staniel.pipeline.sources.options import Options
+
+READING = {
+    "servers",
+    "queue",
+    "queues",
+    "spoolPath",
+    "maxItemsPerTrigger",
+    "maxBytesPerTrigger",
+    "minPartitions",
+    "connections",
+    "pollTimeoutMs",
+    "serverTimeoutMs",
+}
+WRITING = {
+    "servers",
+    "queue",
+    "onFull",
+    "fullTimeoutMs",
+    "windowItems",
+    "guardPath",
+    "appId",
+    "serverTimeoutMs",
+    "maxItemsPerSecond",
+}
+
+
+class OnFull(Enum):
+    WAIT = "wait"
+    FAIL = "fail"
+    DROP = "drop"
+
+
+class LiveOptions:
+    """What both directions share. Raises ValueError for what cannot be meant."""
+
+    def __init__(self, given: Mapping[str, str]) -> None:
+        options = Options(given, READING | WRITING, "staniel")
+        self.options = options
+        self.servers = options.names("servers") or ["127.0.0.1:22133"]
+        for server in self.servers:
+            address(server)
+        self.timeout_s = options.number("serverTimeoutMs", 30_000, 1) / 1000
+
+
+class DrainOptions(LiveOptions):
+    """Of reading."""
+
+    def __init__(self, given: Mapping[str, str]) -> None:
+        super().__init__(given)
+        options = self.options
+        self.queues = options.names("queue") + options.names("queues")
+        if not self.queues:
+            raise ValueError("staniel needs the option queue or queues: what to drain")
+        self.spool_path = options.demand("spoolPath", "a folder beside the checkpoint, for this query alone")
+        self.items_a_trigger = options.number("maxItemsPerTrigger", 50_000, 1)
+        self.bytes_a_trigger = max(1, options.bytes("maxBytesPerTrigger", 256 << 20))
+        self.partitions = options.number("minPartitions", 2, 1)
+        self.connections = options.number("connections", 8, 1)
+        self.poll_ms = options.number("pollTimeoutMs", 200)
+
+
+class SinkOptions(LiveOptions):
+    """Of writing."""
+
+    def __init__(self, given: Mapping[str, str]) -> None:
+        super().__init__(given)
+        options = self.options
+        self.queue = options.text("queue")
+        self.on_full = options.choice("onFull", OnFull.WAIT)
+        self.full_timeout_s = options.number("fullTimeoutMs", 600_000) / 1000
+        self.window_items = options.number("windowItems", 200, 1)
+        self.guard_path = options.text("guardPath")
+        self.app_id = options.text("appId", "default")
+        self.items_a_second = options.number("maxItemsPerSecond", 0)

@@ -1,0 +1,183 @@
+"""Places in the files of a queue that survive rotation: what the checkpoint of a stream over journals holds; and the
+files of a query, which are the same for all of its tasks.
+
+A place is a byte of a file. Which file that is, is said by its `id` where the file system has one. Elsewhere (object
+stores) a print of the bytes before the place says so, where they hold something that no other file of the queue holds
+in the same place, as the time of an item; files that begin with plain removals may well begin alike. Refuses to know
+Spark and formats.
+"""
+
+from __future__ import annotations
+
+import zlib
+from collections.abc import Iterable
+from typing import Any
+
+import msgspec
+from msgspec import Struct
+from msgspec.structs import replace
+
+from staniel.pipeline.formats.base import Format, Part, Segment
+from staniel.pipeline.lake.folders import GONE, Entries, Folder, NotThere, Opened, Vanished, not_there, task_host
+
+PRINT_BYTES = 256  # of the beginning, and of what stands before the place
+WIDE_PRINT_BYTES = 64 << 10  # the same of a file without an id
+
+
+class DataLoss(Exception):
+    """Records that the stream had not read yet are gone, or may be."""
+
+
+class Place(Struct, frozen=True, rename={"as_of": "asOf", "last_id": "lastId"}):
+    """Byte `at` of a file whose bytes before it have the print `mark`. `as_of`, `last_id`: see Reach; -1: not known."""
+
+    file: str
+    at: int
+    mark: int = 0
+    id: str = ""
+    as_of: int = -1
+    last_id: int = 0
+
+
+def place_of(folder: Folder, segment: Segment, at: int, as_of: int = -1, last_id: int = 0) -> Place:
+    """Raises Vanished if the file is shorter, gone, or another one."""
+    file = folder.open(segment.file)
+    try:
+        mark = _mark(file, at, PRINT_BYTES if segment.id else WIDE_PRINT_BYTES)
+        return Place(segment.file, at, mark, segment.id, as_of, last_id)
+    finally:
+        file.close()
+
+
+def find(folder: Folder, form: Format, segments: list[Segment], place: Place, is_fresh: bool = False) -> int | None:
+    """Which of a queue's segments holds the place: under its old name, or renamed since. None: it is gone. `is_fresh`:
+    the place is the end of a batch that is about to be read, so a file of that name is still the same."""
+    for at in sorted(range(len(segments)), key=lambda at: segments[at].file != place.file):
+        segment = segments[at]
+        if segment.end < place.at or (place.id and segment.id and place.id != segment.id):
+            continue
+        try:
+            file = folder.open(segment.file)
+        except Vanished:
+            continue
+        try:
+            if segment.id and place.id:
+                if _mark(file, place.at) == place.mark:
+                    return at
+            elif _is_known(form, file, segment, place, is_fresh):
+                return at
+        except Vanished:
+            continue
+        finally:
+            file.close()
+    return None
+
+
+def _is_known(form: Format, file: Opened, segment: Segment, place: Place, is_fresh: bool) -> bool:
+    """Whether a file is the one by its bytes alone: they are alike, and either its name says enough too, or they do."""
+    is_named = segment.file == place.file and (is_fresh or bool(segment.sealed_ms))
+    for width in (WIDE_PRINT_BYTES, PRINT_BYTES):  # places of earlier versions have narrow prints
+        if _mark(file, place.at, width) == place.mark:
+            return is_named or form.tells(file.read(0, min(width, place.at)))
+    return False
+
+
+def pin(folder: Folder, part: Part) -> Part:
+    """The part with prints of the files that may have other bytes when a task comes to read them: all that have no id,
+    and all whose name does not say that they are sealed. Raises Vanished."""
+
+    def pinned(segment: Segment) -> Segment:
+        if segment.id and segment.sealed_ms:
+            return segment
+        return replace(segment, mark=place_of(folder, segment, segment.end).mark)
+
+    beside = None if part.beside is None else [pinned(each) for each in part.beside]
+    return Part(part.queue, [pinned(each) for each in part.segments], beside)
+
+
+class PinnedFolder:
+    """A folder in which certain files are those that a query was planned with, whatever they are called now."""
+
+    def __init__(self, inner: Folder, form: Format, segments: Iterable[Segment]) -> None:
+        self.inner, self.url = inner, inner.url
+        self._form = form
+        self._pinned = {each.file: each for each in segments if each.id or each.mark is not None}
+        self._names: dict[str, str] = {}
+
+    def list(self) -> list[tuple[str, int]]:
+        return self.inner.list()
+
+    def scan(self) -> Entries:
+        return self.inner.scan()
+
+    def exists(self) -> bool:
+        return self.inner.exists()
+
+    def open(self, name: str) -> Opened:
+        """Raises Vanished too if the file has become another one."""
+        pinned = self._pinned.get(name)
+        if pinned is None:
+            return self.inner.open(name)
+        found = self._open(self._names.get(name, name), pinned)
+        entries = self.inner.scan() if found is None else []
+        for entry in entries:
+            if entry.id == pinned.id if pinned.id else entry.name.startswith(f"{pinned.queue}."):
+                found = found or self._open(entry.name, pinned)
+                self._names[name] = entry.name
+        if found is None and not entries and task_host():
+            raise not_there(self.url, "are no files in")  # as below a mount that failed
+        if found is None:
+            raise Vanished(f"bytes {pinned.begin} to {pinned.end} of {name} are gone: {GONE}")
+        return found
+
+    def _open(self, name: str, pinned: Segment) -> Opened | None:
+        """The file of this name, if it is the one."""
+        try:
+            file = self.inner.open(name)
+        except NotThere:
+            raise
+        except Vanished:
+            return None
+        try:
+            if file.id == pinned.id and self._is_alike(file, name, pinned):
+                return file
+        except Vanished:
+            pass
+        file.close()
+        return None
+
+    def _is_alike(self, file: Opened, name: str, pinned: Segment) -> bool:
+        if pinned.mark is None:
+            return True
+        if pinned.id:
+            return _mark(file, pinned.end) == pinned.mark
+        place = Place(pinned.file, pinned.end, pinned.mark)
+        return _is_known(self._form, file, replace(pinned, file=name), place, True)
+
+    def write(self, name: str, data: bytes) -> None:
+        self.inner.write(name, data)
+
+    def remove(self, name: str) -> None:
+        self.inner.remove(name)
+
+
+def pinned_to(folder: Folder, form: Format, segments: Iterable[Segment]) -> Folder:
+    """The folder as it is to be read in a query over these segments."""
+    return PinnedFolder(folder, form, segments)
+
+
+def from_json(place: dict[str, Any]) -> Place:
+    return msgspec.convert(place, Place)
+
+
+def to_json(place: Place) -> dict[str, Any]:
+    found: dict[str, Any] = msgspec.to_builtins(place)
+    return found
+
+
+def _mark(file: Opened, at: int, width: int = PRINT_BYTES) -> int:
+    count = min(width, at)
+    head, tail = file.read(0, count), file.read(at - count, count)
+    if len(head) < count or len(tail) < count:
+        raise Vanished("the file became shorter")
+    return zlib.crc32(tail, zlib.crc32(head))

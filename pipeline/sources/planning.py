@@ -1,0 +1,185 @@
+"""What a query over journals reads: which queues, which files, cut into how many parts.
+
+Knows filters that spare whole files, and the ends that time travel sets. Refuses to know Spark.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from datetime import UTC, datetime
+from itertools import chain, pairwise
+from typing import Any
+
+import msgspec
+from msgspec import Struct
+
+from staniel.journal.kestrel.files import OWN_FOLDER
+from staniel.pipeline.formats.adapters import FORMATS, look
+from staniel.pipeline.formats.base import Format, Part, Reading, Segment
+from staniel.pipeline.lake.folders import Folder, below, folder, without_secrets
+from staniel.pipeline.sources.journal_options import Begin, JournalOptions
+from staniel.pipeline.sources.offsets import pinned_to
+
+TASK_BYTES = 16 << 20  # of journal; less is not worth a task of its own
+NAMES_SHOWN = 10
+OPEN_BYTES = 128 << 10  # what opening a file costs
+
+
+class Plan(Struct):
+    """What pushed-down filters have said."""
+
+    queues: set[str] | None = None
+    prefixes: list[str] = []
+    ops: set[str] | None = None
+    from_ms: int | None = None
+
+    def only(self, queues: set[str]) -> None:
+        self.queues = queues if self.queues is None else self.queues & queues
+
+    def only_ops(self, ops: set[str]) -> bool:
+        self.ops = ops if self.ops is None else self.ops & ops
+        return True
+
+    def added_from(self, when: Any) -> None:
+        """Only items added from `when` on are wanted; rows are still compared by Spark."""
+        if isinstance(when, datetime):
+            aware = when if when.tzinfo else when.replace(tzinfo=UTC)
+            self.from_ms = max(self.from_ms or 0, int(aware.timestamp() * 1000))
+
+    def wants(self, queue: str) -> bool:
+        wanted = self.queues is None or queue in self.queues
+        return wanted and all(queue.startswith(prefix) for prefix in self.prefixes)
+
+
+def plan(place: Folder, options: JournalOptions, filters: Plan) -> tuple[Format, list[Part], Reading]:
+    """The format, the parts in the order of queues and files, and how to read them. Raises ValueError."""
+    form, found = look(place, options.format)
+    place = pinned_to(place, form, chain.from_iterable(found.values()))
+    check_wanted(place, options, form, found)
+    queues = {
+        queue: bounded(form, place, options, queue, segments)
+        for queue, segments in sorted(found.items())
+        if not form.by_queue or (queue in options.queues and filters.wants(queue))
+    }
+    reading = options.reading
+    if filters.ops is not None:
+        reading = msgspec.structs.replace(reading, ops=frozenset(filters.ops))
+    if form.whole_queue(options.view):
+        known = form.beside(place)
+        parts = [Part(queue, segments, known.get(queue, [])) for queue, segments in queues.items() if segments]
+        return form, parts, reading
+    spared = [each for segments in queues.values() for each in _late_enough(segments, filters, options)]
+    return form, cut(form, place, spared, options.min_partitions if options.view == "ops" else 0), reading
+
+
+def check_wanted(place: Folder, options: JournalOptions, form: Format, found: Mapping[str, object]) -> None:
+    """Raises ValueError where zero rows would say that queues are empty which are not there. `found`: see `look`. An
+    empty spool of a server, known by what it keeps beside its journals, is no error."""
+    where = without_secrets(place.url)
+    if not found:
+        others = [name for name in FORMATS if name != form.name and look(place, name)[1]]
+        if others:
+            hint = f"format={others[0]}"
+            raise ValueError(f"{where} holds no queue of {form.name}'s format; there are some with option {hint}")
+        if not folder(below(place.url, OWN_FOLDER)).exists():
+            raise ValueError(f"there are no journals in {where}")
+    if not form.by_queue and options.queues.named:
+        raise ValueError(
+            f"a {form.name} log holds all queues: leave the options for queues out, and filter by the column"
+        )
+    if unmet := options.queues.unmet(found):
+        raise ValueError(no_queue(unmet[0], where, found))
+
+
+def no_queue(wanted: str, where: str, there: Iterable[str]) -> str:
+    """What to say of a queue that is not there."""
+    names = sorted(there)
+    few = ", ".join(names[:NAMES_SHOWN]) + (" ..." if len(names) > NAMES_SHOWN else "")
+    return f"there is no queue {wanted} in {where}; there are {few or 'none'}"
+
+
+def bounded(form: Format, place: Folder, options: JournalOptions, queue: str, segments: list[Segment]) -> list[Segment]:
+    """A queue's segments between the starting and ending offsets and times that were asked for."""
+    whole = {each.file: each.begin for each in segments}
+    if options.ending_ms is not None:
+        segments = form.until(place, segments, options.ending_ms)
+    if isinstance(options.ending, dict) and queue in options.ending:
+        segments = upto(segments, options.ending[queue])
+    if isinstance(options.starting, dict) and queue in options.starting:
+        segments = since(segments, options.starting[queue])
+    if options.starting is Begin.LATEST:
+        segments = []
+    if options.starting_ms is not None:
+        known = form.until(place, segments, options.starting_ms - 1)
+        last = known[-1] if known else None
+        segments = since(segments, {"file": last.file, "at": last.end}) if last else segments
+    return [each if each.begin == whole[each.file] else dated(form, place, each) for each in segments]
+
+
+def dated(form: Format, place: Folder, segment: Segment) -> Segment:
+    """A segment that begins within its file, with what its `as_of` is."""
+    return msgspec.structs.replace(segment, as_of=form.as_of(place, segment))
+
+
+def upto(segments: list[Segment], place: dict[str, Any]) -> list[Segment]:
+    """Those before a place. Raises ValueError if its file is gone."""
+    at = _index(segments, place)
+    last = segments[at]
+    cut_off = msgspec.structs.replace(last, end=max(last.begin, min(last.end, place["at"])))
+    return [*segments[:at], cut_off]
+
+
+def since(segments: list[Segment], place: dict[str, Any]) -> list[Segment]:
+    """Those from a place on. Raises ValueError if its file is gone."""
+    at = _index(segments, place)
+    first = segments[at]
+    cut_off = msgspec.structs.replace(first, begin=min(max(first.begin, place["at"]), first.end))
+    return [cut_off, *segments[at + 1 :]]
+
+
+def cut(form: Format, place: Folder, segments: list[Segment], parts: int) -> list[Part]:
+    """One part a segment; the largest cut up until there are about `parts`."""
+    segments = [each for each in segments if each.bytes]
+    missing = parts - len(segments)
+    total = sum(each.bytes for each in segments)
+    found: list[Part] = []
+    for each in segments:
+        count = 1 + round(missing * each.bytes / total) if missing > 0 else 1
+        inside = form.cuts(place, each, count) if count > 1 else []
+        for (low, as_of), (high, _) in pairwise([(each.begin, each.as_of), *inside, (each.end, 0)]):
+            live = each.live and high == each.end
+            piece = msgspec.structs.replace(each, begin=low, end=high, live=live, as_of=as_of)
+            found.append(Part(each.queue, [piece]))
+    return found
+
+
+def bundles(parts: list[Part], count: int) -> list[list[Part]]:
+    """Parts for each task, in order: a task costs as much as reading megabytes, so small files go together.
+
+    `count`: how many tasks are asked for at least; 0: as many as there is work for.
+    """
+    share = sum(each.bytes for each in parts) // count if count else TASK_BYTES
+    found: list[list[Part]] = []
+    held = 0
+    for part in parts:
+        cost = part.bytes if count else part.bytes + OPEN_BYTES
+        if not found or held + cost > share:
+            found.append([])
+            held = 0
+        found[-1].append(part)
+        held += cost
+    return found
+
+
+def _index(segments: list[Segment], place: dict[str, Any]) -> int:
+    for at, each in enumerate(segments):
+        if each.file == place["file"]:
+            return at
+    raise ValueError(f"there is no file {place['file']} any more: it was rotated, packed or removed")
+
+
+def _late_enough(segments: list[Segment], filters: Plan, options: JournalOptions) -> list[Segment]:
+    """Without archives sealed before every item that is wanted. Only items have a time, so only those are missed."""
+    if filters.from_ms is None or options.view != "ops":
+        return segments
+    return [each for each in segments if not each.sealed_ms or each.sealed_ms >= filters.from_ms]

@@ -1,0 +1,353 @@
+"""Writing to live queues: pipelined sets, patience with full queues, a guard against writing twice.
+
+Knows windows, back-pressure and the guard's ledger. Refuses to know how Spark plans. At least once; with a guard, of a
+batch that Spark repeats only what was in flight is put again.
+"""
+
+from __future__ import annotations
+
+import json
+import secrets
+import time
+import zlib
+from collections.abc import Iterator
+from hashlib import blake2b
+from typing import Any
+
+import pyarrow as pa
+from msgspec import Struct
+from pyspark.sql.datasource import DataSourceArrowWriter, DataSourceStreamArrowWriter, WriterCommitMessage
+from pyspark.sql.types import BinaryType, DataType, StringType, StructType, TimestampNTZType, TimestampType
+
+from staniel.pipeline.lake.folders import Vanished, folder
+from staniel.pipeline.lake.names import real_name
+from staniel.pipeline.sources.connection import Connection, Refused, ServerLost
+from staniel.pipeline.sources.live_options import OnFull, SinkOptions
+from staniel.protocol.client.replies import Answer, Error
+from staniel.protocol.memcache import requests as ask
+
+COLUMNS: dict[str, tuple[type[DataType], ...]] = {
+    "value": (BinaryType, StringType),
+    "queue": (StringType,),
+    "expireTime": (TimestampType, TimestampNTZType),
+}
+PAUSE_S, PAUSE_MAX_S = 0.02, 1.0
+
+
+class QueueFull(Exception):
+    """A queue takes no more, and `onFull` says to fail, or it stayed full for too long."""
+
+
+class Replaced(Exception):
+    """Another try of the same task has begun since this one did: this one puts nothing more."""
+
+
+class Written(WriterCommitMessage):
+    """What one task has done. `guard`: the key of the guard that it used, "" without one."""
+
+    def __init__(self, stored: int, dropped: int, skipped: int, guard: str = "") -> None:
+        self.stored = stored
+        self.dropped = dropped
+        self.skipped = skipped
+        self.guard = guard
+
+
+class Row(Struct, frozen=True, gc=False):
+    """One item to put."""
+
+    queue: str
+    value: bytes
+    expires_ms: int
+    flags: int
+
+
+def check_columns(schema: StructType, options: SinkOptions) -> None:
+    """Raises ValueError for a table that has no items in it."""
+    names = {field.name: field.dataType for field in schema.fields}
+    if "value" not in names:
+        raise ValueError(f"the sink needs a column value (binary or string); there are {', '.join(names)}")
+    for name, kinds in COLUMNS.items():
+        if name in names and not isinstance(names[name], kinds):
+            wanted = " or ".join(kind.typeName() for kind in kinds)
+            raise ValueError(f"column {name} is {names[name].simpleString()}; the sink needs {wanted}")
+    if "queue" not in names and not options.queue:
+        raise ValueError("the sink needs the option queue, or a column queue that says where each item goes")
+
+
+class BatchSink(DataSourceArrowWriter):
+    """`df.write.format("staniel").mode("append")`. Spark may run a task again: see docs/pipeline.md, at least once."""
+
+    def __init__(self, options: SinkOptions, schema: StructType) -> None:
+        check_columns(schema, options)
+        self.options = options
+
+    def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
+        return put_all(iterator, self.options, Guard.of(self.options, ""))
+
+
+class StreamSink(DataSourceStreamArrowWriter):
+    """`df.writeStream.format("staniel")`."""
+
+    def __init__(self, options: SinkOptions, schema: StructType) -> None:
+        check_columns(schema, options)
+        self.options = options
+
+    def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
+        from pyspark import TaskContext
+
+        context = TaskContext.get()
+        batch = query = None
+        if context is not None:
+            batch = context.getLocalProperty("streaming.sql.batchId")
+            query = context.getLocalProperty("sql.streaming.queryId")  # stays the same with the checkpoint
+        return put_all(iterator, self.options, Guard.of(self.options, batch or "", query or ""))
+
+    def commit(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:
+        """What the guard knows of batches before the last is not asked for any more."""
+        if self.options.guard_path:
+            keys = {each.guard for each in messages if isinstance(each, Written) and each.guard}
+            forget_before(self.options.guard_path, keys, batchId)
+
+    def abort(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:
+        """What was put stays put; the guard knows how far that is."""
+
+
+class Guard:
+    """How many rows of a task's share the servers have stored, and the digest of these rows, in a small file.
+
+    Spark repeats a streaming batch with the same rows in the same tasks. If the digest of the first rows says that they
+    are the same, they are skipped; if not, all are put. What one query has put to some servers says nothing of another
+    query, nor of other servers: both are part of the key in the file's name. Two tries of a task may be at work at the
+    same time, as where Spark has given up an executor that lives on: the file names the later one, and the earlier one
+    ends before its next window.
+    """
+
+    def __init__(self, url: str, name: str) -> None:
+        self.folder = folder(url)
+        self.name = name
+        self.writer = secrets.token_hex(8)
+        self.rows = 0
+        self.digest = ""
+        self._has_written = False
+
+    @classmethod
+    def of(cls, options: SinkOptions, batch: str, query: str = "") -> Guard | None:
+        """None where there is no guard, or nothing to tell a repeated batch by."""
+        from pyspark import TaskContext
+
+        context = TaskContext.get()
+        if not options.guard_path or not batch or context is None:
+            return None
+        name = f"{guard_key(options, query)}.{int(batch):012d}.{context.partitionId():06d}.json"
+        return cls(options.guard_path, name)
+
+    @property
+    def key(self) -> str:
+        return self.name.partition(".")[0]
+
+    def stored(self) -> tuple[int, str]:
+        """(rows, digest) that an earlier try has stored; from now on that one puts nothing more."""
+        known = self._known()
+        rows, digest = int(known.get("rows", 0)), str(known.get("digest", ""))
+        self._write(rows, digest)
+        return rows, digest
+
+    def check(self) -> None:
+        """Raises Replaced. A file that is gone was forgotten: the other try has ended, and the next batch, too."""
+        if self._known().get("writer", "" if self._has_written else self.writer) != self.writer:
+            raise Replaced("another try of this task puts these rows now")
+
+    def note(self, rows: list[Row]) -> None:
+        """Raises Replaced."""
+        self.check()
+        for row in rows:
+            self.digest = digest_of(row, self.digest)
+        self.rows += len(rows)
+        self._write(self.rows, self.digest)
+
+    def _write(self, rows: int, digest: str) -> None:
+        self.folder.write(self.name, json.dumps({"rows": rows, "digest": digest, "writer": self.writer}).encode())
+        self._has_written = True
+
+    def _known(self) -> dict[str, Any]:
+        try:
+            file = self.folder.open(self.name)
+        except Vanished:
+            return {}
+        try:
+            known: dict[str, Any] = json.loads(file.read(0, 1000))
+            return known
+        except ValueError:
+            return {}
+        finally:
+            file.close()
+
+
+def guard_key(options: SinkOptions, query: str) -> str:
+    """What a guard's file is known by beside batch and task. The order of the servers counts: it decides which of them
+    a queue is put to."""
+    said = json.dumps([options.app_id, query, options.servers])
+    return blake2b(said.encode("utf-8", "surrogatepass"), digest_size=8).hexdigest()
+
+
+def digest_of(row: Row, before: str) -> str:
+    """Of a row and all before it. Each part has its length, so that no two different rows give the same bytes."""
+    queue = row.queue.encode("utf-8", "surrogatepass")
+    head = b"%b %d %d %d %d " % (before.encode(), len(queue), len(row.value), row.flags, row.expires_ms)
+    return blake2b(head + queue + row.value, digest_size=16).hexdigest()
+
+
+def forget_before(guard_path: str, keys: set[str], batch: int) -> None:
+    """Remove the guards of these keys for batches before `batch`, and what a killed task has left half written."""
+    place = folder(guard_path)
+    for name, _ in place.list():
+        parts = name.split(".")
+        if len(parts) >= 4 and parts[0] in keys and parts[1].isdigit() and int(parts[1]) < batch:
+            place.remove(name)
+
+
+def put_all(batches: Iterator[pa.RecordBatch], options: SinkOptions, guard: Guard | None) -> Written:
+    """Put every row of a task. Raises QueueFull, ServerLost, Refused, Replaced: the task failed, and Spark decides."""
+    putter = Putter(options, guard)
+    try:
+        rows = (row for batch in batches for row in rows_of(batch, options))
+        for window in _windows(putter.after_stored(rows), options.window_items):
+            putter.put(window)
+    finally:
+        putter.close()
+    return Written(putter.stored, putter.dropped, putter.skipped, "" if guard is None else guard.key)
+
+
+def rows_of(batch: pa.RecordBatch, options: SinkOptions) -> Iterator[Row]:
+    names, rows = batch.schema.names, batch.num_rows
+    values = batch["value"].to_pylist()
+    queues = batch["queue"].to_pylist() if "queue" in names else [options.queue] * rows
+    flags = batch["flags"].to_pylist() if "flags" in names else [0] * rows
+    expires: list[Any] = [None] * rows
+    if "expireTime" in names:
+        expires = batch["expireTime"].view(pa.int64()).to_pylist()
+    for value, queue, flag, micros in zip(values, queues, flags, expires, strict=True):
+        if value is None or not (queue or options.queue):
+            raise ValueError("a row without a value or without a queue cannot be put")
+        data = value.encode() if isinstance(value, str) else value
+        yield Row(queue or options.queue, data, (micros or 0) // 1000, flag or 0)
+
+
+def _windows(rows: Iterator[Row], size: int) -> Iterator[list[Row]]:
+    window: list[Row] = []
+    held = 0
+    for row in rows:
+        window.append(row)
+        held += len(row.value)
+        if len(window) >= size or held >= 8 << 20:
+            yield window
+            window, held = [], 0
+    if window:
+        yield window
+
+
+class Putter:
+    """Puts windows of rows. A queue goes to one server of several: the one that its name's checksum picks."""
+
+    def __init__(self, options: SinkOptions, guard: Guard | None) -> None:
+        self.options = options
+        self.guard = guard
+        self.stored = self.dropped = self.skipped = 0
+        self._connections: dict[str, Connection] = {}
+        self._began = time.monotonic()
+
+    def close(self) -> None:
+        for connection in self._connections.values():
+            connection.close()
+
+    def after_stored(self, rows: Iterator[Row]) -> Iterator[Row]:
+        """The rows that an earlier try has not stored."""
+        if self.guard is None:
+            return rows
+        count, wanted = self.guard.stored()
+        if not count:
+            return rows
+        first = [row for _, row in zip(range(count), rows, strict=False)]
+        digest = ""
+        for row in first:
+            digest = digest_of(row, digest)
+        if len(first) < count or digest != wanted:
+            return _chain(first, rows)
+        self.skipped = count
+        self.guard.rows, self.guard.digest = count, digest
+        return rows
+
+    def put(self, rows: list[Row]) -> None:
+        """One window: stored, or dropped where that was asked for, when this returns."""
+        until = time.monotonic() + self.options.full_timeout_s
+        pause_s, left = PAUSE_S, rows
+        while left := self._try_if_ours(left):
+            queue = left[0].queue
+            if self.options.on_full is OnFull.DROP:
+                self.dropped += len(left)
+                break
+            if self.options.on_full is OnFull.FAIL or time.monotonic() > until:
+                raise QueueFull(f"queue {queue} is full; {self.stored} items were put before; see option onFull")
+            time.sleep(pause_s)
+            pause_s = min(2 * pause_s, PAUSE_MAX_S)
+        if self.guard is not None:
+            self.guard.note(rows)
+        self._pace()
+
+    def _try_if_ours(self, rows: list[Row]) -> list[Row]:
+        if self.guard is not None:
+            self.guard.check()
+        return self._try(rows)
+
+    def _try(self, rows: list[Row]) -> list[Row]:
+        """Put each once; those whose queue is full."""
+        by_server: dict[str, list[Row]] = {}
+        for row in rows:
+            by_server.setdefault(self._server(row.queue), []).append(row)
+        for server, share in by_server.items():
+            self._connection(server).say([_set(row) for row in share])
+        full = []
+        for server, share in by_server.items():
+            for row, reply in zip(share, self._connection(server).hear(), strict=True):
+                if reply is Answer.STORED:
+                    self.stored += 1
+                elif reply is Answer.NOT_STORED:
+                    full.append(row)
+                elif isinstance(reply, Error):
+                    raise Refused(f"{server}: queue {row.queue}: {reply.fault.value} {reply.why}")
+        return full
+
+    def _server(self, queue: str) -> str:
+        servers = self.options.servers
+        return servers[zlib.crc32(queue.encode()) % len(servers)]
+
+    def _connection(self, server: str) -> Connection:
+        if server not in self._connections:
+            self._connections[server] = self._connect(server)
+        return self._connections[server]
+
+    def _connect(self, server: str) -> Connection:
+        until = time.monotonic() + self.options.timeout_s
+        while True:
+            try:
+                return Connection(server, self.options.timeout_s)
+            except ServerLost:
+                if time.monotonic() > until:
+                    raise
+                time.sleep(0.2)
+
+    def _pace(self) -> None:
+        rate = self.options.items_a_second
+        if rate:
+            ahead_s = self.stored / rate - (time.monotonic() - self._began)
+            if ahead_s > 0:
+                time.sleep(ahead_s)
+
+
+def _chain(first: list[Row], rest: Iterator[Row]) -> Iterator[Row]:
+    yield from first
+    yield from rest
+
+
+def _set(row: Row) -> ask.Set:
+    return ask.Set(real_name(row.queue), row.value, row.flags, expires_ms=row.expires_ms)

@@ -1,0 +1,140 @@
+"""Journals into a lake: Parquet by queue and day, a bit further at each run.
+
+Knows the order of plan, write and commit. Refuses to know the journals' formats and the lake's files. Tasks write
+Parquet themselves, from the columns that they have just decoded: sent through Spark's own writer, each row crosses a
+socket, is turned into Java's rows, sorted by queue and day, and encoded there, which took five times the processor.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from itertools import chain
+from time import monotonic
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+from msgspec import Struct
+from pyspark.sql.streaming.datasource import ReadMaxBytes
+
+from staniel.pipeline.lake.folders import Vanished, absolute
+from staniel.pipeline.lake.lake import Gap, Lake, place_of
+from staniel.pipeline.lake.parquet import Tables
+from staniel.pipeline.sources.journal import columns_of
+from staniel.pipeline.sources.journal_options import JournalOptions
+from staniel.pipeline.sources.journal_stream import LOG, TRIES, JournalStream, Offset, PinnedPartition
+from staniel.pipeline.tasks.summarise import run
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+CLOCK = "asOf"
+TASK_BYTES = 128 << 20  # of journal, for each task that can run at the same time
+DAY_MS = 86_400_000
+
+Tell = Callable[[dict[str, Any]], None]
+
+
+class Task(Struct, frozen=True):
+    """One part of one batch. `day`: where rows go that have no time, and none near them has."""
+
+    out: str
+    batch: int
+    partition: PinnedPartition
+    columns: pa.Schema
+    day: int
+
+
+class Written(Struct, frozen=True):
+    rows: int
+    files: list[str]
+    days: dict[str, int]
+
+
+def archive(
+    spark: SparkSession,
+    path: str,
+    out: str,
+    given: Mapping[str, str],
+    tell: Tell,
+    warn: Callable[[str], None] = LOG.warning,
+) -> int:
+    """Add what has been written to the journals since the last run; how many rows that were.
+
+    Exactly once, whatever is killed: see lake.py. Where a journal was packed, rewritten or removed before it was read
+    to its end, the archive goes on with what there is; that is counted in the ledger, and `warn` hears of it. `tell`
+    hears of every batch. Raises what reading raises, and Taken.
+    """
+    size = str(TASK_BYTES * spark.sparkContext.defaultParallelism)
+    options = JournalOptions({"maxBytesPerTrigger": size, "failOnDataLoss": "false", **given, "path": path})
+    columns = columns_of(options)
+    stream = JournalStream(options, columns, replans=True)
+    limit = ReadMaxBytes(options.bytes_a_trigger)
+    rows, out, misses = 0, absolute(out), 0
+    with Lake(out) as lake:
+        stream.check()
+        start = lake.entry.end or stream.initialOffset()
+        stream.prepareForTriggerAvailableNow()
+        while (end := stream.latestOffset(start, limit)) != start:
+            began = monotonic()
+            try:
+                written = _write(spark, stream, lake, start, end)
+            except Vanished:
+                # Of this attempt nothing counts; what is there now is planned anew.
+                if (misses := misses + 1) >= TRIES:
+                    raise
+                continue
+            misses, days = 0, dict[str, int]()
+            for each in written:
+                days |= {queue: max(day, days.get(queue, day)) for queue, day in each.days.items()}
+            gaps = _gaps(start, end, stream.lost, lake.entry.gaps)
+            lake.commit(end, list(chain.from_iterable(each.files for each in written)), days, gaps)
+            for queue in sorted(gaps):
+                warn(
+                    f"{queue}: {_lost(stream.lost[queue])} of its journal gone before it was read; the archive goes on"
+                )
+            start = end
+            some = sum(each.rows for each in written)
+            rows += some
+            tell({"batch": lake.entry.batch, "rows": rows, "rate": round(some / max(monotonic() - began, 0.001))})
+    return rows
+
+
+def _write(spark: SparkSession, stream: JournalStream, lake: Lake, start: Offset, end: Offset) -> list[Written]:
+    """The files of the next batch. Raises Vanished."""
+    tasks = [
+        Task(lake.url, lake.entry.batch + 1, each, stream.columns, _day_of(each, lake.entry.days))
+        for each in stream.pieces(start, end)
+    ]
+    written: list[Written] = run(spark, tasks, write_part)
+    return written
+
+
+def _gaps(start: Offset, end: Offset, lost: Mapping[str, int | None], known: Mapping[str, Gap]) -> dict[str, Gap]:
+    """What a batch steps over, added to what was lost before."""
+    gone = {queue: items or 0 for queue, items in lost.items() if start.get(queue) != end.get(queue)}
+    before = {queue: known.get(queue, Gap()) for queue in gone}
+    return {queue: Gap(before[queue].times + 1, before[queue].items + items) for queue, items in gone.items()}
+
+
+def _lost(items: int | None) -> str:
+    return "some" if items is None else f"{items:,} items"
+
+
+def write_part(task: Task) -> Written:
+    """What one task does. Raises Vanished if the bytes are gone."""
+    tables = Tables(place_of(task.out), task.columns, CLOCK, task.batch, task.day)
+    try:
+        for batch in task.partition.rows(task.columns):
+            if batch.num_rows:
+                tables.add(batch)
+    except BaseException:
+        tables.abandon()
+        raise
+    tables.close()
+    return Written(tables.rows, tables.files, tables.days)
+
+
+def _day_of(partition: PinnedPartition, days: Mapping[str, int]) -> int:
+    """A sealed file's records are from its last day or before; those of another from the last day that is known."""
+    segment = partition.segment
+    return segment.sealed_ms // DAY_MS if segment.sealed_ms else days.get(segment.queue, 0)

@@ -1,0 +1,83 @@
+"""Converting the queues of many spools to another journal format, a spool a task.
+
+Each task takes the spool's lock. journal/tools/convert.py does the work, and keeps the old files.
+"""
+
+from __future__ import annotations
+
+import time
+from typing import TYPE_CHECKING
+
+from msgspec import Struct
+
+from staniel.journal.disk.fs import JournalFailure, Locked, OsFs
+from staniel.journal.kestrel.files import OWN_FOLDER
+from staniel.journal.libkestrel import files as libkestrel_layout
+from staniel.journal.spool import SpoolError, Store
+from staniel.journal.tools.convert import Conversion, Refusal
+from staniel.pipeline.lake.folders import absolute, below, folder, not_there
+from staniel.pipeline.sources.options import Options, Queues, as_option
+from staniel.pipeline.tasks.summarise import run
+from staniel.queues.config import Format
+from staniel.queues.names import parent_of
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+
+class Converted(Struct, frozen=True):
+    """One queue. `items`: how many were moved, -1 if it was in that format already; `refusal`: why it was not done;
+    `left`: what could not be read, and where it is kept; `is_whole`: that is nothing but ends that were being written
+    when a server died."""
+
+    spool: str
+    queue: str
+    items: int = 0
+    refusal: str = ""
+    left: list[str] = []
+    is_whole: bool = True
+
+
+def convert(spark: SparkSession, spools: list[str], queues: list[str], wanted: Format) -> list[Converted]:
+    """What became of each queue that is meant, in order. Every executor must see the folders."""
+    tasks = [(absolute(spool), as_option(queues), wanted, round(time.time() * 1000)) for spool in spools]
+    return [found for each in run(spark, tasks, convert_spool) for found in each]
+
+
+def convert_spool(task: tuple[str, str, Format, int]) -> list[Converted]:
+    """One spool. Nothing is changed where it is refused."""
+    spool, queues, wanted, now_ms = task
+    chosen = Queues(Options({"queues": queues} if queues else {}, {"queue", "queues", "queuePattern"}, "convert"))
+    if not (place := folder(spool)).exists():
+        return [Converted(spool, "", 0, str(not_there(spool)))]
+    if not place.list() and not folder(below(spool, OWN_FOLDER)).exists():
+        return [Converted(spool, "", 0, str(not_there(spool, "are no journals in")))]
+    disk = OsFs()
+    try:
+        store = Store(disk, spool)
+    except Locked as locked:
+        disk.close()
+        return [Converted(spool, "", 0, f"{locked.holder} has it open; stop it first")]
+    except SpoolError as error:
+        disk.close()
+        return [Converted(spool, "", 0, str(error))]
+    try:
+        found = store.look()
+        names = {parent_of(name) or name for name in [*found.kestrel, *found.streams]}
+        missing = [Converted(spool, each, 0, "there is no such queue") for each in chosen.unmet(names)]
+        return [*missing, *(_one(store, name, wanted, now_ms) for name in sorted(names) if name in chosen)]
+    finally:
+        disk.close()
+
+
+def _one(store: Store, queue: str, wanted: Format, now_ms: int) -> Converted:
+    if wanted is Format.LIBKESTREL and (why := libkestrel_layout.name_error(queue)):
+        return Converted(store.folder, queue, 0, why)
+    conversion = Conversion(store, queue, now_ms, lambda *_: None)
+    try:
+        items = conversion.run(wanted)
+        left = [each.told() for each in conversion.left]
+        is_whole = all(each.is_torn for each in conversion.left)
+        return Converted(store.folder, queue, items, "", left, is_whole)
+    except (Refusal, JournalFailure, OSError) as error:
+        return Converted(store.folder, queue, 0, str(error))

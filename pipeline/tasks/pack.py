@@ -1,0 +1,266 @@
+"""Packing the journals of a fleet that no server has open: what is alive in sealed files becomes one file.
+
+Knows who does what: tasks write new files under names of their own and read them back; this process, which holds the
+spool's lock, puts them in place. So a task that runs twice, or after its driver has died, changes nothing. Refuses to
+know how a queue is recovered: what a crash has left is dealt with by the server's own rules, and the new file counts
+only if a server finds in it what it finds in the old ones.
+"""
+
+from __future__ import annotations
+
+import os
+import secrets
+from collections.abc import Iterator, Mapping
+from contextlib import suppress
+from hashlib import sha256
+from typing import TYPE_CHECKING, Any
+
+from msgspec import Struct
+from msgspec.structs import replace
+
+from staniel.journal.disk.fs import File, Fs, Locked, OsFs
+from staniel.journal.kestrel import records
+from staniel.journal.kestrel.effect import State
+from staniel.journal.kestrel.encoder import Encoder
+from staniel.journal.kestrel.files import Files, pack_name, temp_name
+from staniel.journal.kestrel.recovery import Recovery
+from staniel.journal.spool import SpoolError, Store
+from staniel.pipeline.formats.adapters import look
+from staniel.pipeline.formats.kestrel.state import HEAD_BYTES, Queue, live_rows
+from staniel.pipeline.lake.folders import LocalFolder, Opened, folder
+from staniel.pipeline.lake.names import real_name, shown_name
+from staniel.pipeline.sources.journal_options import JournalOptions
+from staniel.pipeline.sources.planning import check_wanted
+from staniel.pipeline.tasks.summarise import queues_of, run
+from staniel.queues.changes import Added
+from staniel.queues.config import Dialect
+from staniel.queues.item import LOST_MS, Item, Taken
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+NOTHING_TO_PACK = {
+    "libkestrel": "a libkestrel queue's segments go away whole, once every reader has done with them",
+    "workq": "a workq log is cleaned by its server, segment by segment",
+}
+WRITE_BYTES = 1 << 20
+READ_BACK_BYTES = 64 << 20  # of items that one side of the comparison keeps in memory
+TEMP_NUMBERS = 10**15, 10**16  # numbers of temporary files: those of a server are milliseconds
+
+
+class Busy(Exception):
+    """A server has the spool open: it packs by itself, and would not know of a pack made behind its back."""
+
+
+class NotTheSame(Exception):
+    """What was written in place of a queue's sealed files does not hold what they hold; they are as they were."""
+
+
+class Packed(Struct, frozen=True):
+    """What became of one queue's sealed files."""
+
+    queue: str
+    files: int
+    before_bytes: int
+    after_bytes: int
+    items: int
+
+
+class Task(Struct, frozen=True):
+    """One queue to be packed. `files`: its sealed ones, by name."""
+
+    path: str
+    queue: Queue
+    dialect: Dialect
+
+    @property
+    def files(self) -> dict[str, int]:
+        return {real_name(one.segment.file): one.segment.sealed_ms for one in self.queue.found}
+
+    @property
+    def name(self) -> str:
+        """The queue's, as the file system has it."""
+        return real_name(self.queue.name)
+
+
+class Written(Struct, frozen=True):
+    """A file that a task has made, and found to hold what the `files` hold. `number`: the largest of theirs."""
+
+    queue: str
+    temp: str
+    size: int
+    number: int
+    files: list[str]
+    before_bytes: int
+    items: int
+
+
+def pack(spark: SparkSession, path: str, given: Mapping[str, str], dialect: Dialect) -> list[Packed]:
+    """Pack every queue of Kestrel's format with sealed files; others are left alone. Raises Busy; ValueError for a
+    spool that is not in a local folder, that holds nothing but other formats, or in which a server has work to finish;
+    NotTheSame."""
+    place = folder(path)
+    if not isinstance(place, LocalFolder):
+        raise ValueError("packs are made in place, in a folder of this machine or one that all machines mount")
+    kestrel, found = look(place, "kestrel")
+    if not found:
+        form, others = look(place, "auto")
+        if others:
+            raise ValueError(f"there is nothing to pack in {path}: {NOTHING_TO_PACK[form.name]}")
+    check_wanted(place, JournalOptions({**given, "path": path, "format": "kestrel"}), kestrel, found)
+    disk = OsFs()
+    try:
+        store = _ready(disk, place.path)
+        queues = queues_of(spark, path, {**given, "format": "kestrel"}, sealed=True)
+        written = run(spark, [Task(place.path, queue, dialect) for queue in queues], write_pack)
+        packed = [_put_in_place(store, each) for each in written]
+        _tidy(store)
+        return packed
+    finally:
+        disk.close()
+
+
+def _ready(disk: OsFs, path: str) -> Store:
+    """The spool, ours alone, and as a start of the server would leave its files. Raises Busy, ValueError."""
+    try:
+        store = Store(disk, path)
+    except Locked as locked:
+        raise Busy(f"{locked.holder or 'a server'} has {path} open; stop it first") from None
+    except SpoolError as error:
+        raise ValueError(str(error)) from None
+    found = store.look().kestrel
+    if store.doubt.exists or store.stuck_plan is not None or any(map(store.has_intents, found)):
+        raise ValueError(f"the last server left work to finish in {path}; start it once, stop it, and try again")
+    for queue, files in found.items():
+        store.recovery.finish(queue, files)
+    return store
+
+
+def _put_in_place(store: Store, written: Written) -> Packed:
+    """The new file for the old ones, as recovery finishes a pack: a crash between two steps is finished by a start."""
+    temp = f"{store.folder}/{written.temp}"
+    if store.fs.size(temp) != written.size:
+        raise NotTheSame(f"{temp} has changed since it was compared; the files of {written.queue} are as they were")
+    store.fs.rename(temp, f"{store.folder}/{pack_name(written.queue, written.number)}")
+    store.fs.sync_folder(store.folder)
+    store.recovery.finish(written.queue, store.look().kestrel[written.queue])
+    return Packed(shown_name(written.queue), len(written.files), written.before_bytes, written.size, written.items)
+
+
+def _tidy(store: Store) -> None:
+    """Drop what tasks have written that were run twice."""
+    for files in store.look().kestrel.values():
+        store.recovery.tidy(files)
+
+
+def write_pack(task: Task) -> Written:
+    """What a task does: a file of its own, which holds what the sealed files hold. Raises NotTheSame, and what reading
+    raises; nothing has changed then."""
+    disk, queue = OsFs(), task.queue
+    name = temp_name(task.name, secrets.choice(range(*TEMP_NUMBERS)))
+    path = f"{task.path}/{name}"
+    file = create(disk, path)
+    try:
+        try:
+            _write(file, snapshot(task.path, queue, task.dialect))
+        finally:
+            file.close()
+        if contents(disk, task.path, task.name, {name: 0}) != contents(disk, task.path, task.name, task.files):
+            raise NotTheSame(
+                f"{queue.name}: the new file does not hold what the sealed files hold; they are as they were"
+            )
+    except BaseException:
+        with suppress(OSError):
+            disk.remove(path)
+        raise
+    finally:
+        disk.close()
+    segments = [one.segment for one in queue.found]
+    before_bytes = sum(segment.bytes for segment in segments)
+    items = queue.state.items + len(queue.state.opens)
+    return Written(task.name, name, file.size, max(task.files.values()), list(task.files), before_bytes, items)
+
+
+def create(disk: Fs, path: str) -> File:
+    """A new file. Raises FileExistsError."""
+    os.close(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o640))
+    return disk.append(path)
+
+
+def _write(file: File, pieces: Iterator[bytes]) -> None:
+    buffer: list[bytes] = []
+    held = 0
+    for data in pieces:
+        buffer.append(data)
+        held += len(data)
+        if held >= WRITE_BYTES:
+            file.write(b"".join(buffer))
+            buffer, held = [], 0
+    file.write(b"".join(buffer))
+    file.sync()
+
+
+def contents(disk: Fs, path: str, queue: str, files: Mapping[str, int]) -> tuple[Any, ...]:
+    """What a server finds in these files as a queue's sealed ones: the number of the last reserve, each open read, how
+    many items there are and a checksum of all of them in order. Raises NotTheSame for what cannot be read."""
+    recovered = Recovery(disk, path).recover(queue, Files(queue, dict(files), {}, []), 0, READ_BACK_BYTES)
+    if recovered.damages:
+        damage = recovered.damages[0]
+        raise NotTheSame(f"{damage.file}: byte {damage.at}: {damage.why}; the files of {queue} are as they were")
+    line, hashed = recovered.replay.line, sha256()
+    items = 0
+    while line.head() is not None:
+        hashed.update(_seen(line.pop().item))
+        items += 1
+    opens = {xid: sha256(_seen(taken.item)).digest() for xid, taken in recovered.replay.open.items()}
+    return recovered.replay.counter, opens, items, hashed.digest()
+
+
+def _seen(item: Item) -> bytes:
+    if item.expires_ms == LOST_MS:
+        raise NotTheSame("an item cannot be read back; the files are as they were")
+    return b"%d %d %d %d " % (len(item.data), item.added_ms, item.expires_ms, item.flags) + item.data
+
+
+def snapshot(path: str, queue: Queue, dialect: Dialect) -> Iterator[bytes]:
+    """The records that make a new queue what this one is: its counter, open reads, items."""
+    encoder, state = Encoder(dialect), queue.state
+    copies = Copies(path)
+    try:
+        held = replace(queue, state=State([], state.opens, state.added, state.added, state.listed, state.counter, {}))
+        opens = {row["xid"]: Taken(copies.item(row), 0, 1, row["xid"]) for row in _rows(path, held)}
+        if opens:
+            yield from encoder.snapshot(state.counter, opens, [])
+        else:
+            yield (encoder.save_xid if state.items else encoder.nothing)(state.counter)
+        for row in _rows(path, replace(queue, state=replace(state, opens={}))):
+            yield encoder.encode(Added(copies.item(row)))
+    finally:
+        copies.close()
+
+
+def _rows(path: str, queue: Queue) -> Iterator[dict[str, Any]]:
+    """Without payloads: each is copied from its own place."""
+    for batch in live_rows(folder(path), queue, False):
+        yield from batch.select(["file", "offset", "size", "flags", "xid"]).to_pylist()
+
+
+class Copies:
+    """Items as their records have them: times that are no times too."""
+
+    def __init__(self, path: str) -> None:
+        self._folder = folder(path)
+        self._open: dict[str, Opened] = {}
+
+    def item(self, row: dict[str, Any]) -> Item:
+        file = self._open.get(row["file"])
+        if file is None:
+            file = self._open[row["file"]] = self._folder.open(row["file"])
+        head_bytes = HEAD_BYTES[file.read(row["offset"], 1)[0]]
+        data = file.read(row["offset"], head_bytes + row["size"])
+        record = records.read(data, 0, len(data), 0)
+        return Item(data[head_bytes:], record.added_ms, record.expires_ms, row["flags"])
+
+    def close(self) -> None:
+        for file in self._open.values():
+            file.close()

@@ -1,0 +1,77 @@
+"""From a lake, or from journals, back into live queues.
+
+Knows which rows are items, in which order and how fast. Refuses to know how they are put.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING
+
+from staniel.pipeline.sources.connection import Connection
+from staniel.pipeline.sources.journal_options import moment_ms
+from staniel.pipeline.sources.live_options import SinkOptions
+from staniel.pipeline.sources.options import Options, Queues, as_option
+from staniel.pipeline.sources.planning import no_queue
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+INFERRING = "spark.sql.sources.partitionColumnTypeInference.enabled"
+ITEM_OPS = ["add", "add_xid", "continue", "put"]
+
+
+def items_of(spark: SparkSession, path: str, parquet: bool, given: Mapping[str, str]) -> DataFrame:
+    """The items of an archive or a spool, in the order in which they were added.
+
+    Of a spool only what is still in the queues, unless `view` says `ops`: then every item that was ever added. Of an
+    archive names of queues are text, whatever they look like.
+    """
+    from pyspark.sql import functions as F
+
+    if parquet:
+        inferring = spark.conf.get(INFERRING) or "true"
+        spark.conf.set(INFERRING, "false")
+        try:
+            rows = spark.read.option("__globPaths__", "false").parquet(path)
+        finally:
+            spark.conf.set(INFERRING, inferring)
+    else:
+        rows = spark.read.format("staniel-journal").options(**{"view": "state", **given}).load(path)
+    if "op" in rows.columns:
+        rows = rows.filter(F.col("op").isin(ITEM_OPS))
+    if "position" in rows.columns:
+        return rows.orderBy("queue", F.col("position").asc_nulls_first())
+    order = [name for name in ("addTime", "file", "offset", "id") if name in rows.columns]
+    return rows.orderBy(*order)
+
+
+def refill(rows: DataFrame, since: str, until: str, queues: list[str], options: Mapping[str, str], rate: int) -> int:
+    """Put the rows that are meant; how many. `queues`: names or shell patterns, empty for all. One task, so that order
+    and rate hold. Raises ValueError for no time and for a queue that is not there; ServerLost, with nothing put, if one
+    of the servers does not answer."""
+    from pyspark.sql import functions as F
+
+    for server in SinkOptions(options).servers:
+        Connection(server).close()
+    if since:
+        rows = rows.filter(F.col("addTime") >= F.timestamp_millis(F.lit(moment_ms(since, "since"))))
+    if until:
+        rows = rows.filter(F.col("addTime") < F.timestamp_millis(F.lit(moment_ms(until, "until"))))
+    if queues:
+        there = [] if "queue" not in rows.columns else [row[0] for row in rows.select("queue").distinct().collect()]
+        known = [name for name in there if name is not None]
+        wanted = Queues(Options({"queues": as_option(queues)}, {"queues"}, "replay"))
+        if unmet := wanted.unmet(known):
+            raise ValueError(no_queue(unmet[0], "what is to be put", known))
+        rows = rows.filter(F.col("queue").isin([name for name in known if name in wanted]))
+    columns = [name for name in ("queue", "value", "flags", "expireTime") if name in rows.columns]
+    chosen = rows.select(*columns).filter("value is not null")
+    if "queue" in options:
+        chosen = chosen.drop("queue")
+    chosen = chosen.coalesce(1).persist()
+    count = int(chosen.count())
+    sink = chosen.write.format("staniel").mode("append").options(**options)
+    sink.option("maxItemsPerSecond", str(rate)).save()
+    chosen.unpersist()
+    return count

@@ -1,0 +1,222 @@
+"""Summaries of whole queues by a cluster: each segment by itself, then neighbours merged level by level.
+
+Knows which passes a queue needs. Refuses to know records. A segment with a sidecar is read only if something of it is
+alive. Where a segment says too little by itself, the transaction ids are counted first; where that does not help, one
+task reads the queue in order.
+"""
+
+from __future__ import annotations
+
+import pickle
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+from msgspec import Struct
+from msgspec.structs import replace
+
+from staniel.journal.kestrel.effect import Entangled, State
+from staniel.journal.kestrel.effect_scan import EMPTY, UNKNOWN, CounterUnknown, Entry, Facts
+from staniel.journal.kestrel.xid_scan import Numbering
+from staniel.pipeline.formats.base import Part, Reading, Segment
+from staniel.pipeline.formats.kestrel.adapter import KestrelFormat
+from staniel.pipeline.formats.kestrel.queue import Stretch, described, furnish, hold, stand, survey, trusting
+from staniel.pipeline.formats.kestrel.state import STATE, Queue, Summarised, live_rows, summarise_file
+from staniel.pipeline.lake.arrow import ddl
+from staniel.pipeline.lake.folders import Folder, Vanished, feed, folder
+from staniel.pipeline.sources.journal_options import JournalOptions
+from staniel.pipeline.sources.offsets import pin, pinned_to
+from staniel.pipeline.sources.planning import Plan, plan
+from staniel.pipeline.worker_gc import settle, settling
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+TRIES = 5
+SINGLE_BYTES = 32 << 20  # a queue with less than this is one task: a second pass would cost more than it spares
+
+
+class Task(Struct, frozen=True):
+    """One segment to summarise."""
+
+    url: str
+    reading: Reading
+    segment: Segment
+    entry: Entry
+
+
+def queues_of(spark: SparkSession, path: str, given: Mapping[str, str], sealed: bool = False) -> list[Queue]:
+    """Every queue under a path; `sealed`: by its sealed files alone. Looks again if files change meanwhile. Raises what
+    reading raises: Corrupt, Vanished."""
+    for _ in range(TRIES - 1):
+        try:
+            return _queues_of(spark, path, given, sealed)
+        except Vanished:
+            continue
+    return _queues_of(spark, path, given, sealed)
+
+
+def _queues_of(spark: SparkSession, path: str, given: Mapping[str, str], sealed: bool) -> list[Queue]:
+    options = JournalOptions({**given, "path": path, "view": "state"})
+    form, parts, reading = plan(folder(options.path), options, Plan())
+    parts = [pin(pinned(options.path, part.segments), part) for part in parts] if form.name == "kestrel" else parts
+    if form.name != "kestrel":
+        raise ValueError(f"summaries are made of Kestrel journals only; use view=state for {form.name}'s")
+    if sealed:
+        parts = [Part(part.queue, [each for each in part.segments if not each.live]) for part in parts]
+        parts = [part for part in parts if part.segments]
+    large = [part for part in parts if part.bytes >= SINGLE_BYTES]
+    found = _in_parallel(spark, options.path, reading, large)
+    found |= _in_order(spark, options.path, reading, [part for part in parts if part.queue not in found])
+    return [found[part.queue] for part in parts]
+
+
+def state_of(spark: SparkSession, path: str, given: Mapping[str, str]) -> DataFrame:
+    """The columns of the view `state`. Tasks get the summaries and read what is alive."""
+    options = JournalOptions({**given, "path": path, "view": "state"})
+    tasks = [task for queue in queues_of(spark, path, given) for task in _live_tasks(queue)]
+    where = (options.path, options.reading.include_value)
+
+    def rows(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        for batch in batches:
+            for (data,) in zip(batch.column(0).to_pylist(), strict=True):
+                queue = pickle.loads(data)
+                place = pinned(where[0], [one.segment for one in queue.found])
+                yield from live_rows(place, queue, where[1])
+        settle()
+
+    rdd = spark.sparkContext.parallelize([(pickle.dumps(task),) for task in tasks], max(len(tasks), 1))
+    made: DataFrame = spark.createDataFrame(rdd, "task binary").mapInArrow(rows, ddl(STATE))
+    return made
+
+
+def run(spark: SparkSession, tasks: list[Any], work: Callable[[Any], Any]) -> list[Any]:
+    """`work` on each task, by whoever is free; the results in order. Raises Vanished if one of them does."""
+    results = run_each(spark, tasks, work)
+    for result in results:
+        if isinstance(result, Vanished):
+            raise result
+    return results
+
+
+def run_each(spark: SparkSession, tasks: list[Any], work: Callable[[Any], Any]) -> list[Any]:
+    """The same, with a Vanished as the result of a task that raised it: to try again would not help it, and others may
+    well have come to their end."""
+    if not tasks:
+        return []
+
+    def patiently(task: Any) -> Any:
+        try:
+            return work(task)
+        except Vanished as gone:
+            return gone
+
+    results: list[Any] = (
+        spark.sparkContext.parallelize(tasks, len(tasks))
+        .mapPartitions(lambda some: settling(map(patiently, some)))
+        .collect()
+    )
+    return results
+
+
+def _in_order(spark: SparkSession, url: str, reading: Reading, parts: list[Part]) -> dict[str, Queue]:
+    queues = run(spark, parts, lambda part: hold(pinned(url, part.segments), part, reading))
+    return {queue.name: queue for queue in queues}
+
+
+def _in_parallel(spark: SparkSession, url: str, reading: Reading, parts: list[Part]) -> dict[str, Queue]:
+    """Each segment by itself, and again with its counter if it cannot be. Queues that do not fit then are left out."""
+    tasks = [
+        Task(url, trusting(part.segments, reading), each, UNKNOWN if each.number else EMPTY)
+        for part in parts
+        for each in part.segments
+    ]
+    first = run(spark, tasks, _alone)
+    again = [(at, replace(tasks[at], entry=Entry(counter))) for at, counter in _counters(tasks, first)]
+    for (at, _), result in zip(again, run(spark, [task for _, task in again], _alone), strict=True):
+        first[at] = result
+    found: dict[str, list[Any]] = {part.queue: [] for part in parts}
+    for task, result in zip(tasks, first, strict=True):
+        found[task.segment.queue].append(result)
+    stood = {name: each for name, results in found.items() if (each := _stood(name, results)) is not None}
+    looks = [(name, at, stretch) for name, (_, stretches) in stood.items() for at, stretch in stretches.items()]
+    surveyed = run(spark, [stretch for *_, stretch in looks], lambda stretch: _survey(url, stretch))
+    seen: dict[str, dict[int, Summarised | None]] = {name: {} for name in stood}
+    for (name, at, _), result in zip(looks, surveyed, strict=True):
+        seen[name][at] = result
+    queues = {name: furnish(queue, seen[name]) for name, (queue, _) in stood.items()}
+    return {name: queue for name, queue in queues.items() if queue is not None}
+
+
+def pinned(url: str, segments: Iterable[Segment]) -> Folder:
+    """A folder with the files that a query was planned with."""
+    return pinned_to(folder(url), KestrelFormat(), segments)
+
+
+def _survey(url: str, stretch: Stretch) -> Summarised | None:
+    return survey(pinned(url, [stretch.summarised.segment]), stretch)
+
+
+def _alone(task: Task) -> Summarised | Numbering | None:
+    """A summary; how the counter moves if that has to be known first; None if the queue before has to be."""
+    segment = task.segment
+    place = pinned(task.url, [segment])
+    try:
+        told = described(place, segment) if task.reading.use_summaries else None
+        return told or summarise_file(place, segment, task.entry, task.reading)
+    except Entangled:
+        return None
+    except CounterUnknown:
+        file = place.open(segment.file)
+        numbering = Numbering()
+        try:
+            feed(file, segment.begin, segment.end, numbering.consume)
+        finally:
+            file.close()
+        return numbering
+
+
+def _counters(tasks: list[Task], first: list[Any]) -> Iterator[tuple[int, int]]:
+    """The segments that have to be read again, with the counter at their beginning."""
+    counter: int | None = 0
+    for at, (task, result) in enumerate(zip(tasks, first, strict=True)):
+        counter = counter if task.segment.number else 0
+        if isinstance(result, Summarised):
+            counter = counter if result.summary.counter is None else result.summary.counter
+        elif isinstance(result, Numbering):
+            if counter is not None:
+                yield at, counter
+            counter = result.after(counter)
+        else:
+            counter = None
+
+
+def _stood(name: str, found: list[Any]) -> tuple[Queue, dict[int, Stretch]] | None:
+    """See `stand`; None: the results do not make a queue."""
+    if not all(isinstance(each, Summarised) for each in found):
+        return None
+    try:
+        return stand(name, found)
+    except Entangled:
+        return None
+
+
+def _live_tasks(queue: Queue) -> Iterator[Queue]:
+    """The queue's live rows as tasks: one a segment that holds some of the line, one for what was handed out."""
+    state = queue.state
+    if state.front or state.opens:
+        held = State(state.front, state.opens, state.added, state.added, state.listed, 0, {})
+        yield replace(queue, state=held)
+    first = 0
+    for one in queue.found:
+        low, high = max(first, state.taken), first + one.summary.added
+        if low < high:
+            found = [each if each is one else _without_marks(each) for each in queue.found]
+            part = State([], {}, low, high, state.listed, 0, {})
+            before = len(state.front) + low - state.taken
+            yield replace(queue, found=found, state=part, before=before)
+        first += one.summary.added
+
+
+def _without_marks(one: Summarised) -> Summarised:
+    return replace(one, facts=Facts([], []))

@@ -1,0 +1,130 @@
+"""Verifying the journals of a fleet: every record of every file, whether the records make sense together, and the
+checksums that a server has left beside sealed files.
+
+Knows what a finding is. Refuses to repair: the server cuts a torn end when it starts.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import TYPE_CHECKING
+
+import msgspec
+from msgspec import Struct
+
+from staniel.journal.errors import Flaw
+from staniel.journal.tools.checksums import unlike
+from staniel.pipeline.formats.adapters import FORMATS, look
+from staniel.pipeline.formats.base import OnCorrupt, Part, Reading, Segment, torn_end
+from staniel.pipeline.lake.folders import Folder, FolderFs, Vanished, folder
+from staniel.pipeline.sources.journal_options import JournalOptions
+from staniel.pipeline.sources.offsets import pinned_to
+from staniel.pipeline.sources.planning import check_wanted
+from staniel.pipeline.tasks.summarise import TRIES, run_each
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+
+class Finding(Struct, frozen=True):
+    """One file. `wrong`: what a reader meets at byte `at`, `unread_bytes` from its end; `torn`: that is no damage;
+    `strays`: records that met nothing: a removal of no item. `flaws`: bytes that are not what was written, None: there
+    are no checksums to tell."""
+
+    queue: str
+    file: str
+    bytes: int
+    items: int
+    wrong: str = ""
+    at: int = 0
+    torn: bool = False
+    strays: int = 0
+    flaws: list[Flaw] | None = None
+    unread_bytes: int = 0
+
+    @property
+    def bad(self) -> bool:
+        return (bool(self.wrong) and not self.torn) or bool(self.flaws)
+
+    def lines(self) -> Iterator[str]:
+        """What people read of it."""
+        state = "damaged" if self.bad else "torn end" if self.torn else "ok"
+        strays = f", {self.strays} records met nothing" if self.strays else ""
+        yield f"{self.file}: {self.bytes:,} bytes, {self.items:,} items: {state}{strays}"
+        if self.wrong:
+            yield Flaw(self.at, self.unread_bytes, self.wrong, self.torn).told(self.file)
+        for flaw in self.flaws or ():
+            yield flaw.told(self.file)
+
+
+def verify(spark: SparkSession, path: str, given: Mapping[str, str]) -> list[Finding]:
+    """One finding a file, in order. A queue is a task. Queues whose files change meanwhile are looked at again; one
+    that was deleted has none. Raises Vanished if they change all the time."""
+    options = JournalOptions({**given, "path": path})
+    place = folder(options.path)
+    form, found = look(place, options.format)
+    check_wanted(place, options, form, found)
+    reading = msgspec.structs.replace(
+        options.reading, on_corrupt=OnCorrupt.PERMISSIVE, include_value=False, use_summaries=False, tells_torn=True
+    )
+    findings: dict[str, list[Finding]] = {}
+    missed: dict[str, Vanished] = {}
+    for _ in range(TRIES):
+        queues = {name: each for name, each in found.items() if name in options.queues and name not in findings}
+        tasks = [(options.path, form.name, Part(name, segments), reading) for name, segments in sorted(queues.items())]
+        results = dict(zip(sorted(queues), run_each(spark, tasks, _verify), strict=True))
+        findings |= {name: each for name, each in results.items() if not isinstance(each, Vanished)}
+        missed = {name: each for name, each in results.items() if isinstance(each, Vanished)}
+        if not missed:
+            break
+        form, found = look(place, options.format)
+    else:
+        raise Vanished(f"queues {', '.join(missed)}, at each of {TRIES} tries: {next(iter(missed.values()))}")
+    return [finding for _, found in sorted(findings.items()) for finding in found]
+
+
+def _verify(task: tuple[str, str, Part, Reading]) -> list[Finding]:
+    path, name, part, reading = task
+    place = pinned_to(folder(path), FORMATS[name](), part.segments)
+    if name != "kestrel":
+        return _by_rows(place, name, part, reading)
+    from staniel.pipeline.formats.kestrel.queue import summarise_queue
+
+    findings = []
+    for one in summarise_queue(place, part.segments, reading):
+        segment, damage = one.segment, one.damage
+        flaws = _unlike(place, segment)
+        found = Finding(
+            part.queue, segment.file, segment.bytes, one.summary.added, "", 0, False, one.facts.strays, flaws
+        )
+        if damage is not None:
+            found = msgspec.structs.replace(
+                found, wrong=damage.why, at=damage.at, torn=damage.is_torn, unread_bytes=damage.lost_bytes
+            )
+        findings.append(found)
+    return findings
+
+
+def _unlike(place: Folder, segment: Segment) -> list[Flaw] | None:
+    from staniel.pipeline.formats.kestrel.queue import load_sidecar
+
+    described = None if segment.live else load_sidecar(place, segment.file)
+    if described is None or described.file != segment.file:
+        return None
+    return unlike(described, FolderFs(place, segment.end), segment.file)
+
+
+def _by_rows(place: Folder, name: str, part: Part, reading: Reading) -> list[Finding]:
+    """For formats without summaries: whatever the view `ops` says of damage."""
+    view = FORMATS[name]().view("ops")
+    findings = []
+    for segment in part.segments:
+        items, wrong, at, torn = 0, "", 0, True
+        for batch in view(place, Part(part.queue, [segment]), reading):
+            items += batch.num_rows
+            for row in batch.select(["offset", "_corrupt"]).filter(batch["_corrupt"].is_valid()).to_pylist():
+                wrong, at, items = row["_corrupt"], row["offset"], items - 1
+                torn = torn and torn_end(segment, at, wrong) is not None
+        found = Finding(part.queue, segment.file, segment.bytes, items, wrong, at, bool(wrong) and torn)
+        findings.append(msgspec.structs.replace(found, unread_bytes=segment.end - at) if wrong else found)
+    return findings

@@ -1,0 +1,212 @@
+"""The client's half of the memcache protocol, without a socket: requests to bytes, bytes to replies, in order.
+
+    conversation = Conversation()
+    sock.sendall(conversation.say(Set("jobs", b"1"), Set("jobs", b"2"), read("jobs", open=True)))
+    while conversation.unanswered:
+        for reply in conversation.hear(sock.recv(65536)): ...
+
+Knows which reply each request waits for, and framing. Refuses to know sockets, time-outs and what to do about a
+refusal; never raises for what a server said: that is a `Garbled` in its place, after which nothing is understood.
+
+    state      waits for
+    LISTENING  the reply to the oldest unanswered request
+    DEAD       nothing, for ever: a Garbled has been handed out
+
+Kept between two calls: the bytes of an unfinished line or item; never what a length promises.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from enum import Enum
+
+from staniel.protocol.client.replies import (
+    FINALS,
+    Dump,
+    Error,
+    Garbled,
+    Head,
+    Item,
+    Items,
+    Reply,
+    Stats,
+    parse_error,
+    parse_head,
+    parse_line,
+)
+from staniel.protocol.client.requests import encode, read, writer
+from staniel.protocol.memcache import requests as ask
+from staniel.protocol.memcache.requests import Request
+
+__all__ = ["Conversation", "State", "encode", "read"]
+
+REPLY_LINE_BYTES_MAX = 65_536
+"""A VALUE line repeats the key that was asked for, up to 16 KB long; four times that is nonsense."""
+
+_SILENT = (ask.Set, ask.Delete, ask.FlushAll, ask.Verbosity)
+_WITH_ITEMS = (ask.Get, ask.Monitor, ask.GetMany)
+_DUMPS = (ask.DumpStats, ask.DumpConfig)
+_OF_MANY_LINES = {ask.GetMany, ask.Stats, *_DUMPS}
+
+
+class State(Enum):
+    LISTENING = "listening"
+    DEAD = "dead"
+
+
+class Conversation:
+    """One connection, from the client's side."""
+
+    def __init__(self) -> None:
+        self._state = State.LISTENING
+        self._expected: deque[Request] = deque()
+        self._tail = bytearray()
+        self._need = 0
+        """Bytes that `_tail` has to reach before it is worth another look."""
+        self._lines: list[bytes] = []
+        """Of a stats or dump reply that is not complete."""
+        self._items: list[Item] = []
+        """Of a get of several keys that is not complete."""
+
+    @property
+    def state(self) -> State:
+        return self._state
+
+    @property
+    def unanswered(self) -> int:
+        """Requests that wait for a reply, or for the rest of it. A monitor counts until its END."""
+        return len(self._expected)
+
+    @property
+    def pending_bytes(self) -> int:
+        """Bytes kept for a reply that is not complete."""
+        return len(self._tail) + sum(map(len, self._lines)) + sum(len(item.data) for item in self._items)
+
+    def say(self, *requests: Request) -> bytes:
+        """The bytes to send. Raises ValueError, having noted nothing, if one of them cannot be said.
+
+        Say `noreply` only to a server of the memcached dialect: Kestrel's answers all the same.
+        """
+        pieces = [writer(request)(request) for request in requests]
+        for request in requests:
+            if type(request) in FINALS and not (isinstance(request, _SILENT) and request.noreply):
+                self._expected.append(request)
+        return b"".join(pieces)
+
+    def hear(self, data: bytes) -> list[Reply]:
+        """Every reply that `data` completes, in the order of the requests: one each, noreply and quit none.
+
+        A monitor is the exception: each item as it comes, then Answer.END (or an Error).
+        """
+        if self._tail:
+            self._tail += data
+            if len(self._tail) < self._need:
+                return []
+            data, self._tail = bytes(self._tail), bytearray()
+        replies: list[Reply] = []
+        at = 0
+        while at < len(data) and self._state is State.LISTENING:
+            at = self._read(data, at, replies)
+        return replies
+
+    def _read(self, data: bytes, at: int, replies: list[Reply]) -> int:
+        """One line, with the block that belongs to it; where the next one starts."""
+        end = data.find(b"\n", at)
+        if end < 0 or end - at > REPLY_LINE_BYTES_MAX:
+            return self._wait_for_line(data, at, replies)
+        line = data[at:end]
+        if not self._expected:
+            return self._lose(data, line, "nobody asked", replies)
+        request = self._expected[0]
+        if line.startswith(b"VALUE ") and isinstance(request, _WITH_ITEMS):
+            return self._read_item(data, at, end, request, replies)
+        final = FINALS[type(request)].get(line)
+        if final is not None:
+            self._expected.popleft()
+            replies.append(self._whole(request) if type(request) in _OF_MANY_LINES else final)
+        else:
+            self._read_other(data, line, request, replies)
+        return end + 1
+
+    def _wait_for_line(self, data: bytes, at: int, replies: list[Reply]) -> int:
+        have = len(data) - at
+        if have > REPLY_LINE_BYTES_MAX:
+            return self._lose(data, data[at : at + 80], "line too long", replies)
+        return self._keep(data, at, have + 1)
+
+    def _read_item(
+        self, data: bytes, at: int, end: int, request: ask.Get | ask.Monitor | ask.GetMany, replies: list[Reply]
+    ) -> int:
+        """A VALUE line and its block. But for a get of several keys, each item is followed by an END of its own."""
+        line = data[at:end]
+        head = parse_head(line)
+        if head is None or not _was_asked(head, request):
+            return self._lose(data, line, "not an item that was asked for", replies)
+        stop = end + 1 + head.length
+        ending = b"\r\n" if isinstance(request, ask.GetMany) else b"\r\nEND\r\n"
+        after = stop + len(ending)
+        if len(data) < after:
+            return self._keep(data, at, after - at)
+        if not data.startswith(ending, stop):
+            return self._lose(data, line, "the item is not as long as announced", replies)
+        item = Item(data[end + 1 : stop], head.flags, head.id, head.key)
+        if isinstance(request, ask.GetMany):
+            self._items.append(item)
+            return after
+        if isinstance(request, ask.Get):
+            self._expected.popleft()
+        replies.append(item)
+        return after
+
+    def _read_other(self, data: bytes, line: bytes, request: Request, replies: list[Reply]) -> None:
+        """What is neither an item nor a final word: a refusal, a line of many, or a reply with something in it."""
+        text = line.removesuffix(b"\r")
+        error = parse_error(text)
+        if error is not None:
+            self._expected.popleft()
+            replies.append(Error(error.fault, error.why, tuple(self._items)) if self._items else error)
+            self._forget_parts()
+        elif isinstance(request, _DUMPS) or (isinstance(request, ask.Stats) and text.startswith(b"STAT ")):
+            self._lines.append(text)
+        else:
+            reply = parse_line(request, text)
+            if reply is None:
+                self._lose(data, line, f"not an answer to {type(request).__name__.lower()}", replies)
+            else:
+                self._expected.popleft()
+                replies.append(reply)
+
+    def _whole(self, request: Request) -> Reply:
+        """The reply that its last line completes."""
+        if isinstance(request, ask.GetMany):
+            items = Items(tuple(self._items))
+            self._forget_parts()
+            return items
+        if isinstance(request, ask.Stats):
+            rows = [line.decode("latin-1").split(" ", 2) for line in self._lines]
+            self._forget_parts()
+            return Stats({row[1]: row[2] if len(row) == 3 else "" for row in rows})
+        dump = Dump(tuple(line.decode("latin-1") for line in self._lines))
+        self._forget_parts()
+        return dump
+
+    def _forget_parts(self) -> None:
+        self._lines = []
+        self._items = []
+
+    def _keep(self, data: bytes, at: int, need: int) -> int:
+        self._tail = bytearray(memoryview(data)[at:])
+        self._need = need
+        return len(data)
+
+    def _lose(self, data: bytes, line: bytes, why: str, replies: list[Reply]) -> int:
+        replies.append(Garbled(line, why))
+        self._state = State.DEAD
+        return len(data)
+
+
+def _was_asked(head: Head, request: ask.Get | ask.Monitor | ask.GetMany) -> bool:
+    """A reply names the key as it was asked for, Kestrel's without the options."""
+    if isinstance(request, ask.GetMany):
+        return any(_was_asked(head, get) for get in request.gets)
+    return head.key == request.key or head.key == request.key.partition(b"/")[0]

@@ -1,0 +1,164 @@
+"""What a client hears, as values: one Struct a kind of reply, and which lines end which request's reply.
+
+Knows the words of both dialects. Refuses to know framing and order, which are `client.py`'s.
+"""
+
+from __future__ import annotations
+
+import re
+from enum import Enum
+
+from msgspec import Struct
+
+from staniel.protocol.memcache import requests as ask
+from staniel.protocol.memcache.requests import Request
+from staniel.protocol.words import INT32_MAX
+
+_COUNT = re.compile(rb"[0-9]{1,19}")
+
+
+class Answer(Enum):
+    """Replies that are one word. END is a get without an item, the end of a monitor, and what flush and confirm say."""
+
+    STORED = "STORED"
+    NOT_STORED = "NOT_STORED"
+    DELETED = "DELETED"
+    NOT_FOUND = "NOT_FOUND"
+    OK = "OK"
+    END = "END"
+
+
+class Item(Struct, frozen=True, gc=False):
+    """One item. `id` is None unless the get was a `gets` of a server that has ids; `key` is what the reply names."""
+
+    data: bytes
+    flags: int = 0
+    id: int | None = None
+    key: bytes = b""
+
+
+class Items(Struct, frozen=True):
+    """The reply to a get of several keys: as many items as there were, in the order of the keys."""
+
+    items: tuple[Item, ...]
+
+
+class Number(Struct, frozen=True, gc=False):
+    """How many items an expiry flush removed."""
+
+    count: int
+
+
+class Text(Struct, frozen=True, gc=False):
+    """A version or a status, without its leading word."""
+
+    text: str
+
+
+class Stats(Struct, frozen=True):
+    """The STAT lines, in the order the server sent them."""
+
+    values: dict[str, str]
+
+
+class Dump(Struct, frozen=True):
+    """The lines of a dump without its END."""
+
+    lines: tuple[str, ...]
+
+
+class Fault(Enum):
+    """Whose fault the server says it is: nobody's, that it does not know the command; the client's; its own."""
+
+    COMMAND = "ERROR"
+    CLIENT = "CLIENT_ERROR"
+    SERVER = "SERVER_ERROR"
+
+
+class Error(Struct, frozen=True):
+    """A refusal, in the place of the reply. The server may close the connection after it.
+
+    `items` is what a get of several keys had already handed out before the refusal.
+    """
+
+    fault: Fault
+    why: str
+    items: tuple[Item, ...] = ()
+
+
+class Garbled(Struct, frozen=True, gc=False):
+    """What the server said cannot be the answer to what was asked: the connection is out of step, nothing follows."""
+
+    line: bytes
+    why: str
+
+
+Reply = Answer | Item | Items | Number | Text | Stats | Dump | Error | Garbled
+
+_END = {b"END\r": Answer.END}
+
+FINALS: dict[type[Request], dict[bytes, Answer]] = {
+    ask.Set: {b"STORED\r": Answer.STORED, b"NOT_STORED\r": Answer.NOT_STORED},
+    ask.Get: _END,
+    ask.GetMany: _END,
+    ask.Monitor: _END,
+    ask.Confirm: _END,
+    ask.Delete: {b"DELETED\r": Answer.DELETED, b"NOT_FOUND\r": Answer.NOT_FOUND},
+    ask.Flush: _END,
+    ask.FlushAll: {b"OK\r": Answer.OK, b"Flushed all queues.\r": Answer.OK},
+    ask.FlushExpired: {},
+    ask.FlushAllExpired: {},
+    ask.Stats: _END,
+    ask.DumpStats: _END,
+    ask.DumpConfig: _END,
+    ask.Status: _END,
+    ask.Reload: {b"Reloaded config.\r": Answer.OK},
+    ask.Version: {},
+    ask.Verbosity: {b"OK\r": Answer.OK},
+}
+"""The lines, with their CR, that end a reply. Quit and Shutdown are answered by a closed connection alone."""
+
+
+class Head(Struct, frozen=True, gc=False):
+    """A VALUE line: whose block of `length` bytes follows."""
+
+    key: bytes
+    flags: int
+    length: int
+    id: int | None
+
+
+_HEAD = re.compile(rb"VALUE ([^ ]+) ([0-9]{1,10}) ([0-9]{1,10})(?: ([0-9]{1,20}))?\r")
+
+
+def parse_head(line: bytes) -> Head | None:
+    """A VALUE line, with its CR; None if it is not one."""
+    match = _HEAD.fullmatch(line)
+    if match is None:
+        return None
+    key, flags, length, item_id = match.groups()
+    head = Head(key, int(flags), int(length), None if item_id is None else int(item_id))
+    return head if head.length <= INT32_MAX else None
+
+
+def parse_error(line: bytes) -> Error | None:
+    """A line without its line end that is one of the three refusals; None if it is not."""
+    word, _, why = line.partition(b" ")
+    fault = _FAULTS.get(word)
+    return None if fault is None else Error(fault, why.decode("latin-1"))
+
+
+_FAULTS = {fault.value.encode(): fault for fault in Fault}
+
+
+def parse_line(request: Request, line: bytes) -> Reply | None:
+    """The reply to a request that is answered by one line with something in it; None if `line` cannot be that."""
+    if isinstance(request, ask.Version) and line.startswith(b"VERSION "):
+        return Text(line.removeprefix(b"VERSION ").decode("latin-1"))
+    if isinstance(request, ask.Status) and request.name is None and line.isalpha():
+        return Text(line.decode("latin-1"))
+    if isinstance(request, ask.Reload) and line.startswith(b"Reloaded config. "):
+        return Answer.OK
+    if isinstance(request, ask.FlushExpired | ask.FlushAllExpired) and _COUNT.fullmatch(line):
+        return Number(int(line))
+    return None

@@ -1,0 +1,174 @@
+"""Requests as a client writes them: the other direction of `memcached_lines.py`.
+
+Knows how each request is spelled so that both dialects read the same from it. Refuses to know replies, and what time it
+is: an expiry that the wire can only say as a date has to be given as one.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from functools import lru_cache
+from typing import Any
+
+from staniel.protocol.memcache import requests as ask
+from staniel.protocol.memcache.requests import Get, Request
+from staniel.protocol.words import INT32_MAX, INT32_MIN, UINT32_MAX
+
+TTL_MS_END = 1_000_000_000
+"""From here on a ttl is refused. Kestrel reads expiry words from 1,000,000 s up as dates, memcached from 30 days up."""
+
+EXPIRES_MS_MIN = (30 * 24 * 3600 + 1) * 1000
+"""Dates before this are refused (but 0, never): both dialects would read them as a time from now."""
+
+_WORD = re.compile(rb"[^ \r\n]+")
+
+
+def read(
+    queue: str,
+    wait_ms: int = 0,
+    *,
+    open: bool = False,
+    close: bool = False,
+    abort: bool = False,
+    peek: bool = False,
+    with_id: bool = False,
+) -> Get:
+    """The Get that the server will parse, with its `key` spelled out. Raises ValueError for names no key can hold."""
+    return _read(queue, wait_ms, open, close, abort, peek, with_id)
+
+
+@lru_cache(maxsize=1024)
+def _read(queue: str, wait_ms: int, open: bool, close: bool, abort: bool, peek: bool, with_id: bool) -> Get:
+    if peek + abort + (open or close) > 1:
+        raise ValueError("peek, abort and open or close exclude each other")
+    _number(wait_ms, 0, INT32_MAX)
+    fetches = not abort and (open or not close)
+    options = [b"/t=%d" % wait_ms] if wait_ms and fetches else []
+    options += [
+        word for asked, word in ((close, b"/close"), (open, b"/open"), (abort, b"/abort"), (peek, b"/peek")) if asked
+    ]
+    key = _queue(queue) + b"".join(options)
+    return Get(key, queue, wait_ms if fetches else 0, open, close, abort, peek, with_id)
+
+
+def encode(request: Request) -> bytes:
+    """The bytes of one request, data block included.
+
+    Times that the wire says in seconds are rounded up. Raises ValueError for what the wire cannot say: names with
+    spaces or line ends, numbers out of range, an `Invalid`.
+    """
+    return writer(request)(request)
+
+
+def writer(request: Request) -> Callable[[Any], bytes]:
+    """The encoder of this kind of request. Raises ValueError."""
+    found = WRITERS.get(type(request))
+    if found is None:
+        raise ValueError(f"{type(request).__name__} is not a request")
+    return found
+
+
+@lru_cache(maxsize=4096)
+def _word(name: str) -> bytes:
+    """A name as it stands in a line; anything that would end the word early is an injected command."""
+    try:
+        word = name.encode("latin-1")
+    except UnicodeEncodeError:
+        raise ValueError(f"names are ISO-8859-1 on the wire: {name!r}") from None
+    return _checked(word)
+
+
+def _queue(name: str) -> bytes:
+    """A queue's name. What follows a slash would be read as an option, or as part of a name that no queue has."""
+    if "/" in name:
+        raise ValueError(f"a queue name cannot hold a slash: {name!r}")
+    return _word(name)
+
+
+def _checked(word: bytes) -> bytes:
+    if _WORD.fullmatch(word) is None:
+        raise ValueError(f"not one word: {word!r}")
+    return word
+
+
+def _number(number: int, low: int, high: int) -> int:
+    if not low <= number <= high:
+        raise ValueError(f"{number} is not within {low}..{high}")
+    return number
+
+
+def _seconds(ms: int) -> int:
+    return -(-ms // 1000)
+
+
+def _expiry_s(ttl_ms: int | None, expires_ms: int) -> int:
+    """The expiry word. 0 means never, so a life that is over already is said as -1."""
+    if ttl_ms is None:
+        return _seconds(_number(expires_ms, EXPIRES_MS_MIN, 2**50)) if expires_ms else 0
+    return _seconds(_number(ttl_ms, INT32_MIN, TTL_MS_END - 1000)) if ttl_ms > 0 else -1
+
+
+@lru_cache(maxsize=4096)
+def _set_head(queue: str, flags: int, expiry_s: int) -> bytes:
+    return b"set %b %d %d " % (_queue(queue), _number(flags, 0, UINT32_MAX), expiry_s)
+
+
+def _set(request: ask.Set) -> bytes:
+    data = request.data
+    expiry_s = _expiry_s(request.ttl_ms, request.expires_ms)
+    form = b"%b%d noreply\r\n%b\r\n" if request.noreply else b"%b%d\r\n%b\r\n"
+    return form % (_set_head(request.queue, request.flags, expiry_s), len(data), data)
+
+
+def _get(request: Get) -> bytes:
+    return (b"gets %b\r\n" if request.with_id else b"get %b\r\n") % _checked(request.key)
+
+
+def _get_many(request: ask.GetMany) -> bytes:
+    if len({get.with_id for get in request.gets}) != 1:
+        raise ValueError("a get of several keys needs keys, all with ids or all without")
+    command = b"gets " if request.gets[0].with_id else b"get "
+    return command + b" ".join(_checked(get.key) for get in request.gets) + b"\r\n"
+
+
+def _monitor(request: ask.Monitor) -> bytes:
+    seconds = _number(_seconds(request.wait_ms), 0, INT32_MAX)
+    if request.max_items is None:
+        return b"monitor %b %d\r\n" % (_queue(request.queue), seconds)
+    return b"monitor %b %d %d\r\n" % (_queue(request.queue), seconds, _number(request.max_items, 0, INT32_MAX))
+
+
+def _confirm(request: ask.Confirm) -> bytes:
+    return b"confirm %b %d\r\n" % (_queue(request.queue), _number(request.count, INT32_MIN, INT32_MAX))
+
+
+def _delete(request: ask.Delete) -> bytes:
+    return (b"delete %b noreply\r\n" if request.noreply else b"delete %b\r\n") % _queue(request.queue)
+
+
+def _names(command: bytes, names: tuple[str, ...]) -> bytes:
+    return b" ".join((command, *map(_word, names))) + b"\r\n"
+
+
+WRITERS: dict[type[Request], Callable[[Any], bytes]] = {
+    ask.Set: _set,
+    ask.Get: _get,
+    ask.GetMany: _get_many,
+    ask.Monitor: _monitor,
+    ask.Confirm: _confirm,
+    ask.Delete: _delete,
+    ask.Flush: lambda request: b"flush %b\r\n" % _queue(request.queue),
+    ask.FlushAll: lambda request: b"flush_all noreply\r\n" if request.noreply else b"flush_all\r\n",
+    ask.FlushExpired: lambda request: b"flush_expired %b\r\n" % _queue(request.queue),
+    ask.FlushAllExpired: lambda request: b"flush_all_expired\r\n",
+    ask.Stats: lambda request: _names(b"stats", (request.topic,) if request.topic else ()),
+    ask.DumpStats: lambda request: _names(b"dump_stats", request.queues),
+    ask.DumpConfig: lambda request: _names(b"dump_config", request.queues),
+    ask.Status: lambda request: _names(b"status", () if request.name is None else (request.name,)),
+    ask.Reload: lambda request: b"reload\r\n",
+    ask.Version: lambda request: b"version\r\n",
+    ask.Verbosity: lambda request: b"verbosity 1 noreply\r\n" if request.noreply else b"verbosity 1\r\n",
+    ask.Quit: lambda request: b"quit\r\n",
+    ask.Shutdown: lambda request: b"shutdown\r\n",
+}

@@ -1,0 +1,303 @@
+"""A line of the memcache dialect that today's clients speak, as words, becomes a request.
+
+Knows memcached's commands and Kestrel's, and which of memcached's a queue cannot serve: those get one clear
+CLIENT_ERROR and the connection stays open; never SERVER_ERROR, on which libmemcached marks the whole server dead.
+Refuses to know framing, and which queue names are legal.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from staniel.protocol.limits import Limits
+from staniel.protocol.memcache import commands_meta as meta
+from staniel.protocol.memcache.dialect import Dialect
+from staniel.protocol.memcache.fields import block_too_large, expiry, hang_up, refuse
+from staniel.protocol.memcache.heads import Parsed, Refused, SetHead
+from staniel.protocol.memcache.keys import parse_key, parse_some
+from staniel.protocol.memcache.replies import replies_for
+from staniel.protocol.memcache.requests import (
+    Confirm,
+    Delete,
+    DumpConfig,
+    DumpStats,
+    Flush,
+    FlushAll,
+    FlushAllExpired,
+    FlushExpired,
+    Get,
+    GetKeys,
+    GetMany,
+    GetSome,
+    Invalid,
+    Monitor,
+    Move,
+    Pause,
+    Quit,
+    Reload,
+    Shutdown,
+    Stats,
+    Status,
+    Touch,
+    Verbosity,
+    Version,
+)
+from staniel.protocol.words import INT32_MAX, INT32_MIN, UINT32_MAX, integer, pop_noreply, text
+
+BAD_DATA_CHUNK = "bad data chunk"
+KEYS_AT_ONCE = 64
+"""Of one get; a line holds thousands, and each takes some microseconds to understand and to read."""
+
+_replies = replies_for(Dialect.MEMCACHED)
+
+
+def split(line: bytes) -> list[bytes]:
+    """Split at runs of spaces, as memcached does; an empty line has one empty word."""
+    return [word for word in line.split(b" ") if word] or [b""]
+
+
+def parse(words: list[bytes], limits: Limits) -> Parsed:
+    """The request of a line's words. Commands are case-insensitive, everything else is not."""
+    command = _COMMANDS.get(words[0].lower())
+    if command is None:
+        return Invalid(_replies.error, why="unknown command")
+    return command(words, limits)
+
+
+def bad_data_chunk(noreply: bool) -> Invalid:
+    """What is said when a block is not followed by its line end."""
+    return refuse(BAD_DATA_CHUNK, noreply)
+
+
+def _set(words: list[bytes], limits: Limits) -> Parsed:
+    length = _block_length(words)
+    if isinstance(length, Invalid):
+        return length
+    noreply = words[-1] == b"noreply"
+    flags = integer(words[2], 0, UINT32_MAX)
+    until = expiry(words[3])
+    if flags is None:
+        return Refused(length, refuse("the flags are not a 32-bit number", noreply))
+    if until is None:
+        return Refused(length, refuse("the expiry is not a number of seconds", noreply))
+    if length > limits.item_bytes_max:
+        return Refused(length, refuse(block_too_large(length, limits), noreply))
+    return SetHead(
+        length=length,
+        queue=text(words[1]),
+        flags=flags,
+        ttl_ms=until.ttl_ms,
+        expires_ms=until.expires_ms,
+        noreply=noreply,
+    )
+
+
+def _refused_storage(words: list[bytes], limits: Limits) -> Parsed:
+    length = _block_length(words)
+    if isinstance(length, Invalid):
+        return length
+    why = f"{text(words[0].lower())} is not supported by a queue, use set"
+    return Refused(length, refuse(why, words[-1] == b"noreply"))
+
+
+def _block_length(words: list[bytes]) -> int | Invalid:
+    """Bytes of the block that follows; with a length that is none nobody knows where the next request begins."""
+    if len(words) < 5:
+        return refuse(f"{text(words[0].lower())} needs a queue, flags, expiry and length")
+    length = integer(words[4], 0, INT32_MAX)
+    return hang_up("the length is not a number of bytes") if length is None else length
+
+
+def _unsupported(words: list[bytes], limits: Limits) -> Parsed:
+    return refuse(f"{text(words[0].lower())} is not supported by a queue", words[-1] == b"noreply")
+
+
+def _get(words: list[bytes], limits: Limits) -> Parsed:
+    with_id = words[0].lower() == b"gets"
+    if len(words) < 2:
+        return refuse("no key")
+    if len(words) > 2:
+        return _get_many(words[1:], with_id)
+    get = parse_key(words[1], with_id)
+    if isinstance(get, str):
+        return refuse(get)
+    count = parse_some(words[1])
+    if isinstance(count, str):
+        return refuse(count)
+    fetches = not get.abort and (get.open or not get.close)
+    return GetSome(get, count) if count is not None and count > 1 and fetches else get
+
+
+def _get_many(keys: list[bytes], with_id: bool) -> GetMany | GetKeys | Invalid:
+    if len(keys) > KEYS_AT_ONCE:
+        return GetKeys(tuple(keys), with_id)
+    gets = []
+    for key in keys:
+        get = key_of_many(key, with_id)
+        if isinstance(get, Invalid):
+            return get
+        gets.append(get)
+    return GetMany(tuple(gets))
+
+
+def key_of_many(key: bytes, with_id: bool) -> Get | Invalid:
+    """One of several keys of a line."""
+    get = parse_key(key, with_id)
+    if isinstance(get, str):
+        return refuse(get)
+    if parse_some(key) not in (None, 1):
+        return refuse("n= goes with one key only")
+    return _without_wait(get)
+
+
+def _without_wait(get: Get) -> Get:
+    if get.wait_ms == 0:
+        return get
+    return Get(get.key, get.queue, 0, get.open, get.close, get.abort, get.peek, get.with_id)
+
+
+def _touch(words: list[bytes], limits: Limits) -> Parsed:
+    """The expiry must be a number, as in memcached, and means nothing: a read's time-out is its queue's."""
+    rest = words[1:]
+    noreply = len(rest) > 2 and pop_noreply(rest)
+    if len(rest) != 2:
+        return refuse("touch needs a queue and an expiry", noreply)
+    if expiry(rest[1]) is None:
+        return refuse("the expiry is not a number of seconds", noreply)
+    return Touch(text(rest[0]), noreply)
+
+
+def _move(words: list[bytes], limits: Limits) -> Parsed:
+    if len(words) not in (3, 4):
+        return refuse(f"{text(words[0].lower())} needs two queues, and perhaps a count")
+    count = integer(words[3], 0, INT32_MAX) if len(words) == 4 else None
+    if len(words) == 4 and count is None:
+        return refuse("the count is not a number of items")
+    return Move(text(words[1]), text(words[2]), count)
+
+
+def _pause(words: list[bytes], limits: Limits) -> Parsed:
+    command = words[0].lower()
+    what = words[2] if len(words) == 3 else b"all"
+    if len(words) not in (2, 3) or what not in (b"gets", b"puts", b"all"):
+        return refuse(f"{text(command)} needs a queue, and perhaps gets, puts or all")
+    return Pause(text(words[1]), gets=what != b"puts", puts=what != b"gets", paused=command == b"pause")
+
+
+def _monitor(words: list[bytes], limits: Limits) -> Parsed:
+    if len(words) < 3:
+        return refuse("monitor needs a queue and seconds")
+    numbers = [integer(word, INT32_MIN, INT32_MAX) for word in words[2:4]]
+    seconds, max_items = numbers[0], numbers[-1]
+    if seconds is None or max_items is None:
+        return refuse("monitor needs numbers after the queue")
+    return Monitor(
+        key=words[1],
+        queue=text(words[1]),
+        wait_ms=seconds * 1000,
+        max_items=max(0, max_items) if len(numbers) == 2 else None,
+    )
+
+
+def _confirm(words: list[bytes], limits: Limits) -> Parsed:
+    if len(words) < 3:
+        return refuse("confirm needs a queue and a count")
+    count = integer(words[2], INT32_MIN, INT32_MAX)
+    return refuse("the count is not a number") if count is None else Confirm(text(words[1]), count)
+
+
+def _delete(words: list[bytes], limits: Limits) -> Parsed:
+    """`delete k 0` is what old clients send: a delay that memcached dropped, too."""
+    rest = words[1:]
+    noreply = len(rest) > 1 and pop_noreply(rest)
+    if not rest:
+        return refuse("no queue name")
+    if rest[1:] not in ([], [b"0"]):
+        return refuse("delete takes a queue and noreply", noreply)
+    return Delete(text(rest[0]), noreply)
+
+
+def _flush(words: list[bytes], limits: Limits) -> Parsed:
+    return Flush(text(words[1])) if len(words) > 1 else refuse("no queue name")
+
+
+def _flush_expired(words: list[bytes], limits: Limits) -> Parsed:
+    return FlushExpired(text(words[1])) if len(words) > 1 else refuse("no queue name")
+
+
+def _flush_all(words: list[bytes], limits: Limits) -> Parsed:
+    rest = words[1:]
+    noreply = pop_noreply(rest)
+    delays = [integer(word, 0, 0) for word in rest]
+    return FlushAll(noreply) if delays in ([], [0]) else refuse("delayed flush is not supported", noreply)
+
+
+def _verbosity(words: list[bytes], limits: Limits) -> Parsed:
+    """The level is checked and forgotten; memcached lets it be left out before `noreply`."""
+    rest = words[1:]
+    noreply = pop_noreply(rest)
+    levels = [integer(word, 0, UINT32_MAX) for word in rest]
+    if len(levels) > 1 or None in levels or not (levels or noreply):
+        return refuse("verbosity needs a level", noreply)
+    return Verbosity(noreply)
+
+
+def _stats(words: list[bytes], limits: Limits) -> Parsed:
+    if words[-1] == b"noreply":
+        return refuse("stats without a reply say nothing")
+    return Stats(text(words[1]) if len(words) > 1 else "")
+
+
+def _dump_stats(words: list[bytes], limits: Limits) -> Parsed:
+    return DumpStats(tuple(text(word) for word in words[1:]))
+
+
+def _dump_config(words: list[bytes], limits: Limits) -> Parsed:
+    return DumpConfig(tuple(text(word) for word in words[1:]))
+
+
+def _status(words: list[bytes], limits: Limits) -> Parsed:
+    return Status(text(words[1]) if len(words) > 1 else None)
+
+
+_COMMANDS: dict[bytes, Callable[[list[bytes], Limits], Parsed]] = {
+    b"set": _set,
+    b"add": _refused_storage,
+    b"replace": _refused_storage,
+    b"append": _refused_storage,
+    b"prepend": _refused_storage,
+    b"cas": _refused_storage,
+    b"get": _get,
+    b"gets": _get,
+    b"gat": _unsupported,
+    b"gats": _unsupported,
+    b"incr": _unsupported,
+    b"decr": _unsupported,
+    b"touch": _touch,
+    b"ms": meta.parse_set,
+    b"mg": meta.parse_get,
+    b"md": meta.parse_delete,
+    b"mn": meta.parse_noop,
+    b"me": meta.parse_debug,
+    b"ma": meta.parse_arithmetic,
+    b"monitor": _monitor,
+    b"confirm": _confirm,
+    b"delete": _delete,
+    b"move": _move,
+    b"requeue": _move,
+    b"pause": _pause,
+    b"resume": _pause,
+    b"flush": _flush,
+    b"flush_all": _flush_all,
+    b"flush_expired": _flush_expired,
+    b"flush_all_expired": lambda words, limits: FlushAllExpired(),
+    b"stats": _stats,
+    b"dump_stats": _dump_stats,
+    b"dump_config": _dump_config,
+    b"status": _status,
+    b"reload": lambda words, limits: Reload(),
+    b"version": lambda words, limits: Version(),
+    b"verbosity": _verbosity,
+    b"quit": lambda words, limits: Quit(),
+    b"shutdown": lambda words, limits: Shutdown(),
+}

@@ -1,0 +1,147 @@
+"""memcached's meta commands (`ms`, `mg`, `md`, `mn`, `me`), as far as a queue can mean them: words become requests.
+
+Knows the flags, which of them a queue can honour, and keys in base64. Refuses to know framing and the forms of replies.
+Source: memcached 1.6's protocol.txt. A flag that would have to change an item in place (compare, vivify, recache,
+modes of storing) is refused, never ignored.
+"""
+
+from __future__ import annotations
+
+import binascii
+from collections.abc import Iterable
+
+from staniel.protocol.limits import Limits
+from staniel.protocol.memcache.fields import block_too_large, expiry, hang_up, refuse
+from staniel.protocol.memcache.heads import Parsed, Refused, SetHead
+from staniel.protocol.memcache.keys import parse_key, parse_some
+from staniel.protocol.memcache.requests import Get, Invalid, Meta, MetaDebug, MetaDelete, MetaGet, MetaNoop
+from staniel.protocol.words import INT32_MAX, UINT32_MAX, integer, text
+
+OPAQUE_BYTES_MAX = 32
+"""As in memcached."""
+
+_SET_FLAGS = frozenset(b"bcFIkMOqsST")
+_GET_FLAGS = frozenset(b"bcfhklOqstuv")
+_DELETE_FLAGS = frozenset(b"bkOq")
+_SHOWN = frozenset(b"cfhklOst")
+_SET_MODES = (b"", b"S", b"s", b"SET", b"set", b"Set")
+
+
+def parse_set(words: list[bytes], limits: Limits) -> Parsed:
+    """`ms <key> <length> <flags>*`, followed by a block. I and S change nothing here and are ignored."""
+    if len(words) < 3:
+        return refuse("ms needs a key and a length")
+    length = integer(words[2], 0, INT32_MAX)
+    if length is None:
+        return hang_up("the length is not a number of bytes")
+    meta = _meta(words[1], words[3:], _SET_FLAGS)
+    if isinstance(meta, str):
+        return Refused(length, refuse(meta))
+    head = _head(length, meta, words[3:])
+    if isinstance(head, str):
+        return Refused(length, refuse(head))
+    if length > limits.item_bytes_max:
+        return Refused(length, refuse(block_too_large(length, limits)))
+    return head
+
+
+def _head(length: int, meta: Meta, words: list[bytes]) -> SetHead | str:
+    name = _key(meta)
+    flags = integer(_token(words, b"F", b"0"), 0, UINT32_MAX)
+    until = expiry(_token(words, b"T", b"0"))
+    if not name:
+        return "error decoding key"
+    if flags is None:
+        return "the flags are not a 32-bit number"
+    if until is None:
+        return "the expiry is not a number of seconds"
+    if _token(words, b"M") not in _SET_MODES:
+        return "a queue has no mode but set"
+    return SetHead(length, text(name), flags, until.ttl_ms, until.expires_ms, noreply=False, meta=meta)
+
+
+def parse_get(words: list[bytes], limits: Limits) -> Parsed:
+    """`mg <key> <flags>*`: with `v` what `get` does, without it a look at the head. u changes nothing here."""
+    if len(words) < 2:
+        return refuse("mg needs a key")
+    meta = _meta(words[1], words[2:], _GET_FLAGS)
+    if isinstance(meta, str):
+        return refuse(meta)
+    key = _key(meta)
+    if not key:
+        return refuse("error decoding key")
+    count = parse_some(key)
+    if isinstance(count, str):
+        return refuse(count)
+    if count is not None and count > 1:
+        return refuse("mg answers with one item, n= above 1 does not go with it")
+    get = parse_key(key)
+    if isinstance(get, str):
+        return refuse(get)
+    if _has(words[2:], b"v"):
+        return MetaGet(get, meta, value=True)
+    if get.open:
+        return refuse("open needs v, or the item would be lost to the client")
+    fetches = not (get.close or get.abort)
+    return MetaGet(Get(get.key, get.queue, get.wait_ms, peek=True) if fetches else get, meta, value=False)
+
+
+def parse_delete(words: list[bytes], limits: Limits) -> Parsed:
+    """`md <key> <flags>*`: the whole queue."""
+    if len(words) < 2:
+        return refuse("md needs a key")
+    meta = _meta(words[1], words[2:], _DELETE_FLAGS)
+    if isinstance(meta, str):
+        return refuse(meta)
+    name = _key(meta)
+    return MetaDelete(text(name), meta) if name else refuse("error decoding key")
+
+
+def parse_noop(words: list[bytes], limits: Limits) -> Parsed:
+    return MetaNoop()
+
+
+def parse_debug(words: list[bytes], limits: Limits) -> Parsed:
+    """`me <key>` asks what a cache knows of an item: nothing, here."""
+    return MetaDebug() if len(words) > 1 else refuse("me needs a key")
+
+
+def parse_arithmetic(words: list[bytes], limits: Limits) -> Invalid:
+    return refuse("ma is not supported by a queue")
+
+
+def _meta(key: bytes, words: list[bytes], known: frozenset[int]) -> Meta | str:
+    """What the reply must say, or what is wrong with the flags."""
+    letters = [word[0] for word in words]
+    if len(set(letters)) < len(letters):
+        return "duplicate flag"
+    unknown = set(letters) - known
+    if unknown:
+        return f"invalid flag, or none for a queue: {_spelled(unknown)}"
+    if len(_token(words, b"O")) > OPAQUE_BYTES_MAX:
+        return "opaque token too long"
+    shown = tuple(word for word in words if word[0] in _SHOWN)
+    return Meta(key=key, base64=_has(words, b"b"), quiet=_has(words, b"q"), shown=shown)
+
+
+def _spelled(letters: Iterable[int]) -> str:
+    return " ".join(sorted(chr(letter) for letter in letters))
+
+
+def _has(words: list[bytes], flag: bytes) -> bool:
+    return any(word.startswith(flag) for word in words)
+
+
+def _token(words: list[bytes], flag: bytes, default: bytes = b"") -> bytes:
+    """What follows the letter of a flag; `default` without that flag."""
+    return next((word[1:] for word in words if word.startswith(flag)), default)
+
+
+def _key(meta: Meta) -> bytes:
+    """The key in plain; empty if it is no base64."""
+    if not meta.base64:
+        return meta.key
+    try:
+        return binascii.a2b_base64(meta.key, strict_mode=True)
+    except binascii.Error:
+        return b""

@@ -1,0 +1,71 @@
+"""The key of a read: a queue's name and, after slashes, how to read it (`jobs/t=500/open`).
+
+Knows the options and which of them exclude each other. Refuses to know which queue names are legal, except that the
+empty one is not, and whether a refusal closes the connection.
+"""
+
+from __future__ import annotations
+
+from staniel.protocol.memcache.requests import Get
+from staniel.protocol.words import INT32_MAX, INT32_MIN, integer, text
+
+SOME_MAX = 1000
+"""Items that one `n=` may ask for; a reply's bytes are bounded besides."""
+
+_FORBIDDEN = (
+    (frozenset({b"peek", b"open"}), "peek and open exclude each other"),
+    (frozenset({b"peek", b"close"}), "peek and close exclude each other"),
+    (frozenset({b"abort", b"open"}), "abort and open exclude each other"),
+    (frozenset({b"abort", b"close"}), "abort and close exclude each other"),
+    (frozenset({b"peek", b"abort"}), "peek and abort exclude each other"),
+)
+
+
+def parse_key(key: bytes, with_id: bool = False) -> Get | str:
+    """The read that `key` asks for, or why there is none.
+
+    Options come in any order and are case-sensitive; unknown and empty ones are ignored and the last `t=`
+    (milliseconds) counts. A read that fetches nothing (abort, or close without open) has nothing to wait for: its
+    `wait_ms` is 0.
+    """
+    name, *options = key.split(b"/")
+    if not name:
+        return "the queue name is empty"
+    wait_ms: int | None = 0
+    for option in options:
+        if option.startswith(b"t="):
+            wait_ms = integer(option[2:], INT32_MIN, INT32_MAX)
+            if wait_ms is None:
+                return "t= needs a number of milliseconds"
+    asked = frozenset(options)
+    for pair, why in _FORBIDDEN:
+        if pair <= asked:
+            return why
+    fetches = b"abort" not in asked and (b"close" not in asked or b"open" in asked)
+    return Get(
+        key=key,
+        queue=text(name),
+        wait_ms=wait_ms if fetches and wait_ms is not None else 0,
+        open=b"open" in asked,
+        close=b"close" in asked,
+        abort=b"abort" in asked,
+        peek=b"peek" in asked,
+        with_id=with_id,
+    )
+
+
+def parse_some(key: bytes) -> int | str | None:
+    """How many items `key` asks for with its last `n=`, or what is wrong with that; None if it has no `n=`.
+
+    Beyond Kestrel, which ignores the option.
+    """
+    if b"/n=" not in key:
+        return None
+    _, *options = key.split(b"/")
+    word = [option for option in options if option.startswith(b"n=")][-1]
+    count = integer(word[2:], 1, SOME_MAX)
+    if count is None:
+        return f"n= needs a number of items from 1 to {SOME_MAX}"
+    if count > 1 and b"peek" in options:
+        return "peek shows one item, n= does not go with it"
+    return count

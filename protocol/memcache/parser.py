@@ -1,0 +1,291 @@
+"""The memcache protocol without a socket: bytes in, requests out, in order.
+
+Knows framing: where a line ends, how long its data block is, what follows the block. Refuses to know what the words
+mean (`lines.py`), and never raises for what a peer sent: that is an `Invalid` in its place in the stream.
+
+    state    waits for                      then
+    START    the first byte                 LINE; DEAD if it is 0x80, the binary protocol
+    LINE     LF                             LINE, or BODY / SKIP if the line announces a block; DEAD if it cannot go on
+    BODY     the block of a set             TRAILER
+    SKIP     the block of a refused line    TRAILER (the block is counted, not kept)
+    TRAILER  what ends a block              LINE; RESYNC if it is no line end (Kestrel: any two bytes, unread)
+    RESYNC   LF                             LINE
+    DEAD     nothing                        for ever: a request that hangs up has been handed out
+
+Kept between two feeds: an unfinished line, or what has arrived of a wanted block; never what a length promises.
+"""
+
+from __future__ import annotations
+
+from enum import Enum
+from io import BytesIO
+
+from staniel.protocol.limits import REQUESTS_A_FEED, WORK_A_FEED, Limits
+from staniel.protocol.memcache.commands import bad_data_chunk
+from staniel.protocol.memcache.dialect import Dialect
+from staniel.protocol.memcache.heads import Refused, SetHead
+from staniel.protocol.memcache.line_cache import KNOWN_LINE_BYTES_MAX, lines_for
+from staniel.protocol.memcache.replies import replies_for
+from staniel.protocol.memcache.requests import Invalid, MetaSet, More, Request, Set
+
+BINARY_MAGIC = 0x80
+WINDOW_BYTES = 1 << 16
+CR = 0x0D
+LF = 0x0A
+CRLF = b"\r\n"
+
+# A binary client could not read a line; Kestrel knew of no such clients, to it this was an unknown command.
+_BINARY_REFUSED = {
+    dialect: Invalid(reply, hang_up=True, why="binary protocol")
+    for dialect, reply in ((Dialect.MEMCACHED, b""), (Dialect.KESTREL, replies_for(Dialect.KESTREL).client_error("")))
+}
+
+
+class State(Enum):
+    START = "start"
+    LINE = "line"
+    BODY = "body"
+    SKIP = "skip"
+    TRAILER = "trailer"
+    RESYNC = "resync"
+    DEAD = "dead"
+
+
+_LINE = State.LINE
+"""Asked for once a feed: a module's name is found faster than an Enum's member."""
+
+
+class Parser:
+    """The reading half of one connection."""
+
+    def __init__(self, dialect: Dialect, limits: Limits) -> None:
+        self._dialect = dialect
+        self.limit(limits)
+        self._guess = 0
+        """How long the last line was, with its end: the next one is mostly as long, and known."""
+        self._work_left = 0
+        self._state = State.START
+        self._tail = b""
+        """Bytes read but not understood yet: put before the next feed."""
+        self._paused = False
+        """A `More` is under way. What is understood before it has its turn would be overtaken by what it brings."""
+        self._block: SetHead | Refused | None = None
+        self._missing = 0
+        """Bytes of the block that have not arrived."""
+        self._body = BytesIO()
+        """Not a list of pieces: a peer that drips two bytes at a time would cost twenty times what it sent. And not a
+        bytearray: what has been gathered here becomes the item without another copy."""
+        self.pending_bytes = 0
+        """Kept for a request that is not complete. No property: it is asked for after every feed."""
+
+    def limit(self, limits: Limits) -> None:
+        """Other limits, for lines that have not been read yet."""
+        self._limits = limits
+        self._lines = lines_for(self._dialect, limits)
+        self._known, self._alone = self._lines.known, self._lines.alone
+
+    @property
+    def state(self) -> State:
+        return self._state
+
+    def feed(self, data: bytes) -> list[Request]:
+        """Every request that `data` completes, in order. After one that hangs up everything is ignored. If that is
+        more than one turn has time for, the last one is a `More`; until then all that arrives is kept.
+
+        The list may be one that others get too: leave it as it is.
+        """
+        if self._state is _LINE and not self._tail:
+            if len(data) <= KNOWN_LINE_BYTES_MAX and (alone := self._alone.get(data)):
+                return alone
+            put = self._only_put(data)
+            if put is not None:
+                return [put]
+        return self._feed(data)
+
+    def _only_put(self, data: bytes) -> Request | None:
+        """The put that `data` is, and nothing else, if its line is as long as the last one and known."""
+        at = self._guess
+        head = self._known.get(data[:at])
+        if type(head) is not SetHead or head.meta is not None:
+            return None
+        stop = at + head.length
+        if len(data) != stop + 2 or data[stop:] != CRLF:
+            return None
+        return Set(head.queue, data[at:stop], head.flags, head.ttl_ms, head.expires_ms, head.noreply)
+
+    def _feed(self, data: bytes) -> list[Request]:
+        requests: list[Request] = []
+        if self._paused:
+            self._tail += data
+            self.pending_bytes += len(data)
+            return requests
+        if self._tail:
+            data = self._tail + data
+            self._tail = b""
+        self._work_left = WORK_A_FEED
+        at = 0
+        while at < len(data):
+            at = self._step(data, at, requests)
+        self.pending_bytes = len(self._tail) + self._body.tell()
+        return requests
+
+    def _go_on(self) -> list[Request]:
+        """The next slice of what is kept."""
+        self._paused = False
+        return self._feed(b"")
+
+    def _step(self, data: bytes, at: int, requests: list[Request]) -> int:
+        """Read on from `at` in the present state; return where the next state has to start."""
+        state = self._state
+        if state is _LINE:
+            return self._read_lines(data, at, requests)
+        if state is State.BODY:
+            return self._read_body(data, at)
+        if state is State.TRAILER:
+            return self._read_trailer(data, at, requests)
+        if state is State.SKIP:
+            return self._skip(data, at)
+        if state is State.RESYNC:
+            return self._resync(data, at)
+        if state is State.START:
+            return self._read_first_byte(data, at, requests)
+        return len(data)
+
+    def _read_first_byte(self, data: bytes, at: int, requests: list[Request]) -> int:
+        if data[at] == BINARY_MAGIC:
+            return self._die(_BINARY_REFUSED[self._dialect], data, requests)
+        self._state = State.LINE
+        return at
+
+    def _read_lines(self, data: bytes, at: int, requests: list[Request]) -> int:
+        """The hot path: lines that are known, and sets whose block arrived with its line, stay in this loop."""
+        if self._work_left <= 0:
+            return self._pause(data, at, requests)
+        known = self._known
+        there = size = len(data)
+        if size > WINDOW_BYTES:
+            size = min(at + WINDOW_BYTES, size)
+        while at < size:
+            line = data[at : at + self._guess]
+            parsed = known.get(line)
+            if parsed is None:
+                end = data.find(b"\n", at) + 1
+                if not end:
+                    return self._keep_line(data, at, requests)
+                line = data[at:end]
+                self._guess = end - at
+                parsed = known.get(line)
+                if parsed is None:
+                    if self._work_left <= 0:
+                        return self._pause(data, at, requests)
+                    self._work_left -= 1 + (len(line) >> 6)
+                    parsed = self._lines.parse(line)
+            at += len(line)
+            if type(parsed) is SetHead:
+                stop = at + parsed.length
+                if data[stop : stop + 2] != CRLF:
+                    return self._begin_block(parsed, State.BODY, at)
+                body = data[at:stop]
+                put = Set(parsed.queue, body, parsed.flags, parsed.ttl_ms, parsed.expires_ms, parsed.noreply)
+                requests.append(put if parsed.meta is None else MetaSet(put, parsed.meta))
+                at = stop + 2
+            elif type(parsed) is Refused:
+                return self._begin_block(parsed, State.SKIP, at)
+            elif type(parsed) is Invalid and parsed.hang_up:
+                return self._die(parsed, data, requests)
+            else:
+                requests.append(parsed)
+        if at < there and len(requests) > REQUESTS_A_FEED:
+            return self._pause(data, at, requests)
+        return at
+
+    def _pause(self, data: bytes, at: int, requests: list[Request]) -> int:
+        """Enough for one turn; the rest is understood in the next one."""
+        requests.append(More(self._go_on))
+        self._paused = True
+        return self._keep(data, at)
+
+    def _keep_line(self, data: bytes, at: int, requests: list[Request]) -> int:
+        if len(data) - at > self._limits.line_bytes_max:
+            return self._die(self._lines.too_long, data, requests)
+        return self._keep(data, at)
+
+    def _keep(self, data: bytes, at: int) -> int:
+        self._tail = data[at:]
+        return len(data)
+
+    def _begin_block(self, block: SetHead | Refused, state: State, at: int) -> int:
+        self._work_left -= 1  # to leave the loop of known lines takes as long as to read a line
+        self._block = block
+        self._missing = block.length
+        self._state = state
+        return at
+
+    def _read_body(self, data: bytes, at: int) -> int:
+        end = min(len(data), at + self._missing)
+        self._body.write(memoryview(data)[at:end])
+        return self._count_block(at, end)
+
+    def _skip(self, data: bytes, at: int) -> int:
+        return self._count_block(at, min(len(data), at + self._missing))
+
+    def _count_block(self, at: int, end: int) -> int:
+        self._missing -= end - at
+        if self._missing == 0:
+            self._state = State.TRAILER
+        return end
+
+    def _read_trailer(self, data: bytes, at: int, requests: list[Request]) -> int:
+        """What follows a block: CR LF or LF. Kestrel skips two bytes unread, and loses step if the length was wrong."""
+        if self._dialect is Dialect.KESTREL:
+            return self._end_block(at + 2, data, requests) if len(data) - at >= 2 else self._keep(data, at)
+        if data.startswith(b"\r\n", at):
+            return self._end_block(at + 2, data, requests)
+        if data[at] == LF:
+            return self._end_block(at + 1, data, requests)
+        if data[at] == CR and at + 1 == len(data):
+            return self._keep(data, at)
+        return self._spoil_block(at, requests)
+
+    def _end_block(self, at: int, data: bytes, requests: list[Request]) -> int:
+        block = self._block
+        assert block is not None
+        body = self._body.getvalue()
+        self._forget_block(State.LINE)
+        if isinstance(block, SetHead):
+            requests.append(_set(block, body))
+        elif block.answer.hang_up:
+            return self._die(block.answer, data, requests)
+        else:
+            requests.append(block.answer)
+        return at
+
+    def _spoil_block(self, at: int, requests: list[Request]) -> int:
+        """The block is longer than announced: say so once, and be in step again with the next line."""
+        block = self._block
+        assert block is not None
+        requests.append(bad_data_chunk(block.noreply) if isinstance(block, SetHead) else block.answer)
+        self._forget_block(State.RESYNC)
+        return at
+
+    def _forget_block(self, state: State) -> None:
+        self._block = None
+        self._body = BytesIO()
+        self._state = state
+
+    def _resync(self, data: bytes, at: int) -> int:
+        end = data.find(b"\n", at)
+        if end < 0:
+            return len(data)
+        self._state = State.LINE
+        return end + 1
+
+    def _die(self, last: Invalid, data: bytes, requests: list[Request]) -> int:
+        requests.append(last)
+        self._state = State.DEAD
+        return len(data)
+
+
+def _set(head: SetHead, data: bytes) -> Set | MetaSet:
+    request = Set(head.queue, data, head.flags, head.ttl_ms, head.expires_ms, head.noreply)
+    return request if head.meta is None else MetaSet(request, head.meta)

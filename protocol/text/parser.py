@@ -1,0 +1,190 @@
+"""Kestrel's text protocol without a socket: bytes in, requests out, in order.
+
+Knows framing: a line ends with LF, one CR before it is not part of it, and a request line that ends with a colon is
+followed by items, one a line, up to an empty line. Refuses to know what the words mean (`text_lines.py`), and never
+raises for what a peer sent: that is an `Invalid` in its place in the stream.
+
+    state  waits for            then
+    LINE   LF                   LINE, or ITEMS / SKIP if the line ends with a colon; DEAD if it cannot go on
+    ITEMS  LF, item by item     LINE after the empty line; SKIP if one item or all of them are too large
+    SKIP   the empty line       LINE, with what is to be said; the items are not kept
+    DEAD   nothing              for ever: a request that hangs up has been handed out
+
+Two things differ from Kestrel 2.4, which lost data: an item's bytes are stored unchanged, those above 0x7F too, and
+there may be more than 1024 of them. An item can neither be empty, nor hold LF, nor end with CR.
+
+A put is one request, so its items are kept until its empty line: what has arrived, and no more than PUT_BYTES_MAX.
+"""
+
+from __future__ import annotations
+
+from enum import Enum
+
+from staniel.protocol.http import HUNG_UP, is_http
+from staniel.protocol.limits import WORK_A_FEED, Limits
+from staniel.protocol.memcache.requests import Invalid, More
+from staniel.protocol.text.commands import parse, refuse
+from staniel.protocol.text.requests import TextPut, TextRequest
+
+PUT_BYTES_MAX = 64 << 20
+"""All items of one put: four of the largest; who has more to say can end this put and begin another."""
+
+ITEM_OVERHEAD_BYTES = 64
+"""Counted for each item beside its bytes, about what CPython takes: a million items of one byte are no small put."""
+
+ITEMS_A_WORK = 8
+"""A line of a put takes an eighth of the time that a request takes."""
+
+CR = 0x0D
+
+
+class State(Enum):
+    LINE = "line"
+    ITEMS = "items"
+    SKIP = "skip"
+    DEAD = "dead"
+
+
+class TextParser:
+    """The reading half of one connection."""
+
+    def __init__(self, limits: Limits, put_bytes_max: int = PUT_BYTES_MAX) -> None:
+        self._limits = limits
+        self._put_bytes_max = put_bytes_max
+        self._state = State.LINE
+        self._tail = bytearray()
+        """The line that has not ended yet; in SKIP only its first two bytes, enough to know an empty one."""
+        self._rest = b""
+        """What one feed had no time for."""
+        self._answer: TextRequest | None = None
+        """What the line with the colon asked for, due at the empty line."""
+        self._items: list[bytes] = []
+        self._items_bytes = 0
+        """Of `_items`, each with its overhead."""
+
+    def limit(self, limits: Limits) -> None:
+        """Other limits, for what has not been read yet."""
+        self._limits = limits
+
+    @property
+    def state(self) -> State:
+        return self._state
+
+    @property
+    def pending_bytes(self) -> int:
+        """Bytes kept for a request that is not complete, the overhead of its items included."""
+        return len(self._tail) + self._items_bytes + len(self._rest)
+
+    def feed(self, data: bytes) -> list[TextRequest]:
+        """Every request that `data` completes, in order. After one that hangs up everything is ignored. If that is
+        more than one turn has time for, the last one is a `More`; until then all that arrives is kept.
+        """
+        requests: list[TextRequest] = []
+        if self._rest:  # what is understood before the More has its turn would be overtaken by what it brings
+            self._rest += data
+            return requests
+        at, work_left = 0, WORK_A_FEED * ITEMS_A_WORK
+        while (end := data.find(b"\n", at)) >= 0 and self._state is not State.DEAD:
+            if work_left <= 0:
+                self._rest = data[at:]
+                requests.append(More(self._go_on))
+                return requests
+            work_left -= ITEMS_A_WORK + (end - at >> 6) if self._state is State.LINE else 1
+            line = data[at:end]
+            at = end + 1
+            if self._tail:
+                line = bytes(self._tail + line)
+                self._tail.clear()
+            self._end_line(line, requests)
+        self._keep(data[at:], requests)
+        return requests
+
+    def _go_on(self) -> list[TextRequest]:
+        """The next slice of what is kept."""
+        rest, self._rest = self._rest, b""
+        return self.feed(rest)
+
+    def _end_line(self, line: bytes, requests: list[TextRequest]) -> None:
+        if self._state is State.ITEMS:
+            self._read_item(line.removesuffix(b"\r"), requests)
+        elif self._state is State.SKIP:
+            if not line.removesuffix(b"\r"):
+                self._end_items(requests)
+        elif len(line) > self._limits.line_bytes_max:
+            self._die(self._too_long(), requests)
+        else:
+            self._read_line(line.removesuffix(b"\r"), requests)
+
+    def _read_line(self, line: bytes, requests: list[TextRequest]) -> None:
+        """Any command may announce items; only a put wants them."""
+        if is_http(line):
+            self._die(HUNG_UP, requests)
+            return
+        request = parse(line.removesuffix(b":"))
+        if line.endswith(b":"):
+            self._answer = request
+            self._state = State.ITEMS if isinstance(request, TextPut) else State.SKIP
+        else:
+            self._emit(request, requests)
+
+    def _read_item(self, item: bytes, requests: list[TextRequest]) -> None:
+        if not item:
+            self._end_items(requests)
+        elif not self._refuse_item(len(item)):
+            self._items.append(item)
+            self._items_bytes += len(item) + ITEM_OVERHEAD_BYTES
+
+    def _refuse_item(self, size: int) -> bool:
+        """Whether an item of at least `size` bytes is too much; if so the whole put is refused, and skipped."""
+        total = self._items_bytes + size + ITEM_OVERHEAD_BYTES
+        if size <= self._limits.item_bytes_max and total <= self._put_bytes_max:
+            return False
+        # One answer for both: which limit is met first may depend on how the bytes were cut.
+        why = f"Put too large; limit={self._limits.item_bytes_max} an item, {self._put_bytes_max} in all"
+        self._forget_items()
+        self._answer = refuse(why)
+        self._state = State.SKIP
+        return True
+
+    def _end_items(self, requests: list[TextRequest]) -> None:
+        request = self._answer
+        assert request is not None
+        if self._state is State.ITEMS:
+            assert isinstance(request, TextPut)
+            request = TextPut(request.queue, tuple(self._items), request.ttl_ms)
+        self._forget_items()
+        self._answer = None
+        self._state = State.LINE
+        self._emit(request, requests)
+
+    def _forget_items(self) -> None:
+        self._items = []
+        self._items_bytes = 0
+
+    def _keep(self, rest: bytes, requests: list[TextRequest]) -> None:
+        """The beginning of a line, unless it is already known to be too long."""
+        if self._state is State.LINE and len(self._tail) + len(rest) > self._limits.line_bytes_max:
+            self._die(self._too_long(), requests)
+        # The last byte may be a CR, and then no part of the item; a single byte may yet be the empty line.
+        known = len(self._tail) + len(rest) - 1
+        if self._state is State.ITEMS and known > 0:
+            self._refuse_item(known)
+        if self._state is State.SKIP:
+            del self._tail[2:]
+            rest = rest[: 2 - len(self._tail)]
+        if self._state is not State.DEAD:
+            self._tail += rest
+
+    def _emit(self, request: TextRequest, requests: list[TextRequest]) -> None:
+        if isinstance(request, Invalid) and request.hang_up:
+            self._die(request, requests)
+        else:
+            requests.append(request)
+
+    def _die(self, last: Invalid, requests: list[TextRequest]) -> None:
+        requests.append(last)
+        self._tail.clear()
+        self._state = State.DEAD
+
+    def _too_long(self) -> Invalid:
+        return refuse(f"Line too long; limit={self._limits.line_bytes_max}", hang_up=True)

@@ -1,0 +1,205 @@
+"""Kestrel's thrift service without a socket: bytes in, requests out, in order.
+
+Knows what a frame holds (finagle's header, a call, its arguments) and what to say when it does not. Refuses to know
+frames (`thrift_frames.py`) and bytes (`thrift_service.py`), and never raises for what a peer sent: that is an `Invalid`
+in its place in the stream. Importing this file imports thriftpy2.
+
+    state     a frame holds          then
+    PLAIN     a message              PLAIN; UPGRADED after finagle's question; DEAD if there is nobody to answer
+    UPGRADED  a header, a message    UPGRADED; DEAD as above
+    DEAD      nothing                for ever: a request that hangs up has been handed out
+
+A message whose head can be read is answered whatever follows; the frame says where the next one begins.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from enum import Enum
+from typing import Any
+
+from thriftpy2.thrift import TMessageType
+
+from staniel.protocol.limits import WORK_A_FEED, Limits
+from staniel.protocol.memcache.requests import Invalid, More
+from staniel.protocol.thrift.bounds import Malformed
+from staniel.protocol.thrift.frames import FRAME_BYTES_MAX, Frames
+from staniel.protocol.thrift.replies import (
+    CAN_UPGRADE,
+    INVALID_MESSAGE_TYPE,
+    PROTOCOL_ERROR,
+    UNKNOWN_METHOD,
+    exception,
+    internal_error,
+)
+from staniel.protocol.thrift.requests import (
+    ThriftAbort,
+    ThriftConfirm,
+    ThriftCurrentStatus,
+    ThriftDelete,
+    ThriftFlush,
+    ThriftFlushAll,
+    ThriftGet,
+    ThriftPeek,
+    ThriftPut,
+    ThriftRequest,
+    ThriftSetStatus,
+    ThriftStatus,
+    ThriftUpgrade,
+    ThriftVersion,
+)
+from staniel.protocol.thrift.service import Head, declaration, read_head, read_struct, service
+
+CALL_WORK = 4  # to read a call takes as long as so many lines
+
+SETTABLE = {status.value: status for status in ThriftStatus if status is not ThriftStatus.NOT_CONFIGURED}
+
+
+class State(Enum):
+    PLAIN = "plain"
+    UPGRADED = "upgraded"
+    DEAD = "dead"
+
+
+class ThriftParser:
+    """The reading half of one connection."""
+
+    def __init__(self, limits: Limits, frame_bytes_max: int = FRAME_BYTES_MAX) -> None:
+        self._limits = limits
+        self._frame_bytes_max = frame_bytes_max
+        self._frames = Frames(frame_bytes_max)
+        self._state = State.PLAIN
+        self._paused = False  # a More is under way: what is understood before would be overtaken by what it brings
+
+    def limit(self, limits: Limits) -> None:
+        """Other limits, for what has not been read yet."""
+        self._limits = limits
+
+    @property
+    def state(self) -> State:
+        return self._state
+
+    @property
+    def pending_bytes(self) -> int:
+        """Bytes kept for a request that is not complete."""
+        return self._frames.pending_bytes
+
+    def feed(self, data: bytes) -> list[ThriftRequest]:
+        """Every request that `data` completes, in order. After one that hangs up everything is ignored. If that is
+        more than one turn has time for, the last one is a `More`; until then all that arrives is kept.
+        """
+        requests: list[ThriftRequest] = []
+        work_left = WORK_A_FEED
+        if self._state is State.DEAD:
+            return requests
+        self._frames.feed(data)
+        if self._paused:
+            return requests
+        while (frame := self._frames.next()) is not None:
+            work_left -= CALL_WORK + (len(frame) >> 7 if isinstance(frame, bytes) else 0)
+            request = self._read(frame) if isinstance(frame, bytes) else self._bad_length(frame)
+            requests.append(request)
+            if isinstance(request, Invalid) and request.hang_up:
+                self._frames.clear()
+                self._state = State.DEAD
+                break
+            if work_left <= 0 and self._frames.pending_bytes:
+                requests.append(More(self._go_on))
+                self._paused = True
+                break
+        return requests
+
+    def _go_on(self) -> list[ThriftRequest]:
+        """The next slice of what is kept."""
+        self._paused = False
+        return self.feed(b"")
+
+    def _bad_length(self, size: int) -> Invalid:
+        return _hang_up(f"a frame of {size} bytes, at most {self._frame_bytes_max}")
+
+    def _read(self, frame: bytes) -> ThriftRequest:
+        client_id, at = "", 0
+        try:
+            if self._state is State.UPGRADED:
+                client_id, at = _read_header(frame)
+            head = read_head(frame, at)
+        except Malformed as fault:
+            return _hang_up(str(fault))
+        if head.kind != TMessageType.CALL:
+            return self._except(head, INVALID_MESSAGE_TYPE, f"Invalid message type: {head.kind}")
+        if head.method == CAN_UPGRADE and self._state is State.PLAIN:
+            self._state = State.UPGRADED
+            return ThriftUpgrade()
+        return self._read_call(frame, head, client_id)
+
+    def _read_call(self, frame: bytes, head: Head, client_id: str) -> ThriftRequest:
+        make = _METHODS.get(head.method)
+        if make is None:
+            return self._except(head, UNKNOWN_METHOD, f"Invalid method name: '{head.method}'")
+        try:
+            arguments, _ = read_struct(getattr(service, f"{head.method}_args"), frame, head.end)
+        except Malformed as fault:
+            return self._except(head, PROTOCOL_ERROR, f"{head.method}: {fault}")
+        why = _fault_in(arguments, self._limits)
+        if why:
+            return Invalid(internal_error(head.method, head.seqid, self._upgraded, why), why=why)
+        return make(arguments, (head.seqid, client_id, self._upgraded))
+
+    @property
+    def _upgraded(self) -> bool:
+        return self._state is State.UPGRADED
+
+    def _except(self, head: Head, kind: int, why: str) -> Invalid:
+        return Invalid(exception(head.method, head.seqid, self._upgraded, kind, why), why=why)
+
+
+def _hang_up(why: str) -> Invalid:
+    return Invalid(b"", hang_up=True, why=why)
+
+
+def _read_header(frame: bytes) -> tuple[str, int]:
+    """The client's name in finagle's header, and where the message begins. Raises Malformed."""
+    header, end = read_struct(declaration.RequestHeader, frame, 0)
+    if header.client_id is None or header.client_id.name is None:
+        return "", end
+    if not isinstance(header.client_id.name, str):
+        raise Malformed("a client id that is not UTF-8")
+    return header.client_id.name, end
+
+
+def _fault_in(arguments: Any, limits: Limits) -> str:
+    """What is wrong with arguments that could be decoded; empty if nothing is. No method has all of these.
+
+    thriftpy2 leaves a string as bytes that is not UTF-8.
+    """
+    name = getattr(arguments, "queue_name", "")
+    if not isinstance(name, str):
+        return "queue_name is missing" if name is None else "queue_name is not UTF-8"
+    if hasattr(arguments, "status") and arguments.status not in SETTABLE:
+        return f"status {arguments.status} cannot be set"
+    if any(len(item) > limits.item_bytes_max for item in getattr(arguments, "items", None) or ()):
+        return f"item too large, at most {limits.item_bytes_max} bytes"
+    return ""
+
+
+def _ids(arguments: Any) -> tuple[int, ...]:
+    """thriftpy2 reads a set as a list, with whatever was sent twice."""
+    return tuple(dict.fromkeys(arguments.ids or ()))
+
+
+_Call = tuple[int, str, bool]
+"""The fields of `ThriftCall`, which come first in each request."""
+
+_METHODS: dict[str, Callable[[Any, _Call], ThriftRequest]] = {
+    "put": lambda a, call: ThriftPut(*call, a.queue_name, tuple(a.items or ()), a.expiration_msec or None),
+    "get": lambda a, call: ThriftGet(*call, a.queue_name, a.max_items or 0, a.timeout_msec, a.auto_abort_msec),
+    "confirm": lambda a, call: ThriftConfirm(*call, a.queue_name, _ids(a)),
+    "abort": lambda a, call: ThriftAbort(*call, a.queue_name, _ids(a)),
+    "peek": lambda a, call: ThriftPeek(*call, a.queue_name),
+    "flush_queue": lambda a, call: ThriftFlush(*call, a.queue_name),
+    "flush_all_queues": lambda a, call: ThriftFlushAll(*call),
+    "delete_queue": lambda a, call: ThriftDelete(*call, a.queue_name),
+    "current_status": lambda a, call: ThriftCurrentStatus(*call),
+    "set_status": lambda a, call: ThriftSetStatus(*call, SETTABLE[a.status]),
+    "get_version": lambda a, call: ThriftVersion(*call),
+}

@@ -1,0 +1,107 @@
+"""What the server says to a thrift client, as whole frames.
+
+Knows the shape of each method's answer, and finagle's header before it. Refuses to know when which is due. Importing
+this file imports thriftpy2.
+
+Every answer is made for a call, whose sequence number and header it repeats.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from thriftpy2.thrift import TApplicationException, TMessageType, TPayload
+
+from staniel.protocol.thrift.frames import framed
+from staniel.protocol.thrift.requests import (
+    ThriftAbort,
+    ThriftCall,
+    ThriftConfirm,
+    ThriftCurrentStatus,
+    ThriftGet,
+    ThriftPeek,
+    ThriftPut,
+    ThriftStatus,
+    ThriftVersion,
+)
+from staniel.protocol.thrift.service import application_exception, declaration, service, write_message
+
+CAN_UPGRADE = "__can__finagle__trace__v3__"
+UNKNOWN_METHOD = TApplicationException.UNKNOWN_METHOD
+INVALID_MESSAGE_TYPE = TApplicationException.INVALID_MESSAGE_TYPE
+INTERNAL_ERROR = TApplicationException.INTERNAL_ERROR
+PROTOCOL_ERROR = TApplicationException.PROTOCOL_ERROR
+
+_EMPTY_STRUCT = b"\0"
+
+
+def _frame(message: bytes, upgraded: bool) -> bytes:
+    """To an upgraded connection finagle's response header goes first; ours has no spans, so it is the stop byte."""
+    return framed(_EMPTY_STRUCT + message if upgraded else message)
+
+
+def exception(method: str, seqid: int, upgraded: bool, kind: int, why: str) -> bytes:
+    """A TApplicationException; `kind` is its type."""
+    payload = application_exception(kind, why)
+    return _frame(write_message(method, TMessageType.EXCEPTION, seqid, payload), upgraded)
+
+
+def internal_error(method: str, seqid: int, upgraded: bool, why: str) -> bytes:
+    """The exception of type 6 that Kestrel made of every refusal."""
+    return exception(method, seqid, upgraded, INTERNAL_ERROR, f"Internal error processing {method}: {why}")
+
+
+def _reply(call: ThriftCall, **success: object) -> bytes:
+    payload: TPayload = getattr(service, f"{call.method}_result")(**success)
+    return _frame(write_message(call.method, TMessageType.REPLY, call.seqid, payload), call.upgraded)
+
+
+class ThriftReplies:
+    """One answer a kind of result; `failure` answers any call."""
+
+    upgrade = _frame(write_message(CAN_UPGRADE, TMessageType.REPLY, 0, service.flush_all_queues_result()), False)
+    """To ThriftUpgrade: the last frame without a header."""
+
+    @staticmethod
+    def number(call: ThriftPut | ThriftConfirm | ThriftAbort, n: int) -> bytes:
+        """How many items were stored, or were still open."""
+        return _reply(call, success=n)
+
+    @staticmethod
+    def items(call: ThriftGet, items: Iterable[tuple[bytes, int]]) -> bytes:
+        """Each item's data and id; the id is 0 where the item is already gone."""
+        return _reply(call, success=[declaration.Item(data, item_id) for data, item_id in items])
+
+    @staticmethod
+    def queue_info(
+        call: ThriftPeek,
+        *,
+        head: bytes | None,
+        items: int,
+        size_bytes: int,
+        journal_bytes: int,
+        age_ms: int,
+        waiters: int,
+        open_reads: int,
+    ) -> bytes:
+        """A queue in numbers; `head` None if it is empty."""
+        info = declaration.QueueInfo(head, items, size_bytes, journal_bytes, age_ms, waiters, open_reads)
+        return _reply(call, success=info)
+
+    @staticmethod
+    def status(call: ThriftCurrentStatus, status: ThriftStatus) -> bytes:
+        return _reply(call, success=status.value)
+
+    @staticmethod
+    def version(call: ThriftVersion, text: str) -> bytes:
+        return _reply(call, success=text)
+
+    @staticmethod
+    def done(call: ThriftCall) -> bytes:
+        """To flush_queue, flush_all_queues, delete_queue and set_status."""
+        return _reply(call)
+
+    @staticmethod
+    def failure(call: ThriftCall, why: str) -> bytes:
+        """What was asked for is refused; the connection stays open."""
+        return internal_error(call.method, call.seqid, call.upgraded, why)

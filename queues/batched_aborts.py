@@ -1,0 +1,86 @@
+"""Open reads that end together without a confirmation, and delays that are over together: some a turn.
+
+Knows how many are as good as one, and their order. Refuses to know why they end. Until all of them are back nobody gets
+an item of the queue: whoever came between two turns would get a younger one before its elders.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+from staniel.queues.item import Taken
+
+if TYPE_CHECKING:
+    from staniel.queues.queue import Ended, Queue
+
+READS_A_STEP = 256  # 3 us each; no more than these end at once
+ENDED_AS_MANY = 20  # dropped items take as long as one open read that ends
+FOREVER_MS = 2**63
+
+Told = Callable[[list[tuple[Taken, "Ended"]], int], None]
+"""Called with some of the reads and what became of their items, in the order in which they ended."""
+
+
+class Returns:
+    """Rings soon as long as there are `groups`."""
+
+    __slots__ = ("delayed_bytes", "groups", "queue")
+
+    def __init__(self, queue: Queue) -> None:
+        self.queue = queue
+        self.groups: deque[tuple[deque[Taken], Told, int]] = deque()
+        self.delayed_bytes = 0  # of payload, of what rests until its delay is over
+
+    def end(self, reads: list[Taken], told: Told, now_ms: int, opened_until_ms: int = FOREVER_MS) -> None:
+        """These reads, the oldest first, end from now on, and `told` is told; one that has ended otherwise when its
+        turn comes is left alone, and so is one that counts as opened after `opened_until_ms` by then.
+        """
+        self._begin(reads, told, now_ms, opened_until_ms)
+
+    def rouse(self, rested: list[Taken], now_ms: int) -> None:
+        """The delays of these are over, the oldest first."""
+        self._begin(rested, nobody, now_ms, FOREVER_MS)
+
+    def _begin(self, reads: list[Taken], told: Told, now_ms: int, opened_until_ms: int) -> None:
+        self.groups.append((deque(reads), told, opened_until_ms))
+        self.queue.begin_returns()
+        if self.queue.timer is not None:
+            self.queue.timer.soon(self)
+            return
+        while self.groups:
+            self._step(now_ms)
+
+    def due(self, now_ms: int) -> int:
+        """Another step. Returns as how many dropped items it took."""
+        count = self._step(now_ms) if self.groups else 0
+        if self.groups and self.queue.timer is not None:
+            self.queue.timer.soon(self)
+        return count * ENDED_AS_MANY
+
+    def _step(self, now_ms: int) -> int:
+        queue, (reads, told, opened_until_ms) = self.queue, self.groups[0]
+        ended: list[tuple[Taken, Ended]] = []
+        count = 0
+        # What is put back becomes the head; what rests is handed out in the order in which it has begun to.
+        is_oldest_next = queue.config.retry_delay_ms and told is not nobody
+        while reads and count < READS_A_STEP:
+            taken = reads.popleft() if is_oldest_next else reads.pop()
+            count += 1
+            if queue.open_reads.get(taken.xid) is taken:
+                if taken.opened_ms > opened_until_ms:
+                    continue  # its client has asked for more time
+                ended.append((taken, queue.end_read(taken, now_ms)))
+            elif queue.delayed.get(taken.xid) is taken:
+                queue.rouse(taken)
+        told(ended, now_ms)
+        if not reads:
+            self.groups.popleft()
+            if not self.groups:
+                queue.end_returns(now_ms)
+        return count
+
+
+def nobody(ended: list[tuple[Taken, Ended]], now_ms: int) -> None:
+    """Delays end without a word."""

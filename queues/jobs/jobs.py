@@ -1,0 +1,386 @@
+"""All jobs of a server, and what can happen to them: added, leased, timed out, finished, deleted, expired.
+
+    NEW ─▶ LEASED ─▶ COMPLETED | FAILED         finishing without a lease is allowed, also before a scheduled time
+             │ ▲
+             ▼ │     the lease ends: FAILED after the last attempt, else
+           PENDING   back in its old place
+
+Knows states, moments and who waits. Refuses to know clocks (time is an argument), files (it states facts to a
+JobJournal) and clients (it hands jobs to waiters). Source: the client protocol and the states of workq.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict, defaultdict
+from collections.abc import Callable, Sequence
+from enum import Enum
+from typing import Protocol
+
+from staniel.queues.jobs.job import COMPLETED, FAILED, LEASED, NS_A_MS, PENDING, Job, JobState, Terms
+from staniel.queues.jobs.journal import JobJournal
+from staniel.queues.jobs.queue import JobQueue, Leaser, Waiter
+from staniel.queues.jobs.timers import NEVER_MS, JobTimers
+
+IDLE_QUEUES_MAX = 2048  # twice the names of one lease: a megabyte
+
+
+class Finish(Enum):
+    """What became of a complete or a fail."""
+
+    DONE = "done"
+    NOT_FOUND = "not found"
+    DUPLICATE = "duplicate"
+
+
+class Watcher(Waiter, Protocol):
+    """Somebody who waits for the end of a job."""
+
+    def dismiss(self) -> None:
+        """It has been deleted, or its time to live is over: no end will come."""
+
+
+class Runner(Watcher, Protocol):
+    """Somebody who has added a job and waits for its end."""
+
+    def leased(self, job: Job, now_ms: int) -> None:
+        """A worker has it; from now on its time to run counts."""
+
+
+class Jobs:
+    """`honours_max_fails`: a failed job goes back into its queue until it has failed `max_fails` times. The original
+    declares the setting and ignores it.
+    """
+
+    def __init__(self, journal: JobJournal, *, honours_max_fails: bool = False) -> None:
+        self.journal = journal
+        self.honours_max_fails = honours_max_fails
+        self.by_id: dict[bytes, Job] = {}
+        self.queues: dict[bytes, JobQueue] = {}
+        self.timers = JobTimers()
+        self._idle: OrderedDict[JobQueue, None] = OrderedDict()  # made for a lease, and left
+        self.evicted = 0
+        self.timed_out = 0  # leases
+        self.lease_over: Callable[[Job, int], None] = lambda job, now_ms: None  # told of them
+        self._runners: dict[bytes, Runner] = {}
+        self._watchers: dict[bytes, dict[Watcher, None]] = {}
+        self._last_ns = 0  # each job is created later than the one before, so that they keep their order
+        self._turn = 0
+        self._behind = False  # more was due at the last ring than was done
+
+    def queue(self, name: bytes) -> JobQueue:
+        """The queue of a legal name, for jobs, made if need be. It stays for the life of the process."""
+        queue = self.queue_to_wait(name)
+        queue.is_kept = True
+        return queue
+
+    def queue_to_wait(self, name: bytes) -> JobQueue:
+        """The queue of a legal name, made if need be. Of those that have never had a job, and that nobody waits for,
+        the newest IDLE_QUEUES_MAX are kept.
+        """
+        queue = self.queues.get(name)
+        if queue is None:
+            queue = self.queues[name] = JobQueue(name)
+            self._idle[queue] = None
+            if len(self._idle) > IDLE_QUEUES_MAX:
+                self._forget_idle()
+        return queue
+
+    def _forget_idle(self) -> None:
+        queue, _ = self._idle.popitem(last=False)
+        if not queue.is_kept and not queue.waiters:
+            del self.queues[queue.name]
+
+    def find(self, id: bytes, now_ms: int) -> Job | None:
+        """The job that has this id now."""
+        job = self.by_id.get(id)
+        if self._behind and job is not None and not job.is_run and job.limit_ms <= now_ms:
+            self._expire(job, now_ms)
+            return None
+        return job
+
+    # coming in
+
+    def add(self, id: bytes, terms: Terms, payload: bytes, now_ms: int, time_ns: int = 0) -> Job | None:
+        """A new job, to be handed out from `time_ns` on; None if a job has that id already."""
+        if id in self.by_id and self.find(id, now_ms) is not None:
+            return None
+        created_ns = now_ms * NS_A_MS
+        if created_ns <= self._last_ns:
+            created_ns = self._last_ns + 1
+        self._last_ns = created_ns
+        job = self.by_id[id] = Job(id, terms, payload, created_ns, time_ns)
+        limit_ms = (time_ns or created_ns) // NS_A_MS + terms.ttl_ms
+        self.journal.added(job, limit_ms)
+        if time_ns > created_ns:
+            self._schedule(job, now_ms)
+            return job
+        self.timers.set(job, limit_ms, now_ms)
+        queue = terms.queue
+        if queue.waiters:
+            self._make_ready(job, now_ms)
+        else:
+            queue.ready.add(job)
+        return job
+
+    def run(self, id: bytes, terms: Terms, payload: bytes, runner: Runner, now_ms: int) -> Job | None:
+        """A job that is not kept: it goes when it is finished, or when `abandon` is called. None as with `add`."""
+        if id in self.by_id and self.find(id, now_ms) is not None:
+            return None
+        job = self.by_id[id] = Job(id, terms, payload, max(now_ms * NS_A_MS, self._last_ns + 1))
+        self._last_ns = job.created_ns
+        self._runners[id] = runner
+        self._make_ready(job, now_ms)
+        return job
+
+    def abandon(self, job: Job) -> None:
+        """Nobody waits for this run any more."""
+        if self.by_id.get(job.id) is job:
+            self._runners.pop(job.id)
+            self._forget(job)
+
+    def _schedule(self, job: Job, now_ms: int) -> None:
+        job.until_ms = -(-job.time_ns // NS_A_MS)
+        job.terms.queue.scheduled.add(job)
+        self.timers.set(job, job.until_ms, now_ms)
+
+    def _make_ready(self, job: Job, now_ms: int) -> None:
+        queue = job.terms.queue
+        if queue.waiters:
+            waiter = next(iter(queue.waiters))
+            self.unpark(waiter)
+            self._start(job, now_ms)
+            waiter.deliver(job)
+        else:
+            queue.ready.add(job)
+
+    # leases
+
+    def lease(self, queues: Sequence[JobQueue], now_ms: int) -> Job | None:
+        """The first job of one of these queues, now leased. Each call begins with another queue, so that none of
+        several starves.
+        """
+        if len(queues) == 1 and not self._behind:
+            job = queues[0].ready.pop()
+            if job is not None:
+                self._start(job, now_ms)
+            return job
+        if len(queues) > 1:
+            self._turn += 1
+            first = self._turn % len(queues)
+            queues = [*queues[first:], *queues[:first]]
+        for queue in queues:
+            job = queue.ready.pop()
+            while self._behind and job is not None and not job.is_run and job.limit_ms <= now_ms:
+                queue.ready.add(job)
+                self._expire(job, now_ms)
+                job = queue.ready.pop()
+            if job is not None:
+                self._start(job, now_ms)
+                return job
+        return None
+
+    def park(self, waiter: Leaser) -> None:
+        """Hand `waiter` the first job that comes into one of its queues; first come, first served."""
+        for queue in waiter.queues:
+            queue.waiters[waiter] = None
+
+    def unpark(self, waiter: Leaser) -> None:
+        for queue in waiter.queues:
+            queue.waiters.pop(waiter, None)
+            if not queue.is_kept and not queue.waiters and self.queues.get(queue.name) is queue:
+                self._idle[queue] = None
+                if len(self._idle) > IDLE_QUEUES_MAX:
+                    self._forget_idle()
+
+    def dismiss_leasers(self) -> None:
+        """Tell everybody who waits for a job that none will come."""
+        for queue in list(self.queues.values()):
+            for waiter in list(queue.waiters):
+                self.unpark(waiter)
+                waiter.dismiss()
+
+    def give_back(self, job: Job, now_ms: int) -> None:
+        """Whoever was to get this lease is gone: it ends at once."""
+        if job.state is LEASED and self.by_id.get(job.id) is job:
+            self._time_out(job, now_ms)
+
+    def _start(self, job: Job, now_ms: int) -> None:
+        terms = job.terms
+        job.state = LEASED
+        job.attempts += 1
+        job.until_ms = now_ms + terms.ttr_ms
+        terms.queue.leased += 1
+        if terms.ttl_ms == 0:
+            self._runners[job.id].leased(job, now_ms)
+        else:
+            self.journal.attempted(job, now_ms)
+            moment_ms, limit_ms = job.until_ms, (job.time_ns or job.created_ns) // NS_A_MS + terms.ttl_ms
+            self.timers.set(job, moment_ms if moment_ms < limit_ms else limit_ms, now_ms)
+
+    def _time_out(self, job: Job, now_ms: int) -> None:
+        job.terms.queue.leased -= 1
+        job.until_ms = 0
+        if not job.is_run:
+            self.journal.timed_out(job, now_ms)
+            self.timers.set(job, job.limit_ms, now_ms)
+            if job.attempts >= job.terms.attempts_max:
+                self._finish(job, FAILED, b"")
+                return
+        job.state = PENDING
+        self._make_ready(job, now_ms)
+
+    # going out
+
+    def finish(self, id: bytes, result: bytes, now_ms: int, *, success: bool) -> Finish:
+        """A client says how it went."""
+        job = self.find(id, now_ms)
+        if job is None:
+            return Finish.NOT_FOUND
+        if job.is_processed:
+            return Finish.DUPLICATE
+        if not job.is_run:
+            self.journal.finished(job, result, now_ms, success=success)
+        if not success and self._may_try_again(job):
+            self._try_again(job, now_ms)
+            return Finish.DONE
+        if job.until_ms and not job.is_run:
+            self.timers.set(job, job.limit_ms, now_ms)
+        self._leave(job)
+        self._finish(job, COMPLETED if success else FAILED, result)
+        return Finish.DONE
+
+    def _may_try_again(self, job: Job) -> bool:
+        if not self.honours_max_fails or job.is_run:
+            return False
+        job.fails += 1
+        return job.fails < job.terms.max_fails and job.attempts < job.terms.attempts_max
+
+    def _try_again(self, job: Job, now_ms: int) -> None:
+        was_leased, job.state = job.state is LEASED, PENDING
+        if was_leased:
+            job.terms.queue.leased -= 1
+            job.until_ms = 0
+            self.timers.set(job, job.limit_ms, now_ms)
+            self._make_ready(job, now_ms)
+
+    def _finish(self, job: Job, state: JobState, result: bytes) -> None:
+        job.state, job.result = state, result
+        watchers = self._watchers.pop(job.id, {})
+        if job.is_run:
+            self._runners.pop(job.id).deliver(job)
+            del self.by_id[job.id]
+        else:
+            job.terms.queue.finished += 1
+        for watcher in watchers:
+            watcher.deliver(job)
+
+    def watch(self, job: Job, watcher: Watcher) -> None:
+        """Tell `watcher` when `job` is finished, or gone."""
+        self._watchers.setdefault(job.id, {})[watcher] = None
+
+    def unwatch(self, job: Job, watcher: Watcher) -> None:
+        watchers = self._watchers.get(job.id)
+        if watchers is not None:
+            watchers.pop(watcher, None)
+            if not watchers:
+                del self._watchers[job.id]
+
+    def delete(self, id: bytes, now_ms: int) -> bool:
+        """Remove a job, whatever its state; whether there was one."""
+        job = self.by_id.get(id)
+        if job is None or (self._behind and self.find(id, now_ms) is None):
+            return False
+        if job.terms.ttl_ms == 0:
+            self._runners.pop(id).dismiss()
+        else:
+            self.journal.deleted(job, now_ms)
+        self._forget(job)
+        return True
+
+    def _expire(self, job: Job, now_ms: int) -> None:
+        self.journal.expired(job, now_ms)
+        self.evicted += not job.is_processed
+        self._forget(job)
+
+    def _forget(self, job: Job) -> None:
+        if job.state is LEASED:
+            job.terms.queue.leased -= 1
+        else:
+            self._leave(job)
+        self.timers.drop(job)
+        del self.by_id[job.id]
+        if self._watchers:
+            for watcher in self._watchers.pop(job.id, {}):
+                watcher.dismiss()
+
+    def _leave(self, job: Job) -> None:
+        """Take `job` out of where it stands in its queue."""
+        queue, state = job.terms.queue, job.state
+        if state is LEASED:
+            queue.leased -= 1
+        elif state is COMPLETED or state is FAILED:
+            queue.finished -= 1
+        elif job.until_ms:
+            queue.scheduled.remove(job)
+        else:
+            queue.ready.remove(job)
+        job.until_ms = 0
+
+    # time
+
+    def next_ms(self) -> int:
+        """When `ring` has something to do; NEVER_MS if nothing is ahead."""
+        return self.timers.next_ms()
+
+    def ring(self, now_ms: int, most: int) -> None:
+        """What time does to jobs: at most `most` of them in one go, the rest at the next."""
+        pop = self.timers.pop
+        for _ in range(most):
+            job = pop(now_ms)
+            if job is None:
+                self._behind = False
+                return
+            self._look_at(job, now_ms)
+        self._behind = self.timers.next_ms() <= now_ms
+
+    def _look_at(self, job: Job, now_ms: int) -> None:
+        limit_ms = job.limit_ms
+        if limit_ms <= now_ms:
+            self._expire(job, now_ms)
+        elif not 0 < job.until_ms <= now_ms:
+            self.timers.set(job, min(job.until_ms or NEVER_MS, limit_ms), now_ms)
+        elif job.state is LEASED:
+            self.timed_out += 1
+            self.lease_over(job, now_ms)
+            self._time_out(job, now_ms)
+        else:
+            self._leave(job)
+            self.timers.set(job, limit_ms, now_ms)
+            self._make_ready(job, now_ms)
+
+    def load(self, jobs: dict[bytes, Job], now_ms: int) -> None:
+        """Take over what a replay has found: put every job in its place and set its moment."""
+        assert not self.by_id
+        self.by_id = jobs
+        ready: dict[JobQueue, list[Job]] = defaultdict(list)
+        scheduled: dict[JobQueue, list[Job]] = defaultdict(list)
+        now_ns, set_timer = now_ms * NS_A_MS, self.timers.set
+        for job in jobs.values():
+            state, terms, time_ns = job.state, job.terms, job.time_ns
+            moment_ms = (time_ns or job.created_ns) // NS_A_MS + terms.ttl_ms
+            if state is LEASED:
+                job.until_ms = now_ms + terms.ttr_ms
+                terms.queue.leased += 1
+                moment_ms = min(moment_ms, job.until_ms)
+            elif state is COMPLETED or state is FAILED:
+                terms.queue.finished += 1
+            elif time_ns > now_ns:
+                job.until_ms = moment_ms = -(-time_ns // NS_A_MS)
+                scheduled[terms.queue].append(job)
+            else:
+                ready[terms.queue].append(job)
+            set_timer(job, moment_ms, now_ms)
+        for queue, found in ready.items():
+            queue.ready.fill(found)
+        for queue, found in scheduled.items():
+            queue.scheduled.fill(found)

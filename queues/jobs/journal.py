@@ -1,0 +1,60 @@
+"""The facts that jobs can state about themselves. Applying them in order rebuilds them.
+
+Knows nothing of how a format writes them down. A journal is told each fact in the step that makes it true, so that two
+facts can never be written in another order than they happened.
+"""
+
+from __future__ import annotations
+
+from typing import Protocol
+
+from staniel.queues.jobs.job import Job
+
+
+class JobJournal(Protocol):
+    """The one thing that jobs know of disks."""
+
+    batch: int
+    """The commit batch that a reply about the last fact must wait for; 0: none."""
+
+    def added(self, job: Job, limit_ms: int) -> None:
+        """A new job, whose life ends at `limit_ms`; `job.time_ns` says whether it is scheduled. Sets `job.origin`."""
+
+    def attempted(self, job: Job, now_ms: int) -> None:
+        """It has been leased."""
+
+    def timed_out(self, job: Job, now_ms: int) -> None:
+        """Its lease is over."""
+
+    def finished(self, job: Job, result: bytes, now_ms: int, *, success: bool) -> None:
+        """Somebody has said how it went."""
+
+    def deleted(self, job: Job, now_ms: int) -> None:
+        """A client has removed it."""
+
+    def expired(self, job: Job, now_ms: int) -> None:
+        """Its time to live is over, and it is gone."""
+
+
+class NoJobJournal:
+    """For jobs that live in memory alone."""
+
+    batch = 0
+
+    def added(self, job: Job, limit_ms: int) -> None:
+        pass
+
+    def attempted(self, job: Job, now_ms: int) -> None:
+        pass
+
+    def timed_out(self, job: Job, now_ms: int) -> None:
+        pass
+
+    def finished(self, job: Job, result: bytes, now_ms: int, *, success: bool) -> None:
+        pass
+
+    def deleted(self, job: Job, now_ms: int) -> None:
+        pass
+
+    def expired(self, job: Job, now_ms: int) -> None:
+        pass

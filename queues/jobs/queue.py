@@ -1,0 +1,50 @@
+"""One name's jobs: the ready ones, the scheduled ones, and who waits for one.
+
+Knows names and what is counted for them. Refuses to know what a lease does: the core, jobs.py, does that.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from typing import Protocol
+
+from staniel.queues.jobs.job import Job
+from staniel.queues.jobs.line import JobLine
+
+_NAME = re.compile(rb"[A-Za-z0-9_.\-]{1,255}")
+
+
+def is_job_queue_name(name: bytes) -> bool:
+    return _NAME.fullmatch(name) is not None
+
+
+class Waiter(Protocol):
+    """Somebody who waits for a job to lease, or for the end of one."""
+
+    def deliver(self, job: Job) -> None:
+        """Here it is. Called inside the step that made it so."""
+
+
+class Leaser(Waiter, Protocol):
+    """Somebody who waits for a job of one of these queues."""
+
+    queues: Sequence[JobQueue]
+
+    def dismiss(self) -> None:
+        """None will come."""
+
+
+class JobQueue:
+    """`leased` and `finished` count jobs that still exist and stand in neither line."""
+
+    __slots__ = ("finished", "is_kept", "leased", "name", "ready", "scheduled", "waiters")
+
+    def __init__(self, name: bytes) -> None:
+        self.name = name
+        self.ready = JobLine()
+        self.scheduled = JobLine()
+        self.waiters: dict[Leaser, None] = {}
+        self.leased = 0
+        self.finished = 0
+        self.is_kept = False  # it is some job's; else it may be forgotten when nobody waits for it

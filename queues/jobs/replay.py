@@ -1,0 +1,133 @@
+"""Jobs rebuilt from the facts that a journal holds, in the order in which they stand there.
+
+Knows what each fact means to a job that may be known, unknown or long over, and how to read a log whose writer has
+mixed the order up: the original decides and writes in two steps. Refuses to know bytes and files.
+
+    fact of a job       not known                       known
+    added               taken over, unless its life     the later one wins
+                        is over; what was written too
+                        early is caught up
+    leased              kept for an addition to come    an attempt; again: the time-out is still to come
+    timed out           ignored                         back, or failed after the last attempt
+    finished            kept for an addition to come    finished; the first one counts
+    deleted, expired    ignored                         gone
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable
+
+from staniel.queues.jobs.job import COMPLETED, FAILED, LEASED, NS_A_MS, PENDING, Job, Terms
+from staniel.queues.jobs.jobs import Jobs
+
+Early = tuple[int, int, Callable[[bytes], None]]
+# How long before the addition a fact of the same job may have been written: the original does both at once, in two
+# threads. Much longer, and after a clock that stepped back facts would be taken for those of a later job.
+SWAPPED_NS = 1_000_000_000
+
+
+class JobReplay:
+    """`dead` counts, by origin, the additions whose job is over. Times in ms are those of the replay, not the log's.
+    `origin` is where the facts come from that are told now; `early` says of jobs which rest on facts that an earlier
+    origin tells than their addition's: (their creation, the first such origin).
+    """
+
+    def __init__(self, jobs: Jobs, now_ms: int) -> None:
+        self.jobs = jobs
+        self.now_ms = now_ms
+        self.found: dict[bytes, Job] = {}
+        self.dead: Counter[int] = Counter()
+        self.origin = 0
+        self.early: dict[bytes, tuple[int, int]] = {}
+        self.latest_ns = 0  # the latest moment of a lease or an end, by the log's clock
+        self.strays: list[bytes] = []  # in the end: ids of which something is told, and no addition has come
+        self._early: dict[bytes, list[Early]] = {}
+        self._swapped: Counter[bytes] = Counter()
+
+    def added(self, id: bytes, terms: Terms, payload: bytes, created_ns: int, time_ns: int, origin: int) -> int:
+        """A job was added, or scheduled for `time_ns`; the end of its life, in ms."""
+        if id in self.found:
+            self.removed(id)
+        limit_ms = (time_ns or created_ns) // NS_A_MS + terms.ttl_ms
+        if limit_ms <= self.now_ms or terms.ttl_ms == 0:  # without a life it would be taken for a run
+            self.dead[origin] += 1
+            return limit_ms
+        job = Job(id, terms, payload, created_ns, time_ns)
+        job.origin = origin
+        self.found[id] = job
+        if self._early and id in self._early:
+            for at_ns, told_in, apply in self._early.pop(id):
+                # One that is not of the same moment tells of another job of that id, whose addition a crash has taken.
+                if created_ns <= at_ns <= created_ns + SWAPPED_NS:
+                    apply(id)
+                    if told_in < origin:
+                        self.early.setdefault(id, (created_ns, told_in))
+        return limit_ms
+
+    def attempted(self, id: bytes, at_ns: int) -> None:
+        """It was leased, at `at_ns` by the log's clock."""
+        if at_ns > self.latest_ns:
+            self.latest_ns = at_ns
+        job = self.found.get(id)
+        if job is None:
+            self._remember(id, at_ns, lambda id: self.attempted(id, at_ns))
+        elif job.state is LEASED:
+            job.attempts += 1
+            self._swapped[id] += 1
+        elif not job.is_processed:
+            job.attempts += 1
+            job.state = LEASED
+
+    def timed_out(self, id: bytes) -> None:
+        """A lease has ended."""
+        job = self.found.get(id)
+        if job is None or job.is_processed:
+            return
+        if self._swapped[id] > 0 and job.state is LEASED:
+            self._swapped[id] -= 1
+        elif job.attempts >= job.terms.attempts_max:
+            job.state, job.result = FAILED, b""
+        else:
+            job.state = PENDING
+
+    def finished(self, id: bytes, result: bytes, at_ns: int, *, success: bool) -> None:
+        """A client has said how it went."""
+        if at_ns > self.latest_ns:
+            self.latest_ns = at_ns
+        job = self.found.get(id)
+        if job is None:
+            self._remember(id, at_ns, lambda id: self.finished(id, result, at_ns, success=success))
+            return
+        if job.is_processed:
+            return
+        if not success and self.jobs.honours_max_fails:
+            job.fails += 1
+            if job.fails < job.terms.max_fails and job.attempts < job.terms.attempts_max:
+                job.state = PENDING
+                return
+        job.state, job.result = COMPLETED if success else FAILED, result
+
+    def removed(self, id: bytes) -> None:
+        """It was deleted, or its time to live was over."""
+        job = self.found.pop(id, None)
+        if job is not None:
+            self.dead[job.origin] += 1
+            self.early.pop(id, None)
+        self._early.pop(id, None)
+        self._swapped.pop(id, None)
+
+    def end(self) -> None:
+        """Hand everything over to the jobs in service."""
+        self.strays = list(self._early)
+        self._early.clear()
+        self.jobs.load(self.found, self.now_ms)
+
+    def unended(self) -> list[Job]:
+        """Leased jobs of which an earlier lease has no end in the log, once for each: a crash has taken it. The end of
+        this lease would be read as that of the earlier one.
+        """
+        return [self.found[id] for id, count in self._swapped.items() if id in self.found for _ in range(count)]
+
+    def _remember(self, id: bytes, at_ns: int, apply: Callable[[bytes], None]) -> None:
+        self._early.setdefault(id, []).append((at_ns, self.origin, apply))

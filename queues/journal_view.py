@@ -1,0 +1,78 @@
+"""Everything that a queue holds, as its journal sees it.
+
+Knows the line, the open reads and the departures together. Refuses to know files: rewriting and packing ask here what
+a summary must contain.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from staniel.queues.checkpoint import Mark
+from staniel.queues.item import Item, Taken
+
+if TYPE_CHECKING:
+    from staniel.queues.queue import Queue
+
+
+class Holdings:
+    """For the journal, an item in limbo is still the head of the line, and a delayed or leaving one is still open."""
+
+    def __init__(self, queue: Queue) -> None:
+        self.queue = queue
+
+    @property
+    def under_way(self) -> dict[int, Taken]:
+        """By xid: everything under a transaction."""
+        queue = self.queue
+        return {**queue.open_reads, **queue.delayed, **queue.departures.leaving}
+
+    @property
+    def heads(self) -> list[Taken]:
+        """What stands before the fresh items, the head first."""
+        limbo = self.queue.departures.limbo
+        return ([] if limbo is None else [limbo]) + self.queue.line.returned[::-1]
+
+    def snapshot(self) -> tuple[dict[int, Taken], list[Item]]:
+        """What a rewritten journal must hold: everything under a transaction, and the whole line."""
+        limbo = self.queue.departures.limbo
+        return self.under_way, ([] if limbo is None else [limbo.item]) + self.queue.line.items()
+
+    def mark(self) -> Mark:
+        """What the journal's records so far amount to, in numbers."""
+        line, limbo = self.queue.line, self.queue.departures.limbo
+        opened = self.under_way
+        known = [(taken.id, taken.deliveries) for taken in opened.values()]
+        if limbo is not None:
+            known.append((limbo.id, limbo.deliveries - 1))  # nobody has got it, though it has left the line
+        known += [(taken.id, taken.deliveries) for taken in reversed(line.returned)]
+        return Mark(
+            line.left,
+            line.end,
+            tuple((xid, taken.turn) for xid, taken in opened.items()),
+            tuple(taken.turn for taken in self.heads),
+            line.last_id,
+            line.came_bytes,
+            line.came_mortal,
+            tuple(known),
+        )
+
+    def tip(self) -> tuple[int, int, int]:
+        """(turn of the item that comes next, payload bytes, how many with an expiry) of all that ever came."""
+        line = self.queue.line
+        return line.end, line.came_bytes, line.came_mortal
+
+    def alive(self) -> dict[int, Item]:
+        """By turn: every item that has left the fresh ones and is not gone for good."""
+        return {taken.turn: taken.item for taken in [*self.under_way.values(), *self.heads]}
+
+    def unread(self) -> int:
+        """The turn of the first item that is not in memory."""
+        line = self.queue.line
+        line.settle()  # what was dropped unread is read for its size
+        return line.left + len(line.fresh)
+
+    @property
+    def is_bare(self) -> bool:
+        """Whether there is nothing at all."""
+        return not (len(self.queue.line) or self.under_way or self.queue.departures.limbo)

@@ -1,0 +1,306 @@
+"""All queues of a server by name: made on demand, found, deleted; and what a name stands for when it is not one queue.
+
+Knows which names are legal, fan-out children, aliases, and which queues cannot be served. Refuses to know files:
+journals come from a factory.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+
+from msgspec import Struct
+
+from staniel.queues.absent import AbsentQueue, Awaited
+from staniel.queues.changes import Journal, NoJournal
+from staniel.queues.config import UNLIMITED_ITEMS, QueueConfig
+from staniel.queues.names import name_error, parent_of
+from staniel.queues.ports import Heir, Timer
+from staniel.queues.queue import Queue, TimedOut
+from staniel.queues.stream.queue import StreamQueue, queue_of
+
+ABSENT_MAX = 1000
+
+
+class Refused(Exception):
+    """A queue that cannot be made or served. `client` tells whose mistake it is; the text is for the client."""
+
+    def __init__(self, why: str, client: bool) -> None:
+        super().__init__(why)
+        self.why = why
+        self.client = client
+
+
+class Later(Exception):
+    """As many queues have been made for clients as one turn has time for: ask again in the next one."""
+
+
+class Alias(Struct, gc=False):
+    """A name whose items go to other queues. `targets` may be aliases; the configuration has no cycles."""
+
+    targets: tuple[str, ...]
+    put_items: int = 0
+    put_bytes: int = 0
+
+
+class Leg(Struct, frozen=True):
+    """One queue that an item goes to. `counts`: its answer is the client's (a fan-out child's is not, in Kestrel).
+    `stores`: not if it only feeds its fan-out children, and takes whatever is not too large.
+    """
+
+    queue: Queue
+    counts: bool
+    stores: bool = True
+
+
+class Collection:
+    """Queues by name. `config_of` resolves settings, `journal_of` makes a new queue's journal and may raise OSError or
+    Refused.
+    """
+
+    def __init__(
+        self, config_of: Callable[[str], QueueConfig], journal_of: Callable[[str, QueueConfig, int], Journal]
+    ) -> None:
+        self.config_of = config_of
+        self._journal_of = journal_of
+        self.by_name: dict[str, Queue] = {}
+        self.aliases: dict[str, Alias] = {}
+        self.blocked: dict[str, str] = {}
+        self.heir: Heir | None = None  # of every queue made from now on
+        self.timer: Timer | None = None
+        self.adopted: Callable[[Queue], None] = lambda queue: None  # told of every queue, before it holds anything
+        self.troubled: Callable[[Queue], None] = lambda queue: None  # told of one whose journal cannot be read any more
+        self.reads_timed_out: TimedOut = lambda queue, reads, now_ms: None
+        self.created = 0
+        self.deleted = 0
+        self.expired = 0
+        self.masked: dict[str, Queue] = {}
+        self.erased: dict[str, int] = {}
+        """Deleted queues, and the batch until which a power cut may bring them back."""
+        self._children: dict[str, dict[str, Queue]] = {}
+        self.awaited = Awaited()
+        self._absent: dict[int, AbsentQueue] = {}  # by the id of their settings
+        self.max_queues = self.max_children = UNLIMITED_ITEMS  # how many clients may make: in all, and of one parent
+        self.allowance = UNLIMITED_ITEMS  # how many they may still make in this turn
+
+    def __len__(self) -> int:
+        return len(self.by_name)
+
+    def __iter__(self) -> Iterator[Queue]:
+        return iter(self.by_name.values())
+
+    def all(self) -> list[Queue]:
+        """Those that an alias hides, too."""
+        return [*self.by_name.values(), *self.masked.values()]
+
+    def find(self, name: str) -> Queue | None:
+        """The queue, if there is one of that name and no alias hides it."""
+        return self.by_name.get(name)
+
+    def known(self, name: str) -> Queue | None:
+        """The queue of that name, though an alias may hide it."""
+        return self.by_name.get(name) or self.masked.get(name)
+
+    def make(self, name: str, now_ms: int) -> Queue:
+        """The queue, created if there is none. Raises Refused."""
+        queue = self.by_name.get(name)
+        if queue is None:
+            queue = self._create(name, now_ms)
+        return queue
+
+    def make_for_client(self, name: str, now_ms: int) -> Queue:
+        """As `make`, within what clients may make. Raises Refused; Later, and nothing has been done."""
+        queue = self.by_name.get(name)
+        if queue is not None:
+            return queue
+        self._check_name(name)
+        if self.allowance <= 0:
+            raise Later
+        self._check_limits(name)
+        self.allowance -= 1
+        return self._create(name, now_ms)
+
+    def to_read(self, name: str, now_ms: int, *, creates: bool) -> Queue:
+        """The queue to read from. What nobody has made reads as an empty one; a fan-out child is made, because it gets
+        its parent's items from then on, and with `creates` so is any queue. Raises Refused and Later.
+        """
+        queue = self.by_name.get(name)
+        if queue is not None:
+            return queue
+        if creates or parent_of(name):
+            return self.make_for_client(name, now_ms)
+        self._check_name(name)
+        return self._absent_queue(name)
+
+    def _absent_queue(self, name: str) -> AbsentQueue:
+        config = self.config_of(name)
+        absent = self._absent.get(id(config))
+        if absent is None or absent.config is not config:
+            if len(self._absent) >= ABSENT_MAX:
+                self._absent.clear()  # a reload has made others
+            absent = self._absent[id(config)] = AbsentQueue(config, self.awaited)
+        absent.name = name
+        absent.journal.batch = self.erased.get(name, 0)
+        return absent
+
+    def adopt(self, name: str, journal: Journal, now_ms: int) -> Queue:
+        """A queue that the spool already knows, still without its items."""
+        return self._enter(queue_of(name, self.config_of(name), journal, now_ms))
+
+    def block(self, name: str, why: str) -> None:
+        """Never serve `name`: its files cannot be read, and writing would bury what they hold."""
+        self.blocked[name] = why
+        self.awaited.dismiss(name)
+
+    def why_blocked(self, name: str) -> str:
+        """Why queue `name` is not served although its files are there; empty if it is served, or if there is none."""
+        if name not in self.blocked or name in self.aliases:
+            return ""
+        return f"queue {name} is not available: {self.blocked[name]}"
+
+    def withdraw(self, queue: Queue, why: str) -> None:
+        """Serve `queue` no more, nor another in its place: nothing is deleted."""
+        self.remove(queue)
+        self.deleted -= 1
+        self.block(queue.name, why)
+
+    def remove(self, queue: Queue) -> None:
+        """Stop serving a queue, though an alias may hide it, and forget it. Its journal is the caller's to erase."""
+        queue.close()
+        for queues in (self.by_name, self.masked, self._children.get(parent_of(queue.name), {})):
+            if queues.get(queue.name) is queue:
+                del queues[queue.name]
+        for name in (queue.name, parent_of(queue.name)):
+            # Queues and their children know each other by these: they stay while there is one of them.
+            if name in self._children and not self._children[name] and self.known(name) is None:
+                del self._children[name]
+        if parent_of(queue.name):
+            self._regroup(queue)
+        self.deleted += 1
+
+    def set_aliases(self, aliases: dict[str, tuple[str, ...]]) -> None:
+        """These aliases and no others. An alias hides a queue of its name; the queue keeps its items."""
+        for name, queue in self.masked.items():
+            if name not in aliases:
+                self.by_name[name] = queue
+                self._feed(queue)
+                queue.hide(False)
+        self.masked = {name: queue for name, queue in self.masked.items() if name in aliases}
+        for name in aliases:
+            self.awaited.dismiss(name)
+            if name in self.by_name:
+                self.masked[name] = queue = self.by_name.pop(name)
+                self._children.get(parent_of(name), {}).pop(name, None)
+                queue.hide(True)
+        kept = self.aliases
+        self.aliases = {name: kept.get(name, Alias(targets)) for name, targets in aliases.items()}
+        for name, targets in aliases.items():
+            self.aliases[name].targets = targets
+
+    def legs(self, name: str, now_ms: int) -> list[Leg]:
+        """Every queue that an item put to `name` goes to, fan-out children before their parent. A queue that an alias
+        reaches in several ways gets one copy. Raises Refused and Later.
+        """
+        if name not in self.aliases:
+            return self._legs_of_queue(name, now_ms)
+        legs: dict[Queue, Leg] = {}
+        for target in self.reached(name)[1]:
+            for leg in self._legs_of_queue(target, now_ms):
+                known = legs.setdefault(leg.queue, leg)
+                if known != leg:
+                    legs[leg.queue] = Leg(leg.queue, known.counts or leg.counts, known.stores or leg.stores)
+        parents = {leg.queue.name for leg in legs.values() if isinstance(leg.queue, StreamQueue)}
+        # What is put once for all who follow a stream reaches its readers already.
+        return [
+            leg
+            for leg in legs.values()
+            if not (isinstance(leg.queue, StreamQueue) and parent_of(leg.queue.name) in parents)
+        ]
+
+    def reached(self, name: str) -> tuple[list[str], list[str]]:
+        """The aliases that an item put to alias `name` comes through, and the queues that it goes to, each once."""
+        through, found = {name: None}, dict[str, None]()
+        ahead = [*reversed(self.aliases[name].targets)]
+        while ahead:
+            target = ahead.pop()
+            if target not in self.aliases:
+                found[target] = None
+            elif target not in through:
+                through[target] = None
+                ahead += reversed(self.aliases[target].targets)
+        return list(through), list(found)
+
+    def _legs_of_queue(self, name: str, now_ms: int) -> list[Leg]:
+        queue = self.make_for_client(name, now_ms)
+        if isinstance(queue, StreamQueue) and queue.is_parent:
+            # It is put once, for all who take it; a child that keeps no journal is none of them.
+            others = [Leg(child, counts=False) for child in queue.children.values() if child not in queue.followers]
+            return [*others, Leg(queue, counts=True)]
+        legs = [Leg(child, counts=False) for child in queue.children.values()]
+        return [*legs, Leg(queue, counts=True, stores=not queue.config.fanout_only or "+" in name)]
+
+    def _check_name(self, name: str) -> None:
+        """Raises Refused."""
+        if why := name_error(name):
+            raise Refused(why, client=True)
+        if name in self.aliases:
+            raise Refused(f"{name} is an alias, name a queue", client=True)
+        if why := self.why_blocked(name):
+            raise Refused(why, client=False)
+
+    def _check_limits(self, name: str) -> None:
+        """Raises Refused if clients may make no more queues, or no more children of that parent."""
+        if len(self.by_name) >= self.max_queues:
+            raise Refused(f"there are {len(self.by_name)} queues, no more can be made (max_queues)", client=False)
+        parent = parent_of(name)
+        count = len(self._children.get(parent, ())) if parent else 0
+        if count >= self.max_children:
+            why = f"{parent} has {count} fan-out children, no more can be made (max_fanout_children)"
+            raise Refused(why, client=False)
+
+    def _create(self, name: str, now_ms: int) -> Queue:
+        self._check_name(name)
+        config = self.config_of(name)
+        try:
+            journal = self._journal_of(name, config, now_ms) if config.keep_journal else NoJournal()
+        except OSError as error:
+            raise Refused(f"cannot create the journal of queue {name}: {error.strerror}", client=False) from error
+        self.created += 1
+        queue = self._enter(queue_of(name, config, journal, now_ms))
+        self.accompany(queue, now_ms)
+        return queue
+
+    def accompany(self, queue: Queue, now_ms: int) -> None:
+        """Make the queue that expired items of `queue` go to, if there is none; should it be refused, each of them will
+        say so.
+        """
+        target = queue.config.expire_to_queue
+        if target:
+            with suppress(Refused):
+                self.make(target, now_ms)
+
+    def _enter(self, queue: Queue) -> Queue:
+        self.by_name[queue.name] = queue
+        queue.heir, queue.timer, queue.troubled = self.heir, self.timer, self.troubled
+        queue.reads_timed_out = self.reads_timed_out
+        self.adopted(queue)
+        queue.children = self._children.setdefault(queue.name, {})
+        self._feed(queue)
+        if queue.children:
+            queue.had_children = True
+        self.awaited.move_to(queue)
+        return queue
+
+    def _feed(self, queue: Queue) -> None:
+        """From now on a fan-out child gets what is put to its parent."""
+        if parent := parent_of(queue.name):
+            self._children.setdefault(parent, {})[queue.name] = queue
+            if parent in self.by_name:
+                self.by_name[parent].had_children = True
+        self._regroup(queue)
+
+    def _regroup(self, queue: Queue) -> None:
+        """A child has come or gone, or the parent has come."""
+        parent = self.by_name.get(parent_of(queue.name) or queue.name)
+        if isinstance(parent, StreamQueue):
+            parent.regroup()

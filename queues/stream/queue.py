@@ -1,0 +1,191 @@
+"""A queue that follows a stream: one of the readers that share what is put.
+
+Knows who takes an item and who leaves it out. Refuses to know files. Everything that happens to an item after it was
+put is a queue's ordinary life.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+from typing import Protocol, runtime_checkable
+
+from staniel.queues.changes import Journal
+from staniel.queues.config import QueueConfig
+from staniel.queues.item import Item
+from staniel.queues.names import parent_of
+from staniel.queues.queue import CLOSED, Queue
+from staniel.queues.stream.line import FollowingLine
+from staniel.queues.stream.stream import Stream
+
+
+@runtime_checkable
+class ReaderJournal(Journal, Protocol):
+    """The journal of one reader: it writes down which ids are confirmed."""
+
+    line: FollowingLine
+
+    @property
+    def is_kept(self) -> bool:
+        """Whether there is a file: an entrance that takes nothing itself needs none."""
+
+    def keep(self, now_ms: int) -> None:
+        """Have a file from now on, at the end of the stream."""
+
+    def confirm(self, first: int, last: int) -> None:
+        """The ids from `first` to `last` are gone for good."""
+
+
+def queue_of(name: str, config: QueueConfig, journal: Journal, created_ms: int) -> Queue:
+    """The queue that `journal` is for."""
+    if isinstance(journal, ReaderJournal):
+        return StreamQueue(name, config, journal, created_ms)
+    return Queue(name, config, journal, created_ms)
+
+
+def recipients(queue: Queue) -> Sequence[Queue]:
+    """Who gets what is put to `queue`, as far as it is put once for all."""
+    if isinstance(queue, StreamQueue) and queue.is_parent:
+        return queue.stream.takers
+    return (queue,)
+
+
+class StreamQueue(Queue):
+    """`orders` takes what is put to it with all its children (`orders+audit`), and a child what is put to it alone."""
+
+    journal: ReaderJournal
+    _takes_evenly = False  # everybody takes what is put here, and nobody has to look at his head before
+
+    def __init__(self, name: str, config: QueueConfig, journal: ReaderJournal, created_ms: int) -> None:
+        line = journal.line
+        self.stream: Stream = line.stream
+        self.is_parent = not parent_of(name)
+        super().__init__(name, config, journal, created_ms)
+        self.line = self.following = line
+        line.told = self._fail
+        line.counters = self.counters
+        line.bound(config.max_memory_bytes)
+        line.follows = journal.is_kept
+        if self.is_parent:
+            self.stream.parent = self
+        if journal.is_kept:
+            self.stream.members[name] = self
+        self.regroup()
+
+    def configure(self, config: QueueConfig) -> None:
+        """Take over changed settings; they apply from the next operation on."""
+        super().configure(config)
+        self.regroup()
+
+    def _weigh(self) -> None:
+        super()._weigh()
+        self.regroup()
+
+    @property
+    def followers(self) -> Collection[Queue]:
+        """Who follows the same stream."""
+        return self.stream.members.values()
+
+    def regroup(self) -> None:
+        """Work out who takes what is put to the parent."""
+        stream = self.stream
+        members = list(stream.members.values())
+        parents = [member for member in members if member.is_parent and not member.config.fanout_only]
+        children = [member for member in members if not (member.is_parent or member.hidden)]
+        stream.takers = (*children, *parents)
+        sizes = {member.config.max_item_bytes for member in members}
+        stream.is_strict = len(sizes) > 1 or any(member._bounded for member in members)
+        parent = stream.parent
+        if parent is not None:
+            all_equal = not stream.is_strict and not any(taker.guarded for taker in stream.takers)
+            parent.puts_once = all_equal and all(child in parent.followers for child in parent.children.values())
+            parent.copies = len(stream.takers)
+            ages = any(member.config.max_age_ms for member in members)
+            is_in = parent.config.fanout_only or parent.name in stream.members
+            parent._takes_evenly = all_equal and is_in and not ages and len(stream.takers) == len(members) > 0
+
+    def has_room(self, item: Item) -> bool:
+        """Whether everybody would take `item`."""
+        return all(Queue.has_room(taker, item) for taker in recipients(self))
+
+    def add(self, item: Item, now_ms: int) -> bool:
+        """Put `item` to all who take it. What a child refuses the others keep; False if this queue itself refuses."""
+        size = len(item.data)
+        stream = self.stream
+        if self._takes_evenly and not stream.mortal:
+            if size > self.config.max_item_bytes or self.state is CLOSED:
+                return False
+            stream.append(item, now_ms)
+            for taker in stream.takers:
+                if taker.waiters:
+                    taker._serve(now_ms)
+            return True
+        takers = stream.takers if self.is_parent else (self,)
+        if self.state is CLOSED:
+            return False
+        if stream.is_strict:
+            willing = tuple([taker for taker in takers if taker._lets_in(size)])
+            self.copies = len(willing)
+            if willing:
+                self._put(item, willing, now_ms)
+            return self in willing or self not in takers
+        if size > self.config.max_item_bytes:
+            return False
+        self._put(item, takers, now_ms)
+        return True
+
+    def accept(self, item: Item, now_ms: int) -> None:
+        """Append `item` whatever the limits say: it comes from another queue, and must not be lost. Children get no
+        copy.
+        """
+        if self.name not in self.stream.members:
+            self._begin_to_take(now_ms)
+        self._put(item, (self,), now_ms)
+
+    def _lets_in(self, size: int) -> bool:
+        """Whether an item of `size` bytes may come; makes room for it if the settings say so."""
+        if size > self.config.max_item_bytes:
+            return False
+        return not self._bounded or self._make_room()
+
+    def _put(self, item: Item, takers: tuple[StreamQueue, ...], now_ms: int) -> None:
+        stream = self.stream
+        if self.is_parent and not self.config.fanout_only and self.name not in stream.members:
+            takers = self._begin_to_take(now_ms)
+        if not takers and not stream.members:
+            return  # a fan-out queue without children
+        for taker in takers:
+            if taker.config.max_age_ms or (stream.mortal and taker.line.mortal):
+                taker.expire(now_ms, taker.config.max_expire_sweep)
+        numbered = stream.append(item, now_ms)
+        if len(takers) < len(stream.members):
+            for member in stream.members.values():
+                if member not in takers:
+                    member.following.pass_over(numbered)
+                    member.journal.confirm(numbered.id, numbered.id)
+        for taker in takers:
+            if taker.waiters:
+                taker._serve(now_ms)
+
+    def _begin_to_take(self, now_ms: int) -> tuple[StreamQueue, ...]:
+        """fanout_only has been taken back."""
+        self.journal.keep(now_ms)
+        self.following.skip_to_end()
+        self.stream.members[self.name] = self
+        self.regroup()
+        return self.stream.takers
+
+    def cleared(self, count: int) -> None:
+        """Take down that so many heads are gone."""
+        gone, self.following.gone = self.following.gone, []
+        for first, last in gone:
+            self.journal.confirm(first, last)
+
+    def close(self) -> None:
+        """Stop serving; the others go on."""
+        super().close()
+        self.stream.members.pop(self.name, None)
+        if self.is_parent:
+            self.stream.parent = None
+        if not self.stream.members:
+            self.stream.abandon()
+        self.regroup()

@@ -1,0 +1,292 @@
+"""`staniel journal …`: looking into journal files, and moving a queue to another format. The server must not run.
+
+Knows options, and how rows are printed. Refuses to know records: there is a dumper for each format.
+"""
+
+from __future__ import annotations
+
+import base64
+import json
+import sys
+from collections.abc import Callable, Iterator
+from datetime import UTC, datetime
+from time import time
+
+import click
+from msgspec import Struct, structs
+
+from staniel.journal.disk.fs import Fs, JournalFailure, Locked, OsFs
+from staniel.journal.dump import Dumper, Row, Totals, rows
+from staniel.journal.errors import Flaw, is_torn
+from staniel.journal.kestrel.dump import KestrelDumper
+from staniel.journal.kestrel.replay import Bad
+from staniel.journal.libkestrel.dump import LibkestrelDumper
+from staniel.journal.libkestrel.records import MAGIC_BYTES, READER_MAGIC, SEGMENT_MAGIC
+from staniel.journal.spool import SpoolError, Store
+from staniel.journal.tools.convert import Conversion, Refusal
+from staniel.journal.tools.verify import begun_stream, is_written_to
+from staniel.journal.workq import dump as cmdlog_dump
+from staniel.journal.workq import files as cmdlog_layout
+from staniel.queues.config import Format
+from staniel.server.cli.verify import verify
+
+LOCKS = (cmdlog_layout.APPEND_LOCK, cmdlog_layout.READ_LOCK)  # beside a command log's segments
+PAYLOADS = ("none", "text", "hex", "base64")
+
+# A format: whether a file's first bytes are its own, and what reads the rest. The last one takes what is left.
+FORMATS: list[tuple[Callable[[bytes], bool], Callable[[bytes], Dumper]]] = [
+    (lambda magic: magic in (SEGMENT_MAGIC, READER_MAGIC), LibkestrelDumper),
+    (lambda magic: True, lambda magic: KestrelDumper()),
+]
+
+
+class Span(Struct, frozen=True):
+    """FROM:TO, both included; either may be missing."""
+
+    low: int | None
+    high: int | None
+
+    def holds(self, number: int) -> bool:
+        return (self.low is None or number >= self.low) and (self.high is None or number <= self.high)
+
+
+class SpanType(click.ParamType[Span]):
+    name = "from:to"
+
+    def convert(self, value: object, param: click.Parameter | None, ctx: click.Context | None) -> Span:
+        low, colon, high = str(value).partition(":")
+        try:
+            first = int(low, 0) if low else None
+            return Span(first, (int(high, 0) if high else None) if colon else first)
+        except ValueError:
+            self.fail(f"{value!r} is not a number, FROM:TO, FROM: or :TO", param, ctx)
+
+
+class Wish(Struct, frozen=True):
+    """Which rows are printed, and how."""
+
+    ops: frozenset[str]
+    ids: Span | None
+    at: Span | None
+    as_json: bool
+    payload: str
+    quiet: bool
+
+    def takes(self, row: Row) -> bool:
+        if self.ops and row.op.upper() not in self.ops:
+            return False
+        if self.at is not None and not self.at.holds(row.at):
+            return False
+        return self.ids is None or any(self.ids.holds(number) for number in _numbers(row))
+
+
+@click.group()
+def journal() -> None:
+    """Look into journal files, verify them, or change their format."""
+
+
+journal.add_command(verify)
+
+
+@journal.command()
+@click.argument("paths", nargs=-1, required=True, type=click.Path(exists=True), metavar="FILE|SPOOL...")
+@click.option("--queue", "-Q", "queues", multiple=True, help="Of a spool, only this queue's files. May be repeated.")
+@click.option("--op", "ops", multiple=True, help="Only these records: ADD, PUT, HEAD, … May be repeated.")
+@click.option("--ids", type=SpanType(), help="Only records of these ids or xids.")
+@click.option("--at", type=SpanType(), help="Only records that begin in these bytes (0x… is read too).")
+@click.option("--json", "as_json", is_flag=True, help="One JSON object a line and record.")
+@click.option("--payload", type=click.Choice(PAYLOADS), default="none", show_default=True, help="Show items' data.")
+@click.option("--quiet", "-q", is_flag=True, help="Totals only.")
+def dump(
+    paths: tuple[str, ...],
+    queues: tuple[str, ...],
+    ops: tuple[str, ...],
+    ids: Span | None,
+    at: Span | None,
+    as_json: bool,
+    payload: str,
+    quiet: bool,
+) -> None:
+    """Print the records of journal files, whatever their format.
+
+    A file that cannot be read to its end is printed as far as it goes; the exit code is then 1. A torn end of the
+    file that is written to is said to be one, and is no error: the next start cuts it off.
+    """
+    wish = Wish(frozenset(op.upper() for op in ops), ids, at, as_json, payload, quiet)
+    fs = OsFs()
+    files = [file for path in paths for file in _files(fs, path, frozenset(queues))]
+    if not files:
+        raise click.ClickException(f"no journal file {'of such a queue ' if queues else ''}in {', '.join(paths)}")
+    whole = [dump_file(fs, path, wish) for path in files]
+    sys.exit(0 if all(whole) else 1)
+
+
+@journal.command()
+@click.argument("spool", type=click.Path(exists=True, file_okay=False))
+@click.option("--queue", "-Q", "queues", multiple=True, required=True, help="Which queue. May be repeated.")
+@click.option("--to", "wanted", required=True, type=click.Choice([each.value for each in Format]), help="The format.")
+def convert(spool: str, queues: tuple[str, ...], wanted: str) -> None:
+    """Move a queue and its fan-out children to another journal format.
+
+    The server must not run. The new files are read back before they replace the old ones, which are kept in the
+    spool's .staniel folder. It may be interrupted at any time: then the queue is what it was, or what it is to be.
+    What cannot be read of a damaged file is kept, and named; the exit code is then 1.
+    Afterwards set journal_format of the queue, so that new fan-out children are what you expect.
+    """
+    try:
+        store = Store(OsFs(), spool)
+        whole = [_convert(store, queue, Format(wanted)) for queue in queues]
+    except (Refusal, SpoolError) as refused:
+        raise click.ClickException(str(refused)) from refused
+    except Locked as locked:
+        raise click.ClickException(f"{locked.holder} has this spool; stop the server first") from locked
+    except OSError as error:
+        raise click.ClickException(f"nothing has been replaced: {error}") from error
+    except JournalFailure as failure:
+        hint = "mend the disk, then do it again: what is to be trusted is written anew first"
+        raise click.ClickException(f"{failure}; {hint}") from failure
+    sys.exit(0 if all(whole) else 1)
+
+
+def _convert(store: Store, queue: str, wanted: Format) -> bool:
+    """Whether all of the old files could be read, but for ends that were being written when a server died."""
+
+    def tell(what: str, done: int, total: int) -> None:
+        click.echo(f"{queue}: {what}, {done:,} of {total:,} items", err=True)
+
+    now_ms = int(time() * 1000)
+    conversion = Conversion(store, queue, now_ms, tell)
+    count = conversion.run(wanted)
+    if count < 0:
+        click.echo(f"{queue}: {wanted.value} already")
+        return True
+    click.echo(f"{queue}: {count:,} items moved to {wanted.value}; the old files are in {store.own}/aside.{now_ms}")
+    for damage in conversion.left:
+        click.echo(f"{queue}: {damage.told()}", err=True)
+    return all(damage.is_torn for damage in conversion.left)
+
+
+def _files(fs: Fs, path: str, queues: frozenset[str]) -> Iterator[str]:
+    """The file itself, or those of a spool folder in order of their names."""
+    try:
+        names = [name for name, regular in fs.list(path) if regular and name not in LOCKS]
+    except NotADirectoryError:
+        yield path
+        return
+    for name in names:
+        if not queues or _queue_of(name) in queues:
+            yield f"{path.rstrip('/')}/{name}"
+
+
+def _queue_of(file_name: str) -> str:
+    return file_name.partition(".")[0].partition("~~")[0]
+
+
+def dump_file(fs: Fs, path: str, wish: Wish) -> bool:
+    """Print one file; whether all of it could be read."""
+    try:
+        if cmdlog_dump.is_cmdlog(fs, path):
+            return _dump_cmdlog(fs, path, wish)
+        magic = fs.read(path, 0, MAGIC_BYTES)
+        if (begun := begun_stream(fs, path)) is not None:
+            click.echo(begun.told(path), err=True)
+            return True
+        dumper = next(make(magic) for recognises, make in FORMATS if recognises(magic))
+        return _dump(fs, path, dumper, wish)
+    except OSError as error:
+        click.echo(f"{path}: {error.strerror}", err=True)
+        return False
+
+
+def _dump_cmdlog(fs: Fs, path: str, wish: Wish) -> bool:
+    """A segment of workq's command log: its records say everything by name."""
+    count = size = 0
+    whole = True
+    for record in cmdlog_dump.dump_segment(fs, path):
+        if "damaged" in record:
+            torn = record["torn"] = bool(record.get("torn")) and is_written_to(fs, path)
+            flaw = Flaw(int(str(record["at"])), int(str(record["size"])), str(record["damaged"]), torn)
+            click.echo(flaw.told(path), err=True)
+            whole = whole and torn
+        name = str(record.get("command", "torn" if record.get("torn") else "damaged")).upper()
+        if (wish.ops and name not in wish.ops) or (wish.at is not None and not wish.at.holds(int(str(record["at"])))):
+            continue
+        count += 1
+        size += int(str(record["size"]))
+        if not wish.quiet:
+            click.echo(json.dumps(record, default=str) if wish.as_json else cmdlog_dump.line(record))
+    if wish.quiet or not wish.as_json:
+        totals = {"file": path, "records": count, "bytes": size}
+        click.echo(json.dumps(totals) if wish.as_json else f"{path}: {count} records, {size} bytes.")
+    return whole
+
+
+def _dump(fs: Fs, path: str, dumper: Dumper, wish: Wish) -> bool:
+    totals = Totals()
+    if not wish.as_json:
+        click.echo(f"Queue: {path}")
+    try:
+        for row in rows(fs, path, dumper):
+            if wish.takes(row):
+                totals.count(row)
+                if not wish.quiet:
+                    click.echo(_as_json(path, row, wish) if wish.as_json else _as_text(row, wish))
+    except Bad as bad:
+        size = fs.size(path) - bad.at
+        flaw = Flaw(bad.at, size, bad.why, is_torn(bad.why, size) and is_written_to(fs, path))
+        click.echo(flaw.told(path), err=True)
+        return flaw.is_torn
+    finally:
+        if wish.as_json and wish.quiet:
+            click.echo(json.dumps({"file": path, **structs.asdict(totals)}))
+        elif not wish.as_json:
+            click.echo(dumper.summary(totals))
+    return True
+
+
+def _numbers(row: Row) -> list[int]:
+    numbers = [] if row.number is None else [row.number]
+    ids = row.more.get("ids", [])
+    return numbers + (ids if isinstance(ids, list) else [])
+
+
+def _as_text(row: Row, wish: Wish) -> str:
+    line = f"{row.at:08x}  {row.op}"
+    if row.data is not None:
+        line += f" {len(row.data):<6}"
+        if row.added_ms is not None:
+            line += f" @ {_moment(row.added_ms)}"
+        line += f" id={row.number}" if row.number is not None else ""
+        line += f" expires={_moment(row.expires_ms)}" if row.expires_ms is not None else ""
+    elif row.number is not None:
+        line += f" {row.number}"
+    for name, value in row.more.items():
+        line += f" ({', '.join(map(str, value))})" if isinstance(value, list) else f" {name}={value}"
+    if row.data is not None and wish.payload != "none":
+        line += f"\n    {_payload(row.data, wish.payload)}"
+    return line
+
+
+def _as_json(path: str, row: Row, wish: Wish) -> str:
+    fields: dict[str, object] = {"file": path, "at": row.at, "bytes": row.size, "op": row.op}
+    for name in ("number", "added_ms", "expires_ms"):
+        if (value := getattr(row, name)) is not None:
+            fields["id" if name == "number" else name] = value
+    if row.data is not None:
+        fields["size"] = len(row.data)
+        if wish.payload != "none":
+            fields["data"] = _payload(row.data, wish.payload)
+    return json.dumps(fields | row.more)
+
+
+def _payload(data: bytes, form: str) -> str:
+    if form == "hex":
+        return data.hex(" ")
+    return base64.b64encode(data).decode() if form == "base64" else data.decode("latin-1")
+
+
+def _moment(time_ms: int) -> str:
+    try:
+        return datetime.fromtimestamp(time_ms / 1000, UTC).strftime("%Y-%m-%d %H:%M:%S +0000")
+    except (OverflowError, ValueError, OSError):
+        return f"{time_ms} ms"

@@ -1,0 +1,127 @@
+"""The command line: what each command is called, takes and says. The work is done elsewhere."""
+
+from __future__ import annotations
+
+import sys
+
+import click
+
+from staniel.broker.config.load import Config, defaults, load
+from staniel.broker.version import VERSION
+from staniel.server.cli.ping import Silent
+from staniel.server.cli.ping import ping as ping_server
+
+DAY_S = 86_400
+HELD_BACK, SILENT = 3, 4  # exit codes; click's own are 1 and 2
+HELP = {"help_option_names": ["-h", "--help"]}
+
+
+class Commands(click.Group):
+    """Commands whose code is loaded when they are called: `serve` knows neither Spark nor how a file is dumped."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        return sorted([*super().list_commands(ctx), "journal", "pipeline"])
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        if cmd_name == "journal":
+            from staniel.server.cli.journal import journal
+
+            return journal
+        if cmd_name == "pipeline":
+            from staniel.pipeline.cli import pipeline
+
+            return pipeline
+        return super().get_command(ctx, cmd_name)
+
+
+def seconds(value: float) -> float:
+    """How long to wait. Raises BadParameter, for "nan" too, which no range of click's keeps out."""
+    if not 0 < value <= DAY_S:
+        raise click.BadParameter(f"{value} is not a number of seconds from 0 to {DAY_S}")
+    return value
+
+
+@click.group(cls=Commands, context_settings=HELP)
+@click.version_option(VERSION, "--version", "-V", prog_name="staniel", message="%(prog)s %(version)s")
+def main() -> None:
+    """Staniel, a persistent queue server: memcache protocol, Kestrel journals, nothing acknowledged that a crash can
+    take back."""
+
+
+@main.command()
+@click.option("--config", "-c", "path", type=click.Path(dir_okay=False), help="TOML file; see docs/config.md.")
+@click.option("--host", help="Address to listen on.  [default: 127.0.0.1]")
+@click.option("--port", "-p", type=click.IntRange(0, 65535), help="Memcache port; 0 picks one.  [default: 22133]")
+@click.option("--spool", "-s", type=click.Path(file_okay=False), help="Folder of the journals.  [default: spool]")
+@click.option(
+    "--sync",
+    metavar="always|os|50ms",
+    help="What a reply waits for, but for queues with a sync_journal of their own.  [default: always]",
+)
+@click.option("--log-level", type=click.Choice(["debug", "info", "warning", "error"]), help="[default: info]")
+@click.option("--workq-port", type=click.IntRange(0, 65535), help="Workq port.  [default: 9922, if workq is served]")
+@click.option("-cmdlog-path", "--cmdlog-path", metavar="FOLDER", help="Workq's command log.  [default: in the spool]")
+@click.option("-cmdlog-sync", "--cmdlog-sync", metavar="interval|os|always", help="[default: always]")
+@click.option("-cmdlog-sync-int", "--cmdlog-sync-int", type=int, metavar="MS", help="[default: 1000]")
+@click.option("-cmdlog-clean-int", "--cmdlog-clean-int", type=int, metavar="MS", help="[default: 300000]")
+@click.option("-cmdlog-seg-size", "--cmdlog-seg-size", type=int, metavar="BYTES", help="[default: 67108864]")
+def serve(
+    path: str | None,
+    host: str | None,
+    port: int | None,
+    spool: str | None,
+    sync: str | None,
+    log_level: str | None,
+    workq_port: int | None,
+    **cmdlog: object,
+) -> None:
+    """Run the server until SIGTERM, SIGINT or a client's `shutdown`.
+
+    Without a config it listens on 127.0.0.1:22133 and keeps its journals in ./spool. Options win over the file.
+
+    --sync always: a reply means that the disk has it (one sync serves every client that waits). --sync 50ms: a killed
+    process loses nothing, a power cut at most that long. --sync os: a killed process loses nothing.
+    """
+    from staniel.server.app import run
+
+    def read_config() -> Config:
+        config = load(path) if path else defaults(".")
+        return config.overridden(
+            host=host, port=port, spool=spool, sync=sync, log_level=log_level, cmdlog={"port": workq_port, **cmdlog}
+        )
+
+    sys.exit(run(read_config))
+
+
+@main.command()
+@click.option("--host", default="127.0.0.1", show_default=True, help="Address of the server.")
+@click.option("--port", "-p", default=22133, show_default=True, type=click.IntRange(1, 65535), help="Memcache port.")
+@click.option("--unix", "path", default="", metavar="PATH", help="Unix socket of the server, instead of a port.")
+@click.option(
+    "--timeout",
+    default=2.0,
+    show_default=True,
+    type=float,
+    help="For all of it, in seconds.",
+    callback=lambda ctx, param, value: seconds(value),
+)
+@click.option("--alive", is_flag=True, help="Exit code 0 for every server that answers, whatever it refuses.")
+def ping(host: str, port: int, path: str, timeout: float, alive: bool) -> None:
+    """Say whether a server answers. For health checks.
+
+    Exit code 0: it does. 1: it does not. 4: nor does it, although its port is open: it has reached max_connections, or
+    it hangs. 3: it answers, and its status is not up, or queues are paused or cannot be
+    read: the line says so, and a restart alone changes nothing about it.
+    """
+    where = f"unix:{path}" if path else f"{host}:{port}"
+    try:
+        answer = ping_server(host, port, timeout, path)
+    except Silent:
+        why = "the port is open: the server is full (max_connections, `connections.full` in its log), or it hangs"
+        click.echo(f"Error: no answer from {where} in {timeout:g} s, but {why}", err=True)
+        sys.exit(SILENT)
+    except OSError as error:
+        raise click.ClickException(f"no answer from {where}: {error}") from error
+    held_back = f", {answer.held_back}" if answer.held_back else ""
+    click.echo(f"staniel {answer.version} answers on {where}{held_back}")
+    sys.exit(HELD_BACK if answer.held_back and not alive else 0)

@@ -1,0 +1,78 @@
+"""How far a start is, for those who wait for it: a line that changes on a terminal, now and then a line in the log.
+
+Knows when to show what. Refuses to know how recovery works.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TextIO
+
+from staniel.broker.events import Level, Report
+from staniel.broker.recovery import Progress
+
+LINE_EVERY_MS = 100
+LOG_EVERY_MS = 5000
+CLEAR = "\r\x1b[K"
+
+
+def megabytes(size: int) -> int:
+    return round(size / 1e6)
+
+
+class Display:
+    """Call it with each Progress. A start that is over before the first moment shows nothing. `out`: None if closed."""
+
+    def __init__(self, report: Report, steady_ms: Callable[[], int], out: TextIO | None) -> None:
+        self._report = report
+        self._steady_ms = steady_ms
+        self._out = out
+        self._is_terminal = out is not None and out.isatty()
+        self._began_ms = steady_ms()
+        self._line_ms = self._began_ms + LINE_EVERY_MS
+        self._log_ms = self._began_ms + LOG_EVERY_MS
+        self._is_dirty = False
+
+    def __call__(self, progress: Progress) -> None:
+        now_ms = self._steady_ms()
+        if now_ms >= self._log_ms:
+            self._log_ms = now_ms + LOG_EVERY_MS
+            self._log(progress, now_ms)
+        if self._is_terminal and now_ms >= self._line_ms:
+            self._line_ms = now_ms + LINE_EVERY_MS
+            self._show(f"{CLEAR}{self._text(progress, now_ms)}")
+            self._is_dirty = True
+        if self._is_dirty and progress.queues == progress.all_queues:
+            self._show(CLEAR)
+            self._is_dirty = False
+
+    def _log(self, progress: Progress, now_ms: int) -> None:
+        if self._is_dirty:
+            self._show(CLEAR)
+        self._report(
+            Level.INFO,
+            "recovery.progress",
+            done_mb=megabytes(progress.bytes),
+            all_mb=megabytes(progress.all_bytes),
+            queues=progress.queues,
+            all_queues=progress.all_queues,
+            mb_a_second=self._speed(progress, now_ms),
+        )
+
+    def _text(self, progress: Progress, now_ms: int) -> str:
+        share = 100 * progress.bytes // max(1, progress.all_bytes)
+        done = f"{megabytes(progress.bytes)} of {megabytes(progress.all_bytes)} MB"
+        queues = f"{progress.queues} of {progress.all_queues} queues"
+        return f"recovering: {share} %, {done}, {queues}, {self._speed(progress, now_ms)} MB/s"
+
+    def _speed(self, progress: Progress, now_ms: int) -> int:
+        return megabytes(progress.bytes * 1000 // max(1, now_ms - self._began_ms))
+
+    def _show(self, text: str) -> None:
+        if self._out is None:
+            return
+        try:
+            self._out.write(text)
+            self._out.flush()
+        except OSError:
+            self._is_terminal = False  # nobody looks any more

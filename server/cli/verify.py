@@ -1,0 +1,107 @@
+"""`staniel journal verify`: whether every byte of a spool's journals can be read, and is what was written.
+
+Knows options, the lock, and how findings are printed. Refuses to know files and records: journal/tools/verify.py looks.
+"""
+
+from __future__ import annotations
+
+import errno
+import json
+import sys
+
+import click
+from msgspec import Struct, structs
+
+from staniel.journal.disk.fs import Fs, Locked, OsFs
+from staniel.journal.errors import Flaw
+from staniel.journal.kestrel import files as layout
+from staniel.journal.tools.verify import Inspection, inspect
+from staniel.journal.workq import files as cmdlog_layout
+
+NO_PROOF = ": written so, or left by a power loss; no damage for certain"
+
+
+class Refused(click.ClickException):
+    """Nothing was verified: told apart from damage by the exit code."""
+
+    exit_code = 2
+
+
+class Total(Struct):
+    """Of all files. `damaged`, `torn` and `suspect` count files."""
+
+    files: int = 0
+    records: int = 0
+    bytes: int = 0
+    with_checksums: int = 0
+    damaged: int = 0
+    torn: int = 0
+    suspect: int = 0
+
+    def count(self, found: Inspection) -> None:
+        self.files += 1
+        self.records += found.records
+        self.bytes += found.bytes
+        self.with_checksums += found.has_checksums
+        self.damaged += found.is_damaged
+        self.torn += any(flaw.is_torn for flaw in found.flaws)
+        self.suspect += bool(found.hints)
+
+
+@click.command()
+@click.argument("spool", type=click.Path(exists=True, file_okay=False))
+@click.option("--queue", "-Q", "queues", multiple=True, help="Only this queue's files. May be repeated.")
+@click.option("--json", "as_json", is_flag=True, help="One JSON object a line: each damaged place, then the totals.")
+@click.option("--quiet", "-q", is_flag=True, help="Totals only.")
+def verify(spool: str, queues: tuple[str, ...], as_json: bool, quiet: bool) -> None:
+    """Read every record of SPOOL, whatever its format, and compare checksums where there are any.
+
+    SPOOL is a spool, or the folder of a workq command log; no server may have it open. Nothing is changed. Prints one
+    line for each damaged place. What a dying server was writing at the end of a file is said to be torn, and is no
+    damage. A last item that ends in zeros is pointed at: a power loss may have put them there, or who put the item.
+    Exit code 0: sound; 1: damaged; 2: nothing was verified.
+    """
+    fs, folder = OsFs(), spool.rstrip("/") or "/"
+    total = Total()
+    try:
+        _lock(fs, folder)
+        for found in inspect(fs, folder, frozenset(queues)):
+            total.count(found)
+            for flaw in () if quiet else found.flaws:
+                click.echo(_as_json(found, flaw) if as_json else flaw.told(found.path))
+            for hint in () if quiet else found.hints:
+                click.echo(_as_json(found, hint, is_hint=True) if as_json else f"{hint.told(found.path)}{NO_PROOF}")
+    except OSError as error:
+        raise Refused(f"cannot read {folder}: {error.strerror}") from error
+    finally:
+        fs.close()
+    if not total.files:
+        raise Refused(f"no journal file {'of such a queue ' if queues else ''}in {folder}")
+    click.echo(json.dumps(structs.asdict(total)) if as_json else _summary(total))
+    sys.exit(1 if total.damaged else 0)
+
+
+def _lock(fs: Fs, folder: str) -> None:
+    """Keep servers off the folder until this process ends. One that no server has used has no lock, and needs none."""
+    for path in (f"{folder}/{layout.OWN_FOLDER}/lock", f"{folder}/{cmdlog_layout.APPEND_LOCK}"):
+        try:
+            fs.size(path)
+            fs.lock(path)
+        except Locked as locked:
+            holder = locked.holder or "another process"
+            raise Refused(f"{holder} has {folder} open; stop it first, or verify a copy") from None
+        except OSError as error:
+            if error.errno not in (errno.ENOENT, errno.ENOTDIR, errno.EROFS):
+                raise Refused(f"cannot lock {path}: {error.strerror}") from error
+
+
+def _as_json(found: Inspection, flaw: Flaw, is_hint: bool = False) -> str:
+    place = {"file": found.path, "at": flaw.at, "bytes": flaw.size, "why": flaw.why, "torn": flaw.is_torn}
+    return json.dumps(place | ({"suspect": True} if is_hint else {}))
+
+
+def _summary(total: Total) -> str:
+    text = f"{total.files:,} files, {total.records:,} records, {total.bytes:,} bytes; {total.with_checksums:,} files"
+    torn = f", {total.torn:,} with a torn end" if total.torn else ""
+    suspect = f", {total.suspect:,} with a last item that ends in zeros" if total.suspect else ""
+    return f"{text} have checksums; {total.damaged:,} damaged{torn}{suspect}."

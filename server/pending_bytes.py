@@ -1,0 +1,157 @@
+"""What clients keep us holding: requests that have begun and not ended, and replies that nobody reads.
+
+Knows how much that is in all, whom to drop when it is too much, and who has made no progress for too long. Costs
+nothing for a client whose requests come whole and whose replies leave at once: only the others are noted.
+"""
+
+from __future__ import annotations
+
+from heapq import nlargest
+from typing import Protocol
+
+from msgspec import Struct
+
+from staniel.broker.broker import Broker
+from staniel.broker.events import Level
+from staniel.server.connection import LONG_BYTES, Connection
+
+LOOKS = 4  # in one stall_timeout
+CUTS_A_TURN = 8  # each gives back what the client had open, and up to megabytes of memory
+MORE_CUTS_A_TURN = 32  # once it is a quarter too much: the limit comes before everybody's delay
+
+
+class Dropper(Protocol):
+    """Who closes connections."""
+
+    broker: Broker
+
+    def drop(self, connection: Connection, now_ms: int) -> None: ...
+
+    def keeps_waiting(self, connection: Connection) -> bool: ...
+
+
+class Debt(Struct):
+    """At the last look. `since_ms`: when `unsent_bytes` and `begun_bytes` were last seen to change."""
+
+    held_bytes: int
+    unsent_bytes: int
+    begun_bytes: int
+    since_ms: int
+
+    @property
+    def is_pressing(self) -> bool:
+        """Whether it is more than short replies that wait for the disk, as those of everybody who puts do."""
+        return bool(self.begun_bytes or self.unsent_bytes) or self.held_bytes > LONG_BYTES
+
+
+class Debts:
+    """`noted`: connections whose debt has changed in this turn. `known`: those that owed something when it was last
+    looked at. `pressing`: the descriptors of those with more than short replies that wait for the disk.
+    """
+
+    def __init__(self, hub: Dropper) -> None:
+        self.noted: dict[Connection, None] = {}
+        self.total_bytes = 0
+        self._hub = hub
+        self.known: dict[Connection, Debt] = {}
+        self.pressing: set[int] = set()
+        self._is_armed = False
+        self._look_ms = 0  # when all are to be looked at
+
+    def look(self, now_ms: int) -> None:
+        """Count what has changed. If that is too much in all, drop those who owe most, until it is not."""
+        for connection in self.noted:
+            self._count(connection, now_ms)
+        self.noted.clear()
+        if self.total_bytes > self._limit_bytes:
+            self._cut_largest(now_ms)
+        if self.known and not self._is_armed:
+            self._arm(now_ms)
+
+    @property
+    def _limit_bytes(self) -> int:
+        return self._hub.broker.config.server.max_pending_bytes
+
+    def _cut_largest(self, now_ms: int) -> None:
+        """Until the total is within the limit, or that was a turn's work: what is left to cut follows in the next."""
+        debts, limit = self.known, self._limit_bytes
+        cuts = CUTS_A_TURN if self.total_bytes <= limit + limit // 4 else MORE_CUTS_A_TURN
+        largest = nlargest(cuts, debts, key=lambda connection: debts[connection].held_bytes)
+        for connection in largest:
+            if self.total_bytes <= limit:
+                return
+            self._cut(connection, "it held most of max_pending_size_total", now_ms)
+        if self.total_bytes > limit:
+            self._is_armed = True
+            self._hub.broker.deadlines.set(self, now_ms)
+
+    def forget(self, connection: Connection) -> None:
+        """It is gone."""
+        self.noted.pop(connection, None)
+        self.pressing.discard(connection.fd)
+        debt = self.known.pop(connection, None)
+        if debt is not None:
+            self.total_bytes -= debt.held_bytes
+        if not self.known and self._is_armed:
+            self._hub.broker.deadlines.drop(self)
+            self._is_armed = False
+
+    def due(self, now_ms: int) -> None:
+        """Go on with what there was no time for, and from time to time look at all."""
+        self._is_armed = False
+        if now_ms >= self._look_ms:
+            self._cut_stuck(now_ms)
+        if self.known:
+            self._arm(now_ms)
+        if self.total_bytes > self._limit_bytes:
+            self._cut_largest(now_ms)
+
+    def _cut_stuck(self, now_ms: int) -> None:
+        """Drop who has made no progress for too long, though it was its turn."""
+        timeout_ms = self._hub.broker.config.server.stall_timeout_ms
+        for connection in list(self.known):
+            self._count(connection, now_ms)
+            debt = self.known.get(connection)
+            if debt is not None and timeout_ms and now_ms - debt.since_ms >= timeout_ms:
+                self._cut(connection, "no progress in a request, or in reading a reply, for stall_timeout", now_ms)
+
+    def look_at_all(self, now_ms: int) -> None:
+        """Other limits hold from now on."""
+        self._look_ms = now_ms
+        if self.known:
+            self._is_armed = True
+            self._hub.broker.deadlines.set(self, now_ms)
+
+    def _arm(self, now_ms: int) -> None:
+        timeout_ms = self._hub.broker.config.server.stall_timeout_ms
+        if timeout_ms:
+            self._is_armed = True
+            if now_ms >= self._look_ms:
+                self._look_ms = now_ms + max(1, timeout_ms // LOOKS)
+            self._hub.broker.deadlines.set(self, self._look_ms)
+
+    def _count(self, connection: Connection, now_ms: int) -> None:
+        held, unsent, begun = connection.owed_bytes, connection.unsent_bytes, connection.begun_bytes
+        known = self.known.get(connection)
+        self.total_bytes += held - (known.held_bytes if known else 0)
+        if not held:
+            self.known.pop(connection, None)
+            self.pressing.discard(connection.fd)
+            return
+        if known is None:
+            self.known[connection] = debt = Debt(held, unsent, begun, now_ms)
+        else:
+            # One that waits, or that is not listened to, or whose turn has not come, could not have got on.
+            moved = (unsent, begun) != (known.unsent_bytes, known.begun_bytes)
+            is_stuck = not moved and (unsent > 0 or connection.may_begin) and not self._hub.keeps_waiting(connection)
+            since_ms = known.since_ms if is_stuck else now_ms
+            self.known[connection] = debt = Debt(held, unsent, begun, since_ms)
+        if debt.is_pressing:
+            self.pressing.add(connection.fd)
+        else:
+            self.pressing.discard(connection.fd)
+
+    def _cut(self, connection: Connection, why: str, now_ms: int) -> None:
+        client = connection.session.address
+        self._hub.broker.seldom(Level.WARNING, "client.cut", now_ms, client=client, why=why)
+        self._hub.drop(connection, now_ms)

@@ -1,0 +1,150 @@
+"""Bound sockets: TCP and Unix addresses, and who may have a Unix socket's path.
+
+A path can be bound again once its file is removed, so a second server would take it away from one that lives. Each
+path has a lock file beside it, `PATH.lock`, which is held for the life of the server and stays behind when it is gone:
+a lock on a file that others may remove guards nothing.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import socket
+import stat
+from types import TracebackType
+
+from staniel.broker import protocols as wires
+from staniel.broker.config.addresses import Address, TcpAddress, UnixAddress, format_address
+from staniel.broker.config.load import Config
+from staniel.broker.config.schema import Server
+from staniel.broker.session import Wire
+from staniel.server import keepalive as vanished
+
+PORT_HINT = "choose another with --port, or stop the program that has it"
+PATH_HINT = "choose another path, or stop the program that listens there"
+SHORTER_HINT = "give a shorter one in `listen`, in /run for example"
+PATH_BYTES_MAX = 107  # of a Unix socket: 108 in the kernel's struct, one of them for its end
+LOCK_SUFFIX = ".lock"
+
+
+class StartError(Exception):
+    """The server cannot start; the text says why and what to do."""
+
+
+class Doors:
+    """A bound socket, not yet listening, for every address of a configuration: memcache first, then text, workq and
+    thrift. `sockets` pairs each with what is spoken there. Raises StartError.
+    """
+
+    def __init__(self, config: Config) -> None:
+        self.sockets: list[tuple[socket.socket, Wire]] = []
+        self._locks: list[int] = []
+        self._paths: list[tuple[str, tuple[int, int]]] = []
+        dialect = config.memcache.dialect
+        try:
+            self._open(config, "memcache", wires.memcache(dialect, config.memcache.create_on_read))
+            self._open(config, "text", wires.text(dialect, config.text.create_on_read))
+            self._open(config, "workq", wires.workq())
+            if config.addresses("thrift"):
+                self._open(config, "thrift", wires.thrift(dialect, config.thrift.create_on_read))
+        except ImportError as error:
+            self.close()
+            raise StartError("[thrift] needs an extra: pip install 'staniel[thrift]'") from error
+        except StartError:
+            self.close()
+            raise
+
+    def __enter__(self) -> Doors:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, wrong: BaseException | None, at: TracebackType | None) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Close what is open, and remove the Unix sockets that are still the ones bound here."""
+        for sock, _ in self.sockets:
+            sock.close()
+        for path, identity in self._paths:
+            try:
+                if _identity(path) == identity:
+                    os.unlink(path)
+            except OSError:
+                pass  # gone, or not ours to remove any more
+        for lock in self._locks:
+            os.close(lock)
+        self.sockets, self._paths, self._locks = [], [], []
+
+    def _open(self, config: Config, name: str, wire: Wire) -> None:
+        for address in config.addresses(name):
+            if isinstance(address, UnixAddress):
+                sock = self._bind_unix(address, config.socket_mode(name))
+            else:
+                sock = _bind(address, config.server)
+            self.sockets.append((sock, wire))
+
+    def _bind_unix(self, address: UnixAddress, mode: int) -> socket.socket:
+        path = address.path
+        size = len(os.fsencode(path))
+        if size > PATH_BYTES_MAX:
+            raise _unable(address, f"the path has {size} bytes, the system takes {PATH_BYTES_MAX}", SHORTER_HINT)
+        try:
+            self._locks.append(os.open(path + LOCK_SUFFIX, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600))
+            fcntl.flock(self._locks[-1], fcntl.LOCK_EX | fcntl.LOCK_NB)
+            _remove_left_socket(path)
+            sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM | socket.SOCK_CLOEXEC)
+            try:
+                # The file is made with these rights less the umask, and never has more than it is to have.
+                os.fchmod(sock.fileno(), mode)
+                sock.bind(path)
+                self._paths.append((path, _identity(path)))
+                os.chmod(path, mode)
+            except OSError:
+                sock.close()
+                raise
+        except BlockingIOError:
+            raise _unable(address, "another server listens there", PATH_HINT) from None
+        except OSError as error:
+            raise _unable(address, error.strerror or str(error), PATH_HINT) from error
+        return sock
+
+
+def _bind(address: TcpAddress, server: Server) -> socket.socket:
+    try:
+        family = socket.AF_INET6 if ":" in address.host else socket.AF_INET
+        sock = socket.socket(family, socket.SOCK_STREAM | socket.SOCK_CLOEXEC)
+        try:
+            sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            vanished.watch(sock, server.tcp_keepalive_ms, server.tcp_user_timeout_ms)
+            sock.bind((address.host, address.port))
+        except OSError:
+            sock.close()
+            raise
+    except OSError as error:
+        raise _unable(address, error.strerror or str(error), PORT_HINT) from error
+    return sock
+
+
+def _remove_left_socket(path: str) -> None:
+    """Remove a socket that nobody listens at any more. Raises OSError; BlockingIOError if somebody does."""
+    try:
+        if not stat.S_ISSOCK(os.lstat(path).st_mode):
+            return  # bind says that the name is taken
+    except FileNotFoundError:
+        return
+    with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as probe:
+        probe.setblocking(False)
+        try:
+            probe.connect(path)
+        except ConnectionRefusedError:
+            os.unlink(path)
+            return
+    raise BlockingIOError
+
+
+def _identity(path: str) -> tuple[int, int]:
+    found = os.lstat(path)
+    return found.st_dev, found.st_ino
+
+
+def _unable(address: Address, why: str, hint: str) -> StartError:
+    return StartError(f"cannot listen on {format_address(address)}: {why}; {hint}")

@@ -1,0 +1,76 @@
+"""A thread that waits for the disk, so that nobody else has to.
+
+Knows one errand at a time: run it, then raise a flag that the hub's poller sees. Refuses to know what it is for. A
+thread of our own and an eventfd cost a third of a trip through a pool of worker threads, and every durable reply pays
+that.
+"""
+
+from __future__ import annotations
+
+import os
+import select
+import threading
+from queue import SimpleQueue
+from time import perf_counter_ns
+from typing import Generic
+
+from staniel.server.interfaces import E
+
+
+class Committer(Generic[E]):
+    """`fd` becomes readable when the errand that was started has ended. `nice`: how far it stands back behind the other
+    threads where they want the same core; what the kernel does for an errand counts too.
+    """
+
+    def __init__(self, name: str, nice: int = 0) -> None:
+        self._nice = nice
+        self.fd = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
+        self._orders: SimpleQueue[E | None] = SimpleQueue()
+        self._done: SimpleQueue[tuple[E, BaseException | None]] = SimpleQueue()
+        self.took_ns = 0  # by the last errand
+        self._thread = threading.Thread(target=self._work, name=name, daemon=True)
+        self._thread.start()
+
+    def start(self, errand: E) -> None:
+        """Run `errand` in the thread."""
+        self._orders.put(errand)
+
+    def finished(self) -> E | None:
+        """The errand that has ended since the last call, if one has. Raises what it raised."""
+        try:
+            os.eventfd_read(self.fd)
+        except BlockingIOError:
+            return None
+        errand, error = self._done.get()
+        if error is not None:
+            raise error
+        return errand
+
+    def wait(self) -> E:
+        """The same for the errand that was started, however long it takes. For a stop alone."""
+        flag = select.poll()
+        flag.register(self.fd, select.POLLIN)
+        flag.poll()
+        errand = self.finished()
+        assert errand is not None
+        return errand
+
+    def close(self) -> None:
+        """End the thread once it is idle."""
+        self._orders.put(None)
+        self._thread.join()
+        os.close(self.fd)
+
+    def _work(self) -> None:
+        if self._nice:
+            os.setpriority(os.PRIO_PROCESS, threading.get_native_id(), self._nice)  # on Linux each thread has its own
+        while (errand := self._orders.get()) is not None:
+            error: BaseException | None = None
+            began_ns = perf_counter_ns()
+            try:
+                errand.run()
+            except BaseException as wrong:  # carried to the hub, which ends the process
+                error = wrong
+            self.took_ns = perf_counter_ns() - began_ns
+            self._done.put((errand, error))
+            os.eventfd_write(self.fd, 1)  # behind the answer: whoever sees the flag finds it

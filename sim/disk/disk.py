@@ -1,0 +1,422 @@
+"""A disk in memory that forgets what was not synced: staniel.journal.disk.fs.Fs for tests and for the simulator.
+
+Knows paths, space, faults, and the order of every step. Refuses to know what the files mean. Deterministic: the same
+calls and the same chooser give the same disk.
+
+The rules, those of POSIX read strictly: a file's sync makes its bytes durable and not its name; a folder's sync makes
+the names in it durable and not their bytes; a rename is kept or lost as a whole; of unsynced steps any may be lost, but
+never one whose outcome a kept one rests on (two steps on the same name happen in their order).
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+from collections.abc import Callable, Iterator
+from typing import NamedTuple
+
+from staniel.journal.disk.fs import File, Locked, Reader, SyncFailed, replace
+from staniel.sim.disk.durable import Choose, Crash, Edit, Folder, Inode, Move, Node, carry
+from staniel.sim.disk.faults import Fault, Where
+
+CAPACITY_BYTES = 1 << 30
+MEMORY_BYTES = 1 << 30
+
+
+class PowerCut(BaseException):
+    """The disk was told to stop here; nothing more reaches it. No `except OSError` may catch this."""
+
+
+class Op(NamedTuple):
+    """One step that changed the disk, as `Disk.log` keeps it. `size`: bytes written, or the size after a cut."""
+
+    verb: str
+    path: str
+    size: int = 0
+    new: str = ""
+
+
+class DiskFile:
+    """journal.fs.File on a Disk."""
+
+    def __init__(self, disk: Disk, inode: Inode) -> None:
+        self.size = len(inode.data)
+        self._disk = disk
+        self._inode = inode
+        self._closed = False
+        inode.handles += 1
+
+    def write(self, data: bytes) -> None:
+        assert not self._closed, "write to a closed file"
+        try:
+            self._disk.write_to(self._inode, data)
+        finally:
+            self.size = len(self._inode.data)
+
+    def sync(self) -> None:
+        assert not self._closed, "sync of a closed file"
+        self._disk.sync_inode(self._inode)
+
+    def close(self) -> None:
+        assert not self._closed, "closed twice"
+        self._closed = True
+        self._inode.handles -= 1
+        self._disk.forget_if_dead(self._inode)
+
+
+class DiskReader:
+    """journal.fs.Reader on a Disk."""
+
+    def __init__(self, disk: Disk, inode: Inode) -> None:
+        self._disk = disk
+        self._inode = inode
+        inode.handles += 1
+
+    def read(self, at: int, count: int) -> bytes:
+        self._disk.trip("read", self._inode.path)
+        return bytes(self._inode.data[at : at + count])
+
+    def close(self) -> None:
+        self._inode.handles -= 1
+        self._disk.forget_if_dead(self._inode)
+
+
+class Disk:
+    """A file system. Paths are relative to its root, "" itself."""
+
+    def __init__(self, capacity_bytes: int = CAPACITY_BYTES) -> None:
+        self.capacity_bytes = capacity_bytes
+        self.used_bytes = 0
+        self.log: list[Op] = []
+        self.stop_at: int | None = None
+        """Raise PowerCut instead of the step with this number in `log`, and at every one after it."""
+        self.lies = 0
+        """Failed syncs: since then something may look clean that the platter has not got."""
+        self.where = Where.TURN  # who is at work now
+        self._root = Folder()
+        self._faults: list[Fault] = []
+        self._locks: set[str] = set()
+        self._holds: dict[str, list[bool]] = {}  # whether each is shared
+
+    # accidents
+
+    def fail(
+        self,
+        verb: str,
+        path_part: str,
+        number: int,
+        *,
+        after: int = 0,
+        times: int = 1,
+        short: int = 0,
+        where: Where = Where.ANYBODY,
+    ) -> None:
+        """Let `after` steps named `verb` on such paths pass, then fail `times` of them with errno `number`.
+
+        A failed write has written `short` bytes. After a failed sync the unsynced steps are forgotten: they stay
+        visible, count as clean, and the next sync succeeds without them.
+        """
+        self._faults.append(Fault(verb, path_part, number, after, times, short, where))
+
+    def crash(self, how: Crash | Choose) -> Disk:
+        """The disk after power loss. This one stays as it is, so that one run can crash in many ways."""
+        return self._copied(lambda inode: inode.left_by(how), lambda folder: folder.left_by(how))
+
+    def copy(self) -> Disk:
+        """What a reader sees, as if it were all on the platter: also what a failed sync has left in the caches."""
+        return self._copied(lambda inode: bytearray(inode.data), lambda folder: folder.entries)
+
+    def _copied(self, bytes_of: Callable[[Inode], bytearray], names_of: Callable[[Folder], dict[str, Node]]) -> Disk:
+        left = Disk(self.capacity_bytes)
+        memo: dict[Inode, Inode] = {}
+
+        def copy(node: Node, path: str) -> Node:
+            if isinstance(node, Inode):
+                if node not in memo:
+                    memo[node] = left._platter_file(bytes_of(node), node.reserved, path)
+                memo[node].links += 1
+                return memo[node]
+            folder = Folder()
+            for name, entry in sorted(names_of(node).items()):
+                folder.entries[name] = copy(entry, f"{path}/{name}" if path else name)
+            folder.durable = dict(folder.entries)
+            return folder
+
+        root = copy(self._root, "")
+        assert isinstance(root, Folder)
+        left._root = root
+        return left
+
+    def _platter_file(self, data: bytearray, reserved: int, path: str) -> Inode:
+        inode = Inode()
+        inode.data, inode.durable, inode.reserved, inode.path = data, bytearray(data), reserved, path
+        self.used_bytes += inode.occupied
+        return inode
+
+    def tear(self, path: str, size: int) -> bool:
+        """Take the last `size` bytes off a file, durably, if there is such a file: a torn write."""
+        try:
+            inode = self._inode(path)
+        except OSError:
+            return False
+        before = inode.occupied
+        del inode.data[max(0, len(inode.data) - size) :]
+        inode.durable = bytearray(inode.data)
+        self.used_bytes += inode.occupied - before
+        return True
+
+    def kill(self) -> Disk:
+        """The same disk after `kill -9`: caches live on, unsynced as they were; locks and faults do not."""
+        self._locks.clear()
+        self._holds.clear()
+        self._faults.clear()
+        self.stop_at = None
+        return self
+
+    # staniel.journal.disk.fs.Fs
+
+    def append(self, path: str) -> File:
+        folder, name = self._folder_of(path)
+        node = folder.entries.get(name)
+        if node is None:
+            self._step(Op("create", path))
+            node = Inode()
+            self._link(folder, "", name, node, path)
+        if isinstance(node, Folder):
+            raise _os_error(errno.EISDIR, path)
+        return DiskFile(self, node)
+
+    def read(self, path: str, at: int, count: int) -> bytes:
+        self.trip("read", path)
+        return bytes(self._inode(path).data[at : at + count])
+
+    def reader(self, path: str) -> Reader:
+        return DiskReader(self, self._inode(path))
+
+    def size(self, path: str) -> int:
+        return len(self._inode(path).data)
+
+    def list(self, folder: str) -> list[tuple[str, bool]]:
+        return sorted((name, isinstance(node, Inode)) for name, node in self._folder(folder).entries.items())
+
+    def rename(self, old: str, new: str) -> None:
+        folder, old_name = self._folder_of(old)
+        other, new_name = self._folder_of(new)
+        node, replaced = folder.entries.get(old_name), other.entries.get(new_name)
+        if node is None:
+            raise _os_error(errno.ENOENT, old)
+        if replaced is not None and isinstance(node, Folder) != isinstance(replaced, Folder):
+            raise _os_error(errno.ENOTDIR if isinstance(node, Folder) else errno.EISDIR, new)
+        if isinstance(replaced, Folder) and replaced.entries:
+            raise _os_error(errno.ENOTEMPTY, new)
+        self._step(Op("rename", old, new=new))
+        carry(node, folder, old_name, other, new_name)
+        if isinstance(node, Inode):
+            node.path = new
+        if isinstance(replaced, Inode) and replaced is not node:
+            self._unlinked(replaced)
+
+    def remove(self, path: str) -> None:
+        folder, name = self._folder_of(path)
+        node = self._inode(path)
+        self._step(Op("remove", path))
+        folder.move(Move(name, "", node))
+        self._unlinked(node)
+
+    def truncate(self, path: str, size: int) -> None:
+        inode = self._inode(path)
+        self._step(Op("truncate", path, size))
+        before = inode.occupied
+        inode.edit(Edit(size, None))
+        self.used_bytes += inode.occupied - before
+        self.sync_inode(inode)
+
+    def replace(self, path: str, data: bytes) -> None:
+        replace(self, path, data)
+
+    def sync_folder(self, folder: str) -> None:
+        self._sync_names(self._folder(folder), folder)
+
+    def _sync_names(self, node: Folder, folder: str) -> None:
+        try:
+            self._step(Op("sync_folder", folder))
+        except OSError as error:
+            node.dirty.clear()
+            raise self._lied(error) from error
+        node.sync()
+
+    def sync_all(self, folder: str) -> None:
+        nodes = list(_all_below(self._root))
+        try:
+            self._step(Op("sync_all", folder))
+        except OSError as error:
+            for node in nodes:
+                node.dirty.clear()
+            raise self._lied(error) from error
+        for node in nodes:
+            node.sync()
+
+    def make_folder(self, path: str) -> None:
+        parent, at = self._root, ""
+        for name in path.split("/"):
+            at = f"{at}/{name}" if at else name
+            node = parent.entries.get(name)
+            if node is None:
+                self._step(Op("make_folder", at))
+                node = Folder()
+                parent.move(Move("", name, node))
+                self._sync_names(parent, at.rpartition("/")[0])
+            if isinstance(node, Inode):
+                raise _os_error(errno.ENOTDIR, at)
+            parent = node
+
+    def allocate(self, path: str, size: int) -> None:
+        self.trip("allocate", path)
+        if size > self.free_bytes("")[0]:
+            raise _os_error(errno.ENOSPC, path)
+        file = self.append(path)
+        inode = self._inode(path)
+        self._step(Op("reserve", path, size))
+        self.used_bytes -= inode.occupied
+        inode.reserved = size
+        self.used_bytes += inode.occupied
+        file.close()
+
+    def set_aside(self, path: str, size: int) -> None:
+        self.trip("allocate", path)
+        file = self.append(path)
+        inode = self._inode(path)
+        more = max(0, size - inode.occupied)
+        try:
+            if more > self.free_bytes("")[0]:
+                raise _os_error(errno.ENOSPC, path)
+            self._step(Op("reserve", path, size))
+            inode.reserved = max(inode.reserved, size)
+            self.used_bytes += more
+        finally:
+            file.close()
+
+    def free_bytes(self, folder: str) -> tuple[int, int]:
+        return max(0, self.capacity_bytes - self.used_bytes), self.capacity_bytes
+
+    def memory_bytes(self) -> int:
+        return MEMORY_BYTES
+
+    def lock(self, path: str) -> None:
+        if path in self._locks:
+            raise Locked("another broker on this disk")
+        self.append(path).close()
+        self._locks.add(path)
+
+    def hold(self, path: str, *, shared: bool) -> Callable[[], None]:
+        held = self._holds.setdefault(path, [])
+        if path in self._locks or (held if not shared else False in held):
+            raise Locked("another broker on this disk")
+        if not held:
+            self.append(path).close()
+        held.append(shared)
+        return lambda: held.remove(shared)
+
+    # for DiskFile
+
+    def write_to(self, inode: Inode, data: bytes) -> None:
+        """Append; as much as there is room for, then ENOSPC. Within what the file occupies there is room."""
+        self._power("write")
+        fault = self._fault("write", inode.path)
+        own = inode.occupied - len(inode.data)
+        if fault is not None and fault.errno == errno.ENOSPC and 0 < len(data) <= own:
+            fault = None
+        room = own + self.free_bytes("")[0] if fault is None else fault.short
+        self.log.append(Op("write", inode.path, min(room, len(data))))
+        self._grow(inode, data[:room])
+        if fault is not None or room < len(data):
+            raise _os_error(errno.ENOSPC if fault is None else fault.errno, inode.path)
+
+    def sync_inode(self, inode: Inode) -> None:
+        try:
+            self._step(Op("sync", inode.path))
+        except OSError as error:
+            inode.dirty.clear()
+            raise self._lied(error) from error
+        inode.sync()
+
+    def _lied(self, error: OSError) -> SyncFailed:
+        self.lies += 1
+        return SyncFailed(error.errno, error.strerror, error.filename)
+
+    def forget_if_dead(self, inode: Inode) -> None:
+        """Nobody can reach the inode any more: its blocks are free."""
+        if not inode.links and not inode.handles:
+            self.used_bytes -= inode.occupied
+
+    # inside
+
+    def _step(self, op: Op) -> None:
+        self._power(op.verb)
+        self.trip(op.verb, op.path)
+        self.log.append(op)
+
+    def _power(self, verb: str) -> None:
+        if self.stop_at is not None and len(self.log) >= self.stop_at:
+            raise PowerCut(verb)
+
+    def trip(self, verb: str, path: str) -> None:
+        """Fail, if this step is to fail."""
+        fault = self._fault(verb, path)
+        if fault is not None:
+            raise _os_error(fault.errno, path)
+
+    def _fault(self, verb: str, path: str) -> Fault | None:
+        return next((fault for fault in self._faults if fault.strikes(verb, path, self.where)), None)
+
+    def _grow(self, inode: Inode, data: bytes) -> None:
+        if data:
+            before = inode.occupied
+            inode.edit(Edit(len(inode.data), data))
+            self.used_bytes += inode.occupied - before
+
+    def _link(self, folder: Folder, old: str, new: str, inode: Inode, path: str) -> None:
+        folder.move(Move(old, new, inode))
+        inode.links += 1
+        inode.path = path
+
+    def _unlinked(self, inode: Inode) -> None:
+        inode.links -= 1
+        self.forget_if_dead(inode)
+
+    def _folder_of(self, path: str) -> tuple[Folder, str]:
+        folder, _, name = path.rpartition("/")
+        return self._folder(folder), name
+
+    def _folder(self, path: str) -> Folder:
+        node: Node | None = self._root
+        for name in path.split("/") if path else ():
+            node = node.entries.get(name) if isinstance(node, Folder) else None
+        if node is None:
+            raise _os_error(errno.ENOENT, path)
+        if isinstance(node, Inode):
+            raise _os_error(errno.ENOTDIR, path)
+        return node
+
+    def _inode(self, path: str) -> Inode:
+        folder, name = self._folder_of(path)
+        node = folder.entries.get(name)
+        if isinstance(node, Folder):
+            raise _os_error(errno.EISDIR, path)
+        if node is None:
+            raise _os_error(errno.ENOENT, path)
+        return node
+
+
+def _os_error(number: int, path: str) -> OSError:
+    return OSError(number, os.strerror(number), path)
+
+
+def _all_below(folder: Folder) -> Iterator[Node]:
+    """`folder`, and everything in it."""
+    yield folder
+    for node in folder.entries.values():
+        if isinstance(node, Folder):
+            yield from _all_below(node)
+        else:
+            yield node

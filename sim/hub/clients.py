@@ -1,0 +1,186 @@
+"""Clients with sockets, as the simulated hub meets them: what they ask, piece by piece, and what they hear.
+
+Knows which bytes may answer what, in which order, and why a connection may end. Refuses to know what became of items.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import deque
+from enum import Enum
+from random import Random
+
+from msgspec import Struct
+
+from staniel.sim.hub.net import Link
+from staniel.sim.violations import Kind, Violation
+
+ITEM = re.compile(rb"#(\d+)#")
+WAIT_MS = (20, 300)
+
+
+class Want(Enum):
+    PUT = "put"
+    GET = "get"
+    OPEN = "open"
+    CLOSE = "close"
+    ABORT = "abort"
+    SOME = "get of several items"
+    MONITOR = "monitor"
+    DELETE = "delete"
+    PING = "ping"  # answered with its number
+    STATUS = "status"
+    QUIT = "quit"
+
+
+READS = frozenset((Want.GET, Want.OPEN, Want.CLOSE, Want.ABORT, Want.SOME, Want.MONITOR))
+TAKES = {Want.GET: 1, Want.SOME: 3}
+ENDS = {
+    Want.PUT: re.compile(rb"STORED|NOT_STORED|SERVER_ERROR .*"),
+    Want.DELETE: re.compile(rb"DELETED|NOT_FOUND|SERVER_ERROR .*"),
+    Want.STATUS: re.compile(rb"END"),
+    Want.QUIT: re.compile(rb"(?!)"),
+}
+END_OF_READ = re.compile(rb"END|ERROR|CLIENT_ERROR .*|SERVER_ERROR .*")
+
+
+class Ask(Struct, eq=False):
+    """One request. `item`: the number of what is put; `waits`: its answer may take a while."""
+
+    want: Want
+    queue: str
+    line: bytes
+    item: int = 0
+    waits: bool = False
+
+    def may_end(self, line: bytes) -> bool:
+        if self.want is Want.PING:
+            return line == b"NF O%d" % self.item or line.startswith(b"SERVER_ERROR ")
+        return (END_OF_READ if self.want in READS else ENDS[self.want]).fullmatch(line) is not None
+
+
+class Answer(Struct):
+    """The whole answer to `ask`, or one item of a monitor (`end` is empty then)."""
+
+    ask: Ask
+    items: list[int]
+    end: bytes
+    is_aborted: bool = False  # as soon as it was given: the client has sent an abort behind its request
+
+
+class Side(Enum):
+    """What the client has done with its connection."""
+
+    OPEN = "open"
+    ENDED = "ended"  # nothing more from it; it still listens
+    GONE = "gone"
+
+
+class NetClient:
+    """`asked`: requests without an answer, oldest first. `why_over`: why the server may hang up, empty: it may not."""
+
+    def __init__(self, name: str, link: Link) -> None:
+        self.name = name
+        self.link = link
+        self.side = Side.OPEN
+        self.asked: deque[Ask] = deque()
+        self.unsaid = bytearray()
+        self.why_over = ""
+        self.held: dict[str, deque[int]] = {}  # what is open, by queue
+        self.is_hung_up_on = False
+        self._heard = bytearray()
+        self._items: list[int] = []
+
+    def say(self, asks: list[Ask]) -> None:
+        for ask in asks:
+            self.asked.append(ask)
+            self.unsaid += ask.line
+
+    def push(self, rng: Random, *, all_of_it: bool = False) -> None:
+        """Some of what is to be said reaches the server's socket."""
+        if self.side is Side.OPEN and self.unsaid and not self.link.is_reset:
+            size = len(self.unsaid) if all_of_it or rng.random() < 0.7 else rng.randrange(1, len(self.unsaid) + 1)
+            self.link.to_server += self.unsaid[:size]
+            del self.unsaid[:size]
+
+    def end(self) -> None:
+        """Send no more; listen on. What is not said yet never is."""
+        self.side = Side.ENDED
+        self.why_over = "it has shut its side"
+        self.link.client_ended = True
+        self._forget_unsaid()
+
+    def _forget_unsaid(self) -> None:
+        left = len(self.unsaid)
+        while left > 0:
+            left -= len(self.asked.pop().line)
+        self.unsaid.clear()
+
+    def leave(self, *, by_reset: bool) -> None:
+        """Be gone."""
+        self.side = Side.GONE
+        self.why_over = "it has gone"
+        self.unsaid.clear()
+        self.link.client_gone = self.link.client_ended = True
+        if by_reset or self.link.to_client:
+            self.link.reset()
+
+    def hear(self) -> list[Answer]:
+        """Read what has come. Raises Violation if it is no answer, or if the server has hung up without a reason."""
+        link = self.link
+        if self.side is Side.GONE:
+            return []
+        data, link.to_client = bytes(link.to_client), bytearray()
+        self._heard += data
+        found = self._answers()
+        if (link.server_ended or link.is_reset) and not self.is_hung_up_on:
+            self.is_hung_up_on = True
+            if not self.why_over:
+                raise Violation(Kind.STOLEN, f"{self.name} is hung up on, and {len(self.asked)} requests wait")
+            if (self._heard or self._items) and self.why_over not in ("the server stops", "silence"):
+                raise Violation(Kind.NO_ANSWER, f"{self.name} hears half an answer: {bytes(self._heard)[:60]!r}")
+        return found
+
+    def _answers(self) -> list[Answer]:
+        found: list[Answer] = []
+        while self._heard:
+            if not self.asked:
+                raise Violation(Kind.NO_ANSWER, f"{self.name} hears {bytes(self._heard)[:60]!r}, and has asked nothing")
+            answer = self._next(self.asked[0])
+            if answer is None:
+                break
+            if answer.end:
+                self.asked.popleft()
+            answer.is_aborted = any(ask.want is Want.ABORT for ask in self.asked)
+            found.append(answer)
+        return found
+
+    def _next(self, ask: Ask) -> Answer | None:
+        """The next part of the answer to `ask`, once it is there."""
+        while True:
+            line, newline, rest = bytes(self._heard).partition(b"\r\n")
+            if not newline:
+                return None
+            if not line.startswith(b"VALUE "):
+                break
+            words = line.split(b" ")
+            if len(words) != 4 or not words[3].isdigit():
+                raise Violation(Kind.NO_ANSWER, f"{self.name} hears {line[:60]!r}")
+            tail = b"\r\nEND\r\n" if ask.want is Want.MONITOR else b"\r\n"
+            size = int(words[3])
+            if ask.want not in READS or words[1].partition(b"/")[0].decode() != ask.queue:
+                raise Violation(Kind.NO_ANSWER, f"{self.name}: {line!r} is no answer to {ask.line[:60]!r}")
+            if len(rest) < size + len(tail):
+                return None
+            self._heard = bytearray(rest[size + len(tail) :])
+            number = ITEM.match(rest)
+            if number is None or rest[size : size + len(tail)] != tail:
+                raise Violation(Kind.NO_ANSWER, f"{self.name} hears a strange item: {rest[:40]!r}")
+            if ask.want is Want.MONITOR:
+                return Answer(ask, [int(number[1])], b"")
+            self._items.append(int(number[1]))
+        self._heard = bytearray(rest)
+        items, self._items = self._items, []
+        if not ask.may_end(line) or (items and line != b"END"):
+            raise Violation(Kind.NO_ANSWER, f"{self.name}: {line!r} is no answer to {ask.line[:60]!r}")
+        return Answer(ask, items, line)

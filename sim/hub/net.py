@@ -1,0 +1,226 @@
+"""A process's descriptors in memory: sockets, their other ends, a listening socket, and the poller that watches them.
+
+Knows what Linux does with them, at its least convenient: the lowest free number is used again, reads are split, writes
+are short, the events of one batch come in any order, some without a cause. Refuses to know what is said.
+"""
+
+from __future__ import annotations
+
+import errno
+import select
+from collections import deque
+from collections.abc import Callable
+from random import Random
+from typing import Protocol
+
+from staniel.sim.violations import Kind, Violation
+
+FIRST_FD = 3
+ALWAYS = select.EPOLLHUP | select.EPOLLERR
+HUNG_UP = select.EPOLLHUP | select.EPOLLRDHUP | select.EPOLLIN | select.EPOLLOUT
+WINDOW_BYTES = 3000
+
+
+class Watched(Protocol):
+    """What a descriptor stands for."""
+
+    def ready(self) -> int:
+        """As an epoll mask."""
+
+
+class Net:
+    """`meanwhile` is called between two system calls: others go on while a turn runs."""
+
+    def __init__(self, rng: Random) -> None:
+        self.rng = rng
+        self.open: dict[int, Watched] = {}
+        self.meanwhile: Callable[[], None] = lambda: None
+        self._interest: dict[int, int] = {}
+        self.is_closed = False
+
+    # descriptors
+
+    def take(self, what: Watched) -> int:
+        """The lowest number that is free."""
+        fd = FIRST_FD
+        while fd in self.open:
+            fd += 1
+        self.open[fd] = what
+        return fd
+
+    def give_back(self, fd: int, what: Watched) -> None:
+        if self.open.get(fd) is not what:
+            raise Violation(Kind.STOLEN, f"descriptor {fd} is closed twice")
+        del self.open[fd]
+        self._interest.pop(fd, None)  # as epoll does
+
+    # the poller
+
+    def register(self, fd: int, mask: int) -> None:
+        if fd not in self.open:
+            raise OSError(errno.EBADF, "register")
+        if fd in self._interest:
+            raise FileExistsError(errno.EEXIST, "register")
+        self._interest[fd] = mask
+
+    def modify(self, fd: int, mask: int) -> None:
+        if fd not in self._interest:
+            raise FileNotFoundError(errno.ENOENT, "modify")
+        self._interest[fd] = mask
+
+    def unregister(self, fd: int) -> None:
+        if fd not in self._interest:
+            raise FileNotFoundError(errno.ENOENT, "unregister")
+        del self._interest[fd]
+
+    def close(self) -> None:
+        self.is_closed = True
+
+    def poll(self) -> list[tuple[int, int]]:
+        """One batch of events, each descriptor once."""
+        rng = self.rng
+        events = self.due()
+        known = {fd for fd, _ in events}
+        if events and rng.random() < 0.2:
+            events = rng.sample(events, rng.randrange(1, len(events) + 1))
+        if rng.random() < 0.1:
+            events += self._false_alarms(known)
+        rng.shuffle(events)
+        return events
+
+    def due(self) -> list[tuple[int, int]]:
+        """All that is ready."""
+        found = [(fd, self.open[fd].ready() & (mask | ALWAYS)) for fd, mask in self._interest.items()]
+        return [event for event in found if event[1]]
+
+    def _false_alarms(self, known: set[int]) -> list[tuple[int, int]]:
+        """Readiness that is over by the time it is looked at, and descriptors that nobody has any more."""
+        numbers = [fd for fd, mask in self._interest.items() if fd not in known and mask & select.EPOLLIN]
+        numbers.append(max(self.open, default=FIRST_FD) + self.rng.randrange(1, 3))
+        return [(fd, select.EPOLLIN) for fd in self.rng.sample(numbers, min(2, len(numbers)))]
+
+
+class Link:
+    """One connection, seen by both ends. `sent`: all that the server's socket has taken, heard or not."""
+
+    def __init__(self) -> None:
+        self.to_server = bytearray()
+        self.to_client = bytearray()
+        self.sent = bytearray()
+        self.client_gone = False  # nobody reads any more: the next bytes come back as a reset
+        self.client_ended = False  # it has shut its side: no more bytes from it
+        self.is_reset = False
+        self.server_ended = False  # our side is shut, or closed
+        self.server: ServerSock | None = None  # once it is accepted
+
+    def reset(self) -> None:
+        """The client is gone at once, and with it what was under way."""
+        self.is_reset = self.client_ended = True
+        self.to_server.clear()
+        self.to_client.clear()
+
+
+class ServerSock:
+    """The server's end."""
+
+    def __init__(self, net: Net, link: Link) -> None:
+        self._net = net
+        self.link = link
+        link.server = self
+        self.is_closed = False
+        self._fd = net.take(self)
+
+    def fileno(self) -> int:
+        return self._fd
+
+    def ready(self) -> int:
+        link = self.link
+        if link.is_reset:
+            return HUNG_UP | select.EPOLLERR
+        mask = select.EPOLLIN if link.to_server or link.client_ended else 0
+        if link.client_ended:
+            mask |= select.EPOLLRDHUP | (select.EPOLLHUP if link.server_ended else 0)
+        return mask | (select.EPOLLOUT if len(link.to_client) < WINDOW_BYTES else 0)
+
+    def recv(self, count: int, /) -> bytes:
+        self._call("recv")
+        link = self.link
+        if link.is_reset:
+            raise ConnectionResetError(errno.ECONNRESET, "recv")
+        if not link.to_server:
+            if link.client_ended:
+                return b""
+            raise BlockingIOError(errno.EAGAIN, "recv")
+        there = min(count, len(link.to_server))
+        size = there if self._net.rng.random() < 0.6 else self._net.rng.randrange(1, there + 1)
+        data = bytes(link.to_server[:size])
+        del link.to_server[:size]
+        return data
+
+    def send(self, data: bytes | memoryview, /) -> int:
+        self._call("send")
+        link = self.link
+        if link.is_reset or link.server_ended:
+            raise BrokenPipeError(errno.EPIPE, "send")
+        there = min(len(data), WINDOW_BYTES - len(link.to_client))
+        if there <= 0:
+            raise BlockingIOError(errno.EAGAIN, "send")
+        size = there if self._net.rng.random() < 0.7 else self._net.rng.randrange(1, there + 1)
+        link.to_client += data[:size]
+        link.sent += data[:size]
+        if link.client_gone:
+            link.reset()
+        return size
+
+    def shutdown(self, how: int, /) -> None:
+        self._call("shutdown")
+        if self.link.is_reset:
+            raise OSError(errno.ENOTCONN, "shutdown")
+        self.link.server_ended = True
+
+    def close(self) -> None:
+        if self.is_closed:
+            raise Violation(Kind.STOLEN, f"descriptor {self._fd} is closed twice")
+        self.is_closed = True
+        link = self.link
+        link.server_ended = True
+        self._net.give_back(self._fd, self)
+        if link.to_server and not link.client_ended:
+            link.is_reset = True  # what was sent and never read comes back as a reset
+
+    def _call(self, what: str) -> None:
+        if self.is_closed:
+            raise Violation(Kind.STOLEN, f"{what} on descriptor {self._fd}, which is closed")
+        self._net.meanwhile()
+
+
+class ListeningSock:
+    """`waiting`: who is not let in yet."""
+
+    name = "the door"
+
+    def __init__(self, net: Net) -> None:
+        self._net = net
+        self.waiting: deque[Link] = deque()
+        self.is_closed = False
+        self._fd = net.take(self)
+
+    def fileno(self) -> int:
+        return self._fd
+
+    def ready(self) -> int:
+        return select.EPOLLIN if self.waiting else 0
+
+    def accept(self) -> tuple[ServerSock, str]:
+        self._net.meanwhile()
+        if not self.waiting:
+            raise BlockingIOError(errno.EAGAIN, "accept")
+        if self._net.rng.random() < 0.02:
+            raise OSError(errno.EMFILE, "too many open files")
+        return ServerSock(self._net, self.waiting.popleft()), "a client"
+
+    def close(self) -> None:
+        self.is_closed = True
+        self._net.give_back(self._fd, self)
+        for link in self.waiting:
+            link.is_reset = link.server_ended = True

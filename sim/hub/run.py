@@ -1,0 +1,391 @@
+"""A history of the hub: clients with sockets, threads and time, in every order that a machine could bring about.
+
+Knows the steps, and what must hold of connections and of their items. Refuses to know what a queue does inside:
+queue_run.py does.
+"""
+
+from __future__ import annotations
+
+from collections import Counter, deque
+from random import Random
+
+from staniel.journal.group_commit import JournalFailure
+from staniel.sim.disk.disk import Disk
+from staniel.sim.history import UNABLE, History, Plans
+from staniel.sim.hub.clients import ITEM, TAKES, WAIT_MS, Answer, Ask, NetClient, Side, Want
+from staniel.sim.hub.world import HubWorld
+from staniel.sim.queues.promises import Accident
+from staniel.sim.violations import Kind, Violation
+from staniel.sim.world import content
+
+QUEUES = ("a", "b", "c")
+STATUS = (b"status quiescent\r\n", *(b"status up\r\n",) * 5)
+REST_MS = 3500  # longer than any wait, and than the server lingers
+Found = dict[str, list[int]]
+
+
+class Ledger:
+    """What became of every item, as far as clients and their connections tell."""
+
+    def __init__(self) -> None:
+        self.count = 0
+        self.put: dict[int, str] = {}  # every item that was ever asked to be put, and where
+        self.stored: dict[str, set[int]] = {name: set() for name in QUEUES}  # answered, and not known to be gone
+        self.shown: set[int] = set()  # some socket of the server's has taken the bytes
+        self.done: set[int] = set()  # read or confirmed, and answered
+        self.freed: set[int] = set()  # their queue was deleted behind them, or perhaps before
+        self.doomed: set[str] = set()  # queues that are deleted at a moment of which nobody tells
+        self.loose: Counter[str] = Counter()  # so many may be gone, because requests have no answer
+
+    def hears(self, client: NetClient, answer: Answer) -> None:
+        """Raises Violation."""
+        ask, queue = answer.ask, answer.ask.queue
+        for item in answer.items:
+            if self.put.get(item) != queue:
+                raise Violation(Kind.INVENTED, f"{client.name} gets #{item}, which was not put to {queue}")
+            if item in self.done and not self._has_given_up(client, answer):
+                raise Violation(Kind.REDELIVERED, f"{client.name} gets #{item} again")
+        if ask.want is Want.PUT and answer.end == b"STORED":
+            self.stored[queue].add(ask.item)
+        elif ask.want in TAKES:
+            self.done.update(answer.items)
+        elif ask.want in (Want.OPEN, Want.MONITOR):
+            client.held.setdefault(queue, deque()).extend(answer.items)
+        elif ask.want in (Want.CLOSE, Want.ABORT) and answer.end == b"END":
+            held = client.held.get(queue)
+            if held:
+                item = held.popleft()
+                if ask.want is Want.CLOSE:
+                    self.done.add(item)
+        elif ask.want is Want.DELETE and answer.end == b"DELETED":
+            self._free(queue)
+
+    def _has_given_up(self, client: NetClient, answer: Answer) -> bool:
+        """Whether `client` may have lost what it had opened, while the answer was on its way: it has shut its side,
+        or said quit, or aborted.
+        """
+        return answer.ask.want in (Want.OPEN, Want.MONITOR) and (bool(client.why_over) or answer.is_aborted)
+
+    def leaves(self, client: NetClient) -> None:
+        """Nothing more is heard by this client. What it has asked may have been done."""
+        self.shown.update(int(number) for number in ITEM.findall(client.link.sent))
+        for ask in client.asked:
+            self.loose[ask.queue] += TAKES.get(ask.want, 0) + (ask.want is Want.CLOSE)
+            if ask.want is Want.DELETE:
+                self.doomed.add(ask.queue)
+        client.asked.clear()
+
+    def _free(self, queue: str) -> None:
+        """All that was put to `queue` until now may be gone, answered or not."""
+        self.freed.update(item for item, name in self.put.items() if name == queue)
+
+    def judge(self, found: Found) -> None:
+        """What a start finds. Raises Violation."""
+        for queue in QUEUES:
+            items = found.get(queue, [])
+            there = set(items)
+            if len(there) != len(items):
+                raise Violation(Kind.DUPLICATED, f"{queue} holds {items}")
+            if strange := [item for item in items if self.put.get(item) != queue]:
+                raise Violation(Kind.INVENTED, f"{queue} holds {strange}")
+            if again := sorted(there & self.done):
+                raise Violation(Kind.REDELIVERED, f"{queue} holds {again}, which were read or confirmed")
+            gone = self.stored[queue] - there - self.done - self.shown - self.freed
+            if queue not in self.doomed and len(gone) > self.loose[queue]:
+                raise Violation(Kind.LOST, f"{queue} has lost {sorted(gone)}, {self.loose[queue]} may be")
+
+    def go_on_from(self, found: Found) -> None:
+        self.stored = {name: set(found.get(name, ())) for name in QUEUES}
+        self.loose.clear()
+        self.doomed.clear()
+
+
+class HubRun(History):
+    """One seed of a profile that has a hub."""
+
+    world: HubWorld
+
+    def __init__(self, plans: Plans) -> None:
+        super().__init__(plans)
+        self.ledger = Ledger()
+        self.clients: list[NetClient] = []
+        self.ends_silent = False
+        self._said: list[tuple[str, str, str]] = []
+        self._answers = 0
+        self.diligence = self.rng.choice((0.05, 0.3))  # of threads
+        self.clients_max = self.rng.choice((3, 100, 100))
+        self.config = self._config()
+
+    def _config(self) -> str:
+        rng = self.rng
+        small = rng.random() < 0.7
+        timeout = rng.choice(("", "", "", "400ms"))
+        self.ends_silent = self.ends_silent or bool(timeout)
+        lines = [
+            f'server.expiration_timer_frequency = "{rng.choice(("100ms", "1s", "none"))}"',
+            f'default.sync_journal = "{rng.choice(self.profile.policies)}"',
+            f'queues.b.sync_journal = "{rng.choice(self.profile.policies)}"',
+            f"default.default_journal_size = {rng.choice((200, 500)) if small else 5000}",
+            f"default.max_memory_size = {rng.choice((150, 300, 600)) if small else 100_000}",
+            f"default.max_journal_size = {rng.choice((400, 900)) if small else 1_000_000}",
+            "default.min_journal_compact_delay = 0",
+        ]
+        if timeout:
+            lines.append(f'server.client_timeout = "{timeout}"')
+        return "\n".join(lines) + "\n"
+
+    # lives
+
+    def begin_life(self) -> None:
+        self.clients = []
+
+    def make_world(self) -> HubWorld:
+        return HubWorld(self.config, self.disk, self.now_ms, self.rng, self.clients_max)
+
+    def end_life(self) -> tuple[list[tuple[str, str, str]], int, int]:
+        """Whoever is connected is cut off."""
+        for client in self.clients:
+            self.ledger.leaves(client)
+        self.clients = []
+        return self._said, self.world.turns if hasattr(self, "world") else 0, self._answers
+
+    def content_of(self, disk: Disk) -> Found:
+        try:
+            found = content(disk)
+        except (*UNABLE, AssertionError) as failure:
+            raise Violation(Kind.NO_START, f"a server on a copy of the disk: {failure!r}") from failure
+        return {name: [int(ITEM.match(data)[1]) for data in items] for name, items in found.items()}  # type: ignore[index]
+
+    def judge(self, found: Found, accident: Accident) -> Found:
+        if not self.clients:  # as long as there are some, nobody knows what they are going to hear
+            self.ledger.judge(found)
+        return found
+
+    def go_on_from(self, judged: Found) -> None:
+        self.ledger.go_on_from(judged)
+
+    def _end(self, accident: Accident) -> None:
+        if self.rng.random() < 0.6:
+            self._settle()
+        super()._end(accident)
+
+    def _stop(self) -> None:
+        for client in self.clients:  # some go while it stops, and hear of it then
+            client.why_over = "the server stops"
+        try:
+            self.world.stop()
+        except (JournalFailure, OSError) as failure:
+            raise self._died(failure) from failure
+        for client in self.clients:
+            client.why_over = "the server stops"
+            self._hear(client)
+        for client in self.clients:
+            link = client.link
+            if not link.server_ended and not link.is_reset:
+                raise Violation(Kind.LEAK, f"{client.name} is connected to a server that has stopped")
+
+    # steps
+
+    def _step(self) -> None:
+        rng = self.rng
+        self.world.net.meanwhile = self._meanwhile
+        try:
+            for _ in range(rng.choice((1, 1, 3, 8))):
+                self._act()
+            for _ in range(rng.choice((0, 1, 1, 3))):
+                self.world.turn(rng.choice((0, 0, 0, 1, 1, 5, 30)))
+        except (JournalFailure, OSError) as failure:
+            raise self._died(failure) from failure
+        self.now_ms = self.world.now_ms
+        for client in list(self.clients):
+            if rng.random() < 0.7:
+                self._hear(client)
+
+    def _act(self) -> None:
+        """Something happens between two turns."""
+        draw = self.rng.randrange(100)
+        if draw < 40:
+            self._ask()
+        elif draw < 50 and self.clients:
+            self._leave(self.rng.choice(self.clients))
+        elif draw < 52:
+            self._reload()
+        elif draw < 57:
+            self._change_over()
+        else:
+            self._meanwhile()
+
+    def _change_over(self) -> None:
+        """One who waits for the disk goes without a word and another comes, while threads come to their end."""
+        waiting = [connection.sock for connection in self.world.hub._holding]
+        those = [client for client in self.clients if client.side is Side.OPEN and client.link.server in waiting]
+        if those:
+            self._leave(self.rng.choice(those), how=0)
+            self._connect()
+            for worker in self.world.workers:
+                while worker.go_on():
+                    pass
+            self.world.turn()
+
+    def _meanwhile(self) -> None:
+        """Something that nobody asks the hub about: a thread comes further, bytes arrive, a client goes."""
+        rng = self.rng
+        draw = rng.random()
+        if draw < self.diligence:
+            rng.choice(self.world.workers).go_on()
+        elif draw < 0.5 and self.clients:
+            rng.choice(self.clients).push(rng)
+        elif draw < 0.52 and self.clients:
+            self._leave(rng.choice(self.clients))
+
+    def _ask(self) -> None:
+        rng = self.rng
+        here = [client for client in self.clients if client.side is Side.OPEN and client.why_over in ("", "silence")]
+        if not here or (len(here) < self.profile.clients and rng.random() < 0.5):
+            client = self._connect()
+        else:
+            client = rng.choice(here)
+        asks = self._pipeline(rng)
+        self._said.append(("asks", client.name, " ⏎ ".join(repr(bytes(ask.line[:40])) for ask in asks)))
+        client.say(asks)
+        if asks[-1].want is Want.QUIT:
+            client.why_over = "it has asked for that"
+        client.push(rng)
+
+    def _connect(self) -> NetClient:
+        self.actors += 1
+        client = NetClient(f"c{self.actors}", self.world.connect())
+        if self.ends_silent:
+            client.why_over = "silence"
+        self.clients.append(client)
+        return client
+
+    def _pipeline(self, rng: Random) -> list[Ask]:
+        asks: list[Ask] = []
+        for _ in range(rng.choice((1, 4, 12, 30) if self.profile.slices else (1, 1, 2, 4))):
+            asks.append(self._one(rng))
+            if asks[-1].want is Want.QUIT:
+                break
+        return asks
+
+    def _one(self, rng: Random) -> Ask:
+        queue = rng.choice(QUEUES)
+        wait = rng.choice(("", "", *(f"/t={ms}" for ms in WAIT_MS)))
+        draw = rng.randrange(100)
+        if draw < 40:
+            self.ledger.count += 1
+            number = self.ledger.count
+            self.ledger.put[number] = queue
+            data = b"#%d#" % number + b"." * rng.choice((0, 5, 60, 200, 900))
+            return Ask(Want.PUT, queue, b"set %b 0 0 %d\r\n%b\r\n" % (queue.encode(), len(data), data), number)
+        at_work = [each.name for each in self.world.broker.queues if self.world.broker.upkeep.is_at_work(each)]
+        if draw < 48 or (draw < 56 and at_work):
+            queue = rng.choice(at_work or [queue])
+            return Ask(Want.DELETE, queue, b"delete %b\r\n" % queue.encode())
+        if draw < 58:
+            self.ledger.count += 1
+            return Ask(Want.PING, "", b"md none O%d\r\n" % self.ledger.count, self.ledger.count)
+        if draw < 62:
+            line = f"monitor {queue} 1 {rng.randrange(1, 4)}\r\n"
+            return Ask(Want.MONITOR, queue, line.encode(), waits=True)
+        if draw < 63:
+            return Ask(Want.QUIT, "", b"quit\r\n", waits=True)
+        if draw < 66:
+            return Ask(Want.STATUS, "", rng.choice(STATUS))
+        want, words = rng.choice(
+            (
+                (Want.GET, wait),
+                (Want.GET, wait),
+                (Want.OPEN, f"{wait}/open"),
+                (Want.CLOSE, "/close"),
+                (Want.CLOSE, "/close"),
+                (Want.ABORT, "/abort"),
+                (Want.SOME, f"{wait}/n=3"),
+            )
+        )
+        return Ask(want, queue, f"get {queue}{words}\r\n".encode(), waits=bool(wait))
+
+    def _leave(self, client: NetClient, how: int | None = None) -> None:
+        if client.side is not Side.OPEN:
+            return
+        if how is None:
+            how = self.rng.randrange(4)
+        self._said.append(("leaves", client.name, ("by a reset", "at once", "shuts its side", "shuts its side")[how]))
+        if how < 2:
+            self._hear(client)
+            client.leave(by_reset=how == 0)
+            self._gone(client)
+        else:
+            client.end()
+
+    def _gone(self, client: NetClient) -> None:
+        self.ledger.leaves(client)
+        if client in self.clients:
+            self.clients.remove(client)
+
+    def _hear(self, client: NetClient) -> None:
+        for answer in client.hear():
+            self._answers += 1
+            self.ledger.hears(client, answer)
+            self._said.append(("hears", client.name, f"{answer.items} {answer.end!r}"))
+        if client.is_hung_up_on:
+            if client.asked and not client.asked[0].waits and not self._may_be_short(client):
+                raise Violation(
+                    Kind.UNANSWERED, f"{client.name} is hung up on, and not told: {client.asked[0].line[:60]!r}"
+                )
+            if client.side is not Side.GONE:
+                client.leave(by_reset=False)
+            self._gone(client)
+
+    def _may_be_short(self, client: NetClient) -> bool:
+        """Whether the server had another reason to say no more."""
+        return self.ends_silent or self.world.hub.is_stopping or client.link.is_reset
+
+    def _reload(self) -> None:
+        self.config = self.world.config = self._config()
+        for client in self.clients:
+            if self.ends_silent and not client.why_over:
+                client.why_over = "silence"
+        self._said.append(("reload", "", ""))
+        self.world.hub.reload()
+
+    # rest
+
+    def _settle(self) -> None:
+        """Everybody says what is left to say and listens; then all go. Whatever is open by then is a mistake."""
+        world = self.world
+        world.net.meanwhile = lambda: None
+        self._said.append(("settle", "", ""))
+        try:
+            while True:
+                for client in self.clients:
+                    client.push(self.rng, all_of_it=True)
+                self._rest()
+                outside = len(world.door.waiting)
+                for client in list(self.clients):
+                    if client.asked and client.link.server is not None:
+                        raise Violation(Kind.UNANSWERED, f"{client.name} waits for {client.asked[0].line[:60]!r}")
+                inside = [client for client in self.clients if client.link.server is not None]
+                if outside and not inside:
+                    raise Violation(Kind.UNANSWERED, f"{outside} clients are not let in, and nobody is there")
+                for client in inside or list(self.clients):
+                    client.leave(by_reset=self.rng.random() < 0.3)
+                    self._gone(client)
+                if not self.clients and not outside:
+                    break
+            self._rest()
+            world.look_for_leaks()
+        except (JournalFailure, OSError) as failure:
+            raise self._died(failure) from failure
+        self.now_ms = world.now_ms
+
+    def _rest(self) -> None:
+        """Until nothing moves any more, with everybody reading what comes."""
+        while True:
+            before = self._answers
+            self.world.rest(self.world.now_ms + REST_MS)  # counted from the last answer: a wait may begin behind it
+            for client in list(self.clients):
+                self._hear(client)
+                client.push(self.rng, all_of_it=True)
+            if self._answers == before and not self.world.net.due():
+                return

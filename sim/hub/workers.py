@@ -1,0 +1,84 @@
+"""A thread of the hub that runs when it is told to: its errand, and later its flag, at moments of their own.
+
+Knows when the hub asks for what it cannot get. Refuses to know errands.
+"""
+
+from __future__ import annotations
+
+import select
+from enum import Enum
+from typing import Generic
+
+from staniel.server.interfaces import E
+from staniel.sim.hub.net import Net
+from staniel.sim.violations import Kind, Violation
+
+
+class Stage(Enum):
+    IDLE = "idle"
+    GIVEN = "given"
+    HAS_RUN = "has run"
+    FLAGGED = "flagged"  # the poller sees it
+
+
+class SimWorker(Generic[E]):
+    """`may_wait`: the server stops."""
+
+    def __init__(self, net: Net, name: str) -> None:
+        self._net = net
+        self.name = name
+        self.fd = net.take(self)
+        self.took_ns = 0
+        self.stage = Stage.IDLE
+        self.may_wait = False
+        self.is_closed = False
+        self._errand: E | None = None
+        self._error: Exception | None = None
+
+    def ready(self) -> int:
+        return select.EPOLLIN if self.stage is Stage.FLAGGED else 0
+
+    def start(self, errand: E) -> None:
+        if self.stage is not Stage.IDLE:
+            raise Violation(Kind.BROKEN, f"the {self.name} has two errands")
+        self.stage, self._errand = Stage.GIVEN, errand
+
+    def go_on(self) -> bool:
+        """A step of the thread; whether there was one."""
+        if self.stage is Stage.GIVEN:
+            assert self._errand is not None
+            self.stage = Stage.HAS_RUN
+            self.took_ns = self._net.rng.choice((20_000, 90_000, 90_000, 3_000_000))
+            try:
+                self._errand.run()
+            except Exception as error:  # for the hub
+                self._error = error
+            return True
+        if self.stage is Stage.HAS_RUN:
+            self.stage = Stage.FLAGGED
+            return True
+        return False
+
+    def finished(self) -> E | None:
+        if self.stage is not Stage.FLAGGED:
+            return None
+        errand, error = self._errand, self._error
+        self.stage, self._errand, self._error = Stage.IDLE, None, None
+        if error is not None:
+            raise error
+        return errand
+
+    def wait(self) -> E:
+        if not self.may_wait:
+            raise Violation(Kind.WAITS, f"a turn waits for the {self.name}")
+        while self.go_on():
+            pass
+        errand = self.finished()
+        if errand is None:
+            raise Violation(Kind.STUCK, f"the stop waits for the {self.name}, which has nothing to do")
+        return errand
+
+    def close(self) -> None:
+        while self.go_on():
+            pass
+        self.is_closed = True

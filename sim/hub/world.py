@@ -1,0 +1,164 @@
+"""A hub on a fake machine: its disk, descriptors, threads and clock are all stepped.
+
+Knows what drives a hub between two turns. Refuses to know clients and what is right.
+"""
+
+from __future__ import annotations
+
+import select
+from random import Random
+from typing import TYPE_CHECKING
+
+from staniel.broker import protocols as wires
+from staniel.broker.session import SessionState
+from staniel.journal.background import Chore
+from staniel.journal.group_commit import Sync
+from staniel.protocol.memcache.dialect import Dialect
+from staniel.server.connection import Phase
+from staniel.server.hub import Hub
+from staniel.server.timeouts import Farewell, Silence
+from staniel.sim.disk.disk import Disk
+from staniel.sim.hub.net import Link, ListeningSock, Net, ServerSock
+from staniel.sim.hub.workers import SimWorker
+from staniel.sim.violations import Kind, Violation
+from staniel.sim.world import World
+
+if TYPE_CHECKING:
+    from staniel.server.interfaces import Clock
+
+LEAVING = select.EPOLLRDHUP | select.EPOLLHUP | select.EPOLLERR
+BETWEEN_LOOKS_NS = (0, 0, 0, 0, 0, 0, 50_000, 300_000, 5_000_000)
+ON_THE_SPOT_NS = (20_000, 60_000, 60_000, 200_000, 4_000_000)
+
+
+class SimMachine:
+    """server/interfaces.py's Machine; the clock is the world's."""
+
+    def __init__(self, clock: Clock, rng: Random) -> None:
+        self.clock = clock
+        self.poller = Net(rng)
+        self.syncs: SimWorker[Sync] = SimWorker(self.poller, "committer")
+        self.chores: SimWorker[Chore] = SimWorker(self.poller, "steward")
+        self._rng = rng
+        self._ns = self._elapsed_ns = 0
+        self._work = Random(0)  # of its own: what an earlier seed has found is found again
+
+    def now_ns(self) -> int:
+        """What is done between two looks takes its time."""
+        self._ns += self._rng.choice(ON_THE_SPOT_NS)
+        return self._ns
+
+    def elapsed_ns(self) -> int:
+        """Serving a client takes no time, or longer than a turn has."""
+        self._elapsed_ns += self._work.choice(BETWEEN_LOOKS_NS)
+        return self._elapsed_ns
+
+    def waiting_bytes(self, fd: int) -> int:
+        sock = self.poller.open[fd]
+        assert isinstance(sock, ServerSock)
+        return len(sock.link.to_server)
+
+
+class WorldsClock:
+    def __init__(self, world: World) -> None:
+        self._world = world
+
+    def now_ms(self) -> int:
+        return self._world.now_ms
+
+
+class HubWorld(World):
+    """`door` takes clients in."""
+
+    def __init__(self, config: str, disk: Disk, now_ms: int, rng: Random, clients_max: int) -> None:
+        super().__init__(config, disk, now_ms)
+        self.machine = SimMachine(WorldsClock(self), rng)
+        self.net = self.machine.poller
+        self.hub = Hub(self.broker, self.machine, clients_max)
+        self.door = ListeningSock(self.net)
+        self.hub.listen(self.door, wires.memcache(Dialect.MEMCACHED))
+        self.workers = (self.machine.syncs, self.machine.chores)
+        self.turns = 0
+
+    def connect(self) -> Link:
+        link = Link()
+        self.door.waiting.append(link)
+        return link
+
+    def turn(self, ms: int = 0) -> None:
+        """Time passes, and the hub has a look at what has come."""
+        self.now_ms += ms
+        self.take(self.net.poll())
+
+    def take(self, events: list[tuple[int, int]]) -> None:
+        """A turn of the hub with these events. Raises Violation if it did what no turn may do."""
+        self.turns += 1
+        counters, net = self.broker.counters, self.net
+        before, meanwhile = counters.finished_but_add, net.meanwhile
+        only_known = self._leaves_while_it_waits(events)
+        if only_known:
+            net.meanwhile = lambda: None
+        try:
+            self.hub.turn(events)
+        finally:
+            net.meanwhile = meanwhile
+        if only_known and counters.finished_but_add != before:
+            raise Violation(Kind.LOST, "an item was handed to a client whose hang-up was known")
+        if not self.broker.status.enforced.reads and any(queue.waiters for queue in self.broker.queues):
+            raise Violation(Kind.UNANSWERED, "a client waits for an item of a server that hands out none")
+        for alarm in self.broker.deadlines._slot_of:
+            if isinstance(alarm, Silence | Farewell) and alarm.connection.phase is Phase.GONE:
+                raise Violation(Kind.LEAK, "an alarm keeps a connection that is gone")
+
+    def _leaves_while_it_waits(self, events: list[tuple[int, int]]) -> bool:
+        """Whether these events tell of the end of a client that waits for an item to keep, and all who wait do. Nobody
+        has been handed one at the end of the last turn, by a client that left then.
+        """
+        waiting = {fd for fd, each in self.hub._connections.items() if each.session.state is SessionState.PARKED}
+        if any(session.opens or session.is_handed for session in [self.hub._connections[fd].session for fd in waiting]):
+            return False
+        return any(fd in waiting and mask & LEAVING for fd, mask in events)
+
+    def rest(self, until_ms: int, turns_max: int = 3000) -> None:
+        """Turns as the server's loop makes them, threads that end, and time that passes only when nobody has anything
+        to do, until `until_ms`. Raises Violation if that has no end.
+        """
+        for _ in range(turns_max):
+            events = self.net.due()
+            if events or not self.hub.is_idle:
+                self.net.rng.shuffle(events)
+                self.take(events)
+            moved = [worker.go_on() for worker in self.workers]
+            if any(moved) or events:
+                continue
+            if self.hub.is_idle:
+                if self.now_ms >= until_ms:
+                    return
+                self.now_ms = min(until_ms, max(self.now_ms + 1, self.hub.next_ms()))
+                self.take([])
+        raise Violation(Kind.STUCK, "the hub has no rest")
+
+    def stop(self) -> None:
+        """As the server stops. Raises Violation if it cannot."""
+        for worker in self.workers:
+            worker.may_wait = True
+        self.hub.stop()
+        if not self.hub.is_stopping:
+            raise Violation(Kind.STUCK, "the hub goes on")
+        self.hub.close()
+        # The threads' descriptors are their own.
+        left = [fd for fd in self.net.open if fd not in {worker.fd for worker in self.workers}]
+        if left or not all(worker.is_closed for worker in self.workers) or not self.net.is_closed:
+            raise Violation(Kind.LEAK, f"descriptors {left} are open behind a stop")
+
+    def look_for_leaks(self) -> None:
+        """Nobody is connected any more, and time has passed. Raises Violation."""
+        known = {worker.fd for worker in self.workers} | {self.door.fileno()}
+        left = sorted(set(self.net.open) - known)
+        if left or self.hub._connections or self.hub._of_session:
+            raise Violation(Kind.LEAK, f"descriptors {left} belong to clients that are gone")
+
+    @property
+    def is_watching(self) -> bool:
+        """Whether the hub takes clients in."""
+        return bool(self.net._interest.get(self.door.fileno(), 0) & select.EPOLLIN)

@@ -1,0 +1,330 @@
+"""Watches jobs while it happens: every fact needs a cause, every answer its fact.
+
+Knows what clients have asked and been told, and who has which lease. Refuses to know the disk; job_promises.py judges
+what a crash has left. It hears facts at the one door that jobs have: their journal.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterable
+from typing import Any, Protocol
+
+from msgspec import Struct
+
+from staniel.broker.broker import Broker
+from staniel.broker.jobs import sync_ms_of
+from staniel.queues.jobs.job import LEASED, NEW, NS_A_MS, Job
+from staniel.sim.jobs.conversation import ADDS, FINISHES, Ask, Heard, Want, number_of
+from staniel.sim.jobs.model import Fact, JobModel, Standing, Verb, standing_of
+from staniel.sim.violations import Kind, Violation
+
+LATE_MS = 20  # moments are kept in steps of eight
+
+
+class Asker(Protocol):
+    """A client, as the checker sees it."""
+
+    is_leaving: bool
+
+    @property
+    def asked(self) -> deque[Ask]: ...
+
+
+class Handed(Struct, eq=False):
+    """A lease that somebody is going to be shown. `is_given_up`: whoever was to get it may have left. `is_over`: it has
+    ended before it was shown.
+    """
+
+    id: bytes
+    standing: Standing
+    is_given_up: bool = False
+    is_over: bool = False
+
+
+class JobChecker:
+    """One server's life."""
+
+    def __init__(self, model: JobModel) -> None:
+        self.model = model
+        self.askers: list[Asker] = []
+        self.now_ms = self.settled_ms = 0
+        self.told: list[tuple[str, str, str]] = []
+        self.facts = 0
+        self.answers = 0
+        self.handed: list[Handed] = []  # in this turn, and not shown to anybody yet
+        self.finished: dict[bytes, Standing] = {}  # in this turn
+        self.runs: dict[bytes, int] = {}  # when each was leased; 0: it waits for that
+        self.ended_runs: set[bytes] = set()  # in this turn
+
+    def listen(self, broker: Broker) -> None:
+        """The server has recovered: hold what it serves against what was found, and hear what follows."""
+        service = broker.workq
+        self.model.sync_ms = sync_ms_of(service.settings)
+        self._begin({id: standing_of(job) for id, job in service.jobs.by_id.items()})
+        log: Any = service.log
+        for name, verb in (
+            ("added", Verb.ADD), ("attempted", Verb.ATTEMPT), ("timed_out", Verb.TIMEOUT),
+            ("finished", Verb.FINISH), ("deleted", Verb.DELETE), ("expired", Verb.EXPIRE),
+        ):  # fmt: skip
+            setattr(log, name, self._door(log, verb, getattr(log, name)))
+
+    def _begin(self, served: dict[bytes, Standing]) -> None:
+        model = self.model
+        for id, standing in model.base.items():
+            if id not in served and standing.limit_ms > self.now_ms:
+                raise Violation(Kind.LOST, f"job {number_of(id)} was found, and is not served: {standing}")
+        for id, standing in served.items():
+            if standing not in (model.base.get(id), *model.lapsed.get(id, ())):
+                raise Violation(Kind.INVENTED, f"job {number_of(id)} is served, and was not found: {standing}")
+        gone = {id: standing for id, standing in model.base.items() if id not in served}
+        for id, standing in gone.items():
+            model.lapsed[id] = [*model.lapsed.get(id, ()), standing]
+        model.base = served
+        model.now = dict(served)
+        model.leased_ms = {id: self.now_ms for id, standing in served.items() if standing.state is LEASED}
+
+    def _door(self, log: Any, verb: Verb, right: Any) -> Any:
+        def stated(job: Job, *more: Any, **options: Any) -> None:
+            right(job, *more, **options)
+            added = standing_of(job) if verb is Verb.ADD else None
+            result = more[0] if verb is Verb.FINISH else b""
+            self.states(Fact(verb, job.id, log.segment.number, added, result, options.get("success", False)))
+
+        return stated
+
+    # what jobs state
+
+    def states(self, fact: Fact) -> None:
+        self.facts += 1
+        self.told.append(("fact", f"#{number_of(fact.id)}", fact.verb.value))
+        before = self.model.take(fact)
+        if fact.verb is Verb.ADD:
+            self._added(fact)
+            return
+        assert before is not None
+        if fact.verb is Verb.ATTEMPT:
+            self._attempted(fact, before)
+        elif fact.verb is Verb.TIMEOUT:
+            self._timed_out(fact.id, before)
+        elif fact.verb is Verb.FINISH:
+            self._finished(fact)
+        elif fact.verb is Verb.DELETE:
+            self._end_lease(fact.id)
+            self._need(self._asking(fact.id, (Want.DELETE,)), f"job {number_of(fact.id)} was deleted")
+            for ask in self._asking(fact.id, (Want.RESULT,)):
+                ask.is_done = True  # it is told so, perhaps when there is another job of that id
+        else:
+            self._end_lease(fact.id)
+            if before.limit_ms > self.now_ms:
+                raise Violation(Kind.LOST, f"job {number_of(fact.id)} expired before its time: {before}")
+
+    def _added(self, fact: Fact) -> None:
+        assert fact.added is not None
+        asks = [ask for ask in self._asking(fact.id, ADDS) if ask.data == fact.added.payload and not ask.is_done]
+        if not asks:
+            raise Violation(Kind.INVENTED, f"job {number_of(fact.id)} was added, and nobody asked for it")
+        asks[0].is_done = True
+
+    def _attempted(self, fact: Fact, before: Standing) -> None:
+        number, now_ms = number_of(fact.id), self.now_ms
+        if before.state is NEW and before.time_ns > now_ms * NS_A_MS:
+            raise Violation(Kind.ORDER, f"job {number} was leased before its time")
+        if before.limit_ms + LATE_MS < now_ms:
+            raise Violation(Kind.REDELIVERED, f"job {number} was leased after its life")
+        for id, other in self.surely_ready((before.name,)):
+            if id != fact.id and (other.place, id) < (before.place, fact.id):
+                raise Violation(Kind.ORDER, f"job {number} was leased before job {number_of(id)}")
+        after = self.model.now[fact.id]
+        self.model.leased_ms[fact.id] = now_ms
+        self.handed.append(Handed(fact.id, after))
+
+    def _timed_out(self, id: bytes, before: Standing) -> None:
+        is_given_up = self._is_given_up(id)
+        self._end_lease(id)
+        if not is_given_up and self.now_ms < self.model.leased_ms[id] + before.ttr_ms:
+            raise Violation(Kind.DUPLICATED, f"the lease of job {number_of(id)} ended before its time")
+
+    def _finished(self, fact: Fact) -> None:
+        want = Want.COMPLETE if fact.success else Want.FAIL
+        asks = [ask for ask in self._asking(fact.id, (want,)) if ask.data == fact.result and not ask.is_done]
+        self._need(asks, f"job {number_of(fact.id)} was finished")
+        asks[0].is_done = True
+        self._end_lease(fact.id)
+        self.finished[fact.id] = self.model.now[fact.id]
+
+    def _is_given_up(self, id: bytes) -> bool:
+        return any(each.is_given_up for each in self.handed if each.id == id and not each.is_over)
+
+    def _end_lease(self, id: bytes) -> None:
+        for each in self.handed:
+            each.is_over |= each.id == id
+
+    def _need(self, asks: list[Ask], what: str) -> None:
+        if not asks:
+            raise Violation(Kind.LOST, f"{what}, and nobody asked for that")
+
+    def _asking(self, id: bytes, wants: Iterable[Want]) -> list[Ask]:
+        return [ask for asker in self.askers for ask in asker.asked if ask.want in wants and ask.id == id]
+
+    # what clients ask and are told
+
+    def asks(self, who: str, ask: Ask) -> None:
+        ask.said_ms = self.now_ms
+        self.told.append(("ask", who, ask.shown()))
+        if ask.want is Want.RUN:
+            self.runs.setdefault(ask.id, 0)
+
+    def hears(self, asker: Asker, who: str, heard: Heard) -> list[int]:
+        """An answer; how many facts it promises once it has reached the client. Raises Violation."""
+        self.answers += 1
+        ask, end = heard.ask, heard.end
+        self.told.append(("answer", who, f"{end} {heard.data.decode('latin-1')}".strip()))
+        if end.startswith("-SERVER-ERROR"):
+            if ask.is_done:
+                raise Violation(Kind.INVENTED, f"{end} to {ask.shown()!r}, and it was recorded")
+            return []
+        if ask.want in (Want.ADD, Want.SCHEDULE):
+            self._heard_add(ask, end)
+        elif ask.want is Want.RUN:
+            self.ended_runs.add(ask.id)
+            self._forget_run(ask)
+        elif ask.want is Want.LEASE:
+            self._heard_lease(ask, heard)
+        elif ask.want in FINISHES:
+            self._heard_finish(ask, end)
+        elif ask.want is Want.RESULT:
+            self._heard_result(ask, heard)
+        elif ask.want is Want.INSPECT:
+            self._heard_inspect(ask, heard)
+        if end == "-NOT-FOUND" and ask.want not in (Want.LENGTH, Want.RUN):
+            self._must_be_gone(ask)
+        return [len(self.model.facts)] if end.startswith("+OK") and ask.want is not Want.LENGTH else []
+
+    def arrived(self, mark: int) -> None:
+        self.model.heard(mark)
+
+    def _heard_add(self, ask: Ask, end: str) -> None:
+        number = number_of(ask.id)
+        if end == "+OK" and not ask.is_done:
+            raise Violation(Kind.LOST, f"+OK for job {number}, and no journal was told")
+        if end != "+OK" and ask.is_done:
+            raise Violation(Kind.INVENTED, f"{end} for job {number}, and it was added")
+        if end == "-CLIENT-ERROR Duplicate job" and ask.id not in self.model.now and ask.id not in self.runs:
+            raise Violation(Kind.INVENTED, f"{end} for job {number}, and there is none")
+
+    def _heard_lease(self, ask: Ask, heard: Heard) -> None:
+        if heard.end == "-TIMEOUT":
+            # One that had waited may be answered in the tick in which a job comes free.
+            if not ask.wait_ms:
+                self._must_find_nothing(ask)
+            return
+        id = bytes.fromhex(heard.head[0].replace("-", ""))
+        number = number_of(id)
+        mine = [each for each in self.handed if each.id == id and each.standing.payload == heard.data]
+        handed = next((each for each in mine if not each.is_over), mine[0] if mine else None)
+        if handed is not None:
+            self.handed.remove(handed)
+            given = handed.standing
+            if (given.name, str(given.ttr_ms), given.payload) != (heard.head[1], heard.head[2], heard.data):
+                raise Violation(Kind.INVENTED, f"job {number} was shown with {heard.head} {heard.data!r}")
+        elif id in self.runs:
+            self._lease_run(id, int(heard.head[2]))
+        elif id not in self.ended_runs:
+            raise Violation(Kind.TWO_HOLDERS, f"job {number} was given to a client, and no journal was told")
+
+    def _must_find_nothing(self, ask: Ask) -> None:
+        for id, standing in self.surely_ready(ask.names):
+            raise Violation(Kind.LOST, f"{ask.shown()!r} got nothing, and job {number_of(id)} is {standing}")
+
+    def _lease_run(self, id: bytes, ttr_ms: int) -> None:
+        if self.runs[id] and self.now_ms < self.runs[id] + ttr_ms:
+            raise Violation(Kind.TWO_HOLDERS, f"run {number_of(id)} was given to two")
+        self.runs[id] = self.now_ms
+
+    def _forget_run(self, ask: Ask) -> None:
+        """Its end was told, or nobody waits for it any more; unless another of its id is asked for."""
+        if any(other is not ask for other in self._asking(ask.id, (Want.RUN,))):
+            self.runs[ask.id] = 0
+        else:
+            self.runs.pop(ask.id, None)
+
+    def _heard_finish(self, ask: Ask, end: str) -> None:
+        number = number_of(ask.id)
+        standing = self.model.now.get(ask.id)
+        if end == "+OK" and not ask.is_done and ask.id not in self.runs:
+            raise Violation(Kind.LOST, f"+OK to {ask.want.value} job {number}, and no journal was told")
+        if end == "-CLIENT-ERROR Duplicate result" and (standing is None or not standing.is_over):
+            raise Violation(Kind.INVENTED, f"{end} for job {number}, which is {standing}")
+
+    def _heard_result(self, ask: Ask, heard: Heard) -> None:
+        standing = self.finished.get(ask.id) or self.model.now.get(ask.id)
+        number = number_of(ask.id)
+        if heard.head:
+            shown = heard.head[1], heard.data
+            is_run = ask.id in self.runs or ask.id in self.ended_runs
+            if not is_run and (standing is None or not self._is_result(standing, shown)):
+                raise Violation(Kind.INVENTED, f"result {shown} of job {number}, which is {standing}")
+        elif heard.end == "-TIMEOUT" and not ask.wait_ms and self._has_result(ask.id):
+            raise Violation(Kind.LOST, f"job {number} is {standing}, and has no result")
+
+    def _has_result(self, id: bytes) -> bool:
+        standing = self.model.now.get(id)
+        return standing is not None and standing.is_over
+
+    def _is_result(self, standing: Standing, shown: tuple[str, bytes]) -> bool:
+        return standing.is_over and (str(int(standing.state.name == "COMPLETED")), standing.result) == shown
+
+    def _heard_inspect(self, ask: Ask, heard: Heard) -> None:
+        standing = self.model.now.get(ask.id)
+        if not heard.keys or ask.id in self.runs:
+            return
+        told = tuple(heard.keys[key] for key in ("name", "attempts", "state", "payload-size"))
+        if standing is None:
+            raise Violation(Kind.INVENTED, f"job {number_of(ask.id)} is shown, and there is none")
+        mine = standing.name, str(standing.attempts), str(standing.state.value), str(len(standing.payload))
+        if told != mine:
+            raise Violation(Kind.STATISTICS, f"job {number_of(ask.id)} is shown as {told}, the model says {mine}")
+
+    def _must_be_gone(self, ask: Ask) -> None:
+        standing = self.model.now.get(ask.id)
+        if standing is not None and standing.limit_ms > self.now_ms and not ask.is_done:
+            raise Violation(Kind.LOST, f"job {number_of(ask.id)} is not found, and it is {standing}")
+
+    # at the end of a turn
+
+    def settle(self) -> None:
+        """All that this turn has leased must have been shown to somebody, and what is over in time must have ended."""
+        for each in self.handed:
+            if not each.is_given_up and not each.is_over:
+                raise Violation(Kind.LOST, f"job {number_of(each.id)} is leased, and nobody has it")
+        self.handed.clear()
+        self.finished.clear()
+        self.ended_runs.clear()
+        self.settled_ms = self.now_ms
+        for asker in self.askers:
+            if asker.asked and asker.asked[0].want is Want.LEASE:
+                self._must_find_nothing(asker.asked[0])
+        for id, standing in self.model.now.items():
+            if standing.limit_ms + LATE_MS < self.now_ms:
+                raise Violation(Kind.REDELIVERED, f"job {number_of(id)} is there after its life: {standing}")
+            if standing.state is LEASED and self.model.leased_ms[id] + standing.ttr_ms + LATE_MS < self.now_ms:
+                raise Violation(Kind.LOST, f"the lease of job {number_of(id)} never ends")
+
+    def leaves(self, asker: Asker) -> None:
+        """A client is about to hang up; what it has been handed just now goes back, at once or later."""
+        if any(ask.want is Want.LEASE for ask in asker.asked):
+            for each in self.handed:
+                each.is_given_up = True
+        for ask in asker.asked:
+            if ask.want is Want.RUN:
+                self.ended_runs.add(ask.id)
+                self._forget_run(ask)
+
+    def surely_ready(self, names: Iterable[str]) -> Iterable[tuple[bytes, Standing]]:
+        """Those that a lease must find now, whatever is a few milliseconds late."""
+        now_ms = self.now_ms
+        seen_ms = min(now_ms, self.settled_ms) - LATE_MS  # what has come due in this tick comes one after the other
+        for id, standing in self.model.now.items():
+            if standing.name in names and standing.may_be_leased(seen_ms) and standing.limit_ms > now_ms:
+                yield id, standing

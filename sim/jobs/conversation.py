@@ -1,0 +1,160 @@
+"""What a simulated worker or producer asks of jobs, and what of the server's bytes is the answer to it.
+
+Knows the words of workq's protocol, as far as the simulator speaks them. Refuses to know whether an answer is right.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from enum import Enum
+
+from msgspec import Struct
+
+from staniel.protocol.workq.fields import show_id
+
+
+class Want(Enum):
+    """The kinds of request."""
+
+    ADD = "add"
+    SCHEDULE = "schedule"
+    RUN = "run"
+    LEASE = "lease"
+    COMPLETE = "complete"
+    FAIL = "fail"
+    DELETE = "delete"
+    RESULT = "result"
+    INSPECT = "inspect job"
+    LENGTH = "inspect queue"
+
+
+ADDS = frozenset((Want.ADD, Want.SCHEDULE, Want.RUN))
+FINISHES = frozenset((Want.COMPLETE, Want.FAIL))
+
+
+class Ask(Struct, eq=False):
+    """One request. `data`: payload or result. `names`: of a lease, or of the queue asked about. `is_done`: a journal
+    has been told of it. `said_ms`: when it was asked.
+    """
+
+    want: Want
+    line: bytes
+    id: bytes = b""
+    names: tuple[str, ...] = ()
+    data: bytes = b""
+    wait_ms: int = 0
+    ttr_ms: int = 0
+    is_done: bool = False
+    said_ms: int = 0
+
+    def shown(self) -> str:
+        """As the history shows it."""
+        text = self.line.decode("latin-1").strip().replace("\r\n", " ⏎ ")
+        return text if not self.id else text.replace(show_id(self.id).decode(), f"#{number_of(self.id)}")
+
+
+class Heard(Struct, eq=False):
+    """The whole answer to `ask`: its first line, and what came with it."""
+
+    ask: Ask
+    end: str
+    head: tuple[str, ...] = ()  # the words before the data of a job or a result
+    data: bytes = b""
+    keys: dict[str, str] = {}  # of an inspection
+
+
+class Conversation:
+    """One connection's requests that still wait for an answer, and the bytes of it that have come so far."""
+
+    def __init__(self) -> None:
+        self.waiting: deque[Ask] = deque()
+        self._rest = b""
+
+    def ask(self, ask: Ask) -> None:
+        self.waiting.append(ask)
+
+    def feed(self, data: bytes) -> list[Heard]:
+        """What these bytes complete. Raises ValueError if they are no answer to what was asked."""
+        self._rest += data
+        found: list[Heard] = []
+        while self._rest:
+            if not self.waiting:
+                raise ValueError(f"an answer to nothing: {self._rest[:60]!r}")
+            before = self._rest
+            heard = self._answer(self.waiting[0])
+            if heard is None:
+                self._rest = before
+                break
+            self.waiting.popleft()
+            found.append(heard)
+        return found
+
+    def _answer(self, ask: Ask) -> Heard | None:
+        line = self._line()
+        if line is None:
+            return None
+        if not line.startswith(("+OK", "-")):
+            raise ValueError(f"{line!r} is no answer to {ask.shown()!r}")
+        if not line.startswith("+OK 1"):
+            return Heard(ask, line)
+        if ask.want in (Want.LEASE, Want.RESULT, Want.RUN):
+            return self._object(ask, line)
+        if ask.want in (Want.INSPECT, Want.LENGTH):
+            return self._inspected(ask, line)
+        raise ValueError(f"{line!r} is no answer to {ask.shown()!r}")
+
+    def _object(self, ask: Ask, line: str) -> Heard | None:
+        head = self._line()
+        if head is None:
+            return None
+        words = tuple(head.split(" "))
+        size = int(words[-1])
+        data = self._measured(size)
+        return None if data is None else Heard(ask, line, words, data.encode("latin-1"))
+
+    def _inspected(self, ask: Ask, line: str) -> Heard | None:
+        head = self._line()
+        if head is None:
+            return None
+        name, _, count = head.partition(" ")
+        keys: dict[str, str] = {}
+        for _ in range(int(count)):
+            is_payload = self._rest.startswith(b"payload ")
+            each = self._measured(len("payload ") + int(keys["payload-size"])) if is_payload else self._line()
+            if each is None:
+                return None
+            key, _, value = each.partition(" ")
+            keys[key] = value
+        return Heard(ask, line, (name,), b"", keys)
+
+    def _measured(self, size: int) -> str | None:
+        """So many bytes, whatever they are, and the end of their line."""
+        data, end = self._rest[:size], self._rest[size : size + 2]
+        if len(end) < 2:
+            return None
+        if end != b"\r\n":
+            raise ValueError(f"data that do not end where they should: {end!r}")
+        self._rest = self._rest[size + 2 :]
+        return data.decode("latin-1")
+
+    def _line(self) -> str | None:
+        line, end, rest = self._rest.partition(b"\r\n")
+        if not end:
+            return None
+        self._rest = rest
+        return line.decode("latin-1")
+
+
+def job_id(number: int) -> str:
+    """The id of a simulated job, as clients write it."""
+    return f"{number:08x}-0000-4000-8000-{number:012x}"
+
+
+def raw_id(number: int) -> bytes:
+    """The same as its 16 bytes."""
+    return bytes.fromhex(job_id(number).replace("-", ""))
+
+
+def number_of(raw: bytes) -> int:
+    """The number that a simulated job's id is made of."""
+    return int.from_bytes(raw[:4], "big")

@@ -1,0 +1,175 @@
+"""The reference model of jobs: where each stands, folded from the facts that the real ones state to their journal.
+
+Knows what a fact makes of a job, also when facts before it are missing. Refuses to know causes, clients and files.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from enum import Enum
+
+from msgspec import Struct, structs
+
+from staniel.queues.jobs.job import ATTEMPTS_MAX, COMPLETED, FAILED, LEASED, NEW, NS_A_MS, PENDING, Job, JobState
+from staniel.sim.queues.model import Written
+from staniel.sim.violations import Kind, Violation
+
+
+class Standing(Struct, frozen=True):
+    """One job: what it was added with, and where it stands."""
+
+    name: str
+    ttr_ms: int
+    ttl_ms: int
+    priority: int
+    max_attempts: int
+    max_fails: int
+    payload: bytes
+    created_ns: int
+    time_ns: int
+    state: JobState = NEW
+    attempts: int = 0
+    fails: int = 0
+    result: bytes = b""
+
+    @property
+    def limit_ms(self) -> int:
+        return (self.time_ns or self.created_ns) // NS_A_MS + self.ttl_ms
+
+    @property
+    def is_over(self) -> bool:
+        return self.state in (COMPLETED, FAILED)
+
+    @property
+    def place(self) -> tuple[int, int, int]:
+        """Where it stands in its queue: the least first."""
+        return -self.priority, self.time_ns, self.created_ns
+
+    def may_be_leased(self, now_ms: int) -> bool:
+        return self.state in (NEW, PENDING) and self.time_ns <= now_ms * NS_A_MS
+
+    def __str__(self) -> str:
+        return f"{self.state.name.lower()} in {self.name}, {self.attempts} attempts"
+
+
+def standing_of(job: Job) -> Standing:
+    """A real one."""
+    terms = job.terms
+    return Standing(
+        terms.queue.name.decode(), terms.ttr_ms, terms.ttl_ms, terms.priority, terms.max_attempts, terms.max_fails,
+        job.payload, job.created_ns, job.time_ns, job.state, job.attempts, job.fails, job.result,
+    )  # fmt: skip
+
+
+class Verb(Enum):
+    """The facts of `staniel.queues.jobs.journal`."""
+
+    ADD = "added"
+    ATTEMPT = "leased"
+    TIMEOUT = "timed out"
+    FINISH = "finished"
+    DELETE = "deleted"
+    EXPIRE = "expired"
+
+
+class Fact(Struct, frozen=True):
+    """`segment`: the file of the log that it stands in."""
+
+    verb: Verb
+    id: bytes
+    segment: int
+    added: Standing | None = None
+    result: bytes = b""
+    success: bool = False
+
+
+class JobModel:
+    """All jobs since the last start. `base`: what that start has found; `lapsed`: those whose life was
+    over at a start; of one id there may have been several.
+    """
+
+    def __init__(
+        self, base: dict[bytes, Standing], lapsed: dict[bytes, list[Standing]], honours_max_fails: bool
+    ) -> None:
+        self.base = base
+        self.lapsed = lapsed
+        self.honours_max_fails = honours_max_fails
+        self.facts: list[Fact] = []
+        self.now = dict(base)
+        self.leased_ms: dict[bytes, int] = {}
+        self.kept_after_kill = 0
+        self.kept_after_power_loss = 0
+        self.written: list[Written] = []
+        self.sync_ms = 0
+        self._journaled_facts = 0
+
+    def take(self, fact: Fact) -> Standing | None:
+        """Note a fact. What the job was before. Raises Violation if it cannot follow from those before it."""
+        before = self.now.get(fact.id)
+        self._demand(before, fact)
+        self.facts.append(fact)
+        after = self.follow(before, fact)
+        if after is None:
+            self.now.pop(fact.id, None)
+        else:
+            self.now[fact.id] = after
+        return before
+
+    def _demand(self, before: Standing | None, fact: Fact) -> None:
+        verb, what = fact.verb, f"{fact.verb.value} job {fact.id[:4].hex()}"
+        if verb is Verb.ADD:
+            if before is not None:
+                raise Violation(Kind.DUPLICATED, f"{what}, which is there")
+        elif before is None:
+            raise Violation(Kind.INVENTED, f"{what}, which is not there")
+        elif verb is Verb.ATTEMPT and before.state not in (NEW, PENDING):
+            kind = Kind.TWO_HOLDERS if before.state is LEASED else Kind.REDELIVERED
+            raise Violation(kind, f"{what}, which is {before.state.name.lower()}")
+        elif verb is Verb.TIMEOUT and before.state is not LEASED:
+            raise Violation(Kind.DUPLICATED, f"{what}, which is {before.state.name.lower()}")
+        elif verb is Verb.FINISH and before.is_over:
+            raise Violation(Kind.TWICE, f"{what}, which is {before.state.name.lower()}")
+
+    def follow(self, before: Standing | None, fact: Fact) -> Standing | None:
+        """What a fact makes of a job, as a reader of the log sees it: facts before it may be missing there."""
+        verb = fact.verb
+        if verb is Verb.ADD:
+            return fact.added
+        if before is None or verb is Verb.DELETE or verb is Verb.EXPIRE:
+            return None
+        if before.is_over:
+            return before
+        tired = before.attempts >= (before.max_attempts or ATTEMPTS_MAX)
+        if verb is Verb.ATTEMPT:
+            return structs.replace(before, state=LEASED, attempts=before.attempts + 1)
+        if verb is Verb.TIMEOUT:
+            return structs.replace(before, state=FAILED if tired else PENDING)
+        fails = before.fails + (self.honours_max_fails and not fact.success)
+        if self.honours_max_fails and not fact.success and fails < before.max_fails and not tired:
+            return structs.replace(before, state=PENDING, fails=fails)
+        return structs.replace(before, state=COMPLETED if fact.success else FAILED, fails=fails, result=fact.result)
+
+    # what is promised
+
+    def heard(self, facts: int) -> None:
+        """An answer that rests on so many facts has reached its client."""
+        self.kept_after_kill = max(self.kept_after_kill, facts)
+        if self.sync_ms == 0:
+            self.kept_after_power_loss = max(self.kept_after_power_loss, facts)
+
+    def committed(self, now_ms: int) -> None:
+        """A tick has written what was recorded."""
+        count = len(self.facts)
+        if count > self._journaled_facts:
+            self._journaled_facts = count
+            self.written.append(Written(now_ms, count, self.sync_ms))
+
+    def synced(self, began_ms: int) -> None:
+        """A sync that began then, or none was due then: intervals that were over are kept."""
+        for written in self.written:
+            if 0 < written.sync_ms <= began_ms - written.at_ms:
+                self.kept_after_power_loss = max(self.kept_after_power_loss, written.facts)
+
+    def facts_of(self, id: bytes) -> Iterable[tuple[int, Fact]]:
+        """(number from 1 on, fact) of one job, in order."""
+        return ((number, fact) for number, fact in enumerate(self.facts, 1) if fact.id == id)

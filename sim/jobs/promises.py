@@ -1,0 +1,109 @@
+"""What may be left of jobs after an accident, and whether that is what was found.
+
+The log is one line of facts in several files: so the promised ones count, and of the others a first part in each file,
+for an unsynced file may lose its end while the next one is there. Where a start has stepped over damage, each of the
+others may be missing: the disk had not written its record, and had those behind it. Cleaning may have taken what is
+over by now. Knows facts and how many of them are promised. Refuses to know files and clients.
+"""
+
+from __future__ import annotations
+
+from staniel.sim.jobs.conversation import number_of
+from staniel.sim.jobs.model import Fact, JobModel, Standing, Verb
+from staniel.sim.queues.promises import Accident, least
+from staniel.sim.violations import Kind, Violation
+
+Found = dict[bytes, Standing]
+States = list[Standing | None]
+
+
+def check_jobs(model: JobModel, found: Found, accident: Accident, *, has_holes: bool = False) -> Found:
+    """What the next life begins with. `has_holes`: records were missing amid others. Raises Violation."""
+    promised = least(model, accident)
+    for id in sorted({*found, *model.base, *model.lapsed, *(fact.id for fact in model.facts)}):
+        allowed = possible(model, id, promised, has_holes=has_holes)
+        if found.get(id) not in allowed:
+            raise _explained(model, id, found.get(id), allowed, promised, accident)
+    if not has_holes:
+        _check_together(model, found, promised)
+    return found
+
+
+def possible(model: JobModel, id: bytes, promised: int, *, has_holes: bool = False) -> States:
+    """Every standing that a job may have."""
+    begins = _begins(model, id)
+    rest: list[list[Fact]] = []
+    for number, fact in model.facts_of(id):
+        if number <= promised:
+            begins = _unique([model.follow(each, fact) for each in begins])
+        elif rest and rest[-1][0].segment == fact.segment and not has_holes:
+            rest[-1].append(fact)
+        else:
+            rest.append([fact])
+    for facts in rest:
+        ends = list(begins)
+        for fact in facts:
+            begins = _unique([after for each in begins for after in _read(model, each, fact)])
+            ends = _unique([*ends, *begins])
+        begins = ends
+    gone = id not in model.now
+    return _unique([*begins, None]) if gone else begins
+
+
+def _read(model: JobModel, before: Standing | None, fact: Fact) -> States:
+    """What a fact means if some before it are lost: a time-out may be taken for that of an earlier lease."""
+    after = model.follow(before, fact)
+    is_swapped = fact.verb is Verb.TIMEOUT and before is not None and before.attempts > 1 and not before.is_over
+    return [after, before] if is_swapped else [after]
+
+
+def _check_together(model: JobModel, found: Found, promised: int) -> None:
+    """All unpromised facts are in one file: what is left is the state of all jobs after some first part of them."""
+    rest = model.facts[promised:]
+    if len({fact.segment for fact in rest}) > 1:
+        return
+    now = {fact.id: _begins(model, fact.id) for fact in model.facts}
+    for at in range(len(model.facts) + 1):
+        if at >= promised and all(_agrees(model, id, found.get(id), now[id]) for id in now):
+            return
+        if at < len(model.facts):
+            fact = model.facts[at]
+            now[fact.id] = _unique([after for each in now[fact.id] for after in _read(model, each, fact)])
+    raise Violation(Kind.NO_PREFIX, f"no first part of {len(model.facts)} facts, {promised} of them promised, fits")
+
+
+def _agrees(model: JobModel, id: bytes, found: Standing | None, states: States) -> bool:
+    return found in states or (found is None and id not in model.now)
+
+
+def _begins(model: JobModel, id: bytes) -> States:
+    """What a job may have been before anything happened in this life: one whose life was over may come back with the
+    time.
+    """
+    begins: States = [model.base.get(id)]
+    return _unique([*begins, *model.lapsed.get(id, ())])
+
+
+def _unique(states: States) -> States:
+    return list(dict.fromkeys(states))
+
+
+def _explained(
+    model: JobModel, id: bytes, found: Standing | None, allowed: States, promised: int, accident: Accident
+) -> Violation:
+    number = number_of(id)
+    may_be = ", or ".join("gone" if each is None else str(each) for each in allowed)
+    is_there = "gone" if found is None else str(found)
+    story = f"job {number} after a {accident.value} is {is_there}; it may be {may_be}"
+    story += f" (fact {promised} of {len(model.facts)})"
+    if found is None:
+        return Violation(Kind.LOST, story)
+    known = [each for each in allowed if each is not None]
+    if not known:
+        ever = id in model.base or any(True for _ in model.facts_of(id))
+        return Violation(Kind.REDELIVERED if ever else Kind.INVENTED, story)
+    if not found.is_over and all(each.is_over for each in known):
+        return Violation(Kind.REDELIVERED, story)
+    if all(found.attempts < each.attempts for each in known):
+        return Violation(Kind.TWO_HOLDERS, story)
+    return Violation(Kind.NO_PREFIX, story)

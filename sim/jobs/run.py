@@ -1,0 +1,146 @@
+"""A history of jobs: what is asked, what must hold of it.
+
+Knows how the clients, the checker and the promises of jobs take part in a history. Refuses to know steps and accidents.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from staniel.broker import protocols as wires
+from staniel.broker.broker import Broker
+from staniel.journal.workq.encoder import (
+    COMPLETE,
+    DELETE,
+    MAGIC,
+    encode_added,
+    encode_bare,
+    encode_finished,
+    encode_time,
+)
+from staniel.journal.workq.files import segment_name
+from staniel.queues.jobs.job import NS_A_MS, Job, Terms
+from staniel.queues.jobs.queue import JobQueue
+from staniel.sim.actor import Actor
+from staniel.sim.disk.disk import Disk
+from staniel.sim.history import UNABLE, History, Plans
+from staniel.sim.jobs.checker import JobChecker
+from staniel.sim.jobs.conversation import Conversation, number_of, raw_id
+from staniel.sim.jobs.model import JobModel, Standing, standing_of
+from staniel.sim.jobs.promises import check_jobs
+from staniel.sim.jobs.workload import IDS, JobPlan
+from staniel.sim.queues.promises import Accident
+from staniel.sim.violations import Kind, Violation
+from staniel.sim.world import LONG_AGO_MS, START_MS, World
+
+
+class Snapshot(dict[bytes, Standing]):
+    """Jobs by id, shown for people. `has_holes`: the log they come from is damaged in front of whole records."""
+
+    has_holes = False
+
+    def __repr__(self) -> str:
+        return ", ".join(f"#{number_of(id)} {self[id]}" for id in sorted(self))
+
+
+class JobRun(History):
+    """One seed of a profile that has jobs."""
+
+    paths = ("log/", "cmdlog/", "s/")
+    weak_paths = ("log", "cmdlog", "s/.staniel", "s")
+
+    def __init__(self, plans: Plans) -> None:
+        super().__init__(plans)
+        self.plan = JobPlan(self.rng, self.profile)
+        self.config = self.plan.config
+        self.model = JobModel({}, {}, self.plan.honours_max_fails)
+        if self.profile.forged:
+            self._take_over()
+
+    def _take_over(self) -> None:
+        """The log of a writer that decides and writes in two steps: results stand in front of their additions, in an
+        older segment, and jobs that are over before both.
+        """
+        time, later = encode_time(START_MS * NS_A_MS), encode_time(START_MS * NS_A_MS + 1)
+        ids = [raw_id(number) for number in range(1, IDS + 1)]
+        results = [encode_finished(later, COMPLETE, id, b"early") for id in ids[2:]]
+        terms = Terms(JobQueue(b"q"), 60_000, 600_000_000)
+        adds = [encode_added(Job(id, terms, b"foreign", START_MS * NS_A_MS), time) for id in ids]
+        over = [encode_bare(later, DELETE, id) for id in ids[:2]]
+        self.disk.make_folder(self.plan.folder)
+        for number, records in enumerate(([*adds[:2], *over, *results], adds[2:], []), 1):
+            file = self.disk.append(f"{self.plan.folder}/{segment_name(number)}")
+            file.write(MAGIC + b"".join(records))
+            file.close()
+        self.disk.sync_all("")
+        self.go_on_from(self.content_of(self.disk))
+
+    def begin_life(self) -> None:
+        self.checker = JobChecker(self.model)
+
+    def make_world(self) -> World:
+        """Without room to keep a damaged end aside a server starts without jobs; a reload brings them once there is."""
+        world = World(self.config, self.disk, self.now_ms)
+        workq = world.broker.workq
+        if workq.trouble and self.has_faults:
+            self._free()
+            world.broker.reload(self.now_ms)
+        if workq.trouble:
+            raise Violation(Kind.NO_START, workq.trouble)
+        self.watch(world.broker)
+        return world
+
+    def watch(self, broker: Broker) -> None:
+        self.checker.now_ms = self.now_ms
+        self.checker.listen(broker)
+
+    def ask(self) -> None:
+        rng = self.rng
+        few = len(self.actors_there) < self.profile.clients
+        if not self.actors_there or (few and rng.random() < 0.4):
+            self.actors += 1
+            actor = Actor(self.world, wires.workq(), self.checker, f"w{self.actors}", Conversation())
+            self.enter(actor)
+            self.checker.askers.append(actor)
+        rng.choice(self.actors_there).ask(self.plan.asks(rng, self.world.now_ms))
+
+    def gone(self, actor: Any) -> None:
+        self.checker.askers.remove(actor)
+
+    def clock(self, now_ms: int) -> None:
+        self.checker.now_ms = now_ms
+
+    def settled(self) -> None:
+        self.checker.settle()
+        self.model.committed(self.world.now_ms)
+
+    def synced(self, began_ms: int) -> None:
+        self.model.synced(began_ms)
+
+    def kept_all(self) -> None:
+        self.model.kept_after_kill = self.model.kept_after_power_loss = len(self.model.facts)
+
+    def end_life(self) -> tuple[list[tuple[str, str, str]], int, int]:
+        return self.checker.told, self.checker.facts, self.checker.answers
+
+    def content_of(self, disk: Disk) -> Snapshot:
+        """Its clock is ten days back, so that no life and no lease ends under its hands."""
+        copy = disk.copy()
+        copy.capacity_bytes = 1 << 40
+        try:
+            world = World(self.config, copy, LONG_AGO_MS)
+        except (*UNABLE, AssertionError) as failure:
+            raise Violation(Kind.NO_START, f"a server on a copy of the disk: {failure!r}") from failure
+        workq = world.broker.workq
+        if workq.trouble:
+            raise Violation(Kind.NO_START, f"a server on a copy of the disk: {workq.trouble}")
+        found = Snapshot({id: standing_of(job) for id, job in workq.jobs.by_id.items()})
+        found.has_holes = any(segment.scars for segment in workq.log.segments.values())
+        return found
+
+    def judge(self, found: Snapshot, accident: Accident) -> Snapshot:
+        check_jobs(self.model, found, accident, has_holes=found.has_holes)
+        return found
+
+    def go_on_from(self, judged: Snapshot) -> None:
+        self.model = JobModel(dict(judged), self.model.lapsed, self.plan.honours_max_fails)

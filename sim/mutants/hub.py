@@ -1,0 +1,254 @@
+"""Broken rules of the hub: of its turns, its descriptors, its threads, its ends. See mutants.py."""
+
+from __future__ import annotations
+
+import select
+from typing import Any
+
+from staniel.broker.deletions import Deletions
+from staniel.broker.session import Session
+from staniel.journal.kestrel.log import Log
+from staniel.protocol.memcache.parser import Parser
+from staniel.queues.queue import Queue, QueueState
+from staniel.server.connection import Connection, Phase
+from staniel.server.hub import Hub
+from staniel.sim.mutants.queues import MUTANTS, mutant, replaced
+
+
+@mutant("a delete waits for the chore on its queue's files", "hub")
+def delete_waits() -> Any:
+    """As it was: whoever handled the flag later in the same batch waited for ever."""
+
+    def make(right: Any) -> Any:
+        def delete(self: Deletions, session: Session, name: str, now_ms: int, then: Any) -> None:
+            queue = self._broker.queues.find(name)
+            upkeep = self._broker.upkeep
+            if queue is not None and isinstance(queue.journal, Log) and upkeep.is_at_work(queue):
+                for chore in list(upkeep.chores._running):
+                    upkeep.chores.complete(chore, now_ms)
+            right(self, session, name, now_ms, then)
+
+        return delete
+
+    return replaced(Deletions, "delete", make)
+
+
+@mutant("a flag's handler waits for the end of a chore", "hub")
+def flag_waits() -> Any:
+    def make(right: Any) -> Any:
+        def done(self: Hub, now_ms: int) -> None:
+            self.broker.finish_chore(self._steward.wait(), now_ms)
+
+        return done
+
+    return replaced(Hub, "_done", make)
+
+
+@mutant("a descriptor is used again within the batch of events that speaks of its last owner", "hub")
+def closed_at_once() -> Any:
+    """As it was: events were served in their order, and sockets closed on the spot."""
+
+    def make(right: Any) -> Any:
+        def turn(self: Hub, events: list[tuple[int, int]]) -> None:
+            for event in events:
+                right(self, [event])
+            right(self, [])
+
+        return turn
+
+    return replaced(Hub, "turn", make)
+
+
+@mutant("the socket of a dropped client is never closed", "hub")
+def never_closed() -> Any:
+    return replaced(Hub, "_close_dropped", lambda right: lambda self: self._dropped.clear())
+
+
+@mutant("the last event of a long batch is dropped, and its client not heard again", "hub")
+def event_dropped() -> Any:
+    def make(right: Any) -> Any:
+        def turn(self: Hub, events: list[tuple[int, int]]) -> None:
+            right(self, events[:3])
+            for fd, mask in events[3:]:
+                if fd in self._connections and mask == select.EPOLLIN:
+                    self._poller.modify(fd, 0)
+
+        return turn
+
+    return replaced(Hub, "turn", make)
+
+
+@mutant("an event of a descriptor that nobody has is honoured", "hub")
+def stale_honoured() -> Any:
+    def make(right: Any) -> Any:
+        def ring(self: Hub, fd: int, now_ms: int) -> None:
+            if fd not in self._bells and self._connections:
+                self._hang_up(next(iter(self._connections.values())), now_ms)
+            right(self, fd, now_ms)
+
+        return ring
+
+    return replaced(Hub, "_ring", make)
+
+
+@mutant("a reply that the socket has taken in part is sent from its beginning", "hub")
+def sent_twice() -> Any:
+    def make(right: Any) -> Any:
+        def send(self: Connection) -> int:
+            whole = self.unsent
+            sent = int(right(self))
+            if self.unsent:
+                self.unsent = whole
+            return sent
+
+        return send
+
+    return replaced(Connection, "send", make)
+
+
+@mutant("a reply overtakes one that the socket has not taken yet", "hub")
+def overtaken() -> Any:
+    def make(right: Any) -> Any:
+        def collect(self: Connection, durable: int) -> bool:
+            before, self.unsent = self.unsent, b""
+            found = bool(right(self, durable))
+            self.unsent = b"".join((self.unsent, before))
+            return found
+
+        return collect
+
+    return replaced(Connection, "collect", make)
+
+
+@mutant("an answer does not wait for its sync", "hub-durable")
+def not_held() -> Any:
+    def make(right: Any) -> Any:
+        def send_now(self: Connection, durable: int) -> int:
+            return int(right(self, 1 << 60))
+
+        return send_now
+
+    return replaced(Connection, "send_now", make)
+
+
+@mutant("a client that has shut its side is never let go", "hub")
+def never_let_go() -> Any:
+    def make(right: Any) -> Any:
+        def linger(self: Hub, connection: Connection, now_ms: int) -> None:
+            if not connection.ended:
+                right(self, connection, now_ms)
+
+        return linger
+
+    return replaced(Hub, "_linger", make)
+
+
+@mutant("a client that has shut its side is let go before it is answered", "hub")
+def let_go_early() -> Any:
+    def make(right: Any) -> Any:
+        def hang_up(self: Hub, connection: Connection, now_ms: int) -> None:
+            self.drop(connection, now_ms)
+
+        return hang_up
+
+    return replaced(Hub, "_hang_up", make)
+
+
+@mutant("a stop leaves clients connected", "hub")
+def stop_leaves() -> Any:
+    return replaced(Hub, "_last_words", lambda right: lambda self, connection: None)
+
+
+@mutant("a stop asks for a sync that has landed already", "hub")
+def stop_hangs() -> Any:
+    def make(right: Any) -> Any:
+        def close(self: Hub) -> None:
+            self._committer.wait()
+            right(self)
+
+        return close
+
+    return replaced(Hub, "close", make)
+
+
+@mutant("those who leave are served in the order of events", "hub")
+def leavers_late() -> Any:
+    def make(right: Any) -> Any:
+        def turn(self: Hub, events: list[tuple[int, int]]) -> None:
+            for fd, mask in events:
+                connection = self._connections.get(fd)
+                if connection is not None and mask == select.EPOLLIN and connection.phase is Phase.OPEN:
+                    self._read(connection, self.clock.now_ms())
+            right(self, events)
+
+        return turn
+
+    return replaced(Hub, "turn", make)
+
+
+@mutant("an alarm keeps the client that is gone", "hub")
+def alarm_kept() -> Any:
+    return replaced(Hub, "_forget_alarm", lambda right: lambda self, connection: None)
+
+
+@mutant("who waits behind a delete is not told that it is done", "hub")
+def deletion_untold() -> Any:
+    def make(right: Any) -> Any:
+        def look(self: Deletions, now_ms: int) -> None:
+            for sessions in self._put_off.values():
+                del sessions[:]
+            right(self, now_ms)
+
+        return look
+
+    return replaced(Deletions, "look", make)
+
+
+@mutant("a server that refuses reads goes on with waits", "hub")
+def waits_go_on() -> Any:
+    def make(right: Any) -> Any:
+        def dismiss_waiters(self: Queue) -> None:
+            if self.state is QueueState.CLOSED:
+                right(self)
+
+        return dismiss_waiters
+
+    return replaced(Queue, "dismiss_waiters", make)
+
+
+@mutant("items go back though their answer has left, when a later one cannot", "hub")
+def sent_is_not_forgotten() -> Any:
+    def make(right: Any) -> Any:
+        def answer_with_items(self: Hub, now_ms: int) -> None:
+            handed = self.broker.handed
+            new, handed.new = handed.new, {}
+            for session in new:
+                connection = self._of_session[session]
+                handed.place(session, connection.unsent_bytes + connection.held_bytes)
+            self._answer_all(now_ms)
+
+        return answer_with_items
+
+    return replaced(Hub, "_answer_with_items", make)
+
+
+@mutant("who is to be read behind the others is never read", "hub")
+def rear_never_read() -> Any:
+    return replaced(Hub, "_read_rear", lambda right: lambda self, *_: self._rear.clear())
+
+
+__all__ = ["MUTANTS"]
+
+
+@mutant("what arrives behind a slice is understood before the slice's turn", "hub-slices")
+def slice_overtakes() -> Any:
+    """As it was: two slices under way, and one rest that the earlier one brought forward."""
+
+    def make(right: Any) -> Any:
+        def feed(self: Parser, data: bytes) -> Any:
+            self._paused = False
+            return right(self, data)
+
+        return feed
+
+    return replaced(Parser, "_feed", make)

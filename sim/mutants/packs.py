@@ -1,0 +1,48 @@
+"""Broken rules of damage: what is believed behind it, what cleaning and packs leave over. See mutants.py."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from staniel.journal.disk.fs import File, Fs
+from staniel.journal.kestrel import pack
+from staniel.journal.kestrel.recovery import Recovery
+from staniel.journal.workq.records import find_frame
+from staniel.journal.workq.rewrite import Rewrite
+from staniel.journal.workq.segments import SegmentReader
+from staniel.sim.mutants.queues import MUTANTS, mutant, replaced
+
+
+@mutant("behind a torn record of a command log its payload is searched for the next one", "jobs-forged")
+def payload_searched() -> Any:
+    def make(right: Any) -> Any:
+        def search(self: SegmentReader, bad_at: int) -> int:
+            rest = self._read(bad_at + 1, self.size)
+            return bad_at + 1 + find_frame(rest, 0, complete=True)
+
+        return search
+
+    return replaced(SegmentReader, "_go_on_behind", make)
+
+
+@mutant("cleaning drops results that stand in an older segment than their addition", "jobs-forged")
+def early_result_dropped() -> Any:
+    return replaced(Rewrite, "_concerns", lambda right: lambda self, job: job.origin <= self.segment.number)
+
+
+@mutant("a pack meets what an earlier one could not remove", "packs")
+def leftover_met() -> Any:
+    def append_only(fs: Fs, path: str) -> File:
+        file = fs.append(path)
+        assert file.size == 0
+        return file
+
+    return replaced(pack, "fresh_file", lambda right: append_only)
+
+
+@mutant("stand-ins of a summary are handed out", "packs")
+def stand_ins_served() -> Any:
+    return replaced(Recovery, "drop_stand_ins", lambda right: lambda self, recovered: None)
+
+
+__all__ = ["MUTANTS"]

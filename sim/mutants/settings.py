@@ -1,0 +1,71 @@
+"""What breaks a rule about settings that change, their ranges, and queues that are something else afterwards.
+
+The same as mutants.py, and in the same list.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+from staniel.broker.commands import memcache as commands
+from staniel.broker.config import values as kinds
+from staniel.broker.transfers import Transfers
+from staniel.queues.ports import Reason
+from staniel.queues.registry import Collection
+from staniel.sim.mutants.queues import MUTANTS, mutant, replaced
+from staniel.sim.world import config_of
+
+
+@mutant("a queue that an alias reaches in two ways gets two copies", "aliases")
+def two_copies() -> Any:
+    def make(right: Any) -> Any:
+        def legs(self: Collection, name: str, now_ms: int) -> Any:
+            if name not in self.aliases:
+                return right(self, name, now_ms)
+            return [leg for target in self.aliases[name].targets for leg in self.legs(target, now_ms)]
+
+        return legs
+
+    return replaced(Collection, "legs", make)
+
+
+@mutant("an item that waits is sent to what has become an alias", "aliases")
+@contextmanager
+def alias_shadowed() -> Iterator[None]:
+    def called_off(right: Any) -> Any:
+        def call(self: Transfers, parting: Any, name: str, now_ms: int) -> bool:
+            is_moved = parting.reason is Reason.MOVED and bool(name)
+            return not is_moved and bool(right(self, parting, name, now_ms))
+
+        return call
+
+    def check_name(right: Any) -> Any:
+        def call(self: Collection, name: str) -> None:
+            aliases, self.aliases = self.aliases, {}
+            try:
+                right(self, name)
+            finally:
+                self.aliases = aliases
+
+        return call
+
+    with replaced(Transfers, "_is_called_off", called_off), replaced(Collection, "_check_name", check_name):
+        yield
+
+
+@mutant("an item that expired before the epoch never expires", "ranges")
+def never_expires() -> Any:
+    return replaced(commands, "ends_ms", lambda right: lambda now_ms, ttl_ms: now_ms + ttl_ms)
+
+
+@mutant("a duration has no end", "ranges")
+@contextmanager
+def endless_duration() -> Iterator[None]:
+    with replaced(kinds, "_within", lambda right: lambda duration_ms, value: duration_ms):
+        yield
+    config_of.cache_clear()
+
+
+__all__ = ["MUTANTS"]

@@ -1,0 +1,190 @@
+"""What breaks a rule about failed syncs, changed policies and families with mixed settings.
+
+The same as mutants.py, and in the same list.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from typing import Any
+
+from staniel.broker.streams import StreamQueues
+from staniel.journal.disk.failed_sync import Doubt, Group
+from staniel.journal.disk.fs import FULL_ERRNOS, SyncFailed
+from staniel.journal.disk.unsynced_names import NamedFile, Names
+from staniel.journal.group_commit import CommitGroup
+from staniel.journal.kestrel.log import Log
+from staniel.journal.libkestrel.store import StreamStore
+from staniel.journal.renewal import Renewal
+from staniel.journal.transfer_log import Intents
+from staniel.queues.registry import Collection
+from staniel.queues.stream.queue import StreamQueue
+from staniel.sim.mutants.queues import MUTANTS, mutant, replaced
+
+
+@contextmanager
+def lenient_during(owner: Any, name: str, *, whatever: bool = False, silent: bool = False) -> Iterator[None]:
+    """While `owner.name` runs, a sync that fails for want of room (or `whatever`) is an error like others; or none, if
+    it is to be `silent`.
+    """
+    inside = [0]
+
+    def outer(right: Any) -> Any:
+        def call(*args: Any, **kwargs: Any) -> Any:
+            inside[0] += 1
+            try:
+                return right(*args, **kwargs)
+            finally:
+                inside[0] -= 1
+
+        return call
+
+    def guard(right: Any) -> Any:
+        def call(self: Names, work: Callable[[], None]) -> None:
+            def softened() -> None:
+                try:
+                    work()
+                except SyncFailed as error:
+                    if silent:
+                        return
+                    if whatever or error.errno in FULL_ERRNOS:
+                        raise OSError(error.errno, error.strerror, error.filename) from error
+                    raise
+
+            right(self, softened if inside[0] else work)
+
+        return call
+
+    def sync(right: Any) -> Any:
+        def call(self: NamedFile) -> None:
+            if not inside[0]:
+                right(self)
+                return
+            try:
+                self._file.sync()
+            except SyncFailed as error:
+                if silent:
+                    return
+                raise OSError(error.errno, error.strerror, error.filename) from error
+            self.safe_bytes = self.size
+
+        return call
+
+    with replaced(owner, name, outer), replaced(Names, "guard", guard), replaced(NamedFile, "sync", sync):
+        yield
+
+
+@mutant("a sync without room in a rewrite counts as a full disk", "syncs")
+def full_in_rewrite() -> Any:
+    return lenient_during(Log, "rewrite")
+
+
+@mutant("a sync without room in a rotation counts as a full disk", "kinds-of-syncs")
+def full_in_rotation() -> Any:
+    return lenient_during(Log, "rotate")
+
+
+@mutant("a sync of intents without room is tried again", "kinds-of-syncs")
+def full_in_intents() -> Any:
+    return lenient_during(Intents, "prepare")
+
+
+@mutant("a reload that makes a policy stricter asks for no sync", "reloads")
+def tightened_silently() -> Any:
+    return replaced(CommitGroup, "tighten", lambda right: lambda self, member: None)
+
+
+@mutant("the mark of a failed sync is left half written and believed where there is no room", "kinds-of-syncs")
+@contextmanager
+def half_a_mark() -> Iterator[None]:
+    def make(right: Any) -> Any:
+        def raise_mark(self: Doubt) -> None:
+            names, files = self._fs.unsure(), self._fs.unsynced()
+            with suppress(OSError):
+                self._write([[*names], *({"file": path} for path in files), None])  # type: ignore[list-item]
+
+        return raise_mark
+
+    def believed(right: Any) -> Any:
+        def read(self: Doubt) -> Any:
+            mark = right(self)
+            mark.is_torn = False
+            return mark
+
+        return read
+
+    with replaced(Doubt, "raise_mark", make), replaced(Doubt, "read", believed):
+        yield
+
+
+@mutant("a child of a shared journal that keeps none gets no copies", "syncs")
+def lapsed_child_forgotten() -> Any:
+    def make(right: Any) -> Any:
+        def legs(self: Collection, name: str, now_ms: int) -> Any:
+            found = right(self, name, now_ms)
+            is_shared = isinstance(found[-1].queue, StreamQueue)
+            return found[-1:] if is_shared else found
+
+        return legs
+
+    return replaced(Collection, "_legs_of_queue", make)
+
+
+@mutant("a folder whose sync fails is forgotten where a new queue is made", "new-queues")
+def folder_ignored_at_creation() -> Any:
+    return lenient_during(StreamStore, "create", silent=True)
+
+
+@mutant("a failed sync leaves no mark", "syncs")
+def no_mark() -> Any:
+    return replaced(Doubt, "raise_mark", lambda right: lambda self: None)
+
+
+@mutant("no room is kept for the mark of a failed sync", "names-in-doubt")
+def no_room_for_the_mark() -> Any:
+    return replaced(Doubt, "set_room_aside", lambda right: lambda self: None)
+
+
+@mutant("a mark counts as whole before the start has synced what a killed process left", "names-in-doubt")
+def mark_whole_too_early() -> Any:
+    def make(right: Any) -> Any:
+        def raise_mark(self: Doubt) -> None:
+            self.knows_all = True
+            right(self)
+
+        return raise_mark
+
+    return replaced(Doubt, "raise_mark", make)
+
+
+@mutant("a torn mark forgets the names that archives have had before", "names-in-doubt")
+def old_names_forgotten() -> Any:
+    return replaced(Renewal, "_renamed", lambda right: lambda self, found: [])
+
+
+@mutant("the mark is lowered before anything is written anew", "syncs")
+def mark_lowered_early() -> Any:
+    def make(right: Any) -> Any:
+        def renew(self: Doubt, mark: Any, groups: Any, apart: Any) -> None:
+            right(self, mark, [], Group())
+
+        return renew
+
+    return replaced(Doubt, "renew", make)
+
+
+@mutant("a parent that keeps no journal takes its children along", "syncs")
+def family_set_aside() -> Any:
+    def make(right: Any) -> Any:
+        def set_aside(self: StreamQueues, name: str, files: Any, now_ms: int) -> None:
+            if not self.broker.config.queue(name).keep_journal:
+                self.broker.set_aside(name, files, now_ms)
+                files.segments, files.readers = {}, {}
+
+        return set_aside
+
+    return replaced(StreamQueues, "_set_aside", make)
+
+
+__all__ = ["MUTANTS"]

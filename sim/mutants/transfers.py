@@ -1,0 +1,69 @@
+"""Broken rules of transfers, of their intents, and of what comes back late. See mutants.py."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+from staniel.broker.commands.text import HANDLERS
+from staniel.broker.session import Session
+from staniel.broker.transfer_recovery import Unfinished
+from staniel.broker.transfers import Transfers
+from staniel.journal.transfer_log import Intents
+from staniel.protocol.text.replies import TextReplies
+from staniel.protocol.text.requests import TextPut
+from staniel.sim.mutants.queues import MUTANTS, mutant, replaced
+
+
+@mutant("a transfer is finished with any equal item", "twins")
+def twin_taken() -> Any:
+    def make(right: Any) -> Any:
+        return lambda self, source, intent, last: source.departures.claim(0, intent.means)
+
+    return replaced(Unfinished, "_find", make)
+
+
+@mutant("an intent is ended when the copy has landed", "twins")
+def intent_ended_early() -> Any:
+    def make(right: Any) -> Any:
+        def landed(self: Transfers, source: Any, taken: Any, own: Any, log: Any, number: int, now_ms: int) -> None:
+            self.intents.end(number)
+            right(self, source, taken, own, log, number, now_ms)
+
+        return landed
+
+    return replaced(Transfers, "_landed", make)
+
+
+@mutant("the first equal item is a copy, wherever it lies", "twins")
+def copy_anywhere() -> Any:
+    def make(right: Any) -> Any:
+        def begin(self: Intents, source: str, taken: Any, target: str, landing: Any, copy: Any) -> int:
+            number: int = right(self, source, taken, target, (0, 0), copy)
+            return number
+
+        return begin
+
+    return replaced(Intents, "begin", make)
+
+
+@mutant("a text put that is refused midway says that nothing is stored", "full-disk")
+@contextmanager
+def refused_midway() -> Iterator[None]:
+    right = HANDLERS[TextPut]
+
+    def put(session: Session, request: TextPut, now_ms: int) -> None:
+        right(session, request, now_ms)
+        said = session.out[-1]
+        if said.startswith(b"+") and 0 < int(said) < len(request.items):
+            session.out[-1] = TextReplies.not_available("setItem")
+
+    HANDLERS[TextPut] = put
+    try:
+        yield
+    finally:
+        HANDLERS[TextPut] = right
+
+
+__all__ = ["MUTANTS"]

@@ -1,0 +1,88 @@
+"""Power-loss states: one history, and the power cut before every step of its disk, each time in many ways.
+
+At every step a copy of the disk is taken as a power loss may leave it: unsynced steps dropped, kept, torn at sectors
+and at bytes, reordered. A server starts on each copy, and what it holds is checked against what clients had been told
+by then. Knows the variants. Refuses to know what is promised.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from random import Random
+
+from msgspec import Struct
+
+from staniel.sim.disk.disk import Disk
+from staniel.sim.disk.durable import SECTOR_BYTES, Crash
+from staniel.sim.history import History, Outcome, Plans
+from staniel.sim.queues.promises import Accident
+from staniel.sim.run import history_of
+from staniel.sim.violations import Violation
+
+MIXED = 3  # copies a step that the seed's chances decide on
+TORN_BYTES_MAX = 48  # a write up to this long is torn at every byte
+
+
+class States(Struct):
+    """What came of a trace."""
+
+    outcome: Outcome
+    states: int
+
+
+class Tracer:
+    """Looks at every power loss that could have happened on the way of a history, up to `states_max` of them."""
+
+    def __init__(self, history: History, states_max: int) -> None:
+        self.history = history
+        self.states = 0
+        self.states_max = states_max
+        self.chances = Random(history.plans.seed)
+        history.on_disk = self._follow
+
+    def _follow(self, disk: Disk) -> None:
+        power = disk._power
+
+        def before_step(verb: str) -> None:
+            power(verb)
+            self._cut_here(disk)
+
+        disk._power = before_step  # type: ignore[method-assign]
+
+    def _cut_here(self, disk: Disk) -> None:
+        history = self.history
+        # After a kill nobody has promised what a power loss leaves, until the recovery has synced it.
+        if self.states >= self.states_max or (history.is_starting and history.last_accident is Accident.KILL):
+            return
+        for how, copy in self._copies(disk):
+            self.states += 1
+            try:
+                history.judge(history.content_of(copy), Accident.POWER)
+            except Violation as found:
+                raise Violation(found.kind, f"{found.why}; cut after step {len(disk.log)}, {how}") from None
+
+    def _copies(self, disk: Disk) -> Iterator[tuple[str, Disk]]:
+        yield "dropped", disk.crash(Crash.DROP)
+        yield "kept", disk.crash(Crash.KEEP)
+        for _ in range(MIXED):
+            yield "mixed", disk.crash(self.chances.randrange)
+        last = disk.log[-1] if disk.log else None
+        if last is None or last.verb != "write" or not last.size:
+            return
+        sizes = range(1, last.size + 1) if last.size <= TORN_BYTES_MAX else self._cuts(last.size)
+        for size in sizes:
+            copy = disk.crash(Crash.KEEP)
+            if copy.tear(last.path, size):
+                yield f"torn {size} bytes before the end of {last.path}", copy
+
+    def _cuts(self, size: int) -> list[int]:
+        """Every sector, and some bytes in between."""
+        some = {self.chances.randrange(1, size) for _ in range(8)}
+        return sorted({1, 2, size, *some, *range(SECTOR_BYTES, size, SECTOR_BYTES)})
+
+
+def states_of(plans: Plans, states_max: int = 1 << 30) -> States:
+    """Trace one seed, looking at no more than `states_max` states."""
+    history = history_of(plans)
+    tracer = Tracer(history, states_max)
+    return States(history.outcome(), tracer.states)

@@ -1,0 +1,436 @@
+"""Watches a history while it happens: every fact of a queue needs a cause, every answer needs its fact.
+
+Knows what clients have asked and been told, and which item is whose. Refuses to know the disk; promises.py judges what
+a crash has left.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Mapping, Sequence
+from typing import Protocol
+
+from msgspec import Struct
+
+from staniel.queues.changes import Change
+from staniel.queues.item import Item
+from staniel.queues.queue import Queue
+from staniel.sim.queues.conversation import CLOSERS, OPENERS, PUTS, SHOWS_ITEMS, Ask, Heard, Want
+from staniel.sim.queues.model import Fact, Fate, Impossible, Move, QueueModel, Reading, Record, Verb, facts_of
+from staniel.sim.queues.promises import Mark, heard, mark_of
+from staniel.sim.violations import Kind, Violation, shown
+
+
+class Asker(Protocol):
+    """A client, as the checker sees it. `held`: what it has open, by queue, the oldest first."""
+
+    held: dict[str, deque[Reading]]
+    is_leaving: bool
+
+    @property
+    def is_handed(self) -> bool: ...
+
+    @property
+    def asked(self) -> deque[Ask]: ...
+
+
+class Put(Struct, eq=False):
+    """One item of a put request. `queues`: where it has been added; `expected`: where it had to be, as things stood
+    then.
+    """
+
+    ask: Ask
+    queues: list[str]
+    expected: set[str] = set()
+    is_answered: bool = False
+    is_refused: bool = False
+
+
+class Taken(Struct, eq=False):
+    """An item that has left `queue` for good, and has not been shown to anybody yet."""
+
+    record: Record
+    is_excused: bool
+
+
+class Checker:
+    """One server's life. `targets` and aliases come from the configuration: `legs(name)` are the queues that a put to
+    `name` goes to.
+    """
+
+    def __init__(self, models: dict[str, QueueModel], puts: dict[bytes, Put]) -> None:
+        self.models = models
+        self.puts = puts
+        self.askers: list[Asker] = []
+        self.deleting: list[str] = []  # queues that clients had asked to delete when they hung up; one entry an ask
+        self.aliases: Mapping[str, Sequence[str]] = {}
+        self.now_ms = 0
+        self.taken: dict[str, list[Taken]] = {}
+        self.opened: dict[str, list[Reading]] = {}
+        self.told: list[tuple[str, str, str]] = []
+        self.facts = 0
+        self.left: set[tuple[str, bytes]] = set()  # (queue, item) of this turn: a peek may have come before
+        self.unheard: list[tuple[str, bytes]] = []  # removed for a client that left; may come back, also later
+        self.brought: set[str] = set()  # in this turn, before others, which the server opens and aborts for that
+        self.ended = 0  # open reads that clients were told are over
+        self.answers = 0
+
+    # what queues state
+
+    def begins(self, queue: Queue) -> None:
+        model = self.model(queue.name)
+        model.begin(queue)
+        model.begun_after_facts = self.facts
+
+    def ends(self, queue: Queue) -> None:
+        self.told.append(("fact", queue.name, "deleted"))
+        model = self.model(queue.name)
+        asked = self._wants(Want.DELETE, queue.name)
+        for ask in asked[:1]:
+            ask.count = 1
+        if not asked and queue.name in self.deleting:
+            self.deleting.remove(queue.name)
+        elif not asked and not queue.config.max_queue_age_ms:
+            raise Violation(Kind.LOST, f"queue {queue.name} was deleted, and nobody asked for it")
+        self.left.update((queue.name, record.data) for record in model.now.ready)
+        model.end()
+
+    def states(self, queue: Queue, change: Change) -> None:
+        model = self.model(queue.name)
+        if model.queue is not queue:
+            return
+        for fact in facts_of(change):
+            self.facts += 1
+            try:
+                record = model.take(fact)
+            except Impossible as why:
+                kind = Kind.TWICE if fact.verb is Verb.CONFIRM else Kind.DUPLICATED
+                raise Violation(kind, f"queue {queue.name} states: {why}") from None
+            assert record is not None
+            if fact.verb is Verb.REMOVE or fact.verb is Verb.OPEN:
+                self.left.add((queue.name, record.data))
+            self.told.append(("fact", queue.name, f"{fact.verb.value} {fact.xid or ''} {shown(record.data)}"))
+            self._judge(model, queue, fact, record)
+
+    def passes(self, queue: Queue, item: Item) -> None:
+        self.facts += 1
+        self.model(queue.name).take(Fact(Verb.PASS, 0, Record(item.data, item.added_ms, item.expires_ms)))
+        self.told.append(("fact", queue.name, f"passed over {shown(item.data)}"))
+
+    def _judge(self, model: QueueModel, queue: Queue, fact: Fact, record: Record) -> None:
+        if fact.verb is Verb.ADD:
+            self._added(model, record)
+        elif fact.verb is Verb.REMOVE:
+            excused = self._may_go(queue, model, record)
+            self.taken.setdefault(queue.name, []).append(Taken(record, excused))
+        elif fact.verb is Verb.OPEN:
+            reading = Reading(record, fact.xid, self.now_ms)
+            reading.asked_back = queue.name in self.brought
+            model.readings[fact.xid] = reading
+            self.opened.setdefault(queue.name, []).append(reading)
+        else:
+            self._ended(model, queue, fact, model.readings.pop(fact.xid))
+
+    def _added(self, model: QueueModel, record: Record) -> None:
+        put = self.puts.get(record.data)
+        if put is None:
+            raise Violation(Kind.INVENTED, f"{shown(record.data)} was added to {model.name}, and nobody put it")
+        expected = put.expected or self.legs(put.ask.queue, exactly=True)
+        if not put.is_answered and model.name not in put.queues and model.name in expected:
+            put.queues.append(model.name)
+            put.expected = expected
+            return
+        if (model.name, record.data) in self.unheard:
+            self.unheard.remove((model.name, record.data))
+            self.brought.add(model.name)
+            model.total_items -= 1  # it was counted when it was put
+            model.put_bytes -= len(record.data)
+            return
+        self._moved(model, record)
+
+    def _moved(self, target: QueueModel, copy: Record) -> None:
+        """An item that was not put has come from another queue that sends to this one."""
+        may_be: Record | None = None
+        for source in self.models.values():
+            source.note_settings()
+            if source is target or target.name not in source.targets:
+                continue
+            sent = {id(each.record) for each in source.readings.values() if each.holder not in self.askers}
+            for record in [*source.now.ready, *source.now.open.values()]:
+                if record.data == copy.data and record.moved_to is None:
+                    # Of several queues with that item, it left the one where it is open and nobody has it.
+                    may_be = record if may_be is None or id(record) in sent else may_be
+        if may_be is None:
+            raise Violation(Kind.DUPLICATED, f"{shown(copy.data)} was added to {target.name} once more, from nowhere")
+        may_be.moved_to = Move(target.name, len(target.facts) - 1)
+
+    def _may_go(self, queue: Queue, model: QueueModel, record: Record) -> bool:
+        """Whether a removal needs nobody who is shown the item."""
+        config = queue.config
+        if record.moved_to is not None:
+            return True
+        if any(ask.flushes(queue.name) for asker in self.askers for ask in asker.asked):
+            return True
+        if record.has_expired(config.max_age_ms, self.now_ms):
+            model.expired.add(len(model.facts))
+            return not config.expire_to_queue
+        if any(asker.is_leaving and _may_wait(asker, queue.name) for asker in self.askers):
+            return True
+        waiting = [*model.now.ready, record]
+        full = len(waiting) >= config.max_items or sum(len(each.data) for each in waiting) >= config.max_bytes
+        return config.discard_old_when_full and full
+
+    def _ended(self, model: QueueModel, queue: Queue, fact: Fact, reading: Reading) -> None:
+        name, record = queue.name, reading.record
+        timed_out = self._may_have_timed_out(model, reading)
+        holders = [asker for asker in self.askers if reading.holder in (None, asker)]
+        if fact.verb is Verb.CONFIRM:
+            reading.fate = Fate.CONFIRMED
+            if record.moved_to is None and not any(ask.closes(name) for one in holders for ask in one.asked):
+                raise Violation(Kind.LOST, f"{shown(record.data)} of {name} was confirmed, and nobody asked for that")
+            return
+        reading.fate = Fate.ABORTED
+        gone = reading.holder is not None and reading.holder not in self.askers
+        asked = any(one.is_leaving or any(ask.aborts(name) for ask in one.asked) for one in holders)
+        # On its way to a queue that a reload has taken away.
+        called_off = reading.holder is None and bool(model.targets) and not queue.config.expire_to_queue
+        if not (gone or asked or timed_out or called_off or reading.asked_back):
+            raise Violation(Kind.DUPLICATED, f"{shown(record.data)} went back to {name}, and nobody asked for that")
+
+    # what clients ask and are told
+
+    def asks(self, who: str, ask: Ask) -> None:
+        self.told.append(("ask", who, ask.shown()))
+        ask.after_facts = self.facts
+        if ask.want in PUTS:
+            for data in ask.items:
+                self.puts[data] = Put(ask, [])
+        if ask.want is Want.MOVE:
+            self.model(ask.queue).targets.add(ask.target)
+
+    def hears(self, asker: Asker, who: str, heard: Heard) -> list[Mark]:
+        """A part of an answer. What it promises once it has reached the client."""
+        self.answers += 1
+        ask = heard.ask
+        before = self.ended
+        if ask.want is Want.MANY and not heard.end.startswith(("CLIENT_ERROR", "SERVER_ERROR")):
+            for want, name in ask.keys:
+                self._end_reading(asker, ask, want, name)
+        for name, data in heard.items:
+            self.told.append(("answer", who, f"{name}: {shown(data)}"))
+            self._shown(asker, ask, name, data)
+        if heard.end:
+            self.told.append(("answer", who, heard.end))
+            self._answered(asker, ask, heard)
+        ended = self.ended - before
+        names = self._rests_on(ask, heard, ended)
+        found = [self.models[name] for name in names if name in self.models]
+        return [mark_of(model) for model in found if ask.want is Want.DELETE or model.queue is not None]
+
+    def arrived(self, mark: Mark) -> None:
+        heard(mark)
+
+    def _rests_on(self, ask: Ask, heard: Heard, ended: int) -> list[str]:
+        """The queues whose last change an answer tells of. `ended`: open reads that were over with it."""
+        want, end = ask.want, heard.end
+        if end.startswith(("CLIENT_ERROR", "SERVER_ERROR", "ERROR", "NOT_", "-")):
+            return []
+        if want in PUTS:
+            return sorted(self.legs(ask.queue)) if end != "+0" else []
+        if want in SHOWS_ITEMS or want in (Want.TEXT_GET, Want.TEXT_PEEK):
+            if not heard.items and not ended and ask.waits:
+                return []  # its time was over, perhaps before something came that has been recorded by now
+            return [name for name, _ in heard.items] + ([ask.queue] if want is not Want.MANY else [])
+        if want is Want.MOVE:
+            return [ask.queue, ask.target] if end != "MOVED 0" else []
+        if want is Want.FLUSH_ALL:
+            return [name for name in self.models if name not in self.aliases]
+        if want in (Want.FLUSH, Want.FLUSH_EXPIRED) or ended or heard.items or (want is Want.DELETE and ask.count):
+            return [ask.queue]
+        return []
+
+    def _answered(self, asker: Asker, ask: Ask, heard: Heard) -> None:
+        if ask.want in PUTS:
+            self._check_put(ask, heard.end)
+        elif ask.want in (Want.CONFIRM, Want.TEXT_CONFIRM) and heard.end.startswith(("END", "+")):
+            for _ in range(ask.count):
+                self._end_reading(asker, ask, Want.CLOSE, ask.queue)
+        elif ask.want in (Want.CLOSE, Want.ABORT, Want.CLOSE_OPEN) and not heard.items:
+            self._end_reading(asker, ask, ask.want, ask.queue)
+        elif ask.want in (Want.TEXT_GET, Want.TEXT_PEEK, Want.TEXT_MONITOR) and not heard.items:
+            self._end_all(asker, ask)
+
+    def _check_put(self, ask: Ask, end: str) -> None:
+        puts = [self.puts[data] for data in ask.items]
+        for put in puts:
+            put.is_answered = True
+        if ask.want is Want.TEXT_PUT:
+            count = int(end[1:]) if end.startswith("+") else 0
+            stored = [bool(put.queues) for put in puts]
+            if stored != [at < count for at in range(len(puts))]:
+                kind = Kind.LOST if count > sum(stored) else Kind.INVENTED
+                raise Violation(kind, f"{end} for {ask.shown()!r}, and of these were recorded: {stored}")
+            return
+        for data, put in zip(ask.items, puts, strict=True):
+            if end == "STORED" and (not put.queues or set(put.queues) != put.expected):
+                where, wanted = sorted(put.queues), sorted(put.expected)
+                raise Violation(Kind.LOST, f"STORED for {shown(data)}, recorded in {where}, not in {wanted}")
+            if end != "STORED" and put.queues:
+                raise Violation(Kind.INVENTED, f"{end} for {shown(data)}, and it was recorded in {put.queues}")
+
+    def _shown(self, asker: Asker, ask: Ask, name: str, data: bytes) -> None:
+        put = self.puts.get(data)
+        if put is not None and put.ask.is_over:
+            raise Violation(Kind.REDELIVERED, f"{name} gave {shown(data)} away, which had expired when it was put")
+        opens = ask.want in OPENERS or ask.opens
+        if ask.want is Want.MANY:
+            wants = [want for want, key in ask.keys if key == name]
+            opens = any(want in OPENERS for want in wants)
+            if wants == [Want.PEEK]:
+                return
+        if ask.want in (Want.CLOSE_OPEN, Want.TEXT_GET, Want.TEXT_MONITOR):
+            self._end_before_open(asker, ask, name)
+        if ask.want is Want.TEXT_PEEK:
+            self._end_all(asker, ask)
+        if ask.want in (Want.PEEK, Want.TEXT_PEEK):
+            self._check_peek(name, data)
+        elif opens:
+            candidates = [each for each in self.opened.get(name, ()) if each.record.data == data]
+            if not candidates:
+                raise self._not_his(name, data)
+            # One that was handed to a client who has left since is nobody's.
+            reading = next((each for each in candidates if not each.asked_back), candidates[0])
+            self.opened[name].remove(reading)
+            reading.holder = asker
+            asker.held.setdefault(name, deque()).append(reading)
+        else:
+            taken = next((each for each in self.taken.get(name, ()) if each.record.data == data), None)
+            if taken is None:
+                raise self._not_his(name, data)
+            self.taken[name].remove(taken)
+
+    def _end_before_open(self, asker: Asker, ask: Ask, name: str) -> None:
+        if ask.count:  # not the first item of this answer
+            return
+        ask.count = 1
+        if ask.want is Want.CLOSE_OPEN:
+            self._end_reading(asker, ask, Want.CLOSE, name)
+        else:
+            self._end_all(asker, ask)
+
+    def _end_all(self, asker: Asker, ask: Ask) -> None:
+        if ask.want is Want.TEXT_MONITOR and ask.count:
+            return
+        ask.count = 1
+        while asker.held.get(ask.queue):
+            self._end_reading(asker, ask, Want.CLOSE, ask.queue)
+
+    def _end_reading(self, asker: Asker, ask: Ask, want: Want, name: str) -> None:
+        """The answer says that the oldest open read is over."""
+        held = asker.held.get(name)
+        closes = want in CLOSERS
+        if not held or (not closes and want is not Want.ABORT):
+            return
+        reading = held.popleft()
+        self.ended += 1
+        queue = self.model(name).queue
+        if reading.fate is not Fate.OPEN or queue is None:
+            if not closes and reading.fate is Fate.CONFIRMED and reading.record.moved_to is None:
+                raise Violation(Kind.LOST, f"{shown(reading.record.data)} of {name} was aborted, and confirmed")
+            return
+        if self._may_have_timed_out(self.model(name), reading):
+            reading.asked_back = True
+            return
+        if closes:
+            why = f"{shown(reading.record.data)} of {name} was closed, and no journal was told: it will come again"
+            raise Violation(Kind.REDELIVERED, why)
+        if not queue.config.retry_delay_ms and reading.record.moved_to is None and not queue.config.max_deliveries:
+            raise Violation(Kind.LOST, f"{shown(reading.record.data)} of {name} was aborted, and no journal was told")
+        reading.asked_back = True
+
+    def _may_have_timed_out(self, model: QueueModel, reading: Reading) -> bool:
+        """By any time-out that the queue has had: an item may rest for a while before it goes back."""
+        model.note_settings()
+        return any(self.now_ms >= reading.opened_ms + timeout_ms for timeout_ms in model.timeouts_ms)
+
+    def _check_peek(self, name: str, data: bytes) -> None:
+        model = self.model(name)
+        known = any(record.data == data for record in model.now.ready)
+        if not known and (name, data) not in self.left:
+            raise self._not_his(name, data)
+
+    def _not_his(self, name: str, data: bytes) -> Violation:
+        """An item was shown that the queue has not given away just now."""
+        model = self.model(name)
+        what = f"{name} gave {shown(data)} away"
+        if data not in self.puts:
+            return Violation(Kind.INVENTED, f"{what}, and nobody put it")
+        if any(each.record.data == data and each.holder is not None for each in model.readings.values()):
+            return Violation(Kind.TWO_HOLDERS, f"{what}, and it is open elsewhere")
+        if any(record.data == data for record in model.now.ready):
+            head = shown(model.now.ready[0].data)
+            return Violation(Kind.ORDER, f"{what}, and recorded something else; the head is {head}")
+        return Violation(Kind.REDELIVERED, f"{what}, and it was gone for good")
+
+    # at the end of a turn
+
+    def settle(self) -> None:
+        """All that this turn has taken must have been shown to somebody, or have had another cause. A transfer that
+        lands behind the turn's end hands its item to one who waits: he says so in the next turn.
+        """
+        if any(asker.is_handed for asker in self.askers):
+            return
+        for name, taken in self.taken.items():
+            for each in taken:
+                if not each.is_excused:
+                    raise Violation(Kind.LOST, f"{shown(each.record.data)} left {name}, and nobody got it")
+        self.taken.clear()
+        self.left.clear()
+        for name, opened in self.opened.items():
+            self.model(name).note_settings()
+            for reading in opened:
+                known = reading.asked_back or reading.record.moved_to is not None
+                if reading.fate is Fate.OPEN and not known and not self.model(name).targets:
+                    raise Violation(Kind.LOST, f"{shown(reading.record.data)} of {name} is open, and nobody knows")
+        self.opened.clear()
+        self.brought.clear()
+
+    def leaves(self, asker: Asker) -> None:
+        """A client is about to hang up; what it has been handed just now goes back, at once or later, and a deletion
+        that was put off is carried out.
+        """
+        self.deleting += [ask.queue for ask in asker.asked if ask.want is Want.DELETE]
+        for name, opened in self.opened.items():
+            if _may_wait(asker, name):
+                for reading in opened:
+                    reading.asked_back = True
+        for name, taken in self.taken.items():
+            if _may_wait(asker, name):
+                for each in taken:
+                    each.is_excused = True
+                    self.unheard.append((name, each.record.data))
+
+    # inside
+
+    def model(self, name: str) -> QueueModel:
+        model = self.models.get(name)
+        if model is None:
+            model = self.models[name] = QueueModel(name, [])
+        return model
+
+    def legs(self, name: str, exactly: bool = False) -> set[str]:
+        """Where an item goes that is put to `name`. `exactly`: to those and no others."""
+        if name in self.aliases:
+            return {leg for target in self.aliases[name] for leg in self.legs(target, exactly)}
+        if not exactly and self.model(name).is_reader:
+            # The others have noted that it is not for them.
+            return {each for each in self.models if each.partition("+")[0] == name.partition("+")[0]}
+        children = {each.name for each in self.models.values() if each.name.startswith(f"{name}+")}
+        return {name} | {child for child in children if not exactly or self.models[child].queue is not None}
+
+    def _wants(self, want: Want, name: str) -> list[Ask]:
+        return [ask for asker in self.askers for ask in asker.asked if ask.want is want and ask.queue == name]
+
+
+def _may_wait(asker: Asker, name: str) -> bool:
+    return any(ask.queue == name or any(key == name for _, key in ask.keys) for ask in asker.asked)

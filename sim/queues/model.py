@@ -1,0 +1,235 @@
+"""The reference model: a queue as a plain list and a dictionary, folded from the facts that the real one states.
+
+Knows what the facts amount to, at any moment of the queue's history, and what the statistics should therefore say.
+Refuses to know limits, expiry, waiting, files: whether a fact had a cause the checker asks.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from enum import Enum
+
+from msgspec import Struct
+
+from staniel.queues.changes import Change
+from staniel.queues.config import SYNC_ALWAYS, QueueConfig
+from staniel.queues.queue import Queue
+from staniel.queues.stream.queue import StreamQueue
+
+
+class Fate(Enum):
+    """What became of an open read."""
+
+    OPEN = "open"
+    CONFIRMED = "confirmed"
+    ABORTED = "aborted"
+    GONE = "gone"  # with its queue
+
+
+class Record(Struct, eq=False):
+    """One item in one queue. `moved_to`: it has a copy in another queue already, and will leave this one."""
+
+    data: bytes
+    added_ms: int
+    expires_ms: int
+    moved_to: Move | None = None
+
+    def has_expired(self, max_age_ms: int, now_ms: int) -> bool:
+        if self.expires_ms and self.expires_ms < now_ms:
+            return True
+        return max_age_ms > 0 and self.added_ms + max_age_ms < now_ms
+
+
+class Move(Struct, eq=False):
+    """The copy of an item that changes queues: the fact with number `at` of queue `target` added it."""
+
+    target: str
+    at: int
+
+
+class Reading(Struct, eq=False):
+    """One open read. `teller`: whoever was told of it; `asked_back`: its holder has aborted it."""
+
+    record: Record
+    xid: int
+    opened_ms: int
+    holder: object = None
+    fate: Fate = Fate.OPEN
+    asked_back: bool = False
+
+
+class Verb(Enum):
+    """The facts of `queues/changes.py`, the end of a queue, and an item of its journal that is not meant for it."""
+
+    ADD = "added"
+    PASS = "passed over"
+    REMOVE = "removed"
+    OPEN = "opened"
+    CONFIRM = "confirmed"
+    ABORT = "aborted"
+    END = "deleted"
+
+
+class Fact(Struct, frozen=True):
+    verb: Verb
+    xid: int = 0
+    record: Record | None = None
+
+
+class Impossible(Exception):
+    """A fact that cannot follow from those before it."""
+
+
+class State:
+    """`ready`: the head first. `open`: by xid."""
+
+    def __init__(self, ready: list[Record], open_reads: dict[int, Record]) -> None:
+        self.ready = ready
+        self.open = open_reads
+
+    def apply(self, fact: Fact) -> Record | None:
+        """The record that the fact is about. Raises Impossible."""
+        verb, xid = fact.verb, fact.xid
+        if verb is Verb.ADD:
+            assert fact.record is not None
+            self.ready.append(fact.record)
+            return fact.record
+        if verb is Verb.END:
+            self.ready, self.open = [], {}
+            return None
+        if verb is Verb.PASS:
+            return fact.record
+        if verb is Verb.REMOVE or verb is Verb.OPEN:
+            if not self.ready:
+                raise Impossible(f"{verb.value} the head of an empty line")
+            record = self.ready.pop(0)
+            if verb is Verb.OPEN:
+                if xid in self.open:
+                    raise Impossible(f"opened {xid}, which is open")
+                self.open[xid] = record
+            return record
+        if xid not in self.open:
+            raise Impossible(f"{verb.value} {xid}, which is not open")
+        record = self.open.pop(xid)
+        if verb is Verb.ABORT:
+            self.ready.insert(0, record)
+        return record
+
+    def recovered(self) -> list[Record]:
+        """The line after a restart: whoever had something open is gone."""
+        return [self.open[xid] for xid in sorted(self.open)] + self.ready
+
+
+class Written(Struct, frozen=True):
+    """A commit: `facts` of the queue's were in its file then; `sync_ms` is the policy that it had."""
+
+    at_ms: int
+    facts: int
+    sync_ms: int
+
+
+class QueueModel:
+    """One name's history since the last start."""
+
+    def __init__(self, name: str, base: list[Record]) -> None:
+        self.name = name
+        self.base = base
+        self.facts: list[Fact] = []
+        self.now = State(list(base), {})
+        self.queue: Queue | None = None
+        self.readings: dict[int, Reading] = {}
+        self.is_journaled = True
+        self.is_reader = False  # of a journal that it shares, see fits.py
+        self.was_lax = False  # something was stated under another policy than "always"
+        self.journaled_facts = 0  # looked at by the last commit
+        self.expired: set[int] = set()  # the numbers of facts that only time has brought about
+        self.written: list[Written] = []
+        self.kept_after_kill = 0
+        self.kept_after_power_loss = 0
+        self.begun_after_facts = 0  # of all queues, this life
+        self.total_items = 0
+        self.put_bytes = 0
+        self.opened = 0
+        self.aborted = 0
+        self.is_always = False
+        self.always_since = 0  # facts after this one were stated under sync_journal = "always"
+        self._noted: QueueConfig | None = None
+        self.timeouts_ms: set[int] = set()
+        self.had_delay = False
+        self.targets: set[str] = set()  # where it sends items, or has sent some
+
+    def begin(self, queue: Queue) -> None:
+        """A queue of this name is served; a new one counts from zero."""
+        self.queue = queue
+        self.is_journaled = queue.config.keep_journal
+        self.is_reader = isinstance(queue, StreamQueue)
+        self.note_settings()
+        self.total_items = self.put_bytes = self.opened = self.aborted = 0
+
+    def note_settings(self) -> None:
+        """Remember the settings under which what follows happens; they change with a reload."""
+        if self.queue is None or self.queue.config is self._noted:
+            return
+        config = self._noted = self.queue.config
+        if config.open_timeout_ms:
+            self.timeouts_ms.add(config.open_timeout_ms)
+        self.had_delay |= config.retry_delay_ms > 0
+        self.targets |= {config.expire_to_queue, config.dead_letter_queue} - {""}
+        is_always = config.sync_ms == SYNC_ALWAYS
+        self.was_lax |= not is_always
+        if is_always and not self.is_always:
+            self.always_since = len(self.facts)
+        self.is_always = is_always
+
+    def end(self) -> None:
+        self.facts.append(Fact(Verb.END))
+        self.now.apply(self.facts[-1])
+        for reading in self.readings.values():
+            reading.fate = Fate.GONE
+        self.readings.clear()
+        self.queue = None
+
+    def take(self, fact: Fact) -> Record | None:
+        """Note a fact. Raises Impossible."""
+        self.note_settings()  # a reload may have come in the same tick
+        record = self.now.apply(fact)
+        self.facts.append(fact)
+        if fact.verb is Verb.ADD:
+            assert record is not None
+            self.total_items += 1
+            self.put_bytes += len(record.data)
+        elif fact.verb is Verb.OPEN:
+            self.opened += 1
+        elif fact.verb is Verb.ABORT:
+            self.aborted += 1
+        return record
+
+    def states(self, since: int = 0) -> Iterator[tuple[int, State]]:
+        """(number of facts, state) from `since` on; the state is good until the next one is asked for."""
+        state = State(list(self.base), {})
+        if not since:
+            yield 0, state
+        for count, fact in enumerate(self.facts, 1):
+            state.apply(fact)
+            if count >= since:
+                yield count, state
+
+    def waiting(self) -> list[Record]:
+        """The line without those that are on their way to another queue."""
+        return [record for record in self.now.ready if record.moved_to is None]
+
+
+def facts_of(change: Change) -> Iterator[Fact]:
+    """A change of a queue as the model's facts. Told apart by name: one of several items is as many facts."""
+    kind = type(change).__name__
+    if kind == "Added":
+        item = change.item  # type: ignore[union-attr]
+        yield Fact(Verb.ADD, 0, Record(item.data, item.added_ms, item.expires_ms))
+    elif kind == "Cleared":
+        for _ in range(change.count):  # type: ignore[union-attr]
+            yield Fact(Verb.REMOVE)
+    elif kind == "Removed":
+        yield Fact(Verb.REMOVE)
+    else:
+        verb = {"Opened": Verb.OPEN, "Confirmed": Verb.CONFIRM, "Aborted": Verb.ABORT}[kind]
+        yield Fact(verb, change.xid)  # type: ignore[union-attr]

@@ -1,0 +1,107 @@
+"""Hears every fact that the queues of a broker state, at the doors they have: `Journal.record`, and for queues that
+share a stream the place where an item enters it, and the one where ids are dropped.
+
+Knows how to stand in those doors. Refuses to know what the facts mean.
+"""
+
+from __future__ import annotations
+
+from typing import Protocol
+
+from staniel.broker.broker import Broker
+from staniel.queues.changes import Added, Change, Cleared
+from staniel.queues.item import Item, Numbered
+from staniel.queues.queue import Queue
+from staniel.queues.stream.queue import StreamQueue
+from staniel.queues.stream.stream import Stream
+
+
+class Listener(Protocol):
+    """Who is told. All of it happens inside the step of the queue, before anybody else learns of it."""
+
+    def begins(self, queue: Queue) -> None:
+        """`queue` is served from now on, with what it holds."""
+
+    def states(self, queue: Queue, change: Change) -> None: ...
+
+    def passes(self, queue: Queue, item: Item) -> None:
+        """`queue` follows a stream to which `item` was put, and it is not meant for this queue."""
+
+    def ends(self, queue: Queue) -> None:
+        """`queue` is deleted; nothing that its journal may still record counts."""
+
+
+def watch(broker: Broker, listener: Listener) -> None:
+    """Tell `listener` of every queue of `broker` and of each of its changes from now on."""
+    queues = broker.queues
+    enter, remove = queues._enter, queues.remove
+
+    def entered(queue: Queue) -> Queue:
+        _stand_in_the_door(queue, listener)
+        return enter(queue)
+
+    def removed(queue: Queue) -> None:
+        remove(queue)
+        listener.ends(queue)
+
+    queues._enter = entered  # type: ignore[method-assign]
+    queues.remove = removed  # type: ignore[method-assign]
+    for queue in [*queues, *queues.masked.values()]:
+        _stand_in_the_door(queue, listener)
+
+
+def _stand_in_the_door(queue: Queue, listener: Listener) -> None:
+    journal = queue.journal
+    record = journal.record
+
+    def recorded(change: Change) -> None:
+        listener.states(queue, change)
+        record(change)
+
+    journal.record = recorded  # type: ignore[method-assign]
+    if isinstance(queue, StreamQueue):
+        _stand_in_the_streams_door(queue, listener)
+    listener.begins(queue)
+
+
+class _Entrance:
+    """In the place of `Stream.append`. `takers`: who takes the item that comes next; None: whoever the stream says."""
+
+    def __init__(self, stream: Stream, listener: Listener) -> None:
+        self.takers: tuple[StreamQueue, ...] | None = None
+        self._stream = stream
+        self._listener = listener
+        self._append = stream.append
+
+    def __call__(self, item: Item, now_ms: int) -> Numbered:
+        takers = self._stream.takers if self.takers is None else self.takers
+        for member in self._stream.members.values():
+            if member in takers:
+                self._listener.states(member, Added(item))
+            else:
+                self._listener.passes(member, item)
+        return self._append(item, now_ms)
+
+
+def _stand_in_the_streams_door(queue: StreamQueue, listener: Listener) -> None:
+    stream, put, cleared = queue.stream, queue._put, queue.cleared
+    if not isinstance(stream.append, _Entrance):
+        stream.append = _Entrance(stream, listener)  # type: ignore[method-assign]
+    entrance = stream.append
+    assert isinstance(entrance, _Entrance)
+
+    def putting(item: Item, takers: tuple[StreamQueue, ...], now_ms: int) -> None:
+        joins = queue.is_parent and not queue.config.fanout_only and queue.name not in stream.members
+        before, entrance.takers = entrance.takers, None if joins else takers
+        try:
+            put(item, takers, now_ms)
+        finally:
+            entrance.takers = before
+
+    def clearing(count: int) -> None:
+        if count:
+            listener.states(queue, Cleared(count))
+        cleared(count)
+
+    queue._put = putting  # type: ignore[method-assign]
+    queue.cleared = clearing  # type: ignore[method-assign]

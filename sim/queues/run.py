@@ -1,0 +1,136 @@
+"""A history of queues: what is asked, what must hold of it.
+
+Knows how the clients, the checker and the promises of queues take part in a history. Refuses to know steps and
+accidents.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from staniel.broker import protocols as wires
+from staniel.broker.broker import Broker
+from staniel.journal.kestrel import files as layout
+from staniel.protocol.memcache.dialect import Dialect
+from staniel.sim.actor import QueueActor
+from staniel.sim.disk.disk import Disk
+from staniel.sim.history import UNABLE, History, Plans
+from staniel.sim.queues.checker import Checker, Put
+from staniel.sim.queues.model import QueueModel, Record
+from staniel.sim.queues.promises import Accident, check, committed, synced
+from staniel.sim.queues.recorder import watch
+from staniel.sim.queues.workload import Plan
+from staniel.sim.violations import Kind, Violation, shown
+from staniel.sim.world import LONG_AGO_MS, content
+
+Found = dict[str, list[bytes]]
+Bases = dict[str, list[Record]]
+
+
+class Aliases(Mapping[str, tuple[str, ...]]):
+    """Those that a server has now; reloads bring others."""
+
+    def __init__(self, broker: Broker) -> None:
+        self._queues = broker.queues
+
+    def __getitem__(self, name: str) -> tuple[str, ...]:
+        return self._queues.aliases[name].targets
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._queues.aliases)
+
+    def __len__(self) -> int:
+        return len(self._queues.aliases)
+
+
+class QueueRun(History):
+    """One seed of a profile that has queues."""
+
+    def __init__(self, plans: Plans) -> None:
+        super().__init__(plans)
+        self.plan = Plan(self.rng, self.profile)
+        self.config = self.plan.config(self.rng)
+        self.models: dict[str, QueueModel] = {}
+        self.puts: dict[bytes, Put] = {}
+
+    def begin_life(self) -> None:
+        self.checker = Checker(self.models, self.puts)
+
+    def watch(self, broker: Broker) -> None:
+        watch(broker, self.checker)
+        self.checker.aliases = Aliases(broker)
+        self.checker.now_ms = self.now_ms
+
+    def ask(self) -> None:
+        rng = self.rng
+        few = len(self.actors_there) < self.profile.clients
+        if not self.actors_there or (few and rng.random() < 0.4):
+            self._connect()
+        actor = rng.choice(self.actors_there)
+        asks = self.plan.asks(rng, actor.is_text, self.world.now_ms)
+        if any(ask.line.startswith(b"reload") for ask in asks):
+            self.config = self.plan.config(rng)
+            self.world.config = self.plan.absurd(rng) + self.config
+        actor.ask(asks)
+
+    def _connect(self) -> None:
+        is_text = self.rng.random() < 0.2
+        self.actors += 1
+        wire = wires.text(Dialect.MEMCACHED) if is_text else wires.memcache(Dialect.MEMCACHED)
+        name = f"{'t' if is_text else 'c'}{self.actors}"
+        actor = QueueActor(self.world, wire, self.checker, name, is_text)
+        self.enter(actor)
+        self.checker.askers.append(actor)
+
+    def gone(self, actor: Any) -> None:
+        self.checker.askers.remove(actor)
+
+    def clock(self, now_ms: int) -> None:
+        self.checker.now_ms = now_ms
+
+    def settled(self) -> None:
+        self.checker.settle()
+        for model in self.models.values():
+            committed(model, self.world.now_ms)
+
+    def synced(self, began_ms: int) -> None:
+        for model in self.models.values():
+            synced(model, began_ms)
+
+    def kept_all(self) -> None:
+        for model in self.models.values():
+            model.kept_after_kill = model.kept_after_power_loss = len(model.facts)
+
+    def end_life(self) -> tuple[list[tuple[str, str, str]], int, int]:
+        return self.checker.told, self.checker.facts, self.checker.answers
+
+    def content_of(self, disk: Disk) -> Found:
+        try:
+            families = self.profile.families if self.profile.mixed else ()
+            # Before anything can be over, even what was over before the epoch.
+            return content(disk, self.plan.memory_queues, families, 0 if self.profile.ranges else LONG_AGO_MS)
+        except (*UNABLE, AssertionError) as failure:
+            raise Violation(Kind.NO_START, f"a server on a copy of the disk: {failure!r}") from failure
+
+    def look_at_harmed(self, disk: Disk) -> None:
+        """Of each queue some of the newest files are empty, as a file system may leave them, and no sidecar tells."""
+        for name, _ in disk.list("s/.staniel/segments") if ("segments", False) in disk.list("s/.staniel") else []:
+            disk.remove(f"s/.staniel/segments/{name}")
+        for names in layout.sort_out(disk.list("s"))[0].values():
+            newest = [*names.archives_in_order(), *([names.queue] if names.current else [])]
+            for name in newest[max(1, len(newest) - self.rng.randrange(1, 9)) :]:
+                disk.truncate(f"s/{name}", 0)
+        for queue, items in self.content_of(disk).items():
+            for data in items:
+                if data not in self.puts:
+                    raise Violation(Kind.INVENTED, f"{queue} has {shown(data)} when its newest files are lost")
+
+    def judge(self, found: Found, accident: Accident) -> Bases:
+        return check(self.models, found, accident, sync_failed=self.sync_failed)
+
+    def go_on_from(self, judged: Bases) -> None:
+        self.models = {name: QueueModel(name, records) for name, records in judged.items()}
+        for records in judged.values():
+            for record in records:
+                record.moved_to = None

@@ -1,0 +1,5 @@
+"""Staniel, a persistent queue server: everything that is installed is in here.
+
+In the checkout the sub-packages are links to the folders at the top of the repository; the wheel has the folders
+themselves. Programs import `staniel.client`; `staniel.pipeline` needs the extra `spark`.
+"""

@@ -40,8 +40,8 @@ from staniel.journal.kestrel.files import Files
 from staniel.journal.kestrel.log import Log
 from staniel.journal.kestrel.recovery import Damage
 from staniel.journal.libkestrel.appender import Appender
-from staniel.journal.libkestrel.files import Files as StreamFiles
-from staniel.journal.libkestrel.reader import Reader
+from staniel.journal.libkestrel.files import StreamFiles
+from staniel.journal.libkestrel.reader import ReaderLog
 from staniel.journal.spool import Store
 from staniel.journal.spool_listing import Survey
 from staniel.protocol.workq.fields import show_id
@@ -355,7 +355,7 @@ class Broker:
         for queue, taken in handed:
             by_queue.setdefault(queue, []).append(taken.item)
         for queue, items in by_queue.items():
-            if isinstance(queue.journal, Reader):
+            if isinstance(queue.journal, ReaderLog):
                 # What comes and what is gone are in two files: a power cut that leaves only the first must not find the
                 # item and its copy.
                 self.group.after(queue.journal, partial(self._put_back, queue, items))
@@ -483,7 +483,7 @@ class Broker:
         self.queues.remove(queue)
         self.pauses.forget(queue.name)
         try:
-            batch = self.store.erase(queue.journal, now_ms) if isinstance(queue.journal, Log | Reader) else 0
+            batch = self.store.erase(queue.journal, now_ms) if isinstance(queue.journal, Log | ReaderLog) else 0
         except OSError as error:
             raise self.group.failure(f"cannot remove the files of queue {queue.name}", error) from error
         self.transfers.unfinished.deleted(queue)
@@ -562,7 +562,7 @@ class Broker:
         if listed not in ("", queue.config.client_id_for_dequeue):
             queue.dismiss_waiters()  # who may still wait asks again
         queue.configure(config)
-        if isinstance(queue.journal, Log | Reader):
+        if isinstance(queue.journal, Log | ReaderLog):
             queue.journal.configure(config)
         return is_all
 

@@ -12,9 +12,9 @@ from staniel.journal.disk.ballast import Ballast
 from staniel.journal.disk.fs import Locked
 from staniel.journal.spool import SpoolError, Store
 from staniel.journal.workq import files as layout
-from staniel.journal.workq.cleaning import Cleaner, Outcome
+from staniel.journal.workq.cleaning import Cleaner, CleaningResult
 from staniel.journal.workq.log import CmdLog
-from staniel.journal.workq.recovery import CmdlogDamage, CmdlogRecovery
+from staniel.journal.workq.recovery import CmdLogDamage, CmdLogRecovery
 from staniel.protocol.workq.requests import JobTerms
 from staniel.queues.config import SYNC_ALWAYS, SYNC_OS
 from staniel.queues.jobs.job import LEASED, Terms
@@ -79,7 +79,7 @@ class Workq:
         self.started_ms = now_ms
         self.trouble = ""
         replay = JobReplay(self.jobs, now_ms)
-        recovery = CmdlogRecovery(self._store.fs, self.folder, f"{self._store.own}/damaged")
+        recovery = CmdLogRecovery(self._store.fs, self.folder, f"{self._store.own}/damaged")
         try:
             release = self._store.fs.hold(f"{self.folder}/{layout.READ_LOCK}", shared=True)
             try:
@@ -121,7 +121,7 @@ class Workq:
         )
         self.report(Level.ERROR, "cmdlog.unreadable", folder=self.folder, why=str(error), hint=hint)
 
-    def _report_damage(self, damage: CmdlogDamage) -> None:
+    def _report_damage(self, damage: CmdLogDamage) -> None:
         self.report(
             Level.WARNING if damage.is_torn else Level.ERROR,
             "cmdlog.torn" if damage.is_torn else "cmdlog.damaged",
@@ -184,7 +184,7 @@ class Workq:
             hint = "jobs are refused until there is space"
             self.report(Level.ERROR, "cmdlog.full", folder=self.folder, hint=hint)
 
-    def _tell(self, outcome: Outcome) -> None:
+    def _tell(self, outcome: CleaningResult) -> None:
         self.cleanings += 1
         if outcome.why:
             hint = "it is tried again at the next round"

@@ -13,7 +13,7 @@ from staniel.broker.access import why_unreadable
 from staniel.broker.version import WIRE_VERSION
 from staniel.journal.journals import main_file
 from staniel.journal.kestrel.log import Log
-from staniel.journal.libkestrel.writer import Writer
+from staniel.journal.libkestrel.writer import StreamWriter
 from staniel.protocol.memcache.dialect import Dialect
 from staniel.queues import ages
 from staniel.queues.queue import Queue
@@ -121,7 +121,7 @@ def queue_stats(queue: Queue, now_ms: int, dialect: Dialect) -> Iterator[tuple[s
     yield "canceled_transactions", counters.canceled_transactions
     yield "total_flushes", counters.total_flushes
     yield "journal_rewrites", log.rewrites if isinstance(log, Log) else 0
-    yield "journal_rotations", log.rotations if isinstance(log, Log | Writer) else 0
+    yield "journal_rotations", log.rotations if isinstance(log, Log | StreamWriter) else 0
     yield "age_of_all", ages.oldest_ms(queue, now_ms)
     yield "delayed_items", len(queue.delayed)
     yield "timed_out_transactions", counters.timed_out_transactions

@@ -12,8 +12,8 @@ from staniel.broker.config.checks import stream_name_error
 from staniel.broker.events import Level
 from staniel.journal.group_commit import GroupMember
 from staniel.journal.libkestrel.appender import Appender
-from staniel.journal.libkestrel.files import Files
-from staniel.journal.libkestrel.reader import Reader
+from staniel.journal.libkestrel.files import StreamFiles
+from staniel.journal.libkestrel.reader import ReaderLog
 from staniel.journal.libkestrel.records import ID_MAX
 from staniel.journal.spool import SpoolError
 from staniel.journal.spool_listing import Survey
@@ -51,7 +51,7 @@ class StreamQueues:
         for name, files in sorted(found.streams.items()):
             self.recover_one(name, files, now_ms)
 
-    def recover_one(self, name: str, files: Files, now_ms: int) -> None:
+    def recover_one(self, name: str, files: StreamFiles, now_ms: int) -> None:
         """Bring a queue with its readers into service, or see that nobody makes others in their place."""
         broker = self.broker
         try:
@@ -64,7 +64,7 @@ class StreamQueues:
             hint = "not served; make its files readable and writable for this user, then reload or restart"
             broker.report(Level.ERROR, "journal.unreadable", queue=name, why=str(error), hint=hint)
 
-    def _set_aside(self, name: str, files: Files, now_ms: int) -> None:
+    def _set_aside(self, name: str, files: StreamFiles, now_ms: int) -> None:
         """Move away what is of queues that keep no journal: the files of those readers; all, if that leaves nobody.
         Raises OSError.
         """
@@ -72,14 +72,14 @@ class StreamQueues:
         queues = {reader: name if reader in ("", name) else f"{name}+{reader}" for reader in files.readers}
         lapsed = {each for each in queues.values() or [name] if not broker.config.queue(each).keep_journal}
         if lapsed >= {*(queues.values() or [name])}:
-            broker.set_aside(name, Files(name, files.segments, files.readers, files.temps), now_ms)
+            broker.set_aside(name, StreamFiles(name, files.segments, files.readers, files.temps), now_ms)
             files.segments, files.readers, files.temps = {}, {}, []
             return
         for reader, each in queues.items():
             if each in lapsed:
-                broker.set_aside(each, Files(name, {}, {reader: files.readers.pop(reader)}, []), now_ms)
+                broker.set_aside(each, StreamFiles(name, {}, {reader: files.readers.pop(reader)}, []), now_ms)
 
-    def _recover(self, name: str, files: Files, now_ms: int) -> None:
+    def _recover(self, name: str, files: StreamFiles, now_ms: int) -> None:
         """Raises OSError."""
         broker = self.broker
         recovered, readers = self.store.recover(files, broker.config.queue, now_ms)
@@ -97,7 +97,7 @@ class StreamQueues:
                 hint = "no client can name this reader, and its items stay; remove its file if nobody needs them"
                 broker.report(Level.WARNING, "reader.unreachable", queue=queue_name, hint=hint)
 
-    def _block(self, name: str, files: Files, why: str) -> None:
+    def _block(self, name: str, files: StreamFiles, why: str) -> None:
         self.store.families.pop(name, None)
         self._blocked[name] = why
         names = {name} | {f"{name}+{reader}" for reader in files.readers if reader not in ("", name)}
@@ -138,14 +138,14 @@ class StreamQueues:
         """A batch of changes of this file has been written. Raises JournalFailure."""
         assert isinstance(member, Appender)
         try:
-            if isinstance(member, Reader):
+            if isinstance(member, ReaderLog):
                 member.tidy(now_ms)
             family = member.family
             family.look_after(now_ms)
         except OSError as error:
             raise self.store.group.failure(f"cannot tidy {member.path}", error) from error
         memory = self.broker.upkeep.memory
-        queue = self.broker.queues.find(family.queue_name(member.name)) if isinstance(member, Reader) else None
+        queue = self.broker.queues.find(family.queue_name(member.name)) if isinstance(member, ReaderLog) else None
         if queue is not None:
             memory.weigh(queue)
         elif family.stream.members:

@@ -18,8 +18,8 @@ from staniel.journal.disk.ballast import RECORD_OVERHEAD_BYTES
 from staniel.journal.group_commit import NEVER_MS, CommitGroup
 from staniel.journal.journals import intake, landing, outlet
 from staniel.journal.kestrel.log import Log
-from staniel.journal.libkestrel.reader import Reader
-from staniel.journal.libkestrel.writer import Writer
+from staniel.journal.libkestrel.reader import ReaderLog
+from staniel.journal.libkestrel.writer import StreamWriter
 from staniel.journal.spool import Store
 from staniel.journal.transfer_log import Intents
 from staniel.queues.item import Item, Taken
@@ -60,9 +60,11 @@ class Transfers:
         self.seldom = Seldom(report)
         self._line: deque[Parting] = deque()
         self._stuck: dict[Queue, list[Parting]] = {}
-        self._resting: dict[Log | Reader | Writer, None] = {}  # no transfer from or to these files begins for now
+        self._resting: dict[
+            Log | ReaderLog | StreamWriter, None
+        ] = {}  # no transfer from or to these files begins for now
         self._held_back: list[Parting] = []  # until they rest no more
-        self.calm: list[Log | Reader | Writer] = []  # those that wanted calm, and have it
+        self.calm: list[Log | ReaderLog | StreamWriter] = []  # those that wanted calm, and have it
         self.next_ms = NEVER_MS  # when those are tried again
         self._busy = False
 
@@ -162,7 +164,7 @@ class Transfers:
             target.accept(copy, now_ms)
             source.departures.release(taken)
 
-    def _holds_back(self, log: Log | Reader | Writer) -> bool:
+    def _holds_back(self, log: Log | ReaderLog | StreamWriter) -> bool:
         return log.wants_calm or log in self._resting
 
     def _is_called_off(self, parting: Parting, name: str, now_ms: int) -> bool:
@@ -174,7 +176,7 @@ class Transfers:
         return True
 
     def _journaled(
-        self, source: Queue, taken: Taken, own: Log | Reader, target: Queue, log: Log | Writer, copy: Item
+        self, source: Queue, taken: Taken, own: Log | ReaderLog, target: Queue, log: Log | StreamWriter, copy: Item
     ) -> None:
         """Neither journal is rewritten before this is over: the copy must be found where it was written."""
         number = self.intents.begin(source.name, taken, target.name, landing(log), copy)
@@ -185,21 +187,21 @@ class Transfers:
         self.group.after(log, partial(self._landed, source, taken, own, log, number))
 
     def _landed(
-        self, source: Queue, taken: Taken, own: Log | Reader, log: Log | Writer, number: int, now_ms: int
+        self, source: Queue, taken: Taken, own: Log | ReaderLog, log: Log | StreamWriter, number: int, now_ms: int
     ) -> None:
         """The disk has the copy."""
         log.arrivals -= 1
         source.departures.release(taken)
         self.group.after(own, partial(self._gone, own, log, number))
 
-    def _gone(self, own: Log | Reader, log: Log | Writer, number: int, now_ms: int) -> None:
+    def _gone(self, own: Log | ReaderLog, log: Log | StreamWriter, number: int, now_ms: int) -> None:
         """The disk has the removal. It must have the intent's end, too, before one of the journals is rewritten: the
         number of a transaction means something only in the journal that tells of it.
         """
         self.intents.end(number)
         self.group.after(self.intents, partial(self._over, own, log))
 
-    def _over(self, own: Log | Reader, log: Log | Writer, now_ms: int) -> None:
+    def _over(self, own: Log | ReaderLog, log: Log | StreamWriter, now_ms: int) -> None:
         for each in (own, log):
             each.pins -= 1
             if each.wants_calm and not each.pins:
@@ -207,6 +209,6 @@ class Transfers:
         self.intents.over()
 
 
-def ends_of(queue: Queue) -> list[Log | Reader | Writer]:
+def ends_of(queue: Queue) -> list[Log | ReaderLog | StreamWriter]:
     """The files that say what comes to `queue` and what leaves it."""
     return [log for log in (intake(queue.journal), outlet(queue.journal)) if log is not None]

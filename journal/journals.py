@@ -6,26 +6,26 @@ Knows that one Log is both in Kestrel's format, and that in libkestrel's there a
 from __future__ import annotations
 
 from staniel.journal.kestrel.log import Log
-from staniel.journal.libkestrel.reader import Reader
-from staniel.journal.libkestrel.writer import Writer
+from staniel.journal.libkestrel.reader import ReaderLog
+from staniel.journal.libkestrel.writer import StreamWriter
 from staniel.queues.changes import Journal
 
 
-def outlet(journal: Journal) -> Log | Reader | None:
+def outlet(journal: Journal) -> Log | ReaderLog | None:
     """The file that says which items are gone; None for a queue in memory alone."""
-    return journal if isinstance(journal, Log | Reader) else None
+    return journal if isinstance(journal, Log | ReaderLog) else None
 
 
-def intake(journal: Journal) -> Log | Writer | None:
+def intake(journal: Journal) -> Log | StreamWriter | None:
     """The file that takes new items; None for a queue in memory alone."""
-    if isinstance(journal, Reader):
+    if isinstance(journal, ReaderLog):
         return journal.family.writer
     return journal if isinstance(journal, Log) else None
 
 
-def main_file(journal: Journal) -> Log | Writer | Reader | None:
+def main_file(journal: Journal) -> Log | StreamWriter | ReaderLog | None:
     """The file that grows with the queue: a fan-out child in libkestrel's format has a reader file of its own only."""
-    if isinstance(journal, Reader) and journal.family.queue_name(journal.name) == journal.family.queue:
+    if isinstance(journal, ReaderLog) and journal.family.queue_name(journal.name) == journal.family.queue:
         return journal.family.writer
     return outlet(journal)
 
@@ -33,15 +33,15 @@ def main_file(journal: Journal) -> Log | Writer | Reader | None:
 def total_bytes(journal: Journal) -> int:
     """The size of a queue's files."""
     log = main_file(journal)
-    if isinstance(log, Log | Writer):
+    if isinstance(log, Log | StreamWriter):
         return log.archived_bytes + log.current_bytes
     return log.current_bytes if log is not None else 0
 
 
-def landing(log: Log | Writer) -> tuple[int, int]:
+def landing(log: Log | StreamWriter) -> tuple[int, int]:
     """Where the next item will be written, as `Search.place` understands it: behind the file of this number, at this
     byte or later.
     """
-    if isinstance(log, Writer):
+    if isinstance(log, StreamWriter):
         return log.newest_number - 1, log.current_bytes
     return log.newest_number, log.current_bytes

@@ -21,9 +21,9 @@ from staniel.journal.kestrel.install import drop_sidecars
 from staniel.journal.kestrel.log import Log
 from staniel.journal.kestrel.recovery import Recovered, Recovery
 from staniel.journal.kestrel.sidecar import names_in, prune
-from staniel.journal.libkestrel.files import Files as StreamFiles
-from staniel.journal.libkestrel.reader import Reader
-from staniel.journal.libkestrel.store import StreamStore
+from staniel.journal.libkestrel.family import StreamJournals
+from staniel.journal.libkestrel.files import StreamFiles
+from staniel.journal.libkestrel.reader import ReaderLog
 from staniel.journal.renewal import Renewal, Renewed
 from staniel.journal.spool_listing import Survey, survey
 from staniel.journal.transfer_log import Intents
@@ -55,7 +55,7 @@ class Store:
         self._prepare()
         self.group = CommitGroup(fs, folder, Ballast(fs, folder, f"{self.own}/ballast"), self.doubt)
         self.recovery = Recovery(fs, folder)
-        self.streams = StreamStore(fs, folder, f"{self.own}/damaged", self.group)
+        self.streams = StreamJournals(fs, folder, f"{self.own}/damaged", self.group)
         self._kestrel: dict[str, set[str]] = {}  # queues with files in Kestrel's format, by fan-out parent
 
     def _prepare(self) -> None:
@@ -223,9 +223,9 @@ class Store:
         self.claim(name)
         return Log(self.fs, self.folder, name, self.group, config)
 
-    def erase(self, log: Log | Reader, now_ms: int) -> int:
+    def erase(self, log: Log | ReaderLog, now_ms: int) -> int:
         """Remove a queue's files; the batch that a reply about it waits for. Raises OSError."""
-        if isinstance(log, Reader):
+        if isinstance(log, ReaderLog):
             return self.streams.erase(log, now_ms)
         log.erase()
         family = parent_of(log.name) or log.name

@@ -24,7 +24,7 @@ class Survey(Struct):
     """By queue: Kestrel's files, libkestrel's files, and why a queue cannot be served. `foreign` is left alone."""
 
     kestrel: dict[str, Files]
-    streams: dict[str, libkestrel_layout.Files]
+    streams: dict[str, libkestrel_layout.StreamFiles]
     mixed: dict[str, str]
     foreign: list[str]
 
@@ -54,7 +54,7 @@ def survey(fs: Fs, folder: str, held: Mapping[str, str] | None = None) -> Survey
     return Survey(kestrel, {name: files for name, files in streams.items() if name not in mixed}, mixed, foreign)
 
 
-def _is_stream(fs: Fs, folder: str, files: libkestrel_layout.Files) -> bool:
+def _is_stream(fs: Fs, folder: str, files: libkestrel_layout.StreamFiles) -> bool:
     """Whether the files are libkestrel's: one is called like a reader's, or begins like a segment."""
     if files.readers:
         return True

@@ -11,13 +11,13 @@ from staniel.journal.disk.fs import File, Fs, write_whole
 from staniel.journal.group_commit import CommitGroup
 
 if TYPE_CHECKING:
-    from staniel.journal.libkestrel.family import Family
+    from staniel.journal.libkestrel.family import StreamJournal
 
 
 class Appender:
     """A member of the commit group. `path` may change: the file goes on under another name."""
 
-    family: Family
+    family: StreamJournal
     batch: int
 
     def __init__(self, fs: Fs, path: str, group: CommitGroup, sync_ms: int) -> None:

@@ -14,13 +14,14 @@ from collections.abc import Callable
 from staniel.journal.background import Chores, Errand
 from staniel.journal.disk.fs import Fs
 from staniel.journal.group_commit import CommitGroup, is_stricter
-from staniel.journal.libkestrel.files import archived_name
+from staniel.journal.libkestrel.files import StreamFiles, archived_name
 from staniel.journal.libkestrel.position import Position
-from staniel.journal.libkestrel.reader import Reader
-from staniel.journal.libkestrel.recovery import DEFAULT_READER
-from staniel.journal.libkestrel.segments import Segments
-from staniel.journal.libkestrel.writer import Writer
+from staniel.journal.libkestrel.reader import ReaderLog
+from staniel.journal.libkestrel.recovery import DEFAULT_READER, RecoveredStream, StreamRecovery
+from staniel.journal.libkestrel.segments import StreamSegments
+from staniel.journal.libkestrel.writer import StreamWriter
 from staniel.queues.config import QueueConfig
+from staniel.queues.names import parent_of
 from staniel.queues.stream.line import FollowingLine
 from staniel.queues.stream.stream import Stream
 
@@ -62,7 +63,7 @@ class Retire(Errand):
             self._tell(self._archive or self._folder, error)
 
 
-class Family:
+class StreamJournal:
     """One queue and its readers. `readers` are by the name in their file's name."""
 
     def __init__(
@@ -72,7 +73,7 @@ class Family:
         queue: str,
         group: CommitGroup,
         config: QueueConfig,
-        segments: Segments,
+        segments: StreamSegments,
         chores: Chores,
     ) -> None:
         self.fs = fs
@@ -81,10 +82,10 @@ class Family:
         self.group = group
         self.chores = chores
         self.segments = segments
-        self.writer = Writer(fs, folder, queue, group, config, segments)
+        self.writer = StreamWriter(fs, folder, queue, group, config, segments)
         self.writer.family = self
         self.stream = Stream(self.writer, segments.last_id, config.max_memory_bytes)
-        self.readers: dict[str, Reader] = {}
+        self.readers: dict[str, ReaderLog] = {}
         self._leaving: list[str] = []  # segments on their way out of the spool
         self.tell_stuck: Callable[[str, OSError], None] = lambda name, error: None
         self.configure(config)
@@ -127,7 +128,7 @@ class Family:
         """The queue that serves `reader`."""
         return self.queue if reader in (DEFAULT_READER, self.queue) else f"{self.queue}+{reader}"
 
-    def resume(self, reader: str, position: Position, config: QueueConfig) -> Reader:
+    def resume(self, reader: str, position: Position, config: QueueConfig) -> ReaderLog:
         """A reader that the spool knows, with what it has not confirmed."""
         found = self._enter(reader, position, config)
         segments = self.segments
@@ -137,7 +138,7 @@ class Family:
         found.line.expect(there.items, there.bytes, there.mortal)
         return found
 
-    def add(self, queue_name: str, config: QueueConfig, now_ms: int) -> Reader:
+    def add(self, queue_name: str, config: QueueConfig, now_ms: int) -> ReaderLog:
         """A new reader, at the end. Raises OSError, and there is none."""
         _, plus, reader = queue_name.partition("+")
         if plus:
@@ -162,19 +163,19 @@ class Family:
             raise
         return found
 
-    def _name_default(self, default: Reader) -> None:
+    def _name_default(self, default: ReaderLog) -> None:
         default.rename(self.queue)
         self.readers[self.queue] = self.readers.pop(DEFAULT_READER)
 
-    def _enter(self, reader: str, position: Position, config: QueueConfig) -> Reader:
-        found = Reader(self.fs, self.folder, self.queue, reader, self.group, config, self.segments, position)
+    def _enter(self, reader: str, position: Position, config: QueueConfig) -> ReaderLog:
+        found = ReaderLog(self.fs, self.folder, self.queue, reader, self.group, config, self.segments, position)
         found.line = FollowingLine(self.stream, position)
         found.family = self
         self.readers[reader] = found
         self._agree()
         return found
 
-    def erase(self, reader: Reader) -> bool:
+    def erase(self, reader: ReaderLog) -> bool:
         """Remove a reader; with the last one the segments go too. Whether that was the last. Raises OSError."""
         del self.readers[reader.name]
         self._agree()
@@ -226,3 +227,77 @@ class Family:
         self.writer.close()
         for reader in self.readers.values():
             reader.close()
+
+
+class StreamJournals:
+    """`families` by the queue's name, without `+`."""
+
+    def __init__(self, fs: Fs, folder: str, damaged: str, group: CommitGroup) -> None:
+        self.fs = fs
+        self.folder = folder
+        self.group = group
+        self.recovery = StreamRecovery(fs, folder, damaged)
+        self.families: dict[str, StreamJournal] = {}
+        self._taken: dict[str, int] = {}  # by deleted queue: numbers up to this one are not used again
+        self.chores = Chores()  # until the broker has its own
+        self.tell_stuck: Callable[[str, OSError], None] = lambda name, error: None
+
+    def recover(
+        self, files: StreamFiles, config_of: Callable[[str], QueueConfig], now_ms: int
+    ) -> tuple[RecoveredStream, list[tuple[str, ReaderLog]]]:
+        """(queue's name, journal) of each reader of a queue. Raises OSError if the disk refuses.
+
+        Segments without any reader are read from the oldest item on: an operator has put them there, or the reader's
+        file is lost.
+        """
+        recovered = self.recovery.recover(files, now_ms)
+        config = config_of(files.queue)
+        family = self._family(files.queue, config, recovered.segments)
+        family.start(files.newest_number(), now_ms)
+        readers = []
+        for reader, position in recovered.readers.items():
+            journal = family.resume(reader, position, config_of(family.queue_name(reader)))
+            journal.resume(self.fs.size(journal.path))
+            readers.append((family.queue_name(reader), journal))
+        if not readers:
+            position = Position(recovered.segments.last_id if config.fanout_only else recovered.segments.first_id - 1)
+            journal = family.resume(DEFAULT_READER, position, config)
+            journal.is_kept = not config.fanout_only
+            if journal.is_kept:
+                journal.create(now_ms)
+            readers.append((files.queue, journal))
+        return recovered, readers
+
+    def create(self, name: str, config: QueueConfig, config_of: Callable[[str], QueueConfig], now_ms: int) -> ReaderLog:
+        """The journal of a new queue. Raises OSError."""
+        parent = parent_of(name) or name
+        family = self.families.get(parent)
+        if family is None:
+            family = self._family(parent, config_of(parent), StreamSegments(self.fs, self.folder))
+        try:
+            family.start(self._taken.get(parent, 0), now_ms)
+            return family.add(name, config, now_ms)
+        except OSError:
+            if not family.readers:
+                del self.families[parent]
+                family.give_up()
+            raise
+
+    def erase(self, journal: ReaderLog, now_ms: int) -> int:
+        """Remove a reader's file, with the last one all of the queue's; the batch that a reply about it waits for.
+
+        Raises OSError.
+        """
+        family = journal.family
+        if family.erase(journal):
+            del self.families[family.queue]
+            # A chore may still remove files by names that the next queue of this name must not have.
+            self._taken[family.queue] = family.leaves_until
+            self._taken = {name: number for name, number in self._taken.items() if number >= now_ms}
+        return self.group.change_folder(journal.sync_ms, now_ms)
+
+    def _family(self, queue: str, config: QueueConfig, segments: StreamSegments) -> StreamJournal:
+        family = StreamJournal(self.fs, self.folder, queue, self.group, config, segments, self.chores)
+        family.tell_stuck = self.tell_stuck
+        self.families[queue] = family
+        return family

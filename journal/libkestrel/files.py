@@ -15,36 +15,36 @@ PATTERN = re.compile(r"([A-Za-z0-9:_-]+)\.(?:([0-9]{1,18})(~~[0-9]{1,19})?|read\
 NAME = re.compile(r"[A-Za-z0-9:_-]+")
 
 
-class Kind(Enum):
+class StreamFileKind(Enum):
     SEGMENT = "segment"  # QUEUE.<ms>
     READER = "reader"  # QUEUE.read.<reader>, which may be empty and may hold dots
     TEMP = "temp"  # a segment with ~~<ms>, a reader's file with any ~~: unfinished, deleted at start
     FOREIGN = "foreign"
 
 
-class Name(Struct, frozen=True):
+class StreamFileName(Struct, frozen=True):
     """One file name, read. `number` is a segment's <ms>, `reader` a reader file's last part."""
 
-    kind: Kind
+    kind: StreamFileKind
     queue: str = ""
     number: int = 0
     reader: str = ""
 
 
-FOREIGN = Name(Kind.FOREIGN)
+FOREIGN = StreamFileName(StreamFileKind.FOREIGN)
 
 
-def parse(file_name: str) -> Name:
+def parse(file_name: str) -> StreamFileName:
     """What `file_name` is."""
     match = PATTERN.fullmatch(file_name)
     if match is None:
         return FOREIGN
     queue, number, segment_temp, reader = match.groups()
     if segment_temp or "~~" in (reader or ""):
-        return Name(Kind.TEMP, queue)
+        return StreamFileName(StreamFileKind.TEMP, queue)
     if reader is None:
-        return Name(Kind.SEGMENT, queue, int(number))
-    return FOREIGN if "~" in reader else Name(Kind.READER, queue, 0, reader)
+        return StreamFileName(StreamFileKind.SEGMENT, queue, int(number))
+    return FOREIGN if "~" in reader else StreamFileName(StreamFileKind.READER, queue, 0, reader)
 
 
 def segment_name(queue: str, number: int) -> str:
@@ -72,7 +72,7 @@ def name_error(name: str) -> str:
     return "a libkestrel journal allows only letters, digits and : _ - in a queue name"
 
 
-class Files(Struct):
+class StreamFiles(Struct):
     """What a spool holds of one queue. `segments`: file name to number. `readers`: reader to file name."""
 
     queue: str
@@ -88,20 +88,20 @@ class Files(Struct):
         return max(self.segments.values(), default=0)
 
 
-def sort_out(entries: list[tuple[str, bool]]) -> dict[str, Files]:
+def sort_out(entries: list[tuple[str, bool]]) -> dict[str, StreamFiles]:
     """From a folder's (name, is regular file) entries: the files of each queue that could be libkestrel's."""
-    queues: dict[str, Files] = {}
+    queues: dict[str, StreamFiles] = {}
     for file_name, regular in entries:
         name = parse(file_name)
-        if name.kind is not Kind.FOREIGN and regular:
-            _note(queues.setdefault(name.queue, Files(name.queue, {}, {}, [])), name, file_name)
+        if name.kind is not StreamFileKind.FOREIGN and regular:
+            _note(queues.setdefault(name.queue, StreamFiles(name.queue, {}, {}, [])), name, file_name)
     return queues
 
 
-def _note(files: Files, name: Name, file_name: str) -> None:
-    if name.kind is Kind.SEGMENT:
+def _note(files: StreamFiles, name: StreamFileName, file_name: str) -> None:
+    if name.kind is StreamFileKind.SEGMENT:
         files.segments[file_name] = name.number
-    elif name.kind is Kind.READER:
+    elif name.kind is StreamFileKind.READER:
         files.readers[name.reader] = file_name
     else:
         files.temps.append(file_name)

@@ -22,7 +22,7 @@ from staniel.journal.libkestrel.records import (
     read_head,
     read_record,
 )
-from staniel.journal.libkestrel.segments import Segments
+from staniel.journal.libkestrel.segments import StreamSegments
 
 # A disk writes so many bytes as a whole. A record across that border could be half there after a power cut, and half of
 # an id is another id: no record crosses it.
@@ -51,7 +51,7 @@ class Position:
     def __repr__(self) -> str:
         return f"Position({self.head}, {self.done.stretches()})"
 
-    def confirm(self, first: int, last: int, segments: Segments) -> None:
+    def confirm(self, first: int, last: int, segments: StreamSegments) -> None:
         """The ids from `first` to `last` are confirmed. The head moves over what is done, and over ids that no item
         has.
         """
@@ -62,7 +62,7 @@ class Position:
         if self.done:
             self.settle(segments)
 
-    def settle(self, segments: Segments) -> None:
+    def settle(self, segments: StreamSegments) -> None:
         """Move the head as far as it goes."""
         done = self.done
         while done:
@@ -75,7 +75,7 @@ class Position:
             self.head = done.reach(following)
         done.drop_through(self.head)
 
-    def fit(self, segments: Segments) -> None:
+    def fit(self, segments: StreamSegments) -> None:
         """Bring a position that was read from a file in line with the items there are: between the oldest and the
         newest, and the head as far as it goes.
         """
@@ -85,7 +85,7 @@ class Position:
         self.settle(segments)
 
 
-class Checkpoint:
+class ReaderFileScan:
     """A reader file, read in pieces. What was readable before any damage counts."""
 
     def __init__(self) -> None:

@@ -14,7 +14,7 @@ from staniel.journal.interval_set import IdSet
 from staniel.journal.libkestrel.appender import Appender
 from staniel.journal.libkestrel.files import reader_name
 from staniel.journal.libkestrel.position import Position, can_go_on, checkpoint, records
-from staniel.journal.libkestrel.segments import Segments
+from staniel.journal.libkestrel.segments import StreamSegments
 from staniel.queues.changes import Change, Cleared, Confirmed, Removed
 from staniel.queues.config import QueueConfig
 from staniel.queues.stream.line import FollowingLine
@@ -23,7 +23,7 @@ START_OVER_BYTES = 64 << 10
 GUESS_BYTES = 64  # what a batch's records of one reader are counted as before they are made
 
 
-class Reader(Appender):
+class ReaderLog(Appender):
     """The journal of a queue that follows a stream. `name` is the reader's, empty for the default reader."""
 
     def __init__(
@@ -34,7 +34,7 @@ class Reader(Appender):
         name: str,
         group: CommitGroup,
         config: QueueConfig,
-        segments: Segments,
+        segments: StreamSegments,
         position: Position,
     ) -> None:
         self._batch = 0

@@ -39,7 +39,7 @@ PUT_WORDS, PUT_EXPIRING_WORDS = 6, 8
 LONG_AGO_MS = 1  # stands for 0 and -1, which mean something else in an Item: never, and lost
 
 
-class Record(Struct, frozen=True, gc=False):
+class StreamRecord(Struct, frozen=True, gc=False):
     """One record: `at` its command byte, `header_at` and `data_at` what follows, `stop` where the next one starts."""
 
     at: int
@@ -57,7 +57,7 @@ class Record(Struct, frozen=True, gc=False):
         return self.stop - self.data_at
 
 
-def read_record(data: bytes, at: int, end: int, rest_bytes: int) -> Record | None:
+def read_record(data: bytes, at: int, end: int, rest_bytes: int) -> StreamRecord | None:
     """The record at byte `at` of `data`, whatever its command; None for the zero byte that ends a file's data.
 
     `rest_bytes`: how many bytes of the file follow `data[:end]`. Raises More if the record goes on there, and Bad if it
@@ -81,10 +81,10 @@ def read_record(data: bytes, at: int, end: int, rest_bytes: int) -> Record | Non
         raise Bad("the file ends inside a record", at)
     if stop > end:
         raise More
-    return Record(at, command >> 4, header_at, data_at, stop)
+    return StreamRecord(at, command >> 4, header_at, data_at, stop)
 
 
-def _cut_off(rest_bytes: int, at: int) -> Record | None:
+def _cut_off(rest_bytes: int, at: int) -> StreamRecord | None:
     if rest_bytes:
         raise More
     raise Bad("the file ends inside a record", at)
@@ -110,7 +110,7 @@ def read_done(ids: Iterable[int]) -> bytes:
     return READ_DONE_HEAD.pack(READ_DONE, len(data)) + data
 
 
-def item_of(data: bytes, record: Record) -> Numbered:
+def item_of(data: bytes, record: StreamRecord) -> Numbered:
     """The item of a PUT that `check_put` has found to be sound."""
     _, errors, item_id, added_ms = struct.unpack_from("<iiqq", data, record.header_at)
     expires_ms = 0
@@ -121,7 +121,7 @@ def item_of(data: bytes, record: Record) -> Numbered:
     return Numbered(data[record.data_at : record.stop], added_ms, expires_ms, 0, item_id, errors)
 
 
-def check_put(data: bytes, record: Record) -> int:
+def check_put(data: bytes, record: StreamRecord) -> int:
     """The id of a PUT. Raises Bad: its header has 6 or 8 words, and ids are never zero."""
     if record.words not in (PUT_WORDS, PUT_EXPIRING_WORDS):
         raise Bad(f"a PUT with {record.words} header words", record.at)
@@ -131,14 +131,14 @@ def check_put(data: bytes, record: Record) -> int:
     return int(item_id)
 
 
-def check_read_head(data: bytes, record: Record) -> int:
+def check_read_head(data: bytes, record: StreamRecord) -> int:
     """The id of a READ_HEAD. Raises Bad: its header has 2 words."""
     if record.words != 2:
         raise Bad(f"a READ_HEAD with {record.words} header words", record.at)
     return int(ID.unpack_from(data, record.header_at)[0])
 
 
-def check_read_done(data: bytes, record: Record) -> tuple[int, ...]:
+def check_read_done(data: bytes, record: StreamRecord) -> tuple[int, ...]:
     """The ids of a READ_DONE. Raises Bad: its header has 1 word, its data is a row of ids."""
     if record.words != 1:
         raise Bad(f"a READ_DONE with {record.words} header words", record.at)

@@ -18,21 +18,21 @@ from staniel.journal.disk.replace_file import install
 from staniel.journal.errors import TORN, is_torn
 from staniel.journal.kestrel.recovery import CHUNK_BYTES, Damage
 from staniel.journal.kestrel.replay import Bad
-from staniel.journal.libkestrel.files import Files
-from staniel.journal.libkestrel.position import Checkpoint, Position, can_go_on, checkpoint
+from staniel.journal.libkestrel.files import StreamFiles
+from staniel.journal.libkestrel.position import Position, ReaderFileScan, can_go_on, checkpoint
 from staniel.journal.libkestrel.records import MAGIC_BYTES, READER_MAGIC, SEGMENT_MAGIC
-from staniel.journal.libkestrel.scan import Run, Scan
-from staniel.journal.libkestrel.segments import Segment, Segments
+from staniel.journal.libkestrel.scan import IdRun, SegmentScan
+from staniel.journal.libkestrel.segments import StreamSegment, StreamSegments
 
 DEFAULT_READER = ""
 
 
-class Recovered(Struct):
+class RecoveredStream(Struct):
     """The items and readers of one queue. `files` holds what is there now; `ignored` names what is no segment."""
 
-    segments: Segments
+    segments: StreamSegments
     readers: dict[str, Position]
-    files: Files
+    files: StreamFiles
     damages: list[Damage]
     ignored: list[str]
 
@@ -45,7 +45,7 @@ class Consumer(Protocol):
     def consume(self, data: bytes, rest_bytes: int) -> int: ...
 
 
-class Recovery:
+class StreamRecovery:
     """Recovers the queues of one spool folder. `damaged` is where cut tails are kept."""
 
     def __init__(self, fs: Fs, folder: str, damaged: str) -> None:
@@ -53,10 +53,10 @@ class Recovery:
         self.folder = folder
         self.damaged = damaged
 
-    def recover(self, files: Files, now_ms: int) -> Recovered:
+    def recover(self, files: StreamFiles, now_ms: int) -> RecoveredStream:
         """Read every segment, cut damaged ends, then read every reader file. Raises OSError if the disk refuses."""
         self.tidy(files)
-        recovered = Recovered(Segments(self.fs, self.folder), {}, files, [], [])
+        recovered = RecoveredStream(StreamSegments(self.fs, self.folder), {}, files, [], [])
         newest = files.newest_number()
         found = [
             self._segment(name, number, recovered, is_newest=number == newest)
@@ -69,15 +69,15 @@ class Recovery:
         self.fs.sync_folder(self.folder)
         return recovered
 
-    def tidy(self, files: Files) -> None:
+    def tidy(self, files: StreamFiles) -> None:
         """Drop temporary files."""
         for name in files.temps:
             self.fs.remove(f"{self.folder}/{name}")
         files.temps.clear()
 
     def _segment(
-        self, name: str, number: int, recovered: Recovered, *, is_newest: bool
-    ) -> tuple[Segment, list[Run]] | None:
+        self, name: str, number: int, recovered: RecoveredStream, *, is_newest: bool
+    ) -> tuple[StreamSegment, list[IdRun]] | None:
         path = f"{self.folder}/{name}"
         size = self.fs.size(path)
         if not size:
@@ -91,7 +91,7 @@ class Recovery:
         if begin != SEGMENT_MAGIC:
             recovered.ignored.append(name)
             return None
-        scan = Scan(name, MAGIC_BYTES)
+        scan = SegmentScan(name, MAGIC_BYTES)
         try:
             feed(self.fs, path, MAGIC_BYTES, size, scan)
         except Bad as bad:
@@ -102,23 +102,23 @@ class Recovery:
         if not scan.runs and not scan.unknown_records:
             self._drop(name, recovered)
             return None
-        return Segment(name, number, scan.offset), scan.runs
+        return StreamSegment(name, number, scan.offset), scan.runs
 
-    def _drop(self, name: str, recovered: Recovered) -> None:
+    def _drop(self, name: str, recovered: RecoveredStream) -> None:
         self.fs.remove(f"{self.folder}/{name}")
         del recovered.files.segments[name]
 
-    def _cut_padding(self, name: str, at: int, size: int, recovered: Recovered) -> None:
+    def _cut_padding(self, name: str, at: int, size: int, recovered: RecoveredStream) -> None:
         """The library makes a segment as long as it may become, full of zeros, and a crash leaves it so."""
         if is_zero(self.fs, f"{self.folder}/{name}", at, size):
             self.fs.truncate(f"{self.folder}/{name}", at)
         else:
             recovered.damages.append(self._cut(name, at, size, "bytes behind the end of the data", False))
 
-    def _reader(self, reader: str, name: str, recovered: Recovered, now_ms: int) -> None:
+    def _reader(self, reader: str, name: str, recovered: RecoveredStream, now_ms: int) -> None:
         path = f"{self.folder}/{name}"
         size = self.fs.size(path)
-        read = Checkpoint()
+        read = ReaderFileScan()
         sound = False
         try:
             begin = self.fs.read(path, 0, MAGIC_BYTES)
@@ -139,7 +139,7 @@ class Recovery:
             install(self.fs, self.folder, name, checkpoint(position), now_ms).close()
         recovered.readers[reader] = position
 
-    def _drop_default(self, recovered: Recovered) -> None:
+    def _drop_default(self, recovered: RecoveredStream) -> None:
         """Named readers end the default reader. Found together, a crash came between the two steps of that."""
         if DEFAULT_READER in recovered.readers and len(recovered.readers) > 1:
             self.fs.remove(f"{self.folder}/{recovered.files.readers.pop(DEFAULT_READER)}")

@@ -35,7 +35,7 @@ PUTS = {PUT}
 _GLANCE = struct.Struct("<Bi4xq")
 
 
-class Mark(Struct, gc=False):
+class ScanMark(Struct, gc=False):
     """Where an item lies: byte `offset` of its segment. Before it in its run: `index` items with `bytes` of data, of
     which `mortal` have an expiry.
     """
@@ -46,12 +46,12 @@ class Mark(Struct, gc=False):
     mortal: int
 
 
-class Run(Struct):
+class IdRun(Struct):
     """Items of one segment whose ids follow one another without a gap. `stop` is the byte behind the last."""
 
     segment: str
     first_id: int
-    marks: list[Mark]
+    marks: list[ScanMark]
     count: int = 0
     bytes: int = 0
     mortal: int = 0
@@ -69,7 +69,7 @@ class Run(Struct):
         """One more item, the record at bytes `offset` to `stop`."""
         mark = self.marks[-1] if self.marks else None
         if mark is None or self.count - mark.index >= MARK_ITEMS or offset - mark.offset >= MARK_BYTES:
-            self.marks.append(Mark(self.count, offset, self.bytes, self.mortal))
+            self.marks.append(ScanMark(self.count, offset, self.bytes, self.mortal))
         self.count += 1
         self.bytes += data_bytes
         self.mortal += mortal
@@ -94,13 +94,13 @@ class Run(Struct):
             self.stop = offset
 
 
-class Scan:
+class SegmentScan:
     """The runs of one segment in the order of the file. `ended`: a zero command byte has ended the data."""
 
     def __init__(self, segment: str, offset: int) -> None:
         self.segment = segment
         self.offset = offset  # of the piece at hand
-        self.runs: list[Run] = []
+        self.runs: list[IdRun] = []
         self.ended = False
         self.unknown_records = 0
 
@@ -124,7 +124,7 @@ class Scan:
         self.offset += at
         return at
 
-    def _follow(self, run: Run, data: bytes, at: int, end: int) -> int:
+    def _follow(self, run: IdRun, data: bytes, at: int, end: int) -> int:
         """Step over PUTs while each id is the one after the last, at most to where the next mark is due."""
         mark = run.marks[-1]
         limit = min(end, mark.offset - self.offset + MARK_BYTES)
@@ -162,7 +162,7 @@ class Scan:
             return record.stop
         item_id = check_put(data, record)
         if not self.runs or self.runs[-1].next_id != item_id:
-            self.runs.append(Run(self.segment, item_id, []))
+            self.runs.append(IdRun(self.segment, item_id, []))
         mortal = record.words == PUT_EXPIRING_WORDS
         self.runs[-1].add(self.offset + at, self.offset + record.stop, record.data_bytes, mortal)
         return record.stop

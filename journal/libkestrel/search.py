@@ -12,7 +12,7 @@ from staniel.journal.dump import rows
 from staniel.journal.kestrel.replay import Bad
 from staniel.journal.kestrel.search import Place
 from staniel.journal.libkestrel.dump import LibkestrelDumper
-from staniel.journal.libkestrel.files import Kind, parse
+from staniel.journal.libkestrel.files import StreamFileKind, parse
 from staniel.journal.libkestrel.records import MAGIC_BYTES, SEGMENT_MAGIC
 from staniel.queues.item import Item
 from staniel.queues.names import parent_of
@@ -26,7 +26,7 @@ class StreamSearch:
         self.folder = folder
         family = parent_of(queue) or queue
         names = [(parse(file_name), file_name) for file_name, regular in fs.list(folder) if regular]
-        segments = [(name.number, file_name) for name, file_name in names if name.kind is Kind.SEGMENT]
+        segments = [(name.number, file_name) for name, file_name in names if name.kind is StreamFileKind.SEGMENT]
         self.files = sorted((number, file_name) for number, file_name in segments if parse(file_name).queue == family)
 
     def place(self, after: int, at: int) -> Place:

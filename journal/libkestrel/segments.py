@@ -14,11 +14,11 @@ from msgspec import Struct
 from staniel.journal.disk.fs import Fs
 from staniel.journal.kestrel.replay import Bad
 from staniel.journal.libkestrel.records import ID_MAX, PUT_COMMAND, item_of, read_record
-from staniel.journal.libkestrel.scan import Mark, Run
+from staniel.journal.libkestrel.scan import IdRun, ScanMark
 from staniel.queues.item import LOST_MS, Numbered
 
 
-class Segment(Struct):
+class StreamSegment(Struct):
     """One file. `size`: where its data ends, in bytes. Ids are 0 while it holds no item."""
 
     name: str
@@ -28,34 +28,34 @@ class Segment(Struct):
     last_id: int = 0
 
 
-class Sums(Struct, frozen=True, gc=False):
+class ItemTotals(Struct, frozen=True, gc=False):
     """So many items, with so many bytes of data; `mortal` of them have an expiry."""
 
     items: int = 0
     bytes: int = 0
     mortal: int = 0
 
-    def __add__(self, other: Sums) -> Sums:
-        return Sums(self.items + other.items, self.bytes + other.bytes, self.mortal + other.mortal)
+    def __add__(self, other: ItemTotals) -> ItemTotals:
+        return ItemTotals(self.items + other.items, self.bytes + other.bytes, self.mortal + other.mortal)
 
-    def __sub__(self, other: Sums) -> Sums:
-        return Sums(self.items - other.items, self.bytes - other.bytes, self.mortal - other.mortal)
-
-
-NOTHING = Sums()
+    def __sub__(self, other: ItemTotals) -> ItemTotals:
+        return ItemTotals(self.items - other.items, self.bytes - other.bytes, self.mortal - other.mortal)
 
 
-class Segments:
+NOTHING = ItemTotals()
+
+
+class StreamSegments:
     """The segments of one queue, oldest first; the last one is written to."""
 
     def __init__(self, fs: Fs, folder: str) -> None:
         self.fs = fs
         self.folder = folder
-        self.files: list[Segment] = []
+        self.files: list[StreamSegment] = []
         self.readable_id = ID_MAX  # what comes behind it is not yet in its file
-        self.runs: list[Run] = []
-        self._before: list[Sums] = []  # of each run: everything in the runs before it, retired ones included
-        self._cached: tuple[Mark, list[Numbered]] | None = None
+        self.runs: list[IdRun] = []
+        self._before: list[ItemTotals] = []  # of each run: everything in the runs before it, retired ones included
+        self._cached: tuple[ScanMark, list[Numbered]] | None = None
 
     @property
     def last_id(self) -> int:
@@ -67,9 +67,9 @@ class Segments:
         """The id of the oldest item; the next one if there is none."""
         return self.runs[0].first_id if self.runs else 1
 
-    def enter(self, found: Iterable[tuple[Segment, list[Run]]]) -> None:
+    def enter(self, found: Iterable[tuple[StreamSegment, list[IdRun]]]) -> None:
         """Take in what lies in the spool. Overlapping segments give each id once: the older file's."""
-        by_number: list[tuple[int, int, str, Run]] = []
+        by_number: list[tuple[int, int, str, IdRun]] = []
         for segment, runs in found:
             if not runs:
                 continue
@@ -82,7 +82,7 @@ class Segments:
             if run.last_id > self.last_id:
                 self.append_run(run if run.first_id > self.last_id else self._clip(run, self.last_id + 1))
 
-    def append_run(self, run: Run) -> None:
+    def append_run(self, run: IdRun) -> None:
         """`run` goes on behind the newest item."""
         self._before.append(self._before[-1] + sums_of(self.runs[-1]) if self.runs else NOTHING)
         self.runs.append(run)
@@ -98,7 +98,7 @@ class Segments:
         at = self._run_of(item_id)
         return at >= 0 and item_id <= self.runs[at].last_id
 
-    def sums_through(self, item_id: int) -> Sums:
+    def sums_through(self, item_id: int) -> ItemTotals:
         """What there is and was with an id up to `item_id`. Reads at most one stretch between two marks."""
         at = self._run_of(item_id)
         if at < 0:
@@ -109,7 +109,9 @@ class Segments:
         mark = run.marks[self._mark_of(run, item_id)]
         part = self._stretch(run, mark)[: item_id - run.first_id - mark.index + 1]
         mortal = sum(item.expires_ms != 0 for item in part)
-        inside = Sums(mark.index + len(part), mark.bytes + sum(len(item.data) for item in part), mark.mortal + mortal)
+        inside = ItemTotals(
+            mark.index + len(part), mark.bytes + sum(len(item.data) for item in part), mark.mortal + mortal
+        )
         return before + inside
 
     def read(self, item_id: int) -> list[Numbered]:
@@ -131,7 +133,7 @@ class Segments:
             yield from stretch
             item_id = stretch[-1].id + 1
 
-    def retire(self, head: int) -> list[Segment]:
+    def retire(self, head: int) -> list[StreamSegment]:
         """Forget the segments that lie wholly at or below `head`, but for the newest one that has an item."""
         newest = max((segment.last_id for segment in self.files), default=0)
         gone = [segment for segment in self.files if 0 < segment.last_id <= head and segment.last_id < newest]
@@ -150,10 +152,10 @@ class Segments:
         """The last run that begins at or before `item_id`; -1 if there is none."""
         return bisect_right(self.runs, item_id, key=_first_id) - 1
 
-    def _mark_of(self, run: Run, item_id: int) -> int:
+    def _mark_of(self, run: IdRun, item_id: int) -> int:
         return bisect_right(run.marks, item_id - run.first_id, key=_index) - 1
 
-    def _stretch(self, run: Run, mark: Mark) -> list[Numbered]:
+    def _stretch(self, run: IdRun, mark: ScanMark) -> list[Numbered]:
         """The items from `mark` to the next one."""
         if self._cached is not None and self._cached[0] is mark:
             return self._cached[1]
@@ -168,7 +170,7 @@ class Segments:
             self._cached = mark, items
         return items
 
-    def _clip(self, run: Run, first_id: int) -> Run:
+    def _clip(self, run: IdRun, first_id: int) -> IdRun:
         """The part of `run` from `first_id` on."""
         at = self._mark_of(run, first_id)
         mark = run.marks[at]
@@ -182,17 +184,17 @@ class Segments:
             bytes_before += len(item.data)
             mortal += item.expires_ms != 0
             offset = mark.offset + stop
-        marks = [Mark(0, offset, 0, 0)]
+        marks = [ScanMark(0, offset, 0, 0)]
         marks += [
-            Mark(later.index - index, later.offset, later.bytes - bytes_before, later.mortal - mortal)
+            ScanMark(later.index - index, later.offset, later.bytes - bytes_before, later.mortal - mortal)
             for later in run.marks[at + 1 :]
         ]
         left = run.count - index, run.bytes - bytes_before, run.mortal - mortal
-        return Run(run.segment, first_id, marks, *left, run.stop)
+        return IdRun(run.segment, first_id, marks, *left, run.stop)
 
 
-def sums_of(run: Run) -> Sums:
-    return Sums(run.count, run.bytes, run.mortal)
+def sums_of(run: IdRun) -> ItemTotals:
+    return ItemTotals(run.count, run.bytes, run.mortal)
 
 
 def _expected(data: bytes, first_id: int, end_id: int) -> list[Numbered]:
@@ -219,9 +221,9 @@ def _items_and_stops(data: bytes) -> Iterator[tuple[Numbered, int]]:
         at = record.stop
 
 
-def _first_id(run: Run) -> int:
+def _first_id(run: IdRun) -> int:
     return run.first_id
 
 
-def _index(mark: Mark) -> int:
+def _index(mark: ScanMark) -> int:
     return mark.index

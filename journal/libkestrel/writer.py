@@ -13,17 +13,17 @@ from staniel.journal.kestrel.install import remove_each
 from staniel.journal.libkestrel.appender import Appender
 from staniel.journal.libkestrel.files import segment_name
 from staniel.journal.libkestrel.records import MAGIC_BYTES, PUT, PUT_HEAD, SEGMENT_MAGIC, put
-from staniel.journal.libkestrel.scan import Run
-from staniel.journal.libkestrel.segments import Segment, Segments
+from staniel.journal.libkestrel.scan import IdRun
+from staniel.journal.libkestrel.segments import StreamSegment, StreamSegments
 from staniel.queues.config import QueueConfig
 from staniel.queues.item import Numbered
 
 
-class Writer(Appender):
+class StreamWriter(Appender):
     """`segments` knows every item as soon as it is written."""
 
     def __init__(
-        self, fs: Fs, folder: str, queue: str, group: CommitGroup, config: QueueConfig, segments: Segments
+        self, fs: Fs, folder: str, queue: str, group: CommitGroup, config: QueueConfig, segments: StreamSegments
     ) -> None:
         super().__init__(fs, "", group, config.sync_ms)
         self.folder = folder
@@ -37,7 +37,7 @@ class Writer(Appender):
         self.written_id = segments.readable_id = segments.last_id
         self._entered_id = segments.last_id
         self._parts: list[list[bytes]] = [[]]  # pending records: of the current segment, then of each that follows
-        self._ahead: list[Segment] = []  # begun, and not yet there
+        self._ahead: list[StreamSegment] = []  # begun, and not yet there
         self._is_touched = False
         self._size = 0  # of the newest segment, with all that is pending
         self.segment_bytes = config.default_journal_bytes
@@ -114,7 +114,7 @@ class Writer(Appender):
         segment = self.segments.files[-1 - len(self._ahead)]
         first_id = self._entered_id + 1
         if self._run is None or self._run.segment != segment.name or self._run.next_id != first_id:
-            self._run = Run(segment.name, first_id, [])
+            self._run = IdRun(segment.name, first_id, [])
             self._run.extend(segment.size, records)
             self.segments.append_run(self._run)
             segment.first_id = segment.first_id or first_id
@@ -141,10 +141,10 @@ class Writer(Appender):
         self._is_touched = True
         self.group.touch(self)
 
-    def _next_segment(self, now_ms: int) -> Segment:
+    def _next_segment(self, now_ms: int) -> StreamSegment:
         """File numbers rise with the ids, even if the clock steps back."""
         self.newest_number = max(now_ms, self.newest_number + 1)
-        return Segment(segment_name(self.queue, self.newest_number), self.newest_number, MAGIC_BYTES)
+        return StreamSegment(segment_name(self.queue, self.newest_number), self.newest_number, MAGIC_BYTES)
 
     def _begin(self, now_ms: int) -> None:
         if not self._is_touched:

@@ -16,11 +16,11 @@ from staniel.journal.kestrel import files as layout
 from staniel.journal.kestrel.encoder import Encoder
 from staniel.journal.kestrel.recovery import Damage
 from staniel.journal.libkestrel import files as libkestrel_layout
-from staniel.journal.libkestrel.family import Family
+from staniel.journal.libkestrel.family import StreamJournal
 from staniel.journal.libkestrel.files import reader_name, segment_name
 from staniel.journal.libkestrel.position import Position, checkpoint
 from staniel.journal.libkestrel.records import DATA_BYTES_MAX, MAGIC_BYTES, SEGMENT_MAGIC, put
-from staniel.journal.libkestrel.segments import Segments
+from staniel.journal.libkestrel.segments import StreamSegments
 from staniel.journal.spool import Store
 from staniel.queues.changes import Added
 from staniel.queues.config import Dialect, Format, QueueConfig
@@ -146,7 +146,7 @@ class Conversion:
         """Merge the queues into one: what stands at the head of several becomes one item of all of them."""
         writer = SegmentFiles(self.fs, self.folder, self.queue, self._first_number())
         positions = {name: Position() for name in lines}
-        segments = Segments(self.fs, self.folder)
+        segments = StreamSegments(self.fs, self.folder)
         item_id = done = 0
         while heads := {name: head for name, line in lines.items() if (head := line.head()) is not None}:
             item = min(heads.values(), key=lambda head: head.added_ms)
@@ -226,7 +226,9 @@ class Conversion:
         streams = self.store.streams
         found = type(streams.recovery)(self.fs, self.folder, streams.recovery.damaged).recover(files, self.now_ms)
         config = QueueConfig()
-        family = Family(self.fs, self.folder, self.queue, self.store.group, config, found.segments, streams.chores)
+        family = StreamJournal(
+            self.fs, self.folder, self.queue, self.store.group, config, found.segments, streams.chores
+        )
         return {
             family.queue_name(reader): family.resume(reader, position, config).line
             for reader, position in found.readers.items()

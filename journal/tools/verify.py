@@ -104,7 +104,7 @@ def _missing(fs: Fs, found: Inspection, is_written: bool) -> None:
         found.flaws.append(Flaw(0, described.size, f"{GONE}, with {described.effect.added} items"))
 
 
-def _segments(fs: Fs, folder: str, own: layout.Files, stream: libkestrel_layout.Files) -> set[str]:
+def _segments(fs: Fs, folder: str, own: layout.Files, stream: libkestrel_layout.StreamFiles) -> set[str]:
     """Which files are libkestrel's segments. Kestrel's archives have the same names: where other files are Kestrel's,
     the first bytes of each tell; else all are what a reader's file, or one of them, says."""
     begin_so = {name for name in stream.segments if first_bytes(fs, f"{folder}/{name}") == SEGMENT_MAGIC}
@@ -119,7 +119,7 @@ def _of_kestrel(files: layout.Files) -> Iterator[Journal]:
         yield files.queue, _kestrel, True
 
 
-def _of_stream(files: libkestrel_layout.Files) -> Iterator[Journal]:
+def _of_stream(files: libkestrel_layout.StreamFiles) -> Iterator[Journal]:
     newest = files.newest_number()
     yield from ((name, _segment, number == newest) for name, number in sorted(files.segments.items()))
     yield from ((name, _reader, True) for name in sorted(files.readers.values()))

@@ -15,13 +15,13 @@ from staniel.journal.disk.fs import Locked
 from staniel.journal.workq import files as layout
 from staniel.journal.workq.log import CmdLog
 from staniel.journal.workq.rewrite import Rewrite
-from staniel.journal.workq.segments import Segment
+from staniel.journal.workq.segments import CmdLogSegment
 from staniel.queues.jobs.job import NS_A_MS
 from staniel.queues.jobs.jobs import Jobs
 from staniel.queues.jobs.timers import NEVER_MS
 
 
-class Outcome(Struct):
+class CleaningResult(Struct):
     """What one round did."""
 
     cleaned: int = 0
@@ -33,7 +33,7 @@ class Outcome(Struct):
 class Cleaner:
     """One round every `every_ms`; 0: never. `tell` hears what each round did."""
 
-    def __init__(self, log: CmdLog, jobs: Jobs, every_ms: int, tell: Callable[[Outcome], None]) -> None:
+    def __init__(self, log: CmdLog, jobs: Jobs, every_ms: int, tell: Callable[[CleaningResult], None]) -> None:
         self.log = log
         self.jobs = jobs
         self.every_ms = every_ms
@@ -43,7 +43,7 @@ class Cleaner:
         self._round: Generator[None] | None = None
         self._rewrite: Rewrite | None = None
         self._release: Callable[[], None] | None = None
-        self._outcome = Outcome()
+        self._outcome = CleaningResult()
 
     def begin_service(self, now_ms: int) -> None:
         """The first round is due one interval from now."""
@@ -70,7 +70,7 @@ class Cleaner:
         if self._round is None:
             if now_ms < self._due_ms:
                 return
-            self._outcome = Outcome()
+            self._outcome = CleaningResult()
             self._round = self._clean_all()
         if self._waits:
             return
@@ -118,7 +118,7 @@ class Cleaner:
             elif dead[segment.number]:
                 clear = False
 
-    def _pays(self, segment: Segment, newer_bytes: int) -> bool:
+    def _pays(self, segment: CmdLogSegment, newer_bytes: int) -> bool:
         """Whether the segment is due: the document's average, or half of it is dead already, or what is dead in it
         keeps records of newer segments from going.
         """
@@ -126,7 +126,7 @@ class Cleaner:
             return True
         return segment.dead > 0 and newer_bytes >= segment.size
 
-    def _clean(self, segment: Segment, clear: bool) -> Generator[None, None, bool]:
+    def _clean(self, segment: CmdLogSegment, clear: bool) -> Generator[None, None, bool]:
         """Whether nothing of a job that is over is left in the segment."""
         rewrite = self._rewrite = Rewrite(self.log, self.jobs, segment, clear=clear)
         yield from rewrite.run()

@@ -14,7 +14,7 @@ from staniel.journal.disk.fs import Fs
 from staniel.journal.workq import files as layout
 from staniel.journal.workq.encoder import BARE_BYTES, COMMANDS, COMPLETE, CRC_BYTES, FAIL, MAGIC, NS_A_SECOND, SCHEDULE
 from staniel.journal.workq.records import Damaged, kind_of, read_added, read_fields, read_result, read_time
-from staniel.journal.workq.segments import Scar, SegmentReader, header_error, is_begun
+from staniel.journal.workq.segments import CorruptRange, SegmentReader, header_error, is_begun
 
 SHOWN_BYTES = 64  # of a payload or result, in a line of text
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
@@ -91,7 +91,7 @@ def _record(path: str, data: bytes, frame: tuple[int, int, int], base: int) -> R
     return record
 
 
-def _scar(path: str, scar: Scar) -> Record:
+def _scar(path: str, scar: CorruptRange) -> Record:
     return {"file": path, "at": scar.at, "size": scar.size, "damaged": scar.why, "torn": scar.is_torn}
 
 

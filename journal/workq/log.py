@@ -31,7 +31,7 @@ from staniel.journal.workq.encoder import (
     encode_finished,
     encode_time,
 )
-from staniel.journal.workq.segments import Segment
+from staniel.journal.workq.segments import CmdLogSegment
 from staniel.queues.jobs.job import NS_A_MS, Job
 
 SEGMENT_BYTES = 64 << 20
@@ -64,7 +64,7 @@ class SegmentFile(Apart):
         self._file.close()
 
 
-class Sealed:
+class SealedSegment:
     """A segment that is complete, on its last trip to the disk."""
 
     is_erased = False
@@ -102,10 +102,10 @@ class CmdLog:
         self.sync_ms = sync_ms
         self.batch = 0
         self.ballast = ballast
-        self.segments: dict[int, Segment] = {}
+        self.segments: dict[int, CmdLogSegment] = {}
         self._early: dict[bytes, tuple[int, int]] = {}
         self.latest_ns = 0  # the latest moment of a lease or an end of an earlier run
-        self.segment = Segment(0)
+        self.segment = CmdLogSegment(0)
         self.records = 0
         self._segment_bytes = segment_bytes or SEGMENT_BYTES
         self._planned_bytes = NOTHING_YET
@@ -133,7 +133,7 @@ class CmdLog:
         """What all segments hold once everything recorded is written."""
         return sum(segment.size for segment in self.segments.values())
 
-    def resume(self, segments: dict[int, Segment], early: dict[bytes, tuple[int, int]], latest_ns: int) -> None:
+    def resume(self, segments: dict[int, CmdLogSegment], early: dict[bytes, tuple[int, int]], latest_ns: int) -> None:
         """Go on behind the highest of these. `early` and `latest_ns`: see JobReplay."""
         self.segments, self._early, self.latest_ns = segments, early, latest_ns
         if segments:
@@ -149,7 +149,7 @@ class CmdLog:
         created_ns, number = self._early.get(job.id, (0, 0))
         return number if created_ns == job.created_ns else job.origin
 
-    def sealed(self) -> list[Segment]:
+    def sealed(self) -> list[CmdLogSegment]:
         """The segments that are complete and written, the oldest first."""
         return [self.segments[number] for number in sorted(self.segments) if number < self._written_number]
 
@@ -254,7 +254,7 @@ class CmdLog:
             self.segment.size = self._planned_bytes
             self.segment.settle_due()
         number = self.segment.number + 1
-        self.segment = self.segments[number] = Segment(number)
+        self.segment = self.segments[number] = CmdLogSegment(number)
         self._planned_bytes = len(MAGIC)
         self._pending.append(MAGIC)
 
@@ -302,7 +302,7 @@ class CmdLog:
         before, path = self._file, self.path
         self._open(number)
         if before is not None and self.sync_ms >= 0:
-            self.group.ask_for_sync(Sealed(self.group, before, path))
+            self.group.ask_for_sync(SealedSegment(self.group, before, path))
         elif before is not None:
             self.group.retire(before)
 

@@ -43,7 +43,7 @@ class Short(Exception):
     """The bytes end before the record does."""
 
 
-class Added(Struct, gc=False):
+class AddRecord(Struct, gc=False):
     """An add or schedule. `coded` is NAME to MAX_FAILS as it stands there; times in ns since 1970, 0: none."""
 
     id: bytes
@@ -53,7 +53,7 @@ class Added(Struct, gc=False):
     created_ns: int
 
 
-class Fields(Struct, frozen=True):
+class AddFields(Struct, frozen=True):
     """What `coded` says, narrowed like the original narrows it."""
 
     name: bytes
@@ -203,7 +203,7 @@ def skip_terms(data: bytes, at: int) -> int:
     return at
 
 
-def read_fields(coded: bytes) -> Fields:
+def read_fields(coded: bytes) -> AddFields:
     """What NAME to MAX_FAILS say."""
     length, at = read_unsigned(coded, 0)
     name, at = coded[at : at + length], at + length
@@ -212,10 +212,10 @@ def read_fields(coded: bytes) -> Fields:
     priority, at = read_signed(coded, at)
     max_attempts, at = read_unsigned(coded, at)
     max_fails, at = read_unsigned(coded, at)
-    return Fields(name, ttr_ms & 0xFFFF_FFFF, ttl_ms, priority, max_attempts & 0xFF, max_fails & 0xFF)
+    return AddFields(name, ttr_ms & 0xFFFF_FFFF, ttl_ms, priority, max_attempts & 0xFF, max_fails & 0xFF)
 
 
-def read_added(data: bytes, start: int, stop: int) -> Added:
+def read_added(data: bytes, start: int, stop: int) -> AddRecord:
     """The add or schedule whose payload is data[start:stop]. Raises Damaged."""
     at = start + BARE_BYTES
     try:
@@ -230,7 +230,7 @@ def read_added(data: bytes, start: int, stop: int) -> Added:
     time_ns = read_time(data, data_end) if scheduled else 0
     created_ns = read_time(data, data_end + TIME_BYTES)
     id = data[start + 1 : start + BARE_BYTES]
-    return Added(id, data[at:end], data[data_at:data_end], time_ns, created_ns)
+    return AddRecord(id, data[at:end], data[data_at:data_end], time_ns, created_ns)
 
 
 def read_result(data: bytes, start: int, stop: int) -> bytes:

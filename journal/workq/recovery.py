@@ -37,14 +37,14 @@ from staniel.journal.workq.records import (
     read_time,
     read_unsigned,
 )
-from staniel.journal.workq.segments import Frame, Scar, Segment, SegmentReader, header_error, is_begun
+from staniel.journal.workq.segments import CmdLogSegment, CorruptRange, Frame, SegmentReader, header_error, is_begun
 from staniel.queues.jobs.job import Terms
 from staniel.queues.jobs.replay import JobReplay
 
 TERMS_MAX = 65_536
 
 
-class CmdlogDamage(Struct, frozen=True):
+class CmdLogDamage(Struct, frozen=True):
     """`size` bytes of `file` from `at` on could not be read; `saved_as` holds a copy, or the file itself. `is_torn`: a
     record was being written there when the server died; that is no error.
     """
@@ -57,16 +57,16 @@ class CmdlogDamage(Struct, frozen=True):
     is_torn: bool = False
 
 
-class CmdlogFound(Struct):
+class RecoveredCmdLog(Struct):
     """What a recovery has found, beside the jobs. `missing`: (first, last) of holes in the numbering."""
 
-    segments: dict[int, Segment]
-    damages: list[CmdlogDamage]
+    segments: dict[int, CmdLogSegment]
+    damages: list[CmdLogDamage]
     missing: list[tuple[int, int]]
     records: int = 0
 
 
-class CmdlogRecovery:
+class CmdLogRecovery:
     """`damaged` is where copies of what cannot be read are kept."""
 
     def __init__(self, fs: Fs, folder: str, damaged: str) -> None:
@@ -76,10 +76,10 @@ class CmdlogRecovery:
         self._terms: dict[bytes, Terms] = {}
         self._coded_bytes = 1
 
-    def recover(self, replay: JobReplay) -> CmdlogFound:
+    def recover(self, replay: JobReplay) -> RecoveredCmdLog:
         """Read every segment into `replay`, mend what is damaged, and hand the jobs over. Raises OSError."""
         numbers = self._segment_numbers()
-        found = CmdlogFound({}, [], layout.holes(numbers))
+        found = RecoveredCmdLog({}, [], layout.holes(numbers))
         for number in numbers:
             why = header_error(self.fs, self._path(number))
             if why:
@@ -105,12 +105,12 @@ class CmdlogRecovery:
     def _path(self, number: int) -> str:
         return f"{self.folder}/{layout.segment_name(number)}"
 
-    def _read(self, number: int, replay: JobReplay, found: CmdlogFound, *, is_newest: bool) -> Segment:
+    def _read(self, number: int, replay: JobReplay, found: RecoveredCmdLog, *, is_newest: bool) -> CmdLogSegment:
         path = self._path(number)
-        segment = Segment(number)
+        segment = CmdLogSegment(number)
         replay.origin = number
         reader = SegmentReader(self.fs, path)
-        strange: list[Scar] = []
+        strange: list[CorruptRange] = []
         for data, frames, base in reader.pieces():
             found.records += len(frames)
             for frame in frames:
@@ -119,7 +119,7 @@ class CmdlogRecovery:
                 try:
                     self._apply(data, frame, segment, replay)
                 except Damaged as damaged:
-                    strange.append(Scar(base + frame[0], frame[2] - frame[0], str(damaged), False))
+                    strange.append(CorruptRange(base + frame[0], frame[2] - frame[0], str(damaged), False))
         segment.size, segment.senseless = reader.size, len(strange)
         for scar in [*reader.scars, *strange]:
             found.damages.append(self._keep(number, scar, is_newest and scar.is_torn))
@@ -130,7 +130,7 @@ class CmdlogRecovery:
                 segment.scars += scar in reader.scars
         return segment
 
-    def _apply(self, data: bytes, frame: Frame, segment: Segment, replay: JobReplay) -> None:
+    def _apply(self, data: bytes, frame: Frame, segment: CmdLogSegment, replay: JobReplay) -> None:
         """One record. Raises Damaged if its command makes no sense."""
         at, start, end = frame
         stop = end - 4
@@ -149,7 +149,7 @@ class CmdlogRecovery:
         else:
             replay.timed_out(id)
 
-    def _apply_like_before(self, data: bytes, frame: Frame, segment: Segment, replay: JobReplay) -> bool:
+    def _apply_like_before(self, data: bytes, frame: Frame, segment: CmdLogSegment, replay: JobReplay) -> bool:
         """The common case in one step: an add on terms that are known, as long as those before. False: nothing was
         done. The terms are looked up whole: a hit is a whole encoding, because each says itself where it ends.
         """
@@ -177,7 +177,7 @@ class CmdlogRecovery:
         segment.limits_ms += replay.added(id, terms, data[at : at + length], created_ns, 0, segment.number)
         return True
 
-    def _apply_added(self, data: bytes, start: int, stop: int, segment: Segment, replay: JobReplay) -> None:
+    def _apply_added(self, data: bytes, start: int, stop: int, segment: CmdLogSegment, replay: JobReplay) -> None:
         add = read_added(data, start, stop)
         self._coded_bytes = len(add.coded)
         terms = self._terms.get(add.coded) or self._learn(add.coded, replay)
@@ -195,11 +195,11 @@ class CmdlogRecovery:
         self._terms[coded] = terms
         return terms
 
-    def _keep(self, number: int, scar: Scar, torn: bool) -> CmdlogDamage:
+    def _keep(self, number: int, scar: CorruptRange, torn: bool) -> CmdLogDamage:
         saved_as = keep(self.fs, self._path(number), scar.at, scar.size, self.damaged)
-        return CmdlogDamage(layout.segment_name(number), scar.at, scar.size, scar.why, saved_as, torn)
+        return CmdLogDamage(layout.segment_name(number), scar.at, scar.size, scar.why, saved_as, torn)
 
-    def _set_aside(self, number: int, why: str, torn: bool) -> CmdlogDamage:
+    def _set_aside(self, number: int, why: str, torn: bool) -> CmdLogDamage:
         """Take a file that is no segment out of the order, whole."""
         path = self._path(number)
         there = {f"{self.folder}/{name}" for name, _ in self.fs.list(self.folder)}
@@ -207,4 +207,4 @@ class CmdlogRecovery:
         size = self.fs.size(path)
         self.fs.rename(path, aside)
         self.fs.sync_folder(self.folder)
-        return CmdlogDamage(layout.segment_name(number), 0, size, why, aside, torn)
+        return CmdLogDamage(layout.segment_name(number), 0, size, why, aside, torn)

@@ -19,7 +19,7 @@ from staniel.journal.workq import files as layout
 from staniel.journal.workq.encoder import BARE_BYTES, CRC_BYTES, MAGIC, SCHEDULE, TIME_BYTES
 from staniel.journal.workq.log import CmdLog
 from staniel.journal.workq.records import makes_sense, read_time
-from staniel.journal.workq.segments import Frame, Segment, SegmentReader
+from staniel.journal.workq.segments import CmdLogSegment, Frame, SegmentReader
 from staniel.queues.config import SYNC_ALWAYS
 from staniel.queues.jobs.job import Job
 from staniel.queues.jobs.jobs import Jobs
@@ -95,7 +95,7 @@ class Rewrite:
     has saved, all of the segment if `is_gone`. `trip`: the sync it waits for, if it waits.
     """
 
-    def __init__(self, log: CmdLog, jobs: Jobs, segment: Segment, *, clear: bool) -> None:
+    def __init__(self, log: CmdLog, jobs: Jobs, segment: CmdLogSegment, *, clear: bool) -> None:
         self.log = log
         self.jobs = jobs
         self.segment = segment

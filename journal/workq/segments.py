@@ -32,7 +32,7 @@ Frame = tuple[int, int, int]
 """Where in a piece a record begins, where its payload does, and where the record ends, its CRC included."""
 
 
-class Segment(Struct, eq=False):
+class CmdLogSegment(Struct, eq=False):
     """One file. `adds` additions stand in it, `dead` of them of jobs that are gone; `limits_ms` is the sum of
     their ends of life, as of the last visit. `due_ms`: when it pays to clean it. `scars`: damaged parts known.
     `senseless`: sound records whose command makes no sense.
@@ -52,7 +52,7 @@ class Segment(Struct, eq=False):
         self.due_ms = self.limits_ms // self.adds if self.adds else 0
 
 
-class Scar(Struct, frozen=True):
+class CorruptRange(Struct, frozen=True):
     """`size` bytes of a segment from `at` on are no records."""
 
     at: int
@@ -89,7 +89,7 @@ class SegmentReader:
 
     def __init__(self, fs: Fs, path: str, piece_bytes: int = PIECE_BYTES) -> None:
         self.size = fs.size(path)
-        self.scars: list[Scar] = []
+        self.scars: list[CorruptRange] = []
         self._fs = fs
         self._path = path
         self._piece_bytes = piece_bytes
@@ -170,5 +170,5 @@ class SegmentReader:
     def _heal(self, at: int, is_tail: bool = False) -> None:
         """What was bad ends at `at`."""
         if self._bad_at >= 0:
-            self.scars.append(Scar(self._bad_at, at - self._bad_at, self._why, is_tail))
+            self.scars.append(CorruptRange(self._bad_at, at - self._bad_at, self._why, is_tail))
             self._bad_at = -1

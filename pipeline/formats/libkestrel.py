@@ -14,7 +14,7 @@ import pyarrow as pa
 from msgspec import Struct
 
 from staniel.journal.kestrel.replay import Bad, More
-from staniel.journal.libkestrel.files import Kind, parse, sort_out
+from staniel.journal.libkestrel.files import StreamFileKind, parse, sort_out
 from staniel.journal.libkestrel.records import (
     MAGIC_BYTES,
     PUT_COMMAND,
@@ -132,7 +132,7 @@ class LibkestrelFormat:
         found: dict[str, list[Segment]] = {}
         for name, size, id in folder.scan():
             parsed = parse(name)
-            if parsed.kind is Kind.READER:
+            if parsed.kind is StreamFileKind.READER:
                 segment = Segment(parsed.queue, name, MAGIC_BYTES, max(size, MAGIC_BYTES), True, id=id)
                 found.setdefault(parsed.queue, []).append(segment)
         return found

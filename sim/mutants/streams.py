@@ -5,41 +5,41 @@ from __future__ import annotations
 from typing import Any
 
 from staniel.journal.interval_set import IdSet
-from staniel.journal.libkestrel.family import Family
+from staniel.journal.libkestrel.family import StreamJournal
 from staniel.journal.libkestrel.position import Position
-from staniel.journal.libkestrel.reader import Reader
-from staniel.journal.libkestrel.segments import Segments
-from staniel.journal.libkestrel.writer import Writer
+from staniel.journal.libkestrel.reader import ReaderLog
+from staniel.journal.libkestrel.segments import StreamSegments
+from staniel.journal.libkestrel.writer import StreamWriter
 from staniel.sim.mutants.queues import MUTANTS, mutant, replaced, silent_during
 
 
 @mutant("a reader's file is never written", "libkestrel")
 def reader_unwritten() -> Any:
     def make(right: Any) -> Any:
-        def write(self: Reader) -> None:
+        def write(self: ReaderLog) -> None:
             self._is_dirty = False
 
         return write
 
-    return replaced(Reader, "write", make)
+    return replaced(ReaderLog, "write", make)
 
 
 @mutant("what is put to one reader is not confirmed for the others", "readers")
 def pass_over_forgotten() -> Any:
     def make(right: Any) -> Any:
-        def confirm(self: Reader, first: int, last: int) -> None:
+        def confirm(self: ReaderLog, first: int, last: int) -> None:
             if first != self.line.stream.last_id:
                 right(self, first, last)
 
         return confirm
 
-    return replaced(Reader, "confirm", make)
+    return replaced(ReaderLog, "confirm", make)
 
 
 @mutant("a segment goes when the first of its readers has passed it", "readers")
 def retired_early() -> Any:
     def make(right: Any) -> Any:
-        def retire(self: Family) -> None:
+        def retire(self: StreamJournal) -> None:
             heads = [reader.position.head for reader in self.readers.values()]
             gone = self.segments.retire(max(heads, default=0))
             for segment in gone:
@@ -47,17 +47,17 @@ def retired_early() -> Any:
 
         return retire
 
-    return replaced(Family, "_retire", make)
+    return replaced(StreamJournal, "_retire", make)
 
 
 @mutant("a segment is left behind unsynced, whatever was promised", "readers")
 def rotation_unsynced() -> Any:
-    return silent_during(Writer, "_rotate", "sync_inode")
+    return silent_during(StreamWriter, "_rotate", "sync_inode")
 
 
 @mutant("a new reader's file is not synced before its name", "readers")
 def reader_unsynced() -> Any:
-    return silent_during(Reader, "_install", "sync_inode")
+    return silent_during(ReaderLog, "_install", "sync_inode")
 
 
 @mutant("a position beyond the newest item is believed", "libkestrel")
@@ -68,7 +68,7 @@ def position_believed() -> Any:
 @mutant("recovery forgets what was confirmed out of order", "libkestrel")
 def done_forgotten() -> Any:
     def make(right: Any) -> Any:
-        def fit(self: Position, segments: Segments) -> None:
+        def fit(self: Position, segments: StreamSegments) -> None:
             self.done = IdSet()
             right(self, segments)
 
@@ -79,7 +79,7 @@ def done_forgotten() -> Any:
 
 @mutant("items are as safe as the parent wants them, whatever its children want", "readers")
 def parent_decides() -> Any:
-    return replaced(Family, "_agree", lambda right: lambda self: None)
+    return replaced(StreamJournal, "_agree", lambda right: lambda self: None)
 
 
 __all__ = ["MUTANTS"]

@@ -15,7 +15,7 @@ from staniel.journal.disk.fs import FULL_ERRNOS, SyncFailed
 from staniel.journal.disk.unsynced_names import NamedFile, Names
 from staniel.journal.group_commit import CommitGroup
 from staniel.journal.kestrel.log import Log
-from staniel.journal.libkestrel.store import StreamStore
+from staniel.journal.libkestrel.family import StreamJournals
 from staniel.journal.renewal import Renewal
 from staniel.journal.transfer_log import Intents
 from staniel.queues.registry import Collection
@@ -133,7 +133,7 @@ def lapsed_child_forgotten() -> Any:
 
 @mutant("a folder whose sync fails is forgotten where a new queue is made", "new-queues")
 def folder_ignored_at_creation() -> Any:
-    return lenient_during(StreamStore, "create", silent=True)
+    return lenient_during(StreamJournals, "create", silent=True)
 
 
 @mutant("a failed sync leaves no mark", "syncs")

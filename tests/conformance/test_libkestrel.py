@@ -9,9 +9,9 @@ import pytest
 
 from staniel.journal.disk.fs import OsFs
 from staniel.journal.libkestrel import records as libkestrel
-from staniel.journal.libkestrel.files import Files, sort_out
-from staniel.journal.libkestrel.recovery import Recovered, Recovery
-from staniel.journal.libkestrel.segments import Segments
+from staniel.journal.libkestrel.files import StreamFiles, sort_out
+from staniel.journal.libkestrel.recovery import RecoveredStream, StreamRecovery
+from staniel.journal.libkestrel.segments import StreamSegments
 from staniel.queues.item import Item, Numbered
 from tests.conformance import cases
 
@@ -20,16 +20,16 @@ CASES = cases.load("libkestrel/cases.json")
 VECTORS = cases.load("libkestrel/vectors.json")
 
 
-def recovered(folder: Path, queue: str) -> Recovered:
+def recovered(folder: Path, queue: str) -> RecoveredStream:
     fs = OsFs()
-    files = sort_out(fs.list(str(folder))).get(queue, Files(queue, {}, {}, []))
+    files = sort_out(fs.list(str(folder))).get(queue, StreamFiles(queue, {}, {}, []))
     try:
-        return Recovery(fs, str(folder), str(folder / "damaged")).recover(files, NOW_MS)
+        return StreamRecovery(fs, str(folder), str(folder / "damaged")).recover(files, NOW_MS)
     finally:
         fs.close()
 
 
-def delivered(found: Recovered, reader: str) -> list[Numbered]:
+def delivered(found: RecoveredStream, reader: str) -> list[Numbered]:
     """What GETs of this reader give."""
     position = found.readers[reader]
     return [
@@ -60,7 +60,7 @@ def test_a_recovered_folder_is_what_its_files_say(case: dict[str, Any], tmp_path
     assert read_folder(tmp_path) == after
 
 
-def check(case: dict[str, Any], found: Recovered) -> None:
+def check(case: dict[str, Any], found: RecoveredStream) -> None:
     wanted = case["expect"]
     answers = [wanted["readers"], *wanted.get("readers_also", [])]
     if case["files"]:
@@ -110,5 +110,5 @@ def test_a_record_is_read_as_the_library_wrote_it(vector: dict[str, Any]) -> Non
 def test_a_folder_without_files_recovers_to_nothing(tmp_path: Path) -> None:
     found = recovered(tmp_path, "jobs")
     assert found.readers == {}
-    assert isinstance(found.segments, Segments)
+    assert isinstance(found.segments, StreamSegments)
     assert found.segments.last_id == 0

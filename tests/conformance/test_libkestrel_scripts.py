@@ -13,9 +13,9 @@ from typing import Any
 
 import pytest
 
-from staniel.journal.libkestrel.position import Checkpoint, Position
+from staniel.journal.libkestrel.position import Position, ReaderFileScan
 from staniel.journal.libkestrel.records import MAGIC_BYTES, READER_MAGIC
-from staniel.journal.libkestrel.scan import Scan
+from staniel.journal.libkestrel.scan import SegmentScan
 from staniel.queues.item import Item, Taken
 from staniel.queues.queue import Queue
 from staniel.sim.disk.disk import Disk
@@ -136,7 +136,7 @@ def shown(name: str, data: bytes) -> Any:
     if ".read." not in name:
         return data.hex()
     assert data.startswith(READER_MAGIC)
-    read = Checkpoint()
+    read = ReaderFileScan()
     read.consume(data[MAGIC_BYTES:], 0)
     read.position.done.drop_through(read.position.head)
     return position(read.position)
@@ -164,7 +164,7 @@ def agrees(op: list[Any], ours: Any, theirs: Any) -> bool:
 
 
 def last_id(segment: str) -> int:
-    scan = Scan("", MAGIC_BYTES)
+    scan = SegmentScan("", MAGIC_BYTES)
     scan.consume(bytes.fromhex(segment)[MAGIC_BYTES:], 0)
     return scan.runs[-1].last_id
 

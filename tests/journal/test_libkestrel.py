@@ -14,12 +14,12 @@ from staniel.journal.interval_set import IdSet
 from staniel.journal.kestrel.replay import Bad
 from staniel.journal.libkestrel import records as libkestrel
 from staniel.journal.libkestrel import scan as libkestrel_scan
-from staniel.journal.libkestrel.files import Kind, name_error, parse, sort_out
-from staniel.journal.libkestrel.position import SECTOR_BYTES, Checkpoint, Position, can_go_on, checkpoint, records
+from staniel.journal.libkestrel.files import StreamFileKind, name_error, parse, sort_out
+from staniel.journal.libkestrel.position import SECTOR_BYTES, Position, ReaderFileScan, can_go_on, checkpoint, records
 from staniel.journal.libkestrel.records import READER_MAGIC, SEGMENT_MAGIC, put, read_record
-from staniel.journal.libkestrel.recovery import Recovery
-from staniel.journal.libkestrel.scan import Scan
-from staniel.journal.libkestrel.segments import Segments, Sums
+from staniel.journal.libkestrel.recovery import StreamRecovery
+from staniel.journal.libkestrel.scan import SegmentScan
+from staniel.journal.libkestrel.segments import ItemTotals, StreamSegments
 from staniel.queues.item import Item, Numbered
 from staniel.sim.disk.disk import Disk
 from tests.journal.spool import new_disk, put_file
@@ -47,8 +47,8 @@ def segment(items: list[Numbered], between: bytes = b"") -> bytes:
     return SEGMENT_MAGIC + between.join(put(each, each.id) for each in items)
 
 
-def recovered(disk: Disk) -> Segments:
-    return Recovery(disk, "s", "s/damaged").recover(sort_out(disk.list("s"))["q"], NOW_MS).segments
+def recovered(disk: Disk) -> StreamSegments:
+    return StreamRecovery(disk, "s", "s/damaged").recover(sort_out(disk.list("s"))["q"], NOW_MS).segments
 
 
 @given(SEGMENTS, st.sampled_from([b"", UNKNOWN]))
@@ -70,7 +70,7 @@ def test_items_are_found_by_id_whatever_the_segments_are(found: list[list[Number
         assert segments.has(item_id) == (item_id in model)
         assert segments.next_after(item_id) == next((each for each in ids if each > item_id), segments.last_id + 1)
         below = [each for each in segments.items() if each.id <= item_id]
-        sums = Sums(len(below), sum(len(each.data) for each in below), sum(each.expires_ms > 0 for each in below))
+        sums = ItemTotals(len(below), sum(len(each.data) for each in below), sum(each.expires_ms > 0 for each in below))
         assert segments.sums_through(item_id) == sums
         assert [each.id for each in segments.read(item_id)] == ids_from(ids, item_id)[: len(segments.read(item_id))]
         assert bool(segments.read(item_id)) == bool(ids_from(ids, item_id))
@@ -86,7 +86,7 @@ def test_a_segment_read_in_pieces_is_the_same_as_read_at_once(
     items: list[Numbered], piece: int, between: bytes
 ) -> None:
     data = segment(items, between)[4:]
-    whole, parts = Scan("q.1", 4), Scan("q.1", 4)
+    whole, parts = SegmentScan("q.1", 4), SegmentScan("q.1", 4)
     assert whole.consume(data, 0) == len(data)
     at, want = 0, piece
     while at < len(data):
@@ -103,7 +103,7 @@ def test_a_segment_cut_anywhere_gives_its_whole_records(items: list[Numbered], d
     for each in items:
         ends.append(ends[-1] + len(put(each, each.id)))
     whole = max(end for end in ends if end <= cut)
-    scan = Scan("q.1", 4)
+    scan = SegmentScan("q.1", 4)
     if cut == whole:
         assert scan.consume(content[:cut], 0) == cut
     else:
@@ -114,7 +114,7 @@ def test_a_segment_cut_anywhere_gives_its_whole_records(items: list[Numbered], d
 
 @given(st.binary(max_size=200))
 def test_no_bytes_of_a_segment_or_reader_file_are_anything_but_read_or_damage(content: bytes) -> None:
-    for consumer in (Scan("q.1", 4), Checkpoint()):
+    for consumer in (SegmentScan("q.1", 4), ReaderFileScan()):
         try:
             used = consumer.consume(content, 0)
         except Bad:
@@ -150,14 +150,14 @@ def test_no_record_of_a_reader_file_crosses_a_sector(first: list[int], later: li
     assert can_go_on(len(content))
     for start, end in pieces(content):
         assert start // SECTOR_BYTES == (end - 1) // SECTOR_BYTES
-    read = Checkpoint()
+    read = ReaderFileScan()
     read.consume(content[4:], 0)
     assert read.position == Position(head, done)
 
 
 @given(st.integers(1, 10**6), st.lists(st.integers(1, 300), max_size=40, unique=True))
 def test_a_position_is_the_set_of_what_was_confirmed(head: int, order: list[int]) -> None:
-    segments = Segments(new_disk(), "s")
+    segments = StreamSegments(new_disk(), "s")
     position = Position(head)
     for number in order:
         position.confirm(head + number, head + number, segments)
@@ -200,12 +200,12 @@ def test_a_head_moves_over_ids_that_no_item_has() -> None:
 
 def test_an_item_of_16_mib_is_read_and_one_byte_more_is_damage() -> None:
     largest = Numbered(b"x" * libkestrel.DATA_BYTES_MAX, NOW_MS, 0, 0, 1)
-    scan = Scan("q.1", 4)
+    scan = SegmentScan("q.1", 4)
     data = put(largest, 1)
     assert scan.consume(data, 0) == len(data)
     too_large = put(Item(largest.data + b"x", NOW_MS), 1)
     with pytest.raises(Bad):
-        Scan("q.1", 4).consume(too_large, 0)
+        SegmentScan("q.1", 4).consume(too_large, 0)
 
 
 def test_a_record_with_15_header_words_is_stepped_over() -> None:
@@ -217,36 +217,36 @@ def test_a_record_with_15_header_words_is_stepped_over() -> None:
 @pytest.mark.parametrize("size", [-(2**31), -25, -1, libkestrel.DATA_BYTES_MAX + 1, 2**31 - 1])
 def test_a_size_out_of_bounds_is_damage_and_allocates_nothing(size: int) -> None:
     with pytest.raises(Bad):
-        Scan("q.1", 4).consume(struct.pack("<Bi", 0x86, size) + bytes(40), 0)
+        SegmentScan("q.1", 4).consume(struct.pack("<Bi", 0x86, size) + bytes(40), 0)
 
 
 @pytest.mark.parametrize(
     ("file_name", "kind"),
     [
-        ("jobs.1321401903634", Kind.SEGMENT),
-        ("jobs.read.", Kind.READER),
-        ("jobs.read.a.b.c", Kind.READER),
-        ("jobs.read.7", Kind.READER),
-        ("jobs.read.a~~5", Kind.TEMP),
-        ("jobs.read.~~5", Kind.TEMP),
-        ("jobs.read.a~b~~5", Kind.TEMP),
-        ("jobs.read.a~~", Kind.TEMP),
-        ("jobs.read.a~~5~~6", Kind.TEMP),
-        ("jobs.read.a.b~", Kind.FOREIGN),
-        ("jobs.5~~6", Kind.TEMP),
-        ("jobs.read", Kind.FOREIGN),
-        ("jobs.readmenot", Kind.FOREIGN),
-        ("jobs.", Kind.FOREIGN),
-        ("jobs.100.bak", Kind.FOREIGN),
-        ("jobs.read.a~b", Kind.FOREIGN),
-        ("archive~jobs.100", Kind.FOREIGN),
-        ("jobs+a.100", Kind.FOREIGN),
-        ("jobs", Kind.FOREIGN),
-        ("jobs.-5", Kind.FOREIGN),
-        ("jobs.\u0661", Kind.FOREIGN),
+        ("jobs.1321401903634", StreamFileKind.SEGMENT),
+        ("jobs.read.", StreamFileKind.READER),
+        ("jobs.read.a.b.c", StreamFileKind.READER),
+        ("jobs.read.7", StreamFileKind.READER),
+        ("jobs.read.a~~5", StreamFileKind.TEMP),
+        ("jobs.read.~~5", StreamFileKind.TEMP),
+        ("jobs.read.a~b~~5", StreamFileKind.TEMP),
+        ("jobs.read.a~~", StreamFileKind.TEMP),
+        ("jobs.read.a~~5~~6", StreamFileKind.TEMP),
+        ("jobs.read.a.b~", StreamFileKind.FOREIGN),
+        ("jobs.5~~6", StreamFileKind.TEMP),
+        ("jobs.read", StreamFileKind.FOREIGN),
+        ("jobs.readmenot", StreamFileKind.FOREIGN),
+        ("jobs.", StreamFileKind.FOREIGN),
+        ("jobs.100.bak", StreamFileKind.FOREIGN),
+        ("jobs.read.a~b", StreamFileKind.FOREIGN),
+        ("archive~jobs.100", StreamFileKind.FOREIGN),
+        ("jobs+a.100", StreamFileKind.FOREIGN),
+        ("jobs", StreamFileKind.FOREIGN),
+        ("jobs.-5", StreamFileKind.FOREIGN),
+        ("jobs.\u0661", StreamFileKind.FOREIGN),
     ],
 )
-def test_a_file_name_says_what_it_is(file_name: str, kind: Kind) -> None:
+def test_a_file_name_says_what_it_is(file_name: str, kind: StreamFileKind) -> None:
     assert parse(file_name).kind is kind
 
 

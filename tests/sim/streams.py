@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from staniel.journal.libkestrel.position import Checkpoint, Position
+from staniel.journal.libkestrel.position import Position, ReaderFileScan
 from staniel.journal.libkestrel.records import READER_MAGIC
 from staniel.sim.disk.disk import Disk
 from tests.sim.world import World
@@ -43,7 +43,7 @@ def segments(disk: Disk) -> list[str]:
 
 
 def position_in(disk: Disk, reader: str) -> Position:
-    read = Checkpoint()
+    read = ReaderFileScan()
     data = disk.read(f"s/q.read.{reader}", 0, 1 << 30)
     assert data.startswith(READER_MAGIC)
     read.consume(data[len(READER_MAGIC) :], 0)

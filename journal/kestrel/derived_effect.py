@@ -11,8 +11,7 @@ from itertools import chain
 from msgspec import structs
 
 from staniel.journal.kestrel.effect import Entangled, Origin, Summary, Symbol, apply, merge
-from staniel.journal.kestrel.record_index import note_places
-from staniel.journal.kestrel.segments import Place, Segment, Snapshot
+from staniel.journal.kestrel.segments import Place, Segment, Snapshot, note_places
 from staniel.queues.checkpoint import Known, Mark
 from staniel.queues.item import Item, Taken
 

@@ -37,7 +37,7 @@ from staniel.journal.kestrel.encoder import (
 )
 from staniel.journal.kestrel.records import Record
 from staniel.journal.kestrel.replay import ADDX_BODY, BLOCK_MIN, XID_BODY, Bad, More
-from staniel.queues.xids import XID_MAX, next_xid
+from staniel.queues.xids import XID_MAX, XID_MIN, next_xid
 
 MARK_EVERY = 1024  # items; so many heads are read at most to find one of them again
 ANY_LINE = 1 << 62
@@ -45,6 +45,7 @@ LINE = Origin.LINE
 NO_SPAN = (1 << 40, 1 << 40)
 Held = Symbol | int  # an item by its number in the line stands for one that was reserved for the first time
 TIME_MIN, TIME_MAX = -(1 << 63), (1 << 63) - 1
+XIDS = XID_MAX - XID_MIN  # all but 0
 
 
 class CounterUnknown(Exception):
@@ -398,3 +399,46 @@ def follow(before: Summary, alone: Summary | None, again: Callable[[Entry], Summ
         except Entangled:
             pass
     return merge(before, again(entry_of(apply(before))))
+
+
+class Numbering(Struct):
+    """What a segment does to the counter of transaction ids: `given` numbers after `base`, None: after the entry's."""
+
+    base: int | None = None
+    given: int = 0
+
+    def consume(self, data: bytes, rest_bytes: int) -> int:
+        """Read whole records; where the next one starts, maybe behind `data`. Raises Bad. See Summariser.consume."""
+        at, end, limit = 0, len(data), len(data) + rest_bytes
+        try:
+            while at < end:
+                op = data[at]
+                if op == ADDX and end - at >= 21:
+                    stop = at + 5 + int.from_bytes(data[at + 1 : at + 5], "little", signed=True)
+                    if stop < at + 21 or stop > limit:
+                        records.read(data, at, end, rest_bytes)
+                    at = stop
+                elif op == REMOVE:
+                    at += 1
+                elif op == REMOVE_TENTATIVE:
+                    self.given += 1
+                    at += 1
+                else:
+                    record = records.read(data, at, end, rest_bytes)
+                    if op in (SAVE_XID, REMOVE_TENTATIVE_XID) or record.listed is not None:
+                        self.base, self.given = record.xid, 0
+                    at = record.stop
+        except More:
+            pass
+        return at
+
+    def after(self, entered: int | None) -> int | None:
+        """The counter at the end, if it was `entered` at the beginning."""
+        counter = entered if self.base is None else self.base
+        if counter is None:
+            return None
+        if not self.given:
+            return counter
+        place = (counter - XID_MIN - (counter >= 0) + self.given) % XIDS
+        xid = XID_MIN + place
+        return xid + 1 if xid >= 0 else xid

@@ -15,8 +15,7 @@ from staniel.journal.kestrel.derived_effect import rewritten
 from staniel.journal.kestrel.encoder import Encoder
 from staniel.journal.kestrel.install import drop_sidecars, finish_pack, fresh_file, remove_each, throw_away
 from staniel.journal.kestrel.policy import Usage
-from staniel.journal.kestrel.record_index import note_places
-from staniel.journal.kestrel.segments import SAMPLE_BYTES, Place, Segment, Segments
+from staniel.journal.kestrel.segments import SAMPLE_BYTES, Place, Segment, Segments, note_places
 from staniel.queues.changes import Change
 from staniel.queues.checkpoint import Mark
 from staniel.queues.config import QueueConfig

@@ -23,8 +23,7 @@ from staniel.journal.kestrel.encoder import Encoder
 from staniel.journal.kestrel.install import fresh_file, throw_away
 from staniel.journal.kestrel.log import Log
 from staniel.journal.kestrel.read_behind import ReadBack, Unreadable
-from staniel.journal.kestrel.record_index import note_places, note_run
-from staniel.journal.kestrel.segments import Place, Segment
+from staniel.journal.kestrel.segments import Place, Segment, note_places, note_run
 from staniel.queues.checkpoint import Mark
 from staniel.queues.config import Dialect
 from staniel.queues.item import Item, Taken

@@ -15,10 +15,14 @@ from msgspec import Struct, field
 
 from staniel.journal.disk.fs import Fs, Reader
 from staniel.journal.kestrel.effect import Summary
+from staniel.journal.kestrel.encoder import ADDX, ADDX_HEAD, SAVE_XID, WITH_XID
 from staniel.queues.checkpoint import Mark
 
 SAMPLE_BYTES = 128 << 10  # a place is noted about this often, so that a turn is found without reading a whole file
 EMPTY_MARK = Mark(0, 0)
+FLAGS_BYTES = 2 * WITH_XID.size  # what stands before an item that has flags
+EXPIRY_AT = ADDX_HEAD.size - 8
+NEVER = bytes(8)
 
 
 class Place(NamedTuple):
@@ -107,6 +111,39 @@ class Segment(Struct, eq=False):
         """Keep a record boundary, if the last one kept is far enough."""
         if place.at - (self.places[-1].at if self.places else 0) >= SAMPLE_BYTES:
             self.places.append(place)
+
+
+def note_places(segment: Segment, records: list[bytes], end: Place) -> None:
+    """`records`, each a whole change, have been written to `segment`, up to `end`: keep some of their boundaries."""
+    at, turn, came_bytes, came_mortal = end
+    found = [end]
+    for record in reversed(records):
+        at -= len(record)
+        head = _add_head(record)
+        if head >= 0:
+            turn -= 1
+            came_bytes -= len(record) - head - ADDX_HEAD.size
+            came_mortal -= record[head + EXPIRY_AT : head + ADDX_HEAD.size] != NEVER
+        if found[-1].at - at >= SAMPLE_BYTES:
+            found.append(Place(at, turn, came_bytes, came_mortal))
+    for place in reversed(found):
+        segment.note(place)
+
+
+def note_run(segment: Segment, record_bytes: int, count: int, end: Place) -> None:
+    """The same for `count` records of `record_bytes` each, all of them empty items without an expiry."""
+    at, turn = end.at - count * record_bytes, end.turn - count
+    stride = -(-SAMPLE_BYTES // record_bytes)
+    for done in range(stride, count, stride):
+        segment.note(Place(at + done * record_bytes, turn + done, end.came_bytes, end.came_mortal))
+    segment.note(end)
+
+
+def _add_head(record: bytes) -> int:
+    """Where the ADDX in a record begins, -1: it adds nothing."""
+    if record[0] == ADDX:
+        return 0
+    return FLAGS_BYTES if record[0] == SAVE_XID and len(record) > FLAGS_BYTES else -1
 
 
 def checks_of(data: bytes, block_bytes: int) -> list[int]:

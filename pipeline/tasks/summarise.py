@@ -16,8 +16,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from staniel.journal.kestrel.effect import Entangled, State
-from staniel.journal.kestrel.effect_scan import EMPTY, UNKNOWN, CounterUnknown, Entry, Facts
-from staniel.journal.kestrel.xid_scan import Numbering
+from staniel.journal.kestrel.effect_scan import EMPTY, UNKNOWN, CounterUnknown, Entry, Facts, Numbering
 from staniel.pipeline.formats.base import Part, Reading, Segment
 from staniel.pipeline.formats.kestrel.adapter import KestrelFormat
 from staniel.pipeline.formats.kestrel.queue import Stretch, described, furnish, hold, stand, survey, trusting

@@ -8,8 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from staniel.journal.kestrel.pack import STAND_IN_RECORD
-from staniel.journal.kestrel.record_index import note_places, note_run
-from staniel.journal.kestrel.segments import SAMPLE_BYTES, Place, Segment
+from staniel.journal.kestrel.segments import SAMPLE_BYTES, Place, Segment, note_places, note_run
 
 RUNS = st.lists(st.integers(1, 3 * SAMPLE_BYTES // len(STAND_IN_RECORD)), max_size=6)
 

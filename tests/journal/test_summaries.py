@@ -24,9 +24,17 @@ from staniel.journal.kestrel.effect import (
     tide_of,
     without,
 )
-from staniel.journal.kestrel.effect_scan import EMPTY, UNKNOWN, CounterUnknown, Entry, Summariser, follow, summarise
+from staniel.journal.kestrel.effect_scan import (
+    EMPTY,
+    UNKNOWN,
+    CounterUnknown,
+    Entry,
+    Numbering,
+    Summariser,
+    follow,
+    summarise,
+)
 from staniel.journal.kestrel.replay import Bad, Replay
-from staniel.journal.kestrel.xid_scan import Numbering
 from staniel.queues.config import Dialect
 from staniel.queues.item import Taken
 from tests.journal.records import FOREIGN, NOW_MS, OPERATIONS, Operations, Scribe, addx, named, with_xid

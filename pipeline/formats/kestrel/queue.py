@@ -23,8 +23,8 @@ from staniel.journal.kestrel.derived_effect import follow, mark_of, whole_at
 from staniel.journal.kestrel.effect import NOTHING, TIDE_MIN, Entangled, Origin, Summary, apply, merge
 from staniel.journal.kestrel.effect_scan import MARK_EVERY, Facts, entry_of
 from staniel.journal.kestrel.encoder import ADD, ADD_XID
-from staniel.journal.kestrel.record_index import NEVER
 from staniel.journal.kestrel.replay import Bad
+from staniel.journal.kestrel.segments import NEVER
 from staniel.journal.kestrel.sidecar import SIDECAR_MAX_BYTES, Fit, Sidecar
 from staniel.pipeline.formats.base import Part, Reading, Segment
 from staniel.pipeline.formats.kestrel.ops import OpsReader

@@ -1,6 +1,6 @@
-"""What the pipeline needs beside the server's own packages, and the command that brings what is missing.
+"""What the pipeline needs beside the server's own packages, and one line for each lack, with the command that helps.
 
-Knows versions and one clear line for each lack. Refuses to import Spark before it is known to be there.
+Nothing here imports Spark: it is used before Spark is known to be there.
 """
 
 from __future__ import annotations
@@ -9,12 +9,14 @@ import importlib.util
 import os
 import re
 import shutil
+import socket
 import subprocess
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
 PYSPARK_MIN = (4, 2)
 JAVA_MIN = 17
+MASTER_SECONDS = 5.0  # for each address
 BRING_SPARK = "pip install 'staniel[spark]'"
 BRING_JAVA = "pip install 'staniel[spark-jre]'"
 SHIM = """#!/bin/bash
@@ -26,6 +28,22 @@ exec "{java}" "${{words[@]}}"
 
 class Missing(Exception):
     """Something has to be installed first; the text is one line with the command that does it."""
+
+
+def check_master(master: str) -> None:
+    """Raises Missing, in seconds, unless one of the masters of a `spark://` address answers. Spark itself tries for a
+    minute and then says that its context has been stopped."""
+    if not master.startswith("spark://"):
+        return
+    why = ""
+    for each in master.removeprefix("spark://").split(","):
+        host, _, port = each.rpartition(":")
+        try:
+            socket.create_connection((host.strip("[]"), int(port)), MASTER_SECONDS).close()
+            return
+        except (OSError, ValueError) as error:
+            why = str(error)
+    raise Missing(f"no Spark master answers at {master}: {why}; start it, or name another with --master")
 
 
 def check_packages() -> None:

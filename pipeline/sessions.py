@@ -15,7 +15,7 @@ from importlib import resources
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from staniel.pipeline.requirements import check_packages, java_home
+from staniel.pipeline.requirements import check_master, check_packages, java_home
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -40,9 +40,10 @@ def build(
     """A session, or the one that exists. `settings`: Spark's, dots written as double underscores. `py_files`: wheels or
     zips that executors get, separated by commas.
 
-    Raises Missing, with the command that helps, if Java or PySpark is not there.
+    Raises Missing, with the command that helps, if Java or PySpark is not there, or no master answers.
     """
     check_packages()
+    check_master(master)
     os.environ.setdefault("JAVA_HOME", "")
     os.environ["JAVA_HOME"] = java_home()
     if "UTF-8" not in locale.setlocale(locale.LC_CTYPE).upper().replace("UTF8", "UTF-8"):

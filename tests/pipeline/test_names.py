@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import os
 import re
+import socket
+import subprocess
+import sys
 from pathlib import Path
 
 import pyarrow as pa
@@ -158,6 +161,27 @@ def test_a_dead_server_is_one_line_before_anything_starts(run: Run, tmp_path: Pa
             assert len(told) == 1 and told[0].startswith(f"Error: no answer from {dead}")
         told_all = run("drain", tmp_path / "out", "-q", "nowhere", "-s", server_address(server), code=1).stderr
         assert f"Error: there is no queue nowhere on {server_address(server)}" in told_all
+
+
+def test_a_spark_master_that_does_not_answer_is_one_line_at_once(tmp_path: Path) -> None:
+    """Run as a user runs it: the session that the tests share is never asked to start."""
+    spool = spool_of(tmp_path / "spool", ["jobs"])
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        dead = f"spark://127.0.0.1:{taken.getsockname()[1]}"
+    command = [
+        sys.executable,
+        "-m",
+        "staniel",
+        "pipeline",
+        "report",
+        str(spool),
+        str(tmp_path / "out"),
+        "--master",
+        dead,
+    ]
+    said = subprocess.run(command, capture_output=True, text=True, timeout=60)
+    assert said.returncode == 1
+    assert said.stderr.splitlines()[-1].startswith(f"Error: no Spark master answers at {dead}: ")
 
 
 @pytest.mark.parametrize(

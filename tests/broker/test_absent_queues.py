@@ -8,8 +8,8 @@ from staniel.broker import protocols as wires
 from staniel.broker.session import SessionState
 from staniel.protocol.memcache.dialect import Dialect
 from staniel.sim.disk.durable import Crash
-from tests.protocol.thrift_feeding import call
-from tests.sim.world import Client, World
+from tests.support.thrift_calls import call
+from tests.support.world import Client, World
 
 
 def files(world: World) -> set[str]:

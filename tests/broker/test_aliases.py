@@ -7,8 +7,8 @@ import pytest
 from staniel.broker import protocols as wires
 from staniel.broker.config.load import ConfigError, parse
 from staniel.protocol.memcache.dialect import Dialect
-from tests.sim.streams import all_of, asks, fill, settle
-from tests.sim.world import Client, World
+from tests.support.streams import all_of, asks, fill, settle
+from tests.support.world import Client, World
 
 TWICE = 'aliases.both = ["one", "more"]\naliases.more = ["one", "two"]\n'
 

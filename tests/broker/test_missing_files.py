@@ -14,11 +14,11 @@ from staniel.journal.kestrel.dump import KestrelDumper
 from staniel.journal.kestrel.replay import Bad
 from staniel.journal.tools.verify import inspect
 from staniel.sim.disk.disk import Disk
-from tests.broker.test_packing import do_everything, half_read
-from tests.broker.test_read_behind import SMALL, filled, got
+from tests.broker.maintenance.test_packing import do_everything, half_read
+from tests.broker.maintenance.test_read_behind import SMALL, filled, got
 from tests.broker.test_unreadable_files import drained, item, sealed
-from tests.sim.streams import asks, fill
-from tests.sim.world import World
+from tests.support.streams import asks, fill
+from tests.support.world import World
 
 CONFIG = """
 default.max_memory_size = "4KB"

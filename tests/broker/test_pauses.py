@@ -8,7 +8,7 @@ import json
 import pytest
 
 from staniel.sim.disk.durable import Crash
-from tests.sim.world import Client, World
+from tests.support.world import Client, World
 
 PAUSED = "s/.staniel/paused"
 

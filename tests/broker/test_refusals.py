@@ -11,9 +11,9 @@ from staniel.protocol.memcache.dialect import Dialect
 from staniel.protocol.thrift.requests import ThriftFlush, ThriftFlushAll, ThriftGet, ThriftPeek
 from staniel.queues.item import Item
 from staniel.queues.sweep import SWEEP_MAX
-from tests.sim.job_world import JobWorld
-from tests.sim.streams import settle
-from tests.sim.world import Client, World
+from tests.support.job_world import JobWorld
+from tests.support.streams import settle
+from tests.support.world import Client, World
 
 MEMORY = "[default]\nkeep_journal = false\n"
 QUIESCENT = 'default.keep_journal = false\nserver.default_status = "quiescent"'

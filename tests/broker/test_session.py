@@ -6,7 +6,7 @@ import pytest
 
 from staniel.broker.session import OUT_BYTES_A_TURN, REQUESTS_A_TURN, SessionState
 from staniel.protocol.memcache.dialect import Dialect
-from tests.sim.world import Client, World
+from tests.support.world import Client, World
 
 MEMORY = "default.keep_journal = false"
 

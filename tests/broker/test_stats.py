@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from staniel.broker.stats import snapshot
 from staniel.protocol.memcache.dialect import Dialect
-from tests.sim.job_world import JobWorld
-from tests.sim.world import World
+from tests.support.job_world import JobWorld
+from tests.support.world import World
 
 
 def stats(world: World) -> dict[str, object]:

@@ -10,8 +10,8 @@ import pytest
 import staniel.journal.transfer_log
 from staniel.sim.disk.durable import Crash
 from tests.broker.test_transfers import crashes, where
-from tests.sim.streams import LIB
-from tests.sim.world import World
+from tests.support.streams import LIB
+from tests.support.world import World
 
 SMALL = "server.expiration_timer_frequency = '1ms'\ndefault.max_memory_size = 400\n"
 SMALL += "default.max_journal_size = 1500\ndefault.default_journal_size = 400\ndefault.min_journal_compact_delay = 1\n"

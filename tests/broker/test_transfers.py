@@ -10,7 +10,7 @@ import pytest
 
 from staniel.sim.disk.disk import PowerCut
 from staniel.sim.disk.durable import Choose, Crash
-from tests.sim.world import Client, World
+from tests.support.world import Client, World
 
 EXPIRING = '[queues.q]\nexpire_to_queue = "late"\n'
 DEAD = '[queues.q]\nmax_deliveries = 2\ndead_letter_queue = "dead"\n'

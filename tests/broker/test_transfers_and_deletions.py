@@ -12,8 +12,8 @@ from staniel.sim.disk.disk import PowerCut
 from staniel.sim.disk.durable import Crash
 from tests.broker.test_transfers import EXPIRING, crashes, settle_down, where
 from tests.broker.test_unfinished_transfers import drain, files_of
-from tests.sim.streams import LIB, asks, settle
-from tests.sim.world import World
+from tests.support.streams import LIB, asks, settle
+from tests.support.world import World
 
 ONCE = "[queues.q]\nmax_deliveries = 1\ndead_letter_queue = 'dead'\n"
 

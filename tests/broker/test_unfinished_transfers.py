@@ -28,8 +28,8 @@ from tests.broker.test_transfers import (
     twins_move,
 )
 from tests.journal.test_renewal import addx, named, new_disk, put_file
-from tests.sim.streams import asks, settle
-from tests.sim.world import World
+from tests.support.streams import asks, settle
+from tests.support.world import World
 
 STORIES: dict[str, tuple[Story, str, str]] = {
     "moved": (twins_move, "", "dead"),

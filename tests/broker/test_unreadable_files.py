@@ -13,8 +13,8 @@ from staniel.broker.protocols import Dialect
 from staniel.protocol.thrift.requests import ThriftDelete, ThriftFlush, ThriftFlushAll
 from staniel.sim.disk.disk import Disk
 from staniel.sim.disk.durable import Crash
-from tests.sim.streams import asks, fill
-from tests.sim.world import Client, World
+from tests.support.streams import asks, fill
+from tests.support.world import Client, World
 
 CONFIG = """
 default.max_memory_size = "4KB"

@@ -27,7 +27,7 @@ from staniel.protocol.memcache.requests import (
     Version,
 )
 from tests.client.strategies import answers, kestrel_requests, memcached_requests
-from tests.protocol.feeding import cut
+from tests.support.feeding import cut
 
 cuts = st.lists(st.integers(0, 60), max_size=30)
 

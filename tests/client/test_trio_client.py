@@ -13,7 +13,7 @@ import trio.testing
 
 import staniel.client
 from staniel.client import Client, ConnectionLost, Full, Item, NotAllStored, Refused
-from tests.server.process import Server, running
+from tests.support.process import Server, running
 
 PATIENCE = 5.0
 SHORT = 0.05

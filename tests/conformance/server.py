@@ -17,7 +17,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from tests import starter
+from tests.support import starter
 
 LISTENERS = ("memcache", "text", "thrift")
 START_S = 60  # a machine that runs six of us at once on two cores is slow, not broken

@@ -20,7 +20,7 @@ from staniel.queues.item import Item, Taken
 from staniel.queues.queue import Queue
 from staniel.sim.disk.disk import Disk
 from tests.conformance import cases
-from tests.sim.world import World
+from tests.support.world import World
 
 SCRIPTS = cases.load("libkestrel/scripts.json")
 SILENT = ("clock", "config")  # steps without a result

@@ -17,7 +17,7 @@ import pytest
 
 from staniel.protocol.workq.fields import show_id, show_time
 from staniel.queues.jobs.job import Job
-from tests.sim.job_world import JobWorld, disk_with_log
+from tests.support.job_world import JobWorld, disk_with_log
 
 FIXTURES: dict[str, dict[str, Any]] = json.loads((Path(__file__).parent / "workq" / "fixtures.json").read_text())
 DAMAGED = {

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from tests.conformance.workq_play import Play
-from tests.sim.job_world import JobWorld
+from tests.support.job_world import JobWorld
 
 CASES: list[dict[str, Any]] = json.loads((Path(__file__).parent / "workq" / "protocol_cases.json").read_text("utf-8"))
 NAMED = [pytest.param(case, id=case["name"]) for case in CASES]

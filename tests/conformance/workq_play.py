@@ -11,7 +11,7 @@ import time
 from itertools import pairwise
 from typing import Any
 
-from tests.sim.job_world import JobClient, JobWorld
+from tests.support.job_world import JobClient, JobWorld
 
 STEP_MS = 10
 UTC = re.compile(r"\{\{UTC([+-]\d+)\}\}")

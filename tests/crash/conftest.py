@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.server.process import Server, running
+from tests.support.process import Server, running
 
 
 @pytest.fixture

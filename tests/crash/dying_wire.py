@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tests.server.wire import Wire
+from tests.support.wire import Wire
 
 
 class DyingWire(Wire):

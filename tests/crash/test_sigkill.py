@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.server.process import Server, running, until
-from tests.server.wire import Wire, stats
+from tests.support.process import Server, running, until
+from tests.support.wire import Wire, stats
 
 
 def look(server: Server, queue: str) -> list[bytes]:

@@ -7,7 +7,7 @@ import sys
 import textwrap
 from pathlib import Path
 
-from tests.server.process import running
+from tests.support.process import running
 
 ROOT = Path(__file__).resolve().parents[2]
 DEFAULT_PORT = "22133"

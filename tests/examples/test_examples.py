@@ -15,8 +15,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.server.process import Server, running, until
-from tests.server.wire import Wire, drain, stats
+from tests.support.process import Server, running, until
+from tests.support.wire import Wire, drain, stats
 
 ROOT = Path(__file__).resolve().parents[2]
 EXAMPLES = ROOT / "examples"

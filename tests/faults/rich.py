@@ -27,8 +27,8 @@ from staniel.journal.tools.convert import Conversion
 from staniel.queues.config import Format
 from staniel.sim.disk.disk import Disk
 from staniel.sim.mutants.queues import replaced
-from tests.sim.job_world import job_id
-from tests.sim.world import START_MS, Client, World
+from tests.support.job_world import job_id
+from tests.support.world import START_MS, Client, World
 
 CONFIG = """
 default.sync_journal = "always"

@@ -15,7 +15,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.server.process import START_SECONDS_MAX, die_with_the_tests
+from tests.support.process import START_SECONDS_MAX, die_with_the_tests
 
 WAYS = (["unshare", "--mount"], ["unshare", "--map-root-user", "--mount"])
 SCRIPT = 'mount -t tmpfs -o size="$1",mode=777 none "$2" && echo mounted && exec sleep infinity'

@@ -1,7 +1,7 @@
 """Every journal of the public cases, cut at every byte and with every bit flipped: is what is left of it served?
 
 `python -m tests.faults.sweep` does all of them in some minutes; the suite takes a sample. Knows the cases of
-tests/conformance and the judge of tests/journal. Each damaged spool is recovered by a broker on the fake disk, used,
+tests/conformance and the judge of tests/support. Each damaged spool is recovered by a broker on the fake disk, used,
 and recovered again.
 """
 
@@ -19,10 +19,10 @@ from staniel.broker.events import Level
 from staniel.journal.kestrel.records import SAVE_XID
 from staniel.sim.disk.disk import Disk
 from tests.conformance import cases, replay
-from tests.journal.judge import Judge
-from tests.journal.records import addx
-from tests.journal.spool import content_of, put_file
-from tests.sim.world import START_MS, World
+from tests.support.judge import Judge
+from tests.support.records import addx
+from tests.support.spool import content_of, put_file
+from tests.support.world import START_MS, World
 
 NEIGHBOUR = "neighbour"
 READ_BYTES_MAX = 1 << 20  # one piece; the files have some hundred bytes

@@ -15,8 +15,8 @@ from staniel.bench.soak.clients import Crew
 from staniel.bench.soak.loop import Loop
 from staniel.bench.soak.victim import Victim
 from tests.faults.preloaded import build
-from tests.server.process import until
-from tests.server.wire import Wire, stats
+from tests.support.process import until
+from tests.support.wire import Wire, stats
 
 pytestmark = [pytest.mark.slow, pytest.mark.programs("cc")]
 

@@ -11,7 +11,7 @@ import pytest
 from staniel.sim.disk.disk import Disk
 from staniel.sim.disk.durable import Choose, Crash, Inode
 from tests.faults.trial import Trial
-from tests.journal.spool import new_disk
+from tests.support.spool import new_disk
 
 SEED = int(os.environ.get("STANIEL_CRASH_SEED", "0")) or int.from_bytes(os.urandom(4), "big")
 SYNCS = 50

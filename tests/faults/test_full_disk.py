@@ -13,8 +13,8 @@ from staniel.bench.soak.clients import Crew
 from staniel.bench.soak.loop import Loop
 from staniel.journal.disk.fs import OsFs
 from tests.faults.small_disk import SmallDisk, small_disk
-from tests.server.process import Server, running, until
-from tests.server.wire import Wire, drain
+from tests.support.process import Server, running, until
+from tests.support.wire import Wire, drain
 
 pytestmark = pytest.mark.programs("unshare", "nsenter", "mount")
 

@@ -12,9 +12,9 @@ from staniel.broker.events import Level
 from staniel.sim.disk.disk import Disk
 from tests.faults.rich import CONFIG, LATER_MS, OWN, Told, check, chosen, harmed, rich, start
 from tests.faults.rich import Harm as Harmed
-from tests.sim.job_world import job_id
-from tests.sim.streams import asks, settle
-from tests.sim.world import Client, World
+from tests.support.job_world import job_id
+from tests.support.streams import asks, settle
+from tests.support.world import Client, World
 
 FLIPS = 40
 

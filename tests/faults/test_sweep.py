@@ -11,10 +11,10 @@ from pathlib import Path
 import pytest
 
 from tests.faults.sweep import Damaged, Files, check, cuts, flips, sample, verdicts
-from tests.journal.judge import Judge
-from tests.journal.records import addx
-from tests.server.process import running
-from tests.server.wire import drain
+from tests.support.judge import Judge
+from tests.support.process import running
+from tests.support.records import addx
+from tests.support.wire import drain
 
 CUTS = 2000
 FLIPS = 5000

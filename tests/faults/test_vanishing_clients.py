@@ -16,8 +16,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.server.process import Server, die_with_the_tests, running, until
-from tests.server.wire import Wire, drain, stats
+from tests.support.process import Server, die_with_the_tests, running, until
+from tests.support.wire import Wire, drain, stats
 
 READS = 1000
 HOLDERS = 4

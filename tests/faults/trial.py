@@ -15,7 +15,7 @@ from staniel.journal.group_commit import JournalFailure
 from staniel.journal.spool import SpoolError
 from staniel.sim.disk.disk import Disk
 from staniel.sim.disk.durable import Choose, Crash
-from tests.sim.world import Client, World
+from tests.support.world import Client, World
 
 CONFIG = """
 server.expiration_timer_frequency = "5ms"

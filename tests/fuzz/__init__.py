@@ -1,0 +1,1 @@
+"""Bytes made up for parsers and journal readers."""

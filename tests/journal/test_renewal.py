@@ -15,10 +15,10 @@ from staniel.journal.disk.unsynced_names import Names
 from staniel.journal.spool import SpoolError
 from staniel.sim.disk.disk import Disk, PowerCut
 from staniel.sim.disk.durable import Crash
-from tests.journal.records import addx, named
-from tests.journal.spool import content_of, journals, new_disk, put_file
-from tests.sim.job_world import JobWorld, job_id
-from tests.sim.world import Client, World
+from tests.support.job_world import JobWorld, job_id
+from tests.support.records import addx, named
+from tests.support.spool import content_of, journals, new_disk, put_file
+from tests.support.world import Client, World
 
 MARK = "s/.staniel/failed_sync"
 

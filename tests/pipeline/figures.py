@@ -43,7 +43,7 @@ from staniel.pipeline.tasks.drain_to_lake import drain
 from staniel.pipeline.tasks.pack import pack
 from staniel.queues.config import Dialect
 from tests.pipeline.test_drain import fill, server_address
-from tests.server.process import Server, running, until
+from tests.support.process import Server, running, until
 
 HEAD = struct.Struct("<Biqq")
 XID = struct.Struct("<Bi")

@@ -13,10 +13,10 @@ import sys
 from pathlib import Path
 
 from staniel.queues.config import Dialect
-from tests.journal.cmdlogs import files
-from tests.journal.records import Scribe
 from tests.pipeline.spools import write
-from tests.sim.job_world import JobWorld
+from tests.support.job_world import JobWorld
+from tests.support.records import Scribe
+from tests.support.workq_log import files
 
 MIDNIGHT_MS = 1_700_006_400_000
 QUEUES = {"mail": (14, 18, 0.02), "thumbnails": (7, 8, 0.10), "audit": (2, 30, 0.0)}  # arrivals, capacity, failures

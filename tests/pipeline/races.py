@@ -43,9 +43,9 @@ from staniel.pipeline.tasks.pack import Busy, pack
 from staniel.pipeline.tasks.summarise import pinned
 from staniel.pipeline.tasks.verify import verify
 from staniel.queues.config import Dialect, Format
-from tests.server.process import Server
-from tests.server.wire import Wire
-from tests.sim.job_world import job_id
+from tests.support.job_world import job_id
+from tests.support.process import Server
+from tests.support.wire import Wire
 
 CONFIG = """
 [queues.default]

@@ -8,7 +8,7 @@ from typing import Any
 
 from staniel.journal.kestrel.replay import Replay
 from staniel.queues.config import Dialect
-from tests.journal.records import NOW_MS, Scribe, feed
+from tests.support.records import NOW_MS, Scribe, feed
 
 STEP_WEIGHTS = {"add": 10, "take": 3, "open": 5, "confirm": 4, "abort": 2}
 

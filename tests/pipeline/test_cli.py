@@ -16,13 +16,13 @@ from pyspark.sql import SparkSession
 from staniel.pipeline import requirements as needs
 from staniel.pipeline import sessions
 from staniel.pipeline.cli import pipeline, reason
-from tests.journal.cmdlogs import Script
-from tests.journal.records import NOW_MS, addx
 from tests.pipeline.spools import contents, history, replayed, write
 from tests.pipeline.test_cmdlog_views import write as write_log
 from tests.pipeline.test_drain import fill, server_address
 from tests.pipeline.test_live_source import taken
-from tests.server.process import running
+from tests.support.process import running
+from tests.support.records import NOW_MS, addx
+from tests.support.workq_log import Script
 
 Run = Callable[..., Result]
 

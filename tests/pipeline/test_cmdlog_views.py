@@ -9,8 +9,8 @@ import pytest
 from staniel.pipeline.formats.adapters import look
 from staniel.pipeline.formats.base import Corrupt, OnCorrupt, Part, Reading
 from staniel.pipeline.lake.folders import LocalFolder
-from tests.journal.cmdlogs import Script, files, snapshot
-from tests.sim.job_world import job_id
+from tests.support.job_world import job_id
+from tests.support.workq_log import Script, files, snapshot
 
 
 @pytest.fixture

@@ -13,8 +13,8 @@ from staniel.pipeline.lake.folders import LocalFolder
 from staniel.pipeline.tasks.convert import Converted, convert_spool
 from staniel.queues.config import Format
 from staniel.queues.item import Item
-from tests.journal.records import NOW_MS, addx
-from tests.server.process import run_staniel
+from tests.support.process import run_staniel
+from tests.support.records import NOW_MS, addx
 
 
 def converted(spool: Path, wanted: Format) -> Converted:

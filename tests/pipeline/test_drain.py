@@ -20,7 +20,7 @@ from staniel.pipeline.sources.live import LiveStream, Offset
 from staniel.pipeline.sources.live_options import DrainOptions
 from staniel.protocol.client.replies import Answer
 from staniel.protocol.memcache import requests as ask
-from tests.server.process import Server, running
+from tests.support.process import Server, running
 
 ITEMS = 300
 ROOT = Path(__file__).resolve().parents[2]

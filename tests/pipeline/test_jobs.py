@@ -20,13 +20,13 @@ from staniel.pipeline.tasks.pack import Busy, pack
 from staniel.pipeline.tasks.refill import items_of, refill
 from staniel.pipeline.tasks.verify import verify
 from staniel.queues.config import Dialect, Format
-from tests.journal.records import addx
-from tests.journal.records import state as state_in_words
 from tests.pipeline.spools import contents, history, replayed, write
 from tests.pipeline.test_drain import server_address
 from tests.pipeline.test_live_source import taken
 from tests.pipeline.test_sidecars import long_history, spill
-from tests.server.process import running
+from tests.support.process import running
+from tests.support.records import addx
+from tests.support.records import state as state_in_words
 
 
 @pytest.fixture

@@ -10,9 +10,9 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from staniel.queues.config import Dialect
-from tests.journal.records import NOW_MS, addx
 from tests.pipeline.patience import patiently
 from tests.pipeline.spools import contents, history, replayed, write
+from tests.support.records import NOW_MS, addx
 
 
 def read(spark: SparkSession, path: Path, **options: object) -> DataFrame:

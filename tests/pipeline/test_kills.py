@@ -21,7 +21,7 @@ import pytest
 
 from tests.pipeline.test_drain import fill, server_address
 from tests.pipeline.test_live_source import taken
-from tests.server.process import running
+from tests.support.process import running
 
 ROOT = Path(__file__).resolve().parents[2]
 ITEMS = 240

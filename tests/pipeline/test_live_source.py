@@ -19,7 +19,7 @@ from staniel.protocol.client.replies import Item
 from staniel.protocol.client.requests import read
 from tests.pipeline.patience import patiently
 from tests.pipeline.test_drain import fill, server_address
-from tests.server.process import running
+from tests.support.process import running
 
 
 def taken(server: str, queue: str) -> list[Item]:

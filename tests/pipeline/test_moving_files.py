@@ -12,7 +12,7 @@ from pyspark.sql import DataFrame, SparkSession
 
 from staniel.journal.libkestrel.records import SEGMENT_MAGIC, put
 from staniel.queues.item import Item
-from tests.journal.records import NOW_MS, addx
+from tests.support.records import NOW_MS, addx
 
 OLD = [b"old %d" % number for number in range(40)]
 NEW = [b"new %d, and longer than what was there before" % number for number in range(60)]

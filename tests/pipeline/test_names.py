@@ -26,11 +26,11 @@ from staniel.pipeline.tasks.convert import convert
 from staniel.pipeline.tasks.refill import INFERRING, items_of
 from staniel.pipeline.tasks.summarise import run as run_tasks
 from staniel.queues.config import Format
-from tests.journal.records import NOW_MS, addx
 from tests.pipeline.test_cli import Run, run  # noqa: F401 - a fixture
 from tests.pipeline.test_drain import fill, server_address
 from tests.pipeline.test_live_source import taken
-from tests.server.process import running
+from tests.support.process import running
+from tests.support.records import NOW_MS, addx
 
 NAMES = [
     "jobs", "007", "7", "1e3", "NaN", "-1", "2024-02-29", "café", "cafÃ©", "日本", "caf\udce9", r"caf\xE9", r"a\x5Cb",

@@ -21,9 +21,9 @@ from staniel.pipeline.lake.folders import LocalFolder
 from staniel.pipeline.tasks import pack as packs
 from staniel.pipeline.tasks.pack import NotTheSame, Packed, Task, pack, write_pack
 from staniel.queues.config import Dialect
-from tests.journal.records import addx
-from tests.journal.records import state as state_in_words
 from tests.pipeline.spools import history, write
+from tests.support.records import addx
+from tests.support.records import state as state_in_words
 
 
 class Killed(BaseException):

@@ -26,13 +26,13 @@ from staniel.pipeline.sources.planning import since, upto
 from staniel.queues.item import Taken
 from staniel.sim.disk.disk import Disk
 from staniel.sim.disk.durable import Crash
-from tests.journal.spool import content_of
-from tests.journal.test_derived import DIALECTS, MORE, STEPS, History, Steps
-from tests.journal.test_fast_start import sidecars_on, without_sidecars
+from tests.journal.kestrel.test_derived_effect import DIALECTS, MORE, STEPS, History, Steps
+from tests.journal.kestrel.test_recovery_by_sidecars import sidecars_on, without_sidecars
 from tests.pipeline.spools import history as used_queue
 from tests.pipeline.spools import write
-from tests.server.process import running, until
-from tests.server.wire import Wire
+from tests.support.process import running, until
+from tests.support.spool import content_of
+from tests.support.wire import Wire
 
 FORMAT = KestrelFormat()
 ROOMY = 'queues.q.max_memory_size = "1MB"'

@@ -30,10 +30,10 @@ from staniel.pipeline.tasks import archive as archive_module
 from staniel.pipeline.tasks import summarise as fleet
 from staniel.pipeline.tasks.archive import archive
 from staniel.queues.item import Item
-from tests.journal.cmdlogs import Script
-from tests.journal.cmdlogs import files as log_files
-from tests.journal.records import NOW_MS, addx, with_xid
 from tests.pipeline.spools import history, write
+from tests.support.records import NOW_MS, addx, with_xid
+from tests.support.workq_log import Script
+from tests.support.workq_log import files as log_files
 
 Rows = list[dict[str, Any]]
 

@@ -19,7 +19,7 @@ from staniel.pipeline.tasks import verify as module
 from staniel.queues.changes import Added
 from staniel.queues.config import Dialect
 from staniel.queues.item import Item
-from tests.journal.test_cmdlog_recovery import add
+from tests.journal.workq.test_recovery import add
 
 ITEM = Item(b"item", 1_700_000_000_000)
 KESTREL = Encoder(Dialect.DOCUMENTS).encode(Added(ITEM))

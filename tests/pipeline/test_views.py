@@ -15,8 +15,8 @@ from staniel.pipeline.formats.base import Corrupt, OnCorrupt, Part, Reading, Seg
 from staniel.pipeline.formats.kestrel.adapter import KestrelFormat
 from staniel.pipeline.lake.folders import LocalFolder
 from staniel.queues.config import Dialect
-from tests.journal.records import FOREIGN, addx, named, with_xid
 from tests.pipeline.spools import contents, history, replayed, write
+from tests.support.records import FOREIGN, addx, named, with_xid
 
 FORMAT = KestrelFormat()
 FAIL = Reading()

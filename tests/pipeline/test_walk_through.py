@@ -12,7 +12,7 @@ from pyspark.sql import SparkSession
 from tests.pipeline.patience import patiently
 from tests.pipeline.spools import contents, history, replayed, write
 from tests.pipeline.test_drain import server_address
-from tests.server.process import running
+from tests.support.process import running
 
 EXAMPLE = Path(__file__).resolve().parents[2] / "examples" / "journals_on_spark.py"
 

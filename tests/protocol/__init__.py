@@ -1,0 +1,1 @@
+"""The parsers and the replies, without sockets."""

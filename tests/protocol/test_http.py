@@ -14,7 +14,7 @@ from staniel.protocol.text.parser import TextParser
 from staniel.protocol.text.requests import TextGet, TextPut
 from staniel.protocol.workq.parser import State as WorkqState
 from staniel.protocol.workq.parser import WorkqParser
-from tests.protocol.feeding import read
+from tests.support.feeding import read
 
 MALICIOUS = [
     # memcached's t/malicious-commands.t

@@ -21,8 +21,8 @@ from staniel.protocol.thrift.requests import ThriftVersion
 from staniel.protocol.workq.commands import INVALID_ARGS, WORDS_MAX
 from staniel.protocol.workq.parser import WorkqParser
 from staniel.protocol.workq.requests import Lease
-from tests.protocol.feeding import all_of, whole
-from tests.protocol.thrift_feeding import call
+from tests.support.feeding import all_of, whole
+from tests.support.thrift_calls import call
 
 
 def memcache() -> Parser:

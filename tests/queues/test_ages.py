@@ -8,7 +8,7 @@ from staniel.queues.item import Item
 from staniel.queues.queue import Queue
 from staniel.sim.disk.durable import Crash
 from tests.queues.model import Recorder
-from tests.sim.world import World
+from tests.support.world import World
 
 NOW_MS = 1_700_000_000_000
 UNLIMITED = QueueConfig()

@@ -10,7 +10,7 @@ from staniel.queues.item import Item, Taken
 from staniel.queues.queue import Queue
 from staniel.sim.disk.durable import Crash
 from tests.queues.model import Hand, Recorder, Replayed
-from tests.sim.world import World
+from tests.support.world import World
 
 NOW_MS = 1_700_000_000_000
 CONFIG = QueueConfig(retry_delay_ms=1000)

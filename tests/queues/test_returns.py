@@ -9,7 +9,7 @@ import pytest
 from staniel.broker.timers import SOON_A_RING
 from staniel.queues.batched_aborts import ENDED_AS_MANY, READS_A_STEP
 from staniel.queues.queue import Queue
-from tests.sim.world import Client, World
+from tests.support.world import Client, World
 
 MANY = 4 * READS_A_STEP + 1
 SETTINGS = f"server.max_open_transactions = {MANY}\n"

@@ -11,8 +11,8 @@ from tempfile import TemporaryDirectory
 
 import pytest
 
-from tests.server.process import Server, running, until
-from tests.server.wire import Wire, drain, stats
+from tests.support.process import Server, running, until
+from tests.support.wire import Wire, drain, stats
 
 QUEUES = 2_000
 CHILDREN = 200

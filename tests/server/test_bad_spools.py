@@ -11,9 +11,9 @@ from pathlib import Path
 
 import pytest
 
-from tests.server.process import Server, run_staniel, running, until
 from tests.server.test_workq import add
-from tests.server.wire import Wire, drain, stats
+from tests.support.process import Server, run_staniel, running, until
+from tests.support.wire import Wire, drain, stats
 
 NOBODY = 65534
 # Root may read everything, so a test about permissions runs its server as somebody else.

@@ -7,10 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from tests.protocol.thrift_feeding import call
-from tests.server.process import running
 from tests.server.test_http_requests import free_ports
-from tests.server.wire import Wire
+from tests.support.process import running
+from tests.support.thrift_calls import call
+from tests.support.wire import Wire
 
 THRIFT_GET = call("get", queue_name="by_thrift", max_items=1, timeout_msec=0, auto_abort_msec=0)
 

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.server.process import running, until
-from tests.server.wire import Wire, drain, stats
+from tests.support.process import running, until
+from tests.support.wire import Wire, drain, stats
 
 CROWD = 300
 

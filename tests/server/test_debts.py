@@ -11,8 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.server.process import running
-from tests.server.wire import Wire
+from tests.support.process import running
+from tests.support.wire import Wire
 
 ROOT = Path(__file__).parents[2]
 HALF = b"set q 0 0 1000000\r\n"

@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.server.process import Server, running
-from tests.server.wire import Wire
+from tests.support.process import Server, running
+from tests.support.wire import Wire
 
 AT_IMPORT = """
 class Finder:

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from tests.server.process import Server, until
-from tests.server.wire import Wire, drain, stats
+from tests.support.process import Server, until
+from tests.support.wire import Wire, drain, stats
 
 
 def test_what_was_asked_before_is_done_and_answered(server: Server) -> None:

@@ -5,8 +5,8 @@ from __future__ import annotations
 from contextlib import ExitStack
 from pathlib import Path
 
-from tests.server.process import Server, running, until
-from tests.server.wire import Wire, stats
+from tests.support.process import Server, running, until
+from tests.support.wire import Wire, stats
 
 PIECE_BYTES = 2 << 20
 CROWD = 12

@@ -13,8 +13,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.server.process import Server, running, until
-from tests.server.wire import Wire, drain, stats
+from tests.support.process import Server, running, until
+from tests.support.wire import Wire, drain, stats
 
 MB = 1 << 20
 

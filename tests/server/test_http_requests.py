@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.server.process import running, until
-from tests.server.wire import Wire
+from tests.support.process import running, until
+from tests.support.wire import Wire
 
 BODY = b"flush_all\r\nflush q\r\ndelete q\r\nshutdown\r\n"
 POST = b"POST / HTTP/1.1\r\nHost: 127.0.0.1:22133\r\nContent-Type: text/plain\r\nContent-Length: %d\r\n\r\n%b" % (

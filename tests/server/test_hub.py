@@ -33,9 +33,9 @@ from staniel.server.hub import FREE_SHARE_NS, SHARE_NS, Hub
 from staniel.server.listener import ACCEPTS_A_TURN
 from staniel.server.machine import ListeningSocket, Machine
 from staniel.server.sync_latency import Pace
-from tests.protocol.thrift_feeding import call, hear
-from tests.server.process import running
-from tests.server.wire import Wire
+from tests.support.process import running
+from tests.support.thrift_calls import call, hear
+from tests.support.wire import Wire
 
 SMALL = 'default.max_memory_size = "16KB"\ndefault.max_journal_size = "64KB"\n'
 THREE = b"".join(b"set q 0 0 1\r\n%d\r\n" % number for number in range(3))

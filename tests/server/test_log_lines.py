@@ -8,10 +8,10 @@ from pathlib import Path
 import pytest
 
 from staniel.broker.events import NOTES_MAX
-from tests.server.process import Server, running, until
 from tests.server.test_workq import add, leased
-from tests.server.wire import Wire
-from tests.sim.job_world import job_id
+from tests.support.job_world import job_id
+from tests.support.process import Server, running, until
+from tests.support.wire import Wire
 
 CONFIG = """
 [queues.q]

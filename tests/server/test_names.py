@@ -9,8 +9,8 @@ from pathlib import Path
 
 import memcache
 
-from tests.server.process import Server, running
-from tests.server.wire import Wire, stats
+from tests.support.process import Server, running
+from tests.support.wire import Wire, stats
 
 SPLITTING = "a\r\nSTAT forged 1\r\nEND"
 ODD = ["with blank", "tab\tname", SPLITTING, "del\x7f"]

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.server.process import Server, running, until
-from tests.server.wire import Wire
+from tests.support.process import Server, running, until
+from tests.support.wire import Wire
 
 
 def write_limit(server: Server, line: str) -> None:

@@ -11,8 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.server.process import GREETING, Server, run_staniel, running, until
-from tests.server.wire import Wire, drain, stats
+from tests.support.process import GREETING, Server, run_staniel, running, until
+from tests.support.wire import Wire, drain, stats
 
 
 def test_the_greeting_says_where_it_listens_and_what_it_recovered(server: Server) -> None:

@@ -1,4 +1,4 @@
-"""Servers that tests/starter.py forks behave as those that are executed: their end is told, nothing of them is left."""
+"""Servers forked by tests/support/starter.py behave as executed ones do: their end is told, nothing of them is left."""
 
 from __future__ import annotations
 
@@ -6,8 +6,8 @@ import os
 import signal
 from pathlib import Path
 
-from tests.server.process import running, until
-from tests.starter import Starter
+from tests.support.process import running, until
+from tests.support.starter import Starter
 
 
 def is_there(pid: int) -> bool:

@@ -11,10 +11,10 @@ from pathlib import Path
 
 import pytest
 
-from tests.server.process import run_staniel, running
 from tests.server.test_log_lines import lines
-from tests.server.wire import Wire
-from tests.sim.job_world import job_id
+from tests.support.job_world import job_id
+from tests.support.process import run_staniel, running
+from tests.support.wire import Wire
 
 CONFIG = """
 queues.jobs.max_memory_size = 2000

@@ -5,9 +5,9 @@ from __future__ import annotations
 from contextlib import ExitStack
 from pathlib import Path
 
-from tests.server.process import running
 from tests.server.test_debts import is_dropped
-from tests.server.wire import Wire
+from tests.support.process import running
+from tests.support.wire import Wire
 
 LITTLE_BYTES = 4096
 

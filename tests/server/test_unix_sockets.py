@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.server.process import STANIEL, STOP_SECONDS_MAX, die_with_the_tests, run_staniel, until
+from tests.support.process import STANIEL, STOP_SECONDS_MAX, die_with_the_tests, run_staniel, until
 
 SLOW_RECOVERY = """
 import sys

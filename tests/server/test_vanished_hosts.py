@@ -14,8 +14,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.server.process import Server, running, until
-from tests.server.wire import Wire
+from tests.support.process import Server, running, until
+from tests.support.wire import Wire
 
 SO_ATTACH_FILTER = 26
 BPF_RET_0 = struct.pack("HBBI", 6, 0, 0, 0)  # of each segment, keep 0 bytes

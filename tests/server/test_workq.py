@@ -11,9 +11,9 @@ from pathlib import Path
 
 import pytest
 
-from tests.server.process import Server, run_staniel, running, until
-from tests.server.wire import Wire, stats
-from tests.sim.job_world import job_id
+from tests.support.job_world import job_id
+from tests.support.process import Server, run_staniel, running, until
+from tests.support.wire import Wire, stats
 
 
 @pytest.fixture

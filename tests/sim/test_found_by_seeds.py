@@ -11,10 +11,10 @@ from staniel.sim.disk.durable import Crash
 from staniel.sim.jobs.conversation import job_id
 from staniel.sim.world import World as WorldWithThreads
 from staniel.sim.world import content
-from tests.journal.spool import crashes
-from tests.sim.job_world import JobWorld
-from tests.sim.streams import LIB, SMALL, all_of, asks, fill
-from tests.sim.world import World
+from tests.support.job_world import JobWorld
+from tests.support.spool import crashes
+from tests.support.streams import LIB, SMALL, all_of, asks, fill
+from tests.support.world import World
 
 EXPIRING = """
 server.expiration_timer_frequency = "10ms"

@@ -16,9 +16,9 @@ from staniel.protocol.thrift.requests import ThriftConfirm, ThriftGet
 from staniel.queues.config import QueueConfig
 from staniel.sim.disk.disk import Disk
 from staniel.sim.disk.durable import Crash
-from tests.journal.records import NOW_MS, addx, with_xid
-from tests.journal.spool import crashes, new_disk, put_file
-from tests.sim.world import START_MS, World
+from tests.support.records import NOW_MS, addx, with_xid
+from tests.support.spool import crashes, new_disk, put_file
+from tests.support.world import START_MS, World
 
 SMALL_FILES = "default.max_memory_size = 60\ndefault.default_journal_size = 50\n"
 PACKING = f'{SMALL_FILES}default.max_journal_size = 150\ndefault.min_journal_compact_delay = "none"\n'

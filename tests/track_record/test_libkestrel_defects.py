@@ -9,8 +9,8 @@ from staniel.journal.libkestrel.records import DATA_BYTES_MAX, READER_MAGIC, SEG
 from staniel.queues.item import Item
 from staniel.sim.disk.disk import Disk
 from staniel.sim.disk.durable import Crash
-from tests.journal.spool import crashes, new_disk, put_file
-from tests.sim.world import START_MS, World
+from tests.support.spool import crashes, new_disk, put_file
+from tests.support.world import START_MS, World
 
 LIB = 'default.journal_format = "libkestrel"\n'
 SMALL = LIB + "default.default_journal_size = 100\n"

@@ -5,8 +5,8 @@ from __future__ import annotations
 import time
 from pathlib import Path
 
-from tests.server.process import running, until
-from tests.server.wire import Wire, stats
+from tests.support.process import running, until
+from tests.support.wire import Wire, stats
 
 TIMEOUT = '[server]\nclient_timeout = "3s"\n'
 

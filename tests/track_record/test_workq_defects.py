@@ -12,9 +12,9 @@ from staniel.journal.workq.encoder import encode_bare, encode_time
 from staniel.protocol.workq.requests import JobTerms
 from staniel.sim.disk.disk import Disk
 from staniel.sim.disk.durable import Crash
-from tests.journal.cmdlogs import as_the_original_reads, files
-from tests.sim.job_world import LOG, JobWorld, disk_with_log, job_id
-from tests.sim.world import START_MS
+from tests.support.job_world import LOG, JobWorld, disk_with_log, job_id
+from tests.support.workq_log import as_the_original_reads, files
+from tests.support.world import START_MS
 
 TINY = "cmdlog_seg_size = 200\ncmdlog_clean_int = 100"
 

@@ -1,0 +1,1 @@
+"""The broker on a fake disk with a stepped clock."""

@@ -1,0 +1,99 @@
+"""docs/config.md and examples/staniel.toml against the Structs: no key forgotten, invented or given another default."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+from msgspec import UNSET, Struct
+
+from staniel.broker.config.load import load
+from staniel.broker.config.schema import (
+    NOT_SERVED,
+    RELOADED,
+    KestrelListener,
+    Listener,
+    Memcache,
+    QueueSettings,
+    Server,
+    WorkqSettings,
+)
+from staniel.broker.config.toml import keys_of
+from staniel.queues.config import QueueConfig
+
+ROOT = Path(__file__).parents[3]
+DOCUMENT = (ROOT / "docs" / "config.md").read_text()
+EXAMPLE = ROOT / "examples" / "staniel.toml"
+SECTIONS: dict[str, type[Struct]] = {
+    "[server]": Server,
+    "[memcache]": Memcache,
+    "[text], [thrift]": KestrelListener,
+    "[admin]": Listener,
+    "[workq]": WorkqSettings,
+    "[default] and [queues.NAME]": QueueSettings,
+}
+
+
+def rows(title: str) -> list[list[str]]:
+    """The cells of a section's table."""
+    body = DOCUMENT.split(f"\n## {title}\n")[1].split("\n## ")[0]
+    lines = [line for line in body.splitlines() if line.startswith("|")]
+    return [[cell.strip() for cell in line.strip("|").split("|")] for line in lines[2:]]
+
+
+@pytest.mark.parametrize("title", SECTIONS)
+def test_every_key_is_documented_with_its_type_and_default(title: str) -> None:
+    keys = keys_of(SECTIONS[title])
+    documented = {row[0]: (row[1], row[2]) for row in rows(title)}
+    assert documented == {
+        name: (key.kind.word, f"`{key.kind.show(built_in(key.attribute, key.default))}`") for name, key in keys.items()
+    }
+
+
+def built_in(attribute: str, default: object) -> object:
+    """A section's own default; for a queue's key what it is when nothing is given."""
+    return getattr(QueueConfig(), attribute) if default is UNSET else default
+
+
+@pytest.mark.parametrize("title", SECTIONS)
+def test_every_key_has_a_meaning_on_one_line_and_stands_once(title: str) -> None:
+    table = rows(title)
+    assert all(len(row) == 6 and row[5].endswith((".", ".*")) for row in table)
+    assert len({row[0] for row in table}) == len(table)
+
+
+def test_what_a_reload_takes_over_is_told() -> None:
+    document = (ROOT / "docs" / "operating.md").read_text()
+    told = document.split("\nA reload takes over ")[1].split("; for the clients that are there")[0]
+    of_server = re.sub(r"\([^)]*\)", "", told.split("and of `[server]`: ")[1])
+    assert set(re.findall(r"`(\w+)`", of_server)) == RELOADED <= set(keys_of(Server))
+
+
+@pytest.mark.parametrize(("title", "prefix"), [("[server]", "server"), ("[default] and [queues.NAME]", "default")])
+def test_the_keys_marked_as_not_served_are_those_that_warn(title: str, prefix: str) -> None:
+    marked = {f"{prefix}.{row[0]}" for row in rows(title) if "*Not served yet.*" in row[5]}
+    assert marked == {name for name in NOT_SERVED if name.startswith(f"{prefix}.")}
+
+
+@pytest.mark.parametrize("title", ["[text], [thrift]", "[admin]", "[workq]", "[aliases]"])
+def test_the_sections_marked_as_not_served_are_those_that_warn(title: str) -> None:
+    names = [name.strip(" []") for name in title.split(",")]
+    body = DOCUMENT.split(f"\n## {title}\n")[1]
+    assert all(name in NOT_SERVED for name in names) == body.startswith("\n*Not served yet.*")
+
+
+def test_every_queue_setting_can_be_given() -> None:
+    assert {key.attribute for key in keys_of(QueueSettings).values()} == set(QueueConfig.__struct_fields__)
+
+
+def test_the_example_is_in_the_document() -> None:
+    assert f"```toml\n{EXAMPLE.read_text()}```\n" in DOCUMENT
+
+
+def test_the_example_loads_without_warnings() -> None:
+    config = load(str(EXAMPLE))
+    assert config.warnings == ()
+    assert config.queue("jobs").max_age_ms == 0
+    assert config.queue("recent").sync_ms == 50
+    assert (config.queue("events+mail").max_age_ms, config.queue("events+audit").max_age_ms) == (3_600_000, 0)

@@ -1,0 +1,1 @@
+"""Packing, memory, reading behind."""

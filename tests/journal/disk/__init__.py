@@ -1,0 +1,1 @@
+"""The disk, failed syncs, open files, quarantine."""

@@ -1,0 +1,196 @@
+"""A sync fails, the kernel calls the pages clean, and the server is started again: nothing may rest on such pages."""
+
+from __future__ import annotations
+
+import errno
+
+import pytest
+
+from staniel.journal.disk.failed_sync import ROOM_BYTES, ROOM_SHARE_OF_DISK, Doubt, Group, Mark
+from staniel.journal.disk.unsynced_names import Names
+from staniel.journal.group_commit import JournalFailure
+from staniel.journal.spool import SpoolError
+from staniel.sim.disk.disk import Disk, PowerCut
+from staniel.sim.disk.durable import Crash
+from tests.support.world import World
+
+MARK = "s/.staniel/failed_sync"
+
+
+def world_whose_sync_failed() -> World:
+    world = World()
+    client = world.client()
+    client.puts("1")
+    world.sync()
+    client.puts("2")
+    world.disk.fail("sync", "s/q", errno.EIO)
+    with pytest.raises(JournalFailure):
+        world.sync()
+    return world
+
+
+def restarted(world: World) -> World:
+    return World(world.config, world.disk.kill(), world.now_ms)
+
+
+def test_what_is_acknowledged_after_the_restart_survives_the_next_power_cut() -> None:
+    world = restarted(world_whose_sync_failed())
+    assert "spool.renewed" in world.events and world.items() == [b"1", b"2"]
+    client = world.client()
+    client.puts("3")
+    world.sync()
+    assert client.hears() == "STORED"
+    assert world.crash(Crash.DROP).items() == [b"1", b"2", b"3"]
+
+
+def test_the_mark_is_gone_once_everything_has_been_written_anew() -> None:
+    world = restarted(world_whose_sync_failed())
+    assert not world.broker.store.doubt.exists
+    world.broker.shutdown(world.now_ms)
+    assert "spool.renewed" not in restarted(world).events
+
+
+def test_power_fails_at_any_step_of_writing_anew() -> None:
+    before = world_whose_sync_failed().disk
+    steps = len(restarted(world_whose_sync_failed()).disk.log) - len(before.log)
+    for step in range(steps):
+        world = world_whose_sync_failed()
+        disk = world.disk.kill()
+        disk.stop_at = len(disk.log) + step
+        with pytest.raises(PowerCut):
+            World(world.config, disk, world.now_ms)
+        for how in Crash:
+            assert World(world.config, disk.crash(how), world.now_ms).items() in ([b"1"], [b"1", b"2"])
+
+
+def test_a_disk_without_room_for_it_is_named_and_the_server_does_not_start() -> None:
+    world = world_whose_sync_failed()
+    disk = world.disk.kill()
+    disk.fail("write", "q~~0", errno.ENOSPC, times=2)  # the second time for this queue alone
+    with pytest.raises(SpoolError, match="free space"):
+        World(world.config, disk, world.now_ms)
+    assert disk.size(MARK) > 0
+    disk.kill()
+    assert World(world.config, disk, world.now_ms).items() == [b"1", b"2"]
+
+
+def names_whose_sync_failed(verb: str) -> Names:
+    """`old` is `new`, `gone` is gone, and the folder's sync has failed."""
+    disk = Disk()
+    names = Names(disk)
+    names.make_folder("s")
+    for name in ("old", "gone"):
+        file = names.append(f"s/{name}")
+        file.write(name.encode())
+        file.sync()
+        file.close()
+    names.sync_folder("s")
+    assert not names.unsure()
+    Doubt(names, "s/mark")
+    names.rename("s/old", "s/new")
+    names.remove("s/gone")
+    disk.fail(verb, "s", errno.EIO)
+    with pytest.raises(JournalFailure):
+        names.sync_folder("s") if verb == "sync_folder" else names.sync_all("s")
+    return names
+
+
+@pytest.mark.parametrize("verb", ["sync_folder", "sync_all"])
+def test_names_whose_sync_failed_are_made_and_removed_anew(verb: str) -> None:
+    disk = names_whose_sync_failed(verb)._fs
+    assert isinstance(disk, Disk)
+    before = [name for name, _ in disk.crash(Crash.KEEP).list("s")]
+    assert "old" in before and "gone" in before
+    doubt = Doubt(Names(disk), "s/mark")
+    assert doubt.read().names.keys() >= {"s/old", "s/new", "s/gone"}
+    group = Group([("s/new", "s/new~~0")], ["s/old", "s/gone"])
+    doubt.renew(doubt.read(), [group], Group())
+    doubt.lower(Mark())
+    after = disk.crash(Crash.DROP)
+    assert after.list("s") == [("new", True)] and after.read("s/new", 0, 10) == b"old"
+
+
+def test_names_stay_in_doubt_and_no_sync_is_tried_again() -> None:
+    names = names_whose_sync_failed("sync_folder")
+    file = names.append("s/new")
+    tried: list[str] = []
+    disk = names._fs
+    for verb in ("sync_folder", "sync_all", "truncate", "make_folder"):
+        setattr(disk, verb, lambda *args, verb=verb: tried.append(verb))
+    file._file.sync = lambda: tried.append("sync")  # type: ignore[attr-defined]
+    again = (
+        lambda: names.sync_folder("s"),
+        lambda: names.sync_all("s"),
+        lambda: names.truncate("s/new", 0),
+        lambda: names.make_folder("s/more"),
+        file.sync,
+    )
+    for sync in again:
+        with pytest.raises(JournalFailure):
+            sync()
+    assert tried == []
+    assert {"s/old", "s/new", "s/gone"} <= set(names.unsure())
+
+
+@pytest.mark.parametrize("with_room", [True, False])
+def test_there_is_room_for_the_mark_on_a_full_disk(with_room: bool) -> None:
+    disk = Disk(capacity_bytes=1 << 20)
+    names = Names(disk)
+    names.make_folder("s")
+    doubt = Doubt(names, "s/mark", "s/reserve")
+    doubt.knows_all = True
+    if with_room:
+        doubt.set_room_aside()
+    made = [f"s/{number}" for number in range(100)]
+    for name in made:
+        names.append(name).close()
+    disk.capacity_bytes = disk.used_bytes
+    disk.fail("sync_folder", "s", errno.EIO)
+    with pytest.raises(JournalFailure):
+        names.sync_folder("s")
+    mark = doubt.read()
+    assert mark.is_torn is not with_room
+    assert with_room is (mark.names.keys() >= {*made})
+
+
+def test_room_is_kept_again_once_a_mark_is_lowered_and_the_mark_of_a_start_that_knows_little_is_torn() -> None:
+    disk = names_whose_sync_failed("sync_folder")._fs
+    assert isinstance(disk, Disk)
+    doubt = Doubt(Names(disk), "s/mark")
+    assert doubt.read().is_torn
+    doubt.lower(Mark())
+    before = disk.used_bytes
+    assert disk.size("s/mark.room") == 0 and before >= doubt_room_bytes(disk)
+    doubt.set_room_aside()
+    assert disk.used_bytes == before
+
+
+def doubt_room_bytes(disk: Disk) -> int:
+    return min(ROOM_BYTES, disk.capacity_bytes // ROOM_SHARE_OF_DISK)
+
+
+def mark_of(text: bytes) -> Mark:
+    disk = Disk()
+    names = Names(disk)
+    names.make_folder("s")
+    names.append("s/mark").write(text)
+    return Doubt(names, "s/mark").read()
+
+
+def test_a_mark_of_an_earlier_version_names_what_can_be_read() -> None:
+    assert list(mark_of(b'["s/a","s/b"]\n["s/a","s/c"]\n["s/d').names) == ["s/a", "s/b", "s/c"]
+
+
+def test_a_mark_that_was_cut_off_keeps_what_it_had_said_and_tells_that_it_was() -> None:
+    cut = mark_of(b'\n"s/a"\n{"file":"s/b"}\n"s/')
+    assert (list(cut.names), list(cut.files), cut.is_torn) == (["s/a"], ["s/b"], True)
+    again = mark_of(b'\n"s/a"\n"s/\n"s/a"\n"s/c"\n{"file":"s/b"}\nnull\n')
+    assert (list(again.names), list(again.files), again.is_torn) == (["s/a", "s/c"], ["s/b"], False)
+
+
+def test_a_list_that_was_cut_off_or_is_none_says_nothing() -> None:
+    for line in (b'{"put":{"a":"a~~1"},"gone":["b"]', b'{"put":{"a":"a"},"gone":["b"]}'):
+        mark = mark_of(b'"s/a"\nnull\n' + line)
+        assert mark.is_torn and not mark.puts and not mark.removals and list(mark.names) == ["s/a"]
+    whole = mark_of(b'"s/a"\nnull\n{"put":{"a":"a~~1"},"gone":["b"]}\n')
+    assert not whole.is_torn and (whole.puts, list(whole.removals)) == ({"a": "a~~1"}, ["b"])

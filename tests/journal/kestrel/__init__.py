@@ -1,0 +1,1 @@
+"""Journals in Kestrel's format."""

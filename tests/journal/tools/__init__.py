@@ -1,0 +1,1 @@
+"""Verifying and converting spools."""

@@ -1,0 +1,164 @@
+"""Queues moved from one journal format to the other: nothing lost, nothing doubled, whenever the power fails."""
+
+from __future__ import annotations
+
+import pytest
+
+from staniel.journal.kestrel.encoder import Encoder
+from staniel.journal.libkestrel.records import DATA_BYTES_MAX
+from staniel.journal.spool import Store
+from staniel.journal.tools.convert import Conversion, Refusal
+from staniel.queues.changes import Added
+from staniel.queues.config import Dialect, Format
+from staniel.queues.item import Item
+from staniel.sim.disk.disk import Disk, PowerCut
+from staniel.sim.disk.durable import Crash
+from tests.support.spool import crashes, new_disk, put_file
+from tests.support.world import START_MS, World
+
+KESTREL, LIBKESTREL = 'default.journal_format = "kestrel"', 'default.journal_format = "libkestrel"'
+Holdings = dict[str, list[bytes]]
+OTHER = {Format.KESTREL: Format.LIBKESTREL, Format.LIBKESTREL: Format.KESTREL}
+CONFIGS = {Format.KESTREL: KESTREL, Format.LIBKESTREL: LIBKESTREL}
+
+
+def settle(world: World) -> None:
+    while world.sync():
+        world.turn()
+
+
+def used(format_: Format, children: bool = True) -> Disk:
+    """A spool with queue `q` in that format: fan-out children at different places, open reads, expiries, flags."""
+    world = World(CONFIGS[format_])
+    client = world.client()
+    client.says("set q 7 0 3", "one", "set q 0 0 3", "two")
+    if children:
+        client.says("get q+late", "get q+ahead")
+    for number in range(12):
+        client.says(f"set q 0 {4_000_000_000 if number % 3 else 0} 4", f"i{number:03}")
+        world.turn(1)
+    if children:
+        client.says("set q+late 0 0 5", "alone", *["get q+ahead"] * 5)
+    client.says("get q/open")
+    world.client().says("get q/open")
+    client.says("get q/close", "get q", "set other 0 0 1", "o")
+    settle(world)
+    world.broker.shutdown(world.now_ms)
+    return world.disk.crash(Crash.DROP)
+
+
+def held(disk: Disk, format_: Format) -> Holdings:
+    world = World(CONFIGS[format_], disk.crash(Crash.KEEP))
+    assert [event for event in world.events if event.startswith("journal.")] in ([], ["journal.format"])
+    return {queue.name: [item.data for item in queue.line.items()] for queue in world.broker.queues}
+
+
+def convert(disk: Disk, to: Format, queue: str = "q") -> int:
+    return Conversion(Store(disk, "s"), queue, START_MS + 10_000, lambda *_: None).run(to)
+
+
+def names(disk: Disk) -> set[str]:
+    return {name for name, regular in disk.list("s") if regular}
+
+
+@pytest.mark.parametrize("children", [False, True], ids=["alone", "with children"])
+@pytest.mark.parametrize("source", list(Format))
+def test_a_queue_and_its_children_hold_the_same_after_a_conversion(source: Format, children: bool) -> None:
+    disk = used(source, children)
+    before = held(disk, source)
+    assert convert(disk, OTHER[source]) == sum(map(len, before.values())) - len(before["other"])
+    assert held(disk, OTHER[source]) == before
+    assert convert(disk.crash(Crash.KEEP), OTHER[source]) == -1
+
+
+def test_what_waits_in_several_queues_is_one_item_afterwards() -> None:
+    disk = used(Format.KESTREL)
+    convert(disk, Format.LIBKESTREL)
+    (segment,) = [name for name in names(disk) if name.startswith("q.") and ".read." not in name]
+    assert disk.read(f"s/{segment}", 0, 1 << 20).count(b"i011") == 1
+    assert {name for name in names(disk) if ".read." in name} == {"q.read.q", "q.read.late", "q.read.ahead"}
+
+
+@pytest.mark.parametrize("source", list(Format))
+def test_the_old_files_are_kept(source: Format) -> None:
+    disk = used(source)
+    before = {name: disk.read(f"s/{name}", 0, 1 << 20) for name in names(disk) if name.startswith("q")}
+    convert(disk, OTHER[source])
+    aside = f"s/.staniel/aside.{START_MS + 10_000}"
+    assert {name: disk.read(f"{aside}/{name}", 0, 1 << 20) for name, _ in disk.list(aside)} == before
+    assert not names(disk) & set(before)
+
+
+@pytest.mark.parametrize("source", list(Format))
+def test_the_power_may_fail_at_any_step_of_a_conversion(source: Format) -> None:
+    start = used(source)
+    before = held(start, source)
+    steps = 0
+    while True:
+        disk = start.crash(Crash.KEEP)
+        store = Store(disk, "s")
+        disk.stop_at = len(disk.log) + steps
+        try:
+            Conversion(store, "q", START_MS + 10_000, lambda *_: None).run(OTHER[source])
+        except PowerCut:
+            for number, how in enumerate(crashes(3)):
+                left = disk.crash(how)
+                found = World("", left)
+                now = {queue.name: [item.data for item in queue.line.items()] for queue in found.broker.queues}
+                assert now == before, (steps, number)
+        else:
+            break
+        steps += 1
+    assert steps > 15
+
+
+def test_a_start_carries_out_what_was_decided() -> None:
+    start = used(Format.KESTREL)
+    disk = start.crash(Crash.KEEP)
+    whole = Store(disk, "s")
+    Conversion(whole, "q", START_MS + 10_000, lambda *_: None).run(Format.LIBKESTREL)
+    moved = next(number for number, op in enumerate(disk.log) if op.verb == "rename" and "aside." in op.new)
+    disk = start.crash(Crash.KEEP)
+    store = Store(disk, "s")
+    disk.stop_at = moved + 1
+    with pytest.raises(PowerCut):
+        Conversion(store, "q", START_MS + 10_000, lambda *_: None).run(Format.LIBKESTREL)
+    left = disk.crash(Crash.KEEP)
+    World("", left)
+    assert "q.read.q" in names(left) and "q" not in names(left)
+
+
+def test_no_room_on_the_disk_changes_nothing() -> None:
+    disk = used(Format.KESTREL)
+    before = {name: disk.read(f"s/{name}", 0, 1 << 20) for name in names(disk)}
+    store = Store(disk, "s")
+    disk.capacity_bytes = disk.used_bytes + 100
+    with pytest.raises(OSError):
+        Conversion(store, "q", START_MS, lambda *_: None).run(Format.LIBKESTREL)
+    assert {name: disk.read(f"s/{name}", 0, 1 << 20) for name in names(disk)} == before
+
+
+def test_a_queue_that_is_not_there_is_refused() -> None:
+    with pytest.raises(Refusal, match="there is no queue nobody"):
+        convert(used(Format.KESTREL), Format.LIBKESTREL, "nobody")
+
+
+def test_a_fan_out_child_goes_with_its_parent_only() -> None:
+    with pytest.raises(Refusal, match="name its parent, q"):
+        convert(used(Format.KESTREL), Format.LIBKESTREL, "q+late")
+
+
+def test_a_name_that_the_format_cannot_hold_is_refused() -> None:
+    world = World(KESTREL)
+    world.client().says("set b&b 0 0 1", "x")
+    settle(world)
+    with pytest.raises(Refusal, match="only letters, digits"):
+        convert(world.crash(Crash.DROP).disk.crash(Crash.DROP), Format.LIBKESTREL, "b&b")
+
+
+def test_an_item_too_large_for_the_format_is_refused() -> None:
+    disk = new_disk()
+    put_file(disk, "q", Encoder(Dialect.DOCUMENTS).encode(Added(Item(bytes(DATA_BYTES_MAX + 1), START_MS))))
+    with pytest.raises(Refusal, match="holds 16MB at most"):
+        convert(disk, Format.LIBKESTREL)
+    assert "q" in names(disk)

@@ -1,0 +1,1 @@
+"""The memcache protocol, both dialects."""

@@ -1,0 +1,1 @@
+"""workq's protocol."""

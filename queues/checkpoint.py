@@ -1,7 +1,7 @@
 """What a queue held at the end of a journal file, in numbers: enough to replace everything up to there by a summary,
 and to say what the next file does.
 
-Knows turns (see Line), transaction ids, ids of items and totals. Refuses to know items and files. Source: the
+Knows seqs (see Line), transaction ids, ids of items and totals. Refuses to know items and files. Source: the
 checkpoints of the packing strategy in the Kestrel journal format.
 """
 
@@ -14,8 +14,8 @@ Known = tuple[int, int]
 
 
 class Mark(Struct, frozen=True, gc=False):
-    """`open`: (xid, turn) of every item under a transaction. `heads`: the turns of what stands before the fresh items,
-    the head first. The fresh ones are those with turns from `left` up to, not including, `end`.
+    """`open`: (xid, seq) of every item under a transaction. `heads`: the seqs of what stands before the fresh items,
+    the head first. The fresh ones are those with seqs from `left` up to, not including, `end`.
 
     `known`: of each of `open`, then of each of `heads`. `last_id`, `came_bytes`, `came_mortal`: as in Line. `is_plain`:
     whether that is all there is to say; items with a transaction id of their own make it False.

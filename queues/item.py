@@ -33,7 +33,7 @@ class Taken(Struct, gc=False, eq=False):
     """An item handed out at least once.
 
     `id`: the same at every delivery of this item. `xid`: the open read's number in its queue, 0 when the item was
-    removed for good. `deliveries` counts this one. `opened_ms` is when the read was opened. `turn` is how many items
+    removed for good. `deliveries` counts this one. `opened_ms` is when the read was opened. `seq` is how many items
     had left the line before it, since the journal began; negative for one that never stood in the line.
     """
 
@@ -42,7 +42,7 @@ class Taken(Struct, gc=False, eq=False):
     deliveries: int = 1
     xid: int = 0
     opened_ms: int = 0
-    turn: int = 0
+    seq: int = 0
 
 
 def ends_ms(now_ms: int, ttl_ms: int) -> int:

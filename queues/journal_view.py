@@ -49,8 +49,8 @@ class Holdings:
         return Mark(
             line.left,
             line.end,
-            tuple((xid, taken.turn) for xid, taken in opened.items()),
-            tuple(taken.turn for taken in self.heads),
+            tuple((xid, taken.seq) for xid, taken in opened.items()),
+            tuple(taken.seq for taken in self.heads),
             line.last_id,
             line.came_bytes,
             line.came_mortal,
@@ -58,16 +58,16 @@ class Holdings:
         )
 
     def tip(self) -> tuple[int, int, int]:
-        """(turn of the item that comes next, payload bytes, how many with an expiry) of all that ever came."""
+        """(seq of the item that comes next, payload bytes, how many with an expiry) of all that ever came."""
         line = self.queue.line
         return line.end, line.came_bytes, line.came_mortal
 
     def alive(self) -> dict[int, Item]:
-        """By turn: every item that has left the fresh ones and is not gone for good."""
-        return {taken.turn: taken.item for taken in [*self.under_way.values(), *self.heads]}
+        """By seq: every item that has left the fresh ones and is not gone for good."""
+        return {taken.seq: taken.item for taken in [*self.under_way.values(), *self.heads]}
 
     def unread(self) -> int:
-        """The turn of the first item that is not in memory."""
+        """The seq of the first item that is not in memory."""
         line = self.queue.line
         line.settle()  # what was dropped unread is read for its size
         return line.left + len(line.fresh)

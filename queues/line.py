@@ -28,18 +28,18 @@ UNBOUNDED = 2**62
 
 
 class Tail(Protocol):
-    """The items of a line that only the journal holds, by their turn: the first item that ever came has turn 0."""
+    """The items of a line that only the journal holds, by their seq: the first item that ever came has seq 0."""
 
-    def load(self, turn: int, size_max: int) -> list[Item]:
-        """The items from `turn` on, about `size_max` bytes of them, at least one. An unreadable item is replaced by one
+    def load(self, seq: int, size_max: int) -> list[Item]:
+        """The items from `seq` on, about `size_max` bytes of them, at least one. An unreadable item is replaced by one
         that is `lost`.
         """
 
-    def measure(self, turn: int, count: int) -> tuple[int, int]:
-        """(payload bytes, how many have an expiry) of `count` items from `turn` on."""
+    def measure(self, seq: int, count: int) -> tuple[int, int]:
+        """(payload bytes, how many have an expiry) of `count` items from `seq` on."""
 
-    def newest_id(self, turn: int, count: int) -> int:
-        """The id of the last of `count` items from `turn` on, had they left one by one and nothing before them."""
+    def newest_id(self, seq: int, count: int) -> int:
+        """The id of the last of `count` items from `seq` on, had they left one by one and nothing before them."""
 
 
 class Line:
@@ -48,15 +48,15 @@ class Line:
 
     An item's id is made when it leaves the line for the first time: its add time in ms, shifted, or one more than the
     id before it. So ids rise along a queue, cost no memory while an item waits, and come out the same after a replay
-    of the same records. Its turn is how many items had left before it.
+    of the same records. Its seq is how many items had left before it.
     """
 
     __slots__ = (
         "_counted_end",
         "_counted_id",
-        "_counted_turn",
+        "_counted_seq",
         "_unmeasured",
-        "_unmeasured_turn",
+        "_unmeasured_seq",
         "behind",
         "behind_bytes",
         "bytes",
@@ -84,14 +84,14 @@ class Line:
         self.came_bytes = 0  # of payload, and how many with an expiry, of all items that ever joined the end
         self.came_mortal = 0
         self.last_id = 0
-        self.left = 0  # how many fresh items have left: the turn of the next one
+        self.left = 0  # how many fresh items have left: the seq of the next one
         self.behind = 0  # how many items only the journal holds
         self.behind_bytes = 0
         self._unmeasured = 0  # items dropped unread, whose bytes are still counted,
-        self._unmeasured_turn = 0  # from this one on
-        self._counted_id = 0  # what the fresh item before this turn will get, if there is one
-        self._counted_turn = 0
-        self._counted_end = 0  # the turn behind the fresh items when they were counted last
+        self._unmeasured_seq = 0  # from this one on
+        self._counted_id = 0  # what the fresh item before this seq will get, if there is one
+        self._counted_seq = 0
+        self._counted_end = 0  # the seq behind the fresh items when they were counted last
         self.tail = tail
         self.trouble: OSError | None = None
         """Why the next items cannot be read from the journal. Nothing is read any more until it is None again."""
@@ -115,7 +115,7 @@ class Line:
 
     @property
     def end(self) -> int:
-        """The turn of the item that comes next."""
+        """The seq of the item that comes next."""
         return self.left + len(self.fresh) + self.behind
 
     @property
@@ -166,15 +166,15 @@ class Line:
         head = self.head()
         if self.returned:
             taken = self.returned[-1]
-            return Taken(taken.item, taken.id, taken.deliveries + 1, turn=taken.turn)
-        return Taken(head, self._id_after(head), turn=self.left) if head is not None else None
+            return Taken(taken.item, taken.id, taken.deliveries + 1, seq=taken.seq)
+        return Taken(head, self._id_after(head), seq=self.left) if head is not None else None
 
     def pop(self) -> Taken:
         """Take the head off, delivered once more. Raises IndexError unless `head` has found one."""
         if self.returned:
             taken = self.returned.pop()
             self._gone(taken.item)
-            return Taken(taken.item, taken.id, taken.deliveries + 1, turn=taken.turn)
+            return Taken(taken.item, taken.id, taken.deliveries + 1, seq=taken.seq)
         item = self.fresh.popleft()
         self.bytes -= len(item.data)
         if item.expires_ms:
@@ -183,9 +183,9 @@ class Line:
         if item_id <= self.last_id:
             item_id = self.last_id + 1
         self.last_id = item_id
-        turn = self.left
-        self.left = turn + 1
-        return Taken(item, item_id, 1, 0, 0, turn)
+        seq = self.left
+        self.left = seq + 1
+        return Taken(item, item_id, 1, 0, 0, seq)
 
     def drop(self) -> int:
         """Take the head off for good; its id. What only the journal holds is not read for that. Raises IndexError on an
@@ -211,9 +211,9 @@ class Line:
         if self.returned:
             self._gone(self.returned.pop().item)
             return 1
-        if self._unmeasured_turn + self._unmeasured != self.left:
+        if self._unmeasured_seq + self._unmeasured != self.left:
             self.settle()
-            self._unmeasured_turn = self.left
+            self._unmeasured_seq = self.left
         count = min(count, self.behind)
         self.behind -= count
         self._unmeasured += count
@@ -254,7 +254,7 @@ class Line:
         """
         fresh = self.fresh
         end = self.left + len(fresh)
-        known = self._counted_turn - self.left
+        known = self._counted_seq - self.left
         if known <= 0:
             known, self._counted_id = 0, self.last_id
         else:
@@ -266,7 +266,7 @@ class Line:
             by_clock = item.added_ms << ID_SHIFT
             newest_id = by_clock if by_clock > newest_id else newest_id + 1
         fresh.rotate(known)
-        self._counted_id, self._counted_turn, self._counted_end = newest_id, self.left + known + count, end
+        self._counted_id, self._counted_seq, self._counted_end = newest_id, self.left + known + count, end
         return known + count == len(fresh)
 
     def abandon(self) -> None:
@@ -294,11 +294,11 @@ class Line:
         """
         yield from [taken.item for taken in reversed(self.returned)]
         yield from list(self.fresh)
-        turn = self.left + len(self.fresh)
-        while self.tail is not None and turn < self.end:
-            more = self.tail.load(turn, LOAD_BYTES)[: self.end - turn]
+        seq = self.left + len(self.fresh)
+        while self.tail is not None and seq < self.end:
+            more = self.tail.load(seq, LOAD_BYTES)[: self.end - seq]
             yield from more
-            turn += len(more)
+            seq += len(more)
 
     # read-behind
 
@@ -309,7 +309,7 @@ class Line:
         self.fresh.clear()
         self.returned[:] = reversed(heads)
         self.left, self.behind, self._unmeasured = mark.left, mark.end - mark.left, 0
-        self._counted_turn = 0
+        self._counted_seq = 0
         self.last_id, self.came_bytes, self.came_mortal = mark.last_id, mark.came_bytes, mark.came_mortal
         self.behind_bytes = tail_bytes
         self.bytes = tail_bytes + sum([len(taken.item.data) for taken in heads])
@@ -362,8 +362,8 @@ class Line:
         if self._unmeasured:
             assert self.tail is not None
             self._keep_ids_rising()
-            self._counted_turn = 0
-            size, mortal = self.tail.measure(self._unmeasured_turn, self._unmeasured)
+            self._counted_seq = 0
+            size, mortal = self.tail.measure(self._unmeasured_seq, self._unmeasured)
             self._unmeasured = 0
             self.bytes -= size
             self.behind_bytes -= size
@@ -371,7 +371,7 @@ class Line:
 
     def _keep_ids_rising(self) -> None:
         assert self.tail is not None
-        newest = self.tail.newest_id(self._unmeasured_turn, self._unmeasured)
+        newest = self.tail.newest_id(self._unmeasured_seq, self._unmeasured)
         self.last_id = max(self.last_id, newest)
 
     def _gone(self, item: Item) -> None:

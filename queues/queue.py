@@ -491,7 +491,7 @@ class Queue:
             self._tell_timed_out([(taken, self.end_read(taken, now_ms)) for taken in reversed(over)], now_ms)
         rested = _until(self.delayed, now_ms)
         # Those of one moment were held by one client, who is gone: in the order that they had in the line.
-        rested.sort(key=attrgetter("turn"))
+        rested.sort(key=attrgetter("seq"))
         rested.sort(key=attrgetter("opened_ms"))  # twice by a number takes a quarter of the time of once by a pair
         if len(rested) > READS_A_STEP:
             self.returns.rouse(rested, now_ms)

@@ -145,7 +145,7 @@ class Upkeep:
 
     def _look_again(self, log: Log, now_ms: int) -> None:
         """What failed is tried again, though nothing has been written since."""
-        log.next_look_turn = 0
+        log.next_look_seq = 0
         queue = self._unchanged(log)
         if queue is not None:
             self._act(queue, log, now_ms)
@@ -165,7 +165,7 @@ class Upkeep:
                 self._shrink(queue, log, step, now_ms)
                 return
             log.wants_calm = True
-        if step is not Step.START_OVER and line.left + len(line.fresh) >= log.next_look_turn:
+        if step is not Step.START_OVER and line.left + len(line.fresh) >= log.next_look_seq:
             self._consider(queue, log, now_ms)
 
     def _shrink(self, queue: Queue, log: Log, step: Step, now_ms: int) -> None:
@@ -205,7 +205,7 @@ class Upkeep:
         """The reader has passed the end of a file: is it worth it now to pack what lies before?"""
         read = queue.line.left + len(queue.line.fresh)
         passed = [segment for segment in log.segments.sealed if segment.mark and segment.mark.end <= read]
-        log.next_look_turn = next(
+        log.next_look_seq = next(
             (segment.mark.end for segment in log.segments.sealed if segment.mark and segment.mark.end > read), read + 1
         )
         total_bytes = log.current_bytes + log.archived_bytes

@@ -29,20 +29,20 @@ def effect_of(segment: Segment) -> Summary | None:
 
 def derive(entry: Mark, mark: Mark, entered: int, counter: int) -> Summary:
     """What happened between two marks of a queue. `entered`, `counter`: the last transaction id at each."""
-    origins = {turn: (Symbol(Origin.LINE, at), known) for at, (turn, known) in enumerate(_heads(entry))}
-    opened = {xid: (turn, known) for xid, turn, known in _open(entry)}
-    origins |= {turn: (Symbol(Origin.OPEN, xid), known) for xid, (turn, known) in opened.items()}
+    origins = {seq: (Symbol(Origin.LINE, at), known) for at, (seq, known) in enumerate(_heads(entry))}
+    opened = {xid: (seq, known) for xid, seq, known in _open(entry)}
+    origins |= {seq: (Symbol(Origin.OPEN, xid), known) for xid, (seq, known) in opened.items()}
     ahead = len(entry.heads) - entry.left
 
-    def symbol(turn: int, known: Known) -> Symbol:
-        base, (_, before) = origins.get(turn, (Symbol(Origin.LINE, ahead + turn), (0, 0)))
+    def symbol(seq: int, known: Known) -> Symbol:
+        base, (_, before) = origins.get(seq, (Symbol(Origin.LINE, ahead + seq), (0, 0)))
         return Symbol(base.origin, base.number, max(0, known[1] - before))
 
     heads, kept = list(_heads(mark)), _untouched(entry, mark)
-    opens = {xid: (turn, known) for xid, turn, known in _open(mark)}
+    opens = {xid: (seq, known) for xid, seq, known in _open(mark)}
     return Summary(
         taken=len(entry.heads) - kept + mark.left - entry.left,
-        front=[symbol(turn, known) for turn, known in heads[: len(heads) - kept]],
+        front=[symbol(seq, known) for seq, known in heads[: len(heads) - kept]],
         opens={xid: symbol(*item) for xid, item in opens.items() if opened.get(xid) != item},
         closed=frozenset(xid for xid, item in opened.items() if opens.get(xid) != item),
         added=mark.end - entry.end,
@@ -118,9 +118,9 @@ def follow(
     before = dict(mark.open)
     front, left = _front(mark, before, effect, len(heads))
     end = mark.end + effect.added
-    opened = {xid: turn for xid, turn in before.items() if xid not in effect.closed}
-    opened |= {xid: _turn(mark, before, symbol) for xid, symbol in effect.opens.items()}
-    known = all(0 <= turn < end for turn in chain(front, opened.values()))
+    opened = {xid: seq for xid, seq in before.items() if xid not in effect.closed}
+    opened |= {xid: _seq(mark, before, symbol) for xid, symbol in effect.opens.items()}
+    known = all(0 <= seq < end for seq in chain(front, opened.values()))
     if left > end or not known or len(front) != len(heads) or opened.keys() != opens.keys():
         raise Entangled("what is known afterwards does not fit")
     return Mark(
@@ -158,8 +158,8 @@ def whole_at(mark: Mark, counter: int, listed: int = 0) -> Summary:
     """
     return Summary(
         taken=mark.left,
-        front=[Symbol(Origin.LINE, turn, deliveries) for turn, (_, deliveries) in _heads(mark)],
-        opens={xid: Symbol(Origin.LINE, turn, deliveries) for xid, turn, (_, deliveries) in _open(mark)},
+        front=[Symbol(Origin.LINE, seq, deliveries) for seq, (_, deliveries) in _heads(mark)],
+        opens={xid: Symbol(Origin.LINE, seq, deliveries) for xid, seq, (_, deliveries) in _open(mark)},
         added=mark.end,
         added_bytes=mark.came_bytes,
         added_mortal=mark.came_mortal,
@@ -171,17 +171,17 @@ def whole_at(mark: Mark, counter: int, listed: int = 0) -> Summary:
 
 
 def _front(mark: Mark, opened: dict[int, int], effect: Summary, count: int) -> tuple[list[int], int]:
-    """The turns before the fresh items afterwards, and the first fresh turn. `count`: how many there must be: a reader
+    """The seqs before the fresh items afterwards, and the first fresh seq. `count`: how many there must be: a reader
     of a rewritten file counts as fresh what had been handed back before.
     """
     heads = len(mark.heads)
-    front = [_turn(mark, opened, symbol) for symbol in effect.front] + list(mark.heads[effect.taken :])
+    front = [_seq(mark, opened, symbol) for symbol in effect.front] + list(mark.heads[effect.taken :])
     left = mark.left + max(0, effect.taken - heads)
     more = max(0, count - len(front))
     return front + list(range(left, left + more)), left + more
 
 
-def _turn(mark: Mark, opened: dict[int, int], symbol: Symbol) -> int:
+def _seq(mark: Mark, opened: dict[int, int], symbol: Symbol) -> int:
     if symbol.origin is Origin.OPEN:
         if symbol.number not in opened:
             raise Entangled(f"open read {symbol.number} is not there")
@@ -192,7 +192,7 @@ def _turn(mark: Mark, opened: dict[int, int], symbol: Symbol) -> int:
 
 
 def _open(mark: Mark) -> list[tuple[int, int, Known]]:
-    return [(xid, turn, known) for (xid, turn), known in zip(mark.open, mark.known, strict=False)]
+    return [(xid, seq, known) for (xid, seq), known in zip(mark.open, mark.known, strict=False)]
 
 
 def _heads(mark: Mark) -> list[tuple[int, Known]]:

@@ -28,13 +28,13 @@ class Holder(Protocol):
     def mark(self) -> Mark: ...
 
     def tip(self) -> tuple[int, int, int] | None:
-        """(turn of the item that comes next, payload bytes, how many with an expiry) of all that ever came."""
+        """(seq of the item that comes next, payload bytes, how many with an expiry) of all that ever came."""
 
     def alive(self) -> dict[int, Item]:
-        """By turn: the items that have left the line's fresh ones and are not gone for good."""
+        """By seq: the items that have left the line's fresh ones and are not gone for good."""
 
     def unread(self) -> int:
-        """The turn of the first item that only the files tell."""
+        """The seq of the first item that only the files tell."""
 
 
 class NoHolder:
@@ -77,7 +77,7 @@ class Log:
         "kept_bytes",
         "name",
         "newest_number",
-        "next_look_turn",
+        "next_look_seq",
         "path",
         "pins",
         "rewrites",
@@ -105,7 +105,7 @@ class Log:
         self.holder: Holder = NoHolder()
         self.is_erased = False
         self.torn_by: OSError | None = None  # a summary was put in place half way: only a restart can finish that
-        self.next_look_turn = 0  # once the reader is there, packing may be worth it
+        self.next_look_seq = 0  # once the reader is there, packing may be worth it
         self.seal_wanted = False  # the next sync is followed by a rotation, however small the file
         self.weighed_bytes = 0
         self.kept_bytes = 0

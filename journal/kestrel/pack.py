@@ -68,9 +68,9 @@ class Pack:
         self._lead: Iterator[bytes] = iter(())  # what of its head is not written yet
         self._head_bytes = 0
         self._came = 0, 0  # payload bytes of the items written, and how many have an expiry
-        self._turn = self.mark.left
+        self._seq = self.mark.left
         self._alive = log.holder.alive()
-        self._kept = deque(sorted(turn for turn in self._alive if turn >= self.mark.left))
+        self._kept = deque(sorted(seq for seq in self._alive if seq >= self.mark.left))
         # Nobody removes these from under us: what leaves the line from now on is in the summary with its data.
         self._left = log.holder.mark().left
         self._line = Line()  # as much of it as the files must tell
@@ -117,25 +117,25 @@ class Pack:
             self._lead = self._head()
         if self._segment is None:
             self._write_lead()
-        elif self._turn < min(self._left, self.mark.end):
+        elif self._seq < min(self._left, self.mark.end):
             self._write_left()
-        elif self._turn < self.mark.end:
+        elif self._seq < self.mark.end:
             self._write_items(self._read_items())
         if self.stage is not Stage.WRITING:
             return
-        if self._segment is not None and self._turn >= self.mark.end:
+        if self._segment is not None and self._seq >= self.mark.end:
             self._sync(Stage.SYNCED)
         elif self._unsynced_bytes >= SYNC_BYTES:
             self._sync(Stage.WRITING)
 
     def _head(self) -> Iterator[bytes]:
         """Everything under a transaction at the checkpoint, and what had been handed back."""
-        heads = [self._of(turn) for turn in self.mark.heads]
+        heads = [self._of(seq) for seq in self.mark.heads]
         if not self.mark.open and not heads:
             # The files behind this one count on from here.
             is_nothing = self.mark.left >= self.mark.end
             return iter([(self._encoder.nothing if is_nothing else self._encoder.save_xid)(self.last.counter)])
-        opened = {xid: Taken(self._of(turn), 0, 1, xid) for xid, turn in self.mark.open}
+        opened = {xid: Taken(self._of(seq), 0, 1, xid) for xid, seq in self.mark.open}
         return self._encoder.snapshot(self.last.counter, opened, heads)
 
     def _write_lead(self) -> None:
@@ -151,16 +151,16 @@ class Pack:
         self._write(b"".join(records))
         self._begin()
 
-    def _of(self, turn: int) -> Item:
-        return self._alive.get(turn, STAND_IN)
+    def _of(self, seq: int) -> Item:
+        return self._alive.get(seq, STAND_IN)
 
     def _write_left(self) -> None:
         """A slice of what has left the line since the checkpoint: what is gone for good, and what is not."""
         end = min(self._left, self.mark.end)
         budget = A_SLICE
-        while budget > 0 and self._turn < end:
+        while budget > 0 and self._seq < end:
             kept = min(self._kept[0], end) if self._kept else end
-            count = min(kept - self._turn, STAND_INS_A_COST * budget)
+            count = min(kept - self._seq, STAND_INS_A_COST * budget)
             if count:
                 self._write_stand_ins(count)
                 budget -= RUN_COST + count // STAND_INS_A_COST
@@ -170,10 +170,10 @@ class Pack:
                 budget -= RUN_COST + ITEM_COST * len(items)
 
     def _next_kept(self, end: int) -> list[Item]:
-        """Those from the present turn on that are not gone, a run of them."""
+        """Those from the present seq on that are not gone, a run of them."""
         items: list[Item] = []
         size = 0
-        while self._kept and self._kept[0] == self._turn + len(items) < end and len(items) < A_SLICE:
+        while self._kept and self._kept[0] == self._seq + len(items) < end and len(items) < A_SLICE:
             item = self._alive[self._kept.popleft()]
             items.append(item)
             size += len(item.data)
@@ -183,7 +183,7 @@ class Pack:
 
     def _read_items(self) -> list[Item]:
         """A slice of what the files say; nothing while it is being read."""
-        self._line.left, self._line.behind = self._turn, self.mark.end - self._turn
+        self._line.left, self._line.behind = self._seq, self.mark.end - self._seq
         items = self._reader.decode()
         wanted = None if items else self._reader.wants()
         if wanted is not None:
@@ -212,15 +212,15 @@ class Pack:
         self._head_bytes = self._file.size
         segment = Segment(self.log.name, self.last.number, Place(self._head_bytes, mark.left), entry=mark, mark=mark)
         segment.entered = segment.counter = counter
-        opened = [self._of(turn) for _, turn in sorted(mark.open)]
-        segment.snapshot = snapshot_of(mark, opened, [self._of(turn) for turn in mark.heads], counter)
+        opened = [self._of(seq) for _, seq in sorted(mark.open)]
+        segment.snapshot = snapshot_of(mark, opened, [self._of(seq) for seq in mark.heads], counter)
         self._segment = segment
 
     def _write_stand_ins(self, count: int) -> None:
         assert self._file is not None and self._segment is not None
         self._write(STAND_IN_RECORD * count)
-        self._turn += count
-        note_run(self._segment, len(STAND_IN_RECORD), count, Place(self._file.size, self._turn, *self._came))
+        self._seq += count
+        note_run(self._segment, len(STAND_IN_RECORD), count, Place(self._file.size, self._seq, *self._came))
 
     def _write_items(self, items: list[Item]) -> None:
         if not items:
@@ -228,11 +228,11 @@ class Pack:
         assert self._file is not None and self._segment is not None
         records = [self._encoder.addx(item) for item in items]
         self._write(b"".join(records))
-        self._turn += len(items)
+        self._seq += len(items)
         size, mortal = self._came
         size += sum([len(item.data) for item in items])
         self._came = size, mortal + sum([item.expires_ms != 0 for item in items])
-        note_places(self._segment, records, Place(self._file.size, self._turn, *self._came))
+        note_places(self._segment, records, Place(self._file.size, self._seq, *self._came))
 
     def _write(self, data: bytes) -> None:
         assert self._file is not None

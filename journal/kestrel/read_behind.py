@@ -43,27 +43,27 @@ class ReadBack:
         self.line = line
         self.unreadable: list[Unreadable] = []
         self._segment: Segment | None = None  # where the next item is looked for
-        self._turn = -1  # its turn
+        self._seq = -1  # its seq
         self._at = 0  # byte in the segment, of `_data[_used:]`
         self._data = b""
         self._used = 0
         self._bad_at = NO_BAD  # what has been read ends there, because the next block is not what was written
         self._starved = False  # what has been read ahead ends inside a record
-        self._lost_end = 0  # items before this turn cannot be read
+        self._lost_end = 0  # items before this seq cannot be read
         self._items = ItemReader(0)
 
     # the tail of a line
 
-    def load(self, turn: int, size_max: int) -> list[Item]:
+    def load(self, seq: int, size_max: int) -> list[Item]:
         """Raises OSError if the disk refuses, and nothing was read before that."""
-        self._seek(turn)
+        self._seek(seq)
         found: list[Item] = []
         size = 0
         end = self.line.end
-        while self._turn < end and size < size_max:
+        while self._seq < end and size < size_max:
             before = len(found)
             try:
-                self._decode(found, min(end - self._turn, self._about(size_max - size)), size_max)
+                self._decode(found, min(end - self._seq, self._about(size_max - size)), size_max)
             except OSError:
                 if not found:
                     raise
@@ -71,22 +71,22 @@ class ReadBack:
             size += sum([len(item.data) for item in found[before:]])
         return found
 
-    def measure(self, turn: int, count: int) -> tuple[int, int]:
+    def measure(self, seq: int, count: int) -> tuple[int, int]:
         """Raises OSError if the disk refuses."""
-        size, mortal = self.came(turn + count)
-        size_before, mortal_before = self.came(turn)
+        size, mortal = self.came(seq + count)
+        size_before, mortal_before = self.came(seq)
         return size - size_before, mortal - mortal_before
 
-    def came(self, turn: int) -> tuple[int, int]:
-        """(payload bytes, how many have an expiry) of all items before `turn`, as far as segments count them alike: in
+    def came(self, seq: int) -> tuple[int, int]:
+        """(payload bytes, how many have an expiry) of all items before `seq`, as far as segments count them alike: in
         recovery only. Reads on from the next known place. Raises OSError.
         """
-        segment = self.segments.holding(turn)
-        at, near, size, mortal = segment.place(turn)
-        if near < turn:
-            self._lost_end, self._turn = 0, near
+        segment = self.segments.holding(seq)
+        at, near, size, mortal = segment.place(seq)
+        if near < seq:
+            self._lost_end, self._seq = 0, near
             self._begin(segment, at)
-        count = turn - near
+        count = seq - near
         while count:
             found: list[Item] = []
             self._decode(found, min(ITEMS_A_SLICE, count), PIECE_BYTES)
@@ -95,14 +95,14 @@ class ReadBack:
             mortal += sum([item.expires_ms not in (0, LOST_MS) for item in found])
         return size, mortal
 
-    def newest_id(self, turn: int, count: int) -> int:
+    def newest_id(self, seq: int, count: int) -> int:
         """From the end back to where the newest add time begins: those before it are taken for older, as they are
         unless the clock was set back. Raises OSError.
         """
-        end = at = turn + count
+        end = at = seq + count
         newest_ms, first = -1, end
-        while at > turn:
-            begin = max(turn, self.segments.holding(at - 1).place(at - 1).turn)
+        while at > seq:
+            begin = max(seq, self.segments.holding(at - 1).place(at - 1).seq)
             for number, item in zip(range(at - 1, begin - 1, -1), reversed(self._between(begin, at)), strict=True):
                 if item.added_ms < newest_ms:
                     return (newest_ms << ID_SHIFT) + end - 1 - first
@@ -110,18 +110,18 @@ class ReadBack:
             at = begin
         return (newest_ms << ID_SHIFT) + end - 1 - first
 
-    def _between(self, turn: int, end: int) -> list[Item]:
-        self._seek(turn)
+    def _between(self, seq: int, end: int) -> list[Item]:
+        self._seek(seq)
         found: list[Item] = []
-        while len(found) < end - turn:
-            self._decode(found, min(ITEMS_A_SLICE, end - turn - len(found)), PIECE_BYTES)
+        while len(found) < end - seq:
+            self._decode(found, min(ITEMS_A_SLICE, end - seq - len(found)), PIECE_BYTES)
         return found
 
-    def fetch(self, turns: Iterable[int]) -> dict[int, Item]:
-        """The items with these turns. Raises OSError."""
+    def fetch(self, seqs: Iterable[int]) -> dict[int, Item]:
+        """The items with these seqs. Raises OSError."""
         items: dict[int, Item] = {}
-        for turn in sorted(turns):
-            items[turn] = plain(self._between(turn, turn + 1)[0])
+        for seq in sorted(seqs):
+            items[seq] = plain(self._between(seq, seq + 1)[0])
         return items
 
     def give_up_gone(self) -> list[str]:
@@ -139,7 +139,7 @@ class ReadBack:
 
     def start_afresh(self) -> None:
         """Forget what has been read: a file was cut."""
-        self._segment, self._turn, self._lost_end = None, -1, 0
+        self._segment, self._seq, self._lost_end = None, -1, 0
         self._data, self._used, self._bad_at = b"", 0, NO_BAD
 
     # ahead of need
@@ -151,13 +151,13 @@ class ReadBack:
         self._seek(line.left + len(line.fresh))
         found: list[Item] = []
         count_max = min(line.behind, self._about(line.full_bytes - line.memory_bytes))
-        if self._turn >= self._lost_end and self._used < len(self._data):
+        if self._seq >= self._lost_end and self._used < len(self._data):
             self._starved = not self._consume(found, count_max)
-        if self._is_at_bad and self._turn >= self._lost_end and (self._starved or self._used == len(self._data)):
+        if self._is_at_bad and self._seq >= self._lost_end and (self._starved or self._used == len(self._data)):
             self._give_up_block()
-        if self._segment is not None and self._segment.is_gone and self._lost_end <= self._turn < line.end:
+        if self._segment is not None and self._segment.is_gone and self._lost_end <= self._seq < line.end:
             self._give_up_file()
-        if self._turn < self._lost_end and len(found) < count_max:
+        if self._seq < self._lost_end and len(found) < count_max:
             self._stand_in(found, count_max - len(found))
         return found
 
@@ -168,10 +168,10 @@ class ReadBack:
         Ask after `decode`.
         """
         segment, ahead = self._segment, len(self._data) - self._used
-        if segment is None or self._turn < self._lost_end or (ahead >= AHEAD_BYTES and not self._starved):
+        if segment is None or self._seq < self._lost_end or (ahead >= AHEAD_BYTES and not self._starved):
             return None
         at = self._at + ahead
-        if self._turn < self.line.end and (
+        if self._seq < self.line.end and (
             self._is_through(segment) or (not ahead and at >= self.segments.size(segment))
         ):
             self._next_segment()
@@ -201,17 +201,17 @@ class ReadBack:
         line = self.line
         return min(ITEMS_A_SLICE, size * max(1, line.behind) // max(1, line.behind_bytes) + 1)
 
-    def _seek(self, turn: int) -> None:
-        if turn == self._turn and self._segment is not None and not self._segment.is_replaced:
+    def _seek(self, seq: int) -> None:
+        if seq == self._seq and self._segment is not None and not self._segment.is_replaced:
             return
-        segment = self.segments.holding(turn)
-        at, near, _, _ = segment.place(turn)
-        if segment is not self._segment or not near <= self._turn < turn:
+        segment = self.segments.holding(seq)
+        at, near, _, _ = segment.place(seq)
+        if segment is not self._segment or not near <= self._seq < seq:
             self._lost_end = 0
-            self._turn = near
+            self._seq = near
             self._begin(segment, at)
-        while self._turn < turn:
-            self._decode([], min(ITEMS_A_SLICE, turn - self._turn), PIECE_BYTES)
+        while self._seq < seq:
+            self._decode([], min(ITEMS_A_SLICE, seq - self._seq), PIECE_BYTES)
 
     def _begin(self, segment: Segment, at: int) -> None:
         self._segment, self._at = segment, at
@@ -231,7 +231,7 @@ class ReadBack:
         """Append some items to `found`, if need be after reading more of the segment, or going on to the next one."""
         segment = self._segment
         assert segment is not None
-        if self._turn < self._lost_end:
+        if self._seq < self._lost_end:
             self._stand_in(found, count_max)
             return
         if segment.is_gone:
@@ -264,22 +264,22 @@ class ReadBack:
         """Whether no item follows in the segment. What else does is not read: a summary that covers these items may
         take the file's place at any moment.
         """
-        if segment.mark is None or self._turn != segment.mark.end:
+        if segment.mark is None or self._seq != segment.mark.end:
             return False  # mostly; looking the next one up costs more the more there are
         after = self.segments.after(segment)
-        return after is not None and self._turn == after.first
+        return after is not None and self._seq == after.first
 
     def _stand_in(self, found: list[Item], count_max: int) -> None:
-        count = min(count_max, self._lost_end - self._turn)
+        count = min(count_max, self._lost_end - self._seq)
         found.extend(Item(b"", 0, LOST_MS) for _ in range(count))
-        self._turn += count
+        self._seq += count
 
     def _next_segment(self) -> None:
         """The segment has no more items, though it may have promised some."""
         segment = self._segment
         assert segment is not None
         after = self.segments.after(segment)
-        if after is not None and self._turn == after.first:
+        if after is not None and self._seq == after.first:
             self._begin(after, after.origin.at)
         else:
             self._give_up("items are missing")
@@ -293,7 +293,7 @@ class ReadBack:
         try:
             self._used = self._items.read(self._data, self._used, rest, found, count_max)
         except Bad as bad:
-            self._turn += len(found) - before
+            self._seq += len(found) - before
             self._at += bad.at - used
             self._give_up(bad.why)
             return True
@@ -301,7 +301,7 @@ class ReadBack:
             count, self._items.stand_ins = self._items.stand_ins, 0
             self.unreadable.append(Unreadable(segment.name, self._at, self._used - used, count, STAND_INS))
         self._at += self._used - used
-        self._turn += len(found) - before
+        self._seq += len(found) - before
         return self._used > used
 
     def _give_up(self, why: str) -> None:
@@ -310,7 +310,7 @@ class ReadBack:
         """
         segment = self._segment
         assert segment is not None
-        place = segment.place_behind(self._at + 1, self._turn + 1)
+        place = segment.place_behind(self._at + 1, self._seq + 1)
         self._lose(self._at, self.segments.size(segment) if place is None else place.at, place, why)
 
     def _give_up_file(self) -> None:
@@ -327,7 +327,7 @@ class ReadBack:
         assert segment is not None
         at = segment.block_at(self._bad_at)
         end = segment.block_end(at + 1)
-        self._lose(at, end, segment.place_behind(end, self._turn), "a block does not match its checksum")
+        self._lose(at, end, segment.place_behind(end, self._seq), "a block does not match its checksum")
 
     def _lose(self, at: int, end: int, place: Place | None, why: str) -> None:
         """Bytes `at` to `end` are of no use; `place` is where reading goes on in this segment."""
@@ -336,11 +336,11 @@ class ReadBack:
         after = self.segments.after(segment)
         if place is not None:
             self._begin(segment, place.at)
-            self._lost_end = place.turn
+            self._lost_end = place.seq
         elif after is not None:
             self._begin(after, after.origin.at)
             self._lost_end = after.first
         else:
             self._begin(segment, self.segments.size(segment))
             self._lost_end = self.line.end
-        self.unreadable.append(Unreadable(segment.name, at, end - at, max(0, self._lost_end - self._turn), why))
+        self.unreadable.append(Unreadable(segment.name, at, end - at, max(0, self._lost_end - self._seq), why))

@@ -260,14 +260,14 @@ class Recovery:
         return count
 
     def _count_losses(self, recovered: Recovered) -> None:
-        """Of each file the items that are missing and still in the queue; so far it has the turn of its first one."""
+        """Of each file the items that are missing and still in the queue; so far it has the seq of its first one."""
         replay = recovered.replay
         ends = {segment.name: segment.mark.end for segment in recovered.segments.sealed if segment.mark is not None}
-        outside = [taken.turn for taken in [*replay.open.values(), *replay.line.returned]]
+        outside = [taken.seq for taken in [*replay.open.values(), *replay.line.returned]]
         for at, loss in enumerate(recovered.losses):
             if loss.items >= 0:
                 first, end = loss.items, ends[loss.file]
-                count = sum(first <= turn < end for turn in outside) + max(0, end - max(first, replay.line.left))
+                count = sum(first <= seq < end for seq in outside) + max(0, end - max(first, replay.line.left))
                 recovered.losses[at] = Loss(loss.file, count, loss.is_gone)
 
     def drop_stand_ins(self, recovered: Recovered) -> None:
@@ -292,9 +292,9 @@ class Recovery:
         if mark is None:
             return
         line = replay.line
-        items = {taken.turn: taken.item for taken in [*replay.open.values(), *line.returned]}
+        items = {taken.seq: taken.item for taken in [*replay.open.values(), *line.returned]}
         line.place(mark, [], 0, 0)
-        wanted = {*(turn for _, turn in mark.open), *mark.heads}
+        wanted = {*(seq for _, seq in mark.open), *mark.heads}
         items |= tail.fetch(wanted - items.keys())
         size, mortal = tail.came(mark.left) if mark.left < mark.end else (mark.came_bytes, mark.came_mortal)
         counter = recovered.segments.current.entered

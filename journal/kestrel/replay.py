@@ -69,7 +69,7 @@ class Replay:
         self._saves: list[tuple[int, int]] = []
         self._rest_bytes = 0
         self._strangers = 0  # open items that never stood in the line
-        self._named_end = 0  # behind the turn of the last item that came with an id of its own
+        self._named_end = 0  # behind the seq of the last item that came with an id of its own
         self._readers: dict[int, Callable[[bytes, int, int], int]] = {
             ADD: self._add,
             REMOVE_TENTATIVE: self._reserve,
@@ -105,24 +105,24 @@ class Replay:
         return Mark(
             line.left,
             line.end,
-            tuple((xid, taken.turn) for xid, taken in self.open.items()),
-            tuple(taken.turn for taken in reversed(line.returned)),
+            tuple((xid, taken.seq) for xid, taken in self.open.items()),
+            tuple(taken.seq for taken in reversed(line.returned)),
             line.last_id,
             line.came_bytes,
             line.came_mortal,
             tuple((taken.id, taken.deliveries) for taken in outside),
-            not self.has_named() and all(taken.turn >= 0 for taken in outside),
+            not self.has_named() and all(taken.seq >= 0 for taken in outside),
         )
 
     def restore(self, mark: Mark, counter: int, items: dict[int, Item], tail_bytes: int, tail_mortal: int) -> None:
         """Go on from `mark`, which is plain, instead of from what has been read. `items`: those that are open or stand
-        before the fresh ones, by turn; `tail_bytes`, `tail_mortal`: of the fresh ones.
+        before the fresh ones, by seq; `tail_bytes`, `tail_mortal`: of the fresh ones.
         """
         xids = [*(xid for xid, _ in mark.open), *([0] * len(mark.heads))]
-        turns = [*(turn for _, turn in mark.open), *mark.heads]
+        seqs = [*(seq for _, seq in mark.open), *mark.heads]
         taken = [
-            Taken(items[turn], item_id, deliveries, xid, 0, turn)
-            for xid, turn, (item_id, deliveries) in zip(xids, turns, mark.known, strict=True)
+            Taken(items[seq], item_id, deliveries, xid, 0, seq)
+            for xid, seq, (item_id, deliveries) in zip(xids, seqs, mark.known, strict=True)
         ]
         self.open = {each.xid: each for each in taken[: len(mark.open)]}
         self.counter = counter

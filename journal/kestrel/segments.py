@@ -1,6 +1,6 @@
 """The files of one journal as a sequence of segments, and where in them an item is to be found.
 
-Knows turns (an item's number in its line), the segment and byte where they begin, and how to read bytes, those not yet
+Knows seqs (an item's number in its line), the segment and byte where they begin, and how to read bytes, those not yet
 written included. Refuses to know records. Only the last segment is appended to; the others are sealed.
 """
 
@@ -18,7 +18,7 @@ from staniel.journal.kestrel.effect import Summary
 from staniel.journal.kestrel.encoder import ADDX, ADDX_HEAD, SAVE_XID, WITH_XID
 from staniel.queues.checkpoint import Mark
 
-SAMPLE_BYTES = 128 << 10  # a place is noted about this often, so that a turn is found without reading a whole file
+SAMPLE_BYTES = 128 << 10  # a place is noted about this often, so that a seq is found without reading a whole file
 EMPTY_MARK = Mark(0, 0)
 FLAGS_BYTES = 2 * WITH_XID.size  # what stands before an item that has flags
 EXPIRY_AT = ADDX_HEAD.size - 8
@@ -26,12 +26,12 @@ NEVER = bytes(8)
 
 
 class Place(NamedTuple):
-    """A record boundary: its byte in the file; the turn of the item that is added next; payload bytes of all items
+    """A record boundary: its byte in the file; the seq of the item that is added next; payload bytes of all items
     before, and how many of them have an expiry, counted from anywhere, but within a file from the same point.
     """
 
     at: int
-    turn: int
+    seq: int
     came_bytes: int = 0
     came_mortal: int = 0
 
@@ -76,18 +76,18 @@ class Segment(Struct, eq=False):
 
     @property
     def first(self) -> int:
-        """The turn of its first item behind the lead."""
-        return self.origin.turn
+        """The seq of its first item behind the lead."""
+        return self.origin.seq
 
-    def place(self, turn: int) -> Place:
-        """The last known record boundary at or before `turn`."""
-        at = bisect_right(self.places, turn, key=lambda place: place.turn)
+    def place(self, seq: int) -> Place:
+        """The last known record boundary at or before `seq`."""
+        at = bisect_right(self.places, seq, key=lambda place: place.seq)
         return self.places[at - 1] if at else self.origin
 
-    def place_behind(self, at: int, turn: int) -> Place | None:
-        """The first known record boundary from byte `at` on that does not lie before `turn`."""
+    def place_behind(self, at: int, seq: int) -> Place | None:
+        """The first known record boundary from byte `at` on that does not lie before `seq`."""
         begin = bisect_left(self.places, at, key=lambda place: place.at)
-        return next((place for place in self.places[begin:] if place.turn >= turn), None)
+        return next((place for place in self.places[begin:] if place.seq >= seq), None)
 
     def block_at(self, at: int) -> int:
         """Where the block begins that holds byte `at`; the byte itself if there are no checksums."""
@@ -115,27 +115,27 @@ class Segment(Struct, eq=False):
 
 def note_places(segment: Segment, records: list[bytes], end: Place) -> None:
     """`records`, each a whole change, have been written to `segment`, up to `end`: keep some of their boundaries."""
-    at, turn, came_bytes, came_mortal = end
+    at, seq, came_bytes, came_mortal = end
     found = [end]
     for record in reversed(records):
         at -= len(record)
         head = _add_head(record)
         if head >= 0:
-            turn -= 1
+            seq -= 1
             came_bytes -= len(record) - head - ADDX_HEAD.size
             came_mortal -= record[head + EXPIRY_AT : head + ADDX_HEAD.size] != NEVER
         if found[-1].at - at >= SAMPLE_BYTES:
-            found.append(Place(at, turn, came_bytes, came_mortal))
+            found.append(Place(at, seq, came_bytes, came_mortal))
     for place in reversed(found):
         segment.note(place)
 
 
 def note_run(segment: Segment, record_bytes: int, count: int, end: Place) -> None:
     """The same for `count` records of `record_bytes` each, all of them empty items without an expiry."""
-    at, turn = end.at - count * record_bytes, end.turn - count
+    at, seq = end.at - count * record_bytes, end.seq - count
     stride = -(-SAMPLE_BYTES // record_bytes)
     for done in range(stride, count, stride):
-        segment.note(Place(at + done * record_bytes, turn + done, end.came_bytes, end.came_mortal))
+        segment.note(Place(at + done * record_bytes, seq + done, end.came_bytes, end.came_mortal))
     segment.note(end)
 
 
@@ -173,7 +173,7 @@ class Segments:
         self.current = Segment(name, 0, Place(0, 0))
         self.writer: Writer | None = None
         self.is_certain = True
-        """Whether turns and marks tell all; not after an item was lost from the middle of the line."""
+        """Whether seqs and marks tell all; not after an item was lost from the middle of the line."""
         self.told: Callable[[Segment], None] = lambda segment: None
         """Set by who wants to know of sealed segments."""
 
@@ -208,13 +208,13 @@ class Segments:
         """Every segment up to `last`."""
         return self.sealed[: self.sealed.index(last) + 1]
 
-    def hold(self, covered: list[Segment], turn: int) -> None:
+    def hold(self, covered: list[Segment], seq: int) -> None:
         """A summary is about to take the names of these, at a moment that nobody here is told: keep those open that
-        hold items from `turn` on. Raises OSError with none of them open.
+        hold items from `seq` on. Raises OSError with none of them open.
         """
         try:
             for segment in covered:
-                if segment.mark is not None and segment.mark.end > turn and not segment.is_gone:
+                if segment.mark is not None and segment.mark.end > seq and not segment.is_gone:
                     segment.held = self.fs.reader(self.path(segment))
         except OSError:
             self.let_go(covered)
@@ -227,12 +227,12 @@ class Segments:
                 segment.held.close()
                 segment.held = None
 
-    def holding(self, turn: int) -> Segment:
-        """The segment that added the item with this turn."""
-        if turn >= self.current.first:
+    def holding(self, seq: int) -> Segment:
+        """The segment that added the item with this seq."""
+        if seq >= self.current.first:
             return self.current
-        at = bisect_right(self.sealed, turn, key=lambda segment: segment.first)
-        # Segments that add nothing have the same first turn as the one behind them, which is the one that is found.
+        at = bisect_right(self.sealed, seq, key=lambda segment: segment.first)
+        # Segments that add nothing have the same first seq as the one behind them, which is the one that is found.
         return self.sealed[max(0, at - 1)]
 
     def after(self, segment: Segment) -> Segment | None:

@@ -64,8 +64,8 @@ def describe(segment: Segment, checks: list[int]) -> bytes | None:
     first, snapshot, origin = segment.first, segment.snapshot, segment.origin
     lead = (snapshot.lead, snapshot.lead_bytes, snapshot.lead_mortal) if snapshot is not None else (0, 0, 0)
     places = [
-        (at, lead[0] + turn - first, lead[1] + size - origin.came_bytes, lead[2] + mortal - origin.came_mortal)
-        for at, turn, size, mortal in segment.places
+        (at, lead[0] + seq - first, lead[1] + size - origin.came_bytes, lead[2] + mortal - origin.came_mortal)
+        for at, seq, size, mortal in segment.places
     ]
     opens = dict(zip((xid for xid, _ in mark.open), mark.known, strict=False))
     heads = list(mark.known[len(opens) :])

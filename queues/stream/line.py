@@ -186,9 +186,9 @@ class FollowingLine(Line):
             self._mortal -= 1
         item_id: int = item.id  # type: ignore[attr-defined]
         self.last_id = item_id
-        turn = self.left
-        self.left = turn + 1
-        return Taken(item, item_id, 1 + item.errors, 0, 0, turn)  # type: ignore[attr-defined]
+        seq = self.left
+        self.left = seq + 1
+        return Taken(item, item_id, 1 + item.errors, 0, 0, seq)  # type: ignore[attr-defined]
 
     def drop(self) -> int:
         if not self.returned and not self.fresh:

@@ -154,8 +154,8 @@ def _onto(before: Summary, told: Sidecar) -> tuple[Summary, Given]:
     state, effect = apply(before), told.effect
     mark = follow(mark_of(before), state.counter, effect, told.last_id, told.opens, told.heads)
     whole = whole_at(mark, state.counter if effect.counter is None else effect.counter, state.listed)
-    turns = [*(turn for _, turn in mark.open), *mark.heads]
-    ids = {turn: item_id for turn, (item_id, _) in zip(turns, mark.known, strict=True)}
+    seqs = [*(seq for _, seq in mark.open), *mark.heads]
+    ids = {seq: item_id for seq, (item_id, _) in zip(seqs, mark.known, strict=True)}
     return whole, Given(mark.left, whole.tide, ids)
 
 

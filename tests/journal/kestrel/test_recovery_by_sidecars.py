@@ -64,9 +64,9 @@ def is_consistent(recovered: Recovered) -> bool:
     assert line.mortal == sum(item.expires_ms != 0 for item in items)
     assert len(line) == len(items)
     taken = [*recovered.replay.open.values(), *line.returned]
-    assert len({each.turn for each in taken}) == len(taken)
-    assert all(0 <= each.turn < line.left for each in taken)
-    assert recovered.tail.fetch(each.turn for each in taken) == {each.turn: each.item for each in taken}
+    assert len({each.seq for each in taken}) == len(taken)
+    assert all(0 <= each.seq < line.left for each in taken)
+    assert recovered.tail.fetch(each.seq for each in taken) == {each.seq: each.item for each in taken}
     return True
 
 

@@ -13,7 +13,7 @@ Known = tuple[int, int]
 """Of an item that has left the line before: (its id, how often it has been delivered)."""
 
 
-class Mark(Struct, frozen=True, gc=False):
+class Checkpoint(Struct, frozen=True, gc=False):
     """`open`: (xid, seq) of every item under a transaction. `heads`: the seqs of what stands before the fresh items,
     the head first. The fresh ones are those with seqs from `left` up to, not including, `end`.
 

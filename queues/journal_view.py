@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from staniel.queues.checkpoint import Mark
+from staniel.queues.checkpoint import Checkpoint
 from staniel.queues.item import Item, Taken
 
 if TYPE_CHECKING:
@@ -38,7 +38,7 @@ class Holdings:
         limbo = self.queue.departures.limbo
         return self.under_way, ([] if limbo is None else [limbo.item]) + self.queue.line.items()
 
-    def mark(self) -> Mark:
+    def checkpoint(self) -> Checkpoint:
         """What the journal's records so far amount to, in numbers."""
         line, limbo = self.queue.line, self.queue.departures.limbo
         opened = self.under_way
@@ -46,7 +46,7 @@ class Holdings:
         if limbo is not None:
             known.append((limbo.id, limbo.deliveries - 1))  # nobody has got it, though it has left the line
         known += [(taken.id, taken.deliveries) for taken in reversed(line.returned)]
-        return Mark(
+        return Checkpoint(
             line.left,
             line.end,
             tuple((xid, taken.seq) for xid, taken in opened.items()),

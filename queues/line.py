@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator
 from itertools import islice
 from typing import Protocol
 
-from staniel.queues.checkpoint import Mark
+from staniel.queues.checkpoint import Checkpoint
 from staniel.queues.deferred_free import Remains
 from staniel.queues.item import LOST_MS, Item, Taken
 
@@ -302,15 +302,19 @@ class Line:
 
     # read-behind
 
-    def place(self, mark: Mark, heads: list[Taken], tail_bytes: int, tail_mortal: int) -> None:
-        """The line as it stood at `mark`, with nothing in memory but `heads`, which stand before the fresh items, the
-        head first. `tail_bytes`, `tail_mortal`: of the items that only the journal holds.
+    def place(self, checkpoint: Checkpoint, heads: list[Taken], tail_bytes: int, tail_mortal: int) -> None:
+        """The line as it stood at `checkpoint`, with nothing in memory but `heads`, which stand before the fresh items,
+        the head first. `tail_bytes`, `tail_mortal`: of the items that only the journal holds.
         """
         self.fresh.clear()
         self.returned[:] = reversed(heads)
-        self.left, self.behind, self._unmeasured = mark.left, mark.end - mark.left, 0
+        self.left, self.behind, self._unmeasured = checkpoint.left, checkpoint.end - checkpoint.left, 0
         self._counted_seq = 0
-        self.last_id, self.came_bytes, self.came_mortal = mark.last_id, mark.came_bytes, mark.came_mortal
+        self.last_id, self.came_bytes, self.came_mortal = (
+            checkpoint.last_id,
+            checkpoint.came_bytes,
+            checkpoint.came_mortal,
+        )
         self.behind_bytes = tail_bytes
         self.bytes = tail_bytes + sum([len(taken.item.data) for taken in heads])
         self.mortal = tail_mortal + sum([taken.item.expires_ms != 0 for taken in heads])

@@ -204,9 +204,14 @@ class Upkeep:
     def _consider(self, queue: Queue, log: Log, now_ms: int) -> None:
         """The reader has passed the end of a file: is it worth it now to pack what lies before?"""
         read = queue.line.left + len(queue.line.fresh)
-        passed = [segment for segment in log.segments.sealed if segment.mark and segment.mark.end <= read]
+        passed = [segment for segment in log.segments.sealed if segment.checkpoint and segment.checkpoint.end <= read]
         log.next_look_seq = next(
-            (segment.mark.end for segment in log.segments.sealed if segment.mark and segment.mark.end > read), read + 1
+            (
+                segment.checkpoint.end
+                for segment in log.segments.sealed
+                if segment.checkpoint and segment.checkpoint.end > read
+            ),
+            read + 1,
         )
         total_bytes = log.current_bytes + log.archived_bytes
         best: Segment | None = None
@@ -223,7 +228,7 @@ class Upkeep:
 
     def _packed_bytes(self, queue: Queue, segment: Segment) -> int:
         """About how large a summary up to the end of `segment` would be."""
-        mark, line = segment.mark, queue.line
+        mark, line = segment.checkpoint, queue.line
         assert mark is not None
         under_way = OPEN_READ_BYTES * (len(mark.open) + len(mark.heads))
         stand_ins = STAND_IN_BYTES * max(0, min(line.left, mark.end) - mark.left)

@@ -17,7 +17,7 @@ from staniel.journal.kestrel.install import drop_sidecars, finish_pack, fresh_fi
 from staniel.journal.kestrel.policy import Usage
 from staniel.journal.kestrel.segments import SAMPLE_BYTES, Place, Segment, Segments, note_places
 from staniel.queues.changes import Change
-from staniel.queues.checkpoint import Mark
+from staniel.queues.checkpoint import Checkpoint
 from staniel.queues.config import QueueConfig
 from staniel.queues.item import Item, Taken
 
@@ -25,7 +25,7 @@ from staniel.queues.item import Item, Taken
 class Holder(Protocol):
     """What the journal asks of its queue."""
 
-    def mark(self) -> Mark: ...
+    def checkpoint(self) -> Checkpoint: ...
 
     def tip(self) -> tuple[int, int, int] | None:
         """(seq of the item that comes next, payload bytes, how many with an expiry) of all that ever came."""
@@ -40,8 +40,8 @@ class Holder(Protocol):
 class NoHolder:
     """Of a journal that serves no queue yet."""
 
-    def mark(self) -> Mark:
-        return Mark(0, 0)
+    def checkpoint(self) -> Checkpoint:
+        return Checkpoint(0, 0)
 
     def tip(self) -> tuple[int, int, int] | None:
         return None
@@ -269,7 +269,7 @@ class Log:
         self.file.sync()
         self._rename_current(fresh, f"{self.folder}/{temp}", f"{self.folder}/{sealed}")
         self.fs.sync_folder(self.folder)
-        self.segments.seal(sealed, number, self.file.size, self.holder.mark(), self.encoder.counter)
+        self.segments.seal(sealed, number, self.file.size, self.holder.checkpoint(), self.encoder.counter)
         self._go_on_with(fresh)
         self.newest_number = number
         self.weighed_bytes = 0
@@ -303,7 +303,7 @@ class Log:
         """
         assert not self._pending and not self._unwritten
         encoder = Encoder(self.config.journal_dialect)
-        mark = self.holder.mark()
+        checkpoint = self.holder.checkpoint()
         if self.segments.sealed:
             self.rotate(now_ms)
         records = list(encoder.snapshot(self.encoder.counter, open_reads, items))
@@ -311,7 +311,7 @@ class Log:
             records = [encoder.nothing(self.encoder.counter)]
         temp, file = self._write_summary(records, max(now_ms, self.newest_number))
         kept_bytes = file.size
-        summary = rewritten(self.name, mark, encoder.counter, open_reads, items, records)
+        summary = rewritten(self.name, checkpoint, encoder.counter, open_reads, items, records)
         if self.segments.sealed:
             self._install_pack(file, temp, summary)
             self.segments.current.entered = encoder.counter
@@ -319,7 +319,7 @@ class Log:
             self._rename(file, temp, self.path)
             self.fs.sync_folder(self.folder)
             self._go_on_with(file)
-            summary.mark = None
+            summary.checkpoint = None
             self.segments.start_over(summary)
         self.kept_bytes = kept_bytes
         self.encoder = encoder

@@ -24,7 +24,7 @@ from staniel.journal.kestrel.install import fresh_file, throw_away
 from staniel.journal.kestrel.log import Log
 from staniel.journal.kestrel.read_behind import ReadBack, Unreadable
 from staniel.journal.kestrel.segments import Place, Segment, note_places, note_run
-from staniel.queues.checkpoint import Mark
+from staniel.queues.checkpoint import Checkpoint
 from staniel.queues.config import Dialect
 from staniel.queues.item import Item, Taken
 from staniel.queues.line import Line
@@ -52,10 +52,10 @@ class Pack:
     """`last` is the newest file that the summary replaces. `error` says why it failed; nothing is changed then."""
 
     def __init__(self, log: Log, last: Segment, submit: Callable[[Chore], None]) -> None:
-        assert last.mark is not None
+        assert last.checkpoint is not None
         self.log = log
         self.last = last
-        self.mark: Mark = last.mark
+        self.checkpoint: Checkpoint = last.checkpoint
         self.stage = Stage.WRITING
         self.error: OSError | None = None
         self.chore: Errand | None = None
@@ -68,11 +68,11 @@ class Pack:
         self._lead: Iterator[bytes] = iter(())  # what of its head is not written yet
         self._head_bytes = 0
         self._came = 0, 0  # payload bytes of the items written, and how many have an expiry
-        self._seq = self.mark.left
+        self._seq = self.checkpoint.left
         self._alive = log.holder.alive()
-        self._kept = deque(sorted(seq for seq in self._alive if seq >= self.mark.left))
+        self._kept = deque(sorted(seq for seq in self._alive if seq >= self.checkpoint.left))
         # Nobody removes these from under us: what leaves the line from now on is in the summary with its data.
-        self._left = log.holder.mark().left
+        self._left = log.holder.checkpoint().left
         self._line = Line()  # as much of it as the files must tell
         self._reader = ReadBack(log.segments, self._line)
         self._encoder = Encoder(log.config.journal_dialect)
@@ -117,25 +117,25 @@ class Pack:
             self._lead = self._head()
         if self._segment is None:
             self._write_lead()
-        elif self._seq < min(self._left, self.mark.end):
+        elif self._seq < min(self._left, self.checkpoint.end):
             self._write_left()
-        elif self._seq < self.mark.end:
+        elif self._seq < self.checkpoint.end:
             self._write_items(self._read_items())
         if self.stage is not Stage.WRITING:
             return
-        if self._segment is not None and self._seq >= self.mark.end:
+        if self._segment is not None and self._seq >= self.checkpoint.end:
             self._sync(Stage.SYNCED)
         elif self._unsynced_bytes >= SYNC_BYTES:
             self._sync(Stage.WRITING)
 
     def _head(self) -> Iterator[bytes]:
         """Everything under a transaction at the checkpoint, and what had been handed back."""
-        heads = [self._of(seq) for seq in self.mark.heads]
-        if not self.mark.open and not heads:
+        heads = [self._of(seq) for seq in self.checkpoint.heads]
+        if not self.checkpoint.open and not heads:
             # The files behind this one count on from here.
-            is_nothing = self.mark.left >= self.mark.end
+            is_nothing = self.checkpoint.left >= self.checkpoint.end
             return iter([(self._encoder.nothing if is_nothing else self._encoder.save_xid)(self.last.counter)])
-        opened = {xid: Taken(self._of(seq), 0, 1, xid) for xid, seq in self.mark.open}
+        opened = {xid: Taken(self._of(seq), 0, 1, xid) for xid, seq in self.checkpoint.open}
         return self._encoder.snapshot(self.last.counter, opened, heads)
 
     def _write_lead(self) -> None:
@@ -156,7 +156,7 @@ class Pack:
 
     def _write_left(self) -> None:
         """A slice of what has left the line since the checkpoint: what is gone for good, and what is not."""
-        end = min(self._left, self.mark.end)
+        end = min(self._left, self.checkpoint.end)
         budget = A_SLICE
         while budget > 0 and self._seq < end:
             kept = min(self._kept[0], end) if self._kept else end
@@ -183,7 +183,7 @@ class Pack:
 
     def _read_items(self) -> list[Item]:
         """A slice of what the files say; nothing while it is being read."""
-        self._line.left, self._line.behind = self._seq, self.mark.end - self._seq
+        self._line.left, self._line.behind = self._seq, self.checkpoint.end - self._seq
         items = self._reader.decode()
         wanted = None if items else self._reader.wants()
         if wanted is not None:
@@ -208,12 +208,18 @@ class Pack:
     def _begin(self) -> None:
         """What has been written is the lead; the line follows."""
         assert self._file is not None
-        mark, counter = self.mark, self.last.counter
+        checkpoint, counter = self.checkpoint, self.last.counter
         self._head_bytes = self._file.size
-        segment = Segment(self.log.name, self.last.number, Place(self._head_bytes, mark.left), entry=mark, mark=mark)
+        segment = Segment(
+            self.log.name,
+            self.last.number,
+            Place(self._head_bytes, checkpoint.left),
+            entry=checkpoint,
+            checkpoint=checkpoint,
+        )
         segment.entered = segment.counter = counter
-        opened = [self._of(seq) for _, seq in sorted(mark.open)]
-        segment.snapshot = snapshot_of(mark, opened, [self._of(seq) for seq in mark.heads], counter)
+        opened = [self._of(seq) for _, seq in sorted(checkpoint.open)]
+        segment.snapshot = snapshot_of(checkpoint, opened, [self._of(seq) for seq in checkpoint.heads], counter)
         self._segment = segment
 
     def _write_stand_ins(self, count: int) -> None:

@@ -264,7 +264,7 @@ class ReadBack:
         """Whether no item follows in the segment. What else does is not read: a summary that covers these items may
         take the file's place at any moment.
         """
-        if segment.mark is None or self._seq != segment.mark.end:
+        if segment.checkpoint is None or self._seq != segment.checkpoint.end:
             return False  # mostly; looking the next one up costs more the more there are
         after = self.segments.after(segment)
         return after is not None and self._seq == after.first

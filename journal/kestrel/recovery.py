@@ -29,7 +29,7 @@ from staniel.journal.kestrel.read_behind import ReadBack
 from staniel.journal.kestrel.replay import Bad, Replay
 from staniel.journal.kestrel.segments import Place, Segment, Segments
 from staniel.journal.tools.checksums import is_beginning
-from staniel.queues.checkpoint import Mark
+from staniel.queues.checkpoint import Checkpoint
 from staniel.queues.line import UNBOUNDED, Line
 
 CHUNK_BYTES = 256 << 10
@@ -89,7 +89,7 @@ class Recovered(Struct):
     doubts: list[Doubt] = []
     losses: list[Loss] = []
     stand_ins: int = 0  # items that were removed long ago, in records that are lost: not handed out
-    ahead: Mark | None = None  # where the queue stands by sidecars, which replay has not been told yet
+    ahead: Checkpoint | None = None  # where the queue stands by sidecars, which replay has not been told yet
 
 
 class Recovery:
@@ -184,7 +184,7 @@ class Recovery:
         try:
             if described.file != name or (described.size != size and not is_shorter):
                 raise Entangled(f"it speaks of {described.file} with {described.size} bytes")
-            mark = self._follow(segment, described)
+            checkpoint = self._follow(segment, described)
         except Entangled as odd:
             recovered.doubts.append(Doubt(name, str(odd), False))
             return False
@@ -195,24 +195,26 @@ class Recovery:
             # What is there is read to its end, whatever the last block's checksum; no other sidecar is made of it.
             segment.is_damaged = True
             recovered.losses.append(Loss(name, segment.entry.end + self._items_in(path), False))
-        self._take(described, mark, number, size, recovered)
+        self._take(described, checkpoint, number, size, recovered)
         if is_shorter:
             segment.checks, segment.places = [], [place for place in segment.places if place.at < size]
         self.progress(size)
         return True
 
-    def _follow(self, segment: Segment, described: sidecar.Sidecar) -> Mark:
+    def _follow(self, segment: Segment, described: sidecar.Sidecar) -> Checkpoint:
         """Raises Entangled."""
         effect, last_id = described.effect, described.last_id
         return follow(segment.entry, segment.entered, effect, last_id, described.opens, described.heads)
 
-    def _take(self, described: sidecar.Sidecar, mark: Mark, number: int, size: int, recovered: Recovered) -> None:
+    def _take(
+        self, described: sidecar.Sidecar, checkpoint: Checkpoint, number: int, size: int, recovered: Recovered
+    ) -> None:
         """The current segment is what has been described, and sealed."""
         segments = recovered.segments
         segment = segments.current
         sidecar.furnish(segment, described)
-        segments.seal(described.file, number, size, mark, _counter_after(segment, described))
-        recovered.ahead = mark
+        segments.seal(described.file, number, size, checkpoint, _counter_after(segment, described))
+        recovered.ahead = checkpoint
         recovered.skipped_bytes += size
 
     def _do_without(self, name: str, recovered: Recovered) -> None:
@@ -224,8 +226,8 @@ class Recovery:
         try:
             if described is None or described.file != name:
                 raise Entangled("nothing is known of it")
-            mark = self._follow(segment, described)
-            self._go_on_from(mark, _counter_after(segment, described), name, recovered.files)
+            checkpoint = self._follow(segment, described)
+            self._go_on_from(checkpoint, _counter_after(segment, described), name, recovered.files)
         except Entangled:
             recovered.losses.append(Loss(name, -1, True))
             del gone[name]
@@ -233,9 +235,9 @@ class Recovery:
             return
         recovered.losses.append(Loss(name, segment.entry.end, True))
         segment.is_gone = True
-        self._take(described, mark, gone[name], 0, recovered)
+        self._take(described, checkpoint, gone[name], 0, recovered)
 
-    def _go_on_from(self, mark: Mark, counter: int, name: str, files: Files) -> None:
+    def _go_on_from(self, checkpoint: Checkpoint, counter: int, name: str, files: Files) -> None:
         """Raises Entangled unless the next sealed file that is there, if one is, goes on from there. It does not if it
         is a summary that has replaced `name`, and the sidecar is a remainder: of a backup, say, made while the server
         was running.
@@ -246,7 +248,7 @@ class Recovery:
             if described is None:
                 raise Entangled("nothing is known of the file behind it")
             effect = described.effect
-            mark = follow(mark, counter, effect, described.last_id, described.opens, described.heads)
+            checkpoint = follow(checkpoint, counter, effect, described.last_id, described.opens, described.heads)
             counter = counter if effect.counter is None else effect.counter
             if behind in files.archives:
                 return
@@ -262,7 +264,11 @@ class Recovery:
     def _count_losses(self, recovered: Recovered) -> None:
         """Of each file the items that are missing and still in the queue; so far it has the seq of its first one."""
         replay = recovered.replay
-        ends = {segment.name: segment.mark.end for segment in recovered.segments.sealed if segment.mark is not None}
+        ends = {
+            segment.name: segment.checkpoint.end
+            for segment in recovered.segments.sealed
+            if segment.checkpoint is not None
+        }
         outside = [taken.seq for taken in [*replay.open.values(), *replay.line.returned]]
         for at, loss in enumerate(recovered.losses):
             if loss.items >= 0:
@@ -288,17 +294,21 @@ class Recovery:
 
     def _place(self, recovered: Recovered) -> None:
         """Let replay go on where the sidecars have led."""
-        mark, replay, tail = recovered.ahead, recovered.replay, recovered.tail
-        if mark is None:
+        checkpoint, replay, tail = recovered.ahead, recovered.replay, recovered.tail
+        if checkpoint is None:
             return
         line = replay.line
         items = {taken.seq: taken.item for taken in [*replay.open.values(), *line.returned]}
-        line.place(mark, [], 0, 0)
-        wanted = {*(seq for _, seq in mark.open), *mark.heads}
+        line.place(checkpoint, [], 0, 0)
+        wanted = {*(seq for _, seq in checkpoint.open), *checkpoint.heads}
         items |= tail.fetch(wanted - items.keys())
-        size, mortal = tail.came(mark.left) if mark.left < mark.end else (mark.came_bytes, mark.came_mortal)
+        size, mortal = (
+            tail.came(checkpoint.left)
+            if checkpoint.left < checkpoint.end
+            else (checkpoint.came_bytes, checkpoint.came_mortal)
+        )
         counter = recovered.segments.current.entered
-        replay.restore(mark, counter, items, mark.came_bytes - size, mark.came_mortal - mortal)
+        replay.restore(checkpoint, counter, items, checkpoint.came_bytes - size, checkpoint.came_mortal - mortal)
         recovered.ahead = None
 
     def _replay_sealed(self, name: str, number: int, recovered: Recovered) -> None:
@@ -307,7 +317,7 @@ class Recovery:
         if damages and damages[-1].file == name:
             damages[-1] = self._keep_copy(damages[-1])
             segments.current.is_damaged = True
-        segments.seal(name, number, size, replay.mark(), replay.counter)
+        segments.seal(name, number, size, replay.checkpoint(), replay.counter)
 
     def _replay(self, recovered: Recovered) -> int:
         """Read the current segment into the state; its size. Stops at the first damaged record, and notes it."""

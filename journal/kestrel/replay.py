@@ -22,7 +22,7 @@ from staniel.journal.kestrel.encoder import (
     STATE_DUMP,
     UNREMOVE,
 )
-from staniel.queues.checkpoint import Mark
+from staniel.queues.checkpoint import Checkpoint
 from staniel.queues.item import Item, Taken
 from staniel.queues.line import Line
 from staniel.queues.xids import next_xid
@@ -97,12 +97,12 @@ class Replay:
         """Whether what has been read so far ends where the writer recorded a change, and not inside of one."""
         return not self._saves
 
-    def mark(self) -> Mark:
+    def checkpoint(self) -> Checkpoint:
         """The state after the records read so far, in numbers."""
         line = self.line
         line.settle()
         outside = [*self.open.values(), *reversed(line.returned)]
-        return Mark(
+        return Checkpoint(
             line.left,
             line.end,
             tuple((xid, taken.seq) for xid, taken in self.open.items()),
@@ -114,19 +114,21 @@ class Replay:
             not self.has_named() and all(taken.seq >= 0 for taken in outside),
         )
 
-    def restore(self, mark: Mark, counter: int, items: dict[int, Item], tail_bytes: int, tail_mortal: int) -> None:
-        """Go on from `mark`, which is plain, instead of from what has been read. `items`: those that are open or stand
-        before the fresh ones, by seq; `tail_bytes`, `tail_mortal`: of the fresh ones.
+    def restore(
+        self, checkpoint: Checkpoint, counter: int, items: dict[int, Item], tail_bytes: int, tail_mortal: int
+    ) -> None:
+        """Go on from `checkpoint`, which is plain, instead of from what has been read. `items`: those that are open or
+        stand before the fresh ones, by seq; `tail_bytes`, `tail_mortal`: of the fresh ones.
         """
-        xids = [*(xid for xid, _ in mark.open), *([0] * len(mark.heads))]
-        seqs = [*(seq for _, seq in mark.open), *mark.heads]
+        xids = [*(xid for xid, _ in checkpoint.open), *([0] * len(checkpoint.heads))]
+        seqs = [*(seq for _, seq in checkpoint.open), *checkpoint.heads]
         taken = [
             Taken(items[seq], item_id, deliveries, xid, 0, seq)
-            for xid, seq, (item_id, deliveries) in zip(xids, seqs, mark.known, strict=True)
+            for xid, seq, (item_id, deliveries) in zip(xids, seqs, checkpoint.known, strict=True)
         ]
-        self.open = {each.xid: each for each in taken[: len(mark.open)]}
+        self.open = {each.xid: each for each in taken[: len(checkpoint.open)]}
         self.counter = counter
-        self.line.place(mark, taken[len(mark.open) :], tail_bytes, tail_mortal)
+        self.line.place(checkpoint, taken[len(checkpoint.open) :], tail_bytes, tail_mortal)
 
     def consume(self, data: bytes, rest_bytes: int) -> int:
         """Read whole records from the start of `data`; how many bytes that were.

@@ -16,10 +16,10 @@ from msgspec import Struct, field
 from staniel.journal.disk.fs import Fs, Reader
 from staniel.journal.kestrel.effect import Summary
 from staniel.journal.kestrel.encoder import ADDX, ADDX_HEAD, SAVE_XID, WITH_XID
-from staniel.queues.checkpoint import Mark
+from staniel.queues.checkpoint import Checkpoint
 
 SAMPLE_BYTES = 128 << 10  # a place is noted about this often, so that a seq is found without reading a whole file
-EMPTY_MARK = Mark(0, 0)
+EMPTY_MARK = Checkpoint(0, 0)
 FLAGS_BYTES = 2 * WITH_XID.size  # what stands before an item that has flags
 EXPIRY_AT = ADDX_HEAD.size - 8
 NEVER = bytes(8)
@@ -51,7 +51,7 @@ class Segment(Struct, eq=False):
     """One file. The first item that it adds behind its `snapshot`'s lead stands at `origin` or later.
 
     `places` rise. `entry` and `entered`: what the queue held and which transaction id was the last before the file, or
-    at the end of its snapshot if it has one. `mark` and `counter`: the same at its end; None while it is written.
+    at the end of its snapshot if it has one. `checkpoint` and `counter`: the same at its end; None while it is written.
     `is_replaced`: a summary has taken its place. `checks`: crc32 of each `block_bytes` of it; none: they are not known.
     `is_damaged`: recovery could not read it to its end. `is_gone`: the file is not there, its items are lost. `held`:
     the file, open, while a summary takes its name.
@@ -62,9 +62,9 @@ class Segment(Struct, eq=False):
     origin: Place
     size: int = 0
     places: list[Place] = field(default_factory=list)
-    entry: Mark = EMPTY_MARK
+    entry: Checkpoint = EMPTY_MARK
     entered: int = 0
-    mark: Mark | None = None
+    checkpoint: Checkpoint | None = None
     counter: int = 0
     snapshot: Snapshot | None = None
     checks: list[int] = field(default_factory=list)
@@ -173,17 +173,17 @@ class Segments:
         self.current = Segment(name, 0, Place(0, 0))
         self.writer: Writer | None = None
         self.is_certain = True
-        """Whether seqs and marks tell all; not after an item was lost from the middle of the line."""
+        """Whether seqs and checkpoints tell all; not after an item was lost from the middle of the line."""
         self.told: Callable[[Segment], None] = lambda segment: None
         """Set by who wants to know of sealed segments."""
 
-    def seal(self, name: str, number: int, size: int, mark: Mark, counter: int) -> Segment:
+    def seal(self, name: str, number: int, size: int, checkpoint: Checkpoint, counter: int) -> Segment:
         """The current segment is complete and has a new name; another one begins."""
         sealed = self.current
-        origin = Place(0, mark.end, mark.came_bytes, mark.came_mortal)
-        self.current = Segment(sealed.name, 0, origin, entry=mark, entered=counter)
+        origin = Place(0, checkpoint.end, checkpoint.came_bytes, checkpoint.came_mortal)
+        self.current = Segment(sealed.name, 0, origin, entry=checkpoint, entered=counter)
         sealed.name, sealed.number, sealed.size = name, number, size
-        sealed.mark, sealed.counter = mark, counter
+        sealed.checkpoint, sealed.counter = checkpoint, counter
         self.sealed.append(sealed)
         self.sealed_bytes += size
         self.told(sealed)
@@ -214,7 +214,7 @@ class Segments:
         """
         try:
             for segment in covered:
-                if segment.mark is not None and segment.mark.end > seq and not segment.is_gone:
+                if segment.checkpoint is not None and segment.checkpoint.end > seq and not segment.is_gone:
                     segment.held = self.fs.reader(self.path(segment))
         except OSError:
             self.let_go(covered)

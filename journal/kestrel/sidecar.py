@@ -58,8 +58,8 @@ DECODER = msgspec.msgpack.Decoder(Sidecar)
 
 def describe(segment: Segment, checks: list[int]) -> bytes | None:
     """The sidecar of a sealed segment, None: its effect cannot be told in this way."""
-    effect, mark = effect_of(segment), segment.mark
-    if effect is None or mark is None:
+    effect, checkpoint = effect_of(segment), segment.checkpoint
+    if effect is None or checkpoint is None:
         return None
     first, snapshot, origin = segment.first, segment.snapshot, segment.origin
     lead = (snapshot.lead, snapshot.lead_bytes, snapshot.lead_mortal) if snapshot is not None else (0, 0, 0)
@@ -67,10 +67,10 @@ def describe(segment: Segment, checks: list[int]) -> bytes | None:
         (at, lead[0] + seq - first, lead[1] + size - origin.came_bytes, lead[2] + mortal - origin.came_mortal)
         for at, seq, size, mortal in segment.places
     ]
-    opens = dict(zip((xid for xid, _ in mark.open), mark.known, strict=False))
-    heads = list(mark.known[len(opens) :])
+    opens = dict(zip((xid for xid, _ in checkpoint.open), checkpoint.known, strict=False))
+    heads = list(checkpoint.known[len(opens) :])
     block_bytes = block_bytes_of(segment.size)
-    sidecar = Sidecar(segment.name, segment.size, effect, places, mark.last_id, opens, heads, block_bytes, checks)
+    sidecar = Sidecar(segment.name, segment.size, effect, places, checkpoint.last_id, opens, heads, block_bytes, checks)
     try:
         body = msgspec.msgpack.encode(sidecar)
     except OverflowError:

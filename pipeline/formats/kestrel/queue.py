@@ -19,7 +19,7 @@ from msgspec.structs import replace
 
 from staniel.journal.kestrel import files as layout
 from staniel.journal.kestrel import sidecar
-from staniel.journal.kestrel.derived_effect import follow, mark_of, whole_at
+from staniel.journal.kestrel.derived_effect import checkpoint_of, follow, whole_at
 from staniel.journal.kestrel.effect import NOTHING, TIDE_MIN, Entangled, Origin, Summary, apply, merge
 from staniel.journal.kestrel.effect_scan import MARK_EVERY, Facts, entry_of
 from staniel.journal.kestrel.encoder import ADD, ADD_XID
@@ -152,11 +152,11 @@ def merged(summaries: list[Summary]) -> Summary:
 def _onto(before: Summary, told: Sidecar) -> tuple[Summary, Given]:
     """The queue after a file that has a sidecar, as the server knows it. Raises Entangled where that does not fit."""
     state, effect = apply(before), told.effect
-    mark = follow(mark_of(before), state.counter, effect, told.last_id, told.opens, told.heads)
-    whole = whole_at(mark, state.counter if effect.counter is None else effect.counter, state.listed)
-    seqs = [*(seq for _, seq in mark.open), *mark.heads]
-    ids = {seq: item_id for seq, (item_id, _) in zip(seqs, mark.known, strict=True)}
-    return whole, Given(mark.left, whole.tide, ids)
+    checkpoint = follow(checkpoint_of(before), state.counter, effect, told.last_id, told.opens, told.heads)
+    whole = whole_at(checkpoint, state.counter if effect.counter is None else effect.counter, state.listed)
+    seqs = [*(seq for _, seq in checkpoint.open), *checkpoint.heads]
+    ids = {seq: item_id for seq, (item_id, _) in zip(seqs, checkpoint.known, strict=True)}
+    return whole, Given(checkpoint.left, whole.tide, ids)
 
 
 def _stretches(queue: Queue, known: int) -> Iterator[tuple[int, Stretch]]:

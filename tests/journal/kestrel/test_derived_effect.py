@@ -1,16 +1,18 @@
-"""What two marks say of a segment is what its bytes say: random histories of a queue that rotates, packs, rewrites."""
+"""What two checkpoints say of a segment is what its bytes say: random histories of a queue that rotates, packs,
+rewrites.
+"""
 
 from __future__ import annotations
 
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from staniel.journal.kestrel.derived_effect import effect_of, follow, mark_of, whole_at
+from staniel.journal.kestrel.derived_effect import checkpoint_of, effect_of, follow, whole_at
 from staniel.journal.kestrel.effect import NOTHING, Summary, apply, merge
 from staniel.journal.kestrel.log import Log
 from staniel.journal.kestrel.replay import Replay
 from staniel.journal.kestrel.segments import Segment
-from staniel.queues.checkpoint import Mark
+from staniel.queues.checkpoint import Checkpoint
 from staniel.queues.item import Item
 from staniel.sim.disk.disk import Disk
 from tests.support.world import World
@@ -116,9 +118,9 @@ class History:
 Numbers = tuple[list[int], dict[int, int], int]
 
 
-def numbers_of(mark: Mark, counter: int) -> Numbers:
+def numbers_of(checkpoint: Checkpoint, counter: int) -> Numbers:
     """The line and the open reads, as numbers of items in the order of adding."""
-    return [*mark.heads, *range(mark.left, mark.end)], dict(mark.open), counter
+    return [*checkpoint.heads, *range(checkpoint.left, checkpoint.end)], dict(checkpoint.open), counter
 
 
 def told_by(whole: Summary) -> Numbers:
@@ -133,21 +135,21 @@ def test_what_two_marks_say_of_a_file_is_what_its_bytes_say(steps: Steps, dialec
     history = History(dialect, more)
     history.run(steps)
     replay = Replay(0)
-    whole, mark, counter = NOTHING, Mark(0, 0), 0
+    whole, checkpoint, counter = NOTHING, Checkpoint(0, 0), 0
     for segment in history.log.segments.sealed:
         data = history.bytes_of(segment)
         replay.begin_file()
         assert replay.consume(data, 0) == len(data)
         effect = effect_of(segment)
-        assert effect is not None and segment.mark is not None
-        read = replay.mark()
+        assert effect is not None and segment.checkpoint is not None
+        read = replay.checkpoint()
         whole = merge(whole, effect)
         assert told_by(whole) == numbers_of(read, replay.counter)
         assert (whole.added_bytes, whole.added_mortal) == (read.came_bytes, read.came_mortal)
-        after = segment.mark
+        after = segment.checkpoint
         opens = dict(zip((xid for xid, _ in after.open), after.known, strict=False))
-        mark = follow(mark, counter, effect, after.last_id, opens, list(after.known[len(opens) :]))
+        checkpoint = follow(checkpoint, counter, effect, after.last_id, opens, list(after.known[len(opens) :]))
         counter = segment.counter
-        assert numbers_of(mark, counter) == numbers_of(read, replay.counter)
-        assert numbers_of(mark_of(whole), counter) == told_by(whole) == told_by(whole_at(mark, counter))
-        assert (mark.came_bytes, mark.came_mortal) == (read.came_bytes, read.came_mortal)
+        assert numbers_of(checkpoint, counter) == numbers_of(read, replay.counter)
+        assert numbers_of(checkpoint_of(whole), counter) == told_by(whole) == told_by(whole_at(checkpoint, counter))
+        assert (checkpoint.came_bytes, checkpoint.came_mortal) == (read.came_bytes, read.came_mortal)

@@ -88,8 +88,8 @@ def test_any_of_the_sidecars_lead_to_the_state_that_all_files_lead_to(
         assert is_consistent(fast)
         line, other = fast.replay.line, cold.replay.line
         assert (line.bytes, line.mortal, line.end) == (other.bytes, other.mortal, other.end)
-        assert [mark.mark and mark.mark.length for mark in fast.segments.sealed] == [
-            mark.mark and mark.mark.length for mark in cold.segments.sealed
+        assert [segment.checkpoint and segment.checkpoint.length for segment in fast.segments.sealed] == [
+            segment.checkpoint and segment.checkpoint.length for segment in cold.segments.sealed
         ]
 
 

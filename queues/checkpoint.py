@@ -17,8 +17,8 @@ class Checkpoint(Struct, frozen=True, gc=False):
     """`open`: (xid, seq) of every item under a transaction. `heads`: the seqs of what stands before the fresh items,
     the head first. The fresh ones are those with seqs from `left` up to, not including, `end`.
 
-    `known`: of each of `open`, then of each of `heads`. `last_id`, `came_bytes`, `came_mortal`: as in Line. `is_plain`:
-    whether that is all there is to say; items with a transaction id of their own make it False.
+    `known`: of each of `open`, then of each of `heads`. `last_id`, `added_bytes`, `added_expiring`: as in Line.
+    `is_plain`: whether that is all there is to say; items with a transaction id of their own make it False.
     """
 
     left: int
@@ -26,8 +26,8 @@ class Checkpoint(Struct, frozen=True, gc=False):
     open: tuple[tuple[int, int], ...] = ()
     heads: tuple[int, ...] = ()
     last_id: int = 0
-    came_bytes: int = 0
-    came_mortal: int = 0
+    added_bytes: int = 0
+    added_expiring: int = 0
     known: tuple[Known, ...] = ()
     is_plain: bool = True
 

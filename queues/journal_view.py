@@ -52,15 +52,15 @@ class Holdings:
             tuple((xid, taken.seq) for xid, taken in opened.items()),
             tuple(taken.seq for taken in self.heads),
             line.last_id,
-            line.came_bytes,
-            line.came_mortal,
+            line.added_bytes,
+            line.added_expiring,
             tuple(known),
         )
 
     def tip(self) -> tuple[int, int, int]:
         """(seq of the item that comes next, payload bytes, how many with an expiry) of all that ever came."""
         line = self.queue.line
-        return line.end, line.came_bytes, line.came_mortal
+        return line.end, line.added_bytes, line.added_expiring
 
     def alive(self) -> dict[int, Item]:
         """By seq: every item that has left the fresh ones and is not gone for good."""

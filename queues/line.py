@@ -57,18 +57,18 @@ class Line:
         "_counted_seq",
         "_unmeasured",
         "_unmeasured_seq",
+        "added_bytes",
+        "added_expiring",
         "behind",
         "behind_bytes",
         "bytes",
-        "came_bytes",
-        "came_mortal",
+        "expiring",
         "fresh",
         "full_bytes",
         "heavy_bytes",
         "last_id",
         "left",
         "look_items",
-        "mortal",
         "remains",
         "returned",
         "tail",
@@ -80,9 +80,9 @@ class Line:
         self.fresh: deque[Item] = deque()
         self.returned: list[Taken] = []
         self.bytes = 0  # of payload, in memory and behind
-        self.mortal = 0  # how many of the items have an expiry of their own
-        self.came_bytes = 0  # of payload, and how many with an expiry, of all items that ever joined the end
-        self.came_mortal = 0
+        self.expiring = 0  # how many of the items have an expiry of their own
+        self.added_bytes = 0  # of payload, and how many with an expiry, of all items that ever joined the end
+        self.added_expiring = 0
         self.last_id = 0
         self.left = 0  # how many fresh items have left: the seq of the next one
         self.behind = 0  # how many items only the journal holds
@@ -148,10 +148,10 @@ class Line:
         else:
             self.fresh.append(item)
         self.bytes += size
-        self.came_bytes += size
+        self.added_bytes += size
         if item.expires_ms:
-            self.mortal += 1
-            self.came_mortal += 1
+            self.expiring += 1
+            self.added_expiring += 1
         return size
 
     def head(self) -> Item | None:
@@ -178,7 +178,7 @@ class Line:
         item = self.fresh.popleft()
         self.bytes -= len(item.data)
         if item.expires_ms:
-            self.mortal -= 1
+            self.expiring -= 1
         item_id = item.added_ms << ID_SHIFT
         if item_id <= self.last_id:
             item_id = self.last_id + 1
@@ -222,7 +222,7 @@ class Line:
         if not self.behind:
             # Nothing is left: no need to read how large it was.
             self._keep_ids_rising()
-            self._unmeasured = self.behind_bytes = self.bytes = self.mortal = 0
+            self._unmeasured = self.behind_bytes = self.bytes = self.expiring = 0
         return count
 
     def expire(self, now_ms: int, oldest_ms: int, count_max: int) -> int:
@@ -244,7 +244,7 @@ class Line:
         self.last_id = (self._counted_id if self.fresh else self.last_id) + self.behind
         self.left = self.end
         self.abandon()
-        self.bytes = self.mortal = self.behind = self.behind_bytes = self._unmeasured = 0
+        self.bytes = self.expiring = self.behind = self.behind_bytes = self._unmeasured = 0
         return count
 
     def count(self, count_max: int, since_max: int = 0) -> bool:
@@ -282,7 +282,7 @@ class Line:
         self.returned.append(taken)
         self.bytes += len(taken.item.data)
         if taken.item.expires_ms:
-            self.mortal += 1
+            self.expiring += 1
 
     def items(self) -> list[Item]:
         """All items, head first, in memory."""
@@ -302,31 +302,31 @@ class Line:
 
     # read-behind
 
-    def place(self, checkpoint: Checkpoint, heads: list[Taken], tail_bytes: int, tail_mortal: int) -> None:
+    def place(self, checkpoint: Checkpoint, heads: list[Taken], tail_bytes: int, tail_expiring: int) -> None:
         """The line as it stood at `checkpoint`, with nothing in memory but `heads`, which stand before the fresh items,
-        the head first. `tail_bytes`, `tail_mortal`: of the items that only the journal holds.
+        the head first. `tail_bytes`, `tail_expiring`: of the items that only the journal holds.
         """
         self.fresh.clear()
         self.returned[:] = reversed(heads)
         self.left, self.behind, self._unmeasured = checkpoint.left, checkpoint.end - checkpoint.left, 0
         self._counted_seq = 0
-        self.last_id, self.came_bytes, self.came_mortal = (
+        self.last_id, self.added_bytes, self.added_expiring = (
             checkpoint.last_id,
-            checkpoint.came_bytes,
-            checkpoint.came_mortal,
+            checkpoint.added_bytes,
+            checkpoint.added_expiring,
         )
         self.behind_bytes = tail_bytes
         self.bytes = tail_bytes + sum([len(taken.item.data) for taken in heads])
-        self.mortal = tail_mortal + sum([taken.item.expires_ms != 0 for taken in heads])
+        self.expiring = tail_expiring + sum([taken.item.expires_ms != 0 for taken in heads])
 
-    def leave_behind(self, count: int, size: int, mortal: int) -> None:
+    def leave_behind(self, count: int, size: int, expiring: int) -> None:
         """So many items more, of `size` bytes together, join the end, and only the journal holds them."""
         self.behind += count
         self.behind_bytes += size
         self.bytes += size
-        self.came_bytes += size
-        self.mortal += mortal
-        self.came_mortal += mortal
+        self.added_bytes += size
+        self.expiring += expiring
+        self.added_expiring += expiring
 
     def load(self, size_max: int = LOAD_BYTES) -> None:
         """Read the next items from the journal, here and now. If that fails nothing comes, and there is `trouble`."""
@@ -353,7 +353,7 @@ class Line:
         self.behind -= len(items)
         self.behind_bytes -= sum([len(item.data) for item in items])
         lost = [item for item in items if item.expires_ms == LOST_MS]
-        self.mortal += len(lost)
+        self.expiring += len(lost)
         if not self.behind:
             # Nobody knows how large a lost item was.
             self.bytes -= self.behind_bytes
@@ -367,11 +367,11 @@ class Line:
             assert self.tail is not None
             self._keep_ids_rising()
             self._counted_seq = 0
-            size, mortal = self.tail.measure(self._unmeasured_seq, self._unmeasured)
+            size, expiring = self.tail.measure(self._unmeasured_seq, self._unmeasured)
             self._unmeasured = 0
             self.bytes -= size
             self.behind_bytes -= size
-            self.mortal -= mortal
+            self.expiring -= expiring
 
     def _keep_ids_rising(self) -> None:
         assert self.tail is not None
@@ -381,7 +381,7 @@ class Line:
     def _gone(self, item: Item) -> None:
         self.bytes -= len(item.data)
         if item.expires_ms:
-            self.mortal -= 1
+            self.expiring -= 1
 
     def _id_after(self, item: Item) -> int:
         by_clock = item.added_ms << ID_SHIFT

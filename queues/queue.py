@@ -188,7 +188,7 @@ class Queue:
     def accept(self, item: Item, now_ms: int) -> None:
         """Append `item` whatever the limits say: it comes from another queue, and must not be lost."""
         config, line = self.config, self.line
-        if line.mortal or config.max_age_ms:
+        if line.expiring or config.max_age_ms:
             if config.max_age_ms:
                 latest = now_ms + config.max_age_ms
                 item.expires_ms = min(item.expires_ms, latest) if item.expires_ms else latest
@@ -440,7 +440,7 @@ class Queue:
         """Assert every invariant."""
         line = self.line
         assert line.bytes == sum(len(item.data) for item in line.items())
-        assert line.mortal == sum(item.expires_ms != 0 for item in line.items())
+        assert line.expiring == sum(item.expires_ms != 0 for item in line.items())
         assert all(xid == taken.xid != 0 for xid, taken in self.open_reads.items())
         assert self.state is QueueState.SERVING or not self.waiters
 
@@ -449,7 +449,7 @@ class Queue:
     def _find_live(self, now_ms: int) -> bool:
         # Never hand out an expired item, however many have piled up: the sweep limit is for puts.
         line = self.line
-        if self._plain and not line.mortal:
+        if self._plain and not line.expiring:
             if line.fresh or line.returned:
                 return True
             if not line.behind:

@@ -46,8 +46,8 @@ def derive(entry: Checkpoint, checkpoint: Checkpoint, entered: int, counter: int
         opens={xid: symbol(*item) for xid, item in opens.items() if opened.get(xid) != item},
         closed=frozenset(xid for xid, item in opened.items() if opens.get(xid) != item),
         added=checkpoint.end - entry.end,
-        added_bytes=checkpoint.came_bytes - entry.came_bytes,
-        added_mortal=checkpoint.came_mortal - entry.came_mortal,
+        added_bytes=checkpoint.added_bytes - entry.added_bytes,
+        added_expiring=checkpoint.added_expiring - entry.added_expiring,
         tide=NO_TIDE,
         counter=counter,
         entered=entered,
@@ -61,26 +61,26 @@ def snapshot_of(checkpoint: Checkpoint, opened: list[Item], heads: list[Item], c
     """
     lead = [*opened, *heads]
     lead_bytes = sum([len(item.data) for item in lead])
-    lead_mortal = sum([item.expires_ms != 0 for item in lead])
+    lead_expiring = sum([item.expires_ms != 0 for item in lead])
     effect = Summary(
         taken=len(lead),
         front=[Symbol(Origin.LINE, len(opened) + at) for at in range(len(heads))],
         opens={xid: Symbol(Origin.LINE, at, 1) for at, xid in enumerate(sorted(xid for xid, _ in checkpoint.open))},
         added=len(lead) + checkpoint.end - checkpoint.left,
         added_bytes=lead_bytes,
-        added_mortal=lead_mortal,
+        added_expiring=lead_expiring,
         tide=NO_TIDE,
         counter=counter,
         line=0,
     )
-    return Snapshot(effect, len(lead), lead_bytes, lead_mortal)
+    return Snapshot(effect, len(lead), lead_bytes, lead_expiring)
 
 
 def with_rest(snapshot: Snapshot, rest: tuple[int, int]) -> Snapshot:
     """The same, with the payload of the fresh items added: (bytes, how many have an expiry)."""
     effect = snapshot.effect
     effect = structs.replace(
-        effect, added_bytes=effect.added_bytes + rest[0], added_mortal=effect.added_mortal + rest[1]
+        effect, added_bytes=effect.added_bytes + rest[0], added_expiring=effect.added_expiring + rest[1]
     )
     return structs.replace(snapshot, effect=effect)
 
@@ -99,7 +99,7 @@ def rewritten(
     snapshot = snapshot_of(checkpoint, [open_reads[xid].item for xid in sorted(open_reads)], heads, counter)
     behind = records[len(records) - len(fresh) :]
     size = sum(map(len, records))
-    came = checkpoint.came_bytes, checkpoint.came_mortal
+    came = checkpoint.added_bytes, checkpoint.added_expiring
     origin = Place(size - sum(map(len, behind)), checkpoint.left, came[0] - rest[0], came[1] - rest[1])
     segment = Segment(name, 0, origin, size, entry=checkpoint, entered=counter, checkpoint=checkpoint, counter=counter)
     segment.snapshot = with_rest(snapshot, rest)
@@ -134,8 +134,8 @@ def follow(
         tuple(opened.items()),
         tuple(front),
         last_id,
-        checkpoint.came_bytes + effect.added_bytes,
-        checkpoint.came_mortal + effect.added_mortal,
+        checkpoint.added_bytes + effect.added_bytes,
+        checkpoint.added_expiring + effect.added_expiring,
         tuple(chain((opens[xid] for xid in opened), heads)),
     )
 
@@ -151,8 +151,8 @@ def checkpoint_of(whole: Summary) -> Checkpoint:
         state.added,
         tuple((xid, symbol.number) for xid, symbol in state.opens.items()),
         tuple(symbol.number for symbol in state.front),
-        came_bytes=whole.added_bytes,
-        came_mortal=whole.added_mortal,
+        added_bytes=whole.added_bytes,
+        added_expiring=whole.added_expiring,
         is_plain=not state.named and all(symbol.origin is Origin.LINE for symbol in outside),
     )
 
@@ -166,8 +166,8 @@ def whole_at(checkpoint: Checkpoint, counter: int, listed: int = 0) -> Summary:
         front=[Symbol(Origin.LINE, seq, deliveries) for seq, (_, deliveries) in _heads(checkpoint)],
         opens={xid: Symbol(Origin.LINE, seq, deliveries) for xid, seq, (_, deliveries) in _open(checkpoint)},
         added=checkpoint.end,
-        added_bytes=checkpoint.came_bytes,
-        added_mortal=checkpoint.came_mortal,
+        added_bytes=checkpoint.added_bytes,
+        added_expiring=checkpoint.added_expiring,
         tide=checkpoint.last_id - checkpoint.left + 1,
         listed=listed,
         counter=counter,

@@ -43,9 +43,9 @@ class Summary(Struct, frozen=True, array_like=True):
 
     `taken` items of (incoming line + added items) left the line. `front` stand before what is left of them, head first.
     `opens`: reads open at the end, by xid. `closed`: xids that were open at the beginning and are not any more, or were
-    never open. `added`, `added_bytes`, `added_mortal`: the items added, their payload, how many have an expiry. `tide`:
-    the largest (add time << 16) - n over the n-th added item; see `item_id`. `listed`: how many opcode 8 brought.
-    `counter`: the last xid given at the end; None: the segment did not touch it.
+    never open. `added`, `added_bytes`, `added_expiring`: the items added, their payload, how many have an expiry.
+    `tide`: the largest (add time << 16) - n over the n-th added item; see `item_id`. `listed`: how many opcode 8
+    brought. `counter`: the last xid given at the end; None: the segment did not touch it.
 
     What it rests on: `entered`, the counter at the beginning (None: any); `need`, so many items in the incoming line at
     least; `line`, exactly so many (None: any number); `absent`, spans of xids not open at the beginning; `numbered`: no
@@ -59,7 +59,7 @@ class Summary(Struct, frozen=True, array_like=True):
     closed: frozenset[int] = frozenset()
     added: int = 0
     added_bytes: int = 0
-    added_mortal: int = 0
+    added_expiring: int = 0
     tide: int = TIDE_MIN
     listed: int = 0
     counter: int | None = None
@@ -116,7 +116,7 @@ def merge(first: Summary, second: Summary) -> Summary:
         closed=first.closed | (second.closed - first.opens.keys()),
         added=first.added + second.added,
         added_bytes=first.added_bytes + second.added_bytes,
-        added_mortal=first.added_mortal + second.added_mortal,
+        added_expiring=first.added_expiring + second.added_expiring,
         tide=max(first.tide, second.tide - first.added),
         listed=first.listed + second.listed,
         counter=first.counter if second.counter is None else second.counter,

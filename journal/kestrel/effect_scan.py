@@ -107,7 +107,7 @@ class Summariser:
         self._present: set[int] = set()
         self._absent: list[Span] = []
         self._named = dict(entry.named)
-        self._taken = self._added = self._mortal = self._need = self._listed = self._next_mark = 0
+        self._taken = self._added = self._expiring = self._need = self._listed = self._next_mark = 0
         self._blocks_bytes = self._others = self._others_bytes = 0
         self._tide = TIDE_MIN
         self._counter = entry.counter
@@ -151,7 +151,7 @@ class Summariser:
                 if added_ms > newest_ms or added_ms < oldest_ms:
                     newest_ms, oldest_ms = self._time(added_ms, added)
                 if expires_ms:
-                    self._mortal += 1
+                    self._expiring += 1
                 added += 1
                 size_sum += size
                 at += 5 + size
@@ -200,7 +200,7 @@ class Summariser:
             present=frozenset(self._present),
             added=self._added,
             added_bytes=self._blocks_bytes - BLOCK_MIN * (self._added - self._others) + self._others_bytes,
-            added_mortal=self._mortal,
+            added_expiring=self._expiring,
             tide=self._tide,
             listed=self._listed,
             counter=self._counter if self._touched else None,
@@ -344,7 +344,7 @@ class Summariser:
             self._next_mark = self._mark(at, self._added)
         added_ms = record.added_ms if record.op else self.now_ms
         self._time(added_ms, self._added)
-        self._mortal += record.expires_ms != 0
+        self._expiring += record.expires_ms != 0
         self._others_bytes += record.size
         self._others += 1
         self._added += 1

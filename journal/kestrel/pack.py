@@ -235,9 +235,9 @@ class Pack:
         records = [self._encoder.addx(item) for item in items]
         self._write(b"".join(records))
         self._seq += len(items)
-        size, mortal = self._came
+        size, expiring = self._came
         size += sum([len(item.data) for item in items])
-        self._came = size, mortal + sum([item.expires_ms != 0 for item in items])
+        self._came = size, expiring + sum([item.expires_ms != 0 for item in items])
         note_places(self._segment, records, Place(self._file.size, self._seq, *self._came))
 
     def _write(self, data: bytes) -> None:

@@ -73,16 +73,16 @@ class ReadBack:
 
     def measure(self, seq: int, count: int) -> tuple[int, int]:
         """Raises OSError if the disk refuses."""
-        size, mortal = self.came(seq + count)
-        size_before, mortal_before = self.came(seq)
-        return size - size_before, mortal - mortal_before
+        size, expiring = self.came(seq + count)
+        size_before, expiring_before = self.came(seq)
+        return size - size_before, expiring - expiring_before
 
     def came(self, seq: int) -> tuple[int, int]:
         """(payload bytes, how many have an expiry) of all items before `seq`, as far as segments count them alike: in
         recovery only. Reads on from the next known place. Raises OSError.
         """
         segment = self.segments.holding(seq)
-        at, near, size, mortal = segment.place(seq)
+        at, near, size, expiring = segment.place(seq)
         if near < seq:
             self._lost_end, self._seq = 0, near
             self._begin(segment, at)
@@ -92,8 +92,8 @@ class ReadBack:
             self._decode(found, min(ITEMS_A_SLICE, count), PIECE_BYTES)
             count -= len(found)
             size += sum([len(item.data) for item in found])
-            mortal += sum([item.expires_ms not in (0, LOST_MS) for item in found])
-        return size, mortal
+            expiring += sum([item.expires_ms not in (0, LOST_MS) for item in found])
+        return size, expiring
 
     def newest_id(self, seq: int, count: int) -> int:
         """From the end back to where the newest add time begins: those before it are taken for older, as they are

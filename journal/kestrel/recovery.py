@@ -289,7 +289,7 @@ class Recovery:
         returned = [taken for taken in line.returned if is_stand_in(taken.item)]
         for taken in [*outside, *returned]:
             taken.item = LOST
-        line.mortal += in_line + len(returned)
+        line.expiring += in_line + len(returned)
         recovered.stand_ins += in_line + len(returned) + len(outside)
 
     def _place(self, recovered: Recovered) -> None:
@@ -302,13 +302,13 @@ class Recovery:
         line.place(checkpoint, [], 0, 0)
         wanted = {*(seq for _, seq in checkpoint.open), *checkpoint.heads}
         items |= tail.fetch(wanted - items.keys())
-        size, mortal = (
+        size, expiring = (
             tail.came(checkpoint.left)
             if checkpoint.left < checkpoint.end
-            else (checkpoint.came_bytes, checkpoint.came_mortal)
+            else (checkpoint.added_bytes, checkpoint.added_expiring)
         )
         counter = recovered.segments.current.entered
-        replay.restore(checkpoint, counter, items, checkpoint.came_bytes - size, checkpoint.came_mortal - mortal)
+        replay.restore(checkpoint, counter, items, checkpoint.added_bytes - size, checkpoint.added_expiring - expiring)
         recovered.ahead = None
 
     def _replay_sealed(self, name: str, number: int, recovered: Recovered) -> None:
@@ -344,7 +344,7 @@ class Recovery:
             self.progress(used)
             if replay.is_between_changes:
                 line = replay.line
-                segment.note(Place(at, line.end, line.came_bytes, line.came_mortal))
+                segment.note(Place(at, line.end, line.added_bytes, line.added_expiring))
             # A record longer than the piece: read twice as much, which the file really has.
             want = CHUNK_BYTES if used else 2 * want
 

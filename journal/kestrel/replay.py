@@ -108,17 +108,17 @@ class Replay:
             tuple((xid, taken.seq) for xid, taken in self.open.items()),
             tuple(taken.seq for taken in reversed(line.returned)),
             line.last_id,
-            line.came_bytes,
-            line.came_mortal,
+            line.added_bytes,
+            line.added_expiring,
             tuple((taken.id, taken.deliveries) for taken in outside),
             not self.has_named() and all(taken.seq >= 0 for taken in outside),
         )
 
     def restore(
-        self, checkpoint: Checkpoint, counter: int, items: dict[int, Item], tail_bytes: int, tail_mortal: int
+        self, checkpoint: Checkpoint, counter: int, items: dict[int, Item], tail_bytes: int, tail_expiring: int
     ) -> None:
         """Go on from `checkpoint`, which is plain, instead of from what has been read. `items`: those that are open or
-        stand before the fresh ones, by seq; `tail_bytes`, `tail_mortal`: of the fresh ones.
+        stand before the fresh ones, by seq; `tail_bytes`, `tail_expiring`: of the fresh ones.
         """
         xids = [*(xid for xid, _ in checkpoint.open), *([0] * len(checkpoint.heads))]
         seqs = [*(seq for _, seq in checkpoint.open), *checkpoint.heads]
@@ -128,7 +128,7 @@ class Replay:
         ]
         self.open = {each.xid: each for each in taken[: len(checkpoint.open)]}
         self.counter = counter
-        self.line.place(checkpoint, taken[len(checkpoint.open) :], tail_bytes, tail_mortal)
+        self.line.place(checkpoint, taken[len(checkpoint.open) :], tail_bytes, tail_expiring)
 
     def consume(self, data: bytes, rest_bytes: int) -> int:
         """Read whole records from the start of `data`; how many bytes that were.
@@ -142,7 +142,7 @@ class Replay:
         self._rest_bytes = rest_bytes
         full_bytes, look_items = line.full_bytes, line.look_items
         unpack, readers = ADDX_BODY.unpack_from, self._readers
-        came_bytes = 0
+        added_bytes = 0
         try:
             while at < end:
                 op = data[at]
@@ -156,7 +156,7 @@ class Replay:
                     if size < BLOCK_MIN or stop > end:
                         self._block(size, BLOCK_MIN, at + 5, end)
                     flags = self._flags() if saves else 0
-                    came_bytes += size - BLOCK_MIN
+                    added_bytes += size - BLOCK_MIN
                     if line.behind or line.bytes >= full_bytes or (len(fresh) >= look_items and line.is_full):
                         line.behind += 1
                         line.behind_bytes += size - BLOCK_MIN
@@ -164,8 +164,8 @@ class Replay:
                         fresh.append(Item(data[at + 21 : stop], added_ms, expires_ms, flags))
                     line.bytes += size - BLOCK_MIN
                     if expires_ms:
-                        line.mortal += 1
-                        line.came_mortal += 1
+                        line.expiring += 1
+                        line.added_expiring += 1
                     at = stop
                 elif op == REMOVE:
                     saves.clear()
@@ -187,12 +187,12 @@ class Replay:
         except Bad as bad:
             raise Bad(bad.why, at) from None
         finally:
-            line.came_bytes += came_bytes
+            line.added_bytes += added_bytes
         return at
 
     def _count_adds(self, data: bytes, at: int, end: int) -> int:
         """Count whole items that stay in the journal, as long as one follows the other; where the last of them ends."""
-        count = size_bytes = mortal = 0
+        count = size_bytes = expiring = 0
         last = end - ADDX_BYTES
         unpack = ADDX_BODY.unpack_from
         while at <= last and data[at] == ADDX:
@@ -201,12 +201,12 @@ class Replay:
             if size < BLOCK_MIN or stop > end:
                 break
             if expires_ms:
-                mortal += 1
+                expiring += 1
             count += 1
             size_bytes += size
             at = stop
         size_bytes -= BLOCK_MIN * count
-        self.line.leave_behind(count, size_bytes, mortal)
+        self.line.leave_behind(count, size_bytes, expiring)
         return at
 
     # records, each from behind its opcode: returns where the next one starts

@@ -32,19 +32,19 @@ class Place(NamedTuple):
 
     at: int
     seq: int
-    came_bytes: int = 0
-    came_mortal: int = 0
+    added_bytes: int = 0
+    added_expiring: int = 0
 
 
 class Snapshot(Struct, frozen=True):
     """How a rewritten file begins: with a whole state. `effect` is what these records do. `lead`: how many items come
-    before the fresh ones (open reads, and what had been handed back), with `lead_bytes` and `lead_mortal`.
+    before the fresh ones (open reads, and what had been handed back), with `lead_bytes` and `lead_expiring`.
     """
 
     effect: Summary
     lead: int
     lead_bytes: int
-    lead_mortal: int
+    lead_expiring: int
 
 
 class Segment(Struct, eq=False):
@@ -115,17 +115,17 @@ class Segment(Struct, eq=False):
 
 def note_places(segment: Segment, records: list[bytes], end: Place) -> None:
     """`records`, each a whole change, have been written to `segment`, up to `end`: keep some of their boundaries."""
-    at, seq, came_bytes, came_mortal = end
+    at, seq, added_bytes, added_expiring = end
     found = [end]
     for record in reversed(records):
         at -= len(record)
         head = _add_head(record)
         if head >= 0:
             seq -= 1
-            came_bytes -= len(record) - head - ADDX_HEAD.size
-            came_mortal -= record[head + EXPIRY_AT : head + ADDX_HEAD.size] != NEVER
+            added_bytes -= len(record) - head - ADDX_HEAD.size
+            added_expiring -= record[head + EXPIRY_AT : head + ADDX_HEAD.size] != NEVER
         if found[-1].at - at >= SAMPLE_BYTES:
-            found.append(Place(at, seq, came_bytes, came_mortal))
+            found.append(Place(at, seq, added_bytes, added_expiring))
     for place in reversed(found):
         segment.note(place)
 
@@ -135,7 +135,7 @@ def note_run(segment: Segment, record_bytes: int, count: int, end: Place) -> Non
     at, seq = end.at - count * record_bytes, end.seq - count
     stride = -(-SAMPLE_BYTES // record_bytes)
     for done in range(stride, count, stride):
-        segment.note(Place(at + done * record_bytes, seq + done, end.came_bytes, end.came_mortal))
+        segment.note(Place(at + done * record_bytes, seq + done, end.added_bytes, end.added_expiring))
     segment.note(end)
 
 
@@ -180,7 +180,7 @@ class Segments:
     def seal(self, name: str, number: int, size: int, checkpoint: Checkpoint, counter: int) -> Segment:
         """The current segment is complete and has a new name; another one begins."""
         sealed = self.current
-        origin = Place(0, checkpoint.end, checkpoint.came_bytes, checkpoint.came_mortal)
+        origin = Place(0, checkpoint.end, checkpoint.added_bytes, checkpoint.added_expiring)
         self.current = Segment(sealed.name, 0, origin, entry=checkpoint, entered=counter)
         sealed.name, sealed.number, sealed.size = name, number, size
         sealed.checkpoint, sealed.counter = checkpoint, counter

@@ -62,10 +62,10 @@ def describe(segment: Segment, checks: list[int]) -> bytes | None:
     if effect is None or checkpoint is None:
         return None
     first, snapshot, origin = segment.first, segment.snapshot, segment.origin
-    lead = (snapshot.lead, snapshot.lead_bytes, snapshot.lead_mortal) if snapshot is not None else (0, 0, 0)
+    lead = (snapshot.lead, snapshot.lead_bytes, snapshot.lead_expiring) if snapshot is not None else (0, 0, 0)
     places = [
-        (at, lead[0] + seq - first, lead[1] + size - origin.came_bytes, lead[2] + mortal - origin.came_mortal)
-        for at, seq, size, mortal in segment.places
+        (at, lead[0] + seq - first, lead[1] + size - origin.added_bytes, lead[2] + expiring - origin.added_expiring)
+        for at, seq, size, expiring in segment.places
     ]
     opens = dict(zip((xid for xid, _ in checkpoint.open), checkpoint.known, strict=False))
     heads = list(checkpoint.known[len(opens) :])
@@ -117,9 +117,10 @@ def _is_as_written(sidecar: Sidecar, fs: Fs, path: str, block: int) -> bool:
 
 def furnish(segment: Segment, sidecar: Sidecar) -> None:
     """Give a segment that has just begun what its sidecar knows."""
-    _, first, came_bytes, came_mortal = segment.origin
+    _, first, added_bytes, added_expiring = segment.origin
     segment.places = [
-        Place(at, first + items, came_bytes + size, came_mortal + mortal) for at, items, size, mortal in sidecar.places
+        Place(at, first + items, added_bytes + size, added_expiring + expiring)
+        for at, items, size, expiring in sidecar.places
     ]
     segment.checks, segment.block_bytes = sidecar.checks, sidecar.block_bytes
 

@@ -135,7 +135,7 @@ class StreamJournal:
         there = segments.sums_through(segments.last_id) - segments.sums_through(position.head)
         for first, last in position.done.stretches():
             there = there - (segments.sums_through(last) - segments.sums_through(first - 1))
-        found.line.expect(there.items, there.bytes, there.mortal)
+        found.line.expect(there.items, there.bytes, there.expiring)
         return found
 
     def add(self, queue_name: str, config: QueueConfig, now_ms: int) -> ReaderLog:

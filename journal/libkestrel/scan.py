@@ -37,13 +37,13 @@ _GLANCE = struct.Struct("<Bi4xq")
 
 class ScanMark(Struct, gc=False):
     """Where an item lies: byte `offset` of its segment. Before it in its run: `index` items with `bytes` of data, of
-    which `mortal` have an expiry.
+    which `expiring` have an expiry.
     """
 
     index: int
     offset: int
     bytes: int
-    mortal: int
+    expiring: int
 
 
 class IdRun(Struct):
@@ -54,7 +54,7 @@ class IdRun(Struct):
     marks: list[ScanMark]
     count: int = 0
     bytes: int = 0
-    mortal: int = 0
+    expiring: int = 0
     stop: int = 0
 
     @property
@@ -65,14 +65,14 @@ class IdRun(Struct):
     def last_id(self) -> int:
         return self.first_id + self.count - 1
 
-    def add(self, offset: int, stop: int, data_bytes: int, mortal: bool) -> None:
+    def add(self, offset: int, stop: int, data_bytes: int, expiring: bool) -> None:
         """One more item, the record at bytes `offset` to `stop`."""
         mark = self.marks[-1] if self.marks else None
         if mark is None or self.count - mark.index >= MARK_ITEMS or offset - mark.offset >= MARK_BYTES:
-            self.marks.append(ScanMark(self.count, offset, self.bytes, self.mortal))
+            self.marks.append(ScanMark(self.count, offset, self.bytes, self.expiring))
         self.count += 1
         self.bytes += data_bytes
-        self.mortal += mortal
+        self.expiring += expiring
         self.stop = stop
 
     def extend(self, offset: int, records: Records) -> None:
@@ -82,9 +82,9 @@ class IdRun(Struct):
             size = sum(map(len, step))
             if size > MARK_BYTES or set(map(COMMAND_OF, step)) != PUTS:
                 for record in step:
-                    mortal = record[0] == PUT_EXPIRING
-                    head_bytes = PUT_EXPIRING_HEAD.size if mortal else PUT_HEAD.size
-                    self.add(offset, offset + len(record), len(record) - head_bytes, mortal)
+                    expiring = record[0] == PUT_EXPIRING
+                    head_bytes = PUT_EXPIRING_HEAD.size if expiring else PUT_HEAD.size
+                    self.add(offset, offset + len(record), len(record) - head_bytes, expiring)
                     offset += len(record)
                 continue
             self.add(offset, offset + len(step[0]), len(step[0]) - PUT_HEAD.size, False)
@@ -128,7 +128,7 @@ class SegmentScan:
         """Step over PUTs while each id is the one after the last, at most to where the next mark is due."""
         mark = run.marks[-1]
         limit = min(end, mark.offset - self.offset + MARK_BYTES)
-        expected, total, mortal = run.next_id, run.bytes, run.mortal
+        expected, total, expiring = run.next_id, run.bytes, run.expiring
         unpack = _GLANCE.unpack_from
         try:
             for _ in range(mark.index + MARK_ITEMS - run.count):
@@ -142,13 +142,13 @@ class SegmentScan:
                 if item_id != expected or size < 0 or stop > limit:
                     break
                 if command != PUT:
-                    mortal += 1
+                    expiring += 1
                 total += size
                 expected += 1
                 at = stop
         except struct.error:
             pass  # too few bytes for another glance
-        run.count, run.bytes, run.mortal = expected - run.first_id, total, mortal
+        run.count, run.bytes, run.expiring = expected - run.first_id, total, expiring
         run.stop = self.offset + at
         return at
 
@@ -163,8 +163,8 @@ class SegmentScan:
         item_id = check_put(data, record)
         if not self.runs or self.runs[-1].next_id != item_id:
             self.runs.append(IdRun(self.segment, item_id, []))
-        mortal = record.words == PUT_EXPIRING_WORDS
-        self.runs[-1].add(self.offset + at, self.offset + record.stop, record.data_bytes, mortal)
+        expiring = record.words == PUT_EXPIRING_WORDS
+        self.runs[-1].add(self.offset + at, self.offset + record.stop, record.data_bytes, expiring)
         return record.stop
 
 

@@ -29,17 +29,17 @@ class StreamSegment(Struct):
 
 
 class ItemTotals(Struct, frozen=True, gc=False):
-    """So many items, with so many bytes of data; `mortal` of them have an expiry."""
+    """So many items, with so many bytes of data; `expiring` of them have an expiry."""
 
     items: int = 0
     bytes: int = 0
-    mortal: int = 0
+    expiring: int = 0
 
     def __add__(self, other: ItemTotals) -> ItemTotals:
-        return ItemTotals(self.items + other.items, self.bytes + other.bytes, self.mortal + other.mortal)
+        return ItemTotals(self.items + other.items, self.bytes + other.bytes, self.expiring + other.expiring)
 
     def __sub__(self, other: ItemTotals) -> ItemTotals:
-        return ItemTotals(self.items - other.items, self.bytes - other.bytes, self.mortal - other.mortal)
+        return ItemTotals(self.items - other.items, self.bytes - other.bytes, self.expiring - other.expiring)
 
 
 NOTHING = ItemTotals()
@@ -108,9 +108,9 @@ class StreamSegments:
             return before + sums_of(run)
         mark = run.marks[self._mark_of(run, item_id)]
         part = self._stretch(run, mark)[: item_id - run.first_id - mark.index + 1]
-        mortal = sum(item.expires_ms != 0 for item in part)
+        expiring = sum(item.expires_ms != 0 for item in part)
         inside = ItemTotals(
-            mark.index + len(part), mark.bytes + sum(len(item.data) for item in part), mark.mortal + mortal
+            mark.index + len(part), mark.bytes + sum(len(item.data) for item in part), mark.expiring + expiring
         )
         return before + inside
 
@@ -176,25 +176,25 @@ class StreamSegments:
         mark = run.marks[at]
         data = self.fs.read(f"{self.folder}/{run.segment}", mark.offset, run.stop - mark.offset)
         offset, skipped = mark.offset, first_id - run.first_id
-        index, bytes_before, mortal = mark.index, mark.bytes, mark.mortal
+        index, bytes_before, expiring = mark.index, mark.bytes, mark.expiring
         for item, stop in _items_and_stops(data):
             if index == skipped:
                 break
             index += 1
             bytes_before += len(item.data)
-            mortal += item.expires_ms != 0
+            expiring += item.expires_ms != 0
             offset = mark.offset + stop
         marks = [ScanMark(0, offset, 0, 0)]
         marks += [
-            ScanMark(later.index - index, later.offset, later.bytes - bytes_before, later.mortal - mortal)
+            ScanMark(later.index - index, later.offset, later.bytes - bytes_before, later.expiring - expiring)
             for later in run.marks[at + 1 :]
         ]
-        left = run.count - index, run.bytes - bytes_before, run.mortal - mortal
+        left = run.count - index, run.bytes - bytes_before, run.expiring - expiring
         return IdRun(run.segment, first_id, marks, *left, run.stop)
 
 
 def sums_of(run: IdRun) -> ItemTotals:
-    return ItemTotals(run.count, run.bytes, run.mortal)
+    return ItemTotals(run.count, run.bytes, run.expiring)
 
 
 def _expected(data: bytes, first_id: int, end_id: int) -> list[Numbered]:

@@ -41,11 +41,11 @@ class FollowingLine(Line):
         "_behind",
         "_behind_bytes",
         "_bytes",
-        "_mortal",
+        "_expiring",
         "_next_id",
         "_seen_bytes",
+        "_seen_expiring",
         "_seen_id",
-        "_seen_mortal",
         "changed",
         "counters",
         "follows",
@@ -62,22 +62,22 @@ class FollowingLine(Line):
         self.changed: Callable[[], object] = int  # told when it has read items into memory
         self.follows = True  # an entrance that takes nothing itself does not
         self.gone: list[tuple[int, int]] = []
-        self._behind = self._behind_bytes = self._bytes = self._mortal = 0
-        self._seen_id, self._seen_bytes, self._seen_mortal = stream.last_id, stream.bytes, stream.mortal
+        self._behind = self._behind_bytes = self._bytes = self._expiring = 0
+        self._seen_id, self._seen_bytes, self._seen_expiring = stream.last_id, stream.bytes, stream.expiring
         super().__init__()
         self.last_id = progress.head
 
-    def expect(self, items: int, size: int, mortal: int) -> None:
+    def expect(self, items: int, size: int, expiring: int) -> None:
         """So many items of the stream's past are still to be read."""
         self._behind += items
         self._behind_bytes += size
         self._bytes += size
-        self._mortal += mortal
+        self._expiring += expiring
 
     def skip_to_end(self) -> None:
         """What the stream has had so far is not for this queue."""
         stream = self.stream
-        self._seen_id, self._seen_bytes, self._seen_mortal = stream.last_id, stream.bytes, stream.mortal
+        self._seen_id, self._seen_bytes, self._seen_expiring = stream.last_id, stream.bytes, stream.expiring
         self._next_id = stream.last_id + 1
         self.follows = True
 
@@ -105,8 +105,8 @@ class FollowingLine(Line):
         self._behind += count
         self._behind_bytes += size
         self._bytes += size
-        self._mortal += stream.mortal - self._seen_mortal
-        self._seen_id, self._seen_bytes, self._seen_mortal = stream.last_id, stream.bytes, stream.mortal
+        self._expiring += stream.expiring - self._seen_expiring
+        self._seen_id, self._seen_bytes, self._seen_expiring = stream.last_id, stream.bytes, stream.expiring
         self.counters.total_items += count
         self.counters.put_bytes += size
 
@@ -141,14 +141,14 @@ class FollowingLine(Line):
         self._bytes = value
 
     @property
-    def mortal(self) -> int:
+    def expiring(self) -> int:
         if self._seen_id != self.stream.last_id:
             self._flow()
-        return self._mortal
+        return self._expiring
 
-    @mortal.setter
-    def mortal(self, value: int) -> None:
-        self._mortal = value
+    @expiring.setter
+    def expiring(self, value: int) -> None:
+        self._expiring = value
 
     @property
     def weight_bytes(self) -> int:
@@ -183,7 +183,7 @@ class FollowingLine(Line):
         item = self.fresh.popleft()
         self._bytes -= len(item.data)
         if item.expires_ms:
-            self._mortal -= 1
+            self._expiring -= 1
         item_id: int = item.id  # type: ignore[attr-defined]
         self.last_id = item_id
         seq = self.left
@@ -215,7 +215,7 @@ class FollowingLine(Line):
             self.gone.append((first_id, self.stream.last_id))
         self.left += count - len(self.returned)
         self.abandon()
-        self._behind = self._behind_bytes = self._bytes = self._mortal = 0
+        self._behind = self._behind_bytes = self._bytes = self._expiring = 0
         self.last_id = self.stream.last_id
         self._next_id = self.last_id + 1
         return count
@@ -264,7 +264,7 @@ class FollowingLine(Line):
         self._behind -= len(items)
         self._behind_bytes -= sum([len(item.data) for item in items])
         lost = [item for item in items if item.expires_ms == LOST_MS]
-        self._mortal += len(lost)
+        self._expiring += len(lost)
         if not self._behind:
             # Nobody knows how large a lost item was.
             self._bytes -= self._behind_bytes

@@ -111,7 +111,7 @@ class StreamQueue(Queue):
         """Put `item` to all who take it. What a child refuses the others keep; False if this queue itself refuses."""
         size = len(item.data)
         stream = self.stream
-        if self._takes_evenly and not stream.mortal:
+        if self._takes_evenly and not stream.expiring:
             if size > self.config.max_item_bytes or self.state is CLOSED:
                 return False
             stream.append(item, now_ms)
@@ -154,7 +154,7 @@ class StreamQueue(Queue):
         if not takers and not stream.members:
             return  # a fan-out queue without children
         for taker in takers:
-            if taker.config.max_age_ms or (stream.mortal and taker.line.mortal):
+            if taker.config.max_age_ms or (stream.expiring and taker.line.expiring):
                 taker.expire(now_ms, taker.config.max_expire_sweep)
         numbered = stream.append(item, now_ms)
         if len(takers) < len(stream.members):

@@ -46,13 +46,13 @@ class Chunk(Struct, gc=False):
 
 
 class Stream:
-    """`bytes` and `mortal` count everything that has come since the start (`mortal`: items with an expiry)."""
+    """`bytes` and `expiring` count everything that has come since the start (`expiring`: items with an expiry)."""
 
     def __init__(self, log: StreamLog, last_id: int, memory_bytes: int) -> None:
         self.log = log
         self.last_id = last_id
         self.bound(memory_bytes)
-        self.bytes = self.mortal = 0
+        self.bytes = self.expiring = 0
         self.members: dict[str, StreamQueue] = {}
         self.parent: StreamQueue | None = None
         self.takers: tuple[StreamQueue, ...] = ()  # of what is put to the parent
@@ -87,7 +87,7 @@ class Stream:
             self._last_flags = flags
             self._flags.append((item_id, flags))
         if item.expires_ms:
-            self.mortal += 1
+            self.expiring += 1
         newest, size = self._newest, self.bytes
         if len(newest) >= self._chunk_items or size >= self._chunk_until:
             newest = self._newest = []

@@ -61,7 +61,7 @@ def test_a_start_makes_few_items_and_counts_the_rest(monkeypatch: pytest.MonkeyP
     assert got(world, 25) == list(range(25))
     world = world.crash(Crash.DROP)
     line = queue_of(world).line
-    assert (len(line), line.bytes, line.mortal) == (2976, 2975 * 20 + 4, 1)
+    assert (len(line), line.bytes, line.expiring) == (2976, 2975 * 20 + 4, 1)
     assert line.memory_bytes <= 200
     assert line.full_bytes == queue_of(world).config.max_memory_bytes
     world.turn()

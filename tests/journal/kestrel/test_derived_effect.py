@@ -145,11 +145,11 @@ def test_what_two_marks_say_of_a_file_is_what_its_bytes_say(steps: Steps, dialec
         read = replay.checkpoint()
         whole = merge(whole, effect)
         assert told_by(whole) == numbers_of(read, replay.counter)
-        assert (whole.added_bytes, whole.added_mortal) == (read.came_bytes, read.came_mortal)
+        assert (whole.added_bytes, whole.added_expiring) == (read.added_bytes, read.added_expiring)
         after = segment.checkpoint
         opens = dict(zip((xid for xid, _ in after.open), after.known, strict=False))
         checkpoint = follow(checkpoint, counter, effect, after.last_id, opens, list(after.known[len(opens) :]))
         counter = segment.counter
         assert numbers_of(checkpoint, counter) == numbers_of(read, replay.counter)
         assert numbers_of(checkpoint_of(whole), counter) == told_by(whole) == told_by(whole_at(checkpoint, counter))
-        assert (checkpoint.came_bytes, checkpoint.came_mortal) == (read.came_bytes, read.came_mortal)
+        assert (checkpoint.added_bytes, checkpoint.added_expiring) == (read.added_bytes, read.added_expiring)

@@ -61,7 +61,7 @@ def is_consistent(recovered: Recovered) -> bool:
     line = recovered.replay.line
     items = line.items()
     assert line.bytes == sum(len(item.data) for item in items)
-    assert line.mortal == sum(item.expires_ms != 0 for item in items)
+    assert line.expiring == sum(item.expires_ms != 0 for item in items)
     assert len(line) == len(items)
     taken = [*recovered.replay.open.values(), *line.returned]
     assert len({each.seq for each in taken}) == len(taken)
@@ -87,7 +87,7 @@ def test_any_of_the_sidecars_lead_to_the_state_that_all_files_lead_to(
         assert contents(fast) == contents(cold)
         assert is_consistent(fast)
         line, other = fast.replay.line, cold.replay.line
-        assert (line.bytes, line.mortal, line.end) == (other.bytes, other.mortal, other.end)
+        assert (line.bytes, line.expiring, line.end) == (other.bytes, other.expiring, other.end)
         assert [segment.checkpoint and segment.checkpoint.length for segment in fast.segments.sealed] == [
             segment.checkpoint and segment.checkpoint.length for segment in cold.segments.sealed
         ]

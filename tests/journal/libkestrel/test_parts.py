@@ -35,8 +35,8 @@ def _short_marks(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(libkestrel_scan, "MARK_BYTES", 150)
 
 
-def item(item_id: int, size: int = 5, mortal: bool = False) -> Numbered:
-    return Numbered(b"%d" % item_id + b"x" * size, NOW_MS, NOW_MS + 1 if mortal else 0, 0, item_id)
+def item(item_id: int, size: int = 5, expiring: bool = False) -> Numbered:
+    return Numbered(b"%d" % item_id + b"x" * size, NOW_MS, NOW_MS + 1 if expiring else 0, 0, item_id)
 
 
 ITEMS = st.builds(item, st.integers(1, 40), st.sampled_from([0, 5, 90]), st.booleans())

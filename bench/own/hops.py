@@ -1,0 +1,189 @@
+"""How many functions of ours a request passes through: `python -m staniel.bench.own.hops`.
+
+Each walk is done with the real hub and socket pairs, once to warm up and once counted, on a clock that stands still, so
+the figures are the same in every run. Only code of the package counts, and none of bench/. Run as a script in the folder
+of another checkout, it counts that one.
+"""
+
+from __future__ import annotations
+
+import os
+import select
+import shutil
+import socket
+import sys
+import tempfile
+from collections import Counter
+from contextlib import ExitStack
+from itertools import pairwise
+from pathlib import Path
+from types import CodeType, FrameType
+
+import click
+import msgspec
+
+if not __package__:
+    sys.path[0] = os.path.join(os.getcwd(), "src")  # of the checkout to count, not this script's folder
+
+import staniel
+from staniel.bench.own.layers import NOW_MS, PUT, UnsyncedFs, served_broker
+from staniel.bench.own.layers import Crowd as Clients
+from staniel.broker import protocols
+from staniel.protocol.memcache.dialect import Dialect
+
+PACKAGE = next(iter(staniel.__path__)) + "/"
+BENCH = PACKAGE + "bench/"
+ITEMS = 100  # in the journal that is recovered
+INLINE = frozenset(("<listcomp>", "<setcomp>", "<dictcomp>", "<genexpr>"))  # parts of the function around them
+
+
+class Hops:
+    """`calls` in the order in which functions were entered, as (file, name)."""
+
+    def __init__(self) -> None:
+        self.calls: list[tuple[str, str]] = []
+        self.codes: set[CodeType] = set()
+
+    def __enter__(self) -> Hops:
+        """Count what is called within, on this thread."""
+        sys.setprofile(self._called)
+        return self
+
+    def __exit__(self, *why: object) -> None:
+        sys.setprofile(None)
+
+    def _called(self, frame: FrameType, event: str, what: object) -> None:
+        code = frame.f_code
+        path = code.co_filename
+        if event != "call" or not path.startswith(PACKAGE) or path.startswith(BENCH) or code.co_name in INLINE:
+            return
+        self.calls.append((path[len(PACKAGE) :], code.co_qualname))
+        self.codes.add(code)
+
+    @property
+    def row(self) -> dict[str, int]:
+        files = [file for file, _ in self.calls]
+        return {
+            "functions": len(self.codes),
+            "files": len(set(files)),
+            "calls": len(files),
+            "changes": sum(one != other for one, other in pairwise(files)),
+        }
+
+    @property
+    def listed(self) -> list[str]:
+        """Each function once, in the order of its first call, with the number of its calls."""
+        return [f"{count:5} {file} {name}" for (file, name), count in Counter(self.calls).items()]
+
+
+class StandingClock:
+    def now_ms(self) -> int:
+        return NOW_MS
+
+
+class Walks:
+    """Two clients of one hub; what it has answered is compared, so that a walk is what it says."""
+
+    def __init__(self, folder: str, stack: ExitStack) -> None:
+        crowd = Clients(folder, "always", 2, stack, "", protocols.memcache(Dialect.MEMCACHED))
+        self.hub, self.poller = crowd.hub, crowd.poller
+        self.hub.clock = StandingClock()
+        self.client, self.other = crowd.clients
+
+    def ask(self, client: socket.socket, request: bytes, *, is_answered: bool = True) -> Hops:
+        """Until there is an answer, which takes two turns if a thread has to sync names."""
+        client.sendall(request)
+        hops = Hops()
+        while True:
+            events = self.poller.poll(5)
+            with hops:
+                self.hub.turn(events)
+            if not is_answered or select.select([client], [], [], 0)[0]:
+                return hops
+
+    def put(self, request: bytes, client: socket.socket | None = None) -> Hops:
+        client = client or self.client
+        hops = self.ask(client, request)
+        assert client.recv(100, socket.MSG_DONTWAIT) == b"STORED\r\n"
+        return hops
+
+    def set_known(self) -> Hops:
+        self.put(PUT)
+        return self.put(PUT)
+
+    def set_new(self) -> Hops:
+        self.put(PUT.replace(b"jobs", b"new1"))
+        return self.put(PUT.replace(b"jobs", b"new2"))
+
+    def wait(self) -> tuple[Hops, Hops]:
+        for queue in (b"w1", b"w2"):
+            put = PUT.replace(b"jobs", queue)
+            self.put(put)  # the queue is known, and empty
+            self.ask(self.client, b"get %b\r\n" % queue)
+            assert self.client.recv(2000, socket.MSG_DONTWAIT).endswith(b"END\r\n")
+            parked = self.ask(self.client, b"get %b/t=60000/open\r\n" % queue, is_answered=False)
+            woken = self.put(put, self.other)
+            assert self.client.recv(2000, socket.MSG_DONTWAIT).endswith(b"END\r\n")
+            self.ask(self.client, b"get %b/close\r\n" % queue)
+            assert self.client.recv(100, socket.MSG_DONTWAIT) == b"END\r\n"
+        return parked, woken
+
+
+def recovery(folder: str) -> Hops:
+    """A start on the journal of one queue."""
+    broker = served_broker(folder, "always")
+    with ExitStack() as stack:
+        walks = Walks(os.path.join(folder, "filled"), stack)
+        for _ in range(ITEMS):
+            walks.put(PUT)
+    broker.shutdown(NOW_MS)
+    for name in ("warm", "counted"):
+        where = os.path.join(folder, name)
+        shutil.copytree(os.path.join(folder, "filled"), where)
+        hops = recover(where)
+    return hops
+
+
+def recover(folder: str) -> Hops:
+    from staniel.broker.broker import Broker
+    from staniel.broker.config.load import parse
+
+    broker = Broker(parse(b'[server]\nspool = "spool"\n', folder), UnsyncedFs())
+    with Hops() as hops:
+        assert broker.recover(NOW_MS).items == ITEMS
+    broker.shutdown(NOW_MS)
+    return hops
+
+
+def walks() -> dict[str, Hops]:
+    with tempfile.TemporaryDirectory(prefix="bench-hops-") as folder, ExitStack() as stack:
+        served = Walks(os.path.join(folder, "served"), stack)
+        parked, woken = served.wait()
+        return {
+            "set, queue known": served.set_known(),
+            "set, new queue": served.set_new(),
+            "waiting get: parked": parked,
+            "waiting get: woken": woken,
+            f"recovery, {ITEMS} items": recovery(os.path.join(folder, "recovered")),
+        }
+
+
+@click.command()
+@click.option("--list", "is_listed", is_flag=True, help="Name the functions, in the order of their first calls.")
+@click.option("--json", "json_file", type=click.Path(dir_okay=False, path_type=Path), help="Also write the rows here.")
+def main(is_listed: bool, json_file: Path | None) -> None:
+    """Functions of ours that each walk enters, the files they stand in, calls, and how often the file changes."""
+    found = walks()
+    click.echo(f"{'':22}{'functions':>10}{'files':>8}{'calls':>8}{'changes':>9}")
+    for name, hops in found.items():
+        row = hops.row
+        click.echo(f"{name:22}{row['functions']:10}{row['files']:8}{row['calls']:8}{row['changes']:9}")
+        if is_listed:
+            click.echo("\n".join(hops.listed))
+    if json_file:
+        rows = {name: hops.row for name, hops in found.items()}
+        json_file.write_bytes(msgspec.json.format(msgspec.json.encode(rows)) + b"\n")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,28 @@
+"""How many functions a request passes through: the figures repeat, and the shortest walk stays short."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+from click.testing import CliRunner
+
+from staniel.bench.own.hops import main, walks
+
+KNOWN_SET_FUNCTIONS_MAX = 41
+KNOWN_SET_CHANGES_MAX = 38
+
+
+def test_a_set_of_a_known_queue_enters_few_functions() -> None:
+    row = walks()["set, queue known"].row
+    assert row["functions"] <= KNOWN_SET_FUNCTIONS_MAX
+    assert row["changes"] <= KNOWN_SET_CHANGES_MAX
+
+
+def test_the_same_code_gives_the_same_figures(tmp_path: Path) -> None:
+    told = CliRunner().invoke(main, ["--list", "--json", str(tmp_path / "rows")])
+    assert told.exit_code == 0, told.output
+    assert "    1 server/hub.py Hub.turn" in told.output.splitlines()
+    rows = json.loads((tmp_path / "rows").read_bytes())
+    assert len(rows) == 5
+    assert rows == {name: hops.row for name, hops in walks().items()}

@@ -1,8 +1,8 @@
 """How many functions of ours a request passes through: `python -m staniel.bench.own.hops`.
 
-Each walk is done with the real hub and socket pairs, once to warm up and once counted, on a clock that stands still, so
-the figures are the same in every run. Only code of the package counts, and none of bench/. Run as a script in the folder
-of another checkout, it counts that one.
+Each walk is done with the real hub and socket pairs, once to warm up and once counted, on a clock that stands still:
+the figures are the same in every run. Only code of the package counts, and none of bench/. Run as a script in the
+folder of another checkout, it counts that one.
 """
 
 from __future__ import annotations
@@ -25,13 +25,14 @@ import msgspec
 if not __package__:
     sys.path[0] = os.path.join(os.getcwd(), "src")  # of the checkout to count, not this script's folder
 
-import staniel
-from staniel.bench.own.layers import NOW_MS, PUT, UnsyncedFs, served_broker
+from staniel.bench.own.layers import NOW_MS, PUT, UnsyncedFs
 from staniel.bench.own.layers import Crowd as Clients
 from staniel.broker import protocols
+from staniel.broker.broker import Broker
+from staniel.broker.config.load import parse
 from staniel.protocol.memcache.dialect import Dialect
 
-PACKAGE = next(iter(staniel.__path__)) + "/"
+PACKAGE = protocols.__file__[: -len("broker/protocols.py")]
 BENCH = PACKAGE + "bench/"
 ITEMS = 100  # in the journal that is recovered
 INLINE = frozenset(("<listcomp>", "<setcomp>", "<dictcomp>", "<genexpr>"))  # parts of the function around them
@@ -115,39 +116,31 @@ class Walks:
         self.put(PUT.replace(b"jobs", b"new1"))
         return self.put(PUT.replace(b"jobs", b"new2"))
 
-    def wait(self) -> tuple[Hops, Hops]:
-        for queue in (b"w1", b"w2"):
-            put = PUT.replace(b"jobs", queue)
-            self.put(put)  # the queue is known, and empty
-            self.ask(self.client, b"get %b\r\n" % queue)
-            assert self.client.recv(2000, socket.MSG_DONTWAIT).endswith(b"END\r\n")
-            parked = self.ask(self.client, b"get %b/t=60000/open\r\n" % queue, is_answered=False)
-            woken = self.put(put, self.other)
-            assert self.client.recv(2000, socket.MSG_DONTWAIT).endswith(b"END\r\n")
-            self.ask(self.client, b"get %b/close\r\n" % queue)
-            assert self.client.recv(100, socket.MSG_DONTWAIT) == b"END\r\n"
+    def wait(self, queue: bytes) -> tuple[Hops, Hops]:
+        """Both parts: nothing is there, and another client puts something."""
+        put = PUT.replace(b"jobs", queue)
+        self.put(put)  # the queue is known, and empty
+        self.ask(self.client, b"get %b\r\n" % queue)
+        assert self.client.recv(2000, socket.MSG_DONTWAIT).endswith(b"END\r\n")
+        parked = self.ask(self.client, b"get %b/t=60000/open\r\n" % queue, is_answered=False)
+        woken = self.put(put, self.other)
+        assert self.client.recv(2000, socket.MSG_DONTWAIT).endswith(b"END\r\n")
+        self.ask(self.client, b"get %b/close\r\n" % queue)
+        assert self.client.recv(100, socket.MSG_DONTWAIT) == b"END\r\n"
         return parked, woken
 
 
 def recovery(folder: str) -> Hops:
     """A start on the journal of one queue."""
-    broker = served_broker(folder, "always")
     with ExitStack() as stack:
-        walks = Walks(os.path.join(folder, "filled"), stack)
+        filling = Walks(os.path.join(folder, "filled"), stack)
         for _ in range(ITEMS):
-            walks.put(PUT)
-    broker.shutdown(NOW_MS)
-    for name in ("warm", "counted"):
-        where = os.path.join(folder, name)
-        shutil.copytree(os.path.join(folder, "filled"), where)
-        hops = recover(where)
-    return hops
+            filling.put(PUT)
+    recover(shutil.copytree(os.path.join(folder, "filled"), os.path.join(folder, "warm")))
+    return recover(shutil.copytree(os.path.join(folder, "filled"), os.path.join(folder, "counted")))
 
 
 def recover(folder: str) -> Hops:
-    from staniel.broker.broker import Broker
-    from staniel.broker.config.load import parse
-
     broker = Broker(parse(b'[server]\nspool = "spool"\n', folder), UnsyncedFs())
     with Hops() as hops:
         assert broker.recover(NOW_MS).items == ITEMS
@@ -158,7 +151,8 @@ def recover(folder: str) -> Hops:
 def walks() -> dict[str, Hops]:
     with tempfile.TemporaryDirectory(prefix="bench-hops-") as folder, ExitStack() as stack:
         served = Walks(os.path.join(folder, "served"), stack)
-        parked, woken = served.wait()
+        served.wait(b"warm")
+        parked, woken = served.wait(b"counted")
         return {
             "set, queue known": served.set_known(),
             "set, new queue": served.set_new(),

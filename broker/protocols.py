@@ -12,8 +12,8 @@ from staniel.broker.commands import meta as meta_commands
 from staniel.broker.commands import text as text_commands
 from staniel.broker.commands import workq as workq_commands
 from staniel.broker.session import Wire
-from staniel.protocol.memcache.dialect import Dialect
 from staniel.protocol.memcache.parser import Parser
+from staniel.protocol.memcache.requests import Dialect
 from staniel.protocol.text.parser import TextParser
 from staniel.protocol.workq.parser import WorkqParser
 

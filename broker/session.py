@@ -18,8 +18,8 @@ from staniel.broker.disconnects import Leaving
 from staniel.broker.events import Level
 from staniel.journal.journals import outlet
 from staniel.protocol.limits import Limits
-from staniel.protocol.memcache.dialect import Dialect
 from staniel.protocol.memcache.replies import replies_for
+from staniel.protocol.memcache.requests import Dialect
 from staniel.queues.absent import AbsentQueue
 from staniel.queues.item import Taken
 from staniel.queues.queue import Ended, Queue

@@ -14,7 +14,7 @@ from staniel.broker.version import WIRE_VERSION
 from staniel.journal.journals import main_file
 from staniel.journal.kestrel.log import Log
 from staniel.journal.libkestrel.writer import StreamWriter
-from staniel.protocol.memcache.dialect import Dialect
+from staniel.protocol.memcache.requests import Dialect
 from staniel.queues import ages
 from staniel.queues.queue import Queue
 from staniel.queues.registry import Alias

@@ -20,7 +20,7 @@ from staniel.broker.session import SessionState, Wire
 from staniel.broker.status import Status
 from staniel.journal.group_commit import Sync
 from staniel.protocol.limits import Limits
-from staniel.protocol.memcache.dialect import Dialect
+from staniel.protocol.memcache.requests import Dialect
 from staniel.queues.queue import Queue
 from staniel.sim.disk.disk import Disk
 from staniel.sim.disk.durable import Choose, Crash

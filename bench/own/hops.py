@@ -30,7 +30,7 @@ from staniel.bench.own.layers import Crowd as Clients
 from staniel.broker import protocols
 from staniel.broker.broker import Broker
 from staniel.broker.config.load import parse
-from staniel.protocol.memcache.dialect import Dialect
+from staniel.protocol.memcache.requests import Dialect
 
 PACKAGE = protocols.__file__[: -len("broker/protocols.py")]
 BENCH = PACKAGE + "bench/"

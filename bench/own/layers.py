@@ -17,10 +17,9 @@ from staniel.broker.config.load import parse
 from staniel.broker.session import Session, Wire
 from staniel.journal.disk.fs import File, OsFile, OsFs
 from staniel.protocol.limits import Limits
-from staniel.protocol.memcache.dialect import Dialect
 from staniel.protocol.memcache.parser import Parser
 from staniel.protocol.memcache.replies import replies_for
-from staniel.protocol.memcache.requests import Get, Request, Set
+from staniel.protocol.memcache.requests import Dialect, Get, Request, Set
 from staniel.queues.changes import Added, NoJournal
 from staniel.queues.config import QueueConfig
 from staniel.queues.item import Item

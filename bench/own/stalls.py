@@ -15,7 +15,7 @@ from staniel.broker.config.load import defaults
 from staniel.broker.session import Session
 from staniel.journal.disk.fs import OsFs
 from staniel.protocol.limits import Limits
-from staniel.protocol.memcache.dialect import Dialect
+from staniel.protocol.memcache.requests import Dialect
 from staniel.queues.item import Item
 
 DATA = b"x" * 100

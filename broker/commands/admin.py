@@ -15,7 +15,7 @@ from staniel.broker.pauses import Pause
 from staniel.broker.session import Session
 from staniel.broker.status import Status, by_name
 from staniel.protocol.memcache import requests as ask
-from staniel.protocol.memcache.dialect import Dialect
+from staniel.protocol.memcache.requests import Dialect
 from staniel.queues.queue import Queue
 
 SERVER_TOPIC = "server"  # of `stats`

@@ -20,8 +20,8 @@ from staniel.broker.events import Level
 from staniel.broker.session import ITEMS_AT_ONCE, LONG_ITEM_BYTES, Session
 from staniel.broker.version import WIRE_VERSION
 from staniel.protocol.memcache import requests as ask
-from staniel.protocol.memcache.dialect import Dialect
 from staniel.protocol.memcache.replies import Replies
+from staniel.protocol.memcache.requests import Dialect
 from staniel.queues.item import Item, Taken, ends_ms
 from staniel.queues.queue import Queue
 from staniel.queues.registry import Refused

@@ -11,7 +11,7 @@ from enum import Enum
 from staniel.broker import access as gate
 from staniel.broker.session import Session
 from staniel.journal.disk.ballast import RECORD_OVERHEAD_BYTES
-from staniel.protocol.memcache.dialect import Dialect
+from staniel.protocol.memcache.requests import Dialect
 from staniel.queues.item import Item
 from staniel.queues.queue import Queue
 from staniel.queues.registry import Collection, Later, Leg, Refused

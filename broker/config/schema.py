@@ -12,7 +12,7 @@ from msgspec import UNSET, Struct, UnsetType, field
 
 from staniel.broker.config import values as kinds
 from staniel.broker.config.addresses import Address, TcpAddress
-from staniel.protocol.memcache.dialect import Dialect as MemcacheDialect
+from staniel.protocol.memcache.requests import Dialect as MemcacheDialect
 from staniel.queues.config import UNLIMITED_BYTES, Dialect, Format
 
 

@@ -14,7 +14,7 @@ from msgspec import Struct
 
 from staniel.broker.config.addresses import PORT_MAX, Address, format_address, is_host, parse_address
 from staniel.broker.config.units import format_duration, format_size, parse_duration, parse_size
-from staniel.protocol.memcache.dialect import Dialect as MemcacheDialect
+from staniel.protocol.memcache.requests import Dialect as MemcacheDialect
 from staniel.queues.config import SYNC_ALWAYS, SYNC_OS, UNLIMITED_BYTES, UNLIMITED_ITEMS, Dialect, Format
 from staniel.queues.names import NAME_BYTES_MAX, name_error
 

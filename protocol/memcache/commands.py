@@ -11,14 +11,13 @@ from collections.abc import Callable
 
 from staniel.protocol.limits import Limits
 from staniel.protocol.memcache import commands_meta as meta
-from staniel.protocol.memcache.dialect import Dialect
 from staniel.protocol.memcache.fields import block_too_large, expiry, hang_up, refuse
-from staniel.protocol.memcache.heads import Parsed, Refused, SetHead
 from staniel.protocol.memcache.keys import parse_key, parse_some
 from staniel.protocol.memcache.replies import replies_for
 from staniel.protocol.memcache.requests import (
     Confirm,
     Delete,
+    Dialect,
     DumpConfig,
     DumpStats,
     Flush,
@@ -32,9 +31,12 @@ from staniel.protocol.memcache.requests import (
     Invalid,
     Monitor,
     Move,
+    Parsed,
     Pause,
     Quit,
+    RefusedBlock,
     Reload,
+    SetHead,
     Shutdown,
     Stats,
     Status,
@@ -77,11 +79,11 @@ def _set(words: list[bytes], limits: Limits) -> Parsed:
     flags = integer(words[2], 0, UINT32_MAX)
     until = expiry(words[3])
     if flags is None:
-        return Refused(length, refuse("the flags are not a 32-bit number", noreply))
+        return RefusedBlock(length, refuse("the flags are not a 32-bit number", noreply))
     if until is None:
-        return Refused(length, refuse("the expiry is not a number of seconds", noreply))
+        return RefusedBlock(length, refuse("the expiry is not a number of seconds", noreply))
     if length > limits.item_bytes_max:
-        return Refused(length, refuse(block_too_large(length, limits), noreply))
+        return RefusedBlock(length, refuse(block_too_large(length, limits), noreply))
     return SetHead(
         length=length,
         queue=text(words[1]),
@@ -97,7 +99,7 @@ def _refused_storage(words: list[bytes], limits: Limits) -> Parsed:
     if isinstance(length, Invalid):
         return length
     why = f"{text(words[0].lower())} is not supported by a queue, use set"
-    return Refused(length, refuse(why, words[-1] == b"noreply"))
+    return RefusedBlock(length, refuse(why, words[-1] == b"noreply"))
 
 
 def _block_length(words: list[bytes]) -> int | Invalid:

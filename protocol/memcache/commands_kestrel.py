@@ -9,13 +9,12 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from staniel.protocol.limits import Limits
-from staniel.protocol.memcache.dialect import Dialect
-from staniel.protocol.memcache.heads import Parsed, Refused, SetHead
 from staniel.protocol.memcache.keys import parse_key
 from staniel.protocol.memcache.replies import replies_for
 from staniel.protocol.memcache.requests import (
     Confirm,
     Delete,
+    Dialect,
     DumpStats,
     Flush,
     FlushAll,
@@ -23,8 +22,11 @@ from staniel.protocol.memcache.requests import (
     FlushExpired,
     Invalid,
     Monitor,
+    Parsed,
     Quit,
+    RefusedBlock,
     Reload,
+    SetHead,
     Shutdown,
     Stats,
     Status,
@@ -61,13 +63,13 @@ def _set(words: list[bytes], limits: Limits) -> Parsed:
         return length
     expiry_s = integer(words[3], INT32_MIN, INT32_MAX)
     if expiry_s is None:
-        return Refused(length, _refuse("the expiry is not a number", hang_up=True))
+        return RefusedBlock(length, _refuse("the expiry is not a number", hang_up=True))
     if integer(words[2], INT32_MIN, INT32_MAX) is None:
-        return Refused(length, _refuse("the flags are not a number"))
+        return RefusedBlock(length, _refuse("the flags are not a number"))
     if not words[1]:
-        return Refused(length, _refuse("the queue name is empty", hang_up=True))
+        return RefusedBlock(length, _refuse("the queue name is empty", hang_up=True))
     if length > limits.item_bytes_max:
-        return Refused(length, Invalid(_replies.not_stored, why="object too large"))
+        return RefusedBlock(length, Invalid(_replies.not_stored, why="object too large"))
     relative = expiry_s != 0 and expiry_s < RELATIVE_EXPIRY_S_END
     return SetHead(
         length=length,
@@ -83,7 +85,7 @@ def _refused_storage(words: list[bytes], limits: Limits) -> Parsed:
     length = _block_length(words)
     if isinstance(length, Invalid):
         return length
-    return Refused(length, _refuse("only set stores", hang_up=True))
+    return RefusedBlock(length, _refuse("only set stores", hang_up=True))
 
 
 def _block_length(words: list[bytes]) -> int | Invalid:

@@ -12,9 +12,19 @@ from collections.abc import Iterable
 
 from staniel.protocol.limits import Limits
 from staniel.protocol.memcache.fields import block_too_large, expiry, hang_up, refuse
-from staniel.protocol.memcache.heads import Parsed, Refused, SetHead
 from staniel.protocol.memcache.keys import parse_key, parse_some
-from staniel.protocol.memcache.requests import Get, Invalid, Meta, MetaDebug, MetaDelete, MetaGet, MetaNoop
+from staniel.protocol.memcache.requests import (
+    Get,
+    Invalid,
+    Meta,
+    MetaDebug,
+    MetaDelete,
+    MetaGet,
+    MetaNoop,
+    Parsed,
+    RefusedBlock,
+    SetHead,
+)
 from staniel.protocol.words import INT32_MAX, UINT32_MAX, integer, text
 
 OPAQUE_BYTES_MAX = 32
@@ -36,12 +46,12 @@ def parse_set(words: list[bytes], limits: Limits) -> Parsed:
         return hang_up("the length is not a number of bytes")
     meta = _meta(words[1], words[3:], _SET_FLAGS)
     if isinstance(meta, str):
-        return Refused(length, refuse(meta))
+        return RefusedBlock(length, refuse(meta))
     head = _head(length, meta, words[3:])
     if isinstance(head, str):
-        return Refused(length, refuse(head))
+        return RefusedBlock(length, refuse(head))
     if length > limits.item_bytes_max:
-        return Refused(length, refuse(block_too_large(length, limits)))
+        return RefusedBlock(length, refuse(block_too_large(length, limits)))
     return head
 
 

@@ -13,10 +13,19 @@ from staniel.protocol.http import HUNG_UP, is_http
 from staniel.protocol.limits import Limits
 from staniel.protocol.memcache import commands as memcached_lines
 from staniel.protocol.memcache import commands_kestrel as kestrel_lines
-from staniel.protocol.memcache.dialect import Dialect
-from staniel.protocol.memcache.heads import Parsed, Refused, SetHead
 from staniel.protocol.memcache.replies import replies_for
-from staniel.protocol.memcache.requests import Confirm, Delete, Get, Invalid, Monitor, Request
+from staniel.protocol.memcache.requests import (
+    Confirm,
+    Delete,
+    Dialect,
+    Get,
+    Invalid,
+    Monitor,
+    Parsed,
+    RefusedBlock,
+    Request,
+    SetHead,
+)
 
 KNOWN_LINES_MAX = 4096
 KNOWN_LINE_BYTES_MAX = 512
@@ -59,7 +68,7 @@ class Lines:
             self.known.clear()
             self.alone.clear()
         self.known[line] = parsed
-        if not isinstance(parsed, SetHead | Refused):
+        if not isinstance(parsed, SetHead | RefusedBlock):
             self.alone[line] = [parsed]
 
 

@@ -22,11 +22,9 @@ from io import BytesIO
 
 from staniel.protocol.limits import REQUESTS_A_FEED, WORK_A_FEED, Limits
 from staniel.protocol.memcache.commands import bad_data_chunk
-from staniel.protocol.memcache.dialect import Dialect
-from staniel.protocol.memcache.heads import Refused, SetHead
 from staniel.protocol.memcache.line_cache import KNOWN_LINE_BYTES_MAX, lines_for
 from staniel.protocol.memcache.replies import replies_for
-from staniel.protocol.memcache.requests import Invalid, MetaSet, More, Request, Set
+from staniel.protocol.memcache.requests import Dialect, Invalid, MetaSet, More, RefusedBlock, Request, Set, SetHead
 
 BINARY_MAGIC = 0x80
 WINDOW_BYTES = 1 << 16
@@ -69,7 +67,7 @@ class Parser:
         """Bytes read but not understood yet: put before the next feed."""
         self._paused = False
         """A `More` is under way. What is understood before it has its turn would be overtaken by what it brings."""
-        self._block: SetHead | Refused | None = None
+        self._block: SetHead | RefusedBlock | None = None
         self._missing = 0
         """Bytes of the block that have not arrived."""
         self._body = BytesIO()
@@ -189,7 +187,7 @@ class Parser:
                 put = Set(parsed.queue, body, parsed.flags, parsed.ttl_ms, parsed.expires_ms, parsed.noreply)
                 requests.append(put if parsed.meta is None else MetaSet(put, parsed.meta))
                 at = stop + 2
-            elif type(parsed) is Refused:
+            elif type(parsed) is RefusedBlock:
                 return self._begin_block(parsed, State.SKIP, at)
             elif type(parsed) is Invalid and parsed.hang_up:
                 return self._die(parsed, data, requests)
@@ -214,7 +212,7 @@ class Parser:
         self._tail = data[at:]
         return len(data)
 
-    def _begin_block(self, block: SetHead | Refused, state: State, at: int) -> int:
+    def _begin_block(self, block: SetHead | RefusedBlock, state: State, at: int) -> int:
         self._work_left -= 1  # to leave the loop of known lines takes as long as to read a line
         self._block = block
         self._missing = block.length

@@ -8,8 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from staniel.protocol import escaping as printed
-from staniel.protocol.memcache.dialect import Dialect
-from staniel.protocol.memcache.requests import Get, Meta
+from staniel.protocol.memcache.requests import Dialect, Get, Meta
 
 HEADS_MAX = 4096
 HEAD_BYTES_MAX = 512

@@ -7,9 +7,17 @@ as the client meant it, relative or absolute, and resolved by whoever knows what
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from enum import Enum
+from typing import Any, final
 
 from msgspec import Struct
+
+
+class Dialect(Enum):
+    """MEMCACHED is what today's clients expect; KESTREL answers byte for byte as Kestrel 2.4 did."""
+
+    MEMCACHED = "memcached"
+    KESTREL = "kestrel"
 
 
 class Set(Struct, frozen=True, gc=False):
@@ -255,3 +263,30 @@ Request = (
     | Invalid
     | More
 )
+
+
+@final
+class SetHead(Struct, frozen=True, gc=False):
+    """A `set` without its data; the fields mean what they mean in `Set`. `length` in bytes.
+
+    `meta` only for the meta command `ms`: what its answer must say.
+    """
+
+    length: int
+    queue: str
+    flags: int
+    ttl_ms: int | None
+    expires_ms: int
+    noreply: bool
+    meta: Meta | None = None
+
+
+@final
+class RefusedBlock(Struct, frozen=True, gc=False):
+    """A block of `length` bytes that has to be read past but is not wanted; then comes `answer`."""
+
+    length: int
+    answer: Invalid
+
+
+Parsed = Request | SetHead | RefusedBlock

@@ -13,7 +13,7 @@ from staniel.broker import protocols as wires
 from staniel.broker.session import SessionState
 from staniel.journal.background import Chore
 from staniel.journal.group_commit import Sync
-from staniel.protocol.memcache.dialect import Dialect
+from staniel.protocol.memcache.requests import Dialect
 from staniel.server.connection import Phase
 from staniel.server.hub import Hub
 from staniel.server.timeouts import Farewell, Silence

@@ -12,7 +12,7 @@ from typing import Any
 from staniel.broker import protocols as wires
 from staniel.broker.broker import Broker
 from staniel.journal.kestrel import files as layout
-from staniel.protocol.memcache.dialect import Dialect
+from staniel.protocol.memcache.requests import Dialect
 from staniel.sim.actor import QueueActor
 from staniel.sim.disk.disk import Disk
 from staniel.sim.history import UNABLE, History, Plans

@@ -6,7 +6,7 @@ import pytest
 
 from staniel.broker import protocols as wires
 from staniel.broker.session import SessionState
-from staniel.protocol.memcache.dialect import Dialect
+from staniel.protocol.memcache.requests import Dialect
 from staniel.sim.disk.durable import Crash
 from tests.support.thrift_calls import call
 from tests.support.world import Client, World

@@ -6,7 +6,7 @@ import pytest
 
 from staniel.broker import protocols as wires
 from staniel.broker.config.load import ConfigError, parse
-from staniel.protocol.memcache.dialect import Dialect
+from staniel.protocol.memcache.requests import Dialect
 from tests.support.streams import all_of, asks, fill, settle
 from tests.support.world import Client, World
 

@@ -7,7 +7,7 @@ import pytest
 from staniel.broker import protocols as wires
 from staniel.broker.session import Session, SessionState
 from staniel.broker.status import Status
-from staniel.protocol.memcache.dialect import Dialect
+from staniel.protocol.memcache.requests import Dialect
 from staniel.protocol.thrift.requests import ThriftFlush, ThriftFlushAll, ThriftGet, ThriftPeek
 from staniel.queues.item import Item
 from staniel.queues.sweep import SWEEP_MAX

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from staniel.broker.session import OUT_BYTES_A_TURN, REQUESTS_A_TURN, SessionState
-from staniel.protocol.memcache.dialect import Dialect
+from staniel.protocol.memcache.requests import Dialect
 from tests.support.world import Client, World
 
 MEMORY = "default.keep_journal = false"

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from staniel.broker.stats import snapshot
-from staniel.protocol.memcache.dialect import Dialect
+from staniel.protocol.memcache.requests import Dialect
 from tests.support.job_world import JobWorld
 from tests.support.world import World
 

@@ -11,11 +11,11 @@ from staniel.protocol.client.replies import Answer, Error, Fault, Garbled, Item,
 from staniel.protocol.client.requests import EXPIRES_MS_MIN, TTL_MS_END
 from staniel.protocol.limits import Limits
 from staniel.protocol.memcache import requests as ask
-from staniel.protocol.memcache.dialect import Dialect
 from staniel.protocol.memcache.parser import Parser
 from staniel.protocol.memcache.requests import (
     Confirm,
     Delete,
+    Dialect,
     Flush,
     GetMany,
     Invalid,

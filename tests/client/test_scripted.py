@@ -11,9 +11,8 @@ import trio.testing
 
 from staniel.client import Client, ConnectionLost, NotAllStored, Refused
 from staniel.protocol.limits import Limits
-from staniel.protocol.memcache.dialect import Dialect
 from staniel.protocol.memcache.parser import Parser
-from staniel.protocol.memcache.requests import Confirm, Get, Monitor, Request, Set
+from staniel.protocol.memcache.requests import Confirm, Dialect, Get, Monitor, Request, Set
 
 HANG_UP = b""
 SILENCE = None

@@ -16,7 +16,7 @@ from staniel.broker.config.load import parse
 from staniel.broker.events import Level
 from staniel.journal.disk.fs import OsFs
 from staniel.protocol.limits import Limits
-from staniel.protocol.memcache.dialect import Dialect
+from staniel.protocol.memcache.requests import Dialect
 from tests.conformance.server import toml
 
 NOW_MS = 1_800_000_000_000  # 2027: between the cases' past (2001) and their future (2033)

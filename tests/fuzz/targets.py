@@ -16,8 +16,8 @@ from typing import Any, NamedTuple
 
 from staniel.broker import protocols as wires
 from staniel.protocol.limits import Limits
-from staniel.protocol.memcache.dialect import Dialect
 from staniel.protocol.memcache.parser import Parser
+from staniel.protocol.memcache.requests import Dialect
 from staniel.protocol.text.parser import TextParser
 from staniel.protocol.thrift.parser import ThriftParser
 from staniel.protocol.workq.parser import WorkqParser

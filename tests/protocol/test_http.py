@@ -6,9 +6,8 @@ import pytest
 
 from staniel.protocol.http import HUNG_UP, is_http
 from staniel.protocol.limits import Limits
-from staniel.protocol.memcache.dialect import Dialect
 from staniel.protocol.memcache.parser import State
-from staniel.protocol.memcache.requests import Get, Set, Shutdown
+from staniel.protocol.memcache.requests import Dialect, Get, Set, Shutdown
 from staniel.protocol.text.parser import State as TextState
 from staniel.protocol.text.parser import TextParser
 from staniel.protocol.text.requests import TextGet, TextPut

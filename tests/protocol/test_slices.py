@@ -10,9 +10,8 @@ import pytest
 
 from staniel.protocol.limits import REQUESTS_A_FEED, WORK_A_FEED, Limits
 from staniel.protocol.memcache.commands import KEYS_AT_ONCE
-from staniel.protocol.memcache.dialect import Dialect
 from staniel.protocol.memcache.parser import WINDOW_BYTES, Parser
-from staniel.protocol.memcache.requests import Get, GetKeys, GetMany, Invalid, More, Set
+from staniel.protocol.memcache.requests import Dialect, Get, GetKeys, GetMany, Invalid, More, Set
 from staniel.protocol.text.parser import ITEMS_A_WORK, TextParser
 from staniel.protocol.text.requests import TextPut
 from staniel.protocol.thrift.bounds import ELEMENTS_MAX, NESTED_ELEMENTS

@@ -19,7 +19,7 @@ from staniel.broker.config.load import defaults
 from staniel.journal.background import Errand
 from staniel.journal.disk.fs import OsFs
 from staniel.protocol.limits import Limits
-from staniel.protocol.memcache.dialect import Dialect
+from staniel.protocol.memcache.requests import Dialect
 from staniel.queues.item import Item
 from staniel.server.clock import SteadyClock
 from staniel.server.gc_policy import DELETED_MIN, EVERY_MS, HELD_BYTES_MAX, LOOKS_MAX, YOUNG, YOUNGER, Collector

@@ -23,7 +23,7 @@ from staniel.broker.session import REQUESTS_A_TURN
 from staniel.journal.disk.fs import OsFs
 from staniel.journal.group_commit import Sync
 from staniel.protocol.limits import Limits
-from staniel.protocol.memcache.dialect import Dialect
+from staniel.protocol.memcache.requests import Dialect
 from staniel.queues.item import Item
 from staniel.server import connection, hub
 from staniel.server import pending_bytes as debts

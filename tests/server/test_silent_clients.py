@@ -19,7 +19,7 @@ from staniel.broker.config.load import Config, parse
 from staniel.broker.session import Wire
 from staniel.journal.disk.fs import OsFs
 from staniel.protocol.limits import Limits
-from staniel.protocol.memcache.dialect import Dialect
+from staniel.protocol.memcache.requests import Dialect
 from staniel.server.hub import Hub
 from staniel.server.machine import Machine
 

@@ -5,9 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 from staniel.protocol.limits import Limits
-from staniel.protocol.memcache.dialect import Dialect
 from staniel.protocol.memcache.parser import Parser, State
-from staniel.protocol.memcache.requests import More, Request
+from staniel.protocol.memcache.requests import Dialect, More, Request
 
 SMALL = Limits(line_bytes_max=64, item_bytes_max=16)
 

@@ -11,7 +11,7 @@ from staniel.broker import protocols as wires
 from staniel.broker.session import Session
 from staniel.journal.kestrel.log import Log
 from staniel.journal.spool import Store
-from staniel.protocol.memcache.dialect import Dialect
+from staniel.protocol.memcache.requests import Dialect
 from staniel.protocol.thrift.requests import ThriftConfirm, ThriftGet
 from staniel.queues.config import QueueConfig
 from staniel.sim.disk.disk import Disk

@@ -13,7 +13,7 @@ from staniel.broker.commands.puts import LEGS_AT_ONCE, WIDE_A_TURN
 from staniel.broker.commands.thrift import LEASES_A_TURN
 from staniel.broker.session import SessionState
 from staniel.broker.version import WIRE_VERSION
-from staniel.protocol.memcache.dialect import Dialect
+from staniel.protocol.memcache.requests import Dialect
 from staniel.queues.item import Item
 from staniel.queues.queue import COUNTED_A_TURN
 from staniel.queues.sweep import SWEEP_MAX

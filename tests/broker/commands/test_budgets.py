@@ -16,7 +16,7 @@ from staniel.broker.commands.thrift import ITEMS_MAX
 from staniel.broker.protocols import Wire, memcache, text, thrift, workq
 from staniel.broker.version import WIRE_VERSION
 from staniel.protocol.limits import WORK_A_FEED
-from staniel.protocol.memcache.dialect import Dialect
+from staniel.protocol.memcache.requests import Dialect
 from staniel.queues.jobs.jobs import IDLE_QUEUES_MAX
 from tests.support.thrift_calls import call
 from tests.support.world import Client, World

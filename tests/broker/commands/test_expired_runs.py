@@ -9,7 +9,7 @@ import pytest
 from staniel.broker import broker, transfers
 from staniel.broker import protocols as wires
 from staniel.broker.timers import SLOT_MS
-from staniel.protocol.memcache.dialect import Dialect
+from staniel.protocol.memcache.requests import Dialect
 from staniel.queues.item import Item
 from staniel.queues.queue import QueueState
 from staniel.queues.sweep import SEND_MAX, SWEEP_MAX

@@ -10,7 +10,7 @@ import pytest
 from staniel.broker.config.addresses import TcpAddress, UnixAddress
 from staniel.broker.config.load import Config, ConfigError, defaults, load, parse
 from staniel.broker.config.schema import NOT_SERVED
-from staniel.protocol.memcache.dialect import Dialect as MemcacheDialect
+from staniel.protocol.memcache.requests import Dialect as MemcacheDialect
 from staniel.queues.config import SYNC_ALWAYS, SYNC_OS, UNLIMITED_BYTES, UNLIMITED_ITEMS, Dialect, QueueConfig
 from staniel.queues.queue import Queue
 from tests.support.world import World

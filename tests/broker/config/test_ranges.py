@@ -8,7 +8,7 @@ from staniel.broker.config.load import ConfigError, parse
 from staniel.broker.config.schema import QueueSettings, Server, WorkqSettings
 from staniel.broker.config.toml import keys_of
 from staniel.broker.config.values import DURATION_MS_MAX
-from staniel.protocol.memcache.dialect import Dialect
+from staniel.protocol.memcache.requests import Dialect
 from staniel.sim.world import START_MS
 from tests.support.world import World
 

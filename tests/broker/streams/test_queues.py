@@ -9,7 +9,7 @@ import pytest
 
 from staniel.journal.libkestrel.position import Position, checkpoint
 from staniel.journal.libkestrel.records import READER_MAGIC, SEGMENT_MAGIC, put, read_done, read_head
-from staniel.protocol.memcache.dialect import Dialect
+from staniel.protocol.memcache.requests import Dialect
 from staniel.queues.item import Item
 from staniel.sim.disk.disk import PowerCut
 from staniel.sim.disk.durable import Crash

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import pytest
 
-from staniel.protocol.memcache.dialect import Dialect
 from staniel.protocol.memcache.parser import State
 from staniel.protocol.memcache.requests import (
     Confirm,
     Delete,
+    Dialect,
     DumpStats,
     Flush,
     FlushAll,

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from staniel.protocol.memcache.dialect import Dialect
 from staniel.protocol.memcache.parser import State
 from staniel.protocol.memcache.requests import (
     Delete,
+    Dialect,
     FlushAll,
     Get,
     GetMany,

@@ -9,10 +9,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from staniel.protocol.limits import Limits
-from staniel.protocol.memcache.dialect import Dialect
 from staniel.protocol.memcache.line_cache import KNOWN_LINE_BYTES_MAX, KNOWN_LINES_MAX, Lines
 from staniel.protocol.memcache.parser import Parser, State
-from staniel.protocol.memcache.requests import Get, Invalid, Request, Set, Version
+from staniel.protocol.memcache.requests import Dialect, Get, Invalid, Request, Set, Version
 from tests.support.feeding import SMALL, cut, read
 
 BOTH = pytest.mark.parametrize("dialect", list(Dialect))

@@ -15,9 +15,8 @@ from typing import Any
 import pytest
 
 from staniel.protocol.limits import Limits
-from staniel.protocol.memcache.dialect import Dialect
 from staniel.protocol.memcache.parser import Parser
-from staniel.protocol.memcache.requests import Get, Invalid, Quit, Request, Set
+from staniel.protocol.memcache.requests import Dialect, Get, Invalid, Quit, Request, Set
 
 CASES: list[dict[str, Any]] = json.loads((Path(__file__).parent / "kestrel_conversations.json").read_text())
 

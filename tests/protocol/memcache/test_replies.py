@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from staniel.protocol.memcache.dialect import Dialect
 from staniel.protocol.memcache.replies import Replies, replies_for
-from staniel.protocol.memcache.requests import Get
+from staniel.protocol.memcache.requests import Dialect, Get
 
 MEMCACHED = replies_for(Dialect.MEMCACHED)
 KESTREL = replies_for(Dialect.KESTREL)

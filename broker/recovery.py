@@ -108,9 +108,9 @@ class Start:
             broker.report(Level.ERROR, event, queue=name, file=loss.file, items=items, hint=hint)
         if recovered.stand_ins:
             broker.report(Level.ERROR, "journal.stand_ins", queue=name, items=recovered.stand_ins, hint=STAND_INS)
-        for doubt in recovered.doubts:
-            level = Level.WARNING if doubt.is_serious else Level.DEBUG
-            broker.report(level, "journal.read_whole", queue=name, file=doubt.file, why=doubt.why)
+        for rejected in recovered.rejected_sidecars:
+            level = Level.WARNING if rejected.is_serious else Level.DEBUG
+            broker.report(level, "journal.read_whole", queue=name, file=rejected.file, why=rejected.why)
         broker.streams.compare_format(name, Format.KESTREL)
         queue = broker.queues.adopt(name, log, now_ms)
         queue.load(recovered.replay.line, recovered.replay.open, recovered.replay.counter)

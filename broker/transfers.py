@@ -111,7 +111,7 @@ class Transfers:
         """Whether a transfer from or to `queue` may still have to be finished after a crash: until its intent's end is
         on the disk, the files of both queues must be those that it speaks of.
         """
-        return any(log.pins for log in ends_of(queue))
+        return any(log.open_transfers for log in ends_of(queue))
 
     def rest(self, queue: Queue) -> None:
         """Begin no transfer from or to `queue` until `go_on`, so that those under way come to an end."""
@@ -154,7 +154,7 @@ class Transfers:
         came_by, own, log = intake(source.journal), outlet(source.journal), intake(target.journal)
         if own is not None and log is not None and (self._holds_back(own) or self._holds_back(log)):
             self._held_back.append(parting)
-        elif came_by is not None and came_by.arrivals:
+        elif came_by is not None and came_by.transfers_in:
             # It may itself have come just now: it goes on when the disk knows that it is here.
             self.group.after(came_by, partial(self._pass_on, parting))
         elif own is not None and log is not None:
@@ -180,9 +180,9 @@ class Transfers:
     ) -> None:
         """Neither journal is rewritten before this is over: the copy must be found where it was written."""
         number = self.intents.begin(source.name, taken, target.name, landing(log), copy)
-        own.pins += 1
-        log.pins += 1
-        log.arrivals += 1
+        own.open_transfers += 1
+        log.open_transfers += 1
+        log.transfers_in += 1
         target.accept(copy, copy.added_ms)
         self.group.after(log, partial(self._landed, source, taken, own, log, number))
 
@@ -190,7 +190,7 @@ class Transfers:
         self, source: Queue, taken: Taken, own: Log | ReaderLog, log: Log | StreamWriter, number: int, now_ms: int
     ) -> None:
         """The disk has the copy."""
-        log.arrivals -= 1
+        log.transfers_in -= 1
         source.departures.release(taken)
         self.group.after(own, partial(self._gone, own, log, number))
 
@@ -203,8 +203,8 @@ class Transfers:
 
     def _over(self, own: Log | ReaderLog, log: Log | StreamWriter, now_ms: int) -> None:
         for each in (own, log):
-            each.pins -= 1
-            if each.wants_calm and not each.pins:
+            each.open_transfers -= 1
+            if each.wants_calm and not each.open_transfers:
                 self.calm.append(each)
         self.intents.over()
 

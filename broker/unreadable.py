@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from staniel.broker.events import Level
 from staniel.broker.recovery import Progress, Start
-from staniel.journal.kestrel.read_behind import ReadBack
+from staniel.journal.kestrel.read_behind import ReadBehind
 from staniel.journal.spool import SpoolError
 from staniel.queues.queue import Queue
 
@@ -39,7 +39,7 @@ def _recover_jobs(broker: Broker, now_ms: int) -> None:
 
 def _read_again(broker: Broker, queue: Queue) -> None:
     tail = queue.line.tail
-    if isinstance(tail, ReadBack):
+    if isinstance(tail, ReadBehind):
         try:
             gone = tail.give_up_gone()
         except OSError:

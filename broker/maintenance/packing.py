@@ -34,7 +34,7 @@ class Packs:
         pack = self._pack
         if pack is None:
             return bool(self._wanted)
-        return not (pack.is_idle or (pack.stage is Stage.SAFE and pack.log.pins))
+        return not (pack.is_idle or (pack.stage is Stage.SAFE and pack.log.open_transfers))
 
     @property
     def is_quiet(self) -> bool:
@@ -42,7 +42,7 @@ class Packs:
         return self._pack is None and not (self._wanted or self._done or self._again)
 
     def waits_for(self, log: Log) -> bool:
-        """Whether a summary of `log` is ready, and may take its place once `log` has no pins."""
+        """Whether a summary of `log` is ready, and may take its place once no transfer of `log` is open."""
         pack = self._pack
         return pack is not None and pack.log is log and pack.stage is Stage.SAFE
 

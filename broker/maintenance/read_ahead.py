@@ -7,7 +7,7 @@ chores, and decoded here in slices.
 from __future__ import annotations
 
 from staniel.journal.background import Chores, ReadPiece
-from staniel.journal.kestrel.read_behind import ReadBack
+from staniel.journal.kestrel.read_behind import ReadBehind
 from staniel.journal.kestrel.segments import Segment
 from staniel.queues.queue import Queue
 
@@ -50,7 +50,7 @@ class Refills:
     def _feed(self, queue: Queue) -> None:
         line = queue.line
         tail = line.tail
-        if not line.behind or line.is_full or not isinstance(tail, ReadBack):
+        if not line.behind or line.is_full or not isinstance(tail, ReadBehind):
             return
         items = tail.decode()
         if items:
@@ -60,7 +60,7 @@ class Refills:
         if wanted is not None and queue not in self._reading:
             self._read(queue, tail, *wanted)
 
-    def _read(self, queue: Queue, tail: ReadBack, segment: Segment, at: int, count: int) -> None:
+    def _read(self, queue: Queue, tail: ReadBehind, segment: Segment, at: int, count: int) -> None:
         def come(error: OSError | None, now_ms: int) -> None:
             del self._reading[queue]
             if error is not None and not segment.is_replaced:

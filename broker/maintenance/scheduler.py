@@ -17,7 +17,7 @@ from staniel.journal.disk.fs import FULL_ERRNOS
 from staniel.journal.group_commit import CommitGroup
 from staniel.journal.kestrel.log import Log
 from staniel.journal.kestrel.policy import Step, is_worth_packing, next_step, saves_half, starts_delay
-from staniel.journal.kestrel.read_behind import ReadBack
+from staniel.journal.kestrel.read_behind import ReadBehind
 from staniel.journal.kestrel.segments import Segment
 from staniel.queues.deferred_free import Remains
 from staniel.queues.queue import Queue
@@ -53,7 +53,7 @@ class Upkeep:
             queue.journal.holder = queue.holdings
             self.sidecars.adopt(queue.journal)
             if queue.line.tail is None:
-                queue.line.tail = ReadBack(queue.journal.segments, queue.line)
+                queue.line.tail = ReadBehind(queue.journal.segments, queue.line)
         self.memory.adopt(queue)
 
     def is_at_work(self, queue: Queue) -> bool:
@@ -113,13 +113,13 @@ class Upkeep:
         if queue is None:
             return  # hidden by an alias
         line = queue.line
-        if log.pins and self.packs.waits_for(log):
+        if log.open_transfers and self.packs.waits_for(log):
             log.wants_calm = True
         self.memory.weigh(queue)
         if line.behind:
             self.refills.look(queue)
         tail = line.tail
-        if type(tail) is ReadBack and tail.unreadable:
+        if type(tail) is ReadBehind and tail.unreadable:
             tell_all(self._report, queue.name, log.segments, tail.unreadable)
         if log.has_grown():
             self._act(queue, log, now_ms)
@@ -138,7 +138,7 @@ class Upkeep:
         be so again after the next summary, without an end, because nobody has asked for anything meanwhile.
         """
         queue = self._unchanged(log)
-        if queue is None or len(queue.line) or log.pins or self.packs.has(log):
+        if queue is None or len(queue.line) or log.open_transfers or self.packs.has(log):
             return
         if next_step(log.usage(0, 0, 0), queue.config, now_ms) is Step.START_OVER:
             self._shrink(queue, log, Step.START_OVER, now_ms)
@@ -161,7 +161,7 @@ class Upkeep:
         if step in (Step.ROTATE, Step.CHECKPOINT):
             self.group.ask_for_sync(log)
         elif step in (Step.START_OVER, Step.REWRITE) and not self.packs.has(log):
-            if not log.pins:
+            if not log.open_transfers:
                 self._shrink(queue, log, step, now_ms)
                 return
             log.wants_calm = True

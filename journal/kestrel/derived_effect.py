@@ -10,15 +10,15 @@ from itertools import chain
 
 from msgspec import structs
 
-from staniel.journal.kestrel.effect import Entangled, Origin, Summary, Symbol, apply, merge
-from staniel.journal.kestrel.segments import Place, Segment, Snapshot, note_places
+from staniel.journal.kestrel.effect import EffectMismatch, Origin, SegmentEffect, Symbol, apply, merge
+from staniel.journal.kestrel.segments import IndexEntry, Segment, SegmentHead, note_places
 from staniel.queues.checkpoint import Checkpoint, Known
 from staniel.queues.item import Item, Taken
 
-NO_TIDE = 0  # ids of items are kept as they are, so nobody has to compute them from add times
+NO_ID_FLOOR = 0  # ids of items are kept as they are, so nobody has to compute them from add times
 
 
-def effect_of(segment: Segment) -> Summary | None:
+def effect_of(segment: Segment) -> SegmentEffect | None:
     """What a sealed segment does to its queue. None: the checkpoints do not tell (see Checkpoint.is_plain)."""
     checkpoint, entry = segment.checkpoint, segment.entry
     if checkpoint is None or segment.is_damaged or not (checkpoint.is_plain and entry.is_plain):
@@ -27,7 +27,7 @@ def effect_of(segment: Segment) -> Summary | None:
     return between if segment.snapshot is None else merge(segment.snapshot.effect, between)
 
 
-def derive(entry: Checkpoint, checkpoint: Checkpoint, entered: int, counter: int) -> Summary:
+def derive(entry: Checkpoint, checkpoint: Checkpoint, entered: int, counter: int) -> SegmentEffect:
     """What happened between two checkpoints of a queue. `entered`, `counter`: the last transaction id at each."""
     origins = {seq: (Symbol(Origin.LINE, at), known) for at, (seq, known) in enumerate(_heads(entry))}
     opened = {xid: (seq, known) for xid, seq, known in _open(entry)}
@@ -40,7 +40,7 @@ def derive(entry: Checkpoint, checkpoint: Checkpoint, entered: int, counter: int
 
     heads, kept = list(_heads(checkpoint)), _untouched(entry, checkpoint)
     opens = {xid: (seq, known) for xid, seq, known in _open(checkpoint)}
-    return Summary(
+    return SegmentEffect(
         taken=len(entry.heads) - kept + checkpoint.left - entry.left,
         front=[symbol(seq, known) for seq, known in heads[: len(heads) - kept]],
         opens={xid: symbol(*item) for xid, item in opens.items() if opened.get(xid) != item},
@@ -48,35 +48,35 @@ def derive(entry: Checkpoint, checkpoint: Checkpoint, entered: int, counter: int
         added=checkpoint.end - entry.end,
         added_bytes=checkpoint.added_bytes - entry.added_bytes,
         added_expiring=checkpoint.added_expiring - entry.added_expiring,
-        tide=NO_TIDE,
+        id_floor=NO_ID_FLOOR,
         counter=counter,
         entered=entered,
         line=entry.length,
     )
 
 
-def snapshot_of(checkpoint: Checkpoint, opened: list[Item], heads: list[Item], counter: int) -> Snapshot:
+def snapshot_of(checkpoint: Checkpoint, opened: list[Item], heads: list[Item], counter: int) -> SegmentHead:
     """How a file begins that holds the state at `checkpoint`: `opened` in the order of their xids, then `heads`, then
     the fresh items, whose payload is not counted yet. `counter`: the last transaction id as a reader then knows it.
     """
     lead = [*opened, *heads]
     lead_bytes = sum([len(item.data) for item in lead])
     lead_expiring = sum([item.expires_ms != 0 for item in lead])
-    effect = Summary(
+    effect = SegmentEffect(
         taken=len(lead),
         front=[Symbol(Origin.LINE, len(opened) + at) for at in range(len(heads))],
         opens={xid: Symbol(Origin.LINE, at, 1) for at, xid in enumerate(sorted(xid for xid, _ in checkpoint.open))},
         added=len(lead) + checkpoint.end - checkpoint.left,
         added_bytes=lead_bytes,
         added_expiring=lead_expiring,
-        tide=NO_TIDE,
+        id_floor=NO_ID_FLOOR,
         counter=counter,
         line=0,
     )
-    return Snapshot(effect, len(lead), lead_bytes, lead_expiring)
+    return SegmentHead(effect, len(lead), lead_bytes, lead_expiring)
 
 
-def with_rest(snapshot: Snapshot, rest: tuple[int, int]) -> Snapshot:
+def with_rest(snapshot: SegmentHead, rest: tuple[int, int]) -> SegmentHead:
     """The same, with the payload of the fresh items added: (bytes, how many have an expiry)."""
     effect = snapshot.effect
     effect = structs.replace(
@@ -100,26 +100,31 @@ def rewritten(
     behind = records[len(records) - len(fresh) :]
     size = sum(map(len, records))
     came = checkpoint.added_bytes, checkpoint.added_expiring
-    origin = Place(size - sum(map(len, behind)), checkpoint.left, came[0] - rest[0], came[1] - rest[1])
+    origin = IndexEntry(size - sum(map(len, behind)), checkpoint.left, came[0] - rest[0], came[1] - rest[1])
     segment = Segment(name, 0, origin, size, entry=checkpoint, entered=counter, checkpoint=checkpoint, counter=counter)
     segment.snapshot = with_rest(snapshot, rest)
-    note_places(segment, behind, Place(size, checkpoint.end, *came))
+    note_places(segment, behind, IndexEntry(size, checkpoint.end, *came))
     return segment
 
 
 def follow(
-    checkpoint: Checkpoint, counter: int, effect: Summary, last_id: int, opens: dict[int, Known], heads: list[Known]
+    checkpoint: Checkpoint,
+    counter: int,
+    effect: SegmentEffect,
+    last_id: int,
+    opens: dict[int, Known],
+    heads: list[Known],
 ) -> Checkpoint:
     """What the queue holds after `effect`, if it held `checkpoint` before and `counter` was the last transaction id.
 
-    `last_id`, `opens` (by xid) and `heads`: what is known afterwards. Raises Entangled where that cannot be.
+    `last_id`, `opens` (by xid) and `heads`: what is known afterwards. Raises EffectMismatch where that cannot be.
     """
     if effect.line not in (None, checkpoint.length) or effect.need > checkpoint.length:
-        raise Entangled(f"{effect.line} items are expected in the line, {checkpoint.length} are there")
+        raise EffectMismatch(f"{effect.line} items are expected in the line, {checkpoint.length} are there")
     if effect.entered not in (None, counter):
-        raise Entangled(f"transaction ids go on from {effect.entered}, not from {counter}")
+        raise EffectMismatch(f"transaction ids go on from {effect.entered}, not from {counter}")
     if not checkpoint.is_plain or effect.listed or effect.named:
-        raise Entangled("items with a transaction id of their own")
+        raise EffectMismatch("items with a transaction id of their own")
     before = dict(checkpoint.open)
     front, left = _front(checkpoint, before, effect, len(heads))
     end = checkpoint.end + effect.added
@@ -127,7 +132,7 @@ def follow(
     opened |= {xid: _seq(checkpoint, before, symbol) for xid, symbol in effect.opens.items()}
     known = all(0 <= seq < end for seq in chain(front, opened.values()))
     if left > end or not known or len(front) != len(heads) or opened.keys() != opens.keys():
-        raise Entangled("what is known afterwards does not fit")
+        raise EffectMismatch("what is known afterwards does not fit")
     return Checkpoint(
         left,
         end,
@@ -140,9 +145,9 @@ def follow(
     )
 
 
-def checkpoint_of(whole: Summary) -> Checkpoint:
+def checkpoint_of(whole: SegmentEffect) -> Checkpoint:
     """What a queue holds after `whole`, which began with an empty one. What is `known` of items is not among it. Raises
-    Entangled.
+    EffectMismatch.
     """
     state = apply(whole)
     outside = [*state.opens.values(), *state.front]
@@ -157,25 +162,26 @@ def checkpoint_of(whole: Summary) -> Checkpoint:
     )
 
 
-def whole_at(checkpoint: Checkpoint, counter: int, listed: int = 0) -> Summary:
-    """The summary that makes a new, empty queue what it is at `checkpoint`. Its tide is the least that gives the next
-    item an id above `checkpoint.last_id`, and deliveries count from the beginning. `listed`: as in a Summary.
+def whole_at(checkpoint: Checkpoint, counter: int, listed: int = 0) -> SegmentEffect:
+    """The summary that makes a new, empty queue what it is at `checkpoint`. Its id floor is the least that gives the
+    next item an id above `checkpoint.last_id`, and deliveries count from the beginning. `listed`: as in a
+    SegmentEffect.
     """
-    return Summary(
+    return SegmentEffect(
         taken=checkpoint.left,
         front=[Symbol(Origin.LINE, seq, deliveries) for seq, (_, deliveries) in _heads(checkpoint)],
         opens={xid: Symbol(Origin.LINE, seq, deliveries) for xid, seq, (_, deliveries) in _open(checkpoint)},
         added=checkpoint.end,
         added_bytes=checkpoint.added_bytes,
         added_expiring=checkpoint.added_expiring,
-        tide=checkpoint.last_id - checkpoint.left + 1,
+        id_floor=checkpoint.last_id - checkpoint.left + 1,
         listed=listed,
         counter=counter,
         line=0,
     )
 
 
-def _front(checkpoint: Checkpoint, opened: dict[int, int], effect: Summary, count: int) -> tuple[list[int], int]:
+def _front(checkpoint: Checkpoint, opened: dict[int, int], effect: SegmentEffect, count: int) -> tuple[list[int], int]:
     """The seqs before the fresh items afterwards, and the first fresh seq. `count`: how many there must be: a reader
     of a rewritten file counts as fresh what had been handed back before.
     """
@@ -189,7 +195,7 @@ def _front(checkpoint: Checkpoint, opened: dict[int, int], effect: Summary, coun
 def _seq(checkpoint: Checkpoint, opened: dict[int, int], symbol: Symbol) -> int:
     if symbol.origin is Origin.OPEN:
         if symbol.number not in opened:
-            raise Entangled(f"open read {symbol.number} is not there")
+            raise EffectMismatch(f"open read {symbol.number} is not there")
         return opened[symbol.number]
     if symbol.number < len(checkpoint.heads):
         return checkpoint.heads[symbol.number]

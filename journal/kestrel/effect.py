@@ -14,11 +14,11 @@ from msgspec import Struct, field
 
 from staniel.queues.line import ID_SHIFT
 
-TIDE_MIN = -(1 << 80)  # below every id that an add time of 64 bits can make
+ID_FLOOR_MIN = -(1 << 80)  # below every id that an add time of 64 bits can make
 Span = tuple[int, int]
 
 
-class Entangled(Exception):
+class EffectMismatch(Exception):
     """The second of two summaries assumed what the first does not grant. Summarise it again from the known state."""
 
 
@@ -38,13 +38,13 @@ class Symbol(Struct, frozen=True, gc=False, array_like=True):
     deliveries: int = 0
 
 
-class Summary(Struct, frozen=True, array_like=True):
+class SegmentEffect(Struct, frozen=True, array_like=True):
     """The effect of a segment. Its size grows with the items open or returned, never with the records.
 
     `taken` items of (incoming line + added items) left the line. `front` stand before what is left of them, head first.
     `opens`: reads open at the end, by xid. `closed`: xids that were open at the beginning and are not any more, or were
     never open. `added`, `added_bytes`, `added_expiring`: the items added, their payload, how many have an expiry.
-    `tide`: the largest (add time << 16) - n over the n-th added item; see `item_id`. `listed`: how many opcode 8
+    `id_floor`: the largest (add time << 16) - n over the n-th added item; see `item_id`. `listed`: how many opcode 8
     brought. `counter`: the last xid given at the end; None: the segment did not touch it.
 
     What it rests on: `entered`, the counter at the beginning (None: any); `need`, so many items in the incoming line at
@@ -60,7 +60,7 @@ class Summary(Struct, frozen=True, array_like=True):
     added: int = 0
     added_bytes: int = 0
     added_expiring: int = 0
-    tide: int = TIDE_MIN
+    id_floor: int = ID_FLOOR_MIN
     listed: int = 0
     counter: int | None = None
     entered: int | None = None
@@ -77,7 +77,7 @@ class Summary(Struct, frozen=True, array_like=True):
         return len(self.front) + self.added - self.taken
 
 
-NOTHING = Summary()
+NOTHING = SegmentEffect()
 
 
 class State(Struct, frozen=True):
@@ -101,15 +101,15 @@ class State(Struct, frozen=True):
         return len(self.front) + self.added - self.taken
 
 
-def merge(first: Summary, second: Summary) -> Summary:
-    """One summary for two neighbouring segments. Raises Entangled if `second` rests on what `first` contradicts."""
+def merge(first: SegmentEffect, second: SegmentEffect) -> SegmentEffect:
+    """The effect of two neighbouring segments. Raises EffectMismatch if `second` assumes what `first` contradicts."""
     _agree(first, second)
     front = first.front
     used = min(second.taken, len(front))
     opens = {xid: symbol for xid, symbol in first.opens.items() if xid not in second.closed}
     opens.update((xid, _through(first, symbol)) for xid, symbol in second.opens.items())
     need = second.need - first.gain
-    return Summary(
+    return SegmentEffect(
         taken=first.taken + second.taken - used,
         front=[_through(first, symbol) for symbol in second.front] + front[used:],
         opens=opens,
@@ -117,7 +117,7 @@ def merge(first: Summary, second: Summary) -> Summary:
         added=first.added + second.added,
         added_bytes=first.added_bytes + second.added_bytes,
         added_expiring=first.added_expiring + second.added_expiring,
-        tide=max(first.tide, second.tide - first.added),
+        id_floor=max(first.id_floor, second.id_floor - first.added),
         listed=first.listed + second.listed,
         counter=first.counter if second.counter is None else second.counter,
         entered=second.entered if first.entered is None and first.counter is None else first.entered,
@@ -130,17 +130,17 @@ def merge(first: Summary, second: Summary) -> Summary:
     )
 
 
-def apply(summary: Summary) -> State:
-    """The queue that a new, empty one is after the segment. Raises Entangled if the segment needs more than that."""
+def apply(summary: SegmentEffect) -> State:
+    """A new queue after the segment. Raises EffectMismatch if the segment needs more than an empty queue."""
     if summary.need > 0 or summary.line:
-        raise Entangled(f"the first segment takes {summary.need or summary.line} items that nobody added")
+        raise EffectMismatch(f"the first segment takes {summary.need or summary.line} items that nobody added")
     if summary.entered:
-        raise Entangled(f"the first segment goes on from the transaction id {summary.entered}")
+        raise EffectMismatch(f"the first segment goes on from the transaction id {summary.entered}")
     if summary.present:
-        raise Entangled(f"the first segment gives back the open reads {sorted(summary.present)}")
+        raise EffectMismatch(f"the first segment gives back the open reads {sorted(summary.present)}")
     for symbol in [*summary.front, *summary.opens.values()]:
         if symbol.origin is Origin.OPEN:
-            raise Entangled(f"the first segment knows of an open read {symbol.number}")
+            raise EffectMismatch(f"the first segment knows of an open read {symbol.number}")
     return State(
         front=summary.front,
         opens=summary.opens,
@@ -152,16 +152,16 @@ def apply(summary: Summary) -> State:
     )
 
 
-def item_id(tide: int, number: int) -> int:
+def item_id(id_floor: int, number: int) -> int:
     """The id of the item `number` of a queue: what `staniel.queues.line.Line` gives it when it leaves.
 
-    `tide` is that of the items up to and with this one, over all of the queue's segments.
+    `id_floor` is that of the items up to and with this one, over all of the queue's segments.
     """
-    return max(tide, 1) + number
+    return max(id_floor, 1) + number
 
 
-def tide_of(added_ms: int, number: int) -> int:
-    """What the `number`-th added item contributes to a tide."""
+def id_floor_of(added_ms: int, number: int) -> int:
+    """What the `number`-th added item contributes to an id floor."""
     return (added_ms << ID_SHIFT) - number
 
 
@@ -199,7 +199,7 @@ def _holder(spans: list[Span], number: int) -> int | None:
     return at if at >= 0 and spans[at][0] <= number <= spans[at][1] else None
 
 
-def _through(first: Summary, symbol: Symbol) -> Symbol:
+def _through(first: SegmentEffect, symbol: Symbol) -> Symbol:
     """A symbol of the segment after `first`, in the terms of what `first` began with."""
     if symbol.origin is Origin.LISTED:
         return Symbol(Origin.LISTED, first.listed + symbol.number, symbol.deliveries)
@@ -214,25 +214,25 @@ def _through(first: Summary, symbol: Symbol) -> Symbol:
     return Symbol(base.origin, base.number, base.deliveries + symbol.deliveries)
 
 
-def _agree(first: Summary, second: Summary) -> None:
+def _agree(first: SegmentEffect, second: SegmentEffect) -> None:
     if second.entered is not None:
         given = first.counter if first.counter is not None else first.entered
         if given is not None and given != second.entered:
-            raise Entangled(f"transaction ids go on from {second.entered}, the segment before ends with {given}")
+            raise EffectMismatch(f"transaction ids go on from {second.entered}, the segment before ends with {given}")
     if first.line is not None:
         length = first.line + first.gain
         if second.need > length or second.line not in (None, length):
-            raise Entangled(f"{second.need or second.line} items are expected in the line, {length} are there")
+            raise EffectMismatch(f"{second.need or second.line} items are expected in the line, {length} are there")
     elif second.line is not None and second.line < first.gain:
-        raise Entangled(f"{second.line} items are expected in the line, at least {first.gain} are there")
+        raise EffectMismatch(f"{second.line} items are expected in the line, at least {first.gain} are there")
     if first.named and second.numbered:
-        raise Entangled("reserves that are numbered meet items that have their own transaction id")
+        raise EffectMismatch("reserves that are numbered meet items that have their own transaction id")
     for xid in first.opens:
         if covers(second.absent, xid):
-            raise Entangled(f"transaction id {xid} is given while it is open")
+            raise EffectMismatch(f"transaction id {xid} is given while it is open")
     for xid in second.present - first.opens.keys():
         if xid in first.closed or covers(first.absent, xid):
-            raise Entangled(f"open read {xid} is given back, and was not there")
+            raise EffectMismatch(f"open read {xid} is given back, and was not there")
     for symbol in [*second.front, *second.opens.values()]:
         if symbol.origin is Origin.OPEN and symbol.number in first.closed and symbol.number not in first.opens:
-            raise Entangled(f"open read {symbol.number} was ended before")
+            raise EffectMismatch(f"open read {symbol.number} was ended before")

@@ -1,4 +1,4 @@
-"""From a segment of a Kestrel journal to its Summary, by reading the heads of records only.
+"""From a segment of a Kestrel journal to its SegmentEffect, by reading the heads of records only.
 
 Knows what each record does to symbols. Refuses to know files, and the payloads: they are stepped over, so whoever feeds
 the bytes may seek past them. The rules are those of journal/kestrel/replay.py; property tests compare the two.
@@ -6,23 +6,19 @@ the bytes may seek past them. The rules are those of journal/kestrel/replay.py; 
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
 from msgspec import Struct
 
 from staniel.journal.kestrel import records
 from staniel.journal.kestrel.effect import (
-    TIDE_MIN,
-    Entangled,
+    ID_FLOOR_MIN,
+    EffectMismatch,
     Origin,
+    SegmentEffect,
     Span,
     State,
-    Summary,
     Symbol,
-    apply,
+    id_floor_of,
     join,
-    merge,
-    tide_of,
 )
 from staniel.journal.kestrel.encoder import (
     ADD_XID,
@@ -36,7 +32,7 @@ from staniel.journal.kestrel.encoder import (
     UNREMOVE,
 )
 from staniel.journal.kestrel.records import Record
-from staniel.journal.kestrel.replay import ADDX_BODY, BLOCK_MIN, XID_BODY, Bad, More
+from staniel.journal.kestrel.replay import ADDX_BODY, BLOCK_MIN, XID_BODY, More
 from staniel.queues.xids import XID_MAX, XID_MIN, next_xid
 
 MARK_EVERY = 1024  # items; so many heads are read at most to find one of them again
@@ -49,10 +45,10 @@ XIDS = XID_MAX - XID_MIN  # all but 0
 
 
 class CounterUnknown(Exception):
-    """The segment numbers reserves from a counter that an earlier segment holds; count those first (Numbering)."""
+    """The segment numbers reserves from a counter that an earlier segment holds; count those first (XidScan)."""
 
 
-class Entry(Struct, frozen=True):
+class EntryState(Struct, frozen=True):
     """What is known of the queue where a segment begins. None: nothing is.
 
     `line`: how many items stand in it. `opens`: which reads are open. `named`: the xids of items that came with their
@@ -65,40 +61,40 @@ class Entry(Struct, frozen=True):
     named: dict[int, int] = {}
 
 
-UNKNOWN = Entry()
-EMPTY = Entry(0, 0)
+UNKNOWN = EntryState()
+EMPTY = EntryState(0, 0)
 
 
-def entry_of(state: State) -> Entry:
+def entry_state_of(state: State) -> EntryState:
     """The entry of the segment that follows."""
     ahead = len(state.front) - state.taken
     named = {ahead + number: xid for number, xid in state.named.items()}
-    return Entry(state.counter, state.items, frozenset(state.opens), named)
+    return EntryState(state.counter, state.items, frozenset(state.opens), named)
 
 
-class Facts(Struct):
+class SegmentFacts(Struct):
     """What a segment holds besides its effect. Times are add times in epoch ms, offsets bytes of the file.
 
-    `marks`: where every MARK_EVERY-th added item starts, the SAVE_XID records that hold its flags included. `tides`:
-    the tide of the items before each of these. `strays`: records that met nothing (a removal on an empty line, an
-    unknown xid), as far as the entry was known.
+    `marks`: where every MARK_EVERY-th added item starts, the SAVE_XID records that hold its flags included.
+    `id_floors`: the id floor of the items before each of these. `strays`: records that met nothing (a removal on an
+    empty line, an unknown xid), as far as the entry was known.
     """
 
     marks: list[int]
-    tides: list[int]
+    id_floors: list[int]
     oldest_ms: int = TIME_MAX
     newest_ms: int = TIME_MIN
     strays: int = 0
 
 
-class Summariser:
+class EffectScan:
     """Reads one segment, piece by piece. Starling's items, which have no add time, count as added at `now_ms`."""
 
-    def __init__(self, entry: Entry = UNKNOWN, at: int = 0, now_ms: int = 0) -> None:
+    def __init__(self, entry: EntryState = UNKNOWN, at: int = 0, now_ms: int = 0) -> None:
         self.entry = entry
         self.at = at  # of the file: where the next record starts
         self.now_ms = now_ms
-        self.facts = Facts([], [])
+        self.facts = SegmentFacts([], [])
         self._known = entry.line is not None
         self._line = ANY_LINE if entry.line is None else entry.line
         self._front: list[Held] = []  # the head is the last
@@ -109,7 +105,7 @@ class Summariser:
         self._named = dict(entry.named)
         self._taken = self._added = self._expiring = self._need = self._listed = self._next_mark = 0
         self._blocks_bytes = self._others = self._others_bytes = 0
-        self._tide = TIDE_MIN
+        self._id_floor = ID_FLOOR_MIN
         self._counter = entry.counter
         self._touched = self._entered = self._numbered = False
         self._saves_from = self._saves_to = -1
@@ -118,8 +114,8 @@ class Summariser:
         """Read whole records from the start of `data`; where the first record that was not read starts.
 
         That is behind `data` when the last payload reaches there: go on from that byte. `rest_bytes`: how many bytes of
-        the file follow `data`. Raises Bad as Replay does, Entangled and CounterUnknown where the entry does not tell
-        enough; the summariser is of no use after these two.
+        the file follow `data`. Raises Bad as Replay does, EffectMismatch and CounterUnknown where the entry does not
+        tell enough; the scan is of no use after these two.
         """
         at, end = 0, len(data)
         try:
@@ -188,11 +184,11 @@ class Summariser:
         self._absent += [(low, high)] if high != NO_SPAN[1] else []
         return at
 
-    def finish(self) -> Summary:
+    def finish(self) -> SegmentEffect:
         """The summary of what was read."""
         base = self.entry.line or 0
         gone = self._taken if self._known else 0
-        return Summary(
+        return SegmentEffect(
             taken=self._taken,
             front=[symbol_of(held) for held in reversed(self._front)],
             opens={xid: symbol_of(held) for xid, held in self._opens.items()},
@@ -201,7 +197,7 @@ class Summariser:
             added=self._added,
             added_bytes=self._blocks_bytes - BLOCK_MIN * (self._added - self._others) + self._others_bytes,
             added_expiring=self._expiring,
-            tide=self._tide,
+            id_floor=self._id_floor,
             listed=self._listed,
             counter=self._counter if self._touched else None,
             entered=self.entry.counter if self._entered else None,
@@ -257,7 +253,7 @@ class Summariser:
         elif self._known:
             self._open(self._named[self._taken])
         else:
-            raise Entangled("a numbered reserve may meet an item that has its own transaction id")
+            raise EffectMismatch("a numbered reserve may meet an item that has its own transaction id")
 
     def _next_xid(self) -> int:
         counter = self._counter
@@ -267,7 +263,7 @@ class Summariser:
         if not self._front and not self._known:
             self._numbered = True
             if self._named:
-                raise Entangled("a numbered reserve may meet an item that has its own transaction id")
+                raise EffectMismatch("a numbered reserve may meet an item that has its own transaction id")
         xid = counter + 1
         if not xid or xid > XID_MAX or xid in self._opens or self._known:
             xid = next_xid(counter, self._opens, self.entry.opens - self._closed if self._known else ())
@@ -325,7 +321,7 @@ class Summariser:
 
     def _list(self, record: Record, listed: list[Record]) -> None:
         if listed and not self._known:
-            raise Entangled("an opcode 8 list adds what is not open yet")
+            raise EffectMismatch("an opcode 8 list adds what is not open yet")
         self._set_counter(record.xid)
         for each in listed:
             if each.xid not in self._opens and (each.xid not in self.entry.opens or each.xid in self._closed):
@@ -352,13 +348,13 @@ class Summariser:
     def _mark(self, at: int, number: int) -> int:
         """Note where an added item starts; the number of the next one to note."""
         self.facts.marks.append(self.at + (self._saves_from if self._saves_to == at else at))
-        self.facts.tides.append(self._tide)
+        self.facts.id_floors.append(self._id_floor)
         return number + MARK_EVERY
 
     def _time(self, added_ms: int, number: int) -> tuple[int, int]:
         facts = self.facts
         facts.newest_ms, facts.oldest_ms = max(facts.newest_ms, added_ms), min(facts.oldest_ms, added_ms)
-        self._tide = max(self._tide, tide_of(added_ms, number))
+        self._id_floor = max(self._id_floor, id_floor_of(added_ms, number))
         return facts.newest_ms, facts.oldest_ms
 
     def _set_counter(self, xid: int) -> None:
@@ -377,38 +373,14 @@ def symbol_of(held: Held) -> Symbol:
     return Symbol(LINE, held, 1) if isinstance(held, int) else held
 
 
-def summarise(data: bytes, entry: Entry = UNKNOWN, now_ms: int = 0) -> Summary:
-    """The summary of a segment held whole in memory. Raises as Summariser.consume, and Bad for a torn end."""
-    summariser = Summariser(entry, 0, now_ms)
-    if summariser.consume(data, 0) < len(data):
-        raise Bad("the file ends inside a record", summariser.at)
-    return summariser.finish()
-
-
-def follow(before: Summary, alone: Summary | None, again: Callable[[Entry], Summary]) -> Summary:
-    """The summary of a queue's journal up to and with one more segment; `before` began with an empty queue.
-
-    `alone`: what was summarised without knowledge of the queue, None if that was not possible. `again` summarises the
-    segment with what is known now; it is called only if `alone` does not fit.
-    """
-    if alone is not None:
-        try:
-            merged = merge(before, alone)
-            apply(merged)
-            return merged
-        except Entangled:
-            pass
-    return merge(before, again(entry_of(apply(before))))
-
-
-class Numbering(Struct):
+class XidScan(Struct):
     """What a segment does to the counter of transaction ids: `given` numbers after `base`, None: after the entry's."""
 
     base: int | None = None
     given: int = 0
 
     def consume(self, data: bytes, rest_bytes: int) -> int:
-        """Read whole records; where the next one starts, maybe behind `data`. Raises Bad. See Summariser.consume."""
+        """Read whole records; where the next one starts, maybe behind `data`. Raises Bad. See EffectScan.consume."""
         at, end, limit = 0, len(data), len(data) + rest_bytes
         try:
             while at < end:

@@ -15,7 +15,7 @@ from staniel.journal.kestrel.derived_effect import rewritten
 from staniel.journal.kestrel.encoder import Encoder
 from staniel.journal.kestrel.install import drop_sidecars, finish_pack, fresh_file, remove_each, throw_away
 from staniel.journal.kestrel.policy import Usage
-from staniel.journal.kestrel.segments import SAMPLE_BYTES, Place, Segment, Segments, note_places
+from staniel.journal.kestrel.segments import SAMPLE_BYTES, IndexEntry, Segment, Segments, note_places
 from staniel.queues.changes import Change
 from staniel.queues.checkpoint import Checkpoint
 from staniel.queues.config import QueueConfig
@@ -64,7 +64,6 @@ class Log:
         "_pending",
         "_size",
         "_unwritten",
-        "arrivals",
         "attention_bytes",
         "batch",
         "config",
@@ -78,8 +77,8 @@ class Log:
         "name",
         "newest_number",
         "next_look_seq",
+        "open_transfers",
         "path",
-        "pins",
         "rewrites",
         "rewritten_ms",
         "rotations",
@@ -87,6 +86,7 @@ class Log:
         "segments",
         "sync_ms",
         "torn_by",
+        "transfers_in",
         "wants_calm",
         "weighed_bytes",
     )
@@ -114,9 +114,9 @@ class Log:
         self.rotations = 0
         self.sync_ms = config.sync_ms
         self._file: File | None = None
-        self.pins = 0  # transfers that may still have to find their copy where it was written
-        self.arrivals = 0  # copies from other queues that the disk does not have yet
-        self.wants_calm = False  # its files are due for what pins forbid: no transfer begins until that has been done
+        self.open_transfers = 0  # from or to this journal: a crash may still have to find the copy where it was written
+        self.transfers_in = 0  # copies from other queues that the disk does not have yet
+        self.wants_calm = False  # a step is due that open transfers forbid: none begins until it is done
         self._pending: list[bytes] = []
         self._counted, self._counted_bytes = 0, 0  # so many of them, with so many bytes
         self._size = 0  # of the current file, open or not
@@ -227,7 +227,7 @@ class Log:
         """Everything recorded is written, up to byte `at`, the last of it `records`."""
         tip = self.holder.tip()
         if tip is not None:
-            note_places(self.segments.current, records, Place(at, *tip))
+            note_places(self.segments.current, records, IndexEntry(at, *tip))
 
     @property
     def is_written(self) -> bool:

@@ -22,8 +22,8 @@ from staniel.journal.kestrel.derived_effect import snapshot_of, with_rest
 from staniel.journal.kestrel.encoder import Encoder
 from staniel.journal.kestrel.install import fresh_file, throw_away
 from staniel.journal.kestrel.log import Log
-from staniel.journal.kestrel.read_behind import ReadBack, Unreadable
-from staniel.journal.kestrel.segments import Place, Segment, note_places, note_run
+from staniel.journal.kestrel.read_behind import ReadBehind, Unreadable
+from staniel.journal.kestrel.segments import IndexEntry, Segment, note_places, note_run
 from staniel.queues.checkpoint import Checkpoint
 from staniel.queues.config import Dialect
 from staniel.queues.item import Item, Taken
@@ -74,7 +74,7 @@ class Pack:
         # Nobody removes these from under us: what leaves the line from now on is in the summary with its data.
         self._left = log.holder.checkpoint().left
         self._line = Line()  # as much of it as the files must tell
-        self._reader = ReadBack(log.segments, self._line)
+        self._reader = ReadBehind(log.segments, self._line)
         self._encoder = Encoder(log.config.journal_dialect)
 
     def step(self, now_ms: int) -> None:
@@ -213,7 +213,7 @@ class Pack:
         segment = Segment(
             self.log.name,
             self.last.number,
-            Place(self._head_bytes, checkpoint.left),
+            IndexEntry(self._head_bytes, checkpoint.left),
             entry=checkpoint,
             checkpoint=checkpoint,
         )
@@ -226,7 +226,7 @@ class Pack:
         assert self._file is not None and self._segment is not None
         self._write(STAND_IN_RECORD * count)
         self._seq += count
-        note_run(self._segment, len(STAND_IN_RECORD), count, Place(self._file.size, self._seq, *self._came))
+        note_run(self._segment, len(STAND_IN_RECORD), count, IndexEntry(self._file.size, self._seq, *self._came))
 
     def _write_items(self, items: list[Item]) -> None:
         if not items:
@@ -238,7 +238,7 @@ class Pack:
         size, expiring = self._came
         size += sum([len(item.data) for item in items])
         self._came = size, expiring + sum([item.expires_ms != 0 for item in items])
-        note_places(self._segment, records, Place(self._file.size, self._seq, *self._came))
+        note_places(self._segment, records, IndexEntry(self._file.size, self._seq, *self._came))
 
     def _write(self, data: bytes) -> None:
         assert self._file is not None
@@ -272,7 +272,7 @@ class Pack:
 
     def _install(self, now_ms: int) -> None:
         log, number = self.log, self.last.number
-        if log.pins:
+        if log.open_transfers:
             return  # a transfer may still have to find its copy in these files
         folder = layout.damaged_folder(log.folder)
         for lost in self._reader.unreadable:

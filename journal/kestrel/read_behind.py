@@ -12,7 +12,7 @@ from msgspec import Struct
 
 from staniel.journal.kestrel.item_reader import ItemReader
 from staniel.journal.kestrel.replay import Bad, plain
-from staniel.journal.kestrel.segments import Place, Segment, Segments, checks_of
+from staniel.journal.kestrel.segments import IndexEntry, Segment, Segments, checks_of
 from staniel.queues.item import LOST_MS, Item
 from staniel.queues.line import ID_SHIFT, Line
 
@@ -35,7 +35,7 @@ class Unreadable(Struct, frozen=True):
     why: str
 
 
-class ReadBack:
+class ReadBehind:
     """The tail of a line (see staniel.queues.line.Tail)."""
 
     def __init__(self, segments: Segments, line: Line) -> None:
@@ -329,7 +329,7 @@ class ReadBack:
         end = segment.block_end(at + 1)
         self._lose(at, end, segment.place_behind(end, self._seq), "a block does not match its checksum")
 
-    def _lose(self, at: int, end: int, place: Place | None, why: str) -> None:
+    def _lose(self, at: int, end: int, place: IndexEntry | None, why: str) -> None:
         """Bytes `at` to `end` are of no use; `place` is where reading goes on in this segment."""
         segment = self._segment
         assert segment is not None

@@ -21,13 +21,13 @@ from staniel.journal.kestrel import files as layout
 from staniel.journal.kestrel import sidecar
 from staniel.journal.kestrel.derived_effect import follow
 from staniel.journal.kestrel.dump import KestrelDumper
-from staniel.journal.kestrel.effect import Entangled
+from staniel.journal.kestrel.effect import EffectMismatch
 from staniel.journal.kestrel.files import Files
 from staniel.journal.kestrel.install import drop_sidecars, finish_pack, says_nothing
 from staniel.journal.kestrel.item_reader import LOST, is_stand_in
-from staniel.journal.kestrel.read_behind import ReadBack
+from staniel.journal.kestrel.read_behind import ReadBehind
 from staniel.journal.kestrel.replay import Bad, Replay
-from staniel.journal.kestrel.segments import Place, Segment, Segments
+from staniel.journal.kestrel.segments import IndexEntry, Segment, Segments
 from staniel.journal.tools.checksums import is_beginning
 from staniel.queues.checkpoint import Checkpoint
 from staniel.queues.line import UNBOUNDED, Line
@@ -58,7 +58,7 @@ class Damage(Struct, frozen=True):
 START_MEMORY_BYTES = 16 << 20
 
 
-class Doubt(Struct, frozen=True):
+class SidecarRejected(Struct, frozen=True):
     """A file whose sidecar was not used. `is_serious`: the file or the sidecar is not what was written."""
 
     file: str
@@ -82,11 +82,11 @@ class Recovered(Struct):
     replay: Replay
     files: Files
     segments: Segments
-    tail: ReadBack
+    tail: ReadBehind
     replayed_bytes: int
     damages: list[Damage]
     skipped_bytes: int = 0  # of files that were not read, because their sidecars told enough
-    doubts: list[Doubt] = []
+    rejected_sidecars: list[SidecarRejected] = []
     losses: list[Loss] = []
     stand_ins: int = 0  # items that were removed long ago, in records that are lost: not handed out
     ahead: Checkpoint | None = None  # where the queue stands by sidecars, which replay has not been told yet
@@ -132,7 +132,7 @@ class Recovery:
     def _prepare(self, queue: str, files: Files, now_ms: int, memory_bytes: int) -> Recovered:
         segments = Segments(self.fs, self.folder, queue)
         line = Line()
-        line.tail = tail = ReadBack(segments, line)
+        line.tail = tail = ReadBehind(segments, line)
         line.bound(min(memory_bytes, START_MEMORY_BYTES))
         return Recovered(Replay(now_ms, line), files, segments, tail, 0, [])
 
@@ -183,13 +183,13 @@ class Recovery:
         is_shorter = size < described.size and is_beginning(described, self.fs, path)
         try:
             if described.file != name or (described.size != size and not is_shorter):
-                raise Entangled(f"it speaks of {described.file} with {described.size} bytes")
+                raise EffectMismatch(f"it speaks of {described.file} with {described.size} bytes")
             checkpoint = self._follow(segment, described)
-        except Entangled as odd:
-            recovered.doubts.append(Doubt(name, str(odd), False))
+        except EffectMismatch as odd:
+            recovered.rejected_sidecars.append(SidecarRejected(name, str(odd), False))
             return False
         if not is_shorter and sidecar.fit(described, self.fs, path) is sidecar.Fit.OTHER:
-            recovered.doubts.append(Doubt(name, "checksums are those of another file", True))
+            recovered.rejected_sidecars.append(SidecarRejected(name, "checksums are those of another file", True))
             return False
         if is_shorter:
             # What is there is read to its end, whatever the last block's checksum; no other sidecar is made of it.
@@ -202,7 +202,7 @@ class Recovery:
         return True
 
     def _follow(self, segment: Segment, described: sidecar.Sidecar) -> Checkpoint:
-        """Raises Entangled."""
+        """Raises EffectMismatch."""
         effect, last_id = described.effect, described.last_id
         return follow(segment.entry, segment.entered, effect, last_id, described.opens, described.heads)
 
@@ -225,10 +225,10 @@ class Recovery:
         segment, gone = recovered.segments.current, recovered.files.gone
         try:
             if described is None or described.file != name:
-                raise Entangled("nothing is known of it")
+                raise EffectMismatch("nothing is known of it")
             checkpoint = self._follow(segment, described)
             self._go_on_from(checkpoint, _counter_after(segment, described), name, recovered.files)
-        except Entangled:
+        except EffectMismatch:
             recovered.losses.append(Loss(name, -1, True))
             del gone[name]
             drop_sidecars(self.fs, self.folder, [name])  # it tells nothing, and is told of once
@@ -238,15 +238,15 @@ class Recovery:
         self._take(described, checkpoint, gone[name], 0, recovered)
 
     def _go_on_from(self, checkpoint: Checkpoint, counter: int, name: str, files: Files) -> None:
-        """Raises Entangled unless the next sealed file that is there, if one is, goes on from there. It does not if it
-        is a summary that has replaced `name`, and the sidecar is a remainder: of a backup, say, made while the server
-        was running.
+        """Raises EffectMismatch unless the next sealed file that is there, if one is, goes on from there. It does not
+        if it is a summary that has replaced `name`, and the sidecar is a remainder: of a backup, say, made while the
+        server was running.
         """
         order = files.sealed_in_order()
         for behind in order[order.index(name) + 1 :]:
             described = sidecar.load(self.fs, self.folder, behind)
             if described is None:
-                raise Entangled("nothing is known of the file behind it")
+                raise EffectMismatch("nothing is known of the file behind it")
             effect = described.effect
             checkpoint = follow(checkpoint, counter, effect, described.last_id, described.opens, described.heads)
             counter = counter if effect.counter is None else effect.counter
@@ -344,7 +344,7 @@ class Recovery:
             self.progress(used)
             if replay.is_between_changes:
                 line = replay.line
-                segment.note(Place(at, line.end, line.added_bytes, line.added_expiring))
+                segment.note(IndexEntry(at, line.end, line.added_bytes, line.added_expiring))
             # A record longer than the piece: read twice as much, which the file really has.
             want = CHUNK_BYTES if used else 2 * want
 

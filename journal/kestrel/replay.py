@@ -52,7 +52,7 @@ class More(Exception):
     """The record at hand goes on behind the bytes given."""
 
 
-class Named(Item, gc=False):
+class ItemWithXid(Item, gc=False):
     """An item that came with a transaction id of its own (ADD_XID); a plain item again once it has been reserved."""
 
     xid: int = 0
@@ -90,7 +90,7 @@ class Replay:
         line = self.line
         if self._named_end > line.left + len(line.fresh):
             return True  # one may be among those that only the journal holds
-        return self._named_end > line.left and any(isinstance(item, Named) for item in line.fresh)
+        return self._named_end > line.left and any(isinstance(item, ItemWithXid) for item in line.fresh)
 
     @property
     def is_between_changes(self) -> bool:
@@ -227,7 +227,7 @@ class Replay:
         self._saves.clear()
         head = self.line.head()
         if head is not None:
-            if isinstance(head, Named):
+            if isinstance(head, ItemWithXid):
                 self._open_head(head.xid)
             else:
                 self.counter = next_xid(self.counter, self.open.keys())
@@ -286,7 +286,7 @@ class Replay:
     def _state_dump(self, data: bytes, at: int, end: int) -> int:
         counter, count = DUMP_BODY.unpack_from(data, at)
         at += 8
-        listed: list[Named] = []
+        listed: list[ItemWithXid] = []
         for _ in range(count):
             if at >= end:
                 raise More
@@ -315,14 +315,14 @@ class Replay:
 
     # inside
 
-    def _named(self, data: bytes, at: int, end: int) -> tuple[Named, int]:
+    def _named(self, data: bytes, at: int, end: int) -> tuple[ItemWithXid, int]:
         """An xid and a block: the item and where it ends."""
         if end - at < 8:
             raise More
         xid, size = DUMP_BODY.unpack_from(data, at)
         stop = self._block(size, BLOCK_MIN, at + 8, end)
         _, _, added_ms, expires_ms = NAMED_BODY.unpack_from(data, at)
-        return Named(data[at + 24 : stop], added_ms, expires_ms, self._flags(), xid), stop
+        return ItemWithXid(data[at + 24 : stop], added_ms, expires_ms, self._flags(), xid), stop
 
     def _block(self, size: int, size_min: int, at: int, end: int) -> int:
         """Where a block of `size` bytes from `at` ends. Raises Bad before anybody allocates what a size claims."""
@@ -361,6 +361,6 @@ class Replay:
 
 def plain(item: Item) -> Item:
     """The item without the transaction id that it may have come with."""
-    if isinstance(item, Named):
+    if isinstance(item, ItemWithXid):
         return Item(item.data, item.added_ms, item.expires_ms, item.flags)
     return item

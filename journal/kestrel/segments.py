@@ -14,7 +14,7 @@ from typing import NamedTuple, Protocol
 from msgspec import Struct, field
 
 from staniel.journal.disk.fs import Fs, Reader
-from staniel.journal.kestrel.effect import Summary
+from staniel.journal.kestrel.effect import SegmentEffect
 from staniel.journal.kestrel.encoder import ADDX, ADDX_HEAD, SAVE_XID, WITH_XID
 from staniel.queues.checkpoint import Checkpoint
 
@@ -25,7 +25,7 @@ EXPIRY_AT = ADDX_HEAD.size - 8
 NEVER = bytes(8)
 
 
-class Place(NamedTuple):
+class IndexEntry(NamedTuple):
     """A record boundary: its byte in the file; the seq of the item that is added next; payload bytes of all items
     before, and how many of them have an expiry, counted from anywhere, but within a file from the same point.
     """
@@ -36,12 +36,12 @@ class Place(NamedTuple):
     added_expiring: int = 0
 
 
-class Snapshot(Struct, frozen=True):
+class SegmentHead(Struct, frozen=True):
     """How a rewritten file begins: with a whole state. `effect` is what these records do. `lead`: how many items come
     before the fresh ones (open reads, and what had been handed back), with `lead_bytes` and `lead_expiring`.
     """
 
-    effect: Summary
+    effect: SegmentEffect
     lead: int
     lead_bytes: int
     lead_expiring: int
@@ -59,14 +59,14 @@ class Segment(Struct, eq=False):
 
     name: str
     number: int
-    origin: Place
+    origin: IndexEntry
     size: int = 0
-    places: list[Place] = field(default_factory=list)
+    places: list[IndexEntry] = field(default_factory=list)
     entry: Checkpoint = EMPTY_MARK
     entered: int = 0
     checkpoint: Checkpoint | None = None
     counter: int = 0
-    snapshot: Snapshot | None = None
+    snapshot: SegmentHead | None = None
     checks: list[int] = field(default_factory=list)
     block_bytes: int = 0
     is_replaced: bool = False
@@ -79,12 +79,12 @@ class Segment(Struct, eq=False):
         """The seq of its first item behind the lead."""
         return self.origin.seq
 
-    def place(self, seq: int) -> Place:
+    def place(self, seq: int) -> IndexEntry:
         """The last known record boundary at or before `seq`."""
         at = bisect_right(self.places, seq, key=lambda place: place.seq)
         return self.places[at - 1] if at else self.origin
 
-    def place_behind(self, at: int, seq: int) -> Place | None:
+    def place_behind(self, at: int, seq: int) -> IndexEntry | None:
         """The first known record boundary from byte `at` on that does not lie before `seq`."""
         begin = bisect_left(self.places, at, key=lambda place: place.at)
         return next((place for place in self.places[begin:] if place.seq >= seq), None)
@@ -107,13 +107,13 @@ class Segment(Struct, eq=False):
                 return at + block * self.block_bytes
         return -1
 
-    def note(self, place: Place) -> None:
+    def note(self, place: IndexEntry) -> None:
         """Keep a record boundary, if the last one kept is far enough."""
         if place.at - (self.places[-1].at if self.places else 0) >= SAMPLE_BYTES:
             self.places.append(place)
 
 
-def note_places(segment: Segment, records: list[bytes], end: Place) -> None:
+def note_places(segment: Segment, records: list[bytes], end: IndexEntry) -> None:
     """`records`, each a whole change, have been written to `segment`, up to `end`: keep some of their boundaries."""
     at, seq, added_bytes, added_expiring = end
     found = [end]
@@ -125,17 +125,17 @@ def note_places(segment: Segment, records: list[bytes], end: Place) -> None:
             added_bytes -= len(record) - head - ADDX_HEAD.size
             added_expiring -= record[head + EXPIRY_AT : head + ADDX_HEAD.size] != NEVER
         if found[-1].at - at >= SAMPLE_BYTES:
-            found.append(Place(at, seq, added_bytes, added_expiring))
+            found.append(IndexEntry(at, seq, added_bytes, added_expiring))
     for place in reversed(found):
         segment.note(place)
 
 
-def note_run(segment: Segment, record_bytes: int, count: int, end: Place) -> None:
+def note_run(segment: Segment, record_bytes: int, count: int, end: IndexEntry) -> None:
     """The same for `count` records of `record_bytes` each, all of them empty items without an expiry."""
     at, seq = end.at - count * record_bytes, end.seq - count
     stride = -(-SAMPLE_BYTES // record_bytes)
     for done in range(stride, count, stride):
-        segment.note(Place(at + done * record_bytes, seq + done, end.added_bytes, end.added_expiring))
+        segment.note(IndexEntry(at + done * record_bytes, seq + done, end.added_bytes, end.added_expiring))
     segment.note(end)
 
 
@@ -170,7 +170,7 @@ class Segments:
         self.folder = folder
         self.sealed: list[Segment] = []
         self.sealed_bytes = 0
-        self.current = Segment(name, 0, Place(0, 0))
+        self.current = Segment(name, 0, IndexEntry(0, 0))
         self.writer: Writer | None = None
         self.is_certain = True
         """Whether seqs and checkpoints tell all; not after an item was lost from the middle of the line."""
@@ -180,7 +180,7 @@ class Segments:
     def seal(self, name: str, number: int, size: int, checkpoint: Checkpoint, counter: int) -> Segment:
         """The current segment is complete and has a new name; another one begins."""
         sealed = self.current
-        origin = Place(0, checkpoint.end, checkpoint.added_bytes, checkpoint.added_expiring)
+        origin = IndexEntry(0, checkpoint.end, checkpoint.added_bytes, checkpoint.added_expiring)
         self.current = Segment(sealed.name, 0, origin, entry=checkpoint, entered=counter)
         sealed.name, sealed.number, sealed.size = name, number, size
         sealed.checkpoint, sealed.counter = checkpoint, counter

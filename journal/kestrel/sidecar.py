@@ -15,8 +15,8 @@ from msgspec import Struct
 from staniel.journal.disk.fs import Fs
 from staniel.journal.kestrel import files as layout
 from staniel.journal.kestrel.derived_effect import effect_of
-from staniel.journal.kestrel.effect import Summary
-from staniel.journal.kestrel.segments import Place, Segment
+from staniel.journal.kestrel.effect import SegmentEffect
+from staniel.journal.kestrel.segments import IndexEntry, Segment
 from staniel.queues.checkpoint import Known
 
 MAGIC = b"staniel-segment 1\n"
@@ -38,7 +38,7 @@ class Sidecar(Struct, frozen=True, array_like=True):
 
     file: str
     size: int
-    effect: Summary
+    effect: SegmentEffect
     places: list[tuple[int, int, int, int]]
     last_id: int
     opens: dict[int, Known]
@@ -119,7 +119,7 @@ def furnish(segment: Segment, sidecar: Sidecar) -> None:
     """Give a segment that has just begun what its sidecar knows."""
     _, first, added_bytes, added_expiring = segment.origin
     segment.places = [
-        Place(at, first + items, added_bytes + size, added_expiring + expiring)
+        IndexEntry(at, first + items, added_bytes + size, added_expiring + expiring)
         for at, items, size, expiring in sidecar.places
     ]
     segment.checks, segment.block_bytes = sidecar.checks, sidecar.block_bytes

@@ -211,7 +211,7 @@ class StreamJournal:
         head = min(heads, default=self.segments.last_id)
         if head < self.segments.files[0].last_id:
             return
-        if self.writer.pins:
+        if self.writer.open_transfers:
             self.writer.wants_calm = True
             return
         gone = self.segments.retire(head)

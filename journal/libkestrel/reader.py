@@ -46,7 +46,7 @@ class ReaderLog(Appender):
         super().__init__(fs, f"{folder}/{self.file_name}", group, config.sync_ms)
         self.line: FollowingLine
         self.is_kept = True
-        self.pins = 0  # transfers of items that this file must say are gone
+        self.open_transfers = 0  # transfers of items that this file must say are gone
         self.wants_calm = False
         self._is_dirty = False
         self._done = IdSet()  # confirmed above the head since the last write

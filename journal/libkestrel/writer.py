@@ -30,9 +30,9 @@ class StreamWriter(Appender):
         self.queue = queue
         self.segments = segments
         self.newest_number = 0
-        self.pins = 0  # transfers that may still have to find their copy where it was written
-        self.arrivals = 0  # copies from other queues that the disk does not have yet
-        self.wants_calm = False  # its files are due for what pins forbid: no transfer begins until that has been done
+        self.open_transfers = 0  # transfers that may still have to find their copy where it was written
+        self.transfers_in = 0  # copies from other queues that the disk does not have yet
+        self.wants_calm = False  # a step is due that open transfers forbid: none begins until it is done
         self.rotations = 0
         self.written_id = segments.readable_id = segments.last_id
         self._entered_id = segments.last_id

@@ -15,8 +15,8 @@ import pyarrow as pa
 from msgspec import Struct
 from msgspec.structs import replace
 
-from staniel.journal.kestrel.effect import Entangled, State
-from staniel.journal.kestrel.effect_scan import EMPTY, UNKNOWN, CounterUnknown, Entry, Facts, Numbering
+from staniel.journal.kestrel.effect import EffectMismatch, State
+from staniel.journal.kestrel.effect_scan import EMPTY, UNKNOWN, CounterUnknown, EntryState, SegmentFacts, XidScan
 from staniel.pipeline.formats.base import Part, Reading, Segment
 from staniel.pipeline.formats.kestrel.adapter import KestrelFormat
 from staniel.pipeline.formats.kestrel.queue import Stretch, described, furnish, hold, stand, survey, trusting
@@ -41,7 +41,7 @@ class Task(Struct, frozen=True):
     url: str
     reading: Reading
     segment: Segment
-    entry: Entry
+    entry: EntryState
 
 
 def queues_of(spark: SparkSession, path: str, given: Mapping[str, str], sealed: bool = False) -> list[Queue]:
@@ -131,7 +131,7 @@ def _in_parallel(spark: SparkSession, url: str, reading: Reading, parts: list[Pa
         for each in part.segments
     ]
     first = run(spark, tasks, _alone)
-    again = [(at, replace(tasks[at], entry=Entry(counter))) for at, counter in _counters(tasks, first)]
+    again = [(at, replace(tasks[at], entry=EntryState(counter))) for at, counter in _counters(tasks, first)]
     for (at, _), result in zip(again, run(spark, [task for _, task in again], _alone), strict=True):
         first[at] = result
     found: dict[str, list[Any]] = {part.queue: [] for part in parts}
@@ -156,23 +156,23 @@ def _survey(url: str, stretch: Stretch) -> Summarised | None:
     return survey(pinned(url, [stretch.summarised.segment]), stretch)
 
 
-def _alone(task: Task) -> Summarised | Numbering | None:
+def _alone(task: Task) -> Summarised | XidScan | None:
     """A summary; how the counter moves if that has to be known first; None if the queue before has to be."""
     segment = task.segment
     place = pinned(task.url, [segment])
     try:
         told = described(place, segment) if task.reading.use_summaries else None
         return told or summarise_file(place, segment, task.entry, task.reading)
-    except Entangled:
+    except EffectMismatch:
         return None
     except CounterUnknown:
         file = place.open(segment.file)
-        numbering = Numbering()
+        xid_scan = XidScan()
         try:
-            feed(file, segment.begin, segment.end, numbering.consume)
+            feed(file, segment.begin, segment.end, xid_scan.consume)
         finally:
             file.close()
-        return numbering
+        return xid_scan
 
 
 def _counters(tasks: list[Task], first: list[Any]) -> Iterator[tuple[int, int]]:
@@ -182,7 +182,7 @@ def _counters(tasks: list[Task], first: list[Any]) -> Iterator[tuple[int, int]]:
         counter = counter if task.segment.number else 0
         if isinstance(result, Summarised):
             counter = counter if result.summary.counter is None else result.summary.counter
-        elif isinstance(result, Numbering):
+        elif isinstance(result, XidScan):
             if counter is not None:
                 yield at, counter
             counter = result.after(counter)
@@ -196,7 +196,7 @@ def _stood(name: str, found: list[Any]) -> tuple[Queue, dict[int, Stretch]] | No
         return None
     try:
         return stand(name, found)
-    except Entangled:
+    except EffectMismatch:
         return None
 
 
@@ -218,4 +218,4 @@ def _live_tasks(queue: Queue) -> Iterator[Queue]:
 
 
 def _without_marks(one: Summarised) -> Summarised:
-    return replace(one, facts=Facts([], []))
+    return replace(one, facts=SegmentFacts([], []))

@@ -9,7 +9,7 @@ from collections import Counter
 
 import pytest
 
-from staniel.journal.kestrel.read_behind import ReadBack
+from staniel.journal.kestrel.read_behind import ReadBehind
 from staniel.journal.transfer_log import Intent, encode, key_of
 from staniel.queues.item import Item
 from staniel.queues.stream.stream import Stream
@@ -217,7 +217,7 @@ def test_an_intent_outlives_its_source_until_no_power_cut_can_bring_that_back() 
 
 
 @pytest.mark.parametrize(
-    ("journal_format", "reads"), [("kestrel", (ReadBack, "load")), ("libkestrel", (Stream, "read"))]
+    ("journal_format", "reads"), [("kestrel", (ReadBehind, "load")), ("libkestrel", (Stream, "read"))]
 )
 def test_whoever_looks_for_one_item_of_a_long_queue_does_not_load_the_others(
     journal_format: str, reads: tuple[type, str], monkeypatch: pytest.MonkeyPatch

@@ -14,7 +14,7 @@ from msgspec.structs import replace
 
 from staniel.journal.kestrel import effect_scan as summarise
 from staniel.journal.kestrel import files as layout
-from staniel.journal.kestrel.effect_scan import EMPTY, Facts
+from staniel.journal.kestrel.effect_scan import EMPTY, SegmentFacts
 from staniel.pipeline.formats.base import Corrupt, OnCorrupt, Part, Reading, Segment
 from staniel.pipeline.formats.kestrel import ops as kestrel_ops
 from staniel.pipeline.formats.kestrel import queue as kestrel_queue
@@ -200,7 +200,7 @@ def test_ids_are_the_same_for_a_server_that_let_items_go_unread(tmp_path: Path) 
 
 
 @pytest.mark.parametrize("seed", range(5))
-def test_a_survey_makes_the_marks_and_tides_that_a_summary_makes(
+def test_a_survey_makes_the_marks_and_id_floors_that_a_scan_makes(
     tmp_path: Path, seed: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for module, name, value in (
@@ -213,8 +213,8 @@ def test_a_survey_makes_the_marks_and_tides_that_a_summary_makes(
     one = summarise_file(place, segments_in(place)[0], EMPTY, READING_ALL)
     again = survey(place, Stretch(one, 0, one.summary.added, 0))
     assert again is not None and again.summary == one.summary
-    assert (again.facts.marks, again.facts.tides[1:]) == (one.facts.marks, one.facts.tides[1:])
-    later = survey(place, Stretch(replace(one, facts=Facts([], [])), 100, 200, 0))
+    assert (again.facts.marks, again.facts.id_floors[1:]) == (one.facts.marks, one.facts.id_floors[1:])
+    later = survey(place, Stretch(replace(one, facts=SegmentFacts([], [])), 100, 200, 0))
     assert later is not None and later.facts.marks[34:66] == one.facts.marks[34:66]
 
 

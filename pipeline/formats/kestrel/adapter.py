@@ -13,7 +13,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from staniel.journal.kestrel import files as layout
-from staniel.journal.kestrel.effect import Entangled
+from staniel.journal.kestrel.effect import EffectMismatch
 from staniel.journal.kestrel.effect_scan import EMPTY, TIME_MAX, TIME_MIN, UNKNOWN, CounterUnknown
 from staniel.journal.kestrel.encoder import ADD_XID, ADDX
 from staniel.journal.kestrel.files import Files
@@ -203,7 +203,7 @@ def summarise_alone(folder: Folder, segment: Segment, reading: Reading) -> tuple
         return summarise_file(folder, segment, UNKNOWN if segment.number else EMPTY, reading), ""
     except CounterUnknown:
         return None, "numbers its reserves from a counter that an earlier segment holds"
-    except Entangled as error:
+    except EffectMismatch as error:
         return None, str(error)
 
 

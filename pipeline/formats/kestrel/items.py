@@ -12,8 +12,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from staniel.journal.kestrel import records
-from staniel.journal.kestrel.effect import TIDE_MIN, Origin
-from staniel.journal.kestrel.effect_scan import EMPTY, Held, Summariser, symbol_of
+from staniel.journal.kestrel.effect import ID_FLOOR_MIN, Origin
+from staniel.journal.kestrel.effect_scan import EMPTY, EffectScan, Held, symbol_of
 from staniel.journal.kestrel.encoder import ADDX, CONFIRM_REMOVE, REMOVE, STATE_DUMP
 from staniel.journal.kestrel.records import Record
 from staniel.journal.kestrel.replay import BLOCK_MIN, XID_BODY, Bad, More
@@ -38,7 +38,7 @@ ENDED_BY = pa.array([None, None, None, "remove", "confirm"], pa.string())
 FATE_BITS, DELIVERIES_MAX = 3, 31  # more deliveries than fit beside the fate are kept apart
 
 
-class Tally(Summariser):
+class Tally(EffectScan):
     """Follows every item of a queue over all of its segments. Slower than a summary: each end is noted."""
 
     def __init__(self, now_ms: int) -> None:
@@ -116,10 +116,10 @@ def read_items(folder: Folder, part: Part, reading: Reading) -> Iterator[pa.Reco
         finally:
             file.close()
     tally.settle()
-    number, tide = 0, TIDE_MIN
+    number, id_floor = 0, ID_FLOOR_MIN
     for segment in part.segments:
         for found in _items(folder, segment, reading.include_value):
-            ids, tide = item_ids(found, number, tide)
+            ids, id_floor = item_ids(found, number, id_floor)
             yield _rows(found, ids, number, tally)
             number += found.num_rows
 

@@ -20,8 +20,8 @@ from msgspec.structs import replace
 from staniel.journal.kestrel import files as layout
 from staniel.journal.kestrel import sidecar
 from staniel.journal.kestrel.derived_effect import checkpoint_of, follow, whole_at
-from staniel.journal.kestrel.effect import NOTHING, TIDE_MIN, Entangled, Origin, Summary, apply, merge
-from staniel.journal.kestrel.effect_scan import MARK_EVERY, Facts, entry_of
+from staniel.journal.kestrel.effect import ID_FLOOR_MIN, NOTHING, EffectMismatch, Origin, SegmentEffect, apply, merge
+from staniel.journal.kestrel.effect_scan import MARK_EVERY, SegmentFacts, entry_state_of
 from staniel.journal.kestrel.encoder import ADD, ADD_XID
 from staniel.journal.kestrel.replay import Bad
 from staniel.journal.kestrel.segments import NEVER
@@ -75,18 +75,18 @@ def summarise_queue(folder: Folder, segments: list[Segment], reading: Reading) -
         one = described(folder, segment) if trusts else None
         after = _told_after(whole, one)
         if one is None or after is None:
-            one = summarise_file(folder, segment, entry_of(apply(whole)), reading)
+            one = summarise_file(folder, segment, entry_state_of(apply(whole)), reading)
             after = merge(whole, one.summary)
         found.append(one)
         whole = after
     return found
 
 
-def _told_after(whole: Summary, one: Summarised | None) -> Summary | None:
+def _told_after(whole: SegmentEffect, one: Summarised | None) -> SegmentEffect | None:
     """The queue after a file by its sidecar; None if it has none, or one that does not fit what goes before."""
     try:
         return None if one is None or one.sidecar is None else _onto(whole, one.sidecar)[0]
-    except Entangled:
+    except EffectMismatch:
         return None
 
 
@@ -105,7 +105,7 @@ def described(folder: Folder, segment: Segment) -> Summarised | None:
         return None
     if sidecar.fit(told, FolderFs(folder, segment.end), segment.file) is Fit.OTHER:
         return None
-    return Summarised(segment, told.effect, Facts([], []), None, told)
+    return Summarised(segment, told.effect, SegmentFacts([], []), None, told)
 
 
 def load_sidecar(folder: Folder, name: str) -> Sidecar | None:
@@ -127,21 +127,21 @@ def load_sidecar(folder: Folder, name: str) -> Sidecar | None:
 
 def stand(name: str, found: list[Summarised]) -> tuple[Queue, dict[int, Stretch]]:
     """What a queue holds after segments, and which stretches of them have to be looked at before its items are found,
-    by place in `found`. Raises Entangled."""
-    whole, given, known, alone = NOTHING, Given(), 0, list[Summary]()
+    by place in `found`. Raises EffectMismatch."""
+    whole, given, known, alone = NOTHING, Given(), 0, list[SegmentEffect]()
     for at, one in enumerate(found):
         if one.sidecar is None:
             alone.append(one.summary)
         else:
             whole, given = _onto(merged([whole, *alone]), one.sidecar)
             known, alone = at + 1, []
-    told = [replace(one, summary=replace(one.summary, tide=TIDE_MIN)) for one in found[:known]]
+    told = [replace(one, summary=replace(one.summary, id_floor=ID_FLOOR_MIN)) for one in found[:known]]
     queue = Queue(name, [*told, *found[known:]], apply(merged([whole, *alone])), given)
     return queue, dict(_stretches(queue, known))
 
 
-def merged(summaries: list[Summary]) -> Summary:
-    """Neighbours merged, level by level. Raises Entangled."""
+def merged(summaries: list[SegmentEffect]) -> SegmentEffect:
+    """Neighbours merged, level by level. Raises EffectMismatch."""
     level = summaries
     while len(level) > 1:
         pairs = [level[at : at + 2] for at in range(0, len(level), 2)]
@@ -149,14 +149,14 @@ def merged(summaries: list[Summary]) -> Summary:
     return level[0]
 
 
-def _onto(before: Summary, told: Sidecar) -> tuple[Summary, Given]:
-    """The queue after a file that has a sidecar, as the server knows it. Raises Entangled where that does not fit."""
+def _onto(before: SegmentEffect, told: Sidecar) -> tuple[SegmentEffect, Given]:
+    """The queue after a file that has a sidecar, as the server knows it. Raises EffectMismatch."""
     state, effect = apply(before), told.effect
     checkpoint = follow(checkpoint_of(before), state.counter, effect, told.last_id, told.opens, told.heads)
     whole = whole_at(checkpoint, state.counter if effect.counter is None else effect.counter, state.listed)
     seqs = [*(seq for _, seq in checkpoint.open), *checkpoint.heads]
     ids = {seq: item_id for seq, (item_id, _) in zip(seqs, checkpoint.known, strict=True)}
-    return whole, Given(checkpoint.left, whole.tide, ids)
+    return whole, Given(checkpoint.left, whole.id_floor, ids)
 
 
 def _stretches(queue: Queue, known: int) -> Iterator[tuple[int, Stretch]]:
@@ -177,7 +177,7 @@ def _stretches(queue: Queue, known: int) -> Iterator[tuple[int, Stretch]]:
 
 
 def survey(folder: Folder, stretch: Stretch) -> Summarised | None:
-    """The segment with marks for the items of `stretch` and their tide, by the heads of records. None: they are not
+    """The segment with marks for the items of `stretch` and their id floor, by the heads of records. None: they are not
     what was summarised, or have times that give no ids. Raises Vanished."""
     one = stretch.summarised
     segment, added = one.segment, one.summary.added
@@ -194,7 +194,7 @@ def survey(folder: Folder, stretch: Stretch) -> Summarised | None:
         file.close()
     if marker.number != last:
         return None
-    return replace(one, facts=marker.facts, summary=replace(one.summary, tide=marker.tide))
+    return replace(one, facts=marker.facts, summary=replace(one.summary, id_floor=marker.id_floor))
 
 
 def _bounds(one: Summarised, low: int, high: int) -> tuple[tuple[int, int], tuple[int, int]]:
@@ -209,14 +209,15 @@ def _bounds(one: Summarised, low: int, high: int) -> tuple[tuple[int, int], tupl
 
 
 class Marker:
-    """Makes the Facts of a stretch of a file, as a Summariser does, and the tide of its items from `floor` on."""
+    """Makes the SegmentFacts of a stretch of a file, as an EffectScan does, and the id floor of its items from `floor`
+    on."""
 
     def __init__(self, file: Opened, number: int, floor: int) -> None:
         self._file = file
         self.number = number  # of the next item, within the file
-        self.tide = TIDE_MIN
+        self.id_floor = ID_FLOOR_MIN
         skipped = -(-number // MARK_EVERY)
-        self.facts = Facts([0] * skipped, [TIDE_MIN] * skipped)  # of blocks that nobody asks for
+        self.facts = SegmentFacts([0] * skipped, [ID_FLOOR_MIN] * skipped)  # of blocks that nobody asks for
         self._floor = floor
         self._saves_from: int | None = None  # where the SAVE_XID records begin that end the batch before
 
@@ -232,9 +233,9 @@ class Marker:
         own = np.maximum.accumulate(np.where(fresh, (added_ms << 16) - numbers, 0))
         for at in np.flatnonzero(numbers % MARK_EVERY == 0):
             self.facts.marks.append(self._start(offsets, saves, int(rows[at])))
-            self.facts.tides.append(max(self.tide, int(own[at - 1])) if at else self.tide)
+            self.facts.id_floors.append(max(self.id_floor, int(own[at - 1])) if at else self.id_floor)
         if len(rows):
-            self.tide = max(self.tide, int(own[-1]))
+            self.id_floor = max(self.id_floor, int(own[-1]))
         self.number += len(rows)
         self._saves_from = self._start(offsets, saves, len(saves)) if saves[-1] else None
         return True

@@ -16,8 +16,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from msgspec import Struct
 
-from staniel.journal.kestrel.effect import TIDE_MIN, Origin, State, Summary, Symbol
-from staniel.journal.kestrel.effect_scan import MARK_EVERY, Entry, Facts, Summariser
+from staniel.journal.kestrel.effect import ID_FLOOR_MIN, Origin, SegmentEffect, State, Symbol
+from staniel.journal.kestrel.effect_scan import MARK_EVERY, EffectScan, EntryState, SegmentFacts
 from staniel.journal.kestrel.encoder import SAVE_XID
 from staniel.journal.kestrel.replay import Bad
 from staniel.journal.kestrel.sidecar import Sidecar
@@ -54,18 +54,18 @@ class Summarised(Struct, frozen=True):
     this, if the segment has not been read; where its items are is not known yet then."""
 
     segment: Segment
-    summary: Summary
-    facts: Facts
+    summary: SegmentEffect
+    facts: SegmentFacts
     damage: Damage | None = None
     sidecar: Sidecar | None = None
 
 
 class Given(Struct, frozen=True):
     """Which ids the server has given, as the last sidecar tells it. `ids`: those of items that have left the line, by
-    number. Items from `floor` on had none yet; `tide` is that of the items before. Without sidecars: nothing."""
+    number. Items from `floor` on had none yet; `id_floor` is that of the items before. Without sidecars: nothing."""
 
     floor: int = 0
-    tide: int = TIDE_MIN
+    id_floor: int = ID_FLOOR_MIN
     ids: dict[int, int] = {}
 
 
@@ -79,10 +79,10 @@ class Queue(Struct, frozen=True):
     before: int = 0
 
 
-def summarise_file(folder: Folder, segment: Segment, entry: Entry, reading: Reading) -> Summarised:
-    """One segment, by the heads of its records. Raises what Summariser.consume raises, but for damage: see settle."""
+def summarise_file(folder: Folder, segment: Segment, entry: EntryState, reading: Reading) -> Summarised:
+    """One segment, by the heads of its records. Raises what EffectScan.consume raises, but for damage: see settle."""
     file = folder.open(segment.file)
-    summariser = Summariser(entry, segment.begin, reading.now_ms)
+    summariser = EffectScan(entry, segment.begin, reading.now_ms)
     damage = None
     try:
         feed(file, segment.begin, segment.end, summariser.consume)
@@ -133,10 +133,10 @@ class Finder:
         self.given = queue.given
         self.include_value = include_value
         self.firsts = [0, *accumulate(one.summary.added for one in self.found)]
-        tides = [self.given.tide]
+        id_floors = [self.given.id_floor]
         for one, first in zip(self.found, self.firsts, strict=False):
-            tides.append(max(tides[-1], one.summary.tide - first))
-        self.tides = tides
+            id_floors.append(max(id_floors[-1], one.summary.id_floor - first))
+        self.id_floors = id_floors
 
     def range(self, start: int, stop: int) -> Iterator[tuple[pa.RecordBatch, int]]:
         """Rows of the items from `start` up to `stop`, in order, each batch with the number of its first."""
@@ -189,14 +189,18 @@ class Finder:
         marks, segment = one.facts.marks, one.segment
         last = -(-high // MARK_EVERY)
         end = marks[last] if last < len(marks) else segment.end
-        number, tide, begin = block * MARK_EVERY, max(self.tides[at], one.facts.tides[block] - first), marks[block]
+        number, id_floor, begin = (
+            block * MARK_EVERY,
+            max(self.id_floors[at], one.facts.id_floors[block] - first),
+            marks[block],
+        )
         if include_value and number < low:
             # The heads up to the first item alone: its payload is the first that is read.
-            begin, tide = self._skip(segment, begin, end, first + number, low - number, tide)
+            begin, id_floor = self._skip(segment, begin, end, first + number, low - number, id_floor)
             number = low
         for found in self._batches(segment, begin, end, include_value):
             items = found.filter(pc.is_in(found["op"], ITEM_OPS))
-            ids, tide = item_ids(items, first + number, tide, self.given.floor)
+            ids, id_floor = item_ids(items, first + number, id_floor, self.given.floor)
             skip, keep = max(0, low - number), min(items.num_rows, high - number)
             if skip < keep:
                 yield items.append_column("id", ids).slice(skip, keep - skip), first + number + skip
@@ -204,20 +208,20 @@ class Finder:
             if number >= high:
                 return
 
-    def _skip(self, segment: Segment, begin: int, end: int, number: int, count: int, tide: int) -> tuple[int, int]:
-        """Behind `count` items: where the record after them starts, and the tide."""
+    def _skip(self, segment: Segment, begin: int, end: int, number: int, count: int, id_floor: int) -> tuple[int, int]:
+        """Behind `count` items: where the record after them starts, and the id floor."""
         for found in self._batches(segment, begin, end, False):
             places = np.flatnonzero(np.asarray(pc.is_in(found["op"], ITEM_OPS)))
             if len(places) > count:
                 items = found.filter(pc.is_in(found["op"], ITEM_OPS)).slice(0, count)
                 after = int(places[count - 1]) + 1
-                return found["offset"][after].as_py(), item_ids(items, number, tide, self.given.floor)[1]
-            tide = item_ids(found.filter(pc.is_in(found["op"], ITEM_OPS)), number, tide, self.given.floor)[1]
+                return found["offset"][after].as_py(), item_ids(items, number, id_floor, self.given.floor)[1]
+            id_floor = item_ids(found.filter(pc.is_in(found["op"], ITEM_OPS)), number, id_floor, self.given.floor)[1]
             number, count = number + len(places), count - len(places)
             if not count:
                 begin = found["offset"][-1].as_py()
-                return self._skip_one(segment, begin, end), tide
-        return end, tide
+                return self._skip_one(segment, begin, end), id_floor
+        return end, id_floor
 
     def _skip_one(self, segment: Segment, begin: int, end: int) -> int:
         """Where the record after the one at `begin` starts."""
@@ -236,19 +240,19 @@ class Finder:
             file.close()
 
 
-def item_ids(items: pa.RecordBatch, first: int, tide: int, floor: int = 0) -> tuple[pa.Array, int]:
-    """The ids that items get when they leave, as queues/line.py makes them, and the tide behind them. Items before
-    number `floor` have their ids from elsewhere, and `tide` is that of theirs."""
+def item_ids(items: pa.RecordBatch, first: int, id_floor: int, floor: int = 0) -> tuple[pa.Array, int]:
+    """The ids that items get when they leave, as queues/line.py makes them, and the id floor behind them. Items before
+    number `floor` have their ids from elsewhere, and `id_floor` is that of theirs."""
     rows = items.num_rows
     if not rows:
-        return pa.nulls(0, pa.int64()), tide
+        return pa.nulls(0, pa.int64()), id_floor
     added_ms = np.asarray(items["addTime"].view(pa.int64()).fill_null(0)) // 1000
     if int(added_ms.max()) > EXACT_ID_MS:
-        return pa.nulls(rows, pa.int64()), tide
+        return pa.nulls(rows, pa.int64()), id_floor
     numbers = np.arange(first, first + rows)
     own = np.maximum.accumulate(np.where(numbers < floor, 0, (added_ms << 16) - numbers))
-    tides = np.maximum(own, max(tide, 1))
-    return pa.array(tides + numbers), max(tide, int(tides[-1]))
+    id_floors = np.maximum(own, max(id_floor, 1))
+    return pa.array(id_floors + numbers), max(id_floor, int(id_floors[-1]))
 
 
 def cut_at_time(folder: Folder, segments: list[Segment], until_ms: int) -> list[Segment]:

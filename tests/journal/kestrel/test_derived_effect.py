@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from staniel.journal.kestrel.derived_effect import checkpoint_of, effect_of, follow, whole_at
-from staniel.journal.kestrel.effect import NOTHING, Summary, apply, merge
+from staniel.journal.kestrel.effect import NOTHING, SegmentEffect, apply, merge
 from staniel.journal.kestrel.log import Log
 from staniel.journal.kestrel.replay import Replay
 from staniel.journal.kestrel.segments import Segment
@@ -123,7 +123,7 @@ def numbers_of(checkpoint: Checkpoint, counter: int) -> Numbers:
     return [*checkpoint.heads, *range(checkpoint.left, checkpoint.end)], dict(checkpoint.open), counter
 
 
-def told_by(whole: Summary) -> Numbers:
+def told_by(whole: SegmentEffect) -> Numbers:
     state = apply(whole)
     line = [symbol.number for symbol in state.front] + list(range(state.taken, state.added))
     return line, {xid: symbol.number for xid, symbol in state.opens.items()}, state.counter

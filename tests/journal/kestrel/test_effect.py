@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from collections.abc import Callable
 from itertools import pairwise
 
 import pytest
@@ -12,27 +13,26 @@ from hypothesis import strategies as st
 from staniel.journal.kestrel import records
 from staniel.journal.kestrel.effect import (
     NOTHING,
-    Entangled,
+    EffectMismatch,
     Origin,
+    SegmentEffect,
     State,
-    Summary,
     Symbol,
     apply,
+    id_floor_of,
     item_id,
     join,
     merge,
-    tide_of,
     without,
 )
 from staniel.journal.kestrel.effect_scan import (
     EMPTY,
     UNKNOWN,
     CounterUnknown,
-    Entry,
-    Numbering,
-    Summariser,
-    follow,
-    summarise,
+    EffectScan,
+    EntryState,
+    XidScan,
+    entry_state_of,
 )
 from staniel.journal.kestrel.replay import Bad, Replay
 from staniel.queues.config import Dialect
@@ -68,10 +68,10 @@ class Journal:
         self.segments = [data[start:stop] for start, stop in pairwise(chosen)] or [b""]
 
     def ids(self) -> list[int]:
-        found, tide = [], -(1 << 90)
+        found, id_floor = [], -(1 << 90)
         for number, (_, added_ms) in enumerate(self.items):
-            tide = max(tide, tide_of(added_ms, number))
-            found.append(item_id(tide, number))
+            id_floor = max(id_floor, id_floor_of(added_ms, number))
+            found.append(item_id(id_floor, number))
         return found
 
     def contents(self, state: State) -> tuple[list[bytes], dict[int, tuple[bytes, int, int]], int]:
@@ -97,22 +97,48 @@ def replayed(data: bytes) -> tuple[list[bytes], dict[int, tuple[bytes, int, int]
     return [item.data for item in replay.line.items()], held, replay.counter
 
 
-def alone(data: bytes, counter: int | None) -> Summary | None:
+def scanned(data: bytes, entry: EntryState = UNKNOWN, now_ms: int = 0) -> SegmentEffect:
+    """The effect of a segment held whole in memory. Raises as EffectScan.consume, and Bad for a torn end."""
+    scan = EffectScan(entry, 0, now_ms)
+    if scan.consume(data, 0) < len(data):
+        raise Bad("the file ends inside a record", scan.at)
+    return scan.finish()
+
+
+def follow(
+    before: SegmentEffect, alone: SegmentEffect | None, again: Callable[[EntryState], SegmentEffect]
+) -> SegmentEffect:
+    """The effect of a queue's journal up to and with one more segment; `before` began with an empty queue.
+
+    `alone`: what was summarised without knowledge of the queue, None if that was not possible. `again` summarises the
+    segment with what is known now; it is called only if `alone` does not fit.
+    """
+    if alone is not None:
+        try:
+            merged = merge(before, alone)
+            apply(merged)
+            return merged
+        except EffectMismatch:
+            pass
+    return merge(before, again(entry_state_of(apply(before))))
+
+
+def alone(data: bytes, counter: int | None) -> SegmentEffect | None:
     try:
-        return summarise(data, Entry(counter), NOW_MS)
-    except (Entangled, CounterUnknown):
+        return scanned(data, EntryState(counter), NOW_MS)
+    except (EffectMismatch, CounterUnknown):
         return None
 
 
-def resolved(segments: list[bytes]) -> Summary:
+def resolved(segments: list[bytes]) -> SegmentEffect:
     """Left to right, as one reads a queue that one knows nothing of."""
     whole = NOTHING
     for data in segments:
-        whole = follow(whole, alone(data, None), lambda entry, data=data: summarise(data, entry, NOW_MS))
+        whole = follow(whole, alone(data, None), lambda entry, data=data: scanned(data, entry, NOW_MS))
     return whole
 
 
-def folded(summaries: list[Summary], chance: random.Random) -> Summary:
+def folded(summaries: list[SegmentEffect], chance: random.Random) -> SegmentEffect:
     """Neighbours merged in a random order until one is left."""
     left = list(summaries)
     while len(left) > 1:
@@ -125,9 +151,9 @@ def counted(segments: list[bytes]) -> list[int]:
     """The counter at the beginning of each segment, by the cheap first pass."""
     counters = [0]
     for data in segments:
-        numbering = Numbering()
-        assert numbering.consume(data, 0) == len(data)
-        after = numbering.after(counters[-1])
+        xid_scan = XidScan()
+        assert xid_scan.consume(data, 0) == len(data)
+        after = xid_scan.after(counters[-1])
         assert after is not None
         counters.append(after)
     return counters
@@ -154,7 +180,7 @@ def test_summaries_of_our_journals_merge_in_any_order(
     assert len(known) == len(summaries), "what we write is never too little to summarise by itself"
     try:
         folds = [folded(known, random.Random(seed + turn)) for turn in range(3)]
-    except Entangled:  # a number was skipped because it was open: only the state before tells
+    except EffectMismatch:  # a number was skipped because it was open: only the state before tells
         whole = resolved(journal.segments)
     else:
         whole = folds[0]
@@ -166,14 +192,14 @@ def test_summaries_of_our_journals_merge_in_any_order(
 @given(data=FOREIGN, cuts=st.lists(st.integers(0, 100), max_size=4), seed=SEEDS)
 def test_whenever_a_fold_of_foreign_records_succeeds_it_is_right(data: bytes, cuts: list[int], seed: int) -> None:
     journal = Journal(data, cuts)
-    first = summarise(journal.segments[0], EMPTY, NOW_MS)
+    first = scanned(journal.segments[0], EMPTY, NOW_MS)
     rest = [alone(each, None) for each in journal.segments[1:]]
     summaries = [first, *(each for each in rest if each is not None)]
     if len(summaries) <= len(rest):
         return
     try:
         state = apply(folded(summaries, random.Random(seed)))
-    except Entangled:
+    except EffectMismatch:
         return
     assert journal.contents(state) == replayed(journal.data)
 
@@ -182,9 +208,9 @@ def test_whenever_a_fold_of_foreign_records_succeeds_it_is_right(data: bytes, cu
 @given(data=FOREIGN, size=st.integers(1, 40))
 def test_a_segment_may_come_in_pieces_without_its_payloads(data: bytes, size: int) -> None:
     journal = Journal(data, [])
-    whole = Summariser(EMPTY, 0, NOW_MS)
+    whole = EffectScan(EMPTY, 0, NOW_MS)
     whole.consume(journal.data, 0)
-    pieces = Summariser(EMPTY, 0, NOW_MS)
+    pieces = EffectScan(EMPTY, 0, NOW_MS)
     at, want = 0, size
     while at < len(journal.data):
         piece = journal.data[at : at + want]
@@ -196,37 +222,37 @@ def test_a_segment_may_come_in_pieces_without_its_payloads(data: bytes, size: in
 
 def test_a_payload_that_nobody_wants_is_not_asked_for() -> None:
     data = addx(b"x" * 10_000) + b"\1"
-    summariser = Summariser(EMPTY)
-    assert summariser.consume(data[:21], len(data) - 21) == len(data) - 1
+    scan = EffectScan(EMPTY)
+    assert scan.consume(data[:21], len(data) - 21) == len(data) - 1
 
 
 def test_marks_find_items_with_the_records_that_hold_their_flags() -> None:
     flags = with_xid(4, 7) + with_xid(4, 0)
     data = (b"\1" + flags + addx(b"x")) * 1025
-    summariser = Summariser(UNKNOWN)
-    summariser.consume(data, 0)
+    scan = EffectScan(UNKNOWN)
+    scan.consume(data, 0)
     size = len(data) // 1025
-    assert summariser.facts.marks == [1, 1024 * size + 1]
+    assert scan.facts.marks == [1, 1024 * size + 1]
 
 
 def test_a_removal_in_front_of_every_item_needs_one_that_was_there() -> None:
-    summary = summarise(b"\1" + addx(b"a"))
+    summary = scanned(b"\1" + addx(b"a"))
     assert (summary.need, summary.taken, summary.added) == (1, 1, 1)
-    with pytest.raises(Entangled, match="nobody added"):
+    with pytest.raises(EffectMismatch, match="nobody added"):
         apply(summary)
 
 
 def test_a_numbered_reserve_that_may_meet_an_item_with_its_own_number_is_left_to_who_knows_the_queue() -> None:
     data = named(7, 5, b"a") + b"\3"
-    with pytest.raises(Entangled):
-        summarise(data, Entry(0))
-    assert list(summarise(data, EMPTY).opens) == [5]
+    with pytest.raises(EffectMismatch):
+        scanned(data, EntryState(0))
+    assert list(scanned(data, EMPTY).opens) == [5]
 
 
 def test_what_is_given_back_must_have_been_open_even_if_it_is_gone_in_the_end() -> None:
     data = addx(b"a") + with_xid(5, 7) + b"\1"
-    with pytest.raises(Entangled, match="7"):
-        apply(summarise(data))
+    with pytest.raises(EffectMismatch, match="7"):
+        apply(scanned(data))
     assert apply(resolved([data])).items == 0
 
 
@@ -236,13 +262,13 @@ def test_spans_join_and_lose_single_numbers() -> None:
 
 
 def test_nothing_is_the_neutral_element() -> None:
-    summary = summarise(b"\1" + addx(b"a") + with_xid(5, 4))
+    summary = scanned(b"\1" + addx(b"a") + with_xid(5, 4))
     assert merge(NOTHING, summary) == summary == merge(summary, NOTHING)
 
 
 def test_the_counter_wraps_past_zero_in_the_first_pass_too() -> None:
-    assert Numbering(None, 2).after(-2) == 1
-    assert Numbering(None, 1).after(2**31 - 1) == -(2**31)
-    assert Numbering(None, 0).after(0) == 0
-    assert Numbering(None, 1).after(0) == 1
-    assert Numbering(None, 1).after(None) is None
+    assert XidScan(None, 2).after(-2) == 1
+    assert XidScan(None, 1).after(2**31 - 1) == -(2**31)
+    assert XidScan(None, 0).after(0) == 0
+    assert XidScan(None, 1).after(0) == 1
+    assert XidScan(None, 1).after(None) is None

@@ -83,7 +83,7 @@ def test_any_of_the_sidecars_lead_to_the_state_that_all_files_lead_to(
     sealed_bytes = history.log.segments.sealed_bytes
     for left, skipped in (disk.copy(), sealed_bytes), (without_sidecars(disk, keep), None):
         fast = recovered_on(left, memory)
-        assert not fast.doubts and skipped in (None, fast.skipped_bytes)
+        assert not fast.rejected_sidecars and skipped in (None, fast.skipped_bytes)
         assert contents(fast) == contents(cold)
         assert is_consistent(fast)
         line, other = fast.replay.line, cold.replay.line
@@ -158,7 +158,9 @@ def test_a_sidecar_of_another_file_of_the_same_size_is_not_believed() -> None:
     disk.remove(f"s/{name}")
     put_file(disk, name, data)
     recovered = recovered_on(disk.copy())
-    assert [(doubt.file, doubt.is_serious) for doubt in recovered.doubts if doubt.is_serious] == [(name, True)]
+    assert [
+        (rejected.file, rejected.is_serious) for rejected in recovered.rejected_sidecars if rejected.is_serious
+    ] == [(name, True)]
     assert contents(recovered) == contents(recovered_on(without_sidecars(disk)))
 
 

@@ -47,7 +47,7 @@ from staniel.journal.spool_listing import Survey
 from staniel.protocol.workq.fields import show_id
 from staniel.queues.changes import Journal, NoJournal
 from staniel.queues.config import Format, QueueConfig
-from staniel.queues.item import Item, Taken
+from staniel.queues.item import Delivery, Item
 from staniel.queues.jobs.job import Job
 from staniel.queues.queue import Ended, Queue
 from staniel.queues.registry import Collection
@@ -347,7 +347,7 @@ class Broker:
         """`session` has been handed what it waited for; it goes on when the tick settles."""
         self.woken.append(session)
 
-    def take_back(self, handed: list[tuple[Queue, Taken]], now_ms: int) -> None:
+    def take_back(self, handed: list[tuple[Queue, Delivery]], now_ms: int) -> None:
         """These were removed for good for a client that has left, and nothing of their answers has been sent. On a
         full disk they are lost with it.
         """
@@ -571,7 +571,7 @@ class Broker:
         hint = "nothing is read from this queue; make the file readable, or remove it, then reload"
         self.report(Level.ERROR, "journal.unreadable", queue=queue.name, why=str(queue.line.trouble), hint=hint)
 
-    def _tell_timed_out(self, queue: Queue, reads: list[tuple[Taken, Ended]], now_ms: int) -> None:
+    def _tell_timed_out(self, queue: Queue, reads: list[tuple[Delivery, Ended]], now_ms: int) -> None:
         """Open reads came to the end of open_transaction_timeout. Who had them is looked up for the lines alone."""
         for taken, ended in reads:
             if not self.notes.is_wanted("read.timed_out", now_ms):
@@ -581,7 +581,7 @@ class Broker:
             if ended in LAST_TIME:
                 self.notes(Level.INFO, LAST_TIME[ended], now_ms, client=client, **dead_letter(queue, taken))
 
-    def _holder(self, queue: Queue, taken: Taken) -> str:
+    def _holder(self, queue: Queue, taken: Delivery) -> str:
         """The address of the client that has this read open."""
         lease = self.leases.find(taken)
         if lease is not None:

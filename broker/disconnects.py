@@ -10,7 +10,7 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from staniel.queues.batched_aborts import ENDED_AS_MANY, READS_A_STEP
-from staniel.queues.item import Taken
+from staniel.queues.item import Delivery
 from staniel.queues.queue import Ended, Queue
 
 if TYPE_CHECKING:
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 WORK_A_STEP = 50_000  # as much as to drop so many items
 QUEUE_AS_MANY = 15  # of them take as long as to hand one queue its reads, besides one for each read
 
-Reads = deque[tuple[Queue, Taken]]
+Reads = deque[tuple[Queue, Delivery]]
 
 
 class Leaving:
@@ -49,7 +49,7 @@ class Leaving:
     def _hand_over(self, now_ms: int) -> int:
         left, work = self._left, 0
         while left and work < WORK_A_STEP:
-            by_queue: dict[Queue, list[Taken]] = {}
+            by_queue: dict[Queue, list[Delivery]] = {}
             together = left.popleft()
             for queue, taken in together:
                 by_queue.setdefault(queue, []).append(taken)
@@ -60,7 +60,7 @@ class Leaving:
             self._session.broker.deadlines.soon(self)
         return work
 
-    def _tell(self, queue: Queue, ended: list[tuple[Taken, Ended]], now_ms: int) -> None:
+    def _tell(self, queue: Queue, ended: list[tuple[Delivery, Ended]], now_ms: int) -> None:
         self._session.broker.counters.cmd_get_open_dropped += len(ended)
         for taken, fate in ended:
             self._session.tell_end(queue, taken, fate, now_ms)

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 from staniel.broker.timers import Deadlines
 from staniel.queues.batched_aborts import ENDED_AS_MANY
-from staniel.queues.item import Taken
+from staniel.queues.item import Delivery
 from staniel.queues.queue import Ended, Queue
 
 if TYPE_CHECKING:
@@ -27,7 +27,7 @@ class Lease:
 
     __slots__ = ("address", "leases", "number", "owner", "queue", "taken")
 
-    def __init__(self, leases: Leases, number: int, owner: Owner, address: str, queue: Queue, taken: Taken) -> None:
+    def __init__(self, leases: Leases, number: int, owner: Owner, address: str, queue: Queue, taken: Delivery) -> None:
         self.address = address  # of the client, for the log
         self.leases = leases
         self.number = number
@@ -57,11 +57,11 @@ class Leases:
         """How many a session has open on a queue."""
         return self._held[session, queue]
 
-    def find(self, taken: Taken) -> Lease | None:
+    def find(self, taken: Delivery) -> Lease | None:
         """The lease of an open read. Takes time."""
         return next((lease for lease in self._leases.values() if lease.taken is taken), None)
 
-    def grant(self, session: Session, queue: Queue, taken: Taken, until_ms: int) -> int:
+    def grant(self, session: Session, queue: Queue, taken: Delivery, until_ms: int) -> int:
         """The number of a new lease."""
         self._last += 1
         owner = (session.number, queue.name)

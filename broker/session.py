@@ -21,7 +21,7 @@ from staniel.protocol.limits import Limits
 from staniel.protocol.memcache.replies import replies_for
 from staniel.protocol.memcache.requests import Dialect
 from staniel.queues.absent import AbsentQueue
-from staniel.queues.item import Taken
+from staniel.queues.item import Delivery
 from staniel.queues.queue import Ended, Queue
 from staniel.queues.registry import Later
 
@@ -147,7 +147,7 @@ class Session:
         self.batch = 0
         self.state = READY
         self.backlog: deque[Any] = deque()
-        self.reads: dict[str, deque[tuple[Queue, Taken]]] = {}
+        self.reads: dict[str, deque[tuple[Queue, Delivery]]] = {}
         self.moved_to: Queue | None = None  # what the last wait began for has been made meanwhile
         self.opens = False
         self.peeks = False
@@ -311,7 +311,7 @@ class Session:
         self._queue.unpark(self)
         self.broker.wake(self)
 
-    def hand(self, queue: Queue, taken: Taken) -> None:
+    def hand(self, queue: Queue, taken: Delivery) -> None:
         """The next piece of the answer shows an item that was removed for good. Should the client be gone before any
         byte of that can leave, it goes back (see Broker.take_back).
         """
@@ -354,18 +354,18 @@ class Session:
         """Tell the operator what this client has had done, a few lines of each event in a time."""
         self.broker.notes(Level.INFO, event, now_ms, client=self.address, **fields)
 
-    def give_back(self, queue: Queue, taken: Taken, now_ms: int) -> bool:
+    def give_back(self, queue: Queue, taken: Delivery, now_ms: int) -> bool:
         """End an open read that was not confirmed; False if it was not open any more."""
         ended = queue.abort(taken, now_ms)
         self.tell_end(queue, taken, ended, now_ms)
         return bool(ended)
 
-    def tell_end(self, queue: Queue, taken: Taken, ended: Ended, now_ms: int) -> None:
+    def tell_end(self, queue: Queue, taken: Delivery, ended: Ended, now_ms: int) -> None:
         """The log hears of an item that has been handed out for the last time."""
         if ended in LAST_TIME:
             self.note(LAST_TIME[ended], now_ms, **dead_letter(queue, taken))
 
-    def holds(self, queue: Queue, taken: Taken) -> bool:
+    def holds(self, queue: Queue, taken: Delivery) -> bool:
         """Whether this client has that read open."""
         return any(held is taken for _, held in self.reads.get(queue.name, ()))
 
@@ -401,7 +401,7 @@ LAST_TIME = {Ended.DEAD: "item.dead", Ended.SPARED: "item.spared"}
 """The event by which the log tells what became of an item that has been handed out for the last time."""
 
 
-def dead_letter(queue: Queue, taken: Taken) -> dict[str, object]:
+def dead_letter(queue: Queue, taken: Delivery) -> dict[str, object]:
     """What the log says of an item that has been handed out for the last time."""
     target = queue.config.dead_letter_queue
     return {"queue": queue.name, "item": taken.id, "deliveries": taken.deliveries, "target": target}

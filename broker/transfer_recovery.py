@@ -19,7 +19,7 @@ from staniel.journal.kestrel.search import Place, Search
 from staniel.journal.libkestrel.search import StreamSearch
 from staniel.journal.spool import Store
 from staniel.journal.transfer_log import Fate, Intent, Intents, key_of
-from staniel.queues.item import Item, Taken
+from staniel.queues.item import Delivery, Item
 from staniel.queues.names import parent_of
 from staniel.queues.queue import Queue
 from staniel.queues.registry import Collection
@@ -34,7 +34,9 @@ class Unfinished:
         self.store = store
         self.intents = intents
         self.report = report
-        self._held: dict[int, tuple[Queue, Taken]] = {}  # by intent: items that nobody gets before its outcome is known
+        self._held: dict[
+            int, tuple[Queue, Delivery]
+        ] = {}  # by intent: items that nobody gets before its outcome is known
         self._copies: dict[int, bytes] = {}  # by intent, while it is looked for: a checksum says less than the bytes
 
     def recover(self) -> list[Intent]:
@@ -238,7 +240,7 @@ class Unfinished:
         self.report(Level.INFO, "transfer.finished", source=source.name, target=intent.target, removal=gone)
         return True
 
-    def _find(self, source: Queue, intent: Intent, last: int) -> Taken | None:
+    def _find(self, source: Queue, intent: Intent, last: int) -> Delivery | None:
         """The item that is to go, set aside; None if it has gone. Its transaction is recorded before its removal: what
         the journal knows of and is not open is gone, and an equal one that waits is another.
         """

@@ -22,7 +22,7 @@ from staniel.journal.libkestrel.reader import ReaderLog
 from staniel.journal.libkestrel.writer import StreamWriter
 from staniel.journal.spool import Store
 from staniel.journal.transfer_log import Intents
-from staniel.queues.item import Item, Taken
+from staniel.queues.item import Delivery, Item
 from staniel.queues.ports import Admission, Reason
 from staniel.queues.queue import Queue, QueueState
 from staniel.queues.registry import Collection, Refused
@@ -35,7 +35,7 @@ class Parting(Struct, frozen=True):
     """An item that leaves `source`. `target` only for a moved one; else the settings say, when it is its turn."""
 
     source: Queue
-    taken: Taken
+    taken: Delivery
     reason: Reason
     target: str
 
@@ -68,7 +68,7 @@ class Transfers:
         self.next_ms = NEVER_MS  # when those are tried again
         self._busy = False
 
-    def inherit(self, source: Queue, taken: Taken, reason: Reason, now_ms: int, target: str = "") -> None:
+    def inherit(self, source: Queue, taken: Delivery, reason: Reason, now_ms: int, target: str = "") -> None:
         """Take charge of an item. A put into the target may expire others there: they queue up here, not on the
         stack.
         """
@@ -176,7 +176,7 @@ class Transfers:
         return True
 
     def _journaled(
-        self, source: Queue, taken: Taken, own: Log | ReaderLog, target: Queue, log: Log | StreamWriter, copy: Item
+        self, source: Queue, taken: Delivery, own: Log | ReaderLog, target: Queue, log: Log | StreamWriter, copy: Item
     ) -> None:
         """Neither journal is rewritten before this is over: the copy must be found where it was written."""
         number = self.intents.begin(source.name, taken, target.name, landing(log), copy)
@@ -187,7 +187,7 @@ class Transfers:
         self.group.after(log, partial(self._landed, source, taken, own, log, number))
 
     def _landed(
-        self, source: Queue, taken: Taken, own: Log | ReaderLog, log: Log | StreamWriter, number: int, now_ms: int
+        self, source: Queue, taken: Delivery, own: Log | ReaderLog, log: Log | StreamWriter, number: int, now_ms: int
     ) -> None:
         """The disk has the copy."""
         log.transfers_in -= 1

@@ -9,13 +9,13 @@ from __future__ import annotations
 from collections import deque
 from typing import TYPE_CHECKING
 
-from staniel.queues.item import Taken
+from staniel.queues.item import Delivery
 from staniel.queues.queue import Queue
 
 if TYPE_CHECKING:
     from staniel.broker.session import Session
 
-Entry = tuple[int, Queue, Taken]
+Entry = tuple[int, Queue, Delivery]
 
 
 class Owed:
@@ -40,7 +40,7 @@ class Handed:
         self.by_session: dict[Session, Owed] = {}
         self.new: dict[Session, None] = {}
 
-    def add(self, session: Session, queue: Queue, taken: Taken) -> None:
+    def add(self, session: Session, queue: Queue, taken: Delivery) -> None:
         """The next piece of the session's `out` shows this item."""
         owed = self.by_session.get(session)
         if owed is None:
@@ -70,7 +70,7 @@ class Handed:
         if not placed and not owed.new:
             del self.by_session[session]
 
-    def pop(self, session: Session) -> list[tuple[Queue, Taken]]:
+    def pop(self, session: Session) -> list[tuple[Queue, Delivery]]:
         """Those of which no byte has left; they are no longer ours."""
         self.new.pop(session, None)
         owed = self.by_session.pop(session, None)

@@ -20,7 +20,7 @@ from msgspec.structs import replace
 
 from staniel.journal.disk.fs import FULL_ERRNOS, File, Fs
 from staniel.journal.disk.quarantine import UNDECODABLE
-from staniel.queues.item import Item, Numbered, Taken
+from staniel.queues.item import Delivery, Item, Numbered
 
 RESTART_BYTES = 1 << 20
 NAMES = ("source", "target")
@@ -205,7 +205,7 @@ class Intents:
         self.damage.lost += record is None
         return record
 
-    def begin(self, source: str, taken: Taken, target: str, landing: tuple[int, int], copy: Item) -> int:
+    def begin(self, source: str, taken: Delivery, target: str, landing: tuple[int, int], copy: Item) -> int:
         """Note what is meant; the number to end it by. `landing`: where the copy will be written."""
         self._last += 1
         self._under_way += 1

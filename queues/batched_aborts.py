@@ -10,7 +10,7 @@ from collections import deque
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from staniel.queues.item import Taken
+from staniel.queues.item import Delivery
 
 if TYPE_CHECKING:
     from staniel.queues.queue import Ended, Queue
@@ -19,7 +19,7 @@ READS_A_STEP = 256  # 3 us each; no more than these end at once
 ENDED_AS_MANY = 20  # dropped items take as long as one open read that ends
 FOREVER_MS = 2**63
 
-Told = Callable[[list[tuple[Taken, "Ended"]], int], None]
+Told = Callable[[list[tuple[Delivery, "Ended"]], int], None]
 """Called with some of the reads and what became of their items, in the order in which they ended."""
 
 
@@ -30,20 +30,20 @@ class Returns:
 
     def __init__(self, queue: Queue) -> None:
         self.queue = queue
-        self.groups: deque[tuple[deque[Taken], Told, int]] = deque()
+        self.groups: deque[tuple[deque[Delivery], Told, int]] = deque()
         self.delayed_bytes = 0  # of payload, of what rests until its delay is over
 
-    def end(self, reads: list[Taken], told: Told, now_ms: int, opened_until_ms: int = FOREVER_MS) -> None:
+    def end(self, reads: list[Delivery], told: Told, now_ms: int, opened_until_ms: int = FOREVER_MS) -> None:
         """These reads, the oldest first, end from now on, and `told` is told; one that has ended otherwise when its
         turn comes is left alone, and so is one that counts as opened after `opened_until_ms` by then.
         """
         self._begin(reads, told, now_ms, opened_until_ms)
 
-    def rouse(self, rested: list[Taken], now_ms: int) -> None:
+    def rouse(self, rested: list[Delivery], now_ms: int) -> None:
         """The delays of these are over, the oldest first."""
         self._begin(rested, nobody, now_ms, FOREVER_MS)
 
-    def _begin(self, reads: list[Taken], told: Told, now_ms: int, opened_until_ms: int) -> None:
+    def _begin(self, reads: list[Delivery], told: Told, now_ms: int, opened_until_ms: int) -> None:
         self.groups.append((deque(reads), told, opened_until_ms))
         self.queue.begin_returns()
         if self.queue.timer is not None:
@@ -61,7 +61,7 @@ class Returns:
 
     def _step(self, now_ms: int) -> int:
         queue, (reads, told, opened_until_ms) = self.queue, self.groups[0]
-        ended: list[tuple[Taken, Ended]] = []
+        ended: list[tuple[Delivery, Ended]] = []
         count = 0
         # What is put back becomes the head; what rests is handed out in the order in which it has begun to.
         is_oldest_next = queue.config.retry_delay_ms and told is not nobody
@@ -82,5 +82,5 @@ class Returns:
         return count
 
 
-def nobody(ended: list[tuple[Taken, Ended]], now_ms: int) -> None:
+def nobody(ended: list[tuple[Delivery, Ended]], now_ms: int) -> None:
     """Delays end without a word."""

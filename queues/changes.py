@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from msgspec import Struct
 
-from staniel.queues.item import Item, Taken
+from staniel.queues.item import Delivery, Item
 
 if TYPE_CHECKING:
     from staniel.queues.queue import Queue
@@ -93,7 +93,7 @@ class Waiter(Protocol):
     opens: bool
     peeks: bool
 
-    def deliver(self, taken: Taken) -> None: ...
+    def deliver(self, taken: Delivery) -> None: ...
 
     def moved(self, queue: Queue) -> None:
         """What was waited for exists now: the wait goes on there."""

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections import OrderedDict, deque
 from collections.abc import Iterable, Iterator
 
-from staniel.queues.item import Item, Numbered, Taken
+from staniel.queues.item import Delivery, Item, Numbered
 
 ITEMS_A_STEP = 4096  # 0.05 us each, more if they are cold
 BYTES_A_STEP = 4 << 20  # the kernel takes back 4 KB in 0.1 us
@@ -22,7 +22,7 @@ class Remains:
     def __init__(self) -> None:
         self.left: deque[Iterator[int]] = deque()
 
-    def add(self, items: deque[Item] | list[Taken] | OrderedDict[int, Taken], size: int) -> None:
+    def add(self, items: deque[Item] | list[Delivery] | OrderedDict[int, Delivery], size: int) -> None:
         """`size`: of their payload, at most. Nobody else has these very lists any more."""
         if len(items) <= LEAST_ITEMS and size <= BYTES_A_STEP:
             items.clear()
@@ -63,11 +63,11 @@ def _numbered(items: list[Numbered]) -> Iterator[int]:
         yield len(items.pop().data)
 
 
-def _given_back(items: list[Taken]) -> Iterator[int]:
+def _given_back(items: list[Delivery]) -> Iterator[int]:
     while items:
         yield len(items.pop().item.data)
 
 
-def _reads(reads: OrderedDict[int, Taken]) -> Iterator[int]:
+def _reads(reads: OrderedDict[int, Delivery]) -> Iterator[int]:
     while reads:
         yield len(reads.popitem()[1].item.data)

@@ -29,7 +29,7 @@ class Numbered(Item, gc=False):
     errors: int = 0
 
 
-class Taken(Struct, gc=False, eq=False):
+class Delivery(Struct, gc=False, eq=False):
     """An item handed out at least once.
 
     `id`: the same at every delivery of this item. `xid`: the open read's number in its queue, 0 when the item was

@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from staniel.queues.checkpoint import Checkpoint
-from staniel.queues.item import Item, Taken
+from staniel.queues.item import Delivery, Item
 
 if TYPE_CHECKING:
     from staniel.queues.queue import Queue
@@ -22,18 +22,18 @@ class Holdings:
         self.queue = queue
 
     @property
-    def under_way(self) -> dict[int, Taken]:
+    def under_way(self) -> dict[int, Delivery]:
         """By xid: everything under a transaction."""
         queue = self.queue
         return {**queue.open_reads, **queue.delayed, **queue.departures.leaving}
 
     @property
-    def heads(self) -> list[Taken]:
+    def heads(self) -> list[Delivery]:
         """What stands before the fresh items, the head first."""
         limbo = self.queue.departures.limbo
         return ([] if limbo is None else [limbo]) + self.queue.line.returned[::-1]
 
-    def snapshot(self) -> tuple[dict[int, Taken], list[Item]]:
+    def snapshot(self) -> tuple[dict[int, Delivery], list[Item]]:
         """What a rewritten journal must hold: everything under a transaction, and the whole line."""
         limbo = self.queue.departures.limbo
         return self.under_way, ([] if limbo is None else [limbo.item]) + self.queue.line.items()

@@ -13,7 +13,7 @@ from typing import Protocol
 
 from staniel.queues.checkpoint import Checkpoint
 from staniel.queues.deferred_free import Remains
-from staniel.queues.item import LOST_MS, Item, Taken
+from staniel.queues.item import LOST_MS, Delivery, Item
 
 ID_SHIFT = 16  # room for 65,536 items added within one millisecond before ids run ahead of the clock
 
@@ -78,7 +78,7 @@ class Line:
 
     def __init__(self, tail: Tail | None = None, memory_bytes: int = UNBOUNDED) -> None:
         self.fresh: deque[Item] = deque()
-        self.returned: list[Taken] = []
+        self.returned: list[Delivery] = []
         self.bytes = 0  # of payload, in memory and behind
         self.expiring = 0  # how many of the items have an expiry of their own
         self.added_bytes = 0  # of payload, and how many with an expiry, of all items that ever joined the end
@@ -161,20 +161,20 @@ class Line:
             self.load()
         return self.fresh[0] if self.fresh else None
 
-    def peek(self) -> Taken | None:
+    def peek(self) -> Delivery | None:
         """The head as `pop` would give it, left where it is."""
         head = self.head()
         if self.returned:
             taken = self.returned[-1]
-            return Taken(taken.item, taken.id, taken.deliveries + 1, seq=taken.seq)
-        return Taken(head, self._id_after(head), seq=self.left) if head is not None else None
+            return Delivery(taken.item, taken.id, taken.deliveries + 1, seq=taken.seq)
+        return Delivery(head, self._id_after(head), seq=self.left) if head is not None else None
 
-    def pop(self) -> Taken:
+    def pop(self) -> Delivery:
         """Take the head off, delivered once more. Raises IndexError unless `head` has found one."""
         if self.returned:
             taken = self.returned.pop()
             self._gone(taken.item)
-            return Taken(taken.item, taken.id, taken.deliveries + 1, seq=taken.seq)
+            return Delivery(taken.item, taken.id, taken.deliveries + 1, seq=taken.seq)
         item = self.fresh.popleft()
         self.bytes -= len(item.data)
         if item.expires_ms:
@@ -185,7 +185,7 @@ class Line:
         self.last_id = item_id
         seq = self.left
         self.left = seq + 1
-        return Taken(item, item_id, 1, 0, 0, seq)
+        return Delivery(item, item_id, 1, 0, 0, seq)
 
     def drop(self) -> int:
         """Take the head off for good; its id. What only the journal holds is not read for that. Raises IndexError on an
@@ -277,7 +277,7 @@ class Line:
             self.remains.add(fresh, size)
             self.remains.add(returned, size)
 
-    def give_back(self, taken: Taken) -> None:
+    def give_back(self, taken: Delivery) -> None:
         """`taken` becomes the head."""
         self.returned.append(taken)
         self.bytes += len(taken.item.data)
@@ -302,7 +302,7 @@ class Line:
 
     # read-behind
 
-    def place(self, checkpoint: Checkpoint, heads: list[Taken], tail_bytes: int, tail_expiring: int) -> None:
+    def place(self, checkpoint: Checkpoint, heads: list[Delivery], tail_bytes: int, tail_expiring: int) -> None:
         """The line as it stood at `checkpoint`, with nothing in memory but `heads`, which stand before the fresh items,
         the head first. `tail_bytes`, `tail_expiring`: of the items that only the journal holds.
         """

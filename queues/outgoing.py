@@ -13,7 +13,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from staniel.queues.changes import Confirmed, Opened, Removed
-from staniel.queues.item import Item, Numbered, Taken
+from staniel.queues.item import Delivery, Item, Numbered
 from staniel.queues.ports import Heir, Reason
 from staniel.queues.xids import next_xid, previous_xid
 
@@ -28,8 +28,8 @@ class Departures:
 
     def __init__(self, queue: Queue) -> None:
         self.queue = queue
-        self.leaving: dict[int, Taken] = {}
-        self.limbo: Taken | None = None
+        self.leaving: dict[int, Delivery] = {}
+        self.limbo: Delivery | None = None
         self.bytes = 0  # of payload
 
     def send_expired(self, heir: Heir, now_ms: int) -> None:
@@ -55,7 +55,7 @@ class Departures:
             self.queue.begin(taken)
             self.leaving[taken.xid] = taken
 
-    def send_dead(self, heir: Heir, taken: Taken, now_ms: int) -> None:
+    def send_dead(self, heir: Heir, taken: Delivery, now_ms: int) -> None:
         """A read that is no longer open was its item's last: it goes to dead_letter_queue."""
         self._set_aside(taken)
         heir.inherit(self.queue, taken, Reason.DEAD, now_ms)
@@ -64,18 +64,18 @@ class Departures:
         """An operator wants the head in queue `target`."""
         heir.inherit(self.queue, self._take_head(), Reason.MOVED, now_ms, target)
 
-    def _take_head(self) -> Taken:
+    def _take_head(self) -> Delivery:
         taken = self.queue.line.pop()
         self.anchor()
         self.queue.begin(taken)
         self._set_aside(taken)
         return taken
 
-    def _set_aside(self, taken: Taken) -> None:
+    def _set_aside(self, taken: Delivery) -> None:
         self.leaving[taken.xid] = taken
         self.bytes += len(taken.item.data)
 
-    def _forget(self, taken: Taken) -> bool:
+    def _forget(self, taken: Delivery) -> bool:
         """False if it is not known any more: the queue was closed."""
         if self.leaving.get(taken.xid) is not taken:
             return False
@@ -83,7 +83,7 @@ class Departures:
         self.bytes -= len(taken.item.data)
         return True
 
-    def release(self, taken: Taken) -> bool:
+    def release(self, taken: Delivery) -> bool:
         """The item has arrived: it is gone from here for good. False if the queue was closed: it records nothing."""
         if self.limbo is taken:
             self.limbo = None
@@ -95,7 +95,7 @@ class Departures:
             self.queue.journal.record(Confirmed(taken.id, taken.xid))
         return is_known
 
-    def give_back(self, taken: Taken) -> None:
+    def give_back(self, taken: Delivery) -> None:
         """The item goes nowhere: it is the head of the line again."""
         if self.limbo is taken:
             self.anchor()
@@ -104,7 +104,7 @@ class Departures:
 
     # recovery
 
-    def claim_open(self, xid: int, means: Callable[[Item, int], bool]) -> Taken | None:
+    def claim_open(self, xid: int, means: Callable[[Item, int], bool]) -> Delivery | None:
         """Set aside the item that the journal says is open under `xid`, before open reads are put back; None if none
         is, or another item. `means` gets an item and its id.
         """
@@ -115,7 +115,7 @@ class Departures:
         self._set_aside(taken)
         return taken
 
-    def claim(self, xid: int, means: Callable[[Item, int], bool]) -> Taken | None:
+    def claim(self, xid: int, means: Callable[[Item, int], bool]) -> Delivery | None:
         """Set aside the first item that is meant, open under another number or in the line, under `xid` (0: the next
         number), of which the journal does not know. None if there is none. Raises OSError if the line cannot be read.
 
@@ -144,7 +144,7 @@ class Departures:
             queue.give_back(each)
         return taken
 
-    def _open_head_as(self, xid: int) -> Taken:
+    def _open_head_as(self, xid: int) -> Delivery:
         queue = self.queue
         queue.line.head()
         taken = queue.line.pop()

@@ -8,7 +8,7 @@ from __future__ import annotations
 from enum import Enum
 from typing import TYPE_CHECKING, Protocol
 
-from staniel.queues.item import Taken
+from staniel.queues.item import Delivery
 
 if TYPE_CHECKING:
     from staniel.queues.batched_aborts import Returns
@@ -49,4 +49,4 @@ class Heir(Protocol):
     def admits(self, source: Queue, size: int) -> Admission:
         """Whether an item of `size` bytes may be sent. What dies and may not be sent goes back to the line."""
 
-    def inherit(self, source: Queue, taken: Taken, reason: Reason, now_ms: int, target: str = "") -> None: ...
+    def inherit(self, source: Queue, taken: Delivery, reason: Reason, now_ms: int, target: str = "") -> None: ...

@@ -15,7 +15,7 @@ from staniel.queues.batched_aborts import ENDED_AS_MANY, READS_A_STEP, Returns
 from staniel.queues.changes import Aborted, Added, Cleared, Confirmed, Journal, Opened, Removed, Waiter
 from staniel.queues.config import UNLIMITED_BYTES, UNLIMITED_ITEMS, QueueConfig
 from staniel.queues.counters import QueueCounters
-from staniel.queues.item import Item, Taken
+from staniel.queues.item import Delivery, Item
 from staniel.queues.journal_view import Holdings
 from staniel.queues.line import Line
 from staniel.queues.outgoing import Departures
@@ -91,8 +91,10 @@ class Queue:
     def __init__(self, name: str, config: QueueConfig, journal: Journal, created_ms: int) -> None:
         self.name = name
         # By xid. Ordered dictionaries: a plain one is slow to find its first entry once many before it are gone.
-        self.open_reads: OrderedDict[int, Taken] = OrderedDict()  # in the order of opening
-        self.delayed: OrderedDict[int, Taken] = OrderedDict()  # aborted; `opened_ms` is when they are handed out again
+        self.open_reads: OrderedDict[int, Delivery] = OrderedDict()  # in the order of opening
+        self.delayed: OrderedDict[int, Delivery] = (
+            OrderedDict()
+        )  # aborted; `opened_ms` is when they are handed out again
         self.returns = Returns(self)
         self.timer: Timer | None = None
         self._armed_ms = 0  # when the timer rings, 0: it is not set
@@ -199,7 +201,7 @@ class Queue:
         if self.waiters:
             self._serve(now_ms)
 
-    def take(self, now_ms: int) -> Taken | None:
+    def take(self, now_ms: int) -> Delivery | None:
         """Remove the head for good. None when there is nothing live."""
         if not self._find_live(now_ms):
             return None
@@ -210,7 +212,7 @@ class Queue:
         self.journal.record(Removed(taken.id))
         return taken
 
-    def open(self, now_ms: int) -> Taken | None:
+    def open(self, now_ms: int) -> Delivery | None:
         """Take the head under a transaction: it is gone once confirmed, and back at the head once aborted."""
         if not self._find_live(now_ms):
             return None
@@ -226,13 +228,13 @@ class Queue:
             self._arm()
         return taken
 
-    def peek(self, now_ms: int) -> Taken | None:
+    def peek(self, now_ms: int) -> Delivery | None:
         """The head, left where it is."""
         if not self._find_live(now_ms):
             return None
         return self.line.peek()
 
-    def confirm(self, taken: Taken) -> bool:
+    def confirm(self, taken: Delivery) -> bool:
         """End an open read for good; False if it is no longer open (timed out, or the queue was deleted)."""
         if self.open_reads.get(taken.xid) is not taken:
             return False
@@ -240,7 +242,7 @@ class Queue:
         self.journal.record(Confirmed(taken.id, taken.xid))
         return True
 
-    def abort(self, taken: Taken, now_ms: int) -> Ended:
+    def abort(self, taken: Delivery, now_ms: int) -> Ended:
         """Put an open read's item back at the head, or into the hands of the next waiter, unless it is to die."""
         if self.open_reads.get(taken.xid) is not taken:
             return Ended.NOT_OPEN
@@ -267,7 +269,7 @@ class Queue:
 
     def _bring_forward(self, ahead: int, count: int) -> None:
         """Have the `count` items behind the first `ahead` ones at the head."""
-        passed: list[Taken] = []
+        passed: list[Delivery] = []
         while len(passed) < ahead + count and self.line.head() is not None:
             taken = self.line.pop()
             if self.departures.limbo is not None:
@@ -278,7 +280,7 @@ class Queue:
         for taken in reversed(passed[ahead:] + passed[:ahead]):
             self.give_back(taken)
 
-    def is_last(self, taken: Taken) -> bool:
+    def is_last(self, taken: Delivery) -> bool:
         """Whether an item is not handed out again if this read of it is not confirmed."""
         return 0 < self.config.max_deliveries <= taken.deliveries
 
@@ -362,7 +364,7 @@ class Queue:
         self._arm()
         return count * (SENT_AS_MANY if self.config.expire_to_queue else 1) + ended * ENDED_AS_MANY
 
-    def extend(self, taken: Taken, now_ms: int) -> bool:
+    def extend(self, taken: Delivery, now_ms: int) -> bool:
         """Count an open read's time from now; False if it is no longer open."""
         if self.open_reads.get(taken.xid) is not taken:
             return False
@@ -380,7 +382,7 @@ class Queue:
 
     # what the disk does
 
-    def load(self, line: Line, open_reads: dict[int, Taken], last_xid: int) -> None:
+    def load(self, line: Line, open_reads: dict[int, Delivery], last_xid: int) -> None:
         """Take over a replayed state, with the reads that were open."""
         assert not len(self.line) and not self.open_reads
         line.remains = self.line.remains
@@ -500,7 +502,7 @@ class Queue:
             self.rouse(taken)
         return len(over) + len(rested)
 
-    def _tell_timed_out(self, ended: list[tuple[Taken, Ended]], now_ms: int) -> None:
+    def _tell_timed_out(self, ended: list[tuple[Delivery, Ended]], now_ms: int) -> None:
         self.counters.timed_out_transactions += len(ended)
         self.reads_timed_out(self, ended[::-1], now_ms)
 
@@ -514,7 +516,7 @@ class Queue:
         self.time_out(now_ms)
         self._arm()
 
-    def end_read(self, taken: Taken, now_ms: int) -> Ended:
+    def end_read(self, taken: Delivery, now_ms: int) -> Ended:
         """An open read was not confirmed: its item goes back, now or later, or has had its last chance."""
         config = self.config
         del self.open_reads[taken.xid]
@@ -530,13 +532,13 @@ class Queue:
             self.give_back(taken)
         return Ended.SPARED if is_last else Ended.RETURNED
 
-    def _can_die(self, heir: Heir, taken: Taken) -> bool:
+    def _can_die(self, heir: Heir, taken: Delivery) -> bool:
         """Whether the heir takes one more. While dead_letter_queue cannot be used, or the disk is slow, as many as may
         be are in memory already: the others stay in the line and are handed out again.
         """
         return heir.admits(self, len(taken.item.data)) is Admission.NOW
 
-    def _let_rest(self, taken: Taken, until_ms: int) -> None:
+    def _let_rest(self, taken: Delivery, until_ms: int) -> None:
         # Since a reload has made the delay shorter, it is shorter for those that rest already: they are in the order of
         # their moments.
         for each in reversed(self.delayed.values()):
@@ -551,7 +553,7 @@ class Queue:
                 self.rouse(next(iter(self.delayed.values())))
         self._arm()
 
-    def rouse(self, taken: Taken) -> None:
+    def rouse(self, taken: Delivery) -> None:
         """It has rested for long enough, or memory has no place for it any more: it is the head."""
         del self.delayed[taken.xid]
         self.returns.delayed_bytes -= len(taken.item.data)
@@ -583,7 +585,7 @@ class Queue:
             self.departures.anchor()
         self.journal.record(Removed(item_id))
 
-    def begin(self, taken: Taken) -> None:
+    def begin(self, taken: Delivery) -> None:
         """Put the item that has just left the line under a transaction."""
         xid = self.last_xid + 1
         if not 0 < xid <= XID_MAX or xid in self.open_reads or self.delayed or self.departures.leaving:
@@ -591,7 +593,7 @@ class Queue:
         self.last_xid = taken.xid = xid
         self.journal.record(Opened(taken.id, taken.xid))
 
-    def give_back(self, taken: Taken) -> None:
+    def give_back(self, taken: Delivery) -> None:
         """An item that is under a transaction and in no list of them becomes the head again."""
         if self.departures.limbo is not None:
             self.departures.anchor()
@@ -610,10 +612,10 @@ class Queue:
             waiter.deliver(taken)
 
 
-TimedOut = Callable[[Queue, list[tuple[Taken, Ended]], int], None]
+TimedOut = Callable[[Queue, list[tuple[Delivery, Ended]], int], None]
 
 
-def _until(reads: dict[int, Taken], moment_ms: int) -> list[Taken]:
+def _until(reads: dict[int, Delivery], moment_ms: int) -> list[Delivery]:
     """Those of `reads`, which are in the order of their moments, whose moment has come."""
     found = []
     for taken in reads.values():

@@ -17,7 +17,7 @@ from staniel.broker.events import Level
 from staniel.broker.session import ITEMS_AT_ONCE, LONG_ITEM_BYTES, OUT_BYTES_A_TURN, Session
 from staniel.protocol.memcache.commands import KEYS_AT_ONCE, key_of_many
 from staniel.protocol.memcache.requests import Get, GetKeys, GetMany, GetSome, Invalid
-from staniel.queues.item import Taken
+from staniel.queues.item import Delivery
 from staniel.queues.queue import Queue
 from staniel.queues.registry import Refused
 
@@ -238,13 +238,13 @@ class Batch:
         else:
             self._go_on(taken, now_ms)
 
-    def _come(self, taken: Taken | None, now_ms: int) -> None:
+    def _come(self, taken: Delivery | None, now_ms: int) -> None:
         self.queue = self.session.present(self.queue)
         if taken is not None and self.get.open:
             hold(self.session, self.queue, taken)
         self._go_on(taken, now_ms)
 
-    def _go_on(self, taken: Taken | None, now_ms: int) -> None:
+    def _go_on(self, taken: Delivery | None, now_ms: int) -> None:
         if taken is None and self.queue.line.trouble is not None:
             self.session.refuse(gate.trouble(self.queue))
             return
@@ -268,7 +268,7 @@ class Batch:
         limit = session.broker.config.server.max_open_transactions
         return not get.open or len(session.reads.get(get.queue, ())) < limit
 
-    def _show(self, taken: Taken) -> None:
+    def _show(self, taken: Delivery) -> None:
         self.left -= 1
         if not (self.get.open or self.get.peek):
             self.session.hand(self.queue, taken)
@@ -328,7 +328,7 @@ def queue_for(session: Session, name: str, now_ms: int, *, peeks: bool = False, 
         return None
 
 
-def fetch(session: Session, request: Get, queue: Queue, now_ms: int) -> Taken | None:
+def fetch(session: Session, request: Get, queue: Queue, now_ms: int) -> Delivery | None:
     """Take, open or peek, as asked."""
     if request.open:
         taken = queue.open(now_ms)
@@ -338,7 +338,7 @@ def fetch(session: Session, request: Get, queue: Queue, now_ms: int) -> Taken | 
     return queue.peek(now_ms) if request.peek else queue.take(now_ms)
 
 
-def hold(session: Session, queue: Queue, taken: Taken) -> None:
+def hold(session: Session, queue: Queue, taken: Delivery) -> None:
     """The connection now holds this open read, the newest of its queue."""
     held = session.reads.get(queue.name)
     if held is None:
@@ -374,14 +374,14 @@ def abort_oldest(session: Session, name: str, now_ms: int) -> None:
             del session.reads[name]
 
 
-def trace(session: Session, event: str, queue: Queue, taken: Taken) -> None:
+def trace(session: Session, event: str, queue: Queue, taken: Delivery) -> None:
     session.broker.report(Level.INFO, event, queue=queue.name, xid=taken.xid, item=taken.id, session=session.number)
 
 
 def wait(session: Session, request: Get, queue: Queue, now_ms: int) -> None:
     """Park until an item comes or the time is over."""
 
-    def come(taken: Taken | None, now_ms: int) -> None:
+    def come(taken: Delivery | None, now_ms: int) -> None:
         found = session.present(queue)
         if taken is not None and request.open:
             hold(session, found, taken)
@@ -392,7 +392,7 @@ def wait(session: Session, request: Get, queue: Queue, now_ms: int) -> None:
     session.park(queue, now_ms + request.wait_ms, come, opens=request.open, peeks=request.peek)
 
 
-def answer(session: Session, request: Get, queue: Queue, taken: Taken | None) -> None:
+def answer(session: Session, request: Get, queue: Queue, taken: Delivery | None) -> None:
     """The reply of a single get."""
     if taken is None and queue.line.trouble is not None:
         session.refuse(gate.trouble(queue))
@@ -414,7 +414,7 @@ def answer(session: Session, request: Get, queue: Queue, taken: Taken | None) ->
     session.out_bytes += size
 
 
-def show_value(session: Session, get: Get, taken: Taken) -> None:
+def show_value(session: Session, get: Get, taken: Delivery) -> None:
     """One item of several, without END."""
     item = taken.item
     size = len(item.data)
@@ -425,7 +425,7 @@ def show_value(session: Session, get: Get, taken: Taken) -> None:
     session.out_bytes += size
 
 
-def count(session: Session, request: Get, queue: Queue | None, taken: Taken | None) -> None:
+def count(session: Session, request: Get, queue: Queue | None, taken: Delivery | None) -> None:
     """One answer, for the server and for the queue, if there is one."""
     counters = session.broker.counters
     if request.peek:

@@ -22,7 +22,7 @@ from staniel.broker.version import WIRE_VERSION
 from staniel.protocol.memcache import requests as ask
 from staniel.protocol.memcache.replies import Replies
 from staniel.protocol.memcache.requests import Dialect
-from staniel.queues.item import Item, Taken, ends_ms
+from staniel.queues.item import Delivery, Item, ends_ms
 from staniel.queues.queue import Queue
 from staniel.queues.registry import Refused
 
@@ -157,7 +157,7 @@ def monitor(session: Session, request: ask.Monitor, now_ms: int) -> None:
     def finish() -> None:
         out.append(replies.end)
 
-    def show(taken: Taken) -> None:
+    def show(taken: Delivery) -> None:
         show_item(session, replies, get, taken)
 
     if request.queue in queues.aliases or request.wait_ms <= 0 or request.max_items == 0:
@@ -172,7 +172,7 @@ def monitor(session: Session, request: ask.Monitor, now_ms: int) -> None:
     Monitor(session, queue, now_ms + request.wait_ms, most, show, finish).go_on(now_ms)
 
 
-def show_item(session: Session, replies: Replies, get: ask.Get, taken: Taken) -> None:
+def show_item(session: Session, replies: Replies, get: ask.Get, taken: Delivery) -> None:
     item = taken.item
     if len(item.data) > LONG_ITEM_BYTES:
         session.out += replies.item_in_pieces(get, item.data, item.flags, taken.id)

@@ -19,7 +19,7 @@ from staniel.broker.commands import puts
 from staniel.broker.commands.puts import Verdict
 from staniel.broker.session import LONG_ITEM_BYTES, Session
 from staniel.protocol.memcache import requests as ask
-from staniel.queues.item import Item, Taken, ends_ms
+from staniel.queues.item import Delivery, Item, ends_ms
 from staniel.queues.queue import Queue
 from staniel.queues.registry import Refused
 
@@ -72,7 +72,7 @@ def look(session: Session, request: ask.MetaGet, queue: Queue, now_ms: int) -> N
 def wait(session: Session, request: ask.MetaGet, queue: Queue, now_ms: int) -> None:
     asked = request.get
 
-    def come(taken: Taken | None, now_ms: int) -> None:
+    def come(taken: Delivery | None, now_ms: int) -> None:
         found = session.present(queue)
         if taken is not None and asked.open:
             reads.hold(session, found, taken)
@@ -83,7 +83,7 @@ def wait(session: Session, request: ask.MetaGet, queue: Queue, now_ms: int) -> N
     session.park(queue, now_ms + asked.wait_ms, come, opens=asked.open, peeks=asked.peek)
 
 
-def answer(session: Session, request: ask.MetaGet, queue: Queue, taken: Taken | None, now_ms: int) -> None:
+def answer(session: Session, request: ask.MetaGet, queue: Queue, taken: Delivery | None, now_ms: int) -> None:
     if taken is None and queue.line.trouble is not None:
         session.refuse(gate.trouble(queue))
         return

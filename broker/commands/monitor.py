@@ -12,11 +12,11 @@ from collections.abc import Callable
 from staniel.broker import access as gate
 from staniel.broker.commands import gets as reads
 from staniel.broker.session import ITEMS_AT_ONCE, OUT_BYTES_A_TURN, Session
-from staniel.queues.item import Taken
+from staniel.queues.item import Delivery
 from staniel.queues.queue import Queue
 
 ITEMS_A_TURN = 256
-Show = Callable[[Taken], None]
+Show = Callable[[Delivery], None]
 Finish = Callable[[], None]
 
 
@@ -59,7 +59,7 @@ class Monitor:
             return False
         return not gate.read_refusal(self.session, self.queue)
 
-    def _come(self, taken: Taken | None, now_ms: int) -> None:
+    def _come(self, taken: Delivery | None, now_ms: int) -> None:
         """The wait has ended: with an item, or because the time is over or the queue is gone."""
         self.queue = self.session.present(self.queue)
         if taken is None:
@@ -70,7 +70,7 @@ class Monitor:
         self._send(taken)
         self.go_on(now_ms)
 
-    def _send(self, taken: Taken) -> None:
+    def _send(self, taken: Delivery) -> None:
         counters = self.session.broker.counters
         counters.cmd_monitor_get += 1
         counters.get_hits += 1

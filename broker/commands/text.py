@@ -22,7 +22,7 @@ from staniel.broker.version import WIRE_VERSION
 from staniel.protocol.memcache import requests as ask
 from staniel.protocol.text import requests as text
 from staniel.protocol.text.replies import TextReplies
-from staniel.queues.item import Taken, ends_ms
+from staniel.queues.item import Delivery, ends_ms
 from staniel.queues.queue import Queue
 from staniel.queues.registry import Refused
 
@@ -67,7 +67,7 @@ def read(session: Session, name: str, wait_ms: int, now_ms: int, *, opens: bool)
     kind = ask.Get(b"", name, open=opens, peek=not opens)
     until_ms = now_ms + wait_ms
 
-    def answer(found: Queue, taken: Taken | None) -> None:
+    def answer(found: Queue, taken: Delivery | None) -> None:
         if taken is None and found.line.trouble is not None:
             session.out.append(replies.error(gate.trouble(found)))
             return
@@ -77,7 +77,7 @@ def read(session: Session, name: str, wait_ms: int, now_ms: int, *, opens: bool)
         session.depend_on(found)
         show(session, taken)
 
-    def come(taken: Taken | None, now_ms: int) -> None:
+    def come(taken: Delivery | None, now_ms: int) -> None:
         answer(session.present(queue), taken)
 
     def again(now_ms: int) -> None:
@@ -92,7 +92,7 @@ def read(session: Session, name: str, wait_ms: int, now_ms: int, *, opens: bool)
         answer(queue, taken)
 
 
-def show(session: Session, taken: Taken | None) -> None:
+def show(session: Session, taken: Delivery | None) -> None:
     if taken is None:
         session.out.append(replies.none)
     else:
@@ -115,7 +115,7 @@ def monitor(session: Session, request: text.TextMonitor, now_ms: int) -> None:
     def finish() -> None:
         session.out.append(replies.none)
 
-    def show_one(taken: Taken) -> None:
+    def show_one(taken: Delivery) -> None:
         show(session, taken)
 
     Monitor(session, queue, now_ms + request.wait_ms, limit, show_one, finish).go_on(now_ms)

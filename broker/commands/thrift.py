@@ -24,7 +24,7 @@ from staniel.protocol.memcache.requests import Invalid, More
 from staniel.protocol.thrift import requests as ask
 from staniel.protocol.thrift.replies import ThriftReplies
 from staniel.protocol.thrift.requests import ThriftStatus
-from staniel.queues.item import Taken, ends_ms
+from staniel.queues.item import Delivery, ends_ms
 from staniel.queues.queue import Ended, Queue
 from staniel.queues.registry import Refused
 
@@ -66,7 +66,7 @@ class Collecting:
         self.queue = queue
         self.until_ms = now_ms + call.wait_ms
         self.found: list[tuple[bytes, int]] = []
-        self.taken: list[Taken] = []  # those that have been removed for good
+        self.taken: list[Delivery] = []  # those that have been removed for good
         self.bytes = 0
         self._keeps = not call.auto_abort_ms and call.wait_ms > 0 and call.max_items > 1
 
@@ -99,7 +99,7 @@ class Collecting:
         limit = session.broker.config.server.max_open_transactions
         return not call.auto_abort_ms or session.broker.leases.held(session.number, self.queue.name) < limit
 
-    def _come(self, taken: Taken | None, now_ms: int) -> None:
+    def _come(self, taken: Delivery | None, now_ms: int) -> None:
         self.queue = self.session.present(self.queue)
         if taken is not None:
             self._note(taken, now_ms)
@@ -108,7 +108,7 @@ class Collecting:
         else:
             self.go_on(now_ms)
 
-    def _note(self, taken: Taken, now_ms: int) -> None:
+    def _note(self, taken: Delivery, now_ms: int) -> None:
         number = 0
         if self.call.auto_abort_ms:
             until_ms = now_ms + self.call.auto_abort_ms
@@ -227,7 +227,7 @@ def abort(session: Session, call: ask.ThriftAbort, now_ms: int) -> None:
         return len(ended)
 
     def hand_over(leases: list[Lease], now_ms: int) -> int:
-        by_queue: dict[Queue, list[Taken]] = {}
+        by_queue: dict[Queue, list[Delivery]] = {}
         for lease in reversed(leases):
             if lease.queue.open_reads.get(lease.taken.xid) is lease.taken:
                 by_queue.setdefault(lease.queue, []).append(lease.taken)
@@ -235,7 +235,7 @@ def abort(session: Session, call: ask.ThriftAbort, now_ms: int) -> None:
             queue.returns.end(opened, partial(tell, queue), now_ms)
         return sum(map(len, by_queue.values()))
 
-    def tell(queue: Queue, ended: list[tuple[Taken, Ended]], now_ms: int) -> None:
+    def tell(queue: Queue, ended: list[tuple[Delivery, Ended]], now_ms: int) -> None:
         for taken, fate in ended:
             session.tell_end(queue, taken, fate, now_ms)
 

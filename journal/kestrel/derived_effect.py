@@ -13,7 +13,7 @@ from msgspec import structs
 from staniel.journal.kestrel.effect import EffectMismatch, Origin, SegmentEffect, Symbol, apply, merge
 from staniel.journal.kestrel.segments import IndexEntry, Segment, SegmentHead, note_places
 from staniel.queues.checkpoint import Checkpoint, Known
-from staniel.queues.item import Item, Taken
+from staniel.queues.item import Delivery, Item
 
 NO_ID_FLOOR = 0  # ids of items are kept as they are, so nobody has to compute them from add times
 
@@ -89,7 +89,7 @@ def rewritten(
     name: str,
     checkpoint: Checkpoint,
     counter: int,
-    open_reads: dict[int, Taken],
+    open_reads: dict[int, Delivery],
     items: list[Item],
     records: list[bytes],
 ) -> Segment:

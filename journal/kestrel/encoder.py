@@ -12,7 +12,7 @@ from typing import Any
 
 from staniel.queues.changes import Aborted, Added, Change, Cleared, Confirmed, Opened, Removed
 from staniel.queues.config import Dialect
-from staniel.queues.item import Item, Taken
+from staniel.queues.item import Delivery, Item
 from staniel.queues.xids import XID_MAX, XID_MIN, next_xid
 
 ADD, REMOVE, ADDX, REMOVE_TENTATIVE, SAVE_XID = 0, 1, 2, 3, 4
@@ -56,7 +56,7 @@ class Encoder:
         """The record of one change."""
         return self.writers[type(change)](change)
 
-    def snapshot(self, counter: int, open_reads: dict[int, Taken], items: list[Item]) -> Iterator[bytes]:
+    def snapshot(self, counter: int, open_reads: dict[int, Delivery], items: list[Item]) -> Iterator[bytes]:
         """The records of a new file, one by one: the counter, every open read, every item. Call it on a new Encoder.
 
         An empty state needs no record: the counter is then announced before the next reserve, by the shadow.

@@ -19,7 +19,7 @@ from staniel.journal.kestrel.segments import SAMPLE_BYTES, IndexEntry, Segment, 
 from staniel.queues.changes import Change
 from staniel.queues.checkpoint import Checkpoint
 from staniel.queues.config import QueueConfig
-from staniel.queues.item import Item, Taken
+from staniel.queues.item import Delivery, Item
 
 
 class Holder(Protocol):
@@ -294,7 +294,7 @@ class Log:
         except OSError as error:
             raise self.group.failure(f"{self.path} has no file of its name any more", error) from error
 
-    def rewrite(self, open_reads: dict[int, Taken], items: list[Item], now_ms: int) -> None:
+    def rewrite(self, open_reads: dict[int, Delivery], items: list[Item], now_ms: int) -> None:
         """Replace all files by one that holds the given state, which must be that of everything recorded and written.
 
         Without archives: a new file renamed over the current one. With archives the current file is sealed first, and

@@ -26,7 +26,7 @@ from staniel.journal.kestrel.read_behind import ReadBehind, Unreadable
 from staniel.journal.kestrel.segments import IndexEntry, Segment, note_places, note_run
 from staniel.queues.checkpoint import Checkpoint
 from staniel.queues.config import Dialect
-from staniel.queues.item import Item, Taken
+from staniel.queues.item import Delivery, Item
 from staniel.queues.line import Line
 
 STAND_IN = Item(b"", 0)  # without an add time it moves no id
@@ -135,7 +135,7 @@ class Pack:
             # The files behind this one count on from here.
             is_nothing = self.checkpoint.left >= self.checkpoint.end
             return iter([(self._encoder.nothing if is_nothing else self._encoder.save_xid)(self.last.counter)])
-        opened = {xid: Taken(self._of(seq), 0, 1, xid) for xid, seq in self.checkpoint.open}
+        opened = {xid: Delivery(self._of(seq), 0, 1, xid) for xid, seq in self.checkpoint.open}
         return self._encoder.snapshot(self.last.counter, opened, heads)
 
     def _write_lead(self) -> None:

@@ -23,7 +23,7 @@ from staniel.journal.kestrel.encoder import (
     UNREMOVE,
 )
 from staniel.queues.checkpoint import Checkpoint
-from staniel.queues.item import Item, Taken
+from staniel.queues.item import Delivery, Item
 from staniel.queues.line import Line
 from staniel.queues.xids import next_xid
 
@@ -63,7 +63,7 @@ class Replay:
 
     def __init__(self, now_ms: int, line: Line | None = None) -> None:
         self.line = Line() if line is None else line
-        self.open: dict[int, Taken] = {}
+        self.open: dict[int, Delivery] = {}
         self.counter = 0
         self.now_ms = now_ms  # the add time of Starling's items, whose records have none
         self._saves: list[tuple[int, int]] = []
@@ -123,7 +123,7 @@ class Replay:
         xids = [*(xid for xid, _ in checkpoint.open), *([0] * len(checkpoint.heads))]
         seqs = [*(seq for _, seq in checkpoint.open), *checkpoint.heads]
         taken = [
-            Taken(items[seq], item_id, deliveries, xid, 0, seq)
+            Delivery(items[seq], item_id, deliveries, xid, 0, seq)
             for xid, seq, (item_id, deliveries) in zip(xids, seqs, checkpoint.known, strict=True)
         ]
         self.open = {each.xid: each for each in taken[: len(checkpoint.open)]}
@@ -304,7 +304,7 @@ class Replay:
             # A copy of what is already open; one that is not is kept rather than lost.
             if item.xid not in self.open:
                 self._strangers += 1
-                self.open[item.xid] = Taken(plain(item), 0, 1, item.xid, 0, -self._strangers)
+                self.open[item.xid] = Delivery(plain(item), 0, 1, item.xid, 0, -self._strangers)
         return at
 
     def _continue(self, data: bytes, at: int, end: int) -> int:

@@ -34,7 +34,7 @@ from staniel.pipeline.sources.planning import check_wanted
 from staniel.pipeline.tasks.summarise import queues_of, run
 from staniel.queues.changes import Added
 from staniel.queues.config import Dialect
-from staniel.queues.item import LOST_MS, Item, Taken
+from staniel.queues.item import LOST_MS, Delivery, Item
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -228,7 +228,7 @@ def snapshot(path: str, queue: Queue, dialect: Dialect) -> Iterator[bytes]:
     copies = Copies(path)
     try:
         held = replace(queue, state=State([], state.opens, state.added, state.added, state.listed, state.counter, {}))
-        opens = {row["xid"]: Taken(copies.item(row), 0, 1, row["xid"]) for row in _rows(path, held)}
+        opens = {row["xid"]: Delivery(copies.item(row), 0, 1, row["xid"]) for row in _rows(path, held)}
         if opens:
             yield from encoder.snapshot(state.counter, opens, [])
         else:

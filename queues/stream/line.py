@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator
 from typing import Protocol
 
 from staniel.queues.counters import QueueCounters
-from staniel.queues.item import LOST_MS, Item, Numbered, Taken
+from staniel.queues.item import LOST_MS, Delivery, Item, Numbered
 from staniel.queues.line import ITEM_COST_BYTES, LOAD_BYTES, SMALL_ITEMS_BYTES, Line
 from staniel.queues.stream.stream import Stream
 
@@ -177,7 +177,7 @@ class FollowingLine(Line):
     def append(self, item: Item) -> int:
         raise NotImplementedError("items come from the stream")
 
-    def pop(self) -> Taken:
+    def pop(self) -> Delivery:
         if self.returned:
             return super().pop()
         item = self.fresh.popleft()
@@ -188,7 +188,7 @@ class FollowingLine(Line):
         self.last_id = item_id
         seq = self.left
         self.left = seq + 1
-        return Taken(item, item_id, 1 + item.errors, 0, 0, seq)  # type: ignore[attr-defined]
+        return Delivery(item, item_id, 1 + item.errors, 0, 0, seq)  # type: ignore[attr-defined]
 
     def drop(self) -> int:
         if not self.returned and not self.fresh:

@@ -16,7 +16,7 @@ import pytest
 from staniel.journal.libkestrel.position import Position, ReaderFileScan
 from staniel.journal.libkestrel.records import MAGIC_BYTES, READER_MAGIC
 from staniel.journal.libkestrel.scan import SegmentScan
-from staniel.queues.item import Item, Taken
+from staniel.queues.item import Delivery, Item
 from staniel.queues.queue import Queue
 from staniel.sim.disk.disk import Disk
 from tests.conformance import cases
@@ -39,7 +39,7 @@ class Play:
         self.disk.sync_folder("")
         self.now_ms = 0
         self.world: World | None = None
-        self.taken: dict[tuple[str, int], Taken] = {}
+        self.taken: dict[tuple[str, int], Delivery] = {}
 
     def step(self, op: list[Any]) -> Any:
         result = getattr(self, f"do_{op[0]}")(*op[1:])

@@ -23,7 +23,7 @@ from staniel.pipeline.formats.kestrel.queue import Stretch, survey
 from staniel.pipeline.formats.kestrel.state import summarise_file
 from staniel.pipeline.lake.folders import Folder, LocalFolder, Opened, RemoteFolder
 from staniel.pipeline.sources.planning import since, upto
-from staniel.queues.item import Taken
+from staniel.queues.item import Delivery
 from staniel.sim.disk.disk import Disk
 from staniel.sim.disk.durable import Crash
 from tests.journal.kestrel.test_derived_effect import DIALECTS, MORE, STEPS, History, Steps
@@ -68,7 +68,7 @@ def told(found: Rows) -> list[tuple[Any, ...]]:
 def served(history: History) -> list[tuple[Any, ...]]:
     """The same of the queue as its server has it. Nothing is left in the queue."""
 
-    def row(state: str, taken: Taken, xid: int | None, deliveries: int) -> tuple[Any, ...]:
+    def row(state: str, taken: Delivery, xid: int | None, deliveries: int) -> tuple[Any, ...]:
         return state, taken.item.data, taken.item.flags, deliveries, xid, taken.id
 
     line = history.queue.line

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 
 from staniel.queues.changes import Aborted, Added, Change, Cleared, Confirmed, Opened, Removed
 from staniel.queues.config import QueueConfig
-from staniel.queues.item import Item, Taken
+from staniel.queues.item import Delivery, Item
 from staniel.queues.line import Line
 from staniel.queues.queue import Queue
 
@@ -29,10 +29,10 @@ class Hand:
     def __init__(self, opens: bool = False, peeks: bool = False) -> None:
         self.opens = opens
         self.peeks = peeks
-        self.got: list[Taken] = []
+        self.got: list[Delivery] = []
         self.dismissed = 0
 
-    def deliver(self, taken: Taken) -> None:
+    def deliver(self, taken: Delivery) -> None:
         self.got.append(taken)
 
     def moved(self, queue: Queue) -> None:
@@ -126,7 +126,7 @@ class Replayed:
     """A tiny replay of changes, which also insists that each one names the item it is about."""
 
     line: Line = field(default_factory=Line)
-    open: dict[int, Taken] = field(default_factory=dict)
+    open: dict[int, Delivery] = field(default_factory=dict)
     last_xid: int = 0
 
     def apply(self, change: Change) -> None:

@@ -10,7 +10,7 @@ import pytest
 from staniel.queues.changes import NoJournal
 from staniel.queues.config import QueueConfig
 from staniel.queues.deferred_free import BYTES_A_STEP, ITEMS_A_STEP, LEAST_ITEMS, Remains
-from staniel.queues.item import Item, Numbered, Taken
+from staniel.queues.item import Delivery, Item, Numbered
 from staniel.queues.line import Line
 from staniel.queues.queue import COUNTED_A_TURN, Queue
 
@@ -60,14 +60,14 @@ def test_a_flush_of_many_items_is_prepared_in_steps() -> None:
     assert [queue.prepare_flush() for _ in range(3)] == [False, False, True]
 
 
-def taken(number: int, size: int = 1) -> Taken:
-    return Taken(Item(bytes(size), NOW_MS), number, xid=number)
+def taken(number: int, size: int = 1) -> Delivery:
+    return Delivery(Item(bytes(size), NOW_MS), number, xid=number)
 
 
 @pytest.mark.parametrize("kind", ["line", "given back", "open"])
 def test_what_is_abandoned_is_freed_a_number_a_step(kind: str) -> None:
     count = ITEMS_A_STEP + 10
-    items: deque[Item] | list[Taken] | OrderedDict[int, Taken] = deque([Item(b"x", NOW_MS)] * count)
+    items: deque[Item] | list[Delivery] | OrderedDict[int, Delivery] = deque([Item(b"x", NOW_MS)] * count)
     if kind == "given back":
         items = [taken(number) for number in range(count)]
     elif kind == "open":

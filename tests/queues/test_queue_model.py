@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
 from staniel.queues.config import UNLIMITED_BYTES, UNLIMITED_ITEMS, QueueConfig
-from staniel.queues.item import Item, Taken
+from staniel.queues.item import Delivery, Item
 from staniel.queues.queue import Queue
 from tests.queues.model import Hand, Model, Recorder, Replayed, Thing
 
@@ -35,7 +35,7 @@ class QueueBesideModel(RuleBasedStateMachine):
         self.queue = Queue("q", config, self.journal, self.now_ms)
         self.queue.last_xid = last_xid
         self.model = Model(config, last_xid=last_xid)
-        self.held: dict[int, Taken] = {}
+        self.held: dict[int, Delivery] = {}
         self.waiting: list[Hand] = []
         self.newest_id = 0
         self.replayed = Replayed(last_xid=last_xid)
@@ -161,7 +161,7 @@ class QueueBesideModel(RuleBasedStateMachine):
         self.model.open[xid] = thing
         return xid
 
-    def compare(self, taken: Taken | None, thing: Thing | None, xid: int | None) -> None:
+    def compare(self, taken: Delivery | None, thing: Thing | None, xid: int | None) -> None:
         """`xid` None: it was only shown."""
         assert (taken is None) is (thing is None)
         if taken is None or thing is None:

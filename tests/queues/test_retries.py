@@ -6,7 +6,7 @@ import pytest
 
 from staniel.queues.changes import Aborted
 from staniel.queues.config import QueueConfig
-from staniel.queues.item import Item, Taken
+from staniel.queues.item import Delivery, Item
 from staniel.queues.queue import Queue
 from staniel.sim.disk.durable import Crash
 from tests.queues.model import Hand, Recorder, Replayed
@@ -24,7 +24,7 @@ def queue_with(*data: bytes, config: QueueConfig = CONFIG) -> Queue:
     return queue
 
 
-def opened(queue: Queue, now_ms: int = NOW_MS) -> Taken:
+def opened(queue: Queue, now_ms: int = NOW_MS) -> Delivery:
     taken = queue.open(now_ms)
     assert taken is not None
     return taken

@@ -10,7 +10,7 @@ from staniel.journal.kestrel.encoder import Encoder
 from staniel.journal.kestrel.replay import Bad, Replay
 from staniel.queues.changes import Aborted, Added, Change, Cleared, Confirmed, Opened, Removed
 from staniel.queues.config import Dialect, QueueConfig
-from staniel.queues.item import Item, Taken
+from staniel.queues.item import Delivery, Item
 from staniel.queues.queue import Queue
 from tests.support.judge import Content
 
@@ -120,7 +120,7 @@ def content(item: Item) -> Content:
 def state(replay: Replay) -> tuple[list[Content], dict[int, Content], int]:
     """The real reader's state in the judge's words."""
     items = [content(item) for item in replay.line.items()]
-    opened: dict[int, Taken] = replay.open
+    opened: dict[int, Delivery] = replay.open
     return items, {xid: content(taken.item) for xid, taken in opened.items()}, replay.counter
 
 

@@ -36,7 +36,7 @@ from staniel.journal.kestrel.effect_scan import (
 )
 from staniel.journal.kestrel.replay import Bad, Replay
 from staniel.queues.config import Dialect
-from staniel.queues.item import Taken
+from staniel.queues.item import Delivery
 from tests.support.records import FOREIGN, NOW_MS, OPERATIONS, Operations, Scribe, addx, named, with_xid
 
 DIALECTS = st.sampled_from(Dialect)
@@ -92,7 +92,7 @@ class Journal:
 def replayed(data: bytes) -> tuple[list[bytes], dict[int, tuple[bytes, int, int]], int]:
     replay = Replay(NOW_MS)
     assert replay.consume(data, 0) == len(data)
-    opens: dict[int, Taken] = replay.open
+    opens: dict[int, Delivery] = replay.open
     held = {xid: (taken.item.data, taken.deliveries, taken.id) for xid, taken in opens.items()}
     return [item.data for item in replay.line.items()], held, replay.counter
 

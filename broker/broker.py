@@ -50,7 +50,7 @@ from staniel.queues.config import Format, QueueConfig
 from staniel.queues.item import Delivery, Item
 from staniel.queues.jobs.job import Job
 from staniel.queues.queue import Ended, Queue
-from staniel.queues.registry import Collection
+from staniel.queues.registry import Queues
 
 BALLAST_RETRY_MS = 1000
 KEYS_SHOWN_MAX = 20
@@ -132,7 +132,7 @@ class Broker:
         self._load = load
         self._started_with = config
         self.reloaded: Callable[[int], None] = lambda now_ms: None  # whoever drives us takes over what concerns it
-        self.queues = Collection(config.queue, self._new_journal)
+        self.queues = Queues(config.queue, self._new_journal)
         self.transfers = Transfers(self.queues, self.store, report)
         self.queues.heir, self.queues.timer = self.transfers, self.deadlines
         total_bytes = min(config.server.max_memory_bytes, fs.memory_bytes() // 2)
@@ -190,7 +190,7 @@ class Broker:
         kept = self.transfers.unfinished.recover()
         for queue in list(self.queues):
             queue.return_open_reads()
-            self.queues.accompany(queue, now_ms)
+            self.queues.create_expiry_target(queue, now_ms)
         self.pauses.restore(self.queues, now_ms)
         if not self.group.restore_ballast():
             self.report(Level.ERROR, "disk.full", spool=self.store.folder, hint="puts are refused until there is space")
@@ -602,7 +602,7 @@ class Broker:
 
     def _set_aliases(self, config: Config) -> None:
         self.queues.set_aliases(config.aliases)
-        for name in self.queues.masked:
+        for name in self.queues.hidden_by_alias:
             hint = "the alias hides the queue; its items stay where they are"
             self.report(Level.WARNING, "alias.hides", queue=name, hint=hint)
 

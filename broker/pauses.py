@@ -13,7 +13,7 @@ from staniel.broker.events import Level, Report
 from staniel.journal.disk.fs import Fs
 from staniel.journal.disk.quarantine import UNDECODABLE, keep
 from staniel.queues.queue import Queue
-from staniel.queues.registry import Collection, Refused
+from staniel.queues.registry import Queues, Refused
 
 FORMAT_VERSION = 1
 
@@ -67,7 +67,7 @@ class Pauses:
         except OSError as error:
             self.report(Level.ERROR, "pauses.unwritten", file=self.path, why=str(error))
 
-    def restore(self, queues: Collection, now_ms: int) -> None:
+    def restore(self, queues: Queues, now_ms: int) -> None:
         """Pause what an earlier run had paused, before anybody is served. A queue that held nothing is made for it."""
         self._pauses = self._read()
         for name, pause in self._pauses.items():

@@ -22,14 +22,14 @@ from staniel.journal.transfer_log import Fate, Intent, Intents, key_of
 from staniel.queues.item import Delivery, Item
 from staniel.queues.names import parent_of
 from staniel.queues.queue import Queue
-from staniel.queues.registry import Collection
+from staniel.queues.registry import Queues
 from staniel.queues.xids import steps_past
 
 
 class Unfinished:
     """`intents.kept` are those whose outcome nobody can know yet, because a file cannot be read."""
 
-    def __init__(self, queues: Collection, store: Store, intents: Intents, report: Report) -> None:
+    def __init__(self, queues: Queues, store: Store, intents: Intents, report: Report) -> None:
         self.queues = queues
         self.store = store
         self.intents = intents

@@ -25,7 +25,7 @@ from staniel.journal.transfer_log import Intents
 from staniel.queues.item import Delivery, Item
 from staniel.queues.ports import Admission, Reason
 from staniel.queues.queue import Queue, QueueState
-from staniel.queues.registry import Collection, Refused
+from staniel.queues.registry import Queues, Refused
 
 ASIDE_BYTES_MAX = 1 << 20  # of one queue's payload: in memory, besides its line
 RETRY_MS = 1000
@@ -50,7 +50,7 @@ class Parting(Struct, frozen=True):
 class Transfers:
     """The heir of every queue."""
 
-    def __init__(self, queues: Collection, store: Store, report: Report) -> None:
+    def __init__(self, queues: Queues, store: Store, report: Report) -> None:
         self.queues = queues
         self.store = store
         self.group: CommitGroup = store.group

@@ -69,7 +69,7 @@ def _recover(broker: Broker, now_ms: int) -> None:
     broker.transfers.unfinished.go_on(now_ms)
     for queue in [queue for queue in broker.queues if queue.name not in known]:
         queue.return_open_reads()
-        broker.queues.accompany(queue, now_ms)
+        broker.queues.create_expiry_target(queue, now_ms)
         broker.pauses.apply_to(queue)
     if start.uneven:
         broker.commit(now_ms)

@@ -1,4 +1,4 @@
-"""The resolved settings of one queue: what Queue, Log and Collection read. No parsing, no inheritance, no defaults of
+"""The resolved settings of one queue: what Queue, Log and Queues read. No parsing, no inheritance, no defaults of
 users.
 
 The TOML keys, their Kestrel names and the inheritance live in broker/config/load.py, which builds these.

@@ -43,7 +43,7 @@ class Alias(Struct, gc=False):
     put_bytes: int = 0
 
 
-class Leg(Struct, frozen=True):
+class Target(Struct, frozen=True):
     """One queue that an item goes to. `counts`: its answer is the client's (a fan-out child's is not, in Kestrel).
     `stores`: not if it only feeds its fan-out children, and takes whatever is not too large.
     """
@@ -53,7 +53,7 @@ class Leg(Struct, frozen=True):
     stores: bool = True
 
 
-class Collection:
+class Queues:
     """Queues by name. `config_of` resolves settings, `journal_of` makes a new queue's journal and may raise OSError or
     Refused.
     """
@@ -74,7 +74,7 @@ class Collection:
         self.created = 0
         self.deleted = 0
         self.expired = 0
-        self.masked: dict[str, Queue] = {}
+        self.hidden_by_alias: dict[str, Queue] = {}
         self.erased: dict[str, int] = {}
         """Deleted queues, and the batch until which a power cut may bring them back."""
         self._children: dict[str, dict[str, Queue]] = {}
@@ -91,7 +91,7 @@ class Collection:
 
     def all(self) -> list[Queue]:
         """Those that an alias hides, too."""
-        return [*self.by_name.values(), *self.masked.values()]
+        return [*self.by_name.values(), *self.hidden_by_alias.values()]
 
     def find(self, name: str) -> Queue | None:
         """The queue, if there is one of that name and no alias hides it."""
@@ -99,7 +99,7 @@ class Collection:
 
     def known(self, name: str) -> Queue | None:
         """The queue of that name, though an alias may hide it."""
-        return self.by_name.get(name) or self.masked.get(name)
+        return self.by_name.get(name) or self.hidden_by_alias.get(name)
 
     def make(self, name: str, now_ms: int) -> Queue:
         """The queue, created if there is none. Raises Refused."""
@@ -167,7 +167,7 @@ class Collection:
     def remove(self, queue: Queue) -> None:
         """Stop serving a queue, though an alias may hide it, and forget it. Its journal is the caller's to erase."""
         queue.close()
-        for queues in (self.by_name, self.masked, self._children.get(parent_of(queue.name), {})):
+        for queues in (self.by_name, self.hidden_by_alias, self._children.get(parent_of(queue.name), {})):
             if queues.get(queue.name) is queue:
                 del queues[queue.name]
         for name in (queue.name, parent_of(queue.name)):
@@ -180,16 +180,16 @@ class Collection:
 
     def set_aliases(self, aliases: dict[str, tuple[str, ...]]) -> None:
         """These aliases and no others. An alias hides a queue of its name; the queue keeps its items."""
-        for name, queue in self.masked.items():
+        for name, queue in self.hidden_by_alias.items():
             if name not in aliases:
                 self.by_name[name] = queue
                 self._feed(queue)
                 queue.hide(False)
-        self.masked = {name: queue for name, queue in self.masked.items() if name in aliases}
+        self.hidden_by_alias = {name: queue for name, queue in self.hidden_by_alias.items() if name in aliases}
         for name in aliases:
             self.awaited.dismiss(name)
             if name in self.by_name:
-                self.masked[name] = queue = self.by_name.pop(name)
+                self.hidden_by_alias[name] = queue = self.by_name.pop(name)
                 self._children.get(parent_of(name), {}).pop(name, None)
                 queue.hide(True)
         kept = self.aliases
@@ -197,24 +197,26 @@ class Collection:
         for name, targets in aliases.items():
             self.aliases[name].targets = targets
 
-    def legs(self, name: str, now_ms: int) -> list[Leg]:
+    def targets(self, name: str, now_ms: int) -> list[Target]:
         """Every queue that an item put to `name` goes to, fan-out children before their parent. A queue that an alias
         reaches in several ways gets one copy. Raises Refused and Later.
         """
         if name not in self.aliases:
-            return self._legs_of_queue(name, now_ms)
-        legs: dict[Queue, Leg] = {}
-        for target in self.reached(name)[1]:
-            for leg in self._legs_of_queue(target, now_ms):
-                known = legs.setdefault(leg.queue, leg)
-                if known != leg:
-                    legs[leg.queue] = Leg(leg.queue, known.counts or leg.counts, known.stores or leg.stores)
-        parents = {leg.queue.name for leg in legs.values() if isinstance(leg.queue, StreamQueue)}
+            return self._targets_of_queue(name, now_ms)
+        targets: dict[Queue, Target] = {}
+        for reached in self.reached(name)[1]:
+            for target in self._targets_of_queue(reached, now_ms):
+                known = targets.setdefault(target.queue, target)
+                if known != target:
+                    targets[target.queue] = Target(
+                        target.queue, known.counts or target.counts, known.stores or target.stores
+                    )
+        parents = {target.queue.name for target in targets.values() if isinstance(target.queue, StreamQueue)}
         # What is put once for all who follow a stream reaches its readers already.
         return [
-            leg
-            for leg in legs.values()
-            if not (isinstance(leg.queue, StreamQueue) and parent_of(leg.queue.name) in parents)
+            target
+            for target in targets.values()
+            if not (isinstance(target.queue, StreamQueue) and parent_of(target.queue.name) in parents)
         ]
 
     def reached(self, name: str) -> tuple[list[str], list[str]]:
@@ -230,14 +232,14 @@ class Collection:
                 ahead += reversed(self.aliases[target].targets)
         return list(through), list(found)
 
-    def _legs_of_queue(self, name: str, now_ms: int) -> list[Leg]:
+    def _targets_of_queue(self, name: str, now_ms: int) -> list[Target]:
         queue = self.make_for_client(name, now_ms)
         if isinstance(queue, StreamQueue) and queue.is_parent:
             # It is put once, for all who take it; a child that keeps no journal is none of them.
-            others = [Leg(child, counts=False) for child in queue.children.values() if child not in queue.followers]
-            return [*others, Leg(queue, counts=True)]
-        legs = [Leg(child, counts=False) for child in queue.children.values()]
-        return [*legs, Leg(queue, counts=True, stores=not queue.config.fanout_only or "+" in name)]
+            others = [Target(child, counts=False) for child in queue.children.values() if child not in queue.followers]
+            return [*others, Target(queue, counts=True)]
+        targets = [Target(child, counts=False) for child in queue.children.values()]
+        return [*targets, Target(queue, counts=True, stores=not queue.config.fanout_only or "+" in name)]
 
     def _check_name(self, name: str) -> None:
         """Raises Refused."""
@@ -267,10 +269,10 @@ class Collection:
             raise Refused(f"cannot create the journal of queue {name}: {error.strerror}", client=False) from error
         self.created += 1
         queue = self._enter(queue_of(name, config, journal, now_ms))
-        self.accompany(queue, now_ms)
+        self.create_expiry_target(queue, now_ms)
         return queue
 
-    def accompany(self, queue: Queue, now_ms: int) -> None:
+    def create_expiry_target(self, queue: Queue, now_ms: int) -> None:
         """Make the queue that expired items of `queue` go to, if there is none; should it be refused, each of them will
         say so.
         """

@@ -33,7 +33,7 @@ CHOICES: tuple[tuple[Any, str, tuple[int, ...]], ...] = (
     (staniel.broker.commands.gets, "ITEMS_AT_ONCE", (1, 2, 16)),
     (staniel.broker.commands.monitor, "OUT_BYTES_A_TURN", (10, 300, 1 << 20)),
     (staniel.broker.commands.monitor, "ITEMS_A_TURN", (1, 2, 256)),
-    (staniel.broker.commands.puts, "LEGS_AT_ONCE", (1, 8)),
+    (staniel.broker.commands.puts, "TARGETS_AT_ONCE", (1, 8)),
     (staniel.broker.broker, "QUEUES_A_TURN", (1, 2, 16)),
     (staniel.broker.timers, "SOON_A_RING", (1, 10_000)),
     (staniel.queues.queue, "COUNTED_A_TURN", (1, 2, 4096)),

@@ -14,13 +14,13 @@ from staniel.journal.disk.ballast import RECORD_OVERHEAD_BYTES
 from staniel.protocol.memcache.requests import Dialect
 from staniel.queues.item import Item
 from staniel.queues.queue import Queue
-from staniel.queues.registry import Collection, Later, Leg, Refused
+from staniel.queues.registry import Later, Queues, Refused, Target
 from staniel.queues.stream.queue import recipients
 
 ITEMS_A_TURN = 64
 BYTES_A_TURN = 1 << 20
-WIDE_A_TURN = 4  # of the items of one request, if each goes to more than LEGS_AT_ONCE queues
-LEGS_AT_ONCE = 8  # a copy for each of so many queues is a turn's work
+WIDE_A_TURN = 4  # of the items of one request, if each goes to more than TARGETS_AT_ONCE queues
+TARGETS_AT_ONCE = 8  # a copy for each of so many queues is a turn's work
 DISK_FULL = "disk full, nothing can be stored until there is space"
 
 
@@ -64,22 +64,22 @@ def _store_with_care(session: Session, name: str, item: Item, now_ms: int) -> Ve
         raise Refused(why, client=False)
     if name not in queues.aliases:
         _check_gate(session, queues.make_for_client(name, now_ms))
-    legs = queues.legs(name, now_ms)
+    targets = queues.targets(name, now_ms)
     if name in queues.aliases:
         _count_by_alias(queues, name, item)
-    if len(legs) > 1:
-        _check_room(session, legs, item)
+    if len(targets) > 1:
+        _check_room(session, targets, item)
     if session.dialect is Dialect.KESTREL:
-        return _store_each(session, legs, item, now_ms)
-    if len(legs) > 1:
-        for leg in legs:  # what has expired in one may go to another, and fill it
-            leg.queue.expire(now_ms, leg.queue.config.max_expire_sweep)
-    for leg in legs:
-        for queue in recipients(leg.queue):
+        return _store_each(session, targets, item, now_ms)
+    if len(targets) > 1:
+        for target in targets:  # what has expired in one may go to another, and fill it
+            target.queue.expire(now_ms, target.queue.config.max_expire_sweep)
+    for target in targets:
+        for queue in recipients(target.queue):
             _check_gate(session, queue)
-        if not (leg.queue.has_room(item) if leg.stores else _fits(leg.queue, item)):
-            return _why_not(leg.queue, item)
-    return _store_each(session, legs, item, now_ms)
+        if not (target.queue.has_room(item) if target.stores else _fits(target.queue, item)):
+            return _why_not(target.queue, item)
+    return _store_each(session, targets, item, now_ms)
 
 
 class Series:
@@ -130,7 +130,7 @@ class Series:
             self.finish(self.stored, None)
 
 
-def _count_by_alias(queues: Collection, name: str, item: Item) -> None:
+def _count_by_alias(queues: Queues, name: str, item: Item) -> None:
     """An alias may lead to others: each counts what comes its way."""
     for each in queues.reached(name)[0]:
         alias = queues.aliases[each]
@@ -138,20 +138,20 @@ def _count_by_alias(queues: Collection, name: str, item: Item) -> None:
         alias.put_bytes += len(item.data)
 
 
-def _store_each(session: Session, legs: list[Leg], item: Item, now_ms: int) -> Verdict:
+def _store_each(session: Session, targets: list[Target], item: Item, now_ms: int) -> Verdict:
     """Kestrel's way: children first, and what one refuses the others keep."""
     verdict = STORED
-    if len(legs) > LEGS_AT_ONCE:
+    if len(targets) > TARGETS_AT_ONCE:
         session.rest()
-    for leg in legs:
+    for target in targets:
         copy = Item(item.data, item.added_ms, item.expires_ms, item.flags)
-        if leg.counts:
-            _check_gate(session, leg.queue)
-        if leg.queue.add(copy, now_ms) if leg.stores else _fits(leg.queue, item):
-            session.broker.counters.total_items += leg.queue.copies
-        elif leg.counts:
-            verdict = _why_not(leg.queue, item)
-        session.depend_on(leg.queue)
+        if target.counts:
+            _check_gate(session, target.queue)
+        if target.queue.add(copy, now_ms) if target.stores else _fits(target.queue, item):
+            session.broker.counters.total_items += target.queue.copies
+        elif target.counts:
+            verdict = _why_not(target.queue, item)
+        session.depend_on(target.queue)
     return verdict
 
 
@@ -160,8 +160,8 @@ def _check_gate(session: Session, queue: Queue) -> None:
         raise Refused(why, client=False)
 
 
-def _check_room(session: Session, legs: list[Leg], item: Item) -> None:
-    if not session.broker.group.admits(len(legs) * (len(item.data) + RECORD_OVERHEAD_BYTES)):
+def _check_room(session: Session, targets: list[Target], item: Item) -> None:
+    if not session.broker.group.admits(len(targets) * (len(item.data) + RECORD_OVERHEAD_BYTES)):
         raise Refused(DISK_FULL, client=False)
 
 

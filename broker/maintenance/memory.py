@@ -10,7 +10,7 @@ from staniel.queues.changes import NoJournal
 from staniel.queues.config import QueueConfig
 from staniel.queues.line import ITEM_COST_BYTES
 from staniel.queues.queue import Queue
-from staniel.queues.registry import Collection
+from staniel.queues.registry import Queues
 from staniel.queues.stream.queue import StreamQueue
 from staniel.queues.stream.stream import Stream
 
@@ -24,7 +24,7 @@ class Memory:
     queue (SHARE_BYTES_MIN, or one item if that is larger) and what comes in one batch.
     """
 
-    def __init__(self, limit_bytes: int, queues: Collection) -> None:
+    def __init__(self, limit_bytes: int, queues: Queues) -> None:
         self.limit_bytes = limit_bytes
         self.used_bytes = 0
         self.is_tight = False

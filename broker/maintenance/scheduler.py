@@ -21,7 +21,7 @@ from staniel.journal.kestrel.read_behind import ReadBehind
 from staniel.journal.kestrel.segments import Segment
 from staniel.queues.deferred_free import Remains
 from staniel.queues.queue import Queue
-from staniel.queues.registry import Collection
+from staniel.queues.registry import Queues
 from staniel.queues.stream.queue import StreamQueue
 
 ON_THE_SPOT_BYTES = 256 << 10  # so much is rewritten at once; more is packed in slices
@@ -32,7 +32,7 @@ STAND_IN_BYTES = 21
 class Upkeep:
     """For all queues of a broker."""
 
-    def __init__(self, queues: Collection, group: CommitGroup, memory_bytes: int, report: Report) -> None:
+    def __init__(self, queues: Queues, group: CommitGroup, memory_bytes: int, report: Report) -> None:
         self.queues = queues
         self.group = group
         self.chores = Chores()

@@ -13,7 +13,7 @@ from staniel.broker.commands import memcache as commands
 from staniel.broker.config import values as kinds
 from staniel.broker.transfers import Transfers
 from staniel.queues.ports import Reason
-from staniel.queues.registry import Collection
+from staniel.queues.registry import Queues
 from staniel.sim.mutants.queues import MUTANTS, mutant, replaced
 from staniel.sim.world import config_of
 
@@ -21,14 +21,14 @@ from staniel.sim.world import config_of
 @mutant("a queue that an alias reaches in two ways gets two copies", "aliases")
 def two_copies() -> Any:
     def make(right: Any) -> Any:
-        def legs(self: Collection, name: str, now_ms: int) -> Any:
+        def targets(self: Queues, name: str, now_ms: int) -> Any:
             if name not in self.aliases:
                 return right(self, name, now_ms)
-            return [leg for target in self.aliases[name].targets for leg in self.legs(target, now_ms)]
+            return [target for each in self.aliases[name].targets for target in self.targets(each, now_ms)]
 
-        return legs
+        return targets
 
-    return replaced(Collection, "legs", make)
+    return replaced(Queues, "targets", make)
 
 
 @mutant("an item that waits is sent to what has become an alias", "aliases")
@@ -42,7 +42,7 @@ def alias_shadowed() -> Iterator[None]:
         return call
 
     def check_name(right: Any) -> Any:
-        def call(self: Collection, name: str) -> None:
+        def call(self: Queues, name: str) -> None:
             aliases, self.aliases = self.aliases, {}
             try:
                 right(self, name)
@@ -51,7 +51,7 @@ def alias_shadowed() -> Iterator[None]:
 
         return call
 
-    with replaced(Transfers, "_is_called_off", called_off), replaced(Collection, "_check_name", check_name):
+    with replaced(Transfers, "_is_called_off", called_off), replaced(Queues, "_check_name", check_name):
         yield
 
 

@@ -18,7 +18,7 @@ from staniel.journal.kestrel.log import Log
 from staniel.journal.libkestrel.family import StreamJournals
 from staniel.journal.renewal import Renewal
 from staniel.journal.transfer_log import Intents
-from staniel.queues.registry import Collection
+from staniel.queues.registry import Queues
 from staniel.queues.stream.queue import StreamQueue
 from staniel.sim.mutants.queues import MUTANTS, mutant, replaced
 
@@ -121,14 +121,14 @@ def half_a_mark() -> Iterator[None]:
 @mutant("a child of a shared journal that keeps none gets no copies", "syncs")
 def lapsed_child_forgotten() -> Any:
     def make(right: Any) -> Any:
-        def legs(self: Collection, name: str, now_ms: int) -> Any:
+        def targets(self: Queues, name: str, now_ms: int) -> Any:
             found = right(self, name, now_ms)
             is_shared = isinstance(found[-1].queue, StreamQueue)
             return found[-1:] if is_shared else found
 
-        return legs
+        return targets
 
-    return replaced(Collection, "_legs_of_queue", make)
+    return replaced(Queues, "_targets_of_queue", make)
 
 
 @mutant("a folder whose sync fails is forgotten where a new queue is made", "new-queues")

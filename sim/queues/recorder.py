@@ -46,7 +46,7 @@ def watch(broker: Broker, listener: Listener) -> None:
 
     queues._enter = entered  # type: ignore[method-assign]
     queues.remove = removed  # type: ignore[method-assign]
-    for queue in [*queues, *queues.masked.values()]:
+    for queue in [*queues, *queues.hidden_by_alias.values()]:
         _stand_in_the_door(queue, listener)
 
 

@@ -84,7 +84,7 @@ def test_no_queue_is_made_under_the_name_of_an_alias() -> None:
     world = World('aliases.a = ["q"]\n')
     for line in ("get a", "get a/open", "get a/peek", "gets a", "monitor a 1", "mg a v", "delete a", "flush a"):
         asks(world, line)
-    assert world.broker.queues.find("a") is None and "a" not in world.broker.queues.masked
+    assert world.broker.queues.find("a") is None and "a" not in world.broker.queues.hidden_by_alias
 
 
 def test_a_queue_that_an_alias_had_hidden_comes_back_with_the_settings_of_now() -> None:

@@ -9,21 +9,21 @@ import pytest
 from staniel.queues.changes import Journal
 from staniel.queues.config import QueueConfig
 from staniel.queues.names import NAME_BYTES_MAX, file_error, name_error, parent_of
-from staniel.queues.registry import Collection, Refused
+from staniel.queues.registry import Queues, Refused
 from tests.queues.model import Recorder
 
 
-def collection(config: QueueConfig | None = None, error: OSError | None = None) -> Collection:
+def queues_of(config: QueueConfig | None = None, error: OSError | None = None) -> Queues:
     def journal(name: str, config: QueueConfig, now_ms: int) -> Journal:
         if error is not None:
             raise error
         return Recorder()
 
-    return Collection(lambda name: config or QueueConfig(), journal)
+    return Queues(lambda name: config or QueueConfig(), journal)
 
 
 def test_a_queue_is_made_once_and_found_afterwards() -> None:
-    queues = collection()
+    queues = queues_of()
     assert queues.find("q") is None
     queue = queues.make("q", 1)
     assert queues.make("q", 2) is queue is queues.find("q")
@@ -31,7 +31,7 @@ def test_a_queue_is_made_once_and_found_afterwards() -> None:
 
 
 def test_a_removed_queue_is_closed_and_the_next_of_its_name_is_another() -> None:
-    queues = collection()
+    queues = queues_of()
     queue = queues.make("q", 1)
     queues.remove(queue)
     assert queues.find("q") is None and queues.deleted == 1
@@ -58,7 +58,7 @@ def test_a_removed_queue_is_closed_and_the_next_of_its_name_is_another() -> None
 )
 def test_an_illegal_name_is_the_clients_mistake(name: str) -> None:
     with pytest.raises(Refused) as refused:
-        collection().make(name, 1)
+        queues_of().make(name, 1)
     assert refused.value.client and refused.value.why == name_error(name) != ""
 
 
@@ -70,14 +70,14 @@ def test_other_names_are_legal(name: str) -> None:
 @pytest.mark.parametrize("name", ["a b", "a\rb", "a\n", "\x7f", "漢", "\udcff"])
 def test_a_queue_that_has_been_there_under_another_name_is_served(name: str) -> None:
     assert file_error(name) == ""
-    queues = collection()
+    queues = queues_of()
     queue = queues.adopt(name, Recorder(), 1)
     assert queues.make(name, 2) is queue
 
 
 def test_the_queue_for_expired_items_is_made_together_with_theirs() -> None:
     configs = {"a": QueueConfig(expire_to_queue="b"), "b": QueueConfig(expire_to_queue="a")}
-    queues = Collection(lambda name: configs.get(name, QueueConfig(expire_to_queue="a.b")), lambda *_: Recorder())
+    queues = Queues(lambda name: configs.get(name, QueueConfig(expire_to_queue="a.b")), lambda *_: Recorder())
     queues.make("a", 1)
     assert [queue.name for queue in queues] == ["a", "b"]
     queues.make("c", 1)
@@ -85,7 +85,7 @@ def test_the_queue_for_expired_items_is_made_together_with_theirs() -> None:
 
 
 def test_a_blocked_name_is_refused_with_its_reason() -> None:
-    queues = collection()
+    queues = queues_of()
     queues.block("q", "Permission denied")
     with pytest.raises(Refused, match="Permission denied") as refused:
         queues.make("q", 1)
@@ -93,14 +93,14 @@ def test_a_blocked_name_is_refused_with_its_reason() -> None:
 
 
 def test_a_journal_that_cannot_be_created_leaves_no_queue() -> None:
-    queues = collection(error=OSError(errno.ENOSPC, "No space left on device"))
+    queues = queues_of(error=OSError(errno.ENOSPC, "No space left on device"))
     with pytest.raises(Refused, match="No space left") as refused:
         queues.make("q", 1)
     assert not refused.value.client and len(queues) == queues.created == 0
 
 
 def test_a_queue_that_keeps_no_journal_asks_for_none() -> None:
-    queues = collection(QueueConfig(keep_journal=False), OSError(errno.EIO, "never asked"))
+    queues = queues_of(QueueConfig(keep_journal=False), OSError(errno.EIO, "never asked"))
     assert queues.make("q", 1).journal.batch == 0
 
 

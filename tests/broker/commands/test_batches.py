@@ -9,7 +9,7 @@ import pytest
 
 from staniel.broker import protocols as wires
 from staniel.broker.commands.batches import QUEUES_A_TURN
-from staniel.broker.commands.puts import LEGS_AT_ONCE, WIDE_A_TURN
+from staniel.broker.commands.puts import TARGETS_AT_ONCE, WIDE_A_TURN
 from staniel.broker.commands.thrift import LEASES_A_TURN
 from staniel.broker.session import SessionState
 from staniel.broker.version import WIRE_VERSION
@@ -268,7 +268,7 @@ def test_a_collecting_get_whose_queue_is_deleted_in_the_tick_of_its_first_item_e
 def test_many_items_for_many_queues_are_put_some_a_turn_and_the_next_request_waits_one_turn_more() -> None:
     world = World()
     maker = world.client()
-    for number in range(LEGS_AT_ONCE + 1):
+    for number in range(TARGETS_AT_ONCE + 1):
         maker.sends(f"get q+{number}\r\n".encode())
     world.sync()
     client, count = Client(world, wires.text(Dialect.MEMCACHED)), 10 * WIDE_A_TURN

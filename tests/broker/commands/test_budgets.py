@@ -173,7 +173,7 @@ def test_a_request_for_many_items_is_the_last_of_its_turn() -> None:
 
 def test_a_put_to_many_children_is_the_last_of_its_turn() -> None:
     world = World(MEMORY)
-    world.client().says(*(f"get q+{number}" for number in range(puts.LEGS_AT_ONCE + 1)))
+    world.client().says(*(f"get q+{number}" for number in range(puts.TARGETS_AT_ONCE + 1)))
     world.turn()
     assert asks(world, b"set q 0 0 1\r\nx\r\n" * 3)[0] >= 3
 

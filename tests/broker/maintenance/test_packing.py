@@ -347,7 +347,7 @@ def test_a_deletion_that_was_put_off_removes_a_queue_that_an_alias_has_hidden_me
     config = world.config
     world.config = config + '\n[aliases]\nq = ["r"]\n'
     assert world.client().says("reload").hears() == "Reloaded config."
-    assert "q" in world.broker.queues.masked
+    assert "q" in world.broker.queues.hidden_by_alias
     if end == "goes on":
         for chore in chores:
             world.finish_chore(chore)
@@ -356,7 +356,7 @@ def test_a_deletion_that_was_put_off_removes_a_queue_that_an_alias_has_hidden_me
         for chore in chores:
             world.run_chore(chore)
         world.broker.shutdown(world.now_ms)
-    assert not world.broker.queues.masked
+    assert not world.broker.queues.hidden_by_alias
     assert not [name for name, regular in world.disk.list("s") if regular and name.startswith("q")]
     world.collect()
     assert client.hears() == "DELETED"

@@ -342,11 +342,11 @@ def pack(spool: str, queues: tuple[str, ...], dialect: str, **spark_options: Any
     """Replace the sealed files of each queue in SPOOL by one with what is alive. No server may have the spool open."""
     from staniel.pipeline.tasks.pack import Busy
     from staniel.pipeline.tasks.pack import pack as job
-    from staniel.queues.config import Dialect
+    from staniel.queues.config import JournalDialect
 
     with spark_on(**spark_options) as spark:
         try:
-            packed = job(spark, spool, source_options(queues, "kestrel", "fail"), Dialect(dialect))
+            packed = job(spark, spool, source_options(queues, "kestrel", "fail"), JournalDialect(dialect))
         except Busy as busy:
             raise click.ClickException(str(busy)) from None
     for each in packed:

@@ -16,7 +16,7 @@ SYNC_ALWAYS = 0
 SYNC_OS = -1
 
 
-class Dialect(Enum):
+class JournalDialect(Enum):
     """How a reserve is written in a Kestrel journal: opcode 3, as the documents say, or 9, as Kestrel 2.1-2.4 read
     it.
     """
@@ -55,7 +55,7 @@ class QueueConfig(Struct, frozen=True, kw_only=True):
     sync_ms: int = SYNC_ALWAYS
     journal_format: Format = Format.KESTREL
     archive_path: str = ""
-    journal_dialect: Dialect = Dialect.DOCUMENTS
+    journal_dialect: JournalDialect = JournalDialect.DOCUMENTS
     default_journal_bytes: int = 16 << 20
     max_memory_bytes: int = 128 << 20
     max_journal_bytes: int = 1 << 30

@@ -12,8 +12,8 @@ from msgspec import UNSET, Struct, UnsetType, field
 
 from staniel.broker.config import values as kinds
 from staniel.broker.config.addresses import Address, TcpAddress
-from staniel.protocol.memcache.requests import Dialect as MemcacheDialect
-from staniel.queues.config import UNLIMITED_BYTES, Dialect, Format
+from staniel.protocol.memcache.requests import Dialect
+from staniel.queues.config import UNLIMITED_BYTES, Format, JournalDialect
 
 
 class Server(Struct, frozen=True, kw_only=True):
@@ -74,7 +74,7 @@ class Memcache(Listener, frozen=True, kw_only=True):
     """[memcache]. `create_on_read` None: as is usual for the dialect."""
 
     port: Annotated[int | None, kinds.MAYBE_PORT] = 22_133
-    dialect: Annotated[MemcacheDialect, kinds.MEMCACHE_DIALECT] = MemcacheDialect.MEMCACHED
+    dialect: Annotated[Dialect, kinds.MEMCACHE_DIALECT] = Dialect.MEMCACHED
     create_on_read: Annotated[bool | None, kinds.MAYBE_FLAG] = None
 
 
@@ -114,7 +114,7 @@ class QueueSettings(Struct, frozen=True, kw_only=True):
     sync_ms: Annotated[int | UnsetType, kinds.SYNC] = field(name="sync_journal", default=UNSET)
     journal_format: Annotated[Format | UnsetType, kinds.JOURNAL_FORMAT] = UNSET
     archive_path: Annotated[str | UnsetType, kinds.MAYBE_TEXT] = UNSET
-    journal_dialect: Annotated[Dialect | UnsetType, kinds.JOURNAL_DIALECT] = UNSET
+    journal_dialect: Annotated[JournalDialect | UnsetType, kinds.JOURNAL_DIALECT] = UNSET
     default_journal_bytes: Annotated[int | UnsetType, kinds.MAYBE_BYTES] = field(
         name="default_journal_size", default=UNSET
     )

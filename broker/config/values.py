@@ -14,8 +14,8 @@ from msgspec import Struct
 
 from staniel.broker.config.addresses import PORT_MAX, Address, format_address, is_host, parse_address
 from staniel.broker.config.units import format_duration, format_size, parse_duration, parse_size
-from staniel.protocol.memcache.requests import Dialect as MemcacheDialect
-from staniel.queues.config import SYNC_ALWAYS, SYNC_OS, UNLIMITED_BYTES, UNLIMITED_ITEMS, Dialect, Format
+from staniel.protocol.memcache.requests import Dialect
+from staniel.queues.config import SYNC_ALWAYS, SYNC_OS, UNLIMITED_BYTES, UNLIMITED_ITEMS, Format, JournalDialect
 from staniel.queues.names import NAME_BYTES_MAX, name_error
 
 # A journal record says its length in 31 bits, and an item is held in memory several times on its way.
@@ -249,9 +249,9 @@ QUEUE_NAMES = Kind("array of queue names", _array(_read_queue_name, "queue names
 ADDRESSES = Kind("array of addresses", _array(_read_address, "addresses"), _show_addresses)
 DURATION = Kind("duration", _read_duration, _show_duration)
 SYNC = Kind('"always" / "os" / duration', _read_sync, _show_sync)
-MEMCACHE_DIALECT = choice({dialect.value: dialect for dialect in MemcacheDialect})
+MEMCACHE_DIALECT = choice({dialect.value: dialect for dialect in Dialect})
 JOURNAL_FORMAT = choice({format_.value: format_ for format_ in Format})
-JOURNAL_DIALECT = choice({dialect.value: dialect for dialect in Dialect})
+JOURNAL_DIALECT = choice({dialect.value: dialect for dialect in JournalDialect})
 
 MAYBE_FLAG = optional(FLAG, None)
 MAYBE_COUNT = optional(count(), None)

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 from staniel.queues.changes import Aborted, Added, Change, Cleared, Confirmed, Opened, Removed
-from staniel.queues.config import Dialect
+from staniel.queues.config import JournalDialect
 from staniel.queues.item import Delivery, Item
 from staniel.queues.xids import XID_MAX, XID_MIN, next_xid
 
@@ -38,7 +38,7 @@ class Encoder:
     reader, because the second record undoes the first; ours takes the flags from it.
     """
 
-    def __init__(self, dialect: Dialect, counter: int = 0) -> None:
+    def __init__(self, dialect: JournalDialect, counter: int = 0) -> None:
         self.dialect = dialect
         self.counter = counter
         self.open: set[int] = set()
@@ -96,7 +96,7 @@ class Encoder:
     def _opened(self, change: Opened) -> bytes:
         xid = change.xid
         self.took = True
-        if self.dialect is Dialect.KESTREL_24:
+        if self.dialect is JournalDialect.KESTREL_24:
             record = WITH_XID.pack(REMOVE_TENTATIVE_XID, xid)
         elif xid == self.counter + 1 != 0 or next_xid(self.counter, self.open) == xid:
             record = RESERVE_RECORD
@@ -130,7 +130,7 @@ class Encoder:
 
     def _still_open(self, xid: int, item: Item) -> bytes:
         flags = self._flags(item.flags) if item.flags else b""
-        if self.dialect is Dialect.KESTREL_24:
+        if self.dialect is JournalDialect.KESTREL_24:
             # Kestrel 2.4 ignores the id of an ADD_XID and reads opcode 3 wrongly: an ADDX, then a reserve with its id.
             head = ADDX_HEAD.pack(ADDX, len(item.data) + BLOCK_HEAD_BYTES, item.added_ms, item.expires_ms)
             self.counter = xid

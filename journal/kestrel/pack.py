@@ -25,12 +25,12 @@ from staniel.journal.kestrel.log import Log
 from staniel.journal.kestrel.read_behind import ReadBehind, Unreadable
 from staniel.journal.kestrel.segments import IndexEntry, Segment, note_places, note_run
 from staniel.queues.checkpoint import Checkpoint
-from staniel.queues.config import Dialect
+from staniel.queues.config import JournalDialect
 from staniel.queues.item import Delivery, Item
 from staniel.queues.line import Line
 
 STAND_IN = Item(b"", 0)  # without an add time it moves no id
-STAND_IN_RECORD = Encoder(Dialect.DOCUMENTS).addx(STAND_IN)  # in every dialect
+STAND_IN_RECORD = Encoder(JournalDialect.DOCUMENTS).addx(STAND_IN)  # in every dialect
 A_SLICE = 1000  # about a millisecond: so much of what follows
 RUN_COST, ITEM_COST = 20, 1
 STAND_INS_A_COST = 50  # they are all the same bytes

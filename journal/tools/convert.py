@@ -23,7 +23,7 @@ from staniel.journal.libkestrel.records import DATA_BYTES_MAX, MAGIC_BYTES, SEGM
 from staniel.journal.libkestrel.segments import StreamSegments
 from staniel.journal.spool import Store
 from staniel.queues.changes import Added
-from staniel.queues.config import Dialect, Format, QueueConfig
+from staniel.queues.config import Format, JournalDialect, QueueConfig
 from staniel.queues.item import LOST_MS, Item
 from staniel.queues.line import Line
 from staniel.queues.names import file_error, parent_of
@@ -179,7 +179,7 @@ class Conversion:
     def _write_kestrel(self, lines: dict[str, Line], digests: dict[str, Digest], total: int) -> list[str]:
         done = 0
         for name, line in lines.items():
-            encoder = Encoder(Dialect.DOCUMENTS)
+            encoder = Encoder(JournalDialect.DOCUMENTS)
             file = self.fs.append(f"{self.folder}/{name}")
             pieces: list[bytes] = []
             while line.head() is not None:

@@ -33,7 +33,7 @@ from staniel.pipeline.sources.journal_options import JournalOptions
 from staniel.pipeline.sources.planning import check_wanted
 from staniel.pipeline.tasks.summarise import queues_of, run
 from staniel.queues.changes import Added
-from staniel.queues.config import Dialect
+from staniel.queues.config import JournalDialect
 from staniel.queues.item import LOST_MS, Delivery, Item
 
 if TYPE_CHECKING:
@@ -71,7 +71,7 @@ class Task(Struct, frozen=True):
 
     path: str
     queue: Queue
-    dialect: Dialect
+    dialect: JournalDialect
 
     @property
     def files(self) -> dict[str, int]:
@@ -95,7 +95,7 @@ class Written(Struct, frozen=True):
     items: int
 
 
-def pack(spark: SparkSession, path: str, given: Mapping[str, str], dialect: Dialect) -> list[Packed]:
+def pack(spark: SparkSession, path: str, given: Mapping[str, str], dialect: JournalDialect) -> list[Packed]:
     """Pack every queue of Kestrel's format with sealed files; others are left alone. Raises Busy; ValueError for a
     spool that is not in a local folder, that holds nothing but other formats, or in which a server has work to finish;
     NotTheSame."""
@@ -222,7 +222,7 @@ def _seen(item: Item) -> bytes:
     return b"%d %d %d %d " % (len(item.data), item.added_ms, item.expires_ms, item.flags) + item.data
 
 
-def snapshot(path: str, queue: Queue, dialect: Dialect) -> Iterator[bytes]:
+def snapshot(path: str, queue: Queue, dialect: JournalDialect) -> Iterator[bytes]:
     """The records that make a new queue what this one is: its counter, open reads, items."""
     encoder, state = Encoder(dialect), queue.state
     copies = Copies(path)

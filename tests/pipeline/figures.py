@@ -41,7 +41,7 @@ from staniel.pipeline.sources.drain_spool import Spool
 from staniel.pipeline.tasks.archive import archive
 from staniel.pipeline.tasks.drain_to_lake import drain
 from staniel.pipeline.tasks.pack import pack
-from staniel.queues.config import Dialect
+from staniel.queues.config import JournalDialect
 from tests.pipeline.test_drain import fill, server_address
 from tests.support.process import Server, running, until
 
@@ -269,7 +269,7 @@ def packed(spark: SparkSession, folder: Path, rounds: int) -> None:
         copy = folder / "packed"
         shutil.rmtree(copy, ignore_errors=True)
         shutil.copytree(spool, copy, copy_function=os.link)
-        clock.time("pack", lambda: pack(spark, str(folder / "packed"), {}, Dialect.DOCUMENTS))
+        clock.time("pack", lambda: pack(spark, str(folder / "packed"), {}, JournalDialect.DOCUMENTS))
     size = sum(path.stat().st_size for path in paths(spool)[:-1]) / 1e6
     clock.tell("pack", size, "MB/s")
 

@@ -37,7 +37,7 @@ from staniel.pipeline.tasks import pack as packs
 from staniel.pipeline.tasks import summarise as fleet
 from staniel.pipeline.tasks.archive import archive
 from staniel.pipeline.tasks.convert import convert
-from staniel.queues.config import Dialect, Format
+from staniel.queues.config import Format, JournalDialect
 from tests.pipeline.spools import history, write
 from tests.pipeline.test_packs import states
 
@@ -107,7 +107,7 @@ class Dying:
 def work(spark: Any, job: str, spool: str, out: str) -> bool:
     """Run a job; whether it came to its end."""
     if job == "pack":
-        packs.pack(spark, spool, {}, Dialect.DOCUMENTS)
+        packs.pack(spark, spool, {}, JournalDialect.DOCUMENTS)
     elif job == "archive":
         archive(spark, spool, out, {"maxBytesPerTrigger": "6k"}, lambda told: None)
     else:

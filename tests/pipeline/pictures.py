@@ -12,7 +12,7 @@ import random
 import sys
 from pathlib import Path
 
-from staniel.queues.config import Dialect
+from staniel.queues.config import JournalDialect
 from tests.pipeline.spools import write
 from tests.support.job_world import JobWorld
 from tests.support.records import Scribe
@@ -24,7 +24,7 @@ QUEUES = {"mail": (14, 18, 0.02), "thumbnails": (7, 8, 0.10), "audit": (2, 30, 0
 
 def day(chance: random.Random, arrivals: float, capacity: int, failures: float) -> Scribe:
     """A day in steps of 144 seconds: arrivals follow the sun, workers do what they can and hand some back."""
-    scribe = Scribe(Dialect.DOCUMENTS)
+    scribe = Scribe(JournalDialect.DOCUMENTS)
     for step in range(600):
         now_ms = MIDNIGHT_MS + step * 144_000
         sun = 1 + math.sin(2 * math.pi * (step / 600 - 0.3))

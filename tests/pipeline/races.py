@@ -42,7 +42,7 @@ from staniel.pipeline.tasks.convert import convert_spool
 from staniel.pipeline.tasks.pack import Busy, pack
 from staniel.pipeline.tasks.summarise import pinned
 from staniel.pipeline.tasks.verify import verify
-from staniel.queues.config import Dialect, Format
+from staniel.queues.config import Format, JournalDialect
 from tests.support.job_world import job_id
 from tests.support.process import Server
 from tests.support.wire import Wire
@@ -399,7 +399,10 @@ class Races:
         self.query("pipeline.state", "kestrel", self.state_of_many_tasks, lambda row: True)
         if self.is_up:
             spark: Any = None
-            assert self.attempt("pack", lambda: pack(spark, str(self.spools["kestrel"]), {}, Dialect.DOCUMENTS)) is None
+            assert (
+                self.attempt("pack", lambda: pack(spark, str(self.spools["kestrel"]), {}, JournalDialect.DOCUMENTS))
+                is None
+            )
             self.told["convert"] += 1
             (refused,) = convert_spool((str(self.spools["kestrel"]), "k1", Format.LIBKESTREL, 1))
             self.refused[f"convert: {re.sub('[0-9]+|/[^ ]+', '…', refused.refusal)}"] += 1
@@ -438,7 +441,7 @@ class Races:
         self.once()
         self.no_more_doubts("kestrel")
         self.no_more_doubts("libkestrel")
-        self.attempt("pack at rest", lambda: pack(spark, spool, {"queues": "k*"}, Dialect.DOCUMENTS))
+        self.attempt("pack at rest", lambda: pack(spark, spool, {"queues": "k*"}, JournalDialect.DOCUMENTS))
         self.query("state of a packed spool", "kestrel", lambda: self.view("kestrel", "state"), lambda row: True)
         for wanted in (Format.LIBKESTREL, Format.KESTREL):
             self.told[f"convert to {wanted.value}"] += 1

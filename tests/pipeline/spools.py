@@ -7,13 +7,13 @@ from pathlib import Path
 from typing import Any
 
 from staniel.journal.kestrel.replay import Replay
-from staniel.queues.config import Dialect
+from staniel.queues.config import JournalDialect
 from tests.support.records import NOW_MS, Scribe, feed
 
 STEP_WEIGHTS = {"add": 10, "take": 3, "open": 5, "confirm": 4, "abort": 2}
 
 
-def history(seed: int, steps: int, dialect: Dialect = Dialect.DOCUMENTS, size: int = 40) -> Scribe:
+def history(seed: int, steps: int, dialect: JournalDialect = JournalDialect.DOCUMENTS, size: int = 40) -> Scribe:
     """A queue that was used for a while, and its journal."""
     chance = random.Random(seed)
     scribe = Scribe(dialect)

@@ -19,7 +19,7 @@ from staniel.pipeline.tasks.convert import convert
 from staniel.pipeline.tasks.pack import Busy, pack
 from staniel.pipeline.tasks.refill import items_of, refill
 from staniel.pipeline.tasks.verify import verify
-from staniel.queues.config import Dialect, Format
+from staniel.queues.config import Format, JournalDialect
 from tests.pipeline.spools import contents, history, replayed, write
 from tests.pipeline.test_drain import server_address
 from tests.pipeline.test_live_source import taken
@@ -33,7 +33,7 @@ from tests.support.records import state as state_in_words
 def spool(tmp_path: Path) -> Path:
     folder = tmp_path / "spool"
     write(folder, "jobs", history(11, 3000), 4)
-    write(folder, "mail", history(12, 1500, Dialect.KESTREL_24), 3)
+    write(folder, "mail", history(12, 1500, JournalDialect.KESTREL_24), 3)
     return folder
 
 
@@ -75,14 +75,14 @@ def test_a_state_of_segments_with_sidecars_is_that_of_segments_without(
 def test_a_spool_with_sidecars_packs_to_the_same_state(spark: SparkSession, tmp_path: Path) -> None:
     spool = spill(long_history(8).world.disk, tmp_path / "spool")
     before = state_in_words(replayed(files(spool, "q")))
-    (packed,) = pack(spark, str(spool), {}, Dialect.DOCUMENTS)
+    (packed,) = pack(spark, str(spool), {}, JournalDialect.DOCUMENTS)
     assert packed.files > 3 and packed.after_bytes < packed.before_bytes / 2
     assert state_in_words(replayed(files(spool, "q"))) == before
     assert list((spool / ".staniel" / "segments").iterdir()) == []
 
 
-@pytest.mark.parametrize("dialect", Dialect)
-def test_a_packed_spool_replays_to_the_same_state(spark: SparkSession, spool: Path, dialect: Dialect) -> None:
+@pytest.mark.parametrize("dialect", JournalDialect)
+def test_a_packed_spool_replays_to_the_same_state(spark: SparkSession, spool: Path, dialect: JournalDialect) -> None:
     before = {queue: state_in_words(replayed(files(spool, queue))) for queue in ("jobs", "mail")}
     packed = pack(spark, str(spool), {}, dialect)
     assert [(each.queue, each.files) for each in packed] == [("jobs", 3), ("mail", 2)]
@@ -96,7 +96,7 @@ def test_a_spool_that_a_server_has_open_is_not_packed(spark: SparkSession, spool
     disk.make_folder(str(spool / ".staniel"))
     disk.lock(str(spool / ".staniel" / "lock"))
     with pytest.raises(Busy, match="stop it first"):
-        pack(spark, str(spool), {}, Dialect.DOCUMENTS)
+        pack(spark, str(spool), {}, JournalDialect.DOCUMENTS)
     disk.close()
 
 

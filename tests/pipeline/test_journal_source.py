@@ -9,7 +9,7 @@ from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
-from staniel.queues.config import Dialect
+from staniel.queues.config import JournalDialect
 from tests.pipeline.patience import patiently
 from tests.pipeline.spools import contents, history, replayed, write
 from tests.support.records import NOW_MS, addx
@@ -27,7 +27,7 @@ def read(spark: SparkSession, path: Path, **options: object) -> DataFrame:
 def spool(tmp_path: Path) -> Path:
     folder = tmp_path / "spool"
     write(folder, "jobs", history(1, 2000), 3)
-    write(folder, "mail", history(2, 1000, Dialect.KESTREL_24), 1)
+    write(folder, "mail", history(2, 1000, JournalDialect.KESTREL_24), 1)
     return folder
 
 

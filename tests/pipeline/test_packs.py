@@ -20,7 +20,7 @@ from staniel.pipeline.formats.kestrel.state import Queue
 from staniel.pipeline.lake.folders import LocalFolder
 from staniel.pipeline.tasks import pack as packs
 from staniel.pipeline.tasks.pack import NotTheSame, Packed, Task, pack, write_pack
-from staniel.queues.config import Dialect
+from staniel.queues.config import JournalDialect
 from tests.pipeline.spools import history, write
 from tests.support.records import addx
 from tests.support.records import state as state_in_words
@@ -108,14 +108,14 @@ def states(spool: Path) -> dict[str, Any]:
     }
 
 
-def packed(spool: Path, dialect: Dialect = Dialect.DOCUMENTS) -> list[Packed]:
+def packed(spool: Path, dialect: JournalDialect = JournalDialect.DOCUMENTS) -> list[Packed]:
     return pack(None, str(spool), {}, dialect)  # type: ignore[arg-type]
 
 
 def spool_of(folder: Path) -> Path:
     spool = folder / "spool"
     write(spool, "jobs", history(11, 400), 4)
-    write(spool, "mail", history(12, 200, Dialect.KESTREL_24), 3)
+    write(spool, "mail", history(12, 200, JournalDialect.KESTREL_24), 3)
     return spool
 
 
@@ -155,14 +155,15 @@ def test_a_pack_killed_at_any_step_loses_nothing_and_the_next_one_finishes(
 def test_a_task_that_runs_twice_or_after_its_driver_has_died_changes_nothing(tmp_path: Path) -> None:
     spool = spool_of(tmp_path)
     before, files = states(spool), names(spool)
-    tasks = [Task(str(spool), queue, Dialect.DOCUMENTS) for queue in sealed_queues(None, str(spool), {}, True)]
+    tasks = [Task(str(spool), queue, JournalDialect.DOCUMENTS) for queue in sealed_queues(None, str(spool), {}, True)]
     first, again = [list(map(write_pack, tasks)) for _ in range(2)]
     assert len({each.temp for each in first + again}) == 4
     assert [name for name in names(spool) if "~~" not in name] == files
     assert states(spool) == before
     packed(spool)
     late = [
-        write_pack(Task(str(spool), queue, Dialect.DOCUMENTS)) for queue in sealed_queues(None, str(spool), {}, True)
+        write_pack(Task(str(spool), queue, JournalDialect.DOCUMENTS))
+        for queue in sealed_queues(None, str(spool), {}, True)
     ]
     assert len(late) == 2 and states(spool) == before
 

@@ -17,12 +17,12 @@ from staniel.pipeline.formats.kestrel.adapter import read_summaries
 from staniel.pipeline.lake.folders import LocalFolder, Vanished
 from staniel.pipeline.tasks import verify as module
 from staniel.queues.changes import Added
-from staniel.queues.config import Dialect
+from staniel.queues.config import JournalDialect
 from staniel.queues.item import Item
 from tests.journal.workq.test_recovery import add
 
 ITEM = Item(b"item", 1_700_000_000_000)
-KESTREL = Encoder(Dialect.DOCUMENTS).encode(Added(ITEM))
+KESTREL = Encoder(JournalDialect.DOCUMENTS).encode(Added(ITEM))
 FILES: dict[str, tuple[list[str], bytes]] = {
     "kestrel": (["q.5", "q"], KESTREL * 2),
     "libkestrel": (["q.5", "q.7"], SEGMENT_MAGIC + put(ITEM, 1) + put(ITEM, 2)),

@@ -14,7 +14,7 @@ from staniel.journal.kestrel.replay import Bad
 from staniel.pipeline.formats.base import Corrupt, OnCorrupt, Part, Reading, Segment
 from staniel.pipeline.formats.kestrel.adapter import KestrelFormat
 from staniel.pipeline.lake.folders import LocalFolder
-from staniel.queues.config import Dialect
+from staniel.queues.config import JournalDialect
 from tests.pipeline.spools import contents, history, replayed, write
 from tests.support.records import FOREIGN, addx, named, with_xid
 
@@ -30,9 +30,9 @@ def rows(folder: Path, view: str, reading: Reading = FAIL, queue: str = "q") -> 
     return [row for batch in batches for row in batch.to_pylist()]
 
 
-@pytest.mark.parametrize("dialect", Dialect)
+@pytest.mark.parametrize("dialect", JournalDialect)
 @pytest.mark.parametrize("files", [1, 3])
-def test_the_state_is_what_replay_finds(tmp_path: Path, dialect: Dialect, files: int) -> None:
+def test_the_state_is_what_replay_finds(tmp_path: Path, dialect: JournalDialect, files: int) -> None:
     for seed in range(4):
         folder = tmp_path / str(seed)
         paths = write(folder, "q", history(seed, 4000, dialect), files)

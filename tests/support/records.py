@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from staniel.journal.kestrel.encoder import Encoder
 from staniel.journal.kestrel.replay import Bad, Replay
 from staniel.queues.changes import Aborted, Added, Change, Cleared, Confirmed, Opened, Removed
-from staniel.queues.config import Dialect, QueueConfig
+from staniel.queues.config import JournalDialect, QueueConfig
 from staniel.queues.item import Delivery, Item
 from staniel.queues.queue import Queue
 from tests.support.judge import Content
@@ -70,7 +70,7 @@ Operations = list[tuple[str, *tuple[object, ...]]]
 class Scribe:
     """A queue whose changes are encoded as they happen; `ends` are the lengths after each whole change."""
 
-    def __init__(self, dialect: Dialect) -> None:
+    def __init__(self, dialect: JournalDialect) -> None:
         self.encoder = Encoder(dialect)
         self.data = b""
         self.ends = [0]

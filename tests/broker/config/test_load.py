@@ -10,8 +10,8 @@ import pytest
 from staniel.broker.config.addresses import TcpAddress, UnixAddress
 from staniel.broker.config.load import Config, ConfigError, defaults, load, parse
 from staniel.broker.config.schema import NOT_SERVED
-from staniel.protocol.memcache.requests import Dialect as MemcacheDialect
-from staniel.queues.config import SYNC_ALWAYS, SYNC_OS, UNLIMITED_BYTES, UNLIMITED_ITEMS, Dialect, QueueConfig
+from staniel.protocol.memcache.requests import Dialect
+from staniel.queues.config import SYNC_ALWAYS, SYNC_OS, UNLIMITED_BYTES, UNLIMITED_ITEMS, JournalDialect, QueueConfig
 from staniel.queues.queue import Queue
 from tests.support.world import World
 
@@ -65,7 +65,7 @@ def test_a_file_in_kestrels_terms_is_accepted() -> None:
     settings = config(KESTREL)
     assert (settings.server.spool, settings.server.max_open_transactions) == ("/tmp/x/q", 1)
     assert settings.server.expiration_timer_ms == 0
-    assert settings.memcache.dialect is MemcacheDialect.KESTREL
+    assert settings.memcache.dialect is Dialect.KESTREL
     queue = settings.queue("q")
     assert (queue.max_items, queue.max_age_ms, queue.sync_ms, queue.discard_old_when_full) == (3, 300, 10, True)
     assert settings.queue("m+c") == QueueConfig(max_age_ms=300, keep_journal=False)
@@ -185,7 +185,7 @@ def test_a_listener_without_a_port_is_off() -> None:
 
 def test_words_are_understood_as_kestrel_spells_them() -> None:
     assert config('[server]\ndefault_status = "WriteAvoid"').server.default_status == "writeavoid"
-    assert config('[default]\njournal_dialect = "kestrel-2.4"').queue("q").journal_dialect is Dialect.KESTREL_24
+    assert config('[default]\njournal_dialect = "kestrel-2.4"').queue("q").journal_dialect is JournalDialect.KESTREL_24
 
 
 # A value for everything in NOT_SERVED that differs from the default.

@@ -6,7 +6,7 @@ import pytest
 
 from staniel.journal.kestrel import files as layout
 from staniel.journal.kestrel.replay import Replay
-from staniel.queues.config import Dialect, QueueConfig
+from staniel.queues.config import JournalDialect, QueueConfig
 from staniel.queues.item import Item
 from staniel.queues.queue import Queue
 from staniel.sim.disk.disk import Disk, PowerCut
@@ -91,7 +91,7 @@ def long_items(service: Service) -> None:
 
 
 SCENARIOS = [some_work, rotate_often, start_over, pack, recorded_while_rotating, long_items]
-DIALECTS = {dialect: QueueConfig(journal_dialect=dialect) for dialect in Dialect}
+DIALECTS = {dialect: QueueConfig(journal_dialect=dialect) for dialect in JournalDialect}
 
 
 def steps_of(scenario: Scenario, config: QueueConfig | None = None) -> range:
@@ -114,7 +114,7 @@ def interrupted(scenario: Scenario, stop: int, config: QueueConfig | None = None
 
 @pytest.mark.parametrize("dialect", DIALECTS)
 @pytest.mark.parametrize("scenario", SCENARIOS)
-def test_power_fails_before_any_step(scenario: Scenario, dialect: Dialect) -> None:
+def test_power_fails_before_any_step(scenario: Scenario, dialect: JournalDialect) -> None:
     config = DIALECTS[dialect]
     for stop in steps_of(scenario, config):
         service = interrupted(scenario, stop, config)

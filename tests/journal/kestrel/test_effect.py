@@ -35,11 +35,11 @@ from staniel.journal.kestrel.effect_scan import (
     entry_state_of,
 )
 from staniel.journal.kestrel.replay import Bad, Replay
-from staniel.queues.config import Dialect
+from staniel.queues.config import JournalDialect
 from staniel.queues.item import Delivery
 from tests.support.records import FOREIGN, NOW_MS, OPERATIONS, Operations, Scribe, addx, named, with_xid
 
-DIALECTS = st.sampled_from(Dialect)
+DIALECTS = st.sampled_from(JournalDialect)
 SEEDS = st.integers(0, 2**32)
 
 
@@ -169,7 +169,7 @@ def test_segments_of_any_records_resolve_to_what_replay_finds(data: bytes, cuts:
 @settings(max_examples=300, deadline=None)
 @given(operations=OPERATIONS, dialect=DIALECTS, cuts=st.lists(st.integers(0, 200), max_size=6), seed=SEEDS)
 def test_summaries_of_our_journals_merge_in_any_order(
-    operations: Operations, dialect: Dialect, cuts: list[int], seed: int
+    operations: Operations, dialect: JournalDialect, cuts: list[int], seed: int
 ) -> None:
     scribe = Scribe(dialect)
     scribe.run(operations)

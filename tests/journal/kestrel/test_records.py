@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from staniel.journal.kestrel.encoder import Encoder
 from staniel.journal.kestrel.replay import Replay
-from staniel.queues.config import Dialect
+from staniel.queues.config import JournalDialect
 from staniel.queues.queue import Queue
 from tests.support.judge import Judge
 from tests.support.records import (
@@ -29,7 +29,7 @@ from tests.support.records import (
     with_xid,
 )
 
-DIALECTS = st.sampled_from(Dialect)
+DIALECTS = st.sampled_from(JournalDialect)
 PIECES = st.sampled_from([1, 2, 7, 30, 1 << 20])
 
 
@@ -52,7 +52,9 @@ def both_read(*files: bytes, piece_bytes: int = 1 << 20) -> Replay:
 
 @given(OPERATIONS, DIALECTS, PIECES)
 @settings(max_examples=300, deadline=None)
-def test_a_history_is_read_back_as_it_was_written(operations: Operations, dialect: Dialect, piece_bytes: int) -> None:
+def test_a_history_is_read_back_as_it_was_written(
+    operations: Operations, dialect: JournalDialect, piece_bytes: int
+) -> None:
     scribe = Scribe(dialect)
     scribe.run(operations)
     replay = both_read(scribe.data, piece_bytes=piece_bytes)
@@ -65,7 +67,7 @@ def test_a_history_is_read_back_as_it_was_written(operations: Operations, dialec
 
 @given(OPERATIONS, DIALECTS)
 @settings(max_examples=150, deadline=None)
-def test_every_item_has_the_same_id_after_a_replay(operations: Operations, dialect: Dialect) -> None:
+def test_every_item_has_the_same_id_after_a_replay(operations: Operations, dialect: JournalDialect) -> None:
     scribe = Scribe(dialect)
     scribe.run(operations)
     replay, _ = read(scribe.data)
@@ -77,7 +79,7 @@ def test_every_item_has_the_same_id_after_a_replay(operations: Operations, diale
 @given(OPERATIONS, OPERATIONS, DIALECTS, DIALECTS)
 @settings(max_examples=150, deadline=None)
 def test_a_history_goes_on_after_a_restart_in_either_dialect(
-    before: Operations, after: Operations, first: Dialect, second: Dialect
+    before: Operations, after: Operations, first: JournalDialect, second: JournalDialect
 ) -> None:
     """As the store does it: the encoder takes over the reader's counter and open reads, recovery puts those back."""
     scribe = Scribe(first)
@@ -95,7 +97,7 @@ def test_a_history_goes_on_after_a_restart_in_either_dialect(
 @given(OPERATIONS, DIALECTS, st.booleans())
 @settings(max_examples=150, deadline=None)
 def test_a_snapshot_is_read_back_as_the_same_state_and_history_goes_on_behind_it(
-    operations: Operations, dialect: Dialect, tail: bool
+    operations: Operations, dialect: JournalDialect, tail: bool
 ) -> None:
     scribe = Scribe(dialect)
     scribe.run(operations)
@@ -115,7 +117,7 @@ def test_a_snapshot_is_read_back_as_the_same_state_and_history_goes_on_behind_it
 @given(OPERATIONS, DIALECTS)
 @settings(max_examples=60, deadline=None)
 def test_cut_at_any_byte_what_is_left_is_read_up_to_the_last_whole_record(
-    operations: Operations, dialect: Dialect
+    operations: Operations, dialect: JournalDialect
 ) -> None:
     scribe = Scribe(dialect)
     scribe.run(operations)
@@ -152,7 +154,7 @@ def test_noise_is_read_without_harm(data: bytes, piece_bytes: int) -> None:
 
 
 def test_every_bit_of_a_small_journal_can_flip() -> None:
-    scribe = Scribe(Dialect.DOCUMENTS)
+    scribe = Scribe(JournalDialect.DOCUMENTS)
     scribe.run([("add", b"abc", 5), ("add", b"de", 0), ("open",), ("add", b"f", 0), ("open",), ("abort", 0), ("take",)])
     for at in range(len(scribe.data)):
         for bit in range(8):
@@ -212,10 +214,10 @@ def test_an_id_that_is_open_is_never_overwritten() -> None:
 
 def test_the_documents_dialect_writes_opcodes_1_to_7_only_and_kestrels_no_3_4_7() -> None:
     operations: Operations = [("jump", 5), ("add", b"", 0), ("open",), ("add", b"", 0), ("open",), ("abort", 0)]
-    scribes = {dialect: Scribe(dialect) for dialect in Dialect}
+    scribes = {dialect: Scribe(dialect) for dialect in JournalDialect}
     for scribe in scribes.values():
         scribe.run(operations)
         assert state(both_read(scribe.data))[:2] == scribe.state()
     opcodes = {dialect: [scribe.data[end] for end in scribe.ends[:-1]] for dialect, scribe in scribes.items()}
-    assert opcodes[Dialect.DOCUMENTS] == [2, 4, 2, 3, 5]
-    assert opcodes[Dialect.KESTREL_24] == [2, 9, 2, 9, 5]
+    assert opcodes[JournalDialect.DOCUMENTS] == [2, 4, 2, 3, 5]
+    assert opcodes[JournalDialect.KESTREL_24] == [2, 9, 2, 9, 5]

@@ -10,7 +10,7 @@ from staniel.journal.disk.fs import Locked
 from staniel.journal.kestrel.encoder import Encoder
 from staniel.journal.kestrel.recovery import Recovered
 from staniel.journal.spool import SpoolError, Store
-from staniel.queues.config import Dialect, QueueConfig
+from staniel.queues.config import JournalDialect, QueueConfig
 from staniel.sim.disk.disk import Disk, PowerCut
 from staniel.sim.disk.durable import Crash
 from tests.support.records import NOW_MS, addx
@@ -58,7 +58,7 @@ def test_a_pack_that_says_nothing_replaces_nothing_and_is_set_aside(said: bytes)
 
 
 def test_a_pack_of_an_empty_state_is_told_apart_from_one_that_was_cut_off() -> None:
-    disk = spool_of({"q.5": addx(b"old"), "q.5.pack": Encoder(Dialect.DOCUMENTS).nothing(7), "q": addx(b"new")})
+    disk = spool_of({"q.5": addx(b"old"), "q.5.pack": Encoder(JournalDialect.DOCUMENTS).nothing(7), "q": addx(b"new")})
     assert items(disk) == [b"new"]
 
 

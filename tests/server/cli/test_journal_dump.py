@@ -12,7 +12,7 @@ from staniel.journal.kestrel.encoder import Encoder
 from staniel.journal.libkestrel.records import READER_MAGIC, SEGMENT_MAGIC, put, read_done, read_head
 from staniel.journal.workq import encoder as cmdlog
 from staniel.queues.changes import Aborted, Added, Confirmed, Opened, Removed
-from staniel.queues.config import Dialect
+from staniel.queues.config import JournalDialect
 from staniel.queues.item import Item
 from tests.support.process import run_staniel
 
@@ -29,7 +29,7 @@ ITEMS = (
 def spool(tmp_path: Path) -> Path:
     (tmp_path / "jobs.100").write_bytes(SEGMENT_MAGIC + ITEMS + bytes(100))
     (tmp_path / "jobs.read.a").write_bytes(READER_MAGIC + read_head(1) + read_done([3, 2]))
-    encoder = Encoder(Dialect.DOCUMENTS)
+    encoder = Encoder(JournalDialect.DOCUMENTS)
     changes = [Added(Item(b"first", ADDED_MS)), Opened(1, 1), Aborted(1, 1), Opened(1, 2), Confirmed(1, 2)]
     records = [encoder.encode(change) for change in [*changes, Added(Item(b"next", ADDED_MS)), Removed(2)]]
     (tmp_path / "old").write_bytes(b"".join(records))

@@ -12,7 +12,7 @@ from staniel.broker.commands import meta as meta_commands
 from staniel.broker.commands import text as text_commands
 from staniel.broker.commands import workq as workq_commands
 from staniel.broker.session import Wire
-from staniel.protocol.memcache.parser import Parser
+from staniel.protocol.memcache.parser import MemcacheParser
 from staniel.protocol.memcache.requests import Dialect
 from staniel.protocol.text.parser import TextParser
 from staniel.protocol.workq.parser import WorkqParser
@@ -23,7 +23,7 @@ MEMCACHE_HANDLERS = {**commands.HANDLERS, **meta_commands.HANDLERS}
 def memcache(dialect: Dialect, create_on_read: bool | None = None) -> Wire:
     """`create_on_read` None: as is usual for the dialect."""
     creates = dialect is Dialect.KESTREL if create_on_read is None else create_on_read
-    return Wire(partial(Parser, dialect), MEMCACHE_HANDLERS, dialect, creates)
+    return Wire(partial(MemcacheParser, dialect), MEMCACHE_HANDLERS, dialect, creates)
 
 
 def text(dialect: Dialect, create_on_read: bool = True) -> Wire:

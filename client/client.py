@@ -17,10 +17,9 @@ from staniel.client.errors import ConnectionLost, Full, NotAllStored, Refused
 from staniel.client.link import Link
 from staniel.client.monitoring import Monitoring
 from staniel.protocol.client.conversation import read
-from staniel.protocol.client.replies import Answer, Error, Item, Reply, Stats, Text
+from staniel.protocol.client.replies import Answer, Error, Item, Reply, StatsReply, Text
 from staniel.protocol.client.requests import TTL_MS_END
-from staniel.protocol.memcache.requests import Confirm, Delete, Flush, Monitor, Request, Set, Version
-from staniel.protocol.memcache.requests import Stats as AskStats
+from staniel.protocol.memcache.requests import Confirm, Delete, Flush, Monitor, Request, Set, Stats, Version
 from staniel.protocol.words import INT32_MAX
 
 SETTLE_SECONDS = 5.0  # a close or abort is shielded from cancellation for so long, then the connection closes instead
@@ -173,8 +172,8 @@ class Client:
 
     async def stats(self) -> dict[str, str]:
         """The server's figures by name, in its order."""
-        reply = await self._one(AskStats())
-        assert isinstance(reply, Stats)
+        reply = await self._one(Stats())
+        assert isinstance(reply, StatsReply)
         return reply.values
 
     async def version(self) -> str:

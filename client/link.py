@@ -14,7 +14,7 @@ import trio
 
 from staniel.client.errors import ConnectionLost
 from staniel.protocol.client.conversation import Conversation
-from staniel.protocol.client.replies import Garbled, Reply
+from staniel.protocol.client.replies import ProtocolViolation, Reply
 from staniel.protocol.memcache.requests import Request
 
 RECEIVE_BYTES = 65_536
@@ -87,7 +87,7 @@ class Link:
             data = await self._receive(wait_s + self._answer_timeout_s)
             self._heard = self._conversation.hear(data)[::-1]
         reply = self._heard.pop()
-        if isinstance(reply, Garbled):
+        if isinstance(reply, ProtocolViolation):
             await self._lose(f"out of step with the server, {reply.why}: {reply.line!r}")
         return reply
 

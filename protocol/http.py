@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 
-from staniel.protocol.memcache.requests import Invalid
+from staniel.protocol.requests import Invalid
 
 _REQUEST_LINE = re.compile(rb"(?:.*[ \t])?HTTP/[0-9](?:\.[0-9])?[ \t]*\r?", re.DOTALL)
 

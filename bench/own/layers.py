@@ -17,7 +17,7 @@ from staniel.broker.config.load import parse
 from staniel.broker.session import Session, Wire
 from staniel.journal.disk.fs import File, OsFile, OsFs
 from staniel.protocol.limits import Limits
-from staniel.protocol.memcache.parser import Parser
+from staniel.protocol.memcache.parser import MemcacheParser
 from staniel.protocol.memcache.replies import replies_for
 from staniel.protocol.memcache.requests import Dialect, Get, Request, Set
 from staniel.queues.changes import Added, NoJournal
@@ -85,7 +85,7 @@ def simple(step: Callable[[], object]) -> Work:
 def parsing(data: bytes, requests: int) -> Layer:
     @contextmanager
     def layer(folder: str) -> Iterator[Work]:
-        parser = Parser(Dialect.MEMCACHED, LIMITS)
+        parser = MemcacheParser(Dialect.MEMCACHED, LIMITS)
 
         def work(meter: Meter) -> int:
             meter.begin()

@@ -14,7 +14,7 @@ from staniel.broker.config.errors import ReloadError
 from staniel.broker.pauses import Pause
 from staniel.broker.session import Session
 from staniel.broker.status import Status, by_name
-from staniel.protocol.memcache import requests as ask
+from staniel.protocol.memcache import requests as memcache
 from staniel.protocol.memcache.requests import Dialect
 from staniel.queues.queue import Queue
 
@@ -24,7 +24,7 @@ QUEUES_ADDED_UP_A_TURN = 2000
 BLOCKS_A_TURN = 16
 
 
-def show_stats(session: Session, request: ask.Stats, now_ms: int) -> None:
+def show_stats(session: Session, request: memcache.Stats, now_ms: int) -> None:
     """The plain `stats`, or the server's part of it alone. memcached's own topics have nothing to say here, but clients
     expect an END.
     """
@@ -60,14 +60,14 @@ def show_stats(session: Session, request: ask.Stats, now_ms: int) -> None:
     Round(session, broker.queues, add_up, show_all, QUEUES_ADDED_UP_A_TURN).go_on(now_ms)
 
 
-def dump_stats(session: Session, request: ask.DumpStats, now_ms: int) -> None:
+def dump_stats(session: Session, request: memcache.DumpStats, now_ms: int) -> None:
     """Statistics by queue, as blocks."""
     broker = session.broker
     names = request.queues or [queue.name for queue in broker.queues]
     write_blocks(session, names, lambda name, now_ms: stats.by_name(broker, name, now_ms, session.dialect), now_ms)
 
 
-def dump_config(session: Session, request: ask.DumpConfig, now_ms: int) -> None:
+def dump_config(session: Session, request: memcache.DumpConfig, now_ms: int) -> None:
     """The resolved settings of queues, as blocks."""
     broker = session.broker
     names = request.queues or [queue.name for queue in broker.queues]
@@ -92,7 +92,7 @@ def write_blocks(
     Round(session, names, show, finish, BLOCKS_A_TURN).go_on(now_ms)
 
 
-def flush_expired(session: Session, request: ask.FlushExpired, now_ms: int) -> None:
+def flush_expired(session: Session, request: memcache.FlushExpired, now_ms: int) -> None:
     """Drop what has expired at the head of one queue; how many items that were."""
     queue = session.broker.queues.find(request.queue)
     if session.guarded and (why := gate.write_refusal(session, queue)):
@@ -104,7 +104,7 @@ def flush_expired(session: Session, request: ask.FlushExpired, now_ms: int) -> N
     sweep_out(session, [] if queue is None else [queue], now_ms)
 
 
-def flush_all_expired(session: Session, request: ask.FlushAllExpired, now_ms: int) -> None:
+def flush_all_expired(session: Session, request: memcache.FlushAllExpired, now_ms: int) -> None:
     sweep_out(session, session.broker.queues, now_ms)
 
 
@@ -116,7 +116,7 @@ def sweep_out(session: Session, queues: Iterable[Queue], now_ms: int) -> None:
     )
 
 
-def status(session: Session, request: ask.Status, now_ms: int) -> None:
+def status(session: Session, request: memcache.Status, now_ms: int) -> None:
     """Show or change the server's status. A change that has to wait behind another is ignored, as in Kestrel."""
     broker = session.broker
     if request.name is None:
@@ -141,7 +141,7 @@ def change_status(session: Session, wanted: Status, now_ms: int) -> None:
         session.note("status.changed", now_ms, was=was.value.lower(), now=wanted.value.lower())
 
 
-def pause(session: Session, request: ask.Pause, now_ms: int) -> None:
+def pause(session: Session, request: memcache.Pause, now_ms: int) -> None:
     """Hold back gets or puts of one queue, or let them go on."""
     queue = session.broker.queues.find(request.queue)
     if queue is None:
@@ -162,7 +162,7 @@ def pause(session: Session, request: ask.Pause, now_ms: int) -> None:
     session.out.append(session.replies.ok)
 
 
-def reload(session: Session, request: ask.Reload, now_ms: int) -> None:
+def reload(session: Session, request: memcache.Reload, now_ms: int) -> None:
     """Read the configuration again, and name what has changed in vain. A broken file changes nothing."""
     try:
         later = session.broker.reload(now_ms)
@@ -172,6 +172,6 @@ def reload(session: Session, request: ask.Reload, now_ms: int) -> None:
     session.out.append(session.replies.reloaded(later))
 
 
-def shutdown(session: Session, request: ask.Shutdown, now_ms: int) -> None:
+def shutdown(session: Session, request: memcache.Shutdown, now_ms: int) -> None:
     session.broker.stop("shutdown", session.address)
     session.hang_up(b"")

@@ -16,7 +16,8 @@ from staniel.broker import access as gate
 from staniel.broker.events import Level
 from staniel.broker.session import ITEMS_AT_ONCE, LONG_ITEM_BYTES, OUT_BYTES_A_TURN, Session
 from staniel.protocol.memcache.commands import KEYS_AT_ONCE, key_of_many
-from staniel.protocol.memcache.requests import Get, GetKeys, GetMany, GetSome, Invalid
+from staniel.protocol.memcache.requests import Get, GetKeys, GetMany, GetSome
+from staniel.protocol.requests import Invalid
 from staniel.queues.item import Delivery
 from staniel.queues.queue import Queue
 from staniel.queues.registry import Refused

@@ -19,9 +19,10 @@ from staniel.broker.commands.puts import STORED, Verdict
 from staniel.broker.events import Level
 from staniel.broker.session import ITEMS_AT_ONCE, LONG_ITEM_BYTES, Session
 from staniel.broker.version import WIRE_VERSION
-from staniel.protocol.memcache import requests as ask
+from staniel.protocol.memcache import requests as memcache
 from staniel.protocol.memcache.replies import Replies
 from staniel.protocol.memcache.requests import Dialect
+from staniel.protocol.requests import Invalid, More
 from staniel.queues.item import Delivery, Item, ends_ms
 from staniel.queues.queue import Queue
 from staniel.queues.registry import Refused
@@ -29,7 +30,7 @@ from staniel.queues.registry import Refused
 ERROR = b"ERROR\r\n"
 
 
-def set_item(session: Session, request: ask.Set, now_ms: int) -> None:
+def set_item(session: Session, request: memcache.Set, now_ms: int) -> None:
     """Append an item."""
     counters = session.broker.counters
     expires_ms = request.expires_ms if request.ttl_ms is None else ends_ms(now_ms, request.ttl_ms)
@@ -50,7 +51,7 @@ def set_item(session: Session, request: ask.Set, now_ms: int) -> None:
         session.out.append(session.replies.not_stored)
 
 
-def tell_too_large(session: Session, request: ask.Set) -> None:
+def tell_too_large(session: Session, request: memcache.Set) -> None:
     limit = session.broker.config.queue(request.queue).max_item_bytes
     session.mistake(f"object too large: {len(request.data)} bytes, max_item_size of {request.queue} is {limit}")
 
@@ -80,7 +81,7 @@ def is_blocked(session: Session, name: str, noreply: bool = False) -> bool:
     return bool(why)
 
 
-def delete(session: Session, request: ask.Delete, now_ms: int) -> None:
+def delete(session: Session, request: memcache.Delete, now_ms: int) -> None:
     """Forget a queue and its files. Those who wait for it are answered at once."""
     if not may_write(session, None, request.noreply) or is_blocked(session, request.queue, request.noreply):
         return
@@ -92,7 +93,7 @@ def delete(session: Session, request: ask.Delete, now_ms: int) -> None:
     session.broker.deletions.delete(session, request.queue, now_ms, then)
 
 
-def flush(session: Session, request: ask.Flush, now_ms: int) -> None:
+def flush(session: Session, request: memcache.Flush, now_ms: int) -> None:
     """Remove every item of one queue; an unknown queue is empty already."""
     queue = session.broker.queues.find(request.queue)
     if why := gate.flush_refusal(session, [] if queue is None else [queue]):
@@ -120,7 +121,7 @@ def empty(session: Session, queue: Queue, now_ms: int, again: Callable[[int], No
     return True
 
 
-def flush_all(session: Session, request: ask.FlushAll, now_ms: int) -> None:
+def flush_all(session: Session, request: memcache.FlushAll, now_ms: int) -> None:
     if why := gate.flush_refusal(session, session.broker.queues):
         session.refuse(why, request.noreply)
         return
@@ -148,10 +149,10 @@ def flush_each(session: Session, now_ms: int, finish: Callable[[], None]) -> Rou
     return Round(session, session.broker.queues, visit, finish)
 
 
-def monitor(session: Session, request: ask.Monitor, now_ms: int) -> None:
+def monitor(session: Session, request: memcache.Monitor, now_ms: int) -> None:
     """Open reads as they come, each a whole answer of its own; then END."""
     out, replies = session.out, session.replies
-    get = ask.Get(request.key, request.queue, open=True)
+    get = memcache.Get(request.key, request.queue, open=True)
     queues = session.broker.queues
 
     def finish() -> None:
@@ -172,7 +173,7 @@ def monitor(session: Session, request: ask.Monitor, now_ms: int) -> None:
     Monitor(session, queue, now_ms + request.wait_ms, most, show, finish).go_on(now_ms)
 
 
-def show_item(session: Session, replies: Replies, get: ask.Get, taken: Delivery) -> None:
+def show_item(session: Session, replies: Replies, get: memcache.Get, taken: Delivery) -> None:
     item = taken.item
     if len(item.data) > LONG_ITEM_BYTES:
         session.out += replies.item_in_pieces(get, item.data, item.flags, taken.id)
@@ -181,7 +182,7 @@ def show_item(session: Session, replies: Replies, get: ask.Get, taken: Delivery)
     session.out_bytes += len(item.data)
 
 
-def confirm_many(session: Session, request: ask.Confirm, now_ms: int) -> None:
+def confirm_many(session: Session, request: memcache.Confirm, now_ms: int) -> None:
     """Close the oldest open reads of a queue, all of them or none."""
     if confirm(session, request.queue, request.count):
         session.out.append(session.replies.end)
@@ -189,37 +190,37 @@ def confirm_many(session: Session, request: ask.Confirm, now_ms: int) -> None:
         session.out.append(ERROR)
 
 
-def touch(session: Session, request: ask.Touch, now_ms: int) -> None:
+def touch(session: Session, request: memcache.Touch, now_ms: int) -> None:
     """Give every read that this connection has open on a queue its full time again."""
     open_still = [queue.extend(taken, now_ms) for queue, taken in session.reads.get(request.queue, ())]
     if not request.noreply:
         session.out.append(session.replies.touched if any(open_still) else session.replies.not_found)
 
 
-def version(session: Session, request: ask.Version, now_ms: int) -> None:
+def version(session: Session, request: memcache.Version, now_ms: int) -> None:
     session.out.append(session.replies.version(WIRE_VERSION))
 
 
-def verbosity(session: Session, request: ask.Verbosity, now_ms: int) -> None:
+def verbosity(session: Session, request: memcache.Verbosity, now_ms: int) -> None:
     """Accepted for the sake of clients that send it; the log level is the operator's."""
     if not request.noreply:
         session.out.append(session.replies.ok)
 
 
-def more(session: Session, request: ask.More, now_ms: int) -> None:
+def more(session: Session, request: More, now_ms: int) -> None:
     """Understand another slice of what the client has sent, in the next turn."""
 
     def go_on(now_ms: int) -> None:
-        session.backlog.extendleft(reversed(request.go_on()))
+        session.backlog.extendleft(reversed(request.resume()))
 
     session.put_off(go_on)
 
 
-def quit_session(session: Session, request: ask.Quit, now_ms: int) -> None:
+def quit_session(session: Session, request: memcache.Quit, now_ms: int) -> None:
     session.hang_up(b"")
 
 
-def invalid(session: Session, request: ask.Invalid, now_ms: int) -> None:
+def invalid(session: Session, request: Invalid, now_ms: int) -> None:
     """What the parser could not read, answered in its place."""
     if request.hang_up:
         session.broker.seldom(Level.INFO, "session.refused", now_ms, client=session.address, why=request.why)
@@ -229,30 +230,30 @@ def invalid(session: Session, request: ask.Invalid, now_ms: int) -> None:
 
 
 HANDLERS: dict[type, Callable[[Session, Any, int], None]] = {
-    ask.Set: set_item,
-    ask.Get: reads.get,
-    ask.GetMany: reads.get_many,
-    ask.GetKeys: reads.get_keys,
-    ask.More: more,
-    ask.GetSome: reads.get_some,
-    ask.Touch: touch,
-    ask.Monitor: monitor,
-    ask.Confirm: confirm_many,
-    ask.Delete: delete,
-    ask.Flush: flush,
-    ask.FlushAll: flush_all,
-    ask.FlushExpired: operations.flush_expired,
-    ask.FlushAllExpired: operations.flush_all_expired,
-    ask.Move: moves.move,
-    ask.Pause: operations.pause,
-    ask.Stats: operations.show_stats,
-    ask.DumpStats: operations.dump_stats,
-    ask.DumpConfig: operations.dump_config,
-    ask.Status: operations.status,
-    ask.Reload: operations.reload,
-    ask.Version: version,
-    ask.Verbosity: verbosity,
-    ask.Quit: quit_session,
-    ask.Shutdown: operations.shutdown,
-    ask.Invalid: invalid,
+    memcache.Set: set_item,
+    memcache.Get: reads.get,
+    memcache.GetMany: reads.get_many,
+    memcache.GetKeys: reads.get_keys,
+    More: more,
+    memcache.GetSome: reads.get_some,
+    memcache.Touch: touch,
+    memcache.Monitor: monitor,
+    memcache.Confirm: confirm_many,
+    memcache.Delete: delete,
+    memcache.Flush: flush,
+    memcache.FlushAll: flush_all,
+    memcache.FlushExpired: operations.flush_expired,
+    memcache.FlushAllExpired: operations.flush_all_expired,
+    memcache.Move: moves.move,
+    memcache.Pause: operations.pause,
+    memcache.Stats: operations.show_stats,
+    memcache.DumpStats: operations.dump_stats,
+    memcache.DumpConfig: operations.dump_config,
+    memcache.Status: operations.status,
+    memcache.Reload: operations.reload,
+    memcache.Version: version,
+    memcache.Verbosity: verbosity,
+    memcache.Quit: quit_session,
+    memcache.Shutdown: operations.shutdown,
+    Invalid: invalid,
 }

@@ -18,7 +18,7 @@ from staniel.broker.commands import memcache as commands
 from staniel.broker.commands import puts
 from staniel.broker.commands.puts import Verdict
 from staniel.broker.session import LONG_ITEM_BYTES, Session
-from staniel.protocol.memcache import requests as ask
+from staniel.protocol.memcache import requests as memcache
 from staniel.queues.item import Delivery, Item, ends_ms
 from staniel.queues.queue import Queue
 from staniel.queues.registry import Refused
@@ -31,7 +31,7 @@ UNLIMITED = -1
 NO_CAS = 0  # as a memcached without CAS says: an item has no id before it leaves the line for the first time
 
 
-def put(session: Session, request: ask.MetaSet, now_ms: int) -> None:
+def put(session: Session, request: memcache.MetaSet, now_ms: int) -> None:
     """As `set`. A quiet client hears of failures only."""
     asked, meta = request.set, request.meta
     counters = session.broker.counters
@@ -51,14 +51,14 @@ def put(session: Session, request: ask.MetaSet, now_ms: int) -> None:
         session.out.append(session.replies.meta(DONE, meta, {b"s": len(asked.data), b"c": NO_CAS}))
 
 
-def get(session: Session, request: ask.MetaGet, now_ms: int) -> None:
+def get(session: Session, request: memcache.MetaGet, now_ms: int) -> None:
     """As `get`; a quiet client hears of items only."""
     queue = reads.approach(session, request.get, now_ms, partial(miss, session, request.meta))
     if queue is not None:
         look(session, request, queue, now_ms)
 
 
-def look(session: Session, request: ask.MetaGet, queue: Queue, now_ms: int) -> None:
+def look(session: Session, request: memcache.MetaGet, queue: Queue, now_ms: int) -> None:
     taken = reads.fetch(session, request.get, queue, now_ms)
     if taken is None and queue.sweep.is_unfinished:
         again = structs.replace(request, get=reads.without_ends(request.get))
@@ -69,7 +69,7 @@ def look(session: Session, request: ask.MetaGet, queue: Queue, now_ms: int) -> N
         answer(session, request, queue, taken, now_ms)
 
 
-def wait(session: Session, request: ask.MetaGet, queue: Queue, now_ms: int) -> None:
+def wait(session: Session, request: memcache.MetaGet, queue: Queue, now_ms: int) -> None:
     asked = request.get
 
     def come(taken: Delivery | None, now_ms: int) -> None:
@@ -83,7 +83,7 @@ def wait(session: Session, request: ask.MetaGet, queue: Queue, now_ms: int) -> N
     session.park(queue, now_ms + asked.wait_ms, come, opens=asked.open, peeks=asked.peek)
 
 
-def answer(session: Session, request: ask.MetaGet, queue: Queue, taken: Delivery | None, now_ms: int) -> None:
+def answer(session: Session, request: memcache.MetaGet, queue: Queue, taken: Delivery | None, now_ms: int) -> None:
     if taken is None and queue.line.trouble is not None:
         session.refuse(gate.trouble(queue))
         return
@@ -111,7 +111,7 @@ def answer(session: Session, request: ask.MetaGet, queue: Queue, taken: Delivery
         session.out.append(replies.meta(DONE, request.meta, facts))
 
 
-def miss(session: Session, meta: ask.Meta) -> None:
+def miss(session: Session, meta: memcache.Meta) -> None:
     if not meta.quiet:
         session.out.append(session.replies.meta_miss)
 
@@ -121,7 +121,7 @@ def ttl_s(item: Item, now_ms: int) -> int:
     return max(0, item.expires_ms - now_ms) // 1000 if item.expires_ms else UNLIMITED
 
 
-def delete(session: Session, request: ask.MetaDelete, now_ms: int) -> None:
+def delete(session: Session, request: memcache.MetaDelete, now_ms: int) -> None:
     """As `delete`. A quiet client hears only that there was no such queue."""
     if not commands.may_write(session, None) or commands.is_blocked(session, request.queue):
         return
@@ -135,18 +135,18 @@ def delete(session: Session, request: ask.MetaDelete, now_ms: int) -> None:
     session.broker.deletions.delete(session, request.queue, now_ms, then)
 
 
-def noop(session: Session, request: ask.MetaNoop, now_ms: int) -> None:
+def noop(session: Session, request: memcache.MetaNoop, now_ms: int) -> None:
     session.out.append(session.replies.meta_noop)
 
 
-def debug(session: Session, request: ask.MetaDebug, now_ms: int) -> None:
+def debug(session: Session, request: memcache.MetaDebug, now_ms: int) -> None:
     session.out.append(session.replies.meta_miss)
 
 
 HANDLERS: dict[type, Callable[[Session, Any, int], None]] = {
-    ask.MetaSet: put,
-    ask.MetaGet: get,
-    ask.MetaDelete: delete,
-    ask.MetaNoop: noop,
-    ask.MetaDebug: debug,
+    memcache.MetaSet: put,
+    memcache.MetaGet: get,
+    memcache.MetaDelete: delete,
+    memcache.MetaNoop: noop,
+    memcache.MetaDebug: debug,
 }

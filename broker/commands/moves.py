@@ -10,7 +10,7 @@ from staniel.broker import access as gate
 from staniel.broker.commands.puts import DISK_FULL
 from staniel.broker.session import Session
 from staniel.journal.journals import outlet
-from staniel.protocol.memcache import requests as ask
+from staniel.protocol.memcache import requests as memcache
 from staniel.queues.names import name_error
 from staniel.queues.ports import Admission
 from staniel.queues.queue import Queue
@@ -21,7 +21,7 @@ BYTES_A_SLICE = 1 << 20
 RECORD_OVERHEAD_BYTES = 512  # an item's intent, its copy's head and its records in the source, generously
 
 
-def move(session: Session, request: ask.Move, now_ms: int) -> None:
+def move(session: Session, request: memcache.Move, now_ms: int) -> None:
     """Answers when everything has been sent, with how many items that were."""
     if why := mistake_in(session, request):
         session.mistake(why)
@@ -39,7 +39,7 @@ def move(session: Session, request: ask.Move, now_ms: int) -> None:
     Move(session, source, request.target, count).go_on(now_ms)
 
 
-def mistake_in(session: Session, request: ask.Move) -> str:
+def mistake_in(session: Session, request: memcache.Move) -> str:
     """What is wrong with the two names; empty if nothing is."""
     queues = session.broker.queues
     for name in (request.source, request.target):

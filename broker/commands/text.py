@@ -19,7 +19,8 @@ from staniel.broker.commands.monitor import Monitor, confirm
 from staniel.broker.session import LONG_ITEM_BYTES, Session
 from staniel.broker.status import by_name
 from staniel.broker.version import WIRE_VERSION
-from staniel.protocol.memcache import requests as ask
+from staniel.protocol.memcache import requests as memcache
+from staniel.protocol.requests import Invalid, More
 from staniel.protocol.text import requests as text
 from staniel.protocol.text.replies import TextReplies
 from staniel.queues.item import Delivery, ends_ms
@@ -64,7 +65,7 @@ def read(session: Session, name: str, wait_ms: int, now_ms: int, *, opens: bool)
     queue = queue_to_read(session, name, "getItem", now_ms, peeks=not opens)
     if queue is None:
         return
-    kind = ask.Get(b"", name, open=opens, peek=not opens)
+    kind = memcache.Get(b"", name, open=opens, peek=not opens)
     until_ms = now_ms + wait_ms
 
     def answer(found: Queue, taken: Delivery | None) -> None:
@@ -155,7 +156,7 @@ def queue_to_read(session: Session, name: str, operation: str, now_ms: int, *, p
     return queue
 
 
-def flush(session: Session, request: ask.Flush, now_ms: int) -> None:
+def flush(session: Session, request: memcache.Flush, now_ms: int) -> None:
     queue = session.broker.queues.find(request.queue)
     if gate.flush_refusal(session, [] if queue is None else [queue]):
         session.out.append(replies.not_available("flush"))
@@ -168,7 +169,7 @@ def flush(session: Session, request: ask.Flush, now_ms: int) -> None:
     session.out.append(replies.done)
 
 
-def delete(session: Session, request: ask.Delete, now_ms: int) -> None:
+def delete(session: Session, request: memcache.Delete, now_ms: int) -> None:
     if gate.write_refusal(session, None):
         session.out.append(replies.not_available("delete"))
         return
@@ -179,7 +180,7 @@ def delete(session: Session, request: ask.Delete, now_ms: int) -> None:
     broker.deletions.delete(session, request.queue, now_ms, lambda found: session.out.append(replies.done))
 
 
-def status(session: Session, request: ask.Status, now_ms: int) -> None:
+def status(session: Session, request: memcache.Status, now_ms: int) -> None:
     """Show or change the server's status."""
     broker = session.broker
     if request.name is None:
@@ -198,11 +199,11 @@ def status(session: Session, request: ask.Status, now_ms: int) -> None:
     session.out.append(replies.done)
 
 
-def version(session: Session, request: ask.Version, now_ms: int) -> None:
+def version(session: Session, request: memcache.Version, now_ms: int) -> None:
     session.out.append(replies.show(WIRE_VERSION))
 
 
-def shutdown(session: Session, request: ask.Shutdown, now_ms: int) -> None:
+def shutdown(session: Session, request: memcache.Shutdown, now_ms: int) -> None:
     session.broker.stop("shutdown", session.address)
     session.hang_up(replies.done)
 
@@ -213,12 +214,12 @@ HANDLERS: dict[type, Callable[[Session, Any, int], None]] = {
     text.TextPeek: peek,
     text.TextMonitor: monitor,
     text.TextConfirm: confirm_some,
-    ask.Flush: flush,
-    ask.Delete: delete,
-    ask.Status: status,
-    ask.Version: version,
-    ask.Quit: quit_session,
-    ask.Shutdown: shutdown,
-    ask.Invalid: invalid,
-    ask.More: more,
+    memcache.Flush: flush,
+    memcache.Delete: delete,
+    memcache.Status: status,
+    memcache.Version: version,
+    memcache.Quit: quit_session,
+    memcache.Shutdown: shutdown,
+    Invalid: invalid,
+    More: more,
 }

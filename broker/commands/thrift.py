@@ -20,8 +20,8 @@ from staniel.broker.session import ITEMS_AT_ONCE, OUT_BYTES_A_TURN, Session
 from staniel.broker.status import Status
 from staniel.broker.version import WIRE_VERSION
 from staniel.journal.journals import total_bytes
-from staniel.protocol.memcache.requests import Invalid, More
-from staniel.protocol.thrift import requests as ask
+from staniel.protocol.requests import Invalid, More
+from staniel.protocol.thrift import requests as thrift
 from staniel.protocol.thrift.replies import ThriftReplies
 from staniel.protocol.thrift.requests import ThriftStatus
 from staniel.queues.item import Delivery, ends_ms
@@ -41,7 +41,7 @@ SHOWN = {
 MEANT = {shown: status for status, shown in SHOWN.items() if status is not Status.WRITEAVOID}
 
 
-def put(session: Session, call: ask.ThriftPut, now_ms: int) -> None:
+def put(session: Session, call: thrift.ThriftPut, now_ms: int) -> None:
     """Store items until one is refused; how many were stored."""
     session.client_id = call.client_id
 
@@ -60,7 +60,7 @@ class Collecting:
     not to be confirmed stay open while it waits for more of them, so that they go back if its client leaves meanwhile.
     """
 
-    def __init__(self, session: Session, call: ask.ThriftGet, queue: Queue, now_ms: int) -> None:
+    def __init__(self, session: Session, call: thrift.ThriftGet, queue: Queue, now_ms: int) -> None:
         self.session = session
         self.call = call
         self.queue = queue
@@ -147,7 +147,7 @@ class Collecting:
         session.out_bytes += self.bytes
 
 
-def get(session: Session, call: ask.ThriftGet, now_ms: int) -> None:
+def get(session: Session, call: thrift.ThriftGet, now_ms: int) -> None:
     if call.queue in session.broker.queues.aliases:
         session.out.append(replies.items(call, []))
         return
@@ -156,7 +156,9 @@ def get(session: Session, call: ask.ThriftGet, now_ms: int) -> None:
         Collecting(session, call, queue, now_ms).go_on(now_ms)
 
 
-def queue_for(session: Session, call: ask.ThriftCall, name: str, now_ms: int, *, peeks: bool = False) -> Queue | None:
+def queue_for(
+    session: Session, call: thrift.ThriftCall, name: str, now_ms: int, *, peeks: bool = False
+) -> Queue | None:
     """The queue to read from, made if reading makes it; None after telling the client why not. Raises Later."""
     session.client_id = call.client_id
     try:
@@ -177,7 +179,7 @@ class Ending:
     def __init__(
         self,
         session: Session,
-        call: ask.ThriftConfirm | ask.ThriftAbort,
+        call: thrift.ThriftConfirm | thrift.ThriftAbort,
         numbers: Sequence[int],
         end: Callable[[list[Lease], int], int],
         count_max: int,
@@ -203,7 +205,7 @@ class Ending:
         session.out.append(replies.number(self._call, self._count))
 
 
-def confirm(session: Session, call: ask.ThriftConfirm, now_ms: int) -> None:
+def confirm(session: Session, call: thrift.ThriftConfirm, now_ms: int) -> None:
     """End leases for good."""
 
     def end(leases: list[Lease], now_ms: int) -> int:
@@ -215,7 +217,7 @@ def confirm(session: Session, call: ask.ThriftConfirm, now_ms: int) -> None:
     Ending(session, call, call.ids, end, LEASES_A_TURN).go_on(now_ms)
 
 
-def abort(session: Session, call: ask.ThriftAbort, now_ms: int) -> None:
+def abort(session: Session, call: thrift.ThriftAbort, now_ms: int) -> None:
     """Hand leased items back. The first named ends up nearest the head. Many are handed to their queues before any of
     them ends: else somebody would get one before those that stand ahead of it.
     """
@@ -245,7 +247,7 @@ def abort(session: Session, call: ask.ThriftAbort, now_ms: int) -> None:
         Ending(session, call, call.ids[::-1], hand_over, LEASES_HANDED_A_TURN).go_on(now_ms)
 
 
-def peek(session: Session, call: ask.ThriftPeek, now_ms: int) -> None:
+def peek(session: Session, call: thrift.ThriftPeek, now_ms: int) -> None:
     """A queue in numbers, with its head."""
     if call.queue in session.broker.queues.aliases:
         session.out.append(replies.failure(call, f"{call.queue} is an alias, there is nothing to see"))
@@ -275,7 +277,7 @@ def peek(session: Session, call: ask.ThriftPeek, now_ms: int) -> None:
     session.out.append(info)
 
 
-def flush(session: Session, call: ask.ThriftFlush, now_ms: int) -> None:
+def flush(session: Session, call: thrift.ThriftFlush, now_ms: int) -> None:
     session.client_id = call.client_id
     queue = session.broker.queues.find(call.queue)
     if why := gate.flush_refusal(session, [] if queue is None else [queue]) or session.broker.queues.why_blocked(
@@ -288,7 +290,7 @@ def flush(session: Session, call: ask.ThriftFlush, now_ms: int) -> None:
     session.out.append(replies.done(call))
 
 
-def flush_all(session: Session, call: ask.ThriftFlushAll, now_ms: int) -> None:
+def flush_all(session: Session, call: thrift.ThriftFlushAll, now_ms: int) -> None:
     session.client_id = call.client_id
     if why := gate.flush_refusal(session, session.broker.queues):
         session.out.append(replies.failure(call, why))
@@ -301,7 +303,7 @@ def flush_all(session: Session, call: ask.ThriftFlushAll, now_ms: int) -> None:
     flush_each(session, now_ms, finish).go_on(now_ms)
 
 
-def delete(session: Session, call: ask.ThriftDelete, now_ms: int) -> None:
+def delete(session: Session, call: thrift.ThriftDelete, now_ms: int) -> None:
     if why := gate.write_refusal(session, None) or session.broker.queues.why_blocked(call.queue):
         session.out.append(replies.failure(call, why))
         return
@@ -309,11 +311,11 @@ def delete(session: Session, call: ask.ThriftDelete, now_ms: int) -> None:
     broker.deletions.delete(session, call.queue, now_ms, lambda found: session.out.append(replies.done(call)))
 
 
-def current_status(session: Session, call: ask.ThriftCurrentStatus, now_ms: int) -> None:
+def current_status(session: Session, call: thrift.ThriftCurrentStatus, now_ms: int) -> None:
     session.out.append(replies.status(call, SHOWN[session.broker.status.reported]))
 
 
-def set_status(session: Session, call: ask.ThriftSetStatus, now_ms: int) -> None:
+def set_status(session: Session, call: thrift.ThriftSetStatus, now_ms: int) -> None:
     try:
         change_status(session, MEANT[call.status], now_ms)
     except OSError as error:
@@ -322,27 +324,27 @@ def set_status(session: Session, call: ask.ThriftSetStatus, now_ms: int) -> None
     session.out.append(replies.done(call))
 
 
-def version(session: Session, call: ask.ThriftVersion, now_ms: int) -> None:
+def version(session: Session, call: thrift.ThriftVersion, now_ms: int) -> None:
     session.out.append(replies.version(call, WIRE_VERSION))
 
 
-def upgrade(session: Session, call: ask.ThriftUpgrade, now_ms: int) -> None:
+def upgrade(session: Session, call: thrift.ThriftUpgrade, now_ms: int) -> None:
     session.out.append(replies.upgrade)
 
 
 HANDLERS: dict[type, Callable[[Session, Any, int], None]] = {
-    ask.ThriftPut: put,
-    ask.ThriftGet: get,
-    ask.ThriftConfirm: confirm,
-    ask.ThriftAbort: abort,
-    ask.ThriftPeek: peek,
-    ask.ThriftFlush: flush,
-    ask.ThriftFlushAll: flush_all,
-    ask.ThriftDelete: delete,
-    ask.ThriftCurrentStatus: current_status,
-    ask.ThriftSetStatus: set_status,
-    ask.ThriftVersion: version,
-    ask.ThriftUpgrade: upgrade,
+    thrift.ThriftPut: put,
+    thrift.ThriftGet: get,
+    thrift.ThriftConfirm: confirm,
+    thrift.ThriftAbort: abort,
+    thrift.ThriftPeek: peek,
+    thrift.ThriftFlush: flush,
+    thrift.ThriftFlushAll: flush_all,
+    thrift.ThriftDelete: delete,
+    thrift.ThriftCurrentStatus: current_status,
+    thrift.ThriftSetStatus: set_status,
+    thrift.ThriftVersion: version,
+    thrift.ThriftUpgrade: upgrade,
     Invalid: invalid,
     More: more,
 }

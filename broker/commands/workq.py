@@ -16,7 +16,7 @@ from staniel.broker.commands.workq_waits import LeaseWait, ResultWait, RunWait
 from staniel.broker.jobs import Workq
 from staniel.broker.session import ITEMS_AT_ONCE, Session
 from staniel.journal.disk.ballast import RECORD_OVERHEAD_BYTES
-from staniel.protocol.memcache import requests as ask
+from staniel.protocol.requests import Invalid, More
 from staniel.protocol.workq import replies
 from staniel.protocol.workq import requests as workq
 from staniel.queues.jobs.job import COMPLETED, NS_A_MS, Job, Terms
@@ -26,7 +26,7 @@ from staniel.queues.jobs.queue import JobQueue
 ADD_BYTES = 512  # of an add's record beside its payload, at most
 
 
-def add(session: Session, request: workq.Add, now_ms: int) -> None:
+def add(session: Session, request: workq.AddJob, now_ms: int) -> None:
     """A new job."""
     service = session.broker.workq
     log, group, payload = service.log, service.group, request.payload
@@ -46,7 +46,7 @@ def add(session: Session, request: workq.Add, now_ms: int) -> None:
     session.out.append(replies.ok)
 
 
-def schedule(session: Session, request: workq.Schedule, now_ms: int) -> None:
+def schedule(session: Session, request: workq.ScheduleJob, now_ms: int) -> None:
     """A new job, for later."""
     service = session.broker.workq
     if not may_write(session, service, len(request.payload) + ADD_BYTES):
@@ -62,7 +62,7 @@ def schedule(session: Session, request: workq.Schedule, now_ms: int) -> None:
     session.out.append(replies.ok)
 
 
-def run(session: Session, request: workq.Run, now_ms: int) -> None:
+def run(session: Session, request: workq.RunJob, now_ms: int) -> None:
     """A new job whose end is waited for."""
     service = session.broker.workq
     if not may_write(session, service, 0):
@@ -86,7 +86,7 @@ def run(session: Session, request: workq.Run, now_ms: int) -> None:
     wait.job = service.jobs.run(request.id, terms, request.payload, wait, now_ms)
 
 
-def lease(session: Session, request: workq.Lease, now_ms: int) -> None:
+def lease(session: Session, request: workq.LeaseJob, now_ms: int) -> None:
     """A job of one of several names, now or as soon as there is one."""
     service = session.broker.workq
     jobs = service.jobs
@@ -96,7 +96,7 @@ def lease(session: Session, request: workq.Lease, now_ms: int) -> None:
     queues = [jobs.queues.get(name) or jobs.queue_to_wait(name) for name in request.names]
     if len(request.names) > ITEMS_AT_ONCE:
         session.rest()
-    if request.is_spoilt:
+    if request.has_invalid_name:
         session.out.append(replies.invalid_name)
         return
     job = jobs.lease(queues, now_ms)
@@ -132,7 +132,7 @@ def show_terms(terms: Terms) -> bytes:
     return terms.shown
 
 
-def finish(session: Session, request: workq.Finish, now_ms: int) -> None:
+def finish(session: Session, request: workq.FinishJob, now_ms: int) -> None:
     """A worker says how it went."""
     service = session.broker.workq
     size = len(request.result)
@@ -146,7 +146,7 @@ def finish(session: Session, request: workq.Finish, now_ms: int) -> None:
         session.out.append(replies.not_found if verdict is Finish.NOT_FOUND else replies.duplicate_result)
 
 
-def delete(session: Session, request: workq.Delete, now_ms: int) -> None:
+def delete(session: Session, request: workq.DeleteJob, now_ms: int) -> None:
     service = session.broker.workq
     if session.guarded and not may_write(session, service, 0):
         return
@@ -157,7 +157,7 @@ def delete(session: Session, request: workq.Delete, now_ms: int) -> None:
         session.out.append(replies.not_found)
 
 
-def result(session: Session, request: workq.Result, now_ms: int) -> None:
+def result(session: Session, request: workq.AwaitResult, now_ms: int) -> None:
     """The end of a job, now or when it comes."""
     service = session.broker.workq
     job = service.jobs.find(request.id, now_ms)
@@ -211,20 +211,20 @@ def may_write(session: Session, service: Workq, size: int) -> bool:
 
 
 HANDLERS: dict[type, Callable[[Session, Any, int], None]] = {
-    workq.Add: add,
-    workq.Schedule: schedule,
-    workq.Run: run,
-    workq.Lease: lease,
-    workq.Finish: finish,
-    workq.Delete: delete,
-    workq.Result: result,
+    workq.AddJob: add,
+    workq.ScheduleJob: schedule,
+    workq.RunJob: run,
+    workq.LeaseJob: lease,
+    workq.FinishJob: finish,
+    workq.DeleteJob: delete,
+    workq.AwaitResult: result,
     workq.InspectJob: workq_inspect.job,
     workq.InspectJobs: workq_inspect.jobs,
     workq.InspectQueue: workq_inspect.queue,
     workq.InspectQueues: workq_inspect.queues,
     workq.InspectServer: workq_inspect.server,
-    ask.Invalid: invalid,
-    ask.More: more,
+    Invalid: invalid,
+    More: more,
 }
 
 

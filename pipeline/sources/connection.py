@@ -10,9 +10,9 @@ from collections.abc import Iterator, Sequence
 from typing import NoReturn
 
 from staniel.protocol.client.conversation import Conversation
-from staniel.protocol.client.replies import Answer, Error, Garbled, Item, Reply, Stats
+from staniel.protocol.client.replies import Answer, Error, Item, ProtocolViolation, Reply, StatsReply
 from staniel.protocol.client.requests import read
-from staniel.protocol.memcache import requests as ask
+from staniel.protocol.memcache import requests as memcache
 
 PORT = 22133
 RECEIVE_BYTES = 1 << 18
@@ -48,7 +48,7 @@ class Connection:
         except OSError as error:
             raise ServerLost(f"no answer from {server}: {error}") from error
 
-    def say(self, requests: Sequence[ask.Request]) -> None:
+    def say(self, requests: Sequence[memcache.Request]) -> None:
         """Send, without waiting for replies."""
         try:
             self._socket.sendall(self._talk.say(*requests))
@@ -69,11 +69,11 @@ class Connection:
             if not data:
                 self._lose(f"{self.server} hung up")
             replies = self._talk.hear(data)
-            if replies and isinstance(replies[-1], Garbled):
+            if replies and isinstance(replies[-1], ProtocolViolation):
                 self._lose(f"{self.server} said {replies[-1].line[:80]!r}: {replies[-1].why}")
             yield replies
 
-    def ask(self, *requests: ask.Request) -> list[Reply]:
+    def ask(self, *requests: memcache.Request) -> list[Reply]:
         self.say(requests)
         return self.hear()
 
@@ -114,7 +114,7 @@ class Connection:
 
     def confirm(self, queue: str, count: int) -> None:
         """Close the `count` oldest open reads. Raises Refused if the server does not know them any more."""
-        (reply,) = self.ask(ask.Confirm(queue, count))
+        (reply,) = self.ask(memcache.Confirm(queue, count))
         if reply is Answer.END:
             return
         for reply in self.ask(*[read(queue, close=True)] * count):  # servers before 2.2 know only this
@@ -122,7 +122,7 @@ class Connection:
                 raise Refused(f"{self.server}: {reply}")
 
     def stats(self) -> dict[str, str]:
-        (reply,) = self.ask(ask.Stats())
-        if not isinstance(reply, Stats):
+        (reply,) = self.ask(memcache.Stats())
+        if not isinstance(reply, StatsReply):
             raise ServerLost(f"{self.server}: no stats: {reply}")
         return reply.values

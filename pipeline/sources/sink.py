@@ -24,7 +24,7 @@ from staniel.pipeline.lake.names import real_name
 from staniel.pipeline.sources.connection import Connection, Refused, ServerLost
 from staniel.pipeline.sources.live_options import OnFull, SinkOptions
 from staniel.protocol.client.replies import Answer, Error
-from staniel.protocol.memcache import requests as ask
+from staniel.protocol.memcache import requests as memcache
 
 COLUMNS: dict[str, tuple[type[DataType], ...]] = {
     "value": (BinaryType, StringType),
@@ -349,5 +349,5 @@ def _chain(first: list[Row], rest: Iterator[Row]) -> Iterator[Row]:
     yield from rest
 
 
-def _set(row: Row) -> ask.Set:
-    return ask.Set(real_name(row.queue), row.value, row.flags, expires_ms=row.expires_ms)
+def _set(row: Row) -> memcache.Set:
+    return memcache.Set(real_name(row.queue), row.value, row.flags, expires_ms=row.expires_ms)

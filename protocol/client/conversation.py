@@ -5,12 +5,12 @@
     while conversation.unanswered:
         for reply in conversation.hear(sock.recv(65536)): ...
 
-Knows which reply each request waits for, and framing. Refuses to know sockets, time-outs and what to do about a
-refusal; never raises for what a server said: that is a `Garbled` in its place, after which nothing is understood.
+Matches replies to requests and splits the byte stream into replies. Bytes that cannot be the answer to what was asked
+are a `ProtocolViolation` in their place, never an exception; after it nothing more is read.
 
     state      waits for
     LISTENING  the reply to the oldest unanswered request
-    DEAD       nothing, for ever: a Garbled has been handed out
+    DEAD       nothing, for ever: a ProtocolViolation has been handed out
 
 Kept between two calls: the bytes of an unfinished line or item; never what a length promises.
 """
@@ -24,32 +24,32 @@ from staniel.protocol.client.replies import (
     FINALS,
     Dump,
     Error,
-    Garbled,
-    Head,
     Item,
     Items,
+    ProtocolViolation,
     Reply,
-    Stats,
+    StatsReply,
+    ValueHead,
     parse_error,
     parse_head,
     parse_line,
 )
 from staniel.protocol.client.requests import encode, read, writer
-from staniel.protocol.memcache import requests as ask
+from staniel.protocol.memcache import requests as memcache
 from staniel.protocol.memcache.requests import Request
 
-__all__ = ["Conversation", "State", "encode", "read"]
+__all__ = ["Conversation", "ConversationState", "encode", "read"]
 
 REPLY_LINE_BYTES_MAX = 65_536
 """A VALUE line repeats the key that was asked for, up to 16 KB long; four times that is nonsense."""
 
-_SILENT = (ask.Set, ask.Delete, ask.FlushAll, ask.Verbosity)
-_WITH_ITEMS = (ask.Get, ask.Monitor, ask.GetMany)
-_DUMPS = (ask.DumpStats, ask.DumpConfig)
-_OF_MANY_LINES = {ask.GetMany, ask.Stats, *_DUMPS}
+_SILENT = (memcache.Set, memcache.Delete, memcache.FlushAll, memcache.Verbosity)
+_WITH_ITEMS = (memcache.Get, memcache.Monitor, memcache.GetMany)
+_DUMPS = (memcache.DumpStats, memcache.DumpConfig)
+_OF_MANY_LINES = {memcache.GetMany, memcache.Stats, *_DUMPS}
 
 
-class State(Enum):
+class ConversationState(Enum):
     LISTENING = "listening"
     DEAD = "dead"
 
@@ -58,7 +58,7 @@ class Conversation:
     """One connection, from the client's side."""
 
     def __init__(self) -> None:
-        self._state = State.LISTENING
+        self._state = ConversationState.LISTENING
         self._expected: deque[Request] = deque()
         self._tail = bytearray()
         self._need = 0
@@ -69,7 +69,7 @@ class Conversation:
         """Of a get of several keys that is not complete."""
 
     @property
-    def state(self) -> State:
+    def state(self) -> ConversationState:
         return self._state
 
     @property
@@ -105,7 +105,7 @@ class Conversation:
             data, self._tail = bytes(self._tail), bytearray()
         replies: list[Reply] = []
         at = 0
-        while at < len(data) and self._state is State.LISTENING:
+        while at < len(data) and self._state is ConversationState.LISTENING:
             at = self._read(data, at, replies)
         return replies
 
@@ -135,7 +135,12 @@ class Conversation:
         return self._keep(data, at, have + 1)
 
     def _read_item(
-        self, data: bytes, at: int, end: int, request: ask.Get | ask.Monitor | ask.GetMany, replies: list[Reply]
+        self,
+        data: bytes,
+        at: int,
+        end: int,
+        request: memcache.Get | memcache.Monitor | memcache.GetMany,
+        replies: list[Reply],
     ) -> int:
         """A VALUE line and its block. But for a get of several keys, each item is followed by an END of its own."""
         line = data[at:end]
@@ -143,17 +148,17 @@ class Conversation:
         if head is None or not _was_asked(head, request):
             return self._lose(data, line, "not an item that was asked for", replies)
         stop = end + 1 + head.length
-        ending = b"\r\n" if isinstance(request, ask.GetMany) else b"\r\nEND\r\n"
+        ending = b"\r\n" if isinstance(request, memcache.GetMany) else b"\r\nEND\r\n"
         after = stop + len(ending)
         if len(data) < after:
             return self._keep(data, at, after - at)
         if not data.startswith(ending, stop):
             return self._lose(data, line, "the item is not as long as announced", replies)
         item = Item(data[end + 1 : stop], head.flags, head.id, head.key)
-        if isinstance(request, ask.GetMany):
+        if isinstance(request, memcache.GetMany):
             self._items.append(item)
             return after
-        if isinstance(request, ask.Get):
+        if isinstance(request, memcache.Get):
             self._expected.popleft()
         replies.append(item)
         return after
@@ -166,7 +171,7 @@ class Conversation:
             self._expected.popleft()
             replies.append(Error(error.fault, error.why, tuple(self._items)) if self._items else error)
             self._forget_parts()
-        elif isinstance(request, _DUMPS) or (isinstance(request, ask.Stats) and text.startswith(b"STAT ")):
+        elif isinstance(request, _DUMPS) or (isinstance(request, memcache.Stats) and text.startswith(b"STAT ")):
             self._lines.append(text)
         else:
             reply = parse_line(request, text)
@@ -178,14 +183,14 @@ class Conversation:
 
     def _whole(self, request: Request) -> Reply:
         """The reply that its last line completes."""
-        if isinstance(request, ask.GetMany):
+        if isinstance(request, memcache.GetMany):
             items = Items(tuple(self._items))
             self._forget_parts()
             return items
-        if isinstance(request, ask.Stats):
+        if isinstance(request, memcache.Stats):
             rows = [line.decode("latin-1").split(" ", 2) for line in self._lines]
             self._forget_parts()
-            return Stats({row[1]: row[2] if len(row) == 3 else "" for row in rows})
+            return StatsReply({row[1]: row[2] if len(row) == 3 else "" for row in rows})
         dump = Dump(tuple(line.decode("latin-1") for line in self._lines))
         self._forget_parts()
         return dump
@@ -200,13 +205,13 @@ class Conversation:
         return len(data)
 
     def _lose(self, data: bytes, line: bytes, why: str, replies: list[Reply]) -> int:
-        replies.append(Garbled(line, why))
-        self._state = State.DEAD
+        replies.append(ProtocolViolation(line, why))
+        self._state = ConversationState.DEAD
         return len(data)
 
 
-def _was_asked(head: Head, request: ask.Get | ask.Monitor | ask.GetMany) -> bool:
+def _was_asked(head: ValueHead, request: memcache.Get | memcache.Monitor | memcache.GetMany) -> bool:
     """A reply names the key as it was asked for, Kestrel's without the options."""
-    if isinstance(request, ask.GetMany):
+    if isinstance(request, memcache.GetMany):
         return any(_was_asked(head, get) for get in request.gets)
     return head.key == request.key or head.key == request.key.partition(b"/")[0]

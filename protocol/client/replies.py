@@ -10,7 +10,7 @@ from enum import Enum
 
 from msgspec import Struct
 
-from staniel.protocol.memcache import requests as ask
+from staniel.protocol.memcache import requests as memcache
 from staniel.protocol.memcache.requests import Request
 from staniel.protocol.words import INT32_MAX
 
@@ -55,7 +55,7 @@ class Text(Struct, frozen=True, gc=False):
     text: str
 
 
-class Stats(Struct, frozen=True):
+class StatsReply(Struct, frozen=True):
     """The STAT lines, in the order the server sent them."""
 
     values: dict[str, str]
@@ -86,40 +86,40 @@ class Error(Struct, frozen=True):
     items: tuple[Item, ...] = ()
 
 
-class Garbled(Struct, frozen=True, gc=False):
+class ProtocolViolation(Struct, frozen=True, gc=False):
     """What the server said cannot be the answer to what was asked: the connection is out of step, nothing follows."""
 
     line: bytes
     why: str
 
 
-Reply = Answer | Item | Items | Number | Text | Stats | Dump | Error | Garbled
+Reply = Answer | Item | Items | Number | Text | StatsReply | Dump | Error | ProtocolViolation
 
 _END = {b"END\r": Answer.END}
 
 FINALS: dict[type[Request], dict[bytes, Answer]] = {
-    ask.Set: {b"STORED\r": Answer.STORED, b"NOT_STORED\r": Answer.NOT_STORED},
-    ask.Get: _END,
-    ask.GetMany: _END,
-    ask.Monitor: _END,
-    ask.Confirm: _END,
-    ask.Delete: {b"DELETED\r": Answer.DELETED, b"NOT_FOUND\r": Answer.NOT_FOUND},
-    ask.Flush: _END,
-    ask.FlushAll: {b"OK\r": Answer.OK, b"Flushed all queues.\r": Answer.OK},
-    ask.FlushExpired: {},
-    ask.FlushAllExpired: {},
-    ask.Stats: _END,
-    ask.DumpStats: _END,
-    ask.DumpConfig: _END,
-    ask.Status: _END,
-    ask.Reload: {b"Reloaded config.\r": Answer.OK},
-    ask.Version: {},
-    ask.Verbosity: {b"OK\r": Answer.OK},
+    memcache.Set: {b"STORED\r": Answer.STORED, b"NOT_STORED\r": Answer.NOT_STORED},
+    memcache.Get: _END,
+    memcache.GetMany: _END,
+    memcache.Monitor: _END,
+    memcache.Confirm: _END,
+    memcache.Delete: {b"DELETED\r": Answer.DELETED, b"NOT_FOUND\r": Answer.NOT_FOUND},
+    memcache.Flush: _END,
+    memcache.FlushAll: {b"OK\r": Answer.OK, b"Flushed all queues.\r": Answer.OK},
+    memcache.FlushExpired: {},
+    memcache.FlushAllExpired: {},
+    memcache.Stats: _END,
+    memcache.DumpStats: _END,
+    memcache.DumpConfig: _END,
+    memcache.Status: _END,
+    memcache.Reload: {b"Reloaded config.\r": Answer.OK},
+    memcache.Version: {},
+    memcache.Verbosity: {b"OK\r": Answer.OK},
 }
 """The lines, with their CR, that end a reply. Quit and Shutdown are answered by a closed connection alone."""
 
 
-class Head(Struct, frozen=True, gc=False):
+class ValueHead(Struct, frozen=True, gc=False):
     """A VALUE line: whose block of `length` bytes follows."""
 
     key: bytes
@@ -131,13 +131,13 @@ class Head(Struct, frozen=True, gc=False):
 _HEAD = re.compile(rb"VALUE ([^ ]+) ([0-9]{1,10}) ([0-9]{1,10})(?: ([0-9]{1,20}))?\r")
 
 
-def parse_head(line: bytes) -> Head | None:
+def parse_head(line: bytes) -> ValueHead | None:
     """A VALUE line, with its CR; None if it is not one."""
     match = _HEAD.fullmatch(line)
     if match is None:
         return None
     key, flags, length, item_id = match.groups()
-    head = Head(key, int(flags), int(length), None if item_id is None else int(item_id))
+    head = ValueHead(key, int(flags), int(length), None if item_id is None else int(item_id))
     return head if head.length <= INT32_MAX else None
 
 
@@ -153,12 +153,12 @@ _FAULTS = {fault.value.encode(): fault for fault in Fault}
 
 def parse_line(request: Request, line: bytes) -> Reply | None:
     """The reply to a request that is answered by one line with something in it; None if `line` cannot be that."""
-    if isinstance(request, ask.Version) and line.startswith(b"VERSION "):
+    if isinstance(request, memcache.Version) and line.startswith(b"VERSION "):
         return Text(line.removeprefix(b"VERSION ").decode("latin-1"))
-    if isinstance(request, ask.Status) and request.name is None and line.isalpha():
+    if isinstance(request, memcache.Status) and request.name is None and line.isalpha():
         return Text(line.decode("latin-1"))
-    if isinstance(request, ask.Reload) and line.startswith(b"Reloaded config. "):
+    if isinstance(request, memcache.Reload) and line.startswith(b"Reloaded config. "):
         return Answer.OK
-    if isinstance(request, ask.FlushExpired | ask.FlushAllExpired) and _COUNT.fullmatch(line):
+    if isinstance(request, memcache.FlushExpired | memcache.FlushAllExpired) and _COUNT.fullmatch(line):
         return Number(int(line))
     return None

@@ -11,7 +11,7 @@ from collections.abc import Callable
 from functools import lru_cache
 from typing import Any
 
-from staniel.protocol.memcache import requests as ask
+from staniel.protocol.memcache import requests as memcache
 from staniel.protocol.memcache.requests import Get, Request
 from staniel.protocol.words import INT32_MAX, INT32_MIN, UINT32_MAX
 
@@ -114,7 +114,7 @@ def _set_head(queue: str, flags: int, expiry_s: int) -> bytes:
     return b"set %b %d %d " % (_queue(queue), _number(flags, 0, UINT32_MAX), expiry_s)
 
 
-def _set(request: ask.Set) -> bytes:
+def _set(request: memcache.Set) -> bytes:
     data = request.data
     expiry_s = _expiry_s(request.ttl_ms, request.expires_ms)
     form = b"%b%d noreply\r\n%b\r\n" if request.noreply else b"%b%d\r\n%b\r\n"
@@ -125,25 +125,25 @@ def _get(request: Get) -> bytes:
     return (b"gets %b\r\n" if request.with_id else b"get %b\r\n") % _checked(request.key)
 
 
-def _get_many(request: ask.GetMany) -> bytes:
+def _get_many(request: memcache.GetMany) -> bytes:
     if len({get.with_id for get in request.gets}) != 1:
         raise ValueError("a get of several keys needs keys, all with ids or all without")
     command = b"gets " if request.gets[0].with_id else b"get "
     return command + b" ".join(_checked(get.key) for get in request.gets) + b"\r\n"
 
 
-def _monitor(request: ask.Monitor) -> bytes:
+def _monitor(request: memcache.Monitor) -> bytes:
     seconds = _number(_seconds(request.wait_ms), 0, INT32_MAX)
     if request.max_items is None:
         return b"monitor %b %d\r\n" % (_queue(request.queue), seconds)
     return b"monitor %b %d %d\r\n" % (_queue(request.queue), seconds, _number(request.max_items, 0, INT32_MAX))
 
 
-def _confirm(request: ask.Confirm) -> bytes:
+def _confirm(request: memcache.Confirm) -> bytes:
     return b"confirm %b %d\r\n" % (_queue(request.queue), _number(request.count, INT32_MIN, INT32_MAX))
 
 
-def _delete(request: ask.Delete) -> bytes:
+def _delete(request: memcache.Delete) -> bytes:
     return (b"delete %b noreply\r\n" if request.noreply else b"delete %b\r\n") % _queue(request.queue)
 
 
@@ -152,23 +152,23 @@ def _names(command: bytes, names: tuple[str, ...]) -> bytes:
 
 
 WRITERS: dict[type[Request], Callable[[Any], bytes]] = {
-    ask.Set: _set,
-    ask.Get: _get,
-    ask.GetMany: _get_many,
-    ask.Monitor: _monitor,
-    ask.Confirm: _confirm,
-    ask.Delete: _delete,
-    ask.Flush: lambda request: b"flush %b\r\n" % _queue(request.queue),
-    ask.FlushAll: lambda request: b"flush_all noreply\r\n" if request.noreply else b"flush_all\r\n",
-    ask.FlushExpired: lambda request: b"flush_expired %b\r\n" % _queue(request.queue),
-    ask.FlushAllExpired: lambda request: b"flush_all_expired\r\n",
-    ask.Stats: lambda request: _names(b"stats", (request.topic,) if request.topic else ()),
-    ask.DumpStats: lambda request: _names(b"dump_stats", request.queues),
-    ask.DumpConfig: lambda request: _names(b"dump_config", request.queues),
-    ask.Status: lambda request: _names(b"status", () if request.name is None else (request.name,)),
-    ask.Reload: lambda request: b"reload\r\n",
-    ask.Version: lambda request: b"version\r\n",
-    ask.Verbosity: lambda request: b"verbosity 1 noreply\r\n" if request.noreply else b"verbosity 1\r\n",
-    ask.Quit: lambda request: b"quit\r\n",
-    ask.Shutdown: lambda request: b"shutdown\r\n",
+    memcache.Set: _set,
+    memcache.Get: _get,
+    memcache.GetMany: _get_many,
+    memcache.Monitor: _monitor,
+    memcache.Confirm: _confirm,
+    memcache.Delete: _delete,
+    memcache.Flush: lambda request: b"flush %b\r\n" % _queue(request.queue),
+    memcache.FlushAll: lambda request: b"flush_all noreply\r\n" if request.noreply else b"flush_all\r\n",
+    memcache.FlushExpired: lambda request: b"flush_expired %b\r\n" % _queue(request.queue),
+    memcache.FlushAllExpired: lambda request: b"flush_all_expired\r\n",
+    memcache.Stats: lambda request: _names(b"stats", (request.topic,) if request.topic else ()),
+    memcache.DumpStats: lambda request: _names(b"dump_stats", request.queues),
+    memcache.DumpConfig: lambda request: _names(b"dump_config", request.queues),
+    memcache.Status: lambda request: _names(b"status", () if request.name is None else (request.name,)),
+    memcache.Reload: lambda request: b"reload\r\n",
+    memcache.Version: lambda request: b"version\r\n",
+    memcache.Verbosity: lambda request: b"verbosity 1 noreply\r\n" if request.noreply else b"verbosity 1\r\n",
+    memcache.Quit: lambda request: b"quit\r\n",
+    memcache.Shutdown: lambda request: b"shutdown\r\n",
 }

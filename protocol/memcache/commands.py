@@ -28,7 +28,6 @@ from staniel.protocol.memcache.requests import (
     GetKeys,
     GetMany,
     GetSome,
-    Invalid,
     Monitor,
     Move,
     Parsed,
@@ -44,6 +43,7 @@ from staniel.protocol.memcache.requests import (
     Verbosity,
     Version,
 )
+from staniel.protocol.requests import Invalid
 from staniel.protocol.words import INT32_MAX, INT32_MIN, UINT32_MAX, integer, pop_noreply, text
 
 BAD_DATA_CHUNK = "bad data chunk"

@@ -20,7 +20,6 @@ from staniel.protocol.memcache.requests import (
     FlushAll,
     FlushAllExpired,
     FlushExpired,
-    Invalid,
     Monitor,
     Parsed,
     Quit,
@@ -32,6 +31,7 @@ from staniel.protocol.memcache.requests import (
     Status,
     Version,
 )
+from staniel.protocol.requests import Invalid
 from staniel.protocol.words import INT32_MAX, INT32_MIN, integer, text
 
 RELATIVE_EXPIRY_S_END = 1_000_000

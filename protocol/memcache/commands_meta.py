@@ -15,7 +15,6 @@ from staniel.protocol.memcache.fields import block_too_large, expiry, hang_up, r
 from staniel.protocol.memcache.keys import parse_key, parse_some
 from staniel.protocol.memcache.requests import (
     Get,
-    Invalid,
     Meta,
     MetaDebug,
     MetaDelete,
@@ -25,6 +24,7 @@ from staniel.protocol.memcache.requests import (
     RefusedBlock,
     SetHead,
 )
+from staniel.protocol.requests import Invalid
 from staniel.protocol.words import INT32_MAX, UINT32_MAX, integer, text
 
 OPAQUE_BYTES_MAX = 32

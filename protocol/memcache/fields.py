@@ -9,7 +9,8 @@ from msgspec import Struct
 
 from staniel.protocol.limits import Limits
 from staniel.protocol.memcache.replies import replies_for
-from staniel.protocol.memcache.requests import Dialect, Invalid
+from staniel.protocol.memcache.requests import Dialect
+from staniel.protocol.requests import Invalid
 from staniel.protocol.words import INT32_MIN, integer
 
 RELATIVE_EXPIRY_S_MAX = 30 * 24 * 3600

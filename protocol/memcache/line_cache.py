@@ -19,13 +19,13 @@ from staniel.protocol.memcache.requests import (
     Delete,
     Dialect,
     Get,
-    Invalid,
     Monitor,
     Parsed,
     RefusedBlock,
     Request,
     SetHead,
 )
+from staniel.protocol.requests import Invalid
 
 KNOWN_LINES_MAX = 4096
 KNOWN_LINE_BYTES_MAX = 512

@@ -24,7 +24,8 @@ from staniel.protocol.limits import REQUESTS_A_FEED, WORK_A_FEED, Limits
 from staniel.protocol.memcache.commands import bad_data_chunk
 from staniel.protocol.memcache.line_cache import KNOWN_LINE_BYTES_MAX, lines_for
 from staniel.protocol.memcache.replies import replies_for
-from staniel.protocol.memcache.requests import Dialect, Invalid, MetaSet, More, RefusedBlock, Request, Set, SetHead
+from staniel.protocol.memcache.requests import Dialect, MetaSet, RefusedBlock, Request, Set, SetHead
+from staniel.protocol.requests import Invalid, More
 
 BINARY_MAGIC = 0x80
 WINDOW_BYTES = 1 << 16
@@ -39,7 +40,7 @@ _BINARY_REFUSED = {
 }
 
 
-class State(Enum):
+class MemcacheState(Enum):
     START = "start"
     LINE = "line"
     BODY = "body"
@@ -49,11 +50,11 @@ class State(Enum):
     DEAD = "dead"
 
 
-_LINE = State.LINE
+_LINE = MemcacheState.LINE
 """Asked for once a feed: a module's name is found faster than an Enum's member."""
 
 
-class Parser:
+class MemcacheParser:
     """The reading half of one connection."""
 
     def __init__(self, dialect: Dialect, limits: Limits) -> None:
@@ -62,7 +63,7 @@ class Parser:
         self._guess = 0
         """How long the last line was, with its end: the next one is mostly as long, and known."""
         self._work_left = 0
-        self._state = State.START
+        self._state = MemcacheState.START
         self._tail = b""
         """Bytes read but not understood yet: put before the next feed."""
         self._paused = False
@@ -83,7 +84,7 @@ class Parser:
         self._known, self._alone = self._lines.known, self._lines.alone
 
     @property
-    def state(self) -> State:
+    def state(self) -> MemcacheState:
         return self._state
 
     def feed(self, data: bytes) -> list[Request]:
@@ -127,7 +128,7 @@ class Parser:
         self.pending_bytes = len(self._tail) + self._body.tell()
         return requests
 
-    def _go_on(self) -> list[Request]:
+    def _resume(self) -> list[Request]:
         """The next slice of what is kept."""
         self._paused = False
         return self._feed(b"")
@@ -137,22 +138,22 @@ class Parser:
         state = self._state
         if state is _LINE:
             return self._read_lines(data, at, requests)
-        if state is State.BODY:
+        if state is MemcacheState.BODY:
             return self._read_body(data, at)
-        if state is State.TRAILER:
+        if state is MemcacheState.TRAILER:
             return self._read_trailer(data, at, requests)
-        if state is State.SKIP:
+        if state is MemcacheState.SKIP:
             return self._skip(data, at)
-        if state is State.RESYNC:
+        if state is MemcacheState.RESYNC:
             return self._resync(data, at)
-        if state is State.START:
+        if state is MemcacheState.START:
             return self._read_first_byte(data, at, requests)
         return len(data)
 
     def _read_first_byte(self, data: bytes, at: int, requests: list[Request]) -> int:
         if data[at] == BINARY_MAGIC:
             return self._die(_BINARY_REFUSED[self._dialect], data, requests)
-        self._state = State.LINE
+        self._state = MemcacheState.LINE
         return at
 
     def _read_lines(self, data: bytes, at: int, requests: list[Request]) -> int:
@@ -182,13 +183,13 @@ class Parser:
             if type(parsed) is SetHead:
                 stop = at + parsed.length
                 if data[stop : stop + 2] != CRLF:
-                    return self._begin_block(parsed, State.BODY, at)
+                    return self._begin_block(parsed, MemcacheState.BODY, at)
                 body = data[at:stop]
                 put = Set(parsed.queue, body, parsed.flags, parsed.ttl_ms, parsed.expires_ms, parsed.noreply)
                 requests.append(put if parsed.meta is None else MetaSet(put, parsed.meta))
                 at = stop + 2
             elif type(parsed) is RefusedBlock:
-                return self._begin_block(parsed, State.SKIP, at)
+                return self._begin_block(parsed, MemcacheState.SKIP, at)
             elif type(parsed) is Invalid and parsed.hang_up:
                 return self._die(parsed, data, requests)
             else:
@@ -199,7 +200,7 @@ class Parser:
 
     def _pause(self, data: bytes, at: int, requests: list[Request]) -> int:
         """Enough for one turn; the rest is understood in the next one."""
-        requests.append(More(self._go_on))
+        requests.append(More(self._resume))
         self._paused = True
         return self._keep(data, at)
 
@@ -212,7 +213,7 @@ class Parser:
         self._tail = data[at:]
         return len(data)
 
-    def _begin_block(self, block: SetHead | RefusedBlock, state: State, at: int) -> int:
+    def _begin_block(self, block: SetHead | RefusedBlock, state: MemcacheState, at: int) -> int:
         self._work_left -= 1  # to leave the loop of known lines takes as long as to read a line
         self._block = block
         self._missing = block.length
@@ -230,7 +231,7 @@ class Parser:
     def _count_block(self, at: int, end: int) -> int:
         self._missing -= end - at
         if self._missing == 0:
-            self._state = State.TRAILER
+            self._state = MemcacheState.TRAILER
         return end
 
     def _read_trailer(self, data: bytes, at: int, requests: list[Request]) -> int:
@@ -249,7 +250,7 @@ class Parser:
         block = self._block
         assert block is not None
         body = self._body.getvalue()
-        self._forget_block(State.LINE)
+        self._forget_block(MemcacheState.LINE)
         if isinstance(block, SetHead):
             requests.append(_set(block, body))
         elif block.answer.hang_up:
@@ -263,10 +264,10 @@ class Parser:
         block = self._block
         assert block is not None
         requests.append(bad_data_chunk(block.noreply) if isinstance(block, SetHead) else block.answer)
-        self._forget_block(State.RESYNC)
+        self._forget_block(MemcacheState.RESYNC)
         return at
 
-    def _forget_block(self, state: State) -> None:
+    def _forget_block(self, state: MemcacheState) -> None:
         self._block = None
         self._body = BytesIO()
         self._state = state
@@ -275,12 +276,12 @@ class Parser:
         end = data.find(b"\n", at)
         if end < 0:
             return len(data)
-        self._state = State.LINE
+        self._state = MemcacheState.LINE
         return end + 1
 
     def _die(self, last: Invalid, data: bytes, requests: list[Request]) -> int:
         requests.append(last)
-        self._state = State.DEAD
+        self._state = MemcacheState.DEAD
         return len(data)
 
 

@@ -6,11 +6,12 @@ as the client meant it, relative or absolute, and resolved by whoever knows what
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from enum import Enum
-from typing import Any, final
+from typing import final
 
 from msgspec import Struct
+
+from staniel.protocol.requests import Invalid, More
 
 
 class Dialect(Enum):
@@ -212,22 +213,6 @@ class Quit(Struct, frozen=True, gc=False):
 
 class Shutdown(Struct, frozen=True, gc=False):
     pass
-
-
-class Invalid(Struct, frozen=True, gc=False):
-    """What could not be read, in its place in the stream: the whole reply (b"" says nothing) and whether to close."""
-
-    reply: bytes
-    hang_up: bool = False
-    why: str = ""
-
-
-class More(Struct, frozen=True, gc=False):
-    """The parser has understood as much as one turn has time for: `go_on` returns what comes of what it has kept and of
-    what has arrived since. Always the last request of a feed; until `go_on` the parser understands nothing more.
-    """
-
-    go_on: Callable[[], list[Any]]
 
 
 Request = (

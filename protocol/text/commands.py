@@ -9,7 +9,8 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from staniel.protocol.memcache.commands_kestrel import split
-from staniel.protocol.memcache.requests import Delete, Flush, Invalid, Quit, Shutdown, Status, Version
+from staniel.protocol.memcache.requests import Delete, Flush, Quit, Shutdown, Status, Version
+from staniel.protocol.requests import Invalid
 from staniel.protocol.text.replies import TextReplies
 from staniel.protocol.text.requests import TextConfirm, TextGet, TextMonitor, TextPeek, TextPut, TextRequest
 from staniel.protocol.words import INT32_MAX, INT32_MIN, integer, text

@@ -22,7 +22,7 @@ from enum import Enum
 
 from staniel.protocol.http import HUNG_UP, is_http
 from staniel.protocol.limits import WORK_A_FEED, Limits
-from staniel.protocol.memcache.requests import Invalid, More
+from staniel.protocol.requests import Invalid, More
 from staniel.protocol.text.commands import parse, refuse
 from staniel.protocol.text.requests import TextPut, TextRequest
 
@@ -38,7 +38,7 @@ ITEMS_A_WORK = 8
 CR = 0x0D
 
 
-class State(Enum):
+class TextState(Enum):
     LINE = "line"
     ITEMS = "items"
     SKIP = "skip"
@@ -51,7 +51,7 @@ class TextParser:
     def __init__(self, limits: Limits, put_bytes_max: int = PUT_BYTES_MAX) -> None:
         self._limits = limits
         self._put_bytes_max = put_bytes_max
-        self._state = State.LINE
+        self._state = TextState.LINE
         self._tail = bytearray()
         """The line that has not ended yet; in SKIP only its first two bytes, enough to know an empty one."""
         self._rest = b""
@@ -67,7 +67,7 @@ class TextParser:
         self._limits = limits
 
     @property
-    def state(self) -> State:
+    def state(self) -> TextState:
         return self._state
 
     @property
@@ -84,12 +84,12 @@ class TextParser:
             self._rest += data
             return requests
         at, work_left = 0, WORK_A_FEED * ITEMS_A_WORK
-        while (end := data.find(b"\n", at)) >= 0 and self._state is not State.DEAD:
+        while (end := data.find(b"\n", at)) >= 0 and self._state is not TextState.DEAD:
             if work_left <= 0:
                 self._rest = data[at:]
-                requests.append(More(self._go_on))
+                requests.append(More(self._resume))
                 return requests
-            work_left -= ITEMS_A_WORK + (end - at >> 6) if self._state is State.LINE else 1
+            work_left -= ITEMS_A_WORK + (end - at >> 6) if self._state is TextState.LINE else 1
             line = data[at:end]
             at = end + 1
             if self._tail:
@@ -99,15 +99,15 @@ class TextParser:
         self._keep(data[at:], requests)
         return requests
 
-    def _go_on(self) -> list[TextRequest]:
+    def _resume(self) -> list[TextRequest]:
         """The next slice of what is kept."""
         rest, self._rest = self._rest, b""
         return self.feed(rest)
 
     def _end_line(self, line: bytes, requests: list[TextRequest]) -> None:
-        if self._state is State.ITEMS:
+        if self._state is TextState.ITEMS:
             self._read_item(line.removesuffix(b"\r"), requests)
-        elif self._state is State.SKIP:
+        elif self._state is TextState.SKIP:
             if not line.removesuffix(b"\r"):
                 self._end_items(requests)
         elif len(line) > self._limits.line_bytes_max:
@@ -123,7 +123,7 @@ class TextParser:
         request = parse(line.removesuffix(b":"))
         if line.endswith(b":"):
             self._answer = request
-            self._state = State.ITEMS if isinstance(request, TextPut) else State.SKIP
+            self._state = TextState.ITEMS if isinstance(request, TextPut) else TextState.SKIP
         else:
             self._emit(request, requests)
 
@@ -143,18 +143,18 @@ class TextParser:
         why = f"Put too large; limit={self._limits.item_bytes_max} an item, {self._put_bytes_max} in all"
         self._forget_items()
         self._answer = refuse(why)
-        self._state = State.SKIP
+        self._state = TextState.SKIP
         return True
 
     def _end_items(self, requests: list[TextRequest]) -> None:
         request = self._answer
         assert request is not None
-        if self._state is State.ITEMS:
+        if self._state is TextState.ITEMS:
             assert isinstance(request, TextPut)
             request = TextPut(request.queue, tuple(self._items), request.ttl_ms)
         self._forget_items()
         self._answer = None
-        self._state = State.LINE
+        self._state = TextState.LINE
         self._emit(request, requests)
 
     def _forget_items(self) -> None:
@@ -163,16 +163,16 @@ class TextParser:
 
     def _keep(self, rest: bytes, requests: list[TextRequest]) -> None:
         """The beginning of a line, unless it is already known to be too long."""
-        if self._state is State.LINE and len(self._tail) + len(rest) > self._limits.line_bytes_max:
+        if self._state is TextState.LINE and len(self._tail) + len(rest) > self._limits.line_bytes_max:
             self._die(self._too_long(), requests)
         # The last byte may be a CR, and then no part of the item; a single byte may yet be the empty line.
         known = len(self._tail) + len(rest) - 1
-        if self._state is State.ITEMS and known > 0:
+        if self._state is TextState.ITEMS and known > 0:
             self._refuse_item(known)
-        if self._state is State.SKIP:
+        if self._state is TextState.SKIP:
             del self._tail[2:]
             rest = rest[: 2 - len(self._tail)]
-        if self._state is not State.DEAD:
+        if self._state is not TextState.DEAD:
             self._tail += rest
 
     def _emit(self, request: TextRequest, requests: list[TextRequest]) -> None:
@@ -184,7 +184,7 @@ class TextParser:
     def _die(self, last: Invalid, requests: list[TextRequest]) -> None:
         requests.append(last)
         self._tail.clear()
-        self._state = State.DEAD
+        self._state = TextState.DEAD
 
     def _too_long(self) -> Invalid:
         return refuse(f"Line too long; limit={self._limits.line_bytes_max}", hang_up=True)

@@ -8,7 +8,8 @@ from __future__ import annotations
 
 from msgspec import Struct
 
-from staniel.protocol.memcache.requests import Delete, Flush, Invalid, More, Quit, Shutdown, Status, Version
+from staniel.protocol.memcache.requests import Delete, Flush, Quit, Shutdown, Status, Version
+from staniel.protocol.requests import Invalid, More
 
 
 class TextPut(Struct, frozen=True, gc=False):

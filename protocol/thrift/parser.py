@@ -21,7 +21,7 @@ from typing import Any
 from thriftpy2.thrift import TMessageType
 
 from staniel.protocol.limits import WORK_A_FEED, Limits
-from staniel.protocol.memcache.requests import Invalid, More
+from staniel.protocol.requests import Invalid, More
 from staniel.protocol.thrift.bounds import Malformed
 from staniel.protocol.thrift.frames import FRAME_BYTES_MAX, Frames
 from staniel.protocol.thrift.replies import (
@@ -48,14 +48,14 @@ from staniel.protocol.thrift.requests import (
     ThriftUpgrade,
     ThriftVersion,
 )
-from staniel.protocol.thrift.service import Head, declaration, read_head, read_struct, service
+from staniel.protocol.thrift.service import MessageHead, declaration, read_head, read_struct, service
 
 CALL_WORK = 4  # to read a call takes as long as so many lines
 
 SETTABLE = {status.value: status for status in ThriftStatus if status is not ThriftStatus.NOT_CONFIGURED}
 
 
-class State(Enum):
+class ThriftState(Enum):
     PLAIN = "plain"
     UPGRADED = "upgraded"
     DEAD = "dead"
@@ -68,7 +68,7 @@ class ThriftParser:
         self._limits = limits
         self._frame_bytes_max = frame_bytes_max
         self._frames = Frames(frame_bytes_max)
-        self._state = State.PLAIN
+        self._state = ThriftState.PLAIN
         self._paused = False  # a More is under way: what is understood before would be overtaken by what it brings
 
     def limit(self, limits: Limits) -> None:
@@ -76,7 +76,7 @@ class ThriftParser:
         self._limits = limits
 
     @property
-    def state(self) -> State:
+    def state(self) -> ThriftState:
         return self._state
 
     @property
@@ -90,7 +90,7 @@ class ThriftParser:
         """
         requests: list[ThriftRequest] = []
         work_left = WORK_A_FEED
-        if self._state is State.DEAD:
+        if self._state is ThriftState.DEAD:
             return requests
         self._frames.feed(data)
         if self._paused:
@@ -101,15 +101,15 @@ class ThriftParser:
             requests.append(request)
             if isinstance(request, Invalid) and request.hang_up:
                 self._frames.clear()
-                self._state = State.DEAD
+                self._state = ThriftState.DEAD
                 break
             if work_left <= 0 and self._frames.pending_bytes:
-                requests.append(More(self._go_on))
+                requests.append(More(self._resume))
                 self._paused = True
                 break
         return requests
 
-    def _go_on(self) -> list[ThriftRequest]:
+    def _resume(self) -> list[ThriftRequest]:
         """The next slice of what is kept."""
         self._paused = False
         return self.feed(b"")
@@ -120,19 +120,19 @@ class ThriftParser:
     def _read(self, frame: bytes) -> ThriftRequest:
         client_id, at = "", 0
         try:
-            if self._state is State.UPGRADED:
+            if self._state is ThriftState.UPGRADED:
                 client_id, at = _read_header(frame)
             head = read_head(frame, at)
         except Malformed as fault:
             return _hang_up(str(fault))
         if head.kind != TMessageType.CALL:
             return self._except(head, INVALID_MESSAGE_TYPE, f"Invalid message type: {head.kind}")
-        if head.method == CAN_UPGRADE and self._state is State.PLAIN:
-            self._state = State.UPGRADED
+        if head.method == CAN_UPGRADE and self._state is ThriftState.PLAIN:
+            self._state = ThriftState.UPGRADED
             return ThriftUpgrade()
         return self._read_call(frame, head, client_id)
 
-    def _read_call(self, frame: bytes, head: Head, client_id: str) -> ThriftRequest:
+    def _read_call(self, frame: bytes, head: MessageHead, client_id: str) -> ThriftRequest:
         make = _METHODS.get(head.method)
         if make is None:
             return self._except(head, UNKNOWN_METHOD, f"Invalid method name: '{head.method}'")
@@ -147,9 +147,9 @@ class ThriftParser:
 
     @property
     def _upgraded(self) -> bool:
-        return self._state is State.UPGRADED
+        return self._state is ThriftState.UPGRADED
 
-    def _except(self, head: Head, kind: int, why: str) -> Invalid:
+    def _except(self, head: MessageHead, kind: int, why: str) -> Invalid:
         return Invalid(exception(head.method, head.seqid, self._upgraded, kind, why), why=why)
 
 

@@ -11,7 +11,7 @@ from typing import ClassVar
 
 from msgspec import Struct
 
-from staniel.protocol.memcache.requests import Invalid, More
+from staniel.protocol.requests import Invalid, More
 
 
 class ThriftStatus(Enum):

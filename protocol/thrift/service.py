@@ -30,7 +30,7 @@ service: Any = declaration.Kestrel
 _WIRE_TYPES = {TType.BINARY: TType.STRING}
 
 
-class Head(Struct, frozen=True, gc=False):
+class MessageHead(Struct, frozen=True, gc=False):
     """The beginning of a message; `end` is where its struct begins. `kind` is a number of thriftpy2's TMessageType."""
 
     method: str
@@ -39,7 +39,7 @@ class Head(Struct, frozen=True, gc=False):
     end: int
 
 
-def read_head(data: bytes, at: int) -> Head:
+def read_head(data: bytes, at: int) -> MessageHead:
     """The head of the message at `at`, strict or not. Raises Malformed: without a head nobody can be answered."""
     source = BytesIO(data)
     source.seek(at)
@@ -49,7 +49,7 @@ def read_head(data: bytes, at: int) -> Head:
         raise Malformed("not a thrift message") from None
     if len(method) > METHOD_CHARACTERS_MAX:
         raise Malformed(f"a method name longer than {METHOD_CHARACTERS_MAX}")
-    return Head(method, kind, seqid, source.tell())
+    return MessageHead(method, kind, seqid, source.tell())
 
 
 def read_struct(kind: type[TPayload], data: bytes, at: int) -> tuple[Any, int]:

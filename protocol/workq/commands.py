@@ -12,23 +12,23 @@ from collections.abc import Callable
 
 from msgspec import Struct
 
-from staniel.protocol.memcache.requests import Invalid
+from staniel.protocol.requests import Invalid
 from staniel.protocol.workq.fields import is_job_id, is_name, read_flags, read_id, read_time, signed, unsigned
 from staniel.protocol.workq.replies import client_error
 from staniel.protocol.workq.requests import (
-    Add,
-    Delete,
-    Finish,
+    AddJob,
+    AwaitResult,
+    DeleteJob,
+    FinishJob,
     InspectJob,
     InspectJobs,
     InspectQueue,
     InspectQueues,
     InspectServer,
     JobTerms,
-    Lease,
-    Result,
-    Run,
-    Schedule,
+    LeaseJob,
+    RunJob,
+    ScheduleJob,
     WorkqRequest,
 )
 
@@ -118,7 +118,7 @@ def _add(arguments: list[bytes], flags: Flags) -> Parsed:
     terms = _job(raw, name, ttr, ttl, flags)
     if raw is None or isinstance(terms, Invalid):
         return _refuse(size, terms, INVALID_PAYLOAD_SIZE)
-    return _body(size, lambda data: Add(raw, terms, data), INVALID_PAYLOAD_SIZE)
+    return _body(size, lambda data: AddJob(raw, terms, data), INVALID_PAYLOAD_SIZE)
 
 
 def _schedule(arguments: list[bytes], flags: Flags) -> Parsed:
@@ -129,7 +129,7 @@ def _schedule(arguments: list[bytes], flags: Flags) -> Parsed:
     terms = _job(raw, name, ttr, ttl, flags, INVALID_TIME if time_ns is None else None)
     if raw is None or time_ns is None or isinstance(terms, Invalid):
         return _refuse(size, terms, INVALID_PAYLOAD_SIZE)
-    return _body(size, lambda data: Schedule(raw, terms, time_ns, data), INVALID_PAYLOAD_SIZE)
+    return _body(size, lambda data: ScheduleJob(raw, terms, time_ns, data), INVALID_PAYLOAD_SIZE)
 
 
 def _job(
@@ -183,7 +183,7 @@ def _run(arguments: list[bytes], flags: Flags) -> Parsed:
     if raw is None or isinstance(checked, Invalid):
         return _refuse(size, checked, INVALID_PAYLOAD_SIZE)
     terms, wait_ms = checked
-    return _body(size, lambda data: Run(raw, terms, wait_ms, data), INVALID_PAYLOAD_SIZE)
+    return _body(size, lambda data: RunJob(raw, terms, wait_ms, data), INVALID_PAYLOAD_SIZE)
 
 
 def _run_terms(id: bytes | None, name: bytes, ttr: bytes, wait: bytes, flags: Flags) -> tuple[JobTerms, int] | Invalid:
@@ -217,7 +217,7 @@ def _finish(arguments: list[bytes], flags: Flags, success: bool, wrong_size: Inv
     raw = read_id(id)
     if flags or raw is None or not is_job_id(raw):
         return _refuse(size, INVALID_ARGS if flags else INVALID_ID, wrong_size)
-    return _body(size, lambda data: Finish(raw, data, success), wrong_size)
+    return _body(size, lambda data: FinishJob(raw, data, success), wrong_size)
 
 
 # commands without
@@ -232,15 +232,15 @@ def _lease(arguments: list[bytes], flags: Flags) -> Parsed:
         return INVALID_WAIT
     for at, name in enumerate(names):
         if not is_name(name):
-            return Lease(tuple(names[:at]), wait_ms, is_spoilt=True)
-    return Lease(tuple(names), wait_ms)
+            return LeaseJob(tuple(names[:at]), wait_ms, has_invalid_name=True)
+    return LeaseJob(tuple(names), wait_ms)
 
 
 def _delete(arguments: list[bytes], flags: Flags) -> Parsed:
     if len(arguments) != 1 or flags:
         return INVALID_ARGS
     raw = read_id(arguments[0])
-    return Delete(raw) if raw is not None and is_job_id(raw) else INVALID_ID
+    return DeleteJob(raw) if raw is not None and is_job_id(raw) else INVALID_ID
 
 
 def _result(arguments: list[bytes], flags: Flags) -> Parsed:
@@ -251,7 +251,7 @@ def _result(arguments: list[bytes], flags: Flags) -> Parsed:
     if raw is None or not is_job_id(raw):
         return INVALID_ID
     wait_ms = unsigned(wait, WAIT_MAX_MS)
-    return INVALID_WAIT if wait_ms is None else Result(raw, wait_ms)
+    return INVALID_WAIT if wait_ms is None else AwaitResult(raw, wait_ms)
 
 
 def _inspect(arguments: list[bytes], flags: Flags) -> Parsed:

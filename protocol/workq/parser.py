@@ -21,10 +21,10 @@ from msgspec import Struct
 
 from staniel.protocol.http import HUNG_UP, is_http
 from staniel.protocol.limits import REQUESTS_A_FEED, WORK_A_FEED, Limits
-from staniel.protocol.memcache.requests import Invalid, More
+from staniel.protocol.requests import Invalid, More
 from staniel.protocol.workq.commands import Body, Parsed, parse
 from staniel.protocol.workq.fields import is_job_id, read_id
-from staniel.protocol.workq.requests import Add, Delete, JobTerms, Lease, WorkqRequest
+from staniel.protocol.workq.requests import AddJob, DeleteJob, JobTerms, LeaseJob, WorkqRequest
 
 LINE_BYTES_MAX = 1_058_576  # the original's, CR LF included
 WINDOW_BYTES = 1 << 16
@@ -37,13 +37,13 @@ _DELETE_ID = slice(7, 43)
 _DELETE_BYTES = 44
 
 
-class State(Enum):
+class WorkqState(Enum):
     LINE = "line"
     BODY = "body"
     DEAD = "dead"
 
 
-LINE = State.LINE  # a global is found ten times as fast as a member of an Enum
+LINE = WorkqState.LINE  # a global is found ten times as fast as a member of an Enum
 
 
 class Tail(Struct, frozen=True):
@@ -53,7 +53,7 @@ class Tail(Struct, frozen=True):
     terms: JobTerms
 
 
-_known_leases: dict[bytes, Lease] = {}
+_known_leases: dict[bytes, LeaseJob] = {}
 _known_tails: dict[bytes, Tail] = {}
 """Lines seen before, shared by all connections: what they mean is the same for everybody. Bounded by `_remember`."""
 
@@ -63,7 +63,7 @@ class WorkqParser:
 
     def __init__(self, limits: Limits, line_bytes_max: int = LINE_BYTES_MAX) -> None:
         self._line_bytes_max = line_bytes_max
-        self._state = State.LINE
+        self._state = WorkqState.LINE
         self._tail = bytearray()
         """Bytes of a line that has not ended: not put together again for each one that drips in."""
         self._body: Body | None = None
@@ -79,7 +79,7 @@ class WorkqParser:
         """Nothing changes: the limits are the protocol's own."""
 
     @property
-    def state(self) -> State:
+    def state(self) -> WorkqState:
         return self._state
 
     def feed(self, data: bytes) -> list[WorkqRequest]:
@@ -103,7 +103,7 @@ class WorkqParser:
         while at < len(data):
             if self._state is LINE:
                 at = self._read_lines(data, at, requests)
-            elif self._state is State.BODY:
+            elif self._state is WorkqState.BODY:
                 at = self._read_body(data, at, requests)
             else:
                 break
@@ -113,7 +113,7 @@ class WorkqParser:
             self.pending_bytes = 0
         return requests
 
-    def _go_on(self) -> list[WorkqRequest]:
+    def _resume(self) -> list[WorkqRequest]:
         """The next slice of what is kept."""
         rest, self._rest = self._rest, b""
         return self.feed(rest)
@@ -132,7 +132,7 @@ class WorkqParser:
                 id = read_id(data[at + _ADD_ID : at + _ADD_TAIL])
                 stop = end + 1 + tail.size
                 if id is not None and id[6] >> 4 == 4 and id[8] >> 6 == 2 and data[stop : stop + 2] == b"\r\n":
-                    requests.append(Add(id, tail.terms, data[end + 1 : stop]))
+                    requests.append(AddJob(id, tail.terms, data[end + 1 : stop]))
                     at = stop + 2
                     continue
             line = data[at:end]
@@ -141,7 +141,7 @@ class WorkqParser:
                 at = end + 1
                 continue
             elif begin == b"dele" and (deleted := _deleted(line)) is not None:
-                requests.append(Delete(deleted))
+                requests.append(DeleteJob(deleted))
                 at = end + 1
                 continue
             if self._work_left <= 0:
@@ -149,7 +149,7 @@ class WorkqParser:
             self._work_left -= 1 + (len(line) >> 6)
             at = end + 1
             if not self._read_line(line, requests):
-                return len(data) if self._state is State.DEAD else at
+                return len(data) if self._state is WorkqState.DEAD else at
         if at < there and len(requests) > REQUESTS_A_FEED:
             return self._pause(data, at, requests)
         return at
@@ -157,7 +157,7 @@ class WorkqParser:
     def _pause(self, data: bytes, at: int, requests: list[WorkqRequest]) -> int:
         """Enough for one turn; the rest is understood in the next one."""
         self._rest = data[at:]
-        requests.append(More(self._go_on))
+        requests.append(More(self._resume))
         return len(data)
 
     def _read_line(self, line: bytes, requests: list[WorkqRequest]) -> bool:
@@ -171,11 +171,11 @@ class WorkqParser:
         parsed = parse(line[:-1])
         if isinstance(parsed, Body):
             self._body = parsed
-            self._state = State.BODY
+            self._state = WorkqState.BODY
             _remember_add(line, parsed)
             return False
         requests.append(parsed)
-        if isinstance(parsed, Lease) and not parsed.is_spoilt and len(line) <= KNOWN_BYTES_MAX:
+        if isinstance(parsed, LeaseJob) and not parsed.has_invalid_name and len(line) <= KNOWN_BYTES_MAX:
             _remember(_known_leases, line, parsed)
         return True
 
@@ -196,13 +196,13 @@ class WorkqParser:
         sound = kept.endswith(b"\r\n")
         requests.append(body.make(bytes(kept[:-2])) if sound else body.spoilt)
         self._body, self._data = None, bytearray()
-        self._state = State.LINE
+        self._state = WorkqState.LINE
         return end
 
     def _die(self, requests: list[WorkqRequest], last: Invalid = _HANG_UP) -> None:
         requests.append(last)
         self._tail = bytearray()
-        self._state = State.DEAD
+        self._state = WorkqState.DEAD
 
 
 def _deleted(line: bytes) -> bytes | None:
@@ -218,11 +218,13 @@ def _remember_add(line: bytes, body: Body) -> None:
     if line[:4] != b"add " or len(line) > KNOWN_BYTES_MAX or read_id(line[_ADD_ID:_ADD_TAIL]) is None:
         return
     request = body.make(b"")
-    if isinstance(request, Add) and line[_ADD_TAIL : _ADD_TAIL + 1] == b" ":
+    if isinstance(request, AddJob) and line[_ADD_TAIL : _ADD_TAIL + 1] == b" ":
         _remember(_known_tails, line[_ADD_TAIL:], Tail(body.size, request.terms))
 
 
-def _remember(known: dict[bytes, Parsed] | dict[bytes, Lease] | dict[bytes, Tail], line: bytes, what: object) -> None:
+def _remember(
+    known: dict[bytes, Parsed] | dict[bytes, LeaseJob] | dict[bytes, Tail], line: bytes, what: object
+) -> None:
     """Forgetting everything at once costs less than keeping an order: the lines in use are back in a moment."""
     if len(known) >= KNOWN_MAX:
         known.clear()

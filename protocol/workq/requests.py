@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from msgspec import Struct
 
-from staniel.protocol.memcache.requests import Invalid, More
+from staniel.protocol.requests import Invalid, More
 
 
 class JobTerms(Struct, frozen=True, eq=False):
@@ -24,7 +24,7 @@ class JobTerms(Struct, frozen=True, eq=False):
     max_fails: int = 0
 
 
-class Add(Struct, frozen=True, gc=False):
+class AddJob(Struct, frozen=True, gc=False):
     """Add a job, to be handed out at once."""
 
     id: bytes
@@ -32,7 +32,7 @@ class Add(Struct, frozen=True, gc=False):
     payload: bytes
 
 
-class Schedule(Struct, frozen=True, gc=False):
+class ScheduleJob(Struct, frozen=True, gc=False):
     """Add a job, to be handed out from `time_ns` on: nanoseconds since 1970."""
 
     id: bytes
@@ -41,7 +41,7 @@ class Schedule(Struct, frozen=True, gc=False):
     payload: bytes
 
 
-class Run(Struct, frozen=True, gc=False):
+class RunJob(Struct, frozen=True, gc=False):
     """Add a job and wait for its result: `wait_ms` for somebody to lease it, then its time to run."""
 
     id: bytes
@@ -50,15 +50,15 @@ class Run(Struct, frozen=True, gc=False):
     payload: bytes
 
 
-class Lease(Struct, frozen=True):
-    """A job of one of these names, waited for. `is_spoilt`: a name that is none follows them."""
+class LeaseJob(Struct, frozen=True):
+    """A job of one of these names, waited for. `has_invalid_name`: a name that is none follows them."""
 
     names: tuple[bytes, ...]
     wait_ms: int
-    is_spoilt: bool = False
+    has_invalid_name: bool = False
 
 
-class Finish(Struct, frozen=True, gc=False):
+class FinishJob(Struct, frozen=True, gc=False):
     """A complete or a fail."""
 
     id: bytes
@@ -66,13 +66,13 @@ class Finish(Struct, frozen=True, gc=False):
     success: bool
 
 
-class Delete(Struct, frozen=True, gc=False):
+class DeleteJob(Struct, frozen=True, gc=False):
     """Remove a job."""
 
     id: bytes
 
 
-class Result(Struct, frozen=True, gc=False):
+class AwaitResult(Struct, frozen=True, gc=False):
     """The result of a job, waited for."""
 
     id: bytes
@@ -108,13 +108,13 @@ class InspectServer(Struct, frozen=True, gc=False):
 
 
 WorkqRequest = (
-    Add
-    | Schedule
-    | Run
-    | Lease
-    | Finish
-    | Delete
-    | Result
+    AddJob
+    | ScheduleJob
+    | RunJob
+    | LeaseJob
+    | FinishJob
+    | DeleteJob
+    | AwaitResult
     | InspectJob
     | InspectJobs
     | InspectQueue

@@ -6,9 +6,9 @@ from hypothesis import strategies as st
 
 from staniel.protocol import escaping as printed
 from staniel.protocol.client.conversation import read
-from staniel.protocol.client.replies import Answer, Dump, Error, Fault, Item, Items, Number, Reply, Stats, Text
+from staniel.protocol.client.replies import Answer, Dump, Error, Fault, Item, Items, Number, Reply, StatsReply, Text
 from staniel.protocol.client.requests import EXPIRES_MS_MIN, TTL_MS_END
-from staniel.protocol.memcache import requests as ask
+from staniel.protocol.memcache import requests as memcache
 from staniel.protocol.memcache.replies import Replies, replies_for
 from staniel.protocol.memcache.requests import Dialect, Get, Request
 
@@ -27,11 +27,11 @@ def dates(max_ms: int) -> st.SearchStrategy[int]:
 
 lives = st.just(-1000) | st.integers(1, TTL_MS_END // 1000 - 1).map(lambda s: s * 1000)
 
-sets = st.builds(ask.Set, names, blocks, flags, lives, noreply=st.booleans()) | st.builds(
-    ask.Set, names, blocks, flags, st.none(), dates(2**49), st.booleans()
+sets = st.builds(memcache.Set, names, blocks, flags, lives, noreply=st.booleans()) | st.builds(
+    memcache.Set, names, blocks, flags, st.none(), dates(2**49), st.booleans()
 )
-kestrel_sets = st.builds(ask.Set, names, blocks, st.just(0), lives) | st.builds(
-    ask.Set, names, blocks, st.just(0), st.none(), dates(KESTREL_DATE_MS_MAX)
+kestrel_sets = st.builds(memcache.Set, names, blocks, st.just(0), lives) | st.builds(
+    memcache.Set, names, blocks, st.just(0), st.none(), dates(KESTREL_DATE_MS_MAX)
 )
 
 HOW: tuple[dict[str, bool], ...] = (
@@ -52,31 +52,44 @@ def gets(draw: st.DrawFn, with_id: bool | None = None, waits: bool = True) -> Ge
 
 
 many = st.booleans().flatmap(
-    lambda ids: st.lists(gets(ids, waits=False), min_size=2, max_size=4).map(lambda found: ask.GetMany(tuple(found)))
+    lambda ids: st.lists(gets(ids, waits=False), min_size=2, max_size=4).map(
+        lambda found: memcache.GetMany(tuple(found))
+    )
 )
 monitors = st.builds(
-    lambda name, seconds, most: ask.Monitor(name.encode("latin-1"), name, seconds * 1000, most),
+    lambda name, seconds, most: memcache.Monitor(name.encode("latin-1"), name, seconds * 1000, most),
     names,
     st.integers(0, 10**6),
     st.none() | st.integers(0, 1000),
 )
-queue_commands = st.builds(ask.Flush, names) | st.builds(ask.FlushExpired, names) | st.builds(ask.Delete, names)
-plain = st.sampled_from([ask.FlushAll(), ask.FlushAllExpired(), ask.Stats(), ask.Reload(), ask.Version(), ask.Status()])
-confirms = st.builds(ask.Confirm, names, st.integers(0, 1000))
-dumps = st.builds(ask.DumpStats, st.lists(names, max_size=3).map(tuple))
+queue_commands = (
+    st.builds(memcache.Flush, names) | st.builds(memcache.FlushExpired, names) | st.builds(memcache.Delete, names)
+)
+plain = st.sampled_from(
+    [
+        memcache.FlushAll(),
+        memcache.FlushAllExpired(),
+        memcache.Stats(),
+        memcache.Reload(),
+        memcache.Version(),
+        memcache.Status(),
+    ]
+)
+confirms = st.builds(memcache.Confirm, names, st.integers(0, 1000))
+dumps = st.builds(memcache.DumpStats, st.lists(names, max_size=3).map(tuple))
 
-shared = gets(with_id=False) | monitors | queue_commands | plain | confirms | dumps | st.builds(ask.Status, names)
+shared = gets(with_id=False) | monitors | queue_commands | plain | confirms | dumps | st.builds(memcache.Status, names)
 kestrel_requests: st.SearchStrategy[Request] = shared | kestrel_sets
 memcached_requests: st.SearchStrategy[Request] = (
     shared
     | sets
     | gets()
     | many
-    | st.builds(ask.Delete, names, st.just(True))
-    | st.builds(ask.FlushAll, st.just(True))
-    | st.builds(ask.Verbosity, st.booleans())
-    | st.builds(ask.Stats, names.filter(lambda name: name != "noreply"))
-    | st.builds(ask.DumpConfig, st.lists(names, max_size=3).map(tuple))
+    | st.builds(memcache.Delete, names, st.just(True))
+    | st.builds(memcache.FlushAll, st.just(True))
+    | st.builds(memcache.Verbosity, st.booleans())
+    | st.builds(memcache.Stats, names.filter(lambda name: name != "noreply"))
+    | st.builds(memcache.DumpConfig, st.lists(names, max_size=3).map(tuple))
 )
 
 
@@ -89,29 +102,29 @@ def answers(draw: st.DrawFn, request: Request, dialect: Dialect) -> tuple[bytes,
     if draw(st.integers(0, 9)) == 0:
         return draw(refusals(replies))
     match request:
-        case ask.Set():
+        case memcache.Set():
             return draw(st.sampled_from([(replies.stored, [Answer.STORED]), (replies.not_stored, [Answer.NOT_STORED])]))
-        case ask.Delete():
+        case memcache.Delete():
             return replies.not_found, [Answer.NOT_FOUND if dialect is Dialect.MEMCACHED else Answer.DELETED]
-        case ask.FlushAll():
+        case memcache.FlushAll():
             return replies.flushed_all, [Answer.OK]
-        case ask.Verbosity():
+        case memcache.Verbosity():
             return replies.ok, [Answer.OK]
-        case ask.Reload():
+        case memcache.Reload():
             return replies.reloaded(draw(st.sampled_from(["", "server.spool"]))), [Answer.OK]
-        case ask.FlushExpired() | ask.FlushAllExpired():
+        case memcache.FlushExpired() | memcache.FlushAllExpired():
             count = draw(st.integers(0, 10**6))
             return replies.number(count), [Number(count)]
-        case ask.Version():
+        case memcache.Version():
             why = draw(whys)
             return replies.version(why), [Text(why)]
-        case ask.Status(name=None):
+        case memcache.Status(name=None):
             return b"READONLY\r\n", [Text("READONLY")]
-        case ask.Stats():
+        case memcache.Stats():
             return draw(tables(replies))
-        case ask.DumpStats() | ask.DumpConfig():
+        case memcache.DumpStats() | memcache.DumpConfig():
             return b"queue 'q' {\r\n  items=1\r\n}\r\n" + replies.end, [Dump(("queue 'q' {", "  items=1", "}"))]
-        case ask.Get() | ask.GetMany() | ask.Monitor():
+        case memcache.Get() | memcache.GetMany() | memcache.Monitor():
             return draw(reads(request, dialect, replies))
         case _:
             return replies.end, [Answer.END]
@@ -135,34 +148,34 @@ def tables(draw: st.DrawFn, replies: Replies) -> tuple[bytes, list[Reply]]:
     rows = draw(st.dictionaries(names, whys, max_size=3))
     lines = b"".join(replies.stat(name, value) for name, value in rows.items())
     if replies is replies_for(Dialect.KESTREL):
-        return lines + replies.end, [Stats({printed.word(name): value for name, value in rows.items()})]
+        return lines + replies.end, [StatsReply({printed.word(name): value for name, value in rows.items()})]
     shown = {printed.ascii_word(name): printed.ascii_text(value) for name, value in rows.items()}
-    return lines + replies.end, [Stats(shown)]
+    return lines + replies.end, [StatsReply(shown)]
 
 
 @st.composite
 def reads(
-    draw: st.DrawFn, request: Get | ask.GetMany | ask.Monitor, dialect: Dialect, replies: Replies
+    draw: st.DrawFn, request: Get | memcache.GetMany | memcache.Monitor, dialect: Dialect, replies: Replies
 ) -> tuple[bytes, list[Reply]]:
-    asked = request.gets if isinstance(request, ask.GetMany) else (_as_get(request),)
-    if isinstance(request, ask.Monitor):
+    asked = request.gets if isinstance(request, memcache.GetMany) else (_as_get(request),)
+    if isinstance(request, memcache.Monitor):
         asked *= draw(st.integers(0, 3))
     elif draw(st.booleans()):
         asked = asked[1:]
     said, items = b"", []
     for get in asked:
         item = draw(items_of(get, dialect))
-        write = replies.value if isinstance(request, ask.GetMany) else replies.item
+        write = replies.value if isinstance(request, memcache.GetMany) else replies.item
         said += write(get, item.data, item.flags, item.id or 0)
         items.append(item)
-    if isinstance(request, ask.GetMany):
+    if isinstance(request, memcache.GetMany):
         return said + replies.end, [Items(tuple(items))]
-    if items and isinstance(request, ask.Get):
+    if items and isinstance(request, memcache.Get):
         return said, [*items]
     return said + replies.end, [*items, Answer.END]
 
 
-def _as_get(request: Get | ask.Monitor) -> Get:
+def _as_get(request: Get | memcache.Monitor) -> Get:
     return request if isinstance(request, Get) else Get(request.key, request.queue)
 
 

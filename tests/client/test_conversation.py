@@ -6,19 +6,18 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from staniel.protocol.client.conversation import REPLY_LINE_BYTES_MAX, Conversation, State, encode, read
-from staniel.protocol.client.replies import Answer, Error, Fault, Garbled, Item, Items, Reply
+from staniel.protocol.client.conversation import REPLY_LINE_BYTES_MAX, Conversation, ConversationState, encode, read
+from staniel.protocol.client.replies import Answer, Error, Fault, Item, Items, ProtocolViolation, Reply
 from staniel.protocol.client.requests import EXPIRES_MS_MIN, TTL_MS_END
 from staniel.protocol.limits import Limits
-from staniel.protocol.memcache import requests as ask
-from staniel.protocol.memcache.parser import Parser
+from staniel.protocol.memcache import requests as memcache
+from staniel.protocol.memcache.parser import MemcacheParser
 from staniel.protocol.memcache.requests import (
     Confirm,
     Delete,
     Dialect,
     Flush,
     GetMany,
-    Invalid,
     Monitor,
     Quit,
     Request,
@@ -26,6 +25,7 @@ from staniel.protocol.memcache.requests import (
     Shutdown,
     Version,
 )
+from staniel.protocol.requests import Invalid
 from tests.client.strategies import answers, kestrel_requests, memcached_requests
 from tests.support.feeding import cut
 
@@ -50,14 +50,14 @@ def talk(said: bytes, *requests: Request) -> list[Reply]:
 
 @given(st.lists(memcached_requests, max_size=6), cuts)
 def test_the_server_reads_the_requests_that_the_client_said(requests: list[Request], sizes: list[int]) -> None:
-    parser = Parser(Dialect.MEMCACHED, Limits())
+    parser = MemcacheParser(Dialect.MEMCACHED, Limits())
     said = Conversation().say(*requests)
     assert [request for piece in cut(said, sizes) for request in parser.feed(piece)] == requests
 
 
 @given(st.lists(kestrel_requests, max_size=6), cuts)
 def test_kestrel_reads_the_requests_that_it_has(requests: list[Request], sizes: list[int]) -> None:
-    parser = Parser(Dialect.KESTREL, Limits())
+    parser = MemcacheParser(Dialect.KESTREL, Limits())
     said = Conversation().say(*requests)
     assert [request for piece in cut(said, sizes) for request in parser.feed(piece)] == requests
 
@@ -132,20 +132,20 @@ def test_items_that_came_before_a_refusal_are_not_forgotten() -> None:
         (read("q"), b"VALUE q 0 1\r\nxyEND\r\n!!"),
         (read("q"), b"VALUE q 0 1\r\nx\r\nVALUE"),
         (Version(), b"OK\r\n"),
-        (ask.FlushExpired("q"), b"-1\r\n"),
-        (ask.Status(), b"VALUE q 0 1\r\n"),
-        (ask.Stats(), b"items 3\r\n"),
+        (memcache.FlushExpired("q"), b"-1\r\n"),
+        (memcache.Status(), b"VALUE q 0 1\r\n"),
+        (memcache.Stats(), b"items 3\r\n"),
         (Quit(), b"bye\r\n"),
         (Set("q", b"", noreply=True), b"STORED\r\n"),
     ],
 )
 def test_what_cannot_be_the_answer_ends_the_conversation(request_: Request, said: bytes) -> None:
     (reply,) = talk(said + b"END\r\nEND\r\n", request_)
-    assert isinstance(reply, Garbled)
+    assert isinstance(reply, ProtocolViolation)
     conversation = Conversation()
     conversation.say(request_)
     conversation.hear(said)
-    assert conversation.state is State.DEAD
+    assert conversation.state is ConversationState.DEAD
     assert conversation.hear(b"END\r\n") == []
 
 
@@ -154,7 +154,7 @@ def test_a_line_that_does_not_end_is_not_kept_for_ever() -> None:
     conversation.say(read("q"))
     assert conversation.hear(b"V" * REPLY_LINE_BYTES_MAX) == []
     (reply,) = conversation.hear(b"V")
-    assert isinstance(reply, Garbled)
+    assert isinstance(reply, ProtocolViolation)
 
 
 def test_a_promised_length_costs_nothing_until_it_arrives() -> None:

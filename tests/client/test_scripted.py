@@ -11,7 +11,7 @@ import trio.testing
 
 from staniel.client import Client, ConnectionLost, NotAllStored, Refused
 from staniel.protocol.limits import Limits
-from staniel.protocol.memcache.parser import Parser
+from staniel.protocol.memcache.parser import MemcacheParser
 from staniel.protocol.memcache.requests import Confirm, Dialect, Get, Monitor, Request, Set
 
 HANG_UP = b""
@@ -31,7 +31,7 @@ class Scripted:
         nursery.start_soon(self._serve)
 
     async def _serve(self) -> None:
-        parser = Parser(Dialect.MEMCACHED, Limits())
+        parser = MemcacheParser(Dialect.MEMCACHED, Limits())
         async for data in self.stream:
             for request in parser.feed(bytes(data)):
                 self.requests.append(request)

@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 
 from staniel.broker import protocols as wires
 from staniel.protocol.limits import Limits
-from staniel.protocol.memcache.parser import Parser
+from staniel.protocol.memcache.parser import MemcacheParser
 from staniel.protocol.memcache.requests import Dialect
 from staniel.protocol.text.parser import TextParser
 from staniel.protocol.thrift.parser import ThriftParser
@@ -57,7 +57,7 @@ def _parsed_alike(make: Callable[[], Any], data: bytes, kept_bytes_max: int) -> 
 
 def memcache_parser(data: bytes) -> None:
     for dialect in Dialect:
-        _parsed_alike(lambda dialect=dialect: Parser(dialect, SMALL), data, 256 + 128)
+        _parsed_alike(lambda dialect=dialect: MemcacheParser(dialect, SMALL), data, 256 + 128)
 
 
 def text_parser(data: bytes) -> None:

@@ -19,7 +19,7 @@ from staniel.pipeline.sources.drain_spool import SCHEMA, Spool, SpoolTaken
 from staniel.pipeline.sources.live import LiveStream, Offset
 from staniel.pipeline.sources.live_options import DrainOptions
 from staniel.protocol.client.replies import Answer
-from staniel.protocol.memcache import requests as ask
+from staniel.protocol.memcache import requests as memcache
 from tests.support.process import Server, running
 
 ITEMS = 300
@@ -33,7 +33,7 @@ REPEATS_AFTER = {
 def fill(server: str, queue: str, count: int) -> list[bytes]:
     values = [b"item %06d" % number for number in range(count)]
     connection = Connection(server)
-    assert set(connection.ask(*[ask.Set(queue, value) for value in values])) == {Answer.STORED}
+    assert set(connection.ask(*[memcache.Set(queue, value) for value in values])) == {Answer.STORED}
     connection.close()
     return values
 
@@ -134,7 +134,7 @@ def test_a_batch_keeps_its_limits_within_one_item_when_items_become_large(tmp_pa
         values = fill(address, "jobs", 2000)
         connection = Connection(address)
         for number in range(80):
-            assert connection.ask(ask.Set("jobs", b"%06d" % number + large)) == [Answer.STORED]
+            assert connection.ask(memcache.Set("jobs", b"%06d" % number + large)) == [Answer.STORED]
         connection.close()
         spool = Spool(str(tmp_path / "drained"))
         with spool:

@@ -6,13 +6,11 @@ import pytest
 
 from staniel.protocol.http import HUNG_UP, is_http
 from staniel.protocol.limits import Limits
-from staniel.protocol.memcache.parser import State
+from staniel.protocol.memcache.parser import MemcacheState
 from staniel.protocol.memcache.requests import Dialect, Get, Set, Shutdown
-from staniel.protocol.text.parser import State as TextState
-from staniel.protocol.text.parser import TextParser
+from staniel.protocol.text.parser import TextParser, TextState
 from staniel.protocol.text.requests import TextGet, TextPut
-from staniel.protocol.workq.parser import State as WorkqState
-from staniel.protocol.workq.parser import WorkqParser
+from staniel.protocol.workq.parser import WorkqParser, WorkqState
 from tests.support.feeding import read
 
 MALICIOUS = [
@@ -35,8 +33,8 @@ BODY = b"Content-Length: 22\r\n\r\nflush_all\r\nshutdown\r\n"
 @pytest.mark.parametrize("dialect", Dialect)
 @pytest.mark.parametrize("line", MALICIOUS)
 def test_memcache_hangs_up_at_the_first_such_line_and_runs_nothing_behind_it(line: bytes, dialect: Dialect) -> None:
-    assert read(dialect, line + b"\r\n" + BODY) == ([HUNG_UP], State.DEAD)
-    assert read(dialect, line + b"\n" + BODY) == ([HUNG_UP], State.DEAD)
+    assert read(dialect, line + b"\r\n" + BODY) == ([HUNG_UP], MemcacheState.DEAD)
+    assert read(dialect, line + b"\n" + BODY) == ([HUNG_UP], MemcacheState.DEAD)
 
 
 @pytest.mark.parametrize("line", MALICIOUS)
@@ -57,7 +55,7 @@ def test_workq_hangs_up_too(line: bytes) -> None:
 
 def test_what_is_before_it_is_executed_and_a_known_line_does_not_hide_it() -> None:
     requests, state = read(Dialect.MEMCACHED, b"get q\r\nget q\r\nget q HTTP/1.1\r\nshutdown\r\n")
-    assert requests == [Get(b"q", "q"), Get(b"q", "q"), HUNG_UP] and state is State.DEAD
+    assert requests == [Get(b"q", "q"), Get(b"q", "q"), HUNG_UP] and state is MemcacheState.DEAD
 
 
 def test_an_item_that_looks_like_http_is_an_item() -> None:

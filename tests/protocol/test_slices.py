@@ -10,8 +10,9 @@ import pytest
 
 from staniel.protocol.limits import REQUESTS_A_FEED, WORK_A_FEED, Limits
 from staniel.protocol.memcache.commands import KEYS_AT_ONCE
-from staniel.protocol.memcache.parser import WINDOW_BYTES, Parser
-from staniel.protocol.memcache.requests import Dialect, Get, GetKeys, GetMany, Invalid, More, Set
+from staniel.protocol.memcache.parser import WINDOW_BYTES, MemcacheParser
+from staniel.protocol.memcache.requests import Dialect, Get, GetKeys, GetMany, Set
+from staniel.protocol.requests import Invalid, More
 from staniel.protocol.text.parser import ITEMS_A_WORK, TextParser
 from staniel.protocol.text.requests import TextPut
 from staniel.protocol.thrift.bounds import ELEMENTS_MAX, NESTED_ELEMENTS
@@ -19,13 +20,13 @@ from staniel.protocol.thrift.parser import ThriftParser
 from staniel.protocol.thrift.requests import ThriftVersion
 from staniel.protocol.workq.commands import INVALID_ARGS, WORDS_MAX
 from staniel.protocol.workq.parser import WorkqParser
-from staniel.protocol.workq.requests import Lease
+from staniel.protocol.workq.requests import LeaseJob
 from tests.support.feeding import all_of, whole
 from tests.support.thrift_calls import call
 
 
-def memcache() -> Parser:
-    return Parser(Dialect.MEMCACHED, Limits())
+def memcache() -> MemcacheParser:
+    return MemcacheParser(Dialect.MEMCACHED, Limits())
 
 
 @pytest.mark.parametrize(
@@ -35,7 +36,7 @@ def test_many_lines_are_understood_some_at_a_time(parser: Any, line: bytes) -> N
     slices = [parser.feed(line * 5000)]
     while isinstance(slices[-1][-1], More):
         assert len(slices[-1]) <= WORK_A_FEED + 1
-        slices.append(slices[-1][-1].go_on())
+        slices.append(slices[-1][-1].resume())
     assert sum(isinstance(request, Invalid) for found in slices for request in found) == 5000
     assert parser.pending_bytes == 0
 
@@ -69,11 +70,11 @@ def test_requests_keep_their_order_however_late_a_slice_has_its_turn(parser: Any
             ) if data else None
         request = backlog.popleft()
         if isinstance(request, More):
-            backlog.extendleft(reversed(request.go_on()))
+            backlog.extendleft(reversed(request.resume()))
         else:
             done.append(request)
     # Afterwards: what was understood once is known to every parser, and costs a slice nothing.
-    alone = type(parser)(Dialect.MEMCACHED, Limits()) if isinstance(parser, Parser) else type(parser)(Limits())
+    alone = type(parser)(Dialect.MEMCACHED, Limits()) if isinstance(parser, MemcacheParser) else type(parser)(Limits())
     wanted = [request for number in range(2000) for request in alone.feed(one(number))]
     assert done == wanted and parser.pending_bytes == 0
 
@@ -105,7 +106,7 @@ def test_the_items_of_a_text_put_are_read_some_at_a_time() -> None:
     feeds = 1
     found = parser.feed(data)
     while found and isinstance(found[-1], More):
-        found = found[-1].go_on()
+        found = found[-1].resume()
         feeds += 1
     assert found == [TextPut("q", (b"x",) * 20_000)] and feeds >= 20_000 // (WORK_A_FEED * ITEMS_A_WORK)
 
@@ -129,7 +130,7 @@ def test_nested_structs_weigh_what_the_library_takes_to_build_them() -> None:
 def test_a_lease_names_only_so_many_queues() -> None:
     names = [b"q%d" % number for number in range(WORDS_MAX - 1)]
     (lease,) = WorkqParser(Limits()).feed(b"lease " + b" ".join(names) + b" 0\r\n")
-    assert isinstance(lease, Lease) and len(lease.names) == WORDS_MAX - 1
+    assert isinstance(lease, LeaseJob) and len(lease.names) == WORDS_MAX - 1
     assert WorkqParser(Limits()).feed(b"lease " + b" ".join([*names, b"a", b"b"]) + b" 0\r\n") == [INVALID_ARGS]
 
 
@@ -138,11 +139,11 @@ def test_a_lease_names_only_so_many_queues() -> None:
 def test_blocks_that_do_not_end_with_cr_lf_are_read_some_at_a_time(dialect: Dialect, end: bytes) -> None:
     """They leave the loop of known lines, and take as long as a line that is read for the first time."""
     data = (b"set q 0 0 1\r\nx" + end) * 3000
-    parser = Parser(dialect, Limits())
+    parser = MemcacheParser(dialect, Limits())
     slices = [parser.feed(data)]
     while slices[-1] and isinstance(slices[-1][-1], More):
-        slices.append(slices[-1][-1].go_on())
+        slices.append(slices[-1][-1].resume())
     assert max(map(len, slices)) <= 2 * WORK_A_FEED + 1
-    drip = Parser(dialect, Limits())
+    drip = MemcacheParser(dialect, Limits())
     wanted = [request for at in range(0, len(data), 50) for request in drip.feed(data[at : at + 50])]
     assert [request for found in slices for request in found if not isinstance(request, More)] == wanted

@@ -5,8 +5,9 @@ from __future__ import annotations
 from typing import Any
 
 from staniel.protocol.limits import Limits
-from staniel.protocol.memcache.parser import Parser, State
-from staniel.protocol.memcache.requests import Dialect, More, Request
+from staniel.protocol.memcache.parser import MemcacheParser, MemcacheState
+from staniel.protocol.memcache.requests import Dialect, Request
+from staniel.protocol.requests import More
 
 SMALL = Limits(line_bytes_max=64, item_bytes_max=16)
 
@@ -28,15 +29,15 @@ def all_of(parser: Any, data: bytes) -> list[Any]:
 def whole(found: list[Any]) -> list[Any]:
     """All slices, of which `found` is the first."""
     while found and isinstance(found[-1], More):
-        found[-1:] = found[-1].go_on()
+        found[-1:] = found[-1].resume()
     return found
 
 
-def read(dialect: Dialect, data: bytes, limits: Limits | None = None) -> tuple[list[Request], State]:
+def read(dialect: Dialect, data: bytes, limits: Limits | None = None) -> tuple[list[Request], MemcacheState]:
     """The requests in `data` and the state they leave, fed whole and byte by byte."""
-    whole = Parser(dialect, limits or Limits())
+    whole = MemcacheParser(dialect, limits or Limits())
     requests = whole.feed(data)
-    dripped = Parser(dialect, limits or Limits())
+    dripped = MemcacheParser(dialect, limits or Limits())
     one_by_one = [request for byte in data for request in dripped.feed(bytes([byte]))]
     assert one_by_one == requests
     assert dripped.state is whole.state

@@ -10,7 +10,7 @@ from thriftpy2.thrift import TApplicationException, TMessageType
 
 from staniel.protocol.limits import Limits
 from staniel.protocol.thrift.frames import framed
-from staniel.protocol.thrift.parser import State, ThriftParser
+from staniel.protocol.thrift.parser import ThriftParser, ThriftState
 from staniel.protocol.thrift.requests import ThriftRequest
 from staniel.protocol.thrift.service import declaration, service
 
@@ -44,7 +44,7 @@ def header(client_id: str | None) -> bytes:
     return traced + sink.getvalue()
 
 
-def parse(data: bytes, limits: Limits = SMALL) -> tuple[list[ThriftRequest], State]:
+def parse(data: bytes, limits: Limits = SMALL) -> tuple[list[ThriftRequest], ThriftState]:
     """The requests in `data` and the state they leave, fed whole and byte by byte, in frames of SMALL_FRAME bytes."""
     whole, dripped = ThriftParser(limits, SMALL_FRAME), ThriftParser(limits, SMALL_FRAME)
     requests = whole.feed(data)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from staniel.protocol.memcache.parser import State
+from staniel.protocol.memcache.parser import MemcacheState
 from staniel.protocol.memcache.requests import (
     Confirm,
     Delete,
@@ -18,7 +18,6 @@ from staniel.protocol.memcache.requests import (
     Get,
     GetMany,
     GetSome,
-    Invalid,
     Meta,
     MetaDebug,
     MetaDelete,
@@ -39,6 +38,7 @@ from staniel.protocol.memcache.requests import (
     Verbosity,
     Version,
 )
+from staniel.protocol.requests import Invalid
 from tests.support.feeding import SMALL, read
 
 
@@ -273,31 +273,31 @@ HUNG_UP = [
 
 @pytest.mark.parametrize(("data", "request_"), ACCEPTED, ids=lambda value: repr(value)[:50])
 def test_a_good_line_becomes_its_request(data: bytes, request_: Request) -> None:
-    assert read(Dialect.MEMCACHED, data) == ([request_], State.LINE)
+    assert read(Dialect.MEMCACHED, data) == ([request_], MemcacheState.LINE)
 
 
 @pytest.mark.parametrize(("data", "invalid"), REFUSED, ids=lambda value: repr(value)[:50])
 def test_a_bad_line_is_refused_once_and_the_next_is_read_in_step(data: bytes, invalid: Invalid) -> None:
-    assert read(Dialect.MEMCACHED, data + b"get next\r\n") == ([invalid, Get(b"next", "next")], State.LINE)
+    assert read(Dialect.MEMCACHED, data + b"get next\r\n") == ([invalid, Get(b"next", "next")], MemcacheState.LINE)
 
 
 @pytest.mark.parametrize("data", HUNG_UP, ids=lambda value: repr(value)[:50])
 def test_a_length_that_is_none_closes_because_nobody_knows_where_the_block_ends(data: bytes) -> None:
     requests, state = read(Dialect.MEMCACHED, data + b"abc\r\nget next\r\n")
     assert requests == [client_error("the length is not a number of bytes", hang_up=True)]
-    assert state is State.DEAD
+    assert state is MemcacheState.DEAD
 
 
 def test_a_block_over_the_item_limit_is_skipped_and_named_with_both_sizes() -> None:
     data = b"set q 0 0 17\r\n" + b"x" * 17 + b"\r\nset q 0 0 16\r\n" + b"y" * 16 + b"\r\n"
     too_large = client_error("object too large: 17 bytes, max_item_size is 16")
-    assert read(Dialect.MEMCACHED, data, SMALL) == ([too_large, Set("q", b"y" * 16)], State.LINE)
+    assert read(Dialect.MEMCACHED, data, SMALL) == ([too_large, Set("q", b"y" * 16)], MemcacheState.LINE)
 
 
 def test_a_block_of_ms_over_the_item_limit_is_skipped() -> None:
     data = b"ms q 17\r\n" + b"x" * 17 + b"\r\nmn\r\n"
     too_large = client_error("object too large: 17 bytes, max_item_size is 16")
-    assert read(Dialect.MEMCACHED, data, SMALL) == ([too_large, MetaNoop()], State.LINE)
+    assert read(Dialect.MEMCACHED, data, SMALL) == ([too_large, MetaNoop()], MemcacheState.LINE)
 
 
 def test_a_refused_block_longer_than_announced_is_answered_once() -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from staniel.protocol.memcache.parser import State
+from staniel.protocol.memcache.parser import MemcacheState
 from staniel.protocol.memcache.requests import (
     Confirm,
     Delete,
@@ -15,7 +15,6 @@ from staniel.protocol.memcache.requests import (
     FlushAllExpired,
     FlushExpired,
     Get,
-    Invalid,
     Monitor,
     Quit,
     Reload,
@@ -26,6 +25,7 @@ from staniel.protocol.memcache.requests import (
     Status,
     Version,
 )
+from staniel.protocol.requests import Invalid
 from tests.support.feeding import SMALL, read
 
 ACCEPTED: list[tuple[bytes, Request]] = [
@@ -132,7 +132,7 @@ FATAL = [
 
 @pytest.mark.parametrize(("data", "request_"), ACCEPTED, ids=lambda value: repr(value)[:50])
 def test_a_good_line_becomes_its_request(data: bytes, request_: Request) -> None:
-    assert read(Dialect.KESTREL, data) == ([request_], State.LINE)
+    assert read(Dialect.KESTREL, data) == ([request_], MemcacheState.LINE)
 
 
 @pytest.mark.parametrize("data", SURVIVED, ids=repr)
@@ -141,7 +141,7 @@ def test_a_mistake_that_kestrel_survives_is_a_bare_client_error(data: bytes) -> 
     assert isinstance(requests[0], Invalid)
     assert (requests[0].reply, requests[0].hang_up) == (b"CLIENT_ERROR\r\n", False)
     assert requests[1:] == [Get(b"next", "next")]
-    assert state is State.LINE
+    assert state is MemcacheState.LINE
 
 
 @pytest.mark.parametrize("data", FATAL, ids=repr)
@@ -150,7 +150,7 @@ def test_a_mistake_that_closes_is_a_bare_client_error_and_nothing_after_it_is_re
     assert len(requests) == 1
     assert isinstance(requests[0], Invalid)
     assert (requests[0].reply, requests[0].hang_up) == (b"CLIENT_ERROR\r\n", True)
-    assert state is State.DEAD
+    assert state is MemcacheState.DEAD
 
 
 def test_a_length_too_short_skips_two_bytes_and_reads_on_in_the_middle_of_the_data() -> None:
@@ -158,7 +158,7 @@ def test_a_length_too_short_skips_two_bytes_and_reads_on_in_the_middle_of_the_da
     assert requests[0] == Set("q", b"abc")
     assert isinstance(requests[1], Invalid)
     assert requests[1].why == "unknown command"
-    assert state is State.DEAD
+    assert state is MemcacheState.DEAD
 
 
 def test_a_block_over_the_item_limit_is_not_stored_and_the_connection_goes_on() -> None:

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import pytest
 
-from staniel.protocol.memcache.parser import State
+from staniel.protocol.memcache.parser import MemcacheState
 from staniel.protocol.memcache.requests import (
     Delete,
     Dialect,
     FlushAll,
     Get,
     GetMany,
-    Invalid,
     Meta,
     MetaGet,
     MetaNoop,
@@ -24,6 +23,7 @@ from staniel.protocol.memcache.requests import (
     Verbosity,
     Version,
 )
+from staniel.protocol.requests import Invalid
 from tests.support.feeding import read
 
 
@@ -89,7 +89,7 @@ SAID: dict[str, tuple[bytes, list[Request]]] = {
 @pytest.mark.parametrize("said", SAID.values(), ids=SAID.keys())
 def test_a_client_is_understood_and_stays_in_step(said: tuple[bytes, list[Request]]) -> None:
     data, requests = said
-    assert read(Dialect.MEMCACHED, data + b"version\r\n") == ([*requests, Version()], State.LINE)
+    assert read(Dialect.MEMCACHED, data + b"version\r\n") == ([*requests, Version()], MemcacheState.LINE)
 
 
 @pytest.mark.parametrize("client", ["python-binary-memcached", "memjs", "dalli"])
@@ -97,7 +97,7 @@ def test_a_binary_client_is_cut_off_at_its_first_byte(client: str) -> None:
     first = {"python-binary-memcached": b"\x80\x00", "memjs": b"\x80\x01", "dalli": b"\x80\x0b"}[client]
     requests, state = read(Dialect.MEMCACHED, first + bytes(22))
     assert requests == [Invalid(b"", hang_up=True, why="binary protocol")]
-    assert state is State.DEAD
+    assert state is MemcacheState.DEAD
 
 
 def test_libmemcached_says_quit_when_it_leaves() -> None:

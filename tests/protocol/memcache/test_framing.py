@@ -10,8 +10,9 @@ from hypothesis import strategies as st
 
 from staniel.protocol.limits import Limits
 from staniel.protocol.memcache.line_cache import KNOWN_LINE_BYTES_MAX, KNOWN_LINES_MAX, Lines
-from staniel.protocol.memcache.parser import Parser, State
-from staniel.protocol.memcache.requests import Dialect, Get, Invalid, Request, Set, Version
+from staniel.protocol.memcache.parser import MemcacheParser, MemcacheState
+from staniel.protocol.memcache.requests import Dialect, Get, Request, Set, Version
+from staniel.protocol.requests import Invalid
 from tests.support.feeding import SMALL, cut, read
 
 BOTH = pytest.mark.parametrize("dialect", list(Dialect))
@@ -20,33 +21,35 @@ BOTH = pytest.mark.parametrize("dialect", list(Dialect))
 @BOTH
 def test_requests_of_one_feed_come_in_order(dialect: Dialect) -> None:
     data = b"set q 0 0 1\r\n1\r\nget q\r\nset q 0 0 2\n22\r\nversion\r\n"
-    assert read(dialect, data) == ([Set("q", b"1"), Get(b"q", "q"), Set("q", b"22"), Version()], State.LINE)
+    assert read(dialect, data) == ([Set("q", b"1"), Get(b"q", "q"), Set("q", b"22"), Version()], MemcacheState.LINE)
 
 
 @BOTH
 def test_a_block_may_hold_every_byte_and_look_like_requests(dialect: Dialect) -> None:
     for body in (bytes(range(256)), b"get q\r\n" * 3, b"\n", b"\r\n"):
         data = b"set q 0 0 %d\r\n%b\r\n" % (len(body), body)
-        assert read(dialect, data) == ([Set("q", body)], State.LINE)
+        assert read(dialect, data) == ([Set("q", body)], MemcacheState.LINE)
 
 
 @BOTH
 @pytest.mark.parametrize(
     ("data", "state", "pending_bytes"),
     [
-        (b"", State.START, 0),
-        (b"get q", State.LINE, 5),
-        (b"get q\r", State.LINE, 6),
-        (b"set q 0 0 5\r\n", State.BODY, 0),
-        (b"set q 0 0 5\r\nhel", State.BODY, 3),
-        (b"set q 0 0 5\r\nhello", State.TRAILER, 5),
-        (b"set q 0 0 5\r\nhello\r", State.TRAILER, 6),
-        (b"add q 0 0 5\r\nhel", State.SKIP, 0),
-        (b"add q 0 0 5\r\nhello", State.TRAILER, 0),
+        (b"", MemcacheState.START, 0),
+        (b"get q", MemcacheState.LINE, 5),
+        (b"get q\r", MemcacheState.LINE, 6),
+        (b"set q 0 0 5\r\n", MemcacheState.BODY, 0),
+        (b"set q 0 0 5\r\nhel", MemcacheState.BODY, 3),
+        (b"set q 0 0 5\r\nhello", MemcacheState.TRAILER, 5),
+        (b"set q 0 0 5\r\nhello\r", MemcacheState.TRAILER, 6),
+        (b"add q 0 0 5\r\nhel", MemcacheState.SKIP, 0),
+        (b"add q 0 0 5\r\nhello", MemcacheState.TRAILER, 0),
     ],
 )
-def test_what_is_kept_of_an_unfinished_request(dialect: Dialect, data: bytes, state: State, pending_bytes: int) -> None:
-    parser = Parser(dialect, Limits())
+def test_what_is_kept_of_an_unfinished_request(
+    dialect: Dialect, data: bytes, state: MemcacheState, pending_bytes: int
+) -> None:
+    parser = MemcacheParser(dialect, Limits())
     assert parser.feed(data) == []
     assert parser.pending_bytes == pending_bytes
     assert parser.state is state
@@ -63,28 +66,28 @@ def test_a_line_of_the_greatest_length_is_read_and_one_byte_more_closes(dialect:
         assert requests[0].hang_up
         assert requests[0].why == "line too long, at most 64 bytes"
         assert requests[0].reply.startswith(b"CLIENT_ERROR")
-        assert state is State.DEAD
+        assert state is MemcacheState.DEAD
 
 
 @pytest.mark.parametrize(("dialect", "reply"), [(Dialect.MEMCACHED, b""), (Dialect.KESTREL, b"CLIENT_ERROR\r\n")])
 def test_the_binary_protocol_is_hung_up_on_and_to_kestrel_is_an_unknown_command(dialect: Dialect, reply: bytes) -> None:
     requests, state = read(dialect, b"\x80\x0b" + bytes(22) + b"\n")
     assert requests == [Invalid(reply, hang_up=True, why="binary protocol")]
-    assert state is State.DEAD
+    assert state is MemcacheState.DEAD
 
 
 def test_the_binary_magic_later_in_a_connection_is_a_byte_like_any_other() -> None:
     requests, state = read(Dialect.MEMCACHED, b"version\r\n\x80\r\n")
     assert requests == [Version(), Invalid(b"ERROR\r\n", why="unknown command")]
-    assert state is State.LINE
+    assert state is MemcacheState.LINE
 
 
 @BOTH
 def test_after_a_hang_up_everything_is_ignored_and_nothing_kept(dialect: Dialect) -> None:
-    parser = Parser(dialect, Limits())
+    parser = MemcacheParser(dialect, Limits())
     assert len(parser.feed(b"set q 0 0 x\r\nget q\r\n")) == 1
     assert parser.feed(b"get q\r\nset q 0 0 5\r\nhel") == []
-    assert parser.state is State.DEAD
+    assert parser.state is MemcacheState.DEAD
     assert parser.pending_bytes == 0
 
 
@@ -93,7 +96,7 @@ def test_a_promised_length_allocates_nothing(dialect: Dialect) -> None:
     limits = Limits(item_bytes_max=2**31 - 1)
     tracemalloc.start()
     try:
-        Parser(dialect, limits).feed(b"set q 0 0 2147483647\r\nabc")
+        MemcacheParser(dialect, limits).feed(b"set q 0 0 2147483647\r\nabc")
         _, peak = tracemalloc.get_traced_memory()
     finally:
         tracemalloc.stop()
@@ -102,7 +105,7 @@ def test_a_promised_length_allocates_nothing(dialect: Dialect) -> None:
 
 @BOTH
 def test_a_block_that_drips_in_costs_little_more_than_its_bytes(dialect: Dialect) -> None:
-    parser = Parser(dialect, Limits())
+    parser = MemcacheParser(dialect, Limits())
     parser.feed(b"set q 0 0 200000\r\n")
     tracemalloc.start()
     try:
@@ -117,7 +120,7 @@ def test_a_block_that_drips_in_costs_little_more_than_its_bytes(dialect: Dialect
 
 @BOTH
 def test_a_skipped_block_is_never_kept(dialect: Dialect) -> None:
-    parser = Parser(dialect, SMALL)
+    parser = MemcacheParser(dialect, SMALL)
     parser.feed(b"set q 0 0 1000000\r\n")
     for _ in range(100):
         parser.feed(b"x" * 10_000)
@@ -129,7 +132,7 @@ def test_a_skipped_block_is_never_kept(dialect: Dialect) -> None:
 def test_ten_megabytes_in_small_pieces_arrive_whole(dialect: Dialect) -> None:
     body = bytes(range(256)) * 40_960
     data = b"set q 0 0 %d\r\n%b\r\n" % (len(body), body)
-    parser = Parser(dialect, Limits())
+    parser = MemcacheParser(dialect, Limits())
     requests = [request for at in range(0, len(data), 65_536) for request in parser.feed(data[at : at + 65_536])]
     assert requests == [Set("q", body)]
 
@@ -150,15 +153,15 @@ def test_known_lines_are_bounded_in_number_and_length(dialect: Dialect) -> None:
 @BOTH
 def test_a_line_means_the_same_the_second_time(dialect: Dialect) -> None:
     for line in (b"get q/t=5/open\r\n", b"set q 0 7 2\r\nab\r\n", b"confirm q 2\r\n"):
-        parser = Parser(dialect, Limits())
+        parser = MemcacheParser(dialect, Limits())
         assert parser.feed(line) == parser.feed(line)
 
 
 @BOTH
 def test_parsers_of_different_limits_do_not_share_what_they_know(dialect: Dialect) -> None:
     data = b"set q 0 0 20\r\n" + b"x" * 20 + b"\r\n"
-    assert isinstance(Parser(dialect, Limits()).feed(data)[0], Set)
-    assert isinstance(Parser(dialect, SMALL).feed(data)[0], Invalid)
+    assert isinstance(MemcacheParser(dialect, Limits()).feed(data)[0], Set)
+    assert isinstance(MemcacheParser(dialect, SMALL).feed(data)[0], Invalid)
 
 
 FRAGMENTS = st.sampled_from(
@@ -176,9 +179,9 @@ STREAMS = st.one_of(st.binary(max_size=300), st.lists(FRAGMENTS, max_size=25).ma
 def test_any_bytes_cut_anywhere_give_the_same_requests_within_bounds(
     dialect: Dialect, data: bytes, sizes: list[int]
 ) -> None:
-    whole = Parser(dialect, SMALL)
+    whole = MemcacheParser(dialect, SMALL)
     expected = whole.feed(data)
-    parser = Parser(dialect, SMALL)
+    parser = MemcacheParser(dialect, SMALL)
     requests: list[Request] = []
     fed = 0
     for piece in cut(data, sizes):
@@ -189,7 +192,7 @@ def test_any_bytes_cut_anywhere_give_the_same_requests_within_bounds(
     assert parser.state is whole.state
     assert parser.pending_bytes == whole.pending_bytes
     hang_ups = [request for request in requests if isinstance(request, Invalid) and request.hang_up]
-    assert hang_ups == (requests[-1:] if parser.state is State.DEAD else [])
+    assert hang_ups == (requests[-1:] if parser.state is MemcacheState.DEAD else [])
 
 
 @settings(max_examples=200, deadline=None)
@@ -200,7 +203,7 @@ def test_any_bytes_cut_anywhere_give_the_same_requests_within_bounds(
 )
 def test_every_block_comes_out_as_it_went_in(dialect: Dialect, bodies: list[bytes], sizes: list[int]) -> None:
     stream = b"".join(b"set q 0 0 %d\r\n%b\r\n" % (len(body), body) for body in bodies)
-    parser = Parser(dialect, Limits())
+    parser = MemcacheParser(dialect, Limits())
     requests = [request for piece in cut(stream, sizes) for request in parser.feed(piece)]
     assert requests == [Set("q", body) for body in bodies]
 
@@ -222,7 +225,7 @@ def test_every_block_comes_out_as_it_went_in(dialect: Dialect, bodies: list[byte
     ],
 )
 def test_what_was_read_before_changes_nothing_of_what_comes(dialect: Dialect, data: bytes) -> None:
-    fresh, used = Parser(dialect, Limits()), Parser(dialect, Limits())
+    fresh, used = MemcacheParser(dialect, Limits()), MemcacheParser(dialect, Limits())
     for _ in range(2):
         assert used.feed(b"set q 0 0 5\r\nhello\r\n") == [Set("q", b"hello")]
     fresh.feed(b"version\r\n")

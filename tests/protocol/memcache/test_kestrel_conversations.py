@@ -15,8 +15,9 @@ from typing import Any
 import pytest
 
 from staniel.protocol.limits import Limits
-from staniel.protocol.memcache.parser import Parser
-from staniel.protocol.memcache.requests import Dialect, Get, Invalid, Quit, Request, Set
+from staniel.protocol.memcache.parser import MemcacheParser
+from staniel.protocol.memcache.requests import Dialect, Get, Quit, Request, Set
+from staniel.protocol.requests import Invalid
 
 CASES: list[dict[str, Any]] = json.loads((Path(__file__).parent / "kestrel_conversations.json").read_text())
 
@@ -34,10 +35,10 @@ _STORED = re.compile(rb"^(?:NOT_)?STORED\r$|^SERVER_ERROR\r$", re.MULTILINE)
 
 def read_all(case: dict[str, Any]) -> list[tuple[dict[str, Any], list[Request]]]:
     """Each step with the requests it completes; every connection has a parser of its own."""
-    parsers: dict[str, Parser] = {}
+    parsers: dict[str, MemcacheParser] = {}
     answered = []
     for step in case["steps"]:
-        parser = parsers.setdefault(step["conn"], Parser(Dialect.KESTREL, Limits()))
+        parser = parsers.setdefault(step["conn"], MemcacheParser(Dialect.KESTREL, Limits()))
         answered.append((step, parser.feed(step["send"].encode("latin-1"))))
     return answered
 

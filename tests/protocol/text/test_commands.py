@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from staniel.protocol.memcache.requests import Delete, Flush, Invalid, Quit, Shutdown, Status, Version
+from staniel.protocol.memcache.requests import Delete, Flush, Quit, Shutdown, Status, Version
+from staniel.protocol.requests import Invalid
 from staniel.protocol.text.commands import parse
 from staniel.protocol.text.replies import TextReplies
 from staniel.protocol.text.requests import TextConfirm, TextGet, TextMonitor, TextPeek, TextPut, TextRequest

@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 from staniel.protocol.limits import Limits
-from staniel.protocol.memcache.requests import Invalid
+from staniel.protocol.requests import Invalid
 from staniel.protocol.text.parser import TextParser
 from staniel.protocol.text.requests import TextMonitor, TextPut, TextRequest
 

@@ -9,8 +9,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from staniel.protocol.limits import Limits
-from staniel.protocol.memcache.requests import Delete, Flush, Invalid, Status, Version
-from staniel.protocol.text.parser import ITEM_OVERHEAD_BYTES, State, TextParser
+from staniel.protocol.memcache.requests import Delete, Flush, Status, Version
+from staniel.protocol.requests import Invalid
+from staniel.protocol.text.parser import ITEM_OVERHEAD_BYTES, TextParser, TextState
 from staniel.protocol.text.requests import TextConfirm, TextGet, TextPut, TextRequest
 from tests.support.feeding import SMALL, all_of, cut
 
@@ -21,7 +22,7 @@ def small_parser() -> TextParser:
     return TextParser(SMALL, PUT_BYTES_MAX)
 
 
-def read(data: bytes) -> tuple[list[TextRequest], State]:
+def read(data: bytes) -> tuple[list[TextRequest], TextState]:
     """The requests in `data` and the state they leave, fed whole and byte by byte, with small limits."""
     whole, dripped = small_parser(), small_parser()
     requests = whole.feed(data)
@@ -44,7 +45,7 @@ def test_requests_of_one_feed_come_in_order() -> None:
         TextPut("q", (b"one", b"two")),
         *(TextGet("q"), TextConfirm("q", 1), Flush("q"), Delete("q"), Status(), Version()),
     ]
-    assert read(data) == (expected, State.LINE)
+    assert read(data) == (expected, TextState.LINE)
 
 
 @pytest.mark.parametrize(
@@ -66,22 +67,22 @@ def test_requests_of_one_feed_come_in_order() -> None:
 def test_items_are_lines_up_to_an_empty_one_and_their_bytes_are_unchanged(
     items: bytes, expected: tuple[bytes, ...], end: bytes
 ) -> None:
-    assert read(b"put q:\n" + items + end) == ([TextPut("q", expected)], State.LINE)
+    assert read(b"put q:\n" + items + end) == ([TextPut("q", expected)], TextState.LINE)
 
 
 def test_a_put_without_a_colon_is_followed_by_no_items() -> None:
-    assert read(b"put q\nversion\n") == ([TextPut("q", ()), Version()], State.LINE)
+    assert read(b"put q\nversion\n") == ([TextPut("q", ()), Version()], TextState.LINE)
 
 
 def test_any_command_may_announce_items_and_only_a_put_wants_them() -> None:
     data = b"get q:\nversion\n\nfoo:\nversion\r\n\r\nversion\n"
-    assert read(data) == ([TextGet("q"), refused(b"Unknown command: foo"), Version()], State.LINE)
+    assert read(data) == ([TextGet("q"), refused(b"Unknown command: foo"), Version()], TextState.LINE)
 
 
 def test_a_put_in_error_is_answered_after_its_items() -> None:
     parser = small_parser()
     assert parser.feed(b"put q soon:\nversion\n\r") == []
-    assert parser.state is State.SKIP
+    assert parser.state is TextState.SKIP
     assert parser.feed(b"\nput:\nversion\n") == [refused(b"Error parsing expiration time.")]
     assert parser.feed(b"\nversion\n") == [refused(b"Queue name required."), Version()]
 
@@ -89,16 +90,16 @@ def test_a_put_in_error_is_answered_after_its_items() -> None:
 @pytest.mark.parametrize(
     ("data", "state", "pending_bytes"),
     [
-        (b"", State.LINE, 0),
-        (b"get q", State.LINE, 5),
-        (b"put q:\n", State.ITEMS, 0),
-        (b"put q:\nhel", State.ITEMS, 3),
-        (b"put q:\nhello\nwo", State.ITEMS, 5 + ITEM_OVERHEAD_BYTES + 2),
-        (b"put q x:\nhello\n", State.SKIP, 0),
-        (b"put q x:\nhello", State.SKIP, 2),
+        (b"", TextState.LINE, 0),
+        (b"get q", TextState.LINE, 5),
+        (b"put q:\n", TextState.ITEMS, 0),
+        (b"put q:\nhel", TextState.ITEMS, 3),
+        (b"put q:\nhello\nwo", TextState.ITEMS, 5 + ITEM_OVERHEAD_BYTES + 2),
+        (b"put q x:\nhello\n", TextState.SKIP, 0),
+        (b"put q x:\nhello", TextState.SKIP, 2),
     ],
 )
-def test_what_is_kept_of_an_unfinished_request(data: bytes, state: State, pending_bytes: int) -> None:
+def test_what_is_kept_of_an_unfinished_request(data: bytes, state: TextState, pending_bytes: int) -> None:
     parser = small_parser()
     assert parser.feed(data) == []
     assert parser.state is state
@@ -109,7 +110,7 @@ def test_a_line_of_the_greatest_length_is_read_and_one_byte_more_closes() -> Non
     line = b"get " + b"q" * (SMALL.line_bytes_max - 4)
     assert read(line + b"\n")[0] == [TextGet(line[4:].decode())]
     for data in (line + b"q\n", line + b"q", line + b"q" * 1000, line + b":\n"):
-        assert read(data) == ([refused(b"Line too long; limit=64", hang_up=True)], State.DEAD)
+        assert read(data) == ([refused(b"Line too long; limit=64", hang_up=True)], TextState.DEAD)
 
 
 def test_an_item_of_the_greatest_length_is_stored_and_one_byte_more_refuses_the_put() -> None:
@@ -117,7 +118,7 @@ def test_an_item_of_the_greatest_length_is_stored_and_one_byte_more_refuses_the_
     assert read(b"put q:\n" + item + b"\n\n")[0] == [TextPut("q", (item,))]
     for longer in (item + b"x", item + b"x\r", item + b"\r\r", item * 100):
         expected = [TOO_LARGE, Version()]
-        assert read(b"put q:\na\n" + longer + b"\nb\n\nversion\n") == (expected, State.LINE)
+        assert read(b"put q:\na\n" + longer + b"\nb\n\nversion\n") == (expected, TextState.LINE)
 
 
 def test_a_put_of_the_greatest_size_is_stored_and_one_byte_more_refuses_it() -> None:
@@ -125,7 +126,7 @@ def test_a_put_of_the_greatest_size_is_stored_and_one_byte_more_refuses_it() -> 
     assert read(b"put q:\n" + full + b"\n")[0] == [TextPut("q", (b"x" * SMALL.item_bytes_max,) * 3)]
     for more in (b"y\n", b"\r\r\n", b"yyyyyyyyyyyyyy\n"):
         expected = [TOO_LARGE, Version()]
-        assert read(b"put q:\n" + full + more + b"\nversion\n") == (expected, State.LINE)
+        assert read(b"put q:\n" + full + more + b"\nversion\n") == (expected, TextState.LINE)
 
 
 def test_a_refused_put_keeps_nothing_of_what_follows() -> None:
@@ -133,21 +134,21 @@ def test_a_refused_put_keeps_nothing_of_what_follows() -> None:
     parser.feed(b"put q:\nitem\n" + b"x" * 10)
     for _ in range(100):
         parser.feed(b"x" * 10_000)
-        assert parser.state is State.SKIP
+        assert parser.state is TextState.SKIP
         assert parser.pending_bytes <= 2
     assert parser.feed(b"\n\nversion\n") == [TOO_LARGE, Version()]
 
 
 def test_an_item_is_refused_before_its_end_has_come() -> None:
-    assert read(b"put q:\n" + b"x" * 17) == ([], State.ITEMS)
-    assert read(b"put q:\n" + b"x" * 18) == ([], State.SKIP)
+    assert read(b"put q:\n" + b"x" * 17) == ([], TextState.ITEMS)
+    assert read(b"put q:\n" + b"x" * 18) == ([], TextState.SKIP)
 
 
 def test_after_a_hang_up_everything_is_ignored_and_nothing_kept() -> None:
     parser = small_parser()
     assert len(parser.feed(b"monitor q x\nget q\nput q:\nhel")) == 1
     assert parser.feed(b"get q\nput q:\nhel") == []
-    assert parser.state is State.DEAD
+    assert parser.state is TextState.DEAD
     assert parser.pending_bytes == 0
 
 
@@ -215,7 +216,7 @@ def test_any_bytes_cut_anywhere_give_the_same_requests_within_bounds(data: bytes
     assert parser.state is whole.state
     assert parser.pending_bytes == whole.pending_bytes
     hang_ups = [request for request in requests if isinstance(request, Invalid) and request.hang_up]
-    assert hang_ups == (requests[-1:] if parser.state is State.DEAD else [])
+    assert hang_ups == (requests[-1:] if parser.state is TextState.DEAD else [])
 
 
 ITEMS = st.binary(min_size=1, max_size=40).filter(lambda item: b"\n" not in item and not item.endswith(b"\r"))

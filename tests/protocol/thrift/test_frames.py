@@ -13,10 +13,10 @@ from hypothesis import strategies as st
 from thriftpy2.thrift import TMessageType
 
 from staniel.protocol.limits import Limits
-from staniel.protocol.memcache.requests import Invalid
+from staniel.protocol.requests import Invalid
 from staniel.protocol.thrift.bounds import ELEMENTS_MAX
 from staniel.protocol.thrift.frames import framed
-from staniel.protocol.thrift.parser import State, ThriftParser
+from staniel.protocol.thrift.parser import ThriftParser, ThriftState
 from staniel.protocol.thrift.requests import (
     ThriftAbort,
     ThriftConfirm,
@@ -69,7 +69,7 @@ CALLS: list[tuple[str, dict[str, Any], ThriftRequest]] = [
 def test_a_call_becomes_a_request(
     method: str, arguments: dict[str, Any], request_: ThriftRequest, strict: bool
 ) -> None:
-    assert parse(call(method, strict=strict, **arguments)) == ([request_], State.PLAIN)
+    assert parse(call(method, strict=strict, **arguments)) == ([request_], ThriftState.PLAIN)
 
 
 def test_calls_of_one_feed_come_in_order() -> None:
@@ -87,7 +87,7 @@ def test_unknown_fields_are_skipped_and_so_is_what_follows_the_arguments() -> No
 def answer(data: bytes, upgraded: bool = False) -> tuple[str, int, int, str]:
     """Method, sequence number, type and text of the exception that answers the last of `data`."""
     requests, state = parse(data)
-    assert state is (State.UPGRADED if upgraded else State.PLAIN)
+    assert state is (ThriftState.UPGRADED if upgraded else ThriftState.PLAIN)
     invalid = requests[-1]
     assert isinstance(invalid, Invalid)
     assert not invalid.hang_up
@@ -183,7 +183,7 @@ def test_a_message_that_cannot_be_answered_hangs_up_without_a_word(data: bytes) 
     assert requests[-1].reply == b""
     assert requests[-1].hang_up
     assert requests[-1].why
-    assert state is State.DEAD
+    assert state is ThriftState.DEAD
 
 
 @pytest.mark.parametrize("size", [0, -1, -(2**31), SMALL_FRAME + 1, 2**31 - 1, int.from_bytes(b"GET ", "big")])
@@ -191,21 +191,21 @@ def test_a_frame_of_an_impossible_length_hangs_up_before_it_arrives(size: int) -
     requests, state = parse(call("get_version") + size.to_bytes(4, "big", signed=True))
     why = f"a frame of {size} bytes, at most 300"
     assert requests == [ThriftVersion(*PLAIN), Invalid(b"", hang_up=True, why=why)]
-    assert state is State.DEAD
+    assert state is ThriftState.DEAD
 
 
 def test_a_frame_of_the_greatest_length_is_read() -> None:
     items = [b"x" * 10] * 16 + [b"x" * 14, b"x" * 15]
     data = call("put", queue_name=Q, items=items)
     assert len(data) == 4 + SMALL_FRAME
-    assert parse(data) == ([ThriftPut(*PLAIN, Q, tuple(items), None)], State.PLAIN)
+    assert parse(data) == ([ThriftPut(*PLAIN, Q, tuple(items), None)], ThriftState.PLAIN)
 
 
 def test_after_a_hang_up_everything_is_ignored_and_nothing_kept() -> None:
     parser = ThriftParser(SMALL, SMALL_FRAME)
     assert len(parser.feed(framed(b"\0") + call("get_version") + b"\0\0")) == 1
     assert parser.feed(call("get_version") + b"\0\0") == []
-    assert parser.state is State.DEAD
+    assert parser.state is ThriftState.DEAD
     assert parser.pending_bytes == 0
 
 
@@ -221,7 +221,7 @@ def test_after_the_upgrade_every_frame_has_a_header_which_may_name_the_client() 
         ThriftPeek(7, "", True, Q),
         ThriftVersion(7, "", True),
     ]
-    assert state is State.UPGRADED
+    assert state is ThriftState.UPGRADED
 
 
 @pytest.mark.parametrize("bad", [message("nope"), message("peek"), message("peek")[:-1]])
@@ -297,7 +297,7 @@ def test_any_bytes_cut_anywhere_give_the_same_requests_within_bounds(data: bytes
     assert parser.state is whole.state
     assert parser.pending_bytes == whole.pending_bytes
     hang_ups = [request for request in requests if isinstance(request, Invalid) and request.hang_up]
-    assert hang_ups == (requests[-1:] if parser.state is State.DEAD else [])
+    assert hang_ups == (requests[-1:] if parser.state is ThriftState.DEAD else [])
 
 
 @settings(max_examples=400, deadline=None)

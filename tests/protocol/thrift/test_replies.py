@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from staniel.protocol.limits import Limits
-from staniel.protocol.memcache.requests import Invalid
+from staniel.protocol.requests import Invalid
 from staniel.protocol.thrift.parser import ThriftParser
 from staniel.protocol.thrift.replies import ThriftReplies
 from staniel.protocol.thrift.requests import (

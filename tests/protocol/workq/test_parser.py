@@ -7,7 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from staniel.protocol.limits import Limits
-from staniel.protocol.memcache.requests import Invalid
+from staniel.protocol.requests import Invalid
 from staniel.protocol.workq.fields import (
     is_job_id,
     read_flags,
@@ -18,8 +18,8 @@ from staniel.protocol.workq.fields import (
     signed,
     unsigned,
 )
-from staniel.protocol.workq.parser import State, WorkqParser
-from staniel.protocol.workq.requests import Add, Delete, Finish, Lease, Run, Schedule, WorkqRequest
+from staniel.protocol.workq.parser import WorkqParser, WorkqState
+from staniel.protocol.workq.requests import AddJob, DeleteJob, FinishJob, LeaseJob, RunJob, ScheduleJob, WorkqRequest
 
 ID = b"6ba7b810-9dad-41d1-80b4-00c04fd430c4"
 RAW = bytes.fromhex(ID.decode().replace("-", ""))
@@ -67,7 +67,7 @@ def test_no_bytes_raise(parts: list[bytes], cut: int) -> None:
 def test_adds_that_are_alike_share_their_terms() -> None:
     line = b"add %b some-name 60000 600000 1 -priority=3 -max-attempts=2\r\nx\r\n"
     first, second = (whole(line % id)[0] for id in (ID, ID.replace(b"6ba7", b"0000")))
-    assert isinstance(first, Add) and isinstance(second, Add) and first.terms is second.terms
+    assert isinstance(first, AddJob) and isinstance(second, AddJob) and first.terms is second.terms
     assert (first.id, first.payload, first.terms.priority, first.terms.max_attempts) == (RAW, b"x", 3, 2)
 
 
@@ -78,17 +78,17 @@ def test_what_each_line_asks() -> None:
         b"schedule %b q 1000 2000 1970-01-01T0:00:01.5Z 1\r\nz\r\n"
         b"fail %b 2\r\nno\r\nlease a b 7\r\ndelete %b\r\n" % (ID, ID, ID, ID, ID)
     )
-    assert isinstance(add, Add) and (add.terms.name, add.terms.ttr_ms, add.terms.ttl_ms) == terms
-    assert isinstance(run, Run) and (run.terms.ttl_ms, run.wait_ms, run.payload) == (0, 50, b"y")
-    assert isinstance(schedule, Schedule) and schedule.time_ns == 1_500_000_000
-    assert done == Finish(RAW, b"no", False) and lease == Lease((b"a", b"b"), 7) and gone == Delete(RAW)
+    assert isinstance(add, AddJob) and (add.terms.name, add.terms.ttr_ms, add.terms.ttl_ms) == terms
+    assert isinstance(run, RunJob) and (run.terms.ttl_ms, run.wait_ms, run.payload) == (0, 50, b"y")
+    assert isinstance(schedule, ScheduleJob) and schedule.time_ns == 1_500_000_000
+    assert done == FinishJob(RAW, b"no", False) and lease == LeaseJob((b"a", b"b"), 7) and gone == DeleteJob(RAW)
 
 
 def test_a_line_may_be_long_but_not_endless() -> None:
     parser = WorkqParser(Limits(), line_bytes_max=100)
     assert parser.feed(b"x" * 60) == [] and parser.feed(b"y" * 39) == []
     [end] = parser.feed(b"z")
-    assert end == Invalid(b"", True, "a line without CR LF") and parser.state is State.DEAD
+    assert end == Invalid(b"", True, "a line without CR LF") and parser.state is WorkqState.DEAD
     assert parser.feed(b"lease q 1\r\n") == [] and parser.pending_bytes == 0
 
 

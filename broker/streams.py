@@ -35,7 +35,7 @@ class StreamQueues:
         self.broker = broker
         self.store = broker.store.streams
         self.store.chores = broker.upkeep.chores
-        self.store.tell_stuck = self._tell_stuck
+        self.store.on_stuck = self._report_stuck
         self._blocked: dict[str, str] = {}  # by parent: nothing may be made beside their files
 
     def recover(self, found: Survey, now_ms: int) -> None:
@@ -139,9 +139,9 @@ class StreamQueues:
         assert isinstance(member, Appender)
         try:
             if isinstance(member, ReaderLog):
-                member.tidy(now_ms)
+                member.start_over_if_large(now_ms)
             family = member.family
-            family.look_after(now_ms)
+            family.trim()
         except OSError as error:
             raise self.store.group.failure(f"cannot tidy {member.path}", error) from error
         memory = self.broker.upkeep.memory
@@ -176,7 +176,7 @@ class StreamQueues:
                     f"{why}; give a folder that this user may write, on the same file system as the spool"
                 ) from error
 
-    def _tell_stuck(self, name: str, error: OSError) -> None:
+    def _report_stuck(self, name: str, error: OSError) -> None:
         hint = "it is tried again at the next start"
         self.broker.report(Level.WARNING, "segment.stuck", file=name, why=str(error), hint=hint)
 

@@ -34,7 +34,9 @@ def survey(fs: Fs, folder: str, held: Mapping[str, str] | None = None) -> Survey
     entries = fs.list(folder)
     kestrel, foreign = layout.sort_out(entries)
     streams = {
-        name: files for name, files in libkestrel_layout.sort_out(entries).items() if _is_stream(fs, folder, files)
+        name: files
+        for name, files in libkestrel_layout.group_by_queue(entries).items()
+        if _is_stream(fs, folder, files)
     }
     mixed: dict[str, str] = {}
     for name, files in streams.items():

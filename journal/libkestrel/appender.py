@@ -104,7 +104,7 @@ class Appender:
         write_whole(self.fs, self.path, self.file, self._unwritten)
         self._unwritten = b""
 
-    def _go_on_with(self, file: File | None) -> None:
+    def _switch_to(self, file: File | None) -> None:
         """The old file has been synced, or somebody else sees to that."""
         if self._file is not None:
             self.group.handles.closed(self)

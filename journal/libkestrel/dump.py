@@ -15,10 +15,10 @@ from staniel.journal.libkestrel.records import (
     READ_HEAD_COMMAND,
     READER_MAGIC,
     SEGMENT_MAGIC,
-    check_put,
-    check_read_done,
-    check_read_head,
-    item_of,
+    decode_item,
+    decode_put_id,
+    decode_read_done,
+    decode_read_head,
     read_record,
 )
 
@@ -39,15 +39,15 @@ class LibkestrelDumper:
             return None
         size = record.stop - at
         if record.command == PUT_COMMAND and not self.of_reader:
-            check_put(data, record)
-            item = item_of(data, record)
+            decode_put_id(data, record)
+            item = decode_item(data, record)
             expires_ms = item.expires_ms if record.words == PUT_EXPIRING_WORDS else None
             more: dict[str, int | list[int]] = {"errors": item.errors} if item.errors else {}
             return Row(offset, size, "PUT", item.id, item.data, item.added_ms, expires_ms, more)
         if record.command == READ_HEAD_COMMAND and self.of_reader:
-            return Row(offset, size, "HEAD", check_read_head(data, record))
+            return Row(offset, size, "HEAD", decode_read_head(data, record))
         if record.command == READ_DONE_COMMAND and self.of_reader:
-            return Row(offset, size, "DONE", more={"ids": sorted(check_read_done(data, record))})
+            return Row(offset, size, "DONE", more={"ids": sorted(decode_read_done(data, record))})
         return Row(offset, size, "Unknown", more={"command": record.command})
 
     def summary(self, totals: Totals) -> str:

@@ -26,13 +26,13 @@ from staniel.queues.stream.line import FollowingLine
 from staniel.queues.stream.stream import Stream
 
 
-class Retire(Errand):
+class RemoveSegments(Errand):
     """Segments that nobody needs leave the spool: for good, or to `archive` if that is not empty."""
 
     def __init__(
         self, fs: Fs, folder: str, names: list[str], archive: str, tell: Callable[[str, OSError], None]
     ) -> None:
-        super().__init__(self._landed)
+        super().__init__(self._finished)
         self._tell = tell
         self._fs, self._folder, self._names, self._archive = fs, folder, names, archive
         self.failed: list[tuple[str, OSError]] = []
@@ -40,7 +40,7 @@ class Retire(Errand):
     def work(self) -> None:
         for name in self._names:
             try:
-                self._one(name)
+                self._remove_one(name)
             except FileNotFoundError:
                 continue  # the queue has been deleted meanwhile
             except OSError as error:
@@ -49,13 +49,13 @@ class Retire(Errand):
             self._fs.sync_folder(self._archive)
         self._fs.sync_folder(self._folder)
 
-    def _one(self, name: str) -> None:
+    def _remove_one(self, name: str) -> None:
         if self._archive:
             self._fs.rename(f"{self._folder}/{name}", f"{self._archive}/{archived_name(name)}")
         else:
             self._fs.remove(f"{self._folder}/{name}")
 
-    def _landed(self, error: OSError | None, now_ms: int) -> None:
+    def _finished(self, error: OSError | None, now_ms: int) -> None:
         """A segment that stays is found again at the next start, and retired then."""
         for name, why in self.failed:
             self._tell(name, why)
@@ -86,8 +86,8 @@ class StreamJournal:
         self.writer.family = self
         self.stream = Stream(self.writer, segments.last_id, config.max_memory_bytes)
         self.readers: dict[str, ReaderLog] = {}
-        self._leaving: list[str] = []  # segments on their way out of the spool
-        self.tell_stuck: Callable[[str, OSError], None] = lambda name, error: None
+        self._being_removed: list[str] = []  # segments on their way out of the spool
+        self.on_stuck: Callable[[str, OSError], None] = lambda name, error: None
         self.configure(config)
 
     def configure(self, config: QueueConfig) -> None:
@@ -95,11 +95,11 @@ class StreamJournal:
         self.archive = config.archive_path
         self.writer.segment_bytes = config.default_journal_bytes
         self._own_sync_ms = config.sync_ms
-        self._agree()
+        self._update_sync_policy()
 
-    def _agree(self) -> None:
+    def _update_sync_policy(self) -> None:
         """Items are as safe as the strictest reader wants them: there is one copy for all."""
-        policies = [self._own_sync_ms, *(reader.sync_ms for reader in self.readers.values() if reader.is_kept)]
+        policies = [self._own_sync_ms, *(reader.sync_ms for reader in self.readers.values() if reader.has_file)]
         writer = self.writer
         before, writer.sync_ms = writer.sync_ms, min(policies, key=lambda sync_ms: (sync_ms < 0, sync_ms))
         if writer.path and is_stricter(writer.sync_ms, before):
@@ -111,11 +111,11 @@ class StreamJournal:
             self.writer.start(newest_number, now_ms)
 
     @property
-    def leaves_until(self) -> int:
+    def last_number_in_removal(self) -> int:
         """The highest number of a file that may still be on its way out of the spool; 0 if none is."""
-        return self.writer.newest_number if self._leaving else 0
+        return self.writer.newest_number if self._being_removed else 0
 
-    def give_up(self) -> None:
+    def discard(self) -> None:
         """It could not be made: leave nothing behind."""
         try:
             self.writer.erase()
@@ -130,7 +130,7 @@ class StreamJournal:
 
     def resume(self, reader: str, position: Position, config: QueueConfig) -> ReaderLog:
         """A reader that the spool knows, with what it has not confirmed."""
-        found = self._enter(reader, position, config)
+        found = self._add_reader(reader, position, config)
         segments = self.segments
         there = segments.sums_through(segments.last_id) - segments.sums_through(position.head)
         for first, last in position.done.stretches():
@@ -144,45 +144,45 @@ class StreamJournal:
         if plus:
             default = self.readers.get(DEFAULT_READER)
             if default is not None:
-                self._name_default(default)
+                self._rename_default(default)
         elif self.readers:
             reader = self.queue
         is_first = not self.readers
-        found = self._enter(reader, Position(self.stream.last_id), config)
+        found = self._add_reader(reader, Position(self.stream.last_id), config)
         try:
             if not plus and config.fanout_only:
-                found.is_kept = False
+                found.has_file = False
             elif plus or not is_first:
                 # Were this file lost in a crash, or empty after it, its reader would be another one.
-                found.create_now(now_ms)
+                found.create_synced(now_ms)
             else:
                 found.create(now_ms)
         except OSError:
             del self.readers[reader]
-            found.give_up()
+            found.discard()
             raise
         return found
 
-    def _name_default(self, default: ReaderLog) -> None:
+    def _rename_default(self, default: ReaderLog) -> None:
         default.rename(self.queue)
         self.readers[self.queue] = self.readers.pop(DEFAULT_READER)
 
-    def _enter(self, reader: str, position: Position, config: QueueConfig) -> ReaderLog:
+    def _add_reader(self, reader: str, position: Position, config: QueueConfig) -> ReaderLog:
         found = ReaderLog(self.fs, self.folder, self.queue, reader, self.group, config, self.segments, position)
         found.line = FollowingLine(self.stream, position)
         found.family = self
         self.readers[reader] = found
-        self._agree()
+        self._update_sync_policy()
         return found
 
     def erase(self, reader: ReaderLog) -> bool:
         """Remove a reader; with the last one the segments go too. Whether that was the last. Raises OSError."""
         del self.readers[reader.name]
-        self._agree()
+        self._update_sync_policy()
         if not self.readers:
             # The segments first, for good: without its reader, what a crash leaves of them would be read again.
             self.writer.erase()
-            self._drop_leaving()
+            self._remove_pending()
             self.fs.sync_folder(self.folder)
         reader.erase()
         if self.readers:
@@ -190,9 +190,9 @@ class StreamJournal:
             self.fs.sync_folder(self.folder)
         return not self.readers
 
-    def _drop_leaving(self) -> None:
+    def _remove_pending(self) -> None:
         """Segments whose chore may not have run yet."""
-        for name in self._leaving:
+        for name in self._being_removed:
             try:
                 self.fs.remove(f"{self.folder}/{name}")
             except FileNotFoundError:
@@ -200,27 +200,27 @@ class StreamJournal:
 
     # upkeep
 
-    def look_after(self, now_ms: int) -> None:
+    def trim(self) -> None:
         """A batch of changes has been written. Raises OSError."""
         self.stream.trim()
         if len(self.segments.files) > 1:
-            self._retire()
+            self._remove_read_segments()
 
-    def _retire(self) -> None:
-        heads = [reader.position.head for reader in self.readers.values() if reader.is_kept]
+    def _remove_read_segments(self) -> None:
+        heads = [reader.position.head for reader in self.readers.values() if reader.has_file]
         head = min(heads, default=self.segments.last_id)
         if head < self.segments.files[0].last_id:
             return
         if self.writer.open_transfers:
             self.writer.wants_calm = True
             return
-        gone = self.segments.retire(head)
+        gone = self.segments.drop_through(head)
         if gone:
             self.stream.forget_flags(gone[-1].last_id)
             gone_names = [segment.name for segment in gone]
-            there = {name for name, _ in self.fs.list(self.folder)} if self._leaving else set()
-            self._leaving = [*(name for name in self._leaving if name in there), *gone_names]
-            self.chores.submit(Retire(self.fs, self.folder, gone_names, self.archive, self.tell_stuck))
+            there = {name for name, _ in self.fs.list(self.folder)} if self._being_removed else set()
+            self._being_removed = [*(name for name in self._being_removed if name in there), *gone_names]
+            self.chores.submit(RemoveSegments(self.fs, self.folder, gone_names, self.archive, self.on_stuck))
 
     def close(self) -> None:
         """Everything must have been written and synced."""
@@ -238,9 +238,9 @@ class StreamJournals:
         self.group = group
         self.recovery = StreamRecovery(fs, folder, damaged)
         self.families: dict[str, StreamJournal] = {}
-        self._taken: dict[str, int] = {}  # by deleted queue: numbers up to this one are not used again
+        self._reserved_numbers: dict[str, int] = {}  # by deleted queue: numbers up to this one are not used again
         self.chores = Chores()  # until the broker has its own
-        self.tell_stuck: Callable[[str, OSError], None] = lambda name, error: None
+        self.on_stuck: Callable[[str, OSError], None] = lambda name, error: None
 
     def recover(
         self, files: StreamFiles, config_of: Callable[[str], QueueConfig], now_ms: int
@@ -262,8 +262,8 @@ class StreamJournals:
         if not readers:
             position = Position(recovered.segments.last_id if config.fanout_only else recovered.segments.first_id - 1)
             journal = family.resume(DEFAULT_READER, position, config)
-            journal.is_kept = not config.fanout_only
-            if journal.is_kept:
+            journal.has_file = not config.fanout_only
+            if journal.has_file:
                 journal.create(now_ms)
             readers.append((files.queue, journal))
         return recovered, readers
@@ -275,12 +275,12 @@ class StreamJournals:
         if family is None:
             family = self._family(parent, config_of(parent), StreamSegments(self.fs, self.folder))
         try:
-            family.start(self._taken.get(parent, 0), now_ms)
+            family.start(self._reserved_numbers.get(parent, 0), now_ms)
             return family.add(name, config, now_ms)
         except OSError:
             if not family.readers:
                 del self.families[parent]
-                family.give_up()
+                family.discard()
             raise
 
     def erase(self, journal: ReaderLog, now_ms: int) -> int:
@@ -292,12 +292,14 @@ class StreamJournals:
         if family.erase(journal):
             del self.families[family.queue]
             # A chore may still remove files by names that the next queue of this name must not have.
-            self._taken[family.queue] = family.leaves_until
-            self._taken = {name: number for name, number in self._taken.items() if number >= now_ms}
+            self._reserved_numbers[family.queue] = family.last_number_in_removal
+            self._reserved_numbers = {
+                name: number for name, number in self._reserved_numbers.items() if number >= now_ms
+            }
         return self.group.change_folder(journal.sync_ms, now_ms)
 
     def _family(self, queue: str, config: QueueConfig, segments: StreamSegments) -> StreamJournal:
         family = StreamJournal(self.fs, self.folder, queue, self.group, config, segments, self.chores)
-        family.tell_stuck = self.tell_stuck
+        family.on_stuck = self.on_stuck
         self.families[queue] = family
         return family

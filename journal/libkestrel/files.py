@@ -88,7 +88,7 @@ class StreamFiles(Struct):
         return max(self.segments.values(), default=0)
 
 
-def sort_out(entries: list[tuple[str, bool]]) -> dict[str, StreamFiles]:
+def group_by_queue(entries: list[tuple[str, bool]]) -> dict[str, StreamFiles]:
     """From a folder's (name, is regular file) entries: the files of each queue that could be libkestrel's."""
     queues: dict[str, StreamFiles] = {}
     for file_name, regular in entries:

@@ -16,10 +16,10 @@ from staniel.journal.libkestrel.records import (
     READ_HEAD_COMMAND,
     READ_HEAD_RECORD,
     READER_MAGIC,
-    check_read_done,
-    check_read_head,
-    read_done,
-    read_head,
+    decode_read_done,
+    decode_read_head,
+    encode_read_done,
+    encode_read_head,
     read_record,
 )
 from staniel.journal.libkestrel.segments import StreamSegments
@@ -29,7 +29,7 @@ from staniel.journal.libkestrel.segments import StreamSegments
 SECTOR_BYTES = 512
 _HEAD_BYTES, _DONE_BYTES, _ID_BYTES = READ_HEAD_RECORD.size, READ_DONE_HEAD.size, 8
 # Every length up to a sector that heads and empty READ_DONEs can fill.
-_FILLED = {
+_PADDING = {
     heads * _HEAD_BYTES + dones * _DONE_BYTES: (heads, dones)
     for heads in range(SECTOR_BYTES // _HEAD_BYTES + 1)
     for dones in range(_HEAD_BYTES)
@@ -60,9 +60,9 @@ class Position:
         else:
             self.done.add_stretch(first, last)
         if self.done:
-            self.settle(segments)
+            self.advance_head(segments)
 
-    def settle(self, segments: StreamSegments) -> None:
+    def advance_head(self, segments: StreamSegments) -> None:
         """Move the head as far as it goes."""
         done = self.done
         while done:
@@ -75,14 +75,14 @@ class Position:
             self.head = done.reach(following)
         done.drop_through(self.head)
 
-    def fit(self, segments: StreamSegments) -> None:
+    def reconcile(self, segments: StreamSegments) -> None:
         """Bring a position that was read from a file in line with the items there are: between the oldest and the
         newest, and the head as far as it goes.
         """
         last_id = segments.last_id
         self.head = max(min(self.head, last_id), segments.first_id - 1)
         self.done = IdSet(item_id for item_id in self.done if self.head < item_id <= last_id and segments.has(item_id))
-        self.settle(segments)
+        self.advance_head(segments)
 
 
 class ReaderFileScan:
@@ -114,43 +114,43 @@ class ReaderFileScan:
             self.ended = True
             return at
         if record.command == READ_HEAD_COMMAND:
-            self.position.head = check_read_head(data, record)
+            self.position.head = decode_read_head(data, record)
         elif record.command == READ_DONE_COMMAND:
-            for item_id in check_read_done(data, record):
+            for item_id in decode_read_done(data, record):
                 self.position.done.add(item_id)
         return record.stop
 
 
-def checkpoint(position: Position) -> bytes:
+def encode_reader_file(position: Position) -> bytes:
     """A whole reader file. With few ids it is what the library writes: magic, READ_HEAD, one READ_DONE."""
-    first = READER_MAGIC + read_head(position.head)
+    first = READER_MAGIC + encode_read_head(position.head)
     done = list(position.done)
-    if can_go_on(len(first) + _DONE_BYTES + len(done) * _ID_BYTES):
-        return first + read_done(done)
-    return first + b"".join(records(position.head, done, len(first)))
+    if can_append(len(first) + _DONE_BYTES + len(done) * _ID_BYTES):
+        return first + encode_read_done(done)
+    return first + b"".join(encode_position(position.head, done, len(first)))
 
 
-def can_go_on(size: int) -> bool:
+def can_append(size: int) -> bool:
     """Whether `records` may be appended to a reader file of so many bytes that ends with a whole record."""
-    return -size % SECTOR_BYTES in _FILLED
+    return -size % SECTOR_BYTES in _PADDING
 
 
-def records(head: int, done: list[int], at: int) -> Iterator[bytes]:
+def encode_position(head: int, done: list[int], at: int) -> Iterator[bytes]:
     """READ_HEAD and READ_DONE as they are appended at byte `at` of a reader file, which `can_go_on` has allowed."""
     left = -at % SECTOR_BYTES or SECTOR_BYTES
-    if left - _HEAD_BYTES not in _FILLED:
-        yield from _fill(head, left)
+    if left - _HEAD_BYTES not in _PADDING:
+        yield from _padding(head, left)
         left = SECTOR_BYTES
-    yield read_head(head)
+    yield encode_read_head(head)
     left -= _HEAD_BYTES
     taken = 0
     while taken < len(done):
         count = _ids_that_fit(left, len(done) - taken)
         if not count:
-            yield from _fill(head, left)
+            yield from _padding(head, left)
             left = SECTOR_BYTES
             continue
-        yield read_done(done[taken : taken + count])
+        yield encode_read_done(done[taken : taken + count])
         taken += count
         left = left - _DONE_BYTES - count * _ID_BYTES or SECTOR_BYTES
 
@@ -158,13 +158,13 @@ def records(head: int, done: list[int], at: int) -> Iterator[bytes]:
 def _ids_that_fit(left: int, wanted: int) -> int:
     """How many ids one READ_DONE can take so that the rest of the sector can still be filled; 0: none."""
     count = min(wanted, (left - _DONE_BYTES) // _ID_BYTES)
-    while count > 0 and left - _DONE_BYTES - count * _ID_BYTES not in _FILLED:
+    while count > 0 and left - _DONE_BYTES - count * _ID_BYTES not in _PADDING:
         count -= 1
     return max(count, 0)
 
 
-def _fill(head: int, left: int) -> Iterator[bytes]:
+def _padding(head: int, left: int) -> Iterator[bytes]:
     """Records that say nothing new, up to the end of the sector."""
-    heads, dones = _FILLED[left]
-    yield read_head(head) * heads
-    yield read_done(()) * dones
+    heads, dones = _PADDING[left]
+    yield encode_read_head(head) * heads
+    yield encode_read_done(()) * dones

@@ -13,14 +13,14 @@ from staniel.journal.group_commit import CommitGroup, is_stricter
 from staniel.journal.interval_set import IdSet
 from staniel.journal.libkestrel.appender import Appender
 from staniel.journal.libkestrel.files import reader_name
-from staniel.journal.libkestrel.position import Position, can_go_on, checkpoint, records
+from staniel.journal.libkestrel.position import Position, can_append, encode_position, encode_reader_file
 from staniel.journal.libkestrel.segments import StreamSegments
 from staniel.queues.changes import Change, Cleared, Confirmed, Removed
 from staniel.queues.config import QueueConfig
 from staniel.queues.stream.line import FollowingLine
 
 START_OVER_BYTES = 64 << 10
-GUESS_BYTES = 64  # what a batch's records of one reader are counted as before they are made
+RECORDS_ESTIMATE_BYTES = 64  # what a batch's records of one reader are counted as before they are made
 
 
 class ReaderLog(Appender):
@@ -45,7 +45,7 @@ class ReaderLog(Appender):
         self.position = position
         super().__init__(fs, f"{folder}/{self.file_name}", group, config.sync_ms)
         self.line: FollowingLine
-        self.is_kept = True
+        self.has_file = True
         self.open_transfers = 0  # transfers of items that this file must say are gone
         self.wants_calm = False
         self._is_dirty = False
@@ -78,20 +78,20 @@ class ReaderLog(Appender):
     def configure(self, config: QueueConfig) -> None:
         """Take over changed settings. Under a stricter policy what was confirmed before is as safe as what follows."""
         before, self.sync_ms = self.sync_ms, config.sync_ms
-        if self.is_kept and is_stricter(self.sync_ms, before):
+        if self.has_file and is_stricter(self.sync_ms, before):
             self.group.tighten(self)
 
-    def keep(self, now_ms: int) -> None:
+    def create_at_end(self, now_ms: int) -> None:
         """Have a file from now on, at the end of the stream."""
         self.position.head = self.line.stream.last_id
-        self.is_kept = True
+        self.has_file = True
         self.create(now_ms)
 
     def create(self, now_ms: int) -> None:
         """Make the file; it reaches the disk before anything that is put from now on. Raises OSError."""
-        self._create(checkpoint(self.position), now_ms)
+        self._create(encode_reader_file(self.position), now_ms)
 
-    def create_now(self, now_ms: int) -> None:
+    def create_synced(self, now_ms: int) -> None:
         """Make the file and have it on the disk at once. Raises OSError."""
         self._install(now_ms)
 
@@ -119,7 +119,7 @@ class ReaderLog(Appender):
 
     def confirm(self, first: int, last: int) -> None:
         """The ids from `first` to `last` are gone for good."""
-        if not self.is_kept:
+        if not self.has_file:
             return
         position = self.position
         if first == position.head + 1 and not position.done:
@@ -128,7 +128,7 @@ class ReaderLog(Appender):
             self._done.add_stretch(first, last)
             position.confirm(first, last, self.segments)
         if not self._is_dirty:
-            self._touch()
+            self._mark_dirty()
 
     def write(self) -> None:
         if self._is_dirty:
@@ -137,11 +137,11 @@ class ReaderLog(Appender):
             done = list(self._done)
             self._done = IdSet()
             at = self.written_bytes + len(self._unwritten)
-            self._append(b"".join(records(self.position.head, done, at)))
+            self._append(b"".join(encode_position(self.position.head, done, at)))
         else:
             self._append(b"")
 
-    def tidy(self, now_ms: int) -> None:
+    def start_over_if_large(self, now_ms: int) -> None:
         """Start the file over if it has grown far beyond what it says. Raises OSError."""
         if self.written_bytes < self._start_over_bytes or self.has_pending:
             return
@@ -162,7 +162,7 @@ class ReaderLog(Appender):
         if there:
             self.fs.remove(self.path)
 
-    def give_up(self) -> None:
+    def discard(self) -> None:
         """It could not be made: leave nothing behind that would be a reader at the next start."""
         self.abandon()
         try:
@@ -170,15 +170,15 @@ class ReaderLog(Appender):
         except OSError:
             pass  # there is none
 
-    def _touch(self) -> None:
+    def _mark_dirty(self) -> None:
         self._is_dirty = True
         self.group.touch(self)
-        self.group.pending_bytes += GUESS_BYTES
+        self.group.pending_bytes += RECORDS_ESTIMATE_BYTES
 
     def _install(self, now_ms: int) -> None:
         old = self._file
-        file = install(self.fs, self.folder, self.file_name, checkpoint(self.position), now_ms)
-        assert can_go_on(file.size)
-        self._go_on_with(file)
+        file = install(self.fs, self.folder, self.file_name, encode_reader_file(self.position), now_ms)
+        assert can_append(file.size)
+        self._switch_to(file)
         if old is not None:
             self.group.retire(old)

@@ -90,7 +90,7 @@ def _cut_off(rest_bytes: int, at: int) -> StreamRecord | None:
     raise Bad("the file ends inside a record", at)
 
 
-def put(item: Item, item_id: int, errors: int = 0) -> bytes:
+def encode_put(item: Item, item_id: int, errors: int = 0) -> bytes:
     """PUT: `item` was added under `item_id`. memcache flags have no place in it."""
     data = item.data
     if item.expires_ms:
@@ -99,18 +99,18 @@ def put(item: Item, item_id: int, errors: int = 0) -> bytes:
     return PUT_HEAD.pack(PUT, len(data), errors, item_id, item.added_ms) + data
 
 
-def read_head(head: int) -> bytes:
+def encode_read_head(head: int) -> bytes:
     """READ_HEAD: `head` and every id below it are confirmed."""
     return READ_HEAD_RECORD.pack(READ_HEAD, head)
 
 
-def read_done(ids: Iterable[int]) -> bytes:
+def encode_read_done(ids: Iterable[int]) -> bytes:
     """READ_DONE: `ids` are confirmed too."""
     data = b"".join(map(ID.pack, ids))
     return READ_DONE_HEAD.pack(READ_DONE, len(data)) + data
 
 
-def item_of(data: bytes, record: StreamRecord) -> Numbered:
+def decode_item(data: bytes, record: StreamRecord) -> Numbered:
     """The item of a PUT that `check_put` has found to be sound."""
     _, errors, item_id, added_ms = struct.unpack_from("<iiqq", data, record.header_at)
     expires_ms = 0
@@ -121,7 +121,7 @@ def item_of(data: bytes, record: StreamRecord) -> Numbered:
     return Numbered(data[record.data_at : record.stop], added_ms, expires_ms, 0, item_id, errors)
 
 
-def check_put(data: bytes, record: StreamRecord) -> int:
+def decode_put_id(data: bytes, record: StreamRecord) -> int:
     """The id of a PUT. Raises Bad: its header has 6 or 8 words, and ids are never zero."""
     if record.words not in (PUT_WORDS, PUT_EXPIRING_WORDS):
         raise Bad(f"a PUT with {record.words} header words", record.at)
@@ -131,14 +131,14 @@ def check_put(data: bytes, record: StreamRecord) -> int:
     return int(item_id)
 
 
-def check_read_head(data: bytes, record: StreamRecord) -> int:
+def decode_read_head(data: bytes, record: StreamRecord) -> int:
     """The id of a READ_HEAD. Raises Bad: its header has 2 words."""
     if record.words != 2:
         raise Bad(f"a READ_HEAD with {record.words} header words", record.at)
     return int(ID.unpack_from(data, record.header_at)[0])
 
 
-def check_read_done(data: bytes, record: StreamRecord) -> tuple[int, ...]:
+def decode_read_done(data: bytes, record: StreamRecord) -> tuple[int, ...]:
     """The ids of a READ_DONE. Raises Bad: its header has 1 word, its data is a row of ids."""
     if record.words != 1:
         raise Bad(f"a READ_DONE with {record.words} header words", record.at)

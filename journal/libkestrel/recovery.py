@@ -19,7 +19,7 @@ from staniel.journal.errors import TORN, is_torn
 from staniel.journal.kestrel.recovery import CHUNK_BYTES, Damage
 from staniel.journal.kestrel.replay import Bad
 from staniel.journal.libkestrel.files import StreamFiles
-from staniel.journal.libkestrel.position import Position, ReaderFileScan, can_go_on, checkpoint
+from staniel.journal.libkestrel.position import Position, ReaderFileScan, can_append, encode_reader_file
 from staniel.journal.libkestrel.records import MAGIC_BYTES, READER_MAGIC, SEGMENT_MAGIC
 from staniel.journal.libkestrel.scan import IdRun, SegmentScan
 from staniel.journal.libkestrel.segments import StreamSegment, StreamSegments
@@ -37,7 +37,7 @@ class RecoveredStream(Struct):
     ignored: list[str]
 
 
-class Consumer(Protocol):
+class RecordScan(Protocol):
     """Something that reads whole records from pieces."""
 
     ended: bool
@@ -62,7 +62,7 @@ class StreamRecovery:
             self._segment(name, number, recovered, is_newest=number == newest)
             for name, number in sorted(files.segments.items())
         ]
-        recovered.segments.enter(entry for entry in found if entry is not None)
+        recovered.segments.load(entry for entry in found if entry is not None)
         for reader, name in sorted(files.readers.items()):
             self._reader(reader, name, recovered, now_ms)
         self._drop_default(recovered)
@@ -84,7 +84,7 @@ class StreamRecovery:
             self._drop(name, recovered)  # a crash came between its creation and its first bytes
             return None
         begin = self.fs.read(path, 0, MAGIC_BYTES)
-        if is_newest and is_begun(begin, SEGMENT_MAGIC):
+        if is_newest and is_partial_magic(begin, SEGMENT_MAGIC):
             recovered.damages.append(self._cut(name, 0, size, TORN, is_newest))
             self._drop(name, recovered)
             return None
@@ -93,7 +93,7 @@ class StreamRecovery:
             return None
         scan = SegmentScan(name, MAGIC_BYTES)
         try:
-            feed(self.fs, path, MAGIC_BYTES, size, scan)
+            read_pieces(self.fs, path, MAGIC_BYTES, size, scan)
         except Bad as bad:
             recovered.damages.append(self._cut(name, bad.at, size, bad.why, is_newest))
             scan.offset = size = bad.at
@@ -123,20 +123,20 @@ class StreamRecovery:
         try:
             begin = self.fs.read(path, 0, MAGIC_BYTES)
             if size and begin != READER_MAGIC:
-                raise Bad(TORN if is_begun(begin, READER_MAGIC) else "not a reader file")
+                raise Bad(TORN if is_partial_magic(begin, READER_MAGIC) else "not a reader file")
             read.offset = MAGIC_BYTES
-            feed(self.fs, path, MAGIC_BYTES, size, read)
-            sound = read.offset == size and can_go_on(size)
+            read_pieces(self.fs, path, MAGIC_BYTES, size, read)
+            sound = read.offset == size and can_append(size)
         except Bad as bad:
             saved_as = keep(self.fs, path, 0, size, self.damaged)
             torn = is_torn(bad.why, size - bad.at)
             recovered.damages.append(Damage(name, bad.at, size - bad.at, bad.why, saved_as, torn))
         position = read.position
         as_read = Position(position.head, position.done)
-        position.fit(recovered.segments)
+        position.reconcile(recovered.segments)
         if not sound or position != as_read:
             # What was pulled down must be so in the file too, before new items get the ids that it names.
-            install(self.fs, self.folder, name, checkpoint(position), now_ms).close()
+            install(self.fs, self.folder, name, encode_reader_file(position), now_ms).close()
         recovered.readers[reader] = position
 
     def _drop_default(self, recovered: RecoveredStream) -> None:
@@ -153,7 +153,7 @@ class StreamRecovery:
         return Damage(name, at, size - at, why, saved_as, is_newest and is_torn(why, size - at))
 
 
-def is_begun(begin: bytes, magic: bytes) -> bool:
+def is_partial_magic(begin: bytes, magic: bytes) -> bool:
     """Whether a file's bytes, all of them, are a part of what it begins with."""
     return 0 < len(begin) < len(magic) and magic.startswith(begin)
 
@@ -168,7 +168,7 @@ def is_zero(fs: Fs, path: str, at: int, size: int) -> bool:
     return True
 
 
-def feed(fs: Fs, path: str, at: int, size: int, consumer: Consumer) -> None:
+def read_pieces(fs: Fs, path: str, at: int, size: int, consumer: RecordScan) -> None:
     """Give bytes `at` to `size` of a file to `consumer`, in pieces that hold at least one record."""
     want = CHUNK_BYTES
     while at < size and not consumer.ended:

@@ -19,7 +19,7 @@ from staniel.journal.libkestrel.records import (
     PUT_EXPIRING_HEAD,
     PUT_EXPIRING_WORDS,
     PUT_HEAD,
-    check_put,
+    decode_put_id,
     read_record,
 )
 
@@ -32,7 +32,7 @@ COMMAND_OF = itemgetter(0)
 PUTS = {PUT}
 
 # Command, data size and id of a PUT, which both its forms have at the same offsets.
-_GLANCE = struct.Struct("<Bi4xq")
+_PUT_PREFIX = struct.Struct("<Bi4xq")
 
 
 class ScanMark(Struct, gc=False):
@@ -129,7 +129,7 @@ class SegmentScan:
         mark = run.marks[-1]
         limit = min(end, mark.offset - self.offset + MARK_BYTES)
         expected, total, expiring = run.next_id, run.bytes, run.expiring
-        unpack = _GLANCE.unpack_from
+        unpack = _PUT_PREFIX.unpack_from
         try:
             for _ in range(mark.index + MARK_ITEMS - run.count):
                 command, size, item_id = unpack(data, at)
@@ -160,7 +160,7 @@ class SegmentScan:
         if record.command != PUT_COMMAND:
             self.unknown_records += 1
             return record.stop
-        item_id = check_put(data, record)
+        item_id = decode_put_id(data, record)
         if not self.runs or self.runs[-1].next_id != item_id:
             self.runs.append(IdRun(self.segment, item_id, []))
         expiring = record.words == PUT_EXPIRING_WORDS

@@ -13,7 +13,7 @@ from msgspec import Struct
 
 from staniel.journal.disk.fs import Fs
 from staniel.journal.kestrel.replay import Bad
-from staniel.journal.libkestrel.records import ID_MAX, PUT_COMMAND, item_of, read_record
+from staniel.journal.libkestrel.records import ID_MAX, PUT_COMMAND, decode_item, read_record
 from staniel.journal.libkestrel.scan import IdRun, ScanMark
 from staniel.queues.item import LOST_MS, Numbered
 
@@ -67,7 +67,7 @@ class StreamSegments:
         """The id of the oldest item; the next one if there is none."""
         return self.runs[0].first_id if self.runs else 1
 
-    def enter(self, found: Iterable[tuple[StreamSegment, list[IdRun]]]) -> None:
+    def load(self, found: Iterable[tuple[StreamSegment, list[IdRun]]]) -> None:
         """Take in what lies in the spool. Overlapping segments give each id once: the older file's."""
         by_number: list[tuple[int, int, str, IdRun]] = []
         for segment, runs in found:
@@ -106,8 +106,8 @@ class StreamSegments:
         run, before = self.runs[at], self._before[at]
         if item_id >= run.last_id:
             return before + sums_of(run)
-        mark = run.marks[self._mark_of(run, item_id)]
-        part = self._stretch(run, mark)[: item_id - run.first_id - mark.index + 1]
+        mark = run.marks[self._mark_before(run, item_id)]
+        part = self._read_at_mark(run, mark)[: item_id - run.first_id - mark.index + 1]
         expiring = sum(item.expires_ms != 0 for item in part)
         inside = ItemTotals(
             mark.index + len(part), mark.bytes + sum(len(item.data) for item in part), mark.expiring + expiring
@@ -123,8 +123,8 @@ class StreamSegments:
                 return []
             item_id = self.runs[at].first_id
         run = self.runs[at]
-        mark = run.marks[self._mark_of(run, item_id)]
-        return self._stretch(run, mark)[item_id - run.first_id - mark.index :]
+        mark = run.marks[self._mark_before(run, item_id)]
+        return self._read_at_mark(run, mark)[item_id - run.first_id - mark.index :]
 
     def items(self) -> Iterator[Numbered]:
         """All of them, in order."""
@@ -133,7 +133,7 @@ class StreamSegments:
             yield from stretch
             item_id = stretch[-1].id + 1
 
-    def retire(self, head: int) -> list[StreamSegment]:
+    def drop_through(self, head: int) -> list[StreamSegment]:
         """Forget the segments that lie wholly at or below `head`, but for the newest one that has an item."""
         newest = max((segment.last_id for segment in self.files), default=0)
         gone = [segment for segment in self.files if 0 < segment.last_id <= head and segment.last_id < newest]
@@ -152,10 +152,10 @@ class StreamSegments:
         """The last run that begins at or before `item_id`; -1 if there is none."""
         return bisect_right(self.runs, item_id, key=_first_id) - 1
 
-    def _mark_of(self, run: IdRun, item_id: int) -> int:
+    def _mark_before(self, run: IdRun, item_id: int) -> int:
         return bisect_right(run.marks, item_id - run.first_id, key=_index) - 1
 
-    def _stretch(self, run: IdRun, mark: ScanMark) -> list[Numbered]:
+    def _read_at_mark(self, run: IdRun, mark: ScanMark) -> list[Numbered]:
         """The items from `mark` to the next one."""
         if self._cached is not None and self._cached[0] is mark:
             return self._cached[1]
@@ -165,14 +165,14 @@ class StreamSegments:
         first_id = run.first_id + mark.index
         end_id = run.first_id + (run.marks[at].index if sealed else run.count)
         data = self.fs.read(f"{self.folder}/{run.segment}", mark.offset, stop - mark.offset)
-        items = _expected(data, first_id, min(end_id, self.readable_id + 1))
+        items = _read_expected(data, first_id, min(end_id, self.readable_id + 1))
         if sealed and self.readable_id >= end_id:
             self._cached = mark, items
         return items
 
     def _clip(self, run: IdRun, first_id: int) -> IdRun:
         """The part of `run` from `first_id` on."""
-        at = self._mark_of(run, first_id)
+        at = self._mark_before(run, first_id)
         mark = run.marks[at]
         data = self.fs.read(f"{self.folder}/{run.segment}", mark.offset, run.stop - mark.offset)
         offset, skipped = mark.offset, first_id - run.first_id
@@ -197,7 +197,7 @@ def sums_of(run: IdRun) -> ItemTotals:
     return ItemTotals(run.count, run.bytes, run.expiring)
 
 
-def _expected(data: bytes, first_id: int, end_id: int) -> list[Numbered]:
+def _read_expected(data: bytes, first_id: int, end_id: int) -> list[Numbered]:
     """The items with the ids from `first_id` up to, not including, `end_id`. One that has become unreadable since the
     file was scanned is replaced by one that is lost.
     """
@@ -217,7 +217,7 @@ def _items_and_stops(data: bytes) -> Iterator[tuple[Numbered, int]]:
     at, end = 0, len(data)
     while at < end and (record := read_record(data, at, end, 0)) is not None:
         if record.command == PUT_COMMAND:
-            yield item_of(data, record), record.stop
+            yield decode_item(data, record), record.stop
         at = record.stop
 
 

@@ -12,7 +12,7 @@ from staniel.journal.group_commit import CommitGroup
 from staniel.journal.kestrel.install import remove_each
 from staniel.journal.libkestrel.appender import Appender
 from staniel.journal.libkestrel.files import segment_name
-from staniel.journal.libkestrel.records import MAGIC_BYTES, PUT, PUT_HEAD, SEGMENT_MAGIC, put
+from staniel.journal.libkestrel.records import MAGIC_BYTES, PUT, PUT_HEAD, SEGMENT_MAGIC, encode_put
 from staniel.journal.libkestrel.scan import IdRun
 from staniel.journal.libkestrel.segments import StreamSegment, StreamSegments
 from staniel.queues.config import QueueConfig
@@ -36,15 +36,17 @@ class StreamWriter(Appender):
         self.rotations = 0
         self.written_id = segments.readable_id = segments.last_id
         self._entered_id = segments.last_id
-        self._parts: list[list[bytes]] = [[]]  # pending records: of the current segment, then of each that follows
-        self._ahead: list[StreamSegment] = []  # begun, and not yet there
-        self._is_touched = False
+        self._pending_records: list[list[bytes]] = [
+            []
+        ]  # pending records: of the current segment, then of each that follows
+        self._planned: list[StreamSegment] = []  # begun, and not yet there
+        self._is_dirty = False
         self._size = 0  # of the newest segment, with all that is pending
         self.segment_bytes = config.default_journal_bytes
 
     @property
     def has_pending(self) -> bool:
-        return self._is_touched or bool(self._unwritten)
+        return self._is_dirty or bool(self._unwritten)
 
     @property
     def current_bytes(self) -> int:
@@ -74,19 +76,19 @@ class StreamWriter(Appender):
     def put(self, item: Numbered, now_ms: int) -> None:
         """Take an item down; it is written with the batch being gathered."""
         if item.expires_ms:
-            record = put(item, item.id, item.errors)
+            record = encode_put(item, item.id, item.errors)
         else:
             data = item.data
             record = PUT_HEAD.pack(PUT, len(data), item.errors, item.id, item.added_ms) + data
         size = len(record)
         after = self._size + size
         if after > self.segment_bytes and after > size + MAGIC_BYTES:
-            self._begin(now_ms)
+            self._plan_segment(now_ms)
             after = MAGIC_BYTES + size
-        if not self._is_touched:
-            self._touch()
+        if not self._is_dirty:
+            self._mark_dirty()
         self._size = after
-        self._parts[-1].append(record)
+        self._pending_records[-1].append(record)
         self.group.pending_bytes += size
 
     def read(self, item_id: int) -> list[Numbered]:
@@ -95,23 +97,23 @@ class StreamWriter(Appender):
 
     def write(self) -> None:
         while True:
-            records = self._parts[0]
+            records = self._pending_records[0]
             if records:
-                self._enter(records)
+                self._index_records(records)
                 magic = b"" if self.written_bytes or self._unwritten else SEGMENT_MAGIC
-                self._parts[0] = []
+                self._pending_records[0] = []
                 self._append(magic + b"".join(records))
             elif self._unwritten:
                 self._append(b"")
-            if not self._ahead:
+            if not self._planned:
                 break
             self._rotate()
-        self._is_touched = False
+        self._is_dirty = False
         self.written_id = self.segments.readable_id = self._entered_id
 
-    def _enter(self, records: list[bytes]) -> None:
+    def _index_records(self, records: list[bytes]) -> None:
         """Note where the items of the current segment lie that are about to be written."""
-        segment = self.segments.files[-1 - len(self._ahead)]
+        segment = self.segments.files[-1 - len(self._planned)]
         first_id = self._entered_id + 1
         if self._run is None or self._run.segment != segment.name or self._run.next_id != first_id:
             self._run = IdRun(segment.name, first_id, [])
@@ -125,20 +127,20 @@ class StreamWriter(Appender):
 
     def erase(self) -> None:
         """Remove every segment, the oldest first, so that what a crash leaves is never an old state by itself."""
-        there = [segment for segment in self.segments.files if segment not in self._ahead]
+        there = [segment for segment in self.segments.files if segment not in self._planned]
         if not (self._file or self._closed_bytes):
-            there.remove(self.segments.files[-1 - len(self._ahead)])
-        self._parts = [[]]
-        self._ahead.clear()
-        self._is_touched = False
+            there.remove(self.segments.files[-1 - len(self._planned)])
+        self._pending_records = [[]]
+        self._planned.clear()
+        self._is_dirty = False
         self.abandon()
         remove_each(self.fs, self.folder, [segment.name for segment in there])
         self.segments.files.clear()
 
     # inside
 
-    def _touch(self) -> None:
-        self._is_touched = True
+    def _mark_dirty(self) -> None:
+        self._is_dirty = True
         self.group.touch(self)
 
     def _next_segment(self, now_ms: int) -> StreamSegment:
@@ -146,15 +148,15 @@ class StreamWriter(Appender):
         self.newest_number = max(now_ms, self.newest_number + 1)
         return StreamSegment(segment_name(self.queue, self.newest_number), self.newest_number, MAGIC_BYTES)
 
-    def _begin(self, now_ms: int) -> None:
-        if not self._is_touched:
-            self._touch()
+    def _plan_segment(self, now_ms: int) -> None:
+        if not self._is_dirty:
+            self._mark_dirty()
         segment = self._next_segment(now_ms)
         self.segments.files.append(segment)
-        self._ahead.append(segment)
-        self._parts.append([])
+        self._planned.append(segment)
+        self._pending_records.append([])
         self._size = MAGIC_BYTES
-        self._begun_ms = now_ms
+        self._rotated_ms = now_ms
 
     def _rotate(self) -> None:
         """The current segment is complete.
@@ -168,9 +170,9 @@ class StreamWriter(Appender):
             self.fs.sync_folder(self.folder)
             self.group.retire(file)
         else:
-            self.group.seal(file, self._begun_ms)
-        self.group.change_folder(self.sync_ms, self._begun_ms)
-        self._go_on_with(None)
-        self.path = f"{self.folder}/{self._ahead.pop(0).name}"
-        self._parts.pop(0)
+            self.group.seal(file, self._rotated_ms)
+        self.group.change_folder(self.sync_ms, self._rotated_ms)
+        self._switch_to(None)
+        self.path = f"{self.folder}/{self._planned.pop(0).name}"
+        self._pending_records.pop(0)
         self.rotations += 1

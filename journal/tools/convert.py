@@ -18,8 +18,8 @@ from staniel.journal.kestrel.recovery import Damage
 from staniel.journal.libkestrel import files as libkestrel_layout
 from staniel.journal.libkestrel.family import StreamJournal
 from staniel.journal.libkestrel.files import reader_name, segment_name
-from staniel.journal.libkestrel.position import Position, checkpoint
-from staniel.journal.libkestrel.records import DATA_BYTES_MAX, MAGIC_BYTES, SEGMENT_MAGIC, put
+from staniel.journal.libkestrel.position import Position, encode_reader_file
+from staniel.journal.libkestrel.records import DATA_BYTES_MAX, MAGIC_BYTES, SEGMENT_MAGIC, encode_put
 from staniel.journal.libkestrel.segments import StreamSegments
 from staniel.journal.spool import Store
 from staniel.queues.changes import Added
@@ -154,7 +154,7 @@ class Conversion:
             if len(item.data) > DATA_BYTES_MAX:
                 raise Refusal(f"an item of {len(item.data)} bytes: libkestrel's format holds 16MB at most")
             item_id += 1
-            writer.write(put(item, item_id))
+            writer.write(encode_put(item, item_id))
             for name, position in positions.items():
                 if heads.get(name) == item:
                     lines[name].pop()
@@ -168,7 +168,7 @@ class Conversion:
     def _write_reader(self, name: str, positions: dict[str, Position]) -> str:
         reader = name.partition("+")[2] or ("" if len(positions) == 1 else self.queue)
         file_name = reader_name(self.queue, reader)
-        write_file(self.fs, f"{self.folder}/{file_name}", [checkpoint(positions[name])])
+        write_file(self.fs, f"{self.folder}/{file_name}", [encode_reader_file(positions[name])])
         return file_name
 
     def _first_number(self) -> int:
@@ -222,7 +222,7 @@ class Conversion:
                 name: recovery.recover(name, files, self.now_ms, MEMORY_BYTES).replay.line
                 for name, files in queues.items()
             }
-        files = libkestrel_layout.sort_out(entries)[self.queue]
+        files = libkestrel_layout.group_by_queue(entries)[self.queue]
         streams = self.store.streams
         found = type(streams.recovery)(self.fs, self.folder, streams.recovery.damaged).recover(files, self.now_ms)
         config = QueueConfig()

@@ -20,7 +20,7 @@ from staniel.journal.kestrel.replay import Bad
 from staniel.journal.libkestrel import files as libkestrel_layout
 from staniel.journal.libkestrel.dump import LibkestrelDumper
 from staniel.journal.libkestrel.records import READER_MAGIC, SEGMENT_MAGIC
-from staniel.journal.libkestrel.recovery import is_begun, is_zero
+from staniel.journal.libkestrel.recovery import is_partial_magic, is_zero
 from staniel.journal.spool_listing import first_bytes
 from staniel.journal.tools.checksums import unlike
 from staniel.journal.workq import dump as cmdlog_dump
@@ -72,7 +72,7 @@ def inspect(fs: Fs, folder: str, queues: frozenset[str] = frozenset()) -> Iterat
 def _journals(fs: Fs, folder: str, queues: frozenset[str]) -> Iterator[Journal]:
     """Temporary files are left out: the next start removes them."""
     entries = fs.list(folder)
-    kestrel, streams = layout.sort_out(entries)[0], libkestrel_layout.sort_out(entries)
+    kestrel, streams = layout.sort_out(entries)[0], libkestrel_layout.group_by_queue(entries)
     yield from _gone(fs, folder, queues, {name for name, _ in entries})
     for queue in sorted(queues.intersection({*kestrel, *streams}) if queues else {*kestrel, *streams}):
         own, stream = kestrel.get(queue) or layout.Files(queue, {}, {}, []), streams.get(queue)
@@ -143,7 +143,7 @@ def is_written_to(fs: Fs, path: str) -> bool:
         return not numbers or name not in map(cmdlog_layout.segment_name, numbers[:-1])
     begin = first_bytes(fs, path)
     if begin == SEGMENT_MAGIC:
-        streams = libkestrel_layout.sort_out(fs.list(folder or ".")).values()
+        streams = libkestrel_layout.group_by_queue(fs.list(folder or ".")).values()
         return all(each.segments.get(name, -1) in (-1, each.newest_number()) for each in streams)
     return begin == READER_MAGIC or layout.parse(name).kind is layout.Kind.CURRENT
 
@@ -154,9 +154,9 @@ def begun_stream(fs: Fs, path: str) -> Flaw | None:
     """
     begin = first_bytes(fs, path)
     folder, _, name = path.rpartition("/")
-    if not any(is_begun(begin, magic) for magic in (SEGMENT_MAGIC, READER_MAGIC)):
+    if not any(is_partial_magic(begin, magic) for magic in (SEGMENT_MAGIC, READER_MAGIC)):
         return None  # no record of Kestrel's begins so
-    for each in libkestrel_layout.sort_out(fs.list(folder or ".")).values():
+    for each in libkestrel_layout.group_by_queue(fs.list(folder or ".")).values():
         if name in each.readers.values() or each.segments.get(name) == each.newest_number():
             return Flaw(0, len(begin), TORN, True)
     return None
@@ -187,7 +187,7 @@ def _stream(fs: Fs, found: Inspection, is_written: bool, magic: bytes) -> None:
         if not found.flaws and not is_zero(fs, found.path, end, found.bytes):
             found.flaws.append(Flaw(end, found.bytes - end, "bytes behind the end of the data"))
     elif found.bytes:
-        torn = is_written and is_begun(begin, magic)
+        torn = is_written and is_partial_magic(begin, magic)
         found.flaws.append(Flaw(0, found.bytes, TORN if torn else "another file's first bytes", torn))
 
 

@@ -113,7 +113,7 @@ def streams_of(folder: Folder, listing: Listing) -> set[str]:
     sizes = dict(listing)
     named, _ = layout.sort_out([(name, True) for name, _ in listing])
     own: set[str] = set()
-    for queue, files in streams.sort_out([(name, True) for name, _ in listing]).items():
+    for queue, files in streams.group_by_queue([(name, True) for name, _ in listing]).items():
         kestrel = named.get(queue)
         plain = kestrel is not None and (kestrel.current or bool(kestrel.packs))
         filled = [name for name in sorted(files.segments) if sizes[name]]

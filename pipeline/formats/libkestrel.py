@@ -14,7 +14,7 @@ import pyarrow as pa
 from msgspec import Struct
 
 from staniel.journal.kestrel.replay import Bad, More
-from staniel.journal.libkestrel.files import StreamFileKind, parse, sort_out
+from staniel.journal.libkestrel.files import StreamFileKind, group_by_queue, parse
 from staniel.journal.libkestrel.records import (
     MAGIC_BYTES,
     PUT_COMMAND,
@@ -22,10 +22,10 @@ from staniel.journal.libkestrel.records import (
     READ_HEAD_COMMAND,
     READER_MAGIC,
     SEGMENT_MAGIC,
-    check_put,
-    check_read_done,
-    check_read_head,
-    item_of,
+    decode_item,
+    decode_put_id,
+    decode_read_done,
+    decode_read_head,
     read_record,
 )
 from staniel.pipeline.formats.base import Part, Reach, Reading, Segment, View, settle
@@ -81,7 +81,7 @@ class LibkestrelFormat:
     def queues(self, listing: list[tuple[str, int]]) -> dict[str, list[Segment]]:
         sizes = dict(listing)
         queues: dict[str, list[Segment]] = {}
-        for queue, files in sort_out([(name, True) for name, _ in listing]).items():
+        for queue, files in group_by_queue([(name, True) for name, _ in listing]).items():
             names = sorted(files.segments, key=lambda name: (files.segments[name], name))
             if names:
                 queues[queue] = [
@@ -299,12 +299,12 @@ def _row(segment: Segment, data: bytes, record: Any, base: int, of_reader: bool)
     row: dict[str, Any] = {"queue": segment.queue, "file": segment.file, "offset": base + record.at}
     row |= {"stop": base + record.stop, "op": COMMANDS.get(record.command, str(record.command))}
     if of_reader and record.command == READ_HEAD_COMMAND:
-        row["head"] = check_read_head(data, record)
+        row["head"] = decode_read_head(data, record)
     elif of_reader and record.command == READ_DONE_COMMAND:
-        row["done"] = check_read_done(data, record)
+        row["done"] = decode_read_done(data, record)
     elif not of_reader and record.command == PUT_COMMAND:
-        check_put(data, record)
-        item = item_of(data, record)
+        decode_put_id(data, record)
+        item = decode_item(data, record)
         row |= {"id": item.id, "value": item.data, "size": len(item.data), "errorCount": item.errors}
         row |= {"addTime": item.added_ms, "expireTime": item.expires_ms}
     return row

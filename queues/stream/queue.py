@@ -25,10 +25,10 @@ class ReaderJournal(Journal, Protocol):
     line: FollowingLine
 
     @property
-    def is_kept(self) -> bool:
+    def has_file(self) -> bool:
         """Whether there is a file: an entrance that takes nothing itself needs none."""
 
-    def keep(self, now_ms: int) -> None:
+    def create_at_end(self, now_ms: int) -> None:
         """Have a file from now on, at the end of the stream."""
 
     def confirm(self, first: int, last: int) -> None:
@@ -64,10 +64,10 @@ class StreamQueue(Queue):
         line.told = self._fail
         line.counters = self.counters
         line.bound(config.max_memory_bytes)
-        line.follows = journal.is_kept
+        line.follows = journal.has_file
         if self.is_parent:
             self.stream.parent = self
-        if journal.is_kept:
+        if journal.has_file:
             self.stream.members[name] = self
         self.regroup()
 
@@ -168,7 +168,7 @@ class StreamQueue(Queue):
 
     def _begin_to_take(self, now_ms: int) -> tuple[StreamQueue, ...]:
         """fanout_only has been taken back."""
-        self.journal.keep(now_ms)
+        self.journal.create_at_end(now_ms)
         self.following.skip_to_end()
         self.stream.members[self.name] = self
         self.regroup()

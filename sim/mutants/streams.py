@@ -37,17 +37,17 @@ def pass_over_forgotten() -> Any:
 
 
 @mutant("a segment goes when the first of its readers has passed it", "readers")
-def retired_early() -> Any:
+def removed_early() -> Any:
     def make(right: Any) -> Any:
-        def retire(self: StreamJournal) -> None:
+        def drop_through(self: StreamJournal) -> None:
             heads = [reader.position.head for reader in self.readers.values()]
-            gone = self.segments.retire(max(heads, default=0))
+            gone = self.segments.drop_through(max(heads, default=0))
             for segment in gone:
                 self.fs.remove(f"{self.folder}/{segment.name}")
 
-        return retire
+        return drop_through
 
-    return replaced(StreamJournal, "_retire", make)
+    return replaced(StreamJournal, "_remove_read_segments", make)
 
 
 @mutant("a segment is left behind unsynced, whatever was promised", "readers")
@@ -62,24 +62,24 @@ def reader_unsynced() -> Any:
 
 @mutant("a position beyond the newest item is believed", "libkestrel")
 def position_believed() -> Any:
-    return replaced(Position, "fit", lambda right: lambda self, segments: None)
+    return replaced(Position, "reconcile", lambda right: lambda self, segments: None)
 
 
 @mutant("recovery forgets what was confirmed out of order", "libkestrel")
 def done_forgotten() -> Any:
     def make(right: Any) -> Any:
-        def fit(self: Position, segments: StreamSegments) -> None:
+        def reconcile(self: Position, segments: StreamSegments) -> None:
             self.done = IdSet()
             right(self, segments)
 
-        return fit
+        return reconcile
 
-    return replaced(Position, "fit", make)
+    return replaced(Position, "reconcile", make)
 
 
 @mutant("items are as safe as the parent wants them, whatever its children want", "readers")
 def parent_decides() -> Any:
-    return replaced(StreamJournal, "_agree", lambda right: lambda self: None)
+    return replaced(StreamJournal, "_update_sync_policy", lambda right: lambda self: None)
 
 
 __all__ = ["MUTANTS"]

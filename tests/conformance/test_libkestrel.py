@@ -9,7 +9,7 @@ import pytest
 
 from staniel.journal.disk.fs import OsFs
 from staniel.journal.libkestrel import records as libkestrel
-from staniel.journal.libkestrel.files import StreamFiles, sort_out
+from staniel.journal.libkestrel.files import StreamFiles, group_by_queue
 from staniel.journal.libkestrel.recovery import RecoveredStream, StreamRecovery
 from staniel.journal.libkestrel.segments import StreamSegments
 from staniel.queues.item import Item, Numbered
@@ -22,7 +22,7 @@ VECTORS = cases.load("libkestrel/vectors.json")
 
 def recovered(folder: Path, queue: str) -> RecoveredStream:
     fs = OsFs()
-    files = sort_out(fs.list(str(folder))).get(queue, StreamFiles(queue, {}, {}, []))
+    files = group_by_queue(fs.list(str(folder))).get(queue, StreamFiles(queue, {}, {}, []))
     try:
         return StreamRecovery(fs, str(folder), str(folder / "damaged")).recover(files, NOW_MS)
     finally:
@@ -76,16 +76,16 @@ def test_a_record_is_written_as_the_library_writes_it(vector: dict[str, Any]) ->
     if vector["record"] == "PUT":
         expires_ms = vector["expire_time"]
         item = Item(bytes.fromhex(vector["data_hex"]), vector["add_time"], expires_ms or 0)
-        record = libkestrel.put(item, vector["id"], vector["error_count"])
+        record = libkestrel.encode_put(item, vector["id"], vector["error_count"])
         if expires_ms == 0:  # an Item has no word for it: never written, only read
             item.expires_ms = libkestrel.LONG_AGO_MS
-            record = libkestrel.put(item, vector["id"], vector["error_count"])
+            record = libkestrel.encode_put(item, vector["id"], vector["error_count"])
             record = record[:25] + bytes(8) + record[33:]
         assert (libkestrel.SEGMENT_MAGIC + record).hex() == vector["file_hex"]
     elif vector["record"] == "READ_HEAD":
-        assert (libkestrel.READER_MAGIC + libkestrel.read_head(vector["id"])).hex() == vector["file_hex"]
+        assert (libkestrel.READER_MAGIC + libkestrel.encode_read_head(vector["id"])).hex() == vector["file_hex"]
     else:
-        assert (libkestrel.READER_MAGIC + libkestrel.read_done(vector["ids"])).hex() == vector["file_hex"]
+        assert (libkestrel.READER_MAGIC + libkestrel.encode_read_done(vector["ids"])).hex() == vector["file_hex"]
 
 
 @pytest.mark.parametrize("vector", VECTORS, ids=lambda vector: f"{vector['record']}-{vector['file_hex'][8:40]}")
@@ -95,16 +95,16 @@ def test_a_record_is_read_as_the_library_wrote_it(vector: dict[str, Any]) -> Non
     assert record is not None
     assert record.stop == len(data)
     if vector["record"] == "PUT":
-        assert libkestrel.check_put(data, record) == vector["id"]
-        item = libkestrel.item_of(data, record)
+        assert libkestrel.decode_put_id(data, record) == vector["id"]
+        item = libkestrel.decode_item(data, record)
         assert (item.id, item.added_ms, item.errors) == (vector["id"], vector["add_time"], vector["error_count"])
         assert item.data.hex() == vector["data_hex"]
         wanted = vector["expire_time"]
         assert item.expires_ms == (0 if wanted is None else wanted or libkestrel.LONG_AGO_MS)
     elif vector["record"] == "READ_HEAD":
-        assert libkestrel.check_read_head(data, record) == vector["id"]
+        assert libkestrel.decode_read_head(data, record) == vector["id"]
     else:
-        assert list(libkestrel.check_read_done(data, record)) == vector["ids"]
+        assert list(libkestrel.decode_read_done(data, record)) == vector["ids"]
 
 
 def test_a_folder_without_files_recovers_to_nothing(tmp_path: Path) -> None:

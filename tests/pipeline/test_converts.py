@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from staniel.journal.libkestrel.records import READER_MAGIC, SEGMENT_MAGIC, put, read_head
+from staniel.journal.libkestrel.records import READER_MAGIC, SEGMENT_MAGIC, encode_put, encode_read_head
 from staniel.journal.tools import convert as converting
 from staniel.pipeline.formats.adapters import look
 from staniel.pipeline.lake.folders import LocalFolder
@@ -33,9 +33,9 @@ def test_a_damaged_queue_is_converted_as_far_as_it_can_be_read_and_the_rest_is_n
 
 
 def test_a_damaged_segment_is_named_too(tmp_path: Path) -> None:
-    puts = [put(Item(b"item", NOW_MS), n, 0) for n in (1, 2)]
+    puts = [encode_put(Item(b"item", NOW_MS), n, 0) for n in (1, 2)]
     (tmp_path / "jobs.5").write_bytes(SEGMENT_MAGIC + puts[0] + b"\xff" * 40)
-    (tmp_path / "jobs.read.").write_bytes(READER_MAGIC + read_head(0))
+    (tmp_path / "jobs.read.").write_bytes(READER_MAGIC + encode_read_head(0))
     one = converted(tmp_path, Format.KESTREL)
     assert (one.items, one.is_whole, len(one.left)) == (1, False, 1) and one.left[0].startswith(
         "jobs.5: byte 33, 40 bytes: "

@@ -6,7 +6,13 @@ from pathlib import Path
 
 import pytest
 
-from staniel.journal.libkestrel.records import READER_MAGIC, SEGMENT_MAGIC, put, read_done, read_head
+from staniel.journal.libkestrel.records import (
+    READER_MAGIC,
+    SEGMENT_MAGIC,
+    encode_put,
+    encode_read_done,
+    encode_read_head,
+)
 from staniel.pipeline.formats.adapters import look
 from staniel.pipeline.formats.base import Corrupt, OnCorrupt, Part, Reading
 from staniel.pipeline.lake.folders import LocalFolder
@@ -18,11 +24,15 @@ NOW_MS = 1_700_000_000_000
 @pytest.fixture
 def spool(tmp_path: Path) -> Path:
     """Two segments with the items 1 to 9, item 4 in doubt once; a reader that has done 1, 2, 3 and 5, and a new one."""
-    records = [put(Item(b"item %d" % n, NOW_MS + n, (n == 9) * (NOW_MS + 99)), n, int(n == 4)) for n in range(1, 10)]
+    records = [
+        encode_put(Item(b"item %d" % n, NOW_MS + n, (n == 9) * (NOW_MS + 99)), n, int(n == 4)) for n in range(1, 10)
+    ]
     (tmp_path / "jobs.100").write_bytes(SEGMENT_MAGIC + b"".join(records[:6]))
     (tmp_path / "jobs.200").write_bytes(SEGMENT_MAGIC + b"".join(records[6:]) + bytes(50))
-    (tmp_path / "jobs.read.").write_bytes(READER_MAGIC + read_head(1) + read_head(3) + read_done([5]))
-    (tmp_path / "jobs.read.late").write_bytes(READER_MAGIC + read_head(0) + read_done([]))
+    (tmp_path / "jobs.read.").write_bytes(
+        READER_MAGIC + encode_read_head(1) + encode_read_head(3) + encode_read_done([5])
+    )
+    (tmp_path / "jobs.read.late").write_bytes(READER_MAGIC + encode_read_head(0) + encode_read_done([]))
     return tmp_path
 
 
@@ -67,6 +77,6 @@ def test_a_damaged_segment_is_told_and_the_next_one_read(spool: Path) -> None:
 
 def test_items_larger_than_a_piece_are_read_whole(tmp_path: Path) -> None:
     sizes = [10, 3 << 20, 5, 1 << 20]
-    data = b"".join(put(Item(b"x" * size, NOW_MS), n, 0) for n, size in enumerate(sizes, start=1))
+    data = b"".join(encode_put(Item(b"x" * size, NOW_MS), n, 0) for n, size in enumerate(sizes, start=1))
     (tmp_path / "jobs.100").write_bytes(SEGMENT_MAGIC + data)
     assert [row["size"] for row in rows(tmp_path, "ops")] == sizes

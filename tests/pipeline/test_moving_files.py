@@ -10,7 +10,7 @@ import pytest
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 
-from staniel.journal.libkestrel.records import SEGMENT_MAGIC, put
+from staniel.journal.libkestrel.records import SEGMENT_MAGIC, encode_put
 from staniel.queues.item import Item
 from tests.support.records import NOW_MS, addx
 
@@ -91,7 +91,7 @@ def test_a_spool_without_journals_is_an_empty_table(spark: SparkSession, tmp_pat
 
 
 def test_a_spool_of_two_formats_is_read_format_by_format(spark: SparkSession, spool: Path) -> None:
-    segment = SEGMENT_MAGIC + b"".join(put(Item(b"%d" % n, NOW_MS), n) for n in range(1, 6))
+    segment = SEGMENT_MAGIC + b"".join(encode_put(Item(b"%d" % n, NOW_MS), n) for n in range(1, 6))
     (spool / "news.100").write_bytes(segment)
     with pytest.raises(PySparkException, match="holds queues of two formats, jobs of kestrel's"):
         spark.read.format("staniel-journal").load(str(spool))

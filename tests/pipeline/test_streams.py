@@ -15,7 +15,7 @@ import pytest
 from pyspark.sql.streaming.datasource import ReadAllAvailable
 
 from staniel.journal.kestrel import records
-from staniel.journal.libkestrel.records import SEGMENT_MAGIC, put
+from staniel.journal.libkestrel.records import SEGMENT_MAGIC, encode_put
 from staniel.journal.workq.files import segment_name
 from staniel.pipeline.formats.adapters import look
 from staniel.pipeline.formats.kestrel.state import live_rows
@@ -74,7 +74,7 @@ def kestrel_history() -> list[tuple[str, bytes]]:
 
 
 def libkestrel_segments() -> list[tuple[str, bytes]]:
-    puts = [put(Item(b"item %d" % n, NOW_MS + n), n, 0) for n in range(1, 201)]
+    puts = [encode_put(Item(b"item %d" % n, NOW_MS + n), n, 0) for n in range(1, 201)]
     return [("jobs.100", SEGMENT_MAGIC + b"".join(puts[:90])), ("jobs.200", SEGMENT_MAGIC + b"".join(puts[90:]))]
 
 
@@ -229,7 +229,7 @@ def test_a_segment_of_which_every_item_was_read_may_go(tmp_path: Path) -> None:
     start, rows = read_on(stream_of(tmp_path, format="libkestrel"), start)
     assert [row["id"] for row in rows] == list(range(91, 201))
     (tmp_path / second[0]).unlink()
-    (tmp_path / "jobs.300").write_bytes(SEGMENT_MAGIC + put(Item(b"late", NOW_MS), 205, 0))
+    (tmp_path / "jobs.300").write_bytes(SEGMENT_MAGIC + encode_put(Item(b"late", NOW_MS), 205, 0))
     with pytest.raises(DataLoss, match=r"of jobs\.200 is gone"):
         read_on(stream_of(tmp_path, format="libkestrel"), start)
 
@@ -375,16 +375,16 @@ def test_a_state_made_by_many_tasks_is_planned_anew_when_a_file_was_replaced(
 
 
 def test_a_reader_s_file_that_was_rewritten_meanwhile_is_noticed(tmp_path: Path) -> None:
-    from staniel.journal.libkestrel.records import READER_MAGIC, read_head
+    from staniel.journal.libkestrel.records import READER_MAGIC, encode_read_head
 
     name, data = libkestrel_segments()[0]
     (tmp_path / name).write_bytes(data)
-    (tmp_path / "jobs.read.").write_bytes(READER_MAGIC + read_head(5))
+    (tmp_path / "jobs.read.").write_bytes(READER_MAGIC + encode_read_head(5))
     options = options_of(tmp_path, view="state")
     reader = JournalReader(options, columns_of(options))
     (part,) = reader.partitions()
     assert len(look(LocalFolder(str(tmp_path)), "auto")[1]["jobs"]) == 1
-    (tmp_path / "new").write_bytes(READER_MAGIC + read_head(80))
+    (tmp_path / "new").write_bytes(READER_MAGIC + encode_read_head(80))
     (tmp_path / "new").rename(tmp_path / "jobs.read.")
     with pytest.raises(Vanished, match=r"jobs\.read\. are gone"):
         list(reader.read(part))
@@ -423,7 +423,7 @@ def test_an_archive_counts_the_items_of_segments_that_went_unread(
     (spool / second[0]).write_bytes(second[1])
     assert archived(spool) == (110, [])
     (spool / second[0]).unlink()
-    (spool / "jobs.300").write_bytes(SEGMENT_MAGIC + put(Item(b"late", NOW_MS), 205, 0))
+    (spool / "jobs.300").write_bytes(SEGMENT_MAGIC + encode_put(Item(b"late", NOW_MS), 205, 0))
     count, (warning,) = archived(spool)
     assert count == 1 and warning.startswith("jobs: 4 items of its journal gone")
 

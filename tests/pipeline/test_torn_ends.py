@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from staniel.journal.kestrel.encoder import Encoder
-from staniel.journal.libkestrel.records import SEGMENT_MAGIC, put
+from staniel.journal.libkestrel.records import SEGMENT_MAGIC, encode_put
 from staniel.journal.workq import encoder as cmdlog
 from staniel.pipeline.formats.adapters import look
 from staniel.pipeline.formats.base import OnCorrupt, Part, Reading
@@ -25,7 +25,7 @@ ITEM = Item(b"item", 1_700_000_000_000)
 KESTREL = Encoder(JournalDialect.DOCUMENTS).encode(Added(ITEM))
 FILES: dict[str, tuple[list[str], bytes]] = {
     "kestrel": (["q.5", "q"], KESTREL * 2),
-    "libkestrel": (["q.5", "q.7"], SEGMENT_MAGIC + put(ITEM, 1) + put(ITEM, 2)),
+    "libkestrel": (["q.5", "q.7"], SEGMENT_MAGIC + encode_put(ITEM, 1) + encode_put(ITEM, 2)),
     "workq": (["000000001.log", "000000002.log"], cmdlog.MAGIC + add(1) + add(2)),
 }
 

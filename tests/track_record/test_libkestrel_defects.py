@@ -4,8 +4,15 @@ from __future__ import annotations
 
 import pytest
 
-from staniel.journal.libkestrel.position import Position, checkpoint
-from staniel.journal.libkestrel.records import DATA_BYTES_MAX, READER_MAGIC, SEGMENT_MAGIC, put, read_done, read_head
+from staniel.journal.libkestrel.position import Position, encode_reader_file
+from staniel.journal.libkestrel.records import (
+    DATA_BYTES_MAX,
+    READER_MAGIC,
+    SEGMENT_MAGIC,
+    encode_put,
+    encode_read_done,
+    encode_read_head,
+)
 from staniel.queues.item import Item
 from staniel.sim.disk.disk import Disk
 from staniel.sim.disk.durable import Crash
@@ -25,11 +32,11 @@ def spool(files: dict[str, bytes]) -> Disk:
 
 def segment(*ids: int, size: int = 2) -> bytes:
     items = [(Item(b"%d" % item_id + b"x" * (size - 2), START_MS), item_id) for item_id in ids]
-    return SEGMENT_MAGIC + b"".join(put(item, item_id) for item, item_id in items)
+    return SEGMENT_MAGIC + b"".join(encode_put(item, item_id) for item, item_id in items)
 
 
 def reader(head: int, *done: int) -> bytes:
-    return checkpoint(Position(head, done))
+    return encode_reader_file(Position(head, done))
 
 
 def asks(world: World, *lines: str) -> str:
@@ -96,7 +103,9 @@ def test_06_an_item_that_fits_no_segment_hurts_nothing_around_it() -> None:
 
 
 def test_06_an_item_of_the_formats_whole_16_mib_is_kept() -> None:
-    disk = spool({"jobs.1": SEGMENT_MAGIC + put(Item(b"x" * DATA_BYTES_MAX, START_MS), 1), "jobs.read.": reader(0)})
+    disk = spool(
+        {"jobs.1": SEGMENT_MAGIC + encode_put(Item(b"x" * DATA_BYTES_MAX, START_MS), 1), "jobs.read.": reader(0)}
+    )
     world = World(LIB, disk)
     asks(world, "set jobs 0 0 1", "y")
     assert [len(data) for data in waiting(world.crash(Crash.DROP))] == [DATA_BYTES_MAX, 1]
@@ -127,7 +136,7 @@ def test_08_counts_are_right_when_the_parent_gets_its_name_and_another_reader_co
         {"jobs.1": segment(1, 2), "jobs.": b"x", "jobs.read.": reader(0)},
         {"jobs.1": segment(1, 2) + b"\x86\x00\x00\x00\x80" + bytes(40), "jobs.read.": reader(0)},
         {"jobs.1": segment(1, 2) + b"\x80", "jobs.read.": reader(0)},
-        {"jobs.1": segment(1, 2), "jobs.read.": READER_MAGIC + read_head(0) + b"\x91\xff\xff\xff\xff"},
+        {"jobs.1": segment(1, 2), "jobs.read.": READER_MAGIC + encode_read_head(0) + b"\x91\xff\xff\xff\xff"},
     ],
     ids=["segment longer than allowed", "foreign name", "negative size", "no size", "negative READ_DONE"],
 )
@@ -147,7 +156,7 @@ def test_10_temporary_files_of_other_queues_are_left_alone() -> None:
 
 def test_11_an_error_count_that_was_put_counts_towards_the_last_chance() -> None:
     config = LIB + 'queues.jobs.max_deliveries = 3\nqueues.jobs.dead_letter_queue = "dead"\n'
-    files = {"jobs.1": SEGMENT_MAGIC + put(Item(b"poison", START_MS), 1, 2), "jobs.read.": reader(0)}
+    files = {"jobs.1": SEGMENT_MAGIC + encode_put(Item(b"poison", START_MS), 1, 2), "jobs.read.": reader(0)}
     world = World(config, spool(files))
     asks(world, "get jobs/open", "get jobs/abort")
     assert waiting(world, "dead") == ["poison"]
@@ -226,6 +235,6 @@ def test_20_a_reader_name_that_could_not_be_kept_is_refused(name: str) -> None:
 
 
 def test_done_ids_in_several_records_add_up_and_a_later_head_wins() -> None:
-    content = READER_MAGIC + read_head(5) + read_done([8]) + read_head(6) + read_done([9])
+    content = READER_MAGIC + encode_read_head(5) + encode_read_done([8]) + encode_read_head(6) + encode_read_done([9])
     world = World(LIB, spool({"jobs.1": segment(5, 6, 7, 8, 9), "jobs.read.": content}))
     assert waiting(world) == ["7"]

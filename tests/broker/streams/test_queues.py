@@ -7,8 +7,14 @@ from collections import Counter
 
 import pytest
 
-from staniel.journal.libkestrel.position import Position, checkpoint
-from staniel.journal.libkestrel.records import READER_MAGIC, SEGMENT_MAGIC, put, read_done, read_head
+from staniel.journal.libkestrel.position import Position, encode_reader_file
+from staniel.journal.libkestrel.records import (
+    READER_MAGIC,
+    SEGMENT_MAGIC,
+    encode_put,
+    encode_read_done,
+    encode_read_head,
+)
 from staniel.protocol.memcache.requests import Dialect
 from staniel.queues.item import Item
 from staniel.sim.disk.disk import PowerCut
@@ -54,8 +60,8 @@ def test_a_name_outside_the_formats_letters_is_refused(name: str) -> None:
 
 def test_a_reader_with_dots_in_its_name_is_reached_if_the_spool_has_it() -> None:
     disk = new_disk()
-    put_file(disk, "jobs.7", SEGMENT_MAGIC + put(Item(b"x", START_MS), 1))
-    put_file(disk, "jobs.read.a.b.c", checkpoint(Position(0)))
+    put_file(disk, "jobs.7", SEGMENT_MAGIC + encode_put(Item(b"x", START_MS), 1))
+    put_file(disk, "jobs.read.a.b.c", encode_reader_file(Position(0)))
     world = World(LIB, disk)
     assert asks(world, "get jobs+a.b.c") == "VALUE jobs+a.b.c 0 1 x END"
     assert "cannot hold" in asks(world, "set jobs+d.e 0 0 1", "x") or "only letters" in asks(world, "get jobs+d.e")
@@ -286,7 +292,7 @@ def test_files_say_which_format_they_are_and_settings_do_not_change_that() -> No
 
 def test_a_queue_with_files_of_both_formats_is_not_served_and_says_so() -> None:
     disk = new_disk()
-    put_file(disk, "q.7", SEGMENT_MAGIC + put(Item(b"x", START_MS), 1))
+    put_file(disk, "q.7", SEGMENT_MAGIC + encode_put(Item(b"x", START_MS), 1))
     put_file(disk, "q", b"")
     world = World(LIB, disk)
     assert world.events == ["journal.mixed"]
@@ -308,8 +314,8 @@ def test_an_item_expires_into_a_queue_of_the_other_format() -> None:
 
 def test_an_id_beyond_the_last_item_is_not_skipped_when_it_comes() -> None:
     disk = new_disk()
-    put_file(disk, "q.7", SEGMENT_MAGIC + put(Item(b"a", START_MS), 1))
-    put_file(disk, "q.read.", READER_MAGIC + read_head(9) + read_done([11]))
+    put_file(disk, "q.7", SEGMENT_MAGIC + encode_put(Item(b"a", START_MS), 1))
+    put_file(disk, "q.read.", READER_MAGIC + encode_read_head(9) + encode_read_done([11]))
     world = World(LIB, disk)
     fill(world, *(str(number) for number in range(2, 13)))
     assert all_of(world.crash(Crash.DROP), "q") == [str(number) for number in range(2, 13)]

@@ -14,9 +14,16 @@ from staniel.journal.interval_set import IdSet
 from staniel.journal.kestrel.replay import Bad
 from staniel.journal.libkestrel import records as libkestrel
 from staniel.journal.libkestrel import scan as libkestrel_scan
-from staniel.journal.libkestrel.files import StreamFileKind, name_error, parse, sort_out
-from staniel.journal.libkestrel.position import SECTOR_BYTES, Position, ReaderFileScan, can_go_on, checkpoint, records
-from staniel.journal.libkestrel.records import READER_MAGIC, SEGMENT_MAGIC, put, read_record
+from staniel.journal.libkestrel.files import StreamFileKind, group_by_queue, name_error, parse
+from staniel.journal.libkestrel.position import (
+    SECTOR_BYTES,
+    Position,
+    ReaderFileScan,
+    can_append,
+    encode_position,
+    encode_reader_file,
+)
+from staniel.journal.libkestrel.records import READER_MAGIC, SEGMENT_MAGIC, encode_put, read_record
 from staniel.journal.libkestrel.recovery import StreamRecovery
 from staniel.journal.libkestrel.scan import SegmentScan
 from staniel.journal.libkestrel.segments import ItemTotals, StreamSegments
@@ -44,11 +51,11 @@ SEGMENTS = st.lists(st.lists(ITEMS, max_size=12).map(lambda items: sorted(items,
 
 
 def segment(items: list[Numbered], between: bytes = b"") -> bytes:
-    return SEGMENT_MAGIC + between.join(put(each, each.id) for each in items)
+    return SEGMENT_MAGIC + between.join(encode_put(each, each.id) for each in items)
 
 
 def recovered(disk: Disk) -> StreamSegments:
-    return StreamRecovery(disk, "s", "s/damaged").recover(sort_out(disk.list("s"))["q"], NOW_MS).segments
+    return StreamRecovery(disk, "s", "s/damaged").recover(group_by_queue(disk.list("s"))["q"], NOW_MS).segments
 
 
 @given(SEGMENTS, st.sampled_from([b"", UNKNOWN]))
@@ -56,7 +63,7 @@ def recovered(disk: Disk) -> StreamSegments:
 def test_items_are_found_by_id_whatever_the_segments_are(found: list[list[Numbered]], between: bytes) -> None:
     disk = new_disk()
     model: dict[int, Numbered] = {}
-    put_file(disk, "q.read.", checkpoint(Position()))
+    put_file(disk, "q.read.", encode_reader_file(Position()))
     for number, items in enumerate(found):
         put_file(disk, f"q.{number}", segment(items, between))
     for items in sorted((items for items in found if items), key=lambda items: items[0].id):
@@ -101,7 +108,7 @@ def test_a_segment_cut_anywhere_gives_its_whole_records(items: list[Numbered], d
     cut = data.draw(st.integers(0, len(content)))
     ends = [0]
     for each in items:
-        ends.append(ends[-1] + len(put(each, each.id)))
+        ends.append(ends[-1] + len(encode_put(each, each.id)))
     whole = max(end for end in ends if end <= cut)
     scan = SegmentScan("q.1", 4)
     if cut == whole:
@@ -140,14 +147,14 @@ CONFIRMED = st.lists(st.tuples(st.integers(0, 2**62), st.lists(st.integers(1, 2*
 
 @given(st.lists(st.integers(1, 2**62), max_size=200), CONFIRMED)
 def test_no_record_of_a_reader_file_crosses_a_sector(first: list[int], later: list[tuple[int, list[int]]]) -> None:
-    content = checkpoint(Position(7, first))
+    content = encode_reader_file(Position(7, first))
     done = set(first)
     head = 7
     for head, ids in later:
-        assert can_go_on(len(content))
-        content += b"".join(records(head, ids, len(content)))
+        assert can_append(len(content))
+        content += b"".join(encode_position(head, ids, len(content)))
         done.update(ids)
-    assert can_go_on(len(content))
+    assert can_append(len(content))
     for start, end in pieces(content):
         assert start // SECTOR_BYTES == (end - 1) // SECTOR_BYTES
     read = ReaderFileScan()
@@ -201,9 +208,9 @@ def test_a_head_moves_over_ids_that_no_item_has() -> None:
 def test_an_item_of_16_mib_is_read_and_one_byte_more_is_damage() -> None:
     largest = Numbered(b"x" * libkestrel.DATA_BYTES_MAX, NOW_MS, 0, 0, 1)
     scan = SegmentScan("q.1", 4)
-    data = put(largest, 1)
+    data = encode_put(largest, 1)
     assert scan.consume(data, 0) == len(data)
-    too_large = put(Item(largest.data + b"x", NOW_MS), 1)
+    too_large = encode_put(Item(largest.data + b"x", NOW_MS), 1)
     with pytest.raises(Bad):
         SegmentScan("q.1", 4).consume(too_large, 0)
 

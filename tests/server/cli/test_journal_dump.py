@@ -9,7 +9,13 @@ from pathlib import Path
 import pytest
 
 from staniel.journal.kestrel.encoder import Encoder
-from staniel.journal.libkestrel.records import READER_MAGIC, SEGMENT_MAGIC, put, read_done, read_head
+from staniel.journal.libkestrel.records import (
+    READER_MAGIC,
+    SEGMENT_MAGIC,
+    encode_put,
+    encode_read_done,
+    encode_read_head,
+)
 from staniel.journal.workq import encoder as cmdlog
 from staniel.queues.changes import Aborted, Added, Confirmed, Opened, Removed
 from staniel.queues.config import JournalDialect
@@ -18,17 +24,17 @@ from tests.support.process import run_staniel
 
 ADDED_MS = 1321401903634
 ITEMS = (
-    put(Item(b"one", ADDED_MS), 1)
-    + put(Item(b"\x00\xff two", ADDED_MS, ADDED_MS + 9), 2, 3)
+    encode_put(Item(b"one", ADDED_MS), 1)
+    + encode_put(Item(b"\x00\xff two", ADDED_MS, ADDED_MS + 9), 2, 3)
     + b"\x30"
-    + put(Item(b"", ADDED_MS), 3)
+    + encode_put(Item(b"", ADDED_MS), 3)
 )
 
 
 @pytest.fixture
 def spool(tmp_path: Path) -> Path:
     (tmp_path / "jobs.100").write_bytes(SEGMENT_MAGIC + ITEMS + bytes(100))
-    (tmp_path / "jobs.read.a").write_bytes(READER_MAGIC + read_head(1) + read_done([3, 2]))
+    (tmp_path / "jobs.read.a").write_bytes(READER_MAGIC + encode_read_head(1) + encode_read_done([3, 2]))
     encoder = Encoder(JournalDialect.DOCUMENTS)
     changes = [Added(Item(b"first", ADDED_MS)), Opened(1, 1), Aborted(1, 1), Opened(1, 2), Confirmed(1, 2)]
     records = [encoder.encode(change) for change in [*changes, Added(Item(b"next", ADDED_MS)), Removed(2)]]
@@ -116,7 +122,7 @@ def test_quiet_prints_totals_alone(spool: Path) -> None:
 
 def test_a_damaged_file_is_printed_as_far_as_it_goes(spool: Path) -> None:
     path = spool / "jobs.7"
-    path.write_bytes(SEGMENT_MAGIC + put(Item(b"one", ADDED_MS), 1) + struct.pack("<Bi", 0x86, -1) + bytes(40))
+    path.write_bytes(SEGMENT_MAGIC + encode_put(Item(b"one", ADDED_MS), 1) + struct.pack("<Bi", 0x86, -1) + bytes(40))
     said = run_staniel("journal", "dump", str(path), str(spool / "jobs.read.a"))
     assert said.returncode == 1
     assert "id=1" in said.stdout

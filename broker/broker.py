@@ -35,10 +35,10 @@ from staniel.broker.unsent_items import Handed
 from staniel.journal.background import Chore
 from staniel.journal.disk.ballast import RECORD_OVERHEAD_BYTES
 from staniel.journal.disk.fs import Fs
+from staniel.journal.errors import Damage
 from staniel.journal.group_commit import Sync
 from staniel.journal.kestrel.files import Files
 from staniel.journal.kestrel.log import Log
-from staniel.journal.kestrel.recovery import Damage
 from staniel.journal.libkestrel.appender import Appender
 from staniel.journal.libkestrel.files import StreamFiles
 from staniel.journal.libkestrel.reader import ReaderLog

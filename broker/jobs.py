@@ -10,11 +10,12 @@ from staniel.broker.config.schema import WorkqSettings
 from staniel.broker.events import Level, Report
 from staniel.journal.disk.ballast import Ballast
 from staniel.journal.disk.fs import Locked
+from staniel.journal.errors import Damage
 from staniel.journal.spool import SpoolError, Store
 from staniel.journal.workq import files as layout
 from staniel.journal.workq.cleaning import Cleaner, CleaningResult
 from staniel.journal.workq.log import CmdLog
-from staniel.journal.workq.recovery import CmdLogDamage, CmdLogRecovery
+from staniel.journal.workq.recovery import CmdLogRecovery
 from staniel.protocol.workq.requests import JobTerms
 from staniel.queues.config import SYNC_ALWAYS, SYNC_OS
 from staniel.queues.jobs.job import LEASED, Terms
@@ -121,13 +122,13 @@ class Workq:
         )
         self.report(Level.ERROR, "cmdlog.unreadable", folder=self.folder, why=str(error), hint=hint)
 
-    def _report_damage(self, damage: CmdLogDamage) -> None:
+    def _report_damage(self, damage: Damage) -> None:
         self.report(
             Level.WARNING if damage.is_torn else Level.ERROR,
             "cmdlog.torn" if damage.is_torn else "cmdlog.damaged",
             file=damage.file,
             at=damage.at,
-            unread_bytes=damage.size,
+            unread_bytes=damage.lost_bytes,
             why=damage.why,
             saved_as=damage.saved_as,
         )

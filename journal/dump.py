@@ -11,7 +11,7 @@ from typing import Protocol
 from msgspec import Struct
 
 from staniel.journal.disk.fs import Fs
-from staniel.journal.kestrel.replay import Bad, More
+from staniel.journal.errors import Corrupt, NeedMore, Truncated
 
 PIECE_BYTES = 1 << 20
 
@@ -42,7 +42,7 @@ class Dumper(Protocol):
 
     def row(self, data: bytes, at: int, end: int, rest_bytes: int, offset: int) -> Row | None:
         """The record at byte `at` of `data`, which is byte `offset` of the file; None where the data ends before the
-        file does. Raises More if it goes on behind `data`, Bad if it is damaged.
+        file does. Raises NeedMore if it goes on behind `data`, Corrupt if it is damaged.
         """
 
     def summary(self, totals: Totals) -> str:
@@ -72,7 +72,7 @@ class Totals(Struct):
 
 
 def rows(fs: Fs, path: str, dumper: Dumper) -> Iterator[Row]:
-    """Every record of a file. Raises Bad at the first that is damaged, with its byte in the file; OSError."""
+    """Every record of a file. Raises Corrupt at the first that is damaged, with its byte in the file; OSError."""
     size = fs.size(path)
     offset, want = dumper.start, PIECE_BYTES
     while offset < size:
@@ -86,10 +86,11 @@ def rows(fs: Fs, path: str, dumper: Dumper) -> Iterator[Row]:
                     return
                 yield row
                 at += row.size
-        except More:
+        except NeedMore:
             if not rest_bytes:
-                raise Bad("the file ends inside a record", offset + at) from None
-        except Bad as bad:
-            raise Bad(bad.why, offset + at) from None
+                raise Truncated(at=offset + at) from None
+        except Corrupt as error:
+            error.at = offset + at
+            raise
         offset += at
         want = PIECE_BYTES if at else 2 * want

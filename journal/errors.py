@@ -1,19 +1,51 @@
-"""What can be wrong with a file's bytes, and which of it is no damage: the end of a record that was being written.
+"""Why the bytes of a journal file cannot be read, for all formats: exceptions for readers, and values for reports.
 
-Knows how a torn end looks. Refuses to know how flaws are found.
+A record that is cut short at the end of the file that was being written is no damage: the server died while it wrote
+it, nothing of it had been promised, and the next start cuts it off. That is `Truncated`; everything else is `Corrupt`.
 """
 
 from __future__ import annotations
 
 from msgspec import Struct
 
-TORN = "the file ends inside a record"
+CUT_SHORT = "the file ends inside a record"
 TORN_BYTES_MAX = 32 << 20  # twice the largest item that a queue takes unless it is told to take larger ones
+
+
+class NeedMore(Exception):
+    """The record at hand goes on behind the bytes given."""
+
+
+class Corrupt(Exception):
+    """The record that starts at byte `at` cannot be read, and more bytes would not help. `at` counts from the start of
+    the piece given; who reads the file in pieces makes it an offset of the file.
+    """
+
+    def __init__(self, why: str, at: int = 0) -> None:
+        super().__init__(why)
+        self.why = why
+        self.at = at
+
+
+class Truncated(Corrupt):
+    """The file ends inside the record: a torn write, if the file was being written."""
+
+    def __init__(self, why: str = CUT_SHORT, at: int = 0) -> None:
+        super().__init__(why, at)
+
+
+def past_end(size: int, left_bytes: int) -> Corrupt:
+    """The error for a block that claims `size` bytes where the file has only `left_bytes` more. If those are more than
+    any record has, the size is wrong, and not the end missing.
+    """
+    kind = Truncated if left_bytes <= TORN_BYTES_MAX else Corrupt
+    return kind(f"a block of {size} bytes, only {left_bytes} are left")
 
 
 class Flaw(Struct, frozen=True):
     """`size` bytes of a file from byte `at` on. `is_torn`: a record was being written there when the server died; the
-    next start cuts it off, and nothing is lost that had been promised."""
+    next start cuts it off, and nothing is lost that had been promised.
+    """
 
     at: int
     size: int
@@ -23,14 +55,27 @@ class Flaw(Struct, frozen=True):
     def told(self, path: str) -> str:
         """One line for people, the same from every tool."""
         end = "; the next start cuts it off" if self.is_torn else ""
-        return f"{path}: byte {self.at}, {self.size} bytes: {described(self.why, self.is_torn)}{end}"
+        return f"{path}: byte {self.at}, {self.size} bytes: {_described(self.why, self.is_torn)}{end}"
 
 
-def described(why: str, is_torn: bool) -> str:
-    """The reason, with the one word that tells what is no damage."""
+class Damage(Struct, frozen=True):
+    """What a recovery could not read: `lost_bytes` bytes of `file` from byte `at` on. `saved_as`: the file that holds
+    a copy of them, or the bytes themselves; "" if nothing does. `is_torn`: a record was being written there when the
+    server died; that is no error.
+    """
+
+    file: str
+    at: int
+    lost_bytes: int
+    why: str
+    saved_as: str = ""
+    is_torn: bool = False
+
+    def told(self) -> str:
+        """What an operator reads of it."""
+        why = _described(self.why, self.is_torn)
+        return f"{self.file}: byte {self.at}, {self.lost_bytes} bytes: {why}; left behind, kept as {self.saved_as}"
+
+
+def _described(why: str, is_torn: bool) -> str:
     return f"torn end, {why}" if is_torn else why
-
-
-def is_torn(why: str, lost_bytes: int) -> bool:
-    """Whether the end of a file, unreadable for `why`, looks like a record that is being written."""
-    return why == TORN or (why.endswith(" are left") and lost_bytes <= TORN_BYTES_MAX)

@@ -9,6 +9,7 @@ from __future__ import annotations
 import struct
 
 from staniel.journal.dump import Row, Totals
+from staniel.journal.errors import Corrupt, NeedMore, past_end
 from staniel.journal.kestrel.encoder import (
     ADD,
     ADD_XID,
@@ -21,7 +22,6 @@ from staniel.journal.kestrel.encoder import (
     STATE_DUMP,
     UNREMOVE,
 )
-from staniel.journal.kestrel.replay import Bad, More
 from staniel.queues.xids import next_xid
 
 NAMES = {
@@ -55,9 +55,9 @@ class KestrelDumper:
         if op == STATE_DUMP:
             return self._eight(data, at, end, rest_bytes, offset)
         if op not in NAMES:
-            raise Bad(f"unknown opcode {op}")
+            raise Corrupt(f"unknown opcode {op}")
         if op in WITH_XID and end - at < 5:
-            raise More
+            raise NeedMore
         if op == REMOVE:
             return Row(offset, 1, NAMES[op])
         if op == REMOVE_TENTATIVE:
@@ -83,33 +83,33 @@ class KestrelDumper:
     def _add(self, op: int, data: bytes, at: int, end: int, rest_bytes: int, offset: int) -> Row:
         layout, counted = BLOCKS[op]
         if end - at - 1 < layout.size:
-            raise More
+            raise NeedMore
         words = layout.unpack_from(data, at + 1)
         xid = words[0] if op == ADD_XID else None
         size = words[1] if op == ADD_XID else words[0]
         begin = at + 1 + layout.size
         stop = begin + size - counted
         if size < counted:
-            raise Bad(f"a block of {size} bytes, at least {counted} expected")
+            raise Corrupt(f"a block of {size} bytes, at least {counted} expected")
         if stop > end + rest_bytes:
-            raise Bad(f"a block of {size} bytes, only {end + rest_bytes - begin + counted} are left")
+            raise past_end(size, end + rest_bytes - begin + counted)
         if stop > end:
-            raise More
+            raise NeedMore
         added_ms, expires_ms = (None, words[1] * 1000) if op == ADD else words[-2:]
         return Row(offset, stop - at, "ADD", xid, data[begin:stop], added_ms, expires_ms or None)
 
     def _eight(self, data: bytes, at: int, end: int, rest_bytes: int, offset: int) -> Row:
         """A list of open reads if one follows, else "confirm, and append this": what replay takes it for."""
         if end - at < 9:
-            raise More
+            raise NeedMore
         xid, number = struct.unpack_from("<ii", data, at + 1)
         try:
             stop = self._list_end(data, at + 9, end, rest_bytes, number)
             return Row(offset, stop - at, "DUMP", xid, more={"open": number})
-        except Bad:
+        except Corrupt:
             if number < BLOCKS[ADD_XID][1]:
                 raise
-        except More:
+        except NeedMore:
             if rest_bytes or number < BLOCKS[ADD_XID][1]:
                 raise
         row = self._add(ADD_XID, data, at, end, rest_bytes, offset)
@@ -118,13 +118,13 @@ class KestrelDumper:
     def _list_end(self, data: bytes, at: int, end: int, rest_bytes: int, count: int) -> int:
         for _ in range(count):
             if at >= end:
-                raise More
+                raise NeedMore
             if data[at] != ADD_XID:
-                raise Bad("opcode 8 with a list that is not there")
+                raise Corrupt("opcode 8 with a list that is not there")
             at += self._add(ADD_XID, data, at, end, rest_bytes, 0).size
             if at >= end:
-                raise More
+                raise NeedMore
             if data[at] != REMOVE_TENTATIVE:
-                raise Bad("opcode 8 with a list that breaks off")
+                raise Corrupt("opcode 8 with a list that breaks off")
             at += 1
         return at

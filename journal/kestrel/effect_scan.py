@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from msgspec import Struct
 
+from staniel.journal.errors import NeedMore
 from staniel.journal.kestrel import records
 from staniel.journal.kestrel.effect import (
     ID_FLOOR_MIN,
@@ -32,7 +33,7 @@ from staniel.journal.kestrel.encoder import (
     UNREMOVE,
 )
 from staniel.journal.kestrel.records import Record
-from staniel.journal.kestrel.replay import ADDX_BODY, BLOCK_MIN, XID_BODY, More
+from staniel.journal.kestrel.replay import ADDX_BODY, BLOCK_MIN, XID_BODY
 from staniel.queues.xids import XID_MAX, XID_MIN, next_xid
 
 MARK_EVERY = 1024  # items; so many heads are read at most to find one of them again
@@ -114,14 +115,14 @@ class EffectScan:
         """Read whole records from the start of `data`; where the first record that was not read starts.
 
         That is behind `data` when the last payload reaches there: go on from that byte. `rest_bytes`: how many bytes of
-        the file follow `data`. Raises Bad as Replay does, EffectMismatch and CounterUnknown where the entry does not
-        tell enough; the scan is of no use after these two.
+        the file follow `data`. Raises Corrupt as Replay does, EffectMismatch and CounterUnknown where the entry
+        does not tell enough; the scan is of no use after these two.
         """
         at, end = 0, len(data)
         try:
             while (at := self._common(data, at, end + rest_bytes)) < end:
                 at = self._other(data, at, end, rest_bytes)
-        except More:
+        except NeedMore:
             pass
         finally:
             self.at += at
@@ -380,7 +381,7 @@ class XidScan(Struct):
     given: int = 0
 
     def consume(self, data: bytes, rest_bytes: int) -> int:
-        """Read whole records; where the next one starts, maybe behind `data`. Raises Bad. See EffectScan.consume."""
+        """Read whole records; where the next one starts, maybe behind `data`. Raises Corrupt. See EffectScan."""
         at, end, limit = 0, len(data), len(data) + rest_bytes
         try:
             while at < end:
@@ -400,7 +401,7 @@ class XidScan(Struct):
                     if op in (SAVE_XID, REMOVE_TENTATIVE_XID) or record.listed is not None:
                         self.base, self.given = record.xid, 0
                     at = record.stop
-        except More:
+        except NeedMore:
             pass
         return at
 

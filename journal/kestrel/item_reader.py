@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+from staniel.journal.errors import Corrupt, NeedMore, Truncated
 from staniel.journal.kestrel.encoder import (
     ADD,
     ADD_XID,
@@ -19,7 +20,7 @@ from staniel.journal.kestrel.encoder import (
     STATE_DUMP,
     UNREMOVE,
 )
-from staniel.journal.kestrel.replay import ADDX_BODY, BLOCK_MIN, FLAGS_MASK, Bad, More, Replay
+from staniel.journal.kestrel.replay import ADDX_BODY, BLOCK_MIN, FLAGS_MASK, Replay
 from staniel.queues.item import LOST_MS, Item
 
 ONE_BYTE = (REMOVE, REMOVE_TENTATIVE)
@@ -52,8 +53,8 @@ class ItemReader(Replay):
     def read(self, data: bytes, at: int, rest_bytes: int, items: list[Item], count_max: int) -> int:
         """Append at most `count_max` items to `items`, from byte `at` of `data` on; the byte where it stopped.
 
-        `rest_bytes` of the file follow `data`. Raises Bad with the byte in `data` if a record is damaged; `items` holds
-        those before it.
+        `rest_bytes` of the file follow `data`. Raises Corrupt with the byte in `data` if a record is damaged; `items`
+        holds those before it.
         """
         end, count_max = len(data), count_max + len(items)
         unpack, readers, saves = ADDX_BODY.unpack_from, self._readers, self._saves
@@ -64,7 +65,7 @@ class ItemReader(Replay):
                 op = data[at]
                 if op == ADDX:
                     if end - at < 21:
-                        raise More
+                        raise NeedMore
                     size, added_ms, expires_ms = unpack(data, at + 1)
                     stop = at + 5 + size
                     if size < BLOCK_MIN or stop > end:
@@ -83,12 +84,13 @@ class ItemReader(Replay):
                     if fresh:
                         items.append(fresh.popleft())
                 else:
-                    raise Bad(f"unknown opcode {op}")
-        except More:
+                    raise Corrupt(f"unknown opcode {op}")
+        except NeedMore:
             if not rest_bytes:
-                raise Bad("the file ends inside a record", at) from None
-        except Bad as bad:
-            raise Bad(bad.why, at) from None
+                raise Truncated(at=at) from None
+        except Corrupt as error:
+            error.at = at
+            raise
         return at
 
     def _flags(self) -> int:
@@ -101,6 +103,6 @@ class ItemReader(Replay):
 
     def _pass_over(self, data: bytes, at: int, end: int) -> int:
         if end - at < 4:
-            raise More
+            raise NeedMore
         self._saves.clear()
         return at + 4

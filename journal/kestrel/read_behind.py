@@ -10,8 +10,9 @@ from collections.abc import Iterable
 
 from msgspec import Struct
 
+from staniel.journal.errors import Corrupt
 from staniel.journal.kestrel.item_reader import ItemReader
-from staniel.journal.kestrel.replay import Bad, plain
+from staniel.journal.kestrel.replay import plain
 from staniel.journal.kestrel.segments import IndexEntry, Segment, Segments, checks_of
 from staniel.queues.item import LOST_MS, Item
 from staniel.queues.line import ID_SHIFT, Line
@@ -292,10 +293,10 @@ class ReadBehind:
         rest = self.segments.size(segment) - (self._at + len(self._data) - self._used)
         try:
             self._used = self._items.read(self._data, self._used, rest, found, count_max)
-        except Bad as bad:
+        except Corrupt as error:
             self._seq += len(found) - before
-            self._at += bad.at - used
-            self._give_up(bad.why)
+            self._at += error.at - used
+            self._give_up(error.why)
             return True
         if self._items.stand_ins:
             count, self._items.stand_ins = self._items.stand_ins, 0

@@ -10,6 +10,7 @@ import struct
 
 from msgspec import Struct
 
+from staniel.journal.errors import Corrupt, NeedMore, Truncated, past_end
 from staniel.journal.kestrel.encoder import (
     ADD,
     ADD_XID,
@@ -21,7 +22,7 @@ from staniel.journal.kestrel.encoder import (
     STATE_DUMP,
     UNREMOVE,
 )
-from staniel.journal.kestrel.replay import ADD_BODY, ADDX_BODY, BLOCK_MIN, DUMP_BODY, NAMED_BODY, XID_BODY, Bad, More
+from staniel.journal.kestrel.replay import ADD_BODY, ADDX_BODY, BLOCK_MIN, DUMP_BODY, NAMED_BODY, XID_BODY
 
 XID_ONLY = frozenset((SAVE_XID, UNREMOVE, CONFIRM_REMOVE, REMOVE_TENTATIVE_XID))
 SINGLE = frozenset((1, REMOVE_TENTATIVE))
@@ -47,8 +48,8 @@ class Record(Struct, frozen=True, gc=False):
 def read(data: bytes, at: int, end: int, rest_bytes: int) -> Record:
     """The record at `at`. `rest_bytes`: how many bytes of the file follow `end`.
 
-    Raises Bad for damage, More when the record goes on behind `end`; at the end of the file that is damage too. The
-    payload of an ADDX may reach behind `end`: only its head is looked at.
+    Raises Corrupt for damage, NeedMore when the record goes on behind `end`; at the end of the file that is damage
+    too. The payload of an ADDX may reach behind `end`: only its head is looked at.
     """
     op = data[at]
     try:
@@ -68,27 +69,28 @@ def read(data: bytes, at: int, end: int, rest_bytes: int) -> Record:
             return _named(op, data, at + 1, end, rest_bytes)
         if op == STATE_DUMP:
             return _eight(data, at + 1, end, rest_bytes)
-    except More:
+    except NeedMore:
         if not rest_bytes:
-            raise Bad("the file ends inside a record", at) from None
+            raise Truncated(at=at) from None
         raise
-    except Bad as bad:
-        raise Bad(bad.why, at) from None
-    raise Bad(f"unknown opcode {op}", at)
+    except Corrupt as error:
+        error.at = at
+        raise
+    raise Corrupt(f"unknown opcode {op}", at)
 
 
 def _eight(data: bytes, at: int, end: int, rest_bytes: int) -> Record:
     """Opcode 8 has two meanings; journal/kestrel/replay.py says how they are told apart."""
     _, number = _unpack(DUMP_BODY, data, at, end)
     if number < 0:
-        raise Bad(f"opcode 8 with the size {number}")
+        raise Corrupt(f"opcode 8 with the size {number}")
     if number < BLOCK_MIN:
         return _list(data, at, end, rest_bytes)
     try:
         return _list(data, at, end, rest_bytes)
-    except Bad:
+    except Corrupt:
         return _named(STATE_DUMP, data, at, end, rest_bytes)
-    except More:
+    except NeedMore:
         if rest_bytes:
             raise
         return _named(STATE_DUMP, data, at, end, rest_bytes)
@@ -100,15 +102,15 @@ def _list(data: bytes, at: int, end: int, rest_bytes: int) -> Record:
     listed = []
     for _ in range(count):
         if at >= end:
-            raise More
+            raise NeedMore
         if data[at] != ADD_XID:
-            raise Bad("opcode 8 with a list that is not there")
+            raise Corrupt("opcode 8 with a list that is not there")
         record = _named(ADD_XID, data, at + 1, end, rest_bytes)
         at = record.stop
         if at >= end:
-            raise More
+            raise NeedMore
         if data[at] != REMOVE_TENTATIVE:
-            raise Bad("opcode 8 with a list that breaks off")
+            raise Corrupt("opcode 8 with a list that breaks off")
         at += 1
         listed.append(record)
     return Record(STATE_DUMP, at, counter, listed=listed)
@@ -116,7 +118,7 @@ def _list(data: bytes, at: int, end: int, rest_bytes: int) -> Record:
 
 def _named(op: int, data: bytes, at: int, end: int, rest_bytes: int) -> Record:
     if end - at < 8:
-        raise More
+        raise NeedMore
     xid, size = DUMP_BODY.unpack_from(data, at)
     stop = _whole(_block(size, BLOCK_MIN, at + 8, end + rest_bytes), end)
     _, _, added_ms, expires_ms = NAMED_BODY.unpack_from(data, at)
@@ -125,19 +127,19 @@ def _named(op: int, data: bytes, at: int, end: int, rest_bytes: int) -> Record:
 
 def _block(size: int, size_min: int, at: int, limit: int) -> int:
     if size < size_min:
-        raise Bad(f"a block of {size} bytes, at least {size_min} expected")
+        raise Corrupt(f"a block of {size} bytes, at least {size_min} expected")
     if at + size > limit:
-        raise Bad(f"a block of {size} bytes, only {limit - at} are left")
+        raise past_end(size, limit - at)
     return at + size
 
 
 def _whole(stop: int, end: int) -> int:
     if stop > end:
-        raise More
+        raise NeedMore
     return stop
 
 
 def _unpack(layout: struct.Struct, data: bytes, at: int, end: int) -> tuple[int, ...]:
     if end - at < layout.size:
-        raise More
+        raise NeedMore
     return layout.unpack_from(data, at)

@@ -16,7 +16,7 @@ from msgspec import Struct, structs
 from staniel.journal.disk.fs import Fs
 from staniel.journal.disk.quarantine import clear_away, keep
 from staniel.journal.dump import rows
-from staniel.journal.errors import described, is_torn
+from staniel.journal.errors import Corrupt, Damage, Truncated
 from staniel.journal.kestrel import files as layout
 from staniel.journal.kestrel import sidecar
 from staniel.journal.kestrel.derived_effect import follow
@@ -26,32 +26,13 @@ from staniel.journal.kestrel.files import Files
 from staniel.journal.kestrel.install import drop_sidecars, finish_pack, says_nothing
 from staniel.journal.kestrel.item_reader import LOST, is_stand_in
 from staniel.journal.kestrel.read_behind import ReadBehind
-from staniel.journal.kestrel.replay import Bad, Replay
+from staniel.journal.kestrel.replay import Replay
 from staniel.journal.kestrel.segments import IndexEntry, Segment, Segments
 from staniel.journal.tools.checksums import is_beginning
 from staniel.queues.checkpoint import Checkpoint
 from staniel.queues.line import UNBOUNDED, Line
 
 CHUNK_BYTES = 256 << 10
-
-
-class Damage(Struct, frozen=True):
-    """A file whose records can be read up to byte `at`. `saved_as` holds a copy of the rest. `is_torn`: a record was
-    being written there when the server died; that is no error.
-    """
-
-    file: str
-    at: int
-    lost_bytes: int
-    why: str
-    saved_as: str
-    is_torn: bool = False
-
-    def told(self) -> str:
-        """What an operator reads of it."""
-        why = described(self.why, self.is_torn)
-        return f"{self.file}: byte {self.at}, {self.lost_bytes} bytes: {why}; left behind, kept as {self.saved_as}"
-
 
 # A start keeps no more of a queue in memory: counting an item costs a third of making it, and the rest is read ahead
 # while clients are served already.
@@ -256,7 +237,7 @@ class Recovery:
     def _items_in(self, path: str) -> int:
         """How many items a file adds, up to where it cannot be read."""
         count = 0
-        with suppress(Bad):
+        with suppress(Corrupt):
             for row in rows(self.fs, path, KestrelDumper()):
                 count += row.data is not None
         return count
@@ -315,7 +296,8 @@ class Recovery:
         segments, replay, damages = recovered.segments, recovered.replay, recovered.damages
         size = self._replay(recovered)
         if damages and damages[-1].file == name:
-            damages[-1] = self._keep_copy(damages[-1])
+            # Nothing was being written to a sealed file.
+            damages[-1] = structs.replace(self._keep_copy(damages[-1]), is_torn=False)
             segments.current.is_damaged = True
         segments.seal(name, number, size, replay.checkpoint(), replay.counter)
 
@@ -325,8 +307,10 @@ class Recovery:
         segment.size = self.fs.size(f"{self.folder}/{segment.name}")
         try:
             self._replay_segment(segment, recovered)
-        except Bad as bad:
-            recovered.damages.append(Damage(segment.name, bad.at, segment.size - bad.at, bad.why, ""))
+        except Corrupt as error:
+            torn = isinstance(error, Truncated)
+            damage = Damage(segment.name, error.at, segment.size - error.at, error.why, is_torn=torn)
+            recovered.damages.append(damage)
         recovered.replayed_bytes += segment.size
         return segment.size
 
@@ -338,8 +322,9 @@ class Recovery:
             piece = recovered.segments.read(segment, at, want)
             try:
                 used = replay.consume(piece, size - at - len(piece))
-            except Bad as bad:
-                raise Bad(bad.why, at + bad.at) from None
+            except Corrupt as error:
+                error.at += at
+                raise
             at += used
             self.progress(used)
             if replay.is_between_changes:
@@ -352,7 +337,7 @@ class Recovery:
         """Keep the unreadable end of the current file aside, then cut it off, so that new records can follow."""
         kept = self._keep_copy(damage)
         self.fs.truncate(f"{self.folder}/{damage.file}", damage.at)
-        return structs.replace(kept, is_torn=is_torn(damage.why, damage.lost_bytes))
+        return kept
 
     def _keep_copy(self, damage: Damage) -> Damage:
         path, damaged = f"{self.folder}/{damage.file}", layout.damaged_folder(self.folder)

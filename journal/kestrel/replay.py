@@ -10,6 +10,7 @@ from __future__ import annotations
 import struct
 from collections.abc import Callable
 
+from staniel.journal.errors import Corrupt, NeedMore, Truncated, past_end
 from staniel.journal.kestrel.encoder import (
     ADD,
     ADD_XID,
@@ -37,19 +38,6 @@ BLOCK_MIN = 16
 TWO_REMOVES = bytes((REMOVE, REMOVE))
 REMOVES_AT_ONCE = 4096
 FLAGS_MASK = 0xFFFFFFFF
-
-
-class Bad(Exception):
-    """The record that starts at byte `at` of the piece cannot be read, and more bytes would not help."""
-
-    def __init__(self, why: str, at: int = 0) -> None:
-        super().__init__(why)
-        self.why = why
-        self.at = at
-
-
-class More(Exception):
-    """The record at hand goes on behind the bytes given."""
 
 
 class ItemWithXid(Item, gc=False):
@@ -134,7 +122,7 @@ class Replay:
         """Read whole records from the start of `data`; how many bytes that were.
 
         `rest_bytes`: how many bytes of the file follow `data`. Fewer bytes than given were used if `data` ends inside a
-        record. Raises Bad when the next record is damaged: an unknown opcode, a block smaller than its own head or
+        record. Raises Corrupt when the next record is damaged: an unknown opcode, a block smaller than its own head or
         larger than the rest of the file, or the end of the file inside a record.
         """
         at, end = 0, len(data)
@@ -150,7 +138,7 @@ class Replay:
                     at = stop
                 elif op == ADDX:
                     if end - at < ADDX_BYTES:
-                        raise More
+                        raise NeedMore
                     size, added_ms, expires_ms = unpack(data, at + 1)
                     stop = at + 5 + size
                     if size < BLOCK_MIN or stop > end:
@@ -180,12 +168,13 @@ class Replay:
                 elif op in readers:
                     at = readers[op](data, at + 1, end)
                 else:
-                    raise Bad(f"unknown opcode {op}")
-        except More:
+                    raise Corrupt(f"unknown opcode {op}")
+        except NeedMore:
             if not rest_bytes:
-                raise Bad("the file ends inside a record", at) from None
-        except Bad as bad:
-            raise Bad(bad.why, at) from None
+                raise Truncated(at=at) from None
+        except Corrupt as error:
+            error.at = at
+            raise
         finally:
             line.added_bytes += added_bytes
         return at
@@ -270,15 +259,15 @@ class Replay:
         """
         _, number = self._unpack(DUMP_BODY, data, at, end)
         if number < 0:
-            raise Bad(f"opcode 8 with the size {number}")
+            raise Corrupt(f"opcode 8 with the size {number}")
         self._saves.clear()
         if number < BLOCK_MIN:
             return self._state_dump(data, at, end)
         try:
             return self._state_dump(data, at, end)
-        except Bad:
+        except Corrupt:
             return self._continue(data, at, end)
-        except More:
+        except NeedMore:
             if self._rest_bytes:
                 raise
             return self._continue(data, at, end)
@@ -289,14 +278,14 @@ class Replay:
         listed: list[ItemWithXid] = []
         for _ in range(count):
             if at >= end:
-                raise More
+                raise NeedMore
             if data[at] != ADD_XID:
-                raise Bad("opcode 8 with a list that is not there")
+                raise Corrupt("opcode 8 with a list that is not there")
             item, at = self._named(data, at + 1, end)
             if at >= end:
-                raise More
+                raise NeedMore
             if data[at] != REMOVE_TENTATIVE:
-                raise Bad("opcode 8 with a list that breaks off")
+                raise Corrupt("opcode 8 with a list that breaks off")
             at += 1
             listed.append(item)
         self.counter = counter
@@ -318,26 +307,26 @@ class Replay:
     def _named(self, data: bytes, at: int, end: int) -> tuple[ItemWithXid, int]:
         """An xid and a block: the item and where it ends."""
         if end - at < 8:
-            raise More
+            raise NeedMore
         xid, size = DUMP_BODY.unpack_from(data, at)
         stop = self._block(size, BLOCK_MIN, at + 8, end)
         _, _, added_ms, expires_ms = NAMED_BODY.unpack_from(data, at)
         return ItemWithXid(data[at + 24 : stop], added_ms, expires_ms, self._flags(), xid), stop
 
     def _block(self, size: int, size_min: int, at: int, end: int) -> int:
-        """Where a block of `size` bytes from `at` ends. Raises Bad before anybody allocates what a size claims."""
+        """Where a block of `size` bytes from `at` ends. Raises Corrupt before anybody allocates what a size claims."""
         if size < size_min:
-            raise Bad(f"a block of {size} bytes, at least {size_min} expected")
+            raise Corrupt(f"a block of {size} bytes, at least {size_min} expected")
         stop = at + size
         if stop > end + self._rest_bytes:
-            raise Bad(f"a block of {size} bytes, only {end + self._rest_bytes - at} are left")
+            raise past_end(size, end + self._rest_bytes - at)
         if stop > end:
-            raise More
+            raise NeedMore
         return stop
 
     def _unpack(self, layout: struct.Struct, data: bytes, at: int, end: int) -> tuple[int, ...]:
         if end - at < layout.size:
-            raise More
+            raise NeedMore
         return layout.unpack_from(data, at)
 
     def _flags(self) -> int:

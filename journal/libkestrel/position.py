@@ -8,8 +8,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 
+from staniel.journal.errors import Corrupt, NeedMore
 from staniel.journal.interval_set import IdSet
-from staniel.journal.kestrel.replay import Bad, More
 from staniel.journal.libkestrel.records import (
     READ_DONE_COMMAND,
     READ_DONE_HEAD,
@@ -94,17 +94,18 @@ class ReaderFileScan:
         self.ended = False
 
     def consume(self, data: bytes, rest_bytes: int) -> int:
-        """Read whole records from the start of `data`; how many bytes that were. Raises Bad, `at` counted from the
+        """Read whole records from the start of `data`; how many bytes that were. Raises Corrupt, `at` counted from the
         start of the file.
         """
         at, end = 0, len(data)
         try:
             while at < end and not self.ended:
                 at = self._read_one(data, at, end, rest_bytes)
-        except More:
+        except NeedMore:
             pass
-        except Bad as bad:
-            raise Bad(bad.why, self.offset + bad.at) from None
+        except Corrupt as error:
+            error.at += self.offset
+            raise
         self.offset += at
         return at
 

@@ -13,7 +13,7 @@ from collections.abc import Iterable
 
 from msgspec import Struct
 
-from staniel.journal.kestrel.replay import Bad, More
+from staniel.journal.errors import Corrupt, NeedMore, Truncated
 from staniel.queues.item import Item, Numbered
 
 SEGMENT_MAGIC = b"\x27\x64\x26\x03"
@@ -60,8 +60,9 @@ class StreamRecord(Struct, frozen=True, gc=False):
 def read_record(data: bytes, at: int, end: int, rest_bytes: int) -> StreamRecord | None:
     """The record at byte `at` of `data`, whatever its command; None for the zero byte that ends a file's data.
 
-    `rest_bytes`: how many bytes of the file follow `data[:end]`. Raises More if the record goes on there, and Bad if it
-    is damaged: cut off by the end of the file, a data command without a size, or a size outside 0 to 16 MiB.
+    `rest_bytes`: how many bytes of the file follow `data[:end]`. Raises NeedMore if the record goes on there,
+    Corrupt if it is damaged: cut off by the end of the file, a data command without a size, or a size outside 0 to
+    16 MiB.
     """
     command = data[at]
     if not command:
@@ -70,24 +71,24 @@ def read_record(data: bytes, at: int, end: int, rest_bytes: int) -> StreamRecord
     data_at = stop = header_at + (command & 15) * WORD_BYTES
     if command & DATA_FLAG:
         if data_at == header_at:
-            raise Bad(f"command {command >> 4} without a data size", at)
+            raise Corrupt(f"command {command >> 4} without a data size", at)
         if header_at + WORD_BYTES > end:
             return _cut_off(rest_bytes, at)
         (size,) = SIZE_WORD.unpack_from(data, header_at)
         if not 0 <= size <= DATA_BYTES_MAX:
-            raise Bad(f"a data size of {size} bytes", at)
+            raise Corrupt(f"a data size of {size} bytes", at)
         stop += size
     if stop > end + rest_bytes:
-        raise Bad("the file ends inside a record", at)
+        raise Truncated(at=at)
     if stop > end:
-        raise More
+        raise NeedMore
     return StreamRecord(at, command >> 4, header_at, data_at, stop)
 
 
 def _cut_off(rest_bytes: int, at: int) -> StreamRecord | None:
     if rest_bytes:
-        raise More
-    raise Bad("the file ends inside a record", at)
+        raise NeedMore
+    raise Truncated(at=at)
 
 
 def encode_put(item: Item, item_id: int, errors: int = 0) -> bytes:
@@ -122,26 +123,26 @@ def decode_item(data: bytes, record: StreamRecord) -> Numbered:
 
 
 def decode_put_id(data: bytes, record: StreamRecord) -> int:
-    """The id of a PUT. Raises Bad: its header has 6 or 8 words, and ids are never zero."""
+    """The id of a PUT. Raises Corrupt: its header has 6 or 8 words, and ids are never zero."""
     if record.words not in (PUT_WORDS, PUT_EXPIRING_WORDS):
-        raise Bad(f"a PUT with {record.words} header words", record.at)
+        raise Corrupt(f"a PUT with {record.words} header words", record.at)
     (item_id,) = ID.unpack_from(data, record.header_at + 8)
     if item_id <= 0:
-        raise Bad(f"a PUT with the id {item_id}", record.at)
+        raise Corrupt(f"a PUT with the id {item_id}", record.at)
     return int(item_id)
 
 
 def decode_read_head(data: bytes, record: StreamRecord) -> int:
-    """The id of a READ_HEAD. Raises Bad: its header has 2 words."""
+    """The id of a READ_HEAD. Raises Corrupt: its header has 2 words."""
     if record.words != 2:
-        raise Bad(f"a READ_HEAD with {record.words} header words", record.at)
+        raise Corrupt(f"a READ_HEAD with {record.words} header words", record.at)
     return int(ID.unpack_from(data, record.header_at)[0])
 
 
 def decode_read_done(data: bytes, record: StreamRecord) -> tuple[int, ...]:
-    """The ids of a READ_DONE. Raises Bad: its header has 1 word, its data is a row of ids."""
+    """The ids of a READ_DONE. Raises Corrupt: its header has 1 word, its data is a row of ids."""
     if record.words != 1:
-        raise Bad(f"a READ_DONE with {record.words} header words", record.at)
+        raise Corrupt(f"a READ_DONE with {record.words} header words", record.at)
     if record.data_bytes % ID.size:
-        raise Bad(f"a READ_DONE of {record.data_bytes} bytes", record.at)
+        raise Corrupt(f"a READ_DONE of {record.data_bytes} bytes", record.at)
     return struct.unpack_from(f"<{record.data_bytes // ID.size}q", data, record.data_at)

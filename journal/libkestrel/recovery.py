@@ -15,9 +15,8 @@ from msgspec import Struct
 from staniel.journal.disk.fs import Fs
 from staniel.journal.disk.quarantine import keep
 from staniel.journal.disk.replace_file import install
-from staniel.journal.errors import TORN, is_torn
-from staniel.journal.kestrel.recovery import CHUNK_BYTES, Damage
-from staniel.journal.kestrel.replay import Bad
+from staniel.journal.errors import Corrupt, Damage, Truncated
+from staniel.journal.kestrel.recovery import CHUNK_BYTES
 from staniel.journal.libkestrel.files import StreamFiles
 from staniel.journal.libkestrel.position import Position, ReaderFileScan, can_append, encode_reader_file
 from staniel.journal.libkestrel.records import MAGIC_BYTES, READER_MAGIC, SEGMENT_MAGIC
@@ -85,7 +84,7 @@ class StreamRecovery:
             return None
         begin = self.fs.read(path, 0, MAGIC_BYTES)
         if is_newest and is_partial_magic(begin, SEGMENT_MAGIC):
-            recovered.damages.append(self._cut(name, 0, size, TORN, is_newest))
+            recovered.damages.append(self._cut(name, size, Truncated(), is_newest))
             self._drop(name, recovered)
             return None
         if begin != SEGMENT_MAGIC:
@@ -94,9 +93,9 @@ class StreamRecovery:
         scan = SegmentScan(name, MAGIC_BYTES)
         try:
             read_pieces(self.fs, path, MAGIC_BYTES, size, scan)
-        except Bad as bad:
-            recovered.damages.append(self._cut(name, bad.at, size, bad.why, is_newest))
-            scan.offset = size = bad.at
+        except Corrupt as error:
+            recovered.damages.append(self._cut(name, size, error, is_newest))
+            scan.offset = size = error.at
         if scan.offset < size:
             self._cut_padding(name, scan.offset, size, recovered)
         if not scan.runs and not scan.unknown_records:
@@ -113,7 +112,7 @@ class StreamRecovery:
         if is_zero(self.fs, f"{self.folder}/{name}", at, size):
             self.fs.truncate(f"{self.folder}/{name}", at)
         else:
-            recovered.damages.append(self._cut(name, at, size, "bytes behind the end of the data", False))
+            recovered.damages.append(self._cut(name, size, Corrupt("bytes behind the end of the data", at), False))
 
     def _reader(self, reader: str, name: str, recovered: RecoveredStream, now_ms: int) -> None:
         path = f"{self.folder}/{name}"
@@ -123,14 +122,13 @@ class StreamRecovery:
         try:
             begin = self.fs.read(path, 0, MAGIC_BYTES)
             if size and begin != READER_MAGIC:
-                raise Bad(TORN if is_partial_magic(begin, READER_MAGIC) else "not a reader file")
+                raise Truncated if is_partial_magic(begin, READER_MAGIC) else Corrupt("not a reader file")
             read.offset = MAGIC_BYTES
             read_pieces(self.fs, path, MAGIC_BYTES, size, read)
             sound = read.offset == size and can_append(size)
-        except Bad as bad:
+        except Corrupt as error:
             saved_as = keep(self.fs, path, 0, size, self.damaged)
-            torn = is_torn(bad.why, size - bad.at)
-            recovered.damages.append(Damage(name, bad.at, size - bad.at, bad.why, saved_as, torn))
+            recovered.damages.append(_damage(name, size, error, saved_as))
         position = read.position
         as_read = Position(position.head, position.done)
         position.reconcile(recovered.segments)
@@ -145,12 +143,17 @@ class StreamRecovery:
             self.fs.remove(f"{self.folder}/{recovered.files.readers.pop(DEFAULT_READER)}")
             del recovered.readers[DEFAULT_READER]
 
-    def _cut(self, name: str, at: int, size: int, why: str, is_newest: bool) -> Damage:
+    def _cut(self, name: str, size: int, error: Corrupt, is_newest: bool) -> Damage:
         """Keep the unreadable end of a file aside, then cut it off. `is_newest`: it was being written to."""
         path = f"{self.folder}/{name}"
-        saved_as = keep(self.fs, path, at, size - at, self.damaged)
-        self.fs.truncate(path, at)
-        return Damage(name, at, size - at, why, saved_as, is_newest and is_torn(why, size - at))
+        saved_as = keep(self.fs, path, error.at, size - error.at, self.damaged)
+        self.fs.truncate(path, error.at)
+        return _damage(name, size, error, saved_as, is_newest)
+
+
+def _damage(name: str, size: int, error: Corrupt, saved_as: str, is_newest: bool = True) -> Damage:
+    is_torn = is_newest and isinstance(error, Truncated)
+    return Damage(name, error.at, size - error.at, error.why, saved_as, is_torn)
 
 
 def is_partial_magic(begin: bytes, magic: bytes) -> bool:

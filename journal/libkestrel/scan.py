@@ -11,7 +11,7 @@ from operator import itemgetter
 
 from msgspec import Struct
 
-from staniel.journal.kestrel.replay import Bad, More
+from staniel.journal.errors import Corrupt, NeedMore
 from staniel.journal.libkestrel.records import (
     PUT,
     PUT_COMMAND,
@@ -108,7 +108,7 @@ class SegmentScan:
         """Read whole records from the start of `data`; how many bytes that were.
 
         `rest_bytes`: how many bytes of the file follow. Fewer bytes than given were used if `data` ends inside a record
-        or the data of the file has ended. Raises Bad, `at` counted from the start of the file.
+        or the data of the file has ended. Raises Corrupt, `at` counted from the start of the file.
         """
         at, end = 0, len(data)
         try:
@@ -117,10 +117,11 @@ class SegmentScan:
                     at = self._follow(self.runs[-1], data, at, end)
                 if at < end:
                     at = self._read_one(data, at, end, rest_bytes)
-        except More:
+        except NeedMore:
             pass
-        except Bad as bad:
-            raise Bad(bad.why, self.offset + bad.at) from None
+        except Corrupt as error:
+            error.at += self.offset
+            raise
         self.offset += at
         return at
 

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 
 from staniel.journal.disk.fs import Fs
 from staniel.journal.dump import rows
-from staniel.journal.kestrel.replay import Bad
+from staniel.journal.errors import Corrupt
 from staniel.journal.kestrel.search import Place
 from staniel.journal.libkestrel.dump import LibkestrelDumper
 from staniel.journal.libkestrel.files import StreamFileKind, parse
@@ -43,5 +43,5 @@ class StreamSearch:
                 for row in rows(self.fs, path, LibkestrelDumper(SEGMENT_MAGIC)):
                     if row.data is not None and (number > start.file or row.at >= start.at):
                         yield Place(number, row.at), Item(row.data, row.added_ms or 0, row.expires_ms or 0)
-            except Bad:
+            except Corrupt:
                 continue

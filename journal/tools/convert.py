@@ -12,9 +12,9 @@ from hashlib import sha256
 
 from staniel.journal.convert_plan import Plan, carry_out, encode
 from staniel.journal.disk.fs import File, Fs
+from staniel.journal.errors import Damage
 from staniel.journal.kestrel import files as layout
 from staniel.journal.kestrel.encoder import Encoder
-from staniel.journal.kestrel.recovery import Damage
 from staniel.journal.libkestrel import files as libkestrel_layout
 from staniel.journal.libkestrel.family import StreamJournal
 from staniel.journal.libkestrel.files import reader_name, segment_name

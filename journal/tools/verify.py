@@ -12,11 +12,10 @@ from msgspec import Struct, field
 
 from staniel.journal.disk.fs import Fs
 from staniel.journal.dump import Dumper, Row, rows
-from staniel.journal.errors import TORN, Flaw, is_torn
+from staniel.journal.errors import CUT_SHORT, Corrupt, Flaw, Truncated
 from staniel.journal.kestrel import files as layout
 from staniel.journal.kestrel import sidecar
 from staniel.journal.kestrel.dump import KestrelDumper
-from staniel.journal.kestrel.replay import Bad
 from staniel.journal.libkestrel import files as libkestrel_layout
 from staniel.journal.libkestrel.dump import LibkestrelDumper
 from staniel.journal.libkestrel.records import READER_MAGIC, SEGMENT_MAGIC
@@ -158,7 +157,7 @@ def begun_stream(fs: Fs, path: str) -> Flaw | None:
         return None  # no record of Kestrel's begins so
     for each in libkestrel_layout.group_by_queue(fs.list(folder or ".")).values():
         if name in each.readers.values() or each.segments.get(name) == each.newest_number():
-            return Flaw(0, len(begin), TORN, True)
+            return Flaw(0, len(begin), CUT_SHORT, True)
     return None
 
 
@@ -188,7 +187,7 @@ def _stream(fs: Fs, found: Inspection, is_written: bool, magic: bytes) -> None:
             found.flaws.append(Flaw(end, found.bytes - end, "bytes behind the end of the data"))
     elif found.bytes:
         torn = is_written and is_partial_magic(begin, magic)
-        found.flaws.append(Flaw(0, found.bytes, TORN if torn else "another file's first bytes", torn))
+        found.flaws.append(Flaw(0, found.bytes, CUT_SHORT if torn else "another file's first bytes", torn))
 
 
 def _records(fs: Fs, found: Inspection, dumper: Dumper, is_written: bool) -> int:
@@ -200,9 +199,9 @@ def _records(fs: Fs, found: Inspection, dumper: Dumper, is_written: bool) -> int
             found.records += 1
             end = row.at + row.size
             last = row
-    except Bad as bad:
-        size = found.bytes - bad.at
-        found.flaws.append(Flaw(bad.at, size, bad.why, is_written and is_torn(bad.why, size)))
+    except Corrupt as error:
+        size = found.bytes - error.at
+        found.flaws.append(Flaw(error.at, size, error.why, is_written and isinstance(error, Truncated)))
     if is_written and last is not None and last.data:
         _look_for_zeros(found, last, last.data)
     return end

@@ -11,6 +11,7 @@ from msgspec import Struct
 
 from staniel.journal.disk.fs import Fs
 from staniel.journal.disk.quarantine import keep, numbered
+from staniel.journal.errors import Damage
 from staniel.journal.workq import files as layout
 from staniel.journal.workq.encoder import (
     ADD,
@@ -44,24 +45,11 @@ from staniel.queues.jobs.replay import JobReplay
 TERMS_MAX = 65_536
 
 
-class CmdLogDamage(Struct, frozen=True):
-    """`size` bytes of `file` from `at` on could not be read; `saved_as` holds a copy, or the file itself. `is_torn`: a
-    record was being written there when the server died; that is no error.
-    """
-
-    file: str
-    at: int
-    size: int
-    why: str
-    saved_as: str
-    is_torn: bool = False
-
-
 class RecoveredCmdLog(Struct):
     """What a recovery has found, beside the jobs. `missing`: (first, last) of holes in the numbering."""
 
     segments: dict[int, CmdLogSegment]
-    damages: list[CmdLogDamage]
+    damages: list[Damage]
     missing: list[tuple[int, int]]
     records: int = 0
 
@@ -195,11 +183,11 @@ class CmdLogRecovery:
         self._terms[coded] = terms
         return terms
 
-    def _keep(self, number: int, scar: CorruptRange, torn: bool) -> CmdLogDamage:
+    def _keep(self, number: int, scar: CorruptRange, torn: bool) -> Damage:
         saved_as = keep(self.fs, self._path(number), scar.at, scar.size, self.damaged)
-        return CmdLogDamage(layout.segment_name(number), scar.at, scar.size, scar.why, saved_as, torn)
+        return Damage(layout.segment_name(number), scar.at, scar.size, scar.why, saved_as, torn)
 
-    def _set_aside(self, number: int, why: str, torn: bool) -> CmdLogDamage:
+    def _set_aside(self, number: int, why: str, torn: bool) -> Damage:
         """Take a file that is no segment out of the order, whole."""
         path = self._path(number)
         there = {f"{self.folder}/{name}" for name, _ in self.fs.list(self.folder)}
@@ -207,4 +195,4 @@ class CmdLogRecovery:
         size = self.fs.size(path)
         self.fs.rename(path, aside)
         self.fs.sync_folder(self.folder)
-        return CmdLogDamage(layout.segment_name(number), 0, size, why, aside, torn)
+        return Damage(layout.segment_name(number), 0, size, why, aside, torn)

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, NamedTuple, Protocol
 import msgspec
 from msgspec import Struct
 
-from staniel.journal.errors import is_torn
+from staniel.journal.errors import Corrupt, Damage, Truncated
 from staniel.pipeline.lake.folders import Folder
 
 if TYPE_CHECKING:
@@ -25,7 +25,7 @@ class OnCorrupt(Enum):
     QUARANTINE = "quarantine"
 
 
-class Corrupt(Exception):
+class CorruptJournal(Exception):
     """A journal file cannot be read any further, and `onCorrupt` says to fail."""
 
 
@@ -75,7 +75,7 @@ class Reading(Struct, frozen=True):
     quarantine: str = ""
     ops: frozenset[str] | None = None
     now_ms: int = 0  # the add time of items whose records have none
-    tells_torn: bool = False  # whether a torn end is told as damage is, for who wants to name it
+    damages: list[Damage] | None = None  # where all damage is noted, torn ends among it, for those who want to name it
     use_summaries: bool = True  # those that a server has left beside sealed files, instead of the files
 
     def without_values(self) -> Reading:
@@ -83,12 +83,12 @@ class Reading(Struct, frozen=True):
 
 
 class Reach(NamedTuple):
-    """How far a batch of a stream comes in a segment: up to byte `end`. `why`: the damage that stands there, if it is
-    that what ends it. `records`: how many rows the view `ops` has of it. `as_of`: the add time of the newest item in
+    """How far a batch of a stream comes in a segment: up to byte `end`. `damage`: what stands there and ends it,
+    if anything does. `records`: how many rows the view `ops` has of it. `as_of`: the add time of the newest item in
     front of `end`. `last_id`: the id of the last item, 0 where records have none."""
 
     end: int
-    why: str = ""
+    damage: Corrupt | None = None
     records: int = 0
     as_of: int = 0
     last_id: int = 0
@@ -142,36 +142,31 @@ class Format(Protocol):
     def view(self, name: str) -> View: ...
 
 
-class Damage(Struct, frozen=True):
-    """Where and why a file ends early. `is_torn`: it is being written there, and that is no error."""
-
-    file: str
-    at: int
-    why: str
-    lost_bytes: int
-    is_torn: bool = False
+def torn_end(segment: Segment, error: Corrupt) -> Damage | None:
+    """The end of a file that is being written, if `error` is that."""
+    if not (segment.live and isinstance(error, Truncated)):
+        return None
+    return Damage(segment.file, error.at, segment.end - error.at, error.why, is_torn=True)
 
 
-def torn_end(segment: Segment, at: int, why: str) -> Damage | None:
-    """The end of a file that is being written, if byte `at` is where that begins."""
-    lost_bytes = segment.end - at
-    return Damage(segment.file, at, why, lost_bytes, True) if segment.live and is_torn(why, lost_bytes) else None
+def settle(folder: Folder, segment: Segment, error: Corrupt, reading: Reading) -> Damage | None:
+    """What to do about damage: None if it is only the torn end of a file that is being written.
 
-
-def settle(folder: Folder, segment: Segment, at: int, why: str, reading: Reading) -> Damage | None:
-    """What to do about damage at byte `at`: None if it is only the torn end of a file that is being written, unless
-    the reader wants to be told.
-
-    Raises Corrupt where the reader wants to fail. Quarantine copies the unreadable bytes to its folder.
+    Raises CorruptJournal where the reader wants to fail. Quarantine copies the unreadable bytes to its folder.
     """
-    if torn := torn_end(segment, at, why):
-        return torn if reading.tells_torn else None
-    damage = Damage(segment.file, at, why, segment.end - at)
+    torn = torn_end(segment, error)
+    damage = torn or Damage(segment.file, error.at, segment.end - error.at, error.why)
+    if reading.damages is not None:
+        reading.damages.append(damage)
+    if torn is not None:
+        return None
     if reading.on_corrupt is OnCorrupt.FAIL:
         more = "read on with option onCorrupt=permissive or quarantine"
-        raise Corrupt(f"{folder.url}/{segment.file}: byte {at}: {why} ({damage.lost_bytes} bytes unread); {more}")
+        raise CorruptJournal(
+            f"{folder.url}/{segment.file}: byte {error.at}: {error.why} ({damage.lost_bytes} bytes unread); {more}"
+        )
     if reading.on_corrupt is OnCorrupt.QUARANTINE:
-        _put_aside(folder, segment, at, reading.quarantine or f"{folder.url}/.staniel/quarantine")
+        _put_aside(folder, segment, error.at, reading.quarantine or f"{folder.url}/.staniel/quarantine")
     return damage
 
 

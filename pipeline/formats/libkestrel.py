@@ -13,7 +13,7 @@ import msgspec
 import pyarrow as pa
 from msgspec import Struct
 
-from staniel.journal.kestrel.replay import Bad, More
+from staniel.journal.errors import Corrupt, NeedMore
 from staniel.journal.libkestrel.files import StreamFileKind, group_by_queue, parse
 from staniel.journal.libkestrel.records import (
     MAGIC_BYTES,
@@ -112,16 +112,16 @@ class LibkestrelFormat:
                 if records >= max_records or (records and row["stop"] - segment.begin > max_bytes):
                     break
                 as_of = max(reach.as_of, row.get("addTime") or 0)
-                reach = Reach(row["stop"], "", records + 1, as_of, row.get("id", reach.last_id))
-        except Bad as bad:
-            return reach._replace(why=bad.why)
+                reach = Reach(row["stop"], None, records + 1, as_of, row.get("id", reach.last_id))
+        except Corrupt as error:
+            return reach._replace(damage=error)
         return reach
 
     def as_of(self, folder: Folder, segment: Segment) -> int:
         before = msgspec.structs.replace(segment, begin=min(MAGIC_BYTES, segment.begin), end=segment.begin, live=False)
         try:
             return max((row.get("addTime") or 0 for row in _records(folder, before, False)), default=0)
-        except Bad:
+        except Corrupt:
             return 0
 
     def tells(self, head: bytes) -> bool:
@@ -148,7 +148,7 @@ class LibkestrelFormat:
                 for row in _records(folder, segment, False):
                     gone = row.get("id", 0) - last_id - 1
                     return gone if last_id and gone >= 0 else None
-        except Bad:
+        except Corrupt:
             pass
         return None
 
@@ -220,8 +220,8 @@ def readers_of(folder: Folder, part: Part, reading: Reading) -> list[Reader]:
                     reader.head = row["head"]
                 elif row["op"] == "read_done":
                     reader.done = frozenset(row["done"])
-        except Bad as bad:
-            settle(folder, segment, bad.at, bad.why, reading)
+        except Corrupt as error:
+            settle(folder, segment, error, reading)
         readers.append(reader)
     return readers
 
@@ -241,19 +241,19 @@ def _rows(folder: Folder, segment: Segment, reading: Reading, tell: bool = False
     try:
         for row in _records(folder, segment, False):
             yield row if reading.include_value else row | {"value": None}
-    except Bad as bad:
-        damage = settle(folder, segment, bad.at, bad.why, reading)
+    except Corrupt as error:
+        damage = settle(folder, segment, error, reading)
         if damage is not None and tell:
-            yield {"queue": segment.queue, "file": segment.file, "offset": bad.at, "_corrupt": bad.why}
+            yield {"queue": segment.queue, "file": segment.file, "offset": error.at, "_corrupt": error.why}
 
 
 def _records(folder: Folder, segment: Segment, of_reader: bool) -> Iterator[dict[str, Any]]:
-    """Record by record, each with `stop`, where the next one starts. Raises Bad, Vanished."""
+    """Record by record, each with `stop`, where the next one starts. Raises Corrupt, Vanished."""
     file = folder.open(segment.file)
     at, want = segment.begin, PIECE_BYTES
     try:
         if segment.end > MAGIC_BYTES and file.read(0, MAGIC_BYTES) != (READER_MAGIC if of_reader else SEGMENT_MAGIC):
-            raise Bad("not a libkestrel file", 0)
+            raise Corrupt("not a libkestrel file", 0)
         while at < segment.end:
             data = file.read(at, min(want, segment.end - at))
             if len(data) < min(want, segment.end - at):
@@ -261,8 +261,8 @@ def _records(folder: Folder, segment: Segment, of_reader: bool) -> Iterator[dict
             found = Piece()
             found.read(segment, data, segment.end - at - len(data), at, of_reader)
             yield from found.rows
-            if found.bad is not None:
-                raise found.bad
+            if found.error is not None:
+                raise found.error
             if found.ended:
                 return
             at += found.used
@@ -278,7 +278,7 @@ class Piece:
         self.rows: list[dict[str, Any]] = []
         self.used = 0
         self.ended = False
-        self.bad: Bad | None = None
+        self.error: Corrupt | None = None
 
     def read(self, segment: Segment, data: bytes, rest_bytes: int, base: int, of_reader: bool) -> None:
         try:
@@ -289,10 +289,11 @@ class Piece:
                     return
                 self.rows.append(_row(segment, data, record, base, of_reader))
                 self.used = record.stop
-        except More:
+        except NeedMore:
             pass
-        except Bad as bad:
-            self.bad = Bad(bad.why, base + bad.at)
+        except Corrupt as error:
+            error.at += base
+            self.error = error
 
 
 def _row(segment: Segment, data: bytes, record: Any, base: int, of_reader: bool) -> dict[str, Any]:

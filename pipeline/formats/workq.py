@@ -13,7 +13,7 @@ from typing import Any
 import msgspec
 import pyarrow as pa
 
-from staniel.journal.errors import TORN
+from staniel.journal.errors import Corrupt, Truncated
 from staniel.journal.workq import files as layout
 from staniel.journal.workq.dump import show_id
 from staniel.journal.workq.encoder import BARE_BYTES, COMMANDS, COMPLETE, CRC_BYTES, FAIL, NS_A_SECOND, SCHEDULE
@@ -89,7 +89,7 @@ class CmdlogFormat:
                 records = reach.records
                 if records >= max_records or (records and row["stop"] - segment.begin > max_bytes):
                     break
-                reach = Reach(row["stop"], "", records + 1)
+                reach = Reach(row["stop"], None, records + 1)
         return reach
 
     def as_of(self, folder: Folder, segment: Segment) -> int:
@@ -121,8 +121,8 @@ def read_ops(folder: Folder, part: Part, reading: Reading) -> Iterator[pa.Record
     rows = Rows(OPS)
     for segment in part.segments:
         for row in _rows(folder, segment):
-            why = row.get("_corrupt")
-            if why and settle(folder, segment, row["offset"], why, reading) is None:
+            error = row.get("damage")
+            if error is not None and settle(folder, segment, error, reading) is None:
                 continue
             if reading.ops is None or row.get("op") in reading.ops:
                 rows.add(row if reading.include_value else row | {"value": None})
@@ -138,8 +138,8 @@ def read_jobs(folder: Folder, part: Part, reading: Reading) -> Iterator[pa.Recor
     jobs: dict[str, dict[str, Any]] = {}
     for segment in part.segments:
         for row in _rows(folder, segment):
-            if why := row.get("_corrupt"):
-                settle(folder, segment, row["offset"], why, reading)
+            if "damage" in row:
+                settle(folder, segment, row["damage"], reading)
             else:
                 _apply(jobs, row if reading.include_value else row | {"value": None})
     rows = Rows(JOBS)
@@ -182,7 +182,7 @@ def _rows(folder: Folder, segment: Segment) -> Iterator[dict[str, Any]]:
     why = header_error(fs, segment.file)
     if why:
         torn = segment.live and is_begun(fs, segment.file)
-        yield {"file": segment.file, "offset": 0, "stop": segment.end, "_corrupt": TORN if torn else why}
+        yield _damaged(segment, segment.end, Truncated() if torn else Corrupt(why))
         return
     reader = SegmentReader(fs, segment.file)
     told = 0
@@ -195,8 +195,13 @@ def _rows(folder: Folder, segment: Segment) -> Iterator[dict[str, Any]]:
 
 
 def _scar(segment: Segment, scar: Any) -> dict[str, Any]:
-    why = TORN if scar.is_torn and segment.live else scar.why
-    return {"file": segment.file, "offset": scar.at, "stop": scar.at + scar.size, "_corrupt": why}
+    torn = scar.is_torn and segment.live
+    return _damaged(segment, scar.at + scar.size, Truncated(at=scar.at) if torn else Corrupt(scar.why, scar.at))
+
+
+def _damaged(segment: Segment, stop: int, error: Corrupt) -> dict[str, Any]:
+    """The row for what cannot be read; `damage` is no column."""
+    return {"file": segment.file, "offset": error.at, "stop": stop, "_corrupt": error.why, "damage": error}
 
 
 def _row(segment: Segment, data: bytes, frame: Frame, base: int) -> dict[str, Any]:

@@ -19,7 +19,7 @@ from threading import get_ident
 from typing import Any, NamedTuple, Protocol
 
 from staniel.journal.disk.fs import LIBC, OsFs, replace
-from staniel.journal.kestrel.replay import Bad
+from staniel.journal.errors import Corrupt
 from staniel.pipeline.lake.names import real_name
 
 PIECE_BYTES = 1 << 20
@@ -304,7 +304,7 @@ def feed(file: Opened, begin: int, end: int, consume: Callable[[bytes, int], int
 
     `consume` takes a piece and how many bytes follow it, and says how far it came: less than the piece to get it again,
     longer; more than the piece to step over what nobody reads. Raises Vanished if the file is shorter than `end`, and
-    what `consume` raises; the `at` of a Bad becomes an offset of the file.
+    what `consume` raises; the `at` of a Corrupt becomes an offset of the file.
     """
     at, want = begin, PIECE_BYTES
     while at < end:
@@ -313,8 +313,9 @@ def feed(file: Opened, begin: int, end: int, consume: Callable[[bytes, int], int
             raise Vanished(f"only {at + len(piece)} of {end} bytes are left: {GONE}")
         try:
             used = consume(piece, end - at - len(piece))
-        except Bad as bad:
-            raise Bad(bad.why, at + bad.at) from None
+        except Corrupt as error:
+            error.at += at
+            raise
         at += used
         want = PIECE_BYTES if used else 2 * want
     return at

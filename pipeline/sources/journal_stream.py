@@ -23,9 +23,9 @@ from pyspark.sql.streaming.datasource import (
     SupportsTriggerAvailableNow,
 )
 
-from staniel.journal.errors import is_torn
+from staniel.journal.errors import Truncated
 from staniel.pipeline.formats.adapters import look
-from staniel.pipeline.formats.base import Corrupt, Format, OnCorrupt, Part, Reach, Segment
+from staniel.pipeline.formats.base import CorruptJournal, Format, OnCorrupt, Part, Reach, Segment
 from staniel.pipeline.lake.folders import Folder, NotThere, Vanished, folder
 from staniel.pipeline.sources.journal import JournalPartition, read_part
 from staniel.pipeline.sources.journal_options import Begin, JournalOptions
@@ -275,9 +275,9 @@ class JournalStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def _tell(self, segment: Segment, reach: Reach) -> None:
         """A live file that nothing can be read from any more would hold the stream up without a word."""
-        torn = not reach.why or is_torn(reach.why, segment.end - reach.end)
-        if segment.live and not torn and self.options.reading.on_corrupt is OnCorrupt.FAIL:
-            raise Corrupt(f"{segment.file}: byte {reach.end}: {reach.why}; see option onCorrupt")
+        sound = reach.damage is None or isinstance(reach.damage, Truncated)
+        if segment.live and not sound and self.options.reading.on_corrupt is OnCorrupt.FAIL:
+            raise CorruptJournal(f"{segment.file}: byte {reach.end}: {reach.damage}; see option onCorrupt")
 
     def _from(
         self, place: Folder, form: Format, queue: str, segments: list[Segment], known: Place | None

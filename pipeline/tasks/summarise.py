@@ -46,7 +46,7 @@ class Task(Struct, frozen=True):
 
 def queues_of(spark: SparkSession, path: str, given: Mapping[str, str], sealed: bool = False) -> list[Queue]:
     """Every queue under a path; `sealed`: by its sealed files alone. Looks again if files change meanwhile. Raises what
-    reading raises: Corrupt, Vanished."""
+    reading raises: CorruptJournal, Vanished."""
     for _ in range(TRIES - 1):
         try:
             return _queues_of(spark, path, given, sealed)

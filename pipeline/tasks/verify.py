@@ -12,10 +12,10 @@ from typing import TYPE_CHECKING
 import msgspec
 from msgspec import Struct
 
-from staniel.journal.errors import Flaw
+from staniel.journal.errors import Damage, Flaw
 from staniel.journal.tools.checksums import unlike
 from staniel.pipeline.formats.adapters import FORMATS, look
-from staniel.pipeline.formats.base import OnCorrupt, Part, Reading, Segment, torn_end
+from staniel.pipeline.formats.base import OnCorrupt, Part, Reading, Segment
 from staniel.pipeline.lake.folders import Folder, FolderFs, Vanished, folder
 from staniel.pipeline.sources.journal_options import JournalOptions
 from staniel.pipeline.sources.offsets import pinned_to
@@ -65,7 +65,7 @@ def verify(spark: SparkSession, path: str, given: Mapping[str, str]) -> list[Fin
     form, found = look(place, options.format)
     check_wanted(place, options, form, found)
     reading = msgspec.structs.replace(
-        options.reading, on_corrupt=OnCorrupt.PERMISSIVE, include_value=False, use_summaries=False, tells_torn=True
+        options.reading, on_corrupt=OnCorrupt.PERMISSIVE, include_value=False, use_summaries=False
     )
     findings: dict[str, list[Finding]] = {}
     missed: dict[str, Vanished] = {}
@@ -119,12 +119,13 @@ def _by_rows(place: Folder, name: str, part: Part, reading: Reading) -> list[Fin
     view = FORMATS[name]().view("ops")
     findings = []
     for segment in part.segments:
-        items, wrong, at, torn = 0, "", 0, True
-        for batch in view(place, Part(part.queue, [segment]), reading):
-            items += batch.num_rows
-            for row in batch.select(["offset", "_corrupt"]).filter(batch["_corrupt"].is_valid()).to_pylist():
-                wrong, at, items = row["_corrupt"], row["offset"], items - 1
-                torn = torn and torn_end(segment, at, wrong) is not None
-        found = Finding(part.queue, segment.file, segment.bytes, items, wrong, at, bool(wrong) and torn)
-        findings.append(msgspec.structs.replace(found, unread_bytes=segment.end - at) if wrong else found)
+        noted: list[Damage] = []
+        batches = view(place, Part(part.queue, [segment]), msgspec.structs.replace(reading, damages=noted))
+        items = sum(batch["_corrupt"].null_count for batch in batches)
+        found = Finding(part.queue, segment.file, segment.bytes, items)
+        if damages := [damage for damage in noted if damage.file == segment.file]:
+            wrong, at, torn = damages[-1].why, damages[-1].at, all(damage.is_torn for damage in damages)
+            unread_bytes = segment.end - at
+            found = msgspec.structs.replace(found, wrong=wrong, at=at, torn=torn, unread_bytes=unread_bytes)
+        findings.append(found)
     return findings

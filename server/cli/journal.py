@@ -17,9 +17,8 @@ from msgspec import Struct, structs
 
 from staniel.journal.disk.fs import Fs, JournalFailure, Locked, OsFs
 from staniel.journal.dump import Dumper, Row, Totals, rows
-from staniel.journal.errors import Flaw, is_torn
+from staniel.journal.errors import Corrupt, Flaw, Truncated
 from staniel.journal.kestrel.dump import KestrelDumper
-from staniel.journal.kestrel.replay import Bad
 from staniel.journal.libkestrel.dump import LibkestrelDumper
 from staniel.journal.libkestrel.records import MAGIC_BYTES, READER_MAGIC, SEGMENT_MAGIC
 from staniel.journal.spool import SpoolError, Store
@@ -231,9 +230,9 @@ def _dump(fs: Fs, path: str, dumper: Dumper, wish: Wish) -> bool:
                 totals.count(row)
                 if not wish.quiet:
                     click.echo(_as_json(path, row, wish) if wish.as_json else _as_text(row, wish))
-    except Bad as bad:
-        size = fs.size(path) - bad.at
-        flaw = Flaw(bad.at, size, bad.why, is_torn(bad.why, size) and is_written_to(fs, path))
+    except Corrupt as error:
+        size = fs.size(path) - error.at
+        flaw = Flaw(error.at, size, error.why, isinstance(error, Truncated) and is_written_to(fs, path))
         click.echo(flaw.told(path), err=True)
         return flaw.is_torn
     finally:

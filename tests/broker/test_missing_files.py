@@ -9,9 +9,9 @@ from contextlib import suppress
 import pytest
 
 from staniel.journal.dump import rows
+from staniel.journal.errors import Corrupt
 from staniel.journal.kestrel import files as layout
 from staniel.journal.kestrel.dump import KestrelDumper
-from staniel.journal.kestrel.replay import Bad
 from staniel.journal.tools.verify import inspect
 from staniel.sim.disk.disk import Disk
 from tests.broker.maintenance.test_packing import do_everything, half_read
@@ -53,7 +53,7 @@ def flaws(disk: Disk) -> list[str]:
 def items_of(disk: Disk, name: str) -> list[int]:
     """The numbers of the items that can be read in a file."""
     found: list[int] = []
-    with suppress(Bad):
+    with suppress(Corrupt):
         found += (int(row.data[:6]) for row in rows(disk, f"s/{name}", KestrelDumper()) if row.data)
     return found
 

@@ -186,7 +186,7 @@ def test_a_missing_java_is_one_line_with_the_command(monkeypatch: pytest.MonkeyP
 
 
 def test_the_line_of_a_spark_error_that_matters_is_found() -> None:
-    trace = "Traceback:\n  File x\nstaniel.pipeline.formats.base.Corrupt: jobs: byte 7: why\nat java.lang\n"
+    trace = "Traceback:\n  File x\nstaniel.pipeline.formats.base.CorruptJournal: jobs: byte 7: why\nat java.lang\n"
     text = f"An exception was thrown\n{trace}"
     assert reason(text) == "jobs: byte 7: why"
     assert reason("Job aborted\nValueError: option x is a number") == "option x is a number"

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from staniel.pipeline.formats.adapters import look
-from staniel.pipeline.formats.base import Corrupt, OnCorrupt, Part, Reading
+from staniel.pipeline.formats.base import CorruptJournal, OnCorrupt, Part, Reading
 from staniel.pipeline.lake.folders import LocalFolder
 from tests.support.job_world import job_id
 from tests.support.workq_log import Script, files, snapshot
@@ -63,7 +63,7 @@ def test_damage_is_stepped_over_and_told(script: Script, tmp_path: Path) -> None
     data = bytearray(segment.read_bytes())
     data[40] ^= 0xFF
     segment.write_bytes(data)
-    with pytest.raises(Corrupt, match=r"000000001\.log: byte 8: .*onCorrupt"):
+    with pytest.raises(CorruptJournal, match=r"000000001\.log: byte 8: .*onCorrupt"):
         rows(tmp_path, "ops")
     found = rows(tmp_path, "ops", Reading(on_corrupt=OnCorrupt.PERMISSIVE))
     assert len(found) == 8 and sum(row["_corrupt"] is not None for row in found) == 1

@@ -14,7 +14,7 @@ from staniel.journal.libkestrel.records import (
     encode_read_head,
 )
 from staniel.pipeline.formats.adapters import look
-from staniel.pipeline.formats.base import Corrupt, OnCorrupt, Part, Reading
+from staniel.pipeline.formats.base import CorruptJournal, OnCorrupt, Part, Reading
 from staniel.pipeline.lake.folders import LocalFolder
 from staniel.queues.item import Item
 
@@ -69,7 +69,7 @@ def test_each_reader_has_its_own_state(spool: Path) -> None:
 def test_a_damaged_segment_is_told_and_the_next_one_read(spool: Path) -> None:
     segment = spool / "jobs.100"
     segment.write_bytes(segment.read_bytes() + b"\xff\xff\xff\xff\xff")
-    with pytest.raises(Corrupt, match=r"jobs\.100: byte \d+: "):
+    with pytest.raises(CorruptJournal, match=r"jobs\.100: byte \d+: "):
         rows(spool, "ops")
     assert len([row for row in rows(spool, "ops", OnCorrupt.PERMISSIVE) if row["_corrupt"] is None]) == 9
     assert len([row for row in rows(spool, "ops", OnCorrupt.PERMISSIVE) if row["_corrupt"]]) == 1

@@ -15,7 +15,7 @@ from msgspec.structs import replace
 from staniel.journal.kestrel import effect_scan as summarise
 from staniel.journal.kestrel import files as layout
 from staniel.journal.kestrel.effect_scan import EMPTY, SegmentFacts
-from staniel.pipeline.formats.base import Corrupt, OnCorrupt, Part, Reading, Segment
+from staniel.pipeline.formats.base import CorruptJournal, OnCorrupt, Part, Reading, Segment
 from staniel.pipeline.formats.kestrel import ops as kestrel_ops
 from staniel.pipeline.formats.kestrel import queue as kestrel_queue
 from staniel.pipeline.formats.kestrel.adapter import KestrelFormat
@@ -323,12 +323,12 @@ def test_damage_where_nothing_is_alive_is_not_met_and_damage_among_what_is_alive
         data = path.read_bytes()
         path.write_bytes(data[:9000] + bytes([255]) * 900 + data[9900:])
     assert rows(place) == expected
-    with pytest.raises(Corrupt, match="onCorrupt=permissive"):
+    with pytest.raises(CorruptJournal, match="onCorrupt=permissive"):
         rows(place, READING_ALL)
     path = tmp_path / "spool" / files[3]
     data = path.read_bytes()
     path.write_bytes(data[:31_000] + bytes([255]) * 900 + data[31_900:])
-    with pytest.raises(Corrupt, match=rf"{files[0]}: byte 9\d\d\d"):
+    with pytest.raises(CorruptJournal, match=rf"{files[0]}: byte 9\d\d\d"):
         rows(place)
     for on_corrupt in PERMISSIVE, OnCorrupt.QUARANTINE:
         assert rows(place, Reading(on_corrupt=on_corrupt)) == rows(

@@ -9,9 +9,9 @@ import pyarrow as pa
 import pytest
 from hypothesis import given, settings
 
+from staniel.journal.errors import Corrupt
 from staniel.journal.kestrel import records
-from staniel.journal.kestrel.replay import Bad
-from staniel.pipeline.formats.base import Corrupt, OnCorrupt, Part, Reading, Segment
+from staniel.pipeline.formats.base import CorruptJournal, OnCorrupt, Part, Reading, Segment
 from staniel.pipeline.formats.kestrel.adapter import KestrelFormat
 from staniel.pipeline.lake.folders import LocalFolder
 from staniel.queues.config import JournalDialect
@@ -82,7 +82,7 @@ def test_any_records_become_rows_with_the_same_offsets_and_values(
     while at < len(data):
         try:
             record = records.read(data, at, len(data), 0)
-        except Bad:
+        except Corrupt:
             break
         value = data[record.payload : record.payload + record.size] if record.size >= 0 else None
         expected.append((at, value, record.xid if record.op not in (0, 1, 2, 3) else None))
@@ -120,7 +120,9 @@ def damaged(folder: Path, tail: bytes, archive: bool) -> bytes:
 
 def test_damage_fails_with_its_place_and_the_way_out(tmp_path: Path) -> None:
     damaged(tmp_path, b"\xff rubbish", archive=True)
-    with pytest.raises(Corrupt, match=r"q\.5: byte 67: unknown opcode 255 \(9 bytes unread\).*onCorrupt=permissive"):
+    with pytest.raises(
+        CorruptJournal, match=r"q\.5: byte 67: unknown opcode 255 \(9 bytes unread\).*onCorrupt=permissive"
+    ):
         rows(tmp_path, "ops")
 
 

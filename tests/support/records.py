@@ -6,8 +6,9 @@ import struct
 
 from hypothesis import strategies as st
 
+from staniel.journal.errors import Corrupt
 from staniel.journal.kestrel.encoder import Encoder
-from staniel.journal.kestrel.replay import Bad, Replay
+from staniel.journal.kestrel.replay import Replay
 from staniel.queues.changes import Aborted, Added, Change, Cleared, Confirmed, Opened, Removed
 from staniel.queues.config import JournalDialect, QueueConfig
 from staniel.queues.item import Delivery, Item
@@ -132,8 +133,8 @@ def feed(replay: Replay, data: bytes, piece_bytes: int = 1 << 20) -> int:
         piece = data[at : at + want]
         try:
             used = replay.consume(piece, len(data) - at - len(piece))
-        except Bad as bad:
-            return at + bad.at
+        except Corrupt as error:
+            return at + error.at
         assert 0 <= used <= len(piece)
         at += used
         want = piece_bytes if used else 2 * want

@@ -12,12 +12,12 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from staniel.journal.errors import Corrupt
 from staniel.journal.kestrel import files as layout
 from staniel.journal.kestrel.effect import EffectMismatch
 from staniel.journal.kestrel.effect_scan import EMPTY, TIME_MAX, TIME_MIN, UNKNOWN, CounterUnknown
 from staniel.journal.kestrel.encoder import ADD_XID, ADDX
 from staniel.journal.kestrel.files import Files
-from staniel.journal.kestrel.replay import Bad
 from staniel.pipeline.formats.base import Part, Reach, Reading, Segment, View
 from staniel.pipeline.formats.kestrel import items as kestrel_items
 from staniel.pipeline.formats.kestrel import ops as kestrel_ops
@@ -97,7 +97,7 @@ class KestrelFormat:
                     if not len(fit):
                         break
                     cuts.append((int(offsets[fit[0]]), int(latest[fit[0] - 1])))
-        except Bad:
+        except Corrupt:
             pass
         finally:
             file.close()
@@ -117,12 +117,12 @@ class KestrelFormat:
                     fits[0] = True
                 if fits.any():
                     rows = int(places[fits][-1])
-                    reach = Reach(int(ends[rows - 1]), "", records + rows, int(newest_ms(found)[rows - 1]))
+                    reach = Reach(int(ends[rows - 1]), None, records + rows, int(newest_ms(found)[rows - 1]))
                 if not fits.all():
                     return reach
                 records += found.num_rows
-        except Bad as bad:
-            return reach._replace(why=bad.why)
+        except Corrupt as error:
+            return reach._replace(damage=error)
         finally:
             file.close()
         return reach
@@ -133,7 +133,7 @@ class KestrelFormat:
         try:
             for found in OpsReader(Segment(segment.queue, segment.file, 0, segment.begin), False).batches(file):
                 latest = int(newest_ms(found)[-1])
-        except Bad:
+        except Corrupt:
             pass
         finally:
             file.close()

@@ -11,12 +11,13 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from staniel.journal.errors import Corrupt, NeedMore
 from staniel.journal.kestrel import records
 from staniel.journal.kestrel.effect import ID_FLOOR_MIN, Origin
 from staniel.journal.kestrel.effect_scan import EMPTY, EffectScan, Held, symbol_of
 from staniel.journal.kestrel.encoder import ADDX, CONFIRM_REMOVE, REMOVE, STATE_DUMP
 from staniel.journal.kestrel.records import Record
-from staniel.journal.kestrel.replay import BLOCK_MIN, XID_BODY, Bad, More
+from staniel.journal.kestrel.replay import BLOCK_MIN, XID_BODY
 from staniel.pipeline.formats.base import Part, Reading, Segment, settle
 from staniel.pipeline.formats.kestrel.ops import OpsReader
 from staniel.pipeline.formats.kestrel.state import ITEM, ITEM_OPS, item_ids
@@ -67,7 +68,7 @@ class Tally(EffectScan):
                     at += 5
                 else:
                     at = self._other(data, at, end, rest_bytes)
-        except More:
+        except NeedMore:
             pass
         return at
 
@@ -111,8 +112,8 @@ def read_items(folder: Folder, part: Part, reading: Reading) -> Iterator[pa.Reco
         file = folder.open(segment.file)
         try:
             feed(file, segment.begin, segment.end, tally.consume)
-        except Bad as bad:
-            settle(folder, segment, bad.at, bad.why, reading)
+        except Corrupt as error:
+            settle(folder, segment, error, reading)
         finally:
             file.close()
     tally.settle()
@@ -131,7 +132,7 @@ def _items(folder: Folder, segment: Segment, include_value: bool) -> Iterator[pa
             items = found.filter(pc.is_in(found["op"], ITEM_OPS))
             if items.num_rows:
                 yield items
-    except Bad:
+    except Corrupt:
         return
     finally:
         file.close()

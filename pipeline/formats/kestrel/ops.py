@@ -14,10 +14,11 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from staniel.journal.errors import Corrupt, NeedMore
 from staniel.journal.kestrel import records
 from staniel.journal.kestrel.encoder import ADD, ADD_XID, ADDX, REMOVE_TENTATIVE, SAVE_XID, STATE_DUMP
 from staniel.journal.kestrel.records import Record
-from staniel.journal.kestrel.replay import FLAGS_MASK, XID_BODY, Bad, More
+from staniel.journal.kestrel.replay import FLAGS_MASK, XID_BODY
 from staniel.pipeline.formats.base import Part, Reading, Segment, settle
 from staniel.pipeline.lake.arrow import BATCH_ROWS, TIME, TIME_MS_MAX, batch, constant, moments, numbers, schema, slices
 from staniel.pipeline.lake.folders import GONE, PIECE_BYTES, Folder, Opened, Vanished
@@ -82,7 +83,9 @@ class OpsReader:
         self._saved: list[int] = []  # the xids of the SAVE_XID records that end the batch before, two at most
 
     def batches(self, file: Opened) -> Iterator[pa.RecordBatch]:
-        """Raises Bad, with an offset of the file, behind the last whole record; Vanished if the file got shorter."""
+        """Raises Corrupt, its `at` an offset of the file, behind the last whole record; Vanished if the file got
+        shorter.
+        """
         end, want = self.segment.end, PIECE_BYTES
         while self.at < end:
             piece = file.read(self.at, min(want, end - self.at))
@@ -91,19 +94,20 @@ class OpsReader:
             at = 0
             while at < len(piece):
                 found = Found()
-                bad = self._scan(piece, at, end - self.at - len(piece), found)
+                error = self._scan(piece, at, end - self.at - len(piece), found)
                 self.scanned = self.at + found.stop
                 if found.starts:
                     yield self._batch(piece, found)
-                if bad is not None:
-                    raise Bad(bad.why, self.at + found.stop)
+                if error is not None:
+                    error.at = self.at + found.stop
+                    raise error
                 if found.stop == at:
                     break
                 at = found.stop
             self.at += at
             want = PIECE_BYTES if at else 2 * want
 
-    def _scan(self, data: bytes, at: int, rest_bytes: int, found: Found) -> Bad | None:
+    def _scan(self, data: bytes, at: int, rest_bytes: int, found: Found) -> Corrupt | None:
         """Find the records of at most one batch; the damage that ends it."""
         end, limit = len(data), len(data) + rest_bytes
         end_read = end if self.include_value else limit  # without payloads the last one may reach behind the piece
@@ -119,11 +123,11 @@ class OpsReader:
                     found.starts.pop()
                     found.others.pop(len(found.starts))
                     break
-        except More:
+        except NeedMore:
             pass
-        except Bad as bad:
+        except Corrupt as error:
             found.stop = at
-            return bad
+            return error
         found.stop = at
         return None
 
@@ -263,9 +267,9 @@ def _segment(folder: Folder, segment: Segment, file: Opened, reading: Reading) -
     try:
         for found in reader.batches(file):
             yield _wanted(found, reading)
-    except Bad as bad:
-        if settle(folder, segment, bad.at, bad.why, reading) is not None:
-            row = {"queue": segment.queue, "file": segment.file, "offset": bad.at, "_corrupt": bad.why}
+    except Corrupt as error:
+        if settle(folder, segment, error, reading) is not None:
+            row = {"queue": segment.queue, "file": segment.file, "offset": error.at, "_corrupt": error.why}
             yield batch(SCHEMA, {name: pa.array([value], SCHEMA.field(name).type) for name, value in row.items()}, 1)
 
 

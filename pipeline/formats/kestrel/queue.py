@@ -17,13 +17,13 @@ import pyarrow.compute as pc
 from msgspec import Struct
 from msgspec.structs import replace
 
+from staniel.journal.errors import Corrupt
 from staniel.journal.kestrel import files as layout
 from staniel.journal.kestrel import sidecar
 from staniel.journal.kestrel.derived_effect import checkpoint_of, follow, whole_at
 from staniel.journal.kestrel.effect import ID_FLOOR_MIN, NOTHING, EffectMismatch, Origin, SegmentEffect, apply, merge
 from staniel.journal.kestrel.effect_scan import MARK_EVERY, SegmentFacts, entry_state_of
 from staniel.journal.kestrel.encoder import ADD, ADD_XID
-from staniel.journal.kestrel.replay import Bad
 from staniel.journal.kestrel.segments import NEVER
 from staniel.journal.kestrel.sidecar import SIDECAR_MAX_BYTES, Fit, Sidecar
 from staniel.pipeline.formats.base import Part, Reading, Segment
@@ -60,7 +60,7 @@ def read_state(folder: Folder, part: Part, reading: Reading) -> Iterator[pa.Reco
 
 def hold(folder: Folder, part: Part, reading: Reading) -> Queue:
     """What a queue holds, and where. Where a file is not as its sidecar has it, all are read. Raises what reading does:
-    Corrupt, Vanished."""
+    CorruptJournal, Vanished."""
     queue, stretches = stand(part.queue, summarise_queue(folder, part.segments, reading))
     found = {at: survey(folder, stretch) for at, stretch in stretches.items()}
     held = furnish(queue, found)
@@ -188,7 +188,7 @@ def survey(folder: Folder, stretch: Stretch) -> Summarised | None:
         for found in OpsReader(Segment(segment.queue, segment.file, begin, end), False).batches(file):
             if not marker.read(found):
                 return None
-    except Bad:
+    except Corrupt:
         return None
     finally:
         file.close()

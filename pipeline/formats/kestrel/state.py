@@ -16,12 +16,12 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from msgspec import Struct
 
+from staniel.journal.errors import Corrupt, Damage
 from staniel.journal.kestrel.effect import ID_FLOOR_MIN, Origin, SegmentEffect, State, Symbol
 from staniel.journal.kestrel.effect_scan import MARK_EVERY, EffectScan, EntryState, SegmentFacts
 from staniel.journal.kestrel.encoder import SAVE_XID
-from staniel.journal.kestrel.replay import Bad
 from staniel.journal.kestrel.sidecar import Sidecar
-from staniel.pipeline.formats.base import Damage, Reading, Segment, settle, torn_end
+from staniel.pipeline.formats.base import Reading, Segment, settle, torn_end
 from staniel.pipeline.formats.kestrel.ops import LISTED, OPS, OpsReader
 from staniel.pipeline.lake.arrow import TIME, batch, constant, schema
 from staniel.pipeline.lake.folders import Folder, feed
@@ -86,8 +86,8 @@ def summarise_file(folder: Folder, segment: Segment, entry: EntryState, reading:
     damage = None
     try:
         feed(file, segment.begin, segment.end, summariser.consume)
-    except Bad as bad:
-        damage = torn_end(segment, bad.at, bad.why) or settle(folder, segment, bad.at, bad.why, reading)
+    except Corrupt as error:
+        damage = torn_end(segment, error) or settle(folder, segment, error, reading)
     finally:
         file.close()
     return Summarised(segment, summariser.finish(), summariser.facts, damage)
@@ -234,7 +234,7 @@ class Finder:
         file = self.folder.open(segment.file)
         try:
             yield from OpsReader(Segment(segment.queue, segment.file, begin, end), include_value).batches(file)
-        except Bad:
+        except Corrupt:
             return  # told when the segment was summarised
         finally:
             file.close()
@@ -285,7 +285,7 @@ def _first_after(folder: Folder, segment: Segment, until_ms: int) -> int:
                 saves_from = found["offset"][row].as_py() if row < found.num_rows else None
             if at >= 0 and saves_from is not None:
                 return int(saves_from)
-    except Bad:
+    except Corrupt:
         pass
     finally:
         file.close()

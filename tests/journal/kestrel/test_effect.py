@@ -10,6 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from staniel.journal.errors import Corrupt
 from staniel.journal.kestrel import records
 from staniel.journal.kestrel.effect import (
     NOTHING,
@@ -34,7 +35,7 @@ from staniel.journal.kestrel.effect_scan import (
     XidScan,
     entry_state_of,
 )
-from staniel.journal.kestrel.replay import Bad, Replay
+from staniel.journal.kestrel.replay import Replay
 from staniel.queues.config import JournalDialect
 from staniel.queues.item import Delivery
 from tests.support.records import FOREIGN, NOW_MS, OPERATIONS, Operations, Scribe, addx, named, with_xid
@@ -54,7 +55,7 @@ class Journal:
         while at < len(data):
             try:
                 record = records.read(data, at, len(data), 0)
-            except Bad:
+            except Corrupt:
                 break
             if record.listed is not None:
                 self.listed += [data[each.payload : each.payload + each.size] for each in record.listed]
@@ -98,10 +99,10 @@ def replayed(data: bytes) -> tuple[list[bytes], dict[int, tuple[bytes, int, int]
 
 
 def scanned(data: bytes, entry: EntryState = UNKNOWN, now_ms: int = 0) -> SegmentEffect:
-    """The effect of a segment held whole in memory. Raises as EffectScan.consume, and Bad for a torn end."""
+    """The effect of a segment held whole in memory. Raises as EffectScan.consume, and Corrupt for a torn end."""
     scan = EffectScan(entry, 0, now_ms)
     if scan.consume(data, 0) < len(data):
-        raise Bad("the file ends inside a record", scan.at)
+        raise Corrupt("the file ends inside a record", scan.at)
     return scan.finish()
 
 

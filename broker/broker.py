@@ -14,10 +14,8 @@ from typing import Any
 from msgspec import Struct, structs
 
 from staniel.broker.commands import workq as workq_commands
-from staniel.broker.config.errors import ReloadError
-from staniel.broker.config.load import Config, ConfigError
+from staniel.broker.config.load import Config, ConfigError, ReloadError
 from staniel.broker.config.toml import joined
-from staniel.broker.counters import ServerCounters
 from staniel.broker.deletions import Deletions
 from staniel.broker.events import NOTES_MAX, Level, Report, Seldom, silent
 from staniel.broker.jobs import Workq
@@ -26,6 +24,7 @@ from staniel.broker.maintenance.scheduler import Upkeep
 from staniel.broker.pauses import Pauses
 from staniel.broker.recovery import Progress, Start, nobody
 from staniel.broker.session import LAST_TIME, Session, Wire, dead_letter
+from staniel.broker.stats import ServerCounters
 from staniel.broker.status import ServerStatus, Status, by_name
 from staniel.broker.streams import StreamQueues
 from staniel.broker.timers import Deadlines

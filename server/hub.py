@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterable
 from typing import Protocol
 
 from staniel.broker.broker import Broker
-from staniel.broker.config.errors import ReloadError
+from staniel.broker.config.load import ReloadError
 from staniel.broker.session import Session, SessionState, Wire
 from staniel.journal.background import Chore
 from staniel.journal.group_commit import Sync

@@ -12,7 +12,7 @@ from typing import Any
 from staniel.broker import access as gate
 from staniel.broker.commands import admin as operations
 from staniel.broker.commands import gets as reads
-from staniel.broker.commands import moves, puts
+from staniel.broker.commands import puts
 from staniel.broker.commands.batches import Round
 from staniel.broker.commands.monitor import Monitor, confirm
 from staniel.broker.commands.puts import STORED, Verdict
@@ -244,7 +244,7 @@ HANDLERS: dict[type, Callable[[Session, Any, int], None]] = {
     memcache.FlushAll: flush_all,
     memcache.FlushExpired: operations.flush_expired,
     memcache.FlushAllExpired: operations.flush_all_expired,
-    memcache.Move: moves.move,
+    memcache.Move: operations.move,
     memcache.Pause: operations.pause,
     memcache.Stats: operations.show_stats,
     memcache.DumpStats: operations.dump_stats,
@@ -256,4 +256,30 @@ HANDLERS: dict[type, Callable[[Session, Any, int], None]] = {
     memcache.Quit: quit_session,
     memcache.Shutdown: operations.shutdown,
     Invalid: invalid,
+    memcache.Set: set_item,
+    memcache.Get: reads.get,
+    memcache.GetMany: reads.get_many,
+    memcache.GetKeys: reads.get_keys,
+    memcache.More: more,
+    memcache.GetSome: reads.get_some,
+    memcache.Touch: touch,
+    memcache.Monitor: monitor,
+    memcache.Confirm: confirm_many,
+    memcache.Delete: delete,
+    memcache.Flush: flush,
+    memcache.FlushAll: flush_all,
+    memcache.FlushExpired: operations.flush_expired,
+    memcache.FlushAllExpired: operations.flush_all_expired,
+    memcache.Move: operations.move,
+    memcache.Pause: operations.pause,
+    memcache.Stats: operations.show_stats,
+    memcache.DumpStats: operations.dump_stats,
+    memcache.DumpConfig: operations.dump_config,
+    memcache.Status: operations.status,
+    memcache.Reload: operations.reload,
+    memcache.Version: version,
+    memcache.Verbosity: verbosity,
+    memcache.Quit: quit_session,
+    memcache.Shutdown: operations.shutdown,
+    memcache.Invalid: invalid,
 }

@@ -6,13 +6,12 @@ Source: the client protocol of workq.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from staniel.broker import access as gate
 from staniel.broker.commands import workq_inspect
 from staniel.broker.commands.memcache import invalid, more
-from staniel.broker.commands.workq_waits import LeaseWait, ResultWait, RunWait
 from staniel.broker.jobs import Workq
 from staniel.broker.session import ITEMS_AT_ONCE, Session
 from staniel.journal.disk.ballast import RECORD_OVERHEAD_BYTES
@@ -20,7 +19,7 @@ from staniel.protocol.requests import Invalid, More
 from staniel.protocol.workq import replies
 from staniel.protocol.workq import requests as workq
 from staniel.queues.jobs.job import COMPLETED, NS_A_MS, Job, Terms
-from staniel.queues.jobs.jobs import Finish
+from staniel.queues.jobs.jobs import Finish, Jobs
 from staniel.queues.jobs.queue import JobQueue
 
 ADD_BYTES = 512  # of an add's record beside its payload, at most
@@ -208,6 +207,93 @@ def may_write(session: Session, service: Workq, size: int) -> bool:
         session.out.append(replies.read_only)
         return False
     return True
+
+
+class LeaseWait:
+    """For the first job that comes into one of several queues."""
+
+    __slots__ = ("_jobs", "_session", "queues")
+
+    def __init__(self, jobs: Jobs, queues: Sequence[JobQueue], session: Session) -> None:
+        self.queues = queues
+        self._jobs = jobs
+        self._session = session
+
+    def park(self, session: Session) -> None:
+        self._jobs.park(self)
+
+    def unpark(self, session: Session) -> None:
+        self._jobs.unpark(self)
+
+    def abort(self, job: Job, now_ms: int) -> None:
+        """The client went away in the moment in which it was given `job`."""
+        self._jobs.give_back(job, now_ms)
+
+    def deliver(self, job: Job) -> None:
+        self._session.deliver(job)
+
+    def dismiss(self) -> None:
+        self._session.dismiss()
+
+
+class ResultWait:
+    """For the end of somebody's job. `is_gone`: it has been deleted or has expired, so there will be none."""
+
+    __slots__ = ("_job", "_jobs", "_session", "is_gone")
+
+    def __init__(self, jobs: Jobs, job: Job, session: Session) -> None:
+        self.is_gone = False
+        self._jobs = jobs
+        self._job = job
+        self._session = session
+
+    def park(self, session: Session) -> None:
+        self._jobs.watch(self._job, self)
+
+    def unpark(self, session: Session) -> None:
+        self._jobs.unwatch(self._job, self)
+
+    def abort(self, job: Job, now_ms: int) -> None:
+        pass
+
+    def deliver(self, job: Job) -> None:
+        self._session.deliver(job)
+
+    def dismiss(self) -> None:
+        self.is_gone = True
+        self._session.dismiss()
+
+
+class RunWait:
+    """For the end of one's own job, which goes when nobody waits for it any more. `is_gone`: it has been deleted."""
+
+    __slots__ = ("_jobs", "_session", "is_gone", "job")
+
+    def __init__(self, jobs: Jobs, session: Session) -> None:
+        self.job: Job | None = None
+        self.is_gone = False
+        self._jobs = jobs
+        self._session = session
+
+    def park(self, session: Session) -> None:
+        pass
+
+    def unpark(self, session: Session) -> None:
+        if self.job is not None:
+            self._jobs.abandon(self.job)
+
+    def abort(self, job: Job, now_ms: int) -> None:
+        pass
+
+    def leased(self, job: Job, now_ms: int) -> None:
+        self._session.broker.deadlines.set(self._session, now_ms + job.terms.ttr_ms)
+
+    def deliver(self, job: Job) -> None:
+        self._session.deliver(job)
+
+    def dismiss(self) -> None:
+        self.is_gone = True
+        self._session.dismiss()
 
 
 HANDLERS: dict[type, Callable[[Session, Any, int], None]] = {

@@ -36,7 +36,7 @@ from staniel.journal.disk.fs import OsFs
 from staniel.queues.config import QueueConfig
 from staniel.queues.names import parent_of
 
-__all__ = ["Config", "ConfigError", "defaults", "load", "parse"]
+__all__ = ["Config", "ConfigError", "ReloadError", "defaults", "load", "parse"]
 
 LISTENERS = ("memcache", "text", "thrift", "workq", "admin")
 _BUILT_IN = QueueConfig()
@@ -44,6 +44,10 @@ BLOCK_BYTES = 4096  # of a file system
 # No queue has the empty name, so it stands for all that nothing is said about.
 _ANY = ""
 S = TypeVar("S", bound=Struct)
+
+
+class ReloadError(Exception):
+    """The configuration was not taken over; nothing has changed. The text says why."""
 
 
 class Config(Struct, frozen=True, kw_only=True):

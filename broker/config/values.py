@@ -6,14 +6,15 @@ Knows single values. Refuses to know keys, tables, inheritance and files.
 from __future__ import annotations
 
 import json
+import math
 import re
 from collections.abc import Callable
+from fractions import Fraction
 from typing import Any
 
 from msgspec import Struct
 
 from staniel.broker.config.addresses import PORT_MAX, Address, format_address, is_host, parse_address
-from staniel.broker.config.units import format_duration, format_size, parse_duration, parse_size
 from staniel.protocol.memcache.requests import Dialect
 from staniel.queues.config import SYNC_ALWAYS, SYNC_OS, UNLIMITED_BYTES, UNLIMITED_ITEMS, Format, JournalDialect
 from staniel.queues.names import NAME_BYTES_MAX, name_error
@@ -23,7 +24,45 @@ ITEM_BYTES_CEILING = 1 << 30
 # Durations are added to the clock and written down in 64 bits; nobody waits longer.
 DURATION_MS_MAX = 36_500 * 86_400_000
 NONE = "none"
+SIZE_UNITS = {"B": 1, "KB": 1 << 10, "MB": 1 << 20, "GB": 1 << 30, "TB": 1 << 40}
+DURATION_UNITS = {"ms": 1, "s": 1_000, "m": 60_000, "h": 3_600_000, "d": 86_400_000}
+
+# Digits are bounded because Fraction would otherwise build numbers as long as the file.
+_AMOUNT = re.compile(r"([0-9]{1,19}(?:\.[0-9]{1,9})?) *([A-Za-z]+)")
 _SIZE = 'a size such as 65536 or "64KB"'
+
+
+def parse_size(text: str) -> int:
+    """Bytes; units count in 1024 and in any case; a fraction of a byte counts as one. Raises ValueError."""
+    return _parse_amount(text, SIZE_UNITS, text.upper())
+
+
+def parse_duration(text: str) -> int:
+    """Milliseconds. A fraction of one counts as one, so that no duration becomes 0, "none". Raises ValueError."""
+    return _parse_amount(text, DURATION_UNITS, text)
+
+
+def format_size(size_bytes: int) -> str:
+    """The shortest exact text: 16777216 is "16MB", 1025 is "1025B"."""
+    return _format_amount(size_bytes, SIZE_UNITS)
+
+
+def format_duration(duration_ms: int) -> str:
+    """The shortest exact text: 60000 is "1m", 1500 is "1500ms"."""
+    return _format_amount(duration_ms, DURATION_UNITS)
+
+
+def _parse_amount(text: str, units: dict[str, int], folded: str) -> int:
+    match = _AMOUNT.fullmatch(folded)
+    if match is None or match[2] not in units:
+        raise ValueError(f"{text!r} is not a number with one of the units {' '.join(units)}")
+    return math.ceil(Fraction(match[1]) * units[match[2]])
+
+
+def _format_amount(amount: int, units: dict[str, int]) -> str:
+    unit = max((unit for unit, factor in units.items() if amount % factor == 0 and amount >= factor),
+               key=units.__getitem__, default=next(iter(units)))  # fmt: skip
+    return f"{amount // units[unit]}{unit}"
 
 
 class Mismatch(ValueError):

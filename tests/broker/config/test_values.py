@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from staniel.broker.config.addresses import Address, TcpAddress, UnixAddress, format_address, parse_address
-from staniel.broker.config.units import (
+from staniel.broker.config.values import (
     DURATION_UNITS,
     SIZE_UNITS,
     format_duration,

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator
 from functools import partial
 from typing import Any
 
-from msgspec import Struct, structs
+from msgspec import structs
 
 from staniel.broker.commands import workq as workq_commands
 from staniel.broker.config.load import Config, ConfigError, ReloadError
@@ -22,27 +22,22 @@ from staniel.broker.jobs import Workq
 from staniel.broker.leases import Lease, Leases
 from staniel.broker.maintenance.scheduler import Upkeep
 from staniel.broker.pauses import Pauses
-from staniel.broker.recovery import Progress, Start, nobody
+from staniel.broker.recovery import retry_unreadable
 from staniel.broker.session import LAST_TIME, Session, Wire, dead_letter
 from staniel.broker.stats import ServerCounters
 from staniel.broker.status import ServerStatus, Status, by_name
 from staniel.broker.streams import StreamQueues
 from staniel.broker.timers import Deadlines
 from staniel.broker.transfers import Transfers
-from staniel.broker.unreadable import revive
 from staniel.broker.unsent_items import Handed
 from staniel.journal.background import Chore
 from staniel.journal.disk.ballast import RECORD_OVERHEAD_BYTES
 from staniel.journal.disk.fs import Fs
-from staniel.journal.errors import Damage
 from staniel.journal.group_commit import Sync
-from staniel.journal.kestrel.files import Files
 from staniel.journal.kestrel.log import Log
 from staniel.journal.libkestrel.appender import Appender
-from staniel.journal.libkestrel.files import StreamFiles
 from staniel.journal.libkestrel.reader import ReaderLog
 from staniel.journal.spool import Store
-from staniel.journal.spool_listing import Survey
 from staniel.protocol.workq.fields import show_id
 from staniel.queues.changes import Journal, NoJournal
 from staniel.queues.config import Format, QueueConfig
@@ -61,28 +56,12 @@ SETTLED_A_TURN = 256  # sessions whose wait has ended: each may have requests be
 QUEUES_A_TURN = 16  # made for clients: each makes a file, and takes up to half a millisecond
 
 
-class Summary(Struct, frozen=True):
-    """What recovery found, and what an earlier run was told to hold back."""
-
-    queues: int
-    items: int
-    bytes: int
-    jobs: int = 0
-    read_bytes: int = 0  # of journals
-    spared_bytes: int = 0  # of journals whose sidecars told enough
-    status: Status = Status.UP
-    paused: int = 0  # queues
-    unreadable: int = 0  # queues that are not served
-    jobs_unreadable: bool = False
-
-
 class Broker:
     """One spool, served. Takes the spool's lock: raises SpoolError or Locked. `workq` is there if `serves_jobs`."""
 
     __slots__ = (  # more than thirty: Python would find them slowly
         "__weakref__",
         "_ballast_due_ms",
-        "_expire_due_ms",
         "_load",
         "_sessions",
         "_started_with",
@@ -91,6 +70,7 @@ class Broker:
         "counters",
         "deadlines",
         "deletions",
+        "expire_due_ms",
         "fs",
         "group",
         "handed",
@@ -159,111 +139,11 @@ class Broker:
         self.woken: deque[Session] = deque()  # for whom `settle` has something to do
         self.handed = Handed()
         self.unreadable: set[str] = set()  # queues whose files the start could not read
-        self._expire_due_ms = 0
+        self.expire_due_ms = 0
         self._to_age: deque[Queue] = deque()  # of this round
         self._ballast_due_ms = 0
 
-    # start and stop
-
-    def recover(self, now_ms: int, tell: Callable[[Progress], None] = nobody) -> Summary:
-        """Replay the spool, put open reads back, and make that durable. Damage is reported, never fatal to other
-        queues. `tell` is told how far it is, after each piece of a file.
-        """
-        self.started_ms = now_ms
-        self.group.ballast.release()  # what is mended now may need its place; it is put up again below
-        self.store.doubt.set_room_aside()
-        self._tell_own_damage()
-        found = self._renewed(self.store.look())
-        for name in self.store.orphans(found):
-            hint = "with all other files of its queue; not told again"
-            self.report(
-                Level.ERROR, "journal.gone", queue=name.rpartition(".")[0], file=name, items="unknown", hint=hint
-            )
-        self.store.prune(found.kestrel)
-        for name in found.foreign:
-            self.report(Level.WARNING, "spool.foreign", file=name, hint="not a journal: left alone")
-        self.streams.recover(found, now_ms)
-        start = Start(self)
-        progress = start.run(found.kestrel, now_ms, tell)
-        self.store.settle()
-        kept = self.transfers.unfinished.recover()
-        for queue in list(self.queues):
-            queue.return_open_reads()
-            self.queues.create_expiry_target(queue, now_ms)
-        self.pauses.restore(self.queues, now_ms)
-        if not self.group.restore_ballast():
-            self.report(Level.ERROR, "disk.full", spool=self.store.folder, hint="puts are refused until there is space")
-        self.group.settle(now_ms)
-        self.transfers.intents.restart(kept)
-        self.even_out(sorted(start.uneven), now_ms)
-        self._set_aliases(self.config)
-        jobs = self.workq.recover(now_ms) if self.serves_jobs else 0
-        self.store.doubt.knows_all = True
-        self._expire_due_ms = now_ms
-        total = [len(queue.line) for queue in self.queues]
-        held = sum(queue.line.bytes for queue in self.queues)
-        return Summary(
-            len(total),
-            sum(total),
-            held,
-            jobs,
-            progress.read_bytes,
-            progress.spared_bytes,
-            self.status.reported,
-            len(self.pauses),
-            len(self.queues.blocked),
-            self.serves_jobs and bool(self.workq.trouble),
-        )
-
-    def _renewed(self, found: Survey) -> Survey:
-        """What is there once that is written anew which, since a sync failed in an earlier run, may only look as if it
-        were on the disk. Raises SpoolError.
-        """
-        if not self.store.doubt.exists:
-            return found
-        renewed = self.store.renew(found, self.workq.folder if self.serves_jobs else "")
-        if renewed.files:
-            self.report(Level.WARNING, "spool.renewed", files=renewed.files, why="a sync had failed before")
-        for path in renewed.left:
-            hint = "not there, or in use by another process; the next start that can reach it writes it anew"
-            self.report(Level.ERROR, "spool.in_doubt", file=path, why="a sync had failed before", hint=hint)
-        return self.store.look()
-
-    def _tell_own_damage(self) -> None:
-        """What was wrong with the spool's own folder when it was opened."""
-        for path, saved_as in self.store.cleared:
-            self.report(Level.ERROR, "spool.cleared", file=path, why="not a file", saved_as=saved_as)
-        if (plan := self.store.stuck_plan) is not None:
-            queues = ", ".join(sorted(plan.queues)) or "none"
-            self.report(
-                Level.ERROR, "convert.plan_damaged", file=plan.path, why=plan.why, saved_as=plan.saved_as, held=queues
-            )
-
-    def even_out(self, names: list[str], now_ms: int) -> None:
-        """Rewrite these queues' journals, of which a reader would make something else than what is in memory. A queue
-        whose journal cannot be rewritten is not served: what is recorded in it now would mean other items.
-        """
-        uneven = [self.queues.by_name[name] for name in names]
-        failed = [queue for queue in uneven if not self.upkeep.rewrite(queue, now_ms)]
-        if failed and not self.group.is_full:
-            self.group.ballast.release()
-            failed = [queue for queue in failed if not self.upkeep.rewrite(queue, now_ms)]
-            self.group.restore_ballast()
-        for queue in failed:
-            self._withdraw(queue)
-
-    def _withdraw(self, queue: Queue) -> None:
-        """Stop serving a queue that nobody has been served from yet; its files stay as they are."""
-        name, trouble = queue.name, queue.line.trouble
-        why = str(trouble) if trouble else "there is no room to write its journal anew"
-        self.upkeep.forget(queue)
-        self.queues.withdraw(queue, why)
-        self.transfers.unfinished.withdraw(queue)
-        self.unreadable.add(name)
-        if isinstance(queue.journal, Log):
-            queue.journal.close()
-        hint = "not served, and its files stay as they are; make room, then reload or restart"
-        self.report(Level.ERROR, "journal.unreadable", queue=name, why=why, hint=hint)
+    # clients, and the stop
 
     def connect(self, wire: Wire, address: str = "") -> Session:
         """A new client, at `address`. One too many for the connection limits is marked for life."""
@@ -335,16 +215,12 @@ class Broker:
     def _land(self, now_ms: int) -> None:
         """Commit until nothing is under way between two queues."""
         self.commit(now_ms)
-        while (sync := self.start_sync(now_ms)) is not None:
+        while (sync := self.group.start_sync(now_ms)) is not None:
             sync.run()
             self.finish_sync(sync, now_ms)
             self.commit(now_ms)
 
     # a tick
-
-    def wake(self, session: Session) -> None:
-        """`session` has been handed what it waited for; it goes on when the tick settles."""
-        self.woken.append(session)
 
     def take_back(self, handed: list[tuple[Queue, Delivery]], now_ms: int) -> None:
         """These were removed for good for a client that has left, and nothing of their answers has been sent. On a
@@ -391,8 +267,8 @@ class Broker:
         if self.serves_jobs:
             self.workq.tick(now_ms)
         every_ms = self.config.server.expiration_timer_ms
-        if every_ms and now_ms >= self._expire_due_ms:
-            self._expire_due_ms = now_ms + every_ms
+        if every_ms and now_ms >= self.expire_due_ms:
+            self.expire_due_ms = now_ms + every_ms
             if not self._to_age:
                 self._to_age.extend(self.queues)
         if self._to_age:
@@ -411,7 +287,7 @@ class Broker:
         """When `tick` or `start_sync` has something to do again, if nothing else happens."""
         moments = [self.deadlines.next_ms(), self.group.next_due_ms(), self.transfers.next_ms, self.status.due_ms]
         if self.config.server.expiration_timer_ms:
-            moments.append(0 if self._to_age else self._expire_due_ms)
+            moments.append(0 if self._to_age else self.expire_due_ms)
         if self.group.budget_bytes < 0:
             moments.append(self._ballast_due_ms)
         if self.serves_jobs:
@@ -454,18 +330,10 @@ class Broker:
         if self.transfers.intents.is_news():
             self.group.afford(self.transfers.prepare, self.transfers.intents.path)
 
-    def start_sync(self, now_ms: int) -> Sync | None:
-        """What must go to the disk now; whoever drives the broker runs it anywhere and then calls `finish_sync`."""
-        return self.group.start_sync(now_ms)
-
     def finish_sync(self, sync: Sync, now_ms: int) -> None:
         """`sync` has run without an error. Replies up to its batch may leave."""
         self.group.finish_sync(sync, now_ms)
         self.deletions.look(now_ms)
-
-    def start_chores(self) -> list[Chore]:
-        """Work on the disk for a thread; whoever drives the broker runs it anywhere and then calls `finish_chore`."""
-        return self.upkeep.chores.start()
 
     def finish_chore(self, chore: Chore, now_ms: int) -> None:
         """`chore` has run. Raises JournalFailure or OSError: the process must end."""
@@ -505,7 +373,7 @@ class Broker:
         Returns the keys that only a restart takes over, as a text. Raises ReloadError, and no setting has changed.
         """
         if self._load is None:
-            revive(self, now_ms)
+            retry_unreadable(self, now_ms)
             raise ReloadError("the server runs without a configuration file")
         try:
             config = self._load()
@@ -522,11 +390,11 @@ class Broker:
         for name, _ in self.queues.awaited:
             if config.queue(name).client_id_for_dequeue:
                 self.queues.awaited.dismiss(name)
-        self._expire_due_ms = min(self._expire_due_ms, now_ms + config.server.expiration_timer_ms)
+        self.expire_due_ms = min(self.expire_due_ms, now_ms + config.server.expiration_timer_ms)
         self.status.grace_ms = config.server.status_change_grace_ms
         self.streams.configure()
-        revive(self, now_ms)
-        self._set_aliases(config)
+        retry_unreadable(self, now_ms)
+        self.set_aliases(config)
         self.upkeep.memory.bound_all()
         self.reloaded(now_ms)
         self.report(Level.INFO, "config.reloaded", queues=len(config.queues), aliases=len(config.aliases))
@@ -599,7 +467,7 @@ class Broker:
         name, id, attempts = job.terms.queue.name.decode("latin-1"), show_id(job.id).decode(), job.attempts
         self.notes(Level.INFO, "job.timed_out", now_ms, client=job.holder, name=name, job=id, attempts=attempts)
 
-    def _set_aliases(self, config: Config) -> None:
+    def set_aliases(self, config: Config) -> None:
         self.queues.set_aliases(config.aliases)
         for name in self.queues.hidden_by_alias:
             hint = "the alias hides the queue; its items stay where they are"
@@ -653,32 +521,12 @@ class Broker:
             took += CHANGED_AS_MANY
         return took
 
-    def set_aside(self, name: str, files: Files | StreamFiles, now_ms: int) -> None:
-        """Take the files of a queue that keeps no journal out of the way."""
-        aside = self.store.set_aside(files, now_ms)
-        hint = "keep_journal is false: the queue starts empty, its old files are kept there"
-        self.report(Level.WARNING, "journal.set_aside", queue=name, folder=aside, hint=hint)
-
     def _new_journal(self, name: str, config: QueueConfig, now_ms: int) -> Journal:
         self.streams.check(name)
         is_stream = self.store.format_of(name, config) is Format.LIBKESTREL
         journal: Journal = (self.streams if is_stream else self.store).create(name, config, now_ms)
         journal.batch = max(journal.batch, self.queues.erased.pop(name, 0))  # that it is empty now is news
         return journal
-
-    def report_damages(self, name: str, damages: list[Damage]) -> None:
-        """A torn end of the file that was written to is what a killed server leaves, and no damage."""
-        for damage in damages:
-            self.report(
-                Level.WARNING if damage.is_torn else Level.ERROR,
-                "journal.torn" if damage.is_torn else "journal.damaged",
-                queue=name,
-                file=damage.file,
-                at=damage.at,
-                unread_bytes=damage.lost_bytes,
-                why=damage.why,
-                saved_as=damage.saved_as,
-            )
 
 
 def some(keys: list[str]) -> str:

@@ -1,23 +1,31 @@
-"""Recovering the queues of a spool, one after the other, and saying how far that is.
+"""Starting a broker: recover every queue of the spool, finish transfers, sync the result.
 
-Knows their order, and what is reported of each. Refuses to know what a queue's files say, and who looks on.
+Queues whose files could not be read are blocked, and tried again at a reload (`retry_unreadable`): the files may have
+been repaired or removed meanwhile.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING
 
 from msgspec import Struct
 
 from staniel.broker.access import why_unreadable
 from staniel.broker.events import Level
+from staniel.broker.status import Status
+from staniel.journal.errors import Damage
 from staniel.journal.kestrel.files import Files
+from staniel.journal.kestrel.log import Log
+from staniel.journal.kestrel.read_behind import ReadBehind
+from staniel.journal.libkestrel.files import StreamFiles
+from staniel.journal.spool import SpoolError
+from staniel.journal.spool_listing import Survey
 from staniel.queues.config import Format
+from staniel.queues.queue import Queue
 
 if TYPE_CHECKING:
     from staniel.broker.broker import Broker
-
 
 GONE = "so many of its items are lost; put the file back and restart, or go on without them"
 SHORTENED = f"the file has lost its end, and with it so many items; {GONE.partition('; ')[2]}"
@@ -35,87 +43,285 @@ class Progress(Struct):
     spared_bytes: int = 0
 
 
-def nobody(progress: Progress) -> None:
-    """Does not want to know."""
+class Summary(Struct, frozen=True):
+    """What recovery found, and what an earlier run was told to hold back."""
+
+    queues: int
+    items: int
+    bytes: int
+    jobs: int = 0
+    read_bytes: int = 0  # of journals
+    spared_bytes: int = 0  # of journals whose sidecars told enough
+    status: Status = Status.UP
+    paused: int = 0  # queues
+    unreadable: int = 0  # queues that are not served
+    jobs_unreadable: bool = False
 
 
-class Start:
-    """Of one server, once."""
+def no_progress(progress: Progress) -> None:
+    """A progress callback that does nothing."""
 
-    def __init__(self, broker: Broker) -> None:
-        self.broker = broker
-        self.uneven: set[str] = set()  # queues with items whose next reserve a reader would number by another rule
 
-    def run(self, files: dict[str, Files], now_ms: int, tell: Callable[[Progress], None]) -> Progress:
-        """The smallest first: whatever is wrong with one of many shows early."""
-        broker = self.broker
-        recovery = broker.store.recovery
-        sizes = {name: broker.store.size(each) for name, each in files.items()}
-        progress = Progress(all_queues=len(files), all_bytes=sum(sizes.values()))
+def recover(broker: Broker, now_ms: int, on_progress: Callable[[Progress], None] = no_progress) -> Summary:
+    """Replay the spool, put open reads back, and make that durable. Damage is reported, never fatal to other queues.
+    `on_progress` is called after each piece of a file. Raises SpoolError and JournalFailure.
+    """
+    store, group, queues, report = broker.store, broker.group, broker.queues, broker.report
+    broker.started_ms = now_ms
+    group.ballast.release()  # repairs may need its space; it is restored below
+    store.doubt.set_room_aside()
+    _report_spool_damage(broker)
+    found = _renew(broker, store.look())
+    for name in store.orphans(found):
+        hint = "with all other files of its queue; not told again"
+        report(Level.ERROR, "journal.gone", queue=name.rpartition(".")[0], file=name, items="unknown", hint=hint)
+    store.prune(found.kestrel)
+    for name in found.foreign:
+        report(Level.WARNING, "spool.foreign", file=name, hint="not a journal: left alone")
+    broker.streams.recover(found, now_ms)
+    progress, ambiguous = _recover_queues(broker, found.kestrel, now_ms, on_progress)
+    store.settle()
+    kept = broker.transfers.unfinished.recover()
+    for queue in list(queues):
+        queue.return_open_reads()
+        queues.create_expiry_target(queue, now_ms)
+    broker.pauses.restore(queues, now_ms)
+    if not group.restore_ballast():
+        report(Level.ERROR, "disk.full", spool=store.folder, hint="puts are refused until there is space")
+    group.settle(now_ms)
+    broker.transfers.intents.restart(kept)
+    _rewrite_ambiguous(broker, ambiguous, now_ms)
+    broker.set_aliases(broker.config)
+    jobs = broker.workq.recover(now_ms) if broker.serves_jobs else 0
+    store.doubt.knows_all = True
+    broker.expire_due_ms = now_ms
+    return Summary(
+        queues=len(queues),
+        items=sum(len(queue.line) for queue in queues),
+        bytes=sum(queue.line.bytes for queue in queues),
+        jobs=jobs,
+        read_bytes=progress.read_bytes,
+        spared_bytes=progress.spared_bytes,
+        status=broker.status.reported,
+        paused=len(broker.pauses),
+        unreadable=len(queues.blocked),
+        jobs_unreadable=broker.serves_jobs and bool(broker.workq.trouble),
+    )
 
-        def further(size: int) -> None:
-            progress.bytes += size
-            tell(progress)
 
-        recovery.progress = further
-        for name in sorted(files, key=lambda name: (sizes[name], name)):
-            before = progress.bytes
-            self.recover_one(name, files[name], now_ms, progress)
-            progress.bytes = before + sizes[name]
-            progress.queues += 1
-            tell(progress)
-        self._sort()
-        return progress
+def _report_spool_damage(broker: Broker) -> None:
+    """Report what was wrong with the spool's own folder when it was opened."""
+    for path, saved_as in broker.store.cleared:
+        broker.report(Level.ERROR, "spool.cleared", file=path, why="not a file", saved_as=saved_as)
+    if (plan := broker.store.stuck_plan) is not None:
+        held = ", ".join(sorted(plan.queues)) or "none"
+        broker.report(
+            Level.ERROR, "convert.plan_damaged", file=plan.path, why=plan.why, saved_as=plan.saved_as, held=held
+        )
 
-    def _sort(self) -> None:
-        """Who lists queues sees them by name."""
-        by_name = self.broker.queues.by_name
-        for name in sorted(by_name):
-            by_name[name] = by_name.pop(name)
 
-    def recover_one(self, name: str, files: Files, now_ms: int, progress: Progress) -> None:
-        """Bring a queue into service, or see that nobody makes another in its place."""
-        broker = self.broker
-        try:
-            if files.holds_nothing:
-                broker.store.recovery.tidy(files)
-            elif broker.config.queue(name).keep_journal:
-                self._recover(name, files, now_ms, progress)
-            else:
-                broker.set_aside(name, files, now_ms)
-        except OSError as error:
-            self._block(name, error)
+def _renew(broker: Broker, found: Survey) -> Survey:
+    """Write anew the files of which an earlier run's failed sync may have left only the page cache's copy; the listing
+    after that. Raises SpoolError.
+    """
+    store, report = broker.store, broker.report
+    if not store.doubt.exists:
+        return found
+    renewed = store.renew(found, broker.workq.folder if broker.serves_jobs else "")
+    if renewed.files:
+        report(Level.WARNING, "spool.renewed", files=renewed.files, why="a sync had failed before")
+    for path in renewed.left:
+        hint = "not there, or in use by another process; the next start that can reach it writes it anew"
+        report(Level.ERROR, "spool.in_doubt", file=path, why="a sync had failed before", hint=hint)
+    return store.look()
 
-    def _block(self, name: str, error: OSError) -> None:
-        broker = self.broker
+
+# queues in Kestrel's format
+
+
+def _recover_queues(
+    broker: Broker, files: dict[str, Files], now_ms: int, on_progress: Callable[[Progress], None]
+) -> tuple[Progress, list[str]]:
+    """Recover the smallest first: whatever is wrong with one of many shows early. Also returns the names of those whose
+    journals must be rewritten.
+    """
+    sizes = {name: broker.store.size(each) for name, each in files.items()}
+    progress = Progress(all_queues=len(files), all_bytes=sum(sizes.values()))
+
+    def advance(size: int) -> None:
+        progress.bytes += size
+        on_progress(progress)
+
+    broker.store.recovery.progress = advance
+    ambiguous = []
+    for name in sorted(files, key=lambda name: (sizes[name], name)):
+        before = progress.bytes
+        if _recover_or_block(broker, name, files[name], now_ms, progress):
+            ambiguous.append(name)
+        progress.bytes = before + sizes[name]
+        progress.queues += 1
+        on_progress(progress)
+    by_name = broker.queues.by_name
+    for name in sorted(by_name):  # statistics list queues in this order
+        by_name[name] = by_name.pop(name)
+    return progress, sorted(ambiguous)
+
+
+def _recover_or_block(broker: Broker, name: str, files: Files, now_ms: int, progress: Progress) -> bool:
+    """Bring a queue into service, or see that nobody makes another in its place. True if its journal must be
+    rewritten.
+    """
+    try:
+        if files.holds_nothing:
+            broker.store.recovery.tidy(files)
+        elif broker.config.queue(name).keep_journal:
+            return _recover_queue(broker, name, files, now_ms, progress)
+        else:
+            set_aside(broker, name, files, now_ms)
+    except OSError as error:
         broker.store.claim(name)
         broker.queues.block(name, why_unreadable(error))
         broker.unreadable.add(name)
         hint = "not served; make its files readable and writable for this user, then reload or restart"
         broker.report(Level.ERROR, "journal.unreadable", queue=name, why=str(error), hint=hint)
+    return False
 
-    def _recover(self, name: str, files: Files, now_ms: int, progress: Progress) -> None:
-        """Raises OSError."""
-        broker = self.broker
-        memory_bytes = broker.upkeep.memory.bytes_for(broker.config.queue(name))
-        recovered, log = broker.store.recover(name, files, broker.config.queue(name), now_ms, memory_bytes)
-        progress.read_bytes += recovered.replayed_bytes
-        progress.spared_bytes += recovered.skipped_bytes
-        broker.report_damages(name, recovered.damages)
-        for loss in recovered.losses:
-            event, hint = ("journal.gone", GONE) if loss.is_gone else ("journal.shortened", SHORTENED)
-            items = loss.items if loss.items >= 0 else "unknown"
-            broker.report(Level.ERROR, event, queue=name, file=loss.file, items=items, hint=hint)
-        if recovered.stand_ins:
-            broker.report(Level.ERROR, "journal.stand_ins", queue=name, items=recovered.stand_ins, hint=STAND_INS)
-        for rejected in recovered.rejected_sidecars:
-            level = Level.WARNING if rejected.is_serious else Level.DEBUG
-            broker.report(level, "journal.read_whole", queue=name, file=rejected.file, why=rejected.why)
-        broker.streams.compare_format(name, Format.KESTREL)
-        queue = broker.queues.adopt(name, log, now_ms)
-        queue.load(recovered.replay.line, recovered.replay.open, recovered.replay.counter)
-        broker.upkeep.memory.bound(queue)
-        broker.upkeep.memory.weigh(queue)
-        broker.upkeep.refills.look(queue)
-        if recovered.replay.has_named():
-            self.uneven.add(name)
+
+def _recover_queue(broker: Broker, name: str, files: Files, now_ms: int, progress: Progress) -> bool:
+    """True if items are open or delayed under numbers that a reader of the journal would count otherwise: it must be
+    rewritten. Raises OSError.
+    """
+    memory, config = broker.upkeep.memory, broker.config.queue(name)
+    recovered, log = broker.store.recover(name, files, config, now_ms, memory.bytes_for(config))
+    progress.read_bytes += recovered.replayed_bytes
+    progress.spared_bytes += recovered.skipped_bytes
+    report_damages(broker, name, recovered.damages)
+    for loss in recovered.losses:
+        event, hint = ("journal.gone", GONE) if loss.is_gone else ("journal.shortened", SHORTENED)
+        items = loss.items if loss.items >= 0 else "unknown"
+        broker.report(Level.ERROR, event, queue=name, file=loss.file, items=items, hint=hint)
+    if recovered.stand_ins:
+        broker.report(Level.ERROR, "journal.stand_ins", queue=name, items=recovered.stand_ins, hint=STAND_INS)
+    for rejected in recovered.rejected_sidecars:
+        level = Level.WARNING if rejected.is_serious else Level.DEBUG
+        broker.report(level, "journal.read_whole", queue=name, file=rejected.file, why=rejected.why)
+    broker.streams.compare_format(name, Format.KESTREL)
+    queue = broker.queues.adopt(name, log, now_ms)
+    queue.load(recovered.replay.line, recovered.replay.open, recovered.replay.counter)
+    memory.bound(queue)
+    memory.weigh(queue)
+    broker.upkeep.refills.look(queue)
+    return recovered.replay.has_named()
+
+
+def _rewrite_ambiguous(broker: Broker, names: Iterable[str], now_ms: int) -> None:
+    """Rewrite the journals of which a reader would make something else than what is in memory. A queue whose journal
+    cannot be rewritten is not served: what is recorded in it now would mean other items.
+    """
+    upkeep, group = broker.upkeep, broker.group
+    queues = [broker.queues.by_name[name] for name in names]
+    failed = [queue for queue in queues if not upkeep.rewrite(queue, now_ms)]
+    if failed and not group.is_full:
+        group.ballast.release()
+        failed = [queue for queue in failed if not upkeep.rewrite(queue, now_ms)]
+        group.restore_ballast()
+    for queue in failed:
+        _withdraw(broker, queue)
+
+
+def _withdraw(broker: Broker, queue: Queue) -> None:
+    """Stop serving a queue that nobody has been served from yet; its files stay as they are."""
+    trouble = queue.line.trouble
+    why = str(trouble) if trouble else "there is no room to write its journal anew"
+    broker.upkeep.forget(queue)
+    broker.queues.withdraw(queue, why)
+    broker.transfers.unfinished.withdraw(queue)
+    broker.unreadable.add(queue.name)
+    if isinstance(queue.journal, Log):
+        queue.journal.close()
+    hint = "not served, and its files stay as they are; make room, then reload or restart"
+    broker.report(Level.ERROR, "journal.unreadable", queue=queue.name, why=why, hint=hint)
+
+
+# both formats
+
+
+def set_aside(broker: Broker, name: str, files: Files | StreamFiles, now_ms: int) -> None:
+    """Move away the files of a queue that keeps no journal. Raises OSError."""
+    folder = broker.store.set_aside(files, now_ms)
+    hint = "keep_journal is false: the queue starts empty, its old files are kept there"
+    broker.report(Level.WARNING, "journal.set_aside", queue=name, folder=folder, hint=hint)
+
+
+def report_damages(broker: Broker, name: str, damages: list[Damage]) -> None:
+    """A torn end of the file that was written to is what a killed server leaves, and only a warning."""
+    for damage in damages:
+        broker.report(
+            Level.WARNING if damage.is_torn else Level.ERROR,
+            "journal.torn" if damage.is_torn else "journal.damaged",
+            queue=name,
+            file=damage.file,
+            at=damage.at,
+            unread_bytes=damage.lost_bytes,
+            why=damage.why,
+            saved_as=damage.saved_as,
+        )
+
+
+# at a reload
+
+
+def retry_unreadable(broker: Broker, now_ms: int) -> None:
+    """Try again what could not be read. A queue in service goes on where it stood; one that the start could not read is
+    recovered as at a start, with its transfers. What still cannot be read stays as it is and is reported again.
+    """
+    for queue in broker.queues.all():
+        if queue.line.trouble is not None:
+            _read_again(broker, queue)
+    if broker.unreadable or broker.transfers.intents.kept:
+        _recover_blocked(broker, now_ms)
+    if broker.serves_jobs and broker.workq.trouble:
+        try:
+            broker.workq.recover(now_ms)
+        except SpoolError as error:
+            broker.workq.trouble = str(error)
+        broker.allow_jobs()
+
+
+def _read_again(broker: Broker, queue: Queue) -> None:
+    tail = queue.line.tail
+    if isinstance(tail, ReadBehind):
+        try:
+            gone = tail.give_up_gone()
+        except OSError:
+            return
+        for name in gone:
+            hint = "its items are lost; the queue is served without them"
+            broker.report(Level.ERROR, "journal.gone", queue=queue.name, file=name, hint=hint)
+    queue.read_again()
+    broker.upkeep.refills.retry(queue)
+
+
+def _recover_blocked(broker: Broker, now_ms: int) -> None:
+    tried, broker.unreadable = broker.unreadable, set()
+    try:
+        found = broker.store.look()
+    except OSError:
+        broker.unreadable = tried
+        return
+    known = set(broker.queues.by_name)
+    ambiguous = []
+    for name in sorted(tried):
+        broker.streams.unblock(name)
+        if name in found.streams:
+            broker.streams.recover_one(name, found.streams[name], now_ms)
+        elif name in found.kestrel and _recover_or_block(broker, name, found.kestrel[name], now_ms, Progress()):
+            ambiguous.append(name)
+    broker.transfers.unfinished.go_on(now_ms)
+    for queue in [queue for queue in broker.queues if queue.name not in known]:
+        queue.return_open_reads()
+        broker.queues.create_expiry_target(queue, now_ms)
+        broker.pauses.apply_to(queue)
+    if ambiguous:
+        broker.commit(now_ms)
+        _rewrite_ambiguous(broker, ambiguous, now_ms)

@@ -14,13 +14,13 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from msgspec import Struct
 
-from staniel.broker.disconnects import Leaving
 from staniel.broker.events import Level
 from staniel.journal.journals import outlet
 from staniel.protocol.limits import Limits
 from staniel.protocol.memcache.replies import replies_for
 from staniel.protocol.memcache.requests import Dialect
 from staniel.queues.absent import AbsentQueue
+from staniel.queues.batched_aborts import ENDED_AS_MANY, READS_A_STEP
 from staniel.queues.item import Delivery
 from staniel.queues.queue import Ended, Queue
 from staniel.queues.registry import Later
@@ -29,10 +29,14 @@ if TYPE_CHECKING:
     from staniel.broker.broker import Broker
 
 Answer = Callable[[Any, int], None]
+Reads = deque[tuple[Queue, Delivery]]
 OUT_BYTES_A_TURN = 1 << 20  # a short line can ask for a long item, and a pipeline holds thousands of lines
 LONG_ITEM_BYTES = 256 << 10  # a longer one goes into replies as it is: any number of clients may ask to see it again
 ITEMS_AT_ONCE = 16  # a request for more items, or keys, than these is the last one of its turn
 REQUESTS_A_TURN = 64  # then it is the next client's turn: a long pipeline must not starve the others
+
+WORK_A_STEP = 50_000  # as much as to drop so many items
+QUEUE_AS_MANY = 15  # of them take as long as to hand one queue its reads, besides one for each read
 
 
 class SessionState(Enum):
@@ -290,7 +294,7 @@ class Session:
         """A queue hands over what was waited for, inside the step that made it available."""
         self._delivered = taken
         self.broker.deadlines.drop(self)
-        self.broker.wake(self)
+        self.broker.woken.append(self)
 
     def moved(self, queue: Queue) -> None:
         """The queue that was waited for has been made: the wait goes on there."""
@@ -303,13 +307,13 @@ class Session:
     def dismiss(self) -> None:
         """The queue is closing: nothing will come."""
         self.broker.deadlines.drop(self)
-        self.broker.wake(self)
+        self.broker.woken.append(self)
 
     def due(self, now_ms: int) -> None:
         """The time to wait is over."""
         assert self._queue is not None
         self._queue.unpark(self)
-        self.broker.wake(self)
+        self.broker.woken.append(self)
 
     def hand(self, queue: Queue, taken: Delivery) -> None:
         """The next piece of the answer shows an item that was removed for good. Should the client be gone before any
@@ -395,6 +399,50 @@ class Session:
             self.out.append(reply)
         self.state = SessionState.CLOSING
         self.backlog.clear()
+
+
+class Leaving:
+    """`due` until nothing is left; the oldest read of each queue comes first. Many reads are handed over to their
+    queues before any of them ends: else who sees that its client is gone would find nothing in those whose turn is to
+    come.
+    """
+
+    def __init__(self, session: Session) -> None:
+        self._session = session
+        self._left: deque[Reads] = deque(session.reads.values())
+        self._are_few = sum(map(len, self._left)) <= READS_A_STEP
+
+    def due(self, now_ms: int) -> int:
+        """A turn's work. Returns as how many dropped items it took."""
+        return self._end(now_ms) if self._are_few else self._hand_over(now_ms)
+
+    def _end(self, now_ms: int) -> int:
+        session, count = self._session, 0
+        for reads in self._left:
+            count += len(reads)
+            while reads:
+                queue, taken = reads.pop()
+                session.broker.counters.cmd_get_open_dropped += session.give_back(queue, taken, now_ms)
+        return count * ENDED_AS_MANY
+
+    def _hand_over(self, now_ms: int) -> int:
+        left, work = self._left, 0
+        while left and work < WORK_A_STEP:
+            by_queue: dict[Queue, list[Delivery]] = {}
+            together = left.popleft()
+            for queue, taken in together:
+                by_queue.setdefault(queue, []).append(taken)
+            for queue, reads in by_queue.items():
+                queue.returns.end(reads, partial(self._tell, queue), now_ms)
+            work += len(by_queue) * QUEUE_AS_MANY + len(together)
+        if left:
+            self._session.broker.deadlines.soon(self)
+        return work
+
+    def _tell(self, queue: Queue, ended: list[tuple[Delivery, Ended]], now_ms: int) -> None:
+        self._session.broker.counters.cmd_get_open_dropped += len(ended)
+        for taken, fate in ended:
+            self._session.tell_end(queue, taken, fate, now_ms)
 
 
 LAST_TIME = {Ended.DEAD: "item.dead", Ended.SPARED: "item.spared"}

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 from staniel.broker.access import why_unreadable
 from staniel.broker.config.checks import stream_name_error
 from staniel.broker.events import Level
+from staniel.broker.recovery import report_damages, set_aside
 from staniel.journal.group_commit import GroupMember
 from staniel.journal.libkestrel.appender import Appender
 from staniel.journal.libkestrel.files import StreamFiles
@@ -72,18 +73,18 @@ class StreamQueues:
         queues = {reader: name if reader in ("", name) else f"{name}+{reader}" for reader in files.readers}
         lapsed = {each for each in queues.values() or [name] if not broker.config.queue(each).keep_journal}
         if lapsed >= {*(queues.values() or [name])}:
-            broker.set_aside(name, StreamFiles(name, files.segments, files.readers, files.temps), now_ms)
+            set_aside(broker, name, StreamFiles(name, files.segments, files.readers, files.temps), now_ms)
             files.segments, files.readers, files.temps = {}, {}, []
             return
         for reader, each in queues.items():
             if each in lapsed:
-                broker.set_aside(each, StreamFiles(name, {}, {reader: files.readers.pop(reader)}, []), now_ms)
+                set_aside(broker, each, StreamFiles(name, {}, {reader: files.readers.pop(reader)}, []), now_ms)
 
     def _recover(self, name: str, files: StreamFiles, now_ms: int) -> None:
         """Raises OSError."""
         broker = self.broker
         recovered, readers = self.store.recover(files, broker.config.queue, now_ms)
-        broker.report_damages(name, recovered.damages)
+        report_damages(broker, name, recovered.damages)
         for file_name in recovered.ignored:
             broker.report(Level.WARNING, "spool.foreign", file=file_name, hint="not a segment: left alone")
         if recovered.segments.last_id > ID_MAX - IDS_LEFT_MIN:

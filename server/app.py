@@ -10,9 +10,10 @@ from collections.abc import Callable
 
 import trio
 
-from staniel.broker.broker import Broker, Summary
+from staniel.broker.broker import Broker
 from staniel.broker.config.load import Config, ConfigError
 from staniel.broker.events import Level
+from staniel.broker.recovery import Summary, recover
 from staniel.broker.status import Status
 from staniel.broker.version import VERSION
 from staniel.journal.disk.fs import Locked, OsFs
@@ -74,7 +75,7 @@ async def open_service(config: Config, broker: Broker, doors: Doors, clients: in
     began_ms = steady_ms()
     collector = Collector()
     collector.hold()
-    summary = broker.recover(clock.now_ms(), Display(broker.report, steady_ms, sys.stderr))
+    summary = recover(broker, clock.now_ms(), Display(broker.report, steady_ms, sys.stderr))
     collector.begin()
     machine = Machine(clock)
     hub = Hub(broker, machine, clients)

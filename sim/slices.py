@@ -14,7 +14,6 @@ import staniel.broker.broker
 import staniel.broker.commands.gets
 import staniel.broker.commands.monitor
 import staniel.broker.commands.puts
-import staniel.broker.disconnects
 import staniel.broker.session
 import staniel.broker.timers
 import staniel.protocol.memcache.parser
@@ -40,8 +39,8 @@ CHOICES: tuple[tuple[Any, str, tuple[int, ...]], ...] = (
     (staniel.queues.queue, "SINCE_MAX", (1, 1 << 16)),
     (staniel.queues.queue, "READS_A_STEP", (1, 2, 256)),
     (staniel.queues.batched_aborts, "READS_A_STEP", (1, 2, 256)),
-    (staniel.broker.disconnects, "READS_A_STEP", (1, 2, 256)),
-    (staniel.broker.disconnects, "WORK_A_STEP", (1, 50_000)),
+    (staniel.broker.session, "READS_A_STEP", (1, 2, 256)),
+    (staniel.broker.session, "WORK_A_STEP", (1, 50_000)),
     (staniel.queues.deferred_free, "LEAST_ITEMS", (0, 256)),
     (staniel.queues.deferred_free, "ITEMS_A_STEP", (1, 2, 4096)),
     (staniel.server.connection, "READ_BYTES_MIN", (20, 100, 8 << 10)),

@@ -16,6 +16,7 @@ from staniel.broker import protocols as wires
 from staniel.broker.broker import Broker
 from staniel.broker.config.load import Config, parse
 from staniel.broker.events import Level
+from staniel.broker.recovery import recover
 from staniel.broker.session import SessionState, Wire
 from staniel.broker.status import Status
 from staniel.journal.group_commit import Sync
@@ -64,7 +65,7 @@ class World:
         upkeep = getattr(self.broker, "upkeep", None)
         if upkeep is not None:
             upkeep.chores.wait_for = self.run_chore
-        self.summary = self.broker.recover(now_ms)
+        self.summary = recover(self.broker, now_ms)
         if ready is not None:
             ready(self.broker)
 
@@ -95,7 +96,7 @@ class World:
             client.collect(self.broker.group.durable)
 
     def start_sync(self) -> Sync | None:
-        return self.broker.start_sync(self.now_ms)
+        return self.broker.group.start_sync(self.now_ms)
 
     def finish_sync(self, sync: Sync) -> None:
         self.broker.finish_sync(sync, self.now_ms)
@@ -111,9 +112,8 @@ class World:
         return sync is not None
 
     def start_chores(self) -> list[Any]:
-        """Work for threads that the broker hands out beside syncs; a broker that has none hands out none."""
-        start = getattr(self.broker, "start_chores", None)
-        chores = list(start()) if start is not None else []
+        """Work for threads that the broker hands out beside syncs."""
+        chores = self.broker.upkeep.chores.start()
         self.running.update(dict.fromkeys(chores, False))
         return chores
 
@@ -127,9 +127,7 @@ class World:
         """The broker is told that the thread is done, unless it has already waited for that itself."""
         self.run_chore(chore)
         del self.running[chore]
-        finish = getattr(self.broker, "finish_chore", None)
-        assert finish is not None
-        finish(chore, self.now_ms)
+        self.broker.finish_chore(chore, self.now_ms)
 
     def do_chores(self) -> None:
         """Run chores until there are none."""

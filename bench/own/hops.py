@@ -30,6 +30,7 @@ from staniel.bench.own.layers import Crowd as Clients
 from staniel.broker import protocols
 from staniel.broker.broker import Broker
 from staniel.broker.config.load import parse
+from staniel.broker.recovery import recover
 from staniel.protocol.memcache.requests import Dialect
 
 PACKAGE = protocols.__file__[: -len("broker/protocols.py")]
@@ -136,14 +137,14 @@ def recovery(folder: str) -> Hops:
         filling = Walks(os.path.join(folder, "filled"), stack)
         for _ in range(ITEMS):
             filling.put(PUT)
-    recover(shutil.copytree(os.path.join(folder, "filled"), os.path.join(folder, "warm")))
-    return recover(shutil.copytree(os.path.join(folder, "filled"), os.path.join(folder, "counted")))
+    recovered(shutil.copytree(os.path.join(folder, "filled"), os.path.join(folder, "warm")))
+    return recovered(shutil.copytree(os.path.join(folder, "filled"), os.path.join(folder, "counted")))
 
 
-def recover(folder: str) -> Hops:
+def recovered(folder: str) -> Hops:
     broker = Broker(parse(b'[server]\nspool = "spool"\n', folder), UnsyncedFs())
     with Hops() as hops:
-        assert broker.recover(NOW_MS).items == ITEMS
+        assert recover(broker, NOW_MS).items == ITEMS
     broker.shutdown(NOW_MS)
     return hops
 

@@ -14,6 +14,7 @@ from typing import Protocol
 from staniel.broker import protocols as wires
 from staniel.broker.broker import Broker
 from staniel.broker.config.load import parse
+from staniel.broker.recovery import recover
 from staniel.broker.session import Session, Wire
 from staniel.journal.disk.fs import File, OsFile, OsFs
 from staniel.protocol.limits import Limits
@@ -124,7 +125,7 @@ def served_broker(folder: str, sync: str, more: str = "") -> Broker:
     """`more`: lines of the configuration file."""
     config = parse(f'{more}\n[server]\nspool = "spool"\n'.encode(), folder).overridden(sync=sync)
     broker = Broker(config, UnsyncedFs())
-    broker.recover(NOW_MS)
+    recover(broker, NOW_MS)
     return broker
 
 

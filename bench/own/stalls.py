@@ -12,6 +12,7 @@ from functools import partial
 from staniel.broker import protocols as wires
 from staniel.broker.broker import Broker
 from staniel.broker.config.load import defaults
+from staniel.broker.recovery import recover
 from staniel.broker.session import Session
 from staniel.journal.disk.fs import OsFs
 from staniel.protocol.limits import Limits
@@ -31,7 +32,7 @@ class Inside:
         self.limits = Limits(config.server.max_line_bytes, config.item_bytes_max)
         self.broker = Broker(config, OsFs())
         self.now_ms = 1_000_000_000_000
-        self.broker.recover(self.now_ms)
+        recover(self.broker, self.now_ms)
 
     def fill(self, count: int) -> None:
         """Items that live for LIFETIME_MS, in queue q."""

@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from typing import Any
 
+from staniel.broker.recovery import set_aside
 from staniel.broker.streams import StreamQueues
 from staniel.journal.disk.failed_sync import Doubt, Group
 from staniel.journal.disk.fs import FULL_ERRNOS, SyncFailed
@@ -177,12 +178,12 @@ def mark_lowered_early() -> Any:
 @mutant("a parent that keeps no journal takes its children along", "syncs")
 def family_set_aside() -> Any:
     def make(right: Any) -> Any:
-        def set_aside(self: StreamQueues, name: str, files: Any, now_ms: int) -> None:
+        def set_family_aside(self: StreamQueues, name: str, files: Any, now_ms: int) -> None:
             if not self.broker.config.queue(name).keep_journal:
-                self.broker.set_aside(name, files, now_ms)
+                set_aside(self.broker, name, files, now_ms)
                 files.segments, files.readers = {}, {}
 
-        return set_aside
+        return set_family_aside
 
     return replaced(StreamQueues, "_set_aside", make)
 

@@ -14,6 +14,7 @@ from staniel.broker import protocols as wires
 from staniel.broker.broker import Broker
 from staniel.broker.config.load import parse
 from staniel.broker.events import Level
+from staniel.broker.recovery import recover
 from staniel.journal.disk.fs import OsFs
 from staniel.protocol.limits import Limits
 from staniel.protocol.memcache.requests import Dialect
@@ -47,7 +48,7 @@ class Recovered:
         self.foreign: list[str] = []
         self.disk = Disk()
         self.broker = Broker(parse(toml(config, str(spool)).encode(), "/"), self.disk, self._hear)
-        self.broker.recover(now_ms)
+        recover(self.broker, now_ms)
         wire = wires.memcache(Dialect.KESTREL)
         self._session = self.broker.connect(wire)
         self._parser = wire.parser(Limits(1 << 14, 1 << 30))

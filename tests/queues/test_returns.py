@@ -111,7 +111,7 @@ def test_who_asks_in_the_turn_of_a_leave_gets_the_first_item_of_each_queue() -> 
 
 
 def test_more_queues_than_are_handed_their_reads_in_a_turn(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("staniel.broker.disconnects.WORK_A_STEP", 150)
+    monkeypatch.setattr("staniel.broker.session.WORK_A_STEP", 150)
     world = World()
     client = world.client()
     for number in range(5):

@@ -16,6 +16,7 @@ import pytest
 from staniel.broker import protocols as wires
 from staniel.broker.broker import Broker
 from staniel.broker.config.load import defaults
+from staniel.broker.recovery import recover
 from staniel.journal.background import Errand
 from staniel.journal.disk.fs import OsFs
 from staniel.protocol.limits import Limits
@@ -150,7 +151,7 @@ def test_an_errand_that_is_done_is_freed_with_what_it_has_read_although_its_end_
 @pytest.mark.parametrize("script", SCRIPTS.values(), ids=SCRIPTS.keys())
 def test_a_client_that_is_gone_leaves_nothing_for_the_collector(script: list[bytes], tmp_path: Path) -> None:
     broker = Broker(defaults(str(tmp_path / "spool")), OsFs())
-    broker.recover(0)
+    recover(broker, 0)
     machine = Machine(SteadyClock())
     hub = Hub(broker, machine, 100)
     with closing(hub):

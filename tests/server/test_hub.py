@@ -19,6 +19,7 @@ import pytest
 from staniel.broker import protocols as wires
 from staniel.broker.broker import SETTLED_A_TURN, Broker
 from staniel.broker.config.load import parse
+from staniel.broker.recovery import recover
 from staniel.broker.session import REQUESTS_A_TURN
 from staniel.journal.disk.fs import OsFs
 from staniel.journal.group_commit import Sync
@@ -52,7 +53,7 @@ class Served:
         self.spent_ns = 0  # by serving one client, as far as the hub knows
         self._elapsed_ns = itertools.count()
         self.machine.elapsed_ns = lambda: next(self._elapsed_ns) * self.spent_ns  # type: ignore[method-assign]
-        broker.recover(self.machine.clock.now_ms())
+        recover(broker, self.machine.clock.now_ms())
         self.hub = Hub(broker, self.machine, 100)
         self.listener = socket.create_server(("127.0.0.1", 0))
         self.hub.listen(ListeningSocket(self.listener), wires.memcache(Dialect.MEMCACHED))
@@ -264,7 +265,7 @@ def test_an_item_whose_answer_no_byte_has_left_of_goes_back_to_the_head(
         shutil.copytree(tmp_path / "spool", folder)
         (folder / ".staniel" / "lock").unlink(missing_ok=True)
         again = Broker(parse(f'server.spool = "{folder}"\n{FORMATS[journal]}'.encode(), ""), killed)
-        again.recover(hub.machine.clock.now_ms())
+        recover(again, hub.machine.clock.now_ms())
         found = [item.data for item in again.queues.by_name["q"].line.items()]
         if journal:  # there an id says where an item stands after a start
             assert found == ([b"2", b"0", b"1"] if "n=" in wait else [b"1", b"2", b"0"])

@@ -16,6 +16,7 @@ import pytest
 from staniel.broker import protocols as wires
 from staniel.broker.broker import Broker
 from staniel.broker.config.load import Config, parse
+from staniel.broker.recovery import recover
 from staniel.broker.session import Wire
 from staniel.journal.disk.fs import OsFs
 from staniel.protocol.limits import Limits
@@ -46,7 +47,7 @@ class Served:
     def start(self, text: str) -> Served:
         self.text = text
         self.broker = Broker(self.load(), OsFs(), load=self.load)
-        self.broker.recover(self.clock.ms)
+        recover(self.broker, self.clock.ms)
         self.hub = Hub(self.broker, Machine(self.clock), 100)
         self.stack.callback(self.hub.close)
         return self

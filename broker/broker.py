@@ -113,7 +113,7 @@ class Broker:
         self.reloaded: Callable[[int], None] = lambda now_ms: None  # whoever drives us takes over what concerns it
         self.queues = Queues(config.queue, self._new_journal)
         self.transfers = Transfers(self.queues, self.store, report)
-        self.queues.heir, self.queues.timer = self.transfers, self.deadlines
+        self.queues.transfer_sink, self.queues.timer = self.transfers, self.deadlines
         total_bytes = min(config.server.max_memory_bytes, fs.memory_bytes() // 2)
         self.upkeep = Upkeep(self.queues, self.group, total_bytes, report)
         self.queues.adopted = self.upkeep.adopt
@@ -515,7 +515,7 @@ class Broker:
             took = CHANGED_AS_MANY + (count * SENT_AS_MANY if config.expire_to_queue else count // 2)
         if not config.max_queue_age_ms or now_ms <= queue.created_ms + config.max_queue_age_ms:
             return took
-        if queue.holdings.is_bare and not self.deletions.must_wait(queue):
+        if queue.journal_view.is_bare and not self.deletions.must_wait(queue):
             self.queues.expired += 1
             self.delete(queue, now_ms)
             took += CHANGED_AS_MANY

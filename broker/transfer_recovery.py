@@ -180,9 +180,9 @@ class Unfinished:
         if whole is None or any(byte not in (0, right) for byte, right in zip(torn.data, whole.data, strict=True)):
             return False
         key = key_of(torn)
-        taken = queue.departures.claim(0, lambda item, item_id: key_of(item) == key)
+        taken = queue.outgoing.claim(0, lambda item, item_id: key_of(item) == key)
         if taken is not None:
-            queue.departures.release(taken)
+            queue.outgoing.release(taken)
             self.report(Level.WARNING, "transfer.torn", target=target, bytes=intent.size)
         return True
 
@@ -229,14 +229,14 @@ class Unfinished:
             held = None  # that queue has gone; its files may have come back as another
         if fate is None:
             if held is not None:
-                source.departures.give_back(held)
+                source.outgoing.give_back(held)
                 source.time_out(now_ms)  # whoever waits for an item gets it
             return True
         taken = held or self._find(source, intent, last)
         if fate is Fate.UNKNOWN and taken is not None:
             self._held[intent.begin] = source, taken
             return False
-        gone = "recorded" if taken is not None and source.departures.release(taken) else "not found"
+        gone = "recorded" if taken is not None and source.outgoing.release(taken) else "not found"
         self.report(Level.INFO, "transfer.finished", source=source.name, target=intent.target, removal=gone)
         return True
 
@@ -245,13 +245,13 @@ class Unfinished:
         the journal knows of and is not open is gone, and an equal one that waits is another.
         """
         if intent.xid and steps_past(last, intent.xid) <= 0:
-            return source.departures.claim_open(intent.xid, intent.means)
+            return source.outgoing.claim_open(intent.xid, intent.means)
         copy = self._copies.get(intent.begin)
 
         def means(item: Item, item_id: int) -> bool:
             return intent.means(item, item_id) and copy in (None, item.data)
 
-        return source.departures.claim(intent.xid, means)
+        return source.outgoing.claim(intent.xid, means)
 
     def _is_blocked(self, name: str) -> bool:
         """Whether there may be files of queue `name` that could not be read."""

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from staniel.queues.queue import Queue
 
 
-class Holdings:
+class JournalView:
     """For the journal, an item in limbo is still the head of the line, and a delayed or leaving one is still open."""
 
     def __init__(self, queue: Queue) -> None:
@@ -25,26 +25,26 @@ class Holdings:
     def under_way(self) -> dict[int, Delivery]:
         """By xid: everything under a transaction."""
         queue = self.queue
-        return {**queue.open_reads, **queue.delayed, **queue.departures.leaving}
+        return {**queue.open_reads, **queue.delayed, **queue.outgoing.leaving}
 
     @property
     def heads(self) -> list[Delivery]:
         """What stands before the fresh items, the head first."""
-        limbo = self.queue.departures.limbo
-        return ([] if limbo is None else [limbo]) + self.queue.line.returned[::-1]
+        unrecorded = self.queue.outgoing.unrecorded
+        return ([] if unrecorded is None else [unrecorded]) + self.queue.line.returned[::-1]
 
     def snapshot(self) -> tuple[dict[int, Delivery], list[Item]]:
         """What a rewritten journal must hold: everything under a transaction, and the whole line."""
-        limbo = self.queue.departures.limbo
-        return self.under_way, ([] if limbo is None else [limbo.item]) + self.queue.line.items()
+        unrecorded = self.queue.outgoing.unrecorded
+        return self.under_way, ([] if unrecorded is None else [unrecorded.item]) + self.queue.line.items()
 
     def checkpoint(self) -> Checkpoint:
         """What the journal's records so far amount to, in numbers."""
-        line, limbo = self.queue.line, self.queue.departures.limbo
+        line, unrecorded = self.queue.line, self.queue.outgoing.unrecorded
         opened = self.under_way
         known = [(taken.id, taken.deliveries) for taken in opened.values()]
-        if limbo is not None:
-            known.append((limbo.id, limbo.deliveries - 1))  # nobody has got it, though it has left the line
+        if unrecorded is not None:
+            known.append((unrecorded.id, unrecorded.deliveries - 1))  # nobody has got it, though it has left the line
         known += [(taken.id, taken.deliveries) for taken in reversed(line.returned)]
         return Checkpoint(
             line.left,
@@ -75,4 +75,4 @@ class Holdings:
     @property
     def is_bare(self) -> bool:
         """Whether there is nothing at all."""
-        return not (len(self.queue.line) or self.under_way or self.queue.departures.limbo)
+        return not (len(self.queue.line) or self.under_way or self.queue.outgoing.unrecorded)

@@ -1,10 +1,11 @@
 """The items of one queue that are on their way to another: taken from the line, and not yet gone.
 
 Knows how they stand in the journal meanwhile: open, under a transaction of their own. Refuses to know where they go and
-when they have arrived: the heir does, and then calls `release`.
+when they have arrived: the transfer sink does, and then calls `release`.
 
 An expired item that is all its queue holds costs one plain removal, as in Kestrel: for the journal it is the head until
-then (`limbo`), and nothing else can be meant. Before a record that would mean another head the queue calls `anchor`.
+then (`unrecorded`), and nothing else can be meant. Before a record that would mean another head the queue calls
+`record_as_open`.
 """
 
 from __future__ import annotations
@@ -14,14 +15,14 @@ from typing import TYPE_CHECKING
 
 from staniel.queues.changes import Confirmed, Opened, Removed
 from staniel.queues.item import Delivery, Item, Numbered
-from staniel.queues.ports import Heir, Reason
+from staniel.queues.ports import Reason, TransferSink
 from staniel.queues.xids import next_xid, previous_xid
 
 if TYPE_CHECKING:
     from staniel.queues.queue import Queue
 
 
-class Departures:
+class Outgoing:
     """`leaving`: by xid. For all other expired items a transaction is opened: its number says later which of several
     equal ones has left. (With plain removals for all, an equal item could be taken for one that is gone already.)
     """
@@ -29,44 +30,44 @@ class Departures:
     def __init__(self, queue: Queue) -> None:
         self.queue = queue
         self.leaving: dict[int, Delivery] = {}
-        self.limbo: Delivery | None = None
+        self.unrecorded: Delivery | None = None
         self.bytes = 0  # of payload
 
-    def send_expired(self, heir: Heir, now_ms: int) -> None:
+    def send_expired(self, sink: TransferSink, now_ms: int) -> None:
         """The head has expired: it goes to expire_to_queue."""
         if not self._is_alone:
-            heir.inherit(self.queue, self._take_head(), Reason.EXPIRED, now_ms)
+            sink.accept(self.queue, self._take_head(), Reason.EXPIRED, now_ms)
             return
-        taken = self.limbo = self.queue.line.pop()
+        taken = self.unrecorded = self.queue.line.pop()
         self.bytes += len(taken.item.data)
-        heir.inherit(self.queue, taken, Reason.EXPIRED, now_ms)
+        sink.accept(self.queue, taken, Reason.EXPIRED, now_ms)
 
     @property
     def _is_alone(self) -> bool:
         """Whether the queue has one item, and no more. One with an id can always be told from others."""
         queue = self.queue
-        under_way = queue.open_reads or queue.delayed or self.leaving or self.limbo is not None
+        under_way = queue.open_reads or queue.delayed or self.leaving or self.unrecorded is not None
         return len(queue.line) == 1 and not under_way and not isinstance(queue.line.head(), Numbered)
 
-    def anchor(self) -> None:
+    def record_as_open(self) -> None:
         """Put what is in limbo under a transaction: the next record means another head."""
-        taken, self.limbo = self.limbo, None
+        taken, self.unrecorded = self.unrecorded, None
         if taken is not None:
             self.queue.begin(taken)
             self.leaving[taken.xid] = taken
 
-    def send_dead(self, heir: Heir, taken: Delivery, now_ms: int) -> None:
+    def send_dead(self, sink: TransferSink, taken: Delivery, now_ms: int) -> None:
         """A read that is no longer open was its item's last: it goes to dead_letter_queue."""
         self._set_aside(taken)
-        heir.inherit(self.queue, taken, Reason.DEAD, now_ms)
+        sink.accept(self.queue, taken, Reason.DEAD, now_ms)
 
-    def send_head(self, heir: Heir, target: str, now_ms: int) -> None:
+    def send_head(self, sink: TransferSink, target: str, now_ms: int) -> None:
         """An operator wants the head in queue `target`."""
-        heir.inherit(self.queue, self._take_head(), Reason.MOVED, now_ms, target)
+        sink.accept(self.queue, self._take_head(), Reason.MOVED, now_ms, target)
 
     def _take_head(self) -> Delivery:
         taken = self.queue.line.pop()
-        self.anchor()
+        self.record_as_open()
         self.queue.begin(taken)
         self._set_aside(taken)
         return taken
@@ -85,8 +86,8 @@ class Departures:
 
     def release(self, taken: Delivery) -> bool:
         """The item has arrived: it is gone from here for good. False if the queue was closed: it records nothing."""
-        if self.limbo is taken:
-            self.limbo = None
+        if self.unrecorded is taken:
+            self.unrecorded = None
             self.bytes -= len(taken.item.data)
             self.queue.journal.record(Removed(taken.id))
             return True
@@ -97,8 +98,8 @@ class Departures:
 
     def give_back(self, taken: Delivery) -> None:
         """The item goes nowhere: it is the head of the line again."""
-        if self.limbo is taken:
-            self.anchor()
+        if self.unrecorded is taken:
+            self.record_as_open()
         if self._forget(taken):
             self.queue.give_back(taken)
 
@@ -155,5 +156,5 @@ class Departures:
     def clear(self) -> None:
         """The queue is closed: nothing that arrives concerns it any more."""
         self.leaving.clear()
-        self.limbo = None
+        self.unrecorded = None
         self.bytes = 0

@@ -1,4 +1,4 @@
-"""Whom a queue calls: the heir of items that leave it for another queue, and the timer of its open reads.
+"""Whom a queue calls: the transfer sink of items that leave it for another queue, and the timer of its open reads.
 
 Knows why items leave. Refuses to know how they get there safely, and what time it is.
 """
@@ -22,7 +22,7 @@ class Reason(Enum):
 
 
 class Admission(Enum):
-    """Whether an heir takes one more item."""
+    """Whether a transfer sink takes one more item."""
 
     NOW = "now"
     SOON = "soon"  # when those that are under way have arrived
@@ -40,7 +40,7 @@ class Timer(Protocol):
         """Call its `due` once, in this turn or the next."""
 
 
-class Heir(Protocol):
+class TransferSink(Protocol):
     """Takes charge of an item until it is safe elsewhere, then calls `Queue.release`.
 
     `target` names the queue that a moved item goes to; where the others go, their queue's settings say.
@@ -49,4 +49,4 @@ class Heir(Protocol):
     def admits(self, source: Queue, size: int) -> Admission:
         """Whether an item of `size` bytes may be sent. What dies and may not be sent goes back to the line."""
 
-    def inherit(self, source: Queue, taken: Delivery, reason: Reason, now_ms: int, target: str = "") -> None: ...
+    def accept(self, source: Queue, taken: Delivery, reason: Reason, now_ms: int, target: str = "") -> None: ...

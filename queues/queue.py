@@ -16,10 +16,10 @@ from staniel.queues.changes import Aborted, Added, Cleared, Confirmed, Journal, 
 from staniel.queues.config import UNLIMITED_BYTES, UNLIMITED_ITEMS, QueueConfig
 from staniel.queues.counters import QueueCounters
 from staniel.queues.item import Delivery, Item
-from staniel.queues.journal_view import Holdings
+from staniel.queues.journal_view import JournalView
 from staniel.queues.line import Line
-from staniel.queues.outgoing import Departures
-from staniel.queues.ports import Admission, Heir, Timer
+from staniel.queues.outgoing import Outgoing
+from staniel.queues.ports import Admission, Timer, TransferSink
 from staniel.queues.sweep import Sweep
 from staniel.queues.xids import XID_MAX, next_xid
 
@@ -63,25 +63,25 @@ class Queue:
         "counters",
         "created_ms",
         "delayed",
-        "departures",
         "gets_paused",
         "guarded",
         "had_children",
-        "heir",
         "hidden",
-        "holdings",
         "journal",
+        "journal_view",
         "last_removed_added_ms",
         "last_xid",
         "line",
         "name",
         "open_reads",
+        "outgoing",
         "puts_paused",
         "reads_timed_out",
         "returns",
         "state",
         "sweep",
         "timer",
+        "transfer_sink",
         "troubled",
         "waiters",
     )
@@ -112,9 +112,9 @@ class Queue:
         self.created_ms = created_ms
         self.state = QueueState.SERVING
         self.sweep = Sweep(self)
-        self.departures = Departures(self)
-        self.holdings = Holdings(self)
-        self.heir: Heir | None = None
+        self.outgoing = Outgoing(self)
+        self.journal_view = JournalView(self)
+        self.transfer_sink: TransferSink | None = None
         self.waiters: OrderedDict[Waiter, None] = OrderedDict()
         self.counters = QueueCounters()
         self.last_xid = 0
@@ -207,8 +207,8 @@ class Queue:
             return None
         taken = self.line.pop()
         self.last_removed_added_ms = taken.item.added_ms
-        if self.departures.limbo is not None:
-            self.departures.anchor()
+        if self.outgoing.unrecorded is not None:
+            self.outgoing.record_as_open()
         self.journal.record(Removed(taken.id))
         return taken
 
@@ -219,8 +219,8 @@ class Queue:
         taken = self.line.pop()
         self.last_removed_added_ms = taken.item.added_ms
         taken.opened_ms = now_ms
-        if self.departures.limbo is not None:
-            self.departures.anchor()
+        if self.outgoing.unrecorded is not None:
+            self.outgoing.record_as_open()
         self.begin(taken)
         self.open_reads[taken.xid] = taken
         self.counters.transactions += 1
@@ -272,8 +272,8 @@ class Queue:
         passed: list[Delivery] = []
         while len(passed) < ahead + count and self.line.head() is not None:
             taken = self.line.pop()
-            if self.departures.limbo is not None:
-                self.departures.anchor()
+            if self.outgoing.unrecorded is not None:
+                self.outgoing.record_as_open()
             self.begin(taken)
             taken.deliveries -= 1  # nobody has seen it
             passed.append(taken)
@@ -292,8 +292,8 @@ class Queue:
 
     def flush(self) -> int:
         """Remove every item of the line; open reads stay open. Returns how many went."""
-        if self.departures.limbo is not None:
-            self.departures.anchor()
+        if self.outgoing.unrecorded is not None:
+            self.outgoing.record_as_open()
         count = self.line.clear()
         self.cleared(count)
         self.counters.total_flushes += 1
@@ -397,11 +397,12 @@ class Queue:
             self.give_back(self.open_reads.pop(xid))
 
     def send_head(self, target: str, now_ms: int) -> bool:
-        """Give the head to the heir, for queue `target`, as an operator wishes; False when there is nothing live."""
-        assert self.heir is not None
+        """Give the head to the transfer sink, for queue `target`, as an operator wishes; False when there is nothing
+        live."""
+        assert self.transfer_sink is not None
         if not self._find_live(now_ms):
             return False
-        self.departures.send_head(self.heir, target, now_ms)
+        self.outgoing.send_head(self.transfer_sink, target, now_ms)
         return True
 
     def _fail(self) -> None:
@@ -434,7 +435,7 @@ class Queue:
             line.remains.add(delayed, self.returns.delayed_bytes)
         self.returns.delayed_bytes = 0
         self.returns.groups.clear()
-        self.departures.clear()
+        self.outgoing.clear()
         self.sweep.has_more = False  # no timer rings for it any more, and who waits for its end would wait for ever
         self.dismiss_waiters()
 
@@ -521,10 +522,10 @@ class Queue:
         config = self.config
         del self.open_reads[taken.xid]
         self.counters.canceled_transactions += 1
-        is_last = self.heir is not None and self.is_last(taken)
-        if self.heir is not None and is_last and self._can_die(self.heir, taken):
+        is_last = self.transfer_sink is not None and self.is_last(taken)
+        if self.transfer_sink is not None and is_last and self._can_die(self.transfer_sink, taken):
             self.counters.dead_letters += 1
-            self.departures.send_dead(self.heir, taken, now_ms)
+            self.outgoing.send_dead(self.transfer_sink, taken, now_ms)
             return Ended.DEAD
         if config.retry_delay_ms:
             self._let_rest(taken, now_ms + config.retry_delay_ms)
@@ -532,11 +533,11 @@ class Queue:
             self.give_back(taken)
         return Ended.SPARED if is_last else Ended.RETURNED
 
-    def _can_die(self, heir: Heir, taken: Delivery) -> bool:
-        """Whether the heir takes one more. While dead_letter_queue cannot be used, or the disk is slow, as many as may
-        be are in memory already: the others stay in the line and are handed out again.
+    def _can_die(self, transfer_sink: TransferSink, taken: Delivery) -> bool:
+        """Whether the transfer sink takes one more. While dead_letter_queue cannot be used, or the disk is slow, as
+        many as may be are in memory already: the others stay in the line and are handed out again.
         """
-        return heir.admits(self, len(taken.item.data)) is Admission.NOW
+        return transfer_sink.admits(self, len(taken.item.data)) is Admission.NOW
 
     def _let_rest(self, taken: Delivery, until_ms: int) -> None:
         # Since a reload has made the delay shorter, it is shorter for those that rest already: they are in the order of
@@ -581,22 +582,22 @@ class Queue:
         """Remove the head for good."""
         self.line.head()
         item_id = self.line.drop()
-        if self.departures.limbo is not None:
-            self.departures.anchor()
+        if self.outgoing.unrecorded is not None:
+            self.outgoing.record_as_open()
         self.journal.record(Removed(item_id))
 
     def begin(self, taken: Delivery) -> None:
         """Put the item that has just left the line under a transaction."""
         xid = self.last_xid + 1
-        if not 0 < xid <= XID_MAX or xid in self.open_reads or self.delayed or self.departures.leaving:
-            xid = next_xid(self.last_xid, self.open_reads, self.delayed, self.departures.leaving)
+        if not 0 < xid <= XID_MAX or xid in self.open_reads or self.delayed or self.outgoing.leaving:
+            xid = next_xid(self.last_xid, self.open_reads, self.delayed, self.outgoing.leaving)
         self.last_xid = taken.xid = xid
         self.journal.record(Opened(taken.id, taken.xid))
 
     def give_back(self, taken: Delivery) -> None:
         """An item that is under a transaction and in no list of them becomes the head again."""
-        if self.departures.limbo is not None:
-            self.departures.anchor()
+        if self.outgoing.unrecorded is not None:
+            self.outgoing.record_as_open()
         self.journal.record(Aborted(taken.id, taken.xid))
         self.line.give_back(taken)
 

@@ -15,7 +15,7 @@ from staniel.queues.absent import AbsentQueue, Awaited
 from staniel.queues.changes import Journal, NoJournal
 from staniel.queues.config import UNLIMITED_ITEMS, QueueConfig
 from staniel.queues.names import name_error, parent_of
-from staniel.queues.ports import Heir, Timer
+from staniel.queues.ports import Timer, TransferSink
 from staniel.queues.queue import Queue, TimedOut
 from staniel.queues.stream.queue import StreamQueue, queue_of
 
@@ -66,7 +66,7 @@ class Queues:
         self.by_name: dict[str, Queue] = {}
         self.aliases: dict[str, Alias] = {}
         self.blocked: dict[str, str] = {}
-        self.heir: Heir | None = None  # of every queue made from now on
+        self.transfer_sink: TransferSink | None = None  # of every queue made from now on
         self.timer: Timer | None = None
         self.adopted: Callable[[Queue], None] = lambda queue: None  # told of every queue, before it holds anything
         self.troubled: Callable[[Queue], None] = lambda queue: None  # told of one whose journal cannot be read any more
@@ -283,7 +283,7 @@ class Queues:
 
     def _enter(self, queue: Queue) -> Queue:
         self.by_name[queue.name] = queue
-        queue.heir, queue.timer, queue.troubled = self.heir, self.timer, self.troubled
+        queue.transfer_sink, queue.timer, queue.troubled = self.transfer_sink, self.timer, self.troubled
         queue.reads_timed_out = self.reads_timed_out
         self.adopted(queue)
         queue.children = self._children.setdefault(queue.name, {})

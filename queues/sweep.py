@@ -1,8 +1,8 @@
 """Dropping the expired items at the head of a queue, a moment's worth at a time.
 
 Knows how much is a moment's worth, and that the rest follows when the timer rings. Refuses to know what time it is.
-Items that go to another queue cost more than those that are dropped, and the heir may have no room for them: then they
-stay where they are, and nobody gets them.
+Items that go to another queue cost more than those that are dropped, and the transfer sink may have no room for them:
+then they stay where they are, and nobody gets them.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from staniel.queues.item import LOST_MS
-from staniel.queues.ports import Admission, Heir
+from staniel.queues.ports import Admission, TransferSink
 
 if TYPE_CHECKING:
     from staniel.queues.queue import Queue
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 SWEEP_MAX = 20_000  # items: about 4 ms
 SEND_MAX = 256  # items to another queue: each costs an intent and three records
 SEND_BYTES_MAX = 1 << 20
-LATER_MS = 1000  # before the heir is asked again
+LATER_MS = 1000  # before the transfer sink is asked again
 FOREVER_AGO_MS = -(2**63)
 
 
@@ -44,8 +44,8 @@ class Sweep:
         head = queue.line.head()
         if head is None or not queue.is_expired(head, now_ms):
             return 0
-        if queue.heir is not None and queue.config.expire_to_queue:
-            count = self._send(queue.heir, now_ms, count_max)
+        if queue.transfer_sink is not None and queue.config.expire_to_queue:
+            count = self._send(queue.transfer_sink, now_ms, count_max)
         else:
             count = self._drop(now_ms, min(count_max, SWEEP_MAX))
             if count == SWEEP_MAX:
@@ -59,13 +59,13 @@ class Sweep:
 
     def _drop(self, now_ms: int, count_max: int) -> int:
         queue = self.queue
-        queue.departures.anchor()
+        queue.outgoing.record_as_open()
         max_age_ms = queue.config.max_age_ms
         count = queue.line.expire(now_ms, now_ms - max_age_ms if max_age_ms else FOREVER_AGO_MS, count_max)
         queue.cleared(count)
         return count
 
-    def _send(self, heir: Heir, now_ms: int, count_max: int) -> int:
+    def _send(self, sink: TransferSink, now_ms: int, count_max: int) -> int:
         queue = self.queue
         count = size = 0
         while count < count_max and (head := queue.line.head()) is not None and queue.is_expired(head, now_ms):
@@ -75,7 +75,7 @@ class Sweep:
             if head.expires_ms == LOST_MS:
                 queue.drop_head()
             else:
-                match heir.admits(queue, len(head.data)):
+                match sink.admits(queue, len(head.data)):
                     case Admission.SOON:
                         self._go_on_soon(now_ms)
                         self.is_ahead = True
@@ -83,7 +83,7 @@ class Sweep:
                     case Admission.LATER:
                         queue.ring_at(now_ms + LATER_MS)
                         break
-                queue.departures.send_expired(heir, now_ms)
+                queue.outgoing.send_expired(sink, now_ms)
                 size += len(head.data)
             count += 1
         return count

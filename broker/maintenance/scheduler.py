@@ -50,7 +50,7 @@ class Upkeep:
         if isinstance(queue, StreamQueue):
             queue.stream.remains = self.remains
         if isinstance(queue.journal, Log):
-            queue.journal.holder = queue.holdings
+            queue.journal.holder = queue.journal_view
             self.sidecars.adopt(queue.journal)
             if queue.line.tail is None:
                 queue.line.tail = ReadBehind(queue.journal.segments, queue.line)
@@ -170,7 +170,7 @@ class Upkeep:
 
     def _shrink(self, queue: Queue, log: Log, step: Step, now_ms: int) -> None:
         """Replace the files by what the queue holds: at once if that is little, else by a pack."""
-        held = queue.line.bytes + sum([len(taken.item.data) for taken in queue.holdings.under_way.values()])
+        held = queue.line.bytes + sum([len(taken.item.data) for taken in queue.journal_view.under_way.values()])
         if log.segments.sealed or held > ON_THE_SPOT_BYTES:
             log.seal_wanted = True
             self._sealing[log] = None
@@ -193,7 +193,7 @@ class Upkeep:
         if not queue.line.load_all():
             return False  # what cannot be read must not be left out
         try:
-            log.rewrite(*queue.holdings.snapshot(), now_ms)
+            log.rewrite(*queue.journal_view.snapshot(), now_ms)
         except OSError as error:
             if error.errno not in FULL_ERRNOS:
                 raise self.group.failure(f"cannot rewrite {log.path}", error) from error

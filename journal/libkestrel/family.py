@@ -22,7 +22,7 @@ from staniel.journal.libkestrel.segments import StreamSegments
 from staniel.journal.libkestrel.writer import StreamWriter
 from staniel.queues.config import QueueConfig
 from staniel.queues.names import parent_of
-from staniel.queues.stream.line import FollowingLine
+from staniel.queues.stream.line import StreamLine
 from staniel.queues.stream.stream import Stream
 
 
@@ -169,7 +169,7 @@ class StreamJournal:
 
     def _add_reader(self, reader: str, position: Position, config: QueueConfig) -> ReaderLog:
         found = ReaderLog(self.fs, self.folder, self.queue, reader, self.group, config, self.segments, position)
-        found.line = FollowingLine(self.stream, position)
+        found.line = StreamLine(self.stream, position)
         found.family = self
         self.readers[reader] = found
         self._update_sync_policy()

@@ -17,7 +17,7 @@ from staniel.journal.libkestrel.position import Position, can_append, encode_pos
 from staniel.journal.libkestrel.segments import StreamSegments
 from staniel.queues.changes import Change, Cleared, Confirmed, Removed
 from staniel.queues.config import QueueConfig
-from staniel.queues.stream.line import FollowingLine
+from staniel.queues.stream.line import StreamLine
 
 START_OVER_BYTES = 64 << 10
 RECORDS_ESTIMATE_BYTES = 64  # what a batch's records of one reader are counted as before they are made
@@ -44,7 +44,7 @@ class ReaderLog(Appender):
         self.segments = segments
         self.position = position
         super().__init__(fs, f"{folder}/{self.file_name}", group, config.sync_ms)
-        self.line: FollowingLine
+        self.line: StreamLine
         self.has_file = True
         self.open_transfers = 0  # transfers of items that this file must say are gone
         self.wants_calm = False

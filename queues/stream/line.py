@@ -30,7 +30,7 @@ class Done(Protocol):
     def __contains__(self, item_id: int) -> bool: ...
 
 
-class FollowingLine(Line):
+class StreamLine(Line):
     """Its items from `next_id` on are the stream's; those before it are in memory, as in any line. What is confirmed
     and was not read yet is not for this queue.
 

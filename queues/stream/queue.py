@@ -14,7 +14,7 @@ from staniel.queues.config import QueueConfig
 from staniel.queues.item import Item
 from staniel.queues.names import parent_of
 from staniel.queues.queue import CLOSED, Queue
-from staniel.queues.stream.line import FollowingLine
+from staniel.queues.stream.line import StreamLine
 from staniel.queues.stream.stream import Stream
 
 
@@ -22,7 +22,7 @@ from staniel.queues.stream.stream import Stream
 class ReaderJournal(Journal, Protocol):
     """The journal of one reader: it writes down which ids are confirmed."""
 
-    line: FollowingLine
+    line: StreamLine
 
     @property
     def has_file(self) -> bool:

@@ -19,7 +19,7 @@ from staniel.sim.mutants.queues import MUTANTS, mutant, replaced
 @mutant("a transfer is finished with any equal item", "twins")
 def twin_taken() -> Any:
     def make(right: Any) -> Any:
-        return lambda self, source, intent, last: source.departures.claim(0, intent.means)
+        return lambda self, source, intent, last: source.outgoing.claim(0, intent.means)
 
     return replaced(Unfinished, "_find", make)
 

@@ -238,5 +238,5 @@ def test_whoever_looks_for_one_item_of_a_long_queue_does_not_load_the_others(
         return found
 
     monkeypatch.setattr(*reads, counted)
-    assert queue.departures.claim(0, lambda item, item_id: key_of(item) == wanted) is not None
+    assert queue.outgoing.claim(0, lambda item, item_id: key_of(item) == wanted) is not None
     assert loaded[0] < 400

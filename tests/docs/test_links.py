@@ -36,9 +36,9 @@ def anchors(path: Path) -> set[str]:
 def is_broken(page: Path, target: str) -> bool:
     if target.startswith(OUTSIDE):
         return False
-    name, _, anchor = target.partition("#")
+    name, _, record_as_open = target.partition("#")
     found = (page.parent / name).resolve() if name else page
-    return not found.exists() or (anchor != "" and anchor not in anchors(found))
+    return not found.exists() or (record_as_open != "" and record_as_open not in anchors(found))
 
 
 def broken_in(page: Path) -> list[str]:

@@ -76,7 +76,7 @@ def served(history: History) -> list[tuple[Any, ...]]:
     line.returned.clear()
     while line.head() is not None:
         found.append(row("queued", line.pop(), None, 0))
-    held = sorted(history.queue.holdings.under_way.items())
+    held = sorted(history.queue.journal_view.under_way.items())
     return found + [row("open", taken, xid, taken.deliveries) for xid, taken in held]
 
 

@@ -49,7 +49,7 @@ def test_the_journal_keeps_a_resting_item_as_an_open_read() -> None:
     for change in queue.journal.changes:  # type: ignore[attr-defined]
         replayed.apply(change)
     assert [taken.item.data for taken in replayed.open.values()] == [b"a"] and not len(replayed.line)
-    assert [*queue.holdings.snapshot()[0]] == [1] and Aborted not in map(type, queue.journal.changes)  # type: ignore[attr-defined]
+    assert [*queue.journal_view.snapshot()[0]] == [1] and Aborted not in map(type, queue.journal.changes)  # type: ignore[attr-defined]
 
 
 def test_what_a_client_held_comes_back_in_its_old_order_after_the_delay() -> None:

@@ -52,7 +52,7 @@ def pack(world: World) -> None:
     assert queue is not None
     if not log.archives:
         log.rotate(world.now_ms)
-    log.rewrite(*queue.holdings.snapshot(), world.now_ms)
+    log.rewrite(*queue.journal_view.snapshot(), world.now_ms)
     world.now_ms += 1
 
 

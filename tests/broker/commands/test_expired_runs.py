@@ -118,7 +118,7 @@ def test_what_expires_into_another_queue_goes_in_slices_that_memory_holds(size: 
         before = len(late.line)
         world.turn(8)
         pending = max(pending, len(late.line) - before)
-        most = max(most, queue.departures.bytes)
+        most = max(most, queue.outgoing.bytes)
         world.sync()
         if len(late.line) == 2000:
             break
@@ -174,14 +174,14 @@ def test_items_whose_target_is_refused_do_not_pile_up_in_memory_and_are_told_of_
     for _ in range(30):
         world.turn(500)
         settle(world)
-    assert queue.departures.bytes <= transfers.ASIDE_BYTES_MAX
-    assert len(queue.line) + len(queue.departures.leaving) == 3000
+    assert queue.outgoing.bytes <= transfers.ASIDE_BYTES_MAX
+    assert len(queue.line) + len(queue.outgoing.leaving) == 3000
     assert world.events.count("transfer.stuck") == 2  # in 15 seconds
     del world.broker.queues.blocked["late"]
     for _ in range(100):
         world.turn(500)
         settle(world)
-    assert len(world.broker.queues.by_name["late"].line) == 3000 and not queue.departures.leaving
+    assert len(world.broker.queues.by_name["late"].line) == 3000 and not queue.outgoing.leaving
 
 
 def test_what_has_no_place_to_go_is_tried_again_without_the_expiration_timer() -> None:

@@ -228,10 +228,10 @@ def test_an_item_taken_out_of_the_middle_of_a_long_line_leaves_all_others_once(w
         world.sync()
     line = queue_of(world).line
     assert line.behind
-    departures = queue_of(world).departures
-    taken = departures.claim(0, lambda item, item_id: item.data == names[which].encode())
+    outgoing = queue_of(world).outgoing
+    taken = outgoing.claim(0, lambda item, item_id: item.data == names[which].encode())
     assert taken is not None
-    departures.release(taken)
+    outgoing.release(taken)
     left = [name.encode() for name in names if name != names[which]]
     assert [item.data for item in line.items()] == left and len(line) == 49
     assert line.bytes == 49 * 60

@@ -101,7 +101,7 @@ def test_ids_and_deliveries_survive_a_start(steps: Steps, more: str) -> None:
     history.seal()
     line = history.queue.line
     fast = recovered_on(history.world.disk.copy())
-    under_way = history.queue.holdings.under_way
+    under_way = history.queue.journal_view.under_way
     assert {xid: (taken.id, taken.deliveries) for xid, taken in fast.replay.open.items()} == {
         xid: (taken.id, taken.deliveries) for xid, taken in under_way.items()
     }

@@ -27,7 +27,7 @@ def read_refusal(session: Session, queue: Queue | None) -> str:
 
 def trouble(queue: Queue) -> str:
     """Why nothing can be taken from `queue`, nor looked at: its journal cannot be read; empty if that is not so."""
-    error = queue.line.trouble
+    error = queue.line.read_error
     return "" if error is None else f"queue {queue.name} is not available: {why_unreadable(error)}"
 
 

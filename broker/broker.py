@@ -116,8 +116,8 @@ class Broker:
         self.queues.transfer_sink, self.queues.timer = self.transfers, self.deadlines
         total_bytes = min(config.server.max_memory_bytes, fs.memory_bytes() // 2)
         self.upkeep = Upkeep(self.queues, self.group, total_bytes, report)
-        self.queues.adopted = self.upkeep.adopt
-        self.queues.troubled = self._tell_trouble
+        self.queues.on_adopt = self.upkeep.adopt
+        self.queues.on_read_error = self._tell_trouble
         self.queues.reads_timed_out = self._tell_timed_out
         self._limit_queues()
         self.group.before_write = self._prepare_transfers
@@ -436,7 +436,7 @@ class Broker:
     def _tell_trouble(self, queue: Queue) -> None:
         """Its next items cannot be read. It stays, with what is open, and takes puts; nobody gets any of it."""
         hint = "nothing is read from this queue; make the file readable, or remove it, then reload"
-        self.report(Level.ERROR, "journal.unreadable", queue=queue.name, why=str(queue.line.trouble), hint=hint)
+        self.report(Level.ERROR, "journal.unreadable", queue=queue.name, why=str(queue.line.read_error), hint=hint)
 
     def _tell_timed_out(self, queue: Queue, reads: list[tuple[Delivery, Ended]], now_ms: int) -> None:
         """Open reads came to the end of open_transaction_timeout. Who had them is looked up for the lines alone."""

@@ -231,7 +231,7 @@ def _rewrite_ambiguous(broker: Broker, names: Iterable[str], now_ms: int) -> Non
 
 def _withdraw(broker: Broker, queue: Queue) -> None:
     """Stop serving a queue that nobody has been served from yet; its files stay as they are."""
-    trouble = queue.line.trouble
+    trouble = queue.line.read_error
     why = str(trouble) if trouble else "there is no room to write its journal anew"
     broker.upkeep.forget(queue)
     broker.queues.withdraw(queue, why)
@@ -276,7 +276,7 @@ def retry_unreadable(broker: Broker, now_ms: int) -> None:
     recovered as at a start, with its transfers. What still cannot be read stays as it is and is reported again.
     """
     for queue in broker.queues.all():
-        if queue.line.trouble is not None:
+        if queue.line.read_error is not None:
             _read_again(broker, queue)
     if broker.unreadable or broker.transfers.intents.kept:
         _recover_blocked(broker, now_ms)

@@ -433,7 +433,7 @@ class Leaving:
             for queue, taken in together:
                 by_queue.setdefault(queue, []).append(taken)
             for queue, reads in by_queue.items():
-                queue.returns.end(reads, partial(self._tell, queue), now_ms)
+                queue.batched_aborts.end(reads, partial(self._tell, queue), now_ms)
             work += len(by_queue) * QUEUE_AS_MANY + len(together)
         if left:
             self._session.broker.deadlines.soon(self)

@@ -96,7 +96,7 @@ class Totals:
         self.items += len(queue.line)
         self.bytes += queue.line.bytes
         self.memory_bytes_max += queue.config.max_memory_bytes
-        self.unreadable += queue.line.trouble is not None
+        self.unreadable += queue.line.read_error is not None
 
 
 def server_stats(broker: Broker, now_ms: int, totals: Totals) -> Iterator[tuple[str, object]]:
@@ -153,8 +153,8 @@ def queue_stats(queue: Queue, now_ms: int, dialect: Dialect) -> Iterator[tuple[s
         yield "children", ",".join(queue.children)
     if queue.gets_paused or queue.puts_paused:
         yield "paused", pause_name(queue)
-    if queue.line.trouble is not None:
-        yield "unreadable", why_unreadable(queue.line.trouble)
+    if queue.line.read_error is not None:
+        yield "unreadable", why_unreadable(queue.line.read_error)
 
 
 def pause_name(queue: Queue) -> str:

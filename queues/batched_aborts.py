@@ -23,7 +23,7 @@ Told = Callable[[list[tuple[Delivery, "Ended"]], int], None]
 """Called with some of the reads and what became of their items, in the order in which they ended."""
 
 
-class Returns:
+class BatchedAborts:
     """Rings soon as long as there are `groups`."""
 
     __slots__ = ("delayed_bytes", "groups", "queue")

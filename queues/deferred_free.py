@@ -16,7 +16,7 @@ BYTES_A_STEP = 4 << 20  # the kernel takes back 4 KB in 0.1 us
 LEAST_ITEMS = 256  # fewer are freed on the spot, if they are not large
 
 
-class Remains:
+class DeferredFree:
     """`step` as long as something is `left`."""
 
     def __init__(self) -> None:

@@ -12,7 +12,7 @@ from itertools import islice
 from typing import Protocol
 
 from staniel.queues.checkpoint import Checkpoint
-from staniel.queues.deferred_free import Remains
+from staniel.queues.deferred_free import DeferredFree
 from staniel.queues.item import LOST_MS, Delivery, Item
 
 ID_SHIFT = 16  # room for 65,536 items added within one millisecond before ids run ahead of the clock
@@ -62,6 +62,7 @@ class Line:
         "behind",
         "behind_bytes",
         "bytes",
+        "deferred_free",
         "expiring",
         "fresh",
         "full_bytes",
@@ -69,11 +70,10 @@ class Line:
         "last_id",
         "left",
         "look_items",
-        "remains",
+        "on_read_error",
+        "read_error",
         "returned",
         "tail",
-        "told",
-        "trouble",
     )
 
     def __init__(self, tail: Tail | None = None, memory_bytes: int = UNBOUNDED) -> None:
@@ -93,10 +93,10 @@ class Line:
         self._counted_seq = 0
         self._counted_end = 0  # the seq behind the fresh items when they were counted last
         self.tail = tail
-        self.trouble: OSError | None = None
+        self.read_error: OSError | None = None
         """Why the next items cannot be read from the journal. Nothing is read any more until it is None again."""
-        self.told: Callable[[], object] = int  # when trouble begins
-        self.remains: Remains | None = None  # takes what is cleared; else it is freed at once
+        self.on_read_error: Callable[[], object] = int  # when trouble begins
+        self.deferred_free: DeferredFree | None = None  # takes what is cleared; else it is freed at once
         self.bound(memory_bytes)
 
     def bound(self, memory_bytes: int, spare_bytes: int = SMALL_ITEMS_BYTES) -> None:
@@ -273,9 +273,9 @@ class Line:
         """Nobody needs the items in memory any more. The line is empty then, or will never be used again."""
         fresh, returned, size = self.fresh, self.returned, self.memory_bytes
         self.fresh, self.returned = deque(), []
-        if self.remains is not None:
-            self.remains.add(fresh, size)
-            self.remains.add(returned, size)
+        if self.deferred_free is not None:
+            self.deferred_free.add(fresh, size)
+            self.deferred_free.add(returned, size)
 
     def give_back(self, taken: Delivery) -> None:
         """`taken` becomes the head."""
@@ -329,20 +329,20 @@ class Line:
         self.added_expiring += expiring
 
     def load(self, size_max: int = LOAD_BYTES) -> None:
-        """Read the next items from the journal, here and now. If that fails nothing comes, and there is `trouble`."""
-        if self.trouble is not None:
+        """Read the next items from the journal, now. If that fails nothing comes, and there is `read_error`."""
+        if self.read_error is not None:
             return
         assert self.tail is not None
         try:
             self.settle()
             self.take_in(self.tail.load(self.left + len(self.fresh), max(1, min(size_max, self.full_bytes))))
         except OSError as error:
-            self.trouble = error
-            self.told()
+            self.read_error = error
+            self.on_read_error()
 
     def load_all(self) -> bool:
         """Hold everything in memory, whatever the bound says; False if it cannot be read."""
-        while self.behind and self.trouble is None:
+        while self.behind and self.read_error is None:
             self.load()
         return not self.behind
 

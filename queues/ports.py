@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Protocol
 from staniel.queues.item import Delivery
 
 if TYPE_CHECKING:
-    from staniel.queues.batched_aborts import Returns
+    from staniel.queues.batched_aborts import BatchedAborts
     from staniel.queues.queue import Queue
 
 
@@ -36,7 +36,7 @@ class Timer(Protocol):
 
     def drop(self, owner: Queue) -> None: ...
 
-    def soon(self, owner: Returns) -> None:
+    def soon(self, owner: BatchedAborts) -> None:
         """Call its `due` once, in this turn or the next."""
 
 

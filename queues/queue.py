@@ -11,7 +11,7 @@ from collections.abc import Callable
 from enum import Enum
 from operator import attrgetter
 
-from staniel.queues.batched_aborts import ENDED_AS_MANY, READS_A_STEP, Returns
+from staniel.queues.batched_aborts import ENDED_AS_MANY, READS_A_STEP, BatchedAborts
 from staniel.queues.changes import Aborted, Added, Cleared, Confirmed, Journal, Opened, Removed, Waiter
 from staniel.queues.config import UNLIMITED_BYTES, UNLIMITED_ITEMS, QueueConfig
 from staniel.queues.counters import QueueCounters
@@ -58,6 +58,7 @@ class Queue:
         "_bounded",
         "_held_bytes",
         "_plain",
+        "batched_aborts",
         "children",
         "config",
         "counters",
@@ -73,16 +74,15 @@ class Queue:
         "last_xid",
         "line",
         "name",
+        "on_read_error",
         "open_reads",
         "outgoing",
         "puts_paused",
         "reads_timed_out",
-        "returns",
         "state",
         "sweep",
         "timer",
         "transfer_sink",
-        "troubled",
         "waiters",
     )
 
@@ -95,15 +95,15 @@ class Queue:
         self.delayed: OrderedDict[int, Delivery] = (
             OrderedDict()
         )  # aborted; `opened_ms` is when they are handed out again
-        self.returns = Returns(self)
+        self.batched_aborts = BatchedAborts(self)
         self.timer: Timer | None = None
         self._armed_ms = 0  # when the timer rings, 0: it is not set
         self.gets_paused = False
         self.puts_paused = False
         self.hidden = False  # by an alias
         self.line = Line()
-        self.line.told = self._fail
-        self.troubled: Callable[[Queue], None] = lambda queue: None  # told when the journal cannot be read
+        self.line.on_read_error = self._fail
+        self.on_read_error: Callable[[Queue], None] = lambda queue: None  # told when the journal cannot be read
         # Told of open reads whose time was over.
         self.reads_timed_out: TimedOut = lambda queue, reads, now_ms: None
         self._held_bytes = UNLIMITED_BYTES
@@ -156,14 +156,14 @@ class Queue:
         config = self.config
         # Somebody has to ask who may read or write.
         self.guarded = self.puts_paused or bool(config.client_id_for_enqueue or config.client_id_for_dequeue)
-        self.guarded = self.guarded or self.line.trouble is not None
+        self.guarded = self.guarded or self.line.read_error is not None
         self._weigh_gets()
 
     def _weigh_gets(self) -> None:
         config = self.config
         # Nothing but an item's own expiry can keep the head from being handed out.
         self._plain = not (self.gets_paused or config.max_age_ms or config.open_timeout_ms or config.retry_delay_ms)
-        self._plain = self._plain and not self.returns.groups
+        self._plain = self._plain and not self.batched_aborts.groups
 
     def has_room(self, item: Item) -> bool:
         """Whether `add` would take `item`."""
@@ -297,7 +297,7 @@ class Queue:
         count = self.line.clear()
         self.cleared(count)
         self.counters.total_flushes += 1
-        if self.line.trouble is not None:
+        if self.line.read_error is not None:
             self.read_again()  # nothing is left to be read
         return count
 
@@ -307,7 +307,7 @@ class Queue:
         """Join the end of the waiters. They are served in this order. A closed queue dismisses `waiter` at once: it may
         have been deleted between two turns of a command.
         """
-        if self.state is CLOSED or self.hidden or self.line.trouble is not None:
+        if self.state is CLOSED or self.hidden or self.line.read_error is not None:
             waiter.dismiss()
         else:
             self.waiters[waiter] = None
@@ -348,7 +348,7 @@ class Queue:
         are ending.
         """
         moments: list[int] = []
-        if self.returns.groups:
+        if self.batched_aborts.groups:
             return 0
         if self.config.open_timeout_ms and self.open_reads:
             moments.append(next(iter(self.open_reads.values())).opened_ms + self.config.open_timeout_ms)
@@ -385,9 +385,9 @@ class Queue:
     def load(self, line: Line, open_reads: dict[int, Delivery], last_xid: int) -> None:
         """Take over a replayed state, with the reads that were open."""
         assert not len(self.line) and not self.open_reads
-        line.remains = self.line.remains
+        line.deferred_free = self.line.deferred_free
         self.line = line
-        line.told = self._fail
+        line.on_read_error = self._fail
         self.open_reads = OrderedDict(open_reads)
         self.last_xid = last_xid
 
@@ -409,11 +409,11 @@ class Queue:
         """The next items cannot be read: nobody gets any until `read_again`."""
         self._weigh()
         self.dismiss_waiters()
-        self.troubled(self)
+        self.on_read_error(self)
 
     def read_again(self) -> None:
         """What could not be read may be readable now."""
-        self.line.trouble = None
+        self.line.read_error = None
         self._weigh()
 
     def dismiss_waiters(self) -> None:
@@ -430,11 +430,11 @@ class Queue:
             self.timer.drop(self)
         reads, self.open_reads = self.open_reads, OrderedDict()
         delayed, self.delayed = self.delayed, OrderedDict()
-        if line.remains is not None:
-            line.remains.add(reads, 0)
-            line.remains.add(delayed, self.returns.delayed_bytes)
-        self.returns.delayed_bytes = 0
-        self.returns.groups.clear()
+        if line.deferred_free is not None:
+            line.deferred_free.add(reads, 0)
+            line.deferred_free.add(delayed, self.batched_aborts.delayed_bytes)
+        self.batched_aborts.delayed_bytes = 0
+        self.batched_aborts.groups.clear()
         self.outgoing.clear()
         self.sweep.has_more = False  # no timer rings for it any more, and who waits for its end would wait for ever
         self.dismiss_waiters()
@@ -457,10 +457,10 @@ class Queue:
                 return True
             if not line.behind:
                 return False
-        if self.gets_paused or self.returns.groups:
+        if self.gets_paused or self.batched_aborts.groups:
             return False
         self._time_out(now_ms)
-        if self.returns.groups:
+        if self.batched_aborts.groups:
             return False
         head = line.head()
         if head is None or not self.is_expired(head, now_ms):
@@ -483,12 +483,12 @@ class Queue:
 
     def _time_out(self, now_ms: int) -> int:
         """Few end at once, and how many is returned; many in the turns that follow."""
-        if self.returns.groups:
+        if self.batched_aborts.groups:
             return 0
         timeout_ms = self.config.open_timeout_ms
         over = _until(self.open_reads, now_ms - timeout_ms) if timeout_ms else []
         if len(over) > READS_A_STEP:
-            self.returns.end(over, self._tell_timed_out, now_ms, now_ms - timeout_ms)
+            self.batched_aborts.end(over, self._tell_timed_out, now_ms, now_ms - timeout_ms)
             return 0
         if over:
             self._tell_timed_out([(taken, self.end_read(taken, now_ms)) for taken in reversed(over)], now_ms)
@@ -497,7 +497,7 @@ class Queue:
         rested.sort(key=attrgetter("seq"))
         rested.sort(key=attrgetter("opened_ms"))  # twice by a number takes a quarter of the time of once by a pair
         if len(rested) > READS_A_STEP:
-            self.returns.rouse(rested, now_ms)
+            self.batched_aborts.rouse(rested, now_ms)
             return len(over)
         for taken in reversed(rested):
             self.rouse(taken)
@@ -548,16 +548,16 @@ class Queue:
             each.opened_ms = until_ms
         taken.opened_ms = until_ms
         self.delayed[taken.xid] = taken
-        self.returns.delayed_bytes += len(taken.item.data)
+        self.batched_aborts.delayed_bytes += len(taken.item.data)
         if self.config.keep_journal:  # else every item is in memory, whether it rests or not
-            while self.returns.delayed_bytes > self.config.max_memory_bytes and len(self.delayed) > 1:
+            while self.batched_aborts.delayed_bytes > self.config.max_memory_bytes and len(self.delayed) > 1:
                 self.rouse(next(iter(self.delayed.values())))
         self._arm()
 
     def rouse(self, taken: Delivery) -> None:
         """It has rested for long enough, or memory has no place for it any more: it is the head."""
         del self.delayed[taken.xid]
-        self.returns.delayed_bytes -= len(taken.item.data)
+        self.batched_aborts.delayed_bytes -= len(taken.item.data)
         self.give_back(taken)
 
     def _make_room(self) -> bool:

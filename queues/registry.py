@@ -68,8 +68,10 @@ class Queues:
         self.blocked: dict[str, str] = {}
         self.transfer_sink: TransferSink | None = None  # of every queue made from now on
         self.timer: Timer | None = None
-        self.adopted: Callable[[Queue], None] = lambda queue: None  # told of every queue, before it holds anything
-        self.troubled: Callable[[Queue], None] = lambda queue: None  # told of one whose journal cannot be read any more
+        self.on_adopt: Callable[[Queue], None] = lambda queue: None  # told of every queue, before it holds anything
+        self.on_read_error: Callable[[Queue], None] = lambda queue: (
+            None
+        )  # told of one whose journal cannot be read any more
         self.reads_timed_out: TimedOut = lambda queue, reads, now_ms: None
         self.created = 0
         self.deleted = 0
@@ -283,9 +285,9 @@ class Queues:
 
     def _enter(self, queue: Queue) -> Queue:
         self.by_name[queue.name] = queue
-        queue.transfer_sink, queue.timer, queue.troubled = self.transfer_sink, self.timer, self.troubled
+        queue.transfer_sink, queue.timer, queue.on_read_error = self.transfer_sink, self.timer, self.on_read_error
         queue.reads_timed_out = self.reads_timed_out
-        self.adopted(queue)
+        self.on_adopt(queue)
         queue.children = self._children.setdefault(queue.name, {})
         self._feed(queue)
         if queue.children:

@@ -35,7 +35,7 @@ class Sweep:
     @property
     def is_unfinished(self) -> bool:
         """Whether nobody can tell yet what the head is: who wants it asks again in the next turn."""
-        return self.has_more or bool(self.queue.returns.groups)
+        return self.has_more or bool(self.queue.batched_aborts.groups)
 
     def run(self, now_ms: int, count_max: int) -> int:
         """Drop at most `count_max` items, or send them to expire_to_queue. Returns how many went."""

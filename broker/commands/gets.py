@@ -81,7 +81,7 @@ def get_with_care(session: Session, request: Get, now_ms: int) -> None:
 
 def miss(session: Session, request: Get, queue: Queue, now_ms: int) -> None:
     """Nothing there: look again once the expired items at the head are gone, or wait, or say so."""
-    if queue.line.trouble is not None:
+    if queue.line.read_error is not None:
         session.refuse(gate.trouble(queue))
     elif queue.sweep.is_unfinished:
         session.look_again(queue, partial(get_with_care, session, without_ends(request)))
@@ -246,7 +246,7 @@ class Batch:
         self._go_on(taken, now_ms)
 
     def _go_on(self, taken: Delivery | None, now_ms: int) -> None:
-        if taken is None and self.queue.line.trouble is not None:
+        if taken is None and self.queue.line.read_error is not None:
             self.session.refuse(gate.trouble(self.queue))
             return
         count(self.session, self.get, self.queue, taken)
@@ -395,7 +395,7 @@ def wait(session: Session, request: Get, queue: Queue, now_ms: int) -> None:
 
 def answer(session: Session, request: Get, queue: Queue, taken: Delivery | None) -> None:
     """The reply of a single get."""
-    if taken is None and queue.line.trouble is not None:
+    if taken is None and queue.line.read_error is not None:
         session.refuse(gate.trouble(queue))
         return
     batch = queue.journal.batch

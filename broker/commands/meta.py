@@ -84,7 +84,7 @@ def wait(session: Session, request: memcache.MetaGet, queue: Queue, now_ms: int)
 
 
 def answer(session: Session, request: memcache.MetaGet, queue: Queue, taken: Delivery | None, now_ms: int) -> None:
-    if taken is None and queue.line.trouble is not None:
+    if taken is None and queue.line.read_error is not None:
         session.refuse(gate.trouble(queue))
         return
     session.depend_on(queue)

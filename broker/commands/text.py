@@ -69,7 +69,7 @@ def read(session: Session, name: str, wait_ms: int, now_ms: int, *, opens: bool)
     until_ms = now_ms + wait_ms
 
     def answer(found: Queue, taken: Delivery | None) -> None:
-        if taken is None and found.line.trouble is not None:
+        if taken is None and found.line.read_error is not None:
             session.out.append(replies.error(gate.trouble(found)))
             return
         if taken is not None and opens:

@@ -130,7 +130,7 @@ class Collecting:
         session, counters = self.session, self.session.broker.counters
         if self._keeps:
             self._confirm()
-        if not self.found and self.queue.line.trouble is not None:
+        if not self.found and self.queue.line.read_error is not None:
             session.out.append(replies.failure(self.call, gate.trouble(self.queue)))
             return
         counters.cmd_get += 1
@@ -234,7 +234,7 @@ def abort(session: Session, call: thrift.ThriftAbort, now_ms: int) -> None:
             if lease.queue.open_reads.get(lease.taken.xid) is lease.taken:
                 by_queue.setdefault(lease.queue, []).append(lease.taken)
         for queue, opened in by_queue.items():
-            queue.returns.end(opened, partial(tell, queue), now_ms)
+            queue.batched_aborts.end(opened, partial(tell, queue), now_ms)
         return sum(map(len, by_queue.values()))
 
     def tell(queue: Queue, ended: list[tuple[Delivery, Ended]], now_ms: int) -> None:
@@ -259,7 +259,7 @@ def peek(session: Session, call: thrift.ThriftPeek, now_ms: int) -> None:
     if head is None and queue.sweep.is_unfinished:
         session.look_again(queue, lambda now_ms: peek(session, call, now_ms))
         return
-    if head is None and queue.line.trouble is not None:
+    if head is None and queue.line.read_error is not None:
         session.out.append(replies.failure(call, gate.trouble(queue)))
         return
     session.broker.counters.cmd_peek += 1

@@ -40,7 +40,7 @@ class Memory:
         if isinstance(queue.journal, NoJournal):
             queue.journal.watch(queue, self.changed)
         elif isinstance(queue, StreamQueue):
-            queue.following.changed = lambda: self.changed.update({queue: None})
+            queue.line.changed = lambda: self.changed.update({queue: None})
         if self.is_tight and len(self._queues) > 2 * self._shared_by:
             self.bound_all()
         else:

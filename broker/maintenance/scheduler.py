@@ -19,7 +19,7 @@ from staniel.journal.kestrel.log import Log
 from staniel.journal.kestrel.policy import Step, is_worth_packing, next_step, saves_half, starts_delay
 from staniel.journal.kestrel.read_behind import ReadBehind
 from staniel.journal.kestrel.segments import Segment
-from staniel.queues.deferred_free import Remains
+from staniel.queues.deferred_free import DeferredFree
 from staniel.queues.queue import Queue
 from staniel.queues.registry import Queues
 from staniel.queues.stream.queue import StreamQueue
@@ -40,15 +40,15 @@ class Upkeep:
         self.refills = Refills(self.chores)
         self.sidecars = Sidecars(self.chores, report)
         self.memory = Memory(memory_bytes, queues)
-        self.remains = Remains()
+        self.deferred_free = DeferredFree()
         self._report = report
         self._sealing: dict[Log, None] = {}  # a rotation is asked for; their files up to there are to be rewritten
 
     def adopt(self, queue: Queue) -> None:
         """`queue` is served from now on."""
-        queue.line.remains = self.remains
+        queue.line.deferred_free = self.deferred_free
         if isinstance(queue, StreamQueue):
-            queue.stream.remains = self.remains
+            queue.stream.deferred_free = self.deferred_free
         if isinstance(queue.journal, Log):
             queue.journal.holder = queue.journal_view
             self.sidecars.adopt(queue.journal)
@@ -83,14 +83,14 @@ class Upkeep:
     @property
     def is_busy(self) -> bool:
         """Whether `step` has something to do at once."""
-        return bool(self.refills.hungry or self.remains.left) or self.packs.is_busy
+        return bool(self.refills.hungry or self.deferred_free.left) or self.packs.is_busy
 
     def step(self, now_ms: int) -> None:
         """A few slices of what is to be done. Raises JournalFailure."""
         if self.refills.hungry:
             self.refills.step()
-        if self.remains.left:
-            self.remains.step()
+        if self.deferred_free.left:
+            self.deferred_free.step()
         if self._sealing:
             for log in [log for log in self._sealing if not log.seal_wanted]:
                 del self._sealing[log]

@@ -238,12 +238,12 @@ class StreamLine(Line):
 
     def load(self, size_max: int = LOAD_BYTES) -> None:
         before = len(self.fresh)
-        while len(self.fresh) == before and self.behind and self.trouble is None:
+        while len(self.fresh) == before and self.behind and self.read_error is None:
             try:
                 found = self.stream.read(self.next_id)
             except OSError as error:
-                self.trouble = error
-                self.told()
+                self.read_error = error
+                self.on_read_error()
                 return
             if not found:
                 self._lose_the_rest()

@@ -53,6 +53,7 @@ class StreamQueue(Queue):
     """`orders` takes what is put to it with all its children (`orders+audit`), and a child what is put to it alone."""
 
     journal: ReaderJournal
+    line: StreamLine
     _takes_evenly = False  # everybody takes what is put here, and nobody has to look at his head before
 
     def __init__(self, name: str, config: QueueConfig, journal: ReaderJournal, created_ms: int) -> None:
@@ -60,8 +61,8 @@ class StreamQueue(Queue):
         self.stream: Stream = line.stream
         self.is_parent = not parent_of(name)
         super().__init__(name, config, journal, created_ms)
-        self.line = self.following = line
-        line.told = self._fail
+        self.line = line
+        line.on_read_error = self._fail
         line.counters = self.counters
         line.bound(config.max_memory_bytes)
         line.follows = journal.has_file
@@ -160,7 +161,7 @@ class StreamQueue(Queue):
         if len(takers) < len(stream.members):
             for member in stream.members.values():
                 if member not in takers:
-                    member.following.pass_over(numbered)
+                    member.line.pass_over(numbered)
                     member.journal.confirm(numbered.id, numbered.id)
         for taker in takers:
             if taker.waiters:
@@ -169,14 +170,14 @@ class StreamQueue(Queue):
     def _begin_to_take(self, now_ms: int) -> tuple[StreamQueue, ...]:
         """fanout_only has been taken back."""
         self.journal.create_at_end(now_ms)
-        self.following.skip_to_end()
+        self.line.skip_to_end()
         self.stream.members[self.name] = self
         self.regroup()
         return self.stream.takers
 
     def cleared(self, count: int) -> None:
         """Take down that so many heads are gone."""
-        gone, self.following.gone = self.following.gone, []
+        gone, self.line.gone = self.line.gone, []
         for first, last in gone:
             self.journal.confirm(first, last)
 

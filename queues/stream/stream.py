@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Protocol
 
 from msgspec import Struct
 
-from staniel.queues.deferred_free import Remains
+from staniel.queues.deferred_free import DeferredFree
 from staniel.queues.item import Item, Numbered
 from staniel.queues.line import ITEM_COST_BYTES, SMALL_ITEMS_BYTES, SMALL_ITEMS_SHARE
 
@@ -62,7 +62,7 @@ class Stream:
         self._chunk_until = -1  # so many bytes, and the next item begins another
         self._flags: list[tuple[int, int]] = [(0, 0)]  # (id, memcache flags from there on)
         self._last_flags = 0
-        self.remains: Remains | None = None  # takes what is dropped; else it is freed at once
+        self.deferred_free: DeferredFree | None = None  # takes what is dropped; else it is freed at once
 
     def bound(self, memory_bytes: int, spare_bytes: int = SMALL_ITEMS_BYTES) -> None:
         """Keep as much in memory as a line with the same bounds (`Line.bound`); the rest is read back."""
@@ -136,7 +136,7 @@ class Stream:
         chunks = self._chunks
         if not chunks:
             return
-        needed = min([member.following.next_id for member in self.members.values()], default=self.last_id + 1)
+        needed = min([member.line.next_id for member in self.members.values()], default=self.last_id + 1)
         gone = 0
         for chunk in chunks:
             stop_id = chunk.first_id + len(chunk.items)
@@ -155,8 +155,8 @@ class Stream:
     def _drop(self, count: int) -> None:
         """The first `count` chunks."""
         chunks = self._chunks
-        if self.remains is not None and count > CHUNKS_AT_ONCE:
-            self.remains.add_pieces([chunk.items for chunk in chunks[:count]])
+        if self.deferred_free is not None and count > CHUNKS_AT_ONCE:
+            self.deferred_free.add_pieces([chunk.items for chunk in chunks[:count]])
         del chunks[:count]
         if not chunks:
             self._chunk_until = -1

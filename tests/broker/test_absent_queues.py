@@ -174,7 +174,7 @@ def test_what_a_text_client_has_waited_for_has_nothing_to_do_with_what_it_reads_
     assert reader.hears() == ":x"
     made = world.broker.queues.by_name["made"]
     misses = made.counters.get_items_miss
-    made.line.trouble = OSError(5, "broken", "made")
+    made.line.read_error = OSError(5, "broken", "made")
     reader.sends(b"get other\n")
     world.turn()
     assert reader.hears() == "*" and made.counters.get_items_miss == misses

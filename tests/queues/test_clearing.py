@@ -9,7 +9,7 @@ import pytest
 
 from staniel.queues.changes import NoJournal
 from staniel.queues.config import QueueConfig
-from staniel.queues.deferred_free import BYTES_A_STEP, ITEMS_A_STEP, LEAST_ITEMS, Remains
+from staniel.queues.deferred_free import BYTES_A_STEP, ITEMS_A_STEP, LEAST_ITEMS, DeferredFree
 from staniel.queues.item import Delivery, Item, Numbered
 from staniel.queues.line import Line
 from staniel.queues.queue import COUNTED_A_TURN, Queue
@@ -72,57 +72,57 @@ def test_what_is_abandoned_is_freed_a_number_a_step(kind: str) -> None:
         items = [taken(number) for number in range(count)]
     elif kind == "open":
         items = OrderedDict((number, taken(number)) for number in range(count))
-    remains = Remains()
-    remains.add(items, count)
-    remains.step()
+    deferred_free = DeferredFree()
+    deferred_free.add(items, count)
+    deferred_free.step()
     assert len(items) == 10
-    remains.step()
-    assert not items and not remains.left
+    deferred_free.step()
+    assert not items and not deferred_free.left
 
 
 def test_large_items_are_freed_a_few_megabytes_a_step() -> None:
     items = deque([Item(bytes(BYTES_A_STEP // 2), NOW_MS) for _ in range(5)])
-    remains = Remains()
-    remains.add(items, 5 * BYTES_A_STEP // 2)
-    remains.step()
+    deferred_free = DeferredFree()
+    deferred_free.add(items, 5 * BYTES_A_STEP // 2)
+    deferred_free.step()
     assert len(items) == 3
 
 
 def test_a_few_small_items_are_freed_on_the_spot() -> None:
-    items, remains = deque([Item(b"x", NOW_MS)] * LEAST_ITEMS), Remains()
-    remains.add(items, LEAST_ITEMS)
-    assert not items and not remains.left
+    items, deferred_free = deque([Item(b"x", NOW_MS)] * LEAST_ITEMS), DeferredFree()
+    deferred_free.add(items, LEAST_ITEMS)
+    assert not items and not deferred_free.left
 
 
 def test_pieces_of_a_stream_are_freed_in_steps_that_need_not_end_with_a_piece() -> None:
     pieces = [[Numbered(b"x", NOW_MS)] * (ITEMS_A_STEP // 2 + 1) for _ in range(3)]
-    remains = Remains()
-    remains.add_pieces(pieces)
-    remains.step()
+    deferred_free = DeferredFree()
+    deferred_free.add_pieces(pieces)
+    deferred_free.step()
     assert sum(map(len, pieces)) == 3 * (ITEMS_A_STEP // 2 + 1) - ITEMS_A_STEP
 
 
 @pytest.mark.parametrize("way", ["flush", "delete"])
 def test_a_long_line_is_left_to_the_remains(way: str) -> None:
-    queue, remains = Queue("q", QueueConfig(), NoJournal(), NOW_MS), Remains()
-    queue.line.remains = remains
+    queue, deferred_free = Queue("q", QueueConfig(), NoJournal(), NOW_MS), DeferredFree()
+    queue.line.deferred_free = deferred_free
     for _ in range(LEAST_ITEMS + 1):
         queue.add(Item(b"", NOW_MS), NOW_MS)
     if way == "flush":
         assert queue.flush() == LEAST_ITEMS + 1
     else:
         queue.close()
-    assert not len(queue.line) and len(remains.left) == 1
+    assert not len(queue.line) and len(deferred_free.left) == 1
 
 
 @pytest.mark.parametrize("retry_delay_ms", [0, 1000])
 def test_the_open_reads_of_a_deleted_queue_and_what_rests_are_left_to_the_remains(retry_delay_ms: int) -> None:
-    queue, remains = Queue("q", QueueConfig(retry_delay_ms=retry_delay_ms), NoJournal(), NOW_MS), Remains()
-    queue.line.remains = remains
+    queue, deferred_free = Queue("q", QueueConfig(retry_delay_ms=retry_delay_ms), NoJournal(), NOW_MS), DeferredFree()
+    queue.line.deferred_free = deferred_free
     for _ in range(LEAST_ITEMS + 1):
         queue.add(Item(b"", NOW_MS), NOW_MS)
         read = queue.open(NOW_MS)
         if retry_delay_ms and read is not None:
             queue.abort(read, NOW_MS)
     queue.close()
-    assert not queue.open_reads and not queue.delayed and len(remains.left) == 1
+    assert not queue.open_reads and not queue.delayed and len(deferred_free.left) == 1

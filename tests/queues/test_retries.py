@@ -160,4 +160,4 @@ def test_no_more_rests_in_memory_than_the_queue_may_keep_there(journal_format: s
     heads = [int(item.data[-4:]) for item in queue.line.items()]
     assert sorted([*heads, *(int(taken.item.data[-4:]) for taken in queue.delayed.values())]) == list(range(40))
     world.turn(3_700_000)
-    assert not queue.delayed and len(queue.line) == 40 and queue.returns.delayed_bytes == 0
+    assert not queue.delayed and len(queue.line) == 40 and queue.batched_aborts.delayed_bytes == 0

@@ -118,7 +118,7 @@ def test_more_queues_than_are_handed_their_reads_in_a_turn(monkeypatch: pytest.M
         open_many(world, client, f"q{number}", 100)
     client.session.close(world.now_ms)
     queues = list(world.broker.queues)
-    assert sum(bool(queue.returns.groups) for queue in queues) == 2
+    assert sum(bool(queue.batched_aborts.groups) for queue in queues) == 2
     for _ in range(5):
         world.turn()
     assert all(numbers(world, queue.name) == [*range(100)] for queue in queues)
@@ -165,7 +165,7 @@ def test_very_many_delays_are_over_some_a_turn_and_in_order() -> None:
     world.turn()
     assert 0 < len(queue.delayed) < MANY
     turns_of(world)
-    assert numbers(world) == [*range(MANY)] and queue.returns.delayed_bytes == 0
+    assert numbers(world) == [*range(MANY)] and queue.batched_aborts.delayed_bytes == 0
 
 
 def test_a_read_whose_client_asks_for_more_time_before_its_turn_stays_open_for_so_long() -> None:

@@ -300,7 +300,7 @@ def test_very_many_leases_are_ended_some_a_turn_and_counted_once(method: str) ->
     client._heard = b""
     client.sends(call(method, queue_name="q", ids=[*range(1, count + 1), -1]))
     opened = [count, len(queue.open_reads)]
-    while client.session.wants_turn or queue.returns.groups:
+    while client.session.wants_turn or queue.batched_aborts.groups:
         world.turn()
         opened.append(len(queue.open_reads))
     assert max(before - after for before, after in pairwise(opened)) <= LEASES_A_TURN and not opened[-1]

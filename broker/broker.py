@@ -187,7 +187,7 @@ class Broker:
         self.upkeep.close(now_ms)
         self.deletions.look(now_ms)
         self._land(now_ms)
-        self.queues.awaited.dismiss_all()
+        self.queues.waiters_by_name.dismiss_all()
         for queue in self.queues.all():
             if not self.status.enforced.writes and not len(queue.line):
                 self.upkeep.rewrite(queue, now_ms)
@@ -387,9 +387,9 @@ class Broker:
         for queue, changed in self._reconfigured(config):
             if not self._configure(queue, changed):
                 later.append(joined(joined("queues", queue.name), "keep_journal"))
-        for name, _ in self.queues.awaited:
+        for name, _ in self.queues.waiters_by_name:
             if config.queue(name).client_id_for_dequeue:
-                self.queues.awaited.dismiss(name)
+                self.queues.waiters_by_name.dismiss(name)
         self.expire_due_ms = min(self.expire_due_ms, now_ms + config.server.expiration_timer_ms)
         self.status.grace_ms = config.server.status_change_grace_ms
         self.streams.configure()
@@ -493,7 +493,7 @@ class Broker:
         if not self.status.enforced.reads:  # who waits would still be handed what others give back
             for queue in self.queues.all():
                 queue.dismiss_waiters()
-            self.queues.awaited.dismiss_all()
+            self.queues.waiters_by_name.dismiss_all()
             if self.serves_jobs:
                 self.workq.jobs.dismiss_leasers()
 

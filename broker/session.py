@@ -19,9 +19,9 @@ from staniel.journal.journals import outlet
 from staniel.protocol.limits import Limits
 from staniel.protocol.memcache.replies import replies_for
 from staniel.protocol.memcache.requests import Dialect
-from staniel.queues.absent import AbsentQueue
 from staniel.queues.batched_aborts import ENDED_AS_MANY, READS_A_STEP
 from staniel.queues.item import Delivery
+from staniel.queues.placeholder import PlaceholderQueue
 from staniel.queues.queue import Ended, Queue
 from staniel.queues.registry import Later
 
@@ -253,7 +253,7 @@ class Session:
         """Wait for an item of `queue`; `answer` is called with it, or with None once the time is over."""
         self.state = PARKED
         self._queue, self._answer = queue, answer
-        if type(queue) is AbsentQueue:
+        if type(queue) is PlaceholderQueue:
             self.depend_on(queue)  # now: it stands for other names when the wait ends
         self.moved_to = None
         self.opens, self.peeks = opens, peeks
@@ -302,7 +302,7 @@ class Session:
 
     def present(self, queue: Queue) -> Queue:
         """The queue that a wait has ended at which began at `queue`."""
-        return self.moved_to or queue if type(queue) is AbsentQueue else queue
+        return self.moved_to or queue if type(queue) is PlaceholderQueue else queue
 
     def dismiss(self) -> None:
         """The queue is closing: nothing will come."""

@@ -64,7 +64,7 @@ def other_stats(broker: Broker) -> Iterator[tuple[str, object]]:
     """(name, value) of all that is neither the server's nor a queue's: waits for queues to come, aliases, jobs."""
     for name, why in broker.queues.blocked.items():
         yield f"queue_{name}_unreadable", why
-    for name, count in broker.queues.awaited:
+    for name, count in broker.queues.waiters_by_name:
         yield f"queue_{name}_waiters", count
     for alias_name, alias in broker.queues.aliases.items():
         for name, value in alias_stats(alias):

@@ -11,10 +11,10 @@ from contextlib import suppress
 
 from msgspec import Struct
 
-from staniel.queues.absent import AbsentQueue, Awaited
 from staniel.queues.changes import Journal, NoJournal
 from staniel.queues.config import UNLIMITED_ITEMS, QueueConfig
 from staniel.queues.names import name_error, parent_of
+from staniel.queues.placeholder import PlaceholderQueue, WaitersByName
 from staniel.queues.ports import Timer, TransferSink
 from staniel.queues.queue import Queue, TimedOut
 from staniel.queues.stream.queue import StreamQueue, queue_of
@@ -80,8 +80,8 @@ class Queues:
         self.erased: dict[str, int] = {}
         """Deleted queues, and the batch until which a power cut may bring them back."""
         self._children: dict[str, dict[str, Queue]] = {}
-        self.awaited = Awaited()
-        self._absent: dict[int, AbsentQueue] = {}  # by the id of their settings
+        self.waiters_by_name = WaitersByName()
+        self._absent: dict[int, PlaceholderQueue] = {}  # by the id of their settings
         self.max_queues = self.max_children = UNLIMITED_ITEMS  # how many clients may make: in all, and of one parent
         self.allowance = UNLIMITED_ITEMS  # how many they may still make in this turn
 
@@ -134,13 +134,13 @@ class Queues:
         self._check_name(name)
         return self._absent_queue(name)
 
-    def _absent_queue(self, name: str) -> AbsentQueue:
+    def _absent_queue(self, name: str) -> PlaceholderQueue:
         config = self.config_of(name)
         absent = self._absent.get(id(config))
         if absent is None or absent.config is not config:
             if len(self._absent) >= ABSENT_MAX:
                 self._absent.clear()  # a reload has made others
-            absent = self._absent[id(config)] = AbsentQueue(config, self.awaited)
+            absent = self._absent[id(config)] = PlaceholderQueue(config, self.waiters_by_name)
         absent.name = name
         absent.journal.batch = self.erased.get(name, 0)
         return absent
@@ -152,7 +152,7 @@ class Queues:
     def block(self, name: str, why: str) -> None:
         """Never serve `name`: its files cannot be read, and writing would bury what they hold."""
         self.blocked[name] = why
-        self.awaited.dismiss(name)
+        self.waiters_by_name.dismiss(name)
 
     def why_blocked(self, name: str) -> str:
         """Why queue `name` is not served although its files are there; empty if it is served, or if there is none."""
@@ -189,7 +189,7 @@ class Queues:
                 queue.hide(False)
         self.hidden_by_alias = {name: queue for name, queue in self.hidden_by_alias.items() if name in aliases}
         for name in aliases:
-            self.awaited.dismiss(name)
+            self.waiters_by_name.dismiss(name)
             if name in self.by_name:
                 self.hidden_by_alias[name] = queue = self.by_name.pop(name)
                 self._children.get(parent_of(name), {}).pop(name, None)
@@ -292,7 +292,7 @@ class Queues:
         self._feed(queue)
         if queue.children:
             queue.had_children = True
-        self.awaited.move_to(queue)
+        self.waiters_by_name.move_to(queue)
         return queue
 
     def _feed(self, queue: Queue) -> None:

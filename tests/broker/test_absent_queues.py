@@ -31,7 +31,7 @@ def test_a_read_makes_neither_a_queue_nor_a_file(get: str) -> None:
     client = world.client().says(get)
     world.turn(20)
     assert client.hears() in ("END", "EN")
-    assert not len(world.broker.queues) and not files(world) and not list(world.broker.queues.awaited)
+    assert not len(world.broker.queues) and not files(world) and not list(world.broker.queues.waiters_by_name)
 
 
 @pytest.mark.parametrize(
@@ -48,11 +48,11 @@ def test_a_read_makes_neither_a_queue_nor_a_file(get: str) -> None:
 def test_a_put_finds_who_waits(get: str, answer: str) -> None:
     world = World()
     client = world.client().says(get)
-    assert list(world.broker.queues.awaited) == [("q", 1)] and not files(world)
+    assert list(world.broker.queues.waiters_by_name) == [("q", 1)] and not files(world)
     world.client().puts("x")
     assert client.hears() == "", "the answer waits for the disk, as the item does"
     world.sync()
-    assert client.hears() == answer and not list(world.broker.queues.awaited)
+    assert client.hears() == answer and not list(world.broker.queues.waiters_by_name)
 
 
 def test_those_who_wait_are_served_in_their_order_and_opened_items_are_theirs() -> None:
@@ -71,7 +71,7 @@ def test_a_delete_ends_the_wait() -> None:
     client = world.client().says("get q/t=1000", "version")
     assert world.client().says("delete q").hears() == "DELETED"
     world.turn()
-    assert client.hears().startswith("END VERSION") and not list(world.broker.queues.awaited)
+    assert client.hears().startswith("END VERSION") and not list(world.broker.queues.waiters_by_name)
     assert world.client().says("delete q").hears() == "NOT_FOUND"
 
 
@@ -81,7 +81,7 @@ def test_a_wait_that_ends_leaves_nothing_behind() -> None:
     late = world.client().says("get b/t=5")
     gone.hangs_up()
     world.turn(20)
-    assert late.hears() == "END" and not list(world.broker.queues.awaited) and not len(world.broker.deadlines)
+    assert late.hears() == "END" and not list(world.broker.queues.waiters_by_name) and not len(world.broker.deadlines)
 
 
 def test_a_queue_that_comes_by_a_move_is_found_too() -> None:
@@ -136,7 +136,7 @@ def test_text_and_thrift_can_do_without() -> None:
     text = speaks(world, wires.text(Dialect.MEMCACHED, create_on_read=False)).says("get q 1000")
     thrift = speaks(world, wires.thrift(Dialect.MEMCACHED, create_on_read=False))
     thrift.sends(call("get", queue_name="q", max_items=1, timeout_msec=1000, auto_abort_msec=0))
-    assert not files(world) and list(world.broker.queues.awaited) == [("q", 2)]
+    assert not files(world) and list(world.broker.queues.waiters_by_name) == [("q", 2)]
     world.client().puts("a").puts("b")
     world.sync()
     world.sync()

@@ -150,7 +150,7 @@ def test_who_waits_for_a_queue_that_nobody_has_made_is_handed_nothing_by_a_quies
     assert "a END" in holder.says("get q/open").hears()
     waiter.says("get dead/t=5000")
     assert world.client().says("status quiescent").hears() == "END"
-    assert waiter.hears() == "END" and not list(world.broker.queues.awaited)
+    assert waiter.hears() == "END" and not list(world.broker.queues.waiters_by_name)
     holder.says("get q/abort")
     settle(world)
     assert waiter.hears() == "" and world.items("dead") == [b"a"]

@@ -239,7 +239,7 @@ def test_one_that_waits_then_waits_for_a_queue_of_that_name_and_not_for_the_dead
     assert reader.session.wants_turn
     other.sends(b"delete q\r\n")
     some_turns(world)
-    assert list(world.broker.queues.awaited) == [("q", 1)] and not reader.hears()
+    assert list(world.broker.queues.waiters_by_name) == [("q", 1)] and not reader.hears()
     if end == "time":
         world.turn(1100)
     elif end == "put":
@@ -249,7 +249,7 @@ def test_one_that_waits_then_waits_for_a_queue_of_that_name_and_not_for_the_dead
     some_turns(world)
     heard = reader.hears()
     assert heard.endswith(" VERSION " + WIRE_VERSION) and ("new" in heard) is (end == "put")
-    assert not list(world.broker.queues.awaited) and len(world.broker.deadlines) == 0
+    assert not list(world.broker.queues.waiters_by_name) and len(world.broker.deadlines) == 0
 
 
 def test_a_collecting_get_whose_queue_is_deleted_in_the_tick_of_its_first_item_ends() -> None:

@@ -14,7 +14,7 @@ from staniel.queues.config import QueueConfig
 from staniel.queues.queue import Queue
 
 
-class Awaited:
+class WaitersByName:
     """Those who wait, by the name of what they wait for, first come first served."""
 
     def __init__(self) -> None:
@@ -58,12 +58,12 @@ class Awaited:
             self.dismiss(name)
 
 
-class AbsentQueue(Queue):
+class PlaceholderQueue(Queue):
     """Reads as an empty queue. `name` is that of the read under way: it is set before each."""
 
-    def __init__(self, config: QueueConfig, awaited: Awaited) -> None:
+    def __init__(self, config: QueueConfig, waiters_by_name: WaitersByName) -> None:
         super().__init__("", config, NoJournal(), 0)
-        self._awaited = awaited
+        self._awaited = waiters_by_name
 
     def park(self, waiter: Waiter) -> None:
         self._awaited.park(self.name, waiter)

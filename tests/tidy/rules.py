@@ -42,6 +42,8 @@ MACHINE_WORDS = re.compile(
     r"(?<![\w.])/(?:work|root|home)/|\.\./shared|/tmp/(?:brief|bash_jobs)|spec/(?:kestrel|libkestrel|workq)\.md"
 )
 BARE_IGNORE = re.compile(r"#\s*type:\s*ignore(?!\[)")
+FORMULA = re.compile(r"(?:^|[.:;,]\s+)(Knows|Refuses to (?:know|be imported))\b")
+ROOM_DOCSTRING_MIN = 80
 SKIPS = {"skip", "skipif", "importorskip"}
 
 Function = ast.FunctionDef | ast.AsyncFunctionDef
@@ -68,6 +70,21 @@ def too_long(text: str) -> list[str]:
         for each in functions(ast.parse(text))
         if each.lines > FUNCTION_LINES_MAX
     ]
+
+
+def room_docstring_missing(text: str) -> list[str]:
+    """An `__init__.py` says in one paragraph what its folder is for and what may not enter."""
+    said = ast.get_docstring(ast.parse(text)) or ""
+    if len(said) < ROOM_DOCSTRING_MIN:
+        return ["line 1: no paragraph on what this folder is for"]
+    return ["line 1: more than one paragraph"] if "\n\n" in said.partition("\n\n")[2] else []
+
+
+def formulas(text: str) -> list[str]:
+    """Docstrings that say "Knows … Refuses to know …" in place of what the thing does."""
+    kinds = (ast.Module, ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)
+    found = [(node, ast.get_docstring(node) or "") for node in ast.walk(ast.parse(text)) if isinstance(node, kinds)]
+    return [f"line {getattr(node, 'lineno', 1)}: {hit[1]}" for node, said in found if (hit := FORMULA.search(said))]
 
 
 def docstring_missing(text: str) -> list[str]:

@@ -32,6 +32,27 @@ def test_code_without_a_docstring_is_found() -> None:
     assert rules.docstring_missing("x = 1\n'late'\n") == ["line 1: the module has no docstring"]
 
 
+@pytest.mark.parametrize("text", ["", '"""Queues."""', '"""One.\n\nTwo.\n\n' + "Three. " * 20 + '"""'])
+def test_a_room_without_one_paragraph_on_it_is_found(text: str) -> None:
+    assert len(rules.room_docstring_missing(text)) == 1
+
+
+def test_a_room_described_in_a_paragraph_passes() -> None:
+    assert rules.room_docstring_missing(f'"""{"What it is for. " * 8}"""\n') == []
+
+
+@pytest.mark.parametrize(
+    ("text", "found"),
+    [
+        ('"""Files.\n\nKnows names. Refuses to know bytes."""', ["line 1: Knows"]),
+        ('x = 1\ndef f():\n    """Reads. Refuses to know."""', ["line 2: Refuses to know"]),
+        ('"""Nobody knows. It knows how."""', []),
+    ],
+)
+def test_the_formula_of_old_docstrings_is_found(text: str, found: list[str]) -> None:
+    assert rules.formulas(text) == found
+
+
 @pytest.mark.parametrize(
     ("path", "line"),
     [

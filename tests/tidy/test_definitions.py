@@ -1,0 +1,121 @@
+"""Nothing is defined that nobody uses, and no public class stands twice; the exceptions, each with its reason."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import cache
+
+import pytest
+
+from tests.tidy import definitions
+from tests.tidy.test_tidy import PACKAGES, ROOT, python_files, short
+
+EXCEPTIONS = {
+    "QueueCounters": "all of its fields are read by name, for `stats`",
+    "ServerCounters": "likewise",
+    "Broker.start_chores": "how the simulator and the benchmarks start chores without a thread",
+    "Report.client_cpu": "a figure that the generator in C reports; the decoder reads all of them",
+    "Report.server_rss_kb": "likewise",
+    "Latency.p90": "likewise",
+}
+"""What looks unused, and why it stays: `Class.member`, a name at the top of a module, or a whole class."""
+
+CLIENT = "protocol/client/"  # programs import these: Item, Stats, … are what a client calls them
+
+# Found and not yet mended. These lists may only get shorter: what is new fails; the end of a run names what is mended.
+UNUSED_TODAY = {
+    *("CR", "NAME_BYTES_MAX", "NoJobJournal", "is_job_queue_name", "item_id", "summarise", "follow", "sync_due_ms"),
+    *("dump", "_queue_keys", "snapshot", "TextReplies.status_not_configured", "Deadlines.slots", "encode_added"),
+    *("HubWorld.is_watching", "Ask.said_ms", "Put.is_refused", "Client.hangs_up", "Client.is_cut_off"),
+}
+DOUBLED_TODAY = {
+    *("Connection", "Damage", "Delete", "Dialect", "Done", "Doubt", "Entry", "Errand", "Finish", "Format"),
+    *("Holder", "Kind", "Lease", "Limits", "Listener", "Machine", "Mark", "Monitor", "More", "Move"),
+    *("Opened", "Pause", "Phase", "Place", "Plan", "Progress", "Queue", "Reader", "Refused", "Report", "Row"),
+    *("Segment", "State", "Status", "Step", "Summary", "Tables", "Tail", "Taken", "Task", "Totals"),
+    *("Unreadable", "Waiter", "Written"),
+}
+
+
+@cache
+def texts(*folders: str) -> dict[str, str]:
+    return {short(path): path.read_text("utf-8") for path in python_files(folders)}
+
+
+def users() -> dict[str, str]:
+    at_the_top = {path.name: path.read_text("utf-8") for path in ROOT.glob("*.py")}
+    return {**texts(*PACKAGES), **texts("src/staniel", "examples"), **at_the_top}
+
+
+def unused() -> list[str]:
+    """In all packages what nothing uses; and what simulator and benchmarks alone use of the others."""
+    everybody = users()
+    product = {path: text for path, text in everybody.items() if not path.startswith(("sim/", "bench/"))}
+    served = {path: text for path, text in texts(*PACKAGES).items() if path in product}
+    found: set[str] = set()
+    for rule in (definitions.top_level_unused, definitions.members_unused):
+        found |= {*rule(texts(*PACKAGES), everybody), *rule(served, product)}
+    return sorted(each for each in found if not {key(each), key(each).partition(".")[0]} & EXCEPTIONS.keys())
+
+
+def key(finding: str) -> str:
+    return finding.rpartition(": ")[2]
+
+
+def test_everything_that_is_defined_is_used_by_more_than_tests(closing_line: Callable[[str], None]) -> None:
+    found = unused()
+    assert [each for each in found if key(each) not in UNUSED_TODAY] == []
+    if mended := UNUSED_TODAY - {key(each) for each in found}:
+        closing_line(f"used or gone now, remove from UNUSED_TODAY: {', '.join(sorted(mended))}")
+
+
+def test_no_public_class_of_the_server_has_the_name_of_another(closing_line: Callable[[str], None]) -> None:
+    found = definitions.doubled_classes(
+        {path: text for path, text in texts(*definitions.RUNTIME).items() if not path.startswith(CLIENT)}
+    )
+    assert {name: paths for name, paths in found.items() if name not in DOUBLED_TODAY} == {}
+    if mended := DOUBLED_TODAY - found.keys():
+        closing_line(f"stands once now, remove from DOUBLED_TODAY: {', '.join(sorted(mended))}")
+
+
+def test_every_exception_is_needed() -> None:
+    everything = "\n".join(texts(*PACKAGES).values())
+    assert [name for name in EXCEPTIONS if name.rpartition(".")[2] not in everything] == []
+
+
+MODULE = "def used(): ...\ndef unused(): unused()\nclass A:\n    x = 1\n    def f(self): return self.f()\n"
+
+
+@pytest.mark.parametrize(
+    ("user", "found"),
+    [
+        ("from staniel.queues.a import used\nused().x.f()", ["unused", "A"]),
+        ("from staniel.queues import a\na.used()\na.A\n", ["unused", "A.x", "A.f"]),
+        ("from staniel.queues.b import used, A\n", ["used", "unused", "A", "A.x", "A.f"]),
+        ("from staniel.queues.a import A as B\nSET = ('used', 'unused')\nmatch 1:\n    case B(x=1): B.f\n", []),
+    ],
+)
+def test_what_no_other_module_mentions_is_unused(user: str, found: list[str]) -> None:
+    files = {"queues/a.py": MODULE}
+    both = {**files, "broker/b.py": user}
+    said = definitions.top_level_unused(files, both) + definitions.members_unused(files, both)
+    assert [key(each) for each in said] == found
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "@group.command('ping')\ndef ping(): ...\n",
+        "import foreign\nclass A(foreign.Base):\n    def f(self): ...\nA\n",
+        "class K(Enum):\n    ITEM = 1\nfor kind in K: ...\n",
+        "def __getattr__(name): ...\n__all__ = ()\n",
+    ],
+)
+def test_what_somebody_else_calls_is_used(text: str) -> None:
+    files = {"queues/a.py": text}
+    assert definitions.top_level_unused(files, files) + definitions.members_unused(files, files) == []
+
+
+def test_only_public_classes_count_as_doubled() -> None:
+    files = {"queues/a.py": "class A: ...\nclass _B: ...\n", "broker/b.py": "class A: ...\nclass _B: ...\n"}
+    assert definitions.doubled_classes(files) == {"A": ["queues/a.py", "broker/b.py"]}

@@ -33,7 +33,7 @@ DOUBLED_TODAY = {
     *("Holder", "Kind", "Lease", "Limits", "Listener", "Machine", "Mark", "Monitor", "More", "Move"),
     *("Opened", "Pause", "Phase", "Place", "Plan", "Progress", "Queue", "Reader", "Refused", "Report", "Row"),
     *("Segment", "State", "Status", "Step", "Summary", "Tables", "Tail", "Taken", "Task", "Totals"),
-    *("Unreadable", "Waiter", "Written"),
+    *("Unreadable", "Waiter", "Written", "Queues"),
 }
 
 

@@ -15,10 +15,10 @@ from msgspec.structs import replace
 from staniel.broker.events import Level, Report
 from staniel.journal.disk.quarantine import clear_away, keep
 from staniel.journal.journals import outlet
-from staniel.journal.kestrel.search import Place, Search
+from staniel.journal.kestrel.search import Search
 from staniel.journal.libkestrel.search import StreamSearch
 from staniel.journal.spool import Store
-from staniel.journal.transfer_log import Fate, Intent, Intents, key_of
+from staniel.journal.transfer_log import Fate, FilePosition, Intent, Intents, key_of
 from staniel.queues.item import Delivery, Item
 from staniel.queues.names import parent_of
 from staniel.queues.queue import Queue
@@ -144,17 +144,17 @@ class Unfinished:
         is_stream = (parent_of(target) or target) in self.store.streams.families
         search = (StreamSearch if is_stream else Search)(self.store.fs, self.store.folder, target)
         places = [search.place(intent.after, intent.at) for intent in intents]
-        landed: dict[tuple[int, int, int], list[tuple[Place, bytes]]] = {}
+        landed: dict[tuple[int, int, int], list[tuple[FilePosition, bytes]]] = {}
         ahead = sorted(set(places), reverse=True)
         keys = {intent.copy_key for intent in intents}
-        first: dict[Place, tuple[Place, Item]] = {}  # what lies at each place, or is the first behind it
+        first: dict[FilePosition, tuple[FilePosition, Item]] = {}  # what lies at each place, or is the first behind it
         for place, item in search.added_since(ahead[-1]):
             if (key := key_of(item)) in keys:
                 landed.setdefault(key, []).append((place, item.data))
             while ahead and ahead[-1] <= place:
                 first[ahead.pop()] = place, item
         fates: dict[int, Fate | None] = {}
-        claimed: set[Place] = set()
+        claimed: set[FilePosition] = set()
         for intent, place in zip(intents, places, strict=True):
             copies = landed.get(intent.copy_key, [])
             copies[:] = [copy for copy in copies if copy[0] >= place]

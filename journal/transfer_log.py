@@ -30,6 +30,13 @@ MENDED_BYTES_MAX = 2048  # a line has some 300; trying every bit of one costs 10
 MENDED_LINES_MAX = 50
 
 
+class FilePosition(Struct, frozen=True, order=True):
+    """Byte `at` of the file numbered `file`; Kestrel's current file, which has no number, counts as the last."""
+
+    file: int
+    at: int
+
+
 class Fate(Enum):
     """What is known of a copy."""
 

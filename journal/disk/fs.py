@@ -120,6 +120,13 @@ class Fs(Protocol):
         """Hold `path` locked, made empty if missing, until what is returned is called. Raises Locked."""
 
 
+def remove_each(fs: Fs, folder: str, names: list[str]) -> None:
+    """Remove these files; some may be gone already. Raises OSError."""
+    for name in names:
+        with suppress(FileNotFoundError):
+            fs.remove(f"{folder}/{name}")
+
+
 def write_whole(fs: Fs, path: str, file: File, data: bytes) -> None:
     """Append all of `data` to `file`, which is at `path`, or nothing. Raises OSError, or JournalFailure if half of it
     is there to stay.

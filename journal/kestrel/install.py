@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from contextlib import suppress
 
-from staniel.journal.disk.fs import File, Fs
+from staniel.journal.disk.fs import File, Fs, remove_each
 from staniel.journal.kestrel import files as layout
 from staniel.journal.kestrel.encoder import SAVE_XID, WITH_XID
 
@@ -50,13 +50,6 @@ def says_nothing(fs: Fs, path: str) -> bool:
     """
     size = fs.size(path)
     return not size or (size == WITH_XID.size and fs.read(path, 0, 1)[0] == SAVE_XID)
-
-
-def remove_each(fs: Fs, folder: str, names: list[str]) -> None:
-    """Remove these files; some may be gone already. Raises OSError."""
-    for name in names:
-        with suppress(FileNotFoundError):
-            fs.remove(f"{folder}/{name}")
 
 
 def finish_pack(fs: Fs, folder: str, pack: str, sealed: str, covered: list[str]) -> None:

@@ -8,12 +8,12 @@ from __future__ import annotations
 
 from typing import Protocol
 
-from staniel.journal.disk.fs import File, Fs, take_back
+from staniel.journal.disk.fs import File, Fs, remove_each, take_back
 from staniel.journal.group_commit import CommitGroup, is_stricter
 from staniel.journal.kestrel import files as layout
 from staniel.journal.kestrel.derived_effect import rewritten
 from staniel.journal.kestrel.encoder import Encoder
-from staniel.journal.kestrel.install import drop_sidecars, finish_pack, fresh_file, remove_each, throw_away
+from staniel.journal.kestrel.install import drop_sidecars, finish_pack, fresh_file, throw_away
 from staniel.journal.kestrel.policy import Usage
 from staniel.journal.kestrel.segments import SAMPLE_BYTES, IndexEntry, Segment, Segments, note_places
 from staniel.queues.changes import Change

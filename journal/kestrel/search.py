@@ -7,23 +7,15 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from msgspec import Struct
-
 from staniel.journal.disk.fs import Fs
 from staniel.journal.kestrel import files as layout
 from staniel.journal.kestrel.encoder import ADDX, ADDX_HEAD, BLOCK_HEAD_BYTES, REMOVE, REMOVE_TENTATIVE
 from staniel.journal.kestrel.files import Kind
+from staniel.journal.transfer_log import FilePosition
 from staniel.queues.item import Item
 
 CURRENT = 2**63 - 1
 FIXED_BYTES = {REMOVE: 1, REMOVE_TENTATIVE: 1, 4: 5, 5: 5, 6: 5, 9: 5}
-
-
-class Place(Struct, frozen=True, order=True):
-    """Byte `at` of the file numbered `file`; the current file counts as the last."""
-
-    file: int
-    at: int
 
 
 class Search:
@@ -34,11 +26,11 @@ class Search:
         self.folder = folder
         self.files = sorted(_numbered(fs.list(folder), queue))
 
-    def place(self, after: int, at: int) -> Place:
+    def place(self, after: int, at: int) -> FilePosition:
         """Byte `at` of the first file numbered above `after`."""
-        return Place(next((number for number, _ in self.files if number > after), CURRENT), at)
+        return FilePosition(next((number for number, _ in self.files if number > after), CURRENT), at)
 
-    def added_since(self, start: Place) -> Iterator[tuple[Place, Item]]:
+    def added_since(self, start: FilePosition) -> Iterator[tuple[FilePosition, Item]]:
         """The items that ADDX records added from `start` onwards, and where.
 
         Only what this program writes behind its own start is looked for: the records 1 to 6 and 9. Anything else ends a
@@ -51,7 +43,7 @@ class Search:
             path = f"{self.folder}/{name}"
             data = self.fs.read(path, begin, max(0, self.fs.size(path) - begin))
             for at, item in _added(data):
-                yield Place(number, begin + at), item
+                yield FilePosition(number, begin + at), item
 
 
 def _numbered(entries: list[tuple[str, bool]], queue: str) -> Iterator[tuple[int, str]]:

@@ -16,7 +16,6 @@ from staniel.journal.disk.fs import Fs
 from staniel.journal.disk.quarantine import keep
 from staniel.journal.disk.replace_file import install
 from staniel.journal.errors import Corrupt, Damage, Truncated
-from staniel.journal.kestrel.recovery import CHUNK_BYTES
 from staniel.journal.libkestrel.files import StreamFiles
 from staniel.journal.libkestrel.position import Position, ReaderFileScan, can_append, encode_reader_file
 from staniel.journal.libkestrel.records import MAGIC_BYTES, READER_MAGIC, SEGMENT_MAGIC
@@ -24,6 +23,7 @@ from staniel.journal.libkestrel.scan import IdRun, SegmentScan
 from staniel.journal.libkestrel.segments import StreamSegment, StreamSegments
 
 DEFAULT_READER = ""
+CHUNK_BYTES = 256 << 10  # read at a time
 
 
 class RecoveredStream(Struct):

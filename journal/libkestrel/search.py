@@ -10,10 +10,10 @@ from collections.abc import Iterator
 from staniel.journal.disk.fs import Fs
 from staniel.journal.dump import rows
 from staniel.journal.errors import Corrupt
-from staniel.journal.kestrel.search import Place
 from staniel.journal.libkestrel.dump import LibkestrelDumper
 from staniel.journal.libkestrel.files import StreamFileKind, parse
 from staniel.journal.libkestrel.records import MAGIC_BYTES, SEGMENT_MAGIC
+from staniel.journal.transfer_log import FilePosition
 from staniel.queues.item import Item
 from staniel.queues.names import parent_of
 
@@ -29,11 +29,11 @@ class StreamSearch:
         segments = [(name.number, file_name) for name, file_name in names if name.kind is StreamFileKind.SEGMENT]
         self.files = sorted((number, file_name) for number, file_name in segments if parse(file_name).queue == family)
 
-    def place(self, after: int, at: int) -> Place:
+    def place(self, after: int, at: int) -> FilePosition:
         """Byte `at` of the segment that was the newest when it was `after` + 1; its number is never another's."""
-        return Place(after + 1, at)
+        return FilePosition(after + 1, at)
 
-    def added_since(self, start: Place) -> Iterator[tuple[Place, Item]]:
+    def added_since(self, start: FilePosition) -> Iterator[tuple[FilePosition, Item]]:
         """The items that were put from `start` onwards, and where."""
         for number, name in self.files:
             path = f"{self.folder}/{name}"
@@ -42,6 +42,6 @@ class StreamSearch:
             try:
                 for row in rows(self.fs, path, LibkestrelDumper(SEGMENT_MAGIC)):
                     if row.data is not None and (number > start.file or row.at >= start.at):
-                        yield Place(number, row.at), Item(row.data, row.added_ms or 0, row.expires_ms or 0)
+                        yield FilePosition(number, row.at), Item(row.data, row.added_ms or 0, row.expires_ms or 0)
             except Corrupt:
                 continue

@@ -7,9 +7,8 @@ segment begins before an item that would make the old one longer than allowed.
 
 from __future__ import annotations
 
-from staniel.journal.disk.fs import Fs
+from staniel.journal.disk.fs import Fs, remove_each
 from staniel.journal.group_commit import CommitGroup
-from staniel.journal.kestrel.install import remove_each
 from staniel.journal.libkestrel.appender import Appender
 from staniel.journal.libkestrel.files import segment_name
 from staniel.journal.libkestrel.records import MAGIC_BYTES, PUT, PUT_HEAD, SEGMENT_MAGIC, encode_put

@@ -22,13 +22,13 @@ from staniel.journal.spool import SpoolError
 from staniel.server import heap, signals
 from staniel.server.cli.progress import Display, megabytes
 from staniel.server.clock import SteadyClock, steady_ms
-from staniel.server.gc_policy import Collector
+from staniel.server.gc_policy import GcPolicy
 from staniel.server.hub import Hub
 from staniel.server.keepalive import spare_slow_readers
 from staniel.server.log import open_log
 from staniel.server.loop import Loop
 from staniel.server.machine import ListeningSocket, Machine, own_name, raise_file_limit
-from staniel.server.sockets import PORT_HINT, Doors, StartError
+from staniel.server.sockets import PORT_HINT, BoundSockets, StartError
 
 BACKLOG = 1024
 CLIENTS_MIN = 16  # what a limit of 64 open files leaves them
@@ -64,29 +64,29 @@ async def serve(load: Callable[[], Config]) -> None:
         raise StartError(f"only {4 * clients} files may be open, at least {4 * CLIENTS_MIN} are needed (ulimit -n)")
     broker = Broker(config, OsFs(), report, load)
     broker.group.handles.allow(journals)
-    with Doors(config) as doors:
-        await open_service(config, broker, doors, min(clients, config.server.max_connections or clients))
+    with BoundSockets(config) as bound:
+        await open_service(config, broker, bound, min(clients, config.server.max_connections or clients))
     report(Level.INFO, "server.stopped", **broker.stop_cause)
 
 
-async def open_service(config: Config, broker: Broker, doors: Doors, clients: int) -> None:
+async def open_service(config: Config, broker: Broker, bound: BoundSockets, clients: int) -> None:
     """Recover the spool, then serve up to `clients` connections until a signal or `shutdown`."""
     clock = SteadyClock()
     began_ms = steady_ms()
-    collector = Collector()
-    collector.hold()
+    gc_policy = GcPolicy()
+    gc_policy.hold()
     summary = recover(broker, clock.now_ms(), Display(broker.report, steady_ms, sys.stderr))
-    collector.begin()
+    gc_policy.begin()
     machine = Machine(clock)
     hub = Hub(broker, machine, clients)
-    for sock, wire in doors.sockets:
+    for sock, wire in bound.sockets:
         try:
             sock.listen(config.server.connection_backlog or BACKLOG)
         except OSError as error:
             raise StartError(f"cannot listen on {own_name(sock)}: {error.strerror}; {PORT_HINT}") from error
         hub.listen(ListeningSocket(sock), wire)
-    hello = greeting([sock for sock, _ in doors.sockets], config, summary, steady_ms() - began_ms)
-    failure = await run_until_stopped(Loop(hub, machine, collector), hello)
+    hello = greeting([sock for sock, _ in bound.sockets], config, summary, steady_ms() - began_ms)
+    failure = await run_until_stopped(Loop(hub, machine, gc_policy), hello)
     if failure is not None:
         raise failure
     hub.close()

@@ -10,7 +10,7 @@ from __future__ import annotations
 import time
 from time import monotonic_ns
 
-LEAN = 10  # one part in ten: waits stay within a tenth of what was asked for while the clock leans
+SLEW_DIVISOR = 10  # one part in ten: waits stay within a tenth of what was asked for while the clock leans
 
 
 def wall_ms() -> int:
@@ -30,13 +30,13 @@ class SteadyClock:
 
     def now_ms(self) -> int:
         now_steady_ms = monotonic_ns() // 1_000_000
-        if now_steady_ms - self._steady_ms < LEAN:
+        if now_steady_ms - self._steady_ms < SLEW_DIVISOR:
             return now_steady_ms + self._offset_ms  # too soon to lean: the wall clock makes no difference
         return self.advance(now_steady_ms, wall_ms())
 
     def advance(self, now_steady_ms: int, now_wall_ms: int) -> int:
         """The time at these two readings."""
-        room_ms = (now_steady_ms - self._steady_ms) // LEAN
+        room_ms = (now_steady_ms - self._steady_ms) // SLEW_DIVISOR
         if room_ms:
             wrong_ms = now_wall_ms - now_steady_ms - self._offset_ms
             self._offset_ms += max(-room_ms, min(room_ms, wrong_ms))

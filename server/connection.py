@@ -23,16 +23,16 @@ LONG_BYTES = 64 << 10  # a reply that may have to let others go first
 UNREAD_BYTES_MAX = 256 << 10  # sent more than this behind a wait, a client is not listened to until its turn comes
 
 
-class Phase(Enum):
+class ConnectionState(Enum):
     OPEN = "open"
-    ENDING = "ending"  # the client has sent its last byte; what it has asked for is still done
+    PEER_ENDED = "peer ended"  # the client has sent its last byte; what it has asked for is still done
     DRAINING = "draining"  # nothing more is executed; what is owed still leaves
     LINGERING = "lingering"  # our side is shut; what the client still sends is read and dropped, so that no reset
     # overtakes our last reply
-    GONE = "gone"
+    CLOSED = "closed"
 
 
-OPEN = Phase.OPEN  # a global is found ten times as fast as a member of an Enum
+OPEN = ConnectionState.OPEN  # a global is found ten times as fast as a member of an Enum
 
 
 class Connection:
@@ -41,8 +41,8 @@ class Connection:
     """
 
     __slots__ = (
+        "_changed",
         "_feed",
-        "_noted",
         "_parser",
         "_recv",
         "_rest",
@@ -50,29 +50,29 @@ class Connection:
         "_send",
         "active_ms",
         "alarm",
-        "ended",
         "fd",
+        "has_read",
         "held",
         "held_bytes",
         "interest",
-        "phase",
+        "peer_ended",
         "read_bytes",
         "sends_much",
         "session",
         "sock",
-        "took",
+        "state",
         "unread_bytes",
         "unsent",
     )
 
     def __init__(
-        self, sock: Sock, session: Session, parser: Feeder, interest: int, noted: dict[Connection, None]
+        self, sock: Sock, session: Session, parser: Feeder, interest: int, changed: dict[Connection, None]
     ) -> None:
         self.sock = sock
         self.fd = sock.fileno()
         self.session = session
         self.interest = interest  # what the poller is told to watch
-        self.phase = OPEN
+        self.state = OPEN
         self.held: deque[tuple[int, bytes]] = deque()
         self.held_bytes = 0
         self.unsent: bytes | memoryview = (
@@ -84,10 +84,10 @@ class Connection:
         self._recv, self._send, self._feed = sock.recv, sock.send, parser.feed
         self.unread_bytes = 0
         self.active_ms = 0  # when something was last read
-        self.took = False  # whether the client has read something of what was owed since somebody last looked
-        self._noted = noted  # whose debts are to be counted
+        self.has_read = False  # whether the client has read something of what was owed since somebody last looked
+        self._changed = changed  # whose debts are to be counted
         self.alarm: Alarm | None = None  # for silence, or for lingering too long
-        self.ended = False  # the client has closed its side
+        self.peer_ended = False  # the client has closed its side
         self.read_bytes = READ_BYTES_MIN
         self.sends_much = False  # it has once sent all that one read takes, or much before its first read
 
@@ -106,7 +106,7 @@ class Connection:
         if size == self.read_bytes:
             self.read_bytes = min(4 * size, READ_BYTES_MAX)
             self.sends_much = True
-        if self.phase is OPEN:
+        if self.state is OPEN:
             session = self.session
             requests = self._feed(data)
             if requests:
@@ -114,9 +114,9 @@ class Connection:
                 if session.backlog:
                     self.unread_bytes += size
                 if self._parser.pending_bytes:
-                    self._noted[self] = None  # the next request has begun in the same read
+                    self._changed[self] = None  # the next request has begun in the same read
             else:
-                self._noted[self] = None
+                self._changed[self] = None
                 # A body behind a wait is no backlog before it is whole.
                 if session.backlog or session.state is not READY:
                     self.unread_bytes += size
@@ -153,7 +153,7 @@ class Connection:
     def hold_now(self, durable: int) -> bool:
         """The common case of a durable reply in one step: it waits for the disk. False: nothing was done."""
         session = self.session
-        if session.batch <= durable or self.phase is not OPEN or session.out_bytes > LONG_BYTES:
+        if session.batch <= durable or self.state is not OPEN or session.out_bytes > LONG_BYTES:
             return False
         if self.unsent or session.backlog or session.state is not READY or not session.out:
             return False
@@ -164,7 +164,7 @@ class Connection:
         self.held.append((session.batch, data))
         self.held_bytes += len(data)
         if self.held_bytes > LONG_BYTES:
-            self._noted[self] = None
+            self._changed[self] = None
         out.clear()
         session.out_bytes = 0
         return True
@@ -175,7 +175,7 @@ class Connection:
         False: nothing was done. Raises OSError when the client is gone.
         """
         held = self.held
-        if self.unsent or held[-1][0] > durable or self.phase is not OPEN or self.held_bytes > SEND_BYTES_MAX:
+        if self.unsent or held[-1][0] > durable or self.state is not OPEN or self.held_bytes > SEND_BYTES_MAX:
             return False
         if self.session.backlog:
             return False  # it may have waited for this
@@ -217,7 +217,7 @@ class Connection:
                 sent = self._send(memoryview(self.unsent)[:SEND_BYTES_MAX] if long else self.unsent)
             except BlockingIOError:
                 break
-            self.took = True
+            self.has_read = True
             broker = self.session.broker
             broker.counters.bytes_written += sent
             broker.handed.left(self.session, sent)
@@ -249,7 +249,7 @@ class Connection:
         session = self.session
         if self.unsent or self.held or session.batch > durable or session.backlog:
             return -1
-        if session.state is not READY or self.phase is not OPEN:
+        if session.state is not READY or self.state is not OPEN:
             return -1
         out = session.out
         if not out:
@@ -320,9 +320,9 @@ class Connection:
 
         A client that has closed its side while it waits for an item is taken for gone: it could not be told apart.
         """
-        if self.phase is OPEN:
+        if self.state is OPEN:
             return self.session.state is SessionState.CLOSING
-        if self.phase is not Phase.ENDING:
+        if self.state is not ConnectionState.PEER_ENDED:
             return False
         return not self.session.wants_turn and self.session.state is not SessionState.HELD
 

@@ -21,7 +21,7 @@ DELETED_MIN = 10_000  # queues; some 60 MB
 HELD_BYTES_MAX = 16 << 20  # an item weighs 128 bytes at least: 130,000 of them, 3 ms
 
 
-class Collector:
+class GcPolicy:
     """Of this process."""
 
     def __init__(self) -> None:

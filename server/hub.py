@@ -18,12 +18,12 @@ from staniel.broker.session import Session, SessionState, Wire
 from staniel.journal.background import Chore
 from staniel.journal.group_commit import Sync
 from staniel.protocol.limits import Limits
-from staniel.server.connection import OPEN, READ_BYTES_MAX, READ_BYTES_MIN, Connection, Phase
-from staniel.server.interfaces import Door, Machine, Sock
+from staniel.server.connection import OPEN, READ_BYTES_MAX, READ_BYTES_MIN, Connection, ConnectionState
+from staniel.server.interfaces import Acceptor, Machine, Sock
 from staniel.server.listener import Listener
-from staniel.server.pending_bytes import Debts
+from staniel.server.pending_bytes import PendingBytes
 from staniel.server.sync_latency import Paces
-from staniel.server.timeouts import Farewell, Silence
+from staniel.server.timeouts import IdleTimeout, LingerTimeout
 
 LINGER_MS = 2000
 EVERYTHING = select.EPOLLIN | select.EPOLLRDHUP
@@ -43,10 +43,10 @@ WRITERS_A_TURN = 8  # of those who take their time to read what they are owed
 SENT_BYTES_A_TURN = 512 << 10  # then only short replies leave: the kernel copies the long ones while everybody waits
 
 
-class Bell(Protocol):
+class Pollable(Protocol):
     """Something other than a client that the poller watches."""
 
-    def knock(self, now_ms: int) -> None: ...
+    def on_ready(self, now_ms: int) -> None: ...
 
 
 class Hub:
@@ -59,24 +59,24 @@ class Hub:
         self._now_ns = machine.now_ns
         self._elapsed_ns = machine.elapsed_ns
         self._waiting_bytes = machine.waiting_bytes
-        self._poller, self._committer, self._steward = machine.poller, machine.syncs, machine.chores
+        self._poller, self._sync_thread, self._chores_thread = machine.poller, machine.syncs, machine.chores
         self._chores = broker.upkeep.chores
         self._chores.wait_for = self._wait_for
         broker.reloaded = self._take_over
-        self._poller.register(self._committer.fd, select.EPOLLIN)
-        self._poller.register(self._steward.fd, select.EPOLLIN)
+        self._poller.register(self._sync_thread.fd, select.EPOLLIN)
+        self._poller.register(self._chores_thread.fd, select.EPOLLIN)
         self._connections: dict[int, Connection] = {}
         self._of_session: dict[Session, Connection] = {}
-        self._bells: dict[int, Bell] = {
-            self._committer.fd: Flag(self._land),
-            self._steward.fd: Flag(self._done),
+        self._pollables: dict[int, Pollable] = {
+            self._sync_thread.fd: Flag(self._on_sync_ready),
+            self._chores_thread.fd: Flag(self._on_chore_ready),
         }
         self._listeners: list[Listener] = []
         self._active: list[Connection] = []
         self._busy: dict[Connection, None] = {}
         self._holding: dict[Connection, None] = {}
-        self._debts = Debts(self)
-        self._debtors = self._debts.known
+        self._pending = PendingBytes(self)
+        self._tracked = self._pending.known
         self._dropped: list[Sock] = []  # closed at the end of the turn
         self._late: dict[int, int] = {}  # descriptors that the last turn had no time for, and their order
         self._is_cut = False  # perhaps more are ready than this turn was told of
@@ -90,11 +90,11 @@ class Hub:
 
     # life
 
-    def listen(self, door: Door, wire: Wire) -> None:
+    def listen(self, acceptor: Acceptor, wire: Wire) -> None:
         """Accept clients from a listening socket."""
-        listener = Listener(self, door, wire, self._limits(), self.broker.report)
+        listener = Listener(self, acceptor, wire, self._limits(), self.broker.report)
         self._listeners.append(listener)
-        self._bells[door.fileno()] = listener
+        self._pollables[acceptor.fileno()] = listener
 
     def _limits(self) -> Limits:
         config = self.broker.config
@@ -103,7 +103,7 @@ class Hub:
     def _take_over(self, now_ms: int) -> None:
         """The configuration has been read again. What concerns clients holds for those that are there, too."""
         limits, timeout_ms = self._limits(), self.broker.config.server.client_timeout_ms
-        self._debts.look_at_all(now_ms)
+        self._pending.look_at_all(now_ms)
         for listener in self._listeners:
             listener.limits = limits
         for connection in self._connections.values():
@@ -112,12 +112,12 @@ class Hub:
                 continue  # a time-out that has been taken back does nothing when it rings
             if connection.alarm is None:
                 self._time(connection, now_ms)
-            elif isinstance(connection.alarm, Silence):
+            elif isinstance(connection.alarm, IdleTimeout):
                 connection.alarm.look_again(now_ms)
 
     def _time(self, connection: Connection, now_ms: int) -> None:
         """From now on the client must not be silent for too long."""
-        connection.alarm = silence = Silence(connection, self, now_ms)
+        connection.alarm = silence = IdleTimeout(connection, self, now_ms)
         silence.look_again(now_ms)
 
     def sockets(self) -> Iterable[Sock]:
@@ -131,7 +131,7 @@ class Hub:
     def admit(self, sock: Sock, name: str, wire: Wire, limits: Limits, now_ms: int) -> None:
         """Serve a new client."""
         session = self.broker.connect(wire, name)
-        connection = Connection(sock, session, wire.parser(limits), EVERYTHING, self._debts.noted)
+        connection = Connection(sock, session, wire.parser(limits), EVERYTHING, self._pending.changed)
         self._connections[connection.fd] = connection
         self._of_session[connection.session] = connection
         self._poller.register(connection.fd, EVERYTHING)
@@ -144,10 +144,10 @@ class Hub:
         self._active.append(connection)
 
     def watch(self, listener: Listener) -> None:
-        self._poller.register(listener.door.fileno(), select.EPOLLIN)
+        self._poller.register(listener.acceptor.fileno(), select.EPOLLIN)
 
     def unwatch(self, listener: Listener, until_ms: int) -> None:
-        self._poller.unregister(listener.door.fileno())
+        self._poller.unregister(listener.acceptor.fileno())
         if until_ms:
             self.broker.deadlines.set(listener, until_ms)
 
@@ -179,19 +179,19 @@ class Hub:
         """Stop accepting, answer everybody who waits, leave every journal synced, close every socket."""
         now_ms = self.clock.now_ms()
         for listener in self._listeners:
-            listener.door.close()
+            listener.acceptor.close()
         self._listeners.clear()  # who is dropped from here on makes room for nobody
         if self._sync is not None:
-            self._land_it(self._committer.wait(), now_ms)
+            self._end_sync(self._sync_thread.wait(), now_ms)
         self.broker.shutdown(now_ms)
         for connection in list(self._connections.values()):
-            self._last_words(connection)
+            self._send_last(connection)
         self._close_dropped()
-        self._committer.close()
-        self._steward.close()
+        self._sync_thread.close()
+        self._chores_thread.close()
         self._poller.close()
 
-    def _last_words(self, connection: Connection) -> None:
+    def _send_last(self, connection: Connection) -> None:
         connection.collect(self.broker.group.durable)
         connection.release(self.broker.group.gathering)
         connection.send_the_rest()
@@ -204,7 +204,7 @@ class Hub:
         now_ms = self.clock.now_ms()
         rear: dict[int, int] | None = None
         began_ns = 0
-        if self._late or self._rear or self._debts.pressing:
+        if self._late or self._rear or self._pending.pressing:
             began_ns = self._elapsed_ns()
             events, rear = self._in_order(events)
         broker, connections, active, group, chores = (
@@ -224,7 +224,7 @@ class Hub:
         for fd, _ in events:
             connection = connections.get(fd)
             if connection is None:
-                self._ring(fd, now_ms)
+                self._notify(fd, now_ms)
             elif (size := connection.serve(now_ms)) > 0:
                 read += size
                 active.append(connection)
@@ -243,16 +243,16 @@ class Hub:
         broker.tick(now_ms)
         if broker.woken:
             for session in broker.settle(now_ms):
-                self._rouse(session, now_ms)
+                self._resume(session, now_ms)
         broker.commit(now_ms)
         self._start_sync(now_ms)
         if chores.is_due:
             for chore in chores.start():
-                self._steward.start(chore)
+                self._chores_thread.start(chore)
         answer_all = self._answer_with_items if broker.handed.new else self._answer_all
         answer_all(now_ms)
-        if self._debts.noted:
-            self._debts.look(now_ms)
+        if self._pending.changed:
+            self._pending.look(now_ms)
         if self._dropped:
             self._close_dropped()
         if rear:
@@ -264,7 +264,7 @@ class Hub:
         who send much: hundreds of them must not stand before one whose requests come whole and are short.
         """
         late, self._late = self._late, {}
-        queue, pressing, connections = self._rear, self._debts.pressing, self._connections
+        queue, pressing, connections = self._rear, self._pending.pressing, self._connections
         self._is_cut = len(events) >= EVENTS_A_TURN
         if self._is_cut and late:
             told = {fd for fd, _ in events}
@@ -315,7 +315,7 @@ class Hub:
                 return
             connection = self._connections.get(fd)
             if connection is None:
-                self._ring(fd, now_ms)
+                self._notify(fd, now_ms)
             elif self._sends_much(fd):
                 self._rear[fd] = READABLE
             else:
@@ -338,9 +338,9 @@ class Hub:
             connection.sends_much = self._read(connection, now_ms) >= READ_BYTES_MIN
             if ready[fd] & select.EPOLLRDHUP and connection.session.state is SessionState.PARKED:
                 self._hang_up(connection, now_ms)  # gone already
-            if connection.phase is not Phase.GONE:
-                self._debts.noted[connection] = None  # it may owe nothing any more
-            if connection.phase is not OPEN or self._elapsed_ns() > until_ns:
+            if connection.state is not ConnectionState.CLOSED:
+                self._pending.changed[connection] = None  # it may owe nothing any more
+            if connection.state is not OPEN or self._elapsed_ns() > until_ns:
                 break  # to give back what was kept for one that leaves is a turn's work
         self._rear_read_ns = self._elapsed_ns()
 
@@ -385,8 +385,8 @@ class Hub:
             except OSError:
                 self.drop(connection, now_ms)
         self._counters.bytes_written += written
-        if debtors := self._debtors:
-            self._debts.noted.update((connection, None) for connection in active if connection in debtors)
+        if debtors := self._tracked:
+            self._pending.changed.update((connection, None) for connection in active if connection in debtors)
 
     def _answer_with_items(self, now_ms: int) -> None:
         """As `_answer_all`; and some answers show items that come back if they cannot leave."""
@@ -401,11 +401,11 @@ class Hub:
             if found is None or not found.owes_answers:
                 handed.pop(session)
 
-    def _ring(self, fd: int, now_ms: int) -> None:
+    def _notify(self, fd: int, now_ms: int) -> None:
         """An event that is no client's; of nobody, if the client has been dropped earlier in this turn."""
-        bell = self._bells.get(fd)
+        bell = self._pollables.get(fd)
         if bell is not None:
-            bell.knock(now_ms)
+            bell.on_ready(now_ms)
 
     def _serve_rare(self, events: list[tuple[int, int]], now_ms: int) -> list[tuple[int, int]]:
         """All that is more than something to read; returns the rest of the events. Those who leave while they wait come
@@ -417,7 +417,7 @@ class Hub:
         for fd, mask in rare:
             connection = self._connections.get(fd)
             if connection is None:
-                self._ring(fd, now_ms)
+                self._notify(fd, now_ms)
             elif connection.session.state is SessionState.PARKED:
                 waiting.append((connection, mask))
                 if mask & LEAVING:
@@ -436,7 +436,7 @@ class Hub:
 
     def _serve(self, connection: Connection, mask: int, now_ms: int) -> None:
         """The rarer events of a connection."""
-        if connection.phase is Phase.GONE:
+        if connection.state is ConnectionState.CLOSED:
             return
         if mask & GONE:
             self.drop(connection, now_ms)
@@ -467,11 +467,11 @@ class Hub:
             connection.session.go_on(now_ms)
         self._active.append(connection)
         if not connection.session.backlog:
-            self._hear_again(connection)
+            self._resume_reading(connection)
         if not connection.wants_turn:
             del self._busy[connection]
 
-    def _rouse(self, session: Session, now_ms: int) -> None:
+    def _resume(self, session: Session, now_ms: int) -> None:
         """A parked session has gone on: it has something to say, and perhaps more to do."""
         connection = self._of_session.get(session)
         if connection is not None:
@@ -480,9 +480,9 @@ class Hub:
             if session.backlog:
                 self._busy[connection] = None
             else:
-                self._hear_again(connection)
+                self._resume_reading(connection)
 
-    def _hear_again(self, connection: Connection) -> None:
+    def _resume_reading(self, connection: Connection) -> None:
         """All that has been read of this client is done. Its answers may leave by a short way that watches nothing."""
         connection.unread_bytes = 0
         if connection.interest != EVERYTHING:
@@ -492,7 +492,7 @@ class Hub:
         """Send what may leave, keep the rest, and watch for what the connection needs next. Returns how many bytes the
         socket took. Raises OSError. Without `may_send` the connection comes early in the next turn.
         """
-        if connection.phase is Phase.GONE:
+        if connection.state is ConnectionState.CLOSED:
             return 0
         if connection.collect(durable):
             self._holding[connection] = None
@@ -500,13 +500,13 @@ class Hub:
         if sent:
             connection.active_ms = now_ms
         if connection.unsent or connection.unread_bytes or connection.held:
-            self._debts.noted[connection] = None
+            self._pending.changed[connection] = None
         if not may_send:
             self._late.setdefault(connection.fd, len(self._late))
         if connection.is_over:
-            connection.phase = Phase.DRAINING
+            connection.state = ConnectionState.DRAINING
             connection.session.close(now_ms)
-        if connection.phase is Phase.DRAINING and connection.owes_nothing:
+        if connection.state is ConnectionState.DRAINING and connection.owes_nothing:
             self._linger(connection, now_ms)
         elif connection.wants_turn:
             self._busy[connection] = None
@@ -514,10 +514,10 @@ class Hub:
         return sent
 
     def _watch(self, connection: Connection) -> None:
-        if connection.phase is Phase.GONE:
+        if connection.state is ConnectionState.CLOSED:
             return
         interest = EVERYTHING if connection.may_listen else DEAF
-        if connection.phase in (Phase.ENDING, Phase.DRAINING):
+        if connection.state in (ConnectionState.PEER_ENDED, ConnectionState.DRAINING):
             interest = 0  # its end of file would wake us at every tick
         if connection.unsent:
             interest |= select.EPOLLOUT
@@ -537,11 +537,11 @@ class Hub:
 
     def _hang_up(self, connection: Connection, now_ms: int) -> None:
         """The client has sent its last byte. What it has asked for is still done, unless it would have to wait."""
-        if connection.phase is not OPEN:
+        if connection.state is not OPEN:
             self.drop(connection, now_ms)
             return
-        connection.ended = True
-        connection.phase = Phase.ENDING
+        connection.peer_ended = True
+        connection.state = ConnectionState.PEER_ENDED
         if connection.is_over:
             connection.session.close(now_ms)
         self._active.append(connection)
@@ -549,10 +549,10 @@ class Hub:
             self._busy[connection] = None
 
     def _linger(self, connection: Connection, now_ms: int) -> None:
-        if connection.ended:
+        if connection.peer_ended:
             self.drop(connection, now_ms)
             return
-        connection.phase = Phase.LINGERING
+        connection.state = ConnectionState.LINGERING
         connection.unread_bytes = 0
         try:
             connection.sock.shutdown(socket.SHUT_WR)
@@ -560,7 +560,7 @@ class Hub:
             self.drop(connection, now_ms)
             return
         self._forget_alarm(connection)
-        connection.alarm = Farewell(connection, self.drop)
+        connection.alarm = LingerTimeout(connection, self.drop)
         self.broker.deadlines.set(connection.alarm, now_ms + LINGER_MS)
 
     def _forget_alarm(self, connection: Connection) -> None:
@@ -571,9 +571,9 @@ class Hub:
 
     def drop(self, connection: Connection, now_ms: int) -> None:
         """Close at once; what it has open goes back."""
-        if connection.phase is Phase.GONE:
+        if connection.state is ConnectionState.CLOSED:
             return
-        connection.phase = Phase.GONE
+        connection.state = ConnectionState.CLOSED
         broker, session = self.broker, connection.session
         session.close(now_ms)
         if (unsent := broker.handed.pop(session)) and connection.owes_answers:
@@ -581,7 +581,7 @@ class Hub:
         self._holding.pop(connection, None)
         self._busy.pop(connection, None)
         self._forget_alarm(connection)
-        self._debts.forget(connection)
+        self._pending.forget(connection)
         self._rear.pop(connection.fd, None)
         del self._connections[connection.fd]
         del self._of_session[connection.session]
@@ -607,25 +607,25 @@ class Hub:
             began_ns = self._now_ns()
             sync.run()
             pace.took(self._now_ns() - began_ns)
-            self._landed(sync, now_ms)
+            self._release_held(sync, now_ms)
         else:
             self._sync = sync
-            self._committer.start(sync)
+            self._sync_thread.start(sync)
 
-    def _land(self, now_ms: int) -> None:
-        sync = self._committer.finished()
+    def _on_sync_ready(self, now_ms: int) -> None:
+        sync = self._sync_thread.finished()
         if sync is not None:
-            self._land_it(sync, now_ms)
+            self._end_sync(sync, now_ms)
 
-    def _land_it(self, sync: Sync, now_ms: int) -> None:
+    def _end_sync(self, sync: Sync, now_ms: int) -> None:
         """A sync has ended: everything that waited for it may leave."""
         assert sync is self._sync
         if sync.is_plain:
-            self._paces.of(len(sync.files)).took(self._committer.took_ns)
+            self._paces.of(len(sync.files)).took(self._sync_thread.took_ns)
         self._sync = None
-        self._landed(sync, now_ms)
+        self._release_held(sync, now_ms)
 
-    def _landed(self, sync: Sync, now_ms: int) -> None:
+    def _release_held(self, sync: Sync, now_ms: int) -> None:
         self.broker.finish_sync(sync, now_ms)
         durable = self.broker.group.durable
         written_max = self._counters.bytes_written + SENT_BYTES_A_TURN
@@ -636,8 +636,8 @@ class Hub:
                 if connection.held and may_send and connection.send_held(durable):
                     del self._holding[connection]
                     if not connection.unsent:
-                        if connection in self._debtors:
-                            self._debts.noted[connection] = None
+                        if connection in self._tracked:
+                            self._pending.changed[connection] = None
                         continue
                 elif not connection.release(durable):
                     del self._holding[connection]
@@ -649,15 +649,15 @@ class Hub:
                 del self._holding[connection]
             self._active.append(connection)
 
-    def _done(self, now_ms: int) -> None:
+    def _on_chore_ready(self, now_ms: int) -> None:
         """A chore has ended."""
-        chore = self._steward.finished()
+        chore = self._chores_thread.finished()
         if chore is not None:
             self.broker.finish_chore(chore, now_ms)
 
     def _wait_for(self, chore: Chore) -> None:
         """The server stops."""
-        ended = self._steward.wait()
+        ended = self._chores_thread.wait()
         assert ended is chore
 
 
@@ -670,7 +670,7 @@ class Flag:
     """A worker's descriptor."""
 
     def __init__(self, land: Callable[[int], None]) -> None:
-        self._land = land
+        self._on_sync_ready = land
 
-    def knock(self, now_ms: int) -> None:
-        self._land(now_ms)
+    def on_ready(self, now_ms: int) -> None:
+        self._on_sync_ready(now_ms)

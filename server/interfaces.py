@@ -42,7 +42,7 @@ class Sock(Protocol):
     def close(self) -> None: ...
 
 
-class Door(Protocol):
+class Acceptor(Protocol):
     """A listening socket. `name`: its address, for the log."""
 
     @property
@@ -56,13 +56,13 @@ class Door(Protocol):
     def close(self) -> None: ...
 
 
-class Errand(Protocol):
+class Runnable(Protocol):
     """`run` calls nothing but what releases the interpreter."""
 
     def run(self) -> None: ...
 
 
-E = TypeVar("E", bound=Errand)
+E = TypeVar("E", bound=Runnable)
 
 
 class Worker(Protocol[E]):
@@ -73,7 +73,7 @@ class Worker(Protocol[E]):
     fd: int
     took_ns: int
 
-    def start(self, errand: E) -> None: ...
+    def start(self, task: E) -> None: ...
 
     def finished(self) -> E | None:
         """The errand that has ended since the last call, if one has. Raises what it raised."""

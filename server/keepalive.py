@@ -38,7 +38,7 @@ def watch(sock: socket.socket, keepalive_ms: int, user_timeout_ms: int) -> None:
         sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, min(user_timeout_ms, 2**31 - 1))
 
 
-def spare(sock: socket.socket, user_timeout_ms: int) -> None:
+def adjust_user_timeout(sock: socket.socket, user_timeout_ms: int) -> None:
     """Lift the bound from a client that does not read and whose host answers, and put it back on all others. Raises
     OSError.
     """
@@ -56,7 +56,7 @@ async def spare_slow_readers(clients: Clients, user_timeout_ms: int) -> None:
         for number, sock in enumerate(list(clients.sockets()), 1):
             if isinstance(sock, socket.socket) and sock.family != socket.AF_UNIX:
                 try:
-                    spare(sock, user_timeout_ms)
+                    adjust_user_timeout(sock, user_timeout_ms)
                 except OSError:
                     pass  # it has gone meanwhile
             if not number % SLICE:

@@ -13,7 +13,7 @@ from typing import Protocol
 from staniel.broker.events import Level, Report, Seldom
 from staniel.broker.session import Wire
 from staniel.protocol.limits import Limits
-from staniel.server.interfaces import Door, Sock
+from staniel.server.interfaces import Acceptor, Sock
 
 ACCEPTS_A_TURN = 8  # of each address: 0.1 ms each; who still waits outside is taken in in the next turns
 PAUSE_MS = 200
@@ -36,16 +36,16 @@ class Host(Protocol):
 class Listener:
     """One address. `watched`: whether the poller looks at it."""
 
-    def __init__(self, host: Host, door: Door, wire: Wire, limits: Limits, report: Report) -> None:
+    def __init__(self, host: Host, acceptor: Acceptor, wire: Wire, limits: Limits, report: Report) -> None:
         self.host = host
-        self.door = door
+        self.acceptor = acceptor
         self.wire = wire
         self.limits = limits
         self.seldom = Seldom(report)
         self.watched = False
         self.look()
 
-    def knock(self, now_ms: int) -> None:
+    def on_ready(self, now_ms: int) -> None:
         """Somebody wants in."""
         if not self.watched:
             return
@@ -54,7 +54,7 @@ class Listener:
                 self._look_away(now_ms, 0, "connections.full", "the limit of connections is reached; they wait outside")
                 return
             try:
-                sock, name = self.door.accept()
+                sock, name = self.acceptor.accept()
             except BlockingIOError:
                 return
             except OSError as error:
@@ -76,4 +76,4 @@ class Listener:
     def _look_away(self, now_ms: int, until_ms: int, event: str, hint: str) -> None:
         self.watched = False
         self.host.unwatch(self, until_ms)
-        self.seldom(Level.WARNING, event, now_ms, address=self.door.name, hint=hint)
+        self.seldom(Level.WARNING, event, now_ms, address=self.acceptor.name, hint=hint)

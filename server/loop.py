@@ -11,7 +11,7 @@ from math import inf
 
 import trio
 
-from staniel.server.gc_policy import Collector
+from staniel.server.gc_policy import GcPolicy
 from staniel.server.hub import EVENTS_A_TURN, Hub
 from staniel.server.machine import Machine
 
@@ -22,10 +22,10 @@ TICKS_A_BREATH = 32  # under load trio's other tasks (signals) get a look this o
 class Loop:
     """Drives a hub on the machine that it was made for."""
 
-    def __init__(self, hub: Hub, machine: Machine, collector: Collector) -> None:
+    def __init__(self, hub: Hub, machine: Machine, gc_policy: GcPolicy) -> None:
         self.hub = hub
         self._machine = machine
-        self._collector = collector
+        self._collector = gc_policy
         self._wait_scope = trio.CancelScope()
 
     def stop(self) -> None:

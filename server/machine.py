@@ -17,7 +17,7 @@ from time import perf_counter_ns
 from staniel.journal.background import Chore
 from staniel.journal.group_commit import Sync
 from staniel.server.interfaces import Clock
-from staniel.server.sync_thread import Committer
+from staniel.server.sync_thread import WorkerThread
 
 CHORES_NICE = 10  # the kernel needs 50 ms to forget a file of 128 MB
 UCRED = struct.Struct("iII")  # what SO_PEERCRED gives: pid, uid, gid
@@ -33,8 +33,8 @@ class Machine:
     def __init__(self, clock: Clock) -> None:
         self.clock = clock
         self.poller = select.epoll()
-        self.syncs: Committer[Sync] = Committer("committer")
-        self.chores: Committer[Chore] = Committer("steward", CHORES_NICE)
+        self.syncs: WorkerThread[Sync] = WorkerThread("committer")
+        self.chores: WorkerThread[Chore] = WorkerThread("steward", CHORES_NICE)
 
     def waiting_bytes(self, fd: int) -> int:
         return int.from_bytes(fcntl.ioctl(fd, termios.FIONREAD, NO_INT), sys.byteorder)

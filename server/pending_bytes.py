@@ -30,7 +30,7 @@ class Dropper(Protocol):
     def keeps_waiting(self, connection: Connection) -> bool: ...
 
 
-class Debt(Struct):
+class Pending(Struct):
     """At the last look. `since_ms`: when `unsent_bytes` and `begun_bytes` were last seen to change."""
 
     held_bytes: int
@@ -44,25 +44,25 @@ class Debt(Struct):
         return bool(self.begun_bytes or self.unsent_bytes) or self.held_bytes > LONG_BYTES
 
 
-class Debts:
+class PendingBytes:
     """`noted`: connections whose debt has changed in this turn. `known`: those that owed something when it was last
     looked at. `pressing`: the descriptors of those with more than short replies that wait for the disk.
     """
 
     def __init__(self, hub: Dropper) -> None:
-        self.noted: dict[Connection, None] = {}
+        self.changed: dict[Connection, None] = {}
         self.total_bytes = 0
         self._hub = hub
-        self.known: dict[Connection, Debt] = {}
+        self.known: dict[Connection, Pending] = {}
         self.pressing: set[int] = set()
         self._is_armed = False
         self._look_ms = 0  # when all are to be looked at
 
     def look(self, now_ms: int) -> None:
         """Count what has changed. If that is too much in all, drop those who owe most, until it is not."""
-        for connection in self.noted:
+        for connection in self.changed:
             self._count(connection, now_ms)
-        self.noted.clear()
+        self.changed.clear()
         if self.total_bytes > self._limit_bytes:
             self._cut_largest(now_ms)
         if self.known and not self._is_armed:
@@ -87,7 +87,7 @@ class Debts:
 
     def forget(self, connection: Connection) -> None:
         """It is gone."""
-        self.noted.pop(connection, None)
+        self.changed.pop(connection, None)
         self.pressing.discard(connection.fd)
         debt = self.known.pop(connection, None)
         if debt is not None:
@@ -139,13 +139,13 @@ class Debts:
             self.pressing.discard(connection.fd)
             return
         if known is None:
-            self.known[connection] = debt = Debt(held, unsent, begun, now_ms)
+            self.known[connection] = debt = Pending(held, unsent, begun, now_ms)
         else:
             # One that waits, or that is not listened to, or whose turn has not come, could not have got on.
             moved = (unsent, begun) != (known.unsent_bytes, known.begun_bytes)
             is_stuck = not moved and (unsent > 0 or connection.may_begin) and not self._hub.keeps_waiting(connection)
             since_ms = known.since_ms if is_stuck else now_ms
-            self.known[connection] = debt = Debt(held, unsent, begun, since_ms)
+            self.known[connection] = debt = Pending(held, unsent, begun, since_ms)
         if debt.is_pressing:
             self.pressing.add(connection.fd)
         else:

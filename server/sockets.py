@@ -31,7 +31,7 @@ class StartError(Exception):
     """The server cannot start; the text says why and what to do."""
 
 
-class Doors:
+class BoundSockets:
     """A bound socket, not yet listening, for every address of a configuration: memcache first, then text, workq and
     thrift. `sockets` pairs each with what is spoken there. Raises StartError.
     """
@@ -54,7 +54,7 @@ class Doors:
             self.close()
             raise
 
-    def __enter__(self) -> Doors:
+    def __enter__(self) -> BoundSockets:
         return self
 
     def __exit__(self, kind: type[BaseException] | None, wrong: BaseException | None, at: TracebackType | None) -> None:

@@ -17,7 +17,7 @@ from typing import Generic
 from staniel.server.interfaces import E
 
 
-class Committer(Generic[E]):
+class WorkerThread(Generic[E]):
     """`fd` becomes readable when the errand that was started has ended. `nice`: how far it stands back behind the other
     threads where they want the same core; what the kernel does for an errand counts too.
     """
@@ -31,9 +31,9 @@ class Committer(Generic[E]):
         self._thread = threading.Thread(target=self._work, name=name, daemon=True)
         self._thread.start()
 
-    def start(self, errand: E) -> None:
+    def start(self, task: E) -> None:
         """Run `errand` in the thread."""
-        self._orders.put(errand)
+        self._orders.put(task)
 
     def finished(self) -> E | None:
         """The errand that has ended since the last call, if one has. Raises what it raised."""
@@ -41,19 +41,19 @@ class Committer(Generic[E]):
             os.eventfd_read(self.fd)
         except BlockingIOError:
             return None
-        errand, error = self._done.get()
+        task, error = self._done.get()
         if error is not None:
             raise error
-        return errand
+        return task
 
     def wait(self) -> E:
         """The same for the errand that was started, however long it takes. For a stop alone."""
         flag = select.poll()
         flag.register(self.fd, select.POLLIN)
         flag.poll()
-        errand = self.finished()
-        assert errand is not None
-        return errand
+        task = self.finished()
+        assert task is not None
+        return task
 
     def close(self) -> None:
         """End the thread once it is idle."""
@@ -64,13 +64,13 @@ class Committer(Generic[E]):
     def _work(self) -> None:
         if self._nice:
             os.setpriority(os.PRIO_PROCESS, threading.get_native_id(), self._nice)  # on Linux each thread has its own
-        while (errand := self._orders.get()) is not None:
+        while (task := self._orders.get()) is not None:
             error: BaseException | None = None
             began_ns = perf_counter_ns()
             try:
-                errand.run()
+                task.run()
             except BaseException as wrong:  # carried to the hub, which ends the process
                 error = wrong
             self.took_ns = perf_counter_ns() - began_ns
-            self._done.put((errand, error))
+            self._done.put((task, error))
             os.eventfd_write(self.fd, 1)  # behind the answer: whoever sees the flag finds it

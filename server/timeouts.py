@@ -9,7 +9,7 @@ from collections.abc import Callable
 from typing import Protocol
 
 from staniel.broker.broker import Broker
-from staniel.server.connection import OPEN, Connection, Phase
+from staniel.server.connection import OPEN, Connection, ConnectionState
 
 
 class Ender(Protocol):
@@ -24,7 +24,7 @@ class Ender(Protocol):
     def keeps_waiting(self, connection: Connection) -> bool: ...
 
 
-class Farewell:
+class LingerTimeout:
     """A client that does not close its side in time is dropped."""
 
     def __init__(self, connection: Connection, drop: Callable[[Connection, int], None]) -> None:
@@ -35,7 +35,7 @@ class Farewell:
         self._drop(self.connection, now_ms)
 
 
-class Silence:
+class IdleTimeout:
     """A client that says nothing for too long, while nothing is due to it, is hung up on. One that reads nothing for
     too long of what it is owed is dropped, between one time-out and two after it has stopped.
     """
@@ -48,7 +48,7 @@ class Silence:
 
     def look_again(self, now_ms: int) -> None:
         connection = self.connection
-        self._owed, connection.took = bool(connection.unsent), False
+        self._owed, connection.has_read = bool(connection.unsent), False
         if not self._is_silent:
             self._since_ms = now_ms  # what it waits for is ours to deliver
         timeout_ms = self._hub.broker.config.server.client_timeout_ms
@@ -66,13 +66,13 @@ class Silence:
     def due(self, now_ms: int) -> None:
         connection = self.connection
         timeout_ms = self._hub.broker.config.server.client_timeout_ms
-        if connection.phase in (Phase.LINGERING, Phase.GONE):
+        if connection.state in (ConnectionState.LINGERING, ConnectionState.CLOSED):
             return
         if not timeout_ms:
             connection.alarm = None  # taken back by a reload
-        elif self._owed and connection.unsent and not connection.took and not self._hub.keeps_waiting(connection):
+        elif self._owed and connection.unsent and not connection.has_read and not self._hub.keeps_waiting(connection):
             self._hub.drop(connection, now_ms)
-        elif connection.phase is OPEN and self._is_silent and now_ms - self._active_ms >= timeout_ms:
+        elif connection.state is OPEN and self._is_silent and now_ms - self._active_ms >= timeout_ms:
             self._hub.end(connection)
         else:
             self.look_again(now_ms)

@@ -361,7 +361,7 @@ class HubRun(History):
                 for client in self.clients:
                     client.push(self.rng, all_of_it=True)
                 self._rest()
-                outside = len(world.door.waiting)
+                outside = len(world.acceptor.waiting)
                 for client in list(self.clients):
                     if client.asked and client.link.server is not None:
                         raise Violation(Kind.UNANSWERED, f"{client.name} waits for {client.asked[0].line[:60]!r}")

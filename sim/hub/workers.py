@@ -32,25 +32,25 @@ class SimWorker(Generic[E]):
         self.stage = Stage.IDLE
         self.may_wait = False
         self.is_closed = False
-        self._errand: E | None = None
+        self._task: E | None = None
         self._error: Exception | None = None
 
     def ready(self) -> int:
         return select.EPOLLIN if self.stage is Stage.FLAGGED else 0
 
-    def start(self, errand: E) -> None:
+    def start(self, task: E) -> None:
         if self.stage is not Stage.IDLE:
             raise Violation(Kind.BROKEN, f"the {self.name} has two errands")
-        self.stage, self._errand = Stage.GIVEN, errand
+        self.stage, self._task = Stage.GIVEN, task
 
     def go_on(self) -> bool:
         """A step of the thread; whether there was one."""
         if self.stage is Stage.GIVEN:
-            assert self._errand is not None
+            assert self._task is not None
             self.stage = Stage.HAS_RUN
             self.took_ns = self._net.rng.choice((20_000, 90_000, 90_000, 3_000_000))
             try:
-                self._errand.run()
+                self._task.run()
             except Exception as error:  # for the hub
                 self._error = error
             return True
@@ -62,21 +62,21 @@ class SimWorker(Generic[E]):
     def finished(self) -> E | None:
         if self.stage is not Stage.FLAGGED:
             return None
-        errand, error = self._errand, self._error
-        self.stage, self._errand, self._error = Stage.IDLE, None, None
+        task, error = self._task, self._error
+        self.stage, self._task, self._error = Stage.IDLE, None, None
         if error is not None:
             raise error
-        return errand
+        return task
 
     def wait(self) -> E:
         if not self.may_wait:
             raise Violation(Kind.WAITS, f"a turn waits for the {self.name}")
         while self.go_on():
             pass
-        errand = self.finished()
-        if errand is None:
+        task = self.finished()
+        if task is None:
             raise Violation(Kind.STUCK, f"the stop waits for the {self.name}, which has nothing to do")
-        return errand
+        return task
 
     def close(self) -> None:
         while self.go_on():

@@ -14,9 +14,9 @@ from staniel.broker.session import SessionState
 from staniel.journal.background import Chore
 from staniel.journal.group_commit import Sync
 from staniel.protocol.memcache.requests import Dialect
-from staniel.server.connection import Phase
+from staniel.server.connection import ConnectionState
 from staniel.server.hub import Hub
-from staniel.server.timeouts import Farewell, Silence
+from staniel.server.timeouts import IdleTimeout, LingerTimeout
 from staniel.sim.disk.disk import Disk
 from staniel.sim.hub.net import Link, ListeningSock, Net, ServerSock
 from staniel.sim.hub.workers import SimWorker
@@ -75,14 +75,14 @@ class HubWorld(World):
         self.machine = SimMachine(WorldsClock(self), rng)
         self.net = self.machine.poller
         self.hub = Hub(self.broker, self.machine, clients_max)
-        self.door = ListeningSock(self.net)
-        self.hub.listen(self.door, wires.memcache(Dialect.MEMCACHED))
+        self.acceptor = ListeningSock(self.net)
+        self.hub.listen(self.acceptor, wires.memcache(Dialect.MEMCACHED))
         self.workers = (self.machine.syncs, self.machine.chores)
         self.turns = 0
 
     def connect(self) -> Link:
         link = Link()
-        self.door.waiting.append(link)
+        self.acceptor.waiting.append(link)
         return link
 
     def turn(self, ms: int = 0) -> None:
@@ -107,7 +107,7 @@ class HubWorld(World):
         if not self.broker.status.enforced.reads and any(queue.waiters for queue in self.broker.queues):
             raise Violation(Kind.UNANSWERED, "a client waits for an item of a server that hands out none")
         for alarm in self.broker.deadlines._slot_of:
-            if isinstance(alarm, Silence | Farewell) and alarm.connection.phase is Phase.GONE:
+            if isinstance(alarm, IdleTimeout | LingerTimeout) and alarm.connection.state is ConnectionState.CLOSED:
                 raise Violation(Kind.LEAK, "an alarm keeps a connection that is gone")
 
     def _leaves_while_it_waits(self, events: list[tuple[int, int]]) -> bool:
@@ -153,7 +153,7 @@ class HubWorld(World):
 
     def look_for_leaks(self) -> None:
         """Nobody is connected any more, and time has passed. Raises Violation."""
-        known = {worker.fd for worker in self.workers} | {self.door.fileno()}
+        known = {worker.fd for worker in self.workers} | {self.acceptor.fileno()}
         left = sorted(set(self.net.open) - known)
         if left or self.hub._connections or self.hub._of_session:
             raise Violation(Kind.LEAK, f"descriptors {left} belong to clients that are gone")
@@ -161,4 +161,4 @@ class HubWorld(World):
     @property
     def is_watching(self) -> bool:
         """Whether the hub takes clients in."""
-        return bool(self.net._interest.get(self.door.fileno(), 0) & select.EPOLLIN)
+        return bool(self.net._interest.get(self.acceptor.fileno(), 0) & select.EPOLLIN)

@@ -10,7 +10,7 @@ from staniel.broker.session import Session
 from staniel.journal.kestrel.log import Log
 from staniel.protocol.memcache.parser import MemcacheParser
 from staniel.queues.queue import Queue, QueueState
-from staniel.server.connection import Connection, Phase
+from staniel.server.connection import Connection, ConnectionState
 from staniel.server.hub import Hub
 from staniel.sim.mutants.queues import MUTANTS, mutant, replaced
 
@@ -37,11 +37,11 @@ def delete_waits() -> Any:
 def flag_waits() -> Any:
     def make(right: Any) -> Any:
         def done(self: Hub, now_ms: int) -> None:
-            self.broker.finish_chore(self._steward.wait(), now_ms)
+            self.broker.finish_chore(self._chores_thread.wait(), now_ms)
 
         return done
 
-    return replaced(Hub, "_done", make)
+    return replaced(Hub, "_on_chore_ready", make)
 
 
 @mutant("a descriptor is used again within the batch of events that speaks of its last owner", "hub")
@@ -82,13 +82,13 @@ def event_dropped() -> Any:
 def stale_honoured() -> Any:
     def make(right: Any) -> Any:
         def ring(self: Hub, fd: int, now_ms: int) -> None:
-            if fd not in self._bells and self._connections:
+            if fd not in self._pollables and self._connections:
                 self._hang_up(next(iter(self._connections.values())), now_ms)
             right(self, fd, now_ms)
 
         return ring
 
-    return replaced(Hub, "_ring", make)
+    return replaced(Hub, "_notify", make)
 
 
 @mutant("a reply that the socket has taken in part is sent from its beginning", "hub")
@@ -135,7 +135,7 @@ def not_held() -> Any:
 def never_let_go() -> Any:
     def make(right: Any) -> Any:
         def linger(self: Hub, connection: Connection, now_ms: int) -> None:
-            if not connection.ended:
+            if not connection.peer_ended:
                 right(self, connection, now_ms)
 
         return linger
@@ -156,14 +156,14 @@ def let_go_early() -> Any:
 
 @mutant("a stop leaves clients connected", "hub")
 def stop_leaves() -> Any:
-    return replaced(Hub, "_last_words", lambda right: lambda self, connection: None)
+    return replaced(Hub, "_send_last", lambda right: lambda self, connection: None)
 
 
 @mutant("a stop asks for a sync that has landed already", "hub")
 def stop_hangs() -> Any:
     def make(right: Any) -> Any:
         def close(self: Hub) -> None:
-            self._committer.wait()
+            self._sync_thread.wait()
             right(self)
 
         return close
@@ -177,7 +177,7 @@ def leavers_late() -> Any:
         def turn(self: Hub, events: list[tuple[int, int]]) -> None:
             for fd, mask in events:
                 connection = self._connections.get(fd)
-                if connection is not None and mask == select.EPOLLIN and connection.phase is Phase.OPEN:
+                if connection is not None and mask == select.EPOLLIN and connection.state is ConnectionState.OPEN:
                     self._read(connection, self.clock.now_ms())
             right(self, events)
 

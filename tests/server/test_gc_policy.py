@@ -23,7 +23,7 @@ from staniel.protocol.limits import Limits
 from staniel.protocol.memcache.requests import Dialect
 from staniel.queues.item import Item
 from staniel.server.clock import SteadyClock
-from staniel.server.gc_policy import DELETED_MIN, EVERY_MS, HELD_BYTES_MAX, LOOKS_MAX, YOUNG, YOUNGER, Collector
+from staniel.server.gc_policy import DELETED_MIN, EVERY_MS, HELD_BYTES_MAX, LOOKS_MAX, YOUNG, YOUNGER, GcPolicy
 from staniel.server.hub import Hub
 from staniel.server.machine import Machine
 
@@ -61,7 +61,7 @@ def generations() -> Iterator[list[int]]:
 
 
 def test_no_full_collection_begins_by_itself_however_much_is_made(generations: list[int]) -> None:
-    Collector().begin()
+    GcPolicy().begin()
     line = deque(Item(b"", number) for number in range(1000))
     made = [[number] for number in range(YOUNG * YOUNGER * 40)]
     assert len(line) == 1000 and len(made) > 0
@@ -71,21 +71,21 @@ def test_no_full_collection_begins_by_itself_however_much_is_made(generations: l
 
 def test_what_the_start_has_built_is_not_looked_at_again() -> None:
     built = [[number] for number in range(1000)]
-    Collector().begin()
+    GcPolicy().begin()
     assert gc.get_freeze_count() > len(built)
 
 
 def test_a_full_collection_waits_for_a_quiet_moment_with_little_in_memory(generations: list[int]) -> None:
-    collector = Collector()
-    collector.begin()
+    gc_policy = GcPolicy()
+    gc_policy.begin()
     gc.disable()
-    collector.idle(HELD_BYTES_MAX + 1, 0, EVERY_MS)
+    gc_policy.idle(HELD_BYTES_MAX + 1, 0, EVERY_MS)
     assert generations == []
-    collector.idle(HELD_BYTES_MAX, 0, EVERY_MS)
+    gc_policy.idle(HELD_BYTES_MAX, 0, EVERY_MS)
     assert generations == [2]
-    collector.idle(0, 0, 2 * EVERY_MS - 1)
+    gc_policy.idle(0, 0, 2 * EVERY_MS - 1)
     assert generations == [2]
-    collector.idle(0, 0, 2 * EVERY_MS)
+    gc_policy.idle(0, 0, 2 * EVERY_MS)
     assert generations == [2, 2]
 
 
@@ -97,31 +97,31 @@ class Selfish:
 
 
 def test_a_quiet_moment_does_not_look_through_thousands_of_new_queues(generations: list[int]) -> None:
-    collector = Collector()
-    collector.begin()
+    gc_policy = GcPolicy()
+    gc_policy.begin()
     made = [[[number]] for number in range(YOUNG * YOUNGER * LOOKS_MAX)]
     generations.clear()
     gc.disable()
-    collector.idle(0, 0, EVERY_MS)
+    gc_policy.idle(0, 0, EVERY_MS)
     assert generations == [1] and gc.get_freeze_count() > len(made)
-    collector.idle(0, 0, 2 * EVERY_MS)
+    gc_policy.idle(0, 0, 2 * EVERY_MS)
     assert generations == [1, 2]  # of what is new since
     began_ns = time.process_time_ns()
-    collector.idle(0, 0, 3 * EVERY_MS)
+    gc_policy.idle(0, 0, 3 * EVERY_MS)
     assert time.process_time_ns() - began_ns < 2_000_000
 
 
 def test_deleted_queues_that_are_frozen_are_found_once_there_are_many() -> None:
-    collector = Collector()
-    collector.begin()
+    gc_policy = GcPolicy()
+    gc_policy.begin()
     gc.disable()
     selfish = Selfish()
     gone = weakref.ref(selfish)
-    collector.idle(0, 0, EVERY_MS)
+    gc_policy.idle(0, 0, EVERY_MS)
     del selfish
-    collector.idle(0, DELETED_MIN - 1, 2 * EVERY_MS)
+    gc_policy.idle(0, DELETED_MIN - 1, 2 * EVERY_MS)
     assert gone() is not None
-    collector.idle(0, DELETED_MIN, 3 * EVERY_MS)
+    gc_policy.idle(0, DELETED_MIN, 3 * EVERY_MS)
     assert gone() is None
 
 

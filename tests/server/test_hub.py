@@ -29,7 +29,7 @@ from staniel.queues.item import Item
 from staniel.server import connection, hub
 from staniel.server import pending_bytes as debts
 from staniel.server.clock import SteadyClock
-from staniel.server.connection import Phase
+from staniel.server.connection import ConnectionState
 from staniel.server.hub import FREE_SHARE_NS, SHARE_NS, Hub
 from staniel.server.listener import ACCEPTS_A_TURN
 from staniel.server.machine import ListeningSocket, Machine
@@ -510,7 +510,7 @@ def test_who_asks_on_while_a_sync_lasts_is_not_listened_to_once_a_megabyte_waits
                 it.hub.turn(it.ready(fd))
                 asked += 1
         owed, held_bytes = sum(len(data) for _, data in connection.held), connection.held_bytes
-        is_known = connection in it.hub._debts.known
+        is_known = connection in it.hub._pending.known
         it.machine.syncs.start(started[0])
         assert 1 << 20 <= owed == held_bytes <= (1 << 20) + 2 * size and is_known
         wire.sock.setblocking(False)
@@ -536,7 +536,7 @@ def test_long_replies_that_wait_for_a_sync_are_counted(tmp_path: Path, monkeypat
             if len(it.hub._connections) < 5:
                 break
         owed = [connection.owed_bytes for connection in it.hub._connections.values()]
-        assert len(owed) == 4 and sum(owed) == it.hub._debts.total_bytes < 1 << 20
+        assert len(owed) == 4 and sum(owed) == it.hub._pending.total_bytes < 1 << 20
         for wire in wires:
             wire.sock.close()
 
@@ -767,7 +767,9 @@ def test_who_waits_behind_the_others_to_be_read_does_not_stand_still(
             events = it.ready(*fds)
             monkeypatch.setattr(it.machine.clock, "now_ms", lambda at_ms=now_ms + 20 * turn: at_ms)
             it.hub.turn(events)
-        assert {one.phase for one in it.hub._connections.values()} == {Phase.OPEN} and list(it.hub._connections) == fds
+        assert {one.state for one in it.hub._connections.values()} == {ConnectionState.OPEN} and list(
+            it.hub._connections
+        ) == fds
         stuck = it.newest_fd()
         for turn in range(24, 60):
             for wire in wires[:-1]:
@@ -775,7 +777,7 @@ def test_who_waits_behind_the_others_to_be_read_does_not_stand_still(
             monkeypatch.setattr(it.machine.clock, "now_ms", lambda at_ms=now_ms + 20 * turn: at_ms)
             it.hub.turn(it.ready(*fds[:-1]))
         left = it.hub._connections.get(stuck)
-        assert left is None or left.phase is not Phase.OPEN
+        assert left is None or left.state is not ConnectionState.OPEN
         for wire in wires:
             wire.sock.close()
 
@@ -818,7 +820,7 @@ def test_who_waits_to_be_sent_more_keeps_its_place_though_it_is_not_told_of_in_e
         fds, connections = list(it.hub._connections), list(it.hub._connections.values())
         for connection in connections:
             connection.unsent = b"x" * 1000
-            it.hub._debts.noted[connection] = None
+            it.hub._pending.changed[connection] = None
         it.hub.turn([])
         served_in_order = list[int]()
         for turn in range(4):
@@ -868,7 +870,7 @@ def test_who_reads_what_it_is_owed_is_sent_more_in_its_turn_and_read_behind_the_
         fds, connections = list(it.hub._connections), list(it.hub._connections.values())
         for connection in connections:
             connection.unsent = b"x" * 1000
-            it.hub._debts.noted[connection] = None
+            it.hub._pending.changed[connection] = None
         it.hub.turn([])
         both = select.EPOLLIN | select.EPOLLOUT
         served_in_order = list[int]()
@@ -893,7 +895,7 @@ def test_what_a_client_has_paid_is_not_counted_any_more(tmp_path: Path) -> None:
             totals = set[bool]()
             while heard < 8 << 20:
                 it.turn()
-                totals.add(it.hub._debts.total_bytes > 0)
+                totals.add(it.hub._pending.total_bytes > 0)
                 heard += len(wire.sock.recv(1 << 20)) if has_answer(wire) else 0
             it.turn()
-            assert totals >= {True} and it.hub._debts.total_bytes == 0 and not it.hub._debts.pressing
+            assert totals >= {True} and it.hub._pending.total_bytes == 0 and not it.hub._pending.pressing

@@ -10,7 +10,7 @@ from contextlib import contextmanager
 
 import pytest
 
-from staniel.server.sync_thread import Committer
+from staniel.server.sync_thread import WorkerThread
 
 
 class Look:
@@ -28,8 +28,8 @@ class Trouble:
 
 
 @contextmanager
-def committer(nice: int) -> Iterator[Committer[Look | Trouble]]:
-    made: Committer[Look | Trouble] = Committer("test", nice)
+def committer(nice: int) -> Iterator[WorkerThread[Look | Trouble]]:
+    made: WorkerThread[Look | Trouble] = WorkerThread("test", nice)
     try:
         yield made
     finally:

@@ -1,0 +1,6 @@
+"""Protocols as bytes: a room for each one that the server speaks, and `client` for the client's half of memcache.
+
+Each room has a `parser` (bytes to requests), the `commands` that it reads, its `requests` and `replies` and, where it
+needs them, `fields` of its lines. What all of them use is here: `requests` (Invalid, More), `words`, `limits`, `memo`,
+`escaping` and `http`. Nothing here knows queues, sockets or the time, and nothing raises for what a peer sends.
+"""

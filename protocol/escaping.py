@@ -1,4 +1,4 @@
-"""How names and texts that come from clients and files are printed: nothing in them ends a line or a word of a reply.
+"""Names and texts that come from clients and files, escaped so that nothing in them ends a line or a word of a reply.
 
 What cannot stand there is written as `%0A`, byte by byte, as memcached does in its own lists of keys;
 `urllib.parse.unquote` undoes it. The bytes are those of the wire (ISO-8859-1).
@@ -26,7 +26,7 @@ def ascii_text(text: str) -> str:
 
 
 def ascii_line(text: str) -> str:
-    """The same for what people read: `%` stays, too, so that this cannot be undone."""
+    """The same for texts that people read: `%` stays too, so it cannot be undone."""
     return _NOT_ASCII_LINE.sub(_escaped, text)
 
 
@@ -41,7 +41,7 @@ def line(text: str) -> str:
 
 
 def _escaped(match: re.Match[str]) -> str:
-    """The bytes of a character on the wire; of one that has none there, those that it has in a file's name."""
+    """The bytes of a character on the wire; if it has none there, those that it has in a file's name."""
     letter = match[0]
     data = letter.encode("latin-1") if letter <= "\xff" else letter.encode("utf-8", "surrogateescape")
     return "".join(f"%{byte:02X}" for byte in data)

@@ -1,16 +1,16 @@
-"""How much a peer may send before we have understood it. Every limit has a unit in its name and a reason beside it."""
+"""How much of what a peer sends is stored and parsed at once. Each limit has its unit in its name, and its reason."""
 
 from __future__ import annotations
 
 from msgspec import Struct
 
 WORK_A_FEED = 64
-"""What a parser does in one go, in lines that were not seen before (8 us each), or 64 bytes of one: half a millisecond.
-What it has not understood by then it keeps, and a request to go on (`More`) stands behind the others.
+"""What a parser does in one feed, in lines that are not known yet (8 us each), or 64 bytes of one: half a millisecond.
+The rest it stores, and hands out a `More` behind the other requests.
 """
 
 REQUESTS_A_FEED = 1024
-"""So many are handed out in one go, if none of them is work: half a millisecond too."""
+"""So many requests of known lines are handed out in one feed: half a millisecond too."""
 
 
 class Limits(Struct, frozen=True):

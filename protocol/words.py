@@ -1,4 +1,4 @@
-"""A request line's words, one by one: numbers, names, switches. Refuses to know commands and replies."""
+"""Words of a request line that several protocols have: numbers, names, `noreply`."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _DECIMAL = re.compile(rb"[+-]?[0-9]{1,64}")
 def integer(word: bytes, low: int, high: int) -> int | None:
     """The decimal number that `word` is, or None if it is no number or not within low..high.
 
-    Python's own `int` is kinder (`1_0`, ` 1`) and, given thousands of digits, raises.
+    Python's own `int` accepts more (`1_0`, ` 1`) and raises when given thousands of digits.
     """
     if _DECIMAL.fullmatch(word) is None:
         return None
@@ -28,7 +28,7 @@ def text(word: bytes) -> str:
 
 
 def pop_noreply(words: list[bytes]) -> bool:
-    """Take a last word `noreply` off the list; say whether it was there."""
+    """Remove a last word `noreply` from the list. Whether it was there."""
     if words and words[-1] == b"noreply":
         words.pop()
         return True

@@ -21,7 +21,7 @@ import staniel.queues.batched_aborts
 import staniel.queues.deferred_free
 import staniel.queues.queue
 import staniel.server.connection
-from staniel.protocol.memcache.line_cache import lines_for
+from staniel.protocol.memcache.line_cache import line_cache_for
 
 CHOICES: tuple[tuple[Any, str, tuple[int, ...]], ...] = (
     (staniel.protocol.memcache.parser, "WORK_A_FEED", (1, 2, 5, 64)),
@@ -59,7 +59,7 @@ def small_slices(seed: int, *, within_answers: bool) -> Iterator[None]:
     """Each limit is one of its choices until the end."""
     those = CHOICES + WITHIN_ANSWERS if within_answers else CHOICES
     rng = Random(seed)
-    lines_for.cache_clear()  # lines that an earlier history has made known would be no work
+    line_cache_for.cache_clear()  # lines that an earlier history has made known would be no work
     before = [(owner, name, getattr(owner, name)) for owner, name, _ in those]
     try:
         for owner, name, choices in those:

@@ -1,8 +1,8 @@
-"""A line of the memcache dialect that today's clients speak, as words, becomes a request.
+"""The commands of the memcached dialect: a line's words become a request.
 
-Knows memcached's commands and Kestrel's, and which of memcached's a queue cannot serve: those get one clear
-CLIENT_ERROR and the connection stays open; never SERVER_ERROR, on which libmemcached marks the whole server dead.
-Refuses to know framing, and which queue names are legal.
+Sources: memcached 1.6's doc/protocol.txt, and Kestrel 2.4 for the commands of queues. A command of memcached's that a
+queue cannot serve is refused with a CLIENT_ERROR and the connection stays open; never with SERVER_ERROR, on which
+libmemcached marks the whole server dead. Names of queues are checked by the broker.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from staniel.protocol.limits import Limits
-from staniel.protocol.memcache import commands_meta as meta
+from staniel.protocol.memcache import commands_meta
 from staniel.protocol.memcache.fields import block_too_large, expiry, hang_up, refuse
 from staniel.protocol.memcache.keys import parse_key, parse_some
 from staniel.protocol.memcache.replies import replies_for
@@ -48,7 +48,10 @@ from staniel.protocol.words import INT32_MAX, INT32_MIN, UINT32_MAX, integer, po
 
 BAD_DATA_CHUNK = "bad data chunk"
 KEYS_AT_ONCE = 64
-"""Of one get; a line holds thousands, and each takes some microseconds to understand and to read."""
+"""Of one get; a line holds thousands, and each takes some microseconds to parse and to serve."""
+
+Command = Callable[[list[bytes], Limits], Parsed]
+"""From the words of a line, the command included, to what the line means."""
 
 _replies = replies_for(Dialect.MEMCACHED)
 
@@ -103,7 +106,7 @@ def _refused_storage(words: list[bytes], limits: Limits) -> Parsed:
 
 
 def _block_length(words: list[bytes]) -> int | Invalid:
-    """Bytes of the block that follows; with a length that is none nobody knows where the next request begins."""
+    """The length of the block that follows in bytes. Without it the next request cannot be found."""
     if len(words) < 5:
         return refuse(f"{text(words[0].lower())} needs a queue, flags, expiry and length")
     length = integer(words[4], 0, INT32_MAX)
@@ -159,7 +162,7 @@ def _without_wait(get: Get) -> Get:
 
 
 def _touch(words: list[bytes], limits: Limits) -> Parsed:
-    """The expiry must be a number, as in memcached, and means nothing: a read's time-out is its queue's."""
+    """The expiry must be a number, as in memcached, and is ignored: a read's time-out is its queue's."""
     rest = words[1:]
     noreply = len(rest) > 2 and pop_noreply(rest)
     if len(rest) != 2:
@@ -235,7 +238,7 @@ def _flush_all(words: list[bytes], limits: Limits) -> Parsed:
 
 
 def _verbosity(words: list[bytes], limits: Limits) -> Parsed:
-    """The level is checked and forgotten; memcached lets it be left out before `noreply`."""
+    """The level is checked and ignored; memcached lets it be left out before `noreply`."""
     rest = words[1:]
     noreply = pop_noreply(rest)
     levels = [integer(word, 0, UINT32_MAX) for word in rest]
@@ -262,7 +265,19 @@ def _status(words: list[bytes], limits: Limits) -> Parsed:
     return Status(text(words[1]) if len(words) > 1 else None)
 
 
-_COMMANDS: dict[bytes, Callable[[list[bytes], Limits], Parsed]] = {
+COMMON: dict[bytes, Command] = {
+    b"dump_stats": _dump_stats,
+    b"flush_all_expired": lambda words, limits: FlushAllExpired(),
+    b"status": _status,
+    b"reload": lambda words, limits: Reload(),
+    b"version": lambda words, limits: Version(),
+    b"quit": lambda words, limits: Quit(),
+    b"shutdown": lambda words, limits: Shutdown(),
+}
+"""The commands that both dialects read alike."""
+
+_COMMANDS: dict[bytes, Command] = {
+    **COMMON,
     b"set": _set,
     b"add": _refused_storage,
     b"replace": _refused_storage,
@@ -276,12 +291,12 @@ _COMMANDS: dict[bytes, Callable[[list[bytes], Limits], Parsed]] = {
     b"incr": _unsupported,
     b"decr": _unsupported,
     b"touch": _touch,
-    b"ms": meta.parse_set,
-    b"mg": meta.parse_get,
-    b"md": meta.parse_delete,
-    b"mn": meta.parse_noop,
-    b"me": meta.parse_debug,
-    b"ma": meta.parse_arithmetic,
+    b"ms": commands_meta.parse_set,
+    b"mg": commands_meta.parse_get,
+    b"md": commands_meta.parse_delete,
+    b"mn": commands_meta.parse_noop,
+    b"me": commands_meta.parse_debug,
+    b"ma": commands_meta.parse_arithmetic,
     b"monitor": _monitor,
     b"confirm": _confirm,
     b"delete": _delete,
@@ -292,14 +307,7 @@ _COMMANDS: dict[bytes, Callable[[list[bytes], Limits], Parsed]] = {
     b"flush": _flush,
     b"flush_all": _flush_all,
     b"flush_expired": _flush_expired,
-    b"flush_all_expired": lambda words, limits: FlushAllExpired(),
     b"stats": _stats,
-    b"dump_stats": _dump_stats,
     b"dump_config": _dump_config,
-    b"status": _status,
-    b"reload": lambda words, limits: Reload(),
-    b"version": lambda words, limits: Version(),
     b"verbosity": _verbosity,
-    b"quit": lambda words, limits: Quit(),
-    b"shutdown": lambda words, limits: Shutdown(),
 }

@@ -1,35 +1,27 @@
-"""A line of Kestrel 2.4's memcache dialect, as words, becomes a request.
+"""The commands of the Kestrel dialect: a line's words become a request, as Kestrel 2.4 understood it.
 
-Knows Kestrel's commands, which mistakes it survives and which close the connection. Where Kestrel hung up without a
-word we say CLIENT_ERROR first. Refuses to know framing, and which queue names are legal (the empty one is not).
+Where Kestrel closed the connection without an answer, a CLIENT_ERROR is sent first. Names of queues are checked by the
+broker, but for the empty one.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
 from staniel.protocol.limits import Limits
+from staniel.protocol.memcache.commands import COMMON, Command
 from staniel.protocol.memcache.keys import parse_key
 from staniel.protocol.memcache.replies import replies_for
 from staniel.protocol.memcache.requests import (
     Confirm,
     Delete,
     Dialect,
-    DumpStats,
     Flush,
     FlushAll,
-    FlushAllExpired,
     FlushExpired,
     Monitor,
     Parsed,
-    Quit,
     RefusedBlock,
-    Reload,
     SetHead,
-    Shutdown,
     Stats,
-    Status,
-    Version,
 )
 from staniel.protocol.requests import Invalid
 from staniel.protocol.words import INT32_MAX, INT32_MIN, integer, text
@@ -89,7 +81,7 @@ def _refused_storage(words: list[bytes], limits: Limits) -> Parsed:
 
 
 def _block_length(words: list[bytes]) -> int | Invalid:
-    """Bytes of the block that follows; without them nobody knows where the next request begins."""
+    """The length of the block that follows in bytes. Without it the next request cannot be found."""
     if len(words) < 5:
         return _refuse("too few words", hang_up=True)
     length = integer(words[4], 0, INT32_MAX)
@@ -143,19 +135,12 @@ def _flush_expired(words: list[bytes], limits: Limits) -> Parsed:
 
 
 def _names_a_queue(words: list[bytes]) -> bool:
-    """An empty word counts, though no queue has that name: nothing is flushed or deleted then, and that is no error."""
+    """Whether there is a name. An empty one is accepted, and nothing is flushed or deleted then."""
     return len(words) > 1
 
 
-def _dump_stats(words: list[bytes], limits: Limits) -> Parsed:
-    return DumpStats(tuple(text(word) for word in words[1:]))
-
-
-def _status(words: list[bytes], limits: Limits) -> Parsed:
-    return Status(text(words[1]) if len(words) > 1 else None)
-
-
-_COMMANDS: dict[bytes, Callable[[list[bytes], Limits], Parsed]] = {
+_COMMANDS: dict[bytes, Command] = {
+    **COMMON,
     b"set": _set,
     b"add": _refused_storage,
     b"replace": _refused_storage,
@@ -170,12 +155,5 @@ _COMMANDS: dict[bytes, Callable[[list[bytes], Limits], Parsed]] = {
     b"flush": _flush,
     b"flush_all": lambda words, limits: FlushAll(),
     b"flush_expired": _flush_expired,
-    b"flush_all_expired": lambda words, limits: FlushAllExpired(),
     b"stats": lambda words, limits: Stats(),
-    b"dump_stats": _dump_stats,
-    b"status": _status,
-    b"reload": lambda words, limits: Reload(),
-    b"version": lambda words, limits: Version(),
-    b"quit": lambda words, limits: Quit(),
-    b"shutdown": lambda words, limits: Shutdown(),
 }

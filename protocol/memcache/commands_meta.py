@@ -1,8 +1,7 @@
-"""memcached's meta commands (`ms`, `mg`, `md`, `mn`, `me`), as far as a queue can mean them: words become requests.
+"""The meta commands `ms`, `mg`, `md`, `mn`, `me` and `ma`, as far as a queue can serve them: words become requests.
 
-Knows the flags, which of them a queue can honour, and keys in base64. Refuses to know framing and the forms of replies.
-Source: memcached 1.6's protocol.txt. A flag that would have to change an item in place (compare, vivify, recache,
-modes of storing) is refused, never ignored.
+Source: memcached 1.6's doc/protocol.txt, "Meta Commands". A flag that would have to change an item in place (compare,
+vivify, recache, modes of storing) is refused, never ignored.
 """
 
 from __future__ import annotations
@@ -38,7 +37,7 @@ _SET_MODES = (b"", b"S", b"s", b"SET", b"set", b"Set")
 
 
 def parse_set(words: list[bytes], limits: Limits) -> Parsed:
-    """`ms <key> <length> <flags>*`, followed by a block. I and S change nothing here and are ignored."""
+    """`ms <key> <length> <flags>*`, followed by a block. I and S are ignored."""
     if len(words) < 3:
         return refuse("ms needs a key and a length")
     length = integer(words[2], 0, INT32_MAX)
@@ -71,7 +70,7 @@ def _head(length: int, meta: Meta, words: list[bytes]) -> SetHead | str:
 
 
 def parse_get(words: list[bytes], limits: Limits) -> Parsed:
-    """`mg <key> <flags>*`: with `v` what `get` does, without it a look at the head. u changes nothing here."""
+    """`mg <key> <flags>*`: with `v` what `get` does, without it a look at the head. u is ignored."""
     if len(words) < 2:
         return refuse("mg needs a key")
     meta = _meta(words[1], words[2:], _GET_FLAGS)
@@ -112,7 +111,7 @@ def parse_noop(words: list[bytes], limits: Limits) -> Parsed:
 
 
 def parse_debug(words: list[bytes], limits: Limits) -> Parsed:
-    """`me <key>` asks what a cache knows of an item: nothing, here."""
+    """`me <key>` asks for internals of a cached item, which a queue does not have."""
     return MetaDebug() if len(words) > 1 else refuse("me needs a key")
 
 
@@ -121,7 +120,7 @@ def parse_arithmetic(words: list[bytes], limits: Limits) -> Invalid:
 
 
 def _meta(key: bytes, words: list[bytes], known: frozenset[int]) -> Meta | str:
-    """What the reply must say, or what is wrong with the flags."""
+    """What the reply must contain, or what is wrong with the flags."""
     letters = [word[0] for word in words]
     if len(set(letters)) < len(letters):
         return "duplicate flag"
@@ -148,7 +147,7 @@ def _token(words: list[bytes], flag: bytes, default: bytes = b"") -> bytes:
 
 
 def _key(meta: Meta) -> bytes:
-    """The key in plain; empty if it is no base64."""
+    """The key, decoded if it is base64; empty if it is not valid base64."""
     if not meta.base64:
         return meta.key
     try:

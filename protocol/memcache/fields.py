@@ -1,7 +1,4 @@
-"""What the lines of the memcached dialect have in common: refusals, expiries, an item's size.
-
-Knows the words of a mistake. Refuses to know commands.
-"""
+"""Fields of lines in the memcached dialect: expiries, the size of an item, and how a bad one is refused."""
 
 from __future__ import annotations
 
@@ -23,19 +20,19 @@ _replies = replies_for(Dialect.MEMCACHED)
 
 
 class Expiry(Struct, frozen=True):
-    """As in `requests.Set`."""
+    """Fields as in `requests.Set`."""
 
     ttl_ms: int | None
     expires_ms: int
 
 
 def refuse(why: str, noreply: bool = False) -> Invalid:
-    """A refusal after which the connection stays in step: with noreply the client does not read an answer."""
+    """A refusal that leaves the connection open: with noreply the client does not read an answer."""
     return Invalid(b"" if noreply else _replies.client_error(why), why=why)
 
 
 def hang_up(why: str) -> Invalid:
-    """The last words on a connection: said whatever the client meant to read."""
+    """A refusal that closes the connection: sent even if the client gave noreply."""
     return Invalid(_replies.client_error(why), hang_up=True, why=why)
 
 

@@ -1,7 +1,6 @@
 """The key of a read: a queue's name and, after slashes, how to read it (`jobs/t=500/open`).
 
-Knows the options and which of them exclude each other. Refuses to know which queue names are legal, except that the
-empty one is not, and whether a refusal closes the connection.
+Source: Kestrel 2.4's docs/guide.md. Names of queues are checked by the broker, but for the empty one.
 """
 
 from __future__ import annotations

@@ -1,16 +1,17 @@
-"""The memcache protocol without a socket: bytes in, requests out, in order.
+"""The parser of the memcache protocol, without a socket: bytes in, requests out, in order.
 
-Knows framing: where a line ends, how long its data block is, what follows the block. Refuses to know what the words
-mean (`lines.py`), and never raises for what a peer sent: that is an `Invalid` in its place in the stream.
+It does the framing: where a line ends, how long its data block is, what follows the block. What a line means is
+`line_cache.py`'s. Nothing that a peer sends raises: what is no request is an `Invalid` in its place in the stream.
 
     state    waits for                      then
-    START    the first byte                 LINE; DEAD if it is 0x80, the binary protocol
-    LINE     LF                             LINE, or BODY / SKIP if the line announces a block; DEAD if it cannot go on
+    START    the first byte                 LINE; CLOSED if it is 0x80, the binary protocol
+    LINE     LF                             LINE; BODY / SKIP if the line announces a block; PAUSED; CLOSED
+    PAUSED   `More.resume`                  LINE; what arrives until then is stored
     BODY     the block of a set             TRAILER
     SKIP     the block of a refused line    TRAILER (the block is counted, not kept)
     TRAILER  what ends a block              LINE; RESYNC if it is no line end (Kestrel: any two bytes, unread)
     RESYNC   LF                             LINE
-    DEAD     nothing                        for ever: a request that hangs up has been handed out
+    CLOSED   nothing                        for ever: a request that hangs up has been handed out
 
 Kept between two feeds: an unfinished line, or what has arrived of a wanted block; never what a length promises.
 """
@@ -22,7 +23,7 @@ from io import BytesIO
 
 from staniel.protocol.limits import REQUESTS_A_FEED, WORK_A_FEED, Limits
 from staniel.protocol.memcache.commands import bad_data_chunk
-from staniel.protocol.memcache.line_cache import KNOWN_LINE_BYTES_MAX, lines_for
+from staniel.protocol.memcache.line_cache import KNOWN_LINE_BYTES_MAX, line_cache_for
 from staniel.protocol.memcache.replies import replies_for
 from staniel.protocol.memcache.requests import Dialect, MetaSet, RefusedBlock, Request, Set, SetHead
 from staniel.protocol.requests import Invalid, More
@@ -33,7 +34,8 @@ CR = 0x0D
 LF = 0x0A
 CRLF = b"\r\n"
 
-# A binary client could not read a line; Kestrel knew of no such clients, to it this was an unknown command.
+# A client of the binary protocol could not read a line, so memcached's dialect answers nothing. To Kestrel, which had
+# no binary protocol, this was an unknown command.
 _BINARY_REFUSED = {
     dialect: Invalid(reply, hang_up=True, why="binary protocol")
     for dialect, reply in ((Dialect.MEMCACHED, b""), (Dialect.KESTREL, replies_for(Dialect.KESTREL).client_error("")))
@@ -43,12 +45,25 @@ _BINARY_REFUSED = {
 class MemcacheState(Enum):
     START = "start"
     LINE = "line"
+    PAUSED = "paused"
     BODY = "body"
     SKIP = "skip"
     TRAILER = "trailer"
     RESYNC = "resync"
-    DEAD = "dead"
+    CLOSED = "closed"
 
+
+_NEXT = {
+    MemcacheState.START: (MemcacheState.LINE, MemcacheState.CLOSED),
+    MemcacheState.LINE: (MemcacheState.PAUSED, MemcacheState.BODY, MemcacheState.SKIP, MemcacheState.CLOSED),
+    MemcacheState.PAUSED: (MemcacheState.LINE,),
+    MemcacheState.BODY: (MemcacheState.TRAILER,),
+    MemcacheState.SKIP: (MemcacheState.TRAILER,),
+    MemcacheState.TRAILER: (MemcacheState.LINE, MemcacheState.RESYNC),
+    MemcacheState.RESYNC: (MemcacheState.LINE,),
+    MemcacheState.CLOSED: (),
+}
+"""The states that may follow a state; `_enter` asserts it."""
 
 _LINE = MemcacheState.LINE
 """Asked for once a feed: a module's name is found faster than an Enum's member."""
@@ -60,42 +75,42 @@ class MemcacheParser:
     def __init__(self, dialect: Dialect, limits: Limits) -> None:
         self._dialect = dialect
         self.limit(limits)
-        self._guess = 0
-        """How long the last line was, with its end: the next one is mostly as long, and known."""
+        self._last_line_bytes = 0
+        """The length of the last line, with its end: the next one is mostly as long, and known."""
         self._work_left = 0
         self._state = MemcacheState.START
         self._tail = b""
-        """Bytes read but not understood yet: put before the next feed."""
-        self._paused = False
-        """A `More` is under way. What is understood before it has its turn would be overtaken by what it brings."""
+        """Bytes not parsed yet: put before the next feed."""
         self._block: SetHead | RefusedBlock | None = None
+        """The line whose block is being read; None outside BODY, SKIP and TRAILER."""
         self._missing = 0
         """Bytes of the block that have not arrived."""
         self._body = BytesIO()
-        """Not a list of pieces: a peer that drips two bytes at a time would cost twenty times what it sent. And not a
-        bytearray: what has been gathered here becomes the item without another copy."""
+        """The block so far. A list of pieces would cost twenty times what a peer sends that drips two bytes at a time;
+        a bytearray would be copied once more to become the item.
+        """
         self.pending_bytes = 0
         """Kept for a request that is not complete. No property: it is asked for after every feed."""
 
     def limit(self, limits: Limits) -> None:
         """Other limits, for lines that have not been read yet."""
         self._limits = limits
-        self._lines = lines_for(self._dialect, limits)
-        self._known, self._alone = self._lines.known, self._lines.alone
+        self._lines = line_cache_for(self._dialect, limits)
+        self._known, self._single = self._lines.known, self._lines.single
 
     @property
     def state(self) -> MemcacheState:
         return self._state
 
     def feed(self, data: bytes) -> list[Request]:
-        """Every request that `data` completes, in order. After one that hangs up everything is ignored. If that is
-        more than one turn has time for, the last one is a `More`; until then all that arrives is kept.
+        """Every request that `data` completes, in order. After one that hangs up everything is ignored. If a turn
+        has no time for all, the last one is a `More`, and what arrives before that is resumed is stored.
 
-        The list may be one that others get too: leave it as it is.
+        The list may be shared with other parsers: do not change it.
         """
         if self._state is _LINE and not self._tail:
-            if len(data) <= KNOWN_LINE_BYTES_MAX and (alone := self._alone.get(data)):
-                return alone
+            if len(data) <= KNOWN_LINE_BYTES_MAX and (single := self._single.get(data)):
+                return single
             put = self._only_put(data)
             if put is not None:
                 return [put]
@@ -103,7 +118,7 @@ class MemcacheParser:
 
     def _only_put(self, data: bytes) -> Request | None:
         """The put that `data` is, and nothing else, if its line is as long as the last one and known."""
-        at = self._guess
+        at = self._last_line_bytes
         head = self._known.get(data[:at])
         if type(head) is not SetHead or head.meta is not None:
             return None
@@ -114,7 +129,7 @@ class MemcacheParser:
 
     def _feed(self, data: bytes) -> list[Request]:
         requests: list[Request] = []
-        if self._paused:
+        if self._state is MemcacheState.PAUSED:
             self._tail += data
             self.pending_bytes += len(data)
             return requests
@@ -129,12 +144,16 @@ class MemcacheParser:
         return requests
 
     def _resume(self) -> list[Request]:
-        """The next slice of what is kept."""
-        self._paused = False
+        """Parse the next slice of what is stored."""
+        self._enter(MemcacheState.LINE)
         return self._feed(b"")
 
+    def _enter(self, state: MemcacheState) -> None:
+        assert state in _NEXT[self._state], f"{state} after {self._state}"
+        self._state = state
+
     def _step(self, data: bytes, at: int, requests: list[Request]) -> int:
-        """Read on from `at` in the present state; return where the next state has to start."""
+        """Read from `at` on as the present state says; return where the next step starts."""
         state = self._state
         if state is _LINE:
             return self._read_lines(data, at, requests)
@@ -152,8 +171,8 @@ class MemcacheParser:
 
     def _read_first_byte(self, data: bytes, at: int, requests: list[Request]) -> int:
         if data[at] == BINARY_MAGIC:
-            return self._die(_BINARY_REFUSED[self._dialect], data, requests)
-        self._state = MemcacheState.LINE
+            return self._close(_BINARY_REFUSED[self._dialect], data, requests)
+        self._enter(MemcacheState.LINE)
         return at
 
     def _read_lines(self, data: bytes, at: int, requests: list[Request]) -> int:
@@ -161,18 +180,18 @@ class MemcacheParser:
         if self._work_left <= 0:
             return self._pause(data, at, requests)
         known = self._known
-        there = size = len(data)
+        arrived = size = len(data)
         if size > WINDOW_BYTES:
             size = min(at + WINDOW_BYTES, size)
         while at < size:
-            line = data[at : at + self._guess]
+            line = data[at : at + self._last_line_bytes]
             parsed = known.get(line)
             if parsed is None:
                 end = data.find(b"\n", at) + 1
                 if not end:
                     return self._keep_line(data, at, requests)
                 line = data[at:end]
-                self._guess = end - at
+                self._last_line_bytes = end - at
                 parsed = known.get(line)
                 if parsed is None:
                     if self._work_left <= 0:
@@ -191,22 +210,22 @@ class MemcacheParser:
             elif type(parsed) is RefusedBlock:
                 return self._begin_block(parsed, MemcacheState.SKIP, at)
             elif type(parsed) is Invalid and parsed.hang_up:
-                return self._die(parsed, data, requests)
+                return self._close(parsed, data, requests)
             else:
                 requests.append(parsed)
-        if at < there and len(requests) > REQUESTS_A_FEED:
+        if at < arrived and len(requests) > REQUESTS_A_FEED:
             return self._pause(data, at, requests)
         return at
 
     def _pause(self, data: bytes, at: int, requests: list[Request]) -> int:
-        """Enough for one turn; the rest is understood in the next one."""
+        """End this slice. Nothing is parsed before the More is resumed: its requests come first."""
         requests.append(More(self._resume))
-        self._paused = True
+        self._enter(MemcacheState.PAUSED)
         return self._keep(data, at)
 
     def _keep_line(self, data: bytes, at: int, requests: list[Request]) -> int:
         if len(data) - at > self._limits.line_bytes_max:
-            return self._die(self._lines.too_long, data, requests)
+            return self._close(self._lines.too_long, data, requests)
         return self._keep(data, at)
 
     def _keep(self, data: bytes, at: int) -> int:
@@ -214,10 +233,10 @@ class MemcacheParser:
         return len(data)
 
     def _begin_block(self, block: SetHead | RefusedBlock, state: MemcacheState, at: int) -> int:
-        self._work_left -= 1  # to leave the loop of known lines takes as long as to read a line
+        self._work_left -= 1  # leaving the loop of known lines takes as long as parsing a line
         self._block = block
         self._missing = block.length
-        self._state = state
+        self._enter(state)
         return at
 
     def _read_body(self, data: bytes, at: int) -> int:
@@ -231,7 +250,7 @@ class MemcacheParser:
     def _count_block(self, at: int, end: int) -> int:
         self._missing -= end - at
         if self._missing == 0:
-            self._state = MemcacheState.TRAILER
+            self._enter(MemcacheState.TRAILER)
         return end
 
     def _read_trailer(self, data: bytes, at: int, requests: list[Request]) -> int:
@@ -244,7 +263,7 @@ class MemcacheParser:
             return self._end_block(at + 1, data, requests)
         if data[at] == CR and at + 1 == len(data):
             return self._keep(data, at)
-        return self._spoil_block(at, requests)
+        return self._reject_block(at, requests)
 
     def _end_block(self, at: int, data: bytes, requests: list[Request]) -> int:
         block = self._block
@@ -254,13 +273,13 @@ class MemcacheParser:
         if isinstance(block, SetHead):
             requests.append(_set(block, body))
         elif block.answer.hang_up:
-            return self._die(block.answer, data, requests)
+            return self._close(block.answer, data, requests)
         else:
             requests.append(block.answer)
         return at
 
-    def _spoil_block(self, at: int, requests: list[Request]) -> int:
-        """The block is longer than announced: say so once, and be in step again with the next line."""
+    def _reject_block(self, at: int, requests: list[Request]) -> int:
+        """The block is longer than announced: one error, and the next line is read as a request again."""
         block = self._block
         assert block is not None
         requests.append(bad_data_chunk(block.noreply) if isinstance(block, SetHead) else block.answer)
@@ -270,18 +289,18 @@ class MemcacheParser:
     def _forget_block(self, state: MemcacheState) -> None:
         self._block = None
         self._body = BytesIO()
-        self._state = state
+        self._enter(state)
 
     def _resync(self, data: bytes, at: int) -> int:
         end = data.find(b"\n", at)
         if end < 0:
             return len(data)
-        self._state = MemcacheState.LINE
+        self._enter(MemcacheState.LINE)
         return end + 1
 
-    def _die(self, last: Invalid, data: bytes, requests: list[Request]) -> int:
+    def _close(self, last: Invalid, data: bytes, requests: list[Request]) -> int:
         requests.append(last)
-        self._state = MemcacheState.DEAD
+        self._enter(MemcacheState.CLOSED)
         return len(data)
 
 

@@ -1,25 +1,22 @@
-"""What the server says, as bytes: one `Replies` a dialect.
-
-Knows the words and line ends of the memcache protocol's answers. Refuses to know when which is due.
-"""
+"""The replies of the memcache protocol as bytes, in each of the two dialects."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from staniel.protocol import escaping as printed
+from staniel.protocol import escaping
 from staniel.protocol.memcache.requests import Dialect, Get, Meta
+from staniel.protocol.memo import remember
 
-HEADS_MAX = 4096
 HEAD_BYTES_MAX = 512
-"""Together 5 MB at worst."""
+"""With as many heads as a memo holds 5 MB at worst."""
 
-_NO_FACTS: Mapping[bytes, int] = {}
+_NO_VALUES: Mapping[bytes, int] = {}
 
 
 def _wire(text: object) -> bytes:
-    """A line end inside would put the client out of step, and some clients read nothing but ASCII."""
-    return printed.ascii_line(str(text)).encode()
+    """A line end inside the text would end the reply too early, and some clients read nothing but ASCII."""
+    return escaping.ascii_line(str(text)).encode()
 
 
 class Replies:
@@ -68,10 +65,8 @@ class Replies:
 
     def _remember(self, get: Get, flags: int, size: int) -> bytes:
         head = self._head(get, flags, size)
-        if len(self._heads) >= HEADS_MAX:
-            self._heads.clear()
         if len(head) <= HEAD_BYTES_MAX:
-            self._heads[get.key, flags, size] = head
+            remember(self._heads, (get.key, flags, size), head)
         return head
 
     def _head(self, get: Get, flags: int, size: int) -> bytes:
@@ -87,19 +82,19 @@ class Replies:
         return b"VERSION %b\r\n" % _wire(text)
 
     def stat(self, name: str, value: object) -> bytes:
-        return b"STAT %b %b\r\n" % (printed.ascii_word(name).encode(), printed.ascii_text(str(value)).encode())
+        return b"STAT %b %b\r\n" % (escaping.ascii_word(name).encode(), escaping.ascii_text(str(value)).encode())
 
     def block(self, name: str, values: Sequence[tuple[str, object]]) -> bytes:
-        """What is known of one queue: `queue 'NAME' {`, a line a value, `}`. Kestrel writes two blanks for nothing."""
-        lines = [f"{key}={self._printed(str(value))}" for key, value in values] or [""]
+        """The values of one queue: `queue 'NAME' {`, a line for each, `}`. For no values Kestrel writes two blanks."""
+        lines = [f"{key}={self._line(str(value))}" for key, value in values] or [""]
         text = "".join(f"  {line}\r\n" for line in lines)
         return f"queue '{self._name(name)}' {{\r\n{text}}}\r\n".encode("latin-1", "replace")
 
     def _name(self, name: str) -> str:
-        return printed.ascii_word(name)
+        return escaping.ascii_word(name)
 
-    def _printed(self, text: str) -> str:
-        return printed.ascii_text(text)
+    def _line(self, text: str) -> str:
+        return escaping.ascii_text(text)
 
     def number(self, n: int) -> bytes:
         return b"%d\r\n" % n
@@ -107,24 +102,26 @@ class Replies:
     def reloaded(self, later: str) -> bytes:
         """`later`: the keys that only a restart takes over; empty if none have changed."""
         more = f" Only a restart takes over: {later}" if later else ""
-        return f"Reloaded config.{self._printed(more)}\r\n".encode()
+        return f"Reloaded config.{self._line(more)}\r\n".encode()
 
     def moved(self, n: int) -> bytes:
         return b"MOVED %d\r\n" % n
 
-    def meta(self, code: bytes, meta: Meta, facts: Mapping[bytes, int] = _NO_FACTS, data: bytes | None = None) -> bytes:
+    def meta(
+        self, code: bytes, meta: Meta, values: Mapping[bytes, int] = _NO_VALUES, data: bytes | None = None
+    ) -> bytes:
         """The answer to a meta command: its code, the flags that the client asked for, the item if there is one.
 
-        `facts` are what there is to say of an item, by flag; a flag without its fact is left out.
+        `values` are an item's figures, by flag; a flag without a value is left out.
         """
-        head = self._meta_head(code, meta, facts, None if data is None else len(data))
+        head = self._meta_head(code, meta, values, None if data is None else len(data))
         return head if data is None else b"%b%b\r\n" % (head, data)
 
-    def meta_in_pieces(self, code: bytes, meta: Meta, facts: Mapping[bytes, int], data: bytes) -> list[bytes]:
+    def meta_in_pieces(self, code: bytes, meta: Meta, values: Mapping[bytes, int], data: bytes) -> list[bytes]:
         """The same as `meta`, with `data` as it is."""
-        return [self._meta_head(code, meta, facts, len(data)), data, b"\r\n"]
+        return [self._meta_head(code, meta, values, len(data)), data, b"\r\n"]
 
-    def _meta_head(self, code: bytes, meta: Meta, facts: Mapping[bytes, int], size: int | None) -> bytes:
+    def _meta_head(self, code: bytes, meta: Meta, values: Mapping[bytes, int], size: int | None) -> bytes:
         words = [code] if size is None else [code, b"%d" % size]
         for word in meta.shown:
             flag = word[:1]
@@ -132,8 +129,8 @@ class Replies:
                 words.append(word)
             elif flag == b"k":
                 words.append(b"k%b b" % meta.key if meta.base64 else b"k%b" % meta.key)
-            elif flag in facts:
-                words.append(b"%b%d" % (flag, facts[flag]))
+            elif flag in values:
+                words.append(b"%b%d" % (flag, values[flag]))
         return b" ".join(words) + b"\r\n"
 
 
@@ -154,13 +151,13 @@ class KestrelReplies(Replies):
         return b"VALUE %b 0 %d\r\n" % (get.queue.encode("latin-1", "replace"), size)
 
     def stat(self, name: str, value: object) -> bytes:
-        return f"STAT {printed.word(name)} {printed.line(str(value))}\r\n".encode("latin-1", "replace")
+        return f"STAT {escaping.word(name)} {escaping.line(str(value))}\r\n".encode("latin-1", "replace")
 
     def _name(self, name: str) -> str:
-        return printed.word(name)
+        return escaping.word(name)
 
-    def _printed(self, text: str) -> str:
-        return printed.line(text)
+    def _line(self, text: str) -> str:
+        return escaping.line(text)
 
     def reloaded(self, later: str) -> bytes:
         return b"Reloaded config.\r\n"

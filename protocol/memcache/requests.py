@@ -1,7 +1,6 @@
-"""What a client can ask: one frozen Struct a command.
+"""The requests of the memcache protocol, in both dialects: one frozen Struct a command. Also lines before their block.
 
-Knows the words of the protocols' questions. Refuses to know sockets, queues, replies and the time: an expiry is kept
-as the client meant it, relative or absolute, and resolved by whoever knows what time it is.
+A request holds what the client wrote. An expiry stays relative or absolute, as it was given: the broker resolves it.
 """
 
 from __future__ import annotations
@@ -60,7 +59,7 @@ class GetMany(Struct, frozen=True, gc=False):
 
 
 class GetKeys(Struct, frozen=True, gc=False):
-    """As GetMany, of so many keys that reading them all at once would take too long: as they stand in the line."""
+    """As GetMany, of so many keys that parsing them all at once would take too long: they stand as in the line."""
 
     keys: tuple[bytes, ...]
     with_id: bool = False
@@ -126,7 +125,7 @@ class Move(Struct, frozen=True, gc=False):
 
 
 class Pause(Struct, frozen=True, gc=False):
-    """Hold back, or with `paused` False let go on, the gets and/or the puts of a queue; the rest stays as it is."""
+    """Pause, or with `paused` False resume, the gets and/or the puts of a queue; the others stay as they are."""
 
     queue: str
     gets: bool
@@ -161,10 +160,10 @@ class Reload(Struct, frozen=True, gc=False):
 
 
 class Meta(Struct, frozen=True, gc=False):
-    """What the answer to a meta command must say.
+    """What the answer to a meta command must contain.
 
     `key` as the client wrote it, `base64`: in base64; `shown`: the flags to answer with, in the client's order;
-    `quiet`: the answer that everybody expects is left out.
+    `quiet`: the usual answer is left out.
     """
 
     key: bytes
@@ -192,7 +191,7 @@ class MetaDelete(Struct, frozen=True, gc=False):
 
 
 class MetaNoop(Struct, frozen=True, gc=False):
-    """Answered in its place: a client that asks quietly learns here that all is done."""
+    """Answered in its place: a client that sends quiet commands learns from it that they are done."""
 
 
 class MetaDebug(Struct, frozen=True, gc=False):
@@ -268,7 +267,7 @@ class SetHead(Struct, frozen=True, gc=False):
 
 @final
 class RefusedBlock(Struct, frozen=True, gc=False):
-    """A block of `length` bytes that has to be read past but is not wanted; then comes `answer`."""
+    """A block of `length` bytes that is read and dropped; then comes `answer`."""
 
     length: int
     answer: Invalid

@@ -1,7 +1,7 @@
-"""A request line of the text protocol, as words, becomes a request.
+"""The commands of Kestrel's text protocol: a line's words become a request.
 
-Knows the commands, their errors in Kestrel's words, and which errors close. Refuses to know framing and items, and
-which queue names are legal (the missing one is not).
+Source: Kestrel 2.4, whose texts of errors these are, but for those that it closed the connection without. Names of
+queues are checked by the broker, but for the missing one.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ def parse(line: bytes) -> TextRequest:
 
 
 def refuse(why: str, hang_up: bool = False) -> Invalid:
-    """An error, in the client's words; unlike memcache's, most leave the connection open."""
+    """An error with its text for the client. Most leave the connection open."""
     return Invalid(TextReplies.error(why), hang_up, why)
 
 

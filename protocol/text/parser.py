@@ -1,14 +1,15 @@
-"""Kestrel's text protocol without a socket: bytes in, requests out, in order.
+"""The parser of Kestrel's text protocol, without a socket: bytes in, requests out, in order.
 
-Knows framing: a line ends with LF, one CR before it is not part of it, and a request line that ends with a colon is
-followed by items, one a line, up to an empty line. Refuses to know what the words mean (`text_lines.py`), and never
-raises for what a peer sent: that is an `Invalid` in its place in the stream.
+It does the framing: a line ends with LF, one CR before it is not part of it, and a request line that ends with a colon
+is followed by items, one a line, up to an empty line. What a line means is `commands.py`'s. Nothing that a peer sends
+raises: what is no request is an `Invalid` in its place in the stream.
 
-    state  waits for            then
-    LINE   LF                   LINE, or ITEMS / SKIP if the line ends with a colon; DEAD if it cannot go on
-    ITEMS  LF, item by item     LINE after the empty line; SKIP if one item or all of them are too large
-    SKIP   the empty line       LINE, with what is to be said; the items are not kept
-    DEAD   nothing              for ever: a request that hangs up has been handed out
+    state   waits for            then
+    LINE    LF                   LINE; ITEMS / SKIP if the line ends with a colon; CLOSED if it cannot go on
+    ITEMS   LF, item by item     LINE after the empty line; SKIP if one item or all of them are too large
+    SKIP    the empty line       LINE, with the refusal; the items are not kept
+    PAUSED  `More.resume`        the state that it was paused in; what arrives until then is stored
+    CLOSED  nothing              for ever: a request that hangs up has been handed out
 
 Two things differ from Kestrel 2.4, which lost data: an item's bytes are stored unchanged, those above 0x7F too, and
 there may be more than 1024 of them. An item can neither be empty, nor hold LF, nor end with CR.
@@ -19,15 +20,16 @@ A put is one request, so its items are kept until its empty line: what has arriv
 from __future__ import annotations
 
 from enum import Enum
+from functools import partial
 
-from staniel.protocol.http import HUNG_UP, is_http
+from staniel.protocol.http import HTTP_REFUSED, is_http
 from staniel.protocol.limits import WORK_A_FEED, Limits
 from staniel.protocol.requests import Invalid, More
 from staniel.protocol.text.commands import parse, refuse
 from staniel.protocol.text.requests import TextPut, TextRequest
 
 PUT_BYTES_MAX = 64 << 20
-"""All items of one put: four of the largest; who has more to say can end this put and begin another."""
+"""All items of one put: four of the largest. A client with more can end this put and begin another."""
 
 ITEM_OVERHEAD_BYTES = 64
 """Counted for each item beside its bytes, about what CPython takes: a million items of one byte are no small put."""
@@ -42,7 +44,18 @@ class TextState(Enum):
     LINE = "line"
     ITEMS = "items"
     SKIP = "skip"
-    DEAD = "dead"
+    PAUSED = "paused"
+    CLOSED = "closed"
+
+
+_NEXT = {
+    TextState.LINE: (TextState.ITEMS, TextState.SKIP, TextState.PAUSED, TextState.CLOSED),
+    TextState.ITEMS: (TextState.LINE, TextState.SKIP, TextState.PAUSED),
+    TextState.SKIP: (TextState.LINE, TextState.PAUSED),
+    TextState.PAUSED: (TextState.LINE, TextState.ITEMS, TextState.SKIP),
+    TextState.CLOSED: (),
+}
+"""The states that may follow a state; `_enter` asserts it."""
 
 
 class TextParser:
@@ -55,9 +68,9 @@ class TextParser:
         self._tail = bytearray()
         """The line that has not ended yet; in SKIP only its first two bytes, enough to know an empty one."""
         self._rest = b""
-        """What one feed had no time for."""
+        """Bytes that arrived before the parser is resumed. Empty unless PAUSED."""
         self._answer: TextRequest | None = None
-        """What the line with the colon asked for, due at the empty line."""
+        """The request of the line with the colon, or its refusal: handed out at the empty line. None in LINE."""
         self._items: list[bytes] = []
         self._items_bytes = 0
         """Of `_items`, each with its overhead."""
@@ -76,18 +89,19 @@ class TextParser:
         return len(self._tail) + self._items_bytes + len(self._rest)
 
     def feed(self, data: bytes) -> list[TextRequest]:
-        """Every request that `data` completes, in order. After one that hangs up everything is ignored. If that is
-        more than one turn has time for, the last one is a `More`; until then all that arrives is kept.
+        """Every request that `data` completes, in order. After one that hangs up everything is ignored. If a turn
+        has no time for all, the last one is a `More`, and what arrives before that is resumed is stored.
         """
         requests: list[TextRequest] = []
-        if self._rest:  # what is understood before the More has its turn would be overtaken by what it brings
+        if self._state is TextState.PAUSED:
             self._rest += data
             return requests
         at, work_left = 0, WORK_A_FEED * ITEMS_A_WORK
-        while (end := data.find(b"\n", at)) >= 0 and self._state is not TextState.DEAD:
+        while (end := data.find(b"\n", at)) >= 0 and self._state is not TextState.CLOSED:
             if work_left <= 0:
                 self._rest = data[at:]
-                requests.append(More(self._resume))
+                requests.append(More(partial(self._resume, self._state)))
+                self._enter(TextState.PAUSED)
                 return requests
             work_left -= ITEMS_A_WORK + (end - at >> 6) if self._state is TextState.LINE else 1
             line = data[at:end]
@@ -99,10 +113,15 @@ class TextParser:
         self._keep(data[at:], requests)
         return requests
 
-    def _resume(self) -> list[TextRequest]:
-        """The next slice of what is kept."""
+    def _resume(self, state: TextState) -> list[TextRequest]:
+        """Parse the next slice of what is stored, in the state that the parser was paused in."""
+        self._enter(state)
         rest, self._rest = self._rest, b""
         return self.feed(rest)
+
+    def _enter(self, state: TextState) -> None:
+        assert state in _NEXT[self._state], f"{state} after {self._state}"
+        self._state = state
 
     def _end_line(self, line: bytes, requests: list[TextRequest]) -> None:
         if self._state is TextState.ITEMS:
@@ -111,19 +130,19 @@ class TextParser:
             if not line.removesuffix(b"\r"):
                 self._end_items(requests)
         elif len(line) > self._limits.line_bytes_max:
-            self._die(self._too_long(), requests)
+            self._close(self._too_long(), requests)
         else:
             self._read_line(line.removesuffix(b"\r"), requests)
 
     def _read_line(self, line: bytes, requests: list[TextRequest]) -> None:
-        """Any command may announce items; only a put wants them."""
+        """Any command may announce items; those of others than a put are skipped."""
         if is_http(line):
-            self._die(HUNG_UP, requests)
+            self._close(HTTP_REFUSED, requests)
             return
         request = parse(line.removesuffix(b":"))
         if line.endswith(b":"):
             self._answer = request
-            self._state = TextState.ITEMS if isinstance(request, TextPut) else TextState.SKIP
+            self._enter(TextState.ITEMS if isinstance(request, TextPut) else TextState.SKIP)
         else:
             self._emit(request, requests)
 
@@ -139,11 +158,11 @@ class TextParser:
         total = self._items_bytes + size + ITEM_OVERHEAD_BYTES
         if size <= self._limits.item_bytes_max and total <= self._put_bytes_max:
             return False
-        # One answer for both: which limit is met first may depend on how the bytes were cut.
+        # One answer for both: which limit is met first may depend on how the bytes were cut up.
         why = f"Put too large; limit={self._limits.item_bytes_max} an item, {self._put_bytes_max} in all"
         self._forget_items()
         self._answer = refuse(why)
-        self._state = TextState.SKIP
+        self._enter(TextState.SKIP)
         return True
 
     def _end_items(self, requests: list[TextRequest]) -> None:
@@ -154,7 +173,7 @@ class TextParser:
             request = TextPut(request.queue, tuple(self._items), request.ttl_ms)
         self._forget_items()
         self._answer = None
-        self._state = TextState.LINE
+        self._enter(TextState.LINE)
         self._emit(request, requests)
 
     def _forget_items(self) -> None:
@@ -164,7 +183,7 @@ class TextParser:
     def _keep(self, rest: bytes, requests: list[TextRequest]) -> None:
         """The beginning of a line, unless it is already known to be too long."""
         if self._state is TextState.LINE and len(self._tail) + len(rest) > self._limits.line_bytes_max:
-            self._die(self._too_long(), requests)
+            self._close(self._too_long(), requests)
         # The last byte may be a CR, and then no part of the item; a single byte may yet be the empty line.
         known = len(self._tail) + len(rest) - 1
         if self._state is TextState.ITEMS and known > 0:
@@ -172,19 +191,19 @@ class TextParser:
         if self._state is TextState.SKIP:
             del self._tail[2:]
             rest = rest[: 2 - len(self._tail)]
-        if self._state is not TextState.DEAD:
+        if self._state is not TextState.CLOSED:
             self._tail += rest
 
     def _emit(self, request: TextRequest, requests: list[TextRequest]) -> None:
         if isinstance(request, Invalid) and request.hang_up:
-            self._die(request, requests)
+            self._close(request, requests)
         else:
             requests.append(request)
 
-    def _die(self, last: Invalid, requests: list[TextRequest]) -> None:
+    def _close(self, last: Invalid, requests: list[TextRequest]) -> None:
         requests.append(last)
         self._tail.clear()
-        self._state = TextState.DEAD
+        self._enter(TextState.CLOSED)
 
     def _too_long(self) -> Invalid:
         return refuse(f"Line too long; limit={self._limits.line_bytes_max}", hang_up=True)

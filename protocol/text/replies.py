@@ -1,10 +1,8 @@
-"""What the server says to a client of the text protocol, as bytes.
-
-Knows the words and their line end, a bare LF. Refuses to know when which is due.
+"""The replies of Kestrel's text protocol as bytes. A line ends with a bare LF.
 
 An item is sent as it is. One that holds a line feed (only memcache and thrift clients can put it) is therefore several
-lines here, as it was with Kestrel 2.4: changing it would lose data, and refusing it would leave a head that this client
-can neither read nor pass. Queues whose items may hold line feeds are not for readers of this protocol.
+lines here, as with Kestrel 2.4: to change it would lose data, and to refuse it would leave an item at the head that
+this client can neither read nor skip. Queues whose items may hold line feeds are not for readers of this protocol.
 """
 
 from __future__ import annotations
@@ -13,7 +11,7 @@ _LINE_ENDS = str.maketrans("\r\n", "??")
 
 
 def _wire(text: str) -> bytes:
-    """As ISO-8859-1, what it cannot say as `?`; a line end inside would put the client out of step."""
+    """As ISO-8859-1, other characters as `?`; so are line ends, which would end the reply too early."""
     return text.translate(_LINE_ENDS).encode("latin-1", "replace")
 
 

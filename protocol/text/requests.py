@@ -1,7 +1,6 @@
-"""What a client of the text protocol can ask beyond `requests.py`: one frozen Struct a command.
+"""The requests of Kestrel's text protocol: one frozen Struct a command.
 
-Knows the words of the questions; where a command means what memcache's means, that Struct serves both. Refuses to know
-sockets, queues, replies and the time.
+A command that means the same in the memcache protocol is that protocol's Struct.
 """
 
 from __future__ import annotations

@@ -1,14 +1,11 @@
-"""Thrift's framed transport: each message behind its length, four bytes, big-endian.
-
-Knows where a frame ends and how long it may be. Refuses to know what is in it.
-"""
+"""Thrift's framed transport: each message behind its length, four bytes, big-endian. Needs no thrift library."""
 
 from __future__ import annotations
 
 from struct import Struct
 
 FRAME_BYTES_MAX = 64 << 20
-"""All items of one put in one frame; a client that has more to say can send another."""
+"""All items of one put are in one frame; a client with more can send another."""
 
 _LENGTH = Struct("!i")
 
@@ -39,7 +36,7 @@ class Frames:
     def next(self) -> bytes | int | None:
         """The next frame without its length; None if it is not complete; an int is the length that no frame may have.
 
-        After such a length the stream has no meaning any more.
+        After such a length the next frame cannot be found.
         """
         if len(self._buffer) < _LENGTH.size:
             return None

@@ -1,13 +1,14 @@
-"""Kestrel's thrift service without a socket: bytes in, requests out, in order.
+"""The parser of Kestrel's thrift service, without a socket: bytes in, requests out, in order.
 
-Knows what a frame holds (finagle's header, a call, its arguments) and what to say when it does not. Refuses to know
-frames (`thrift_frames.py`) and bytes (`thrift_service.py`), and never raises for what a peer sent: that is an `Invalid`
-in its place in the stream. Importing this file imports thriftpy2.
+It reads what a frame holds: finagle's header, a call, its arguments. Frames are `frames.py`'s, structs `service.py`'s.
+Nothing that a peer sends raises: what is no request is an `Invalid` in its place in the stream. Importing this file
+imports thriftpy2.
 
     state     a frame holds          then
-    PLAIN     a message              PLAIN; UPGRADED after finagle's question; DEAD if there is nobody to answer
-    UPGRADED  a header, a message    UPGRADED; DEAD as above
-    DEAD      nothing                for ever: a request that hangs up has been handed out
+    PLAIN     a message              PLAIN; UPGRADED after finagle's question; CLOSED if it has no head to answer to
+    UPGRADED  a header, a message    UPGRADED; CLOSED as above
+    PAUSED    not read               after `More.resume` the state that it was paused in
+    CLOSED    nothing                for ever: a request that hangs up has been handed out
 
 A message whose head can be read is answered whatever follows; the frame says where the next one begins.
 """
@@ -16,13 +17,13 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from enum import Enum
+from functools import partial
 from typing import Any
 
 from thriftpy2.thrift import TMessageType
 
 from staniel.protocol.limits import WORK_A_FEED, Limits
 from staniel.protocol.requests import Invalid, More
-from staniel.protocol.thrift.bounds import Malformed
 from staniel.protocol.thrift.frames import FRAME_BYTES_MAX, Frames
 from staniel.protocol.thrift.replies import (
     CAN_UPGRADE,
@@ -48,9 +49,9 @@ from staniel.protocol.thrift.requests import (
     ThriftUpgrade,
     ThriftVersion,
 )
-from staniel.protocol.thrift.service import MessageHead, declaration, read_head, read_struct, service
+from staniel.protocol.thrift.service import Malformed, MessageHead, declaration, read_head, read_struct, service
 
-CALL_WORK = 4  # to read a call takes as long as so many lines
+CALL_WORK = 4  # reading a call takes as long as so many lines
 
 SETTABLE = {status.value: status for status in ThriftStatus if status is not ThriftStatus.NOT_CONFIGURED}
 
@@ -58,7 +59,17 @@ SETTABLE = {status.value: status for status in ThriftStatus if status is not Thr
 class ThriftState(Enum):
     PLAIN = "plain"
     UPGRADED = "upgraded"
-    DEAD = "dead"
+    PAUSED = "paused"
+    CLOSED = "closed"
+
+
+_NEXT = {
+    ThriftState.PLAIN: (ThriftState.UPGRADED, ThriftState.PAUSED, ThriftState.CLOSED),
+    ThriftState.UPGRADED: (ThriftState.PAUSED, ThriftState.CLOSED),
+    ThriftState.PAUSED: (ThriftState.PLAIN, ThriftState.UPGRADED),
+    ThriftState.CLOSED: (),
+}
+"""The states that may follow a state; `_enter` asserts it."""
 
 
 class ThriftParser:
@@ -69,7 +80,6 @@ class ThriftParser:
         self._frame_bytes_max = frame_bytes_max
         self._frames = Frames(frame_bytes_max)
         self._state = ThriftState.PLAIN
-        self._paused = False  # a More is under way: what is understood before would be overtaken by what it brings
 
     def limit(self, limits: Limits) -> None:
         """Other limits, for what has not been read yet."""
@@ -85,15 +95,15 @@ class ThriftParser:
         return self._frames.pending_bytes
 
     def feed(self, data: bytes) -> list[ThriftRequest]:
-        """Every request that `data` completes, in order. After one that hangs up everything is ignored. If that is
-        more than one turn has time for, the last one is a `More`; until then all that arrives is kept.
+        """Every request that `data` completes, in order. After one that hangs up everything is ignored. If a turn
+        has no time for all, the last one is a `More`, and what arrives before that is resumed is stored.
         """
         requests: list[ThriftRequest] = []
         work_left = WORK_A_FEED
-        if self._state is ThriftState.DEAD:
+        if self._state is ThriftState.CLOSED:
             return requests
         self._frames.feed(data)
-        if self._paused:
+        if self._state is ThriftState.PAUSED:
             return requests
         while (frame := self._frames.next()) is not None:
             work_left -= CALL_WORK + (len(frame) >> 7 if isinstance(frame, bytes) else 0)
@@ -101,18 +111,22 @@ class ThriftParser:
             requests.append(request)
             if isinstance(request, Invalid) and request.hang_up:
                 self._frames.clear()
-                self._state = ThriftState.DEAD
+                self._enter(ThriftState.CLOSED)
                 break
             if work_left <= 0 and self._frames.pending_bytes:
-                requests.append(More(self._resume))
-                self._paused = True
+                requests.append(More(partial(self._resume, self._state)))
+                self._enter(ThriftState.PAUSED)
                 break
         return requests
 
-    def _resume(self) -> list[ThriftRequest]:
-        """The next slice of what is kept."""
-        self._paused = False
+    def _resume(self, state: ThriftState) -> list[ThriftRequest]:
+        """Parse the next frames of those that are stored, in the state that the parser was paused in."""
+        self._enter(state)
         return self.feed(b"")
+
+    def _enter(self, state: ThriftState) -> None:
+        assert state in _NEXT[self._state], f"{state} after {self._state}"
+        self._state = state
 
     def _bad_length(self, size: int) -> Invalid:
         return _hang_up(f"a frame of {size} bytes, at most {self._frame_bytes_max}")
@@ -123,12 +137,12 @@ class ThriftParser:
             if self._state is ThriftState.UPGRADED:
                 client_id, at = _read_header(frame)
             head = read_head(frame, at)
-        except Malformed as fault:
-            return _hang_up(str(fault))
+        except Malformed as error:
+            return _hang_up(str(error))
         if head.kind != TMessageType.CALL:
             return self._except(head, INVALID_MESSAGE_TYPE, f"Invalid message type: {head.kind}")
         if head.method == CAN_UPGRADE and self._state is ThriftState.PLAIN:
-            self._state = ThriftState.UPGRADED
+            self._enter(ThriftState.UPGRADED)
             return ThriftUpgrade()
         return self._read_call(frame, head, client_id)
 
@@ -138,9 +152,9 @@ class ThriftParser:
             return self._except(head, UNKNOWN_METHOD, f"Invalid method name: '{head.method}'")
         try:
             arguments, _ = read_struct(getattr(service, f"{head.method}_args"), frame, head.end)
-        except Malformed as fault:
-            return self._except(head, PROTOCOL_ERROR, f"{head.method}: {fault}")
-        why = _fault_in(arguments, self._limits)
+        except Malformed as error:
+            return self._except(head, PROTOCOL_ERROR, f"{head.method}: {error}")
+        why = _error_in(arguments, self._limits)
         if why:
             return Invalid(internal_error(head.method, head.seqid, self._upgraded, why), why=why)
         return make(arguments, (head.seqid, client_id, self._upgraded))
@@ -167,7 +181,7 @@ def _read_header(frame: bytes) -> tuple[str, int]:
     return header.client_id.name, end
 
 
-def _fault_in(arguments: Any, limits: Limits) -> str:
+def _error_in(arguments: Any, limits: Limits) -> str:
     """What is wrong with arguments that could be decoded; empty if nothing is. No method has all of these.
 
     thriftpy2 leaves a string as bytes that is not UTF-8.

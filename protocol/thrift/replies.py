@@ -1,9 +1,6 @@
-"""What the server says to a thrift client, as whole frames.
+"""The replies of the thrift service as whole frames. Importing this file imports thriftpy2.
 
-Knows the shape of each method's answer, and finagle's header before it. Refuses to know when which is due. Importing
-this file imports thriftpy2.
-
-Every answer is made for a call, whose sequence number and header it repeats.
+Every reply repeats the sequence number of its call and, after an upgrade, begins with finagle's header.
 """
 
 from __future__ import annotations
@@ -36,7 +33,7 @@ _EMPTY_STRUCT = b"\0"
 
 
 def _frame(message: bytes, upgraded: bool) -> bytes:
-    """To an upgraded connection finagle's response header goes first; ours has no spans, so it is the stop byte."""
+    """To an upgraded connection finagle's response header goes first; ours has no fields, so it is the stop byte."""
     return framed(_EMPTY_STRUCT + message if upgraded else message)
 
 

@@ -1,8 +1,4 @@
-"""What a thrift client can ask: one frozen Struct a method of the service.
-
-Knows the service's questions, and what an answer must repeat. Refuses to know bytes, replies and the time; needs no
-thrift library.
-"""
+"""The requests of the thrift service: one frozen Struct a method. Needs no thrift library."""
 
 from __future__ import annotations
 

@@ -1,16 +1,20 @@
 """The structs and messages of the thrift service, read and written with thriftpy2's binary protocol.
 
-Knows the declaration in `kestrel.thrift` and how its structs become bytes. Refuses to know what the methods mean, and
-frames. Importing this file imports thriftpy2 and reads the declaration (together some 70 ms): only a server that
-listens for thrift does so.
+The service is declared in `kestrel.thrift`. thriftpy2 believes every length that it reads: it returns what is left
+where a string is cut short, counts to two billion where elements have no width, and reads a string as a list where a
+list is declared. So `end_of_struct` walks over a struct before it is decoded, and refuses it where a length, a type or
+the depth is out of bounds.
+
+Importing this file imports thriftpy2 and reads the declaration (together some 70 ms): only a server that listens for
+thrift does so.
 """
 
 from __future__ import annotations
 
 import os.path
+import struct
 from functools import cache
 from io import BytesIO
-from struct import error as CutShort
 from typing import Any
 
 import thriftpy2
@@ -19,15 +23,38 @@ from thriftpy2.protocol.binary import TBinaryProtocol
 from thriftpy2.protocol.exc import TProtocolException
 from thriftpy2.thrift import TApplicationException, TPayload, TType
 
-from staniel.protocol.thrift.bounds import Declared, Malformed, end_of_struct
-
 METHOD_CHARACTERS_MAX = 64
 """The longest name has 26; an unknown one is repeated in the answer."""
+
+DEPTH_MAX = 16
+"""Our own structs need three; fields that we skip may hold a little more."""
+
+ELEMENTS_MAX = 1 << 13
+"""Fields and elements of one struct, all levels together: some 10 ms of decoding. A client with more to put sends
+several calls.
+"""
+
+NESTED_ELEMENTS = 16
+"""A struct, list or map inside another one counts as so many: the library takes 15 us to build or to skip one."""
+
+_WIDTHS = {TType.BOOL: 1, TType.BYTE: 1, TType.I16: 2, TType.I32: 4, TType.I64: 8, TType.DOUBLE: 8}
+_BYTE = struct.Struct("!b")
+_FIELD_ID = struct.Struct("!h")
+_SIZE = struct.Struct("!i")
+_ELEMENTS = struct.Struct("!bi")
+_PAIRS = struct.Struct("!bbi")
 
 declaration: Any = thriftpy2.load(os.path.join(os.path.dirname(__file__), "kestrel.thrift"))
 service: Any = declaration.Kestrel
 
 _WIRE_TYPES = {TType.BINARY: TType.STRING}
+
+Declared = dict[int, tuple[int, int]]
+"""Of each field that will be decoded: its type on the wire and, of a list or set, its elements' type (else 0)."""
+
+
+class Malformed(ValueError):
+    """Bytes that are no struct, or not the declared one. The parser catches it."""
 
 
 class MessageHead(Struct, frozen=True, gc=False):
@@ -40,12 +67,12 @@ class MessageHead(Struct, frozen=True, gc=False):
 
 
 def read_head(data: bytes, at: int) -> MessageHead:
-    """The head of the message at `at`, strict or not. Raises Malformed: without a head nobody can be answered."""
+    """The head of the message at `at`, strict or not. Raises Malformed: without a head there is no call to answer."""
     source = BytesIO(data)
     source.seek(at)
     try:
         method, kind, seqid = TBinaryProtocol(source, strict_read=False).read_message_begin()
-    except (TProtocolException, CutShort, UnicodeDecodeError):
+    except (TProtocolException, struct.error, UnicodeDecodeError):
         raise Malformed("not a thrift message") from None
     if len(method) > METHOD_CHARACTERS_MAX:
         raise Malformed(f"a method name longer than {METHOD_CHARACTERS_MAX}")
@@ -89,3 +116,108 @@ def write_message(method: str, kind: int, seqid: int, payload: TPayload) -> byte
 def application_exception(kind: int, why: str) -> TPayload:
     """`kind` is a number of TApplicationException."""
     return TApplicationException(kind, why)
+
+
+def end_of_struct(data: bytes, at: int, declared: Declared) -> int:
+    """Where the struct that begins at `at` ends. Raises Malformed."""
+    try:
+        return _Walk(data).struct(at, 0, declared)
+    except struct.error:
+        raise Malformed("cut short") from None
+
+
+class _Walk:
+    """Each method goes over one value and returns where the next one begins.
+
+    That may be beyond the end: every struct still has its stop byte to come, and reading that raises struct.error.
+    """
+
+    def __init__(self, data: bytes) -> None:
+        self._data = data
+        self._elements = 0
+
+    def struct(self, at: int, depth: int, declared: Declared) -> int:
+        self._descend(depth)
+        while True:
+            (kind,) = _BYTE.unpack_from(self._data, at)
+            if kind == TType.STOP:
+                return at + 1
+            (field_id,) = _FIELD_ID.unpack_from(self._data, at + 1)
+            at += 3
+            self._count(1)
+            self._compare(at, kind, declared.get(field_id))
+            at = self._value(kind, at, depth + 1)
+
+    def _value(self, kind: int, at: int, depth: int) -> int:
+        width = _WIDTHS.get(kind)
+        if width is not None:
+            return at + width
+        if kind == TType.STRING:
+            return self._strings(at, 1)
+        if kind == TType.STRUCT:
+            return self.struct(at, depth, {})
+        if kind in (TType.LIST, TType.SET):
+            return self._list(at, depth)
+        if kind == TType.MAP:
+            return self._map(at, depth)
+        raise Malformed(f"unknown type {kind}")
+
+    def _list(self, at: int, depth: int) -> int:
+        self._descend(depth)
+        kind: int
+        count: int
+        kind, count = _ELEMENTS.unpack_from(self._data, at)
+        at += _ELEMENTS.size
+        self._count(count)
+        width = _WIDTHS.get(kind)
+        if width is not None:
+            return at + width * count
+        if kind == TType.STRING:
+            return self._strings(at, count)
+        for _ in range(count):
+            at = self._value(kind, at, depth + 1)
+        return at
+
+    def _map(self, at: int, depth: int) -> int:
+        self._descend(depth)
+        key_kind, kind, count = _PAIRS.unpack_from(self._data, at)
+        at += _PAIRS.size
+        self._count(count)
+        for _ in range(count):
+            at = self._value(key_kind, at, depth + 1)
+            at = self._value(kind, at, depth + 1)
+        return at
+
+    def _strings(self, at: int, count: int) -> int:
+        """A loop without calls: a put of many items runs it thousands of times."""
+        data, unpack = self._data, _SIZE.unpack_from
+        for _ in range(count):
+            (size,) = unpack(data, at)
+            if size < 0:
+                raise Malformed(f"a string of {size} bytes")
+            at += _SIZE.size + size
+        return at
+
+    def _compare(self, at: int, kind: int, declared: tuple[int, int] | None) -> None:
+        """A field to be decoded must have its declared type; the elements' type of an empty list is not checked."""
+        if declared is None:
+            return
+        wanted, elements_wanted = declared
+        if kind != wanted:
+            raise Malformed(f"a field of type {kind}, not {wanted}")
+        if not elements_wanted:
+            return
+        elements, count = _ELEMENTS.unpack_from(self._data, at)
+        if count and elements != elements_wanted:
+            raise Malformed(f"elements of type {elements}, not {elements_wanted}")
+
+    def _count(self, count: int) -> None:
+        self._elements += count
+        if count < 0 or self._elements > ELEMENTS_MAX:
+            raise Malformed(f"more than {ELEMENTS_MAX} elements" if count >= 0 else f"{count} elements")
+
+    def _descend(self, depth: int) -> None:
+        if depth:
+            self._count(NESTED_ELEMENTS)
+        if depth > DEPTH_MAX:
+            raise Malformed(f"nested deeper than {DEPTH_MAX}")

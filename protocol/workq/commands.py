@@ -1,9 +1,7 @@
-"""One workq line becomes one request, or what its data block will make a request of.
+"""The commands of the workq protocol: a line's words become a request, or what the data behind them will make one.
 
-Knows the commands, their arguments and the order in which mistakes are told: the original's, because its clients know
-it. Refuses to know where in a stream a line begins. Source: the client protocol of workq.
-
-    flags of the whole line, command, number of arguments, length of the data; then, behind the data, the rest
+A line is: flags of the whole line, command, arguments, length of the data. Errors are found in the order in which the
+original finds them, because its clients rely on it. Source: the client protocol of workq.
 """
 
 from __future__ import annotations
@@ -40,7 +38,7 @@ UINT64_MAX = 2**64 - 1
 UINT32_MAX = 2**32 - 1
 PAGE_MAX = 100
 WORDS_MAX = 1024
-"""Of one line: a lease of so many names takes a millisecond or two, and nobody needs more."""
+"""Of one line: a lease of so many names takes a millisecond or two."""
 
 
 def _invalid(why: str) -> Invalid:
@@ -68,13 +66,13 @@ Flags = dict[bytes, bytes]
 
 
 class Body(Struct, frozen=True):
-    """A data block is to follow: so many bytes, CR LF, then `make(data)` is the request. `spoilt`: what is said if
+    """A data block of `size` bytes and CR LF follows; then `make(data)` is the request. `refusal` is the answer if
     something else stands in the place of CR LF.
     """
 
     size: int
     make: Callable[[bytes], WorkqRequest]
-    spoilt: Invalid
+    refusal: Invalid
 
 
 Parsed = WorkqRequest | Body
@@ -82,14 +80,14 @@ Parsed = WorkqRequest | Body
 
 def parse(line: bytes) -> Parsed:
     """What a line means, without its CR LF."""
-    words = line.split(b" ", WORDS_MAX + 1)  # to find all words of a line of a megabyte takes milliseconds
+    words = line.split(b" ", WORDS_MAX + 1)  # splitting all of a line of a megabyte takes milliseconds
     if len(words) > WORDS_MAX + 1:
         return INVALID_ARGS if words[0] in COMMANDS else UNKNOWN_COMMAND
     arguments, flags = read_flags([word for word in words if word])
     if flags is None:
         return INVALID_FLAGS
-    reader = COMMANDS.get(words[0])
-    return UNKNOWN_COMMAND if reader is None else reader(arguments[1:], flags)
+    command = COMMANDS.get(words[0])
+    return UNKNOWN_COMMAND if command is None else command(arguments[1:], flags)
 
 
 def _size(word: bytes) -> int | None:
@@ -102,7 +100,7 @@ def _body(word: bytes, make: Callable[[bytes], WorkqRequest], wrong: Invalid) ->
 
 
 def _refuse(word: bytes, answer: object, wrong: Invalid) -> Parsed:
-    """What is wrong with a line is told behind its data."""
+    """The refusal of a line with data is sent after its data has been read."""
     assert isinstance(answer, Invalid)
     return _body(word, lambda data: answer, wrong)
 
@@ -115,7 +113,7 @@ def _add(arguments: list[bytes], flags: Flags) -> Parsed:
         return INVALID_ARGS
     id, name, ttr, ttl, size = arguments
     raw = read_id(id)
-    terms = _job(raw, name, ttr, ttl, flags)
+    terms = _terms(raw, name, ttr, ttl, flags)
     if raw is None or isinstance(terms, Invalid):
         return _refuse(size, terms, INVALID_PAYLOAD_SIZE)
     return _body(size, lambda data: AddJob(raw, terms, data), INVALID_PAYLOAD_SIZE)
@@ -126,16 +124,16 @@ def _schedule(arguments: list[bytes], flags: Flags) -> Parsed:
         return INVALID_ARGS
     id, name, ttr, ttl, time, size = arguments
     raw, time_ns = read_id(id), read_time(time)
-    terms = _job(raw, name, ttr, ttl, flags, INVALID_TIME if time_ns is None else None)
+    terms = _terms(raw, name, ttr, ttl, flags, INVALID_TIME if time_ns is None else None)
     if raw is None or time_ns is None or isinstance(terms, Invalid):
         return _refuse(size, terms, INVALID_PAYLOAD_SIZE)
     return _body(size, lambda data: ScheduleJob(raw, terms, time_ns, data), INVALID_PAYLOAD_SIZE)
 
 
-def _job(
+def _terms(
     id: bytes | None, name: bytes, ttr: bytes, ttl: bytes, flags: Flags, time_error: Invalid | None = None
 ) -> JobTerms | Invalid:
-    """The terms of an add or schedule, or the first mistake."""
+    """The terms of an add or schedule, or its first error."""
     if len(flags) > 3:
         return INVALID_ARGS
     if id is None:
@@ -155,7 +153,7 @@ def _job(
         return INVALID_FAILS
     if priority is None:
         return INVALID_PRIORITY
-    if (wrong := _place(id, name, ttr_ms)) is not None:
+    if (wrong := _check(id, name, ttr_ms)) is not None:
         return wrong
     if not 1 <= ttl_ms <= TTL_MAX_MS:
         return INVALID_TTL
@@ -166,7 +164,7 @@ def _priority(flags: Flags) -> int | None:
     return signed(flags.get(b"priority", b"0"), -(2**31), 2**31 - 1)
 
 
-def _place(id: bytes, name: bytes, ttr_ms: int) -> Invalid | None:
+def _check(id: bytes, name: bytes, ttr_ms: int) -> Invalid | None:
     if not is_job_id(id):
         return INVALID_ID
     if not is_name(name):
@@ -198,7 +196,7 @@ def _run_terms(id: bytes | None, name: bytes, ttr: bytes, wait: bytes, flags: Fl
         return INVALID_PRIORITY
     if wait_ms is None:
         return INVALID_WAIT
-    wrong = _place(id, name, ttr_ms)
+    wrong = _check(id, name, ttr_ms)
     return (JobTerms(name, ttr_ms, 0, priority), wait_ms) if wrong is None else wrong
 
 
@@ -220,7 +218,7 @@ def _finish(arguments: list[bytes], flags: Flags, success: bool, wrong_size: Inv
     return _body(size, lambda data: FinishJob(raw, data, success), wrong_size)
 
 
-# commands without
+# commands without data
 
 
 def _lease(arguments: list[bytes], flags: Flags) -> Parsed:
@@ -260,10 +258,10 @@ def _inspect(arguments: list[bytes], flags: Flags) -> Parsed:
     found = INSPECTIONS.get(arguments[0])
     if found is None:
         return UNKNOWN_COMMAND
-    count, reader = found
+    count, command = found
     if len(arguments) != count + 1 or flags:
         return INVALID_ARGS
-    return reader(arguments[1:])
+    return command(arguments[1:])
 
 
 def _inspect_job(words: list[bytes]) -> WorkqRequest:

@@ -1,4 +1,4 @@
-"""The words of workq's lines, one by one: ids, names, numbers, flags, times. Refuses to know commands and replies."""
+"""Fields of the lines of the workq protocol: ids, names, numbers, flags, times."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ DIGITS_MAX = 20  # of a number of 64 bits, without leading zeros
 _NAME = re.compile(rb"[A-Za-z0-9_.\-]{1,255}")
 _TIME = re.compile(rb"(\d{4})-(\d\d)-(\d\d)T(\d\d?):(\d\d):(\d\d)(?:[.,](\d+))?Z")
 _EPOCH_DAY = date(1970, 1, 1).toordinal()
-_DAYS_0_TO_3 = 1461  # Python knows no year 0; the year 4 is as long
+_DAYS_0_TO_3 = 1461  # Python has no year 0; the year 4 is as long
 
 
 def read_id(word: bytes) -> bytes | None:
@@ -72,15 +72,15 @@ def read_flags(words: list[bytes]) -> tuple[list[bytes], dict[bytes, bytes] | No
     """
     arguments: list[bytes] = []
     flags: dict[bytes, bytes] = {}
-    sound = True
+    is_valid = True
     for word in words:
         if word[:1] != b"-" or b"=" not in word:
             arguments.append(word)
             continue
         key, value = word[1:].split(b"=")[:2]
-        sound = sound and bool(key) and bool(value) and key not in flags
+        is_valid = is_valid and bool(key) and bool(value) and key not in flags
         flags[key] = value
-    return arguments, flags if sound else None
+    return arguments, flags if is_valid else None
 
 
 def read_time(word: bytes) -> int | None:
@@ -101,7 +101,7 @@ def read_time(word: bytes) -> int | None:
 
 
 def show_time(at_ns: int) -> bytes:
-    """The same, back, without the fraction. Years from 1 to 9999."""
+    """The inverse of `read_time`, without the fraction. Years from 1 to 9999."""
     seconds = at_ns // NS_A_SECOND
     days, rest = divmod(seconds, 86_400)
     ordinal = min(max(days + _EPOCH_DAY, 1), date.max.toordinal())

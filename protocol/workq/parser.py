@@ -1,16 +1,17 @@
-"""The workq protocol without a socket: bytes in, requests out, in order.
+"""The parser of the workq protocol, without a socket: bytes in, requests out, in order.
 
-Knows framing: a line ends with CR LF; a line that announces data is followed by so many bytes and CR LF. Refuses to
-know what the words mean (workq_lines.py), and never raises for what a peer sent: that is an `Invalid` in its place in
-the stream.
+It does the framing: a line ends with CR LF; a line that announces data is followed by so many bytes and CR LF. What a
+line means is `commands.py`'s. Nothing that a peer sends raises: what is no request is an `Invalid` in its place in the
+stream. Source: the client protocol of workq.
 
-    state  waits for          then
-    LINE   LF                 LINE, or BODY if the line announces data; DEAD if there is no CR before it, or no end
-    BODY   data and CR LF     LINE; other bytes in the place of CR LF are told and dropped
-    DEAD   nothing            for ever: a request that hangs up has been handed out
+    state   waits for          then
+    LINE    LF                 LINE; BODY if the line announces data; CLOSED if there is no CR before it, or no end
+    BODY    data and CR LF     LINE; other bytes in the place of CR LF are refused and dropped
+    PAUSED  `More.resume`      LINE; what arrives until then is stored
+    CLOSED  nothing            for ever: a request that hangs up has been handed out
 
-A line whose length of data is refused leaves the data in the stream, to be read as lines. That is the original's way,
-and its clients are told the same twice.
+A line whose length of data is refused leaves the data in the stream, to be read as lines: the original does the same,
+and answers its clients twice.
 """
 
 from __future__ import annotations
@@ -19,16 +20,16 @@ from enum import Enum
 
 from msgspec import Struct
 
-from staniel.protocol.http import HUNG_UP, is_http
+from staniel.protocol.http import HTTP_REFUSED, is_http
 from staniel.protocol.limits import REQUESTS_A_FEED, WORK_A_FEED, Limits
+from staniel.protocol.memo import remember
 from staniel.protocol.requests import Invalid, More
-from staniel.protocol.workq.commands import Body, Parsed, parse
+from staniel.protocol.workq.commands import Body, parse
 from staniel.protocol.workq.fields import is_job_id, read_id
 from staniel.protocol.workq.requests import AddJob, DeleteJob, JobTerms, LeaseJob, WorkqRequest
 
 LINE_BYTES_MAX = 1_058_576  # the original's, CR LF included
 WINDOW_BYTES = 1 << 16
-KNOWN_MAX = 4096
 KNOWN_BYTES_MAX = 512
 _HANG_UP = Invalid(b"", hang_up=True, why="a line without CR LF")
 
@@ -40,22 +41,31 @@ _DELETE_BYTES = 44
 class WorkqState(Enum):
     LINE = "line"
     BODY = "body"
-    DEAD = "dead"
+    PAUSED = "paused"
+    CLOSED = "closed"
 
 
-LINE = WorkqState.LINE  # a global is found ten times as fast as a member of an Enum
+_NEXT = {
+    WorkqState.LINE: (WorkqState.BODY, WorkqState.PAUSED, WorkqState.CLOSED),
+    WorkqState.BODY: (WorkqState.LINE,),
+    WorkqState.PAUSED: (WorkqState.LINE,),
+    WorkqState.CLOSED: (),
+}
+"""The states that may follow a state; `_enter` asserts it."""
+
+_LINE = WorkqState.LINE  # a global is found ten times as fast as a member of an Enum
 
 
-class Tail(Struct, frozen=True):
-    """An add's line behind its id, as it was understood before."""
+class _AddTail(Struct, frozen=True):
+    """What an add's line says behind its id."""
 
     size: int
     terms: JobTerms
 
 
 _known_leases: dict[bytes, LeaseJob] = {}
-_known_tails: dict[bytes, Tail] = {}
-"""Lines seen before, shared by all connections: what they mean is the same for everybody. Bounded by `_remember`."""
+_known_adds: dict[bytes, _AddTail] = {}
+"""Memos of lines, shared by all connections; an add's without its id, which differs from job to job."""
 
 
 class WorkqParser:
@@ -65,10 +75,10 @@ class WorkqParser:
         self._line_bytes_max = line_bytes_max
         self._state = WorkqState.LINE
         self._tail = bytearray()
-        """Bytes of a line that has not ended: not put together again for each one that drips in."""
+        """Bytes of a line that has not ended: a bytearray, lest each byte of a slow peer copies it."""
         self._body: Body | None = None
         self._rest = b""
-        """What one feed had no time for."""
+        """Bytes that arrived before the parser is resumed. Empty unless PAUSED."""
         self._work_left = 0
         self._data = bytearray()
         """Of the block that has not ended. It grows with what has arrived, never with what was announced."""
@@ -83,12 +93,12 @@ class WorkqParser:
         return self._state
 
     def feed(self, data: bytes) -> list[WorkqRequest]:
-        """Every request that `data` completes, in order. After one that hangs up everything is ignored. If that is
-        more than one turn has time for, the last one is a `More`; until then all that arrives is kept.
+        """Every request that `data` completes, in order. After one that hangs up everything is ignored. If a turn
+        has no time for all, the last one is a `More`, and what arrives before that is resumed is stored.
         """
         requests: list[WorkqRequest] = []
         self._work_left = WORK_A_FEED
-        if self._rest:  # what is understood before the More has its turn would be overtaken by what it brings
+        if self._state is WorkqState.PAUSED:
             self._rest += data
             self.pending_bytes += len(data)
             return requests
@@ -101,7 +111,7 @@ class WorkqParser:
             self._tail = bytearray()
         at = 0
         while at < len(data):
-            if self._state is LINE:
+            if self._state is _LINE:
                 at = self._read_lines(data, at, requests)
             elif self._state is WorkqState.BODY:
                 at = self._read_body(data, at, requests)
@@ -114,13 +124,18 @@ class WorkqParser:
         return requests
 
     def _resume(self) -> list[WorkqRequest]:
-        """The next slice of what is kept."""
+        """Parse the next slice of what is stored."""
+        self._enter(WorkqState.LINE)
         rest, self._rest = self._rest, b""
         return self.feed(rest)
 
+    def _enter(self, state: WorkqState) -> None:
+        assert state in _NEXT[self._state], f"{state} after {self._state}"
+        self._state = state
+
     def _read_lines(self, data: bytes, at: int, requests: list[WorkqRequest]) -> int:
         """The hot path: lines like those before, and adds whose data arrived with their line, stay in this loop."""
-        there = size = len(data)
+        arrived = size = len(data)
         if size > WINDOW_BYTES:
             size = min(at + WINDOW_BYTES, size)
         while at < size:
@@ -128,7 +143,7 @@ class WorkqParser:
             if end < 0:
                 return self._keep(data, at, requests)
             begin = data[at : at + 4]
-            if begin == b"add " and (tail := _known_tails.get(data[at + _ADD_TAIL : end])) is not None:
+            if begin == b"add " and (tail := _known_adds.get(data[at + _ADD_TAIL : end])) is not None:
                 id = read_id(data[at + _ADD_ID : at + _ADD_TAIL])
                 stop = end + 1 + tail.size
                 if id is not None and id[6] >> 4 == 4 and id[8] >> 6 == 2 and data[stop : stop + 2] == b"\r\n":
@@ -149,39 +164,40 @@ class WorkqParser:
             self._work_left -= 1 + (len(line) >> 6)
             at = end + 1
             if not self._read_line(line, requests):
-                return len(data) if self._state is WorkqState.DEAD else at
-        if at < there and len(requests) > REQUESTS_A_FEED:
+                return len(data) if self._state is WorkqState.CLOSED else at
+        if at < arrived and len(requests) > REQUESTS_A_FEED:
             return self._pause(data, at, requests)
         return at
 
     def _pause(self, data: bytes, at: int, requests: list[WorkqRequest]) -> int:
-        """Enough for one turn; the rest is understood in the next one."""
+        """End this slice. Nothing is parsed before the More is resumed: its requests come first."""
         self._rest = data[at:]
         requests.append(More(self._resume))
+        self._enter(WorkqState.PAUSED)
         return len(data)
 
     def _read_line(self, line: bytes, requests: list[WorkqRequest]) -> bool:
-        """A line that is not known; whether another one follows it."""
+        """Parse a line that is not known. Whether another line follows it."""
         if is_http(line):
-            self._die(requests, HUNG_UP)
+            self._close(requests, HTTP_REFUSED)
             return False
         if not line.endswith(b"\r") or len(line) >= self._line_bytes_max:
-            self._die(requests)
+            self._close(requests)
             return False
         parsed = parse(line[:-1])
         if isinstance(parsed, Body):
             self._body = parsed
-            self._state = WorkqState.BODY
+            self._enter(WorkqState.BODY)
             _remember_add(line, parsed)
             return False
         requests.append(parsed)
         if isinstance(parsed, LeaseJob) and not parsed.has_invalid_name and len(line) <= KNOWN_BYTES_MAX:
-            _remember(_known_leases, line, parsed)
+            remember(_known_leases, line, parsed)
         return True
 
     def _keep(self, data: bytes, at: int, requests: list[WorkqRequest]) -> int:
         if len(self._tail) + len(data) - at >= self._line_bytes_max:
-            self._die(requests)
+            self._close(requests)
         else:
             self._tail += memoryview(data)[at:]
         return len(data)
@@ -193,20 +209,19 @@ class WorkqParser:
         kept += memoryview(data)[at:end]
         if len(kept) < body.size + 2:
             return end
-        sound = kept.endswith(b"\r\n")
-        requests.append(body.make(bytes(kept[:-2])) if sound else body.spoilt)
+        requests.append(body.make(bytes(kept[:-2])) if kept.endswith(b"\r\n") else body.refusal)
         self._body, self._data = None, bytearray()
-        self._state = WorkqState.LINE
+        self._enter(WorkqState.LINE)
         return end
 
-    def _die(self, requests: list[WorkqRequest], last: Invalid = _HANG_UP) -> None:
+    def _close(self, requests: list[WorkqRequest], last: Invalid = _HANG_UP) -> None:
         requests.append(last)
         self._tail = bytearray()
-        self._state = WorkqState.DEAD
+        self._enter(WorkqState.CLOSED)
 
 
 def _deleted(line: bytes) -> bytes | None:
-    """The id, if the line is a delete as everybody writes it."""
+    """The id, if the line is a delete with one space and a canonical id."""
     if len(line) != _DELETE_BYTES or not line.startswith(b"delete ") or not line.endswith(b"\r"):
         return None
     id = read_id(line[_DELETE_ID])
@@ -214,18 +229,9 @@ def _deleted(line: bytes) -> bytes | None:
 
 
 def _remember_add(line: bytes, body: Body) -> None:
-    """Adds differ in their ids; what follows is the same for many of them."""
+    """Adds differ in their ids; what follows an id is the same for many of them."""
     if line[:4] != b"add " or len(line) > KNOWN_BYTES_MAX or read_id(line[_ADD_ID:_ADD_TAIL]) is None:
         return
     request = body.make(b"")
     if isinstance(request, AddJob) and line[_ADD_TAIL : _ADD_TAIL + 1] == b" ":
-        _remember(_known_tails, line[_ADD_TAIL:], Tail(body.size, request.terms))
-
-
-def _remember(
-    known: dict[bytes, Parsed] | dict[bytes, LeaseJob] | dict[bytes, Tail], line: bytes, what: object
-) -> None:
-    """Forgetting everything at once costs less than keeping an order: the lines in use are back in a moment."""
-    if len(known) >= KNOWN_MAX:
-        known.clear()
-    known[line] = what  # type: ignore[assignment]
+        remember(_known_adds, line[_ADD_TAIL:], _AddTail(body.size, request.terms))

@@ -1,4 +1,4 @@
-"""What the server says to a workq client, as bytes. Refuses to know when which is due."""
+"""The replies of the workq protocol as bytes."""
 
 from __future__ import annotations
 
@@ -26,12 +26,12 @@ duplicate_result = client_error("Duplicate result")
 invalid_name = client_error("Invalid Name")
 stopping = server_error("The server stops, the job is gone")
 invalid_time = client_error("Invalid Time")
-# The original's words for a log that cannot be written.
+# The text of the original for a log that cannot be written.
 read_only = server_error("Read-only mode triggered by cmdlog circuit breaker")
 
 
 def terms(name: bytes, ttr_ms: int) -> bytes:
-    """What a lease says of a job between its id and the length of its payload."""
+    """The part of a lease's reply between the id of the job and the length of its payload."""
     return b" %b %d " % (name, ttr_ms)
 
 

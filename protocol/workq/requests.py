@@ -1,7 +1,6 @@
-"""What a workq client can ask: one frozen Struct a command.
+"""The requests of the workq protocol: one frozen Struct a command.
 
-Knows the words of the questions. Refuses to know sockets, jobs, replies and the time. Ids are the 16 bytes
-of a UUID; names are bytes too, because they are compared and written and never read.
+Ids are the 16 bytes of a UUID. Names are bytes, because they are only compared and written.
 """
 
 from __future__ import annotations
@@ -12,7 +11,8 @@ from staniel.protocol.requests import Invalid, More
 
 
 class JobTerms(Struct, frozen=True, eq=False):
-    """What a job is added with, beside its payload. Lines alike in it share one, which is told by its identity.
+    """What a job is added with, beside its id and payload. Equal lines share one, which is compared by identity.
+
     `ttl_ms` 0: a run.
     """
 
@@ -42,7 +42,7 @@ class ScheduleJob(Struct, frozen=True, gc=False):
 
 
 class RunJob(Struct, frozen=True, gc=False):
-    """Add a job and wait for its result: `wait_ms` for somebody to lease it, then its time to run."""
+    """Add a job and wait for its result: `wait_ms` for it to be leased, then its time to run."""
 
     id: bytes
     terms: JobTerms
@@ -51,7 +51,7 @@ class RunJob(Struct, frozen=True, gc=False):
 
 
 class LeaseJob(Struct, frozen=True):
-    """A job of one of these names, waited for. `has_invalid_name`: a name that is none follows them."""
+    """Wait for a job of one of these names. `has_invalid_name`: an invalid name follows them in the line."""
 
     names: tuple[bytes, ...]
     wait_ms: int
@@ -59,7 +59,7 @@ class LeaseJob(Struct, frozen=True):
 
 
 class FinishJob(Struct, frozen=True, gc=False):
-    """A complete or a fail."""
+    """Complete or fail a job."""
 
     id: bytes
     result: bytes
@@ -73,7 +73,7 @@ class DeleteJob(Struct, frozen=True, gc=False):
 
 
 class AwaitResult(Struct, frozen=True, gc=False):
-    """The result of a job, waited for."""
+    """Wait for the result of a job."""
 
     id: bytes
     wait_ms: int

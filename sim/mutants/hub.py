@@ -8,7 +8,7 @@ from typing import Any
 from staniel.broker.deletions import Deletions
 from staniel.broker.session import Session
 from staniel.journal.kestrel.log import Log
-from staniel.protocol.memcache.parser import MemcacheParser
+from staniel.protocol.memcache.parser import MemcacheParser, MemcacheState
 from staniel.queues.queue import Queue, QueueState
 from staniel.server.connection import Connection, ConnectionState
 from staniel.server.hub import Hub
@@ -245,10 +245,9 @@ def slice_overtakes() -> Any:
     """As it was: two slices under way, and one rest that the earlier one brought forward."""
 
     def make(right: Any) -> Any:
-        def feed(self: MemcacheParser, data: bytes) -> Any:
-            self._paused = False
-            return right(self, data)
+        def enter(self: MemcacheParser, state: MemcacheState) -> None:
+            self._state = MemcacheState.LINE if state is MemcacheState.PAUSED else state
 
-        return feed
+        return enter
 
-    return replaced(MemcacheParser, "_feed", make)
+    return replaced(MemcacheParser, "_enter", make)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from staniel.protocol.http import HUNG_UP, is_http
+from staniel.protocol.http import HTTP_REFUSED, is_http
 from staniel.protocol.limits import Limits
 from staniel.protocol.memcache.parser import MemcacheState
 from staniel.protocol.memcache.requests import Dialect, Get, Set, Shutdown
@@ -33,29 +33,29 @@ BODY = b"Content-Length: 22\r\n\r\nflush_all\r\nshutdown\r\n"
 @pytest.mark.parametrize("dialect", Dialect)
 @pytest.mark.parametrize("line", MALICIOUS)
 def test_memcache_hangs_up_at_the_first_such_line_and_runs_nothing_behind_it(line: bytes, dialect: Dialect) -> None:
-    assert read(dialect, line + b"\r\n" + BODY) == ([HUNG_UP], MemcacheState.DEAD)
-    assert read(dialect, line + b"\n" + BODY) == ([HUNG_UP], MemcacheState.DEAD)
+    assert read(dialect, line + b"\r\n" + BODY) == ([HTTP_REFUSED], MemcacheState.CLOSED)
+    assert read(dialect, line + b"\n" + BODY) == ([HTTP_REFUSED], MemcacheState.CLOSED)
 
 
 @pytest.mark.parametrize("line", MALICIOUS)
 def test_text_hangs_up_too(line: bytes) -> None:
     whole, dripped = TextParser(Limits()), TextParser(Limits())
     data = line + b"\r\n" + BODY
-    assert whole.feed(data) == [HUNG_UP] and whole.state is TextState.DEAD
-    assert [request for byte in data for request in dripped.feed(bytes([byte]))] == [HUNG_UP]
+    assert whole.feed(data) == [HTTP_REFUSED] and whole.state is TextState.CLOSED
+    assert [request for byte in data for request in dripped.feed(bytes([byte]))] == [HTTP_REFUSED]
 
 
 @pytest.mark.parametrize("line", MALICIOUS)
 def test_workq_hangs_up_too(line: bytes) -> None:
     whole, dripped = WorkqParser(Limits()), WorkqParser(Limits())
     data = line + b"\r\n" + BODY
-    assert whole.feed(data) == [HUNG_UP] and whole.state is WorkqState.DEAD
-    assert [request for byte in data for request in dripped.feed(bytes([byte]))] == [HUNG_UP]
+    assert whole.feed(data) == [HTTP_REFUSED] and whole.state is WorkqState.CLOSED
+    assert [request for byte in data for request in dripped.feed(bytes([byte]))] == [HTTP_REFUSED]
 
 
 def test_what_is_before_it_is_executed_and_a_known_line_does_not_hide_it() -> None:
     requests, state = read(Dialect.MEMCACHED, b"get q\r\nget q\r\nget q HTTP/1.1\r\nshutdown\r\n")
-    assert requests == [Get(b"q", "q"), Get(b"q", "q"), HUNG_UP] and state is MemcacheState.DEAD
+    assert requests == [Get(b"q", "q"), Get(b"q", "q"), HTTP_REFUSED] and state is MemcacheState.CLOSED
 
 
 def test_an_item_that_looks_like_http_is_an_item() -> None:

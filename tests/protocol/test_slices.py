@@ -15,9 +15,9 @@ from staniel.protocol.memcache.requests import Dialect, Get, GetKeys, GetMany, S
 from staniel.protocol.requests import Invalid, More
 from staniel.protocol.text.parser import ITEMS_A_WORK, TextParser
 from staniel.protocol.text.requests import TextPut
-from staniel.protocol.thrift.bounds import ELEMENTS_MAX, NESTED_ELEMENTS
 from staniel.protocol.thrift.parser import ThriftParser
 from staniel.protocol.thrift.requests import ThriftVersion
+from staniel.protocol.thrift.service import ELEMENTS_MAX, NESTED_ELEMENTS
 from staniel.protocol.workq.commands import INVALID_ARGS, WORDS_MAX
 from staniel.protocol.workq.parser import WorkqParser
 from staniel.protocol.workq.requests import LeaseJob

@@ -285,7 +285,7 @@ def test_a_bad_line_is_refused_once_and_the_next_is_read_in_step(data: bytes, in
 def test_a_length_that_is_none_closes_because_nobody_knows_where_the_block_ends(data: bytes) -> None:
     requests, state = read(Dialect.MEMCACHED, data + b"abc\r\nget next\r\n")
     assert requests == [client_error("the length is not a number of bytes", hang_up=True)]
-    assert state is MemcacheState.DEAD
+    assert state is MemcacheState.CLOSED
 
 
 def test_a_block_over_the_item_limit_is_skipped_and_named_with_both_sizes() -> None:

@@ -150,7 +150,7 @@ def test_a_mistake_that_closes_is_a_bare_client_error_and_nothing_after_it_is_re
     assert len(requests) == 1
     assert isinstance(requests[0], Invalid)
     assert (requests[0].reply, requests[0].hang_up) == (b"CLIENT_ERROR\r\n", True)
-    assert state is MemcacheState.DEAD
+    assert state is MemcacheState.CLOSED
 
 
 def test_a_length_too_short_skips_two_bytes_and_reads_on_in_the_middle_of_the_data() -> None:
@@ -158,7 +158,7 @@ def test_a_length_too_short_skips_two_bytes_and_reads_on_in_the_middle_of_the_da
     assert requests[0] == Set("q", b"abc")
     assert isinstance(requests[1], Invalid)
     assert requests[1].why == "unknown command"
-    assert state is MemcacheState.DEAD
+    assert state is MemcacheState.CLOSED
 
 
 def test_a_block_over_the_item_limit_is_not_stored_and_the_connection_goes_on() -> None:

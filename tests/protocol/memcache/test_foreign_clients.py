@@ -97,7 +97,7 @@ def test_a_binary_client_is_cut_off_at_its_first_byte(client: str) -> None:
     first = {"python-binary-memcached": b"\x80\x00", "memjs": b"\x80\x01", "dalli": b"\x80\x0b"}[client]
     requests, state = read(Dialect.MEMCACHED, first + bytes(22))
     assert requests == [Invalid(b"", hang_up=True, why="binary protocol")]
-    assert state is MemcacheState.DEAD
+    assert state is MemcacheState.CLOSED
 
 
 def test_libmemcached_says_quit_when_it_leaves() -> None:

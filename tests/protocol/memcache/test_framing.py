@@ -9,9 +9,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from staniel.protocol.limits import Limits
-from staniel.protocol.memcache.line_cache import KNOWN_LINE_BYTES_MAX, KNOWN_LINES_MAX, Lines
+from staniel.protocol.memcache.line_cache import KNOWN_LINE_BYTES_MAX, LineCache
 from staniel.protocol.memcache.parser import MemcacheParser, MemcacheState
 from staniel.protocol.memcache.requests import Dialect, Get, Request, Set, Version
+from staniel.protocol.memo import ENTRIES_MAX
 from staniel.protocol.requests import Invalid
 from tests.support.feeding import SMALL, cut, read
 
@@ -66,14 +67,14 @@ def test_a_line_of_the_greatest_length_is_read_and_one_byte_more_closes(dialect:
         assert requests[0].hang_up
         assert requests[0].why == "line too long, at most 64 bytes"
         assert requests[0].reply.startswith(b"CLIENT_ERROR")
-        assert state is MemcacheState.DEAD
+        assert state is MemcacheState.CLOSED
 
 
 @pytest.mark.parametrize(("dialect", "reply"), [(Dialect.MEMCACHED, b""), (Dialect.KESTREL, b"CLIENT_ERROR\r\n")])
 def test_the_binary_protocol_is_hung_up_on_and_to_kestrel_is_an_unknown_command(dialect: Dialect, reply: bytes) -> None:
     requests, state = read(dialect, b"\x80\x0b" + bytes(22) + b"\n")
     assert requests == [Invalid(reply, hang_up=True, why="binary protocol")]
-    assert state is MemcacheState.DEAD
+    assert state is MemcacheState.CLOSED
 
 
 def test_the_binary_magic_later_in_a_connection_is_a_byte_like_any_other() -> None:
@@ -87,7 +88,7 @@ def test_after_a_hang_up_everything_is_ignored_and_nothing_kept(dialect: Dialect
     parser = MemcacheParser(dialect, Limits())
     assert len(parser.feed(b"set q 0 0 x\r\nget q\r\n")) == 1
     assert parser.feed(b"get q\r\nset q 0 0 5\r\nhel") == []
-    assert parser.state is MemcacheState.DEAD
+    assert parser.state is MemcacheState.CLOSED
     assert parser.pending_bytes == 0
 
 
@@ -139,10 +140,10 @@ def test_ten_megabytes_in_small_pieces_arrive_whole(dialect: Dialect) -> None:
 
 @BOTH
 def test_known_lines_are_bounded_in_number_and_length(dialect: Dialect) -> None:
-    lines = Lines(dialect, Limits())
-    for n in range(KNOWN_LINES_MAX + 10):
+    lines = LineCache(dialect, Limits())
+    for n in range(ENTRIES_MAX + 10):
         lines.parse(b"get q%d\n" % n)
-        assert len(lines.known) <= KNOWN_LINES_MAX
+        assert len(lines.known) <= ENTRIES_MAX
     lines.known.clear()
     lines.parse(b"get " + b"q" * KNOWN_LINE_BYTES_MAX + b"\n")
     lines.parse(b"get a b\n")
@@ -192,7 +193,7 @@ def test_any_bytes_cut_anywhere_give_the_same_requests_within_bounds(
     assert parser.state is whole.state
     assert parser.pending_bytes == whole.pending_bytes
     hang_ups = [request for request in requests if isinstance(request, Invalid) and request.hang_up]
-    assert hang_ups == (requests[-1:] if parser.state is MemcacheState.DEAD else [])
+    assert hang_ups == (requests[-1:] if parser.state is MemcacheState.CLOSED else [])
 
 
 @settings(max_examples=200, deadline=None)

@@ -110,7 +110,7 @@ def test_a_line_of_the_greatest_length_is_read_and_one_byte_more_closes() -> Non
     line = b"get " + b"q" * (SMALL.line_bytes_max - 4)
     assert read(line + b"\n")[0] == [TextGet(line[4:].decode())]
     for data in (line + b"q\n", line + b"q", line + b"q" * 1000, line + b":\n"):
-        assert read(data) == ([refused(b"Line too long; limit=64", hang_up=True)], TextState.DEAD)
+        assert read(data) == ([refused(b"Line too long; limit=64", hang_up=True)], TextState.CLOSED)
 
 
 def test_an_item_of_the_greatest_length_is_stored_and_one_byte_more_refuses_the_put() -> None:
@@ -148,7 +148,7 @@ def test_after_a_hang_up_everything_is_ignored_and_nothing_kept() -> None:
     parser = small_parser()
     assert len(parser.feed(b"monitor q x\nget q\nput q:\nhel")) == 1
     assert parser.feed(b"get q\nput q:\nhel") == []
-    assert parser.state is TextState.DEAD
+    assert parser.state is TextState.CLOSED
     assert parser.pending_bytes == 0
 
 
@@ -216,7 +216,7 @@ def test_any_bytes_cut_anywhere_give_the_same_requests_within_bounds(data: bytes
     assert parser.state is whole.state
     assert parser.pending_bytes == whole.pending_bytes
     hang_ups = [request for request in requests if isinstance(request, Invalid) and request.hang_up]
-    assert hang_ups == (requests[-1:] if parser.state is TextState.DEAD else [])
+    assert hang_ups == (requests[-1:] if parser.state is TextState.CLOSED else [])
 
 
 ITEMS = st.binary(min_size=1, max_size=40).filter(lambda item: b"\n" not in item and not item.endswith(b"\r"))

@@ -14,7 +14,6 @@ from thriftpy2.thrift import TMessageType
 
 from staniel.protocol.limits import Limits
 from staniel.protocol.requests import Invalid
-from staniel.protocol.thrift.bounds import ELEMENTS_MAX
 from staniel.protocol.thrift.frames import framed
 from staniel.protocol.thrift.parser import ThriftParser, ThriftState
 from staniel.protocol.thrift.requests import (
@@ -33,6 +32,7 @@ from staniel.protocol.thrift.requests import (
     ThriftUpgrade,
     ThriftVersion,
 )
+from staniel.protocol.thrift.service import ELEMENTS_MAX
 from tests.support.feeding import cut
 from tests.support.thrift_calls import SMALL, SMALL_FRAME, UPGRADE, call, header, hear, message, parse
 
@@ -183,7 +183,7 @@ def test_a_message_that_cannot_be_answered_hangs_up_without_a_word(data: bytes) 
     assert requests[-1].reply == b""
     assert requests[-1].hang_up
     assert requests[-1].why
-    assert state is ThriftState.DEAD
+    assert state is ThriftState.CLOSED
 
 
 @pytest.mark.parametrize("size", [0, -1, -(2**31), SMALL_FRAME + 1, 2**31 - 1, int.from_bytes(b"GET ", "big")])
@@ -191,7 +191,7 @@ def test_a_frame_of_an_impossible_length_hangs_up_before_it_arrives(size: int) -
     requests, state = parse(call("get_version") + size.to_bytes(4, "big", signed=True))
     why = f"a frame of {size} bytes, at most 300"
     assert requests == [ThriftVersion(*PLAIN), Invalid(b"", hang_up=True, why=why)]
-    assert state is ThriftState.DEAD
+    assert state is ThriftState.CLOSED
 
 
 def test_a_frame_of_the_greatest_length_is_read() -> None:
@@ -205,7 +205,7 @@ def test_after_a_hang_up_everything_is_ignored_and_nothing_kept() -> None:
     parser = ThriftParser(SMALL, SMALL_FRAME)
     assert len(parser.feed(framed(b"\0") + call("get_version") + b"\0\0")) == 1
     assert parser.feed(call("get_version") + b"\0\0") == []
-    assert parser.state is ThriftState.DEAD
+    assert parser.state is ThriftState.CLOSED
     assert parser.pending_bytes == 0
 
 
@@ -297,7 +297,7 @@ def test_any_bytes_cut_anywhere_give_the_same_requests_within_bounds(data: bytes
     assert parser.state is whole.state
     assert parser.pending_bytes == whole.pending_bytes
     hang_ups = [request for request in requests if isinstance(request, Invalid) and request.hang_up]
-    assert hang_ups == (requests[-1:] if parser.state is ThriftState.DEAD else [])
+    assert hang_ups == (requests[-1:] if parser.state is ThriftState.CLOSED else [])
 
 
 @settings(max_examples=400, deadline=None)

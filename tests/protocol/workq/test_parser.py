@@ -88,7 +88,7 @@ def test_a_line_may_be_long_but_not_endless() -> None:
     parser = WorkqParser(Limits(), line_bytes_max=100)
     assert parser.feed(b"x" * 60) == [] and parser.feed(b"y" * 39) == []
     [end] = parser.feed(b"z")
-    assert end == Invalid(b"", True, "a line without CR LF") and parser.state is WorkqState.DEAD
+    assert end == Invalid(b"", True, "a line without CR LF") and parser.state is WorkqState.CLOSED
     assert parser.feed(b"lease q 1\r\n") == [] and parser.pending_bytes == 0
 
 

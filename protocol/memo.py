@@ -1,0 +1,17 @@
+"""A bounded memo: a plain dict, looked up with `get`, that is filled by `remember`."""
+
+from __future__ import annotations
+
+from typing import TypeVar
+
+K = TypeVar("K")
+V = TypeVar("V")
+
+ENTRIES_MAX = 4096
+
+
+def remember(memo: dict[K, V], key: K, value: V) -> None:
+    """Add an entry. A full memo is emptied first: cheaper than keeping an order, and what is in use is soon back."""
+    if len(memo) >= ENTRIES_MAX:
+        memo.clear()
+    memo[key] = value

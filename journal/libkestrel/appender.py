@@ -1,7 +1,4 @@
-"""A file that is appended to by batches, and closed while nobody needs it.
-
-Knows its handle, and what of it is not yet written. Refuses to know records.
-"""
+"""A file that is appended to in batches and closed while it is not needed: the base of segments and reader files."""
 
 from __future__ import annotations
 
@@ -15,7 +12,7 @@ if TYPE_CHECKING:
 
 
 class Appender:
-    """A member of the commit group. `path` may change: the file goes on under another name."""
+    """A member of the commit group. `path` changes when the file is renamed, or the next segment takes its place."""
 
     family: StreamJournal
     batch: int
@@ -28,7 +25,7 @@ class Appender:
         self.batch = 0
         self.is_erased = False
         self._file: File | None = None
-        self._closed_bytes = 0  # of the file while it is not open
+        self._closed_bytes = 0  # the size while the file is not open
         self._unwritten = b""
 
     @property
@@ -40,21 +37,21 @@ class Appender:
 
     @property
     def written_bytes(self) -> int:
-        """The size of the file as it is."""
+        """The size of the file, without what is pending."""
         return self._closed_bytes if self._file is None else self._file.size
 
     @property
     def has_pending(self) -> bool:
-        """Whether something is recorded and not yet written."""
+        """Whether anything is recorded and not yet written."""
         return bool(self._unwritten)
 
     def resume(self, size: int) -> None:
-        """The file exists already, and is so long."""
+        """The file exists already and has `size` bytes."""
         self._closed_bytes = size
 
     def let_go(self, force: bool) -> bool:
-        """Close the file, if nothing is pending and no sync is owed; it is opened again when needed. `force`: pay the
-        debt here and now. Raises JournalFailure.
+        """Close the file if nothing is pending and no sync is due; it is opened again when needed. `force`: make a sync
+        that is due now. False if the file stays open. Raises JournalFailure.
         """
         file = self._file
         if file is None:
@@ -66,7 +63,7 @@ class Appender:
         return True
 
     def close(self) -> None:
-        """Everything must have been written and synced."""
+        """Close the file; everything must have been written and synced."""
         assert not self.has_pending
         if self._file is not None:
             self.group.handles.closed(self)
@@ -74,7 +71,7 @@ class Appender:
             self._file = None
 
     def abandon(self) -> None:
-        """The file is going away with whatever was pending."""
+        """Forget the file and what is pending: it is about to be removed."""
         self.is_erased = True
         self._unwritten = b""
         self.group.forget(self)
@@ -84,28 +81,28 @@ class Appender:
             self._file = None
 
     def write(self) -> None:
-        """Put what is pending into the page cache. After an OSError a second call goes on where the first one
-        failed.
+        """Write what is pending, without a sync. After an OSError a second call goes on where the first one failed.
+        Raises OSError.
         """
         raise NotImplementedError
 
     def synced(self, now_ms: int) -> None:
-        """The sync that was asked for is done."""
+        """The sync of the last batch is done; nothing depends on it here."""
 
     def _create(self, data: bytes, now_ms: int) -> None:
-        """Make the file, `data` in it, at once; the next sync takes it along. Raises OSError."""
+        """Create the file with `data` in it; the next sync includes it and its name. Raises OSError."""
         self.file.write(data)
         self.group.include(self.file, self.sync_ms, now_ms)
         self.group.change_folder(self.sync_ms, now_ms)
 
     def _append(self, data: bytes) -> None:
-        """Write `data`. After an OSError a call with b"" writes it again."""
+        """Write `data`. After an OSError a call with b"" tries again. Raises OSError."""
         self._unwritten += data
         write_whole(self.fs, self.path, self.file, self._unwritten)
         self._unwritten = b""
 
     def _switch_to(self, file: File | None) -> None:
-        """The old file has been synced, or somebody else sees to that."""
+        """Append to `file` from now on. The old file has been synced, or the caller has arranged for that."""
         if self._file is not None:
             self.group.handles.closed(self)
         self._file = file

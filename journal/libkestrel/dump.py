@@ -1,7 +1,6 @@
-"""The rows of libkestrel's files, segments and reader files alike.
+"""The rows that `staniel journal dump` shows of a segment or reader file.
 
-Knows the records of both. Refuses to know print. Source: "Low-level format" of the libkestrel journal format, and the
-words of its own dumper.
+Source: "Low-level format" of the libkestrel journal format; the row names are those of the library's own dumper.
 """
 
 from __future__ import annotations
@@ -24,7 +23,7 @@ from staniel.journal.libkestrel.records import (
 
 
 class LibkestrelDumper:
-    """Reads one file, of the kind that its first bytes say."""
+    """Turns the records of one file into rows. `magic`: its first bytes, which say which kind of file it is."""
 
     format = "libkestrel"
     start = MAGIC_BYTES

@@ -1,10 +1,7 @@
-"""Everything on the disk of one queue in the libkestrel format: its segments and the files of its readers.
+"""The journal of one queue with its fan-out children, and all such journals of a spool.
 
-Knows which reader a queue's name means, and when a segment is needed no more. Refuses to know items in service. Source:
-"Filenames" of the libkestrel journal format.
-
-`orders` alone is the default reader, whose name is empty. From the first named reader on it goes on under the name
-`orders`, so that its backlog stays, and stays its own.
+Source: "Filenames" of the libkestrel journal format. `orders` alone is the default reader, whose name is empty. When
+the first named reader is added, the default reader is renamed to `orders`, so it keeps its backlog to itself.
 """
 
 from __future__ import annotations
@@ -12,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from staniel.journal.background import Chores, Errand
-from staniel.journal.disk.fs import Fs
+from staniel.journal.disk.fs import Fs, remove_each
 from staniel.journal.group_commit import CommitGroup, is_stricter
 from staniel.journal.libkestrel.files import StreamFiles, archived_name
 from staniel.journal.libkestrel.position import Position
@@ -27,7 +24,7 @@ from staniel.queues.stream.stream import Stream
 
 
 class RemoveSegments(Errand):
-    """Segments that nobody needs leave the spool: for good, or to `archive` if that is not empty."""
+    """A background task that removes segments, or moves them to the folder `archive` if that is not empty."""
 
     def __init__(
         self, fs: Fs, folder: str, names: list[str], archive: str, tell: Callable[[str, OSError], None]
@@ -42,7 +39,7 @@ class RemoveSegments(Errand):
             try:
                 self._remove_one(name)
             except FileNotFoundError:
-                continue  # the queue has been deleted meanwhile
+                continue  # the queue has been deleted in the meantime
             except OSError as error:
                 self.failed.append((name, error))
         if self._archive:
@@ -56,7 +53,7 @@ class RemoveSegments(Errand):
             self._fs.remove(f"{self._folder}/{name}")
 
     def _finished(self, error: OSError | None, now_ms: int) -> None:
-        """A segment that stays is found again at the next start, and retired then."""
+        """Report what failed. A segment that stays is removed after the next start."""
         for name, why in self.failed:
             self._tell(name, why)
         if error is not None:
@@ -64,7 +61,7 @@ class RemoveSegments(Errand):
 
 
 class StreamJournal:
-    """One queue and its readers. `readers` are by the name in their file's name."""
+    """One family: the segments and the readers, by the name in their files' names."""
 
     def __init__(
         self,
@@ -86,19 +83,19 @@ class StreamJournal:
         self.writer.family = self
         self.stream = Stream(self.writer, segments.last_id, config.max_memory_bytes)
         self.readers: dict[str, ReaderLog] = {}
-        self._being_removed: list[str] = []  # segments on their way out of the spool
+        self._being_removed: list[str] = []  # segments whose removal may not have run yet
         self.on_stuck: Callable[[str, OSError], None] = lambda name, error: None
         self.configure(config)
 
     def configure(self, config: QueueConfig) -> None:
-        """Take over changed settings of the queue itself."""
+        """Apply changed settings of the queue itself; readers have their own."""
         self.archive = config.archive_path
         self.writer.segment_bytes = config.default_journal_bytes
         self._own_sync_ms = config.sync_ms
         self._update_sync_policy()
 
     def _update_sync_policy(self) -> None:
-        """Items are as safe as the strictest reader wants them: there is one copy for all."""
+        """Sync segments as the strictest reader requires, because all share them."""
         policies = [self._own_sync_ms, *(reader.sync_ms for reader in self.readers.values() if reader.has_file)]
         writer = self.writer
         before, writer.sync_ms = writer.sync_ms, min(policies, key=lambda sync_ms: (sync_ms < 0, sync_ms))
@@ -106,30 +103,30 @@ class StreamJournal:
             self.group.tighten(writer)
 
     def start(self, newest_number: int, now_ms: int) -> None:
-        """Go on where the files end, of which this is the highest number. Raises OSError."""
+        """Open the newest segment for appending. `newest_number`: the highest number of a file. Raises OSError."""
         if not self.writer.path:
             self.writer.start(newest_number, now_ms)
 
     @property
     def last_number_in_removal(self) -> int:
-        """The highest number of a file that may still be on its way out of the spool; 0 if none is."""
+        """The highest number that a file whose removal is pending can have; 0 if there is none."""
         return self.writer.newest_number if self._being_removed else 0
 
     def discard(self) -> None:
-        """It could not be made: leave nothing behind."""
+        """Creating it has failed: remove its segment."""
         try:
             self.writer.erase()
         except OSError:
-            pass  # the disk is as unwilling as before; an empty segment is nobody's
+            pass  # the disk still fails; recovery removes a segment without items
 
     # readers
 
     def queue_name(self, reader: str) -> str:
-        """The queue that serves `reader`."""
+        """The name of the queue of `reader`."""
         return self.queue if reader in (DEFAULT_READER, self.queue) else f"{self.queue}+{reader}"
 
     def resume(self, reader: str, position: Position, config: QueueConfig) -> ReaderLog:
-        """A reader that the spool knows, with what it has not confirmed."""
+        """Add a recovered reader, with what it has not confirmed counted into its line. Raises OSError."""
         found = self._add_reader(reader, position, config)
         segments = self.segments
         there = segments.sums_through(segments.last_id) - segments.sums_through(position.head)
@@ -139,7 +136,7 @@ class StreamJournal:
         return found
 
     def add(self, queue_name: str, config: QueueConfig, now_ms: int) -> ReaderLog:
-        """A new reader, at the end. Raises OSError, and there is none."""
+        """Add a new reader, at the newest item. After an OSError there is none."""
         _, plus, reader = queue_name.partition("+")
         if plus:
             default = self.readers.get(DEFAULT_READER)
@@ -153,7 +150,7 @@ class StreamJournal:
             if not plus and config.fanout_only:
                 found.has_file = False
             elif plus or not is_first:
-                # Were this file lost in a crash, or empty after it, its reader would be another one.
+                # Were this file lost or empty after a crash, recovery would find other readers than there were.
                 found.create_synced(now_ms)
             else:
                 found.create(now_ms)
@@ -176,32 +173,24 @@ class StreamJournal:
         return found
 
     def erase(self, reader: ReaderLog) -> bool:
-        """Remove a reader; with the last one the segments go too. Whether that was the last. Raises OSError."""
+        """Remove a reader, with the last one the segments too. Returns whether it was the last. Raises OSError."""
         del self.readers[reader.name]
         self._update_sync_policy()
         if not self.readers:
-            # The segments first, for good: without its reader, what a crash leaves of them would be read again.
+            # Segments first, and synced: without the reader file, segments that a crash left would be read as new.
             self.writer.erase()
-            self._remove_pending()
+            remove_each(self.fs, self.folder, self._being_removed)
             self.fs.sync_folder(self.folder)
         reader.erase()
         if self.readers:
-            # Were its file there again after a crash, it would also have what was put while there was no such queue.
+            # Were the file there again after a crash, the queue would get items put while it did not exist.
             self.fs.sync_folder(self.folder)
         return not self.readers
-
-    def _remove_pending(self) -> None:
-        """Segments whose chore may not have run yet."""
-        for name in self._being_removed:
-            try:
-                self.fs.remove(f"{self.folder}/{name}")
-            except FileNotFoundError:
-                continue  # it has
 
     # upkeep
 
     def trim(self) -> None:
-        """A batch of changes has been written. Raises OSError."""
+        """After each batch: release memory, and remove segments that every reader has passed. Raises OSError."""
         self.stream.trim()
         if len(self.segments.files) > 1:
             self._remove_read_segments()
@@ -230,7 +219,7 @@ class StreamJournal:
 
 
 class StreamJournals:
-    """`families` by the queue's name, without `+`."""
+    """The families of one spool, by the queue's name without `+`."""
 
     def __init__(self, fs: Fs, folder: str, damaged: str, group: CommitGroup) -> None:
         self.fs = fs
@@ -238,17 +227,17 @@ class StreamJournals:
         self.group = group
         self.recovery = StreamRecovery(fs, folder, damaged)
         self.families: dict[str, StreamJournal] = {}
-        self._reserved_numbers: dict[str, int] = {}  # by deleted queue: numbers up to this one are not used again
-        self.chores = Chores()  # until the broker has its own
+        self._reserved_numbers: dict[str, int] = {}  # by deleted queue: the highest number not to be used again
+        self.chores = Chores()  # replaced by the broker's
         self.on_stuck: Callable[[str, OSError], None] = lambda name, error: None
 
     def recover(
         self, files: StreamFiles, config_of: Callable[[str], QueueConfig], now_ms: int
     ) -> tuple[RecoveredStream, list[tuple[str, ReaderLog]]]:
-        """(queue's name, journal) of each reader of a queue. Raises OSError if the disk refuses.
+        """Recover a family: what was found, and (queue name, journal) of each reader. Raises OSError.
 
-        Segments without any reader are read from the oldest item on: an operator has put them there, or the reader's
-        file is lost.
+        Segments without any reader file are read from the oldest item on: an operator has copied them there, or the
+        reader file is lost.
         """
         recovered = self.recovery.recover(files, now_ms)
         config = config_of(files.queue)
@@ -269,7 +258,7 @@ class StreamJournals:
         return recovered, readers
 
     def create(self, name: str, config: QueueConfig, config_of: Callable[[str], QueueConfig], now_ms: int) -> ReaderLog:
-        """The journal of a new queue. Raises OSError."""
+        """The journal of a new queue, in a new family or as a reader of its parent's. Raises OSError."""
         parent = parent_of(name) or name
         family = self.families.get(parent)
         if family is None:
@@ -284,14 +273,13 @@ class StreamJournals:
             raise
 
     def erase(self, journal: ReaderLog, now_ms: int) -> int:
-        """Remove a reader's file, with the last one all of the queue's; the batch that a reply about it waits for.
-
-        Raises OSError.
+        """Remove a reader's file, with the last one all files of the family. Returns the batch that the reply waits
+        for. Raises OSError.
         """
         family = journal.family
         if family.erase(journal):
             del self.families[family.queue]
-            # A chore may still remove files by names that the next queue of this name must not have.
+            # A background task may still remove files by names that a new queue of this name must not use.
             self._reserved_numbers[family.queue] = family.last_number_in_removal
             self._reserved_numbers = {
                 name: number for name, number in self._reserved_numbers.items() if number >= now_ms

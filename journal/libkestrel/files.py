@@ -1,7 +1,7 @@
-"""The file names of a libkestrel spool: which file is what, and whose.
+"""The file names of a libkestrel spool.
 
-Knows names alone; opens nothing. Source: "Filenames" of the libkestrel journal format. Kestrel's archives are named
-like segments: their first bytes tell them apart, not their names.
+Source: "Filenames" of the libkestrel journal format. Kestrel's archives have names like segments; only their first
+bytes tell them apart.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ class StreamFileKind(Enum):
 
 
 class StreamFileName(Struct, frozen=True):
-    """One file name, read. `number` is a segment's <ms>, `reader` a reader file's last part."""
+    """One parsed file name. `number`: <ms> of a segment; `reader`: the last part of a reader file's name."""
 
     kind: StreamFileKind
     queue: str = ""
@@ -35,7 +35,7 @@ FOREIGN = StreamFileName(StreamFileKind.FOREIGN)
 
 
 def parse(file_name: str) -> StreamFileName:
-    """What `file_name` is."""
+    """Parse a file name; FOREIGN if it is none of this format."""
     match = PATTERN.fullmatch(file_name)
     if match is None:
         return FOREIGN
@@ -56,24 +56,24 @@ def reader_name(queue: str, reader: str) -> str:
 
 
 def temp_name(file_name: str, number: int) -> str:
-    """A name beside `file_name` for what is to replace it."""
+    """The name of an unfinished replacement of `file_name`."""
     return f"{file_name}~~{number}"
 
 
 def archived_name(file_name: str) -> str:
-    """What a segment that nobody reads any more is called in the archive."""
+    """The name in the archive folder of a segment that every reader has passed."""
     return f"archive~{file_name}"
 
 
 def name_error(name: str) -> str:
-    """Why this format cannot keep a queue or reader called `name`; empty if it can."""
+    """Why `name` cannot be a queue or reader in this format; "" if it can."""
     if NAME.fullmatch(name):
         return ""
     return "a libkestrel journal allows only letters, digits and : _ - in a queue name"
 
 
 class StreamFiles(Struct):
-    """What a spool holds of one queue. `segments`: file name to number. `readers`: reader to file name."""
+    """The files of one family. `segments`: file name to number. `readers`: reader to file name."""
 
     queue: str
     segments: dict[str, int]
@@ -81,7 +81,7 @@ class StreamFiles(Struct):
     temps: list[str]
 
     def names(self) -> list[str]:
-        """Every file."""
+        """The names of all files."""
         return [*self.segments, *self.readers.values(), *self.temps]
 
     def newest_number(self) -> int:
@@ -89,16 +89,16 @@ class StreamFiles(Struct):
 
 
 def group_by_queue(entries: list[tuple[str, bool]]) -> dict[str, StreamFiles]:
-    """From a folder's (name, is regular file) entries: the files of each queue that could be libkestrel's."""
+    """From a folder's (name, is a regular file) entries: by queue, the files whose names fit this format."""
     queues: dict[str, StreamFiles] = {}
     for file_name, regular in entries:
         name = parse(file_name)
         if name.kind is not StreamFileKind.FOREIGN and regular:
-            _note(queues.setdefault(name.queue, StreamFiles(name.queue, {}, {}, [])), name, file_name)
+            _add(queues.setdefault(name.queue, StreamFiles(name.queue, {}, {}, [])), name, file_name)
     return queues
 
 
-def _note(files: StreamFiles, name: StreamFileName, file_name: str) -> None:
+def _add(files: StreamFiles, name: StreamFileName, file_name: str) -> None:
     if name.kind is StreamFileKind.SEGMENT:
         files.segments[file_name] = name.number
     elif name.kind is StreamFileKind.READER:

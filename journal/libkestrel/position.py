@@ -1,7 +1,6 @@
-"""How far one reader has come: the head, and what it has confirmed beyond it.
+"""How far one reader has come, and the reader file that stores it.
 
-Knows how a reader file says so. Refuses to know items, and when a file is written. Source: "Read checkpoint" of the
-libkestrel journal format.
+Source: "Read checkpoint" of the libkestrel journal format.
 """
 
 from __future__ import annotations
@@ -24,11 +23,11 @@ from staniel.journal.libkestrel.records import (
 )
 from staniel.journal.libkestrel.segments import StreamSegments
 
-# A disk writes so many bytes as a whole. A record across that border could be half there after a power cut, and half of
-# an id is another id: no record crosses it.
+# A disk writes a sector as a whole. A record that crosses a sector boundary could be half written after a power cut,
+# and half an id is another id. So no record crosses one: rests of sectors are filled with records that change nothing.
 SECTOR_BYTES = 512
 _HEAD_BYTES, _DONE_BYTES, _ID_BYTES = READ_HEAD_RECORD.size, READ_DONE_HEAD.size, 8
-# Every length up to a sector that heads and empty READ_DONEs can fill.
+# For each number of bytes that can be filled: how many READ_HEADs and empty READ_DONEs fill it.
 _PADDING = {
     heads * _HEAD_BYTES + dones * _DONE_BYTES: (heads, dones)
     for heads in range(SECTOR_BYTES // _HEAD_BYTES + 1)
@@ -37,7 +36,7 @@ _PADDING = {
 
 
 class Position:
-    """`head`: it and every id below are confirmed. `done`: confirmed ids above it."""
+    """Every id up to `head` is confirmed, and those above it that are in `done`."""
 
     __slots__ = ("done", "head")
 
@@ -52,9 +51,7 @@ class Position:
         return f"Position({self.head}, {self.done.stretches()})"
 
     def confirm(self, first: int, last: int, segments: StreamSegments) -> None:
-        """The ids from `first` to `last` are confirmed. The head moves over what is done, and over ids that no item
-        has.
-        """
+        """Mark the ids from `first` to `last` as confirmed and advance the head over confirmed and unused ids."""
         if first <= self.head + 1:
             self.head = max(self.head, last)
         else:
@@ -63,12 +60,12 @@ class Position:
             self.advance_head(segments)
 
     def advance_head(self, segments: StreamSegments) -> None:
-        """Move the head as far as it goes."""
+        """Move the head over ids in `done` that follow it, and over ids that no item has."""
         done = self.done
         while done:
             following = self.head + 1
             if following not in done:
-                # What has not been written yet is in no segment: then the next id there lies behind the head.
+                # Items that are not written yet are in no segment: then the next id found there lies below the head.
                 following = segments.next_after(self.head) if len(segments.runs) > 1 else 0
                 if following <= self.head or following not in done:
                     break
@@ -76,8 +73,8 @@ class Position:
         done.drop_through(self.head)
 
     def reconcile(self, segments: StreamSegments) -> None:
-        """Bring a position that was read from a file in line with the items there are: between the oldest and the
-        newest, and the head as far as it goes.
+        """Adapt a position that was read from a file to the items that exist: put the head between the oldest and the
+        newest, drop ids that no item has, and advance the head.
         """
         last_id = segments.last_id
         self.head = max(min(self.head, last_id), segments.first_id - 1)
@@ -86,16 +83,16 @@ class Position:
 
 
 class ReaderFileScan:
-    """A reader file, read in pieces. What was readable before any damage counts."""
+    """Reads a reader file piece by piece. `position` holds what was readable before any damage."""
 
     def __init__(self) -> None:
         self.position = Position()
-        self.offset = 0  # of the piece at hand
+        self.offset = 0  # in the file, of the next piece
         self.ended = False
 
     def consume(self, data: bytes, rest_bytes: int) -> int:
-        """Read whole records from the start of `data`; how many bytes that were. Raises Corrupt, `at` counted from the
-        start of the file.
+        """Read whole records from the start of `data`; returns how many bytes they have. `rest_bytes`: how many bytes
+        of the file follow. Raises Corrupt with `at` counted from the start of the file.
         """
         at, end = 0, len(data)
         try:
@@ -123,7 +120,7 @@ class ReaderFileScan:
 
 
 def encode_reader_file(position: Position) -> bytes:
-    """A whole reader file. With few ids it is what the library writes: magic, READ_HEAD, one READ_DONE."""
+    """A complete reader file. If the ids fit one sector it is what the library writes: magic, READ_HEAD, READ_DONE."""
     first = READER_MAGIC + encode_read_head(position.head)
     done = list(position.done)
     if can_append(len(first) + _DONE_BYTES + len(done) * _ID_BYTES):
@@ -132,12 +129,14 @@ def encode_reader_file(position: Position) -> bytes:
 
 
 def can_append(size: int) -> bool:
-    """Whether `records` may be appended to a reader file of so many bytes that ends with a whole record."""
+    """Whether records may be appended to a reader file of `size` bytes, all of them whole records: the rest of its
+    sector can be filled.
+    """
     return -size % SECTOR_BYTES in _PADDING
 
 
 def encode_position(head: int, done: list[int], at: int) -> Iterator[bytes]:
-    """READ_HEAD and READ_DONE as they are appended at byte `at` of a reader file, which `can_go_on` has allowed."""
+    """READ_HEAD and READ_DONE records to append at byte `at` of a reader file, which `can_append` has allowed."""
     left = -at % SECTOR_BYTES or SECTOR_BYTES
     if left - _HEAD_BYTES not in _PADDING:
         yield from _padding(head, left)
@@ -157,7 +156,7 @@ def encode_position(head: int, done: list[int], at: int) -> Iterator[bytes]:
 
 
 def _ids_that_fit(left: int, wanted: int) -> int:
-    """How many ids one READ_DONE can take so that the rest of the sector can still be filled; 0: none."""
+    """How many of `wanted` ids fit one READ_DONE if the `left` bytes of the sector must be filled exactly; 0: none."""
     count = min(wanted, (left - _DONE_BYTES) // _ID_BYTES)
     while count > 0 and left - _DONE_BYTES - count * _ID_BYTES not in _PADDING:
         count -= 1
@@ -165,7 +164,7 @@ def _ids_that_fit(left: int, wanted: int) -> int:
 
 
 def _padding(head: int, left: int) -> Iterator[bytes]:
-    """Records that say nothing new, up to the end of the sector."""
+    """Records that change nothing and fill the `left` bytes of the sector."""
     heads, dones = _PADDING[left]
     yield encode_read_head(head) * heads
     yield encode_read_done(()) * dones

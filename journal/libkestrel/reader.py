@@ -1,8 +1,7 @@
-"""One reader's file: what it has confirmed, written with every batch.
+"""The journal of one queue of a family: its reader file, which stores what has been confirmed.
 
-Knows its position and when to start the file over. Refuses to know items. Source: "Read checkpoint" of the libkestrel
-journal format. The library writes a whole checkpoint once a second; a reader file is a sequence of records, so here
-what has changed is appended at once, and a confirmation is as safe as its queue promises.
+Source: "Read checkpoint" of the libkestrel journal format. The library replaces the file once a second; here changes
+are appended with every batch, so a confirmation is as durable as the queue's sync policy says.
 """
 
 from __future__ import annotations
@@ -20,11 +19,11 @@ from staniel.queues.config import QueueConfig
 from staniel.queues.stream.line import StreamLine
 
 START_OVER_BYTES = 64 << 10
-RECORDS_ESTIMATE_BYTES = 64  # what a batch's records of one reader are counted as before they are made
+RECORDS_ESTIMATE_BYTES = 64  # counted as pending for a batch of one reader, before its records are encoded
 
 
 class ReaderLog(Appender):
-    """The journal of a queue that follows a stream. `name` is the reader's, empty for the default reader."""
+    """`name`: the reader's, "" for the default reader. `has_file`: false for a parent that only fans out."""
 
     def __init__(
         self,
@@ -46,7 +45,7 @@ class ReaderLog(Appender):
         super().__init__(fs, f"{folder}/{self.file_name}", group, config.sync_ms)
         self.line: StreamLine
         self.has_file = True
-        self.open_transfers = 0  # transfers of items that this file must say are gone
+        self.open_transfers = 0  # transfers whose removal must still be recorded here
         self.wants_calm = False
         self._is_dirty = False
         self._done = IdSet()  # confirmed above the head since the last write
@@ -58,7 +57,9 @@ class ReaderLog(Appender):
 
     @property
     def batch(self) -> int:
-        """What this queue shows is not safe before the items are, and those are written by the writer."""
+        """The batch that a reply waits for: this file's or the writer's, whichever is later, because items that the
+        queue hands out are durable only when the writer has synced them.
+        """
         batch, items = self._batch, self.family.writer.batch
         return items if items > batch else batch
 
@@ -76,36 +77,38 @@ class ReaderLog(Appender):
         return self._is_dirty or bool(self._unwritten)
 
     def configure(self, config: QueueConfig) -> None:
-        """Take over changed settings. Under a stricter policy what was confirmed before is as safe as what follows."""
+        """Apply changed settings. A stricter sync policy holds for earlier confirmations too."""
         before, self.sync_ms = self.sync_ms, config.sync_ms
         if self.has_file and is_stricter(self.sync_ms, before):
             self.group.tighten(self)
 
     def create_at_end(self, now_ms: int) -> None:
-        """Have a file from now on, at the end of the stream."""
+        """Create the file, with the head at the newest item. Raises OSError."""
         self.position.head = self.line.stream.last_id
         self.has_file = True
         self.create(now_ms)
 
     def create(self, now_ms: int) -> None:
-        """Make the file; it reaches the disk before anything that is put from now on. Raises OSError."""
+        """Create the file; the next sync makes it durable, with or before any later item. Raises OSError."""
         self._create(encode_reader_file(self.position), now_ms)
 
     def create_synced(self, now_ms: int) -> None:
-        """Make the file and have it on the disk at once. Raises OSError."""
+        """Create the file and sync it before returning. Raises OSError."""
         self._install(now_ms)
 
     def rename(self, name: str) -> None:
-        """Go on as reader `name`. Raises OSError."""
+        """Become reader `name`; the new file name is synced. Raises OSError."""
         if self._file is not None or self._closed_bytes:
             self.fs.rename(self.path, f"{self.folder}/{reader_name(self.queue, name)}")
-            # Another name that the disk has before this one would make recovery drop the old.
+            # Were the file of another reader on the disk before this name, recovery would drop the default reader.
             self.fs.sync_folder(self.folder)
         self.name = name
         self.path = f"{self.folder}/{self.file_name}"
 
     def record(self, change: Change) -> None:
-        """Take down what is gone for good. Who has an item open, no file says: after a crash it is there again."""
+        """Record removals and confirmations. Open reads leave no trace: after a crash the items are in the
+        queue again.
+        """
         kind = type(change)
         if kind is Removed or kind is Confirmed:
             item_id: int = change.id  # type: ignore[union-attr]
@@ -115,10 +118,10 @@ class ReaderLog(Appender):
             else:
                 self.confirm(item_id, item_id)
         else:
-            assert kind is not Cleared, "a StreamQueue says which ids"
+            assert kind is not Cleared, "a StreamQueue confirms the ids that it clears"
 
     def confirm(self, first: int, last: int) -> None:
-        """The ids from `first` to `last` are gone for good."""
+        """Record that the ids from `first` to `last` are confirmed."""
         if not self.has_file:
             return
         position = self.position
@@ -142,7 +145,7 @@ class ReaderLog(Appender):
             self._append(b"")
 
     def start_over_if_large(self, now_ms: int) -> None:
-        """Start the file over if it has grown far beyond what it says. Raises OSError."""
+        """Replace the file by a minimal one once it is too large. A full disk doubles the limit. Raises OSError."""
         if self.written_bytes < self._start_over_bytes or self.has_pending:
             return
         try:
@@ -155,7 +158,7 @@ class ReaderLog(Appender):
         self._start_over_bytes = max(START_OVER_BYTES, 4 * self.written_bytes)
 
     def erase(self) -> None:
-        """Remove the file."""
+        """Remove the file, if it exists. Raises OSError."""
         there = self._file is not None or self._closed_bytes
         self._is_dirty = False
         self.abandon()
@@ -163,12 +166,12 @@ class ReaderLog(Appender):
             self.fs.remove(self.path)
 
     def discard(self) -> None:
-        """It could not be made: leave nothing behind that would be a reader at the next start."""
+        """Creating it has failed: leave no file that would be a reader at the next start."""
         self.abandon()
         try:
             self.fs.remove(self.path)
         except OSError:
-            pass  # there is none
+            pass  # it was not created
 
     def _mark_dirty(self) -> None:
         self._is_dirty = True

@@ -1,9 +1,8 @@
-"""The libkestrel journal's records: items, heads and confirmed ids as bytes, and where a record ends.
+"""The records of segments and reader files: encoding, decoding, and where a record ends.
 
-Knows every record of both kinds of file, and what is damage. Refuses to know files, order and queues. Source:
-"Low-level format", "Write journal" and "Read checkpoint" of the libkestrel journal format. Where that text and the
-library's own files disagree, what the library wrote: the word of a READ_DONE counts bytes, and a zero command byte ends
-a file's data.
+Sources: "Low-level format", "Write journal" and "Read checkpoint" of the libkestrel journal format. Where that text and
+files written by the library disagree, the files are followed: the header word of a READ_DONE counts bytes, and a zero
+command byte ends a file's data.
 """
 
 from __future__ import annotations
@@ -36,11 +35,13 @@ READ_DONE_HEAD = struct.Struct("<Bi")
 SIZE_WORD = struct.Struct("<i")
 ID = struct.Struct("<q")
 PUT_WORDS, PUT_EXPIRING_WORDS = 6, 8
-LONG_AGO_MS = 1  # stands for 0 and -1, which mean something else in an Item: never, and lost
+LONG_AGO_MS = 1  # replaces the expiries 0 and -1, which in an Item mean never and lost
 
 
 class StreamRecord(Struct, frozen=True, gc=False):
-    """One record: `at` its command byte, `header_at` and `data_at` what follows, `stop` where the next one starts."""
+    """One record. Offsets: `at` of the command byte, `header_at` and `data_at` of its parts, `stop` of the next
+    record.
+    """
 
     at: int
     command: int
@@ -92,7 +93,7 @@ def _cut_off(rest_bytes: int, at: int) -> StreamRecord | None:
 
 
 def encode_put(item: Item, item_id: int, errors: int = 0) -> bytes:
-    """PUT: `item` was added under `item_id`. memcache flags have no place in it."""
+    """PUT: `item` was added with the id `item_id`. The format has no field for memcache flags."""
     data = item.data
     if item.expires_ms:
         head = PUT_EXPIRING_HEAD.pack(PUT_EXPIRING, len(data), errors, item_id, item.added_ms, item.expires_ms)
@@ -106,13 +107,13 @@ def encode_read_head(head: int) -> bytes:
 
 
 def encode_read_done(ids: Iterable[int]) -> bytes:
-    """READ_DONE: `ids` are confirmed too."""
+    """READ_DONE: `ids` are confirmed as well."""
     data = b"".join(map(ID.pack, ids))
     return READ_DONE_HEAD.pack(READ_DONE, len(data)) + data
 
 
 def decode_item(data: bytes, record: StreamRecord) -> Numbered:
-    """The item of a PUT that `check_put` has found to be sound."""
+    """The item of a PUT that `decode_put_id` has validated."""
     _, errors, item_id, added_ms = struct.unpack_from("<iiqq", data, record.header_at)
     expires_ms = 0
     if record.words == PUT_EXPIRING_WORDS:
@@ -123,7 +124,7 @@ def decode_item(data: bytes, record: StreamRecord) -> Numbered:
 
 
 def decode_put_id(data: bytes, record: StreamRecord) -> int:
-    """The id of a PUT. Raises Corrupt: its header has 6 or 8 words, and ids are never zero."""
+    """The id of a PUT. Raises Corrupt unless its header has 6 or 8 words and the id is positive."""
     if record.words not in (PUT_WORDS, PUT_EXPIRING_WORDS):
         raise Corrupt(f"a PUT with {record.words} header words", record.at)
     (item_id,) = ID.unpack_from(data, record.header_at + 8)
@@ -133,14 +134,14 @@ def decode_put_id(data: bytes, record: StreamRecord) -> int:
 
 
 def decode_read_head(data: bytes, record: StreamRecord) -> int:
-    """The id of a READ_HEAD. Raises Corrupt: its header has 2 words."""
+    """The id of a READ_HEAD. Raises Corrupt unless its header has 2 words."""
     if record.words != 2:
         raise Corrupt(f"a READ_HEAD with {record.words} header words", record.at)
     return int(ID.unpack_from(data, record.header_at)[0])
 
 
 def decode_read_done(data: bytes, record: StreamRecord) -> tuple[int, ...]:
-    """The ids of a READ_DONE. Raises Corrupt: its header has 1 word, its data is a row of ids."""
+    """The ids of a READ_DONE. Raises Corrupt unless its header has 1 word and its data is a sequence of ids."""
     if record.words != 1:
         raise Corrupt(f"a READ_DONE with {record.words} header words", record.at)
     if record.data_bytes % ID.size:

@@ -1,9 +1,8 @@
-"""From the files of a libkestrel queue to its items and readers: the only start-up path.
+"""Recovery of a family from its files: the only way to start.
 
-Knows which files count, what is cut off and what is kept aside. Refuses to know queues in service. Sources:
-"Filenames", "Write journal" and "Read checkpoint" of the libkestrel journal format. Where the library loses items, more
-is read here: holes in the ids are stepped over, confirmed items stay confirmed, and a reader whose file cannot be read
-begins at the oldest item.
+Sources: "Filenames", "Write journal" and "Read checkpoint" of the libkestrel journal format. Where the library would
+lose items, more is read here: gaps in the ids are skipped, confirmed ids stay confirmed, and a reader whose file cannot
+be read starts at the oldest item.
 """
 
 from __future__ import annotations
@@ -27,7 +26,9 @@ CHUNK_BYTES = 256 << 10  # read at a time
 
 
 class RecoveredStream(Struct):
-    """The items and readers of one queue. `files` holds what is there now; `ignored` names what is no segment."""
+    """The items and readers of one family. `files`: those that exist after recovery. `ignored`: names of files that are
+    no segments and are left alone.
+    """
 
     segments: StreamSegments
     readers: dict[str, Position]
@@ -37,7 +38,7 @@ class RecoveredStream(Struct):
 
 
 class RecordScan(Protocol):
-    """Something that reads whole records from pieces."""
+    """Reads whole records from pieces of a file; `ended` once the data of the file has ended."""
 
     ended: bool
 
@@ -45,7 +46,7 @@ class RecordScan(Protocol):
 
 
 class StreamRecovery:
-    """Recovers the queues of one spool folder. `damaged` is where cut tails are kept."""
+    """Recovers the families of one spool folder. `damaged`: the folder for copies of what is cut off."""
 
     def __init__(self, fs: Fs, folder: str, damaged: str) -> None:
         self.fs = fs
@@ -53,7 +54,7 @@ class StreamRecovery:
         self.damaged = damaged
 
     def recover(self, files: StreamFiles, now_ms: int) -> RecoveredStream:
-        """Read every segment, cut damaged ends, then read every reader file. Raises OSError if the disk refuses."""
+        """Read every segment, cut off damaged ends, then read every reader file. Raises OSError."""
         self.tidy(files)
         recovered = RecoveredStream(StreamSegments(self.fs, self.folder), {}, files, [], [])
         newest = files.newest_number()
@@ -69,7 +70,7 @@ class StreamRecovery:
         return recovered
 
     def tidy(self, files: StreamFiles) -> None:
-        """Drop temporary files."""
+        """Remove unfinished replacements. Raises OSError."""
         for name in files.temps:
             self.fs.remove(f"{self.folder}/{name}")
         files.temps.clear()
@@ -108,7 +109,7 @@ class StreamRecovery:
         del recovered.files.segments[name]
 
     def _cut_padding(self, name: str, at: int, size: int, recovered: RecoveredStream) -> None:
-        """The library makes a segment as long as it may become, full of zeros, and a crash leaves it so."""
+        """Cut off zeros at the end: the library allocates a segment in full, and a crash leaves it so."""
         if is_zero(self.fs, f"{self.folder}/{name}", at, size):
             self.fs.truncate(f"{self.folder}/{name}", at)
         else:
@@ -133,18 +134,20 @@ class StreamRecovery:
         as_read = Position(position.head, position.done)
         position.reconcile(recovered.segments)
         if not sound or position != as_read:
-            # What was pulled down must be so in the file too, before new items get the ids that it names.
+            # The file must not name ids above the newest item, because new items are going to get them.
             install(self.fs, self.folder, name, encode_reader_file(position), now_ms).close()
         recovered.readers[reader] = position
 
     def _drop_default(self, recovered: RecoveredStream) -> None:
-        """Named readers end the default reader. Found together, a crash came between the two steps of that."""
+        """Remove the default reader if there are named ones: a crash came while the default reader was being
+        renamed.
+        """
         if DEFAULT_READER in recovered.readers and len(recovered.readers) > 1:
             self.fs.remove(f"{self.folder}/{recovered.files.readers.pop(DEFAULT_READER)}")
             del recovered.readers[DEFAULT_READER]
 
     def _cut(self, name: str, size: int, error: Corrupt, is_newest: bool) -> Damage:
-        """Keep the unreadable end of a file aside, then cut it off. `is_newest`: it was being written to."""
+        """Save a copy of the unreadable end of a file, then cut it off. `is_newest`: the segment was being written."""
         path = f"{self.folder}/{name}"
         saved_as = keep(self.fs, path, error.at, size - error.at, self.damaged)
         self.fs.truncate(path, error.at)
@@ -157,12 +160,12 @@ def _damage(name: str, size: int, error: Corrupt, saved_as: str, is_newest: bool
 
 
 def is_partial_magic(begin: bytes, magic: bytes) -> bool:
-    """Whether a file's bytes, all of them, are a part of what it begins with."""
+    """Whether `begin`, all bytes of a file, is the start of `magic`: a crash came while it was being created."""
     return 0 < len(begin) < len(magic) and magic.startswith(begin)
 
 
 def is_zero(fs: Fs, path: str, at: int, size: int) -> bool:
-    """Whether bytes `at` to `size` of a file are zeros."""
+    """Whether bytes `at` to `size` of a file are all zero. Raises OSError."""
     while at < size:
         piece = fs.read(path, at, CHUNK_BYTES)
         if piece.count(0) != len(piece):
@@ -171,12 +174,14 @@ def is_zero(fs: Fs, path: str, at: int, size: int) -> bool:
     return True
 
 
-def read_pieces(fs: Fs, path: str, at: int, size: int, consumer: RecordScan) -> None:
-    """Give bytes `at` to `size` of a file to `consumer`, in pieces that hold at least one record."""
+def read_pieces(fs: Fs, path: str, at: int, size: int, scan: RecordScan) -> None:
+    """Feed bytes `at` to `size` of a file to `scan`, in pieces that hold at least one record. Raises OSError,
+    Corrupt.
+    """
     want = CHUNK_BYTES
-    while at < size and not consumer.ended:
+    while at < size and not scan.ended:
         piece = fs.read(path, at, min(want, size - at))
-        used = consumer.consume(piece, size - at - len(piece))
+        used = scan.consume(piece, size - at - len(piece))
         at += used
-        # A record longer than the piece: read twice as much, which the file really has.
+        # A record is longer than the piece: read twice as much.
         want = CHUNK_BYTES if used else 2 * want

@@ -1,7 +1,7 @@
-"""One segment read from its first byte to its last: which ids it holds, and where to find them again.
+"""A scan of one segment: which ids it holds, and at which offsets to find them again.
 
-Knows records, and how to step over a million of them without building one item. Refuses to know other segments, readers
-and the disk: bytes come in pieces. Source: "Write journal" of the libkestrel journal format.
+Bytes come in pieces. Runs of consecutive PUTs are counted without building items. Source: "Write journal" of the
+libkestrel journal format.
 """
 
 from __future__ import annotations
@@ -23,20 +23,20 @@ from staniel.journal.libkestrel.records import (
     read_record,
 )
 
-# A place is remembered every so many items or bytes: what one look-up reads at most, beside its last record.
+# A mark is set after this many items or bytes. A look-up reads at most this much, and its last record.
 MARK_ITEMS = 512
 MARK_BYTES = 256 << 10
 Records = list[bytes]
-STEP_ITEMS = 64  # looked at together when they have just been written
+STEP_ITEMS = 64  # of written records that are indexed together
 COMMAND_OF = itemgetter(0)
 PUTS = {PUT}
 
-# Command, data size and id of a PUT, which both its forms have at the same offsets.
+# Command, data size and id of a PUT, at the same offsets in both its forms.
 _PUT_PREFIX = struct.Struct("<Bi4xq")
 
 
 class ScanMark(Struct, gc=False):
-    """Where an item lies: byte `offset` of its segment. Before it in its run: `index` items with `bytes` of data, of
+    """The item at byte `offset` of the segment. Before it in its run are `index` items with `bytes` bytes of data, of
     which `expiring` have an expiry.
     """
 
@@ -47,7 +47,7 @@ class ScanMark(Struct, gc=False):
 
 
 class IdRun(Struct):
-    """Items of one segment whose ids follow one another without a gap. `stop` is the byte behind the last."""
+    """Items of one segment with consecutive ids. `stop`: the byte after the last."""
 
     segment: str
     first_id: int
@@ -66,7 +66,7 @@ class IdRun(Struct):
         return self.first_id + self.count - 1
 
     def add(self, offset: int, stop: int, data_bytes: int, expiring: bool) -> None:
-        """One more item, the record at bytes `offset` to `stop`."""
+        """Count one more item, the record at bytes `offset` to `stop`."""
         mark = self.marks[-1] if self.marks else None
         if mark is None or self.count - mark.index >= MARK_ITEMS or offset - mark.offset >= MARK_BYTES:
             self.marks.append(ScanMark(self.count, offset, self.bytes, self.expiring))
@@ -76,7 +76,7 @@ class IdRun(Struct):
         self.stop = stop
 
     def extend(self, offset: int, records: Records) -> None:
-        """PUT records, one behind the other from byte `offset` on."""
+        """Count PUT records that lie one after the other from byte `offset` on."""
         for at in range(0, len(records), STEP_ITEMS):
             step = records[at : at + STEP_ITEMS]
             size = sum(map(len, step))
@@ -95,20 +95,20 @@ class IdRun(Struct):
 
 
 class SegmentScan:
-    """The runs of one segment in the order of the file. `ended`: a zero command byte has ended the data."""
+    """`runs`: those of one segment in file order. `ended`: a zero command byte has ended the data."""
 
     def __init__(self, segment: str, offset: int) -> None:
         self.segment = segment
-        self.offset = offset  # of the piece at hand
+        self.offset = offset  # in the file, of the next piece
         self.runs: list[IdRun] = []
         self.ended = False
         self.unknown_records = 0
 
     def consume(self, data: bytes, rest_bytes: int) -> int:
-        """Read whole records from the start of `data`; how many bytes that were.
+        """Read whole records from the start of `data`; returns how many bytes they have.
 
         `rest_bytes`: how many bytes of the file follow. Fewer bytes than given were used if `data` ends inside a record
-        or the data of the file has ended. Raises Corrupt, `at` counted from the start of the file.
+        or the data of the file has ended. Raises Corrupt with `at` counted from the start of the file.
         """
         at, end = 0, len(data)
         try:
@@ -126,7 +126,7 @@ class SegmentScan:
         return at
 
     def _follow(self, run: IdRun, data: bytes, at: int, end: int) -> int:
-        """Step over PUTs while each id is the one after the last, at most to where the next mark is due."""
+        """Skip over PUTs with consecutive ids, at most to where the next mark is due."""
         mark = run.marks[-1]
         limit = min(end, mark.offset - self.offset + MARK_BYTES)
         expected, total, expiring = run.next_id, run.bytes, run.expiring
@@ -148,7 +148,7 @@ class SegmentScan:
                 expected += 1
                 at = stop
         except struct.error:
-            pass  # too few bytes for another glance
+            pass  # too few bytes for another prefix
         run.count, run.bytes, run.expiring = expected - run.first_id, total, expiring
         run.stop = self.offset + at
         return at

@@ -1,7 +1,4 @@
-"""Looking for items in segments from a place onwards.
-
-Knows where a record ends. Refuses to know who has read what.
-"""
+"""Finds the items of a segment from a given position on, for the recovery of transfers."""
 
 from __future__ import annotations
 
@@ -19,7 +16,7 @@ from staniel.queues.names import parent_of
 
 
 class StreamSearch:
-    """The segments of the family that `queue` belongs to, as they are now."""
+    """The segments, when it is created, of the family that `queue` belongs to."""
 
     def __init__(self, fs: Fs, folder: str, queue: str) -> None:
         self.fs = fs
@@ -30,11 +27,13 @@ class StreamSearch:
         self.files = sorted((number, file_name) for number, file_name in segments if parse(file_name).queue == family)
 
     def place(self, after: int, at: int) -> FilePosition:
-        """Byte `at` of the segment that was the newest when it was `after` + 1; its number is never another's."""
+        """The position `at` bytes into the first segment numbered above `after`. A transfer notes the newest segment's
+        number less 1 as `after`, and no other segment ever gets that number.
+        """
         return FilePosition(after + 1, at)
 
     def added_since(self, start: FilePosition) -> Iterator[tuple[FilePosition, Item]]:
-        """The items that were put from `start` onwards, and where."""
+        """The items at `start` and later, with their positions. A segment is read up to any damage. Raises OSError."""
         for number, name in self.files:
             path = f"{self.folder}/{name}"
             if number < start.file or self.fs.read(path, 0, MAGIC_BYTES) != SEGMENT_MAGIC:

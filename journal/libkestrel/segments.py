@@ -1,7 +1,6 @@
-"""All items of one queue that are still on the disk, found by id: read from anywhere, summed up, and given up.
+"""The items of one family that are on the disk, looked up by id and counted.
 
-Knows the runs of every segment and puts them in the order of ids. Refuses to know who has read what. Source:
-"Filenames" of the libkestrel journal format; where ids and file numbers disagree, the ids.
+Source: "Filenames" of the libkestrel journal format. Where ids and file numbers disagree, the ids decide the order.
 """
 
 from __future__ import annotations
@@ -19,7 +18,7 @@ from staniel.queues.item import LOST_MS, Numbered
 
 
 class StreamSegment(Struct):
-    """One file. `size`: where its data ends, in bytes. Ids are 0 while it holds no item."""
+    """One segment file. `size`: bytes up to the end of its data. The ids are 0 while it holds no item."""
 
     name: str
     number: int
@@ -29,7 +28,7 @@ class StreamSegment(Struct):
 
 
 class ItemTotals(Struct, frozen=True, gc=False):
-    """So many items, with so many bytes of data; `expiring` of them have an expiry."""
+    """Numbers of items, of bytes of their data, and of items with an expiry."""
 
     items: int = 0
     bytes: int = 0
@@ -46,29 +45,29 @@ NOTHING = ItemTotals()
 
 
 class StreamSegments:
-    """The segments of one queue, oldest first; the last one is written to."""
+    """The segments of one family, oldest first; the last one is appended to."""
 
     def __init__(self, fs: Fs, folder: str) -> None:
         self.fs = fs
         self.folder = folder
         self.files: list[StreamSegment] = []
-        self.readable_id = ID_MAX  # what comes behind it is not yet in its file
+        self.readable_id = ID_MAX  # items with higher ids are not yet in their file
         self.runs: list[IdRun] = []
-        self._before: list[ItemTotals] = []  # of each run: everything in the runs before it, retired ones included
+        self._before: list[ItemTotals] = []  # by run: the totals of all runs before it, removed ones included
         self._cached: tuple[ScanMark, list[Numbered]] | None = None
 
     @property
     def last_id(self) -> int:
-        """The id of the newest item; 0 if there never was one."""
+        """The id of the newest item; 0 if there is none."""
         return self.runs[-1].last_id if self.runs else 0
 
     @property
     def first_id(self) -> int:
-        """The id of the oldest item; the next one if there is none."""
+        """The id of the oldest item; 1 if there is none."""
         return self.runs[0].first_id if self.runs else 1
 
     def load(self, found: Iterable[tuple[StreamSegment, list[IdRun]]]) -> None:
-        """Take in what lies in the spool. Overlapping segments give each id once: the older file's."""
+        """Add the segments found in the spool. Where segments overlap, the older file's items count. Raises OSError."""
         by_number: list[tuple[int, int, str, IdRun]] = []
         for segment, runs in found:
             if not runs:
@@ -83,12 +82,12 @@ class StreamSegments:
                 self.append_run(run if run.first_id > self.last_id else self._clip(run, self.last_id + 1))
 
     def append_run(self, run: IdRun) -> None:
-        """`run` goes on behind the newest item."""
+        """Add a run of ids above the newest item."""
         self._before.append(self._before[-1] + sums_of(self.runs[-1]) if self.runs else NOTHING)
         self.runs.append(run)
 
     def next_after(self, item_id: int) -> int:
-        """The smallest id above `item_id` that an item has; what the next item will get if there is none."""
+        """The smallest id above `item_id` that an item has; if there is none, the id of the next item."""
         at = self._run_of(item_id + 1)
         if at >= 0 and item_id < self.runs[at].last_id:
             return item_id + 1
@@ -99,7 +98,9 @@ class StreamSegments:
         return at >= 0 and item_id <= self.runs[at].last_id
 
     def sums_through(self, item_id: int) -> ItemTotals:
-        """What there is and was with an id up to `item_id`. Reads at most one stretch between two marks."""
+        """Totals of all items with ids up to `item_id`, removed ones included. Reads at most the items between two
+        marks. Raises OSError.
+        """
         at = self._run_of(item_id)
         if at < 0:
             return self._before[0] if self._before else NOTHING
@@ -115,7 +116,9 @@ class StreamSegments:
         return before + inside
 
     def read(self, item_id: int) -> list[Numbered]:
-        """Some items from the first with at least this id on, up to the next mark; none if there is no such item."""
+        """The items from the first with an id of at least `item_id` up to the next mark; [] if there is none. Raises
+        OSError.
+        """
         at = self._run_of(item_id)
         if at < 0 or item_id > self.runs[at].last_id:
             at += 1
@@ -127,14 +130,14 @@ class StreamSegments:
         return self._read_at_mark(run, mark)[item_id - run.first_id - mark.index :]
 
     def items(self) -> Iterator[Numbered]:
-        """All of them, in order."""
+        """All items in the order of ids. Raises OSError."""
         item_id = self.first_id
         while stretch := self.read(item_id):
             yield from stretch
             item_id = stretch[-1].id + 1
 
     def drop_through(self, head: int) -> list[StreamSegment]:
-        """Forget the segments that lie wholly at or below `head`, but for the newest one that has an item."""
+        """Forget and return the segments whose ids are all at or below `head`, except the newest that has an item."""
         newest = max((segment.last_id for segment in self.files), default=0)
         gone = [segment for segment in self.files if 0 < segment.last_id <= head and segment.last_id < newest]
         if gone:
@@ -149,14 +152,14 @@ class StreamSegments:
     # inside
 
     def _run_of(self, item_id: int) -> int:
-        """The last run that begins at or before `item_id`; -1 if there is none."""
+        """The index of the last run that begins at or below `item_id`; -1 if there is none."""
         return bisect_right(self.runs, item_id, key=_first_id) - 1
 
     def _mark_before(self, run: IdRun, item_id: int) -> int:
         return bisect_right(run.marks, item_id - run.first_id, key=_index) - 1
 
     def _read_at_mark(self, run: IdRun, mark: ScanMark) -> list[Numbered]:
-        """The items from `mark` to the next one."""
+        """The items from `mark` to the next mark. Those between two marks are cached."""
         if self._cached is not None and self._cached[0] is mark:
             return self._cached[1]
         at = bisect_right(run.marks, mark.index, key=_index)
@@ -171,7 +174,7 @@ class StreamSegments:
         return items
 
     def _clip(self, run: IdRun, first_id: int) -> IdRun:
-        """The part of `run` from `first_id` on."""
+        """The part of `run` from `first_id` on. Raises OSError."""
         at = self._mark_before(run, first_id)
         mark = run.marks[at]
         data = self.fs.read(f"{self.folder}/{run.segment}", mark.offset, run.stop - mark.offset)
@@ -198,8 +201,8 @@ def sums_of(run: IdRun) -> ItemTotals:
 
 
 def _read_expected(data: bytes, first_id: int, end_id: int) -> list[Numbered]:
-    """The items with the ids from `first_id` up to, not including, `end_id`. One that has become unreadable since the
-    file was scanned is replaced by one that is lost.
+    """The items with ids from `first_id` to below `end_id`. Those that have become unreadable since the file was
+    scanned are replaced by items marked as lost.
     """
     items: list[Numbered] = []
     try:

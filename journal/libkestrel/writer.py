@@ -1,8 +1,7 @@
-"""The segments of one queue, written: each item once, however many read it.
+"""The segments of a family, appended to: each item once, however many readers there are.
 
-Knows the segment that is written to, when the next one begins, and where each item lies. Refuses to know readers.
-Sources: "Filenames" and "Write journal" of the libkestrel journal format; segment sizes as the library has them: a new
-segment begins before an item that would make the old one longer than allowed.
+Sources: "Filenames" and "Write journal" of the libkestrel journal format. As in the library, a new segment begins
+before an item that would make the current one longer than allowed.
 """
 
 from __future__ import annotations
@@ -19,7 +18,9 @@ from staniel.queues.item import Numbered
 
 
 class StreamWriter(Appender):
-    """`segments` knows every item as soon as it is written."""
+    """`segments` indexes every item when it is written. Segments are planned with the item that needs them and created
+    when the batch is written.
+    """
 
     def __init__(
         self, fs: Fs, folder: str, queue: str, group: CommitGroup, config: QueueConfig, segments: StreamSegments
@@ -29,8 +30,8 @@ class StreamWriter(Appender):
         self.queue = queue
         self.segments = segments
         self.newest_number = 0
-        self.open_transfers = 0  # transfers that may still have to find their copy where it was written
-        self.transfers_in = 0  # copies from other queues that the disk does not have yet
+        self.open_transfers = 0  # transfers whose recovery would look for their copy here
+        self.transfers_in = 0  # copies from other queues that are not durable yet
         self.wants_calm = False  # a step is due that open transfers forbid: none begins until it is done
         self.rotations = 0
         self.written_id = segments.readable_id = segments.last_id
@@ -38,9 +39,9 @@ class StreamWriter(Appender):
         self._pending_records: list[list[bytes]] = [
             []
         ]  # pending records: of the current segment, then of each that follows
-        self._planned: list[StreamSegment] = []  # begun, and not yet there
+        self._planned: list[StreamSegment] = []  # segments whose files are not created yet
         self._is_dirty = False
-        self._size = 0  # of the newest segment, with all that is pending
+        self._size = 0  # of the newest segment, pending records included
         self.segment_bytes = config.default_journal_bytes
 
     @property
@@ -49,16 +50,18 @@ class StreamWriter(Appender):
 
     @property
     def current_bytes(self) -> int:
-        """The size of the newest segment once everything recorded is written."""
+        """The size of the newest segment, pending records included."""
         return self._size
 
     @property
     def archived_bytes(self) -> int:
-        """Bytes in the older segments."""
+        """The size of all older segments together."""
         return sum(segment.size for segment in self.segments.files) - self._size
 
     def start(self, newest_number: int, now_ms: int) -> None:
-        """Go on with the last segment, or begin the first. Raises OSError."""
+        """Append to the newest segment, or create the first. `newest_number`: the highest number a file has had. Raises
+        OSError.
+        """
         self.newest_number = newest_number
         is_new = not self.segments.files
         if is_new:
@@ -73,7 +76,7 @@ class StreamWriter(Appender):
             self.resume(current.size)
 
     def put(self, item: Numbered, now_ms: int) -> None:
-        """Take an item down; it is written with the batch being gathered."""
+        """Record an item; it is written with the current batch."""
         if item.expires_ms:
             record = encode_put(item, item.id, item.errors)
         else:
@@ -91,7 +94,7 @@ class StreamWriter(Appender):
         self.group.pending_bytes += size
 
     def read(self, item_id: int) -> list[Numbered]:
-        """Items from the segments. Raises OSError."""
+        """See StreamSegments.read."""
         return self.segments.read(item_id)
 
     def write(self) -> None:
@@ -111,7 +114,7 @@ class StreamWriter(Appender):
         self.written_id = self.segments.readable_id = self._entered_id
 
     def _index_records(self, records: list[bytes]) -> None:
-        """Note where the items of the current segment lie that are about to be written."""
+        """Add the items of the current segment that are about to be written to the index."""
         segment = self.segments.files[-1 - len(self._planned)]
         first_id = self._entered_id + 1
         if self._run is None or self._run.segment != segment.name or self._run.next_id != first_id:
@@ -125,7 +128,9 @@ class StreamWriter(Appender):
         segment.size = self._run.stop
 
     def erase(self) -> None:
-        """Remove every segment, the oldest first, so that what a crash leaves is never an old state by itself."""
+        """Remove every segment, the oldest first, so that a crash never leaves an earlier state of the queue. Raises
+        OSError.
+        """
         there = [segment for segment in self.segments.files if segment not in self._planned]
         if not (self._file or self._closed_bytes):
             there.remove(self.segments.files[-1 - len(self._planned)])
@@ -143,7 +148,7 @@ class StreamWriter(Appender):
         self.group.touch(self)
 
     def _next_segment(self, now_ms: int) -> StreamSegment:
-        """File numbers rise with the ids, even if the clock steps back."""
+        """A segment numbered by the clock, but always above the one before, even if the clock steps back."""
         self.newest_number = max(now_ms, self.newest_number + 1)
         return StreamSegment(segment_name(self.queue, self.newest_number), self.newest_number, MAGIC_BYTES)
 
@@ -158,10 +163,10 @@ class StreamWriter(Appender):
         self._rotated_ms = now_ms
 
     def _rotate(self) -> None:
-        """The current segment is complete.
+        """Seal the current segment and switch to the next planned one.
 
-        Where replies wait for the disk, it is on the disk before the next one begins: so what a power cut leaves has no
-        hole. Elsewhere it follows with the next sync, and its last items may be missing although later ones are there.
+        If replies wait for syncs, the segment is synced before the next one is created, so a power cut leaves no gap.
+        Otherwise the next sync includes it, and after a power cut its last items may be missing while later ones exist.
         """
         file = self.file
         if self.sync_ms == 0:

@@ -13,26 +13,15 @@ from typing import Any, Protocol
 from msgspec import structs
 
 from staniel.broker.session import Session, SessionState, Wire
-from staniel.sim.queues.audit import audit, audit_stats
-from staniel.sim.queues.checker import Checker
-from staniel.sim.queues.conversation import Ask, Conversation, Heard, Want
+from staniel.sim.conversation import Conversation
+from staniel.sim.queues.checker import Checker, audit, audit_stats
+from staniel.sim.queues.conversation import Ask, Heard, QueueConversation, Want
 from staniel.sim.queues.model import Reading
 from staniel.sim.violations import Kind, Violation
 from staniel.sim.world import Client, World
 
 Handler = Callable[[Session, Any, int], None]
 GONE = (SessionState.CLOSING, SessionState.CLOSED)
-
-
-class Talk(Protocol):
-    """One connection's requests and the answers to them, in their order."""
-
-    waiting: deque[Any]
-
-    def ask(self, ask: Any) -> None: ...
-
-    def feed(self, data: bytes) -> list[Any]:
-        """What these bytes complete. Raises ValueError if they are no answer to what was asked."""
 
 
 class Judge(Protocol):
@@ -54,13 +43,13 @@ class Judge(Protocol):
 class Actor(Client):
     """One connection."""
 
-    def __init__(self, world: World, wire: Wire, judge: Judge, name: str, talk: Talk) -> None:
+    def __init__(self, world: World, wire: Wire, judge: Judge, name: str, conversation: Conversation) -> None:
         handlers = {kind: partial(self._handle, handler) for kind, handler in wire.handlers.items()}
         super().__init__(world, structs.replace(wire, handlers=handlers))
         self.judge = judge
         self.name = name
         self.is_leaving = False
-        self.talk = talk
+        self.conversation = conversation
         self._parsed = 0
         self._marks: list[Any] = []
         self._promised: deque[tuple[int, list[Any]]] = deque()
@@ -80,14 +69,14 @@ class Actor(Client):
 
     @property
     def asked(self) -> deque[Any]:
-        return self.talk.waiting
+        return self.conversation.waiting
 
     def ask(self, asks: list[Any]) -> None:
         """Send requests in one piece."""
-        was_idle = not self.talk.waiting and not self.session.backlog
+        was_idle = not self.conversation.waiting and not self.session.backlog
         for each in asks:
             self.judge.asks(self.name, each)
-            self.talk.ask(each)
+            self.conversation.ask(each)
         self._alone = asks[0] if len(asks) == 1 and was_idle else None
         self.sends(b"".join(each.line for each in asks))
         self._alone = None
@@ -108,7 +97,7 @@ class Actor(Client):
         data = b"".join(out[self._parsed :])
         self._parsed = len(out)
         try:
-            parts = self.talk.feed(data)
+            parts = self.conversation.feed(data)
         except ValueError as wrong:
             raise Violation(Kind.NO_ANSWER, f"{self.name}: {wrong}") from wrong
         for part in parts:
@@ -145,7 +134,7 @@ class QueueActor(Actor):
     """One that speaks the memcache protocol, or the text protocol. `held`: what it has open, by queue."""
 
     def __init__(self, world: World, wire: Wire, checker: Checker, name: str, is_text: bool) -> None:
-        super().__init__(world, wire, checker, name, Conversation(is_text))
+        super().__init__(world, wire, checker, name, QueueConversation(is_text))
         self.checker = checker
         self.is_text = is_text
         self.held: dict[str, deque[Reading]] = {}

@@ -21,15 +21,13 @@ from msgspec import Struct
 from staniel.broker.broker import Broker
 from staniel.journal.group_commit import JournalFailure, Sync
 from staniel.journal.spool import SpoolError
-from staniel.sim.disk.disk import Disk, PowerCut
+from staniel.sim.disk.disk import Disk, PowerCut, Where
 from staniel.sim.disk.durable import Crash
-from staniel.sim.disk.faults import Where
 from staniel.sim.profiles import Profile
 from staniel.sim.queues.promises import Accident
 from staniel.sim.slices import small_slices
-from staniel.sim.threads import Thread
 from staniel.sim.violations import Kind, Violation
-from staniel.sim.world import START_MS, Client, World
+from staniel.sim.world import START_MS, Client, Thread, World
 
 STEPS = 120
 CAPACITY_BYTES = 1 << 20

@@ -8,6 +8,7 @@ by then. Knows the variants. Refuses to know what is promised.
 from __future__ import annotations
 
 from collections.abc import Iterator
+from functools import partial
 from random import Random
 
 from msgspec import Struct
@@ -41,13 +42,7 @@ class Tracer:
         history.on_disk = self._follow
 
     def _follow(self, disk: Disk) -> None:
-        power = disk._power
-
-        def before_step(verb: str) -> None:
-            power(verb)
-            self._cut_here(disk)
-
-        disk._power = before_step  # type: ignore[method-assign]
+        disk.before_step = partial(self._cut_here, disk)
 
     def _cut_here(self, disk: Disk) -> None:
         history = self.history

@@ -19,7 +19,7 @@ from staniel.broker.events import Level
 from staniel.broker.recovery import recover
 from staniel.broker.session import SessionState, Wire
 from staniel.broker.status import Status
-from staniel.journal.group_commit import Sync
+from staniel.journal.group_commit import JournalFailure, Sync
 from staniel.protocol.limits import Limits
 from staniel.protocol.memcache.requests import Dialect
 from staniel.queues.queue import Queue
@@ -208,6 +208,24 @@ class Client:
         """What waited for the disk up to batch `durable` arrives; what has not been collected waits for its turn."""
         while self._held and self._held[0][0] <= durable:
             self._heard += self._held.popleft()[1]
+
+
+class Thread:
+    """A sync or chore that the broker has handed out. `work` is what its thread does."""
+
+    def __init__(self, task: Any, work: Callable[[], None], began_ms: int) -> None:
+        self.task = task
+        self.work = work
+        self.began_ms = began_ms
+        self.has_run = False
+        self.failure: Exception | None = None
+
+    def run(self) -> None:
+        self.has_run = True
+        try:
+            self.work()
+        except (JournalFailure, OSError) as failure:
+            self.failure = failure
 
 
 def content(

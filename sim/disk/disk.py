@@ -13,11 +13,13 @@ from __future__ import annotations
 import errno
 import os
 from collections.abc import Callable, Iterator
+from enum import Enum
 from typing import NamedTuple
+
+from msgspec import Struct
 
 from staniel.journal.disk.fs import File, Locked, Reader, SyncFailed, replace
 from staniel.sim.disk.durable import Choose, Crash, Edit, Folder, Inode, Move, Node, carry
-from staniel.sim.disk.faults import Fault, Where
 
 CAPACITY_BYTES = 1 << 30
 MEMORY_BYTES = 1 << 30
@@ -34,6 +36,40 @@ class Op(NamedTuple):
     path: str
     size: int = 0
     new: str = ""
+
+
+class Where(Enum):
+    """Who is at work on the disk."""
+
+    ANYBODY = "anybody"
+    TURN = "a turn of the server"
+    THREAD = "one of its threads"
+
+
+class Fault(Struct):
+    """`verb` on a path that contains `path_part`: `after` pass, then `times` fail with `errno`, having written `short`
+    bytes.
+    """
+
+    verb: str
+    path_part: str
+    errno: int
+    after: int
+    times: int
+    short: int
+    where: Where = Where.ANYBODY
+
+    def strikes(self, verb: str, path: str, where: Where) -> bool:
+        """Whether this step fails; counts it."""
+        if verb != self.verb or self.path_part not in path or not self.times:
+            return False
+        if self.where is not Where.ANYBODY and self.where is not where:
+            return False
+        if self.after:
+            self.after -= 1
+            return False
+        self.times -= 1
+        return True
 
 
 class DiskFile:
@@ -92,6 +128,8 @@ class Disk:
         """Raise PowerCut instead of the step with this number in `log`, and at every one after it."""
         self.lies = 0
         """Failed syncs: since then something may look clean that the platter has not got."""
+        self.before_step: Callable[[], None] = lambda: None
+        """Called before each step that changes the disk, or what of it is durable."""
         self.where = Where.TURN  # who is at work now
         self._root = Folder()
         self._faults: list[Fault] = []
@@ -359,6 +397,7 @@ class Disk:
     def _power(self, verb: str) -> None:
         if self.stop_at is not None and len(self.log) >= self.stop_at:
             raise PowerCut(verb)
+        self.before_step()
 
     def trip(self, verb: str, path: str) -> None:
         """Fail, if this step is to fail."""

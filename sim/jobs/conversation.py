@@ -5,12 +5,12 @@ Knows the words of workq's protocol, as far as the simulator speaks them. Refuse
 
 from __future__ import annotations
 
-from collections import deque
 from enum import Enum
 
 from msgspec import Struct
 
 from staniel.protocol.workq.fields import show_id
+from staniel.sim.conversation import Conversation
 
 
 class Want(Enum):
@@ -63,34 +63,18 @@ class Heard(Struct, eq=False):
     keys: dict[str, str] = {}  # of an inspection
 
 
-class Conversation:
-    """One connection's requests that still wait for an answer, and the bytes of it that have come so far."""
+class JobConversation(Conversation):
+    """workq's protocol."""
 
-    def __init__(self) -> None:
-        self.waiting: deque[Ask] = deque()
-        self._rest = b""
-
-    def ask(self, ask: Ask) -> None:
-        self.waiting.append(ask)
-
-    def feed(self, data: bytes) -> list[Heard]:
-        """What these bytes complete. Raises ValueError if they are no answer to what was asked."""
-        self._rest += data
-        found: list[Heard] = []
-        while self._rest:
-            if not self.waiting:
-                raise ValueError(f"an answer to nothing: {self._rest[:60]!r}")
-            before = self._rest
-            heard = self._answer(self.waiting[0])
-            if heard is None:
-                self._rest = before
-                break
-            self.waiting.popleft()
-            found.append(heard)
-        return found
+    def _next(self) -> Heard | None:
+        before = self._rest
+        heard = self._answer(self.waiting[0])
+        if heard is None:
+            self._rest = before
+        return heard
 
     def _answer(self, ask: Ask) -> Heard | None:
-        line = self._line()
+        line = self._text_line()
         if line is None:
             return None
         if not line.startswith(("+OK", "-")):
@@ -104,7 +88,7 @@ class Conversation:
         raise ValueError(f"{line!r} is no answer to {ask.shown()!r}")
 
     def _object(self, ask: Ask, line: str) -> Heard | None:
-        head = self._line()
+        head = self._text_line()
         if head is None:
             return None
         words = tuple(head.split(" "))
@@ -113,14 +97,14 @@ class Conversation:
         return None if data is None else Heard(ask, line, words, data.encode("latin-1"))
 
     def _inspected(self, ask: Ask, line: str) -> Heard | None:
-        head = self._line()
+        head = self._text_line()
         if head is None:
             return None
         name, _, count = head.partition(" ")
         keys: dict[str, str] = {}
         for _ in range(int(count)):
             is_payload = self._rest.startswith(b"payload ")
-            each = self._measured(len("payload ") + int(keys["payload-size"])) if is_payload else self._line()
+            each = self._measured(len("payload ") + int(keys["payload-size"])) if is_payload else self._text_line()
             if each is None:
                 return None
             key, _, value = each.partition(" ")
@@ -137,12 +121,9 @@ class Conversation:
         self._rest = self._rest[size + 2 :]
         return data.decode("latin-1")
 
-    def _line(self) -> str | None:
-        line, end, rest = self._rest.partition(b"\r\n")
-        if not end:
-            return None
-        self._rest = rest
-        return line.decode("latin-1")
+    def _text_line(self) -> str | None:
+        line = self._line()
+        return None if line is None else line.decode("latin-1")
 
 
 def job_id(number: int) -> str:

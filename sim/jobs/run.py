@@ -25,7 +25,7 @@ from staniel.sim.actor import Actor
 from staniel.sim.disk.disk import Disk
 from staniel.sim.history import UNABLE, History, Plans
 from staniel.sim.jobs.checker import JobChecker
-from staniel.sim.jobs.conversation import Conversation, number_of, raw_id
+from staniel.sim.jobs.conversation import JobConversation, number_of, raw_id
 from staniel.sim.jobs.model import JobModel, Standing, standing_of
 from staniel.sim.jobs.promises import check_jobs
 from staniel.sim.jobs.workload import IDS, JobPlan
@@ -99,7 +99,7 @@ class JobRun(History):
         few = len(self.actors_there) < self.profile.clients
         if not self.actors_there or (few and rng.random() < 0.4):
             self.actors += 1
-            actor = Actor(self.world, wires.workq(), self.checker, f"w{self.actors}", Conversation())
+            actor = Actor(self.world, wires.workq(), self.checker, f"w{self.actors}", JobConversation())
             self.enter(actor)
             self.checker.askers.append(actor)
         rng.choice(self.actors_there).ask(self.plan.asks(rng, self.world.now_ms))

@@ -5,10 +5,11 @@ Knows both wires' words, as far as the simulator speaks them. Refuses to know wh
 
 from __future__ import annotations
 
-from collections import deque
 from enum import Enum
 
 from msgspec import Struct
+
+from staniel.sim.conversation import Conversation
 
 
 class Want(Enum):
@@ -103,47 +104,30 @@ class Heard(Struct, eq=False):
     lines: list[str] = []
 
 
-class Conversation:
-    """One connection's requests that still wait for an answer, and the bytes of it that have come so far."""
+class QueueConversation(Conversation):
+    """The memcache protocol, or the text protocol, whose lines end with a line feed alone."""
+
+    line_end = b"\n"
 
     def __init__(self, is_text: bool) -> None:
+        super().__init__()
         self.is_text = is_text
-        self.waiting: deque[Ask] = deque()
-        self._rest = b""
         self._items: list[tuple[str, bytes]] = []
         self._lines: list[str] = []
 
     def ask(self, ask: Ask) -> None:
         if not ask.silent:
-            self.waiting.append(ask)
+            super().ask(ask)
 
-    def feed(self, data: bytes) -> list[Heard]:
-        """What these bytes complete. Raises ValueError if they are no answer to what was asked."""
-        self._rest += data
-        found: list[Heard] = []
-        while self._rest:
-            if not self.waiting:
-                raise ValueError(f"an answer to nothing: {self._rest[:60]!r}")
-            heard = self._text() if self.is_text else self._memcache()
-            if heard is None:
-                break
-            if heard.end:
-                self.waiting.popleft()
-            found.append(heard)
-        return found
-
-    def _line(self) -> bytes | None:
-        line, end, rest = self._rest.partition(b"\n")
-        if not end:
-            return None
-        self._rest = rest
-        return line.rstrip(b"\r")
+    def _next(self) -> Heard | None:
+        return self._text() if self.is_text else self._memcache()
 
     def _text(self) -> Heard | None:
-        ask = self.waiting[0]
+        ask: Ask = self.waiting[0]
         line = self._line()
         if line is None:
             return None
+        line = line.removesuffix(b"\r")
         if line.startswith(b":") and ask.want in (Want.TEXT_GET, Want.TEXT_PEEK):
             return Heard(ask, [(ask.queue, line[1:])], "item")
         if line.startswith(b":") and ask.want is Want.TEXT_MONITOR:
@@ -153,11 +137,12 @@ class Conversation:
         return Heard(ask, [], line.decode("latin-1"))
 
     def _memcache(self) -> Heard | None:
-        ask = self.waiting[0]
+        ask: Ask = self.waiting[0]
         before = self._rest
         line = self._line()
         if line is None:
             return None
+        line = line.removesuffix(b"\r")
         if line.startswith(b"VALUE "):
             return self._value(ask, line, before)
         if line.startswith(b"STAT ") and ask.want is Want.STATS:

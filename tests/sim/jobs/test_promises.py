@@ -9,7 +9,7 @@ import pytest
 from staniel.journal.workq import encoder as cmdlog
 from staniel.protocol.workq.fields import read_id
 from staniel.sim.history import Plans
-from staniel.sim.jobs.conversation import Ask, Conversation, Want
+from staniel.sim.jobs.conversation import Ask, JobConversation, Want
 from staniel.sim.jobs.conversation import job_id as written
 from staniel.sim.jobs.model import Fact, JobModel, Standing, Verb
 from staniel.sim.jobs.promises import check_jobs
@@ -91,7 +91,7 @@ def test_a_server_without_room_to_keep_a_torn_end_aside_has_its_jobs_back_after_
 
 
 def test_a_payload_with_line_ends_is_shown_whole() -> None:
-    talk = Conversation()
+    talk = JobConversation()
     talk.ask(Ask(Want.INSPECT, b"", job_id(1)))
     answer = b"+OK 1\r\nid 3\r\npayload-size 6\r\npayload a\r\nb\r\n\r\ncreated x\r\n"
     assert talk.feed(answer[:-16]) == []

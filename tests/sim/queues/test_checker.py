@@ -11,9 +11,8 @@ from staniel.queues.changes import Aborted, Added, Change, Confirmed, NoJournal,
 from staniel.queues.config import QueueConfig
 from staniel.queues.item import Item
 from staniel.queues.queue import Queue
-from staniel.sim.queues.audit import audit, audit_stats
-from staniel.sim.queues.checker import Checker
-from staniel.sim.queues.conversation import Ask, Conversation, Heard, Want
+from staniel.sim.queues.checker import Checker, audit, audit_stats
+from staniel.sim.queues.conversation import Ask, Heard, QueueConversation, Want
 from staniel.sim.queues.model import Reading
 from staniel.sim.violations import Kind, Violation
 
@@ -265,8 +264,8 @@ def test_statistics_that_the_model_does_not_know_are_found(line: str) -> None:
 
 def test_an_answer_to_nothing_is_noticed() -> None:
     with pytest.raises(ValueError, match="answer to nothing"):
-        Conversation(is_text=False).feed(b"STORED\r\n")
-    talk = Conversation(is_text=False)
+        QueueConversation(is_text=False).feed(b"STORED\r\n")
+    talk = QueueConversation(is_text=False)
     talk.ask(Ask(Want.PUT, "q", b"set q 0 0 1\r\na\r\n"))
     with pytest.raises(ValueError, match="no answer"):
         talk.feed(b"VALUE q 0 1\r\na\r\nEND\r\n")
@@ -276,7 +275,7 @@ def test_answers_are_understood_in_any_pieces() -> None:
     data = b"STORED\r\nVALUE q/open 0 3\r\na\r\n\r\nEND\r\nVALUE m 0 1\r\nx\r\nEND\r\nEND\r\n"
     asks = [Ask(Want.PUT, "q", b""), Ask(Want.OPEN, "q", b""), Ask(Want.MONITOR, "m", b"")]
     for size in range(1, len(data) + 1):
-        talk = Conversation(is_text=False)
+        talk = QueueConversation(is_text=False)
         for ask in asks:
             talk.ask(ask)
         parts = [part for at in range(0, len(data), size) for part in talk.feed(data[at : at + size])]

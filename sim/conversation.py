@@ -1,0 +1,49 @@
+"""One simulated connection's requests and the bytes that answer them, whatever is asked for.
+
+`queues/conversation.py` and `jobs/conversation.py` say which requests there are, and split the bytes into answers.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from typing import Any
+
+
+class Conversation:
+    """`waiting`: requests that have not been answered in full, the oldest first."""
+
+    line_end = b"\r\n"
+
+    def __init__(self) -> None:
+        self.waiting: deque[Any] = deque()
+        self._rest = b""
+
+    def ask(self, ask: Any) -> None:
+        self.waiting.append(ask)
+
+    def feed(self, data: bytes) -> list[Any]:
+        """The answers, or parts of answers, that these bytes complete. Raises ValueError if nobody asked for them."""
+        self._rest += data
+        found: list[Any] = []
+        while self._rest:
+            if not self.waiting:
+                raise ValueError(f"an answer to nothing: {self._rest[:60]!r}")
+            heard = self._next()
+            if heard is None:
+                break
+            if heard.end:
+                self.waiting.popleft()
+            found.append(heard)
+        return found
+
+    def _next(self) -> Any:
+        """Take the next part of the answer to `waiting[0]` off the received bytes; None if it is not all there yet."""
+        raise NotImplementedError
+
+    def _line(self) -> bytes | None:
+        """The next line without its end; None if it is not all there yet."""
+        line, end, rest = self._rest.partition(self.line_end)
+        if not end:
+            return None
+        self._rest = rest
+        return line

@@ -17,19 +17,19 @@ from staniel.broker.commands import workq as workq_commands
 from staniel.broker.config.load import Config, ConfigError, ReloadError
 from staniel.broker.config.toml import joined
 from staniel.broker.deletions import Deletions
-from staniel.broker.events import NOTES_MAX, Level, Report, Seldom, silent
-from staniel.broker.jobs import Workq
+from staniel.broker.events import CLIENT_EVENTS_MAX, EventSink, Level, RateLimitedSink, discard
+from staniel.broker.jobs import JobService
 from staniel.broker.leases import Lease, Leases
-from staniel.broker.maintenance.scheduler import Upkeep
+from staniel.broker.maintenance.scheduler import MaintenanceScheduler
 from staniel.broker.pauses import Pauses
 from staniel.broker.recovery import retry_unreadable
-from staniel.broker.session import LAST_TIME, Session, Wire, dead_letter
+from staniel.broker.session import LAST_TIME, ProtocolSpec, Session, dead_letter
 from staniel.broker.stats import ServerCounters
-from staniel.broker.status import ServerStatus, Status, by_name
+from staniel.broker.status import ServerStatus, StatusControl, by_name
 from staniel.broker.streams import StreamQueues
-from staniel.broker.timers import Deadlines
+from staniel.broker.timers import Timers
 from staniel.broker.transfers import Transfers
-from staniel.broker.unsent_items import Handed
+from staniel.broker.unsent_items import UnsentItems
 from staniel.journal.background import Chore
 from staniel.journal.disk.ballast import RECORD_OVERHEAD_BYTES
 from staniel.journal.disk.fs import Fs
@@ -66,21 +66,20 @@ class Broker:
         "_sessions",
         "_started_with",
         "_to_age",
+        "client_events",
         "config",
         "counters",
-        "deadlines",
         "deletions",
         "expire_due_ms",
         "fs",
         "group",
-        "handed",
         "leases",
-        "notes",
+        "maintenance",
         "pauses",
         "queues",
+        "rate_limited",
         "reloaded",
         "report",
-        "seldom",
         "serves_jobs",
         "started_ms",
         "status",
@@ -88,35 +87,36 @@ class Broker:
         "stopping",
         "store",
         "streams",
+        "timers",
         "transfers",
         "unreadable",
-        "upkeep",
+        "unsent",
         "woken",
         "workq",
     )
 
-    workq: Workq
+    workq: JobService
 
     def __init__(
-        self, config: Config, fs: Fs, report: Report = silent, load: Callable[[], Config] | None = None
+        self, config: Config, fs: Fs, report: EventSink = discard, load: Callable[[], Config] | None = None
     ) -> None:
         self.config = config
         self.report = report
-        self.seldom = Seldom(report)
-        self.notes = Seldom(report, NOTES_MAX)
+        self.rate_limited = RateLimitedSink(report)
+        self.client_events = RateLimitedSink(report, CLIENT_EVENTS_MAX)
         self.store = Store(fs, config.server.spool)
         self.fs = fs = self.store.fs
         self.group = self.store.group
-        self.deadlines = Deadlines()
+        self.timers = Timers()
         self._load = load
         self._started_with = config
         self.reloaded: Callable[[int], None] = lambda now_ms: None  # whoever drives us takes over what concerns it
         self.queues = Queues(config.queue, self._new_journal)
         self.transfers = Transfers(self.queues, self.store, report)
-        self.queues.transfer_sink, self.queues.timer = self.transfers, self.deadlines
+        self.queues.transfer_sink, self.queues.timer = self.transfers, self.timers
         total_bytes = min(config.server.max_memory_bytes, fs.memory_bytes() // 2)
-        self.upkeep = Upkeep(self.queues, self.group, total_bytes, report)
-        self.queues.on_adopt = self.upkeep.adopt
+        self.maintenance = MaintenanceScheduler(self.queues, self.group, total_bytes, report)
+        self.queues.on_adopt = self.maintenance.adopt
         self.queues.on_read_error = self._tell_trouble
         self.queues.reads_timed_out = self._tell_timed_out
         self._limit_queues()
@@ -126,18 +126,18 @@ class Broker:
         self.pauses = Pauses(fs, f"{self.store.own}/paused", report)
         self.status = self._new_status()
         self.counters = ServerCounters()
-        self.leases = Leases(self.deadlines)
+        self.leases = Leases(self.timers)
         self.leases.timed_out = self._tell_lease_over
         self.serves_jobs = bool(config.addresses("workq"))
         if self.serves_jobs:
-            self.workq = Workq(config.workq, self.store, report)
+            self.workq = JobService(config.workq, self.store, report)
             self.workq.jobs.lease_over = self._tell_job_lease_over
         self.stopping = False
         self.stop_cause: dict[str, object] = {}  # for the log
         self._sessions: dict[Session, None] = {}
         self.started_ms = 0
         self.woken: deque[Session] = deque()  # for whom `settle` has something to do
-        self.handed = Handed()
+        self.unsent = UnsentItems()
         self.unreadable: set[str] = set()  # queues whose files the start could not read
         self.expire_due_ms = 0
         self._to_age: deque[Queue] = deque()  # of this round
@@ -145,13 +145,13 @@ class Broker:
 
     # clients, and the stop
 
-    def connect(self, wire: Wire, address: str = "") -> Session:
+    def connect(self, protocol: ProtocolSpec, address: str = "") -> Session:
         """A new client, at `address`. One too many for the connection limits is marked for life."""
         self.counters.curr_connections += 1
         self.counters.total_connections += 1
-        session = Session(self, wire, address)
+        session = Session(self, protocol, address)
         server, count = self.config.server, self.counters.curr_connections
-        if self.serves_jobs and self.workq.trouble and wire.handlers is workq_commands.HANDLERS:
+        if self.serves_jobs and self.workq.trouble and protocol.handlers is workq_commands.HANDLERS:
             session.handlers = workq_commands.BLOCKED
         session.refuse_writes = exceeds(count, server.connection_limit_refuse_writes)
         session.refuse_reads = exceeds(count, server.connection_limit_refuse_reads)
@@ -184,13 +184,13 @@ class Broker:
         self.stopping = True
         for session in self._sessions:
             session.backlog.clear()  # what has not been executed is not answered
-        self.upkeep.close(now_ms)
+        self.maintenance.close(now_ms)
         self.deletions.look(now_ms)
         self._land(now_ms)
         self.queues.waiters_by_name.dismiss_all()
         for queue in self.queues.all():
             if not self.status.enforced.writes and not len(queue.line):
-                self.upkeep.rewrite(queue, now_ms)
+                self.maintenance.rewrite(queue, now_ms)
             queue.close()
         for session in self._sessions:
             session.stop_waiting(now_ms)
@@ -246,7 +246,7 @@ class Broker:
     def unsettled(self) -> bool:
         """Whether something has happened since the last tick settled and committed, or more is to be done at once."""
         group = self.group
-        return bool(self.woken) or group.pending_bytes > 0 or self.upkeep.is_busy or group.is_asked
+        return bool(self.woken) or group.pending_bytes > 0 or self.maintenance.is_busy or group.is_asked
 
     def settle(self, now_ms: int) -> list[Session]:
         """Let the woken sessions go on, and those that they wake, until none is left or that was a turn's work: two
@@ -262,8 +262,8 @@ class Broker:
     def tick(self, now_ms: int) -> None:
         """What is due by now: waits that end, expired items, another try for the ballast."""
         self.queues.allowance = QUEUES_A_TURN
-        self.deadlines.ring(now_ms)
-        self.upkeep.step(now_ms)
+        self.timers.ring(now_ms)
+        self.maintenance.step(now_ms)
         if self.serves_jobs:
             self.workq.tick(now_ms)
         every_ms = self.config.server.expiration_timer_ms
@@ -285,7 +285,7 @@ class Broker:
 
     def next_ms(self) -> int:
         """When `tick` or `start_sync` has something to do again, if nothing else happens."""
-        moments = [self.deadlines.next_ms(), self.group.next_due_ms(), self.transfers.next_ms, self.status.due_ms]
+        moments = [self.timers.next_ms(), self.group.next_due_ms(), self.transfers.next_ms, self.status.due_ms]
         if self.config.server.expiration_timer_ms:
             moments.append(0 if self._to_age else self.expire_due_ms)
         if self.group.budget_bytes < 0:
@@ -296,31 +296,31 @@ class Broker:
 
     def commit(self, now_ms: int) -> None:
         """Write what this tick has recorded, then look after the journals that it grew. Raises JournalFailure."""
-        group, upkeep = self.group, self.upkeep
+        group, maintenance = self.group, self.maintenance
         had_space = group.budget_bytes >= 0
-        if upkeep.memory.changed:
-            upkeep.memory.weigh_changed()
+        if maintenance.memory.changed:
+            maintenance.memory.weigh_changed()
         for member in group.write(now_ms):
             if isinstance(member, Log):
-                upkeep.look_after(member, now_ms)
+                maintenance.look_after(member, now_ms)
             elif isinstance(member, Appender):
                 self.streams.look_after(member, now_ms)
         if had_space and group.budget_bytes < 0:
             self._ballast_due_ms = now_ms + BALLAST_RETRY_MS
             self.report(Level.ERROR, "disk.full", spool=self.store.folder, hint="puts are refused until there is space")
-        if self.transfers.calm:
-            self._use_calm(now_ms)
+        if self.transfers.unpinned:
+            self._use_unpinned(now_ms)
             self.commit(now_ms)  # what has begun now must be written before the next sync
 
-    def _use_calm(self, now_ms: int) -> None:
+    def _use_unpinned(self, now_ms: int) -> None:
         """Some journals wanted to be rid of transfers for a moment, and are: do what they wanted it for, and go on."""
-        calm, self.transfers.calm = self.transfers.calm, []
+        calm, self.transfers.unpinned = self.transfers.unpinned, []
         for log in calm:
-            log.wants_calm = False
+            log.wants_unpin = False
             if log.is_erased:
                 continue
             if isinstance(log, Log):
-                self.upkeep.use_calm(log, now_ms)
+                self.maintenance.use_unpinned(log, now_ms)
             else:
                 self.streams.look_after(log, now_ms)
         self.transfers.begin_again(now_ms)
@@ -337,7 +337,7 @@ class Broker:
 
     def finish_chore(self, chore: Chore, now_ms: int) -> None:
         """`chore` has run. Raises JournalFailure or OSError: the process must end."""
-        self.upkeep.chores.finish(chore, now_ms)
+        self.maintenance.chores.finish(chore, now_ms)
         self.deletions.look(now_ms)
 
     # queues
@@ -346,21 +346,21 @@ class Broker:
         """Forget a queue that need not stay (see Deletions.must_wait), and its files; the batch that the reply waits
         for. Raises JournalFailure.
         """
-        self.upkeep.forget(queue)
+        self.maintenance.forget(queue)
         self.queues.remove(queue)
         self.pauses.forget(queue.name)
         try:
             batch = self.store.erase(queue.journal, now_ms) if isinstance(queue.journal, Log | ReaderLog) else 0
         except OSError as error:
             raise self.group.failure(f"cannot remove the files of queue {queue.name}", error) from error
-        self.transfers.unfinished.deleted(queue)
+        self.transfers.recovery.deleted(queue)
         self.queues.erased = {name: until for name, until in self.queues.erased.items() if until > self.group.durable}
         self.queues.erased[queue.name] = batch
         return batch
 
     # what its operator asks for
 
-    def set_status(self, wanted: Status, now_ms: int) -> bool:
+    def set_status(self, wanted: ServerStatus, now_ms: int) -> bool:
         """Change the server's status; False if another change has to come first. Raises OSError."""
         changed = self.status.change(wanted, now_ms)
         self._guard_all()
@@ -395,7 +395,7 @@ class Broker:
         self.streams.configure()
         retry_unreadable(self, now_ms)
         self.set_aliases(config)
-        self.upkeep.memory.bound_all()
+        self.maintenance.memory.bound_all()
         self.reloaded(now_ms)
         self.report(Level.INFO, "config.reloaded", queues=len(config.queues), aliases=len(config.aliases))
         if later:
@@ -441,12 +441,12 @@ class Broker:
     def _tell_timed_out(self, queue: Queue, reads: list[tuple[Delivery, Ended]], now_ms: int) -> None:
         """Open reads came to the end of open_transaction_timeout. Who had them is looked up for the lines alone."""
         for taken, ended in reads:
-            if not self.notes.is_wanted("read.timed_out", now_ms):
+            if not self.client_events.is_wanted("read.timed_out", now_ms):
                 continue
             client = self._holder(queue, taken)
-            self.notes(Level.INFO, "read.timed_out", now_ms, client=client, queue=queue.name, item=taken.id)
+            self.client_events(Level.INFO, "read.timed_out", now_ms, client=client, queue=queue.name, item=taken.id)
             if ended in LAST_TIME:
-                self.notes(Level.INFO, LAST_TIME[ended], now_ms, client=client, **dead_letter(queue, taken))
+                self.client_events(Level.INFO, LAST_TIME[ended], now_ms, client=client, **dead_letter(queue, taken))
 
     def _holder(self, queue: Queue, taken: Delivery) -> str:
         """The address of the client that has this read open."""
@@ -458,14 +458,14 @@ class Broker:
     def _tell_lease_over(self, lease: Lease, ended: Ended, now_ms: int) -> None:
         """Open reads of thrift clients end by themselves."""
         queue, taken = lease.queue, lease.taken
-        self.notes(Level.INFO, "read.timed_out", now_ms, client=lease.address, queue=queue.name, item=taken.id)
+        self.client_events(Level.INFO, "read.timed_out", now_ms, client=lease.address, queue=queue.name, item=taken.id)
         if ended in LAST_TIME:
-            self.notes(Level.INFO, LAST_TIME[ended], now_ms, client=lease.address, **dead_letter(queue, taken))
+            self.client_events(Level.INFO, LAST_TIME[ended], now_ms, client=lease.address, **dead_letter(queue, taken))
 
     def _tell_job_lease_over(self, job: Job, now_ms: int) -> None:
         """A worker has not finished a job in its time."""
         name, id, attempts = job.terms.queue.name.decode("latin-1"), show_id(job.id).decode(), job.attempts
-        self.notes(Level.INFO, "job.timed_out", now_ms, client=job.holder, name=name, job=id, attempts=attempts)
+        self.client_events(Level.INFO, "job.timed_out", now_ms, client=job.holder, name=name, job=id, attempts=attempts)
 
     def set_aliases(self, config: Config) -> None:
         self.queues.set_aliases(config.aliases)
@@ -473,12 +473,12 @@ class Broker:
             hint = "the alias hides the queue; its items stay where they are"
             self.report(Level.WARNING, "alias.hides", queue=name, hint=hint)
 
-    def _new_status(self) -> ServerStatus:
+    def _new_status(self) -> StatusControl:
         server = self.config.server
         default = by_name(server.default_status)
         assert default is not None
         path = server.status_file or f"{self.store.own}/status"
-        status = ServerStatus(self.fs, path, default, server.status_change_grace_ms)
+        status = StatusControl(self.fs, path, default, server.status_change_grace_ms)
         if status.trouble:
             self.report(Level.WARNING, "status.unknown", why=status.trouble, hint=f"starting as {default.value}")
         return status

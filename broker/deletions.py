@@ -51,9 +51,9 @@ class Deletions:
 
     def must_wait(self, queue: Queue) -> bool:
         """Whether `queue` and its files must stay for now."""
-        return self._broker.upkeep.is_at_work(queue) or self._broker.transfers.has_under_way(queue)
+        return self._broker.maintenance.is_at_work(queue) or self._broker.transfers.has_under_way(queue)
 
-    def is_put_off(self, queue: Queue) -> bool:
+    def is_postponed(self, queue: Queue) -> bool:
         """Whether `queue` is about to go: nothing is sent from it or to it any more."""
         return queue in self._put_off
 

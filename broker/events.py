@@ -8,7 +8,7 @@ from enum import Enum
 from typing import Protocol
 
 SELDOM_MS = 10_000  # between two lines about the same
-NOTES_MAX = 20  # lines about one thing that clients do, in that time
+CLIENT_EVENTS_MAX = 20  # lines about one thing that clients do, in that time
 KINDS_MAX = 64  # of lines that are told apart; then all begin anew
 
 
@@ -19,22 +19,22 @@ class Level(Enum):
     ERROR = "error"
 
 
-class Report(Protocol):
+class EventSink(Protocol):
     """`event` is a short dotted name; `fields` are numbers and texts."""
 
     def __call__(self, level: Level, event: str, /, **fields: object) -> None: ...
 
 
-def silent(level: Level, event: str, /, **fields: object) -> None:
+def discard(level: Level, event: str, /, **fields: object) -> None:
     """Says nothing."""
 
 
-class Seldom:
+class RateLimitedSink:
     """Events that clients can bring about as often as they like: `burst` lines in SELDOM_MS for each event and reason.
     The next line after those says in `left_out` how many were not written.
     """
 
-    def __init__(self, report: Report, burst: int = 1) -> None:
+    def __init__(self, report: EventSink, burst: int = 1) -> None:
         self._report = report
         self._burst = burst
         self._told: dict[tuple[str, object], list[int]] = {}  # since when, how many lines, how many are left out

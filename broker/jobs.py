@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from staniel.broker.access import why_unreadable
 from staniel.broker.config.schema import WorkqSettings
-from staniel.broker.events import Level, Report
+from staniel.broker.events import EventSink, Level
 from staniel.journal.disk.ballast import Ballast
 from staniel.journal.disk.fs import Locked
 from staniel.journal.errors import Damage
@@ -36,10 +36,10 @@ def sync_ms_of(settings: WorkqSettings) -> SyncMs:
     return SYNC_OS if settings.cmdlog_sync == "os" else SYNC_ALWAYS
 
 
-class Workq:
+class JobService:
     """Takes the log's lock: raises SpoolError."""
 
-    def __init__(self, settings: WorkqSettings, store: Store, report: Report) -> None:
+    def __init__(self, settings: WorkqSettings, store: Store, report: EventSink) -> None:
         self.settings = settings
         self.report = report
         self.folder = settings.cmdlog_path or f"{store.own}/{layout.OWN_FOLDER}"

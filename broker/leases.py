@@ -11,7 +11,7 @@ from collections import Counter
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from staniel.broker.timers import Deadlines
+from staniel.broker.timers import Timers
 from staniel.queues.batched_aborts import ENDED_AS_MANY
 from staniel.queues.item import Delivery
 from staniel.queues.queue import Ended, Queue
@@ -45,8 +45,8 @@ class Lease:
 class Leases:
     """Numbers count from 1 for the life of the process; any client may end any of them."""
 
-    def __init__(self, deadlines: Deadlines) -> None:
-        self._deadlines = deadlines
+    def __init__(self, timers: Timers) -> None:
+        self._deadlines = timers
         self._leases: dict[int, Lease] = {}
         self._held: Counter[Owner] = Counter()
         self._last = 0

@@ -9,7 +9,7 @@ from __future__ import annotations
 import msgspec
 from msgspec import Struct
 
-from staniel.broker.events import Level, Report
+from staniel.broker.events import EventSink, Level
 from staniel.journal.disk.fs import Fs
 from staniel.journal.disk.quarantine import UNDECODABLE, keep
 from staniel.queues.queue import Queue
@@ -18,7 +18,7 @@ from staniel.queues.registry import Queues, Refused
 FORMAT_VERSION = 1
 
 
-class Pause(Struct, frozen=True):
+class QueuePause(Struct, frozen=True):
     """What of a queue is held back."""
 
     gets: bool
@@ -29,23 +29,23 @@ class Content(Struct, frozen=True):
     """The file."""
 
     version: int
-    queues: dict[str, Pause]
+    queues: dict[str, QueuePause]
 
 
 class Pauses:
     """Every pause, by the queue's name."""
 
-    def __init__(self, fs: Fs, path: str, report: Report) -> None:
+    def __init__(self, fs: Fs, path: str, report: EventSink) -> None:
         self.fs = fs
         self.path = path
         self.report = report
-        self._pauses: dict[str, Pause] = {}
+        self._pauses: dict[str, QueuePause] = {}
 
     def __len__(self) -> int:
         """How many queues are paused."""
         return len(self._pauses)
 
-    def change(self, queue: Queue, pause: Pause, now_ms: int) -> None:
+    def change(self, queue: Queue, pause: QueuePause, now_ms: int) -> None:
         """Remember `pause`, then let it work: who waits for the queue is served at once. Raises OSError, and nothing
         has changed.
         """
@@ -82,7 +82,7 @@ class Pauses:
         if pause is not None:
             queue.pause(gets=pause.gets, puts=pause.puts)
 
-    def _read(self) -> dict[str, Pause]:
+    def _read(self) -> dict[str, QueuePause]:
         try:
             data = self.fs.read(self.path, 0, self.fs.size(self.path))
             content = msgspec.json.decode(data, type=Content)
@@ -102,5 +102,5 @@ class Pauses:
         self.report(Level.ERROR, "pauses.damaged", file=self.path, why=why, saved_as=saved_as, hint=hint)
         return {}
 
-    def _write(self, pauses: dict[str, Pause]) -> None:
+    def _write(self, pauses: dict[str, QueuePause]) -> None:
         self.fs.replace(self.path, msgspec.json.encode(Content(FORMAT_VERSION, pauses)) + b"\n")

@@ -1,4 +1,4 @@
-"""The protocols that a client can speak, each as a Wire. Knows which parser goes with which commands.
+"""The protocols that a client can speak, each as a ProtocolSpec. Knows which parser goes with which commands.
 
 Thrift's are imported when asked for: its library is an extra, and takes its time to load.
 """
@@ -11,7 +11,7 @@ from staniel.broker.commands import memcache as commands
 from staniel.broker.commands import meta as meta_commands
 from staniel.broker.commands import text as text_commands
 from staniel.broker.commands import workq as workq_commands
-from staniel.broker.session import Wire
+from staniel.broker.session import ProtocolSpec
 from staniel.protocol.memcache.parser import MemcacheParser
 from staniel.protocol.memcache.requests import Dialect
 from staniel.protocol.text.parser import TextParser
@@ -20,24 +20,24 @@ from staniel.protocol.workq.parser import WorkqParser
 MEMCACHE_HANDLERS = {**commands.HANDLERS, **meta_commands.HANDLERS}
 
 
-def memcache(dialect: Dialect, create_on_read: bool | None = None) -> Wire:
+def memcache(dialect: Dialect, create_on_read: bool | None = None) -> ProtocolSpec:
     """`create_on_read` None: as is usual for the dialect."""
     creates = dialect is Dialect.KESTREL if create_on_read is None else create_on_read
-    return Wire(partial(MemcacheParser, dialect), MEMCACHE_HANDLERS, dialect, creates)
+    return ProtocolSpec(partial(MemcacheParser, dialect), MEMCACHE_HANDLERS, dialect, creates)
 
 
-def text(dialect: Dialect, create_on_read: bool = True) -> Wire:
+def text(dialect: Dialect, create_on_read: bool = True) -> ProtocolSpec:
     """`dialect` is memcache's: it says whether a put to several queues is all or nothing."""
-    return Wire(TextParser, text_commands.HANDLERS, dialect, create_on_read)
+    return ProtocolSpec(TextParser, text_commands.HANDLERS, dialect, create_on_read)
 
 
-def workq() -> Wire:
-    return Wire(WorkqParser, workq_commands.HANDLERS)
+def workq() -> ProtocolSpec:
+    return ProtocolSpec(WorkqParser, workq_commands.HANDLERS)
 
 
-def thrift(dialect: Dialect, create_on_read: bool = True) -> Wire:
+def thrift(dialect: Dialect, create_on_read: bool = True) -> ProtocolSpec:
     """Raises ImportError where the extra `thrift` is not installed."""
     from staniel.broker.commands import thrift as thrift_commands
     from staniel.protocol.thrift.parser import ThriftParser
 
-    return Wire(ThriftParser, thrift_commands.HANDLERS, dialect, create_on_read)
+    return ProtocolSpec(ThriftParser, thrift_commands.HANDLERS, dialect, create_on_read)

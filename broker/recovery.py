@@ -13,7 +13,7 @@ from msgspec import Struct
 
 from staniel.broker.access import why_unreadable
 from staniel.broker.events import Level
-from staniel.broker.status import Status
+from staniel.broker.status import ServerStatus
 from staniel.journal.errors import Damage
 from staniel.journal.kestrel.files import Files
 from staniel.journal.kestrel.log import Log
@@ -32,7 +32,7 @@ SHORTENED = f"the file has lost its end, and with it so many items; {GONE.partit
 STAND_INS = "they stand for items removed before, and what removed them is lost; not handed out"
 
 
-class Progress(Struct):
+class RecoveryProgress(Struct):
     """How far recovery is. Bytes are those of journal files, whether they had to be read or not."""
 
     queues: int = 0
@@ -43,7 +43,7 @@ class Progress(Struct):
     spared_bytes: int = 0
 
 
-class Summary(Struct, frozen=True):
+class RecoverySummary(Struct, frozen=True):
     """What recovery found, and what an earlier run was told to hold back."""
 
     queues: int
@@ -52,17 +52,19 @@ class Summary(Struct, frozen=True):
     jobs: int = 0
     read_bytes: int = 0  # of journals
     spared_bytes: int = 0  # of journals whose sidecars told enough
-    status: Status = Status.UP
+    status: ServerStatus = ServerStatus.UP
     paused: int = 0  # queues
     unreadable: int = 0  # queues that are not served
     jobs_unreadable: bool = False
 
 
-def no_progress(progress: Progress) -> None:
+def no_progress(progress: RecoveryProgress) -> None:
     """A progress callback that does nothing."""
 
 
-def recover(broker: Broker, now_ms: int, on_progress: Callable[[Progress], None] = no_progress) -> Summary:
+def recover(
+    broker: Broker, now_ms: int, on_progress: Callable[[RecoveryProgress], None] = no_progress
+) -> RecoverySummary:
     """Replay the spool, put open reads back, and make that durable. Damage is reported, never fatal to other queues.
     `on_progress` is called after each piece of a file. Raises SpoolError and JournalFailure.
     """
@@ -81,7 +83,7 @@ def recover(broker: Broker, now_ms: int, on_progress: Callable[[Progress], None]
     broker.streams.recover(found, now_ms)
     progress, ambiguous = _recover_queues(broker, found.kestrel, now_ms, on_progress)
     store.settle()
-    kept = broker.transfers.unfinished.recover()
+    kept = broker.transfers.recovery.recover()
     for queue in list(queues):
         queue.return_open_reads()
         queues.create_expiry_target(queue, now_ms)
@@ -95,7 +97,7 @@ def recover(broker: Broker, now_ms: int, on_progress: Callable[[Progress], None]
     jobs = broker.workq.recover(now_ms) if broker.serves_jobs else 0
     store.doubt.knows_all = True
     broker.expire_due_ms = now_ms
-    return Summary(
+    return RecoverySummary(
         queues=len(queues),
         items=sum(len(queue.line) for queue in queues),
         bytes=sum(queue.line.bytes for queue in queues),
@@ -140,13 +142,13 @@ def _renew(broker: Broker, found: Survey) -> Survey:
 
 
 def _recover_queues(
-    broker: Broker, files: dict[str, Files], now_ms: int, on_progress: Callable[[Progress], None]
-) -> tuple[Progress, list[str]]:
+    broker: Broker, files: dict[str, Files], now_ms: int, on_progress: Callable[[RecoveryProgress], None]
+) -> tuple[RecoveryProgress, list[str]]:
     """Recover the smallest first: whatever is wrong with one of many shows early. Also returns the names of those whose
     journals must be rewritten.
     """
     sizes = {name: broker.store.size(each) for name, each in files.items()}
-    progress = Progress(all_queues=len(files), all_bytes=sum(sizes.values()))
+    progress = RecoveryProgress(all_queues=len(files), all_bytes=sum(sizes.values()))
 
     def advance(size: int) -> None:
         progress.bytes += size
@@ -167,7 +169,7 @@ def _recover_queues(
     return progress, sorted(ambiguous)
 
 
-def _recover_or_block(broker: Broker, name: str, files: Files, now_ms: int, progress: Progress) -> bool:
+def _recover_or_block(broker: Broker, name: str, files: Files, now_ms: int, progress: RecoveryProgress) -> bool:
     """Bring a queue into service, or see that nobody makes another in its place. True if its journal must be
     rewritten.
     """
@@ -187,11 +189,11 @@ def _recover_or_block(broker: Broker, name: str, files: Files, now_ms: int, prog
     return False
 
 
-def _recover_queue(broker: Broker, name: str, files: Files, now_ms: int, progress: Progress) -> bool:
+def _recover_queue(broker: Broker, name: str, files: Files, now_ms: int, progress: RecoveryProgress) -> bool:
     """True if items are open or delayed under numbers that a reader of the journal would count otherwise: it must be
     rewritten. Raises OSError.
     """
-    memory, config = broker.upkeep.memory, broker.config.queue(name)
+    memory, config = broker.maintenance.memory, broker.config.queue(name)
     recovered, log = broker.store.recover(name, files, config, now_ms, memory.bytes_for(config))
     progress.read_bytes += recovered.replayed_bytes
     progress.spared_bytes += recovered.skipped_bytes
@@ -210,7 +212,7 @@ def _recover_queue(broker: Broker, name: str, files: Files, now_ms: int, progres
     queue.load(recovered.replay.line, recovered.replay.open, recovered.replay.counter)
     memory.bound(queue)
     memory.weigh(queue)
-    broker.upkeep.refills.look(queue)
+    broker.maintenance.read_ahead.look(queue)
     return recovered.replay.has_named()
 
 
@@ -218,12 +220,12 @@ def _rewrite_ambiguous(broker: Broker, names: Iterable[str], now_ms: int) -> Non
     """Rewrite the journals of which a reader would make something else than what is in memory. A queue whose journal
     cannot be rewritten is not served: what is recorded in it now would mean other items.
     """
-    upkeep, group = broker.upkeep, broker.group
+    maintenance, group = broker.maintenance, broker.group
     queues = [broker.queues.by_name[name] for name in names]
-    failed = [queue for queue in queues if not upkeep.rewrite(queue, now_ms)]
+    failed = [queue for queue in queues if not maintenance.rewrite(queue, now_ms)]
     if failed and not group.is_full:
         group.ballast.release()
-        failed = [queue for queue in failed if not upkeep.rewrite(queue, now_ms)]
+        failed = [queue for queue in failed if not maintenance.rewrite(queue, now_ms)]
         group.restore_ballast()
     for queue in failed:
         _withdraw(broker, queue)
@@ -233,9 +235,9 @@ def _withdraw(broker: Broker, queue: Queue) -> None:
     """Stop serving a queue that nobody has been served from yet; its files stay as they are."""
     trouble = queue.line.read_error
     why = str(trouble) if trouble else "there is no room to write its journal anew"
-    broker.upkeep.forget(queue)
+    broker.maintenance.forget(queue)
     broker.queues.withdraw(queue, why)
-    broker.transfers.unfinished.withdraw(queue)
+    broker.transfers.recovery.withdraw(queue)
     broker.unreadable.add(queue.name)
     if isinstance(queue.journal, Log):
         queue.journal.close()
@@ -299,7 +301,7 @@ def _read_again(broker: Broker, queue: Queue) -> None:
             hint = "its items are lost; the queue is served without them"
             broker.report(Level.ERROR, "journal.gone", queue=queue.name, file=name, hint=hint)
     queue.read_again()
-    broker.upkeep.refills.retry(queue)
+    broker.maintenance.read_ahead.retry(queue)
 
 
 def _recover_blocked(broker: Broker, now_ms: int) -> None:
@@ -315,9 +317,9 @@ def _recover_blocked(broker: Broker, now_ms: int) -> None:
         broker.streams.unblock(name)
         if name in found.streams:
             broker.streams.recover_one(name, found.streams[name], now_ms)
-        elif name in found.kestrel and _recover_or_block(broker, name, found.kestrel[name], now_ms, Progress()):
+        elif name in found.kestrel and _recover_or_block(broker, name, found.kestrel[name], now_ms, RecoveryProgress()):
             ambiguous.append(name)
-    broker.transfers.unfinished.go_on(now_ms)
+    broker.transfers.recovery.go_on(now_ms)
     for queue in [queue for queue in broker.queues if queue.name not in known]:
         queue.return_open_reads()
         broker.queues.create_expiry_target(queue, now_ms)

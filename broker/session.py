@@ -66,18 +66,18 @@ def _nothing(now_ms: int) -> None:
 REST = Continuation(_nothing)
 
 
-class Wire(Struct, frozen=True):
+class ProtocolSpec(Struct, frozen=True):
     """One protocol: what reads its bytes, and which function serves which of its requests. `create_on_read`: reading
     from a queue that does not exist makes it.
     """
 
-    parser: Callable[[Limits], Feeder]
+    parser: Callable[[Limits], RequestParser]
     handlers: dict[type, Callable[[Session, Any, int], None]]
     dialect: Dialect = Dialect.MEMCACHED
     create_on_read: bool = False
 
 
-class Feeder(Protocol):
+class RequestParser(Protocol):
     """A sans-IO parser: bytes in, requests out."""
 
     @property
@@ -134,13 +134,13 @@ class Session:
         "state",
     )
 
-    def __init__(self, broker: Broker, wire: Wire, address: str = "") -> None:
+    def __init__(self, broker: Broker, protocol: ProtocolSpec, address: str = "") -> None:
         self.broker = broker
         self.address = address
-        self.handlers = wire.handlers
-        self.dialect = wire.dialect
-        self.creates = wire.create_on_read
-        self.replies = replies_for(wire.dialect)
+        self.handlers = protocol.handlers
+        self.dialect = protocol.dialect
+        self.creates = protocol.create_on_read
+        self.replies = replies_for(protocol.dialect)
         self.number = broker.counters.total_connections
         self.client_id = ""
         self.refuse_reads = False
@@ -207,9 +207,9 @@ class Session:
     def _again(self, request: Any) -> None:
         """It has made no difference yet: it goes on, or begins anew, in the next turn."""
         if type(request) is Continuation:
-            self.put_off(request.go_on)
+            self.yield_turn(request.go_on)
         else:
-            self.put_off(partial(self.handlers[type(request)], self, request))
+            self.yield_turn(partial(self.handlers[type(request)], self, request))
 
     @property
     def wants_turn(self) -> bool:
@@ -243,7 +243,7 @@ class Session:
         self.state = SessionState.CLOSED
         self.backlog.clear()
         if self.reads:
-            Leaving(self).due(now_ms)
+            OpenReadReturn(self).due(now_ms)
             self.reads.clear()
         self.broker.forget(self)
 
@@ -257,14 +257,14 @@ class Session:
             self.depend_on(queue)  # now: it stands for other names when the wait ends
         self.moved_to = None
         self.opens, self.peeks = opens, peeks
-        self.broker.deadlines.set(self, until_ms)
+        self.broker.timers.set(self, until_ms)
         queue.park(self)
 
     def hold_on(self, answer: Answer) -> None:
         """Wait for `deliver`, which comes in any case; `answer` is called with what it brings."""
         self.state, self._answer = HELD, answer
 
-    def put_off(self, go_on: Callable[[int], None]) -> None:
+    def yield_turn(self, go_on: Callable[[int], None]) -> None:
         """End this turn and let other clients go first; the next one begins with `go_on`, before the next request."""
         self.backlog.appendleft(Continuation(go_on))
 
@@ -274,9 +274,9 @@ class Session:
         """
         own = outlet(queue.journal)
         if own is None or not queue.sweep.is_ahead:
-            self.put_off(go_on)
+            self.yield_turn(go_on)
             return
-        self.hold_on(lambda _, now_ms: self.put_off(go_on))
+        self.hold_on(lambda _, now_ms: self.yield_turn(go_on))
         self.broker.group.after(own, lambda now_ms: self.deliver(True))
 
     def rest(self) -> None:
@@ -293,7 +293,7 @@ class Session:
     def deliver(self, taken: Any) -> None:
         """A queue hands over what was waited for, inside the step that made it available."""
         self._delivered = taken
-        self.broker.deadlines.drop(self)
+        self.broker.timers.drop(self)
         self.broker.woken.append(self)
 
     def moved(self, queue: Queue) -> None:
@@ -306,7 +306,7 @@ class Session:
 
     def dismiss(self) -> None:
         """The queue is closing: nothing will come."""
-        self.broker.deadlines.drop(self)
+        self.broker.timers.drop(self)
         self.broker.woken.append(self)
 
     def due(self, now_ms: int) -> None:
@@ -319,7 +319,7 @@ class Session:
         """The next piece of the answer shows an item that was removed for good. Should the client be gone before any
         byte of that can leave, it goes back (see Broker.take_back).
         """
-        self.broker.handed.add(self, queue, taken)
+        self.broker.unsent.add(self, queue, taken)
 
     def step_back(self) -> None:
         """The client is about to be closed: nothing is handed to it any more."""
@@ -329,7 +329,7 @@ class Session:
     def stop_waiting(self, now_ms: int) -> None:
         """The server stops: whatever was waited for counts as not having come."""
         if self.state is PARKED:
-            self.broker.deadlines.drop(self)
+            self.broker.timers.drop(self)
             self.due(now_ms)
 
     @property
@@ -350,13 +350,13 @@ class Session:
 
     def _stop_waiting(self, queue: Source) -> None:
         queue.unpark(self)
-        self.broker.deadlines.drop(self)
+        self.broker.timers.drop(self)
 
     # for the commands
 
     def note(self, event: str, now_ms: int, /, **fields: object) -> None:
         """Tell the operator what this client has had done, a few lines of each event in a time."""
-        self.broker.notes(Level.INFO, event, now_ms, client=self.address, **fields)
+        self.broker.client_events(Level.INFO, event, now_ms, client=self.address, **fields)
 
     def give_back(self, queue: Queue, taken: Delivery, now_ms: int) -> bool:
         """End an open read that was not confirmed; False if it was not open any more."""
@@ -379,7 +379,7 @@ class Session:
         if batch > self.batch:
             self.batch = batch
 
-    def mistake(self, why: str, kestrel: bytes = b"", noreply: bool = False) -> None:
+    def client_error(self, why: str, kestrel: bytes = b"", noreply: bool = False) -> None:
         """The client asked for what cannot be. Kestrel hangs up, and often says nothing before."""
         if self.dialect is Dialect.KESTREL:
             self.hang_up(kestrel)
@@ -401,7 +401,7 @@ class Session:
         self.backlog.clear()
 
 
-class Leaving:
+class OpenReadReturn:
     """`due` until nothing is left; the oldest read of each queue comes first. Many reads are handed over to their
     queues before any of them ends: else who sees that its client is gone would find nothing in those whose turn is to
     come.
@@ -436,7 +436,7 @@ class Leaving:
                 queue.batched_aborts.end(reads, partial(self._tell, queue), now_ms)
             work += len(by_queue) * QUEUE_AS_MANY + len(together)
         if left:
-            self._session.broker.deadlines.soon(self)
+            self._session.broker.timers.soon(self)
         return work
 
     def _tell(self, queue: Queue, ended: list[tuple[Delivery, Ended]], now_ms: int) -> None:

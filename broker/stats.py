@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from staniel.broker.access import why_unreadable
-from staniel.broker.jobs import Workq
+from staniel.broker.jobs import JobService
 from staniel.broker.version import WIRE_VERSION
 from staniel.journal.journals import main_file
 from staniel.journal.kestrel.log import Log
@@ -48,7 +48,7 @@ class ServerCounters:
 
 def snapshot(broker: Broker, now_ms: int, dialect: Dialect = Dialect.MEMCACHED) -> Iterator[tuple[str, object]]:
     """(name, value) of the server, then of every queue."""
-    yield from server_stats(broker, now_ms, Totals(broker.queues))
+    yield from server_stats(broker, now_ms, QueueTotals(broker.queues))
     for queue in broker.queues:
         yield from named_stats(queue, now_ms, dialect)
     yield from other_stats(broker)
@@ -84,7 +84,7 @@ def by_name(broker: Broker, name: str, now_ms: int, dialect: Dialect) -> Iterato
         yield "unreadable", broker.queues.blocked[name]
 
 
-class Totals:
+class QueueTotals:
     """What the server's statistics say of all queues together, added up queue by queue."""
 
     def __init__(self, queues: Iterable[Queue] = ()) -> None:
@@ -99,7 +99,7 @@ class Totals:
         self.unreadable += queue.line.read_error is not None
 
 
-def server_stats(broker: Broker, now_ms: int, totals: Totals) -> Iterator[tuple[str, object]]:
+def server_stats(broker: Broker, now_ms: int, totals: QueueTotals) -> Iterator[tuple[str, object]]:
     counters = broker.counters
     yield "uptime", (now_ms - broker.started_ms) // 1000
     yield "time", now_ms // 1000
@@ -170,7 +170,7 @@ def alias_stats(alias: Alias) -> Iterator[tuple[str, object]]:
     yield "children", ",".join(alias.targets)
 
 
-def job_stats(service: Workq) -> Iterator[tuple[str, object]]:
+def job_stats(service: JobService) -> Iterator[tuple[str, object]]:
     """(name, value) of all jobs and their log, then of every name that jobs have."""
     jobs, log = service.jobs, service.log
     yield "jobs", len(jobs.by_id)

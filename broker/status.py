@@ -12,7 +12,7 @@ from staniel.broker.timers import NEVER_MS
 from staniel.journal.disk.fs import Fs
 
 
-class Status(Enum):
+class ServerStatus(Enum):
     """Reported name; `strictness` orders them."""
 
     UP = "Up"
@@ -26,26 +26,26 @@ class Status(Enum):
 
     @property
     def reads(self) -> bool:
-        return self is not Status.QUIESCENT
+        return self is not ServerStatus.QUIESCENT
 
     @property
     def writes(self) -> bool:
-        return self is Status.UP or self is Status.WRITEAVOID
+        return self is ServerStatus.UP or self is ServerStatus.WRITEAVOID
 
 
-STRICTNESS = {Status.UP: 1, Status.WRITEAVOID: 2, Status.READONLY: 3, Status.QUIESCENT: 4}
-BY_NAME = {status.value.lower(): status for status in Status}
+STRICTNESS = {ServerStatus.UP: 1, ServerStatus.WRITEAVOID: 2, ServerStatus.READONLY: 3, ServerStatus.QUIESCENT: 4}
+BY_NAME = {status.value.lower(): status for status in ServerStatus}
 
 
-def by_name(name: str) -> Status | None:
+def by_name(name: str) -> ServerStatus | None:
     """The status of that name, in any case; None for a name that cannot be set."""
     return BY_NAME.get(name.lower())
 
 
-class ServerStatus:
+class StatusControl:
     """`reported` is what `status` says, `enforced` what is acted on; they differ during the grace period."""
 
-    def __init__(self, fs: Fs, path: str, default: Status, grace_ms: int) -> None:
+    def __init__(self, fs: Fs, path: str, default: ServerStatus, grace_ms: int) -> None:
         self.fs = fs
         self.path = path
         self.grace_ms = grace_ms
@@ -57,7 +57,7 @@ class ServerStatus:
     def pending(self) -> bool:
         return self.reported is not self.enforced
 
-    def change(self, wanted: Status, now_ms: int) -> bool:
+    def change(self, wanted: ServerStatus, now_ms: int) -> bool:
         """Report `wanted` at once; enforce it at once if it is no stricter, else after the grace period.
 
         False, and nothing changes, while another change waits and this one would not loosen. Raises OSError if it
@@ -94,7 +94,7 @@ class ServerStatus:
         self.reported = self.enforced = status
         return ""
 
-    def _write(self, status: Status) -> None:
+    def _write(self, status: ServerStatus) -> None:
         folder, _, _ = self.path.rpartition("/")
         self.fs.make_folder(folder)
         self.fs.replace(self.path, f"{status.value}\n".encode())

@@ -35,7 +35,7 @@ class StreamQueues:
     def __init__(self, broker: Broker) -> None:
         self.broker = broker
         self.store = broker.store.streams
-        self.store.chores = broker.upkeep.chores
+        self.store.chores = broker.maintenance.chores
         self.store.on_stuck = self._report_stuck
         self._blocked: dict[str, str] = {}  # by parent: nothing may be made beside their files
 
@@ -93,7 +93,7 @@ class StreamQueues:
         self.compare_format(name, Format.LIBKESTREL)
         for queue_name, journal in readers:
             queue = broker.queues.adopt(queue_name, journal, now_ms)
-            broker.upkeep.memory.weigh(queue)
+            broker.maintenance.memory.weigh(queue)
             if not self._is_reachable(queue_name):
                 hint = "no client can name this reader, and its items stay; remove its file if nobody needs them"
                 broker.report(Level.WARNING, "reader.unreachable", queue=queue_name, hint=hint)
@@ -145,7 +145,7 @@ class StreamQueues:
             family.trim()
         except OSError as error:
             raise self.store.group.failure(f"cannot tidy {member.path}", error) from error
-        memory = self.broker.upkeep.memory
+        memory = self.broker.maintenance.memory
         queue = self.broker.queues.find(family.queue_name(member.name)) if isinstance(member, ReaderLog) else None
         if queue is not None:
             memory.weigh(queue)

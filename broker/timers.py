@@ -18,21 +18,21 @@ ALARM_AS_MANY = 5  # dropped items take as long as one who has little to do and 
 SLOTS_SPARE = 64  # beside two an owner; more are looked through for those that everybody has left
 
 
-class Alarm(Protocol):
+class TimerOwner(Protocol):
     """Somebody who can be told that its moment has come."""
 
     def due(self, now_ms: int) -> int | None:
         """Returns how much was done, as in WORK_A_RING, if it may be much."""
 
 
-class Deadlines:
+class Timers:
     """One moment an owner."""
 
     def __init__(self) -> None:
-        self._slots: dict[int, dict[Alarm, None]] = {}
+        self._slots: dict[int, dict[TimerOwner, None]] = {}
         self._heap: list[int] = []
-        self._slot_of: dict[Alarm, int] = {}
-        self._soon: dict[Alarm, None] = {}
+        self._slot_of: dict[TimerOwner, int] = {}
+        self._soon: dict[TimerOwner, None] = {}
 
     def __len__(self) -> int:
         return len(self._slot_of)
@@ -42,7 +42,7 @@ class Deadlines:
         """How many slots are kept: at most two an owner and SLOTS_SPARE."""
         return len(self._heap)
 
-    def set(self, owner: Alarm, at_ms: int) -> None:
+    def set(self, owner: TimerOwner, at_ms: int) -> None:
         """Tell `owner` at `at_ms`, instead of any moment set before."""
         slot = at_ms // SLOT_MS + 1
         self.drop(owner)
@@ -56,11 +56,11 @@ class Deadlines:
         else:
             owners[owner] = None
 
-    def soon(self, owner: Alarm) -> None:
+    def soon(self, owner: TimerOwner) -> None:
         """Tell `owner` once, in this turn or the next, besides any moment set."""
         self._soon[owner] = None
 
-    def drop(self, owner: Alarm) -> None:
+    def drop(self, owner: TimerOwner) -> None:
         """`owner` no longer cares. Unknown owners are fine."""
         slot = self._slot_of.pop(owner, None)
         if slot is not None:

@@ -12,7 +12,7 @@ from itertools import chain
 from msgspec import structs
 from msgspec.structs import replace
 
-from staniel.broker.events import Level, Report
+from staniel.broker.events import EventSink, Level
 from staniel.journal.disk.quarantine import clear_away, keep
 from staniel.journal.journals import outlet
 from staniel.journal.kestrel.search import Search
@@ -26,10 +26,10 @@ from staniel.queues.registry import Queues
 from staniel.queues.xids import steps_past
 
 
-class Unfinished:
+class TransferRecovery:
     """`intents.kept` are those whose outcome nobody can know yet, because a file cannot be read."""
 
-    def __init__(self, queues: Queues, store: Store, intents: Intents, report: Report) -> None:
+    def __init__(self, queues: Queues, store: Store, intents: Intents, report: EventSink) -> None:
         self.queues = queues
         self.store = store
         self.intents = intents

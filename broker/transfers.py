@@ -12,8 +12,8 @@ from functools import partial
 
 from msgspec import Struct
 
-from staniel.broker.events import Level, Report, Seldom
-from staniel.broker.transfer_recovery import Unfinished
+from staniel.broker.events import EventSink, Level, RateLimitedSink
+from staniel.broker.transfer_recovery import TransferRecovery
 from staniel.journal.disk.ballast import RECORD_OVERHEAD_BYTES
 from staniel.journal.group_commit import NEVER_MS, CommitGroup
 from staniel.journal.journals import intake, landing, outlet
@@ -31,7 +31,7 @@ ASIDE_BYTES_MAX = 1 << 20  # of one queue's payload: in memory, besides its line
 RETRY_MS = 1000
 
 
-class Parting(Struct, frozen=True):
+class Transfer(Struct, frozen=True):
     """An item that leaves `source`. `target` only for a moved one; else the settings say, when it is its turn."""
 
     source: Queue
@@ -50,21 +50,21 @@ class Parting(Struct, frozen=True):
 class Transfers:
     """The transfer sink of every queue."""
 
-    def __init__(self, queues: Queues, store: Store, report: Report) -> None:
+    def __init__(self, queues: Queues, store: Store, report: EventSink) -> None:
         self.queues = queues
         self.store = store
         self.group: CommitGroup = store.group
         self.intents = Intents(store.fs, f"{store.own}/intents")
         self.intents.retire = self.group.retire
-        self.unfinished = Unfinished(queues, store, self.intents, report)
-        self.seldom = Seldom(report)
-        self._line: deque[Parting] = deque()
-        self._stuck: dict[Queue, list[Parting]] = {}
+        self.recovery = TransferRecovery(queues, store, self.intents, report)
+        self.rate_limited = RateLimitedSink(report)
+        self._line: deque[Transfer] = deque()
+        self._stuck: dict[Queue, list[Transfer]] = {}
         self._resting: dict[
             Log | ReaderLog | StreamWriter, None
         ] = {}  # no transfer from or to these files begins for now
-        self._held_back: list[Parting] = []  # until they rest no more
-        self.calm: list[Log | ReaderLog | StreamWriter] = []  # those that wanted calm, and have it
+        self._held_back: list[Transfer] = []  # until they rest no more
+        self.unpinned: list[Log | ReaderLog | StreamWriter] = []  # those that wanted calm, and have it
         self.next_ms = NEVER_MS  # when those are tried again
         self._busy = False
 
@@ -72,10 +72,10 @@ class Transfers:
         """Take charge of an item. A put into the target may expire others there: they queue up here, not on the
         stack.
         """
-        self._pass_on(Parting(source, taken, reason, target), now_ms)
+        self._pass_on(Transfer(source, taken, reason, target), now_ms)
 
-    def _pass_on(self, parting: Parting, now_ms: int) -> None:
-        self._line.append(parting)
+    def _pass_on(self, transfer: Transfer, now_ms: int) -> None:
+        self._line.append(transfer)
         if self._busy:
             return
         self._busy = True
@@ -99,12 +99,12 @@ class Transfers:
         if now_ms >= self.next_ms:
             stuck, self._stuck = self._stuck, {}
             self.next_ms = NEVER_MS
-            for partings in stuck.values():
-                for parting in partings:
-                    self._pass_on(parting, now_ms)
+            for transfers in stuck.values():
+                for transfer in transfers:
+                    self._pass_on(transfer, now_ms)
 
-    def _stick(self, parting: Parting, now_ms: int) -> None:
-        self._stuck.setdefault(parting.source, []).append(parting)
+    def _stick(self, transfer: Transfer, now_ms: int) -> None:
+        self._stuck.setdefault(transfer.source, []).append(transfer)
         self.next_ms = min(self.next_ms, now_ms + RETRY_MS)
 
     def has_under_way(self, queue: Queue) -> bool:
@@ -127,36 +127,36 @@ class Transfers:
     def begin_again(self, now_ms: int) -> None:
         """Begin what was held back, but for what must still be."""
         held_back, self._held_back = self._held_back, []
-        for parting in held_back:
-            self._pass_on(parting, now_ms)
+        for transfer in held_back:
+            self._pass_on(transfer, now_ms)
 
     def prepare(self) -> None:
         """Make the new intents durable, before the copies are written. Raises OSError."""
         self.intents.prepare()
 
-    def _transfer(self, parting: Parting, now_ms: int) -> None:
-        source, taken, name = parting.source, parting.taken, parting.destination
+    def _transfer(self, transfer: Transfer, now_ms: int) -> None:
+        source, taken, name = transfer.source, transfer.taken, transfer.destination
         if source.state is QueueState.CLOSED:
             return  # while the item waited, the queue was deleted, and it with it; or the server stops, and it stays
-        if self._is_called_off(parting, name, now_ms):
+        if self._is_called_off(transfer, name, now_ms):
             return
         if self.group.is_full:
-            self._stick(parting, now_ms)  # a copy that nobody has admitted would eat up the reserve
+            self._stick(transfer, now_ms)  # a copy that nobody has admitted would eat up the reserve
             return
         try:
             target = self.queues.make(name, now_ms)
         except Refused as refused:
-            self.seldom(Level.ERROR, "transfer.stuck", now_ms, source=source.name, target=name, why=refused.why)
-            self._stick(parting, now_ms)
+            self.rate_limited(Level.ERROR, "transfer.stuck", now_ms, source=source.name, target=name, why=refused.why)
+            self._stick(transfer, now_ms)
             return
         old = taken.item
-        copy = Item(old.data, now_ms, old.expires_ms if parting.reason is Reason.MOVED else 0, old.flags)
+        copy = Item(old.data, now_ms, old.expires_ms if transfer.reason is Reason.MOVED else 0, old.flags)
         came_by, own, log = intake(source.journal), outlet(source.journal), intake(target.journal)
         if own is not None and log is not None and (self._holds_back(own) or self._holds_back(log)):
-            self._held_back.append(parting)
+            self._held_back.append(transfer)
         elif came_by is not None and came_by.transfers_in:
             # It may itself have come just now: it goes on when the disk knows that it is here.
-            self.group.after(came_by, partial(self._pass_on, parting))
+            self.group.after(came_by, partial(self._pass_on, transfer))
         elif own is not None and log is not None:
             self._journaled(source, taken, own, target, log, copy)
         else:
@@ -165,14 +165,14 @@ class Transfers:
             source.outgoing.release(taken)
 
     def _holds_back(self, log: Log | ReaderLog | StreamWriter) -> bool:
-        return log.wants_calm or log in self._resting
+        return log.wants_unpin or log in self._resting
 
-    def _is_called_off(self, parting: Parting, name: str, now_ms: int) -> bool:
+    def _is_called_off(self, transfer: Transfer, name: str, now_ms: int) -> bool:
         """While the item waited, a reload may have taken its target away: it stays in its queue."""
-        if name and not (parting.reason is Reason.MOVED and name in self.queues.aliases):
+        if name and not (transfer.reason is Reason.MOVED and name in self.queues.aliases):
             return False
-        parting.source.outgoing.give_back(parting.taken)
-        parting.source.time_out(now_ms)  # whoever waits for an item gets it
+        transfer.source.outgoing.give_back(transfer.taken)
+        transfer.source.time_out(now_ms)  # whoever waits for an item gets it
         return True
 
     def _journaled(
@@ -204,8 +204,8 @@ class Transfers:
     def _over(self, own: Log | ReaderLog, log: Log | StreamWriter, now_ms: int) -> None:
         for each in (own, log):
             each.open_transfers -= 1
-            if each.wants_calm and not each.open_transfers:
-                self.calm.append(each)
+            if each.wants_unpin and not each.open_transfers:
+                self.unpinned.append(each)
         self.intents.over()
 
 

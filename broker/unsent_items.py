@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 Entry = tuple[int, Queue, Delivery]
 
 
-class Owed:
+class SessionUnsent:
     """Of one client. `new`: by the piece of its session's `out` in which the item's answer begins. `placed`: by the
     bytes ahead of that, counted from where `sent` was 0.
     """
@@ -31,20 +31,20 @@ class Owed:
         self.sent = 0
 
 
-class Handed:
+class UnsentItems:
     """All of them. `new`: whose have been answered in this turn."""
 
     __slots__ = ("by_session", "new")
 
     def __init__(self) -> None:
-        self.by_session: dict[Session, Owed] = {}
+        self.by_session: dict[Session, SessionUnsent] = {}
         self.new: dict[Session, None] = {}
 
     def add(self, session: Session, queue: Queue, taken: Delivery) -> None:
         """The next piece of the session's `out` shows this item."""
         owed = self.by_session.get(session)
         if owed is None:
-            owed = self.by_session[session] = Owed()
+            owed = self.by_session[session] = SessionUnsent()
         owed.new.append((len(session.out), queue, taken))
         self.new[session] = None
 

@@ -13,8 +13,8 @@ import trio
 from staniel.broker.broker import Broker
 from staniel.broker.config.load import Config, ConfigError
 from staniel.broker.events import Level
-from staniel.broker.recovery import Summary, recover
-from staniel.broker.status import Status
+from staniel.broker.recovery import RecoverySummary, recover
+from staniel.broker.status import ServerStatus
 from staniel.broker.version import VERSION
 from staniel.journal.disk.fs import Locked, OsFs
 from staniel.journal.group_commit import JournalFailure
@@ -34,7 +34,7 @@ BACKLOG = 1024
 CLIENTS_MIN = 16  # what a limit of 64 open files leaves them
 
 
-def greeting(sockets: list[socket.socket], config: Config, summary: Summary, took_ms: int) -> str:
+def greeting(sockets: list[socket.socket], config: Config, summary: RecoverySummary, took_ms: int) -> str:
     """The one line that a start prints."""
     where = ", ".join(own_name(sock) for sock in sockets)
     jobs = f", {summary.jobs} jobs" if config.addresses("workq") else ""
@@ -42,7 +42,7 @@ def greeting(sockets: list[socket.socket], config: Config, summary: Summary, too
     found += f", {megabytes(summary.read_bytes)} MB read"
     if summary.spared_bytes:
         found += f", {megabytes(summary.spared_bytes)} MB spared by summaries"
-    if summary.status is not Status.UP:
+    if summary.status is not ServerStatus.UP:
         found += f", status {summary.status.value.lower()}"
     if summary.paused:
         found += f", {summary.paused} paused queue{'s' * (summary.paused > 1)}"

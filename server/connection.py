@@ -8,8 +8,8 @@ from __future__ import annotations
 from collections import deque
 from enum import Enum
 
-from staniel.broker.session import READY, Feeder, Session, SessionState
-from staniel.broker.timers import Alarm
+from staniel.broker.session import READY, RequestParser, Session, SessionState
+from staniel.broker.timers import TimerOwner
 from staniel.protocol.limits import Limits
 from staniel.server.interfaces import Sock
 
@@ -66,7 +66,7 @@ class Connection:
     )
 
     def __init__(
-        self, sock: Sock, session: Session, parser: Feeder, interest: int, changed: dict[Connection, None]
+        self, sock: Sock, session: Session, parser: RequestParser, interest: int, changed: dict[Connection, None]
     ) -> None:
         self.sock = sock
         self.fd = sock.fileno()
@@ -86,7 +86,7 @@ class Connection:
         self.active_ms = 0  # when something was last read
         self.has_read = False  # whether the client has read something of what was owed since somebody last looked
         self._changed = changed  # whose debts are to be counted
-        self.alarm: Alarm | None = None  # for silence, or for lingering too long
+        self.alarm: TimerOwner | None = None  # for silence, or for lingering too long
         self.peer_ended = False  # the client has closed its side
         self.read_bytes = READ_BYTES_MIN
         self.sends_much = False  # it has once sent all that one read takes, or much before its first read
@@ -188,8 +188,8 @@ class Connection:
         self.held_bytes = 0
         broker = self.session.broker
         broker.counters.bytes_written += sent
-        if broker.handed.by_session:
-            broker.handed.left(self.session, sent)
+        if broker.unsent.by_session:
+            broker.unsent.left(self.session, sent)
         if sent < len(data):
             self.unsent = memoryview(data)[sent:]
         return True
@@ -220,7 +220,7 @@ class Connection:
             self.has_read = True
             broker = self.session.broker
             broker.counters.bytes_written += sent
-            broker.handed.left(self.session, sent)
+            broker.unsent.left(self.session, sent)
             total += sent
             if sent < size:
                 self.unsent = memoryview(self.unsent)[sent:]
@@ -272,7 +272,7 @@ class Connection:
         if sent == size:
             return sent
         session.broker.counters.bytes_written += sent
-        session.broker.handed.left(session, sent)
+        session.broker.unsent.left(session, sent)
         self.unsent = memoryview(data)[sent:]
         return -1
 

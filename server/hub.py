@@ -14,7 +14,7 @@ from typing import Protocol
 
 from staniel.broker.broker import Broker
 from staniel.broker.config.load import ReloadError
-from staniel.broker.session import Session, SessionState, Wire
+from staniel.broker.session import ProtocolSpec, Session, SessionState
 from staniel.journal.background import Chore
 from staniel.journal.group_commit import Sync
 from staniel.protocol.limits import Limits
@@ -60,7 +60,7 @@ class Hub:
         self._elapsed_ns = machine.elapsed_ns
         self._waiting_bytes = machine.waiting_bytes
         self._poller, self._sync_thread, self._chores_thread = machine.poller, machine.syncs, machine.chores
-        self._chores = broker.upkeep.chores
+        self._chores = broker.maintenance.chores
         self._chores.wait_for = self._wait_for
         broker.reloaded = self._take_over
         self._poller.register(self._sync_thread.fd, select.EPOLLIN)
@@ -90,9 +90,9 @@ class Hub:
 
     # life
 
-    def listen(self, acceptor: Acceptor, wire: Wire) -> None:
+    def listen(self, acceptor: Acceptor, protocol: ProtocolSpec) -> None:
         """Accept clients from a listening socket."""
-        listener = Listener(self, acceptor, wire, self._limits(), self.broker.report)
+        listener = Listener(self, acceptor, protocol, self._limits(), self.broker.report)
         self._listeners.append(listener)
         self._pollables[acceptor.fileno()] = listener
 
@@ -128,10 +128,10 @@ class Hub:
         """Whether another client may come in."""
         return len(self._connections) < self.max_connections
 
-    def admit(self, sock: Sock, name: str, wire: Wire, limits: Limits, now_ms: int) -> None:
+    def admit(self, sock: Sock, name: str, protocol: ProtocolSpec, limits: Limits, now_ms: int) -> None:
         """Serve a new client."""
-        session = self.broker.connect(wire, name)
-        connection = Connection(sock, session, wire.parser(limits), EVERYTHING, self._pending.changed)
+        session = self.broker.connect(protocol, name)
+        connection = Connection(sock, session, protocol.parser(limits), EVERYTHING, self._pending.changed)
         self._connections[connection.fd] = connection
         self._of_session[connection.session] = connection
         self._poller.register(connection.fd, EVERYTHING)
@@ -149,7 +149,7 @@ class Hub:
     def unwatch(self, listener: Listener, until_ms: int) -> None:
         self._poller.unregister(listener.acceptor.fileno())
         if until_ms:
-            self.broker.deadlines.set(listener, until_ms)
+            self.broker.timers.set(listener, until_ms)
 
     def stop(self) -> None:
         """There is to be no further turn."""
@@ -249,7 +249,7 @@ class Hub:
         if chores.is_due:
             for chore in chores.start():
                 self._chores_thread.start(chore)
-        answer_all = self._answer_with_items if broker.handed.new else self._answer_all
+        answer_all = self._answer_with_items if broker.unsent.new else self._answer_all
         answer_all(now_ms)
         if self._pending.changed:
             self._pending.look(now_ms)
@@ -390,7 +390,7 @@ class Hub:
 
     def _answer_with_items(self, now_ms: int) -> None:
         """As `_answer_all`; and some answers show items that come back if they cannot leave."""
-        handed = self.broker.handed
+        handed = self.broker.unsent
         new, handed.new = handed.new, {}
         for session in new:
             connection = self._of_session[session]
@@ -561,12 +561,12 @@ class Hub:
             return
         self._forget_alarm(connection)
         connection.alarm = LingerTimeout(connection, self.drop)
-        self.broker.deadlines.set(connection.alarm, now_ms + LINGER_MS)
+        self.broker.timers.set(connection.alarm, now_ms + LINGER_MS)
 
     def _forget_alarm(self, connection: Connection) -> None:
         """It would keep the connection until it rings."""
         if connection.alarm is not None:
-            self.broker.deadlines.drop(connection.alarm)
+            self.broker.timers.drop(connection.alarm)
             connection.alarm = None
 
     def drop(self, connection: Connection, now_ms: int) -> None:
@@ -576,7 +576,7 @@ class Hub:
         connection.state = ConnectionState.CLOSED
         broker, session = self.broker, connection.session
         session.close(now_ms)
-        if (unsent := broker.handed.pop(session)) and connection.owes_answers:
+        if (unsent := broker.unsent.pop(session)) and connection.owes_answers:
             broker.take_back(unsent, now_ms)
         self._holding.pop(connection, None)
         self._busy.pop(connection, None)

@@ -10,8 +10,8 @@ from __future__ import annotations
 import errno
 from typing import Protocol
 
-from staniel.broker.events import Level, Report, Seldom
-from staniel.broker.session import Wire
+from staniel.broker.events import EventSink, Level, RateLimitedSink
+from staniel.broker.session import ProtocolSpec
 from staniel.protocol.limits import Limits
 from staniel.server.interfaces import Acceptor, Sock
 
@@ -25,7 +25,7 @@ class Host(Protocol):
 
     def has_room(self) -> bool: ...
 
-    def admit(self, sock: Sock, name: str, wire: Wire, limits: Limits, now_ms: int) -> None: ...
+    def admit(self, sock: Sock, name: str, protocol: ProtocolSpec, limits: Limits, now_ms: int) -> None: ...
 
     def watch(self, listener: Listener) -> None: ...
 
@@ -36,12 +36,14 @@ class Host(Protocol):
 class Listener:
     """One address. `watched`: whether the poller looks at it."""
 
-    def __init__(self, host: Host, acceptor: Acceptor, wire: Wire, limits: Limits, report: Report) -> None:
+    def __init__(
+        self, host: Host, acceptor: Acceptor, protocol: ProtocolSpec, limits: Limits, report: EventSink
+    ) -> None:
         self.host = host
         self.acceptor = acceptor
-        self.wire = wire
+        self.protocol = protocol
         self.limits = limits
-        self.seldom = Seldom(report)
+        self.rate_limited = RateLimitedSink(report)
         self.watched = False
         self.look()
 
@@ -62,7 +64,7 @@ class Listener:
                     hint = f"{error.strerror}: raise the limit of open files (ulimit -n)"
                     self._look_away(now_ms, now_ms + PAUSE_MS, "accept.failed", hint)
                 return
-            self.host.admit(sock, name, self.wire, self.limits, now_ms)
+            self.host.admit(sock, name, self.protocol, self.limits, now_ms)
 
     def look(self) -> None:
         """Watch for clients, again."""
@@ -76,4 +78,4 @@ class Listener:
     def _look_away(self, now_ms: int, until_ms: int, event: str, hint: str) -> None:
         self.watched = False
         self.host.unwatch(self, until_ms)
-        self.seldom(Level.WARNING, event, now_ms, address=self.acceptor.name, hint=hint)
+        self.rate_limited(Level.WARNING, event, now_ms, address=self.acceptor.name, hint=hint)

@@ -9,7 +9,7 @@ import sys
 
 import msgspec
 
-from staniel.broker.events import Level, Report
+from staniel.broker.events import EventSink, Level
 
 LEVELS = {
     Level.DEBUG: logging.DEBUG,
@@ -39,7 +39,7 @@ def _value(value: object) -> str:
     return msgspec.json.encode(text).decode()
 
 
-def open_log(level: str) -> Report:
+def open_log(level: str) -> EventSink:
     """Everything from `level` ("debug", "info", "warning", "error") upwards goes to standard error."""
     logger = logging.getLogger("staniel")
     logger.setLevel(level.upper())

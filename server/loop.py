@@ -59,7 +59,7 @@ class Loop:
         """Until a socket is ready or the broker has something to do."""
         hub = self.hub
         now_ms = hub.clock.now_ms()
-        self._collector.idle(hub.broker.upkeep.memory.used_bytes, hub.broker.queues.deleted, now_ms)
+        self._collector.idle(hub.broker.maintenance.memory.used_bytes, hub.broker.queues.deleted, now_ms)
         seconds = (hub.next_ms() - now_ms) / 1000
         with trio.move_on_after(max(0.0, seconds) if seconds < 1e9 else inf) as self._wait_scope:
             await trio.lowlevel.wait_readable(self._machine.poller.fileno())

@@ -83,7 +83,7 @@ class PendingBytes:
             self._cut(connection, "it held most of max_pending_size_total", now_ms)
         if self.total_bytes > limit:
             self._is_armed = True
-            self._hub.broker.deadlines.set(self, now_ms)
+            self._hub.broker.timers.set(self, now_ms)
 
     def forget(self, connection: Connection) -> None:
         """It is gone."""
@@ -93,7 +93,7 @@ class PendingBytes:
         if debt is not None:
             self.total_bytes -= debt.held_bytes
         if not self.known and self._is_armed:
-            self._hub.broker.deadlines.drop(self)
+            self._hub.broker.timers.drop(self)
             self._is_armed = False
 
     def due(self, now_ms: int) -> None:
@@ -120,7 +120,7 @@ class PendingBytes:
         self._look_ms = now_ms
         if self.known:
             self._is_armed = True
-            self._hub.broker.deadlines.set(self, now_ms)
+            self._hub.broker.timers.set(self, now_ms)
 
     def _arm(self, now_ms: int) -> None:
         timeout_ms = self._hub.broker.config.server.stall_timeout_ms
@@ -128,7 +128,7 @@ class PendingBytes:
             self._is_armed = True
             if now_ms >= self._look_ms:
                 self._look_ms = now_ms + max(1, timeout_ms // LOOKS)
-            self._hub.broker.deadlines.set(self, self._look_ms)
+            self._hub.broker.timers.set(self, self._look_ms)
 
     def _count(self, connection: Connection, now_ms: int) -> None:
         held, unsent, begun = connection.owed_bytes, connection.unsent_bytes, connection.begun_bytes
@@ -153,5 +153,5 @@ class PendingBytes:
 
     def _cut(self, connection: Connection, why: str, now_ms: int) -> None:
         client = connection.session.address
-        self._hub.broker.seldom(Level.WARNING, "client.cut", now_ms, client=client, why=why)
+        self._hub.broker.rate_limited(Level.WARNING, "client.cut", now_ms, client=client, why=why)
         self._hub.drop(connection, now_ms)

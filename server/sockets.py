@@ -13,11 +13,11 @@ import socket
 import stat
 from types import TracebackType
 
-from staniel.broker import protocols as wires
+from staniel.broker import protocols
 from staniel.broker.config.addresses import Address, TcpAddress, UnixAddress, format_address
 from staniel.broker.config.load import Config
-from staniel.broker.config.schema import Server
-from staniel.broker.session import Wire
+from staniel.broker.config.schema import ServerSettings
+from staniel.broker.session import ProtocolSpec
 from staniel.server import keepalive as vanished
 
 PORT_HINT = "choose another with --port, or stop the program that has it"
@@ -37,16 +37,16 @@ class BoundSockets:
     """
 
     def __init__(self, config: Config) -> None:
-        self.sockets: list[tuple[socket.socket, Wire]] = []
+        self.sockets: list[tuple[socket.socket, ProtocolSpec]] = []
         self._locks: list[int] = []
         self._paths: list[tuple[str, tuple[int, int]]] = []
         dialect = config.memcache.dialect
         try:
-            self._open(config, "memcache", wires.memcache(dialect, config.memcache.create_on_read))
-            self._open(config, "text", wires.text(dialect, config.text.create_on_read))
-            self._open(config, "workq", wires.workq())
+            self._open(config, "memcache", protocols.memcache(dialect, config.memcache.create_on_read))
+            self._open(config, "text", protocols.text(dialect, config.text.create_on_read))
+            self._open(config, "workq", protocols.workq())
             if config.addresses("thrift"):
-                self._open(config, "thrift", wires.thrift(dialect, config.thrift.create_on_read))
+                self._open(config, "thrift", protocols.thrift(dialect, config.thrift.create_on_read))
         except ImportError as error:
             self.close()
             raise StartError("[thrift] needs an extra: pip install 'staniel[thrift]'") from error
@@ -74,13 +74,13 @@ class BoundSockets:
             os.close(lock)
         self.sockets, self._paths, self._locks = [], [], []
 
-    def _open(self, config: Config, name: str, wire: Wire) -> None:
+    def _open(self, config: Config, name: str, protocol: ProtocolSpec) -> None:
         for address in config.addresses(name):
             if isinstance(address, UnixAddress):
                 sock = self._bind_unix(address, config.socket_mode(name))
             else:
                 sock = _bind(address, config.server)
-            self.sockets.append((sock, wire))
+            self.sockets.append((sock, protocol))
 
     def _bind_unix(self, address: UnixAddress, mode: int) -> socket.socket:
         path = address.path
@@ -108,7 +108,7 @@ class BoundSockets:
         return sock
 
 
-def _bind(address: TcpAddress, server: Server) -> socket.socket:
+def _bind(address: TcpAddress, server: ServerSettings) -> socket.socket:
     try:
         family = socket.AF_INET6 if ":" in address.host else socket.AF_INET
         sock = socket.socket(family, socket.SOCK_STREAM | socket.SOCK_CLOEXEC)

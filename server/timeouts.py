@@ -52,7 +52,7 @@ class IdleTimeout:
         if not self._is_silent:
             self._since_ms = now_ms  # what it waits for is ours to deliver
         timeout_ms = self._hub.broker.config.server.client_timeout_ms
-        self._hub.broker.deadlines.set(self, self._active_ms + timeout_ms)
+        self._hub.broker.timers.set(self, self._active_ms + timeout_ms)
 
     @property
     def _is_silent(self) -> bool:

@@ -12,7 +12,7 @@ from typing import Any, Protocol
 
 from msgspec import structs
 
-from staniel.broker.session import Session, SessionState, Wire
+from staniel.broker.session import ProtocolSpec, Session, SessionState
 from staniel.sim.conversation import Conversation
 from staniel.sim.queues.checker import Checker, audit, audit_stats
 from staniel.sim.queues.conversation import Ask, Heard, QueueConversation, Want
@@ -43,9 +43,11 @@ class Judge(Protocol):
 class Actor(Client):
     """One connection."""
 
-    def __init__(self, world: World, wire: Wire, judge: Judge, name: str, conversation: Conversation) -> None:
-        handlers = {kind: partial(self._handle, handler) for kind, handler in wire.handlers.items()}
-        super().__init__(world, structs.replace(wire, handlers=handlers))
+    def __init__(
+        self, world: World, protocol: ProtocolSpec, judge: Judge, name: str, conversation: Conversation
+    ) -> None:
+        handlers = {kind: partial(self._handle, handler) for kind, handler in protocol.handlers.items()}
+        super().__init__(world, structs.replace(protocol, handlers=handlers))
         self.judge = judge
         self.name = name
         self.is_leaving = False
@@ -133,8 +135,8 @@ class Actor(Client):
 class QueueActor(Actor):
     """One that speaks the memcache protocol, or the text protocol. `held`: what it has open, by queue."""
 
-    def __init__(self, world: World, wire: Wire, checker: Checker, name: str, is_text: bool) -> None:
-        super().__init__(world, wire, checker, name, QueueConversation(is_text))
+    def __init__(self, world: World, protocol: ProtocolSpec, checker: Checker, name: str, is_text: bool) -> None:
+        super().__init__(world, protocol, checker, name, QueueConversation(is_text))
         self.checker = checker
         self.is_text = is_text
         self.held: dict[str, deque[Reading]] = {}

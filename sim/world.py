@@ -12,13 +12,13 @@ from collections.abc import Callable, Sequence
 from functools import lru_cache
 from typing import Any
 
-from staniel.broker import protocols as wires
+from staniel.broker import protocols
 from staniel.broker.broker import Broker
 from staniel.broker.config.load import Config, parse
 from staniel.broker.events import Level
 from staniel.broker.recovery import recover
-from staniel.broker.session import SessionState, Wire
-from staniel.broker.status import Status
+from staniel.broker.session import ProtocolSpec, SessionState
+from staniel.broker.status import ServerStatus
 from staniel.journal.group_commit import JournalFailure, Sync
 from staniel.protocol.limits import Limits
 from staniel.protocol.memcache.requests import Dialect
@@ -62,7 +62,7 @@ class World:
         self.clients: list[Client] = []
         self.broker = Broker(config_of(config), disk, self._report, lambda: config_of(self.config))
         self.running: dict[Any, bool] = {}  # chores handed out; whether one has run
-        upkeep = getattr(self.broker, "upkeep", None)
+        upkeep = getattr(self.broker, "maintenance", None)
         if upkeep is not None:
             upkeep.chores.wait_for = self.run_chore
         self.summary = recover(self.broker, now_ms)
@@ -70,7 +70,7 @@ class World:
             ready(self.broker)
 
     def client(self, dialect: Dialect = Dialect.MEMCACHED) -> Client:
-        client = Client(self, wires.memcache(dialect))
+        client = Client(self, protocols.memcache(dialect))
         self.clients.append(client)
         return client
 
@@ -113,7 +113,7 @@ class World:
 
     def start_chores(self) -> list[Any]:
         """Work for threads that the broker hands out beside syncs."""
-        chores = self.broker.upkeep.chores.start()
+        chores = self.broker.maintenance.chores.start()
         self.running.update(dict.fromkeys(chores, False))
         return chores
 
@@ -156,10 +156,10 @@ class World:
 class Client:
     """One connection."""
 
-    def __init__(self, world: World, wire: Wire) -> None:
+    def __init__(self, world: World, protocol: ProtocolSpec) -> None:
         self.world = world
-        self.session = world.broker.connect(wire)
-        self.parser = wire.parser(Limits())
+        self.session = world.broker.connect(protocol)
+        self.parser = protocol.parser(Limits())
         self._held: deque[tuple[int, bytes]] = deque()
         self._heard = b""
 
@@ -200,7 +200,7 @@ class Client:
     def collect(self, durable: int) -> None:
         if self.session.out:
             self._held.append((self.session.batch, b"".join(self.session.out)))
-            self.world.broker.handed.pop(self.session)
+            self.world.broker.unsent.pop(self.session)
             self.session.fetched()
         self.release(durable)
 
@@ -241,7 +241,7 @@ def content(
     copy = disk.copy()
     copy.capacity_bytes = 1 << 40
     world = World(text, copy, now_ms)
-    world.broker.set_status(Status.UP, world.now_ms)
+    world.broker.set_status(ServerStatus.UP, world.now_ms)
     for queue in world.broker.queues:
         queue.pause(gets=False, puts=False)
     return {queue.name: items for queue in list(world.broker.queues) if (items := _drained(world, queue))}

@@ -11,11 +11,11 @@ from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, ExitStack, contextmanager
 from typing import Protocol
 
-from staniel.broker import protocols as wires
+from staniel.broker import protocols
 from staniel.broker.broker import Broker
 from staniel.broker.config.load import parse
 from staniel.broker.recovery import recover
-from staniel.broker.session import Session, Wire
+from staniel.broker.session import ProtocolSpec, Session
 from staniel.journal.disk.fs import File, OsFile, OsFs
 from staniel.protocol.limits import Limits
 from staniel.protocol.memcache.parser import MemcacheParser
@@ -175,7 +175,7 @@ def in_session(*requests: Request) -> Layer:
     @contextmanager
     def layer(folder: str) -> Iterator[Work]:
         broker = served_broker(folder, "1s")
-        session = Session(broker, wires.memcache(Dialect.MEMCACHED))
+        session = Session(broker, protocols.memcache(Dialect.MEMCACHED))
         session.execute([Set("jobs", DATA)], NOW_MS)
         batch: list[Request] = list(requests)
 
@@ -210,7 +210,9 @@ class Brief(Pace):
 class Crowd:
     """A hub with clients in this very process: they speak between two ticks, and what they do does not count."""
 
-    def __init__(self, folder: str, sync: str, connections: int, stack: ExitStack, more: str, wire: Wire) -> None:
+    def __init__(
+        self, folder: str, sync: str, connections: int, stack: ExitStack, more: str, protocol: ProtocolSpec
+    ) -> None:
         self.machine = Machine(SteadyClock())
         self.machine.elapsed_ns = (0).bit_length  # stands still, and is as cheap to call as the real one
         self.hub = Hub(served_broker(folder, sync, more), self.machine, 1000)
@@ -222,7 +224,7 @@ class Crowd:
             ours, theirs = socket.socketpair()
             stack.callback(theirs.close)
             ours.setblocking(False)
-            self.hub.admit(ours, "", wire, LIMITS, NOW_MS)
+            self.hub.admit(ours, "", protocol, LIMITS, NOW_MS)
             self.clients.append(theirs)
 
     def ask(self, meter: Meter, request: bytes, answer_bytes: int) -> None:
@@ -275,7 +277,7 @@ def served(
     @contextmanager
     def layer(folder: str) -> Iterator[Work]:
         with ExitStack() as stack:
-            crowd = Crowd(folder, sync, connections, stack, more, wires.memcache(Dialect.MEMCACHED))
+            crowd = Crowd(folder, sync, connections, stack, more, protocols.memcache(Dialect.MEMCACHED))
             rounds = max(1, COUNT // (connections * pipeline))
 
             def work(meter: Meter) -> int:
@@ -314,7 +316,7 @@ def jobs_served(adds: bool) -> Layer:
     @contextmanager
     def layer(folder: str) -> Iterator[Work]:
         with ExitStack() as stack:
-            crowd = Crowd(folder, "1s", CONNECTIONS, stack, "[workq]\nport = 22199", wires.workq())
+            crowd = Crowd(folder, "1s", CONNECTIONS, stack, "[workq]\nport = 22199", protocols.workq())
             new_id = JobIds()
 
             def work(meter: Meter) -> int:

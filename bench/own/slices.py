@@ -16,7 +16,7 @@ from typing import cast
 
 import click
 
-from staniel.broker.maintenance.scheduler import Upkeep
+from staniel.broker.maintenance.scheduler import MaintenanceScheduler
 from staniel.journal.disk.fs import OsFs
 from staniel.journal.kestrel.log import Log
 from staniel.sim.disk.disk import Disk
@@ -38,7 +38,7 @@ class Turns:
     def __init__(self, world: World) -> None:
         self.world = world
         self.client = world.client()
-        self.upkeep: Upkeep = world.broker.upkeep
+        self.maintenance: MaintenanceScheduler = world.broker.maintenance
         self.took_ms: dict[str, list[float]] = defaultdict(list)
         self._rotations = 0
 
@@ -68,9 +68,9 @@ class Turns:
         if rotations != self._rotations:
             self._rotations = rotations
             return "rotating"
-        if self.upkeep.packs.is_busy:
+        if self.maintenance.packs.is_busy:
             return "packing"
-        return "reading back" if self.upkeep.refills.hungry else "nothing else"
+        return "reading back" if self.maintenance.read_ahead.pending else "nothing else"
 
 
 def run(items: int, size: int) -> Turns:
@@ -82,7 +82,7 @@ def run(items: int, size: int) -> Turns:
         turns.take(put * REQUESTS_A_TURN)
     for _ in range(items // (REQUESTS_A_TURN - 4)):
         turns.take(put * 2 + b"get q\r\n" * (REQUESTS_A_TURN - 2))
-    while turns.upkeep.is_busy:
+    while turns.maintenance.is_busy:
         turns.take(b"")
     return turns
 

@@ -9,7 +9,7 @@ import tempfile
 from collections.abc import Callable, Iterator
 from functools import partial
 
-from staniel.broker import protocols as wires
+from staniel.broker import protocols
 from staniel.broker.broker import Broker
 from staniel.broker.config.load import defaults
 from staniel.broker.recovery import recover
@@ -28,7 +28,7 @@ class Inside:
 
     def __init__(self, folder: str) -> None:
         config = defaults(folder).overridden(sync="1s")
-        self.wire = wires.memcache(Dialect.MEMCACHED)
+        self.protocol = protocols.memcache(Dialect.MEMCACHED)
         self.limits = Limits(config.server.max_line_bytes, config.item_bytes_max)
         self.broker = Broker(config, OsFs())
         self.now_ms = 1_000_000_000_000
@@ -42,7 +42,7 @@ class Inside:
         self.broker.commit(self.now_ms)
 
     def ask(self, request: bytes) -> None:
-        Session(self.broker, self.wire).execute(self.wire.parser(self.limits).feed(request), self.now_ms)
+        Session(self.broker, self.protocol).execute(self.protocol.parser(self.limits).feed(request), self.now_ms)
         self.broker.commit(self.now_ms)
 
     def tick(self) -> None:

@@ -7,14 +7,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 
-from staniel.broker import access as gate
-from staniel.broker import stats
-from staniel.broker.commands.batches import Pieces, Round, Sweeping
+from staniel.broker import access, stats
+from staniel.broker.commands.batches import BatchCommand, ChunkedReply, ExpireBatch
 from staniel.broker.commands.puts import DISK_FULL
 from staniel.broker.config.load import ReloadError
-from staniel.broker.pauses import Pause
+from staniel.broker.pauses import QueuePause
 from staniel.broker.session import Session
-from staniel.broker.status import Status, by_name
+from staniel.broker.status import ServerStatus, by_name
 from staniel.journal.journals import outlet
 from staniel.protocol.memcache import requests as memcache
 from staniel.protocol.memcache.requests import Dialect
@@ -40,8 +39,8 @@ def show_stats(session: Session, request: memcache.Stats, now_ms: int) -> None:
     if request.topic not in ("", SERVER_TOPIC):
         session.out.append(replies.end)
         return
-    totals = stats.Totals()
-    answer = Pieces(session)
+    totals = stats.QueueTotals()
+    answer = ChunkedReply(session)
 
     def tell(facts: Iterable[tuple[str, object]]) -> None:
         answer.add(b"".join([replies.stat(name, value) for name, value in facts]))
@@ -59,13 +58,13 @@ def show_stats(session: Session, request: memcache.Stats, now_ms: int) -> None:
         if request.topic:
             answer.end(replies.end)
             return
-        session.put_off(Round(session, broker.queues, show, finish).go_on)
+        session.yield_turn(BatchCommand(session, broker.queues, show, finish).go_on)
 
     def finish() -> None:
         tell(stats.other_stats(broker))
         answer.end(replies.end)
 
-    Round(session, broker.queues, add_up, show_all, QUEUES_ADDED_UP_A_TURN).go_on(now_ms)
+    BatchCommand(session, broker.queues, add_up, show_all, QUEUES_ADDED_UP_A_TURN).go_on(now_ms)
 
 
 def dump_stats(session: Session, request: memcache.DumpStats, now_ms: int) -> None:
@@ -86,7 +85,7 @@ def write_blocks(
     session: Session, names: Sequence[str], facts: Callable[[str, int], Iterable[tuple[str, object]]], now_ms: int
 ) -> None:
     """The block of each name, then END. Kestrel writes an empty line for none."""
-    answer = Pieces(session)
+    answer = ChunkedReply(session)
 
     def show(name: str, now_ms: int) -> bool:
         answer.add(session.replies.block(name, list(facts(name, now_ms))))
@@ -97,13 +96,13 @@ def write_blocks(
 
     if not names:
         answer.add(b"\r\n")
-    Round(session, names, show, finish, BLOCKS_A_TURN).go_on(now_ms)
+    BatchCommand(session, names, show, finish, BLOCKS_A_TURN).go_on(now_ms)
 
 
 def flush_expired(session: Session, request: memcache.FlushExpired, now_ms: int) -> None:
     """Drop what has expired at the head of one queue; how many items that were."""
     queue = session.broker.queues.find(request.queue)
-    if session.guarded and (why := gate.write_refusal(session, queue)):
+    if session.guarded and (why := access.write_refusal(session, queue)):
         session.refuse(why, noreply=session.dialect is Dialect.KESTREL)  # it hangs up without a word
         return
     if why := session.broker.queues.why_blocked(request.queue):
@@ -118,10 +117,10 @@ def flush_all_expired(session: Session, request: memcache.FlushAllExpired, now_m
 
 def sweep_out(session: Session, queues: Iterable[Queue], now_ms: int) -> None:
     """Drop what has expired, then say how much that was."""
-    sweeping = Sweeping(session)
-    Round(session, queues, sweeping.visit, lambda: session.out.append(session.replies.number(sweeping.total))).go_on(
-        now_ms
-    )
+    sweeping = ExpireBatch(session)
+    BatchCommand(
+        session, queues, sweeping.visit, lambda: session.out.append(session.replies.number(sweeping.total))
+    ).go_on(now_ms)
 
 
 def status(session: Session, request: memcache.Status, now_ms: int) -> None:
@@ -132,7 +131,7 @@ def status(session: Session, request: memcache.Status, now_ms: int) -> None:
         return
     wanted = by_name(request.name)
     if wanted is None:
-        session.mistake(f"no status {request.name}: up, writeavoid, readonly or quiescent", CLIENT_ERROR)
+        session.client_error(f"no status {request.name}: up, writeavoid, readonly or quiescent", CLIENT_ERROR)
         return
     try:
         change_status(session, wanted, now_ms)
@@ -142,7 +141,7 @@ def status(session: Session, request: memcache.Status, now_ms: int) -> None:
     session.out.append(session.replies.end)
 
 
-def change_status(session: Session, wanted: Status, now_ms: int) -> None:
+def change_status(session: Session, wanted: ServerStatus, now_ms: int) -> None:
     """Raises OSError if it cannot be kept."""
     was = session.broker.status.reported
     if session.broker.set_status(wanted, now_ms):
@@ -161,7 +160,7 @@ def pause(session: Session, request: memcache.Pause, now_ms: int) -> None:
     gets = request.paused if request.gets else queue.gets_paused
     puts = request.paused if request.puts else queue.puts_paused
     try:
-        session.broker.pauses.change(queue, Pause(gets, puts), now_ms)
+        session.broker.pauses.change(queue, QueuePause(gets, puts), now_ms)
     except OSError as error:
         session.refuse(f"the pause cannot be kept: {error.strerror}")
         return
@@ -187,8 +186,8 @@ def shutdown(session: Session, request: memcache.Shutdown, now_ms: int) -> None:
 
 def move(session: Session, request: memcache.Move, now_ms: int) -> None:
     """Answers when everything has been sent, with how many items that were."""
-    if why := mistake_in(session, request):
-        session.mistake(why)
+    if why := move_error(session, request):
+        session.client_error(why)
         return
     queues = session.broker.queues
     if why := queues.why_blocked(request.source) or queues.why_blocked(request.target):
@@ -200,10 +199,10 @@ def move(session: Session, request: memcache.Move, now_ms: int) -> None:
         return
     there = len(source.line)
     count = there if request.count is None else min(request.count, there)
-    Move(session, source, request.target, count).go_on(now_ms)
+    MoveCommand(session, source, request.target, count).go_on(now_ms)
 
 
-def mistake_in(session: Session, request: memcache.Move) -> str:
+def move_error(session: Session, request: memcache.Move) -> str:
     """What is wrong with the two names; empty if nothing is."""
     queues = session.broker.queues
     for name in (request.source, request.target):
@@ -214,7 +213,7 @@ def mistake_in(session: Session, request: memcache.Move) -> str:
     return "the two queues are the same" if request.source == request.target else ""
 
 
-class Move:
+class MoveCommand:
     """One running move. It ends early when the source has nothing live left, when the target is full, or when one of
     them may no longer be used.
     """
@@ -239,7 +238,7 @@ class Move:
         if self.is_ahead:
             self._wait_for_disk()
         elif more:
-            self.session.put_off(self.go_on)
+            self.session.yield_turn(self.go_on)
         else:
             self.session.out.append(self.session.replies.moved(self.moved))
             source, target = self.source.name, self.target
@@ -249,9 +248,9 @@ class Move:
         """Go on after the next sync. (A turn after the other would ask without an end while a sync is slow.)"""
         session, own = self.session, outlet(self.source.journal)
         if own is None:
-            session.put_off(self.go_on)
+            session.yield_turn(self.go_on)
             return
-        session.hold_on(lambda _, now_ms: session.put_off(self.go_on))
+        session.hold_on(lambda _, now_ms: session.yield_turn(self.go_on))
         session.broker.group.after(own, lambda now_ms: session.deliver(True))
 
     def _send_slice(self, now_ms: int) -> bool:
@@ -277,17 +276,17 @@ class Move:
         for name in (self.target, self.source.name):
             if name in queues.aliases:
                 raise Refused(f"{name} is an alias now", client=False)
-        if why := gate.write_refusal(session, None) or gate.read_refusal(session, self.source):
+        if why := access.write_refusal(session, None) or access.read_refusal(session, self.source):
             raise Refused(why, client=False)
         target = queues.make_for_client(self.target, now_ms)
-        if why := gate.write_refusal(session, target):
+        if why := access.write_refusal(session, target):
             raise Refused(why, client=False)
         return target
 
     def _send_one(self, target: Queue, now_ms: int) -> int | None:
         """The bytes of the item that was sent; None if none can be. Raises Refused."""
         deletions = self.session.broker.deletions
-        if deletions.is_put_off(self.source) or deletions.is_put_off(target):
+        if deletions.is_postponed(self.source) or deletions.is_postponed(target):
             return None
         head = self.source.peek(now_ms)
         if head is None or not target.has_room(head.item):

@@ -18,7 +18,7 @@ QUEUES_A_TURN = 20
 PIECE_BYTES = 64 << 10
 
 
-class Round(Generic[T]):
+class BatchCommand(Generic[T]):
     """`visit(queue, now_ms)` says whether it is done with that queue, or has only begun; `finish` is called behind the
     last one.
     """
@@ -47,16 +47,16 @@ class Round(Generic[T]):
                 if isinstance(at, Queue) and at.sweep.is_unfinished:
                     self._session.look_again(at, self.go_on)
                 else:
-                    self._session.put_off(self.go_on)
+                    self._session.yield_turn(self.go_on)
                 return
             self._left.popleft()
         if self._left:
-            self._session.put_off(self.go_on)
+            self._session.yield_turn(self.go_on)
         else:
             self._finish()
 
 
-class Pieces:
+class ChunkedReply:
     """The answer of a command that takes many turns. Some clients take a first packet that ends in CR LF for all of it
     (emcache, of `stats`): a short answer leaves in one piece, a long one in pieces of about PIECE_BYTES.
     """
@@ -84,7 +84,7 @@ class Pieces:
         self._held_bytes = 0
 
 
-class Sweeping:
+class ExpireBatch:
     """Dropping what has expired at the head of queues, each at most its max_expire_sweep, and counting it."""
 
     def __init__(self, session: Session) -> None:

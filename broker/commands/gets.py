@@ -12,7 +12,7 @@ from functools import partial
 
 from msgspec import structs
 
-from staniel.broker import access as gate
+from staniel.broker import access
 from staniel.broker.events import Level
 from staniel.broker.session import ITEMS_AT_ONCE, LONG_ITEM_BYTES, OUT_BYTES_A_TURN, Session
 from staniel.protocol.memcache.commands import KEYS_AT_ONCE, key_of_many
@@ -82,7 +82,7 @@ def get_with_care(session: Session, request: Get, now_ms: int) -> None:
 def miss(session: Session, request: Get, queue: Queue, now_ms: int) -> None:
     """Nothing there: look again once the expired items at the head are gone, or wait, or say so."""
     if queue.line.read_error is not None:
-        session.refuse(gate.trouble(queue))
+        session.refuse(access.trouble(queue))
     elif queue.sweep.is_unfinished:
         session.look_again(queue, partial(get_with_care, session, without_ends(request)))
     elif request.wait_ms > 0:
@@ -98,15 +98,15 @@ def without_ends(request: Get) -> Get:
 
 def get_many(session: Session, request: GetMany, now_ms: int) -> None:
     """Several keys: one item from each that has one, then one END. Nothing waits."""
-    ManyGets(session, request.gets).look(now_ms)
+    MultiKeyGet(session, request.gets).look(now_ms)
 
 
 def get_keys(session: Session, request: GetKeys, now_ms: int) -> None:
     """So many keys that it takes several turns to read them."""
-    ManyGets(session, request.keys, request.with_id).look(now_ms)
+    MultiKeyGet(session, request.keys, request.with_id).look(now_ms)
 
 
-class ManyGets:
+class MultiKeyGet:
     """A running get of several keys. What may be refused is looked at before anything is taken, because an error among
     the items would cost the client those; what comes to be refused later finds nothing.
     """
@@ -132,9 +132,9 @@ class ManyGets:
             self._expect(single)
             self.gets.append(single)
         if len(self.gets) < len(self.keys):
-            self.session.put_off(self.look)
+            self.session.yield_turn(self.look)
         elif len(self.keys) > KEYS_A_TURN:
-            self.session.put_off(self.take)
+            self.session.yield_turn(self.take)
         else:
             if len(self.keys) > ITEMS_AT_ONCE:
                 self.session.rest()
@@ -151,7 +151,7 @@ class ManyGets:
                 return
             self.taken += 1
         if self.taken < len(self.gets):
-            self.session.put_off(self.take)
+            self.session.yield_turn(self.take)
         else:
             self.session.out.append(self.session.replies.end)
 
@@ -192,7 +192,9 @@ def take_one_of_many(session: Session, single: Get, now_ms: int) -> bool:
     if full or not fetches(session, single):
         return True
     queue = session.broker.queues.by_name.get(single.queue)
-    if queue is None or ((queue.guarded or session.guarded) and gate.read_refusal(session, queue) and not single.peek):
+    if queue is None or (
+        (queue.guarded or session.guarded) and access.read_refusal(session, queue) and not single.peek
+    ):
         count(session, single, queue, None)
         return True
     taken = fetch(session, single, queue, now_ms)
@@ -215,10 +217,10 @@ def get_some(session: Session, request: GetSome, now_ms: int) -> None:
 
     queue = approach(session, request.get, now_ms, finish)
     if queue is not None:
-        Batch(session, request, queue, finish).begin(now_ms)
+        MultiItemGet(session, request, queue, finish).begin(now_ms)
 
 
-class Batch:
+class MultiItemGet:
     """A running get of several items: what is there, what may be open, what fits into a turn."""
 
     def __init__(self, session: Session, request: GetSome, queue: Queue, finish: Callable[[], None]) -> None:
@@ -247,7 +249,7 @@ class Batch:
 
     def _go_on(self, taken: Delivery | None, now_ms: int) -> None:
         if taken is None and self.queue.line.read_error is not None:
-            self.session.refuse(gate.trouble(self.queue))
+            self.session.refuse(access.trouble(self.queue))
             return
         count(self.session, self.get, self.queue, taken)
         while taken is not None:
@@ -264,7 +266,7 @@ class Batch:
         session, get = self.session, self.get
         if not self.left or session.out_bytes > OUT_BYTES_A_TURN:
             return False
-        if session.guarded and gate.read_refusal(session, self.queue):
+        if session.guarded and access.read_refusal(session, self.queue):
             return False  # since the wait for the first one
         limit = session.broker.config.server.max_open_transactions
         return not get.open or len(session.reads.get(get.queue, ())) < limit
@@ -300,7 +302,9 @@ def may_read(session: Session, request: Get) -> bool:
     if request.open:
         limit = session.broker.config.server.max_open_transactions
         if len(held or ()) >= limit:
-            session.mistake(f"{limit} reads of {request.queue} are open on this connection, close one first", ERROR)
+            session.client_error(
+                f"{limit} reads of {request.queue} are open on this connection, close one first", ERROR
+            )
             return False
     elif held and not request.peek:
         tell_open_read(session, request.queue)
@@ -309,21 +313,21 @@ def may_read(session: Session, request: Get) -> bool:
 
 
 def tell_open_read(session: Session, name: str) -> None:
-    session.mistake(f"a read of {name} is open on this connection, close or abort it first", ERROR)
+    session.client_error(f"a read of {name} is open on this connection, close or abort it first", ERROR)
 
 
 def queue_for(session: Session, name: str, now_ms: int, *, peeks: bool = False, noreply: bool = False) -> Queue | None:
     """The queue to read from, made if reading makes it; None after telling the client why not. Raises Later."""
     try:
-        if session.guarded and (why := gate.read_refusal(session, None)):
+        if session.guarded and (why := access.read_refusal(session, None)):
             raise Refused(why, client=False)
         queue = session.broker.queues.to_read(name, now_ms, creates=session.creates)
-        if queue.guarded and (why := gate.trouble(queue) if peeks else gate.read_refusal(session, queue)):
+        if queue.guarded and (why := access.trouble(queue) if peeks else access.read_refusal(session, queue)):
             raise Refused(why, client=False)
         return queue
     except Refused as refused:
         if refused.client:
-            session.mistake(refused.why, noreply=noreply)
+            session.client_error(refused.why, noreply=noreply)
         else:
             session.refuse(refused.why, noreply)
         return None
@@ -396,7 +400,7 @@ def wait(session: Session, request: Get, queue: Queue, now_ms: int) -> None:
 def answer(session: Session, request: Get, queue: Queue, taken: Delivery | None) -> None:
     """The reply of a single get."""
     if taken is None and queue.line.read_error is not None:
-        session.refuse(gate.trouble(queue))
+        session.refuse(access.trouble(queue))
         return
     batch = queue.journal.batch
     if batch > session.batch:

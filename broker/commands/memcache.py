@@ -1,6 +1,6 @@
 """What ordinary clients ask of queues over memcache, one short function a request type, and the table that finds it.
 
-Knows what each command does and answers. Reads are in reads.py, storing in puts.py, the operator's in operations.py.
+Knows what each command does and answers. Reads are in gets.py, storing in puts.py, the operator's in admin.py.
 """
 
 from __future__ import annotations
@@ -9,13 +9,11 @@ from collections.abc import Callable
 from functools import partial
 from typing import Any
 
-from staniel.broker import access as gate
-from staniel.broker.commands import admin as operations
-from staniel.broker.commands import gets as reads
-from staniel.broker.commands import puts
-from staniel.broker.commands.batches import Round
-from staniel.broker.commands.monitor import Monitor, confirm
-from staniel.broker.commands.puts import STORED, Verdict
+from staniel.broker import access
+from staniel.broker.commands import admin, gets, puts
+from staniel.broker.commands.batches import BatchCommand
+from staniel.broker.commands.monitor import MonitorCommand, confirm
+from staniel.broker.commands.puts import STORED, PutResult
 from staniel.broker.events import Level
 from staniel.broker.session import ITEMS_AT_ONCE, LONG_ITEM_BYTES, Session
 from staniel.broker.version import WIRE_VERSION
@@ -45,7 +43,7 @@ def set_item(session: Session, request: memcache.Set, now_ms: int) -> None:
         return
     if verdict is STORED:
         session.out.append(session.replies.stored)
-    elif verdict is Verdict.TOO_LARGE and session.dialect is Dialect.MEMCACHED:
+    elif verdict is PutResult.TOO_LARGE and session.dialect is Dialect.MEMCACHED:
         tell_too_large(session, request)
     else:
         session.out.append(session.replies.not_stored)
@@ -53,19 +51,19 @@ def set_item(session: Session, request: memcache.Set, now_ms: int) -> None:
 
 def tell_too_large(session: Session, request: memcache.Set) -> None:
     limit = session.broker.config.queue(request.queue).max_item_bytes
-    session.mistake(f"object too large: {len(request.data)} bytes, max_item_size of {request.queue} is {limit}")
+    session.client_error(f"object too large: {len(request.data)} bytes, max_item_size of {request.queue} is {limit}")
 
 
 def tell_refusal(session: Session, refused: Refused, noreply: bool = False) -> None:
     if refused.client:
-        session.mistake(refused.why, noreply=noreply)
+        session.client_error(refused.why, noreply=noreply)
     else:
         session.refuse(refused.why, noreply)
 
 
 def may_write(session: Session, queue: Queue | None, noreply: bool = False) -> bool:
     """Whether this session may change queues now; if not, the client has been told."""
-    if session.guarded and (why := gate.write_refusal(session, queue)):
+    if session.guarded and (why := access.write_refusal(session, queue)):
         session.refuse(why, noreply)
         return False
     return True
@@ -96,7 +94,7 @@ def delete(session: Session, request: memcache.Delete, now_ms: int) -> None:
 def flush(session: Session, request: memcache.Flush, now_ms: int) -> None:
     """Remove every item of one queue; an unknown queue is empty already."""
     queue = session.broker.queues.find(request.queue)
-    if why := gate.flush_refusal(session, [] if queue is None else [queue]):
+    if why := access.flush_refusal(session, [] if queue is None else [queue]):
         session.refuse(why)
         return
     if is_blocked(session, request.queue):
@@ -111,7 +109,7 @@ def empty(session: Session, queue: Queue, now_ms: int, again: Callable[[int], No
     turn.
     """
     if not queue.prepare_flush():
-        session.put_off(again)
+        session.yield_turn(again)
         return False
     items = queue.flush()
     if items > ITEMS_AT_ONCE:
@@ -122,12 +120,12 @@ def empty(session: Session, queue: Queue, now_ms: int, again: Callable[[int], No
 
 
 def flush_all(session: Session, request: memcache.FlushAll, now_ms: int) -> None:
-    if why := gate.flush_refusal(session, session.broker.queues):
+    if why := access.flush_refusal(session, session.broker.queues):
         session.refuse(why, request.noreply)
         return
 
     def finish() -> None:
-        if why := gate.left_out(session):
+        if why := access.left_out(session):
             session.refuse(why, request.noreply)
         elif not request.noreply:
             session.out.append(session.replies.flushed_all)
@@ -135,7 +133,7 @@ def flush_all(session: Session, request: memcache.FlushAll, now_ms: int) -> None
     flush_each(session, now_ms, finish).go_on(now_ms)
 
 
-def flush_each(session: Session, now_ms: int, finish: Callable[[], None]) -> Round[Queue]:
+def flush_each(session: Session, now_ms: int, finish: Callable[[], None]) -> BatchCommand[Queue]:
     """Flush every queue there is, then `finish`."""
 
     def visit(queue: Queue, now_ms: int) -> bool:
@@ -146,7 +144,7 @@ def flush_each(session: Session, now_ms: int, finish: Callable[[], None]) -> Rou
         return True
 
     session.note("queues.flushed", now_ms, queues=len(session.broker.queues.by_name))
-    return Round(session, session.broker.queues, visit, finish)
+    return BatchCommand(session, session.broker.queues, visit, finish)
 
 
 def monitor(session: Session, request: memcache.Monitor, now_ms: int) -> None:
@@ -165,12 +163,12 @@ def monitor(session: Session, request: memcache.Monitor, now_ms: int) -> None:
         finish()
         return
     # Kestrel does not even say that it refuses a monitor.
-    queue = reads.queue_for(session, request.queue, now_ms, noreply=session.dialect is Dialect.KESTREL)
+    queue = gets.queue_for(session, request.queue, now_ms, noreply=session.dialect is Dialect.KESTREL)
     if queue is None:
         return
     limit = session.broker.config.server.max_open_transactions
     most = limit if request.max_items is None else request.max_items
-    Monitor(session, queue, now_ms + request.wait_ms, most, show, finish).go_on(now_ms)
+    MonitorCommand(session, queue, now_ms + request.wait_ms, most, show, finish).go_on(now_ms)
 
 
 def show_item(session: Session, replies: Replies, get: memcache.Get, taken: Delivery) -> None:
@@ -213,7 +211,7 @@ def more(session: Session, request: More, now_ms: int) -> None:
     def go_on(now_ms: int) -> None:
         session.backlog.extendleft(reversed(request.resume()))
 
-    session.put_off(go_on)
+    session.yield_turn(go_on)
 
 
 def quit_session(session: Session, request: memcache.Quit, now_ms: int) -> None:
@@ -223,7 +221,7 @@ def quit_session(session: Session, request: memcache.Quit, now_ms: int) -> None:
 def invalid(session: Session, request: Invalid, now_ms: int) -> None:
     """What the parser could not read, answered in its place."""
     if request.hang_up:
-        session.broker.seldom(Level.INFO, "session.refused", now_ms, client=session.address, why=request.why)
+        session.broker.rate_limited(Level.INFO, "session.refused", now_ms, client=session.address, why=request.why)
         session.hang_up(request.reply)
     else:
         session.out.append(request.reply)
@@ -231,29 +229,29 @@ def invalid(session: Session, request: Invalid, now_ms: int) -> None:
 
 HANDLERS: dict[type, Callable[[Session, Any, int], None]] = {
     memcache.Set: set_item,
-    memcache.Get: reads.get,
-    memcache.GetMany: reads.get_many,
-    memcache.GetKeys: reads.get_keys,
+    memcache.Get: gets.get,
+    memcache.GetMany: gets.get_many,
+    memcache.GetKeys: gets.get_keys,
     More: more,
-    memcache.GetSome: reads.get_some,
+    memcache.GetSome: gets.get_some,
     memcache.Touch: touch,
     memcache.Monitor: monitor,
     memcache.Confirm: confirm_many,
     memcache.Delete: delete,
     memcache.Flush: flush,
     memcache.FlushAll: flush_all,
-    memcache.FlushExpired: operations.flush_expired,
-    memcache.FlushAllExpired: operations.flush_all_expired,
-    memcache.Move: operations.move,
-    memcache.Pause: operations.pause,
-    memcache.Stats: operations.show_stats,
-    memcache.DumpStats: operations.dump_stats,
-    memcache.DumpConfig: operations.dump_config,
-    memcache.Status: operations.status,
-    memcache.Reload: operations.reload,
+    memcache.FlushExpired: admin.flush_expired,
+    memcache.FlushAllExpired: admin.flush_all_expired,
+    memcache.Move: admin.move,
+    memcache.Pause: admin.pause,
+    memcache.Stats: admin.show_stats,
+    memcache.DumpStats: admin.dump_stats,
+    memcache.DumpConfig: admin.dump_config,
+    memcache.Status: admin.status,
+    memcache.Reload: admin.reload,
     memcache.Version: version,
     memcache.Verbosity: verbosity,
     memcache.Quit: quit_session,
-    memcache.Shutdown: operations.shutdown,
+    memcache.Shutdown: admin.shutdown,
     Invalid: invalid,
 }

@@ -1,6 +1,6 @@
 """memcached's meta commands, one short function each: the same puts, reads and deletes, answered in their own form.
 
-Knows the codes of the answers and when a quiet client hears nothing. What the commands do is in puts.py, reads.py and
+Knows the codes of the answers and when a quiet client hears nothing. What the commands do is in puts.py, gets.py and
 commands.py.
 """
 
@@ -12,11 +12,10 @@ from typing import Any
 
 from msgspec import structs
 
-from staniel.broker import access as gate
-from staniel.broker.commands import gets as reads
+from staniel.broker import access
+from staniel.broker.commands import gets, puts
 from staniel.broker.commands import memcache as commands
-from staniel.broker.commands import puts
-from staniel.broker.commands.puts import Verdict
+from staniel.broker.commands.puts import PutResult
 from staniel.broker.session import LONG_ITEM_BYTES, Session
 from staniel.protocol.memcache import requests as memcache
 from staniel.queues.item import Delivery, Item, ends_ms
@@ -43,9 +42,9 @@ def put(session: Session, request: memcache.MetaSet, now_ms: int) -> None:
         commands.tell_refusal(session, refused)
         return
     counters.cmd_set += 1
-    if verdict is Verdict.TOO_LARGE:
+    if verdict is PutResult.TOO_LARGE:
         commands.tell_too_large(session, asked)
-    elif verdict is Verdict.FULL:
+    elif verdict is PutResult.FULL:
         session.out.append(session.replies.meta(NOT_STORED, meta))
     elif not meta.quiet:
         session.out.append(session.replies.meta(DONE, meta, {b"s": len(asked.data), b"c": NO_CAS}))
@@ -53,15 +52,15 @@ def put(session: Session, request: memcache.MetaSet, now_ms: int) -> None:
 
 def get(session: Session, request: memcache.MetaGet, now_ms: int) -> None:
     """As `get`; a quiet client hears of items only."""
-    queue = reads.approach(session, request.get, now_ms, partial(miss, session, request.meta))
+    queue = gets.approach(session, request.get, now_ms, partial(miss, session, request.meta))
     if queue is not None:
         look(session, request, queue, now_ms)
 
 
 def look(session: Session, request: memcache.MetaGet, queue: Queue, now_ms: int) -> None:
-    taken = reads.fetch(session, request.get, queue, now_ms)
+    taken = gets.fetch(session, request.get, queue, now_ms)
     if taken is None and queue.sweep.is_unfinished:
-        again = structs.replace(request, get=reads.without_ends(request.get))
+        again = structs.replace(request, get=gets.without_ends(request.get))
         session.look_again(queue, partial(get, session, again))
     elif taken is None and request.get.wait_ms > 0:
         wait(session, request, queue, now_ms)
@@ -75,7 +74,7 @@ def wait(session: Session, request: memcache.MetaGet, queue: Queue, now_ms: int)
     def come(taken: Delivery | None, now_ms: int) -> None:
         found = session.present(queue)
         if taken is not None and asked.open:
-            reads.hold(session, found, taken)
+            gets.hold(session, found, taken)
         elif taken is not None and not asked.peek:
             session.hand(found, taken)
         answer(session, request, found, taken, now_ms)
@@ -85,10 +84,10 @@ def wait(session: Session, request: memcache.MetaGet, queue: Queue, now_ms: int)
 
 def answer(session: Session, request: memcache.MetaGet, queue: Queue, taken: Delivery | None, now_ms: int) -> None:
     if taken is None and queue.line.read_error is not None:
-        session.refuse(gate.trouble(queue))
+        session.refuse(access.trouble(queue))
         return
     session.depend_on(queue)
-    reads.count(session, request.get, queue, taken)
+    gets.count(session, request.get, queue, taken)
     if taken is None:
         miss(session, request.meta)
         return

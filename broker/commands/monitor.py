@@ -9,8 +9,8 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from staniel.broker import access as gate
-from staniel.broker.commands import gets as reads
+from staniel.broker import access
+from staniel.broker.commands import gets
 from staniel.broker.session import ITEMS_AT_ONCE, OUT_BYTES_A_TURN, Session
 from staniel.queues.item import Delivery
 from staniel.queues.queue import Queue
@@ -20,7 +20,7 @@ Show = Callable[[Delivery], None]
 Finish = Callable[[], None]
 
 
-class Monitor:
+class MonitorCommand:
     """One running monitor. `show` writes an item to the session, `finish` its last line."""
 
     def __init__(
@@ -40,7 +40,7 @@ class Monitor:
         last = max(0, self.left - ITEMS_A_TURN)
         while self._may_take(now_ms):
             if session.out_bytes > OUT_BYTES_A_TURN or self.left <= last:
-                session.put_off(self.go_on)
+                session.yield_turn(self.go_on)
                 return
             taken = queue.open(now_ms)
             if taken is None and queue.sweep.is_unfinished:
@@ -57,7 +57,7 @@ class Monitor:
         limit = self.session.broker.config.server.max_open_transactions
         if self.left <= 0 or len(held) >= limit or now_ms >= self.until_ms:
             return False
-        return not gate.read_refusal(self.session, self.queue)
+        return not access.read_refusal(self.session, self.queue)
 
     def _come(self, taken: Delivery | None, now_ms: int) -> None:
         """The wait has ended: with an item, or because the time is over or the queue is gone."""
@@ -75,7 +75,7 @@ class Monitor:
         counters.cmd_monitor_get += 1
         counters.get_hits += 1
         self.left -= 1
-        reads.hold(self.session, self.queue, taken)
+        gets.hold(self.session, self.queue, taken)
         self.session.depend_on(self.queue)
         self.show(taken)
 
@@ -85,7 +85,7 @@ def confirm(session: Session, name: str, count: int) -> bool:
     if count <= 0 or len(session.reads.get(name, ())) < count:
         return False
     for _ in range(count):
-        reads.close_oldest(session, name)
+        gets.close_oldest(session, name)
     if count > ITEMS_AT_ONCE:
         session.rest()
     return True

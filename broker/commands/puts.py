@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from enum import Enum
 
-from staniel.broker import access as gate
+from staniel.broker import access
 from staniel.broker.session import Session
 from staniel.journal.disk.ballast import RECORD_OVERHEAD_BYTES
 from staniel.protocol.memcache.requests import Dialect
@@ -24,16 +24,16 @@ TARGETS_AT_ONCE = 8  # a copy for each of so many queues is a turn's work
 DISK_FULL = "disk full, nothing can be stored until there is space"
 
 
-class Verdict(Enum):
+class PutResult(Enum):
     STORED = "stored"
     FULL = "full"
     TOO_LARGE = "too large"
 
 
-STORED = Verdict.STORED  # a global is found ten times as fast as a member of an Enum
+STORED = PutResult.STORED  # a global is found ten times as fast as a member of an Enum
 
 
-def store(session: Session, name: str, item: Item, now_ms: int) -> Verdict:
+def store(session: Session, name: str, item: Item, now_ms: int) -> PutResult:
     """Put `item` where `name` leads. Raises Refused and Later; then nothing has been stored.
 
     Whether the disk has room is asked before anything changes. With fan-out or an alias the reply waits for the
@@ -58,12 +58,12 @@ def store(session: Session, name: str, item: Item, now_ms: int) -> Verdict:
     return STORED
 
 
-def _store_with_care(session: Session, name: str, item: Item, now_ms: int) -> Verdict:
+def _store_with_care(session: Session, name: str, item: Item, now_ms: int) -> PutResult:
     queues = session.broker.queues
-    if session.guarded and (why := gate.write_refusal(session, None)):
+    if session.guarded and (why := access.write_refusal(session, None)):
         raise Refused(why, client=False)
     if name not in queues.aliases:
-        _check_gate(session, queues.make_for_client(name, now_ms))
+        _check_access(session, queues.make_for_client(name, now_ms))
     targets = queues.targets(name, now_ms)
     if name in queues.aliases:
         _count_by_alias(queues, name, item)
@@ -76,13 +76,13 @@ def _store_with_care(session: Session, name: str, item: Item, now_ms: int) -> Ve
             target.queue.expire(now_ms, target.queue.config.max_expire_sweep)
     for target in targets:
         for queue in recipients(target.queue):
-            _check_gate(session, queue)
+            _check_access(session, queue)
         if not (target.queue.has_room(item) if target.stores else _fits(target.queue, item)):
             return _why_not(target.queue, item)
     return _store_each(session, targets, item, now_ms)
 
 
-class Series:
+class PutBatch:
     """A running put of several items, some a turn. `finish(stored, refused)` is called behind the last one; `refused`
     is why one could not be; it ends at the first item that is not stored, so the rest can be put again.
     """
@@ -125,7 +125,7 @@ class Series:
             if self.stored < len(items) and self.session.forgo_rest():
                 wide += 1  # it went to many queues, each of which writes what it got this turn
         if self.stored < len(items):
-            self.session.put_off(self.go_on)
+            self.session.yield_turn(self.go_on)
         else:
             self.finish(self.stored, None)
 
@@ -138,7 +138,7 @@ def _count_by_alias(queues: Queues, name: str, item: Item) -> None:
         alias.put_bytes += len(item.data)
 
 
-def _store_each(session: Session, targets: list[Target], item: Item, now_ms: int) -> Verdict:
+def _store_each(session: Session, targets: list[Target], item: Item, now_ms: int) -> PutResult:
     """Kestrel's way: children first, and what one refuses the others keep."""
     verdict = STORED
     if len(targets) > TARGETS_AT_ONCE:
@@ -146,7 +146,7 @@ def _store_each(session: Session, targets: list[Target], item: Item, now_ms: int
     for target in targets:
         copy = Item(item.data, item.added_ms, item.expires_ms, item.flags)
         if target.counts:
-            _check_gate(session, target.queue)
+            _check_access(session, target.queue)
         if target.queue.add(copy, now_ms) if target.stores else _fits(target.queue, item):
             session.broker.counters.total_items += target.queue.copies
         elif target.counts:
@@ -155,8 +155,8 @@ def _store_each(session: Session, targets: list[Target], item: Item, now_ms: int
     return verdict
 
 
-def _check_gate(session: Session, queue: Queue) -> None:
-    if queue.guarded and (why := gate.write_refusal(session, queue)):
+def _check_access(session: Session, queue: Queue) -> None:
+    if queue.guarded and (why := access.write_refusal(session, queue)):
         raise Refused(why, client=False)
 
 
@@ -165,8 +165,8 @@ def _check_room(session: Session, targets: list[Target], item: Item) -> None:
         raise Refused(DISK_FULL, client=False)
 
 
-def _why_not(queue: Queue, item: Item) -> Verdict:
-    return Verdict.FULL if _fits(queue, item) else Verdict.TOO_LARGE
+def _why_not(queue: Queue, item: Item) -> PutResult:
+    return PutResult.FULL if _fits(queue, item) else PutResult.TOO_LARGE
 
 
 def _fits(queue: Queue, item: Item) -> bool:

@@ -10,12 +10,11 @@ from collections.abc import Callable
 from functools import partial
 from typing import Any
 
-from staniel.broker import access as gate
-from staniel.broker.commands import gets as reads
-from staniel.broker.commands import puts
+from staniel.broker import access
+from staniel.broker.commands import gets, puts
 from staniel.broker.commands.admin import change_status
 from staniel.broker.commands.memcache import empty, invalid, more, quit_session
-from staniel.broker.commands.monitor import Monitor, confirm
+from staniel.broker.commands.monitor import MonitorCommand, confirm
 from staniel.broker.session import LONG_ITEM_BYTES, Session
 from staniel.broker.status import by_name
 from staniel.broker.version import WIRE_VERSION
@@ -36,13 +35,13 @@ def put(session: Session, request: text.TextPut, now_ms: int) -> None:
     def finish(stored: int, refused: Refused | None) -> None:
         if refused is None or stored:
             session.out.append(replies.number(stored))
-        elif not refused.client and gate.write_refusal(session, None):
+        elif not refused.client and access.write_refusal(session, None):
             session.out.append(replies.not_available("setItem"))  # Kestrel's words for a status
         else:
             session.out.append(replies.error(refused.why))
 
     expires_ms = 0 if request.ttl_ms is None else ends_ms(now_ms, request.ttl_ms)
-    puts.Series(session, request.queue, request.items, expires_ms, finish).go_on(now_ms)
+    puts.PutBatch(session, request.queue, request.items, expires_ms, finish).go_on(now_ms)
 
 
 def get(session: Session, request: text.TextGet, now_ms: int) -> None:
@@ -70,11 +69,11 @@ def read(session: Session, name: str, wait_ms: int, now_ms: int, *, opens: bool)
 
     def answer(found: Queue, taken: Delivery | None) -> None:
         if taken is None and found.line.read_error is not None:
-            session.out.append(replies.error(gate.trouble(found)))
+            session.out.append(replies.error(access.trouble(found)))
             return
         if taken is not None and opens:
-            reads.hold(session, found, taken)
-        reads.count(session, kind, found, taken)
+            gets.hold(session, found, taken)
+        gets.count(session, kind, found, taken)
         session.depend_on(found)
         show(session, taken)
 
@@ -119,7 +118,7 @@ def monitor(session: Session, request: text.TextMonitor, now_ms: int) -> None:
     def show_one(taken: Delivery) -> None:
         show(session, taken)
 
-    Monitor(session, queue, now_ms + request.wait_ms, limit, show_one, finish).go_on(now_ms)
+    MonitorCommand(session, queue, now_ms + request.wait_ms, limit, show_one, finish).go_on(now_ms)
 
 
 def confirm_some(session: Session, request: text.TextConfirm, now_ms: int) -> None:
@@ -131,7 +130,7 @@ def confirm_some(session: Session, request: text.TextConfirm, now_ms: int) -> No
 
 def confirm_all(session: Session, name: str) -> None:
     while name in session.reads:
-        reads.close_oldest(session, name)
+        gets.close_oldest(session, name)
 
 
 def queue_to_read(session: Session, name: str, operation: str, now_ms: int, *, peeks: bool = False) -> Queue | None:
@@ -139,7 +138,7 @@ def queue_to_read(session: Session, name: str, operation: str, now_ms: int, *, p
     if name in session.broker.queues.aliases:
         session.out.append(replies.none)
         return None
-    if gate.read_refusal(session, None):
+    if access.read_refusal(session, None):
         session.out.append(replies.not_available(operation))
         return None
     try:
@@ -147,10 +146,10 @@ def queue_to_read(session: Session, name: str, operation: str, now_ms: int, *, p
     except Refused as refused:
         session.out.append(replies.error(refused.why))
         return None
-    if why := gate.trouble(queue):
+    if why := access.trouble(queue):
         session.out.append(replies.error(why))
         return None
-    if not peeks and gate.read_refusal(session, queue):
+    if not peeks and access.read_refusal(session, queue):
         session.out.append(replies.not_available(operation))
         return None
     return queue
@@ -158,7 +157,7 @@ def queue_to_read(session: Session, name: str, operation: str, now_ms: int, *, p
 
 def flush(session: Session, request: memcache.Flush, now_ms: int) -> None:
     queue = session.broker.queues.find(request.queue)
-    if gate.flush_refusal(session, [] if queue is None else [queue]):
+    if access.flush_refusal(session, [] if queue is None else [queue]):
         session.out.append(replies.not_available("flush"))
         return
     if why := session.broker.queues.why_blocked(request.queue):
@@ -170,7 +169,7 @@ def flush(session: Session, request: memcache.Flush, now_ms: int) -> None:
 
 
 def delete(session: Session, request: memcache.Delete, now_ms: int) -> None:
-    if gate.write_refusal(session, None):
+    if access.write_refusal(session, None):
         session.out.append(replies.not_available("delete"))
         return
     broker = session.broker

@@ -10,14 +10,13 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any
 
-from staniel.broker import access as gate
-from staniel.broker.commands import gets as reads
-from staniel.broker.commands import puts
+from staniel.broker import access
+from staniel.broker.commands import gets, puts
 from staniel.broker.commands.admin import change_status
 from staniel.broker.commands.memcache import empty, flush_each, invalid, more
 from staniel.broker.leases import Lease
 from staniel.broker.session import ITEMS_AT_ONCE, OUT_BYTES_A_TURN, Session
-from staniel.broker.status import Status
+from staniel.broker.status import ServerStatus
 from staniel.broker.version import WIRE_VERSION
 from staniel.journal.journals import total_bytes
 from staniel.protocol.requests import Invalid, More
@@ -33,12 +32,12 @@ LEASES_A_TURN = 256  # ended, 3 us each
 LEASES_HANDED_A_TURN = 4096  # to their queues, which end them in the turns that follow
 ITEMS_MAX = 1000  # of one get, whatever it asks for: some milliseconds
 SHOWN = {
-    Status.UP: ThriftStatus.UP,
-    Status.READONLY: ThriftStatus.READ_ONLY,
-    Status.QUIESCENT: ThriftStatus.QUIESCENT,
-    Status.WRITEAVOID: ThriftStatus.NOT_CONFIGURED,
+    ServerStatus.UP: ThriftStatus.UP,
+    ServerStatus.READONLY: ThriftStatus.READ_ONLY,
+    ServerStatus.QUIESCENT: ThriftStatus.QUIESCENT,
+    ServerStatus.WRITEAVOID: ThriftStatus.NOT_CONFIGURED,
 }
-MEANT = {shown: status for status, shown in SHOWN.items() if status is not Status.WRITEAVOID}
+MEANT = {shown: status for status, shown in SHOWN.items() if status is not ServerStatus.WRITEAVOID}
 
 
 def put(session: Session, call: thrift.ThriftPut, now_ms: int) -> None:
@@ -52,10 +51,10 @@ def put(session: Session, call: thrift.ThriftPut, now_ms: int) -> None:
             session.out.append(replies.failure(call, refused.why))
 
     expires_ms = 0 if call.ttl_ms is None else ends_ms(now_ms, call.ttl_ms)
-    puts.Series(session, call.queue, call.items, expires_ms, finish).go_on(now_ms)
+    puts.PutBatch(session, call.queue, call.items, expires_ms, finish).go_on(now_ms)
 
 
-class Collecting:
+class ItemCollector:
     """A running get: items until there are enough of them, or the time is over, or too many are open. Items that are
     not to be confirmed stay open while it waits for more of them, so that they go back if its client leaves meanwhile.
     """
@@ -103,7 +102,7 @@ class Collecting:
         self.queue = self.session.present(self.queue)
         if taken is not None:
             self._note(taken, now_ms)
-        if taken is None or gate.read_refusal(self.session, self.queue):
+        if taken is None or access.read_refusal(self.session, self.queue):
             self._answer()
         else:
             self.go_on(now_ms)
@@ -114,7 +113,7 @@ class Collecting:
             until_ms = now_ms + self.call.auto_abort_ms
             number = self.session.broker.leases.grant(self.session, self.queue, taken, until_ms)
         elif self._keeps:
-            reads.hold(self.session, self.queue, taken)
+            gets.hold(self.session, self.queue, taken)
         else:
             self.taken.append(taken)
         self.found.append((taken.item.data, number))
@@ -131,7 +130,7 @@ class Collecting:
         if self._keeps:
             self._confirm()
         if not self.found and self.queue.line.read_error is not None:
-            session.out.append(replies.failure(self.call, gate.trouble(self.queue)))
+            session.out.append(replies.failure(self.call, access.trouble(self.queue)))
             return
         counters.cmd_get += 1
         if self.found:
@@ -153,7 +152,7 @@ def get(session: Session, call: thrift.ThriftGet, now_ms: int) -> None:
         return
     queue = queue_for(session, call, call.queue, now_ms)
     if queue is not None:
-        Collecting(session, call, queue, now_ms).go_on(now_ms)
+        ItemCollector(session, call, queue, now_ms).go_on(now_ms)
 
 
 def queue_for(
@@ -162,10 +161,10 @@ def queue_for(
     """The queue to read from, made if reading makes it; None after telling the client why not. Raises Later."""
     session.client_id = call.client_id
     try:
-        if why := gate.read_refusal(session, None):
+        if why := access.read_refusal(session, None):
             raise Refused(why, client=False)
         queue = session.broker.queues.to_read(name, now_ms, creates=session.creates)
-        if why := gate.trouble(queue) if peeks else gate.read_refusal(session, queue):
+        if why := access.trouble(queue) if peeks else access.read_refusal(session, queue):
             raise Refused(why, client=False)
     except Refused as refused:
         session.out.append(replies.failure(call, refused.why))
@@ -173,7 +172,7 @@ def queue_for(
     return queue
 
 
-class Ending:
+class LeaseBatch:
     """Leases ended some a turn; then how many were still open. `end` ends some and says that of them."""
 
     def __init__(
@@ -198,7 +197,7 @@ class Ending:
         self._count += self._end([lease for lease in popped if lease is not None], now_ms)
         self._at = until
         if until < len(self._numbers):
-            session.put_off(self.go_on)
+            session.yield_turn(self.go_on)
             return
         if len(self._numbers) > ITEMS_AT_ONCE:
             session.rest()
@@ -214,7 +213,7 @@ def confirm(session: Session, call: thrift.ThriftConfirm, now_ms: int) -> None:
             session.depend_on(lease.queue)
         return len(ended)
 
-    Ending(session, call, call.ids, end, LEASES_A_TURN).go_on(now_ms)
+    LeaseBatch(session, call, call.ids, end, LEASES_A_TURN).go_on(now_ms)
 
 
 def abort(session: Session, call: thrift.ThriftAbort, now_ms: int) -> None:
@@ -242,9 +241,9 @@ def abort(session: Session, call: thrift.ThriftAbort, now_ms: int) -> None:
             session.tell_end(queue, taken, fate, now_ms)
 
     if len(call.ids) <= LEASES_A_TURN:
-        Ending(session, call, call.ids[::-1], end, LEASES_A_TURN).go_on(now_ms)
+        LeaseBatch(session, call, call.ids[::-1], end, LEASES_A_TURN).go_on(now_ms)
     else:
-        Ending(session, call, call.ids[::-1], hand_over, LEASES_HANDED_A_TURN).go_on(now_ms)
+        LeaseBatch(session, call, call.ids[::-1], hand_over, LEASES_HANDED_A_TURN).go_on(now_ms)
 
 
 def peek(session: Session, call: thrift.ThriftPeek, now_ms: int) -> None:
@@ -260,7 +259,7 @@ def peek(session: Session, call: thrift.ThriftPeek, now_ms: int) -> None:
         session.look_again(queue, lambda now_ms: peek(session, call, now_ms))
         return
     if head is None and queue.line.read_error is not None:
-        session.out.append(replies.failure(call, gate.trouble(queue)))
+        session.out.append(replies.failure(call, access.trouble(queue)))
         return
     session.broker.counters.cmd_peek += 1
     session.depend_on(queue)
@@ -280,7 +279,7 @@ def peek(session: Session, call: thrift.ThriftPeek, now_ms: int) -> None:
 def flush(session: Session, call: thrift.ThriftFlush, now_ms: int) -> None:
     session.client_id = call.client_id
     queue = session.broker.queues.find(call.queue)
-    if why := gate.flush_refusal(session, [] if queue is None else [queue]) or session.broker.queues.why_blocked(
+    if why := access.flush_refusal(session, [] if queue is None else [queue]) or session.broker.queues.why_blocked(
         call.queue
     ):
         session.out.append(replies.failure(call, why))
@@ -292,19 +291,19 @@ def flush(session: Session, call: thrift.ThriftFlush, now_ms: int) -> None:
 
 def flush_all(session: Session, call: thrift.ThriftFlushAll, now_ms: int) -> None:
     session.client_id = call.client_id
-    if why := gate.flush_refusal(session, session.broker.queues):
+    if why := access.flush_refusal(session, session.broker.queues):
         session.out.append(replies.failure(call, why))
         return
 
     def finish() -> None:
-        why = gate.left_out(session)
+        why = access.left_out(session)
         session.out.append(replies.failure(call, why) if why else replies.done(call))
 
     flush_each(session, now_ms, finish).go_on(now_ms)
 
 
 def delete(session: Session, call: thrift.ThriftDelete, now_ms: int) -> None:
-    if why := gate.write_refusal(session, None) or session.broker.queues.why_blocked(call.queue):
+    if why := access.write_refusal(session, None) or session.broker.queues.why_blocked(call.queue):
         session.out.append(replies.failure(call, why))
         return
     broker = session.broker

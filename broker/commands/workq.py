@@ -9,10 +9,10 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from staniel.broker import access as gate
+from staniel.broker import access
 from staniel.broker.commands import workq_inspect
 from staniel.broker.commands.memcache import invalid, more
-from staniel.broker.jobs import Workq
+from staniel.broker.jobs import JobService
 from staniel.broker.session import ITEMS_AT_ONCE, Session
 from staniel.journal.disk.ballast import RECORD_OVERHEAD_BYTES
 from staniel.protocol.requests import Invalid, More
@@ -89,7 +89,7 @@ def lease(session: Session, request: workq.LeaseJob, now_ms: int) -> None:
     """A job of one of several names, now or as soon as there is one."""
     service = session.broker.workq
     jobs = service.jobs
-    if session.guarded and (why := gate.read_refusal(session, None)):
+    if session.guarded and (why := access.read_refusal(session, None)):
         session.out.append(replies.server_error(why))
         return
     queues = [jobs.queues.get(name) or jobs.queue_to_wait(name) for name in request.names]
@@ -107,7 +107,7 @@ def lease(session: Session, request: workq.LeaseJob, now_ms: int) -> None:
         session.out.append(replies.timeout)
 
 
-def wait_for_lease(session: Session, service: Workq, queues: list[JobQueue], until_ms: int) -> None:
+def wait_for_lease(session: Session, service: JobService, queues: list[JobQueue], until_ms: int) -> None:
     def answer(job: Job | None, now_ms: int) -> None:
         if job is None:
             session.out.append(replies.timeout)
@@ -117,7 +117,7 @@ def wait_for_lease(session: Session, service: Workq, queues: list[JobQueue], unt
     session.park(LeaseWait(service.jobs, queues, session), until_ms, answer, opens=False, peeks=False)
 
 
-def show_lease(session: Session, service: Workq, job: Job) -> None:
+def show_lease(session: Session, service: JobService, job: Job) -> None:
     terms = job.terms
     shown = terms.shown or show_terms(terms)
     session.out.append(replies.leased(job.id, shown, job.payload))
@@ -170,7 +170,7 @@ def result(session: Session, request: workq.AwaitResult, now_ms: int) -> None:
         session.out.append(replies.timeout)
 
 
-def wait_for_result(session: Session, service: Workq, job: Job, until_ms: int) -> None:
+def wait_for_result(session: Session, service: JobService, job: Job, until_ms: int) -> None:
     wait = ResultWait(service.jobs, job, session)
 
     def answer(job: Job | None, now_ms: int) -> None:
@@ -189,18 +189,18 @@ def show_result(session: Session, job: Job) -> None:
     depend(session, session.broker.workq)
 
 
-def depend(session: Session, service: Workq) -> None:
+def depend(session: Session, service: JobService) -> None:
     """A reply tells of the last change: it must not leave before that is as safe as promised."""
     batch = service.log.batch
     if batch > session.batch:
         session.batch = batch
 
 
-def may_write(session: Session, service: Workq, size: int) -> bool:
+def may_write(session: Session, service: JobService, size: int) -> bool:
     """Whether this session may change jobs now, and `size` bytes more have room; if not, the client has been told.
     What needs no room beside the reserve goes on while the disk is full: leases, deletes, empty results.
     """
-    if session.guarded and (why := gate.write_refusal(session, None)):
+    if session.guarded and (why := access.write_refusal(session, None)):
         session.out.append(replies.server_error(why))
         return False
     if size and not service.log.admits(size):
@@ -286,7 +286,7 @@ class RunWait:
         pass
 
     def leased(self, job: Job, now_ms: int) -> None:
-        self._session.broker.deadlines.set(self._session, now_ms + job.terms.ttr_ms)
+        self._session.broker.timers.set(self._session, now_ms + job.terms.ttr_ms)
 
     def deliver(self, job: Job) -> None:
         self._session.deliver(job)

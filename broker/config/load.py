@@ -1,7 +1,7 @@
 """The whole configuration: a TOML file read, checked against itself, and answered queue by queue.
 
 Knows sections, inheritance and what contradicts what. Refuses to know sockets and who acts on a value. The keys are in
-settings.py, their values in kinds.py.
+settings.py, their values in values.py.
 """
 
 from __future__ import annotations
@@ -17,18 +17,18 @@ from typing import Any, TypeVar
 import msgspec
 from msgspec import UNSET, Struct, structs
 
-from staniel.broker.config import values as kinds
+from staniel.broker.config import values
 from staniel.broker.config.addresses import Address, TcpAddress, UnixAddress, format_address
 from staniel.broker.config.checks import check_formats
 from staniel.broker.config.schema import (
     NOT_SERVED,
     RELOADED,
     SECTIONS,
-    KestrelListener,
-    Listener,
-    Memcache,
+    KestrelListenerSettings,
+    ListenerSettings,
+    MemcacheSettings,
     QueueSettings,
-    Server,
+    ServerSettings,
     WorkqSettings,
 )
 from staniel.broker.config.toml import ConfigError, joined, keys_of, read_struct, read_table, read_value, unknown_key
@@ -56,12 +56,12 @@ class Config(Struct, frozen=True, kw_only=True):
     `warnings`: one line for each key that was accepted and has no effect.
     """
 
-    server: Server
-    memcache: Memcache
-    text: KestrelListener
-    thrift: KestrelListener
+    server: ServerSettings
+    memcache: MemcacheSettings
+    text: KestrelListenerSettings
+    thrift: KestrelListenerSettings
     workq: WorkqSettings
-    admin: Listener
+    admin: ListenerSettings
     default: QueueSettings
     queues: dict[str, QueueSettings]
     aliases: dict[str, tuple[str, ...]]
@@ -77,7 +77,7 @@ class Config(Struct, frozen=True, kw_only=True):
         resolved = self.queue(name)
         for spelled, key in keys_of(QueueSettings).items():
             value = getattr(resolved, key.attribute)
-            if key.kind is kinds.OPPOSITE_FLAG:
+            if key.kind is values.OPPOSITE_FLAG:
                 value = not value
             yield spelled, value.value if isinstance(value, Enum) else value
 
@@ -88,12 +88,12 @@ class Config(Struct, frozen=True, kw_only=True):
 
     def addresses(self, listener: str) -> tuple[Address, ...]:
         """Where "memcache", "text", "thrift", "workq" or "admin" is to listen; nothing: it is off."""
-        settings: Listener = getattr(self, listener)
+        settings: ListenerSettings = getattr(self, listener)
         return settings.addresses(self.server.host)
 
     def socket_mode(self, listener: str) -> int:
         """The rights of the files of a listener's Unix sockets."""
-        settings: Listener = getattr(self, listener)
+        settings: ListenerSettings = getattr(self, listener)
         return settings.socket_mode
 
     def later_keys(self, started: Config) -> list[str]:
@@ -218,7 +218,7 @@ def _read_queues(table: object) -> dict[str, QueueSettings]:
     queues = {}
     for name, settings in read_table("queues", table).items():
         path = joined("queues", name)
-        read_value(path, kinds.QUEUE_NAME, name)
+        read_value(path, values.QUEUE_NAME, name)
         queues[name] = read_struct(QueueSettings, path, settings)
     return queues
 
@@ -227,8 +227,8 @@ def _read_aliases(table: object) -> dict[str, tuple[str, ...]]:
     aliases = {}
     for name, destinations in read_table("aliases", table).items():
         path = joined("aliases", name)
-        read_value(path, kinds.QUEUE_NAME, name)
-        aliases[name] = read_value(path, kinds.QUEUE_NAMES, destinations)
+        read_value(path, values.QUEUE_NAME, name)
+        aliases[name] = read_value(path, values.QUEUE_NAMES, destinations)
     return aliases
 
 
@@ -263,10 +263,10 @@ def _check_expiry(queues: dict[str, QueueSettings]) -> None:
     for name, settings in queues.items():
         if settings.expire_to_queue == name:
             path = joined(joined("queues", name), "expire_to_queue")
-            raise ConfigError(path, f"expected another queue, got {kinds.shown(name)}")
+            raise ConfigError(path, f"expected another queue, got {values.shown(name)}")
         if settings.dead_letter_queue == name:
             path = joined(joined("queues", name), "dead_letter_queue")
-            raise ConfigError(path, f"expected another queue, got {kinds.shown(name)}")
+            raise ConfigError(path, f"expected another queue, got {values.shown(name)}")
 
 
 def _check_dead_letters(resolved: dict[str, QueueConfig]) -> None:
@@ -285,7 +285,7 @@ def _check_targets(resolved: dict[str, QueueConfig], aliases: dict[str, tuple[st
         ):
             if target in aliases:
                 path = joined(joined("queues", name), key) if name else f"default.{key}"
-                raise ConfigError(path, f"expected a queue, got the alias {kinds.shown(target)}")
+                raise ConfigError(path, f"expected a queue, got the alias {values.shown(target)}")
 
 
 def _check_aliases(aliases: dict[str, tuple[str, ...]], queues: dict[str, QueueSettings]) -> None:
@@ -339,10 +339,10 @@ def _places(name: str, sections: dict[str, Any]) -> Iterator[str]:
     """Where a file sets what `name` of NOT_SERVED means to something that would change our behaviour."""
     section, _, key = name.partition(".")
     if not key:
-        if sections[section] and sections[section] != Listener():
+        if sections[section] and sections[section] != ListenerSettings():
             yield section
     elif section == "server":
-        attribute, default = keys_of(Server)[key].attribute, keys_of(Server)[key].default
+        attribute, default = keys_of(ServerSettings)[key].attribute, keys_of(ServerSettings)[key].default
         if getattr(sections["server"], attribute) != default:
             yield name
     else:
@@ -408,7 +408,7 @@ def _anchored_queue(settings: QueueSettings, folder: str) -> QueueSettings:
     return structs.replace(settings, archive_path=os.path.join(folder, settings.archive_path))
 
 
-def _anchored_listener(settings: Listener, folder: str) -> Listener:
+def _anchored_listener(settings: ListenerSettings, folder: str) -> ListenerSettings:
     listen = tuple(
         UnixAddress(os.path.join(folder, address.path)) if isinstance(address, UnixAddress) else address
         for address in settings.listen

@@ -10,52 +10,52 @@ from typing import Annotated
 
 from msgspec import UNSET, Struct, UnsetType, field
 
-from staniel.broker.config import values as kinds
+from staniel.broker.config import values
 from staniel.broker.config.addresses import Address, TcpAddress
 from staniel.protocol.memcache.requests import Dialect
 from staniel.queues.config import UNLIMITED_BYTES, Format, JournalDialect
 
 
-class Server(Struct, frozen=True, kw_only=True):
+class ServerSettings(Struct, frozen=True, kw_only=True):
     """[server]. Durations in ms, 0: none. Counts None: none. Paths "": none."""
 
-    host: Annotated[str, kinds.HOST] = "127.0.0.1"
-    spool: Annotated[str, kinds.TEXT] = "spool"
-    max_open_transactions: Annotated[int, kinds.count()] = 100
-    expiration_timer_ms: Annotated[int, kinds.MAYBE_DURATION] = field(name="expiration_timer_frequency", default=1_000)
-    max_connections: Annotated[int | None, kinds.optional(kinds.count(1), None)] = None
-    connection_backlog: Annotated[int | None, kinds.optional(kinds.count(1), None)] = None
+    host: Annotated[str, values.HOST] = "127.0.0.1"
+    spool: Annotated[str, values.TEXT] = "spool"
+    max_open_transactions: Annotated[int, values.count()] = 100
+    expiration_timer_ms: Annotated[int, values.MAYBE_DURATION] = field(name="expiration_timer_frequency", default=1_000)
+    max_connections: Annotated[int | None, values.optional(values.count(1), None)] = None
+    connection_backlog: Annotated[int | None, values.optional(values.count(1), None)] = None
     # Each costs some 4 KB of memory, a file, and a look a second.
-    max_queues: Annotated[int, kinds.MAYBE_ITEMS] = 100_000
+    max_queues: Annotated[int, values.MAYBE_ITEMS] = 100_000
     # A put is written once for each.
-    max_fanout_children: Annotated[int, kinds.MAYBE_ITEMS] = 64
-    max_memory_bytes: Annotated[int, kinds.MAYBE_BYTES] = field(name="max_memory_size_total", default=UNLIMITED_BYTES)
+    max_fanout_children: Annotated[int, values.MAYBE_ITEMS] = 64
+    max_memory_bytes: Annotated[int, values.MAYBE_BYTES] = field(name="max_memory_size_total", default=UNLIMITED_BYTES)
     # 512 bytes: the longest key today's memcached clients send is 250.
-    max_line_bytes: Annotated[int, kinds.size(512, 1 << 30)] = field(name="max_line_size", default=16_384)
-    client_timeout_ms: Annotated[int, kinds.MAYBE_DURATION] = field(name="client_timeout", default=0)
+    max_line_bytes: Annotated[int, values.size(512, 1 << 30)] = field(name="max_line_size", default=16_384)
+    client_timeout_ms: Annotated[int, values.MAYBE_DURATION] = field(name="client_timeout", default=0)
     # A worker's items are wanted back soon, and a laptop lid or a rebooted switch should not cost them.
-    stall_timeout_ms: Annotated[int, kinds.MAYBE_DURATION] = field(name="stall_timeout", default=60_000)
-    max_pending_bytes: Annotated[int, kinds.MAYBE_BYTES] = field(name="max_pending_size_total", default=256 << 20)
+    stall_timeout_ms: Annotated[int, values.MAYBE_DURATION] = field(name="stall_timeout", default=60_000)
+    max_pending_bytes: Annotated[int, values.MAYBE_BYTES] = field(name="max_pending_size_total", default=256 << 20)
     # Linux counts keepalive in whole seconds: one until it asks, one until it asks again.
-    tcp_keepalive_ms: Annotated[int, kinds.duration_from(2000)] = field(name="tcp_keepalive", default=60_000)
-    tcp_user_timeout_ms: Annotated[int, kinds.duration_from(1000)] = field(name="tcp_user_timeout", default=60_000)
-    status_file: Annotated[str, kinds.MAYBE_TEXT] = ""
-    default_status: Annotated[str, kinds.words("up", "writeavoid", "readonly", "quiescent")] = "up"
-    status_change_grace_ms: Annotated[int, kinds.MAYBE_DURATION] = field(name="status_change_grace_period", default=0)
-    connection_limit_refuse_writes: Annotated[int | None, kinds.MAYBE_COUNT] = None
-    connection_limit_refuse_reads: Annotated[int | None, kinds.MAYBE_COUNT] = None
-    enable_session_trace: Annotated[bool, kinds.FLAG] = False
-    log_level: Annotated[str, kinds.words("debug", "info", "warning", "error")] = "info"
+    tcp_keepalive_ms: Annotated[int, values.duration_from(2000)] = field(name="tcp_keepalive", default=60_000)
+    tcp_user_timeout_ms: Annotated[int, values.duration_from(1000)] = field(name="tcp_user_timeout", default=60_000)
+    status_file: Annotated[str, values.MAYBE_TEXT] = ""
+    default_status: Annotated[str, values.words("up", "writeavoid", "readonly", "quiescent")] = "up"
+    status_change_grace_ms: Annotated[int, values.MAYBE_DURATION] = field(name="status_change_grace_period", default=0)
+    connection_limit_refuse_writes: Annotated[int | None, values.MAYBE_COUNT] = None
+    connection_limit_refuse_reads: Annotated[int | None, values.MAYBE_COUNT] = None
+    enable_session_trace: Annotated[bool, values.FLAG] = False
+    log_level: Annotated[str, values.words("debug", "info", "warning", "error")] = "info"
 
 
-class Listener(Struct, frozen=True, kw_only=True):
+class ListenerSettings(Struct, frozen=True, kw_only=True):
     """[admin], and what all listeners have: `port` on the server's host, or the addresses of `listen` instead.
     `socket_mode`: the rights of a Unix socket's file, whatever the umask; who may write to it may connect.
     """
 
-    port: Annotated[int | None, kinds.MAYBE_PORT] = None
-    listen: Annotated[tuple[Address, ...], kinds.ADDRESSES] = ()
-    socket_mode: Annotated[int, kinds.FILE_MODE] = 0o600
+    port: Annotated[int | None, values.MAYBE_PORT] = None
+    listen: Annotated[tuple[Address, ...], values.ADDRESSES] = ()
+    socket_mode: Annotated[int, values.FILE_MODE] = 0o600
 
     def addresses(self, host: str) -> tuple[Address, ...]:
         """Where to listen; nothing: this listener is off."""
@@ -64,84 +64,84 @@ class Listener(Struct, frozen=True, kw_only=True):
         return (TcpAddress(host, self.port),)
 
 
-class KestrelListener(Listener, frozen=True, kw_only=True):
+class KestrelListenerSettings(ListenerSettings, frozen=True, kw_only=True):
     """[text], [thrift]. `create_on_read`: reading from a queue that does not exist makes it."""
 
-    create_on_read: Annotated[bool, kinds.FLAG] = True
+    create_on_read: Annotated[bool, values.FLAG] = True
 
 
-class Memcache(Listener, frozen=True, kw_only=True):
+class MemcacheSettings(ListenerSettings, frozen=True, kw_only=True):
     """[memcache]. `create_on_read` None: as is usual for the dialect."""
 
-    port: Annotated[int | None, kinds.MAYBE_PORT] = 22_133
-    dialect: Annotated[Dialect, kinds.MEMCACHE_DIALECT] = Dialect.MEMCACHED
-    create_on_read: Annotated[bool | None, kinds.MAYBE_FLAG] = None
+    port: Annotated[int | None, values.MAYBE_PORT] = 22_133
+    dialect: Annotated[Dialect, values.MEMCACHE_DIALECT] = Dialect.MEMCACHED
+    create_on_read: Annotated[bool | None, values.MAYBE_FLAG] = None
 
 
-class WorkqSettings(Listener, frozen=True, kw_only=True):
+class WorkqSettings(ListenerSettings, frozen=True, kw_only=True):
     """[workq]: the listener, and the command log under the original's names. A file without this table has no
     listener. `cmdlog_path` "": inside the spool. Durations in ms.
     """
 
-    port: Annotated[int | None, kinds.MAYBE_PORT] = 9_922
-    cmdlog_path: Annotated[str, kinds.MAYBE_TEXT] = ""
-    cmdlog_sync: Annotated[str, kinds.words("interval", "os", "always")] = "always"
-    cmdlog_sync_int_ms: Annotated[int, kinds.MAYBE_DURATION] = field(name="cmdlog_sync_int", default=1_000)
-    cmdlog_clean_int_ms: Annotated[int, kinds.MAYBE_DURATION] = field(name="cmdlog_clean_int", default=300_000)
-    cmdlog_seg_bytes: Annotated[int, kinds.size()] = field(name="cmdlog_seg_size", default=64 << 20)
-    honour_max_fails: Annotated[bool, kinds.FLAG] = False
+    port: Annotated[int | None, values.MAYBE_PORT] = 9_922
+    cmdlog_path: Annotated[str, values.MAYBE_TEXT] = ""
+    cmdlog_sync: Annotated[str, values.words("interval", "os", "always")] = "always"
+    cmdlog_sync_int_ms: Annotated[int, values.MAYBE_DURATION] = field(name="cmdlog_sync_int", default=1_000)
+    cmdlog_clean_int_ms: Annotated[int, values.MAYBE_DURATION] = field(name="cmdlog_clean_int", default=300_000)
+    cmdlog_seg_bytes: Annotated[int, values.size()] = field(name="cmdlog_seg_size", default=64 << 20)
+    honour_max_fails: Annotated[bool, values.FLAG] = False
 
 
 class QueueSettings(Struct, frozen=True, kw_only=True):
     """[default] and [queues.NAME]: what was given. Attributes and values are those of QueueConfig."""
 
-    max_items: Annotated[int | UnsetType, kinds.MAYBE_ITEMS] = UNSET
-    max_bytes: Annotated[int | UnsetType, kinds.MAYBE_BYTES] = field(name="max_size", default=UNSET)
-    max_item_bytes: Annotated[int | UnsetType, kinds.ITEM_BYTES] = field(name="max_item_size", default=UNSET)
-    max_age_ms: Annotated[int | UnsetType, kinds.MAYBE_DURATION] = field(name="max_age", default=UNSET)
-    discard_old_when_full: Annotated[bool | UnsetType, kinds.FLAG] = UNSET
-    max_expire_sweep: Annotated[int | UnsetType, kinds.MAYBE_ITEMS] = UNSET
-    expire_to_queue: Annotated[str | UnsetType, kinds.MAYBE_QUEUE_NAME] = UNSET
-    max_deliveries: Annotated[int | UnsetType, kinds.optional(kinds.count(1), 0)] = UNSET
-    dead_letter_queue: Annotated[str | UnsetType, kinds.MAYBE_QUEUE_NAME] = UNSET
-    retry_delay_ms: Annotated[int | UnsetType, kinds.MAYBE_DURATION] = field(name="retry_delay", default=UNSET)
-    fanout_only: Annotated[bool | UnsetType, kinds.FLAG] = UNSET
-    max_queue_age_ms: Annotated[int | UnsetType, kinds.MAYBE_DURATION] = field(name="max_queue_age", default=UNSET)
-    open_timeout_ms: Annotated[int | UnsetType, kinds.MAYBE_DURATION] = field(
+    max_items: Annotated[int | UnsetType, values.MAYBE_ITEMS] = UNSET
+    max_bytes: Annotated[int | UnsetType, values.MAYBE_BYTES] = field(name="max_size", default=UNSET)
+    max_item_bytes: Annotated[int | UnsetType, values.ITEM_BYTES] = field(name="max_item_size", default=UNSET)
+    max_age_ms: Annotated[int | UnsetType, values.MAYBE_DURATION] = field(name="max_age", default=UNSET)
+    discard_old_when_full: Annotated[bool | UnsetType, values.FLAG] = UNSET
+    max_expire_sweep: Annotated[int | UnsetType, values.MAYBE_ITEMS] = UNSET
+    expire_to_queue: Annotated[str | UnsetType, values.MAYBE_QUEUE_NAME] = UNSET
+    max_deliveries: Annotated[int | UnsetType, values.optional(values.count(1), 0)] = UNSET
+    dead_letter_queue: Annotated[str | UnsetType, values.MAYBE_QUEUE_NAME] = UNSET
+    retry_delay_ms: Annotated[int | UnsetType, values.MAYBE_DURATION] = field(name="retry_delay", default=UNSET)
+    fanout_only: Annotated[bool | UnsetType, values.FLAG] = UNSET
+    max_queue_age_ms: Annotated[int | UnsetType, values.MAYBE_DURATION] = field(name="max_queue_age", default=UNSET)
+    open_timeout_ms: Annotated[int | UnsetType, values.MAYBE_DURATION] = field(
         name="open_transaction_timeout", default=UNSET
     )
-    keep_journal: Annotated[bool | UnsetType, kinds.FLAG] = UNSET
-    sync_ms: Annotated[int | UnsetType, kinds.SYNC] = field(name="sync_journal", default=UNSET)
-    journal_format: Annotated[Format | UnsetType, kinds.JOURNAL_FORMAT] = UNSET
-    archive_path: Annotated[str | UnsetType, kinds.MAYBE_TEXT] = UNSET
-    journal_dialect: Annotated[JournalDialect | UnsetType, kinds.JOURNAL_DIALECT] = UNSET
-    default_journal_bytes: Annotated[int | UnsetType, kinds.MAYBE_BYTES] = field(
+    keep_journal: Annotated[bool | UnsetType, values.FLAG] = UNSET
+    sync_ms: Annotated[int | UnsetType, values.SYNC] = field(name="sync_journal", default=UNSET)
+    journal_format: Annotated[Format | UnsetType, values.JOURNAL_FORMAT] = UNSET
+    archive_path: Annotated[str | UnsetType, values.MAYBE_TEXT] = UNSET
+    journal_dialect: Annotated[JournalDialect | UnsetType, values.JOURNAL_DIALECT] = UNSET
+    default_journal_bytes: Annotated[int | UnsetType, values.MAYBE_BYTES] = field(
         name="default_journal_size", default=UNSET
     )
-    max_memory_bytes: Annotated[int | UnsetType, kinds.MAYBE_BYTES] = field(name="max_memory_size", default=UNSET)
-    max_journal_bytes: Annotated[int | UnsetType, kinds.MAYBE_BYTES] = field(name="max_journal_size", default=UNSET)
-    compact_delay_ms: Annotated[int | UnsetType, kinds.MAYBE_DURATION] = field(
+    max_memory_bytes: Annotated[int | UnsetType, values.MAYBE_BYTES] = field(name="max_memory_size", default=UNSET)
+    max_journal_bytes: Annotated[int | UnsetType, values.MAYBE_BYTES] = field(name="max_journal_size", default=UNSET)
+    compact_delay_ms: Annotated[int | UnsetType, values.MAYBE_DURATION] = field(
         name="min_journal_compact_delay", default=UNSET
     )
-    aggressive_rewrites: Annotated[bool | UnsetType, kinds.OPPOSITE_FLAG] = field(
+    aggressive_rewrites: Annotated[bool | UnsetType, values.OPPOSITE_FLAG] = field(
         name="disable_aggressive_rewrites", default=UNSET
     )
-    client_id_for_dequeue: Annotated[str | UnsetType, kinds.MAYBE_TEXT] = field(
+    client_id_for_dequeue: Annotated[str | UnsetType, values.MAYBE_TEXT] = field(
         name="white_list_client_id_for_dequeue", default=UNSET
     )
-    client_id_for_enqueue: Annotated[str | UnsetType, kinds.MAYBE_TEXT] = field(
+    client_id_for_enqueue: Annotated[str | UnsetType, values.MAYBE_TEXT] = field(
         name="white_list_client_id_for_enqueue", default=UNSET
     )
-    enable_trace: Annotated[bool | UnsetType, kinds.FLAG] = UNSET
+    enable_trace: Annotated[bool | UnsetType, values.FLAG] = UNSET
 
 
 SECTIONS: dict[str, type[Struct]] = {
-    "server": Server,
-    "memcache": Memcache,
-    "text": KestrelListener,
-    "thrift": KestrelListener,
+    "server": ServerSettings,
+    "memcache": MemcacheSettings,
+    "text": KestrelListenerSettings,
+    "thrift": KestrelListenerSettings,
     "workq": WorkqSettings,
-    "admin": Listener,
+    "admin": ListenerSettings,
     "default": QueueSettings,
     "queues": QueueSettings,
 }

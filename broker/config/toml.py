@@ -14,7 +14,7 @@ from typing import Any, TypeVar
 from msgspec import Struct, structs
 
 from staniel.broker.config.schema import MOVED, REFUSED, SECTIONS
-from staniel.broker.config.values import Kind, Mismatch, shown
+from staniel.broker.config.values import Mismatch, SettingKind, shown
 
 S = TypeVar("S", bound=Struct)
 
@@ -34,7 +34,7 @@ class Key(Struct, frozen=True):
     """A key of a section: where its value goes, its kind, the Struct's default."""
 
     attribute: str
-    kind: Kind
+    kind: SettingKind
     default: Any
 
 
@@ -52,7 +52,7 @@ def joined(path: str, key: str) -> str:
     return f"{path}.{part}" if path else part
 
 
-def read_value(path: str, kind: Kind, value: object) -> Any:
+def read_value(path: str, kind: SettingKind, value: object) -> Any:
     """`value` as `kind` reads it. Raises ConfigError."""
     try:
         return kind.read(value)

@@ -73,7 +73,7 @@ class Mismatch(ValueError):
         self.expected, self.found, self.at = expected, found, at
 
 
-class Kind(Struct, frozen=True):
+class SettingKind(Struct, frozen=True):
     """`word` names the type in the documentation. `read` makes a TOML value ours or raises Mismatch; `show` undoes."""
 
     word: str
@@ -97,7 +97,7 @@ def shown(value: object) -> str:
             return str(value)[:60]
 
 
-def optional(kind: Kind, absent: object) -> Kind:
+def optional(kind: SettingKind, absent: object) -> SettingKind:
     """`kind`, or "none", which reads as `absent`."""
 
     def read(value: object) -> Any:
@@ -106,10 +106,10 @@ def optional(kind: Kind, absent: object) -> Kind:
     def show(value: object) -> str:
         return shown(NONE) if value == absent else kind.show(value)
 
-    return Kind(f"{kind.word} or none", read, show)
+    return SettingKind(f"{kind.word} or none", read, show)
 
 
-def count(least: int = 0, most: int = UNLIMITED_ITEMS) -> Kind:
+def count(least: int = 0, most: int = UNLIMITED_ITEMS) -> SettingKind:
     """A whole number in [least, most]."""
 
     def read(value: object) -> int:
@@ -119,10 +119,10 @@ def count(least: int = 0, most: int = UNLIMITED_ITEMS) -> Kind:
             raise Mismatch(f"a whole number <= {most}", value)
         return value
 
-    return Kind("number", read, str)
+    return SettingKind("number", read, str)
 
 
-def size(least_bytes: int = 0, most_bytes: int = UNLIMITED_BYTES, expected: str = _SIZE) -> Kind:
+def size(least_bytes: int = 0, most_bytes: int = UNLIMITED_BYTES, expected: str = _SIZE) -> SettingKind:
     """Bytes in [least_bytes, most_bytes]."""
 
     def read(value: object) -> int:
@@ -133,10 +133,10 @@ def size(least_bytes: int = 0, most_bytes: int = UNLIMITED_BYTES, expected: str 
             raise Mismatch(f"a size of at most {format_size(most_bytes)}", value)
         return size_bytes
 
-    return Kind("size", read, _show_size)
+    return SettingKind("size", read, _show_size)
 
 
-def choice(values: dict[str, object]) -> Kind:
+def choice(values: dict[str, object]) -> SettingKind:
     """One of a few words; case and `_` do not matter, so Kestrel's spellings ("WriteAvoid") are understood."""
     words = [shown(word) for word in values]
     expected = ", ".join(words[:-1]) + " or " + words[-1]
@@ -150,10 +150,10 @@ def choice(values: dict[str, object]) -> Kind:
     def show(value: object) -> str:
         return next(shown(word) for word, meaning in values.items() if meaning == value)
 
-    return Kind(" / ".join(words), read, show)
+    return SettingKind(" / ".join(words), read, show)
 
 
-def words(*values: str) -> Kind:
+def words(*values: str) -> SettingKind:
     return choice({value: value for value in values})
 
 
@@ -181,7 +181,7 @@ def _read_duration(value: object) -> int:
     return _within(_amount(value, parse_duration, expected), value)
 
 
-def duration_from(least_ms: int) -> Kind:
+def duration_from(least_ms: int) -> SettingKind:
     """Of at least `least_ms`, or none."""
 
     def read(value: object) -> int:
@@ -190,7 +190,7 @@ def duration_from(least_ms: int) -> Kind:
             raise Mismatch(f'a duration of at least {format_duration(least_ms)}, or "none"', value)
         return duration_ms
 
-    return optional(Kind("duration", read, _show_duration), 0)
+    return optional(SettingKind("duration", read, _show_duration), 0)
 
 
 def _within(duration_ms: int, value: object) -> int:
@@ -277,17 +277,17 @@ def _show_addresses(addresses: tuple[Address, ...]) -> str:
     return "[" + ", ".join(shown(format_address(address)) for address in addresses) + "]"
 
 
-FLAG = Kind("true / false", _read_flag, shown)
-OPPOSITE_FLAG = Kind("true / false", lambda value: not _read_flag(value), lambda value: shown(not value))
-TEXT = Kind("text", _read_text, shown)
-HOST = Kind("host", _read_host, shown)
-PORT = Kind("port", _read_port, str)
-FILE_MODE = Kind("mode", _read_file_mode, lambda value: shown(f"{value:04o}"))
-QUEUE_NAME = Kind("queue name", _read_queue_name, shown)
-QUEUE_NAMES = Kind("array of queue names", _array(_read_queue_name, "queue names"), json.dumps)
-ADDRESSES = Kind("array of addresses", _array(_read_address, "addresses"), _show_addresses)
-DURATION = Kind("duration", _read_duration, _show_duration)
-SYNC = Kind('"always" / "os" / duration', _read_sync, _show_sync)
+FLAG = SettingKind("true / false", _read_flag, shown)
+OPPOSITE_FLAG = SettingKind("true / false", lambda value: not _read_flag(value), lambda value: shown(not value))
+TEXT = SettingKind("text", _read_text, shown)
+HOST = SettingKind("host", _read_host, shown)
+PORT = SettingKind("port", _read_port, str)
+FILE_MODE = SettingKind("mode", _read_file_mode, lambda value: shown(f"{value:04o}"))
+QUEUE_NAME = SettingKind("queue name", _read_queue_name, shown)
+QUEUE_NAMES = SettingKind("array of queue names", _array(_read_queue_name, "queue names"), json.dumps)
+ADDRESSES = SettingKind("array of addresses", _array(_read_address, "addresses"), _show_addresses)
+DURATION = SettingKind("duration", _read_duration, _show_duration)
+SYNC = SettingKind('"always" / "os" / duration', _read_sync, _show_sync)
 MEMCACHE_DIALECT = choice({dialect.value: dialect for dialect in Dialect})
 JOURNAL_FORMAT = choice({format_.value: format_ for format_ in Format})
 JOURNAL_DIALECT = choice({dialect.value: dialect for dialect in JournalDialect})

@@ -19,7 +19,7 @@ TIGHT_SHARE = 1.25  # of the limit: what is shared out while it is exceeded ends
 SHARE_BYTES_MIN = 4 << 10  # about what an empty queue costs
 
 
-class Memory:
+class MemoryBudget:
     """`queues` lists all of them. What they weigh together stays below 1.25 times the limit, besides the head of each
     queue (SHARE_BYTES_MIN, or one item if that is larger) and what comes in one batch.
     """

@@ -5,7 +5,7 @@ Knows the line of those that wait. Refuses to know what a summary holds and whet
 
 from __future__ import annotations
 
-from staniel.broker.events import Level, Report
+from staniel.broker.events import EventSink, Level
 from staniel.broker.maintenance.damage_events import tell
 from staniel.journal.background import Chores
 from staniel.journal.kestrel.log import Log
@@ -16,10 +16,10 @@ RETRY_MS = 1000
 RETRY_MAX_MS = 60_000
 
 
-class Packs:
+class PackScheduler:
     """One at a time: so a thousand queues need no more memory and files than one."""
 
-    def __init__(self, chores: Chores, report: Report) -> None:
+    def __init__(self, chores: Chores, report: EventSink) -> None:
         self._chores = chores
         self._report = report
         self._wanted: dict[Log, Segment] = {}

@@ -14,23 +14,23 @@ from staniel.queues.queue import Queue
 QUEUES_A_STEP = 4
 
 
-class Refills:
+class ReadAhead:
     """`step` is called once a tick."""
 
     def __init__(self, chores: Chores) -> None:
         self._chores = chores
-        self.hungry: dict[Queue, None] = {}  # for whom `step` has something to do at once
+        self.pending: dict[Queue, None] = {}  # for whom `step` has something to do at once
         self._failed: set[Queue] = set()  # their items are read when they are asked for, which tells why not
         self._reading: dict[Queue, None] = {}
 
     def look(self, queue: Queue) -> None:
         """`queue` has changed: it may have room for more of its items."""
         if queue not in self._reading and queue.line.behind and not queue.line.is_full and queue not in self._failed:
-            self.hungry[queue] = None
+            self.pending[queue] = None
 
     def forget(self, queue: Queue) -> None:
         """`queue` is gone."""
-        self.hungry.pop(queue, None)
+        self.pending.pop(queue, None)
         self._failed.discard(queue)
 
     def retry(self, queue: Queue) -> None:
@@ -40,8 +40,8 @@ class Refills:
 
     def step(self) -> None:
         """A slice of decoding for a few queues, in turns. One that cannot be read has to wait until it is asked for."""
-        for queue in list(self.hungry)[:QUEUES_A_STEP]:
-            del self.hungry[queue]
+        for queue in list(self.pending)[:QUEUES_A_STEP]:
+            del self.pending[queue]
             try:
                 self._feed(queue)
             except OSError:
@@ -67,10 +67,10 @@ class Refills:
                 self._failed.add(queue)
             elif queue.line.tail is tail:
                 tail.read_ahead(segment, at, piece.data, piece.checks)
-                self.hungry[queue] = None
+                self.pending[queue] = None
 
         path = tail.segments.path(segment)
         piece = ReadPiece(tail.segments.fs, path, at, count, segment.block_bytes, come)
         self._reading[queue] = None
-        self.hungry.pop(queue, None)
+        self.pending.pop(queue, None)
         self._chores.submit(piece, urgent=True)

@@ -6,11 +6,11 @@ is done. Source: the packing strategy of the Kestrel journal format.
 
 from __future__ import annotations
 
-from staniel.broker.events import Level, Report
+from staniel.broker.events import EventSink, Level
 from staniel.broker.maintenance.damage_events import tell_all
-from staniel.broker.maintenance.memory import Memory
-from staniel.broker.maintenance.packing import Packs
-from staniel.broker.maintenance.read_ahead import Refills
+from staniel.broker.maintenance.memory import MemoryBudget
+from staniel.broker.maintenance.packing import PackScheduler
+from staniel.broker.maintenance.read_ahead import ReadAhead
 from staniel.broker.maintenance.sidecars import Sidecars
 from staniel.journal.background import Chores
 from staniel.journal.disk.fs import FULL_ERRNOS
@@ -29,17 +29,17 @@ OPEN_READ_BYTES = 1024  # taken as the size of what is open, where only its numb
 STAND_IN_BYTES = 21
 
 
-class Upkeep:
+class MaintenanceScheduler:
     """For all queues of a broker."""
 
-    def __init__(self, queues: Queues, group: CommitGroup, memory_bytes: int, report: Report) -> None:
+    def __init__(self, queues: Queues, group: CommitGroup, memory_bytes: int, report: EventSink) -> None:
         self.queues = queues
         self.group = group
         self.chores = Chores()
-        self.packs = Packs(self.chores, report)
-        self.refills = Refills(self.chores)
+        self.packs = PackScheduler(self.chores, report)
+        self.read_ahead = ReadAhead(self.chores)
         self.sidecars = Sidecars(self.chores, report)
-        self.memory = Memory(memory_bytes, queues)
+        self.memory = MemoryBudget(memory_bytes, queues)
         self.deferred_free = DeferredFree()
         self._report = report
         self._sealing: dict[Log, None] = {}  # a rotation is asked for; their files up to there are to be rewritten
@@ -64,7 +64,7 @@ class Upkeep:
     def forget(self, queue: Queue) -> None:
         """`queue`, on whose files no thread is at work, is going away, files and all."""
         self.memory.forget(queue)
-        self.refills.forget(queue)
+        self.read_ahead.forget(queue)
         if isinstance(queue.journal, Log):
             self._sealing.pop(queue.journal, None)
             self._let_go(queue.journal)
@@ -83,12 +83,12 @@ class Upkeep:
     @property
     def is_busy(self) -> bool:
         """Whether `step` has something to do at once."""
-        return bool(self.refills.hungry or self.deferred_free.left) or self.packs.is_busy
+        return bool(self.read_ahead.pending or self.deferred_free.left) or self.packs.is_busy
 
     def step(self, now_ms: int) -> None:
         """A few slices of what is to be done. Raises JournalFailure."""
-        if self.refills.hungry:
-            self.refills.step()
+        if self.read_ahead.pending:
+            self.read_ahead.step()
         if self.deferred_free.left:
             self.deferred_free.step()
         if self._sealing:
@@ -114,17 +114,17 @@ class Upkeep:
             return  # hidden by an alias
         line = queue.line
         if log.open_transfers and self.packs.waits_for(log):
-            log.wants_calm = True
+            log.wants_unpin = True
         self.memory.weigh(queue)
         if line.behind:
-            self.refills.look(queue)
+            self.read_ahead.look(queue)
         tail = line.tail
         if type(tail) is ReadBehind and tail.unreadable:
             tell_all(self._report, queue.name, log.segments, tail.unreadable)
         if log.has_grown():
             self._act(queue, log, now_ms)
 
-    def use_calm(self, log: Log, now_ms: int) -> None:
+    def use_unpinned(self, log: Log, now_ms: int) -> None:
         """No transfer has pinned `log` any more, and none begins just now. Everything is written. Raises
         JournalFailure.
         """
@@ -164,7 +164,7 @@ class Upkeep:
             if not log.open_transfers:
                 self._shrink(queue, log, step, now_ms)
                 return
-            log.wants_calm = True
+            log.wants_unpin = True
         if step is not Step.START_OVER and line.left + len(line.fresh) >= log.next_look_seq:
             self._consider(queue, log, now_ms)
 

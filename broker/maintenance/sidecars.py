@@ -11,7 +11,7 @@ from collections import deque
 
 from msgspec import Struct
 
-from staniel.broker.events import Level, Report
+from staniel.broker.events import EventSink, Level
 from staniel.journal.background import CheckBlocks, Chores, Errand, WriteSidecar
 from staniel.journal.kestrel.log import Log
 from staniel.journal.kestrel.segments import Segment
@@ -20,7 +20,7 @@ from staniel.journal.kestrel.sidecar import block_bytes_of, describe
 SLICE_BYTES = 4 << 20  # read at once, while more urgent chores wait
 
 
-class Making(Struct, eq=False):
+class SidecarJob(Struct, eq=False):
     """A sidecar in the making: the checksums so far, and the chore under way."""
 
     log: Log
@@ -32,11 +32,11 @@ class Making(Struct, eq=False):
 class Sidecars:
     """One at a time, and only when no other chore waits."""
 
-    def __init__(self, chores: Chores, report: Report) -> None:
+    def __init__(self, chores: Chores, report: EventSink) -> None:
         self._chores = chores
         self._report = report
         self._wanted: deque[tuple[Log, Segment]] = deque()
-        self._making: Making | None = None
+        self._making: SidecarJob | None = None
 
     def adopt(self, log: Log) -> None:
         """`log` is served from now on: every sealed file of it gets a sidecar, sooner or later."""
@@ -84,10 +84,10 @@ class Sidecars:
             log, segment = self._wanted.popleft()
             is_whole = not (segment.is_damaged or segment.is_gone)
             if is_whole and not segment.is_replaced and log.segments.is_certain:
-                self._making = Making(log, segment, [])
+                self._making = SidecarJob(log, segment, [])
                 self._go_on(self._making)
 
-    def _go_on(self, making: Making) -> None:
+    def _go_on(self, making: SidecarJob) -> None:
         """The next slice of checksums, or the end."""
         log, segment, checks = making.log, making.segment, making.checks
         block_bytes = block_bytes_of(segment.size)
@@ -109,7 +109,7 @@ class Sidecars:
             )
         self._chores.submit_idle(making.chore)
 
-    def _checked(self, making: Making, error: OSError | None) -> None:
+    def _checked(self, making: SidecarJob, error: OSError | None) -> None:
         chore = making.chore
         if making is not self._making:
             return
@@ -123,14 +123,14 @@ class Sidecars:
         else:
             self._go_on(making)
 
-    def _written(self, making: Making, error: OSError | None) -> None:
+    def _written(self, making: SidecarJob, error: OSError | None) -> None:
         segment = making.segment
         if error is None and not segment.is_replaced:
             segment.checks, segment.block_bytes = making.checks, block_bytes_of(segment.size)
         if making is self._making:
             self._end(making, error)
 
-    def _end(self, making: Making, error: OSError | None = None) -> None:
+    def _end(self, making: SidecarJob, error: OSError | None = None) -> None:
         self._making = None
         if error is not None and not making.segment.is_replaced:
             hint = "the next start reads the whole file"

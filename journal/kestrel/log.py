@@ -87,7 +87,7 @@ class Log:
         "sync_ms",
         "torn_by",
         "transfers_in",
-        "wants_calm",
+        "wants_unpin",
         "weighed_bytes",
     )
 
@@ -116,7 +116,7 @@ class Log:
         self._file: File | None = None
         self.open_transfers = 0  # from or to this journal: a crash may still have to find the copy where it was written
         self.transfers_in = 0  # copies from other queues that the disk does not have yet
-        self.wants_calm = False  # a step is due that open transfers forbid: none begins until it is done
+        self.wants_unpin = False  # a step is due that open transfers forbid: none begins until it is done
         self._pending: list[bytes] = []
         self._counted, self._counted_bytes = 0, 0  # so many of them, with so many bytes
         self._size = 0  # of the current file, open or not

@@ -201,7 +201,7 @@ class StreamJournal:
         if head < self.segments.files[0].last_id:
             return
         if self.writer.open_transfers:
-            self.writer.wants_calm = True
+            self.writer.wants_unpin = True
             return
         gone = self.segments.drop_through(head)
         if gone:

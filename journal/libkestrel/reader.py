@@ -46,7 +46,7 @@ class ReaderLog(Appender):
         self.line: StreamLine
         self.has_file = True
         self.open_transfers = 0  # transfers whose removal must still be recorded here
-        self.wants_calm = False
+        self.wants_unpin = False
         self._is_dirty = False
         self._done = IdSet()  # confirmed above the head since the last write
         self._start_over_bytes = START_OVER_BYTES

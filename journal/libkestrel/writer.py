@@ -32,7 +32,7 @@ class StreamWriter(Appender):
         self.newest_number = 0
         self.open_transfers = 0  # transfers whose recovery would look for their copy here
         self.transfers_in = 0  # copies from other queues that are not durable yet
-        self.wants_calm = False  # a step is due that open transfers forbid: none begins until it is done
+        self.wants_unpin = False  # a step is due that open transfers forbid: none begins until it is done
         self.rotations = 0
         self.written_id = segments.readable_id = segments.last_id
         self._entered_id = segments.last_id

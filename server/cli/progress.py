@@ -8,8 +8,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TextIO
 
-from staniel.broker.events import Level, Report
-from staniel.broker.recovery import Progress
+from staniel.broker.events import EventSink, Level
+from staniel.broker.recovery import RecoveryProgress
 
 LINE_EVERY_MS = 100
 LOG_EVERY_MS = 5000
@@ -21,9 +21,9 @@ def megabytes(size: int) -> int:
 
 
 class Display:
-    """Call it with each Progress. A start that is over before the first moment shows nothing. `out`: None if closed."""
+    """A progress callback for recovery. A start over before the first moment shows nothing. `out` None: closed."""
 
-    def __init__(self, report: Report, steady_ms: Callable[[], int], out: TextIO | None) -> None:
+    def __init__(self, report: EventSink, steady_ms: Callable[[], int], out: TextIO | None) -> None:
         self._report = report
         self._steady_ms = steady_ms
         self._out = out
@@ -33,7 +33,7 @@ class Display:
         self._log_ms = self._began_ms + LOG_EVERY_MS
         self._is_dirty = False
 
-    def __call__(self, progress: Progress) -> None:
+    def __call__(self, progress: RecoveryProgress) -> None:
         now_ms = self._steady_ms()
         if now_ms >= self._log_ms:
             self._log_ms = now_ms + LOG_EVERY_MS
@@ -46,7 +46,7 @@ class Display:
             self._show(CLEAR)
             self._is_dirty = False
 
-    def _log(self, progress: Progress, now_ms: int) -> None:
+    def _log(self, progress: RecoveryProgress, now_ms: int) -> None:
         if self._is_dirty:
             self._show(CLEAR)
         self._report(
@@ -59,13 +59,13 @@ class Display:
             mb_a_second=self._speed(progress, now_ms),
         )
 
-    def _text(self, progress: Progress, now_ms: int) -> str:
+    def _text(self, progress: RecoveryProgress, now_ms: int) -> str:
         share = 100 * progress.bytes // max(1, progress.all_bytes)
         done = f"{megabytes(progress.bytes)} of {megabytes(progress.all_bytes)} MB"
         queues = f"{progress.queues} of {progress.all_queues} queues"
         return f"recovering: {share} %, {done}, {queues}, {self._speed(progress, now_ms)} MB/s"
 
-    def _speed(self, progress: Progress, now_ms: int) -> int:
+    def _speed(self, progress: RecoveryProgress, now_ms: int) -> int:
         return megabytes(progress.bytes * 1000 // max(1, now_ms - self._began_ms))
 
     def _show(self, text: str) -> None:

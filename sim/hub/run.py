@@ -278,7 +278,7 @@ class HubRun(History):
             self.ledger.put[number] = queue
             data = b"#%d#" % number + b"." * rng.choice((0, 5, 60, 200, 900))
             return Ask(Want.PUT, queue, b"set %b 0 0 %d\r\n%b\r\n" % (queue.encode(), len(data), data), number)
-        at_work = [each.name for each in self.world.broker.queues if self.world.broker.upkeep.is_at_work(each)]
+        at_work = [each.name for each in self.world.broker.queues if self.world.broker.maintenance.is_at_work(each)]
         if draw < 48 or (draw < 56 and at_work):
             queue = rng.choice(at_work or [queue])
             return Ask(Want.DELETE, queue, b"delete %b\r\n" % queue.encode())

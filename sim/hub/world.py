@@ -9,7 +9,7 @@ import select
 from random import Random
 from typing import TYPE_CHECKING
 
-from staniel.broker import protocols as wires
+from staniel.broker import protocols
 from staniel.broker.session import SessionState
 from staniel.journal.background import Chore
 from staniel.journal.group_commit import Sync
@@ -76,7 +76,7 @@ class HubWorld(World):
         self.net = self.machine.poller
         self.hub = Hub(self.broker, self.machine, clients_max)
         self.acceptor = ListeningSock(self.net)
-        self.hub.listen(self.acceptor, wires.memcache(Dialect.MEMCACHED))
+        self.hub.listen(self.acceptor, protocols.memcache(Dialect.MEMCACHED))
         self.workers = (self.machine.syncs, self.machine.chores)
         self.turns = 0
 
@@ -106,7 +106,7 @@ class HubWorld(World):
             raise Violation(Kind.LOST, "an item was handed to a client whose hang-up was known")
         if not self.broker.status.enforced.reads and any(queue.waiters for queue in self.broker.queues):
             raise Violation(Kind.UNANSWERED, "a client waits for an item of a server that hands out none")
-        for alarm in self.broker.deadlines._slot_of:
+        for alarm in self.broker.timers._slot_of:
             if isinstance(alarm, IdleTimeout | LingerTimeout) and alarm.connection.state is ConnectionState.CLOSED:
                 raise Violation(Kind.LEAK, "an alarm keeps a connection that is gone")
 

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from staniel.broker import protocols as wires
+from staniel.broker import protocols
 from staniel.broker.broker import Broker
 from staniel.journal.workq.encoder import (
     COMPLETE,
@@ -99,7 +99,7 @@ class JobRun(History):
         few = len(self.actors_there) < self.profile.clients
         if not self.actors_there or (few and rng.random() < 0.4):
             self.actors += 1
-            actor = Actor(self.world, wires.workq(), self.checker, f"w{self.actors}", JobConversation())
+            actor = Actor(self.world, protocols.workq(), self.checker, f"w{self.actors}", JobConversation())
             self.enter(actor)
             self.checker.askers.append(actor)
         rng.choice(self.actors_there).ask(self.plan.asks(rng, self.world.now_ms))

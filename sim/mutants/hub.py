@@ -22,7 +22,7 @@ def delete_waits() -> Any:
     def make(right: Any) -> Any:
         def delete(self: Deletions, session: Session, name: str, now_ms: int, then: Any) -> None:
             queue = self._broker.queues.find(name)
-            upkeep = self._broker.upkeep
+            upkeep = self._broker.maintenance
             if queue is not None and isinstance(queue.journal, Log) and upkeep.is_at_work(queue):
                 for chore in list(upkeep.chores._running):
                     upkeep.chores.complete(chore, now_ms)
@@ -220,7 +220,7 @@ def waits_go_on() -> Any:
 def sent_is_not_forgotten() -> Any:
     def make(right: Any) -> Any:
         def answer_with_items(self: Hub, now_ms: int) -> None:
-            handed = self.broker.handed
+            handed = self.broker.unsent
             new, handed.new = handed.new, {}
             for session in new:
                 connection = self._of_session[session]

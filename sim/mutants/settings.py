@@ -10,7 +10,7 @@ from contextlib import contextmanager
 from typing import Any
 
 from staniel.broker.commands import memcache as commands
-from staniel.broker.config import values as kinds
+from staniel.broker.config import values
 from staniel.broker.transfers import Transfers
 from staniel.queues.ports import Reason
 from staniel.queues.registry import Queues
@@ -63,7 +63,7 @@ def never_expires() -> Any:
 @mutant("a duration has no end", "ranges")
 @contextmanager
 def endless_duration() -> Iterator[None]:
-    with replaced(kinds, "_within", lambda right: lambda duration_ms, value: duration_ms):
+    with replaced(values, "_within", lambda right: lambda duration_ms, value: duration_ms):
         yield
     config_of.cache_clear()
 

@@ -8,7 +8,7 @@ from typing import Any
 
 from staniel.broker.commands.text import HANDLERS
 from staniel.broker.session import Session
-from staniel.broker.transfer_recovery import Unfinished
+from staniel.broker.transfer_recovery import TransferRecovery
 from staniel.broker.transfers import Transfers
 from staniel.journal.transfer_log import Intents
 from staniel.protocol.text.replies import TextReplies
@@ -21,7 +21,7 @@ def twin_taken() -> Any:
     def make(right: Any) -> Any:
         return lambda self, source, intent, last: source.outgoing.claim(0, intent.means)
 
-    return replaced(Unfinished, "_find", make)
+    return replaced(TransferRecovery, "_find", make)
 
 
 @mutant("an intent is ended when the copy has landed", "twins")

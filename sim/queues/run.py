@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from staniel.broker import protocols as wires
+from staniel.broker import protocols
 from staniel.broker.broker import Broker
 from staniel.journal.kestrel import files as layout
 from staniel.protocol.memcache.requests import Dialect
@@ -77,9 +77,9 @@ class QueueRun(History):
     def _connect(self) -> None:
         is_text = self.rng.random() < 0.2
         self.actors += 1
-        wire = wires.text(Dialect.MEMCACHED) if is_text else wires.memcache(Dialect.MEMCACHED)
+        protocol = protocols.text(Dialect.MEMCACHED) if is_text else protocols.memcache(Dialect.MEMCACHED)
         name = f"{'t' if is_text else 'c'}{self.actors}"
-        actor = QueueActor(self.world, wire, self.checker, name, is_text)
+        actor = QueueActor(self.world, protocol, self.checker, name, is_text)
         self.enter(actor)
         self.checker.askers.append(actor)
 

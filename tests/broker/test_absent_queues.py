@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from staniel.broker import protocols as wires
+from staniel.broker import protocols
 from staniel.broker.session import SessionState
 from staniel.protocol.memcache.requests import Dialect
 from staniel.sim.disk.durable import Crash
@@ -16,7 +16,7 @@ def files(world: World) -> set[str]:
     return {name for name, _ in world.disk.list("s") if not name.startswith(".")}
 
 
-def speaks(world: World, wire: wires.Wire) -> Client:
+def speaks(world: World, wire: protocols.Wire) -> Client:
     client = Client(world, wire)
     world.clients.append(client)
     return client
@@ -81,7 +81,7 @@ def test_a_wait_that_ends_leaves_nothing_behind() -> None:
     late = world.client().says("get b/t=5")
     gone.hangs_up()
     world.turn(20)
-    assert late.hears() == "END" and not list(world.broker.queues.waiters_by_name) and not len(world.broker.deadlines)
+    assert late.hears() == "END" and not list(world.broker.queues.waiters_by_name) and not len(world.broker.timers)
 
 
 def test_a_queue_that_comes_by_a_move_is_found_too() -> None:
@@ -119,13 +119,13 @@ def test_names_that_no_queue_can_have_are_refused_all_the_same() -> None:
 
 
 def test_kestrels_way_is_the_rule_for_its_dialect_and_the_other_protocols() -> None:
-    for wire in (wires.memcache(Dialect.KESTREL), wires.memcache(Dialect.MEMCACHED, create_on_read=True)):
+    for wire in (protocols.memcache(Dialect.KESTREL), protocols.memcache(Dialect.MEMCACHED, create_on_read=True)):
         world = World()
         speaks(world, wire).says("get q")
         assert files(world) == {"q"}
     world = World()
-    speaks(world, wires.text(Dialect.MEMCACHED)).says("get q")
-    speaks(world, wires.thrift(Dialect.MEMCACHED)).sends(
+    speaks(world, protocols.text(Dialect.MEMCACHED)).says("get q")
+    speaks(world, protocols.thrift(Dialect.MEMCACHED)).sends(
         call("get", queue_name="r", max_items=1, timeout_msec=0, auto_abort_msec=0)
     )
     assert files(world) == {"q", "r"}
@@ -133,8 +133,8 @@ def test_kestrels_way_is_the_rule_for_its_dialect_and_the_other_protocols() -> N
 
 def test_text_and_thrift_can_do_without() -> None:
     world = World()
-    text = speaks(world, wires.text(Dialect.MEMCACHED, create_on_read=False)).says("get q 1000")
-    thrift = speaks(world, wires.thrift(Dialect.MEMCACHED, create_on_read=False))
+    text = speaks(world, protocols.text(Dialect.MEMCACHED, create_on_read=False)).says("get q 1000")
+    thrift = speaks(world, protocols.thrift(Dialect.MEMCACHED, create_on_read=False))
     thrift.sends(call("get", queue_name="q", max_items=1, timeout_msec=1000, auto_abort_msec=0))
     assert not files(world) and list(world.broker.queues.waiters_by_name) == [("q", 2)]
     world.client().puts("a").puts("b")
@@ -167,7 +167,7 @@ def test_the_end_of_a_wait_for_a_deleted_queue_is_as_safe_as_the_deletion_whatev
 
 def test_what_a_text_client_has_waited_for_has_nothing_to_do_with_what_it_reads_then() -> None:
     world = World()
-    reader = speaks(world, wires.text(Dialect.MEMCACHED, create_on_read=False))
+    reader = speaks(world, protocols.text(Dialect.MEMCACHED, create_on_read=False))
     reader.sends(b"get made 1000\n")
     world.client().puts("x", "made")
     world.sync()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from staniel.broker import protocols as wires
+from staniel.broker import protocols
 from staniel.broker.config.load import ConfigError, parse
 from staniel.protocol.memcache.requests import Dialect
 from tests.support.streams import all_of, asks, fill, settle
@@ -39,7 +39,7 @@ def test_what_expires_from_one_destination_into_another_is_counted_before_anythi
 
 def test_a_text_put_of_several_items_says_how_many_of_the_first_are_stored() -> None:
     world = World("queues.q.max_items = 2\nqueues.r.max_item_size = 2\n")
-    client = Client(world, wires.text(Dialect.MEMCACHED))
+    client = Client(world, protocols.text(Dialect.MEMCACHED))
     world.clients.append(client)
     client.sends(b"put q:\na\nb\nc\nd\n\nput r:\na\nlong\nb\n\n")
     world.turn()
@@ -50,7 +50,7 @@ def test_a_text_put_of_several_items_says_how_many_of_the_first_are_stored() -> 
 
 def test_a_text_put_that_is_refused_midway_does_not_call_stored_items_refused() -> None:
     world = World()
-    client = Client(world, wires.text(Dialect.MEMCACHED))
+    client = Client(world, protocols.text(Dialect.MEMCACHED))
     world.clients.append(client)
     group = world.broker.group
     group.budget_bytes, room = 200, group.ballast.has_room_for

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from staniel.broker.events import KINDS_MAX, SELDOM_MS, Level, Seldom
+from staniel.broker.events import KINDS_MAX, SELDOM_MS, Level, RateLimitedSink
 
 
 class Lines:
@@ -15,7 +15,7 @@ class Lines:
 
 def test_one_line_a_reason_and_the_next_says_how_many_were_left_out() -> None:
     lines = Lines()
-    tell = Seldom(lines)
+    tell = RateLimitedSink(lines)
     for now_ms in range(SELDOM_MS + 1):
         tell(Level.INFO, "e", now_ms, why="a", client=now_ms)
     tell(Level.INFO, "e", SELDOM_MS, why="b", client=0)
@@ -30,7 +30,7 @@ def test_one_line_a_reason_and_the_next_says_how_many_were_left_out() -> None:
 
 def test_reasons_without_end_are_not_remembered() -> None:
     lines = Lines()
-    tell = Seldom(lines)
+    tell = RateLimitedSink(lines)
     for number in range(10 * KINDS_MAX):
         tell(Level.INFO, "e", 1, why=str(number))
     assert len(lines.seen) == 10 * KINDS_MAX and len(tell._told) <= KINDS_MAX
@@ -38,7 +38,7 @@ def test_reasons_without_end_are_not_remembered() -> None:
 
 def test_a_burst_of_lines_is_written_and_the_rest_counted() -> None:
     lines = Lines()
-    tell = Seldom(lines, burst=3)
+    tell = RateLimitedSink(lines, burst=3)
     for number in range(10):
         tell(Level.INFO, "e", 1, number=number)
     assert [line["number"] for line in lines.seen] == [0, 1, 2]

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from staniel.broker import protocols as wires
+from staniel.broker import protocols
 from staniel.broker.session import Session, SessionState
-from staniel.broker.status import Status
+from staniel.broker.status import ServerStatus
 from staniel.protocol.memcache.requests import Dialect
 from staniel.protocol.thrift.requests import ThriftFlush, ThriftFlushAll, ThriftGet, ThriftPeek
 from staniel.queues.item import Item
@@ -22,7 +22,7 @@ FED_ONLY = MEMORY + "[queues.m]\nfanout_only = true\nmax_item_size = 3\n[aliases
 
 
 def text(world: World, line: str) -> str:
-    client = Client(world, wires.text(Dialect.KESTREL))
+    client = Client(world, protocols.text(Dialect.KESTREL))
     world.clients.append(client)
     client.sends(line.encode() + b"\n")
     world.turn()
@@ -30,7 +30,7 @@ def text(world: World, line: str) -> str:
 
 
 def thrift(world: World, client_id: str, request: type[ThriftGet | ThriftPeek | ThriftFlush], *more: object) -> bytes:
-    session: Session = world.broker.connect(wires.thrift(Dialect.KESTREL))
+    session: Session = world.broker.connect(protocols.thrift(Dialect.KESTREL))
     session.execute([request(1, client_id, True, "q", *more)], world.now_ms)
     return b"".join(session.out)
 
@@ -81,7 +81,7 @@ def test_a_white_list_of_readers_keeps_others_from_flushing() -> None:
 def test_a_flush_of_all_queues_is_refused_before_any_is_empty() -> None:
     world = World(LISTED)
     world.client().puts("y", "other").puts("x")
-    session = world.broker.connect(wires.thrift(Dialect.KESTREL))
+    session = world.broker.connect(protocols.thrift(Dialect.KESTREL))
     session.execute([ThriftFlushAll(1, "", True)], world.now_ms)
     assert world.items("other") == [b"y"]
     session.execute([ThriftFlushAll(2, "job", True)], world.now_ms)
@@ -137,7 +137,7 @@ def test_a_monitor_between_two_turns_hands_out_nothing_once_the_server_is_quiesc
 
 def test_a_thrift_wait_ends_when_the_server_becomes_quiescent() -> None:
     world = World(MEMORY)
-    waiter = Client(world, wires.thrift(Dialect.KESTREL))
+    waiter = Client(world, protocols.thrift(Dialect.KESTREL))
     world.clients.append(waiter)
     waiter.session.execute([ThriftGet(1, "", True, "q", 3, 5000, 0)], world.now_ms)
     world.client().says("status quiescent")
@@ -161,7 +161,7 @@ def test_a_lease_that_waits_ends_when_the_server_becomes_quiescent() -> None:
     worker, waiter = world.worker(), world.worker()
     assert [worker.adds(1, ttr=100), worker.leases()] == ["+OK", "1"]
     waiter.says("lease other q 5000")
-    world.broker.set_status(Status.QUIESCENT, world.now_ms)
+    world.broker.set_status(ServerStatus.QUIESCENT, world.now_ms)
     world.turn()
     assert waiter.hears() == "-TIMEOUT"
     assert not any(queue.waiters for queue in world.broker.workq.jobs.queues.values())
@@ -194,7 +194,7 @@ def test_a_read_behind_expired_items_asks_the_status_again_when_they_are_gone(wi
     world.now_ms += 2000
     if live:
         queue.add(Item(b"live", world.now_ms), world.now_ms - 2000)
-    wires_by_name = {"memcache": wires.memcache, "text": wires.text, "thrift": wires.thrift}
+    wires_by_name = {"memcache": protocols.memcache, "text": protocols.text, "thrift": protocols.thrift}
     reader = Client(world, wires_by_name[wire](Dialect.MEMCACHED))
     world.clients.append(reader)
     if wire == "thrift":
@@ -202,7 +202,7 @@ def test_a_read_behind_expired_items_asks_the_status_again_when_they_are_gone(wi
     else:
         reader.sends(f"{line}\r\n".encode())
     assert queue.sweep.is_unfinished and not reader.session.out
-    world.broker.set_status(Status.QUIESCENT, world.now_ms)
+    world.broker.set_status(ServerStatus.QUIESCENT, world.now_ms)
     for _ in range(10):
         world.turn()
     assert b"live" not in reader._heard and reader._heard

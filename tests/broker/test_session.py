@@ -110,7 +110,7 @@ def test_who_waits_is_answered_in_the_turn_of_the_put(world: World) -> None:
     assert waiter.hears() == "" and waiter.session.state is SessionState.PARKED
     world.client().puts("a")
     assert waiter.hears() == "VALUE q/t=100 0 1 a END" and waiter.session.state is SessionState.READY
-    assert len(world.broker.deadlines) == 0
+    assert len(world.broker.timers) == 0
 
 
 def test_a_wait_ends_when_its_time_is_over_and_not_before(world: World) -> None:
@@ -177,7 +177,7 @@ def test_a_delete_answers_those_who_wait(world: World) -> None:
     waiters = [world.client().says(ask) for ask in ("get q/t=100", "get q/t=100/open", "get q/t=100/peek")]
     world.client().says("delete q")
     assert [waiter.hears() for waiter in waiters] == ["END"] * 3
-    assert len(world.broker.deadlines) == 0
+    assert len(world.broker.timers) == 0
 
 
 def test_a_flush_answers_nobody_and_leaves_open_reads_open(world: World) -> None:

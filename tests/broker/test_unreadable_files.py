@@ -8,7 +8,7 @@ import errno
 
 import pytest
 
-from staniel.broker import protocols as wires
+from staniel.broker import protocols
 from staniel.broker.protocols import Dialect
 from staniel.protocol.thrift.requests import ThriftDelete, ThriftFlush, ThriftFlushAll
 from staniel.sim.disk.disk import Disk
@@ -136,7 +136,7 @@ def test_a_queue_that_cannot_be_read_is_not_rewritten_without_its_items() -> Non
     world = long_queue("q")
     queue = world.broker.queues.by_name["q"]
     world.disk.fail("read", f"s/{sealed(world, 'q')[2]}", errno.EIO, times=1 << 30)
-    assert not world.broker.upkeep.rewrite(queue, world.now_ms)
+    assert not world.broker.maintenance.rewrite(queue, world.now_ms)
     repair(world)
     asks(world, "reload")
     assert drained(world, "q")[0] == list(range(COUNT))
@@ -146,7 +146,7 @@ def test_the_text_protocol_tells_it_too() -> None:
     world = long_queue("q")
     world.disk.fail("read", f"s/{sealed(world, 'q')[2]}", errno.EIO, times=1 << 30)
     drained(world, "q")
-    client = Client(world, wires.text(Dialect.MEMCACHED))
+    client = Client(world, protocols.text(Dialect.MEMCACHED))
     world.clients.append(client)
     client.sends(b"get q\n")
     world.turn()
@@ -201,13 +201,13 @@ def test_what_changes_a_queue_that_a_start_could_not_read_is_refused_with_the_fi
     for line in OPERATIONS:
         assert asks(world, line.format(queue)) == f"SERVER_ERROR {why[queue]}", line
     for line in (f"flush {queue}", f"delete {queue}"):
-        client = Client(world, wires.text(Dialect.MEMCACHED))
+        client = Client(world, protocols.text(Dialect.MEMCACHED))
         world.clients.append(client)
         client.sends(line.encode() + b"\n")
         world.turn()
         assert client.hears() == f"-{why[queue]}", line
     for request in (ThriftFlush, ThriftDelete):
-        session = world.broker.connect(wires.thrift(Dialect.MEMCACHED))
+        session = world.broker.connect(protocols.thrift(Dialect.MEMCACHED))
         session.execute([request(1, "", True, queue)], world.now_ms)
         assert why[queue].encode() in b"".join(session.out)
     assert world.disk.list("s") == kept and asks(world, "get other/peek").startswith("VALUE other/peek ")
@@ -223,7 +223,7 @@ def test_flush_all_empties_the_others_and_names_what_it_could_not() -> None:
         == f"SERVER_ERROR {why['mail'].replace('mail is', 'mail and 1 more is')}; all others are empty"
     )
     assert asks(world, "get other") == "END"
-    session = world.broker.connect(wires.thrift(Dialect.MEMCACHED))
+    session = world.broker.connect(protocols.thrift(Dialect.MEMCACHED))
     session.execute([ThriftFlushAll(1, "", True)], world.now_ms)
     world.turn()
     assert b"all others are empty" in b"".join(session.out)

@@ -10,7 +10,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from staniel.broker import protocols as wires
+from staniel.broker import protocols
 from staniel.broker.broker import Broker
 from staniel.broker.config.load import parse
 from staniel.broker.events import Level
@@ -49,7 +49,7 @@ class Recovered:
         self.disk = Disk()
         self.broker = Broker(parse(toml(config, str(spool)).encode(), "/"), self.disk, self._hear)
         recover(self.broker, now_ms)
-        wire = wires.memcache(Dialect.KESTREL)
+        wire = protocols.memcache(Dialect.KESTREL)
         self._session = self.broker.connect(wire)
         self._parser = wire.parser(Limits(1 << 14, 1 << 30))
 

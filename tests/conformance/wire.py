@@ -1,6 +1,6 @@
 """One client's socket: it says bytes, and hears exactly what it should, or the case fails.
 
-Knows sockets and deadlines. Refuses to know requests and cases.
+Knows sockets and timers. Refuses to know requests and cases.
 """
 
 from __future__ import annotations

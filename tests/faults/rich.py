@@ -19,9 +19,9 @@ from typing import NamedTuple
 import click
 
 import staniel.journal.tools.convert
-from staniel.broker import protocols as wires
+from staniel.broker import protocols
 from staniel.broker.events import Level
-from staniel.broker.status import Status
+from staniel.broker.status import ServerStatus
 from staniel.journal.spool import SpoolError, Store
 from staniel.journal.tools.convert import Conversion
 from staniel.queues.config import Format
@@ -132,7 +132,7 @@ def _convert(disk: Disk) -> None:
 
 
 def _jobs(world: World) -> None:
-    client = Client(world, wires.workq())
+    client = Client(world, protocols.workq())
     world.clients.append(client)
     for number in range(12):
         client.says(f"add {job_id(number)} work 60000 600000 9", f"payload-{number % 10}")
@@ -185,7 +185,7 @@ def start(disk: Disk) -> Served:
     except SpoolError as refused:
         return Served({}, str(refused), [])
     broker = world.broker
-    broker.set_status(Status.UP, world.now_ms)
+    broker.set_status(ServerStatus.UP, world.now_ms)
     found: Content = {}
     for queue in list(broker.queues):
         queue.pause(gets=False, puts=False)

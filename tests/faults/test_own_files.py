@@ -7,7 +7,7 @@ from random import Random
 
 import pytest
 
-from staniel.broker import protocols as wires
+from staniel.broker import protocols
 from staniel.broker.events import Level
 from staniel.sim.disk.disk import Disk
 from tests.faults.rich import CONFIG, LATER_MS, OWN, Told, check, chosen, harmed, rich, start
@@ -152,7 +152,7 @@ def test_a_command_log_that_cannot_be_read_costs_the_jobs_alone_until_a_reload()
     world = Told(CONFIG, disk, LATER_MS)
     assert asks(world, "get plain").startswith("VALUE plain ")
     assert sum(line.startswith("cmdlog.unreadable") for line in world.lines) == 1
-    worker = Client(world, wires.workq())
+    worker = Client(world, protocols.workq())
     world.clients.append(worker)
     why = "-SERVER-ERROR the command log is not available: 000000001.log: Permission denied"
     for line in ("lease work 0", f"delete {job_id(1)}", "inspect server"):

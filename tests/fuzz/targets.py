@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from staniel.broker import protocols as wires
+from staniel.broker import protocols
 from staniel.protocol.limits import Limits
 from staniel.protocol.memcache.parser import MemcacheParser
 from staniel.protocol.memcache.requests import Dialect
@@ -76,14 +76,14 @@ def conversation(data: bytes) -> None:
     """Two clients of one server: the first byte says which protocol, each ESC lets the other one speak."""
     if not data:
         return
-    protocols = (
-        wires.memcache(Dialect.MEMCACHED),
-        wires.memcache(Dialect.KESTREL),
-        wires.text(Dialect.MEMCACHED),
-        wires.workq(),
+    spoken = (
+        protocols.memcache(Dialect.MEMCACHED),
+        protocols.memcache(Dialect.KESTREL),
+        protocols.text(Dialect.MEMCACHED),
+        protocols.workq(),
     )
     world = World(WORKQ, disk_with({}))
-    clients = [Client(world, protocols[data[0] % 4]), Client(world, protocols[data[0] // 4 % 4])]
+    clients = [Client(world, spoken[data[0] % 4]), Client(world, spoken[data[0] // 4 % 4])]
     world.clients += clients
     for number, piece in enumerate(data[1:].split(b"\x1b")):
         client = clients[number % 2]

@@ -31,7 +31,7 @@ def turns_of(world: World, queue: str = "q") -> list[int]:
     reads, left = world.broker.queues.by_name[queue].open_reads, list[int]()
     for _ in range(MANY):
         left.append(len(reads))
-        if not world.broker.deadlines._soon:
+        if not world.broker.timers._soon:
             return left
         world.turn()
     raise AssertionError("returns without end")

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from staniel.broker import protocols as wires
+from staniel.broker import protocols
 from staniel.broker.broker import Broker
 from staniel.broker.config.load import defaults
 from staniel.broker.recovery import recover
@@ -165,7 +165,7 @@ def test_a_client_that_is_gone_leaves_nothing_for_the_collector(script: list[byt
 def come_and_go(hub: Hub, machine: Machine, script: list[bytes]) -> None:
     ours, theirs = socket.socketpair()
     ours.setblocking(False)
-    hub.admit(ours, "", wires.memcache(Dialect.MEMCACHED), Limits(1 << 16, 1 << 20), hub.clock.now_ms())
+    hub.admit(ours, "", protocols.memcache(Dialect.MEMCACHED), Limits(1 << 16, 1 << 20), hub.clock.now_ms())
     with theirs:
         for request in script:
             theirs.sendall(request)

@@ -16,7 +16,7 @@ from pathlib import Path
 
 import pytest
 
-from staniel.broker import protocols as wires
+from staniel.broker import protocols
 from staniel.broker.broker import SETTLED_A_TURN, Broker
 from staniel.broker.config.load import parse
 from staniel.broker.recovery import recover
@@ -56,7 +56,7 @@ class Served:
         recover(broker, self.machine.clock.now_ms())
         self.hub = Hub(broker, self.machine, 100)
         self.listener = socket.create_server(("127.0.0.1", 0))
-        self.hub.listen(ListeningSocket(self.listener), wires.memcache(Dialect.MEMCACHED))
+        self.hub.listen(ListeningSocket(self.listener), protocols.memcache(Dialect.MEMCACHED))
         self.sync_fd, self.chore_fd = self.machine.syncs.fd, self.machine.chores.fd
 
     def pass_ns(self, ns: int) -> None:
@@ -94,7 +94,7 @@ class Served:
         """Clients that have been let in, in their order."""
         wires = []
         for _ in range(count):
-            wires.append(self.connect())
+            protocols.append(self.connect())
             self.turn(self.listener.fileno())
         return wires
 
@@ -148,7 +148,7 @@ def test_a_delete_in_the_turn_in_which_a_chore_has_ended_is_answered(tmp_path: P
         for _ in range(200):
             client.say(b"set q 0 0 1000\r\n" + bytes(1000) + b"\r\n")
             hub.turn(fd)
-            if hub.hub.broker.upkeep.is_at_work(hub.hub.broker.queues.by_name["q"]):
+            if hub.hub.broker.maintenance.is_at_work(hub.hub.broker.queues.by_name["q"]):
                 break
         hub.ready(hub.chore_fd)
         client.say(b"delete q\r\nversion\r\n")
@@ -166,7 +166,7 @@ def test_a_delete_whose_client_leaves_before_a_chore_has_ended_is_done(tmp_path:
         hub.turn(hub.listener.fileno())
         fd = hub.newest_fd()
         broker = hub.hub.broker
-        while "q" not in broker.queues.by_name or not broker.upkeep.is_at_work(broker.queues.by_name["q"]):
+        while "q" not in broker.queues.by_name or not broker.maintenance.is_at_work(broker.queues.by_name["q"]):
             client.say(b"set q 0 0 1000 noreply\r\n" + bytes(1000) + b"\r\n")
             hub.turn(fd)
         client.say(b"delete q\r\n").end_sending()
@@ -205,7 +205,7 @@ def test_a_thrift_wait_whose_client_leaves_in_the_turn_of_the_put_takes_nothing(
         hub.turn(hub.listener.fileno())
         ours, theirs = socket.socketpair()
         ours.setblocking(False)
-        hub.hub.admit(ours, "", wires.thrift(Dialect.MEMCACHED), Limits(1 << 16, 1 << 20), 0)
+        hub.hub.admit(ours, "", protocols.thrift(Dialect.MEMCACHED), Limits(1 << 16, 1 << 20), 0)
         putting, waiting = list(hub.hub._connections)
         theirs.sendall(call("get", queue_name="q", max_items=10, timeout_msec=5000, auto_abort_msec=0))
         hub.turn(waiting)
@@ -252,7 +252,7 @@ def test_an_item_whose_answer_no_byte_has_left_of_goes_back_to_the_head(
             elif when == "the sync has ended":
                 hub.ready(hub.sync_fd)
                 hub.turn_alone(hub.sync_fd)
-            assert waiting not in hub.hub._connections and not hub.hub.broker.handed.by_session
+            assert waiting not in hub.hub._connections and not hub.hub.broker.unsent.by_session
             if journal:  # there it goes back when the disk knows that it had gone
                 assert data_of(hub) == ([b"2"] if "n=" in wait else [b"1", b"2"])
                 assert hub.hub._sync or not hub.hub.is_idle
@@ -281,7 +281,7 @@ def test_several_items_of_a_thrift_get_go_back_in_their_order_and_the_next_who_w
         hub.turn(hub.listener.fileno())
         ours, theirs = socket.socketpair()
         ours.setblocking(False)
-        hub.hub.admit(ours, "", wires.thrift(Dialect.MEMCACHED), Limits(1 << 16, 1 << 20), 0)
+        hub.hub.admit(ours, "", protocols.thrift(Dialect.MEMCACHED), Limits(1 << 16, 1 << 20), 0)
         putting, waiting_too, waiting = list(hub.hub._connections)
         putter.say(THREE)
         hub.turn(putting)
@@ -348,7 +348,7 @@ def test_an_item_comes_back_if_only_what_was_answered_before_it_has_begun_to_lea
         while reading in hub.hub._connections:
             hub.turn()
         assert data_of(hub) == [b"0", b"1", b"2"]
-        assert not hub.hub.broker.handed.by_session
+        assert not hub.hub.broker.unsent.by_session
 
 
 def test_what_one_who_leaves_had_open_is_not_handed_to_another_who_leaves_in_the_same_turn(tmp_path: Path) -> None:
@@ -382,7 +382,7 @@ def test_a_thrift_get_has_taken_nothing_before_it_is_answered(tmp_path: Path, en
         hub.turn(hub.listener.fileno())
         ours, theirs = socket.socketpair()
         ours.setblocking(False)
-        hub.hub.admit(ours, "", wires.thrift(Dialect.MEMCACHED), Limits(1 << 16, 1 << 20), 0)
+        hub.hub.admit(ours, "", protocols.thrift(Dialect.MEMCACHED), Limits(1 << 16, 1 << 20), 0)
         putting, waiting = list(hub.hub._connections)
         theirs.sendall(call("get", queue_name="q", max_items=4, timeout_msec=5000, auto_abort_msec=0))
         hub.turn(waiting)
@@ -414,7 +414,7 @@ def test_a_closed_connection_is_not_kept_until_its_alarm(tmp_path: Path) -> None
                 hub.turn(hub.newest_fd())
             while hub.hub._connections:
                 hub.turn()
-        assert len(hub.hub.broker.deadlines) == 0
+        assert len(hub.hub.broker.timers) == 0
 
 
 def test_a_flag_without_an_end_means_nothing(tmp_path: Path) -> None:
@@ -530,7 +530,7 @@ def test_long_replies_that_wait_for_a_sync_are_counted(tmp_path: Path, monkeypat
             queue.add(Item(bytes(60_000), number + 1, 0), 0)
         wires = it.connect_many(5)
         for _ in range(8):
-            for fd, wire in zip(list(it.hub._connections), wires, strict=False):
+            for fd, wire in zip(list(it.hub._connections), protocols, strict=False):
                 wire.say(b"get q\r\n")
                 it.turn_alone(fd)
             if len(it.hub._connections) < 5:
@@ -656,7 +656,7 @@ def test_a_long_item_is_shown_to_many_without_a_copy_and_counted_whole_until_it_
         it.hub.broker.queues.make("q", 0).add(Item(bytes(size), 1, 0), 0)
         wires = []
         for _ in range(3):
-            wires.append(it.connect())
+            protocols.append(it.connect())
             it.turn(it.listener.fileno())
             wires[-1].say(b"get q/peek\r\n")
         for _ in range(12):

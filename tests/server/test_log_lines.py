@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from staniel.broker.events import NOTES_MAX
+from staniel.broker.events import CLIENT_EVENTS_MAX
 from tests.server.test_workq import add, leased
 from tests.support.job_world import job_id
 from tests.support.process import Server, running, until
@@ -79,9 +79,9 @@ def test_a_worker_that_does_not_finish_in_time_leaves_a_line(tmp_path: Path) -> 
 def test_a_client_that_does_it_without_end_gets_a_few_lines(server: Server) -> None:
     with Wire(server.address) as wire:
         wire.put("q", b"x")
-        for _ in range(5 * NOTES_MAX):
+        for _ in range(5 * CLIENT_EVENTS_MAX):
             wire.ask(b"flush q")
-    assert len(lines(server, "queue.flushed")) == NOTES_MAX
+    assert len(lines(server, "queue.flushed")) == CLIENT_EVENTS_MAX
 
 
 @pytest.mark.parametrize("how", ["SIGTERM", "SIGINT", "shutdown"])

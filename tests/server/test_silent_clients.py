@@ -13,11 +13,11 @@ from pathlib import Path
 
 import pytest
 
-from staniel.broker import protocols as wires
+from staniel.broker import protocols
 from staniel.broker.broker import Broker
 from staniel.broker.config.load import Config, parse
 from staniel.broker.recovery import recover
-from staniel.broker.session import Wire
+from staniel.broker.session import ProtocolSpec
 from staniel.journal.disk.fs import OsFs
 from staniel.protocol.limits import Limits
 from staniel.protocol.memcache.requests import Dialect
@@ -25,7 +25,7 @@ from staniel.server.hub import Hub
 from staniel.server.machine import Machine
 
 TIMEOUT = "[server]\nclient_timeout = 1000\n"
-MEMCACHE = wires.memcache(Dialect.MEMCACHED)
+MEMCACHE = protocols.memcache(Dialect.MEMCACHED)
 
 
 class Clock:
@@ -55,7 +55,7 @@ class Served:
     def load(self) -> Config:
         return parse(self.text.encode(), str(self.folder))
 
-    def client(self, wire: Wire = MEMCACHE) -> socket.socket:
+    def client(self, wire: ProtocolSpec = MEMCACHE) -> socket.socket:
         ours, theirs = socket.socketpair()
         ours.setblocking(False)
         theirs.settimeout(5)
@@ -206,11 +206,11 @@ def test_a_client_that_reads_slowly_is_served_as_long_as_it_takes(served: Served
     [
         (MEMCACHE, b"set q 0 0 2000\r\n%b\r\n", b"STORED\r\n"),
         (MEMCACHE, b"ms q 2000\r\n%b\r\n", b"HD\r\n"),
-        (wires.text(Dialect.MEMCACHED), b"put q:\n%b\n\n", b"+1\n"),
+        (protocols.text(Dialect.MEMCACHED), b"put q:\n%b\n\n", b"+1\n"),
     ],
 )
 def test_a_larger_item_size_holds_for_clients_that_are_there(
-    served: Served, wire: Wire, request_line: bytes, answer: bytes
+    served: Served, wire: ProtocolSpec, request_line: bytes, answer: bytes
 ) -> None:
     served.start("[default]\nmax_item_size = 1000\n")
     client, request = served.client(wire), request_line % (b"x" * 2000)

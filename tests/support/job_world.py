@@ -5,7 +5,7 @@ Each turn runs the syncs that are due, unless a test holds them back with `syncs
 
 from __future__ import annotations
 
-from staniel.broker import protocols as wires
+from staniel.broker import protocols
 from staniel.protocol.workq.fields import read_id, show_id
 from staniel.queues.jobs.job import Job
 from staniel.sim.disk.disk import Disk
@@ -96,7 +96,7 @@ class JobClient(Client):
     """One workq connection."""
 
     def __init__(self, world: World) -> None:
-        super().__init__(world, wires.workq())
+        super().__init__(world, protocols.workq())
 
     def feeds(self, data: bytes) -> JobClient:
         """Raw bytes, and a turn."""

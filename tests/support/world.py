@@ -22,7 +22,7 @@ class World(SimWorld):
         return ran
 
     def do_chores(self) -> None:
-        upkeep = self.broker.upkeep
+        upkeep = self.broker.maintenance
         for _ in range(10_000):
             super().do_chores()
             if not upkeep.is_busy:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import errno
 
-from staniel.broker import protocols as wires
+from staniel.broker import protocols
 from staniel.broker.session import Session
 from staniel.journal.kestrel.log import Log
 from staniel.journal.spool import Store
@@ -57,7 +57,7 @@ def pack(world: World) -> None:
 
 
 def thrift_session(world: World) -> Session:
-    return world.broker.connect(wires.thrift(Dialect.KESTREL))
+    return world.broker.connect(protocols.thrift(Dialect.KESTREL))
 
 
 def lease(session: Session, world: World, count: int = 1, auto_abort_ms: int = 500) -> None:

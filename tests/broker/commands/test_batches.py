@@ -7,7 +7,7 @@ from itertools import pairwise
 
 import pytest
 
-from staniel.broker import protocols as wires
+from staniel.broker import protocols
 from staniel.broker.commands.batches import QUEUES_A_TURN
 from staniel.broker.commands.puts import TARGETS_AT_ONCE, WIDE_A_TURN
 from staniel.broker.commands.thrift import LEASES_A_TURN
@@ -213,7 +213,7 @@ def test_a_monitor_put_off_while_its_queue_is_deleted_ends() -> None:
     other.sends(b"delete q\r\n")
     some_turns(world)
     assert reader.hears().endswith("END VERSION " + WIRE_VERSION)
-    assert len(world.broker.deadlines) == 0
+    assert len(world.broker.timers) == 0
 
 
 @pytest.mark.parametrize("get", ["get q", "get q/n=3", "mg q v"])
@@ -226,7 +226,7 @@ def test_a_get_put_off_while_its_queue_is_deleted_ends(get: str) -> None:
     world.client().sends(b"delete q\r\n")
     some_turns(world)
     assert reader.hears() == ("EN" if "mg" in get else "END") + " VERSION " + WIRE_VERSION
-    assert len(world.broker.deadlines) == 0
+    assert len(world.broker.timers) == 0
 
 
 @pytest.mark.parametrize("get", ["get q/t=1000", "get q/t=1000/n=3", "mg q/t=1000 v"])
@@ -249,12 +249,12 @@ def test_one_that_waits_then_waits_for_a_queue_of_that_name_and_not_for_the_dead
     some_turns(world)
     heard = reader.hears()
     assert heard.endswith(" VERSION " + WIRE_VERSION) and ("new" in heard) is (end == "put")
-    assert not list(world.broker.queues.waiters_by_name) and len(world.broker.deadlines) == 0
+    assert not list(world.broker.queues.waiters_by_name) and len(world.broker.timers) == 0
 
 
 def test_a_collecting_get_whose_queue_is_deleted_in_the_tick_of_its_first_item_ends() -> None:
     world = World()
-    reader = Client(world, wires.thrift(Dialect.MEMCACHED))
+    reader = Client(world, protocols.thrift(Dialect.MEMCACHED))
     world.clients.append(reader)
     reader.sends(call("get", queue_name="q", max_items=3, timeout_msec=1000, auto_abort_msec=0))
     assert reader.session.state is SessionState.PARKED
@@ -262,7 +262,7 @@ def test_a_collecting_get_whose_queue_is_deleted_in_the_tick_of_its_first_item_e
     other.sends(b"set q 0 0 1\r\nx\r\ndelete q\r\n")
     world.turn()
     world.sync()
-    assert reader.session.state is SessionState.READY and len(world.broker.deadlines) == 0
+    assert reader.session.state is SessionState.READY and len(world.broker.timers) == 0
 
 
 def test_many_items_for_many_queues_are_put_some_a_turn_and_the_next_request_waits_one_turn_more() -> None:
@@ -271,7 +271,7 @@ def test_many_items_for_many_queues_are_put_some_a_turn_and_the_next_request_wai
     for number in range(TARGETS_AT_ONCE + 1):
         maker.sends(f"get q+{number}\r\n".encode())
     world.sync()
-    client, count = Client(world, wires.text(Dialect.MEMCACHED)), 10 * WIDE_A_TURN
+    client, count = Client(world, protocols.text(Dialect.MEMCACHED)), 10 * WIDE_A_TURN
     world.clients.append(client)
     client.sends(b"put q:\n" + b"x\n" * count + b"\nversion\n")
     put = [len(world.broker.queues.by_name["q+0"].line)]
@@ -291,7 +291,7 @@ def test_very_many_leases_are_ended_some_a_turn_and_counted_once(method: str) ->
     fill(world, "q", count)
     queue = world.broker.queues.by_name["q"]
     items = queue.line.items()
-    client = Client(world, wires.thrift(Dialect.MEMCACHED))
+    client = Client(world, protocols.thrift(Dialect.MEMCACHED))
     world.clients.append(client)
     client.sends(call("get", queue_name="q", max_items=count, timeout_msec=0, auto_abort_msec=60_000))
     world.turn()
@@ -316,7 +316,7 @@ def test_who_asks_while_very_many_leases_are_aborted_gets_the_first_item() -> No
     queue = world.broker.queues.make("q", world.now_ms)
     for number in range(count):
         queue.add(Item(b"%05d" % number, world.now_ms), world.now_ms)
-    client, asker = Client(world, wires.thrift(Dialect.MEMCACHED)), world.client()
+    client, asker = Client(world, protocols.thrift(Dialect.MEMCACHED)), world.client()
     world.clients.append(client)
     client.sends(call("get", queue_name="q", max_items=count, timeout_msec=0, auto_abort_msec=60_000))
     world.turn()

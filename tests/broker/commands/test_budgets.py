@@ -9,11 +9,10 @@ from uuid import UUID
 import pytest
 
 from staniel.broker.broker import QUEUES_A_TURN
-from staniel.broker.commands import gets as reads
-from staniel.broker.commands import puts
+from staniel.broker.commands import gets, puts
 from staniel.broker.commands.admin import BLOCKS_A_TURN
 from staniel.broker.commands.thrift import ITEMS_MAX
-from staniel.broker.protocols import Wire, memcache, text, thrift, workq
+from staniel.broker.protocols import ProtocolSpec, memcache, text, thrift, workq
 from staniel.broker.version import WIRE_VERSION
 from staniel.protocol.limits import WORK_A_FEED
 from staniel.protocol.memcache.requests import Dialect
@@ -22,10 +21,10 @@ from tests.support.thrift_calls import call
 from tests.support.world import Client, World
 
 MEMORY = "default.keep_journal = false\n"
-MANY = 4 * reads.KEYS_A_TURN + 3
+MANY = 4 * gets.KEYS_A_TURN + 3
 
 
-def asks(world: World, data: bytes, wire: Wire | None = None, syncs: bool = True) -> tuple[int, bytes]:
+def asks(world: World, data: bytes, wire: ProtocolSpec | None = None, syncs: bool = True) -> tuple[int, bytes]:
     """How many turns a client's requests take, and the answer."""
     client = world.client()
     if wire is not None:
@@ -47,7 +46,7 @@ def test_a_get_of_many_names_that_nobody_has_made_takes_several_turns() -> None:
     world = World()
     names = b" ".join(b"n%d" % number for number in range(MANY))
     turns, heard = asks(world, b"get " + names + b"\r\nversion\r\n")
-    assert turns >= 2 * (MANY // reads.KEYS_A_TURN) and heard == b"END\r\nVERSION %b\r\n" % WIRE_VERSION.encode()
+    assert turns >= 2 * (MANY // gets.KEYS_A_TURN) and heard == b"END\r\nVERSION %b\r\n" % WIRE_VERSION.encode()
     assert not len(world.broker.queues) and world.broker.counters.get_misses == MANY
 
 
@@ -199,7 +198,7 @@ def job_id(number: int) -> bytes:
 
 MANY_REQUESTS = 3 * WORK_A_FEED
 ITEMS = [b"%04d" % number for number in range(MANY_REQUESTS)]
-IN_PIECES: dict[str, tuple[Wire, list[bytes]]] = {
+IN_PIECES: dict[str, tuple[ProtocolSpec, list[bytes]]] = {
     "memcache": (
         memcache(Dialect.MEMCACHED),
         [b"set q %d 0 4\r\n%b\r\n" % (number, item) for number, item in enumerate(ITEMS)],

@@ -6,8 +6,7 @@ from itertools import pairwise
 
 import pytest
 
-from staniel.broker import broker, transfers
-from staniel.broker import protocols as wires
+from staniel.broker import broker, protocols, transfers
 from staniel.broker.timers import SLOT_MS
 from staniel.protocol.memcache.requests import Dialect
 from staniel.queues.item import Item
@@ -63,7 +62,7 @@ def test_so_they_are_by_a_text_client_and_a_move() -> None:
     for ask, answer in ((b"get q\n", ":live"), (b"peek q\n", ":live"), (b"monitor q 5\n", ":live")):
         world = with_expired(MANY, config='server.expiration_timer_frequency = "none"\ndefault.keep_journal = false\n')
         world.broker.queues.by_name["q"].add(Item(b"live", world.now_ms), world.now_ms - 2500)
-        client = Client(world, wires.text(Dialect.MEMCACHED))
+        client = Client(world, protocols.text(Dialect.MEMCACHED))
         world.clients.append(client)
         client.sends(ask)
         for _ in range(10):
@@ -100,7 +99,7 @@ def test_so_they_are_by_a_get_of_several_items(line: str) -> None:
 def test_so_they_are_by_a_thrift_client(request_: bytes) -> None:
     world = with_expired(MANY, config='server.expiration_timer_frequency = "none"\ndefault.keep_journal = false\n')
     world.broker.queues.by_name["q"].add(Item(b"live", world.now_ms), world.now_ms - 2500)
-    client = Client(world, wires.thrift(Dialect.MEMCACHED))
+    client = Client(world, protocols.thrift(Dialect.MEMCACHED))
     world.clients.append(client)
     client.sends(request_)
     for _ in range(10):

@@ -12,11 +12,11 @@ from staniel.broker.config.load import load
 from staniel.broker.config.schema import (
     NOT_SERVED,
     RELOADED,
-    KestrelListener,
-    Listener,
-    Memcache,
+    KestrelListenerSettings,
+    ListenerSettings,
+    MemcacheSettings,
     QueueSettings,
-    Server,
+    ServerSettings,
     WorkqSettings,
 )
 from staniel.broker.config.toml import keys_of
@@ -26,10 +26,10 @@ ROOT = Path(__file__).parents[3]
 DOCUMENT = (ROOT / "docs" / "config.md").read_text()
 EXAMPLE = ROOT / "examples" / "staniel.toml"
 SECTIONS: dict[str, type[Struct]] = {
-    "[server]": Server,
-    "[memcache]": Memcache,
-    "[text], [thrift]": KestrelListener,
-    "[admin]": Listener,
+    "[server]": ServerSettings,
+    "[memcache]": MemcacheSettings,
+    "[text], [thrift]": KestrelListenerSettings,
+    "[admin]": ListenerSettings,
     "[workq]": WorkqSettings,
     "[default] and [queues.NAME]": QueueSettings,
 }
@@ -67,7 +67,7 @@ def test_what_a_reload_takes_over_is_told() -> None:
     document = (ROOT / "docs" / "operating.md").read_text()
     told = document.split("\nA reload takes over ")[1].split("; for the clients that are there")[0]
     of_server = re.sub(r"\([^)]*\)", "", told.split("and of `[server]`: ")[1])
-    assert set(re.findall(r"`(\w+)`", of_server)) == RELOADED <= set(keys_of(Server))
+    assert set(re.findall(r"`(\w+)`", of_server)) == RELOADED <= set(keys_of(ServerSettings))
 
 
 @pytest.mark.parametrize(("title", "prefix"), [("[server]", "server"), ("[default] and [queues.NAME]", "default")])

@@ -37,7 +37,7 @@ def test_queues_made_while_memory_is_tight_get_their_share(settings: str) -> Non
             fill(client, f"q{number}", 3, 20_000)
     assert client.hears().count("STORED") == 12 + 40 * 15
     assert really_used(world) <= 2.5 * MB
-    assert abs(world.broker.upkeep.memory.used_bytes - really_used(world)) < 4096
+    assert abs(world.broker.maintenance.memory.used_bytes - really_used(world)) < 4096
     for number in range(40):
         for _ in range(15):
             assert "VALUE" in ask(client, f"get q{number}")
@@ -71,7 +71,7 @@ def test_followers_of_a_stream_are_weighed_each() -> None:
     for name in names:
         for _ in range(4):
             assert "VALUE" in ask(client, f"get {name}/open")
-    memory = world.broker.upkeep.memory
+    memory = world.broker.maintenance.memory
     assert memory.used_bytes >= really_used(world) > 0
     for name in names:
         ask(client, f"get {name}/close")
@@ -100,7 +100,7 @@ def test_a_queue_without_a_journal_is_weighed_and_refuses_what_the_total_has_no_
     fill(client, "m", 30, 100_000)
     heard = client.hears()
     assert heard.count("STORED") - heard.count("NOT_STORED") < 20 and heard.endswith("NOT_STORED")
-    memory = world.broker.upkeep.memory
+    memory = world.broker.maintenance.memory
     assert memory.is_tight and memory.used_bytes == really_used(world) < 1.5 * MB
     fill(client, "n", 30, 100_000)
     assert really_used(world) < 2 * MB

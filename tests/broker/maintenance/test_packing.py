@@ -7,7 +7,7 @@ import random
 
 import pytest
 
-from staniel.broker.maintenance import scheduler as upkeep
+from staniel.broker.maintenance import scheduler
 from staniel.broker.maintenance.packing import RETRY_MAX_MS
 from staniel.journal.background import InstallPack
 from staniel.journal.group_commit import JournalFailure
@@ -39,7 +39,7 @@ def half_read(config: str = SMALL) -> SlowWorld:
         client.puts(f"{number:04}".ljust(60, "."))
         world.sync()
     client.says("get q/open", "get q/open")
-    packs = world.broker.upkeep.packs
+    packs = world.broker.maintenance.packs
     for _ in range(130):
         client.says("get q/open", "get q/close")
         if packs._wanted:
@@ -95,7 +95,7 @@ def test_a_queue_that_is_empty_before_its_summary_is_done_starts_over_all_the_sa
     world = half_read()
     while len(queue_of(world).line):
         world.client().says("get q")
-    assert world.broker.upkeep.packs.has(log_of(world))
+    assert world.broker.maintenance.packs.has(log_of(world))
     do_everything(world)  # and nobody asks for anything any more
     assert journal_bytes(world) < 300
 
@@ -199,7 +199,7 @@ def test_what_happens_while_a_pack_is_made_is_in_it_or_behind_it() -> None:
         choose = random.Random(seed)
         world = half_read()
         client, holder = world.client(), world.client()
-        packs = world.broker.upkeep.packs
+        packs = world.broker.maintenance.packs
         for number in range(400):
             verb = choose.randrange(6)
             if verb == 0:
@@ -279,7 +279,7 @@ def test_deleting_a_queue_while_a_pack_takes_its_place_asks_for_no_checksums() -
     for chore in started:
         world.finish_chore(chore)
     assert world.broker.queues.find("q") is None
-    sidecars = world.broker.upkeep.sidecars
+    sidecars = world.broker.maintenance.sidecars
     assert not sidecars._wanted and sidecars._making is None
     do_everything(world)
     assert "journal.sidecar_failed" not in world.events
@@ -337,7 +337,7 @@ def test_deleting_a_queue_whose_pack_is_being_put_in_place_leaves_nothing_behind
 def test_a_deletion_that_was_put_off_removes_a_queue_that_an_alias_has_hidden_meanwhile(end: str) -> None:
     world = half_read()
     chores = world.start_chores()
-    while not world.broker.upkeep.is_at_work(queue_of(world)):
+    while not world.broker.maintenance.is_at_work(queue_of(world)):
         for chore in chores:
             world.finish_chore(chore)
         world.turn()
@@ -384,7 +384,7 @@ def test_many_queues_are_packed_one_after_the_other() -> None:
         for name in range(50):
             client.puts(f"{number:04}".ljust(90, "."), f"q{name}")
         world.sync()
-    packs = world.broker.upkeep.packs
+    packs = world.broker.maintenance.packs
     waiting = 0
     for _ in range(36):
         client.says(*[f"get q{name}" for name in range(50)])
@@ -406,13 +406,16 @@ def test_no_pack_begins_that_would_not_halve_what_it_covers() -> None:
         got(world, 1)
         rewrites = max(rewrites, log_of(world).rewrites)
         if queue_of(world).line.behind and log_of(world).segments.sealed:
-            assert world.broker.upkeep.packs._pack is None or world.broker.upkeep.packs._pack.stage is not Stage.FAILED
+            assert (
+                world.broker.maintenance.packs._pack is None
+                or world.broker.maintenance.packs._pack.stage is not Stage.FAILED
+            )
     assert got(world, 30) == list(range(280, 300))
 
 
 def test_items_are_read_from_files_whose_names_a_summary_has_just_taken(monkeypatch: pytest.MonkeyPatch) -> None:
     """A queue that fits in memory is to be rewritten; before its file is sealed, more comes than memory holds."""
-    monkeypatch.setattr(upkeep, "ON_THE_SPOT_BYTES", 0)
+    monkeypatch.setattr(scheduler, "ON_THE_SPOT_BYTES", 0)
     world = SlowWorld("default.max_memory_size = 1500\ndefault.max_journal_size = 2000\n" + IMPATIENT)
     client, reader = world.client(), world.client()
     put = taken = 0

@@ -111,7 +111,7 @@ def test_all_queues_together_keep_to_the_total_and_go_on() -> None:
     client = world.client()
     for number in range(60):
         client.puts("x" * 30_000, f"q{number % 5}")
-    memory = world.broker.upkeep.memory
+    memory = world.broker.maintenance.memory
     assert memory.is_tight and memory.used_bytes < 1.5 * (1 << 20)
     assert sum(queue.line.bytes for queue in world.broker.queues) == 60 * 30_000
     world.sync()

@@ -78,7 +78,7 @@ def test_a_queue_made_anew_keeps_its_segment_though_an_older_one_of_that_moment_
     for _ in range(2):
         client.says("get q")
         world.sync()
-    assert world.broker.upkeep.chores._waiting
+    assert world.broker.maintenance.chores._waiting
     client.says("delete q")
     client.puts("2")
     world.sync()

@@ -329,7 +329,7 @@ def test_an_item_that_goes_back_unheard_and_its_copy_are_never_both_there_after_
     settle(world)
     reader, broker = world.client(), world.broker
     reader.sends(b"get q/n=2\r\n")
-    handed = broker.handed.pop(reader.session)
+    handed = broker.unsent.pop(reader.session)
     reader.hangs_up()
     broker.take_back(handed, world.now_ms)
     after = []

@@ -97,7 +97,7 @@ def test_of_the_folder_where_segments_retire(number: int) -> None:
     for _ in range(3):
         client.says("get q")
         world.sync()
-    assert world.broker.upkeep.chores._waiting
+    assert world.broker.maintenance.chores._waiting
     world.disk.fail("sync_folder", "s", number)
     with pytest.raises(JournalFailure):
         world.do_chores()

@@ -39,8 +39,8 @@ class Served:
         self.fs = OsFs()
         self.world = World(CONFIG.format(journal=journal), self.fs)  # type: ignore[arg-type]
         self.told: list[dict[str, object]] = []
-        self.world.broker.upkeep._report = self._report
-        self.world.broker.upkeep.packs._report = self._report
+        self.world.broker.maintenance._report = self._report
+        self.world.broker.maintenance.packs._report = self._report
 
     def _report(self, level: object, event: str, /, **fields: object) -> None:
         if event == "journal.unreadable_items":

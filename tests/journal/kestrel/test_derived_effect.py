@@ -109,7 +109,7 @@ class History:
     def rewrite(self) -> None:
         while self.log.pending_bytes:
             self.turn(1)
-        assert self.world.broker.upkeep.rewrite(self.queue, self.world.now_ms)
+        assert self.world.broker.maintenance.rewrite(self.queue, self.world.now_ms)
 
     def bytes_of(self, segment: Segment) -> bytes:
         return self.world.disk.read(self.log.segments.path(segment), 0, 1 << 30)

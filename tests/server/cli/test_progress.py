@@ -6,7 +6,7 @@ import io
 
 from staniel.broker.broker import Broker
 from staniel.broker.events import Level
-from staniel.broker.recovery import Progress, recover
+from staniel.broker.recovery import RecoveryProgress, recover
 from staniel.server.cli.progress import CLEAR, Display
 from staniel.sim.world import config_of
 from tests.support.world import World
@@ -29,7 +29,7 @@ class Start:
         self.events: list[dict[str, object]] = []
         self.screen = Screen(is_terminal)
         display = Display(self._report, lambda: self.now_ms, self.screen)
-        progress = Progress(99, 0, 100, 10_000_000_000)
+        progress = RecoveryProgress(99, 0, 100, 10_000_000_000)
         for _ in range(seconds * 10):
             self.now_ms += 100
             progress.bytes += 100_000_000

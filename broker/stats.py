@@ -46,14 +46,6 @@ class ServerCounters:
     bytes_written: int = 0
 
 
-def snapshot(broker: Broker, now_ms: int, dialect: Dialect = Dialect.MEMCACHED) -> Iterator[tuple[str, object]]:
-    """(name, value) of the server, then of every queue."""
-    yield from server_stats(broker, now_ms, QueueTotals(broker.queues))
-    for queue in broker.queues:
-        yield from named_stats(queue, now_ms, dialect)
-    yield from other_stats(broker)
-
-
 def named_stats(queue: Queue, now_ms: int, dialect: Dialect) -> Iterator[tuple[str, object]]:
     """(name, value) of one queue, under the names that they have among those of all."""
     for name, value in queue_stats(queue, now_ms, dialect):

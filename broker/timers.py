@@ -37,11 +37,6 @@ class Timers:
     def __len__(self) -> int:
         return len(self._slot_of)
 
-    @property
-    def slots(self) -> int:
-        """How many slots are kept: at most two an owner and SLOTS_SPARE."""
-        return len(self._heap)
-
     def set(self, owner: TimerOwner, at_ms: int) -> None:
         """Tell `owner` at `at_ms`, instead of any moment set before."""
         slot = at_ms // SLOT_MS + 1

@@ -11,7 +11,6 @@ import os
 import re
 from collections.abc import Iterator
 from enum import Enum
-from functools import cache
 from typing import Any, TypeVar
 
 import msgspec
@@ -143,12 +142,6 @@ class Config(Struct, frozen=True, kw_only=True):
             workq = structs.replace(workq, port=WorkqSettings().port)
         _check_cmdlog(workq, "--cmdlog-sync-int")
         return workq
-
-
-@cache
-def _queue_keys() -> tuple[tuple[str, str], ...]:
-    """(key, attribute) of each setting of queues. Asking msgspec takes a millisecond."""
-    return tuple((info.encode_name, info.name) for info in structs.fields(QueueSettings))
 
 
 def load(path: str) -> Config:

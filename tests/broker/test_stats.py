@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
-from staniel.broker.stats import snapshot
+from staniel.broker.stats import QueueTotals, named_stats, other_stats, server_stats
 from staniel.protocol.memcache.requests import Dialect
 from tests.support.job_world import JobWorld
 from tests.support.world import World
 
 
-def stats(world: World) -> dict[str, object]:
-    return dict(snapshot(world.broker, world.now_ms))
+def stats(world: World | JobWorld, dialect: Dialect = Dialect.MEMCACHED) -> dict[str, object]:
+    """What the plain `stats` shows."""
+    broker = world.broker
+    found = dict(server_stats(broker, world.now_ms, QueueTotals(broker.queues)))
+    for queue in broker.queues:
+        found |= named_stats(queue, world.now_ms, dialect)
+    return {**found, **dict(other_stats(broker))}
 
 
 def test_the_server_counts_what_its_clients_do() -> None:
@@ -132,4 +137,4 @@ def test_leases_of_jobs_that_time_out_are_counted() -> None:
     assert client.adds(1, ttr=10) == "+OK"
     assert client.leases() == "1"
     world.pass_time(50)
-    assert dict(snapshot(world.broker, world.now_ms))["jobs_timed_out"] == 1
+    assert stats(world)["jobs_timed_out"] == 1

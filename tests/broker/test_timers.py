@@ -123,7 +123,7 @@ def test_what_dropped_waits_leave_behind_a_long_one_is_bounded() -> None:
         owner = Owner()
         timers.set(owner, 4_000_000 + moment)
         timers.drop(owner)
-    assert timers.slots < 100
+    assert len(timers._heap) < 100
     timers.ring(3_700_000)
     assert len(long.rung) == 1 and len(timers) == 0 and timers.next_ms() == NEVER_MS
 

@@ -14,7 +14,7 @@ from contextlib import asynccontextmanager
 import trio
 
 from staniel.client.errors import ConnectionLost, Full, NotAllStored, Refused
-from staniel.client.link import Link
+from staniel.client.connection import Link
 from staniel.client.monitoring import Monitoring
 from staniel.protocol.client.conversation import read
 from staniel.protocol.client.replies import Answer, Error, Item, Reply, StatsReply, Text

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from staniel.client.errors import Refused
-from staniel.client.link import Link
+from staniel.client.connection import Link
 from staniel.protocol.client.replies import Answer, Error, Item, Reply
 
 

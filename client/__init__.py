@@ -1,7 +1,7 @@
 """A trio client for Staniel and every other server that speaks Kestrel's memcache protocol. See docs/client.md.
 
-It never tries again by itself: when to do that is the program's decision, and `examples/` shows one. The bytes are
-`protocol/client/conversation.py`'s.
+It never tries again by itself: when to do that is the program's decision, and `examples/` shows one. `client` is what
+programs use, `connection` one connection with its time-outs; the bytes are `protocol/client`'s, and sockets trio's.
 """
 
 from __future__ import annotations

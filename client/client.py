@@ -1,7 +1,6 @@
 """The client: put, get, reserve, peek, monitor and the rest, each with what is known when it fails.
 
-Knows what each reply means for the item in question. Refuses to know bytes, and to connect again by itself: which
-requests may be repeated only the program knows.
+It never connects again by itself: only the program knows which requests may be repeated.
 """
 
 from __future__ import annotations
@@ -13,8 +12,8 @@ from contextlib import asynccontextmanager
 
 import trio
 
+from staniel.client.connection import Connection
 from staniel.client.errors import ConnectionLost, Full, NotAllStored, Refused
-from staniel.client.connection import Link
 from staniel.client.monitoring import Monitoring
 from staniel.protocol.client.conversation import read
 from staniel.protocol.client.replies import Answer, Error, Item, Reply, StatsReply, Text
@@ -32,7 +31,7 @@ WAIT_S_MAX = INT32_MAX // 1000
 async def connect(
     host: str = "127.0.0.1", port: int = 22133, *, connect_timeout_s: float = 10, answer_timeout_s: float = 30
 ) -> AsyncIterator[Client]:
-    """A connected client, closed at the end of the block. Raises ConnectionLost if nobody listens there.
+    """A connected client, closed at the end of the block. Raises ConnectionLost if no server listens there.
 
     `answer_timeout_s`: a server that is silent for longer than it was asked to wait, plus this, counts as gone.
     """
@@ -50,28 +49,28 @@ async def connect(
 
 class Client:
     """One connection: one request at a time, of one task at a time (trio.BusyResourceError tells the second task; only
-    the end of a reservation waits for its turn).
+    the end of a reservation waits until the connection is free).
 
     A request that is cancelled, or whose answer does not come, closes the connection: the server puts what it had open
     back, and every later call raises ConnectionLost. Every method can raise that, and Refused with the server's text.
     """
 
     def __init__(self, stream: trio.abc.Stream, *, answer_timeout_s: float = 30) -> None:
-        self._link = Link(stream, answer_timeout_s)
+        self._connection = Connection(stream, answer_timeout_s)
         self._reserved: set[str] = set()
 
     async def aclose(self) -> None:
         """Close the connection. Open reads go back to the head of their queues."""
-        await self._link.close("closed by this program")
+        await self._connection.close("closed by this program")
 
     # put
 
     async def put(self, queue: str, data: bytes, *, ttl_s: float | None = None, flags: int = 0) -> None:
         """Append an item; on return it is stored, as safely as the queue's sync policy says. Raises Full, Refused.
 
-        `ttl_s` is rounded up to whole seconds. Cancelled or ConnectionLost: stored or not, nobody knows.
+        `ttl_s` is rounded up to whole seconds. Cancelled or ConnectionLost: it may be stored or not.
         """
-        (reply,) = await self._link.ask([_set(queue, data, ttl_s, flags)])
+        (reply,) = await self._connection.request([_set(queue, data, ttl_s, flags)])
         refusal = _refusal(reply, queue)
         if refusal is not None:
             raise refusal
@@ -85,11 +84,11 @@ class Client:
         refused: dict[int, Full | Refused] = {}
         answered = 0
         try:
-            async with self._link.turn():
+            async with self._connection.exchange():
                 for chunk in _chunks(requests):
-                    await self._link.send(chunk)
+                    await self._connection.send(chunk)
                     for _ in chunk:
-                        refusal = _refusal(await self._link.hear(), queue)
+                        refusal = _refusal(await self._connection.receive(), queue)
                         if refusal is not None:
                             refused[answered] = refusal
                         answered += 1
@@ -136,7 +135,7 @@ class Client:
             return item
 
     async def peek(self, queue: str, *, wait_s: float = 0) -> Item | None:
-        """The next item, left where it is. Somebody else may take it at any moment."""
+        """The next item, left where it is. Another client may take it at any moment."""
         return await self._fetch(queue, wait_s, peek=True)
 
     @asynccontextmanager
@@ -149,29 +148,29 @@ class Client:
         """
         if queue in self._reserved:
             raise RuntimeError(f"this client has an item of {queue} reserved; end that block, or use another client")
-        async with self._link.turn():
-            await self._link.send([Monitor(queue.encode("latin-1"), queue, _ms(wait_s), max_items)])
-            items = Monitoring(self._link, math.ceil(wait_s))
+        async with self._connection.exchange():
+            await self._connection.send([Monitor(queue.encode("latin-1"), queue, _ms(wait_s), max_items)])
+            items = Monitoring(self._connection, math.ceil(wait_s))
             try:
                 yield items
                 await items.drain()
                 await self._confirm(queue, items)
             except BaseException:
-                await self._link.close("closed because a monitor was cut off")
+                await self._connection.close("closed because a monitor was cut off")
                 raise
 
     # the rest
 
     async def delete(self, queue: str) -> bool:
-        """Forget a queue with all its items; whether there was one."""
+        """Delete a queue with all its items. Whether there was one."""
         return _expect(await self._one(Delete(queue)), Answer.DELETED, Answer.NOT_FOUND) is Answer.DELETED
 
     async def flush(self, queue: str) -> None:
-        """Remove all items but those that somebody has open."""
+        """Remove all items but those that are open."""
         _expect(await self._one(Flush(queue)), Answer.END)
 
     async def stats(self) -> dict[str, str]:
-        """The server's figures by name, in its order."""
+        """The server's statistics by name, in its order."""
         reply = await self._one(Stats())
         assert isinstance(reply, StatsReply)
         return reply.values
@@ -181,10 +180,10 @@ class Client:
         assert isinstance(reply, Text)
         return reply.text
 
-    # inside
+    # internal
 
     async def _one(self, request: Request, wait_s: float = 0) -> Reply:
-        (reply,) = await self._link.ask([request], wait_s)
+        (reply,) = await self._connection.request([request], wait_s)
         if isinstance(reply, Error):
             raise _refused(reply)
         return reply
@@ -197,55 +196,55 @@ class Client:
         return None
 
     async def _close_read(self, queue: str, item: Item) -> None:
-        """Close. A read that stayed open would be the one that the next close of this queue ends."""
+        """Close the item. If it stayed open, the next close of this queue would close it instead of its own item."""
         try:
             with trio.CancelScope(shield=True, deadline=trio.current_time() + SETTLE_SECONDS) as limit:
-                await self._link.idle()
+                await self._connection.wait_idle()
                 await self._one(read(queue, close=True))
             if limit.cancelled_caught:
-                await self._link.close("closed because an item could not be closed in time")
+                await self._connection.close("closed because an item could not be closed in time")
                 raise ConnectionLost(f"no answer to a close for {SETTLE_SECONDS:g} s")
         except ConnectionLost as lost:
             lost.item = item
             raise
         except Refused:
-            await self._link.close("closed to hand an item back")
+            await self._connection.close("closed to hand an item back")
             raise
 
     async def _hand_back(self, queue: str) -> None:
-        """Abort. If that cannot be asked, the closed connection does it."""
+        """Abort the read. If that is not possible, close the connection, which has the same effect."""
         with trio.CancelScope(shield=True, deadline=trio.current_time() + SETTLE_SECONDS) as limit:
             try:
-                await self._link.idle()
+                await self._connection.wait_idle()
                 await self._one(read(queue, abort=True))
             except (ConnectionLost, Refused):
-                await self._link.close("closed to hand an item back")
+                await self._connection.close("closed to hand an item back")
         if limit.cancelled_caught:
-            await self._link.close("closed to hand an item back")
+            await self._connection.close("closed to hand an item back")
 
     async def _confirm(self, queue: str, items: Monitoring) -> None:
         """Close the items of a monitor that were handed over, shielded as `_close_read` is."""
         with trio.CancelScope(shield=True, deadline=trio.current_time() + SETTLE_SECONDS) as limit:
             if items.handed_over:
-                await self._link.send([Confirm(queue, items.handed_over)])
-                reply = await self._link.hear()
+                await self._connection.send([Confirm(queue, items.handed_over)])
+                reply = await self._connection.receive()
                 if isinstance(reply, Error):
                     raise _refused(reply)
             if items.left_over:
-                await self._link.close("closed to hand back what a monitor was not asked for")
+                await self._connection.close("closed to hand back what a monitor was not asked for")
         if limit.cancelled_caught:
             raise ConnectionLost(f"no answer to a confirm for {SETTLE_SECONDS:g} s")
 
 
 def _ms(seconds: float) -> int:
-    """Raises ValueError for what is no time to wait: the wire knows no wait without end."""
+    """Milliseconds to wait. Raises ValueError for what the protocol cannot express; it has no wait without end."""
     if not 0 <= seconds <= WAIT_S_MAX:
         raise ValueError(f"a wait is a number of seconds from 0 to {WAIT_S_MAX}, not {seconds}")
     return math.ceil(seconds * 1000)
 
 
 def _set(queue: str, data: bytes, ttl_s: float | None, flags: int) -> Set:
-    """A life too long to be said as one is said as a date, by this machine's clock."""
+    """The request of a put. A life too long for the protocol is given as a date, by this machine's clock."""
     if ttl_s is None:
         return Set(queue, data, flags)
     if not math.isfinite(ttl_s):
@@ -273,7 +272,7 @@ def _chunks(requests: list[Set]) -> list[list[Set]]:
 
 
 def _refusal(reply: Reply, queue: str) -> Full | Refused | None:
-    """Why a put stored nothing; None if it did."""
+    """Why a put stored nothing; None if it stored its item."""
     if reply is Answer.STORED:
         return None
     if isinstance(reply, Error):

@@ -1,4 +1,4 @@
-"""What can go wrong for a client, by what is known about the item afterwards. Knows no sockets."""
+"""The errors of the client: each says what is known about the item afterwards."""
 
 from __future__ import annotations
 

@@ -1,19 +1,19 @@
-"""The items of one `monitor`, as an async iterator. Knows which of them have been handed over. See Client.monitor."""
+"""The items of one `monitor`, as an async iterator that counts those it has handed over. See Client.monitor."""
 
 from __future__ import annotations
 
+from staniel.client.connection import Connection
 from staniel.client.errors import Refused
-from staniel.client.connection import Link
 from staniel.protocol.client.replies import Answer, Error, Item, Reply
 
 
 class Monitoring:
-    """Iterate over it once. `handed_over` counts the items that the loop has been given."""
+    """To be iterated over once. `handed_over` counts the items given to the loop, `left_over` the others."""
 
-    def __init__(self, link: Link, wait_s: float) -> None:
+    def __init__(self, connection: Connection, wait_s: float) -> None:
         self.handed_over = 0
         self.left_over = 0
-        self._link = link
+        self._connection = connection
         self._wait_s = wait_s
         self._end: Reply | None = None
 
@@ -29,13 +29,13 @@ class Monitoring:
         return item
 
     async def drain(self) -> None:
-        """Wait for the monitor's end; what still comes is nobody's."""
+        """Wait for the monitor's end, and count what still comes as left over."""
         while await self._next() is not None:
             self.left_over += 1
 
     async def _next(self) -> Item | None:
         if self._end is None:
-            reply = await self._link.hear(self._wait_s)
+            reply = await self._connection.receive(self._wait_s)
             if isinstance(reply, Item):
                 return reply
             self._end = reply

@@ -41,7 +41,7 @@ class Connection:
 
     def __init__(self, server: str, timeout_s: float = 30.0) -> None:
         self.server = server
-        self._talk = Conversation()
+        self._conversation = Conversation()
         try:
             self._socket = socket.create_connection(address(server), timeout_s)
             self._socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
@@ -51,7 +51,7 @@ class Connection:
     def say(self, requests: Sequence[memcache.Request]) -> None:
         """Send, without waiting for replies."""
         try:
-            self._socket.sendall(self._talk.say(*requests))
+            self._socket.sendall(self._conversation.send(*requests))
         except OSError as error:
             self._lose(f"{self.server}: {error}")
 
@@ -61,14 +61,14 @@ class Connection:
 
     def _heard(self) -> Iterator[list[Reply]]:
         """The same as they come, so that nobody has to keep what he does not want."""
-        while self._talk.unanswered:
+        while self._conversation.unanswered:
             try:
                 data = self._socket.recv(RECEIVE_BYTES)
             except OSError as error:
                 self._lose(f"{self.server}: {error}")
             if not data:
                 self._lose(f"{self.server} hung up")
-            replies = self._talk.hear(data)
+            replies = self._conversation.receive(data)
             if replies and isinstance(replies[-1], ProtocolViolation):
                 self._lose(f"{self.server} said {replies[-1].line[:80]!r}: {replies[-1].why}")
             yield replies

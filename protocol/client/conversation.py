@@ -1,16 +1,16 @@
 """The client's half of the memcache protocol, without a socket: requests to bytes, bytes to replies, in order.
 
     conversation = Conversation()
-    sock.sendall(conversation.say(Set("jobs", b"1"), Set("jobs", b"2"), read("jobs", open=True)))
+    sock.sendall(conversation.send(Set("jobs", b"1"), Set("jobs", b"2"), read("jobs", open=True)))
     while conversation.unanswered:
-        for reply in conversation.hear(sock.recv(65536)): ...
+        for reply in conversation.receive(sock.recv(65536)): ...
 
 Matches replies to requests and splits the byte stream into replies. Bytes that cannot be the answer to what was asked
 are a `ProtocolViolation` in their place, never an exception; after it nothing more is read.
 
-    state      waits for
-    LISTENING  the reply to the oldest unanswered request
-    DEAD       nothing, for ever: a ProtocolViolation has been handed out
+    state  waits for                                    then
+    OPEN   the reply to the oldest unanswered request   OPEN; ERROR if the bytes cannot be that
+    ERROR  nothing                                      for ever: a ProtocolViolation has been handed out
 
 Kept between two calls: the bytes of an unfinished line or item; never what a length promises.
 """
@@ -41,24 +41,24 @@ from staniel.protocol.memcache.requests import Request
 __all__ = ["Conversation", "ConversationState", "encode", "read"]
 
 REPLY_LINE_BYTES_MAX = 65_536
-"""A VALUE line repeats the key that was asked for, up to 16 KB long; four times that is nonsense."""
+"""A VALUE line repeats the key that was asked for, up to 16 KB long; more than four times that is no reply."""
 
-_SILENT = (memcache.Set, memcache.Delete, memcache.FlushAll, memcache.Verbosity)
+_WITH_NOREPLY = (memcache.Set, memcache.Delete, memcache.FlushAll, memcache.Verbosity)
 _WITH_ITEMS = (memcache.Get, memcache.Monitor, memcache.GetMany)
 _DUMPS = (memcache.DumpStats, memcache.DumpConfig)
-_OF_MANY_LINES = {memcache.GetMany, memcache.Stats, *_DUMPS}
+_MANY_LINES = {memcache.GetMany, memcache.Stats, *_DUMPS}
 
 
 class ConversationState(Enum):
-    LISTENING = "listening"
-    DEAD = "dead"
+    OPEN = "open"
+    ERROR = "error"
 
 
 class Conversation:
     """One connection, from the client's side."""
 
     def __init__(self) -> None:
-        self._state = ConversationState.LISTENING
+        self._state = ConversationState.OPEN
         self._expected: deque[Request] = deque()
         self._tail = bytearray()
         self._need = 0
@@ -82,18 +82,18 @@ class Conversation:
         """Bytes kept for a reply that is not complete."""
         return len(self._tail) + sum(map(len, self._lines)) + sum(len(item.data) for item in self._items)
 
-    def say(self, *requests: Request) -> bytes:
-        """The bytes to send. Raises ValueError, having noted nothing, if one of them cannot be said.
+    def send(self, *requests: Request) -> bytes:
+        """The bytes to send. Raises ValueError, having noted nothing, if one of them cannot be written.
 
-        Say `noreply` only to a server of the memcached dialect: Kestrel's answers all the same.
+        Use `noreply` only to a server of the memcached dialect: Kestrel's answers all the same.
         """
         pieces = [writer(request)(request) for request in requests]
         for request in requests:
-            if type(request) in FINALS and not (isinstance(request, _SILENT) and request.noreply):
+            if type(request) in FINALS and not (isinstance(request, _WITH_NOREPLY) and request.noreply):
                 self._expected.append(request)
         return b"".join(pieces)
 
-    def hear(self, data: bytes) -> list[Reply]:
+    def receive(self, data: bytes) -> list[Reply]:
         """Every reply that `data` completes, in the order of the requests: one each, noreply and quit none.
 
         A monitor is the exception: each item as it comes, then Answer.END (or an Error).
@@ -105,7 +105,7 @@ class Conversation:
             data, self._tail = bytes(self._tail), bytearray()
         replies: list[Reply] = []
         at = 0
-        while at < len(data) and self._state is ConversationState.LISTENING:
+        while at < len(data) and self._state is ConversationState.OPEN:
             at = self._read(data, at, replies)
         return replies
 
@@ -116,14 +116,14 @@ class Conversation:
             return self._wait_for_line(data, at, replies)
         line = data[at:end]
         if not self._expected:
-            return self._lose(data, line, "nobody asked", replies)
+            return self._fail(data, line, "no request is unanswered", replies)
         request = self._expected[0]
         if line.startswith(b"VALUE ") and isinstance(request, _WITH_ITEMS):
             return self._read_item(data, at, end, request, replies)
         final = FINALS[type(request)].get(line)
         if final is not None:
             self._expected.popleft()
-            replies.append(self._whole(request) if type(request) in _OF_MANY_LINES else final)
+            replies.append(self._complete(request) if type(request) in _MANY_LINES else final)
         else:
             self._read_other(data, line, request, replies)
         return end + 1
@@ -131,7 +131,7 @@ class Conversation:
     def _wait_for_line(self, data: bytes, at: int, replies: list[Reply]) -> int:
         have = len(data) - at
         if have > REPLY_LINE_BYTES_MAX:
-            return self._lose(data, data[at : at + 80], "line too long", replies)
+            return self._fail(data, data[at : at + 80], "line too long", replies)
         return self._keep(data, at, have + 1)
 
     def _read_item(
@@ -146,14 +146,14 @@ class Conversation:
         line = data[at:end]
         head = parse_head(line)
         if head is None or not _was_asked(head, request):
-            return self._lose(data, line, "not an item that was asked for", replies)
+            return self._fail(data, line, "not an item that was asked for", replies)
         stop = end + 1 + head.length
         ending = b"\r\n" if isinstance(request, memcache.GetMany) else b"\r\nEND\r\n"
         after = stop + len(ending)
         if len(data) < after:
             return self._keep(data, at, after - at)
         if not data.startswith(ending, stop):
-            return self._lose(data, line, "the item is not as long as announced", replies)
+            return self._fail(data, line, "the item is not as long as announced", replies)
         item = Item(data[end + 1 : stop], head.flags, head.id, head.key)
         if isinstance(request, memcache.GetMany):
             self._items.append(item)
@@ -164,38 +164,38 @@ class Conversation:
         return after
 
     def _read_other(self, data: bytes, line: bytes, request: Request, replies: list[Reply]) -> None:
-        """What is neither an item nor a final word: a refusal, a line of many, or a reply with something in it."""
+        """Neither an item nor a final line: a refusal, one line of many, or a reply with a value in it."""
         text = line.removesuffix(b"\r")
         error = parse_error(text)
         if error is not None:
             self._expected.popleft()
             replies.append(Error(error.fault, error.why, tuple(self._items)) if self._items else error)
-            self._forget_parts()
+            self._clear_parts()
         elif isinstance(request, _DUMPS) or (isinstance(request, memcache.Stats) and text.startswith(b"STAT ")):
             self._lines.append(text)
         else:
             reply = parse_line(request, text)
             if reply is None:
-                self._lose(data, line, f"not an answer to {type(request).__name__.lower()}", replies)
+                self._fail(data, line, f"not an answer to {type(request).__name__.lower()}", replies)
             else:
                 self._expected.popleft()
                 replies.append(reply)
 
-    def _whole(self, request: Request) -> Reply:
-        """The reply that its last line completes."""
+    def _complete(self, request: Request) -> Reply:
+        """The reply of several lines, of which the last has come."""
         if isinstance(request, memcache.GetMany):
             items = Items(tuple(self._items))
-            self._forget_parts()
+            self._clear_parts()
             return items
         if isinstance(request, memcache.Stats):
             rows = [line.decode("latin-1").split(" ", 2) for line in self._lines]
-            self._forget_parts()
+            self._clear_parts()
             return StatsReply({row[1]: row[2] if len(row) == 3 else "" for row in rows})
         dump = Dump(tuple(line.decode("latin-1") for line in self._lines))
-        self._forget_parts()
+        self._clear_parts()
         return dump
 
-    def _forget_parts(self) -> None:
+    def _clear_parts(self) -> None:
         self._lines = []
         self._items = []
 
@@ -204,9 +204,9 @@ class Conversation:
         self._need = need
         return len(data)
 
-    def _lose(self, data: bytes, line: bytes, why: str, replies: list[Reply]) -> int:
+    def _fail(self, data: bytes, line: bytes, why: str, replies: list[Reply]) -> int:
         replies.append(ProtocolViolation(line, why))
-        self._state = ConversationState.DEAD
+        self._state = ConversationState.ERROR
         return len(data)
 
 

@@ -1,7 +1,4 @@
-"""What a client hears, as values: one Struct a kind of reply, and which lines end which request's reply.
-
-Knows the words of both dialects. Refuses to know framing and order, which are `client.py`'s.
-"""
+"""The replies of the memcache protocol, as the client reads them: one Struct a kind of reply, in both dialects."""
 
 from __future__ import annotations
 
@@ -18,7 +15,7 @@ _COUNT = re.compile(rb"[0-9]{1,19}")
 
 
 class Answer(Enum):
-    """Replies that are one word. END is a get without an item, the end of a monitor, and what flush and confirm say."""
+    """Replies that are one word. END answers a get without an item, the end of a monitor, flush and confirm."""
 
     STORED = "STORED"
     NOT_STORED = "NOT_STORED"
@@ -68,7 +65,7 @@ class Dump(Struct, frozen=True):
 
 
 class Fault(Enum):
-    """Whose fault the server says it is: nobody's, that it does not know the command; the client's; its own."""
+    """The kinds of error: an unknown command; an error of the client; an error of the server."""
 
     COMMAND = "ERROR"
     CLIENT = "CLIENT_ERROR"
@@ -87,7 +84,7 @@ class Error(Struct, frozen=True):
 
 
 class ProtocolViolation(Struct, frozen=True, gc=False):
-    """What the server said cannot be the answer to what was asked: the connection is out of step, nothing follows."""
+    """Bytes that cannot be the answer to what was asked. Nothing that follows them is read."""
 
     line: bytes
     why: str
@@ -120,7 +117,7 @@ FINALS: dict[type[Request], dict[bytes, Answer]] = {
 
 
 class ValueHead(Struct, frozen=True, gc=False):
-    """A VALUE line: whose block of `length` bytes follows."""
+    """A VALUE line, whose block of `length` bytes follows."""
 
     key: bytes
     flags: int
@@ -152,7 +149,7 @@ _FAULTS = {fault.value.encode(): fault for fault in Fault}
 
 
 def parse_line(request: Request, line: bytes) -> Reply | None:
-    """The reply to a request that is answered by one line with something in it; None if `line` cannot be that."""
+    """The reply to a request that is answered by one line with a value in it; None if `line` cannot be that."""
     if isinstance(request, memcache.Version) and line.startswith(b"VERSION "):
         return Text(line.removeprefix(b"VERSION ").decode("latin-1"))
     if isinstance(request, memcache.Status) and request.name is None and line.isalpha():

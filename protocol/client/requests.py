@@ -1,7 +1,6 @@
-"""Requests as a client writes them: the other direction of `memcached_lines.py`.
+"""Requests as a client writes them, so that both dialects read the same from them.
 
-Knows how each request is spelled so that both dialects read the same from it. Refuses to know replies, and what time it
-is: an expiry that the wire can only say as a date has to be given as one.
+No clock is read: an expiry that the protocol can only express as a date has to be given as one.
 """
 
 from __future__ import annotations
@@ -55,7 +54,7 @@ def _read(queue: str, wait_ms: int, open: bool, close: bool, abort: bool, peek: 
 def encode(request: Request) -> bytes:
     """The bytes of one request, data block included.
 
-    Times that the wire says in seconds are rounded up. Raises ValueError for what the wire cannot say: names with
+    Times that the protocol has in seconds are rounded up. Raises ValueError for what it cannot express: names with
     spaces or line ends, numbers out of range, an `Invalid`.
     """
     return writer(request)(request)
@@ -71,7 +70,7 @@ def writer(request: Request) -> Callable[[Any], bytes]:
 
 @lru_cache(maxsize=4096)
 def _word(name: str) -> bytes:
-    """A name as it stands in a line; anything that would end the word early is an injected command."""
+    """A name as it stands in a line. Raises ValueError for bytes that would end the word early."""
     try:
         word = name.encode("latin-1")
     except UnicodeEncodeError:
@@ -80,7 +79,7 @@ def _word(name: str) -> bytes:
 
 
 def _queue(name: str) -> bytes:
-    """A queue's name. What follows a slash would be read as an option, or as part of a name that no queue has."""
+    """A queue's name. Raises ValueError for a slash, which the server would read as the beginning of an option."""
     if "/" in name:
         raise ValueError(f"a queue name cannot hold a slash: {name!r}")
     return _word(name)
@@ -103,7 +102,7 @@ def _seconds(ms: int) -> int:
 
 
 def _expiry_s(ttl_ms: int | None, expires_ms: int) -> int:
-    """The expiry word. 0 means never, so a life that is over already is said as -1."""
+    """The expiry word. 0 means never, so a life that is over already is written as -1."""
     if ttl_ms is None:
         return _seconds(_number(expires_ms, EXPIRES_MS_MIN, 2**50)) if expires_ms else 0
     return _seconds(_number(ttl_ms, INT32_MIN, TTL_MS_END - 1000)) if ttl_ms > 0 else -1

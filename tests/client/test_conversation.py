@@ -33,15 +33,15 @@ cuts = st.lists(st.integers(0, 60), max_size=30)
 
 
 def hear(conversation: Conversation, pieces: list[bytes]) -> list[Reply]:
-    return [reply for piece in pieces for reply in conversation.hear(piece)]
+    return [reply for piece in pieces for reply in conversation.receive(piece)]
 
 
 def talk(said: bytes, *requests: Request) -> list[Reply]:
     """What `said` means after `requests`, heard whole and byte by byte."""
     whole, dripped = Conversation(), Conversation()
-    whole.say(*requests)
-    dripped.say(*requests)
-    replies = whole.hear(said)
+    whole.send(*requests)
+    dripped.send(*requests)
+    replies = whole.receive(said)
     one_by_one = hear(dripped, [said[at : at + 1] for at in range(len(said))])
     assert one_by_one == replies
     assert (dripped.state, dripped.unanswered) == (whole.state, whole.unanswered)
@@ -51,14 +51,14 @@ def talk(said: bytes, *requests: Request) -> list[Reply]:
 @given(st.lists(memcached_requests, max_size=6), cuts)
 def test_the_server_reads_the_requests_that_the_client_said(requests: list[Request], sizes: list[int]) -> None:
     parser = MemcacheParser(Dialect.MEMCACHED, Limits())
-    said = Conversation().say(*requests)
+    said = Conversation().send(*requests)
     assert [request for piece in cut(said, sizes) for request in parser.feed(piece)] == requests
 
 
 @given(st.lists(kestrel_requests, max_size=6), cuts)
 def test_kestrel_reads_the_requests_that_it_has(requests: list[Request], sizes: list[int]) -> None:
     parser = MemcacheParser(Dialect.KESTREL, Limits())
-    said = Conversation().say(*requests)
+    said = Conversation().send(*requests)
     assert [request for piece in cut(said, sizes) for request in parser.feed(piece)] == requests
 
 
@@ -70,7 +70,7 @@ def test_replies_cut_anywhere_mean_what_the_server_said(
     requests = data.draw(st.lists(kind, max_size=5))
     answered = [data.draw(answers(request, dialect)) for request in requests]
     conversation = Conversation()
-    conversation.say(*requests)
+    conversation.send(*requests)
     said = b"".join(reply for reply, _ in answered)
     assert hear(conversation, cut(said, sizes)) == [meaning for _, meanings in answered for meaning in meanings]
     assert (conversation.unanswered, conversation.pending_bytes) == (0, 0)
@@ -81,9 +81,9 @@ def test_no_bytes_of_a_server_raise_and_no_cut_changes_what_they_mean(
     requests: list[Request], noise: bytes, sizes: list[int]
 ) -> None:
     whole, pieces = Conversation(), Conversation()
-    whole.say(*requests)
-    pieces.say(*requests)
-    assert hear(pieces, cut(noise, sizes)) == whole.hear(noise)
+    whole.send(*requests)
+    pieces.send(*requests)
+    assert hear(pieces, cut(noise, sizes)) == whole.receive(noise)
     assert pieces.state is whole.state
 
 
@@ -92,10 +92,10 @@ def test_an_unfinished_reply_says_nothing_and_stays_unanswered(data: st.DataObje
     request = data.draw(memcached_requests.filter(lambda request: not getattr(request, "noreply", False)))
     said, meaning = data.draw(answers(request, Dialect.MEMCACHED))
     conversation = Conversation()
-    conversation.say(request)
-    assert conversation.hear(said[:-1]) == meaning[:-1]
+    conversation.send(request)
+    assert conversation.receive(said[:-1]) == meaning[:-1]
     assert conversation.unanswered == 1
-    assert conversation.hear(said[-1:]) == meaning[-1:]
+    assert conversation.receive(said[-1:]) == meaning[-1:]
 
 
 def test_a_pipeline_is_answered_in_order() -> None:
@@ -106,10 +106,10 @@ def test_a_pipeline_is_answered_in_order() -> None:
 
 def test_the_items_of_a_monitor_are_heard_as_they_come() -> None:
     conversation = Conversation()
-    conversation.say(Monitor(b"q", "q", 5000, 2), Confirm("q", 1))
-    assert conversation.hear(b"VALUE q 0 1\r\na\r\nEND\r\nVALUE q 0") == [Item(b"a", key=b"q")]
+    conversation.send(Monitor(b"q", "q", 5000, 2), Confirm("q", 1))
+    assert conversation.receive(b"VALUE q 0 1\r\na\r\nEND\r\nVALUE q 0") == [Item(b"a", key=b"q")]
     assert conversation.unanswered == 2
-    assert conversation.hear(b" 1\r\nb\r\nEND\r\nEND\r\nEND\r\n") == [Item(b"b", key=b"q"), Answer.END, Answer.END]
+    assert conversation.receive(b" 1\r\nb\r\nEND\r\nEND\r\nEND\r\n") == [Item(b"b", key=b"q"), Answer.END, Answer.END]
 
 
 def test_items_that_came_before_a_refusal_are_not_forgotten() -> None:
@@ -143,24 +143,24 @@ def test_what_cannot_be_the_answer_ends_the_conversation(request_: Request, said
     (reply,) = talk(said + b"END\r\nEND\r\n", request_)
     assert isinstance(reply, ProtocolViolation)
     conversation = Conversation()
-    conversation.say(request_)
-    conversation.hear(said)
-    assert conversation.state is ConversationState.DEAD
-    assert conversation.hear(b"END\r\n") == []
+    conversation.send(request_)
+    conversation.receive(said)
+    assert conversation.state is ConversationState.ERROR
+    assert conversation.receive(b"END\r\n") == []
 
 
 def test_a_line_that_does_not_end_is_not_kept_for_ever() -> None:
     conversation = Conversation()
-    conversation.say(read("q"))
-    assert conversation.hear(b"V" * REPLY_LINE_BYTES_MAX) == []
-    (reply,) = conversation.hear(b"V")
+    conversation.send(read("q"))
+    assert conversation.receive(b"V" * REPLY_LINE_BYTES_MAX) == []
+    (reply,) = conversation.receive(b"V")
     assert isinstance(reply, ProtocolViolation)
 
 
 def test_a_promised_length_costs_nothing_until_it_arrives() -> None:
     conversation = Conversation()
-    conversation.say(read("q"))
-    assert conversation.hear(b"VALUE q 0 2147483647\r\nab") == []
+    conversation.send(read("q"))
+    assert conversation.receive(b"VALUE q 0 2147483647\r\nab") == []
     assert conversation.pending_bytes < 100
 
 
@@ -196,7 +196,7 @@ def test_a_slash_in_a_name_would_be_an_option() -> None:
 def test_what_the_wire_cannot_say_is_refused_and_nothing_is_expected(request_: Request) -> None:
     conversation = Conversation()
     with pytest.raises(ValueError):
-        conversation.say(Version(), request_)
+        conversation.send(Version(), request_)
     assert conversation.unanswered == 0
 
 
@@ -215,5 +215,5 @@ def test_reads_that_exclude_each_other_are_refused(how: dict[str, bool]) -> None
 
 def test_quit_and_shutdown_wait_for_no_answer() -> None:
     conversation = Conversation()
-    assert conversation.say(Quit(), Shutdown()) == b"quit\r\nshutdown\r\n"
+    assert conversation.send(Quit(), Shutdown()) == b"quit\r\nshutdown\r\n"
     assert conversation.unanswered == 0

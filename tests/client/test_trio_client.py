@@ -273,7 +273,7 @@ async def test_a_killed_server_is_a_lost_connection_and_the_item_is_back(server:
     assert await drained(server, "jobs") == [b"a"]
 
 
-async def test_nobody_listening_is_a_lost_connection() -> None:
+async def test_a_port_without_a_server_is_a_lost_connection() -> None:
     with pytest.raises(ConnectionLost, match="no connection to"):
         async with staniel.client.connect("127.0.0.1", 1):
             pass

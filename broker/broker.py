@@ -30,14 +30,14 @@ from staniel.broker.streams import StreamQueues
 from staniel.broker.timers import Timers
 from staniel.broker.transfers import Transfers
 from staniel.broker.unsent_items import UnsentItems
-from staniel.journal.background import Chore
+from staniel.journal.background import BackgroundTask
 from staniel.journal.disk.ballast import RECORD_OVERHEAD_BYTES
 from staniel.journal.disk.fs import Fs
 from staniel.journal.group_commit import Sync
 from staniel.journal.kestrel.log import Log
 from staniel.journal.libkestrel.appender import Appender
 from staniel.journal.libkestrel.reader import ReaderLog
-from staniel.journal.spool import Store
+from staniel.journal.spool import Spool
 from staniel.protocol.workq.fields import show_id
 from staniel.queues.changes import Journal, NoJournal
 from staniel.queues.config import Format, QueueConfig
@@ -81,11 +81,11 @@ class Broker:
         "reloaded",
         "report",
         "serves_jobs",
+        "spool",
         "started_ms",
         "status",
         "stop_cause",
         "stopping",
-        "store",
         "streams",
         "timers",
         "transfers",
@@ -104,15 +104,15 @@ class Broker:
         self.report = report
         self.rate_limited = RateLimitedSink(report)
         self.client_events = RateLimitedSink(report, CLIENT_EVENTS_MAX)
-        self.store = Store(fs, config.server.spool)
-        self.fs = fs = self.store.fs
-        self.group = self.store.group
+        self.spool = Spool(fs, config.server.spool)
+        self.fs = fs = self.spool.fs
+        self.group = self.spool.group
         self.timers = Timers()
         self._load = load
         self._started_with = config
         self.reloaded: Callable[[int], None] = lambda now_ms: None  # whoever drives us takes over what concerns it
         self.queues = Queues(config.queue, self._new_journal)
-        self.transfers = Transfers(self.queues, self.store, report)
+        self.transfers = Transfers(self.queues, self.spool, report)
         self.queues.transfer_sink, self.queues.timer = self.transfers, self.timers
         total_bytes = min(config.server.max_memory_bytes, fs.memory_bytes() // 2)
         self.maintenance = MaintenanceScheduler(self.queues, self.group, total_bytes, report)
@@ -123,14 +123,14 @@ class Broker:
         self.group.before_write = self._prepare_transfers
         self.streams = StreamQueues(self)
         self.deletions = Deletions(self)
-        self.pauses = Pauses(fs, f"{self.store.own}/paused", report)
+        self.pauses = Pauses(fs, f"{self.spool.own}/paused", report)
         self.status = self._new_status()
         self.counters = ServerCounters()
         self.leases = Leases(self.timers)
         self.leases.timed_out = self._tell_lease_over
         self.serves_jobs = bool(config.addresses("workq"))
         if self.serves_jobs:
-            self.workq = JobService(config.workq, self.store, report)
+            self.workq = JobService(config.workq, self.spool, report)
             self.workq.jobs.lease_over = self._tell_job_lease_over
         self.stopping = False
         self.stop_cause: dict[str, object] = {}  # for the log
@@ -200,7 +200,7 @@ class Broker:
         self.transfers.intents.close()
         if self.serves_jobs:
             self.workq.close()
-        self.store.settle()
+        self.spool.settle()
         for queue in self.queues.all():
             if isinstance(queue.journal, Log):
                 queue.journal.close()
@@ -281,7 +281,7 @@ class Broker:
         if self.group.budget_bytes < 0 and now_ms >= self._ballast_due_ms:
             self._ballast_due_ms = now_ms + BALLAST_RETRY_MS
             if self.group.restore_ballast():
-                self.report(Level.WARNING, "disk.space", spool=self.store.folder, hint="puts are accepted again")
+                self.report(Level.WARNING, "disk.space", spool=self.spool.folder, hint="puts are accepted again")
 
     def next_ms(self) -> int:
         """When `tick` or `start_sync` has something to do again, if nothing else happens."""
@@ -307,7 +307,7 @@ class Broker:
                 self.streams.look_after(member, now_ms)
         if had_space and group.budget_bytes < 0:
             self._ballast_due_ms = now_ms + BALLAST_RETRY_MS
-            self.report(Level.ERROR, "disk.full", spool=self.store.folder, hint="puts are refused until there is space")
+            self.report(Level.ERROR, "disk.full", spool=self.spool.folder, hint="puts are refused until there is space")
         if self.transfers.unpinned:
             self._use_unpinned(now_ms)
             self.commit(now_ms)  # what has begun now must be written before the next sync
@@ -328,16 +328,16 @@ class Broker:
     def _prepare_transfers(self) -> None:
         """Intents are on the disk before the copies that they are about."""
         if self.transfers.intents.is_news():
-            self.group.afford(self.transfers.prepare, self.transfers.intents.path)
+            self.group.write_or_release_ballast(self.transfers.prepare, self.transfers.intents.path)
 
     def finish_sync(self, sync: Sync, now_ms: int) -> None:
         """`sync` has run without an error. Replies up to its batch may leave."""
         self.group.finish_sync(sync, now_ms)
         self.deletions.look(now_ms)
 
-    def finish_chore(self, chore: Chore, now_ms: int) -> None:
-        """`chore` has run. Raises JournalFailure or OSError: the process must end."""
-        self.maintenance.chores.finish(chore, now_ms)
+    def finish_task(self, task: BackgroundTask, now_ms: int) -> None:
+        """`task` has run. Raises JournalFailure or OSError: the process must end."""
+        self.maintenance.tasks.finish(task, now_ms)
         self.deletions.look(now_ms)
 
     # queues
@@ -350,7 +350,7 @@ class Broker:
         self.queues.remove(queue)
         self.pauses.forget(queue.name)
         try:
-            batch = self.store.erase(queue.journal, now_ms) if isinstance(queue.journal, Log | ReaderLog) else 0
+            batch = self.spool.erase(queue.journal, now_ms) if isinstance(queue.journal, Log | ReaderLog) else 0
         except OSError as error:
             raise self.group.failure(f"cannot remove the files of queue {queue.name}", error) from error
         self.transfers.recovery.deleted(queue)
@@ -477,7 +477,7 @@ class Broker:
         server = self.config.server
         default = by_name(server.default_status)
         assert default is not None
-        path = server.status_file or f"{self.store.own}/status"
+        path = server.status_file or f"{self.spool.own}/status"
         status = StatusControl(self.fs, path, default, server.status_change_grace_ms)
         if status.trouble:
             self.report(Level.WARNING, "status.unknown", why=status.trouble, hint=f"starting as {default.value}")
@@ -523,8 +523,8 @@ class Broker:
 
     def _new_journal(self, name: str, config: QueueConfig, now_ms: int) -> Journal:
         self.streams.check(name)
-        is_stream = self.store.format_of(name, config) is Format.LIBKESTREL
-        journal: Journal = (self.streams if is_stream else self.store).create(name, config, now_ms)
+        is_stream = self.spool.format_of(name, config) is Format.LIBKESTREL
+        journal: Journal = (self.streams if is_stream else self.spool).create(name, config, now_ms)
         journal.batch = max(journal.batch, self.queues.erased.pop(name, 0))  # that it is empty now is news
         return journal
 

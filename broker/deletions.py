@@ -21,7 +21,7 @@ Then = Callable[[bool], None]
 
 
 class Deletions:
-    """`look` is called when a chore or a sync has ended. What was asked for is done even if its client has gone
+    """`look` is called when a task or a sync has ended. What was asked for is done even if its client has gone
     meanwhile.
     """
 

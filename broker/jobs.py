@@ -11,7 +11,7 @@ from staniel.broker.events import EventSink, Level
 from staniel.journal.disk.ballast import Ballast
 from staniel.journal.disk.fs import Locked
 from staniel.journal.errors import Damage
-from staniel.journal.spool import SpoolError, Store
+from staniel.journal.spool import Spool, SpoolError
 from staniel.journal.workq import files as layout
 from staniel.journal.workq.cleaning import Cleaner, CleaningResult
 from staniel.journal.workq.log import CmdLog
@@ -39,31 +39,31 @@ def sync_ms_of(settings: WorkqSettings) -> SyncMs:
 class JobService:
     """Takes the log's lock: raises SpoolError."""
 
-    def __init__(self, settings: WorkqSettings, store: Store, report: EventSink) -> None:
+    def __init__(self, settings: WorkqSettings, spool: Spool, report: EventSink) -> None:
         self.settings = settings
         self.report = report
-        self.folder = settings.cmdlog_path or f"{store.own}/{layout.OWN_FOLDER}"
+        self.folder = settings.cmdlog_path or f"{spool.own}/{layout.OWN_FOLDER}"
         self.started_ms = 0
         self.trouble = ""  # why no jobs can be served
         self.cleanings = 0
         self.terms: dict[JobTerms, Terms] = {}
         self._equal: dict[tuple[object, ...], Terms] = {}
-        self._store = store
-        self.group = store.group
+        self._spool = spool
+        self.group = spool.group
         self._ballast_due_ms = 0
         self._prepare()
         ballast = None
         if settings.cmdlog_path:
-            ballast = Ballast(store.fs, self.folder, f"{self.folder}/.staniel-ballast")
-        self.log = CmdLog(store.fs, self.folder, store.group, sync_ms_of(settings), settings.cmdlog_seg_bytes, ballast)
+            ballast = Ballast(spool.fs, self.folder, f"{self.folder}/.staniel-ballast")
+        self.log = CmdLog(spool.fs, self.folder, spool.group, sync_ms_of(settings), settings.cmdlog_seg_bytes, ballast)
         self.jobs = Jobs(self.log, honours_max_fails=settings.honour_max_fails)
         self.cleaner = Cleaner(self.log, self.jobs, settings.cmdlog_clean_int_ms, self._tell)
 
     def _prepare(self) -> None:
-        fs = self._store.fs
+        fs = self._spool.fs
         try:
             fs.make_folder(self.folder)
-            self._store.clear_way(self.folder, [layout.APPEND_LOCK, layout.READ_LOCK])
+            self._spool.clear_way(self.folder, [layout.APPEND_LOCK, layout.READ_LOCK])
             fs.lock(f"{self.folder}/{layout.APPEND_LOCK}")
             fs.sync_folder(self.folder)
         except Locked as locked:
@@ -80,9 +80,9 @@ class JobService:
         self.started_ms = now_ms
         self.trouble = ""
         replay = JobReplay(self.jobs, now_ms)
-        recovery = CmdLogRecovery(self._store.fs, self.folder, f"{self._store.own}/damaged")
+        recovery = CmdLogRecovery(self._spool.fs, self.folder, f"{self._spool.own}/damaged")
         try:
-            release = self._store.fs.hold(f"{self.folder}/{layout.READ_LOCK}", shared=True)
+            release = self._spool.fs.hold(f"{self.folder}/{layout.READ_LOCK}", shared=True)
             try:
                 try:
                     found = recovery.recover(replay)
@@ -90,7 +90,7 @@ class JobService:
                     self._do_without(error)
                     return 0
                 # What a killed server had written and not synced is seen again: it must not vanish any more.
-                self._store.fs.sync_all(self.folder)
+                self._spool.fs.sync_all(self.folder)
             finally:
                 release()
             self.log.resume(found.segments, replay.early, replay.latest_ns)

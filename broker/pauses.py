@@ -11,7 +11,7 @@ from msgspec import Struct
 
 from staniel.broker.events import EventSink, Level
 from staniel.journal.disk.fs import Fs
-from staniel.journal.disk.quarantine import UNDECODABLE, keep
+from staniel.journal.disk.quarantine import UNDECODABLE, quarantine
 from staniel.queues.queue import Queue
 from staniel.queues.registry import Queues, Refused
 
@@ -95,7 +95,8 @@ class Pauses:
                 return content.queues
             why = f"version {content.version}, this program knows {FORMAT_VERSION}"
         try:
-            saved_as = keep(self.fs, self.path, 0, self.fs.size(self.path), f"{self.path.rpartition('/')[0]}/damaged")
+            folder = f"{self.path.rpartition('/')[0]}/damaged"
+            saved_as = quarantine(self.fs, self.path, 0, self.fs.size(self.path), folder)
         except OSError as error:
             saved_as = f"not saved: {error.strerror}"
         hint = "no queue is paused"

@@ -68,34 +68,34 @@ def recover(
     """Replay the spool, put open reads back, and make that durable. Damage is reported, never fatal to other queues.
     `on_progress` is called after each piece of a file. Raises SpoolError and JournalFailure.
     """
-    store, group, queues, report = broker.store, broker.group, broker.queues, broker.report
+    spool, group, queues, report = broker.spool, broker.group, broker.queues, broker.report
     broker.started_ms = now_ms
     group.ballast.release()  # repairs may need its space; it is restored below
-    store.doubt.set_room_aside()
+    spool.failed_sync.set_room_aside()
     _report_spool_damage(broker)
-    found = _renew(broker, store.look())
-    for name in store.orphans(found):
+    found = _renew(broker, spool.look())
+    for name in spool.orphans(found):
         hint = "with all other files of its queue; not told again"
         report(Level.ERROR, "journal.gone", queue=name.rpartition(".")[0], file=name, items="unknown", hint=hint)
-    store.prune(found.kestrel)
+    spool.prune(found.kestrel)
     for name in found.foreign:
         report(Level.WARNING, "spool.foreign", file=name, hint="not a journal: left alone")
     broker.streams.recover(found, now_ms)
     progress, ambiguous = _recover_queues(broker, found.kestrel, now_ms, on_progress)
-    store.settle()
+    spool.settle()
     kept = broker.transfers.recovery.recover()
     for queue in list(queues):
         queue.return_open_reads()
         queues.create_expiry_target(queue, now_ms)
     broker.pauses.restore(queues, now_ms)
     if not group.restore_ballast():
-        report(Level.ERROR, "disk.full", spool=store.folder, hint="puts are refused until there is space")
+        report(Level.ERROR, "disk.full", spool=spool.folder, hint="puts are refused until there is space")
     group.settle(now_ms)
     broker.transfers.intents.restart(kept)
     _rewrite_ambiguous(broker, ambiguous, now_ms)
     broker.set_aliases(broker.config)
     jobs = broker.workq.recover(now_ms) if broker.serves_jobs else 0
-    store.doubt.knows_all = True
+    spool.failed_sync.is_complete = True
     broker.expire_due_ms = now_ms
     return RecoverySummary(
         queues=len(queues),
@@ -113,9 +113,9 @@ def recover(
 
 def _report_spool_damage(broker: Broker) -> None:
     """Report what was wrong with the spool's own folder when it was opened."""
-    for path, saved_as in broker.store.cleared:
+    for path, saved_as in broker.spool.cleared:
         broker.report(Level.ERROR, "spool.cleared", file=path, why="not a file", saved_as=saved_as)
-    if (plan := broker.store.stuck_plan) is not None:
+    if (plan := broker.spool.stuck_plan) is not None:
         held = ", ".join(sorted(plan.queues)) or "none"
         broker.report(
             Level.ERROR, "convert.plan_damaged", file=plan.path, why=plan.why, saved_as=plan.saved_as, held=held
@@ -126,16 +126,16 @@ def _renew(broker: Broker, found: Survey) -> Survey:
     """Write anew the files of which an earlier run's failed sync may have left only the page cache's copy; the listing
     after that. Raises SpoolError.
     """
-    store, report = broker.store, broker.report
-    if not store.doubt.exists:
+    spool, report = broker.spool, broker.report
+    if not spool.failed_sync.exists:
         return found
-    renewed = store.renew(found, broker.workq.folder if broker.serves_jobs else "")
+    renewed = spool.renew(found, broker.workq.folder if broker.serves_jobs else "")
     if renewed.files:
         report(Level.WARNING, "spool.renewed", files=renewed.files, why="a sync had failed before")
     for path in renewed.left:
         hint = "not there, or in use by another process; the next start that can reach it writes it anew"
         report(Level.ERROR, "spool.in_doubt", file=path, why="a sync had failed before", hint=hint)
-    return store.look()
+    return spool.look()
 
 
 # queues in Kestrel's format
@@ -147,14 +147,14 @@ def _recover_queues(
     """Recover the smallest first: whatever is wrong with one of many shows early. Also returns the names of those whose
     journals must be rewritten.
     """
-    sizes = {name: broker.store.size(each) for name, each in files.items()}
+    sizes = {name: broker.spool.size(each) for name, each in files.items()}
     progress = RecoveryProgress(all_queues=len(files), all_bytes=sum(sizes.values()))
 
     def advance(size: int) -> None:
         progress.bytes += size
         on_progress(progress)
 
-    broker.store.recovery.progress = advance
+    broker.spool.recovery.progress = advance
     ambiguous = []
     for name in sorted(files, key=lambda name: (sizes[name], name)):
         before = progress.bytes
@@ -175,13 +175,13 @@ def _recover_or_block(broker: Broker, name: str, files: Files, now_ms: int, prog
     """
     try:
         if files.holds_nothing:
-            broker.store.recovery.tidy(files)
+            broker.spool.recovery.tidy(files)
         elif broker.config.queue(name).keep_journal:
             return _recover_queue(broker, name, files, now_ms, progress)
         else:
             set_aside(broker, name, files, now_ms)
     except OSError as error:
-        broker.store.claim(name)
+        broker.spool.claim(name)
         broker.queues.block(name, why_unreadable(error))
         broker.unreadable.add(name)
         hint = "not served; make its files readable and writable for this user, then reload or restart"
@@ -194,7 +194,7 @@ def _recover_queue(broker: Broker, name: str, files: Files, now_ms: int, progres
     rewritten. Raises OSError.
     """
     memory, config = broker.maintenance.memory, broker.config.queue(name)
-    recovered, log = broker.store.recover(name, files, config, now_ms, memory.bytes_for(config))
+    recovered, log = broker.spool.recover(name, files, config, now_ms, memory.bytes_for(config))
     progress.read_bytes += recovered.replayed_bytes
     progress.spared_bytes += recovered.skipped_bytes
     report_damages(broker, name, recovered.damages)
@@ -250,7 +250,7 @@ def _withdraw(broker: Broker, queue: Queue) -> None:
 
 def set_aside(broker: Broker, name: str, files: Files | StreamFiles, now_ms: int) -> None:
     """Move away the files of a queue that keeps no journal. Raises OSError."""
-    folder = broker.store.set_aside(files, now_ms)
+    folder = broker.spool.set_aside(files, now_ms)
     hint = "keep_journal is false: the queue starts empty, its old files are kept there"
     broker.report(Level.WARNING, "journal.set_aside", queue=name, folder=folder, hint=hint)
 
@@ -307,7 +307,7 @@ def _read_again(broker: Broker, queue: Queue) -> None:
 def _recover_blocked(broker: Broker, now_ms: int) -> None:
     tried, broker.unreadable = broker.unreadable, set()
     try:
-        found = broker.store.look()
+        found = broker.spool.look()
     except OSError:
         broker.unreadable = tried
         return

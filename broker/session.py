@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 from msgspec import Struct
 
 from staniel.broker.events import Level
-from staniel.journal.journals import outlet
+from staniel.journal.journals import removal_log
 from staniel.protocol.limits import Limits
 from staniel.protocol.memcache.replies import replies_for
 from staniel.protocol.memcache.requests import Dialect
@@ -272,7 +272,7 @@ class Session:
         """The sweep of `queue` is unfinished: go on in the next turn, or after the next sync if it waits for that. (A
         turn after the other would ask without an end while a sync is slow.)
         """
-        own = outlet(queue.journal)
+        own = removal_log(queue.journal)
         if own is None or not queue.sweep.is_ahead:
             self.yield_turn(go_on)
             return

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 from staniel.broker.access import why_unreadable
 from staniel.broker.jobs import JobService
 from staniel.broker.version import WIRE_VERSION
-from staniel.journal.journals import main_file
+from staniel.journal.journals import primary_log
 from staniel.journal.kestrel.log import Log
 from staniel.journal.libkestrel.writer import StreamWriter
 from staniel.protocol.memcache.requests import Dialect
@@ -120,7 +120,7 @@ def queue_stats(queue: Queue, now_ms: int, dialect: Dialect) -> Iterator[tuple[s
     Kestrel dialect is what Kestrel means by it.
     """
     counters, journal = queue.counters, queue.journal
-    log = main_file(journal)
+    log = primary_log(journal)
     yield "items", len(queue.line)
     yield "bytes", queue.line.bytes
     yield "total_items", counters.total_items

@@ -34,8 +34,8 @@ class StreamQueues:
 
     def __init__(self, broker: Broker) -> None:
         self.broker = broker
-        self.store = broker.store.streams
-        self.store.chores = broker.maintenance.chores
+        self.store = broker.spool.streams
+        self.store.tasks = broker.maintenance.tasks
         self.store.on_stuck = self._report_stuck
         self._blocked: dict[str, str] = {}  # by parent: nothing may be made beside their files
 
@@ -164,7 +164,7 @@ class StreamQueues:
 
     def _prepare_archives(self) -> None:
         """See that segments can be moved where they are to go. Raises SpoolError."""
-        fs, own = self.broker.fs, self.broker.store.own
+        fs, own = self.broker.fs, self.broker.spool.own
         for path in sorted({config.archive_path for config in self.broker.config.resolved.values()} - {""}):
             try:
                 fs.make_folder(path)

@@ -13,11 +13,11 @@ from msgspec import structs
 from msgspec.structs import replace
 
 from staniel.broker.events import EventSink, Level
-from staniel.journal.disk.quarantine import clear_away, keep
-from staniel.journal.journals import outlet
+from staniel.journal.disk.quarantine import quarantine, quarantine_entry
+from staniel.journal.journals import removal_log
 from staniel.journal.kestrel.search import Search
 from staniel.journal.libkestrel.search import StreamSearch
-from staniel.journal.spool import Store
+from staniel.journal.spool import Spool
 from staniel.journal.transfer_log import Fate, FilePosition, Intent, Intents, key_of
 from staniel.queues.item import Delivery, Item
 from staniel.queues.names import parent_of
@@ -29,9 +29,9 @@ from staniel.queues.xids import steps_past
 class TransferRecovery:
     """`intents.kept` are those whose outcome nobody can know yet, because a file cannot be read."""
 
-    def __init__(self, queues: Queues, store: Store, intents: Intents, report: EventSink) -> None:
+    def __init__(self, queues: Queues, spool: Spool, intents: Intents, report: EventSink) -> None:
         self.queues = queues
-        self.store = store
+        self.spool = spool
         self.intents = intents
         self.report = report
         self._held: dict[
@@ -47,12 +47,12 @@ class TransferRecovery:
 
     def _read(self) -> list[Intent]:
         """A file that cannot be read is moved away, one that is damaged is kept a copy of; both are told."""
-        intents, fs, own = self.intents, self.store.fs, self.store.own
+        intents, fs, own = self.intents, self.spool.fs, self.spool.own
         try:
             found = intents.read()
         except OSError as error:
             try:
-                saved_as = clear_away(fs, own, intents.path.rpartition("/")[2], f"{own}/damaged")
+                saved_as = quarantine_entry(fs, own, intents.path.rpartition("/")[2], f"{own}/damaged")
             except OSError:
                 saved_as = ""
             hint = "an item that was on its way may be in both queues"
@@ -62,7 +62,7 @@ class TransferRecovery:
         if not intents.damage.lines:
             return found
         try:
-            saved_as = keep(fs, intents.path, 0, fs.size(intents.path), f"{own}/damaged")
+            saved_as = quarantine(fs, intents.path, 0, fs.size(intents.path), f"{own}/damaged")
         except OSError as error:
             saved_as = f"not saved: {error.strerror}"
         lost = "an item whose line is lost may be in both queues"
@@ -76,14 +76,14 @@ class TransferRecovery:
         kept = {intent.begin: intent for intent in self._go_through(list(self.intents.kept.values()), now_ms)}
         for number, intent in list(self.intents.kept.items()):
             if number in kept:
-                self.intents.keep(kept[number])
+                self.intents.quarantine(kept[number])
                 continue
             source = self.queues.known(intent.source)
-            log = None if source is None else outlet(source.journal)
+            log = None if source is None else removal_log(source.journal)
             if log is None:
                 self.intents.end(number)
             else:
-                self.store.group.after(log, self._ending(number))
+                self.spool.group.after(log, self._ending(number))
 
     def withdraw(self, source: Queue) -> None:
         """`source` is served no more, and its files stay: what was held back in it is looked for in them again."""
@@ -93,19 +93,19 @@ class TransferRecovery:
         """`source` and its files are gone, and with them what was held back in it. Nothing must be looked for in
         another queue of its name: the intents end, as soon as no crash can bring the files back.
         """
-        log = outlet(source.journal)
+        log = removal_log(source.journal)
         for number in [number for number, intent in self.intents.kept.items() if intent.source == source.name]:
             self._held.pop(number, None)
             self.intents.abandon(number)
             if log is None:
                 self.intents.end(number)
             else:
-                self.store.group.after(log, self._ending_for_good(number))
+                self.spool.group.after(log, self._ending_for_good(number))
 
     def _ending_for_good(self, number: int) -> Callable[[int], None]:
         def end(now_ms: int) -> None:
             self.intents.end(number)
-            self.store.group.ask_for_sync(self.intents)
+            self.spool.group.ask_for_sync(self.intents)
 
         return end
 
@@ -141,8 +141,8 @@ class TransferRecovery:
         """Copies were written in the order of the intents, so of equal ones that landed the first belong to the
         first. What a power cut has left of one that did not land is removed. Raises OSError.
         """
-        is_stream = (parent_of(target) or target) in self.store.streams.families
-        search = (StreamSearch if is_stream else Search)(self.store.fs, self.store.folder, target)
+        is_stream = (parent_of(target) or target) in self.spool.streams.families
+        search = (StreamSearch if is_stream else Search)(self.spool.fs, self.spool.folder, target)
         places = [search.place(intent.after, intent.at) for intent in intents]
         landed: dict[tuple[int, int, int], list[tuple[FilePosition, bytes]]] = {}
         ahead = sorted(set(places), reverse=True)

@@ -15,12 +15,12 @@ from msgspec import Struct
 from staniel.broker.events import EventSink, Level, RateLimitedSink
 from staniel.broker.transfer_recovery import TransferRecovery
 from staniel.journal.disk.ballast import RECORD_OVERHEAD_BYTES
-from staniel.journal.group_commit import NEVER_MS, CommitGroup
-from staniel.journal.journals import intake, landing, outlet
+from staniel.journal.group_commit import NEVER_MS, GroupCommit
+from staniel.journal.journals import append_log, next_write_position, removal_log
 from staniel.journal.kestrel.log import Log
 from staniel.journal.libkestrel.reader import ReaderLog
 from staniel.journal.libkestrel.writer import StreamWriter
-from staniel.journal.spool import Store
+from staniel.journal.spool import Spool
 from staniel.journal.transfer_log import Intents
 from staniel.queues.item import Delivery, Item
 from staniel.queues.ports import Admission, Reason
@@ -50,13 +50,13 @@ class Transfer(Struct, frozen=True):
 class Transfers:
     """The transfer sink of every queue."""
 
-    def __init__(self, queues: Queues, store: Store, report: EventSink) -> None:
+    def __init__(self, queues: Queues, spool: Spool, report: EventSink) -> None:
         self.queues = queues
-        self.store = store
-        self.group: CommitGroup = store.group
-        self.intents = Intents(store.fs, f"{store.own}/intents")
+        self.spool = spool
+        self.group: GroupCommit = spool.group
+        self.intents = Intents(spool.fs, f"{spool.own}/intents")
         self.intents.retire = self.group.retire
-        self.recovery = TransferRecovery(queues, store, self.intents, report)
+        self.recovery = TransferRecovery(queues, spool, self.intents, report)
         self.rate_limited = RateLimitedSink(report)
         self._line: deque[Transfer] = deque()
         self._stuck: dict[Queue, list[Transfer]] = {}
@@ -151,7 +151,7 @@ class Transfers:
             return
         old = taken.item
         copy = Item(old.data, now_ms, old.expires_ms if transfer.reason is Reason.MOVED else 0, old.flags)
-        came_by, own, log = intake(source.journal), outlet(source.journal), intake(target.journal)
+        came_by, own, log = append_log(source.journal), removal_log(source.journal), append_log(target.journal)
         if own is not None and log is not None and (self._holds_back(own) or self._holds_back(log)):
             self._held_back.append(transfer)
         elif came_by is not None and came_by.transfers_in:
@@ -179,7 +179,7 @@ class Transfers:
         self, source: Queue, taken: Delivery, own: Log | ReaderLog, target: Queue, log: Log | StreamWriter, copy: Item
     ) -> None:
         """Neither journal is rewritten before this is over: the copy must be found where it was written."""
-        number = self.intents.begin(source.name, taken, target.name, landing(log), copy)
+        number = self.intents.begin(source.name, taken, target.name, next_write_position(log), copy)
         own.open_transfers += 1
         log.open_transfers += 1
         log.transfers_in += 1
@@ -211,4 +211,4 @@ class Transfers:
 
 def ends_of(queue: Queue) -> list[Log | ReaderLog | StreamWriter]:
     """The files that say what comes to `queue` and what leaves it."""
-    return [log for log in (intake(queue.journal), outlet(queue.journal)) if log is not None]
+    return [log for log in (append_log(queue.journal), removal_log(queue.journal)) if log is not None]

@@ -1,6 +1,6 @@
 """Work on the disk that nobody's reply waits for: reading ahead, syncing a summary, removing old files.
 
-Knows which chores wait and in which order. Refuses to know threads: the server runs them in one, the simulator
+Knows which tasks wait and in which order. Refuses to know threads: the server runs them in one, the simulator
 whenever it likes. `run` calls nothing but what releases the interpreter; `done` runs where everything else does.
 """
 
@@ -16,83 +16,83 @@ from staniel.journal.kestrel.install import finish_pack
 from staniel.journal.kestrel.segments import Segment, checks_of
 
 
-class Chore(Protocol):
+class BackgroundTask(Protocol):
     def run(self) -> None:
         """An OSError is kept for `done`. Raises JournalFailure: a sync has failed."""
 
     def done(self, now_ms: int) -> None: ...
 
 
-class Chores:
+class TaskQueue:
     """Those who read for clients that may soon wait go first."""
 
     def __init__(self) -> None:
-        self._urgent: deque[Chore] = deque()
-        self._waiting: deque[Chore] = deque()
-        self._idle: deque[Chore] = deque()
-        self._running: dict[Chore, None] = {}
-        self.wait_for: Callable[[Chore], None] = lambda chore: None
-        """Set by the world: come back once this chore, which it has been given, has run. Called by a stop alone."""
+        self._urgent: deque[BackgroundTask] = deque()
+        self._waiting: deque[BackgroundTask] = deque()
+        self._idle: deque[BackgroundTask] = deque()
+        self._running: dict[BackgroundTask, None] = {}
+        self.wait_for: Callable[[BackgroundTask], None] = lambda task: None
+        """Set by the world: come back once this task, which it has been given, has run. Called by a stop alone."""
         self.is_due = False
         """Whether `start` must be asked: something has been submitted or has ended since it had nothing."""
 
-    def submit(self, chore: Chore, urgent: bool = False) -> None:
-        (self._urgent if urgent else self._waiting).append(chore)
+    def submit(self, task: BackgroundTask, urgent: bool = False) -> None:
+        (self._urgent if urgent else self._waiting).append(task)
         self.is_due = True
 
-    def submit_idle(self, chore: Chore) -> None:
+    def submit_idle(self, task: BackgroundTask) -> None:
         """To be run when nothing else is waiting."""
-        self._idle.append(chore)
+        self._idle.append(task)
         self.is_due = True
 
-    def start(self) -> list[Chore]:
+    def start(self) -> list[BackgroundTask]:
         """What may be run now, one at a time."""
         waiting = self._urgent or self._waiting or self._idle
         if self._running or not waiting:
             self.is_due = False
             return []
-        chore = waiting.popleft()
-        self._running[chore] = None
-        return [chore]
+        task = waiting.popleft()
+        self._running[task] = None
+        return [task]
 
-    def finish(self, chore: Chore, now_ms: int) -> None:
-        """`chore` has run."""
-        if chore in self._running:
-            del self._running[chore]
+    def finish(self, task: BackgroundTask, now_ms: int) -> None:
+        """`task` has run."""
+        if task in self._running:
+            del self._running[task]
             self.is_due = True
-            chore.done(now_ms)
+            task.done(now_ms)
 
-    def is_running(self, chore: Chore) -> bool:
-        """Whether `chore` has been handed out and is not finished."""
-        return chore in self._running
+    def is_running(self, task: BackgroundTask) -> bool:
+        """Whether `task` has been handed out and is not finished."""
+        return task in self._running
 
-    def complete(self, chore: Chore, now_ms: int) -> None:
-        """Have `chore` done before going on, because the server stops: nothing else may wait for a thread."""
-        if chore in self._running:
-            self.wait_for(chore)
-            self.finish(chore, now_ms)
+    def complete(self, task: BackgroundTask, now_ms: int) -> None:
+        """Have `task` done before going on, because the server stops: nothing else may wait for a thread."""
+        if task in self._running:
+            self.wait_for(task)
+            self.finish(task, now_ms)
             return
         for waiting in (self._urgent, self._waiting, self._idle):
-            if chore in waiting:
-                waiting.remove(chore)
-                chore.run()
-                chore.done(now_ms)
+            if task in waiting:
+                waiting.remove(task)
+                task.run()
+                task.done(now_ms)
 
-    def drop(self, chore: Chore) -> bool:
-        """Forget a chore that has not been started; False if it has."""
+    def drop(self, task: BackgroundTask) -> bool:
+        """Forget a task that has not been started; False if it has."""
         for waiting in (self._urgent, self._waiting, self._idle):
-            if chore in waiting:
-                waiting.remove(chore)
+            if task in waiting:
+                waiting.remove(task)
                 return True
-        return chore not in self._running
+        return task not in self._running
 
 
 def _nothing_more(error: OSError | None, now_ms: int) -> None:
     raise AssertionError("done twice")
 
 
-class Errand:
-    """A chore whose result goes to a function: `then(error, now_ms)`."""
+class CallbackTask:
+    """A task whose result goes to a function: `then(error, now_ms)`."""
 
     def __init__(self, then: Callable[[OSError | None, int], None]) -> None:
         self._then = then
@@ -117,7 +117,7 @@ class Errand:
         """It is not going to run."""
 
 
-class ReadPiece(Errand):
+class ReadPiece(CallbackTask):
     """`data`: up to `count` bytes of a file, which is opened at once, because a rotation may rename it before its turn
     comes. `checks`: crc32 of each `block_bytes` of that, if any are asked for. Raises OSError.
     """
@@ -143,7 +143,7 @@ class ReadPiece(Errand):
         self._reader.close()
 
 
-class SyncFile(Errand):
+class SyncFile(CallbackTask):
     """A file that no reply waits for reaches the disk."""
 
     def __init__(self, file: File, then: Callable[[OSError | None, int], None]) -> None:
@@ -154,7 +154,7 @@ class SyncFile(Errand):
         self._file.sync()
 
 
-class CheckBlocks(Errand):
+class CheckBlocks(CallbackTask):
     """`checks`: crc32 of each `block_bytes` of a stretch of a file that begins with a block."""
 
     def __init__(
@@ -169,7 +169,7 @@ class CheckBlocks(Errand):
             self.checks += checks_of(self._fs.read(self._path, at, self._block_bytes), self._block_bytes)
 
 
-class WriteSidecar(Errand):
+class WriteSidecar(CallbackTask):
     """What is known of a sealed file goes beside it, unless something else has taken the file's place."""
 
     def __init__(
@@ -184,7 +184,7 @@ class WriteSidecar(Errand):
             self._fs.replace(layout.sidecar_path(self._folder, self._segment.name), self._data)
 
 
-class InstallPack(Errand):
+class InstallPack(CallbackTask):
     """A synced summary takes the place of the files that it covers. File names, in `folder`."""
 
     def __init__(

@@ -12,7 +12,7 @@ import msgspec
 from msgspec import Struct, structs
 
 from staniel.journal.disk.fs import Fs
-from staniel.journal.disk.quarantine import UNDECODABLE, keep
+from staniel.journal.disk.quarantine import UNDECODABLE, quarantine
 from staniel.journal.kestrel import files as layout
 from staniel.journal.libkestrel import files as libkestrel_layout
 from staniel.queues.names import parent_of
@@ -88,7 +88,7 @@ def _hold_back(fs: Fs, own: str, path: str, error: BaseException) -> Unreadable:
     kinds = [layout.parse(name).queue or libkestrel_layout.parse(name).queue for name in names]
     queues = frozenset(parent_of(queue) or queue for queue in kinds if queue)
     try:
-        saved_as = keep(fs, path, 0, fs.size(path), f"{own}/damaged")
+        saved_as = quarantine(fs, path, 0, fs.size(path), f"{own}/damaged")
     except OSError:
         saved_as = ""
     return Unreadable(path, str(error), queues, saved_as)

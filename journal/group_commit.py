@@ -12,12 +12,12 @@ from typing import Protocol
 from msgspec import Struct
 
 from staniel.journal.disk.ballast import Ballast, Space
-from staniel.journal.disk.failed_sync import Doubt
+from staniel.journal.disk.failed_sync import FailedSyncMarker
 from staniel.journal.disk.fs import FULL_ERRNOS, File, JournalFailure
-from staniel.journal.disk.open_files import Handles
-from staniel.journal.disk.unsynced_names import Names
+from staniel.journal.disk.open_files import OpenFiles
+from staniel.journal.disk.unsynced_names import UnsyncedNames
 
-__all__ = ["Apart", "CommitGroup", "GroupMember", "JournalFailure", "Sync", "is_stricter"]
+__all__ = ["GroupCommit", "GroupMember", "JournalFailure", "SeparateDevice", "Sync", "is_stricter"]
 
 NEVER_MS = 2**63 - 1
 
@@ -31,7 +31,7 @@ def is_stricter(sync_ms: int, other_ms: int) -> bool:
     return sync_ms != other_ms and sync_ms >= 0 and (other_ms < 0 or sync_ms < other_ms)
 
 
-class Apart:
+class SeparateDevice:
     """A file that may lie outside the spool's file system: it is always synced by itself."""
 
     size: int
@@ -71,7 +71,7 @@ class Sync(Struct):
     files: tuple[File, ...]
     folder: str
     spool: str
-    fs: Names
+    fs: UnsyncedNames
     asked: tuple[GroupMember, ...]
     then: tuple[Callable[[int], None], ...]
     is_plain: bool  # nothing but journals whose clients wait for them
@@ -82,7 +82,7 @@ class Sync(Struct):
         try:
             if len(files) > FILES_ONE_BY_ONE_MAX:
                 self.fs.sync_all(self.spool)
-                files = tuple(file for file in files if isinstance(file, Apart))
+                files = tuple(file for file in files if isinstance(file, SeparateDevice))
             for file in files:
                 file.sync()
             if self.folder and len(self.files) <= FILES_ONE_BY_ONE_MAX:
@@ -91,15 +91,15 @@ class Sync(Struct):
             raise JournalFailure(f"cannot sync {self.spool}: {error}") from error
 
 
-class CommitGroup:
+class GroupCommit:
     """All journals of a spool, committed together."""
 
-    def __init__(self, fs: Names, folder: str, ballast: Ballast, doubt: Doubt) -> None:
+    def __init__(self, fs: UnsyncedNames, folder: str, ballast: Ballast, failed_sync: FailedSyncMarker) -> None:
         self.fs = fs
-        self.doubt = doubt
+        self.failed_sync = failed_sync
         self.folder = folder
         self.ballast = ballast
-        self.handles = Handles()
+        self.open_files = OpenFiles()
         self.before_write: Callable[[], None] = lambda: None
         """Makes durable what must be on the disk before anything that is recorded now. May raise JournalFailure."""
         self.gathering = 1  # the batch that changes join now
@@ -125,7 +125,7 @@ class CommitGroup:
         """The end of a process that has tried to change files and cannot know how far that came, with the mark that
         makes the next one look. (A failed sync raises one by itself, and the mark: see names.py.)
         """
-        self.doubt.raise_mark()
+        self.failed_sync.record_failure()
         return JournalFailure(f"{what}: {error}")
 
     # gathering
@@ -173,7 +173,7 @@ class CommitGroup:
             try:
                 member.write()
             except OSError as error:
-                self._afford_after(error, member.write, member.path)
+                self._release_ballast_and_retry(error, member.write, member.path)
             if member.sync_ms == 0 or member.batch == self.gathering:  # promised before the policy was changed
                 self._now[member.file] = None
             else:
@@ -184,19 +184,19 @@ class CommitGroup:
             self.gathering += 1
         return touched
 
-    def afford(self, write: Callable[[], None], path: str) -> None:
+    def write_or_release_ballast(self, write: Callable[[], None], path: str) -> None:
         """Write what has been admitted, if need be at the ballast's cost. Raises JournalFailure."""
         try:
             write()
         except OSError as error:
-            self._afford_after(error, write, path)
+            self._release_ballast_and_retry(error, write, path)
 
-    def _afford_after(self, error: OSError, write: Callable[[], None], path: str) -> None:
+    def _release_ballast_and_retry(self, error: OSError, write: Callable[[], None], path: str) -> None:
         if error.errno not in FULL_ERRNOS or self.ballast.space is not Space.AMPLE:
             raise JournalFailure(f"cannot write {path}: {error}") from error
         self.ballast.release()
         self._take_budget()
-        self.afford(write, path)
+        self.write_or_release_ballast(write, path)
 
     def _sync_later(self, member: GroupMember, now_ms: int) -> None:
         file = member.file
@@ -208,7 +208,7 @@ class CommitGroup:
 
     def restore_ballast(self) -> bool:
         """Try to accept puts again; True if they are accepted now."""
-        self.doubt.set_room_aside()
+        self.failed_sync.set_room_aside()
         standing = self.ballast.stand()
         self._take_budget()
         return standing
@@ -335,7 +335,7 @@ class CommitGroup:
             file.sync()
         return True
 
-    def let_go(self, file: File, is_busy: bool, force: bool) -> bool:
+    def try_close(self, file: File, is_busy: bool, force: bool) -> bool:
         """Close a member's file unless it `is_busy` or a sync is owed; `force`: pay the debt here and now. Whether it
         is closed. Raises JournalFailure.
         """

@@ -9,7 +9,7 @@ from bisect import bisect_left, bisect_right
 from collections.abc import Iterable, Iterator
 
 
-class IdSet:
+class IntervalSet:
     """Ids in ascending order. Stretches never touch; `starts` are their first ids."""
 
     __slots__ = ("_ends", "starts")
@@ -35,7 +35,7 @@ class IdSet:
             yield from range(start, end + 1)
 
     def __eq__(self, other: object) -> bool:
-        return isinstance(other, IdSet) and self.stretches() == other.stretches()
+        return isinstance(other, IntervalSet) and self.stretches() == other.stretches()
 
     def stretches(self) -> list[tuple[int, int]]:
         """(first, last) of each stretch."""

@@ -11,34 +11,34 @@ from staniel.journal.libkestrel.writer import StreamWriter
 from staniel.queues.changes import Journal
 
 
-def outlet(journal: Journal) -> Log | ReaderLog | None:
+def removal_log(journal: Journal) -> Log | ReaderLog | None:
     """The file that says which items are gone; None for a queue in memory alone."""
     return journal if isinstance(journal, Log | ReaderLog) else None
 
 
-def intake(journal: Journal) -> Log | StreamWriter | None:
+def append_log(journal: Journal) -> Log | StreamWriter | None:
     """The file that takes new items; None for a queue in memory alone."""
     if isinstance(journal, ReaderLog):
         return journal.family.writer
     return journal if isinstance(journal, Log) else None
 
 
-def main_file(journal: Journal) -> Log | StreamWriter | ReaderLog | None:
+def primary_log(journal: Journal) -> Log | StreamWriter | ReaderLog | None:
     """The file that grows with the queue: a fan-out child in libkestrel's format has a reader file of its own only."""
     if isinstance(journal, ReaderLog) and journal.family.queue_name(journal.name) == journal.family.queue:
         return journal.family.writer
-    return outlet(journal)
+    return removal_log(journal)
 
 
 def total_bytes(journal: Journal) -> int:
     """The size of a queue's files."""
-    log = main_file(journal)
+    log = primary_log(journal)
     if isinstance(log, Log | StreamWriter):
         return log.archived_bytes + log.current_bytes
     return log.current_bytes if log is not None else 0
 
 
-def landing(log: Log | StreamWriter) -> tuple[int, int]:
+def next_write_position(log: Log | StreamWriter) -> tuple[int, int]:
     """Where the next item will be written, as `Search.place` understands it: behind the file of this number, at this
     byte or later.
     """

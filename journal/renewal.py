@@ -11,9 +11,9 @@ from collections.abc import Callable, Iterable
 
 from msgspec import Struct
 
-from staniel.journal.disk.failed_sync import NUMBER, Doubt, Group, Mark, number_of
+from staniel.journal.disk.failed_sync import NUMBER, FailedSyncMarker, Group, Mark, number_of
 from staniel.journal.disk.fs import Locked
-from staniel.journal.disk.unsynced_names import Names
+from staniel.journal.disk.unsynced_names import UnsyncedNames
 from staniel.journal.kestrel import files as layout
 from staniel.journal.libkestrel import files as libkestrel_layout
 from staniel.journal.spool_listing import Survey
@@ -36,11 +36,13 @@ class Renewal:
     its locks.
     """
 
-    def __init__(self, fs: Names, folder: str, own: str, doubt: Doubt, jobs: str, *, serves_jobs: bool) -> None:
+    def __init__(
+        self, fs: UnsyncedNames, folder: str, own: str, failed_sync: FailedSyncMarker, jobs: str, *, serves_jobs: bool
+    ) -> None:
         self.fs = fs
         self.folder = folder
         self.own = own
-        self.doubt = doubt
+        self.failed_sync = failed_sync
         self.jobs = jobs
         self._ours = {folder, own, layout.sidecar_folder(folder), *([jobs] if serves_jobs else [])}
         self._releases: list[Callable[[], None]] = []
@@ -56,8 +58,8 @@ class Renewal:
                 release()
 
     def _run(self, found: Survey) -> Renewed:
-        mark = self.doubt.read()
-        self.doubt.save(mark)
+        mark = self.failed_sync.read()
+        self.failed_sync.save(mark)
         self._next_number = 1 + max(map(number_of, mark.puts.values()), default=-1)
         self._streams = {*found.streams}
         renamed = self._renamed(found) if mark.is_torn else []
@@ -69,10 +71,12 @@ class Renewal:
         there = {path: size for path in within if path not in to_go and (size := self._size(path)) >= 0}
         gone = [path for path in within if path in to_go or (path in once_there and path not in there)]
         self._clear(there)
-        self.doubt.renew(mark, *self._groups(there, gone, self._old(found, named)))
+        self.failed_sync.renew(mark, *self._groups(there, gone, self._old(found, named)))
         left_names = {path: None for path in wanted if path in left}
         left_gone = {path: None for path in left_names if path in to_go}
-        self.doubt.lower(Mark({path: None for path in left_names if path not in to_go}, gone=left_gone, is_torn=False))
+        self.failed_sync.lower(
+            Mark({path: None for path in left_names if path not in to_go}, gone=left_gone, is_torn=False)
+        )
         return Renewed(len(there), [*left_names])
 
     def _groups(self, there: dict[str, int], gone: list[str], old: set[str]) -> tuple[list[Group], Group]:

@@ -10,11 +10,11 @@ from collections.abc import Iterable
 
 from staniel.journal.convert_plan import UNREADABLE, Unreadable, carry_out
 from staniel.journal.disk.ballast import Ballast
-from staniel.journal.disk.failed_sync import ROOM_SUFFIX, Doubt
+from staniel.journal.disk.failed_sync import ROOM_SUFFIX, FailedSyncMarker
 from staniel.journal.disk.fs import Fs, JournalFailure, Locked
-from staniel.journal.disk.quarantine import clear_away
-from staniel.journal.disk.unsynced_names import Names
-from staniel.journal.group_commit import CommitGroup
+from staniel.journal.disk.quarantine import quarantine_entry
+from staniel.journal.disk.unsynced_names import UnsyncedNames
+from staniel.journal.group_commit import GroupCommit
 from staniel.journal.kestrel import files as layout
 from staniel.journal.kestrel.files import OWN_FOLDER, Files
 from staniel.journal.kestrel.install import drop_sidecars
@@ -41,19 +41,19 @@ class SpoolError(Exception):
     """The spool cannot be used; the text says why and what to do."""
 
 
-class Store:
+class Spool:
     """The journals of one folder, in both formats."""
 
     def __init__(self, fs: Fs, folder: str) -> None:
         """Takes the lock. Raises SpoolError, or staniel.journal.disk.fs.Locked if another server has it."""
-        self.fs = fs = Names(fs)
+        self.fs = fs = UnsyncedNames(fs)
         self.folder = folder
         self.own = f"{folder}/{OWN_FOLDER}"
-        self.doubt = Doubt(fs, f"{self.own}/{MARK}", f"{self.own}/ballast", folder)
+        self.failed_sync = FailedSyncMarker(fs, f"{self.own}/{MARK}", f"{self.own}/ballast", folder)
         self.cleared: list[tuple[str, str]] = []  # what stood in the way of a file of ours, and where it is now
         self.stuck_plan: Unreadable | None = None  # of a conversion that is not over
         self._prepare()
-        self.group = CommitGroup(fs, folder, Ballast(fs, folder, f"{self.own}/ballast"), self.doubt)
+        self.group = GroupCommit(fs, folder, Ballast(fs, folder, f"{self.own}/ballast"), self.failed_sync)
         self.recovery = Recovery(fs, folder)
         self.streams = StreamJournals(fs, folder, f"{self.own}/damaged", self.group)
         self._kestrel: dict[str, set[str]] = {}  # queues with files in Kestrel's format, by fan-out parent
@@ -76,7 +76,7 @@ class Store:
     def _finish_renewal(self) -> None:
         """Before anything else is made of the files, and before temporary ones are cleared away. Raises SpoolError."""
         try:
-            self.doubt.finish()
+            self.failed_sync.finish()
         except (OSError, JournalFailure) as error:
             raise self._unrenewed(error) from error
 
@@ -90,7 +90,9 @@ class Store:
         others = {name for name, regular in self.fs.list(folder) if not regular}
         for name in names:
             if name in others:
-                self.cleared.append((f"{folder}/{name}", clear_away(self.fs, folder, name, f"{self.own}/damaged")))
+                self.cleared.append(
+                    (f"{folder}/{name}", quarantine_entry(self.fs, folder, name, f"{self.own}/damaged"))
+                )
 
     def _lock(self) -> None:
         try:
@@ -130,7 +132,7 @@ class Store:
         the command log that this process has locked, empty if it serves none. Raises SpoolError.
         """
         folder = jobs or f"{self.own}/{cmdlog_layout.OWN_FOLDER}"
-        renewal = Renewal(self.fs, self.folder, self.own, self.doubt, folder, serves_jobs=bool(jobs))
+        renewal = Renewal(self.fs, self.folder, self.own, self.failed_sync, folder, serves_jobs=bool(jobs))
         try:
             for files in found.kestrel.values():
                 self.recovery.tidy(files)

@@ -212,13 +212,13 @@ class Intents:
         self.damage.lost += record is None
         return record
 
-    def begin(self, source: str, taken: Delivery, target: str, landing: tuple[int, int], copy: Item) -> int:
-        """Note what is meant; the number to end it by. `landing`: where the copy will be written."""
+    def begin(self, source: str, taken: Delivery, target: str, position: tuple[int, int], copy: Item) -> int:
+        """Note what is meant; the number to end it by. `position`: where the copy will be written."""
         self._last += 1
         self._under_way += 1
         item_id = taken.item.id if isinstance(taken.item, Numbered) else 0
         xid = 0 if item_id else taken.xid
-        intent = Intent(self._last, source, taken.item.added_ms, target, *landing, *key_of(copy), xid, item_id)
+        intent = Intent(self._last, source, taken.item.added_ms, target, *position, *key_of(copy), xid, item_id)
         self._begun[self._last] = line = encode(intent)
         self._pending.append(line)
         self._must_sync = True
@@ -234,7 +234,7 @@ class Intents:
         """One that is kept needs no outcome any more: its source is deleted. It stays in the file until `end`."""
         self._begun[number] = encode(self.kept.pop(number))
 
-    def keep(self, intent: Intent) -> None:
+    def quarantine(self, intent: Intent) -> None:
         """Note what has become known of one that is kept."""
         if self.kept[intent.begin] != intent:
             self.kept[intent.begin] = intent

@@ -63,7 +63,7 @@ async def serve(load: Callable[[], Config]) -> None:
     if clients < CLIENTS_MIN:
         raise StartError(f"only {4 * clients} files may be open, at least {4 * CLIENTS_MIN} are needed (ulimit -n)")
     broker = Broker(config, OsFs(), report, load)
-    broker.group.handles.allow(journals)
+    broker.group.open_files.allow(journals)
     with BoundSockets(config) as bound:
         await open_service(config, broker, bound, min(clients, config.server.max_connections or clients))
     report(Level.INFO, "server.stopped", **broker.stop_cause)

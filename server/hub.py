@@ -15,7 +15,7 @@ from typing import Protocol
 from staniel.broker.broker import Broker
 from staniel.broker.config.load import ReloadError
 from staniel.broker.session import ProtocolSpec, Session, SessionState
-from staniel.journal.background import Chore
+from staniel.journal.background import BackgroundTask
 from staniel.journal.group_commit import Sync
 from staniel.protocol.limits import Limits
 from staniel.server.connection import OPEN, READ_BYTES_MAX, READ_BYTES_MIN, Connection, ConnectionState
@@ -59,17 +59,17 @@ class Hub:
         self._now_ns = machine.now_ns
         self._elapsed_ns = machine.elapsed_ns
         self._waiting_bytes = machine.waiting_bytes
-        self._poller, self._sync_thread, self._chores_thread = machine.poller, machine.syncs, machine.chores
-        self._chores = broker.maintenance.chores
-        self._chores.wait_for = self._wait_for
+        self._poller, self._sync_thread, self._task_thread = machine.poller, machine.syncs, machine.tasks
+        self._tasks = broker.maintenance.tasks
+        self._tasks.wait_for = self._wait_for
         broker.reloaded = self._take_over
         self._poller.register(self._sync_thread.fd, select.EPOLLIN)
-        self._poller.register(self._chores_thread.fd, select.EPOLLIN)
+        self._poller.register(self._task_thread.fd, select.EPOLLIN)
         self._connections: dict[int, Connection] = {}
         self._of_session: dict[Session, Connection] = {}
         self._pollables: dict[int, Pollable] = {
             self._sync_thread.fd: Flag(self._on_sync_ready),
-            self._chores_thread.fd: Flag(self._on_chore_ready),
+            self._task_thread.fd: Flag(self._on_task_ready),
         }
         self._listeners: list[Listener] = []
         self._active: list[Connection] = []
@@ -188,7 +188,7 @@ class Hub:
             self._send_last(connection)
         self._close_dropped()
         self._sync_thread.close()
-        self._chores_thread.close()
+        self._task_thread.close()
         self._poller.close()
 
     def _send_last(self, connection: Connection) -> None:
@@ -207,12 +207,12 @@ class Hub:
         if self._late or self._rear or self._pending.pressing:
             began_ns = self._elapsed_ns()
             events, rear = self._in_order(events)
-        broker, connections, active, group, chores = (
+        broker, connections, active, group, tasks = (
             self.broker,
             self._connections,
             self._active,
             self._group,
-            self._chores,
+            self._tasks,
         )
         read = 0
         for _, mask in events:
@@ -246,9 +246,9 @@ class Hub:
                 self._resume(session, now_ms)
         broker.commit(now_ms)
         self._start_sync(now_ms)
-        if chores.is_due:
-            for chore in chores.start():
-                self._chores_thread.start(chore)
+        if tasks.is_due:
+            for task in tasks.start():
+                self._task_thread.start(task)
         answer_all = self._answer_with_items if broker.unsent.new else self._answer_all
         answer_all(now_ms)
         if self._pending.changed:
@@ -649,16 +649,16 @@ class Hub:
                 del self._holding[connection]
             self._active.append(connection)
 
-    def _on_chore_ready(self, now_ms: int) -> None:
-        """A chore has ended."""
-        chore = self._chores_thread.finished()
-        if chore is not None:
-            self.broker.finish_chore(chore, now_ms)
+    def _on_task_ready(self, now_ms: int) -> None:
+        """A task has ended."""
+        task = self._task_thread.finished()
+        if task is not None:
+            self.broker.finish_task(task, now_ms)
 
-    def _wait_for(self, chore: Chore) -> None:
+    def _wait_for(self, task: BackgroundTask) -> None:
         """The server stops."""
-        ended = self._chores_thread.wait()
-        assert ended is chore
+        ended = self._task_thread.wait()
+        assert ended is task
 
 
 def behind(fd: int, events: list[tuple[int, int]]) -> list[tuple[int, int]]:

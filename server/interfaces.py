@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import Protocol, TypeVar
 
-from staniel.journal.background import Chore
+from staniel.journal.background import BackgroundTask
 from staniel.journal.group_commit import Sync
 
 
@@ -86,7 +86,7 @@ class Worker(Protocol[E]):
 
 
 class Machine(Protocol):
-    """All of it. `syncs` and `chores`: what replies wait for, and what nobody waits for."""
+    """All of it. `syncs` and `tasks`: what replies wait for, and what nobody waits for."""
 
     clock: Clock
 
@@ -97,7 +97,7 @@ class Machine(Protocol):
     def syncs(self) -> Worker[Sync]: ...
 
     @property
-    def chores(self) -> Worker[Chore]: ...
+    def tasks(self) -> Worker[BackgroundTask]: ...
 
     def now_ns(self) -> int:
         """A stopwatch."""

@@ -14,12 +14,12 @@ import sys
 import termios
 from time import perf_counter_ns
 
-from staniel.journal.background import Chore
+from staniel.journal.background import BackgroundTask
 from staniel.journal.group_commit import Sync
 from staniel.server.interfaces import Clock
 from staniel.server.sync_thread import WorkerThread
 
-CHORES_NICE = 10  # the kernel needs 50 ms to forget a file of 128 MB
+TASKS_NICE = 10  # the kernel needs 50 ms to forget a file of 128 MB
 UCRED = struct.Struct("iII")  # what SO_PEERCRED gives: pid, uid, gid
 NO_INT = bytes(4)
 RESERVED_FILES = 64  # listeners, poller, lock, ballast, folders, logs
@@ -34,7 +34,7 @@ class Machine:
         self.clock = clock
         self.poller = select.epoll()
         self.syncs: WorkerThread[Sync] = WorkerThread("committer")
-        self.chores: WorkerThread[Chore] = WorkerThread("steward", CHORES_NICE)
+        self.tasks: WorkerThread[BackgroundTask] = WorkerThread("steward", TASKS_NICE)
 
     def waiting_bytes(self, fd: int) -> int:
         return int.from_bytes(fcntl.ioctl(fd, termios.FIONREAD, NO_INT), sys.byteorder)

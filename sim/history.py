@@ -395,8 +395,8 @@ class History:
                 self.threads.append(Thread(sync, sync.run, world.now_ms))
             else:
                 self.synced(world.now_ms)
-        for chore in world.start_chores():
-            self.threads.append(Thread(chore, partial(world.run_chore, chore), world.now_ms))
+        for task in world.start_tasks():
+            self.threads.append(Thread(task, partial(world.run_task, task), world.now_ms))
         for thread in list(self.threads):
             if self.rng.random() < 0.3:
                 self._run(thread)
@@ -420,7 +420,7 @@ class History:
             self.synced(thread.began_ms)
             self.world.finish_sync(thread.task)
         else:
-            self.world.finish_chore(thread.task)
+            self.world.finish_task(thread.task)
 
     # mishaps
 

@@ -1,7 +1,7 @@
 """A broker on the fake disk with a clock that is stepped and clients without sockets: `says` what they send, `hears`
 what has reached them.
 
-A turn is the hub's: execute, tick, settle, commit, hand out what may leave. Syncs and chores run only when they are
+A turn is the hub's: execute, tick, settle, commit, hand out what may leave. Syncs and tasks run only when they are
 told to, so that batches overlap in any way that threads could bring about. Refuses to know what is a mistake.
 """
 
@@ -61,10 +61,10 @@ class World:
         self._details: list[tuple[str, dict[str, object]]] = []
         self.clients: list[Client] = []
         self.broker = Broker(config_of(config), disk, self._report, lambda: config_of(self.config))
-        self.running: dict[Any, bool] = {}  # chores handed out; whether one has run
+        self.running: dict[Any, bool] = {}  # tasks handed out; whether one has run
         upkeep = getattr(self.broker, "maintenance", None)
         if upkeep is not None:
-            upkeep.chores.wait_for = self.run_chore
+            upkeep.tasks.wait_for = self.run_task
         self.summary = recover(self.broker, now_ms)
         if ready is not None:
             ready(self.broker)
@@ -111,29 +111,29 @@ class World:
             self.finish_sync(sync)
         return sync is not None
 
-    def start_chores(self) -> list[Any]:
+    def start_tasks(self) -> list[Any]:
         """Work for threads that the broker hands out beside syncs."""
-        chores = self.broker.maintenance.chores.start()
-        self.running.update(dict.fromkeys(chores, False))
-        return chores
+        tasks = self.broker.maintenance.tasks.start()
+        self.running.update(dict.fromkeys(tasks, False))
+        return tasks
 
-    def run_chore(self, chore: Any) -> None:
+    def run_task(self, task: Any) -> None:
         """What the thread does; nothing if it has done it."""
-        if self.running.get(chore) is False:
-            self.running[chore] = True
-            chore.run()
+        if self.running.get(task) is False:
+            self.running[task] = True
+            task.run()
 
-    def finish_chore(self, chore: Any) -> None:
+    def finish_task(self, task: Any) -> None:
         """The broker is told that the thread is done, unless it has already waited for that itself."""
-        self.run_chore(chore)
-        del self.running[chore]
-        self.broker.finish_chore(chore, self.now_ms)
+        self.run_task(task)
+        del self.running[task]
+        self.broker.finish_task(task, self.now_ms)
 
-    def do_chores(self) -> None:
-        """Run chores until there are none."""
-        while chores := self.start_chores():
-            for chore in chores:
-                self.finish_chore(chore)
+    def do_tasks(self) -> None:
+        """Run tasks until there are none."""
+        while tasks := self.start_tasks():
+            for task in tasks:
+                self.finish_task(task)
 
     def crash(self, how: Crash | Choose) -> World:
         """The server started again after power loss."""
@@ -211,7 +211,7 @@ class Client:
 
 
 class Thread:
-    """A sync or chore that the broker has handed out. `work` is what its thread does."""
+    """A sync or task that the broker has handed out. `work` is what its thread does."""
 
     def __init__(self, task: Any, work: Callable[[], None], began_ms: int) -> None:
         self.task = task
@@ -255,7 +255,7 @@ def _drained(world: World, queue: Queue) -> list[bytes]:
         if taken is None:
             if not len(queue.line):
                 return found
-            world.do_chores()
+            world.do_tasks()
             world.turn()
         else:
             found.append(taken.item.data)

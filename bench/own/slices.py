@@ -48,10 +48,10 @@ class Turns:
         self.client.sends(requests)
         world.turn(1)
         took = thread_time() - began
-        for chore in world.start_chores():
-            world.run_chore(chore)
+        for task in world.start_tasks():
+            world.run_task(task)
             began = thread_time()
-            world.finish_chore(chore)
+            world.finish_task(task)
             took += thread_time() - began
         sync = world.start_sync()
         if sync is not None:

@@ -14,7 +14,7 @@ from staniel.broker.config.load import ReloadError
 from staniel.broker.pauses import QueuePause
 from staniel.broker.session import Session
 from staniel.broker.status import ServerStatus, by_name
-from staniel.journal.journals import outlet
+from staniel.journal.journals import removal_log
 from staniel.protocol.memcache import requests as memcache
 from staniel.protocol.memcache.requests import Dialect
 from staniel.queues.names import name_error
@@ -246,7 +246,7 @@ class MoveCommand:
 
     def _wait_for_disk(self) -> None:
         """Go on after the next sync. (A turn after the other would ask without an end while a sync is slow.)"""
-        session, own = self.session, outlet(self.source.journal)
+        session, own = self.session, removal_log(self.source.journal)
         if own is None:
             session.yield_turn(self.go_on)
             return

@@ -6,7 +6,7 @@ Knows the event. Refuses to know why the bytes cannot be read.
 from __future__ import annotations
 
 from staniel.broker.events import EventSink, Level
-from staniel.journal.disk.quarantine import keep
+from staniel.journal.disk.quarantine import quarantine
 from staniel.journal.kestrel.files import damaged_folder
 from staniel.journal.kestrel.read_behind import Unreadable
 from staniel.journal.kestrel.segments import Segments
@@ -23,7 +23,7 @@ def tell_all(report: EventSink, queue: str, segments: Segments, unreadable: list
     folder = segments.folder
     for lost in unreadable:
         try:
-            saved_as = keep(segments.fs, f"{folder}/{lost.file}", lost.at, lost.size, damaged_folder(folder))
+            saved_as = quarantine(segments.fs, f"{folder}/{lost.file}", lost.at, lost.size, damaged_folder(folder))
         except OSError as error:
             saved_as = f"not saved: {error.strerror}"
         tell(report, queue, lost, saved_as)

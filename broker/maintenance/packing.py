@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from staniel.broker.events import EventSink, Level
 from staniel.broker.maintenance.damage_events import tell
-from staniel.journal.background import Chores
+from staniel.journal.background import TaskQueue
 from staniel.journal.kestrel.log import Log
 from staniel.journal.kestrel.pack import Pack, Stage
 from staniel.journal.kestrel.segments import Segment
@@ -19,8 +19,8 @@ RETRY_MAX_MS = 60_000
 class PackScheduler:
     """One at a time: so a thousand queues need no more memory and files than one."""
 
-    def __init__(self, chores: Chores, report: EventSink) -> None:
-        self._chores = chores
+    def __init__(self, tasks: TaskQueue, report: EventSink) -> None:
+        self._tasks = tasks
         self._report = report
         self._wanted: dict[Log, Segment] = {}
         self._rests: dict[Log, tuple[int, int]] = {}  # what has failed: not before, and how long it rests
@@ -53,7 +53,7 @@ class PackScheduler:
     def is_at_work(self, log: Log) -> bool:
         """Whether a thread is at work on a summary of `log`."""
         pack = self._pack
-        return pack is not None and pack.log is log and pack.chore is not None and self._chores.is_running(pack.chore)
+        return pack is not None and pack.log is log and pack.task is not None and self._tasks.is_running(pack.task)
 
     def want(self, log: Log, last: Segment, now_ms: int) -> None:
         """Summarise the files of `log` up to `last`, soon."""
@@ -64,7 +64,7 @@ class PackScheduler:
         """A moment's work. Raises JournalFailure."""
         if self._pack is None and self._wanted:
             log = next(iter(self._wanted))
-            self._pack = Pack(log, self._wanted.pop(log), self._chores.submit)
+            self._pack = Pack(log, self._wanted.pop(log), self._tasks.submit)
         pack = self._pack
         if pack is not None:
             pack.step(now_ms)
@@ -91,8 +91,8 @@ class PackScheduler:
         pack = self._pack
         if pack is None or pack.log is not log:
             return
-        if pack.chore is not None:
-            dropped = self._chores.drop(pack.chore)
+        if pack.task is not None:
+            dropped = self._tasks.drop(pack.task)
             assert dropped
         if not pack.is_over:
             pack.drop()
@@ -102,8 +102,8 @@ class PackScheduler:
         """The server stops."""
         self._wanted.clear()
         if self._pack is not None:
-            if self._pack.chore is not None:
-                self._chores.complete(self._pack.chore, now_ms)
+            if self._pack.task is not None:
+                self._tasks.complete(self._pack.task, now_ms)
             self.forget(self._pack.log)
 
     def _end(self, pack: Pack, now_ms: int) -> None:

@@ -1,12 +1,12 @@
 """Reading ahead for queues whose last items only the journal holds, so that no client waits for the disk.
 
 Knows which queues want items and which read is under way. Refuses to know records and threads: pieces are read as
-chores, and decoded here in slices.
+tasks, and decoded here in slices.
 """
 
 from __future__ import annotations
 
-from staniel.journal.background import Chores, ReadPiece
+from staniel.journal.background import ReadPiece, TaskQueue
 from staniel.journal.kestrel.read_behind import ReadBehind
 from staniel.journal.kestrel.segments import Segment
 from staniel.queues.queue import Queue
@@ -17,8 +17,8 @@ QUEUES_A_STEP = 4
 class ReadAhead:
     """`step` is called once a tick."""
 
-    def __init__(self, chores: Chores) -> None:
-        self._chores = chores
+    def __init__(self, tasks: TaskQueue) -> None:
+        self._tasks = tasks
         self.pending: dict[Queue, None] = {}  # for whom `step` has something to do at once
         self._failed: set[Queue] = set()  # their items are read when they are asked for, which tells why not
         self._reading: dict[Queue, None] = {}
@@ -73,4 +73,4 @@ class ReadAhead:
         piece = ReadPiece(tail.segments.fs, path, at, count, segment.block_bytes, come)
         self._reading[queue] = None
         self.pending.pop(queue, None)
-        self._chores.submit(piece, urgent=True)
+        self._tasks.submit(piece, urgent=True)

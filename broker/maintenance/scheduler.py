@@ -12,9 +12,9 @@ from staniel.broker.maintenance.memory import MemoryBudget
 from staniel.broker.maintenance.packing import PackScheduler
 from staniel.broker.maintenance.read_ahead import ReadAhead
 from staniel.broker.maintenance.sidecars import Sidecars
-from staniel.journal.background import Chores
+from staniel.journal.background import TaskQueue
 from staniel.journal.disk.fs import FULL_ERRNOS
-from staniel.journal.group_commit import CommitGroup
+from staniel.journal.group_commit import GroupCommit
 from staniel.journal.kestrel.log import Log
 from staniel.journal.kestrel.policy import Step, is_worth_packing, next_step, saves_half, starts_delay
 from staniel.journal.kestrel.read_behind import ReadBehind
@@ -32,13 +32,13 @@ STAND_IN_BYTES = 21
 class MaintenanceScheduler:
     """For all queues of a broker."""
 
-    def __init__(self, queues: Queues, group: CommitGroup, memory_bytes: int, report: EventSink) -> None:
+    def __init__(self, queues: Queues, group: GroupCommit, memory_bytes: int, report: EventSink) -> None:
         self.queues = queues
         self.group = group
-        self.chores = Chores()
-        self.packs = PackScheduler(self.chores, report)
-        self.read_ahead = ReadAhead(self.chores)
-        self.sidecars = Sidecars(self.chores, report)
+        self.tasks = TaskQueue()
+        self.packs = PackScheduler(self.tasks, report)
+        self.read_ahead = ReadAhead(self.tasks)
+        self.sidecars = Sidecars(self.tasks, report)
         self.memory = MemoryBudget(memory_bytes, queues)
         self.deferred_free = DeferredFree()
         self._report = report

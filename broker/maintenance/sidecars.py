@@ -12,28 +12,28 @@ from collections import deque
 from msgspec import Struct
 
 from staniel.broker.events import EventSink, Level
-from staniel.journal.background import CheckBlocks, Chores, Errand, WriteSidecar
+from staniel.journal.background import CallbackTask, CheckBlocks, TaskQueue, WriteSidecar
 from staniel.journal.kestrel.log import Log
 from staniel.journal.kestrel.segments import Segment
 from staniel.journal.kestrel.sidecar import block_bytes_of, describe
 
-SLICE_BYTES = 4 << 20  # read at once, while more urgent chores wait
+SLICE_BYTES = 4 << 20  # read at once, while more urgent tasks wait
 
 
 class SidecarJob(Struct, eq=False):
-    """A sidecar in the making: the checksums so far, and the chore under way."""
+    """A sidecar in the making: the checksums so far, and the task under way."""
 
     log: Log
     segment: Segment
     checks: list[int]
-    chore: Errand | None = None
+    task: CallbackTask | None = None
 
 
 class Sidecars:
-    """One at a time, and only when no other chore waits."""
+    """One at a time, and only when no other task waits."""
 
-    def __init__(self, chores: Chores, report: EventSink) -> None:
-        self._chores = chores
+    def __init__(self, tasks: TaskQueue, report: EventSink) -> None:
+        self._tasks = tasks
         self._report = report
         self._wanted: deque[tuple[Log, Segment]] = deque()
         self._making: SidecarJob | None = None
@@ -54,10 +54,7 @@ class Sidecars:
         """Whether a thread is at work on a sidecar of `log`."""
         making = self._making
         return (
-            making is not None
-            and making.log is log
-            and making.chore is not None
-            and self._chores.is_running(making.chore)
+            making is not None and making.log is log and making.task is not None and self._tasks.is_running(making.task)
         )
 
     def forget(self, log: Log) -> None:
@@ -67,8 +64,8 @@ class Sidecars:
         if making is None or making.log is not log:
             return
         self._making = None
-        if making.chore is not None:
-            dropped = self._chores.drop(making.chore)
+        if making.task is not None:
+            dropped = self._tasks.drop(making.task)
             assert dropped
         self._next()
 
@@ -76,8 +73,8 @@ class Sidecars:
         """The server stops."""
         self._wanted.clear()
         making, self._making = self._making, None
-        if making is not None and making.chore is not None and not self._chores.drop(making.chore):
-            self._chores.complete(making.chore, now_ms)
+        if making is not None and making.task is not None and not self._tasks.drop(making.task):
+            self._tasks.complete(making.task, now_ms)
 
     def _next(self) -> None:
         while self._making is None and self._wanted:
@@ -98,26 +95,26 @@ class Sidecars:
             blocks = CheckBlocks(
                 log.fs, path, at, count, block_bytes, lambda error, now_ms: self._checked(making, error)
             )
-            making.chore = blocks
+            making.task = blocks
         else:
             data = describe(segment, checks)
             if data is None:
                 self._end(making)
                 return
-            making.chore = WriteSidecar(
+            making.task = WriteSidecar(
                 log.fs, log.folder, segment, data, lambda error, now_ms: self._written(making, error)
             )
-        self._chores.submit_idle(making.chore)
+        self._tasks.submit_idle(making.task)
 
     def _checked(self, making: SidecarJob, error: OSError | None) -> None:
-        chore = making.chore
+        task = making.task
         if making is not self._making:
             return
-        assert isinstance(chore, CheckBlocks)
-        if error is None and not chore.checks:
+        assert isinstance(task, CheckBlocks)
+        if error is None and not task.checks:
             # More would be asked for, again and again.
             error = OSError(errno.EIO, "the file is shorter than it was", making.segment.name)
-        making.checks += chore.checks
+        making.checks += task.checks
         if error is not None or making.segment.is_replaced:
             self._end(making, error)
         else:

@@ -28,7 +28,7 @@ from msgspec import Struct, field, structs
 
 from staniel.journal.disk.fs import FULL_ERRNOS
 from staniel.journal.disk.quarantine import UNDECODABLE
-from staniel.journal.disk.unsynced_names import Names
+from staniel.journal.disk.unsynced_names import UnsyncedNames
 
 PIECE_BYTES = 1 << 20
 BATCH_BYTES = 64 << 20  # so much room beside the files is asked for, if one queue does not need more
@@ -66,13 +66,13 @@ class Group(Struct):
     bytes: int = 0
 
 
-class Doubt:
+class FailedSyncMarker:
     """`path` is the mark's. `reserve`: a file that may go if there is no room for it. `folder`: the spool's.
 
     While nothing is in doubt an empty file with room of its own, `path` with `.room`, waits to become the mark.
     """
 
-    def __init__(self, fs: Names, path: str, reserve: str = "", folder: str = "") -> None:
+    def __init__(self, fs: UnsyncedNames, path: str, reserve: str = "", folder: str = "") -> None:
         self._fs = fs
         self._path = path
         self._room = f"{path}{ROOM_SUFFIX}"
@@ -80,16 +80,16 @@ class Doubt:
         self._reserve = reserve
         self._within = f"{folder}/" if folder else ""
         self._said: tuple[list[str], list[str]] | None = None
-        self.knows_all = False
+        self.is_complete = False
         """Whether everything that earlier processes have left in the caches is on the disk: a start has synced it."""
-        fs.failed = self.raise_mark
+        fs.failed = self.record_failure
 
-    def raise_mark(self) -> None:
+    def record_failure(self) -> None:
         """As well as this disk lets us: the next process must see it, power cuts need not keep it."""
-        in_doubt = self._fs.unsure(), self._fs.unsynced()
+        in_doubt = self._fs.changed_names(), self._fs.unsynced_files()
         if in_doubt == self._said:
             return
-        lines = _lines(*in_doubt, is_whole=self.knows_all)
+        lines = _lines(*in_doubt, is_whole=self.is_complete)
         if not self.exists:
             with suppress(OSError):
                 self._fs.rename(self._room, self._path)

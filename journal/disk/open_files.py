@@ -16,13 +16,13 @@ LOOKS = 8
 class Holder(Protocol):
     """A journal that holds a file open."""
 
-    def let_go(self, force: bool) -> bool:
+    def try_close(self, force: bool) -> bool:
         """Close the file if it can be closed now; it is opened again when needed. `force`: even if it must be synced
         first.
         """
 
 
-class Handles:
+class OpenFiles:
     """About `limit` open files while most are idle; never more than `most` and those that a running sync has."""
 
     def __init__(self, limit: int = LIMIT, most: int = MOST) -> None:
@@ -58,7 +58,7 @@ class Handles:
 
     def _ask_oldest(self, force: bool) -> bool:
         holder, _ = self._holders.popitem(last=False)
-        gone = holder.let_go(force)
+        gone = holder.try_close(force)
         if not gone:
             self._holders[holder] = None
         return gone

@@ -17,7 +17,7 @@ UNDECODABLE = (msgspec.MsgspecError, ValueError, RecursionError)
 """What decoding a damaged file of ours may raise: bytes that are no text are a ValueError."""
 
 
-def keep(fs: Fs, path: str, at: int, size: int, damaged: str) -> str:
+def quarantine(fs: Fs, path: str, at: int, size: int, damaged: str) -> str:
     """Copy `size` bytes of the file `path` from byte `at` on into the folder `damaged`; where the copy is.
 
     A copy that an earlier start has made, or has begun, serves again. Other bytes, torn at the same place with the same
@@ -54,7 +54,7 @@ def _save(fs: Fs, path: str, at: int, end: int, saved_as: str) -> bool:
         copy.close()
 
 
-def clear_away(fs: Fs, folder: str, name: str, damaged: str) -> str:
+def quarantine_entry(fs: Fs, folder: str, name: str, damaged: str) -> str:
     """Move what stands in the place of a file of ours, and is none, into the folder `damaged`; where it is now. Raises
     OSError.
     """

@@ -26,7 +26,7 @@ class NamedFile:
 
     __slots__ = ("_file", "_names", "path", "safe_bytes", "write")
 
-    def __init__(self, names: Names, path: str, file: File) -> None:
+    def __init__(self, names: UnsyncedNames, path: str, file: File) -> None:
         self._file = file
         self._names = names
         self.path = path
@@ -56,7 +56,7 @@ class NamedFile:
         self._file.close()
 
 
-class Names:
+class UnsyncedNames:
     """journal.fs.Fs on another one; `fs` does the work.
 
     Some syncs run in another thread: what is noted meanwhile stays noted. Every change of the notes is one step of the
@@ -78,11 +78,11 @@ class Names:
         self.free_bytes, self.memory_bytes = fs.free_bytes, fs.memory_bytes
         self.lock, self.hold = fs.lock, fs.hold
 
-    def unsure(self) -> list[str]:
+    def changed_names(self) -> list[str]:
         """The paths that a power cut may bring back or take away."""
         return list(self._changed.copy())
 
-    def unsynced(self) -> list[str]:
+    def unsynced_files(self) -> list[str]:
         """The files of which a power cut may take bytes."""
         there = [path for path, file in self._open.copy().items() if file.size]
         return list(dict.fromkeys([*self._unsynced.copy(), *there]))

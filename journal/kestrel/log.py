@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import Protocol
 
 from staniel.journal.disk.fs import File, Fs, remove_each, take_back
-from staniel.journal.group_commit import CommitGroup, is_stricter
+from staniel.journal.group_commit import GroupCommit, is_stricter
 from staniel.journal.kestrel import files as layout
 from staniel.journal.kestrel.derived_effect import rewritten
 from staniel.journal.kestrel.encoder import Encoder
@@ -91,7 +91,7 @@ class Log:
         "weighed_bytes",
     )
 
-    def __init__(self, fs: Fs, folder: str, name: str, group: CommitGroup, config: QueueConfig) -> None:
+    def __init__(self, fs: Fs, folder: str, name: str, group: GroupCommit, config: QueueConfig) -> None:
         self.fs = fs
         self.folder = folder
         self.name = name
@@ -137,7 +137,7 @@ class Log:
         if self._file is None:
             self._file = self.fs.append(self.path)
             self._size = self._file.size
-            self.group.handles.opened(self)
+            self.group.open_files.opened(self)
         return self._file
 
     @property
@@ -158,14 +158,14 @@ class Log:
         """What is recorded and not yet in the file."""
         return self._unwritten + b"".join(self._pending)
 
-    def let_go(self, force: bool) -> bool:
+    def try_close(self, force: bool) -> bool:
         """Close the current file, if nothing is pending and no sync is owed; it is opened again when needed. `force`:
         pay the debt here and now. Raises JournalFailure.
         """
         file = self._file
         if file is None:
             return True
-        if not self.group.let_go(file, bool(self._pending or self._unwritten), force):
+        if not self.group.try_close(file, bool(self._pending or self._unwritten), force):
             return False
         self._file = None
         return True
@@ -330,7 +330,7 @@ class Log:
         self._pending.clear()
         self._counted = self._counted_bytes = 0
         self.group.forget(self)
-        self.group.handles.closed(self)
+        self.group.open_files.closed(self)
         if self._file is not None:
             self.group.retire(self._file)
             self._file = None
@@ -351,7 +351,9 @@ class Log:
         pack = layout.pack_name(self.name, number)
         records = [Encoder(self.config.journal_dialect).nothing(0)]
         # The disk may be full, and its queues must still be able to go.
-        self.group.afford(lambda: self._write_summary(records, number)[1].close(), f"{self.folder}/{temp}")
+        self.group.write_or_release_ballast(
+            lambda: self._write_summary(records, number)[1].close(), f"{self.folder}/{temp}"
+        )
         self.fs.rename(self.path, f"{self.folder}/{last}")
         self.fs.sync_folder(self.folder)
         self.fs.rename(f"{self.folder}/{temp}", f"{self.folder}/{pack}")
@@ -364,7 +366,7 @@ class Log:
         """Everything must have been written and synced."""
         assert not self._pending and not self._unwritten
         if self._file is not None:
-            self.group.handles.closed(self)
+            self.group.open_files.closed(self)
             self.group.retire(self._file)
             self._file = None
 

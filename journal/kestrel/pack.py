@@ -1,6 +1,6 @@
 """One summary in the making: the files of a journal up to a rotated one, replaced by a file that replays to the same.
 
-Knows what the summary holds and the order of its steps; a step is short, and what waits for the disk is a chore.
+Knows what the summary holds and the order of its steps; a step is short, and what waits for the disk is a task.
 Refuses to know which journal is worth it, and when to try again.
 
 Source: "If the queue is in read-behind" of the packing strategy: the open reads of the checkpoint, a stand-in for each
@@ -14,9 +14,9 @@ from collections import deque
 from collections.abc import Callable, Iterator
 from enum import Enum
 
-from staniel.journal.background import Chore, Errand, InstallPack, ReadPiece, SyncFile
+from staniel.journal.background import BackgroundTask, CallbackTask, InstallPack, ReadPiece, SyncFile
 from staniel.journal.disk.fs import File
-from staniel.journal.disk.quarantine import keep
+from staniel.journal.disk.quarantine import quarantine
 from staniel.journal.kestrel import files as layout
 from staniel.journal.kestrel.derived_effect import snapshot_of, with_rest
 from staniel.journal.kestrel.encoder import Encoder
@@ -40,7 +40,7 @@ SYNC_BYTES = 4 << 20  # synced this often while it grows, so that no sync is lon
 
 class Stage(Enum):
     WRITING = "writing"
-    WAITING = "waiting"  # for a chore or for a sync of the journal
+    WAITING = "waiting"  # for a task or for a sync of the journal
     SYNCED = "synced"  # the summary is complete and on the disk
     SAFE = "safe"  # what it leaves out is known to be gone by what the disk has
     DONE = "done"
@@ -51,14 +51,14 @@ class Stage(Enum):
 class Pack:
     """`last` is the newest file that the summary replaces. `error` says why it failed; nothing is changed then."""
 
-    def __init__(self, log: Log, last: Segment, submit: Callable[[Chore], None]) -> None:
+    def __init__(self, log: Log, last: Segment, submit: Callable[[BackgroundTask], None]) -> None:
         assert last.checkpoint is not None
         self.log = log
         self.last = last
         self.checkpoint: Checkpoint = last.checkpoint
         self.stage = Stage.WRITING
         self.error: OSError | None = None
-        self.chore: Errand | None = None
+        self.task: CallbackTask | None = None
         self.lost: list[tuple[Unreadable, str]] = []  # items that the files do not tell, and where their bytes are kept
         self._submit = submit
         self._temp = layout.temp_name(log.name, last.number)
@@ -101,12 +101,12 @@ class Pack:
         return self.stage in (Stage.DONE, Stage.FAILED, Stage.DROPPED)
 
     def drop(self) -> None:
-        """Leave no trace. Not while a chore of this pack runs; one that has not begun never will."""
+        """Leave no trace. Not while a task of this pack runs; one that has not begun never will."""
         self.stage = Stage.DROPPED
-        if self.chore is not None:
-            self.chore.forgo()
-            self.chore = None
-            self.log.segments.let_go(self.log.segments.covered_by(self.last))
+        if self.task is not None:
+            self.task.forgo()
+            self.task = None
+            self.log.segments.try_close(self.log.segments.covered_by(self.last))
         self._clear_away()
 
     # writing
@@ -245,20 +245,20 @@ class Pack:
         self._file.write(data)
         self._unsynced_bytes += len(data)
 
-    # chores
+    # tasks
 
     def _sync(self, then: Stage) -> None:
         assert self._file is not None
         self._unsynced_bytes = 0
         self._hand_over(SyncFile(self._file, lambda error, now_ms: self._came_back(error, then)))
 
-    def _hand_over(self, chore: Errand) -> None:
+    def _hand_over(self, task: CallbackTask) -> None:
         self.stage = Stage.WAITING
-        self.chore = chore
-        self._submit(chore)
+        self.task = task
+        self._submit(task)
 
     def _came_back(self, error: OSError | None, then: Stage) -> None:
-        self.chore = None
+        self.task = None
         if self.is_over:
             return
         if error is not None:
@@ -278,7 +278,7 @@ class Pack:
         for lost in self._reader.unreadable:
             # These files are about to go.
             try:
-                saved_as = keep(log.fs, f"{log.folder}/{lost.file}", lost.at, lost.size, folder)
+                saved_as = quarantine(log.fs, f"{log.folder}/{lost.file}", lost.at, lost.size, folder)
             except FileNotFoundError:
                 saved_as = ""
             self.lost.append((lost, saved_as))
@@ -291,8 +291,8 @@ class Pack:
         self._hand_over(InstallPack(log.fs, log.folder, names, [segment.name for segment in covered], self._installed))
 
     def _installed(self, error: OSError | None, now_ms: int) -> None:
-        self.chore = None
-        self.log.segments.let_go(self.log.segments.covered_by(self.last))
+        self.task = None
+        self.log.segments.try_close(self.log.segments.covered_by(self.last))
         if error is not None:
             # How far it came is not known: the files are left as they are, and recovery finishes it.
             self.error = error

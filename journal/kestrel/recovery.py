@@ -14,7 +14,7 @@ from contextlib import suppress
 from msgspec import Struct, structs
 
 from staniel.journal.disk.fs import Fs
-from staniel.journal.disk.quarantine import clear_away, keep
+from staniel.journal.disk.quarantine import quarantine, quarantine_entry
 from staniel.journal.dump import rows
 from staniel.journal.errors import Corrupt, Damage, Truncated
 from staniel.journal.kestrel import files as layout
@@ -136,7 +136,7 @@ class Recovery:
 
     def _set_aside(self, name: str, files: Files) -> Damage:
         size = self.fs.size(f"{self.folder}/{name}")
-        saved_as = clear_away(self.fs, self.folder, name, layout.damaged_folder(self.folder))
+        saved_as = quarantine_entry(self.fs, self.folder, name, layout.damaged_folder(self.folder))
         del files.packs[name]
         return Damage(name, 0, size, "an empty summary replaces nothing", saved_as)
 
@@ -341,7 +341,7 @@ class Recovery:
 
     def _keep_copy(self, damage: Damage) -> Damage:
         path, damaged = f"{self.folder}/{damage.file}", layout.damaged_folder(self.folder)
-        saved_as = keep(self.fs, path, damage.at, damage.lost_bytes, damaged)
+        saved_as = quarantine(self.fs, path, damage.at, damage.lost_bytes, damaged)
         return structs.replace(damage, saved_as=saved_as)
 
 

@@ -217,10 +217,10 @@ class Segments:
                 if segment.checkpoint is not None and segment.checkpoint.end > seq and not segment.is_gone:
                     segment.held = self.fs.reader(self.path(segment))
         except OSError:
-            self.let_go(covered)
+            self.try_close(covered)
             raise
 
-    def let_go(self, covered: list[Segment]) -> None:
+    def try_close(self, covered: list[Segment]) -> None:
         """Close what `hold` has opened."""
         for segment in covered:
             if segment.held is not None:

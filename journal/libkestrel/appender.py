@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from staniel.journal.disk.fs import File, Fs, write_whole
-from staniel.journal.group_commit import CommitGroup
+from staniel.journal.group_commit import GroupCommit
 
 if TYPE_CHECKING:
     from staniel.journal.libkestrel.family import StreamJournal
@@ -17,7 +17,7 @@ class Appender:
     family: StreamJournal
     batch: int
 
-    def __init__(self, fs: Fs, path: str, group: CommitGroup, sync_ms: int) -> None:
+    def __init__(self, fs: Fs, path: str, group: GroupCommit, sync_ms: int) -> None:
         self.fs = fs
         self.path = path
         self.group = group
@@ -32,7 +32,7 @@ class Appender:
     def file(self) -> File:
         if self._file is None:
             self._file = self.fs.append(self.path)
-            self.group.handles.opened(self)
+            self.group.open_files.opened(self)
         return self._file
 
     @property
@@ -49,14 +49,14 @@ class Appender:
         """The file exists already and has `size` bytes."""
         self._closed_bytes = size
 
-    def let_go(self, force: bool) -> bool:
+    def try_close(self, force: bool) -> bool:
         """Close the file if nothing is pending and no sync is due; it is opened again when needed. `force`: make a sync
         that is due now. False if the file stays open. Raises JournalFailure.
         """
         file = self._file
         if file is None:
             return True
-        if self.has_pending or not self.group.let_go(file, False, force):
+        if self.has_pending or not self.group.try_close(file, False, force):
             return False
         self._closed_bytes = file.size
         self._file = None
@@ -66,7 +66,7 @@ class Appender:
         """Close the file; everything must have been written and synced."""
         assert not self.has_pending
         if self._file is not None:
-            self.group.handles.closed(self)
+            self.group.open_files.closed(self)
             self.group.retire(self._file)
             self._file = None
 
@@ -75,7 +75,7 @@ class Appender:
         self.is_erased = True
         self._unwritten = b""
         self.group.forget(self)
-        self.group.handles.closed(self)
+        self.group.open_files.closed(self)
         if self._file is not None:
             self.group.retire(self._file)
             self._file = None
@@ -104,8 +104,8 @@ class Appender:
     def _switch_to(self, file: File | None) -> None:
         """Append to `file` from now on. The old file has been synced, or the caller has arranged for that."""
         if self._file is not None:
-            self.group.handles.closed(self)
+            self.group.open_files.closed(self)
         self._file = file
         self._closed_bytes = 0
         if file is not None:
-            self.group.handles.opened(self)
+            self.group.open_files.opened(self)

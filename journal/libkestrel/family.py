@@ -8,9 +8,9 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from staniel.journal.background import Chores, Errand
+from staniel.journal.background import CallbackTask, TaskQueue
 from staniel.journal.disk.fs import Fs, remove_each
-from staniel.journal.group_commit import CommitGroup, is_stricter
+from staniel.journal.group_commit import GroupCommit, is_stricter
 from staniel.journal.libkestrel.files import StreamFiles, archived_name
 from staniel.journal.libkestrel.position import Position
 from staniel.journal.libkestrel.reader import ReaderLog
@@ -23,7 +23,7 @@ from staniel.queues.stream.line import StreamLine
 from staniel.queues.stream.stream import Stream
 
 
-class RemoveSegments(Errand):
+class RemoveSegments(CallbackTask):
     """A background task that removes segments, or moves them to the folder `archive` if that is not empty."""
 
     def __init__(
@@ -68,16 +68,16 @@ class StreamJournal:
         fs: Fs,
         folder: str,
         queue: str,
-        group: CommitGroup,
+        group: GroupCommit,
         config: QueueConfig,
         segments: StreamSegments,
-        chores: Chores,
+        tasks: TaskQueue,
     ) -> None:
         self.fs = fs
         self.folder = folder
         self.queue = queue
         self.group = group
-        self.chores = chores
+        self.tasks = tasks
         self.segments = segments
         self.writer = StreamWriter(fs, folder, queue, group, config, segments)
         self.writer.family = self
@@ -209,7 +209,7 @@ class StreamJournal:
             gone_names = [segment.name for segment in gone]
             there = {name for name, _ in self.fs.list(self.folder)} if self._being_removed else set()
             self._being_removed = [*(name for name in self._being_removed if name in there), *gone_names]
-            self.chores.submit(RemoveSegments(self.fs, self.folder, gone_names, self.archive, self.on_stuck))
+            self.tasks.submit(RemoveSegments(self.fs, self.folder, gone_names, self.archive, self.on_stuck))
 
     def close(self) -> None:
         """Everything must have been written and synced."""
@@ -221,14 +221,14 @@ class StreamJournal:
 class StreamJournals:
     """The families of one spool, by the queue's name without `+`."""
 
-    def __init__(self, fs: Fs, folder: str, damaged: str, group: CommitGroup) -> None:
+    def __init__(self, fs: Fs, folder: str, damaged: str, group: GroupCommit) -> None:
         self.fs = fs
         self.folder = folder
         self.group = group
         self.recovery = StreamRecovery(fs, folder, damaged)
         self.families: dict[str, StreamJournal] = {}
         self._reserved_numbers: dict[str, int] = {}  # by deleted queue: the highest number not to be used again
-        self.chores = Chores()  # replaced by the broker's
+        self.tasks = TaskQueue()  # replaced by the broker's
         self.on_stuck: Callable[[str, OSError], None] = lambda name, error: None
 
     def recover(
@@ -287,7 +287,7 @@ class StreamJournals:
         return self.group.change_folder(journal.sync_ms, now_ms)
 
     def _family(self, queue: str, config: QueueConfig, segments: StreamSegments) -> StreamJournal:
-        family = StreamJournal(self.fs, self.folder, queue, self.group, config, segments, self.chores)
+        family = StreamJournal(self.fs, self.folder, queue, self.group, config, segments, self.tasks)
         family.on_stuck = self.on_stuck
         self.families[queue] = family
         return family

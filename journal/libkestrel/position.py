@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 
 from staniel.journal.errors import Corrupt, NeedMore
-from staniel.journal.interval_set import IdSet
+from staniel.journal.interval_set import IntervalSet
 from staniel.journal.libkestrel.records import (
     READ_DONE_COMMAND,
     READ_DONE_HEAD,
@@ -42,7 +42,7 @@ class Position:
 
     def __init__(self, head: int = 0, done: Iterable[int] = ()) -> None:
         self.head = head
-        self.done = IdSet(done)
+        self.done = IntervalSet(done)
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, Position) and (self.head, self.done) == (other.head, other.done)
@@ -78,7 +78,9 @@ class Position:
         """
         last_id = segments.last_id
         self.head = max(min(self.head, last_id), segments.first_id - 1)
-        self.done = IdSet(item_id for item_id in self.done if self.head < item_id <= last_id and segments.has(item_id))
+        self.done = IntervalSet(
+            item_id for item_id in self.done if self.head < item_id <= last_id and segments.has(item_id)
+        )
         self.advance_head(segments)
 
 

@@ -8,8 +8,8 @@ from __future__ import annotations
 
 from staniel.journal.disk.fs import FULL_ERRNOS, Fs
 from staniel.journal.disk.replace_file import install
-from staniel.journal.group_commit import CommitGroup, is_stricter
-from staniel.journal.interval_set import IdSet
+from staniel.journal.group_commit import GroupCommit, is_stricter
+from staniel.journal.interval_set import IntervalSet
 from staniel.journal.libkestrel.appender import Appender
 from staniel.journal.libkestrel.files import reader_name
 from staniel.journal.libkestrel.position import Position, can_append, encode_position, encode_reader_file
@@ -31,7 +31,7 @@ class ReaderLog(Appender):
         folder: str,
         queue: str,
         name: str,
-        group: CommitGroup,
+        group: GroupCommit,
         config: QueueConfig,
         segments: StreamSegments,
         position: Position,
@@ -48,7 +48,7 @@ class ReaderLog(Appender):
         self.open_transfers = 0  # transfers whose removal must still be recorded here
         self.wants_unpin = False
         self._is_dirty = False
-        self._done = IdSet()  # confirmed above the head since the last write
+        self._done = IntervalSet()  # confirmed above the head since the last write
         self._start_over_bytes = START_OVER_BYTES
 
     @property
@@ -138,7 +138,7 @@ class ReaderLog(Appender):
             self._is_dirty = False
             self._done.drop_through(self.position.head)
             done = list(self._done)
-            self._done = IdSet()
+            self._done = IntervalSet()
             at = self.written_bytes + len(self._unwritten)
             self._append(b"".join(encode_position(self.position.head, done, at)))
         else:

@@ -12,7 +12,7 @@ from typing import Protocol
 from msgspec import Struct
 
 from staniel.journal.disk.fs import Fs
-from staniel.journal.disk.quarantine import keep
+from staniel.journal.disk.quarantine import quarantine
 from staniel.journal.disk.replace_file import install
 from staniel.journal.errors import Corrupt, Damage, Truncated
 from staniel.journal.libkestrel.files import StreamFiles
@@ -128,7 +128,7 @@ class StreamRecovery:
             read_pieces(self.fs, path, MAGIC_BYTES, size, read)
             sound = read.offset == size and can_append(size)
         except Corrupt as error:
-            saved_as = keep(self.fs, path, 0, size, self.damaged)
+            saved_as = quarantine(self.fs, path, 0, size, self.damaged)
             recovered.damages.append(_damage(name, size, error, saved_as))
         position = read.position
         as_read = Position(position.head, position.done)
@@ -149,7 +149,7 @@ class StreamRecovery:
     def _cut(self, name: str, size: int, error: Corrupt, is_newest: bool) -> Damage:
         """Save a copy of the unreadable end of a file, then cut it off. `is_newest`: the segment was being written."""
         path = f"{self.folder}/{name}"
-        saved_as = keep(self.fs, path, error.at, size - error.at, self.damaged)
+        saved_as = quarantine(self.fs, path, error.at, size - error.at, self.damaged)
         self.fs.truncate(path, error.at)
         return _damage(name, size, error, saved_as, is_newest)
 

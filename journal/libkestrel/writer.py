@@ -7,7 +7,7 @@ before an item that would make the current one longer than allowed.
 from __future__ import annotations
 
 from staniel.journal.disk.fs import Fs, remove_each
-from staniel.journal.group_commit import CommitGroup
+from staniel.journal.group_commit import GroupCommit
 from staniel.journal.libkestrel.appender import Appender
 from staniel.journal.libkestrel.files import segment_name
 from staniel.journal.libkestrel.records import MAGIC_BYTES, PUT, PUT_HEAD, SEGMENT_MAGIC, encode_put
@@ -23,7 +23,7 @@ class StreamWriter(Appender):
     """
 
     def __init__(
-        self, fs: Fs, folder: str, queue: str, group: CommitGroup, config: QueueConfig, segments: StreamSegments
+        self, fs: Fs, folder: str, queue: str, group: GroupCommit, config: QueueConfig, segments: StreamSegments
     ) -> None:
         super().__init__(fs, "", group, config.sync_ms)
         self.folder = folder

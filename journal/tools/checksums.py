@@ -20,7 +20,7 @@ MISSING = "missing at the end of a sealed file"
 BEHIND = "behind the end of a sealed file"
 
 
-def unlike(described: Sidecar, fs: Fs, path: str) -> list[Flaw]:
+def verify_checksums(described: Sidecar, fs: Fs, path: str) -> list[Flaw]:
     """Where the file `path` is not what its sidecar describes, in order. Raises OSError."""
     size, written, block_bytes = fs.size(path), described.size, described.block_bytes
     count = len(described.checks) if size >= written else size // block_bytes
@@ -40,7 +40,7 @@ def unlike(described: Sidecar, fs: Fs, path: str) -> list[Flaw]:
 
 def is_beginning(described: Sidecar, fs: Fs, path: str) -> bool:
     """Whether the file `path` is the one described, without its end. Raises OSError."""
-    return [flaw.why for flaw in unlike(described, fs, path)] == [MISSING]
+    return [flaw.why for flaw in verify_checksums(described, fs, path)] == [MISSING]
 
 
 def _bad_blocks(described: Sidecar, fs: Fs, path: str, count: int) -> Iterator[int]:

@@ -21,7 +21,7 @@ from staniel.journal.libkestrel.files import reader_name, segment_name
 from staniel.journal.libkestrel.position import Position, encode_reader_file
 from staniel.journal.libkestrel.records import DATA_BYTES_MAX, MAGIC_BYTES, SEGMENT_MAGIC, encode_put
 from staniel.journal.libkestrel.segments import StreamSegments
-from staniel.journal.spool import Store
+from staniel.journal.spool import Spool
 from staniel.queues.changes import Added
 from staniel.queues.config import Format, JournalDialect, QueueConfig
 from staniel.queues.item import LOST_MS, Item
@@ -57,15 +57,15 @@ class Digest:
 
 
 class Conversion:
-    """One queue with its children, from one format to the other. The spool must be this process's own (see Store)."""
+    """One queue with its children, from one format to the other. The spool must be this process's own (see Spool)."""
 
-    def __init__(self, store: Store, queue: str, now_ms: int, progress: Progress) -> None:
-        self.store = store
-        self.fs: Fs = store.fs
+    def __init__(self, spool: Spool, queue: str, now_ms: int, progress: Progress) -> None:
+        self.spool = spool
+        self.fs: Fs = spool.fs
         self.queue = queue
         self.now_ms = now_ms
         self.progress = progress
-        self.folder = f"{store.own}/convert"
+        self.folder = f"{spool.own}/convert"
         self.old: list[str] = []
         self.left: list[Damage] = []
         """What of the old files could not be read, so that the new ones do not have it; each says where it is kept."""
@@ -86,24 +86,24 @@ class Conversion:
         new = (self._write_stream if wanted is Format.LIBKESTREL else self._write_kestrel)(lines, digests, total)
         self.fs.sync_folder(self.folder)
         self._verify(wanted, digests, total)
-        plan = Plan(f"{self.store.own}/aside.{self.now_ms}", self.old, new)
-        self.fs.replace(layout.plan_path(self.store.own), encode(plan))
-        carry_out(self.fs, self.store.folder, self.store.own)
+        plan = Plan(f"{self.spool.own}/aside.{self.now_ms}", self.old, new)
+        self.fs.replace(layout.plan_path(self.spool.own), encode(plan))
+        carry_out(self.fs, self.spool.folder, self.spool.own)
         return sum(digest.items for digest in digests.values())
 
     # what there is
 
     def _format(self) -> Format:
-        found = self.store.look()
+        found = self.spool.look()
         kestrel = [name for name in found.kestrel if (parent_of(name) or name) == self.queue]
-        if self.store.doubt.exists or self.store.has_intents(self.queue):
+        if self.spool.failed_sync.exists or self.spool.has_intents(self.queue):
             raise Refusal("the last server left work to finish; start it once, stop it, and try again")
         if self.queue in found.mixed:
             raise Refusal(f"queue {self.queue}: {found.mixed[self.queue]}")
         if self.queue in found.streams:
             return Format.LIBKESTREL
         if not kestrel:
-            raise Refusal(f"there is no queue {self.queue} in {self.store.folder}")
+            raise Refusal(f"there is no queue {self.queue} in {self.spool.folder}")
         return Format.KESTREL
 
     def _clean(self) -> None:
@@ -115,12 +115,12 @@ class Conversion:
 
     def _kestrel_lines(self) -> dict[str, Line]:
         lines = {}
-        for name, files in sorted(self.store.look().kestrel.items()):
+        for name, files in sorted(self.spool.look().kestrel.items()):
             if (parent_of(name) or name) != self.queue:
                 continue
             if why := stream_refusal(name):
                 raise Refusal(why)
-            recovered = self.store.recovery.recover(name, files, self.now_ms, MEMORY_BYTES)
+            recovered = self.spool.recovery.recover(name, files, self.now_ms, MEMORY_BYTES)
             replay = recovered.replay
             for xid in sorted(replay.open, reverse=True):
                 replay.line.give_back(replay.open[xid])
@@ -130,14 +130,14 @@ class Conversion:
         return lines
 
     def _stream_lines(self) -> dict[str, Line]:
-        files = self.store.look().streams[self.queue]
+        files = self.spool.look().streams[self.queue]
         readers = [name for name in files.readers if name and name != self.queue and file_error(f"{self.queue}+{name}")]
         if readers:
             raise Refusal(f"Kestrel's format cannot keep the reader {readers[0]!r} of queue {self.queue}")
-        recovered, journals = self.store.streams.recover(files, lambda name: QueueConfig(), self.now_ms)
+        recovered, journals = self.spool.streams.recover(files, lambda name: QueueConfig(), self.now_ms)
         self.left += recovered.damages
-        self.store.group.settle(self.now_ms)
-        self.old = self.store.look().streams[self.queue].names()
+        self.spool.group.settle(self.now_ms)
+        self.old = self.spool.look().streams[self.queue].names()
         return {name: journal.line for name, journal in journals}
 
     # what is to be
@@ -216,18 +216,18 @@ class Conversion:
     def _lines_of_new(self, wanted: Format) -> dict[str, Line]:
         entries = self.fs.list(self.folder)
         if wanted is Format.KESTREL:
-            recovery = type(self.store.recovery)(self.fs, self.folder)
+            recovery = type(self.spool.recovery)(self.fs, self.folder)
             queues = layout.sort_out(entries)[0]
             return {
                 name: recovery.recover(name, files, self.now_ms, MEMORY_BYTES).replay.line
                 for name, files in queues.items()
             }
         files = libkestrel_layout.group_by_queue(entries)[self.queue]
-        streams = self.store.streams
+        streams = self.spool.streams
         found = type(streams.recovery)(self.fs, self.folder, streams.recovery.damaged).recover(files, self.now_ms)
         config = QueueConfig()
         family = StreamJournal(
-            self.fs, self.folder, self.queue, self.store.group, config, found.segments, streams.chores
+            self.fs, self.folder, self.queue, self.spool.group, config, found.segments, streams.tasks
         )
         return {
             family.queue_name(reader): family.resume(reader, position, config).line

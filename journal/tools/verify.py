@@ -21,7 +21,7 @@ from staniel.journal.libkestrel.dump import LibkestrelDumper
 from staniel.journal.libkestrel.records import READER_MAGIC, SEGMENT_MAGIC
 from staniel.journal.libkestrel.recovery import is_partial_magic, is_zero
 from staniel.journal.spool_listing import first_bytes
-from staniel.journal.tools.checksums import unlike
+from staniel.journal.tools.checksums import verify_checksums
 from staniel.journal.workq import dump as cmdlog_dump
 from staniel.journal.workq import files as cmdlog_layout
 
@@ -167,7 +167,7 @@ def _kestrel(fs: Fs, found: Inspection, is_written: bool) -> None:
     described = None if is_written else sidecar.load(fs, folder, name)
     if described is not None and described.file == name:
         found.has_checksums = True
-        found.flaws += unlike(described, fs, found.path)
+        found.flaws += verify_checksums(described, fs, found.path)
 
 
 def _segment(fs: Fs, found: Inspection, is_written: bool) -> None:

@@ -12,7 +12,7 @@ from google_crc32c import value as crc32c
 
 from staniel.journal.disk.ballast import Ballast
 from staniel.journal.disk.fs import FULL_ERRNOS, File, Fs
-from staniel.journal.group_commit import Apart, CommitGroup
+from staniel.journal.group_commit import GroupCommit, SeparateDevice
 from staniel.journal.workq import files as layout
 from staniel.journal.workq.encoder import (
     COMPLETE,
@@ -38,7 +38,7 @@ SEGMENT_BYTES = 64 << 20
 NOTHING_YET = 2**62  # more than any segment: the first record begins a new one
 
 
-class SegmentFile(Apart):
+class SegmentFile(SeparateDevice):
     """A segment open for appending. Its first sync makes its name durable too. A sync may run in another thread."""
 
     def __init__(self, fs: Fs, folder: str, path: str) -> None:
@@ -69,7 +69,7 @@ class SealedSegment:
 
     is_erased = False
 
-    def __init__(self, group: CommitGroup, file: SegmentFile, path: str) -> None:
+    def __init__(self, group: GroupCommit, file: SegmentFile, path: str) -> None:
         self.batch = 0
         self.path = path
         self.sync_ms = 0
@@ -93,7 +93,7 @@ class CmdLog:
     is_erased = False
 
     def __init__(
-        self, fs: Fs, folder: str, group: CommitGroup, sync_ms: int, segment_bytes: int, ballast: Ballast | None = None
+        self, fs: Fs, folder: str, group: GroupCommit, sync_ms: int, segment_bytes: int, ballast: Ballast | None = None
     ) -> None:
         self.fs = fs
         self.folder = folder

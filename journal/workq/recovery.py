@@ -10,7 +10,7 @@ from __future__ import annotations
 from msgspec import Struct
 
 from staniel.journal.disk.fs import Fs
-from staniel.journal.disk.quarantine import keep, numbered
+from staniel.journal.disk.quarantine import numbered, quarantine
 from staniel.journal.errors import Damage
 from staniel.journal.workq import files as layout
 from staniel.journal.workq.encoder import (
@@ -184,7 +184,7 @@ class CmdLogRecovery:
         return terms
 
     def _keep(self, number: int, scar: CorruptRange, torn: bool) -> Damage:
-        saved_as = keep(self.fs, self._path(number), scar.at, scar.size, self.damaged)
+        saved_as = quarantine(self.fs, self._path(number), scar.at, scar.size, self.damaged)
         return Damage(layout.segment_name(number), scar.at, scar.size, scar.why, saved_as, torn)
 
     def _set_aside(self, number: int, why: str, torn: bool) -> Damage:

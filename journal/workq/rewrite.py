@@ -14,7 +14,7 @@ from __future__ import annotations
 from collections.abc import Callable, Generator
 
 from staniel.journal.disk.fs import File, Fs
-from staniel.journal.group_commit import Apart
+from staniel.journal.group_commit import SeparateDevice
 from staniel.journal.workq import files as layout
 from staniel.journal.workq.encoder import BARE_BYTES, CRC_BYTES, MAGIC, SCHEDULE, TIME_BYTES
 from staniel.journal.workq.log import CmdLog
@@ -27,7 +27,7 @@ from staniel.queues.jobs.jobs import Jobs
 SLICE_BYTES = 32 << 10  # some 500 small records, about a millisecond
 
 
-class RewriteFile(Apart):
+class RewriteFile(SeparateDevice):
     """The successor of a segment."""
 
     def __init__(self, file: File) -> None:
@@ -43,7 +43,7 @@ class RewriteFile(Apart):
         self._file.close()
 
 
-class Everything(Apart):
+class Everything(SeparateDevice):
     """A successor, and all that the log has said before. Records were left out because their job is gone; if its end
     were lost with the power, and they not there, the job would be as it was long before.
     """
@@ -58,7 +58,7 @@ class Everything(Apart):
         self._fs.sync_all(self._folder)
 
 
-class FolderFile(Apart):
+class FolderFile(SeparateDevice):
     """The names in a folder; syncing it makes renames and removals durable."""
 
     def __init__(self, sync: Callable[[], None]) -> None:

@@ -15,7 +15,7 @@ from functools import partial
 from msgspec import Struct
 
 from staniel.pipeline.sources.connection import Connection, ServerLost
-from staniel.pipeline.sources.drain_spool import Drained, Spool
+from staniel.pipeline.sources.drain_spool import Drained, DrainSpool
 from staniel.protocol.client.replies import Item
 from staniel.protocol.escaping import ascii_word
 
@@ -143,7 +143,7 @@ class Drain:
         self,
         servers: list[str],
         queues: list[str],
-        spool: Spool,
+        spool: DrainSpool,
         connections: int = 8,
         timeout_s: float = 30.0,
         after: Callable[[Step], None] = lambda step: None,

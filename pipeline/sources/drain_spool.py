@@ -55,7 +55,7 @@ class Owner(Struct):
     writer: str = ""
 
 
-class Spool:
+class DrainSpool:
     """One folder, of one streaming query."""
 
     def __init__(self, url: str) -> None:
@@ -63,7 +63,7 @@ class Spool:
         self._disk = OsFs()
         self._owner: Owner | None = None
 
-    def __enter__(self) -> Spool:
+    def __enter__(self) -> DrainSpool:
         """Only one process writes at a time: one that Spark has given up may still be at work."""
         if isinstance(self.folder, LocalFolder):
             self._disk.make_folder(self.folder.path)

@@ -16,7 +16,7 @@ from pyspark.sql.types import StructType
 
 from staniel.pipeline.lake.arrow import ddl
 from staniel.pipeline.sources.drain import Drain, Limits
-from staniel.pipeline.sources.drain_spool import SCHEMA, Spool, SpoolLost
+from staniel.pipeline.sources.drain_spool import SCHEMA, DrainSpool, SpoolLost
 from staniel.pipeline.sources.live_options import DrainOptions, SinkOptions
 from staniel.pipeline.worker_gc import settling
 
@@ -80,7 +80,7 @@ class LiveStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self.columns = columns
         self.left = EVERYTHING  # items, until AvailableNow has had what was there
         self._drain: Drain | None = None
-        self._held: Spool | None = None
+        self._held: DrainSpool | None = None
 
     def initialOffset(self) -> Offset:
         """In front of what an earlier query has left in the spool: it was confirmed, so it is nowhere else."""
@@ -135,7 +135,7 @@ class LiveStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
             self._held.__exit__()
             self._held = None
 
-    def _own(self, query: str, *, new: bool = False) -> Spool:
+    def _own(self, query: str, *, new: bool = False) -> DrainSpool:
         """The spool, which this process keeps until it ends. Raises SpoolTaken."""
         if self._held is None:
             spool = self._spool()
@@ -148,10 +148,10 @@ class LiveStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
             self._held = spool
         return self._held
 
-    def _spool(self) -> Spool:
-        return Spool(self.options.spool_path)
+    def _spool(self) -> DrainSpool:
+        return DrainSpool(self.options.spool_path)
 
-    def _draining(self, spool: Spool) -> Drain:
+    def _draining(self, spool: DrainSpool) -> Drain:
         options = self.options
         if self._drain is None:
             self._drain = Drain(options.servers, options.queues, spool, options.connections, options.timeout_s)

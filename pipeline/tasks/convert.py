@@ -13,7 +13,7 @@ from msgspec import Struct
 from staniel.journal.disk.fs import JournalFailure, Locked, OsFs
 from staniel.journal.kestrel.files import OWN_FOLDER
 from staniel.journal.libkestrel import files as libkestrel_layout
-from staniel.journal.spool import SpoolError, Store
+from staniel.journal.spool import Spool, SpoolError
 from staniel.journal.tools.convert import Conversion, Refusal
 from staniel.pipeline.lake.folders import absolute, below, folder, not_there
 from staniel.pipeline.sources.options import Options, Queues, as_option
@@ -46,38 +46,38 @@ def convert(spark: SparkSession, spools: list[str], queues: list[str], wanted: F
 
 def convert_spool(task: tuple[str, str, Format, int]) -> list[Converted]:
     """One spool. Nothing is changed where it is refused."""
-    spool, queues, wanted, now_ms = task
+    path, queues, wanted, now_ms = task
     chosen = Queues(Options({"queues": queues} if queues else {}, {"queue", "queues", "queuePattern"}, "convert"))
-    if not (place := folder(spool)).exists():
-        return [Converted(spool, "", 0, str(not_there(spool)))]
-    if not place.list() and not folder(below(spool, OWN_FOLDER)).exists():
-        return [Converted(spool, "", 0, str(not_there(spool, "are no journals in")))]
+    if not (place := folder(path)).exists():
+        return [Converted(path, "", 0, str(not_there(path)))]
+    if not place.list() and not folder(below(path, OWN_FOLDER)).exists():
+        return [Converted(path, "", 0, str(not_there(path, "are no journals in")))]
     disk = OsFs()
     try:
-        store = Store(disk, spool)
+        spool = Spool(disk, path)
     except Locked as locked:
         disk.close()
-        return [Converted(spool, "", 0, f"{locked.holder} has it open; stop it first")]
+        return [Converted(path, "", 0, f"{locked.holder} has it open; stop it first")]
     except SpoolError as error:
         disk.close()
-        return [Converted(spool, "", 0, str(error))]
+        return [Converted(path, "", 0, str(error))]
     try:
-        found = store.look()
+        found = spool.look()
         names = {parent_of(name) or name for name in [*found.kestrel, *found.streams]}
-        missing = [Converted(spool, each, 0, "there is no such queue") for each in chosen.unmet(names)]
-        return [*missing, *(_one(store, name, wanted, now_ms) for name in sorted(names) if name in chosen)]
+        missing = [Converted(path, each, 0, "there is no such queue") for each in chosen.unmet(names)]
+        return [*missing, *(_one(spool, name, wanted, now_ms) for name in sorted(names) if name in chosen)]
     finally:
         disk.close()
 
 
-def _one(store: Store, queue: str, wanted: Format, now_ms: int) -> Converted:
+def _one(spool: Spool, queue: str, wanted: Format, now_ms: int) -> Converted:
     if wanted is Format.LIBKESTREL and (why := libkestrel_layout.name_error(queue)):
-        return Converted(store.folder, queue, 0, why)
-    conversion = Conversion(store, queue, now_ms, lambda *_: None)
+        return Converted(spool.folder, queue, 0, why)
+    conversion = Conversion(spool, queue, now_ms, lambda *_: None)
     try:
         items = conversion.run(wanted)
         left = [each.told() for each in conversion.left]
         is_whole = all(each.is_torn for each in conversion.left)
-        return Converted(store.folder, queue, items, "", left, is_whole)
+        return Converted(spool.folder, queue, items, "", left, is_whole)
     except (Refusal, JournalFailure, OSError) as error:
-        return Converted(store.folder, queue, 0, str(error))
+        return Converted(spool.folder, queue, 0, str(error))

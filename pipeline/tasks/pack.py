@@ -24,7 +24,7 @@ from staniel.journal.kestrel.effect import State
 from staniel.journal.kestrel.encoder import Encoder
 from staniel.journal.kestrel.files import Files, pack_name, temp_name
 from staniel.journal.kestrel.recovery import Recovery
-from staniel.journal.spool import SpoolError, Store
+from staniel.journal.spool import Spool, SpoolError
 from staniel.pipeline.formats.adapters import look
 from staniel.pipeline.formats.kestrel.state import HEAD_BYTES, Queue, live_rows
 from staniel.pipeline.lake.folders import LocalFolder, Opened, folder
@@ -110,47 +110,47 @@ def pack(spark: SparkSession, path: str, given: Mapping[str, str], dialect: Jour
     check_wanted(place, JournalOptions({**given, "path": path, "format": "kestrel"}), kestrel, found)
     disk = OsFs()
     try:
-        store = _ready(disk, place.path)
+        spool = _ready(disk, place.path)
         queues = queues_of(spark, path, {**given, "format": "kestrel"}, sealed=True)
         written = run(spark, [Task(place.path, queue, dialect) for queue in queues], write_pack)
-        packed = [_put_in_place(store, each) for each in written]
-        _tidy(store)
+        packed = [_put_in_place(spool, each) for each in written]
+        _tidy(spool)
         return packed
     finally:
         disk.close()
 
 
-def _ready(disk: OsFs, path: str) -> Store:
+def _ready(disk: OsFs, path: str) -> Spool:
     """The spool, ours alone, and as a start of the server would leave its files. Raises Busy, ValueError."""
     try:
-        store = Store(disk, path)
+        spool = Spool(disk, path)
     except Locked as locked:
         raise Busy(f"{locked.holder or 'a server'} has {path} open; stop it first") from None
     except SpoolError as error:
         raise ValueError(str(error)) from None
-    found = store.look().kestrel
-    if store.doubt.exists or store.stuck_plan is not None or any(map(store.has_intents, found)):
+    found = spool.look().kestrel
+    if spool.failed_sync.exists or spool.stuck_plan is not None or any(map(spool.has_intents, found)):
         raise ValueError(f"the last server left work to finish in {path}; start it once, stop it, and try again")
     for queue, files in found.items():
-        store.recovery.finish(queue, files)
-    return store
+        spool.recovery.finish(queue, files)
+    return spool
 
 
-def _put_in_place(store: Store, written: Written) -> Packed:
+def _put_in_place(spool: Spool, written: Written) -> Packed:
     """The new file for the old ones, as recovery finishes a pack: a crash between two steps is finished by a start."""
-    temp = f"{store.folder}/{written.temp}"
-    if store.fs.size(temp) != written.size:
+    temp = f"{spool.folder}/{written.temp}"
+    if spool.fs.size(temp) != written.size:
         raise NotTheSame(f"{temp} has changed since it was compared; the files of {written.queue} are as they were")
-    store.fs.rename(temp, f"{store.folder}/{pack_name(written.queue, written.number)}")
-    store.fs.sync_folder(store.folder)
-    store.recovery.finish(written.queue, store.look().kestrel[written.queue])
+    spool.fs.rename(temp, f"{spool.folder}/{pack_name(written.queue, written.number)}")
+    spool.fs.sync_folder(spool.folder)
+    spool.recovery.finish(written.queue, spool.look().kestrel[written.queue])
     return Packed(shown_name(written.queue), len(written.files), written.before_bytes, written.size, written.items)
 
 
-def _tidy(store: Store) -> None:
+def _tidy(spool: Spool) -> None:
     """Drop what tasks have written that were run twice."""
-    for files in store.look().kestrel.values():
-        store.recovery.tidy(files)
+    for files in spool.look().kestrel.values():
+        spool.recovery.tidy(files)
 
 
 def write_pack(task: Task) -> Written:

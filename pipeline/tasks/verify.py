@@ -13,7 +13,7 @@ import msgspec
 from msgspec import Struct
 
 from staniel.journal.errors import Damage, Flaw
-from staniel.journal.tools.checksums import unlike
+from staniel.journal.tools.checksums import verify_checksums
 from staniel.pipeline.formats.adapters import FORMATS, look
 from staniel.pipeline.formats.base import OnCorrupt, Part, Reading, Segment
 from staniel.pipeline.lake.folders import Folder, FolderFs, Vanished, folder
@@ -111,7 +111,7 @@ def _unlike(place: Folder, segment: Segment) -> list[Flaw] | None:
     described = None if segment.live else load_sidecar(place, segment.file)
     if described is None or described.file != segment.file:
         return None
-    return unlike(described, FolderFs(place, segment.end), segment.file)
+    return verify_checksums(described, FolderFs(place, segment.end), segment.file)
 
 
 def _by_rows(place: Folder, name: str, part: Part, reading: Reading) -> list[Finding]:

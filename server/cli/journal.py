@@ -21,7 +21,7 @@ from staniel.journal.errors import Corrupt, Flaw, Truncated
 from staniel.journal.kestrel.dump import KestrelDumper
 from staniel.journal.libkestrel.dump import LibkestrelDumper
 from staniel.journal.libkestrel.records import MAGIC_BYTES, READER_MAGIC, SEGMENT_MAGIC
-from staniel.journal.spool import SpoolError, Store
+from staniel.journal.spool import Spool, SpoolError
 from staniel.journal.tools.convert import Conversion, Refusal
 from staniel.journal.tools.verify import begun_stream, is_written_to
 from staniel.journal.workq import dump as cmdlog_dump
@@ -121,10 +121,10 @@ def dump(
 
 
 @journal.command()
-@click.argument("spool", type=click.Path(exists=True, file_okay=False))
+@click.argument("path", metavar="SPOOL", type=click.Path(exists=True, file_okay=False))
 @click.option("--queue", "-Q", "queues", multiple=True, required=True, help="Which queue. May be repeated.")
 @click.option("--to", "wanted", required=True, type=click.Choice([each.value for each in Format]), help="The format.")
-def convert(spool: str, queues: tuple[str, ...], wanted: str) -> None:
+def convert(path: str, queues: tuple[str, ...], wanted: str) -> None:
     """Move a queue and its fan-out children to another journal format.
 
     The server must not run. The new files are read back before they replace the old ones, which are kept in the
@@ -133,8 +133,8 @@ def convert(spool: str, queues: tuple[str, ...], wanted: str) -> None:
     Afterwards set journal_format of the queue, so that new fan-out children are what you expect.
     """
     try:
-        store = Store(OsFs(), spool)
-        whole = [_convert(store, queue, Format(wanted)) for queue in queues]
+        spool = Spool(OsFs(), path)
+        whole = [_convert(spool, queue, Format(wanted)) for queue in queues]
     except (Refusal, SpoolError) as refused:
         raise click.ClickException(str(refused)) from refused
     except Locked as locked:
@@ -147,19 +147,19 @@ def convert(spool: str, queues: tuple[str, ...], wanted: str) -> None:
     sys.exit(0 if all(whole) else 1)
 
 
-def _convert(store: Store, queue: str, wanted: Format) -> bool:
+def _convert(spool: Spool, queue: str, wanted: Format) -> bool:
     """Whether all of the old files could be read, but for ends that were being written when a server died."""
 
     def tell(what: str, done: int, total: int) -> None:
         click.echo(f"{queue}: {what}, {done:,} of {total:,} items", err=True)
 
     now_ms = int(time() * 1000)
-    conversion = Conversion(store, queue, now_ms, tell)
+    conversion = Conversion(spool, queue, now_ms, tell)
     count = conversion.run(wanted)
     if count < 0:
         click.echo(f"{queue}: {wanted.value} already")
         return True
-    click.echo(f"{queue}: {count:,} items moved to {wanted.value}; the old files are in {store.own}/aside.{now_ms}")
+    click.echo(f"{queue}: {count:,} items moved to {wanted.value}; the old files are in {spool.own}/aside.{now_ms}")
     for damage in conversion.left:
         click.echo(f"{queue}: {damage.told()}", err=True)
     return all(damage.is_torn for damage in conversion.left)

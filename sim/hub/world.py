@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from staniel.broker import protocols
 from staniel.broker.session import SessionState
-from staniel.journal.background import Chore
+from staniel.journal.background import BackgroundTask
 from staniel.journal.group_commit import Sync
 from staniel.protocol.memcache.requests import Dialect
 from staniel.server.connection import ConnectionState
@@ -38,7 +38,7 @@ class SimMachine:
         self.clock = clock
         self.poller = Net(rng)
         self.syncs: SimWorker[Sync] = SimWorker(self.poller, "committer")
-        self.chores: SimWorker[Chore] = SimWorker(self.poller, "steward")
+        self.tasks: SimWorker[BackgroundTask] = SimWorker(self.poller, "steward")
         self._rng = rng
         self._ns = self._elapsed_ns = 0
         self._work = Random(0)  # of its own: what an earlier seed has found is found again
@@ -77,7 +77,7 @@ class HubWorld(World):
         self.hub = Hub(self.broker, self.machine, clients_max)
         self.acceptor = ListeningSock(self.net)
         self.hub.listen(self.acceptor, protocols.memcache(Dialect.MEMCACHED))
-        self.workers = (self.machine.syncs, self.machine.chores)
+        self.workers = (self.machine.syncs, self.machine.tasks)
         self.turns = 0
 
     def connect(self) -> Link:

@@ -15,7 +15,7 @@ from staniel.server.hub import Hub
 from staniel.sim.mutants.queues import MUTANTS, mutant, replaced
 
 
-@mutant("a delete waits for the chore on its queue's files", "hub")
+@mutant("a delete waits for the background task on its queue's files", "hub")
 def delete_waits() -> Any:
     """As it was: whoever handled the flag later in the same batch waited for ever."""
 
@@ -24,8 +24,8 @@ def delete_waits() -> Any:
             queue = self._broker.queues.find(name)
             upkeep = self._broker.maintenance
             if queue is not None and isinstance(queue.journal, Log) and upkeep.is_at_work(queue):
-                for chore in list(upkeep.chores._running):
-                    upkeep.chores.complete(chore, now_ms)
+                for task in list(upkeep.tasks._running):
+                    upkeep.tasks.complete(task, now_ms)
             right(self, session, name, now_ms, then)
 
         return delete
@@ -33,15 +33,15 @@ def delete_waits() -> Any:
     return replaced(Deletions, "delete", make)
 
 
-@mutant("a flag's handler waits for the end of a chore", "hub")
+@mutant("a flag's handler waits for the end of a background task", "hub")
 def flag_waits() -> Any:
     def make(right: Any) -> Any:
         def done(self: Hub, now_ms: int) -> None:
-            self.broker.finish_chore(self._chores_thread.wait(), now_ms)
+            self.broker.finish_task(self._task_thread.wait(), now_ms)
 
         return done
 
-    return replaced(Hub, "_on_chore_ready", make)
+    return replaced(Hub, "_on_task_ready", make)
 
 
 @mutant("a descriptor is used again within the batch of events that speaks of its last owner", "hub")

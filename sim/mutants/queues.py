@@ -13,12 +13,12 @@ from typing import Any
 
 from staniel.journal.background import InstallPack, SyncFile
 from staniel.journal.disk.fs import Fs, SyncFailed
-from staniel.journal.disk.unsynced_names import Names
-from staniel.journal.group_commit import CommitGroup, Sync
+from staniel.journal.disk.unsynced_names import UnsyncedNames
+from staniel.journal.group_commit import GroupCommit, Sync
 from staniel.journal.kestrel.log import Log
 from staniel.journal.kestrel.pack import Pack, Stage
 from staniel.journal.kestrel.recovery import Recovery
-from staniel.journal.spool import Store
+from staniel.journal.spool import Spool
 from staniel.journal.transfer_log import Intents
 from staniel.queues.changes import Confirmed, Removed
 from staniel.queues.line import Line
@@ -152,7 +152,7 @@ def pack_named_first() -> Any:
 @mutant("a reply leaves when its sync starts", "power")
 def reply_before_durable() -> Any:
     def make(right: Any) -> Any:
-        def start_sync(self: CommitGroup, now_ms: int) -> Sync | None:
+        def start_sync(self: GroupCommit, now_ms: int) -> Sync | None:
             sync: Sync | None = right(self, now_ms)
             if sync is not None:
                 self.durable = sync.batch
@@ -160,54 +160,54 @@ def reply_before_durable() -> Any:
 
         return start_sync
 
-    return replaced(CommitGroup, "start_sync", make)
+    return replaced(GroupCommit, "start_sync", make)
 
 
 @mutant("replies depend on nothing", "power")
 def no_batch() -> Any:
     def make(right: Any) -> Any:
-        def touch(self: CommitGroup, member: Any) -> None:
+        def touch(self: GroupCommit, member: Any) -> None:
             right(self, member)
             member.batch = 0
 
         return touch
 
-    return replaced(CommitGroup, "touch", make)
+    return replaced(GroupCommit, "touch", make)
 
 
 @mutant("every other batch is written a tick late", "kill")
 def reply_before_write() -> Any:
     def make(right: Any) -> Any:
-        def write(self: CommitGroup, now_ms: int) -> Any:
+        def write(self: GroupCommit, now_ms: int) -> Any:
             self.__dict__["turns"] = self.__dict__.get("turns", 0) + 1
             return right(self, now_ms) if self.__dict__["turns"] % 2 else []
 
         return write
 
-    return replaced(CommitGroup, "write", make)
+    return replaced(GroupCommit, "write", make)
 
 
 @mutant("a duration is never synced", "lax")
 def duration_unsynced() -> Any:
     def make(right: Any) -> Any:
-        def take_due(self: CommitGroup, now_ms: int) -> dict[Any, None]:
+        def take_due(self: GroupCommit, now_ms: int) -> dict[Any, None]:
             right(self, now_ms)
             return {}
 
         return take_due
 
-    return replaced(CommitGroup, "_take_due", make)
+    return replaced(GroupCommit, "_take_due", make)
 
 
 @mutant("a failed sync is tried again", "syncs")
 def sync_again() -> Any:
-    def guard(self: Names, work: Callable[[], None]) -> None:
+    def guard(self: UnsyncedNames, work: Callable[[], None]) -> None:
         try:
             work()
         except SyncFailed:
             work()
 
-    return replaced(Names, "guard", lambda right: guard)
+    return replaced(UnsyncedNames, "guard", lambda right: guard)
 
 
 # what is recorded
@@ -324,7 +324,7 @@ def torn_end_left() -> Any:
 
 @mutant("recovery does not sync what a killed server has written", "kill")
 def recovery_unsynced() -> Any:
-    return silent_during(Store, "settle", "sync_all")
+    return silent_during(Spool, "settle", "sync_all")
 
 
 # transfers
@@ -338,7 +338,7 @@ def intent_unsynced() -> Any:
 @mutant("a transfer's removal does not wait for the copy", "transfers")
 def removal_first() -> Any:
     def make(right: Any) -> Any:
-        def after(self: CommitGroup, member: Any, then: Any) -> None:
+        def after(self: GroupCommit, member: Any, then: Any) -> None:
             self.after_now = [*getattr(self, "after_now", ()), then]  # type: ignore[attr-defined]
             if len(self.after_now) == 1:  # type: ignore[attr-defined]
                 while self.after_now:  # type: ignore[attr-defined]
@@ -347,7 +347,7 @@ def removal_first() -> Any:
 
         return after
 
-    return replaced(CommitGroup, "after", make)
+    return replaced(GroupCommit, "after", make)
 
 
 @mutant("recovery ignores intents", "transfers")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from staniel.journal.interval_set import IdSet
+from staniel.journal.interval_set import IntervalSet
 from staniel.journal.libkestrel.family import StreamJournal
 from staniel.journal.libkestrel.position import Position
 from staniel.journal.libkestrel.reader import ReaderLog
@@ -69,7 +69,7 @@ def position_believed() -> Any:
 def done_forgotten() -> Any:
     def make(right: Any) -> Any:
         def reconcile(self: Position, segments: StreamSegments) -> None:
-            self.done = IdSet()
+            self.done = IntervalSet()
             right(self, segments)
 
         return reconcile

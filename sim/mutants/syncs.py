@@ -11,10 +11,10 @@ from typing import Any
 
 from staniel.broker.recovery import set_aside
 from staniel.broker.streams import StreamQueues
-from staniel.journal.disk.failed_sync import Doubt, Group
+from staniel.journal.disk.failed_sync import FailedSyncMarker, Group
 from staniel.journal.disk.fs import FULL_ERRNOS, SyncFailed
-from staniel.journal.disk.unsynced_names import NamedFile, Names
-from staniel.journal.group_commit import CommitGroup
+from staniel.journal.disk.unsynced_names import NamedFile, UnsyncedNames
+from staniel.journal.group_commit import GroupCommit
 from staniel.journal.kestrel.log import Log
 from staniel.journal.libkestrel.family import StreamJournals
 from staniel.journal.renewal import Renewal
@@ -42,7 +42,7 @@ def lenient_during(owner: Any, name: str, *, whatever: bool = False, silent: boo
         return call
 
     def guard(right: Any) -> Any:
-        def call(self: Names, work: Callable[[], None]) -> None:
+        def call(self: UnsyncedNames, work: Callable[[], None]) -> None:
             def softened() -> None:
                 try:
                     work()
@@ -72,7 +72,7 @@ def lenient_during(owner: Any, name: str, *, whatever: bool = False, silent: boo
 
         return call
 
-    with replaced(owner, name, outer), replaced(Names, "guard", guard), replaced(NamedFile, "sync", sync):
+    with replaced(owner, name, outer), replaced(UnsyncedNames, "guard", guard), replaced(NamedFile, "sync", sync):
         yield
 
 
@@ -93,29 +93,29 @@ def full_in_intents() -> Any:
 
 @mutant("a reload that makes a policy stricter asks for no sync", "reloads")
 def tightened_silently() -> Any:
-    return replaced(CommitGroup, "tighten", lambda right: lambda self, member: None)
+    return replaced(GroupCommit, "tighten", lambda right: lambda self, member: None)
 
 
 @mutant("the mark of a failed sync is left half written and believed where there is no room", "kinds-of-syncs")
 @contextmanager
 def half_a_mark() -> Iterator[None]:
     def make(right: Any) -> Any:
-        def raise_mark(self: Doubt) -> None:
-            names, files = self._fs.unsure(), self._fs.unsynced()
+        def record_failure(self: FailedSyncMarker) -> None:
+            names, files = self._fs.changed_names(), self._fs.unsynced_files()
             with suppress(OSError):
                 self._write([[*names], *({"file": path} for path in files), None])  # type: ignore[list-item]
 
-        return raise_mark
+        return record_failure
 
     def believed(right: Any) -> Any:
-        def read(self: Doubt) -> Any:
+        def read(self: FailedSyncMarker) -> Any:
             mark = right(self)
             mark.is_torn = False
             return mark
 
         return read
 
-    with replaced(Doubt, "raise_mark", make), replaced(Doubt, "read", believed):
+    with replaced(FailedSyncMarker, "record_failure", make), replaced(FailedSyncMarker, "read", believed):
         yield
 
 
@@ -139,24 +139,24 @@ def folder_ignored_at_creation() -> Any:
 
 @mutant("a failed sync leaves no mark", "syncs")
 def no_mark() -> Any:
-    return replaced(Doubt, "raise_mark", lambda right: lambda self: None)
+    return replaced(FailedSyncMarker, "record_failure", lambda right: lambda self: None)
 
 
 @mutant("no room is kept for the mark of a failed sync", "names-in-doubt")
 def no_room_for_the_mark() -> Any:
-    return replaced(Doubt, "set_room_aside", lambda right: lambda self: None)
+    return replaced(FailedSyncMarker, "set_room_aside", lambda right: lambda self: None)
 
 
 @mutant("a mark counts as whole before the start has synced what a killed process left", "names-in-doubt")
 def mark_whole_too_early() -> Any:
     def make(right: Any) -> Any:
-        def raise_mark(self: Doubt) -> None:
-            self.knows_all = True
+        def record_failure(self: FailedSyncMarker) -> None:
+            self.is_complete = True
             right(self)
 
-        return raise_mark
+        return record_failure
 
-    return replaced(Doubt, "raise_mark", make)
+    return replaced(FailedSyncMarker, "record_failure", make)
 
 
 @mutant("a torn mark forgets the names that archives have had before", "names-in-doubt")
@@ -167,12 +167,12 @@ def old_names_forgotten() -> Any:
 @mutant("the mark is lowered before anything is written anew", "syncs")
 def mark_lowered_early() -> Any:
     def make(right: Any) -> Any:
-        def renew(self: Doubt, mark: Any, groups: Any, apart: Any) -> None:
+        def renew(self: FailedSyncMarker, mark: Any, groups: Any, apart: Any) -> None:
             right(self, mark, [], Group())
 
         return renew
 
-    return replaced(Doubt, "renew", make)
+    return replaced(FailedSyncMarker, "renew", make)
 
 
 @mutant("a parent that keeps no journal takes its children along", "syncs")

@@ -39,7 +39,7 @@ def intent_ended_early() -> Any:
 @mutant("the first equal item is a copy, wherever it lies", "twins")
 def copy_anywhere() -> Any:
     def make(right: Any) -> Any:
-        def begin(self: Intents, source: str, taken: Any, target: str, landing: Any, copy: Any) -> int:
+        def begin(self: Intents, source: str, taken: Any, target: str, next_write_position: Any, copy: Any) -> int:
             number: int = right(self, source, taken, target, (0, 0), copy)
             return number
 

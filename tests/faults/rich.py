@@ -22,7 +22,7 @@ import staniel.journal.tools.convert
 from staniel.broker import protocols
 from staniel.broker.events import Level
 from staniel.broker.status import ServerStatus
-from staniel.journal.spool import SpoolError, Store
+from staniel.journal.spool import Spool, SpoolError
 from staniel.journal.tools.convert import Conversion
 from staniel.queues.config import Format
 from staniel.sim.disk.disk import Disk
@@ -125,9 +125,9 @@ def rich() -> Disk:
 
 def _convert(disk: Disk) -> None:
     """Move queue `moving` to another format, but for the last step."""
-    store = Store(disk, "s")
+    spool = Spool(disk, "s")
     with replaced(staniel.journal.tools.convert, "carry_out", lambda right: lambda *args: True):
-        assert Conversion(store, "moving", START_MS + 500, lambda *args: None).run(Format.LIBKESTREL) == 12
+        assert Conversion(spool, "moving", START_MS + 500, lambda *args: None).run(Format.LIBKESTREL) == 12
     disk.kill()
 
 

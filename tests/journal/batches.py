@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from staniel.journal.disk.ballast import Ballast
-from staniel.journal.disk.failed_sync import Doubt
-from staniel.journal.disk.unsynced_names import Names
-from staniel.journal.group_commit import CommitGroup
+from staniel.journal.disk.failed_sync import FailedSyncMarker
+from staniel.journal.disk.unsynced_names import UnsyncedNames
+from staniel.journal.group_commit import GroupCommit
 from staniel.journal.kestrel.log import Log
 from staniel.queues.changes import Added
 from staniel.queues.config import QueueConfig
@@ -16,16 +16,18 @@ from tests.support.records import NOW_MS
 SMALL_BYTES = 64 << 10
 
 
-def group_on(disk: Disk) -> CommitGroup:
+def group_on(disk: Disk) -> GroupCommit:
     disk.make_folder("s/.staniel")
-    names = Names(disk)
-    group = CommitGroup(names, "s", Ballast(names, "s", "s/.staniel/ballast"), Doubt(names, "s/.staniel/failed_sync"))
+    names = UnsyncedNames(disk)
+    group = GroupCommit(
+        names, "s", Ballast(names, "s", "s/.staniel/ballast"), FailedSyncMarker(names, "s/.staniel/failed_sync")
+    )
     assert group.restore_ballast()
     names.sync_folder("s")
     return group
 
 
-def log_of(group: CommitGroup, name: str = "q", sync_ms: int = 0) -> Log:
+def log_of(group: GroupCommit, name: str = "q", sync_ms: int = 0) -> Log:
     return Log(group.fs, "s", name, group, QueueConfig(sync_ms=sync_ms))
 
 

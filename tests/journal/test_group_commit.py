@@ -143,7 +143,7 @@ def test_a_full_disk_costs_the_ballast_and_not_the_batch() -> None:
     disk = new_disk(SMALL_BYTES)
     service = Service(disk)
     service.start()
-    group = service.store.group
+    group = service.spool.group
     assert group.restore_ballast() and group.budget_bytes == SMALL_BYTES // 8 // 2
     service.put(3, size=200)
     fill(disk, 250)
@@ -164,7 +164,7 @@ def test_the_disk_can_be_full_at_any_byte_of_a_batch() -> None:
         disk = new_disk(SMALL_BYTES)
         service = Service(disk)
         service.start()
-        assert service.store.group.restore_ballast()
+        assert service.spool.group.restore_ballast()
         service.put(3, size=200, flags=1)
         fill(disk, leave_bytes)
         service.commit()

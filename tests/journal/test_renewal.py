@@ -9,9 +9,9 @@ from random import Random
 import pytest
 
 from staniel.broker.protocols import workq
-from staniel.journal.disk.failed_sync import Doubt, Mark
+from staniel.journal.disk.failed_sync import FailedSyncMarker, Mark
 from staniel.journal.disk.fs import JournalFailure, SyncFailed
-from staniel.journal.disk.unsynced_names import Names
+from staniel.journal.disk.unsynced_names import UnsyncedNames
 from staniel.journal.spool import SpoolError
 from staniel.sim.disk.disk import Disk, PowerCut
 from staniel.sim.disk.durable import Crash
@@ -126,7 +126,7 @@ def disk_with_a_list() -> Disk:
 def test_what_an_earlier_start_was_about_to_rename_and_remove_is_finished_first() -> None:
     world = World(disk=disk_with_a_list())
     assert world.items() == [b"1", b"2"] and journals(world.disk) == ["q", "q.7"]
-    assert not world.broker.store.doubt.exists
+    assert not world.broker.spool.failed_sync.exists
     assert world.crash(Crash.DROP).items() == [b"1", b"2"]
 
 
@@ -136,7 +136,7 @@ def test_a_list_is_finished_again_and_again_until_another_takes_over_its_paths()
         disk.fail("write", "~~", errno.EIO)
         with pytest.raises(SpoolError):
             World(disk=disk.kill() if disk.lies else disk)
-        mark = Doubt(Names(disk.kill()), MARK, "", "s").read()
+        mark = FailedSyncMarker(UnsyncedNames(disk.kill()), MARK, "", "s").read()
         assert mark.puts == {"s/q.7": "s/q~~3", "s/q": "s/q~~4"} and list(mark.removals) == ["s/q.5"]
         disk.fail("write", "~~", errno.EIO)
     assert World(disk=disk.kill()).items() == [b"1", b"2"]
@@ -149,10 +149,10 @@ def test_a_list_speaks_of_the_spool_in_which_it_lies() -> None:
         file = disk.append(f"elsewhere/{name}")
         file.write(text)
         file.close()
-    doubt = Doubt(Names(disk), "elsewhere/mark", "", "elsewhere")
-    doubt.save(Mark({"s/q": None}, puts={"elsewhere/q": "elsewhere/q~~0"}, removals={"elsewhere/q.3": None}))
+    failed_sync = FailedSyncMarker(UnsyncedNames(disk), "elsewhere/mark", "", "elsewhere")
+    failed_sync.save(Mark({"s/q": None}, puts={"elsewhere/q": "elsewhere/q~~0"}, removals={"elsewhere/q.3": None}))
     assert b"elsewhere" not in disk.read("elsewhere/mark", 0, 1000)
-    doubt.finish()
+    failed_sync.finish()
     assert [name for name, _ in disk.list("elsewhere")] == ["mark", "q"]
 
 
@@ -164,7 +164,7 @@ def test_where_there_is_no_room_for_many_queues_at_once_they_are_renewed_one_by_
     marked(disk, b"null\n")
     disk.capacity_bytes = disk.used_bytes + 50_000
     world = World(disk=disk)
-    assert "spool.renewed" in world.events and not world.broker.store.doubt.exists
+    assert "spool.renewed" in world.events and not world.broker.spool.failed_sync.exists
     assert len(world.broker.queues.by_name) == 5
 
 
@@ -186,7 +186,7 @@ def test_a_name_that_was_to_go_goes_though_a_power_cut_has_brought_it_back() -> 
     marked(disk, b'"s/q.3"\nnull\n{"gone":"s/q.3"}\n')
     world = World(disk=disk)
     assert world.items() == [b"1"] and journals(disk) == ["q", "q.5"]
-    assert not world.broker.store.doubt.exists
+    assert not world.broker.spool.failed_sync.exists
 
 
 def test_every_segment_of_an_unsynced_stretch_is_written_anew() -> None:
@@ -225,7 +225,7 @@ def test_a_start_without_jobs_writes_their_log_anew_too() -> None:
     jobs = set(JobWorld(disk=world.disk.copy()).jobs)
     assert len(jobs) == 3
     between = World(disk=world.disk.kill())
-    assert not between.broker.store.doubt.exists
+    assert not between.broker.spool.failed_sync.exists
     assert set(JobWorld(disk=between.disk.crash(Crash.DROP)).jobs) == jobs
 
 
@@ -240,7 +240,7 @@ def test_a_start_without_jobs_writes_the_spools_own_log_anew_though_the_mark_was
         world.sync()
     world.disk.truncate(MARK, 0)
     between = World(disk=world.disk.kill())
-    assert not between.broker.store.doubt.exists
+    assert not between.broker.spool.failed_sync.exists
     after = World("workq.port = 0\n", between.disk.crash(Crash.DROP))
     assert len(after.broker.workq.jobs.by_id) == 1
 
@@ -249,13 +249,13 @@ def test_what_is_out_of_reach_stays_in_the_mark_and_is_named() -> None:
     disk = marked(new_disk(), b'"s/q"\n{"file":"elsewhere/000000001.log"}\nnull\n')
     world = World(disk=disk)
     assert "spool.in_doubt" in world.events
-    assert list(world.broker.store.doubt.read().names) == ["elsewhere/000000001.log"]
+    assert list(world.broker.spool.failed_sync.read().names) == ["elsewhere/000000001.log"]
     disk = world.disk.kill()
     disk.make_folder("elsewhere")
     file = disk.append("elsewhere/000000001.log")
     file.write(b"wqwq\0\0\0\1")
     file.close()
-    assert not World(disk=disk).broker.store.doubt.exists
+    assert not World(disk=disk).broker.spool.failed_sync.exists
     assert disk.crash(Crash.DROP).read("elsewhere/000000001.log", 0, 9) == b"wqwq\0\0\0\1"
 
 
@@ -266,11 +266,11 @@ def test_what_another_process_uses_is_out_of_reach() -> None:
         disk.append(f"elsewhere/{name}").close()
     disk.lock("elsewhere/append.lock")
     world = World(disk=disk)
-    assert "spool.in_doubt" in world.events and world.broker.store.doubt.exists
+    assert "spool.in_doubt" in world.events and world.broker.spool.failed_sync.exists
 
 
 def test_a_mark_without_room_takes_the_place_of_the_reserve_and_is_whole(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(Doubt, "set_room_aside", lambda self: None)  # as on a file system that cannot
+    monkeypatch.setattr(FailedSyncMarker, "set_room_aside", lambda self: None)  # as on a file system that cannot
     world = World()
     client = world.client()
     client.puts("1")
@@ -280,7 +280,7 @@ def test_a_mark_without_room_takes_the_place_of_the_reserve_and_is_whole(monkeyp
     world.disk.fail("sync", "s/", errno.ENOSPC)
     with pytest.raises(JournalFailure):
         world.sync()
-    mark = world.broker.store.doubt.read()
+    mark = world.broker.spool.failed_sync.read()
     assert not mark.is_torn and {"s/other", "s/q"} <= {*mark.names, *mark.files}
     after = World(disk=world.disk.kill())
     assert after.crash(Crash.DROP).items("other") == [b"2"]
@@ -330,7 +330,7 @@ def test_names_in_a_folder_that_the_power_cut_has_taken_are_nothing_to_write_ane
     put_file(disk, "q", addx(b"1"))
     disk.sync_folder("s")
     world = World(disk=marked(disk, b'"s/.staniel/segments/q.3"\n"s/.staniel/segments/q.3.new"\nnull\n'))
-    assert world.items() == [b"1"] and not world.broker.store.doubt.exists
+    assert world.items() == [b"1"] and not world.broker.spool.failed_sync.exists
 
 
 @pytest.mark.parametrize("before", ["q", "q.5.pack"])

@@ -11,7 +11,7 @@ import sys
 import time
 
 from staniel.pipeline.sources.drain import Drain, Limits, Step
-from staniel.pipeline.sources.drain_spool import Spool
+from staniel.pipeline.sources.drain_spool import DrainSpool
 
 
 def main() -> None:
@@ -24,7 +24,7 @@ def main() -> None:
             while True:
                 time.sleep(60)
 
-    spool = Spool(place)
+    spool = DrainSpool(place)
     with spool:
         count = Drain([server], [queue], spool, connections=2, after=after).fill(
             int(batch), Limits(int(items), 1 << 40), 0

@@ -37,7 +37,7 @@ from staniel.pipeline.report.figures import gather
 from staniel.pipeline.report.page import write as write_page
 from staniel.pipeline.sessions import close
 from staniel.pipeline.sources.drain import Drain, Limits
-from staniel.pipeline.sources.drain_spool import Spool
+from staniel.pipeline.sources.drain_spool import DrainSpool
 from staniel.pipeline.tasks.archive import archive
 from staniel.pipeline.tasks.drain_to_lake import drain
 from staniel.pipeline.tasks.pack import pack
@@ -289,7 +289,7 @@ def live(spark: SparkSession, folder: Path, rounds: int) -> None:
             address = server_address(server)
 
             def plain(number: int = number, place: str = place, address: str = address) -> None:
-                spool = Spool(f"{place}/plain{number}")
+                spool = DrainSpool(f"{place}/plain{number}")
                 with spool:
                     tap = Drain([address], ["jobs"], spool)
                     for batch in count(1):

@@ -86,7 +86,7 @@ class Fact:
         self.came = self.leaves = self.gone = NEVER
 
 
-class Doubt:
+class FailedSyncMarker:
     """A plain get whose reply never came whole: of the items that were there, the server took one out, or none.
 
     `facts`: those that it may have been. Only one item may be missing for it, and from then on that one has to be.
@@ -123,7 +123,7 @@ class Load(Thread):
         self.queues = queues
         self.chance = random.Random(seed)
         self.facts: dict[str, dict[bytes, Fact]] = {queue: {} for queue in queues}
-        self.doubts: dict[str, list[Doubt]] = {queue: [] for queue in queues}
+        self.doubts: dict[str, list[FailedSyncMarker]] = {queue: [] for queue in queues}
         self.rounds = 0
         self.number = 0
         self.wrong = ""
@@ -186,7 +186,7 @@ class Load(Thread):
             except OSError:
                 if not reliable:  # an item that was opened returns
                     there = {value: fact for value, fact in self.facts[queue].items() if fact.leaves == NEVER}
-                    self.doubts[queue].append(Doubt(sent, there))
+                    self.doubts[queue].append(FailedSyncMarker(sent, there))
                 raise
             if value is None:
                 return
@@ -288,14 +288,14 @@ class Races:
         rest = []
         for value in lost:
             doubts = [each for some in self.of[form].doubts.values() for each in some]
-            doubt = next((each for each in doubts if value in each.facts), None)
-            if doubt is None:
+            failed_sync = next((each for each in doubts if value in each.facts), None)
+            if failed_sync is None:
                 rest.append(value)
                 continue
-            fact = doubt.facts[value]
-            fact.leaves, fact.gone = doubt.sent, time.monotonic()
+            fact = failed_sync.facts[value]
+            fact.leaves, fact.gone = failed_sync.sent, time.monotonic()
             for some in self.of[form].doubts.values():
-                some[:] = [each for each in some if each is not doubt]
+                some[:] = [each for each in some if each is not failed_sync]
             self.told["replies cut off, and the item is gone"] += 1
         return rest
 

@@ -15,7 +15,7 @@ from pyspark.sql.streaming.datasource import ReadMaxRows
 
 from staniel.pipeline.sources.connection import Connection, Refused, ServerLost
 from staniel.pipeline.sources.drain import Drain, Limits, Step, UnknownQueue
-from staniel.pipeline.sources.drain_spool import SCHEMA, Spool, SpoolTaken
+from staniel.pipeline.sources.drain_spool import SCHEMA, DrainSpool, SpoolTaken
 from staniel.pipeline.sources.live import LiveStream, Offset
 from staniel.pipeline.sources.live_options import DrainOptions
 from staniel.protocol.client.replies import Answer
@@ -38,13 +38,13 @@ def fill(server: str, queue: str, count: int) -> list[bytes]:
     return values
 
 
-def spooled(spool: Spool) -> list[tuple[bytes, int | None]]:
+def spooled(spool: DrainSpool) -> list[tuple[bytes, int | None]]:
     names = [name for _, names in sorted(spool.batches().items()) for name in names]
     return [(row["value"], row["id"]) for batch in spool.read(names) for row in batch.to_pylist()]
 
 
 def drain(server: str, place: Path, batch: int, after: Callable[[Step], None] = lambda step: None) -> int:
-    spool = Spool(str(place))
+    spool = DrainSpool(str(place))
     with spool:
         drainer = Drain([server], ["jobs"], spool, connections=2, timeout_s=10.0, after=after)
         count = drainer.fill(batch, Limits(10_000, 1 << 40), 0)
@@ -58,7 +58,7 @@ def server_address(server: Server) -> str:
 
 def check(place: Path, values: list[bytes], step: Step, closing_line: Callable[[str], None], who: str) -> None:
     """Nothing is missing; what is there twice has the same id twice, and is no more than one round."""
-    found = spooled(Spool(str(place)))
+    found = spooled(DrainSpool(str(place)))
     times = Counter(value for value, _ in found)
     assert set(times) == set(values), "lost"
     repeats = sum(times.values()) - len(values)
@@ -114,7 +114,7 @@ def test_several_servers_and_queues_are_drained_within_the_limits(tmp_path: Path
         for server in servers:
             fill(server, "jobs", 150)
             fill(server, "mail", 70)
-        spool = Spool(str(tmp_path / "drained"))
+        spool = DrainSpool(str(tmp_path / "drained"))
         with spool:
             drainer = Drain(servers, ["jobs", "mail"], spool, connections=1)
             assert drainer.waiting() == 440
@@ -136,7 +136,7 @@ def test_a_batch_keeps_its_limits_within_one_item_when_items_become_large(tmp_pa
         for number in range(80):
             assert connection.ask(memcache.Set("jobs", b"%06d" % number + large)) == [Answer.STORED]
         connection.close()
-        spool = Spool(str(tmp_path / "drained"))
+        spool = DrainSpool(str(tmp_path / "drained"))
         with spool:
             drainer = Drain([address], ["jobs"], spool)
             held_bytes, sizes, limit = 0, [], 6 << 20
@@ -158,7 +158,7 @@ def test_a_queue_that_no_server_has_is_no_empty_queue(tmp_path: Path) -> None:
     with running(tmp_path / "a") as first, running(tmp_path / "b") as second:
         servers = [server_address(first), server_address(second)]
         fill(servers[1], "jobs", 3)
-        with Spool(str(tmp_path / "drained")) as spool:
+        with DrainSpool(str(tmp_path / "drained")) as spool:
             with pytest.raises(UnknownQueue, match=f"there is no queue job on {servers[0]} and {servers[1]}"):
                 Drain(servers, ["job"], spool).fill(1, Limits(10, 1 << 20), 0)
             drainer = Drain(servers, ["jobs"], spool)
@@ -172,7 +172,7 @@ def test_one_dead_server_of_two_is_an_error_and_no_empty_queue(tmp_path: Path) -
         servers = [server_address(first), server_address(second)]
         for server in servers:
             fill(server, "jobs", 50)
-        with Spool(str(tmp_path / "drained")) as spool:
+        with DrainSpool(str(tmp_path / "drained")) as spool:
             drainer = Drain(servers, ["jobs"], spool, connections=1, timeout_s=0.5)
             assert drainer.waiting() == 100
             second.kill()
@@ -264,7 +264,7 @@ def test_a_spool_that_cannot_be_written_gives_everything_back(tmp_path: Path) ->
 
 
 def test_what_was_stored_is_forgotten_and_nothing_else(tmp_path: Path) -> None:
-    spool = Spool(str(tmp_path))
+    spool = DrainSpool(str(tmp_path))
     with spool:
         for batch in (1, 2, 3):
             spool.put(batch, 0, [("s:1", "q", [])], lambda: None)

@@ -17,7 +17,7 @@ from staniel.broker import protocols
 from staniel.broker.broker import Broker
 from staniel.broker.config.load import defaults
 from staniel.broker.recovery import recover
-from staniel.journal.background import Errand
+from staniel.journal.background import CallbackTask
 from staniel.journal.disk.fs import OsFs
 from staniel.protocol.limits import Limits
 from staniel.protocol.memcache.requests import Dialect
@@ -125,7 +125,7 @@ def test_deleted_queues_that_are_frozen_are_found_once_there_are_many() -> None:
     assert gone() is None
 
 
-class Read(Errand):
+class Read(CallbackTask):
     def work(self) -> None:
         self.data = b"much"
 

@@ -57,7 +57,7 @@ class Served:
         self.hub = Hub(broker, self.machine, 100)
         self.listener = socket.create_server(("127.0.0.1", 0))
         self.hub.listen(ListeningSocket(self.listener), protocols.memcache(Dialect.MEMCACHED))
-        self.sync_fd, self.chore_fd = self.machine.syncs.fd, self.machine.chores.fd
+        self.sync_fd, self.task_fd = self.machine.syncs.fd, self.machine.tasks.fd
 
     def pass_ns(self, ns: int) -> None:
         """So much time, as far as the hub knows."""
@@ -141,7 +141,7 @@ def test_a_full_server_stops_though_one_of_its_clients_has_gone_meanwhile(tmp_pa
     assert not it.hub._connections
 
 
-def test_a_delete_in_the_turn_in_which_a_chore_has_ended_is_answered(tmp_path: Path) -> None:
+def test_a_delete_in_the_turn_in_which_a_task_has_ended_is_answered(tmp_path: Path) -> None:
     with served(tmp_path, SMALL) as hub, hub.connect() as client:
         hub.turn(hub.listener.fileno())
         fd = hub.newest_fd()
@@ -150,9 +150,9 @@ def test_a_delete_in_the_turn_in_which_a_chore_has_ended_is_answered(tmp_path: P
             hub.turn(fd)
             if hub.hub.broker.maintenance.is_at_work(hub.hub.broker.queues.by_name["q"]):
                 break
-        hub.ready(hub.chore_fd)
+        hub.ready(hub.task_fd)
         client.say(b"delete q\r\nversion\r\n")
-        hub.turn(fd, hub.chore_fd)
+        hub.turn(fd, hub.task_fd)
         while True:
             hub.turn()
             if (line := client.line()) != b"STORED":
@@ -161,7 +161,7 @@ def test_a_delete_in_the_turn_in_which_a_chore_has_ended_is_answered(tmp_path: P
         assert hub.hub.broker.queues.find("q") is None
 
 
-def test_a_delete_whose_client_leaves_before_a_chore_has_ended_is_done(tmp_path: Path) -> None:
+def test_a_delete_whose_client_leaves_before_a_task_has_ended_is_done(tmp_path: Path) -> None:
     with served(tmp_path, SMALL) as hub, hub.connect() as client:
         hub.turn(hub.listener.fileno())
         fd = hub.newest_fd()
@@ -173,7 +173,7 @@ def test_a_delete_whose_client_leaves_before_a_chore_has_ended_is_done(tmp_path:
         gone = hub.ready(fd)
         hub.hub.turn([each for each in gone if each[0] == fd])
         assert broker.queues.find("q") is not None
-        hub.turn(hub.chore_fd)
+        hub.turn(hub.task_fd)
         assert broker.queues.find("q") is None
         while hub.hub._connections:
             hub.turn()
@@ -419,7 +419,7 @@ def test_a_closed_connection_is_not_kept_until_its_alarm(tmp_path: Path) -> None
 
 def test_a_flag_without_an_end_means_nothing(tmp_path: Path) -> None:
     with served(tmp_path) as hub:
-        hub.hub.turn([(hub.sync_fd, select.EPOLLIN), (hub.chore_fd, select.EPOLLIN), (999, select.EPOLLHUP)])
+        hub.hub.turn([(hub.sync_fd, select.EPOLLIN), (hub.task_fd, select.EPOLLIN), (999, select.EPOLLHUP)])
 
 
 def puts_and_deletes(address: tuple[str, int], name: str, until: threading.Event, failures: list[str]) -> None:

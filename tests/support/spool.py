@@ -5,10 +5,10 @@ from __future__ import annotations
 import random
 from collections.abc import Callable
 
-from staniel.journal.group_commit import CommitGroup
+from staniel.journal.group_commit import GroupCommit
 from staniel.journal.kestrel.log import Log
 from staniel.journal.kestrel.replay import Replay
-from staniel.journal.spool import Store
+from staniel.journal.spool import Spool
 from staniel.queues.changes import Change
 from staniel.queues.config import QueueConfig
 from staniel.queues.item import Item
@@ -53,7 +53,7 @@ def journals(disk: Disk) -> list[str]:
     return [name for name, regular in disk.list("s") if regular]
 
 
-def commit(group: CommitGroup, now_ms: int = NOW_MS) -> None:
+def commit(group: GroupCommit, now_ms: int = NOW_MS) -> None:
     """Write the batch and take it to the disk."""
     group.write(now_ms)
     sync = group.start_sync(now_ms)
@@ -72,10 +72,10 @@ class Service:
         self.states: list[State] = [EMPTY]
         self.safe = 0
         self.put_count = 0
-        self.store = Store(disk, "s")
+        self.spool = Spool(disk, "s")
 
     def start(self) -> None:
-        self.log: Log = self.store.create("q", self.config, self.now_ms)
+        self.log: Log = self.spool.create("q", self.config, self.now_ms)
         self.queue = Queue("q", self.config, self, self.now_ms)
 
     batch = 0
@@ -113,7 +113,7 @@ class Service:
     def commit(self) -> None:
         self.now_ms += 1
         count = len(self.states) - 1
-        commit(self.store.group, self.now_ms)
+        commit(self.spool.group, self.now_ms)
         self.safe = count
 
     def rotate(self) -> None:
@@ -131,16 +131,16 @@ class Service:
         return self.states[self.safe :]
 
 
-def recover(disk: Disk, steps: int | None = None) -> tuple[Store, Log | None, Replay]:
+def recover(disk: Disk, steps: int | None = None) -> tuple[Spool, Log | None, Replay]:
     """Start on what a crash has left; with `steps`, lose power after so many steps of the recovery."""
-    store = Store(disk, "s")
+    spool = Spool(disk, "s")
     disk.stop_at = None if steps is None else len(disk.log) + steps
-    queues, _ = store.survey()
+    queues, _ = spool.survey()
     assert set(queues) <= {"q"}
     if "q" not in queues:
-        return store, None, Replay(NOW_MS)
-    recovered, log = store.recover("q", queues["q"], QueueConfig(), NOW_MS + 1000)
-    return store, log, recovered.replay
+        return spool, None, Replay(NOW_MS)
+    recovered, log = spool.recover("q", queues["q"], QueueConfig(), NOW_MS + 1000)
+    return spool, log, recovered.replay
 
 
 def recovered_state(disk: Disk) -> State:

@@ -10,25 +10,25 @@ __all__ = ["START_MS", "Client", "World"]
 
 
 class World(SimWorld):
-    """After every turn and every sync all chores are done, and what follows from them."""
+    """After every turn and every sync all tasks are done, and what follows from them."""
 
     def turn(self, ms: int = 0) -> None:
         super().turn(ms)
-        self.do_chores()
+        self.do_tasks()
 
     def sync(self) -> bool:
         ran = super().sync()
-        self.do_chores()
+        self.do_tasks()
         return ran
 
-    def do_chores(self) -> None:
+    def do_tasks(self) -> None:
         upkeep = self.broker.maintenance
         for _ in range(10_000):
-            super().do_chores()
+            super().do_tasks()
             if not upkeep.is_busy:
                 return
             upkeep.step(self.now_ms)
-        raise AssertionError("chores without end")
+        raise AssertionError("tasks without end")
 
     def crash(self, how: Crash | Choose) -> World:
         """The server started again after power loss."""

@@ -28,7 +28,7 @@ UNUSED_TODAY = {
     *("HubWorld.is_watching", "Ask.said_ms", "Put.is_refused", "Client.hangs_up", "Client.is_cut_off"),
 }
 DOUBLED_TODAY = {
-    *("Connection", "Damage", "Done", "Entry", "Errand", "Format"),
+    *("Connection", "Damage", "Done", "Entry", "CallbackTask", "Format"),
     *("Holder", "Limits", "Machine"),
     *("Opened", "Phase", "Place", "Plan", "Progress", "Queue", "Reader", "Refused", "Row"),
     *("Segment", "Step", "Tables", "Tail", "Task"),

@@ -10,7 +10,7 @@ import errno
 from staniel.broker import protocols
 from staniel.broker.session import Session
 from staniel.journal.kestrel.log import Log
-from staniel.journal.spool import Store
+from staniel.journal.spool import Spool
 from staniel.protocol.memcache.requests import Dialect
 from staniel.protocol.thrift.requests import ThriftConfirm, ThriftGet
 from staniel.queues.config import QueueConfig
@@ -208,9 +208,9 @@ def test_a_start_lists_the_spool_once_however_many_queues_it_holds() -> None:
 def test_a_size_of_two_gigabytes_or_below_zero_costs_only_what_follows_it() -> None:
     for size in (2**31 - 1, -1, -(2**31), 15):
         lie = b"\2" + size.to_bytes(4, "little", signed=True) + bytes(16)
-        store = Store(disk := new_disk(), "s")
+        spool = Spool(disk := new_disk(), "s")
         put_file(disk, "q", addx(b"1") + lie)
-        recovered, _ = store.recover("q", store.survey()[0]["q"], QueueConfig(), NOW_MS)
+        recovered, _ = spool.recover("q", spool.survey()[0]["q"], QueueConfig(), NOW_MS)
         assert [item.data for item in recovered.replay.line.items()] == [b"1"]
         assert [damage.at for damage in recovered.damages] == [22]
 

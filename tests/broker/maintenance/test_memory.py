@@ -144,7 +144,7 @@ def test_queues_that_come_and_go_under_ever_new_names_leave_nothing_behind(journ
         broker = world.broker
         while world.sync():
             world.turn()
-        return len(broker.queues._children), len(broker.store._kestrel), len(broker.store.streams.families)
+        return len(broker.queues._children), len(broker.spool._kestrel), len(broker.spool.streams.families)
 
     before = kept()
     for number in range(20):

@@ -32,7 +32,7 @@ def journal_bytes(world: SlowWorld, name: str = "q") -> int:
 
 
 def half_read(config: str = SMALL) -> SlowWorld:
-    """A long queue of which the most has been read, with no chore done yet: packing has just become worth it."""
+    """A long queue of which the most has been read, with no task done yet: packing has just become worth it."""
     world = SlowWorld(config)
     client = world.client()
     for number in range(150):
@@ -54,7 +54,7 @@ def do_everything(world: SlowWorld) -> None:
 
 def do_some(world: SlowWorld, turns: int = 20) -> None:
     for _ in range(turns):
-        world.do_chores()
+        world.do_tasks()
         world.turn()
         world.sync()
 
@@ -158,7 +158,7 @@ def test_the_power_may_fail_before_any_step_of_a_pack() -> None:
 def summary_of(world: SlowWorld) -> bytes:
     log = log_of(world)
     while not log.rewrites:
-        world.do_chores()
+        world.do_tasks()
         world.turn()
         world.sync()
     path = f"{log.folder}/{log.archives[0]}"
@@ -206,8 +206,8 @@ def test_what_happens_while_a_pack_is_made_is_in_it_or_behind_it() -> None:
                 client.puts(f"{1000 + number}".ljust(60, "."))
             elif verb < 4:
                 holder.says(choose.choice(["get q/open", "get q/close", "get q/abort"]))
-            for chore in world.start_chores() if choose.randrange(2) else []:
-                world.finish_chore(chore)
+            for task in world.start_tasks() if choose.randrange(2) else []:
+                world.finish_task(task)
             if choose.randrange(2):
                 world.sync()
             world.turn()
@@ -268,16 +268,16 @@ def test_what_a_failed_pack_has_left_does_not_come_back_with_a_deleted_queue() -
 def test_deleting_a_queue_while_a_pack_takes_its_place_asks_for_no_checksums() -> None:
     world = half_read()
     for _ in range(100):
-        started = world.start_chores()
-        if any(isinstance(chore, InstallPack) for chore in started):
+        started = world.start_tasks()
+        if any(isinstance(task, InstallPack) for task in started):
             break
-        for chore in started:
-            world.finish_chore(chore)
+        for task in started:
+            world.finish_task(task)
         world.turn()
         world.sync()
     world.client().says("delete q")
-    for chore in started:
-        world.finish_chore(chore)
+    for task in started:
+        world.finish_task(task)
     assert world.broker.queues.find("q") is None
     sidecars = world.broker.maintenance.sidecars
     assert not sidecars._wanted and sidecars._making is None
@@ -292,7 +292,7 @@ def test_a_pack_that_cannot_be_synced_ends_the_process_whatever_the_reason(numbe
     world.disk.fail("sync", "q~~", number)
     with pytest.raises(JournalFailure):
         do_everything(world)
-    assert world.broker.store.doubt.exists
+    assert world.broker.spool.failed_sync.exists
     after = World(world.config, world.disk.kill(), world.now_ms)
     assert [int(item[:4]) for item in items_after(after, Crash.DROP)] == wanted
 
@@ -303,11 +303,11 @@ def test_a_pack_that_stops_half_way_into_its_place_ends_the_process_and_leaves_t
     wanted = [int(item[:4]) for item in items_after(world, Crash.KEEP)]
     while not world.disk.list("s")[-1][0].startswith("q~~"):
         world.turn()
-        world.do_chores()
+        world.do_tasks()
     world.disk.fail(verb, part, errno.EIO)
     with pytest.raises(JournalFailure):
         do_everything(world)
-    assert world.broker.store.doubt.exists
+    assert world.broker.spool.failed_sync.exists
     after = World(world.config, world.disk.kill(), world.now_ms)
     assert "spool.renewed" in after.events
     assert [int(item[:4]) for item in after.items()] == wanted
@@ -318,15 +318,15 @@ def test_deleting_a_queue_whose_pack_is_being_put_in_place_leaves_nothing_behind
     for turns in range(60):
         world = half_read()
         for _ in range(turns):
-            for chore in world.start_chores():
-                world.finish_chore(chore)
+            for task in world.start_tasks():
+                world.finish_task(task)
             world.turn()
             world.sync()
-        chores = world.start_chores()
+        tasks = world.start_tasks()
         client = world.client().says("delete q")
         world.sync()
-        for chore in chores:
-            world.finish_chore(chore)
+        for task in tasks:
+            world.finish_task(task)
         do_everything(world)
         assert client.hears() == "DELETED"
         assert not [name for name, regular in world.disk.list("s") if regular], turns
@@ -336,25 +336,25 @@ def test_deleting_a_queue_whose_pack_is_being_put_in_place_leaves_nothing_behind
 @pytest.mark.parametrize("end", ["goes on", "stops"])
 def test_a_deletion_that_was_put_off_removes_a_queue_that_an_alias_has_hidden_meanwhile(end: str) -> None:
     world = half_read()
-    chores = world.start_chores()
+    tasks = world.start_tasks()
     while not world.broker.maintenance.is_at_work(queue_of(world)):
-        for chore in chores:
-            world.finish_chore(chore)
+        for task in tasks:
+            world.finish_task(task)
         world.turn()
         world.sync()
-        chores = world.start_chores()
+        tasks = world.start_tasks()
     client = world.client().says("delete q")
     config = world.config
     world.config = config + '\n[aliases]\nq = ["r"]\n'
     assert world.client().says("reload").hears() == "Reloaded config."
     assert "q" in world.broker.queues.hidden_by_alias
     if end == "goes on":
-        for chore in chores:
-            world.finish_chore(chore)
+        for task in tasks:
+            world.finish_task(task)
         do_everything(world)
     else:
-        for chore in chores:
-            world.run_chore(chore)
+        for task in tasks:
+            world.run_task(task)
         world.broker.shutdown(world.now_ms)
     assert not world.broker.queues.hidden_by_alias
     assert not [name for name, regular in world.disk.list("s") if regular and name.startswith("q")]
@@ -368,8 +368,8 @@ def test_a_stop_in_the_middle_of_a_pack_is_clean() -> None:
         world = half_read()
         wanted = [int(item[:4]) for item in items_after(world, Crash.KEEP)]
         for _ in range(turns):
-            for chore in world.start_chores():
-                world.run_chore(chore)
+            for task in world.start_tasks():
+                world.run_task(task)
             world.turn()
             world.sync()
         world.broker.shutdown(world.now_ms)
@@ -432,10 +432,10 @@ def test_items_are_read_from_files_whose_names_a_summary_has_just_taken(monkeypa
     assert queue_of(world).line.behind
     log = log_of(world)
     for _ in range(30):
-        for chore in world.start_chores():
-            world.run_chore(chore)
-            if not isinstance(chore, InstallPack):
-                world.finish_chore(chore)
+        for task in world.start_tasks():
+            world.run_task(task)
+            if not isinstance(task, InstallPack):
+                world.finish_task(task)
         world.turn()
         world.sync()
     assert [segment.held is not None for segment in log.segments.sealed] == [True]
@@ -443,6 +443,6 @@ def test_items_are_read_from_files_whose_names_a_summary_has_just_taken(monkeypa
         reader.says("get q")
         world.sync()
     assert [int(word[:4]) for word in reader.hears().split() if word.endswith("....")] == list(range(put + 20))
-    for chore in list(world.running):
-        world.finish_chore(chore)
+    for task in list(world.running):
+        world.finish_task(task)
     assert not any(segment.held for segment in log.segments.sealed)

@@ -78,11 +78,11 @@ def test_a_queue_made_anew_keeps_its_segment_though_an_older_one_of_that_moment_
     for _ in range(2):
         client.says("get q")
         world.sync()
-    assert world.broker.maintenance.chores._waiting
+    assert world.broker.maintenance.tasks._waiting
     client.says("delete q")
     client.puts("2")
     world.sync()
-    world.do_chores()
+    world.do_tasks()
     assert client.hears().endswith("STORED")
     assert world.crash(Crash.DROP).items() == [b"2"]
 

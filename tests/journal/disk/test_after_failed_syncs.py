@@ -6,8 +6,8 @@ import errno
 
 import pytest
 
-from staniel.journal.disk.failed_sync import ROOM_BYTES, ROOM_SHARE_OF_DISK, Doubt, Group, Mark
-from staniel.journal.disk.unsynced_names import Names
+from staniel.journal.disk.failed_sync import ROOM_BYTES, ROOM_SHARE_OF_DISK, FailedSyncMarker, Group, Mark
+from staniel.journal.disk.unsynced_names import UnsyncedNames
 from staniel.journal.group_commit import JournalFailure
 from staniel.journal.spool import SpoolError
 from staniel.sim.disk.disk import Disk, PowerCut
@@ -45,7 +45,7 @@ def test_what_is_acknowledged_after_the_restart_survives_the_next_power_cut() ->
 
 def test_the_mark_is_gone_once_everything_has_been_written_anew() -> None:
     world = restarted(world_whose_sync_failed())
-    assert not world.broker.store.doubt.exists
+    assert not world.broker.spool.failed_sync.exists
     world.broker.shutdown(world.now_ms)
     assert "spool.renewed" not in restarted(world).events
 
@@ -74,10 +74,10 @@ def test_a_disk_without_room_for_it_is_named_and_the_server_does_not_start() -> 
     assert World(world.config, disk, world.now_ms).items() == [b"1", b"2"]
 
 
-def names_whose_sync_failed(verb: str) -> Names:
+def names_whose_sync_failed(verb: str) -> UnsyncedNames:
     """`old` is `new`, `gone` is gone, and the folder's sync has failed."""
     disk = Disk()
-    names = Names(disk)
+    names = UnsyncedNames(disk)
     names.make_folder("s")
     for name in ("old", "gone"):
         file = names.append(f"s/{name}")
@@ -85,8 +85,8 @@ def names_whose_sync_failed(verb: str) -> Names:
         file.sync()
         file.close()
     names.sync_folder("s")
-    assert not names.unsure()
-    Doubt(names, "s/mark")
+    assert not names.changed_names()
+    FailedSyncMarker(names, "s/mark")
     names.rename("s/old", "s/new")
     names.remove("s/gone")
     disk.fail(verb, "s", errno.EIO)
@@ -101,11 +101,11 @@ def test_names_whose_sync_failed_are_made_and_removed_anew(verb: str) -> None:
     assert isinstance(disk, Disk)
     before = [name for name, _ in disk.crash(Crash.KEEP).list("s")]
     assert "old" in before and "gone" in before
-    doubt = Doubt(Names(disk), "s/mark")
-    assert doubt.read().names.keys() >= {"s/old", "s/new", "s/gone"}
+    failed_sync = FailedSyncMarker(UnsyncedNames(disk), "s/mark")
+    assert failed_sync.read().names.keys() >= {"s/old", "s/new", "s/gone"}
     group = Group([("s/new", "s/new~~0")], ["s/old", "s/gone"])
-    doubt.renew(doubt.read(), [group], Group())
-    doubt.lower(Mark())
+    failed_sync.renew(failed_sync.read(), [group], Group())
+    failed_sync.lower(Mark())
     after = disk.crash(Crash.DROP)
     assert after.list("s") == [("new", True)] and after.read("s/new", 0, 10) == b"old"
 
@@ -129,18 +129,18 @@ def test_names_stay_in_doubt_and_no_sync_is_tried_again() -> None:
         with pytest.raises(JournalFailure):
             sync()
     assert tried == []
-    assert {"s/old", "s/new", "s/gone"} <= set(names.unsure())
+    assert {"s/old", "s/new", "s/gone"} <= set(names.changed_names())
 
 
 @pytest.mark.parametrize("with_room", [True, False])
 def test_there_is_room_for_the_mark_on_a_full_disk(with_room: bool) -> None:
     disk = Disk(capacity_bytes=1 << 20)
-    names = Names(disk)
+    names = UnsyncedNames(disk)
     names.make_folder("s")
-    doubt = Doubt(names, "s/mark", "s/reserve")
-    doubt.knows_all = True
+    failed_sync = FailedSyncMarker(names, "s/mark", "s/reserve")
+    failed_sync.is_complete = True
     if with_room:
-        doubt.set_room_aside()
+        failed_sync.set_room_aside()
     made = [f"s/{number}" for number in range(100)]
     for name in made:
         names.append(name).close()
@@ -148,7 +148,7 @@ def test_there_is_room_for_the_mark_on_a_full_disk(with_room: bool) -> None:
     disk.fail("sync_folder", "s", errno.EIO)
     with pytest.raises(JournalFailure):
         names.sync_folder("s")
-    mark = doubt.read()
+    mark = failed_sync.read()
     assert mark.is_torn is not with_room
     assert with_room is (mark.names.keys() >= {*made})
 
@@ -156,12 +156,12 @@ def test_there_is_room_for_the_mark_on_a_full_disk(with_room: bool) -> None:
 def test_room_is_kept_again_once_a_mark_is_lowered_and_the_mark_of_a_start_that_knows_little_is_torn() -> None:
     disk = names_whose_sync_failed("sync_folder")._fs
     assert isinstance(disk, Disk)
-    doubt = Doubt(Names(disk), "s/mark")
-    assert doubt.read().is_torn
-    doubt.lower(Mark())
+    failed_sync = FailedSyncMarker(UnsyncedNames(disk), "s/mark")
+    assert failed_sync.read().is_torn
+    failed_sync.lower(Mark())
     before = disk.used_bytes
     assert disk.size("s/mark.room") == 0 and before >= doubt_room_bytes(disk)
-    doubt.set_room_aside()
+    failed_sync.set_room_aside()
     assert disk.used_bytes == before
 
 
@@ -171,10 +171,10 @@ def doubt_room_bytes(disk: Disk) -> int:
 
 def mark_of(text: bytes) -> Mark:
     disk = Disk()
-    names = Names(disk)
+    names = UnsyncedNames(disk)
     names.make_folder("s")
     names.append("s/mark").write(text)
-    return Doubt(names, "s/mark").read()
+    return FailedSyncMarker(names, "s/mark").read()
 
 
 def test_a_mark_of_an_earlier_version_names_what_can_be_read() -> None:

@@ -18,9 +18,9 @@ NUMBERS = [errno.ENOSPC, errno.EDQUOT, errno.EIO]
 
 def end_of(world: WorldWithThreads) -> None:
     """The failure has been raised: what the next process and the next power cut make of what is there."""
-    assert world.broker.store.doubt.exists
+    assert world.broker.spool.failed_sync.exists
     after = World(world.config, world.disk.kill(), world.now_ms)
-    assert not after.broker.store.doubt.exists
+    assert not after.broker.spool.failed_sync.exists
     found = {queue.name: after.items(queue.name) for queue in after.broker.queues}
     cut = after.crash(Crash.DROP)
     assert {queue.name: cut.items(queue.name) for queue in cut.broker.queues} == found
@@ -83,7 +83,7 @@ def test_of_a_sidecar(verb: str, part: str, number: int) -> None:
         world.sync()
     world.disk.fail(verb, part, number)
     with pytest.raises(JournalFailure):
-        world.do_chores()
+        world.do_tasks()
     end_of(world)
 
 
@@ -97,10 +97,10 @@ def test_of_the_folder_where_segments_retire(number: int) -> None:
     for _ in range(3):
         client.says("get q")
         world.sync()
-    assert world.broker.maintenance.chores._waiting
+    assert world.broker.maintenance.tasks._waiting
     world.disk.fail("sync_folder", "s", number)
     with pytest.raises(JournalFailure):
-        world.do_chores()
+        world.do_tasks()
     end_of(world)
 
 
@@ -139,11 +139,11 @@ def test_nothing_is_synced_any_more_once_a_sync_has_failed_in_a_thread() -> None
     client.says("get q").says("get q")
     world.sync()
     client.hears()
-    chores = world.start_chores()
+    tasks = world.start_tasks()
     client.puts("2", "new")  # its name is in the folder's next sync
     world.disk.fail("sync_folder", "s", errno.EIO)
     with pytest.raises(JournalFailure):
-        world.run_chore(chores[0])
+        world.run_task(tasks[0])
     with pytest.raises(JournalFailure):
         world.sync()
     assert client.hears() == ""
@@ -202,6 +202,6 @@ def test_checksums_of_a_file_that_has_become_shorter_come_to_an_end() -> None:
     sealed = next(name for name, _ in world.disk.list("s") if name.startswith("q.1"))
     assert world.disk.tear(f"s/{sealed}", 1 << 20)
     for _ in range(50):
-        for chore in world.start_chores():
-            world.finish_chore(chore)
-    assert not world.start_chores() and "journal.sidecar_failed" in world.events
+        for task in world.start_tasks():
+            world.finish_task(task)
+    assert not world.start_tasks() and "journal.sidecar_failed" in world.events

@@ -22,7 +22,7 @@ def journals(disk: Disk) -> list[Inode]:
 
 def small_world(config: str = "") -> World:
     world = World(config)
-    world.broker.group.handles.limit = LIMIT
+    world.broker.group.open_files.limit = LIMIT
     return world
 
 

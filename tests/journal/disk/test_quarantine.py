@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from staniel.journal.disk.quarantine import CHUNK_BYTES, keep
+from staniel.journal.disk.quarantine import CHUNK_BYTES, quarantine
 from staniel.sim.disk.disk import Disk, PowerCut
 from staniel.sim.disk.durable import Crash
 
@@ -28,16 +28,16 @@ def kept(disk: Disk) -> dict[str, bytes]:
 def test_the_copy_is_durable_and_is_not_made_twice(size: int) -> None:
     tail = bytes(range(256)) * (size // 256) + bytes(size % 256)
     disk = disk_with(b"good" + tail)
-    assert keep(disk, "s/q", 4, size, "s/damaged") == f"s/damaged/q@4+{size}"
-    assert keep(disk, "s/q", 4, size, "s/damaged") == f"s/damaged/q@4+{size}"
+    assert quarantine(disk, "s/q", 4, size, "s/damaged") == f"s/damaged/q@4+{size}"
+    assert quarantine(disk, "s/q", 4, size, "s/damaged") == f"s/damaged/q@4+{size}"
     assert kept(disk.crash(Crash.DROP)) == {f"q@4+{size}": tail}
 
 
 def test_another_end_torn_at_the_same_place_gets_a_copy_of_its_own() -> None:
     disk = disk_with(b"good" + b"torn once")
-    keep(disk, "s/q", 4, 9, "s/damaged")
+    quarantine(disk, "s/q", 4, 9, "s/damaged")
     put(disk, b"good" + b"torn again"[:9])
-    assert keep(disk, "s/q", 4, 9, "s/damaged") == "s/damaged/q@4+9.2"
+    assert quarantine(disk, "s/q", 4, 9, "s/damaged") == "s/damaged/q@4+9.2"
     assert kept(disk) == {"q@4+9": b"torn once", "q@4+9.2": b"torn agai"}
 
 
@@ -48,9 +48,9 @@ def test_a_copy_that_a_crash_has_cut_short_is_finished_or_made_beside_it() -> No
             disk = disk_with(b"good" + tail)
             disk.stop_at = len(disk.log) + stop
             try:
-                keep(disk, "s/q", 4, len(tail), "s/damaged")
+                quarantine(disk, "s/q", 4, len(tail), "s/damaged")
             except PowerCut:
                 pass
             after = disk.crash(how)
-            saved_as = keep(after, "s/q", 4, len(tail), "s/damaged")
+            saved_as = quarantine(after, "s/q", 4, len(tail), "s/damaged")
             assert after.read(saved_as, 0, 1 << 30) == tail

@@ -35,7 +35,7 @@ def rotate_often(service: Service) -> None:
     service.confirm()
     service.commit()
     service.put()
-    service.store.group.write(service.now_ms)
+    service.spool.group.write(service.now_ms)
     service.rotate()
     service.take()
     service.commit()
@@ -154,7 +154,7 @@ def begin_again(left: Disk, service: Service, expected: object) -> None:
 def test_what_is_recovered_can_be_written_on_and_recovered_again(scenario: Scenario) -> None:
     for stop in steps_of(scenario):
         disk = interrupted(scenario, stop).disk.crash(Crash.KEEP)
-        store, log, replay = recover(disk)
+        spool, log, replay = recover(disk)
         if log is None:
             continue
         queue = Queue("q", QueueConfig(), log, 0)
@@ -162,7 +162,7 @@ def test_what_is_recovered_can_be_written_on_and_recovered_again(scenario: Scena
         queue.return_open_reads()
         queue.add(Item(b"late", 1, 0, 3), 1)
         assert queue.open(1)
-        store.group.settle(1)
+        spool.group.settle(1)
         items, opened = recovered_state(disk.crash(Crash.DROP))
         assert items == [content(item) for item in queue.line.items()]
         assert opened == {xid: content(taken.item) for xid, taken in queue.open_reads.items()}
@@ -170,7 +170,7 @@ def test_what_is_recovered_can_be_written_on_and_recovered_again(scenario: Scena
 
 def delete_it(service: Service) -> None:
     rotate_often(service)
-    service.store.erase(service.log, service.now_ms)
+    service.spool.erase(service.log, service.now_ms)
 
 
 def test_a_delete_is_done_once_its_batch_is_durable() -> None:
@@ -193,7 +193,7 @@ def test_power_fails_during_a_delete_and_no_old_state_comes_back() -> None:
 def test_a_deleted_queue_can_be_made_again_and_owes_nothing_to_the_first() -> None:
     service = Service(new_disk())
     delete_it(service)
-    service.log = service.store.create("q", service.config, service.now_ms)
+    service.log = service.spool.create("q", service.config, service.now_ms)
     service.queue = Queue("q", service.config, service, service.now_ms)
     service.states, service.safe = [EMPTY], 0
     service.put(2)

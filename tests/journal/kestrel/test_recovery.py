@@ -9,7 +9,7 @@ import pytest
 from staniel.journal.disk.fs import Locked
 from staniel.journal.kestrel.encoder import Encoder
 from staniel.journal.kestrel.recovery import Recovered
-from staniel.journal.spool import SpoolError, Store
+from staniel.journal.spool import Spool, SpoolError
 from staniel.queues.config import JournalDialect, QueueConfig
 from staniel.sim.disk.disk import Disk, PowerCut
 from staniel.sim.disk.durable import Crash
@@ -18,8 +18,8 @@ from tests.support.spool import content_of, crashes, journals, new_disk, put_fil
 
 
 def recovered_on(disk: Disk) -> Recovered:
-    store = Store(disk, "s")
-    return store.recover("q", store.survey()[0]["q"], QueueConfig(), NOW_MS)[0]
+    spool = Spool(disk, "s")
+    return spool.recover("q", spool.survey()[0]["q"], QueueConfig(), NOW_MS)[0]
 
 
 def items(disk: Disk) -> list[bytes]:
@@ -30,7 +30,7 @@ def spool_of(files: dict[str, bytes]) -> Disk:
     disk = new_disk()
     for name, data in files.items():
         put_file(disk, name, data)
-    Store(disk, "s")
+    Spool(disk, "s")
     disk.sync_folder("s")
     return disk.crash(Crash.DROP)
 
@@ -50,8 +50,8 @@ def test_temporary_files_go_and_the_newest_pack_replaces_what_it_covers() -> Non
 @pytest.mark.parametrize("said", [b"", b"\4\0\0\0\7"])
 def test_a_pack_that_says_nothing_replaces_nothing_and_is_set_aside(said: bytes) -> None:
     disk = spool_of({"q.5": addx(b"old"), "q.5.pack": said, "q": addx(b"new")})
-    store = Store(disk, "s")
-    recovered, _ = store.recover("q", store.survey()[0]["q"], QueueConfig(), NOW_MS)
+    spool = Spool(disk, "s")
+    recovered, _ = spool.recover("q", spool.survey()[0]["q"], QueueConfig(), NOW_MS)
     assert [damage.file for damage in recovered.damages] == ["q.5.pack"]
     assert [item.data for item in recovered.replay.line.items()] == [b"old", b"new"]
     assert content_of(disk, recovered.damages[0].saved_as) == said and "q.5.pack" not in journals(disk)
@@ -67,10 +67,10 @@ def test_power_fails_anywhere_while_packs_are_finished() -> None:
     steps = 0
     for stop in range(20):
         disk = spool_of(files)
-        store = Store(disk, "s")
+        spool = Spool(disk, "s")
         disk.stop_at = len(disk.log) + stop
         try:
-            store.recover("q", store.survey()[0]["q"], QueueConfig(), NOW_MS)
+            spool.recover("q", spool.survey()[0]["q"], QueueConfig(), NOW_MS)
         except PowerCut:
             steps += 1
         disk.stop_at = None
@@ -117,10 +117,10 @@ def test_power_fails_after_the_cut_and_what_was_cut_off_is_still_there() -> None
 def test_power_fails_anywhere_while_a_torn_end_is_cut() -> None:
     for stop in range(10):
         disk = spool_of({"q.5": addx(b"1"), "q": addx(b"2") + b"\xff" * 700})
-        store = Store(disk, "s")
+        spool = Spool(disk, "s")
         disk.stop_at = len(disk.log) + stop
         try:
-            store.recover("q", store.survey()[0]["q"], QueueConfig(), NOW_MS)
+            spool.recover("q", spool.survey()[0]["q"], QueueConfig(), NOW_MS)
         except PowerCut:
             pass
         disk.stop_at = None
@@ -155,7 +155,7 @@ def test_a_disk_that_refuses_is_not_damage() -> None:
 def test_only_the_four_documented_names_are_journals() -> None:
     files = ["q", "q.5", "q.6.pack", "q~~7", "q.5.old", "q.bak", "q.-5", "q~", ".q", "q.", "x.5.packed", "q~~x", "r+s"]
     disk = spool_of(dict.fromkeys(files, b""))
-    queues, foreign = Store(disk, "s").survey()
+    queues, foreign = Spool(disk, "s").survey()
     assert sorted(queues) == ["q", "r+s"]
     assert foreign == sorted(["q.5.old", "q.bak", "q.-5", "q~", ".q", "q.", "x.5.packed", "q~~x"])
     assert (queues["q"].archives, queues["q"].packs, queues["q"].temps) == ({"q.5": 5}, {"q.6.pack": 6}, ["q~~7"])
@@ -164,15 +164,15 @@ def test_only_the_four_documented_names_are_journals() -> None:
 def test_a_folder_named_like_a_journal_is_left_alone() -> None:
     disk = spool_of({})
     disk.make_folder("s/q")
-    assert Store(disk, "s").survey() == ({}, ["q"])
+    assert Spool(disk, "s").survey() == ({}, ["q"])
 
 
 def test_a_spool_is_locked_and_free_again_after_a_kill() -> None:
     disk = new_disk()
-    Store(disk, "s")
+    Spool(disk, "s")
     with pytest.raises(Locked):
-        Store(disk, "s")
-    Store(disk.kill(), "s")
+        Spool(disk, "s")
+    Spool(disk.kill(), "s")
 
 
 def test_a_spool_of_another_version_is_refused() -> None:
@@ -182,14 +182,14 @@ def test_a_spool_of_another_version_is_refused() -> None:
     file.write(b"staniel-spool 99\n")
     file.close()
     with pytest.raises(SpoolError, match="staniel-spool 99"):
-        Store(disk, "s")
+        Spool(disk, "s")
 
 
 def test_a_spool_that_cannot_be_used_says_so() -> None:
     disk = new_disk()
     disk.fail("make_folder", "s", errno.EACCES)
     with pytest.raises(SpoolError, match="Permission denied"):
-        Store(disk, "s")
+        Spool(disk, "s")
 
 
 def test_a_first_start_that_is_interrupted_anywhere_can_be_repeated() -> None:
@@ -197,17 +197,17 @@ def test_a_first_start_that_is_interrupted_anywhere_can_be_repeated() -> None:
         disk = new_disk()
         disk.stop_at = stop
         try:
-            Store(disk, "s")
+            Spool(disk, "s")
         except PowerCut:
             pass
         disk.stop_at = None
         for how in crashes(10):
-            Store(disk.crash(how), "s")
+            Spool(disk.crash(how), "s")
 
 
 def test_a_spool_made_by_the_first_start_survives_power_loss() -> None:
     disk = Disk()
-    store = Store(disk, "new")
-    store.create("q", QueueConfig(), NOW_MS)
-    store.group.settle(NOW_MS)
+    spool = Spool(disk, "new")
+    spool.create("q", QueueConfig(), NOW_MS)
+    spool.group.settle(NOW_MS)
     assert ("q", True) in disk.crash(Crash.DROP).list("new")

@@ -13,7 +13,7 @@ from staniel.journal.disk.fs import OsFs
 from staniel.journal.kestrel import files as layout
 from staniel.journal.kestrel import sidecar
 from staniel.journal.kestrel.recovery import Recovered
-from staniel.journal.spool import Store
+from staniel.journal.spool import Spool
 from staniel.queues.config import QueueConfig
 from staniel.queues.item import Item
 from staniel.sim.disk.disk import Disk
@@ -43,8 +43,8 @@ def without_sidecars(disk: Disk, keep: frozenset[int] = frozenset()) -> Disk:
 
 
 def recovered_on(disk: Disk, memory_bytes: int = 1 << 20) -> Recovered:
-    store = Store(disk, "s")
-    return store.recover("q", store.survey()[0]["q"], QueueConfig(max_memory_bytes=memory_bytes), 0)[0]
+    spool = Spool(disk, "s")
+    return spool.recover("q", spool.survey()[0]["q"], QueueConfig(max_memory_bytes=memory_bytes), 0)[0]
 
 
 def content(item: Item) -> tuple[bytes, int, int, int]:
@@ -124,7 +124,7 @@ def test_a_queue_goes_on_after_a_fast_start_as_after_any_other(steps: Steps, mor
         assert contents(recovered_on(disk.copy())) == contents(recovered_on(without_sidecars(disk)))
 
 
-def spool() -> Disk:
+def three_files() -> Disk:
     history = History("documents", "")
     history.run([("burst", 9), ("open", 2), ("abort", 0), ("seal",), ("burst", 3), ("seal",), ("burst", 2)])
     assert len(sidecars_on(history.world.disk)) == 2
@@ -133,7 +133,7 @@ def spool() -> Disk:
 
 @pytest.mark.parametrize("harm", ["cut short", "a flipped bit", "empty", "another version", "rubbish"])
 def test_a_sidecar_that_cannot_be_read_is_as_if_it_were_not_there(harm: str) -> None:
-    disk = spool()
+    disk = three_files()
     expected = contents(recovered_on(without_sidecars(disk)))
     for name in sidecars_on(disk):
         data = content_of(disk, f"{SIDECARS}/{name}")
@@ -152,7 +152,7 @@ def test_a_sidecar_that_cannot_be_read_is_as_if_it_were_not_there(harm: str) -> 
 
 
 def test_a_sidecar_of_another_file_of_the_same_size_is_not_believed() -> None:
-    disk = spool()
+    disk = three_files()
     name = sidecars_on(disk)[0]
     data = content_of(disk, f"s/{name}").replace(b"1.x", b"9.x")
     disk.remove(f"s/{name}")
@@ -165,16 +165,16 @@ def test_a_sidecar_of_another_file_of_the_same_size_is_not_believed() -> None:
 
 
 def test_sidecars_of_files_that_are_gone_go_too() -> None:
-    disk = spool()
+    disk = three_files()
     disk.replace(f"{SIDECARS}/q.5", b"")
     disk.replace(f"{SIDECARS}/q.6.new", b"")
-    store = Store(disk.copy(), "s")
-    files = store.survey()[0]
-    store.prune(files)
-    assert sorted(name for name, _ in store.fs.list(SIDECARS)) == sorted([*files["q"].archives, "q.5"])
-    recovered, _ = store.recover("q", files["q"], QueueConfig(), 0)
+    spool = Spool(disk.copy(), "s")
+    files = spool.survey()[0]
+    spool.prune(files)
+    assert sorted(name for name, _ in spool.fs.list(SIDECARS)) == sorted([*files["q"].archives, "q.5"])
+    recovered, _ = spool.recover("q", files["q"], QueueConfig(), 0)
     assert [(loss.file, loss.items) for loss in recovered.losses] == [("q.5", -1)]
-    assert sorted(name for name, _ in store.fs.list(SIDECARS)) == sorted(files["q"].archives)
+    assert sorted(name for name, _ in spool.fs.list(SIDECARS)) == sorted(files["q"].archives)
 
 
 def test_a_queue_that_is_deleted_takes_its_sidecars_along() -> None:
@@ -188,11 +188,11 @@ def test_a_queue_that_is_deleted_takes_its_sidecars_along() -> None:
 def test_a_queue_that_is_set_aside_loses_its_sidecars(tmp_path: Path) -> None:
     folder = str(tmp_path)
     fs = OsFs()
-    store = Store(fs, folder)
+    spool = Spool(fs, folder)
     fs.make_folder(layout.sidecar_folder(folder))
     for path in f"{folder}/q.5", layout.sidecar_path(folder, "q.5"):
         fs.replace(path, b"")
-    store.set_aside(store.survey()[0]["q"], 0)
+    spool.set_aside(spool.survey()[0]["q"], 0)
     assert fs.list(layout.sidecar_folder(folder)) == []
     fs.close()
 
@@ -209,7 +209,7 @@ def test_what_a_sidecar_says_can_be_written_and_read() -> None:
 
 
 def test_a_start_without_sidecars_makes_them_in_the_background() -> None:
-    disk = spool()
+    disk = three_files()
     world = History("documents", "", without_sidecars(disk)).world
     world.turn()
     assert sidecars_on(world.disk) == sidecars_on(disk)

@@ -19,11 +19,11 @@ def test_a_journal_past_its_size_is_rotated_by_the_sync_that_was_asked_for() -> 
     service.start()
     service.put(4, size=30)
     service.commit()
-    service.store.group.ask_for_sync(service.log)
+    service.spool.group.ask_for_sync(service.log)
     service.commit()
     assert service.log.archives == [f"q.{service.now_ms}"] and service.log.rotations == 1
     assert disk.size("s/q") == 0 and disk.size(f"s/q.{service.now_ms}") == 4 * 51
-    service.store.group.ask_for_sync(service.log)
+    service.spool.group.ask_for_sync(service.log)
     service.commit()
     assert service.log.rotations == 1
 
@@ -34,7 +34,7 @@ def test_no_room_for_another_file_is_no_reason_to_stop() -> None:
     service.start()
     service.put(4, size=30)
     disk.fail("create", "s/q~~", errno.ENOSPC)
-    service.store.group.ask_for_sync(service.log)
+    service.spool.group.ask_for_sync(service.log)
     service.commit()
     assert service.log.rotations == 0
     service.put()
@@ -48,7 +48,7 @@ def test_a_broken_disk_in_a_rotation_is_a_failure_like_any_other(verb: str, path
     service.start()
     service.put(4, size=30)
     service.commit()
-    group = service.store.group
+    group = service.spool.group
     group.ask_for_sync(service.log)
     sync = group.start_sync(NOW_MS)
     assert sync is not None

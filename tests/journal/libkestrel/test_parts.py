@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from staniel.journal.errors import Corrupt
-from staniel.journal.interval_set import IdSet
+from staniel.journal.interval_set import IntervalSet
 from staniel.journal.libkestrel import records as libkestrel
 from staniel.journal.libkestrel import scan as libkestrel_scan
 from staniel.journal.libkestrel.files import StreamFileKind, group_by_queue, name_error, parse
@@ -177,7 +177,7 @@ def test_a_position_is_the_set_of_what_was_confirmed(head: int, order: list[int]
 
 @given(st.lists(st.tuples(st.integers(1, 60), st.integers(0, 9)), max_size=30), st.integers(0, 70))
 def test_a_set_of_stretches_is_a_set(added: list[tuple[int, int]], cut: int) -> None:
-    ids, model = IdSet(), set[int]()
+    ids, model = IntervalSet(), set[int]()
     for first, more in added:
         ids.add_stretch(first, first + more)
         model.update(range(first, first + more + 1))

@@ -6,7 +6,7 @@ import pytest
 
 from staniel.journal.kestrel.encoder import Encoder
 from staniel.journal.libkestrel.records import DATA_BYTES_MAX
-from staniel.journal.spool import Store
+from staniel.journal.spool import Spool
 from staniel.journal.tools.convert import Conversion, Refusal
 from staniel.queues.changes import Added
 from staniel.queues.config import Format, JournalDialect
@@ -54,7 +54,7 @@ def held(disk: Disk, format_: Format) -> Holdings:
 
 
 def convert(disk: Disk, to: Format, queue: str = "q") -> int:
-    return Conversion(Store(disk, "s"), queue, START_MS + 10_000, lambda *_: None).run(to)
+    return Conversion(Spool(disk, "s"), queue, START_MS + 10_000, lambda *_: None).run(to)
 
 
 def names(disk: Disk) -> set[str]:
@@ -96,10 +96,10 @@ def test_the_power_may_fail_at_any_step_of_a_conversion(source: Format) -> None:
     steps = 0
     while True:
         disk = start.crash(Crash.KEEP)
-        store = Store(disk, "s")
+        spool = Spool(disk, "s")
         disk.stop_at = len(disk.log) + steps
         try:
-            Conversion(store, "q", START_MS + 10_000, lambda *_: None).run(OTHER[source])
+            Conversion(spool, "q", START_MS + 10_000, lambda *_: None).run(OTHER[source])
         except PowerCut:
             for number, how in enumerate(crashes(3)):
                 left = disk.crash(how)
@@ -115,14 +115,14 @@ def test_the_power_may_fail_at_any_step_of_a_conversion(source: Format) -> None:
 def test_a_start_carries_out_what_was_decided() -> None:
     start = used(Format.KESTREL)
     disk = start.crash(Crash.KEEP)
-    whole = Store(disk, "s")
+    whole = Spool(disk, "s")
     Conversion(whole, "q", START_MS + 10_000, lambda *_: None).run(Format.LIBKESTREL)
     moved = next(number for number, op in enumerate(disk.log) if op.verb == "rename" and "aside." in op.new)
     disk = start.crash(Crash.KEEP)
-    store = Store(disk, "s")
+    spool = Spool(disk, "s")
     disk.stop_at = moved + 1
     with pytest.raises(PowerCut):
-        Conversion(store, "q", START_MS + 10_000, lambda *_: None).run(Format.LIBKESTREL)
+        Conversion(spool, "q", START_MS + 10_000, lambda *_: None).run(Format.LIBKESTREL)
     left = disk.crash(Crash.KEEP)
     World("", left)
     assert "q.read.q" in names(left) and "q" not in names(left)
@@ -131,10 +131,10 @@ def test_a_start_carries_out_what_was_decided() -> None:
 def test_no_room_on_the_disk_changes_nothing() -> None:
     disk = used(Format.KESTREL)
     before = {name: disk.read(f"s/{name}", 0, 1 << 20) for name in names(disk)}
-    store = Store(disk, "s")
+    spool = Spool(disk, "s")
     disk.capacity_bytes = disk.used_bytes + 100
     with pytest.raises(OSError):
-        Conversion(store, "q", START_MS, lambda *_: None).run(Format.LIBKESTREL)
+        Conversion(spool, "q", START_MS, lambda *_: None).run(Format.LIBKESTREL)
     assert {name: disk.read(f"s/{name}", 0, 1 << 20) for name in names(disk)} == before
 
 

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from staniel.journal.errors import Flaw
 from staniel.journal.kestrel import sidecar
 from staniel.journal.spool_listing import MIXED, survey
-from staniel.journal.tools.checksums import BEHIND, MISSING, STRANGE, UNLIKE, unlike
+from staniel.journal.tools.checksums import BEHIND, MISSING, STRANGE, UNLIKE, verify_checksums
 from staniel.journal.tools.verify import Inspection, inspect
 from staniel.journal.workq.dump import dump
 from staniel.sim.disk.disk import Disk
@@ -127,7 +127,7 @@ def test_what_is_missing_at_the_end_of_a_sealed_file_or_was_added_is_told(count:
         (data[:-count], Flaw(len(data) - count, count, MISSING)),
         (data + bytes(count), Flaw(len(data), count, BEHIND)),
     ):
-        assert unlike(described, changed(disk, f"s/{name}", left), f"s/{name}") == [flaw]
+        assert verify_checksums(described, changed(disk, f"s/{name}", left), f"s/{name}") == [flaw]
 
 
 def test_checksums_of_another_file_are_told_as_such() -> None:

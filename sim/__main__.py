@@ -14,7 +14,7 @@ from time import monotonic
 import click
 from msgspec import Struct
 
-from staniel.sim.history import STEPS, Outcome, Plans
+from staniel.sim.history import STEPS, Outcome, SeedPlan
 from staniel.sim.power_cuts import states_of
 from staniel.sim.profiles import ALL, PROFILES
 from staniel.sim.run import history_of
@@ -31,9 +31,9 @@ class Job(Struct, frozen=True):
     crashes: int
     steps: int
 
-    def plans(self, seed: int) -> Plans:
+    def seed_plan(self, seed: int) -> SeedPlan:
         """Profiles take turns."""
-        return Plans(seed, PROFILES[self.profiles[seed % len(self.profiles)]], self.crashes, self.steps)
+        return SeedPlan(seed, PROFILES[self.profiles[seed % len(self.profiles)]], self.crashes, self.steps)
 
 
 class Result(Struct, frozen=True):
@@ -50,12 +50,12 @@ class Result(Struct, frozen=True):
 
 
 def one(job: Job, seed: int) -> Result:
-    outcome = history_of(job.plans(seed)).outcome()
+    outcome = history_of(job.seed_plan(seed)).outcome()
     return _result(outcome, 0)
 
 
 def with_power_cuts(job: Job, seed: int) -> Result:
-    found = states_of(job.plans(seed))
+    found = states_of(job.seed_plan(seed))
     gc.collect()  # one seed's states are thousands of worlds
     return _result(found.outcome, found.states)
 
@@ -145,7 +145,7 @@ def _complain(job: Job, result: Result, verbose: bool, with_states: bool) -> Non
         f"  again: python -m staniel.sim --seed {result.seed} --seeds 1 --profile {result.profile} {options} --verbose"
     )
     if verbose and not with_states:
-        outcome = shrink(Plans(result.seed, PROFILES[result.profile], job.crashes, job.steps))
+        outcome = shrink(SeedPlan(result.seed, PROFILES[result.profile], job.crashes, job.steps))
         for what, who, text in outcome.told:
             click.echo(f"  {what:9} {who:6} {text[:200]}")
         click.echo(f"  = {outcome.violation}")

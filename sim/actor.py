@@ -15,7 +15,7 @@ from msgspec import structs
 from staniel.broker.session import ProtocolSpec, Session, SessionState
 from staniel.sim.conversation import Conversation
 from staniel.sim.queues.checker import Checker, audit, audit_stats
-from staniel.sim.queues.conversation import Ask, Heard, QueueConversation, Want
+from staniel.sim.queues.conversation import Answer, QueueConversation, Request, Want
 from staniel.sim.queues.model import Reading
 from staniel.sim.violations import Kind, Violation
 from staniel.sim.world import Client, World
@@ -29,15 +29,15 @@ class Judge(Protocol):
 
     told: list[tuple[str, str, str]]
 
-    def asks(self, who: str, ask: Any) -> None: ...
+    def on_request(self, who: str, request: Any) -> None: ...
 
-    def hears(self, asker: Any, who: str, heard: Any) -> list[Any]:
+    def on_answer(self, client: Any, who: str, answer: Any) -> list[Any]:
         """A part of an answer. What it promises once it has reached the client. Raises Violation."""
 
-    def arrived(self, mark: Any) -> None:
+    def on_arrival(self, mark: Any) -> None:
         """It has, with what `hears` has said that it promises."""
 
-    def leaves(self, asker: Any) -> None: ...
+    def on_leave(self, client: Any) -> None: ...
 
 
 class Actor(Client):
@@ -70,24 +70,24 @@ class Actor(Client):
         self.ran()
 
     @property
-    def asked(self) -> deque[Any]:
+    def unanswered(self) -> deque[Any]:
         return self.conversation.waiting
 
-    def ask(self, asks: list[Any]) -> None:
+    def send_requests(self, requests: list[Any]) -> None:
         """Send requests in one piece."""
         was_idle = not self.conversation.waiting and not self.session.backlog
-        for each in asks:
-            self.judge.asks(self.name, each)
-            self.conversation.ask(each)
-        self._alone = asks[0] if len(asks) == 1 and was_idle else None
-        self.sends(b"".join(each.line for each in asks))
+        for each in requests:
+            self.judge.on_request(self.name, each)
+            self.conversation.expect(each)
+        self._alone = requests[0] if len(requests) == 1 and was_idle else None
+        self.sends(b"".join(each.line for each in requests))
         self._alone = None
 
     def leave(self) -> None:
         """Hang up, without waiting for anything."""
         self.judge.told.append(("hang-up", self.name, ""))
         self.is_leaving = True
-        self.judge.leaves(self)
+        self.judge.on_leave(self)
         self.session.close(self.world.now_ms)
         self.ran()
 
@@ -103,8 +103,8 @@ class Actor(Client):
         except ValueError as wrong:
             raise Violation(Kind.NO_ANSWER, f"{self.name}: {wrong}") from wrong
         for part in parts:
-            self._marks += self.judge.hears(self, self.name, part)
-            self.look_at(part, is_alone=part.ask is self._alone)
+            self._marks += self.judge.on_answer(self, self.name, part)
+            self.look_at(part, is_alone=part.request is self._alone)
 
     def look_at(self, part: Any, *, is_alone: bool) -> None:
         """A part of an answer, just now given. `is_alone`: nothing else has happened since it was asked for. Raises
@@ -124,7 +124,7 @@ class Actor(Client):
     def release(self, durable: int) -> None:
         while self._promised and self._promised[0][0] <= durable:
             for mark in self._promised.popleft()[1]:
-                self.judge.arrived(mark)
+                self.judge.on_arrival(mark)
 
     @property
     def is_over(self) -> bool:
@@ -141,11 +141,11 @@ class QueueActor(Actor):
         self.is_text = is_text
         self.held: dict[str, deque[Reading]] = {}
 
-    def look_at(self, part: Heard, *, is_alone: bool) -> None:
-        ask: Ask = part.ask
+    def look_at(self, part: Answer, *, is_alone: bool) -> None:
+        request: Request = part.request
         models = self.checker.models
-        if is_alone and ask.queue in models and ask.queue not in self.checker.aliases:
-            audit(models[ask.queue], part, self.world.now_ms)
-        if ask.want is Want.STATS:
+        if is_alone and request.queue in models and request.queue not in self.checker.aliases:
+            audit(models[request.queue], part, self.world.now_ms)
+        if request.want is Want.STATS:
             # Its queues are shown in a later turn, but all in the same one: there are few.
             audit_stats(models, part)

@@ -18,8 +18,8 @@ class Conversation:
         self.waiting: deque[Any] = deque()
         self._rest = b""
 
-    def ask(self, ask: Any) -> None:
-        self.waiting.append(ask)
+    def expect(self, request: Any) -> None:
+        self.waiting.append(request)
 
     def feed(self, data: bytes) -> list[Any]:
         """The answers, or parts of answers, that these bytes complete. Raises ValueError if nobody asked for them."""
@@ -28,12 +28,12 @@ class Conversation:
         while self._rest:
             if not self.waiting:
                 raise ValueError(f"an answer to nothing: {self._rest[:60]!r}")
-            heard = self._next()
-            if heard is None:
+            answer = self._next()
+            if answer is None:
                 break
-            if heard.end:
+            if answer.end:
                 self.waiting.popleft()
-            found.append(heard)
+            found.append(answer)
         return found
 
     def _next(self) -> Any:

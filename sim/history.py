@@ -53,7 +53,7 @@ class Outcome(Struct):
     told: list[tuple[str, str, str]]
 
 
-class Plans(Struct, frozen=True):
+class SeedPlan(Struct, frozen=True):
     """What to run. `skipped` steps do not happen."""
 
     seed: int
@@ -77,10 +77,10 @@ class History:
     placed_paths: tuple[str, ...] = ("s/", "s/a", "s/b", "~~", "intents", "intents")
     weak_paths: tuple[str, ...] = ("s", "s/a", "s/d", ".staniel")  # that fail for good
 
-    def __init__(self, plans: Plans) -> None:
-        self.plans = plans
-        self.profile = plans.profile
-        self.rng = Random(plans.seed)
+    def __init__(self, seed_plan: SeedPlan) -> None:
+        self.seed_plan = seed_plan
+        self.profile = seed_plan.profile
+        self.rng = Random(seed_plan.seed)
         self.told: list[tuple[str, str, str]] = []
         self.on_disk: Callable[[Disk], None] = lambda disk: None
         self.disk = self.first_disk()
@@ -116,7 +116,7 @@ class History:
         """It has recovered: listen to it from now on."""
         raise NotImplementedError
 
-    def ask(self) -> None:
+    def make_request(self) -> None:
         """Some client asks for something. Raises JournalFailure."""
         raise NotImplementedError
 
@@ -131,7 +131,7 @@ class History:
         """A sync that began then is over, or none was due then."""
         raise NotImplementedError
 
-    def kept_all(self) -> None:
+    def promise_all(self) -> None:
         """The server has stopped as it should: everything is safe."""
         raise NotImplementedError
 
@@ -169,26 +169,26 @@ class History:
             violation = Violation(Kind.BROKEN, f"{broken!r} at {where.filename.rpartition('/')[2]}:{where.lineno}")
         self._note_life(counts=False)
         digest = crc32(repr((self.told, violation and violation.why)).encode(), self.crashes)
-        seed, name = self.plans.seed, self.profile.name
+        seed, name = self.seed_plan.seed, self.profile.name
         return Outcome(seed, name, violation, digest, self.done, self.crashes, self.facts, self.answers, self.told)
 
     def _slices(self) -> AbstractContextManager[None]:
         if not self.profile.slices:
             return nullcontext()
-        return small_slices(self.plans.seed, within_answers=self.profile.hub)
+        return small_slices(self.seed_plan.seed, within_answers=self.profile.hub)
 
     # lives
 
     def _lives(self) -> None:
         self._start()
-        steps, lives = self.plans.steps, self.plans.crashes + 1
+        steps, lives = self.seed_plan.steps, self.seed_plan.crashes + 1
         ends = {steps * life // lives - 1 for life in range(1, lives + 1)}
         armed = {end - STEPS_TO_CRASH for end in ends}
         for step in range(steps):
-            if step in self.plans.skipped:
+            if step in self.seed_plan.skipped:
                 continue
             self.done += 1
-            self.rng.seed(self.plans.seed * 1_000_003 + step)
+            self.rng.seed(self.seed_plan.seed * 1_000_003 + step)
             try:
                 if step in armed:
                     self._arm()
@@ -235,7 +235,7 @@ class History:
             self.world.broker.shutdown(self.world.now_ms)
         except (JournalFailure, OSError) as failure:
             raise self._died(failure) from failure
-        self.kept_all()
+        self.promise_all()
         for actor in self.actors_there:
             actor.ran()
 
@@ -339,7 +339,7 @@ class History:
         rng, draw = self.rng, self.rng.randrange(1000)
         if draw < 560 or not self.actors_there:
             try:
-                self.ask()
+                self.make_request()
             except JournalFailure as failure:
                 raise self._died(failure) from failure
         elif draw < 900:

@@ -15,7 +15,7 @@ from msgspec import Struct
 
 from staniel.sim.disk.disk import Disk
 from staniel.sim.disk.durable import SECTOR_BYTES, Crash
-from staniel.sim.history import History, Outcome, Plans
+from staniel.sim.history import History, Outcome, SeedPlan
 from staniel.sim.queues.promises import Accident
 from staniel.sim.run import history_of
 from staniel.sim.violations import Violation
@@ -38,7 +38,7 @@ class Tracer:
         self.history = history
         self.states = 0
         self.states_max = states_max
-        self.chances = Random(history.plans.seed)
+        self.chances = Random(history.seed_plan.seed)
         history.on_disk = self._follow
 
     def _follow(self, disk: Disk) -> None:
@@ -76,8 +76,8 @@ class Tracer:
         return sorted({1, 2, size, *some, *range(SECTOR_BYTES, size, SECTOR_BYTES)})
 
 
-def states_of(plans: Plans, states_max: int = 1 << 30) -> States:
+def states_of(seed_plan: SeedPlan, states_max: int = 1 << 30) -> States:
     """Trace one seed, looking at no more than `states_max` states."""
-    history = history_of(plans)
+    history = history_of(seed_plan)
     tracer = Tracer(history, states_max)
     return States(history.outcome(), tracer.states)

@@ -47,7 +47,7 @@ class Profile(Struct, frozen=True, kw_only=True):
     slices: bool = False  # what is done in one go is little, and pipelines are long
     families: tuple[str, ...] = ()  # more fan-out, with limits of its own
     large_items: int = 60
-    twins: int = 0  # how many of a thousand pipelines are puts of items that no short key tells apart
+    crc_collisions: int = 0  # how many of a thousand pipelines are puts of items that no short key tells apart
     busy: int = 500  # how many of a thousand servers seal and rewrite small journals all the time
     clients: int = 5
     crash_in_recovery: int = 300
@@ -142,10 +142,10 @@ PROFILES = {
         Profile(name="clock", clock_jump=60),
         Profile(name="transfers", policies=("always", "50ms", "os"), operator=90),
         Profile(
-            name="twins",
+            name="crc-collisions",
             accidents=(Accident.POWER, Accident.KILL),
             policies=("always", "os"),
-            twins=250,
+            crc_collisions=250,
             operator=200,
             busy=200,
             fanout=False,

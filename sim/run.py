@@ -2,20 +2,20 @@
 
 from __future__ import annotations
 
-from staniel.sim.history import STEPS, History, Outcome, Plans
+from staniel.sim.history import STEPS, History, Outcome, SeedPlan
 from staniel.sim.hub.run import HubRun
 from staniel.sim.jobs.run import JobRun
 from staniel.sim.profiles import PROFILES
 from staniel.sim.queues.run import QueueRun
 
 
-def history_of(plans: Plans) -> History:
+def history_of(seed_plan: SeedPlan) -> History:
     """A history that has not begun."""
-    if plans.profile.hub:
-        return HubRun(plans)
-    return JobRun(plans) if plans.profile.jobs else QueueRun(plans)
+    if seed_plan.profile.hub:
+        return HubRun(seed_plan)
+    return JobRun(seed_plan) if seed_plan.profile.jobs else QueueRun(seed_plan)
 
 
 def run(seed: int, profile: str = "everything", crashes: int = 4, steps: int = STEPS) -> Outcome:
     """One seed of a profile."""
-    return history_of(Plans(seed, PROFILES[profile], crashes, steps)).outcome()
+    return history_of(SeedPlan(seed, PROFILES[profile], crashes, steps)).outcome()

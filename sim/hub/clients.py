@@ -44,7 +44,7 @@ ENDS = {
 END_OF_READ = re.compile(rb"END|ERROR|CLIENT_ERROR .*|SERVER_ERROR .*")
 
 
-class Ask(Struct, eq=False):
+class Request(Struct, eq=False):
     """One request. `item`: the number of what is put; `waits`: its answer may take a while."""
 
     want: Want
@@ -60,9 +60,9 @@ class Ask(Struct, eq=False):
 
 
 class Answer(Struct):
-    """The whole answer to `ask`, or one item of a monitor (`end` is empty then)."""
+    """The whole answer to `request`, or one item of a monitor (`end` is empty then)."""
 
-    ask: Ask
+    request: Request
     items: list[int]
     end: bytes
     is_aborted: bool = False  # as soon as it was given: the client has sent an abort behind its request
@@ -77,13 +77,13 @@ class Side(Enum):
 
 
 class NetClient:
-    """`asked`: requests without an answer, oldest first. `why_over`: why the server may hang up, empty: it may not."""
+    """`unanswered`: requests, the oldest first. `why_over`: why the server may hang up; empty: it may not."""
 
     def __init__(self, name: str, link: Link) -> None:
         self.name = name
         self.link = link
         self.side = Side.OPEN
-        self.asked: deque[Ask] = deque()
+        self.unanswered: deque[Request] = deque()
         self.unsaid = bytearray()
         self.why_over = ""
         self.held: dict[str, deque[int]] = {}  # what is open, by queue
@@ -91,10 +91,10 @@ class NetClient:
         self._heard = bytearray()
         self._items: list[int] = []
 
-    def say(self, asks: list[Ask]) -> None:
-        for ask in asks:
-            self.asked.append(ask)
-            self.unsaid += ask.line
+    def say(self, requests: list[Request]) -> None:
+        for request in requests:
+            self.unanswered.append(request)
+            self.unsaid += request.line
 
     def push(self, rng: Random, *, all_of_it: bool = False) -> None:
         """Some of what is to be said reaches the server's socket."""
@@ -113,7 +113,7 @@ class NetClient:
     def _forget_unsaid(self) -> None:
         left = len(self.unsaid)
         while left > 0:
-            left -= len(self.asked.pop().line)
+            left -= len(self.unanswered.pop().line)
         self.unsaid.clear()
 
     def leave(self, *, by_reset: bool) -> None:
@@ -136,7 +136,7 @@ class NetClient:
         if (link.server_ended or link.is_reset) and not self.is_hung_up_on:
             self.is_hung_up_on = True
             if not self.why_over:
-                raise Violation(Kind.STOLEN, f"{self.name} is hung up on, and {len(self.asked)} requests wait")
+                raise Violation(Kind.STOLEN, f"{self.name} is hung up on, and {len(self.unanswered)} requests wait")
             if (self._heard or self._items) and self.why_over not in ("the server stops", "silence"):
                 raise Violation(Kind.NO_ANSWER, f"{self.name} hears half an answer: {bytes(self._heard)[:60]!r}")
         return found
@@ -144,19 +144,19 @@ class NetClient:
     def _answers(self) -> list[Answer]:
         found: list[Answer] = []
         while self._heard:
-            if not self.asked:
+            if not self.unanswered:
                 raise Violation(Kind.NO_ANSWER, f"{self.name} hears {bytes(self._heard)[:60]!r}, and has asked nothing")
-            answer = self._next(self.asked[0])
+            answer = self._next(self.unanswered[0])
             if answer is None:
                 break
             if answer.end:
-                self.asked.popleft()
-            answer.is_aborted = any(ask.want is Want.ABORT for ask in self.asked)
+                self.unanswered.popleft()
+            answer.is_aborted = any(request.want is Want.ABORT for request in self.unanswered)
             found.append(answer)
         return found
 
-    def _next(self, ask: Ask) -> Answer | None:
-        """The next part of the answer to `ask`, once it is there."""
+    def _next(self, request: Request) -> Answer | None:
+        """The next part of the answer to `request`, once it is there."""
         while True:
             line, newline, rest = bytes(self._heard).partition(b"\r\n")
             if not newline:
@@ -166,21 +166,21 @@ class NetClient:
             words = line.split(b" ")
             if len(words) != 4 or not words[3].isdigit():
                 raise Violation(Kind.NO_ANSWER, f"{self.name} hears {line[:60]!r}")
-            tail = b"\r\nEND\r\n" if ask.want is Want.MONITOR else b"\r\n"
+            tail = b"\r\nEND\r\n" if request.want is Want.MONITOR else b"\r\n"
             size = int(words[3])
-            if ask.want not in READS or words[1].partition(b"/")[0].decode() != ask.queue:
-                raise Violation(Kind.NO_ANSWER, f"{self.name}: {line!r} is no answer to {ask.line[:60]!r}")
+            if request.want not in READS or words[1].partition(b"/")[0].decode() != request.queue:
+                raise Violation(Kind.NO_ANSWER, f"{self.name}: {line!r} is no answer to {request.line[:60]!r}")
             if len(rest) < size + len(tail):
                 return None
             self._heard = bytearray(rest[size + len(tail) :])
             number = ITEM.match(rest)
             if number is None or rest[size : size + len(tail)] != tail:
                 raise Violation(Kind.NO_ANSWER, f"{self.name} hears a strange item: {rest[:40]!r}")
-            if ask.want is Want.MONITOR:
-                return Answer(ask, [int(number[1])], b"")
+            if request.want is Want.MONITOR:
+                return Answer(request, [int(number[1])], b"")
             self._items.append(int(number[1]))
         self._heard = bytearray(rest)
         items, self._items = self._items, []
-        if not ask.may_end(line) or (items and line != b"END"):
-            raise Violation(Kind.NO_ANSWER, f"{self.name}: {line!r} is no answer to {ask.line[:60]!r}")
-        return Answer(ask, items, line)
+        if not request.may_end(line) or (items and line != b"END"):
+            raise Violation(Kind.NO_ANSWER, f"{self.name}: {line!r} is no answer to {request.line[:60]!r}")
+        return Answer(request, items, line)

@@ -11,8 +11,8 @@ from random import Random
 
 from staniel.journal.group_commit import JournalFailure
 from staniel.sim.disk.disk import Disk
-from staniel.sim.history import UNABLE, History, Plans
-from staniel.sim.hub.clients import ITEM, TAKES, WAIT_MS, Answer, Ask, NetClient, Side, Want
+from staniel.sim.history import UNABLE, History, SeedPlan
+from staniel.sim.hub.clients import ITEM, TAKES, WAIT_MS, Answer, NetClient, Request, Side, Want
 from staniel.sim.hub.world import HubWorld
 from staniel.sim.queues.promises import Accident
 from staniel.sim.violations import Kind, Violation
@@ -39,41 +39,41 @@ class Ledger:
 
     def hears(self, client: NetClient, answer: Answer) -> None:
         """Raises Violation."""
-        ask, queue = answer.ask, answer.ask.queue
+        request, queue = answer.request, answer.request.queue
         for item in answer.items:
             if self.put.get(item) != queue:
                 raise Violation(Kind.INVENTED, f"{client.name} gets #{item}, which was not put to {queue}")
             if item in self.done and not self._has_given_up(client, answer):
                 raise Violation(Kind.REDELIVERED, f"{client.name} gets #{item} again")
-        if ask.want is Want.PUT and answer.end == b"STORED":
-            self.stored[queue].add(ask.item)
-        elif ask.want in TAKES:
+        if request.want is Want.PUT and answer.end == b"STORED":
+            self.stored[queue].add(request.item)
+        elif request.want in TAKES:
             self.done.update(answer.items)
-        elif ask.want in (Want.OPEN, Want.MONITOR):
+        elif request.want in (Want.OPEN, Want.MONITOR):
             client.held.setdefault(queue, deque()).extend(answer.items)
-        elif ask.want in (Want.CLOSE, Want.ABORT) and answer.end == b"END":
+        elif request.want in (Want.CLOSE, Want.ABORT) and answer.end == b"END":
             held = client.held.get(queue)
             if held:
                 item = held.popleft()
-                if ask.want is Want.CLOSE:
+                if request.want is Want.CLOSE:
                     self.done.add(item)
-        elif ask.want is Want.DELETE and answer.end == b"DELETED":
+        elif request.want is Want.DELETE and answer.end == b"DELETED":
             self._free(queue)
 
     def _has_given_up(self, client: NetClient, answer: Answer) -> bool:
         """Whether `client` may have lost what it had opened, while the answer was on its way: it has shut its side,
         or said quit, or aborted.
         """
-        return answer.ask.want in (Want.OPEN, Want.MONITOR) and (bool(client.why_over) or answer.is_aborted)
+        return answer.request.want in (Want.OPEN, Want.MONITOR) and (bool(client.why_over) or answer.is_aborted)
 
     def leaves(self, client: NetClient) -> None:
         """Nothing more is heard by this client. What it has asked may have been done."""
         self.shown.update(int(number) for number in ITEM.findall(client.link.sent))
-        for ask in client.asked:
-            self.loose[ask.queue] += TAKES.get(ask.want, 0) + (ask.want is Want.CLOSE)
-            if ask.want is Want.DELETE:
-                self.doomed.add(ask.queue)
-        client.asked.clear()
+        for request in client.unanswered:
+            self.loose[request.queue] += TAKES.get(request.want, 0) + (request.want is Want.CLOSE)
+            if request.want is Want.DELETE:
+                self.doomed.add(request.queue)
+        client.unanswered.clear()
 
     def _free(self, queue: str) -> None:
         """All that was put to `queue` until now may be gone, answered or not."""
@@ -105,8 +105,8 @@ class HubRun(History):
 
     world: HubWorld
 
-    def __init__(self, plans: Plans) -> None:
-        super().__init__(plans)
+    def __init__(self, seed_plan: SeedPlan) -> None:
+        super().__init__(seed_plan)
         self.ledger = Ledger()
         self.clients: list[NetClient] = []
         self.ends_silent = False
@@ -205,7 +205,7 @@ class HubRun(History):
         """Something happens between two turns."""
         draw = self.rng.randrange(100)
         if draw < 40:
-            self._ask()
+            self._request()
         elif draw < 50 and self.clients:
             self._leave(self.rng.choice(self.clients))
         elif draw < 52:
@@ -238,17 +238,17 @@ class HubRun(History):
         elif draw < 0.52 and self.clients:
             self._leave(rng.choice(self.clients))
 
-    def _ask(self) -> None:
+    def _request(self) -> None:
         rng = self.rng
         here = [client for client in self.clients if client.side is Side.OPEN and client.why_over in ("", "silence")]
         if not here or (len(here) < self.profile.clients and rng.random() < 0.5):
             client = self._connect()
         else:
             client = rng.choice(here)
-        asks = self._pipeline(rng)
-        self._said.append(("asks", client.name, " ⏎ ".join(repr(bytes(ask.line[:40])) for ask in asks)))
-        client.say(asks)
-        if asks[-1].want is Want.QUIT:
+        requests = self._pipeline(rng)
+        self._said.append(("asks", client.name, " ⏎ ".join(repr(bytes(request.line[:40])) for request in requests)))
+        client.say(requests)
+        if requests[-1].want is Want.QUIT:
             client.why_over = "it has asked for that"
         client.push(rng)
 
@@ -260,15 +260,15 @@ class HubRun(History):
         self.clients.append(client)
         return client
 
-    def _pipeline(self, rng: Random) -> list[Ask]:
-        asks: list[Ask] = []
+    def _pipeline(self, rng: Random) -> list[Request]:
+        requests: list[Request] = []
         for _ in range(rng.choice((1, 4, 12, 30) if self.profile.slices else (1, 1, 2, 4))):
-            asks.append(self._one(rng))
-            if asks[-1].want is Want.QUIT:
+            requests.append(self._one(rng))
+            if requests[-1].want is Want.QUIT:
                 break
-        return asks
+        return requests
 
-    def _one(self, rng: Random) -> Ask:
+    def _one(self, rng: Random) -> Request:
         queue = rng.choice(QUEUES)
         wait = rng.choice(("", "", *(f"/t={ms}" for ms in WAIT_MS)))
         draw = rng.randrange(100)
@@ -277,21 +277,21 @@ class HubRun(History):
             number = self.ledger.count
             self.ledger.put[number] = queue
             data = b"#%d#" % number + b"." * rng.choice((0, 5, 60, 200, 900))
-            return Ask(Want.PUT, queue, b"set %b 0 0 %d\r\n%b\r\n" % (queue.encode(), len(data), data), number)
+            return Request(Want.PUT, queue, b"set %b 0 0 %d\r\n%b\r\n" % (queue.encode(), len(data), data), number)
         at_work = [each.name for each in self.world.broker.queues if self.world.broker.maintenance.is_at_work(each)]
         if draw < 48 or (draw < 56 and at_work):
             queue = rng.choice(at_work or [queue])
-            return Ask(Want.DELETE, queue, b"delete %b\r\n" % queue.encode())
+            return Request(Want.DELETE, queue, b"delete %b\r\n" % queue.encode())
         if draw < 58:
             self.ledger.count += 1
-            return Ask(Want.PING, "", b"md none O%d\r\n" % self.ledger.count, self.ledger.count)
+            return Request(Want.PING, "", b"md none O%d\r\n" % self.ledger.count, self.ledger.count)
         if draw < 62:
             line = f"monitor {queue} 1 {rng.randrange(1, 4)}\r\n"
-            return Ask(Want.MONITOR, queue, line.encode(), waits=True)
+            return Request(Want.MONITOR, queue, line.encode(), waits=True)
         if draw < 63:
-            return Ask(Want.QUIT, "", b"quit\r\n", waits=True)
+            return Request(Want.QUIT, "", b"quit\r\n", waits=True)
         if draw < 66:
-            return Ask(Want.STATUS, "", rng.choice(STATUS))
+            return Request(Want.STATUS, "", rng.choice(STATUS))
         want, words = rng.choice(
             (
                 (Want.GET, wait),
@@ -303,7 +303,7 @@ class HubRun(History):
                 (Want.SOME, f"{wait}/n=3"),
             )
         )
-        return Ask(want, queue, f"get {queue}{words}\r\n".encode(), waits=bool(wait))
+        return Request(want, queue, f"get {queue}{words}\r\n".encode(), waits=bool(wait))
 
     def _leave(self, client: NetClient, how: int | None = None) -> None:
         if client.side is not Side.OPEN:
@@ -329,9 +329,9 @@ class HubRun(History):
             self.ledger.hears(client, answer)
             self._said.append(("hears", client.name, f"{answer.items} {answer.end!r}"))
         if client.is_hung_up_on:
-            if client.asked and not client.asked[0].waits and not self._may_be_short(client):
+            if client.unanswered and not client.unanswered[0].waits and not self._may_be_short(client):
                 raise Violation(
-                    Kind.UNANSWERED, f"{client.name} is hung up on, and not told: {client.asked[0].line[:60]!r}"
+                    Kind.UNANSWERED, f"{client.name} is hung up on, and not told: {client.unanswered[0].line[:60]!r}"
                 )
             if client.side is not Side.GONE:
                 client.leave(by_reset=False)
@@ -363,8 +363,8 @@ class HubRun(History):
                 self._rest()
                 outside = len(world.acceptor.waiting)
                 for client in list(self.clients):
-                    if client.asked and client.link.server is not None:
-                        raise Violation(Kind.UNANSWERED, f"{client.name} waits for {client.asked[0].line[:60]!r}")
+                    if client.unanswered and client.link.server is not None:
+                        raise Violation(Kind.UNANSWERED, f"{client.name} waits for {client.unanswered[0].line[:60]!r}")
                 inside = [client for client in self.clients if client.link.server is not None]
                 if outside and not inside:
                     raise Violation(Kind.UNANSWERED, f"{outside} clients are not let in, and nobody is there")

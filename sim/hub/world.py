@@ -157,8 +157,3 @@ class HubWorld(World):
         left = sorted(set(self.net.open) - known)
         if left or self.hub._connections or self.hub._of_session:
             raise Violation(Kind.LEAK, f"descriptors {left} belong to clients that are gone")
-
-    @property
-    def is_watching(self) -> bool:
-        """Whether the hub takes clients in."""
-        return bool(self.net._interest.get(self.acceptor.fileno(), 0) & select.EPOLLIN)

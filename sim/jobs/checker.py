@@ -15,20 +15,20 @@ from msgspec import Struct
 from staniel.broker.broker import Broker
 from staniel.broker.jobs import sync_ms_of
 from staniel.queues.jobs.job import LEASED, NEW, NS_A_MS, Job
-from staniel.sim.jobs.conversation import ADDS, FINISHES, Ask, Heard, Want, number_of
+from staniel.sim.jobs.conversation import ADDS, FINISHES, Answer, Request, Want, number_of
 from staniel.sim.jobs.model import Fact, JobModel, Standing, Verb, standing_of
 from staniel.sim.violations import Kind, Violation
 
 LATE_MS = 20  # moments are kept in steps of eight
 
 
-class Asker(Protocol):
+class CheckedClient(Protocol):
     """A client, as the checker sees it."""
 
     is_leaving: bool
 
     @property
-    def asked(self) -> deque[Ask]: ...
+    def unanswered(self) -> deque[Request]: ...
 
 
 class Handed(Struct, eq=False):
@@ -47,7 +47,7 @@ class JobChecker:
 
     def __init__(self, model: JobModel) -> None:
         self.model = model
-        self.askers: list[Asker] = []
+        self.clients: list[CheckedClient] = []
         self.now_ms = self.settled_ms = 0
         self.told: list[tuple[str, str, str]] = []
         self.facts = 0
@@ -112,8 +112,8 @@ class JobChecker:
         elif fact.verb is Verb.DELETE:
             self._end_lease(fact.id)
             self._need(self._asking(fact.id, (Want.DELETE,)), f"job {number_of(fact.id)} was deleted")
-            for ask in self._asking(fact.id, (Want.RESULT,)):
-                ask.is_done = True  # it is told so, perhaps when there is another job of that id
+            for request in self._asking(fact.id, (Want.RESULT,)):
+                request.is_done = True  # it is told so, perhaps when there is another job of that id
         else:
             self._end_lease(fact.id)
             if before.limit_ms > self.now_ms:
@@ -121,10 +121,14 @@ class JobChecker:
 
     def _added(self, fact: Fact) -> None:
         assert fact.added is not None
-        asks = [ask for ask in self._asking(fact.id, ADDS) if ask.data == fact.added.payload and not ask.is_done]
-        if not asks:
+        requests = [
+            request
+            for request in self._asking(fact.id, ADDS)
+            if request.data == fact.added.payload and not request.is_done
+        ]
+        if not requests:
             raise Violation(Kind.INVENTED, f"job {number_of(fact.id)} was added, and nobody asked for it")
-        asks[0].is_done = True
+        requests[0].is_done = True
 
     def _attempted(self, fact: Fact, before: Standing) -> None:
         number, now_ms = number_of(fact.id), self.now_ms
@@ -147,9 +151,11 @@ class JobChecker:
 
     def _finished(self, fact: Fact) -> None:
         want = Want.COMPLETE if fact.success else Want.FAIL
-        asks = [ask for ask in self._asking(fact.id, (want,)) if ask.data == fact.result and not ask.is_done]
-        self._need(asks, f"job {number_of(fact.id)} was finished")
-        asks[0].is_done = True
+        requests = [
+            request for request in self._asking(fact.id, (want,)) if request.data == fact.result and not request.is_done
+        ]
+        self._need(requests, f"job {number_of(fact.id)} was finished")
+        requests[0].is_done = True
         self._end_lease(fact.id)
         self.finished[fact.id] = self.model.now[fact.id]
 
@@ -160,112 +166,116 @@ class JobChecker:
         for each in self.handed:
             each.is_over |= each.id == id
 
-    def _need(self, asks: list[Ask], what: str) -> None:
-        if not asks:
+    def _need(self, requests: list[Request], what: str) -> None:
+        if not requests:
             raise Violation(Kind.LOST, f"{what}, and nobody asked for that")
 
-    def _asking(self, id: bytes, wants: Iterable[Want]) -> list[Ask]:
-        return [ask for asker in self.askers for ask in asker.asked if ask.want in wants and ask.id == id]
+    def _asking(self, id: bytes, wants: Iterable[Want]) -> list[Request]:
+        return [
+            request
+            for client in self.clients
+            for request in client.unanswered
+            if request.want in wants and request.id == id
+        ]
 
     # what clients ask and are told
 
-    def asks(self, who: str, ask: Ask) -> None:
-        ask.said_ms = self.now_ms
-        self.told.append(("ask", who, ask.shown()))
-        if ask.want is Want.RUN:
-            self.runs.setdefault(ask.id, 0)
+    def on_request(self, who: str, request: Request) -> None:
+        self.told.append(("ask", who, request.shown()))
+        if request.want is Want.RUN:
+            self.runs.setdefault(request.id, 0)
 
-    def hears(self, asker: Asker, who: str, heard: Heard) -> list[int]:
+    def on_answer(self, client: CheckedClient, who: str, answer: Answer) -> list[int]:
         """An answer; how many facts it promises once it has reached the client. Raises Violation."""
         self.answers += 1
-        ask, end = heard.ask, heard.end
-        self.told.append(("answer", who, f"{end} {heard.data.decode('latin-1')}".strip()))
+        request, end = answer.request, answer.end
+        self.told.append(("answer", who, f"{end} {answer.data.decode('latin-1')}".strip()))
         if end.startswith("-SERVER-ERROR"):
-            if ask.is_done:
-                raise Violation(Kind.INVENTED, f"{end} to {ask.shown()!r}, and it was recorded")
+            if request.is_done:
+                raise Violation(Kind.INVENTED, f"{end} to {request.shown()!r}, and it was recorded")
             return []
-        if ask.want in (Want.ADD, Want.SCHEDULE):
-            self._heard_add(ask, end)
-        elif ask.want is Want.RUN:
-            self.ended_runs.add(ask.id)
-            self._forget_run(ask)
-        elif ask.want is Want.LEASE:
-            self._heard_lease(ask, heard)
-        elif ask.want in FINISHES:
-            self._heard_finish(ask, end)
-        elif ask.want is Want.RESULT:
-            self._heard_result(ask, heard)
-        elif ask.want is Want.INSPECT:
-            self._heard_inspect(ask, heard)
-        if end == "-NOT-FOUND" and ask.want not in (Want.LENGTH, Want.RUN):
-            self._must_be_gone(ask)
-        return [len(self.model.facts)] if end.startswith("+OK") and ask.want is not Want.LENGTH else []
+        if request.want in (Want.ADD, Want.SCHEDULE):
+            self._heard_add(request, end)
+        elif request.want is Want.RUN:
+            self.ended_runs.add(request.id)
+            self._forget_run(request)
+        elif request.want is Want.LEASE:
+            self._heard_lease(request, answer)
+        elif request.want in FINISHES:
+            self._heard_finish(request, end)
+        elif request.want is Want.RESULT:
+            self._heard_result(request, answer)
+        elif request.want is Want.INSPECT:
+            self._heard_inspect(request, answer)
+        if end == "-NOT-FOUND" and request.want not in (Want.LENGTH, Want.RUN):
+            self._must_be_gone(request)
+        return [len(self.model.facts)] if end.startswith("+OK") and request.want is not Want.LENGTH else []
 
-    def arrived(self, mark: int) -> None:
-        self.model.heard(mark)
+    def on_arrival(self, mark: int) -> None:
+        self.model.acknowledge(mark)
 
-    def _heard_add(self, ask: Ask, end: str) -> None:
-        number = number_of(ask.id)
-        if end == "+OK" and not ask.is_done:
+    def _heard_add(self, request: Request, end: str) -> None:
+        number = number_of(request.id)
+        if end == "+OK" and not request.is_done:
             raise Violation(Kind.LOST, f"+OK for job {number}, and no journal was told")
-        if end != "+OK" and ask.is_done:
+        if end != "+OK" and request.is_done:
             raise Violation(Kind.INVENTED, f"{end} for job {number}, and it was added")
-        if end == "-CLIENT-ERROR Duplicate job" and ask.id not in self.model.now and ask.id not in self.runs:
+        if end == "-CLIENT-ERROR Duplicate job" and request.id not in self.model.now and request.id not in self.runs:
             raise Violation(Kind.INVENTED, f"{end} for job {number}, and there is none")
 
-    def _heard_lease(self, ask: Ask, heard: Heard) -> None:
-        if heard.end == "-TIMEOUT":
+    def _heard_lease(self, request: Request, answer: Answer) -> None:
+        if answer.end == "-TIMEOUT":
             # One that had waited may be answered in the tick in which a job comes free.
-            if not ask.wait_ms:
-                self._must_find_nothing(ask)
+            if not request.wait_ms:
+                self._must_find_nothing(request)
             return
-        id = bytes.fromhex(heard.head[0].replace("-", ""))
+        id = bytes.fromhex(answer.head[0].replace("-", ""))
         number = number_of(id)
-        mine = [each for each in self.handed if each.id == id and each.standing.payload == heard.data]
+        mine = [each for each in self.handed if each.id == id and each.standing.payload == answer.data]
         handed = next((each for each in mine if not each.is_over), mine[0] if mine else None)
         if handed is not None:
             self.handed.remove(handed)
             given = handed.standing
-            if (given.name, str(given.ttr_ms), given.payload) != (heard.head[1], heard.head[2], heard.data):
-                raise Violation(Kind.INVENTED, f"job {number} was shown with {heard.head} {heard.data!r}")
+            if (given.name, str(given.ttr_ms), given.payload) != (answer.head[1], answer.head[2], answer.data):
+                raise Violation(Kind.INVENTED, f"job {number} was shown with {answer.head} {answer.data!r}")
         elif id in self.runs:
-            self._lease_run(id, int(heard.head[2]))
+            self._lease_run(id, int(answer.head[2]))
         elif id not in self.ended_runs:
             raise Violation(Kind.TWO_HOLDERS, f"job {number} was given to a client, and no journal was told")
 
-    def _must_find_nothing(self, ask: Ask) -> None:
-        for id, standing in self.surely_ready(ask.names):
-            raise Violation(Kind.LOST, f"{ask.shown()!r} got nothing, and job {number_of(id)} is {standing}")
+    def _must_find_nothing(self, request: Request) -> None:
+        for id, standing in self.surely_ready(request.names):
+            raise Violation(Kind.LOST, f"{request.shown()!r} got nothing, and job {number_of(id)} is {standing}")
 
     def _lease_run(self, id: bytes, ttr_ms: int) -> None:
         if self.runs[id] and self.now_ms < self.runs[id] + ttr_ms:
             raise Violation(Kind.TWO_HOLDERS, f"run {number_of(id)} was given to two")
         self.runs[id] = self.now_ms
 
-    def _forget_run(self, ask: Ask) -> None:
+    def _forget_run(self, request: Request) -> None:
         """Its end was told, or nobody waits for it any more; unless another of its id is asked for."""
-        if any(other is not ask for other in self._asking(ask.id, (Want.RUN,))):
-            self.runs[ask.id] = 0
+        if any(other is not request for other in self._asking(request.id, (Want.RUN,))):
+            self.runs[request.id] = 0
         else:
-            self.runs.pop(ask.id, None)
+            self.runs.pop(request.id, None)
 
-    def _heard_finish(self, ask: Ask, end: str) -> None:
-        number = number_of(ask.id)
-        standing = self.model.now.get(ask.id)
-        if end == "+OK" and not ask.is_done and ask.id not in self.runs:
-            raise Violation(Kind.LOST, f"+OK to {ask.want.value} job {number}, and no journal was told")
+    def _heard_finish(self, request: Request, end: str) -> None:
+        number = number_of(request.id)
+        standing = self.model.now.get(request.id)
+        if end == "+OK" and not request.is_done and request.id not in self.runs:
+            raise Violation(Kind.LOST, f"+OK to {request.want.value} job {number}, and no journal was told")
         if end == "-CLIENT-ERROR Duplicate result" and (standing is None or not standing.is_over):
             raise Violation(Kind.INVENTED, f"{end} for job {number}, which is {standing}")
 
-    def _heard_result(self, ask: Ask, heard: Heard) -> None:
-        standing = self.finished.get(ask.id) or self.model.now.get(ask.id)
-        number = number_of(ask.id)
-        if heard.head:
-            shown = heard.head[1], heard.data
-            is_run = ask.id in self.runs or ask.id in self.ended_runs
+    def _heard_result(self, request: Request, answer: Answer) -> None:
+        standing = self.finished.get(request.id) or self.model.now.get(request.id)
+        number = number_of(request.id)
+        if answer.head:
+            shown = answer.head[1], answer.data
+            is_run = request.id in self.runs or request.id in self.ended_runs
             if not is_run and (standing is None or not self._is_result(standing, shown)):
                 raise Violation(Kind.INVENTED, f"result {shown} of job {number}, which is {standing}")
-        elif heard.end == "-TIMEOUT" and not ask.wait_ms and self._has_result(ask.id):
+        elif answer.end == "-TIMEOUT" and not request.wait_ms and self._has_result(request.id):
             raise Violation(Kind.LOST, f"job {number} is {standing}, and has no result")
 
     def _has_result(self, id: bytes) -> bool:
@@ -275,21 +285,21 @@ class JobChecker:
     def _is_result(self, standing: Standing, shown: tuple[str, bytes]) -> bool:
         return standing.is_over and (str(int(standing.state.name == "COMPLETED")), standing.result) == shown
 
-    def _heard_inspect(self, ask: Ask, heard: Heard) -> None:
-        standing = self.model.now.get(ask.id)
-        if not heard.keys or ask.id in self.runs:
+    def _heard_inspect(self, request: Request, answer: Answer) -> None:
+        standing = self.model.now.get(request.id)
+        if not answer.keys or request.id in self.runs:
             return
-        told = tuple(heard.keys[key] for key in ("name", "attempts", "state", "payload-size"))
+        told = tuple(answer.keys[key] for key in ("name", "attempts", "state", "payload-size"))
         if standing is None:
-            raise Violation(Kind.INVENTED, f"job {number_of(ask.id)} is shown, and there is none")
+            raise Violation(Kind.INVENTED, f"job {number_of(request.id)} is shown, and there is none")
         mine = standing.name, str(standing.attempts), str(standing.state.value), str(len(standing.payload))
         if told != mine:
-            raise Violation(Kind.STATISTICS, f"job {number_of(ask.id)} is shown as {told}, the model says {mine}")
+            raise Violation(Kind.STATISTICS, f"job {number_of(request.id)} is shown as {told}, the model says {mine}")
 
-    def _must_be_gone(self, ask: Ask) -> None:
-        standing = self.model.now.get(ask.id)
-        if standing is not None and standing.limit_ms > self.now_ms and not ask.is_done:
-            raise Violation(Kind.LOST, f"job {number_of(ask.id)} is not found, and it is {standing}")
+    def _must_be_gone(self, request: Request) -> None:
+        standing = self.model.now.get(request.id)
+        if standing is not None and standing.limit_ms > self.now_ms and not request.is_done:
+            raise Violation(Kind.LOST, f"job {number_of(request.id)} is not found, and it is {standing}")
 
     # at the end of a turn
 
@@ -302,24 +312,24 @@ class JobChecker:
         self.finished.clear()
         self.ended_runs.clear()
         self.settled_ms = self.now_ms
-        for asker in self.askers:
-            if asker.asked and asker.asked[0].want is Want.LEASE:
-                self._must_find_nothing(asker.asked[0])
+        for client in self.clients:
+            if client.unanswered and client.unanswered[0].want is Want.LEASE:
+                self._must_find_nothing(client.unanswered[0])
         for id, standing in self.model.now.items():
             if standing.limit_ms + LATE_MS < self.now_ms:
                 raise Violation(Kind.REDELIVERED, f"job {number_of(id)} is there after its life: {standing}")
             if standing.state is LEASED and self.model.leased_ms[id] + standing.ttr_ms + LATE_MS < self.now_ms:
                 raise Violation(Kind.LOST, f"the lease of job {number_of(id)} never ends")
 
-    def leaves(self, asker: Asker) -> None:
+    def on_leave(self, client: CheckedClient) -> None:
         """A client is about to hang up; what it has been handed just now goes back, at once or later."""
-        if any(ask.want is Want.LEASE for ask in asker.asked):
+        if any(request.want is Want.LEASE for request in client.unanswered):
             for each in self.handed:
                 each.is_given_up = True
-        for ask in asker.asked:
-            if ask.want is Want.RUN:
-                self.ended_runs.add(ask.id)
-                self._forget_run(ask)
+        for request in client.unanswered:
+            if request.want is Want.RUN:
+                self.ended_runs.add(request.id)
+                self._forget_run(request)
 
     def surely_ready(self, names: Iterable[str]) -> Iterable[tuple[bytes, Standing]]:
         """Those that a lease must find now, whatever is a few milliseconds late."""

@@ -32,9 +32,9 @@ ADDS = frozenset((Want.ADD, Want.SCHEDULE, Want.RUN))
 FINISHES = frozenset((Want.COMPLETE, Want.FAIL))
 
 
-class Ask(Struct, eq=False):
+class Request(Struct, eq=False):
     """One request. `data`: payload or result. `names`: of a lease, or of the queue asked about. `is_done`: a journal
-    has been told of it. `said_ms`: when it was asked.
+    has been told of it.
     """
 
     want: Want
@@ -45,7 +45,6 @@ class Ask(Struct, eq=False):
     wait_ms: int = 0
     ttr_ms: int = 0
     is_done: bool = False
-    said_ms: int = 0
 
     def shown(self) -> str:
         """As the history shows it."""
@@ -53,10 +52,10 @@ class Ask(Struct, eq=False):
         return text if not self.id else text.replace(show_id(self.id).decode(), f"#{number_of(self.id)}")
 
 
-class Heard(Struct, eq=False):
-    """The whole answer to `ask`: its first line, and what came with it."""
+class Answer(Struct, eq=False):
+    """The whole answer to `request`: its first line, and what came with it."""
 
-    ask: Ask
+    request: Request
     end: str
     head: tuple[str, ...] = ()  # the words before the data of a job or a result
     data: bytes = b""
@@ -66,37 +65,37 @@ class Heard(Struct, eq=False):
 class JobConversation(Conversation):
     """workq's protocol."""
 
-    def _next(self) -> Heard | None:
+    def _next(self) -> Answer | None:
         before = self._rest
-        heard = self._answer(self.waiting[0])
-        if heard is None:
+        answer = self._answer(self.waiting[0])
+        if answer is None:
             self._rest = before
-        return heard
+        return answer
 
-    def _answer(self, ask: Ask) -> Heard | None:
+    def _answer(self, request: Request) -> Answer | None:
         line = self._text_line()
         if line is None:
             return None
         if not line.startswith(("+OK", "-")):
-            raise ValueError(f"{line!r} is no answer to {ask.shown()!r}")
+            raise ValueError(f"{line!r} is no answer to {request.shown()!r}")
         if not line.startswith("+OK 1"):
-            return Heard(ask, line)
-        if ask.want in (Want.LEASE, Want.RESULT, Want.RUN):
-            return self._object(ask, line)
-        if ask.want in (Want.INSPECT, Want.LENGTH):
-            return self._inspected(ask, line)
-        raise ValueError(f"{line!r} is no answer to {ask.shown()!r}")
+            return Answer(request, line)
+        if request.want in (Want.LEASE, Want.RESULT, Want.RUN):
+            return self._object(request, line)
+        if request.want in (Want.INSPECT, Want.LENGTH):
+            return self._inspected(request, line)
+        raise ValueError(f"{line!r} is no answer to {request.shown()!r}")
 
-    def _object(self, ask: Ask, line: str) -> Heard | None:
+    def _object(self, request: Request, line: str) -> Answer | None:
         head = self._text_line()
         if head is None:
             return None
         words = tuple(head.split(" "))
         size = int(words[-1])
         data = self._measured(size)
-        return None if data is None else Heard(ask, line, words, data.encode("latin-1"))
+        return None if data is None else Answer(request, line, words, data.encode("latin-1"))
 
-    def _inspected(self, ask: Ask, line: str) -> Heard | None:
+    def _inspected(self, request: Request, line: str) -> Answer | None:
         head = self._text_line()
         if head is None:
             return None
@@ -109,7 +108,7 @@ class JobConversation(Conversation):
                 return None
             key, _, value = each.partition(" ")
             keys[key] = value
-        return Heard(ask, line, (name,), b"", keys)
+        return Answer(request, line, (name,), b"", keys)
 
     def _measured(self, size: int) -> str | None:
         """So many bytes, whatever they are, and the end of their line."""

@@ -97,8 +97,8 @@ class JobModel:
         self.facts: list[Fact] = []
         self.now = dict(base)
         self.leased_ms: dict[bytes, int] = {}
-        self.kept_after_kill = 0
-        self.kept_after_power_loss = 0
+        self.promised_after_kill = 0
+        self.promised_after_power_loss = 0
         self.written: list[Written] = []
         self.sync_ms = 0
         self._journaled_facts = 0
@@ -151,11 +151,11 @@ class JobModel:
 
     # what is promised
 
-    def heard(self, facts: int) -> None:
+    def acknowledge(self, facts: int) -> None:
         """An answer that rests on so many facts has reached its client."""
-        self.kept_after_kill = max(self.kept_after_kill, facts)
+        self.promised_after_kill = max(self.promised_after_kill, facts)
         if self.sync_ms == 0:
-            self.kept_after_power_loss = max(self.kept_after_power_loss, facts)
+            self.promised_after_power_loss = max(self.promised_after_power_loss, facts)
 
     def committed(self, now_ms: int) -> None:
         """A tick has written what was recorded."""
@@ -168,7 +168,7 @@ class JobModel:
         """A sync that began then, or none was due then: intervals that were over are kept."""
         for written in self.written:
             if 0 < written.sync_ms <= began_ms - written.at_ms:
-                self.kept_after_power_loss = max(self.kept_after_power_loss, written.facts)
+                self.promised_after_power_loss = max(self.promised_after_power_loss, written.facts)
 
     def facts_of(self, id: bytes) -> Iterable[tuple[int, Fact]]:
         """(number from 1 on, fact) of one job, in order."""

@@ -23,12 +23,12 @@ from staniel.queues.jobs.job import NS_A_MS, Job, Terms
 from staniel.queues.jobs.queue import JobQueue
 from staniel.sim.actor import Actor
 from staniel.sim.disk.disk import Disk
-from staniel.sim.history import UNABLE, History, Plans
+from staniel.sim.history import UNABLE, History, SeedPlan
 from staniel.sim.jobs.checker import JobChecker
 from staniel.sim.jobs.conversation import JobConversation, number_of, raw_id
 from staniel.sim.jobs.model import JobModel, Standing, standing_of
 from staniel.sim.jobs.promises import check_jobs
-from staniel.sim.jobs.workload import IDS, JobPlan
+from staniel.sim.jobs.workload import IDS, JobWorkload
 from staniel.sim.queues.promises import Accident
 from staniel.sim.violations import Kind, Violation
 from staniel.sim.world import LONG_AGO_MS, START_MS, World
@@ -49,11 +49,11 @@ class JobRun(History):
     paths = ("log/", "cmdlog/", "s/")
     weak_paths = ("log", "cmdlog", "s/.staniel", "s")
 
-    def __init__(self, plans: Plans) -> None:
-        super().__init__(plans)
-        self.plan = JobPlan(self.rng, self.profile)
-        self.config = self.plan.config
-        self.model = JobModel({}, {}, self.plan.honours_max_fails)
+    def __init__(self, seed_plan: SeedPlan) -> None:
+        super().__init__(seed_plan)
+        self.workload = JobWorkload(self.rng, self.profile)
+        self.config = self.workload.config
+        self.model = JobModel({}, {}, self.workload.honours_max_fails)
         if self.profile.forged:
             self._take_over()
 
@@ -67,9 +67,9 @@ class JobRun(History):
         terms = Terms(JobQueue(b"q"), 60_000, 600_000_000)
         adds = [encode_added(Job(id, terms, b"foreign", START_MS * NS_A_MS), time) for id in ids]
         over = [encode_bare(later, DELETE, id) for id in ids[:2]]
-        self.disk.make_folder(self.plan.folder)
+        self.disk.make_folder(self.workload.folder)
         for number, records in enumerate(([*adds[:2], *over, *results], adds[2:], []), 1):
-            file = self.disk.append(f"{self.plan.folder}/{segment_name(number)}")
+            file = self.disk.append(f"{self.workload.folder}/{segment_name(number)}")
             file.write(MAGIC + b"".join(records))
             file.close()
         self.disk.sync_all("")
@@ -94,18 +94,18 @@ class JobRun(History):
         self.checker.now_ms = self.now_ms
         self.checker.listen(broker)
 
-    def ask(self) -> None:
+    def make_request(self) -> None:
         rng = self.rng
         few = len(self.actors_there) < self.profile.clients
         if not self.actors_there or (few and rng.random() < 0.4):
             self.actors += 1
             actor = Actor(self.world, protocols.workq(), self.checker, f"w{self.actors}", JobConversation())
             self.enter(actor)
-            self.checker.askers.append(actor)
-        rng.choice(self.actors_there).ask(self.plan.asks(rng, self.world.now_ms))
+            self.checker.clients.append(actor)
+        rng.choice(self.actors_there).send_requests(self.workload.next_requests(rng, self.world.now_ms))
 
     def gone(self, actor: Any) -> None:
-        self.checker.askers.remove(actor)
+        self.checker.clients.remove(actor)
 
     def clock(self, now_ms: int) -> None:
         self.checker.now_ms = now_ms
@@ -117,8 +117,8 @@ class JobRun(History):
     def synced(self, began_ms: int) -> None:
         self.model.synced(began_ms)
 
-    def kept_all(self) -> None:
-        self.model.kept_after_kill = self.model.kept_after_power_loss = len(self.model.facts)
+    def promise_all(self) -> None:
+        self.model.promised_after_kill = self.model.promised_after_power_loss = len(self.model.facts)
 
     def end_life(self) -> tuple[list[tuple[str, str, str]], int, int]:
         return self.checker.told, self.checker.facts, self.checker.answers
@@ -143,4 +143,4 @@ class JobRun(History):
         return found
 
     def go_on_from(self, judged: Snapshot) -> None:
-        self.model = JobModel(dict(judged), self.model.lapsed, self.plan.honours_max_fails)
+        self.model = JobModel(dict(judged), self.model.lapsed, self.workload.honours_max_fails)

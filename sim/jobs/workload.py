@@ -10,7 +10,7 @@ from random import Random
 from staniel.journal.workq.encoder import DELETE, encode_bare, encode_time
 from staniel.protocol.workq.fields import show_time
 from staniel.queues.jobs.job import NS_A_MS
-from staniel.sim.jobs.conversation import Ask, Want, job_id, raw_id
+from staniel.sim.jobs.conversation import Request, Want, job_id, raw_id
 from staniel.sim.profiles import Profile
 
 NAMES = ("q", "q", "r", "s")
@@ -18,7 +18,7 @@ IDS = 14
 POLICIES = {"always": "always", "50ms": "interval", "1s": "interval", "os": "os"}
 
 
-class JobPlan:
+class JobWorkload:
     """The shape of one seed: where the log is, how small its segments are, what is asked."""
 
     def __init__(self, rng: Random, profile: Profile) -> None:
@@ -41,12 +41,12 @@ class JobPlan:
         self.config = "\n".join(lines) + "\n"
         self.count = 0
 
-    def asks(self, rng: Random, now_ms: int) -> list[Ask]:
+    def next_requests(self, rng: Random, now_ms: int) -> list[Request]:
         """One request, or a short pipeline of them."""
         count = 1 if rng.random() < 0.7 else rng.randrange(2, 6)
-        return [self._ask(rng, now_ms) for _ in range(count)]
+        return [self._request(rng, now_ms) for _ in range(count)]
 
-    def _ask(self, rng: Random, now_ms: int) -> Ask:
+    def _request(self, rng: Random, now_ms: int) -> Request:
         want = rng.choice(
             (Want.ADD,) * 6 + (Want.SCHEDULE, Want.RUN) + (Want.LEASE,) * 5 + (Want.COMPLETE,) * 3
             + (Want.FAIL, Want.DELETE, Want.DELETE, Want.RESULT, Want.INSPECT, Want.INSPECT)
@@ -60,18 +60,18 @@ class JobPlan:
         if want in (Want.COMPLETE, Want.FAIL):
             result = self._data(rng, now_ms)
             line = f"{want.value} {job_id(number)} {len(result)}\r\n".encode()
-            return Ask(want, line + result + b"\r\n", id, (), result)
+            return Request(want, line + result + b"\r\n", id, (), result)
         if want is Want.RESULT:
             wait_ms = rng.choice((0, 0, 30, 200))
-            return Ask(want, f"result {job_id(number)} {wait_ms}\r\n".encode(), id, wait_ms=wait_ms)
-        return Ask(want, f"{want.value} {job_id(number)}\r\n".encode(), id)
+            return Request(want, f"result {job_id(number)} {wait_ms}\r\n".encode(), id, wait_ms=wait_ms)
+        return Request(want, f"{want.value} {job_id(number)}\r\n".encode(), id)
 
-    def _lease(self, rng: Random) -> Ask:
+    def _lease(self, rng: Random) -> Request:
         names = tuple(rng.sample(("q", "r", "s"), rng.choice((1, 1, 1, 2, 3))))
         wait_ms = rng.choice((0, 0, 0, 20, 300))
-        return Ask(Want.LEASE, f"lease {' '.join(names)} {wait_ms}\r\n".encode(), names=names, wait_ms=wait_ms)
+        return Request(Want.LEASE, f"lease {' '.join(names)} {wait_ms}\r\n".encode(), names=names, wait_ms=wait_ms)
 
-    def _add(self, rng: Random, want: Want, number: int, now_ms: int) -> Ask:
+    def _add(self, rng: Random, want: Want, number: int, now_ms: int) -> Request:
         name, data = rng.choice(NAMES), self._data(rng, now_ms)
         ttr_ms = rng.choice((10, 30, 100, 60_000))
         ttl_ms = rng.choice((50, 200, 5000, 600_000, 600_000, 86_400_000))
@@ -83,7 +83,7 @@ class JobPlan:
         else:
             line = f"{head} {ttl_ms} {len(data)}{self._flags(rng)}"
         whole = f"{line}\r\n".encode() + data + b"\r\n"
-        return Ask(want, whole, raw_id(number), (name,), data, ttr_ms=ttr_ms)
+        return Request(want, whole, raw_id(number), (name,), data, ttr_ms=ttr_ms)
 
     def _moment(self, rng: Random, now_ms: int) -> str:
         at_ms = now_ms + rng.choice((-100, 5, 40, 700, 3000))

@@ -16,7 +16,7 @@ from staniel.protocol.text.requests import TextPut
 from staniel.sim.mutants.queues import MUTANTS, mutant, replaced
 
 
-@mutant("a transfer is finished with any equal item", "twins")
+@mutant("a transfer is finished with any equal item", "crc-collisions")
 def twin_taken() -> Any:
     def make(right: Any) -> Any:
         return lambda self, source, intent, last: source.outgoing.claim(0, intent.means)
@@ -24,7 +24,7 @@ def twin_taken() -> Any:
     return replaced(TransferRecovery, "_find", make)
 
 
-@mutant("an intent is ended when the copy has landed", "twins")
+@mutant("an intent is ended when the copy has landed", "crc-collisions")
 def intent_ended_early() -> Any:
     def make(right: Any) -> Any:
         def landed(self: Transfers, source: Any, taken: Any, own: Any, log: Any, number: int, now_ms: int) -> None:
@@ -36,7 +36,7 @@ def intent_ended_early() -> Any:
     return replaced(Transfers, "_landed", make)
 
 
-@mutant("the first equal item is a copy, wherever it lies", "twins")
+@mutant("the first equal item is a copy, wherever it lies", "crc-collisions")
 def copy_anywhere() -> Any:
     def make(right: Any) -> Any:
         def begin(self: Intents, source: str, taken: Any, target: str, next_write_position: Any, copy: Any) -> int:

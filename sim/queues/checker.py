@@ -15,13 +15,13 @@ from msgspec import Struct
 from staniel.queues.changes import Change
 from staniel.queues.item import Item
 from staniel.queues.queue import Queue
-from staniel.sim.queues.conversation import CLOSERS, OPENERS, PUTS, SHOWS_ITEMS, Ask, Heard, Want
+from staniel.sim.queues.conversation import CLOSERS, OPENERS, PUTS, SHOWS_ITEMS, Answer, Request, Want
 from staniel.sim.queues.model import Fact, Fate, Impossible, Move, QueueModel, Reading, Record, Verb, facts_of
-from staniel.sim.queues.promises import Mark, heard, mark_of
+from staniel.sim.queues.promises import Acknowledgement, acknowledged, acknowledgement_of
 from staniel.sim.violations import Kind, Violation, shown
 
 
-class Asker(Protocol):
+class CheckedClient(Protocol):
     """A client, as the checker sees it. `held`: what it has open, by queue, the oldest first."""
 
     held: dict[str, deque[Reading]]
@@ -31,7 +31,7 @@ class Asker(Protocol):
     def is_handed(self) -> bool: ...
 
     @property
-    def asked(self) -> deque[Ask]: ...
+    def unanswered(self) -> deque[Request]: ...
 
 
 class Put(Struct, eq=False):
@@ -39,11 +39,10 @@ class Put(Struct, eq=False):
     then.
     """
 
-    ask: Ask
+    request: Request
     queues: list[str]
     expected: set[str] = set()
     is_answered: bool = False
-    is_refused: bool = False
 
 
 class Taken(Struct, eq=False):
@@ -61,7 +60,7 @@ class Checker:
     def __init__(self, models: dict[str, QueueModel], puts: dict[bytes, Put]) -> None:
         self.models = models
         self.puts = puts
-        self.askers: list[Asker] = []
+        self.clients: list[CheckedClient] = []
         self.deleting: list[str] = []  # queues that clients had asked to delete when they hung up; one entry an ask
         self.aliases: Mapping[str, Sequence[str]] = {}
         self.now_ms = 0
@@ -85,12 +84,12 @@ class Checker:
     def ends(self, queue: Queue) -> None:
         self.told.append(("fact", queue.name, "deleted"))
         model = self.model(queue.name)
-        asked = self._wants(Want.DELETE, queue.name)
-        for ask in asked[:1]:
-            ask.count = 1
-        if not asked and queue.name in self.deleting:
+        unanswered = self._wants(Want.DELETE, queue.name)
+        for request in unanswered[:1]:
+            request.count = 1
+        if not unanswered and queue.name in self.deleting:
             self.deleting.remove(queue.name)
-        elif not asked and not queue.config.max_queue_age_ms:
+        elif not unanswered and not queue.config.max_queue_age_ms:
             raise Violation(Kind.LOST, f"queue {queue.name} was deleted, and nobody asked for it")
         self.left.update((queue.name, record.data) for record in model.now.ready)
         model.end()
@@ -135,7 +134,7 @@ class Checker:
         put = self.puts.get(record.data)
         if put is None:
             raise Violation(Kind.INVENTED, f"{shown(record.data)} was added to {model.name}, and nobody put it")
-        expected = put.expected or self.legs(put.ask.queue, exactly=True)
+        expected = put.expected or self.legs(put.request.queue, exactly=True)
         if not put.is_answered and model.name not in put.queues and model.name in expected:
             put.queues.append(model.name)
             put.expected = expected
@@ -155,7 +154,7 @@ class Checker:
             source.note_settings()
             if source is target or target.name not in source.targets:
                 continue
-            sent = {id(each.record) for each in source.readings.values() if each.holder not in self.askers}
+            sent = {id(each.record) for each in source.readings.values() if each.holder not in self.clients}
             for record in [*source.now.ready, *source.now.open.values()]:
                 if record.data == copy.data and record.moved_to is None:
                     # Of several queues with that item, it left the one where it is open and nobody has it.
@@ -169,12 +168,12 @@ class Checker:
         config = queue.config
         if record.moved_to is not None:
             return True
-        if any(ask.flushes(queue.name) for asker in self.askers for ask in asker.asked):
+        if any(request.flushes(queue.name) for client in self.clients for request in client.unanswered):
             return True
         if record.has_expired(config.max_age_ms, self.now_ms):
             model.expired.add(len(model.facts))
             return not config.expire_to_queue
-        if any(asker.is_leaving and _may_wait(asker, queue.name) for asker in self.askers):
+        if any(client.is_leaving and _may_wait(client, queue.name) for client in self.clients):
             return True
         waiting = [*model.now.ready, record]
         full = len(waiting) >= config.max_items or sum(len(each.data) for each in waiting) >= config.max_bytes
@@ -183,116 +182,118 @@ class Checker:
     def _ended(self, model: QueueModel, queue: Queue, fact: Fact, reading: Reading) -> None:
         name, record = queue.name, reading.record
         timed_out = self._may_have_timed_out(model, reading)
-        holders = [asker for asker in self.askers if reading.holder in (None, asker)]
+        holders = [client for client in self.clients if reading.holder in (None, client)]
         if fact.verb is Verb.CONFIRM:
             reading.fate = Fate.CONFIRMED
-            if record.moved_to is None and not any(ask.closes(name) for one in holders for ask in one.asked):
+            if record.moved_to is None and not any(
+                request.closes(name) for one in holders for request in one.unanswered
+            ):
                 raise Violation(Kind.LOST, f"{shown(record.data)} of {name} was confirmed, and nobody asked for that")
             return
         reading.fate = Fate.ABORTED
-        gone = reading.holder is not None and reading.holder not in self.askers
-        asked = any(one.is_leaving or any(ask.aborts(name) for ask in one.asked) for one in holders)
+        gone = reading.holder is not None and reading.holder not in self.clients
+        unanswered = any(one.is_leaving or any(request.aborts(name) for request in one.unanswered) for one in holders)
         # On its way to a queue that a reload has taken away.
         called_off = reading.holder is None and bool(model.targets) and not queue.config.expire_to_queue
-        if not (gone or asked or timed_out or called_off or reading.asked_back):
+        if not (gone or unanswered or timed_out or called_off or reading.asked_back):
             raise Violation(Kind.DUPLICATED, f"{shown(record.data)} went back to {name}, and nobody asked for that")
 
     # what clients ask and are told
 
-    def asks(self, who: str, ask: Ask) -> None:
-        self.told.append(("ask", who, ask.shown()))
-        ask.after_facts = self.facts
-        if ask.want in PUTS:
-            for data in ask.items:
-                self.puts[data] = Put(ask, [])
-        if ask.want is Want.MOVE:
-            self.model(ask.queue).targets.add(ask.target)
+    def on_request(self, who: str, request: Request) -> None:
+        self.told.append(("ask", who, request.shown()))
+        request.after_facts = self.facts
+        if request.want in PUTS:
+            for data in request.items:
+                self.puts[data] = Put(request, [])
+        if request.want is Want.MOVE:
+            self.model(request.queue).targets.add(request.target)
 
-    def hears(self, asker: Asker, who: str, heard: Heard) -> list[Mark]:
+    def on_answer(self, client: CheckedClient, who: str, answer: Answer) -> list[Acknowledgement]:
         """A part of an answer. What it promises once it has reached the client."""
         self.answers += 1
-        ask = heard.ask
+        request = answer.request
         before = self.ended
-        if ask.want is Want.MANY and not heard.end.startswith(("CLIENT_ERROR", "SERVER_ERROR")):
-            for want, name in ask.keys:
-                self._end_reading(asker, ask, want, name)
-        for name, data in heard.items:
+        if request.want is Want.MANY and not answer.end.startswith(("CLIENT_ERROR", "SERVER_ERROR")):
+            for want, name in request.keys:
+                self._end_reading(client, request, want, name)
+        for name, data in answer.items:
             self.told.append(("answer", who, f"{name}: {shown(data)}"))
-            self._shown(asker, ask, name, data)
-        if heard.end:
-            self.told.append(("answer", who, heard.end))
-            self._answered(asker, ask, heard)
+            self._shown(client, request, name, data)
+        if answer.end:
+            self.told.append(("answer", who, answer.end))
+            self._answered(client, request, answer)
         ended = self.ended - before
-        names = self._rests_on(ask, heard, ended)
+        names = self._rests_on(request, answer, ended)
         found = [self.models[name] for name in names if name in self.models]
-        return [mark_of(model) for model in found if ask.want is Want.DELETE or model.queue is not None]
+        return [acknowledgement_of(model) for model in found if request.want is Want.DELETE or model.queue is not None]
 
-    def arrived(self, mark: Mark) -> None:
-        heard(mark)
+    def on_arrival(self, mark: Acknowledgement) -> None:
+        acknowledged(mark)
 
-    def _rests_on(self, ask: Ask, heard: Heard, ended: int) -> list[str]:
+    def _rests_on(self, request: Request, answer: Answer, ended: int) -> list[str]:
         """The queues whose last change an answer tells of. `ended`: open reads that were over with it."""
-        want, end = ask.want, heard.end
+        want, end = request.want, answer.end
         if end.startswith(("CLIENT_ERROR", "SERVER_ERROR", "ERROR", "NOT_", "-")):
             return []
         if want in PUTS:
-            return sorted(self.legs(ask.queue)) if end != "+0" else []
+            return sorted(self.legs(request.queue)) if end != "+0" else []
         if want in SHOWS_ITEMS or want in (Want.TEXT_GET, Want.TEXT_PEEK):
-            if not heard.items and not ended and ask.waits:
+            if not answer.items and not ended and request.waits:
                 return []  # its time was over, perhaps before something came that has been recorded by now
-            return [name for name, _ in heard.items] + ([ask.queue] if want is not Want.MANY else [])
+            return [name for name, _ in answer.items] + ([request.queue] if want is not Want.MANY else [])
         if want is Want.MOVE:
-            return [ask.queue, ask.target] if end != "MOVED 0" else []
+            return [request.queue, request.target] if end != "MOVED 0" else []
         if want is Want.FLUSH_ALL:
             return [name for name in self.models if name not in self.aliases]
-        if want in (Want.FLUSH, Want.FLUSH_EXPIRED) or ended or heard.items or (want is Want.DELETE and ask.count):
-            return [ask.queue]
+        if want in (Want.FLUSH, Want.FLUSH_EXPIRED) or ended or answer.items or (want is Want.DELETE and request.count):
+            return [request.queue]
         return []
 
-    def _answered(self, asker: Asker, ask: Ask, heard: Heard) -> None:
-        if ask.want in PUTS:
-            self._check_put(ask, heard.end)
-        elif ask.want in (Want.CONFIRM, Want.TEXT_CONFIRM) and heard.end.startswith(("END", "+")):
-            for _ in range(ask.count):
-                self._end_reading(asker, ask, Want.CLOSE, ask.queue)
-        elif ask.want in (Want.CLOSE, Want.ABORT, Want.CLOSE_OPEN) and not heard.items:
-            self._end_reading(asker, ask, ask.want, ask.queue)
-        elif ask.want in (Want.TEXT_GET, Want.TEXT_PEEK, Want.TEXT_MONITOR) and not heard.items:
-            self._end_all(asker, ask)
+    def _answered(self, client: CheckedClient, request: Request, answer: Answer) -> None:
+        if request.want in PUTS:
+            self._check_put(request, answer.end)
+        elif request.want in (Want.CONFIRM, Want.TEXT_CONFIRM) and answer.end.startswith(("END", "+")):
+            for _ in range(request.count):
+                self._end_reading(client, request, Want.CLOSE, request.queue)
+        elif request.want in (Want.CLOSE, Want.ABORT, Want.CLOSE_OPEN) and not answer.items:
+            self._end_reading(client, request, request.want, request.queue)
+        elif request.want in (Want.TEXT_GET, Want.TEXT_PEEK, Want.TEXT_MONITOR) and not answer.items:
+            self._end_all(client, request)
 
-    def _check_put(self, ask: Ask, end: str) -> None:
-        puts = [self.puts[data] for data in ask.items]
+    def _check_put(self, request: Request, end: str) -> None:
+        puts = [self.puts[data] for data in request.items]
         for put in puts:
             put.is_answered = True
-        if ask.want is Want.TEXT_PUT:
+        if request.want is Want.TEXT_PUT:
             count = int(end[1:]) if end.startswith("+") else 0
             stored = [bool(put.queues) for put in puts]
             if stored != [at < count for at in range(len(puts))]:
                 kind = Kind.LOST if count > sum(stored) else Kind.INVENTED
-                raise Violation(kind, f"{end} for {ask.shown()!r}, and of these were recorded: {stored}")
+                raise Violation(kind, f"{end} for {request.shown()!r}, and of these were recorded: {stored}")
             return
-        for data, put in zip(ask.items, puts, strict=True):
+        for data, put in zip(request.items, puts, strict=True):
             if end == "STORED" and (not put.queues or set(put.queues) != put.expected):
                 where, wanted = sorted(put.queues), sorted(put.expected)
                 raise Violation(Kind.LOST, f"STORED for {shown(data)}, recorded in {where}, not in {wanted}")
             if end != "STORED" and put.queues:
                 raise Violation(Kind.INVENTED, f"{end} for {shown(data)}, and it was recorded in {put.queues}")
 
-    def _shown(self, asker: Asker, ask: Ask, name: str, data: bytes) -> None:
+    def _shown(self, client: CheckedClient, request: Request, name: str, data: bytes) -> None:
         put = self.puts.get(data)
-        if put is not None and put.ask.is_over:
+        if put is not None and put.request.is_over:
             raise Violation(Kind.REDELIVERED, f"{name} gave {shown(data)} away, which had expired when it was put")
-        opens = ask.want in OPENERS or ask.opens
-        if ask.want is Want.MANY:
-            wants = [want for want, key in ask.keys if key == name]
+        opens = request.want in OPENERS or request.opens
+        if request.want is Want.MANY:
+            wants = [want for want, key in request.keys if key == name]
             opens = any(want in OPENERS for want in wants)
             if wants == [Want.PEEK]:
                 return
-        if ask.want in (Want.CLOSE_OPEN, Want.TEXT_GET, Want.TEXT_MONITOR):
-            self._end_before_open(asker, ask, name)
-        if ask.want is Want.TEXT_PEEK:
-            self._end_all(asker, ask)
-        if ask.want in (Want.PEEK, Want.TEXT_PEEK):
+        if request.want in (Want.CLOSE_OPEN, Want.TEXT_GET, Want.TEXT_MONITOR):
+            self._end_before_open(client, request, name)
+        if request.want is Want.TEXT_PEEK:
+            self._end_all(client, request)
+        if request.want in (Want.PEEK, Want.TEXT_PEEK):
             self._check_peek(name, data)
         elif opens:
             candidates = [each for each in self.opened.get(name, ()) if each.record.data == data]
@@ -301,33 +302,33 @@ class Checker:
             # One that was handed to a client who has left since is nobody's.
             reading = next((each for each in candidates if not each.asked_back), candidates[0])
             self.opened[name].remove(reading)
-            reading.holder = asker
-            asker.held.setdefault(name, deque()).append(reading)
+            reading.holder = client
+            client.held.setdefault(name, deque()).append(reading)
         else:
             taken = next((each for each in self.taken.get(name, ()) if each.record.data == data), None)
             if taken is None:
                 raise self._not_his(name, data)
             self.taken[name].remove(taken)
 
-    def _end_before_open(self, asker: Asker, ask: Ask, name: str) -> None:
-        if ask.count:  # not the first item of this answer
+    def _end_before_open(self, client: CheckedClient, request: Request, name: str) -> None:
+        if request.count:  # not the first item of this answer
             return
-        ask.count = 1
-        if ask.want is Want.CLOSE_OPEN:
-            self._end_reading(asker, ask, Want.CLOSE, name)
+        request.count = 1
+        if request.want is Want.CLOSE_OPEN:
+            self._end_reading(client, request, Want.CLOSE, name)
         else:
-            self._end_all(asker, ask)
+            self._end_all(client, request)
 
-    def _end_all(self, asker: Asker, ask: Ask) -> None:
-        if ask.want is Want.TEXT_MONITOR and ask.count:
+    def _end_all(self, client: CheckedClient, request: Request) -> None:
+        if request.want is Want.TEXT_MONITOR and request.count:
             return
-        ask.count = 1
-        while asker.held.get(ask.queue):
-            self._end_reading(asker, ask, Want.CLOSE, ask.queue)
+        request.count = 1
+        while client.held.get(request.queue):
+            self._end_reading(client, request, Want.CLOSE, request.queue)
 
-    def _end_reading(self, asker: Asker, ask: Ask, want: Want, name: str) -> None:
+    def _end_reading(self, client: CheckedClient, request: Request, want: Want, name: str) -> None:
         """The answer says that the oldest open read is over."""
-        held = asker.held.get(name)
+        held = client.held.get(name)
         closes = want in CLOSERS
         if not held or (not closes and want is not Want.ABORT):
             return
@@ -378,7 +379,7 @@ class Checker:
         """All that this turn has taken must have been shown to somebody, or have had another cause. A transfer that
         lands behind the turn's end hands its item to one who waits: he says so in the next turn.
         """
-        if any(asker.is_handed for asker in self.askers):
+        if any(client.is_handed for client in self.clients):
             return
         for name, taken in self.taken.items():
             for each in taken:
@@ -395,17 +396,17 @@ class Checker:
         self.opened.clear()
         self.brought.clear()
 
-    def leaves(self, asker: Asker) -> None:
+    def on_leave(self, client: CheckedClient) -> None:
         """A client is about to hang up; what it has been handed just now goes back, at once or later, and a deletion
         that was put off is carried out.
         """
-        self.deleting += [ask.queue for ask in asker.asked if ask.want is Want.DELETE]
+        self.deleting += [request.queue for request in client.unanswered if request.want is Want.DELETE]
         for name, opened in self.opened.items():
-            if _may_wait(asker, name):
+            if _may_wait(client, name):
                 for reading in opened:
                     reading.asked_back = True
         for name, taken in self.taken.items():
-            if _may_wait(asker, name):
+            if _may_wait(client, name):
                 for each in taken:
                     each.is_excused = True
                     self.unheard.append((name, each.record.data))
@@ -428,12 +429,17 @@ class Checker:
         children = {each.name for each in self.models.values() if each.name.startswith(f"{name}+")}
         return {name} | {child for child in children if not exactly or self.models[child].queue is not None}
 
-    def _wants(self, want: Want, name: str) -> list[Ask]:
-        return [ask for asker in self.askers for ask in asker.asked if ask.want is want and ask.queue == name]
+    def _wants(self, want: Want, name: str) -> list[Request]:
+        return [
+            request
+            for client in self.clients
+            for request in client.unanswered
+            if request.want is want and request.queue == name
+        ]
 
 
-def _may_wait(asker: Asker, name: str) -> bool:
-    return any(ask.queue == name or any(key == name for _, key in ask.keys) for ask in asker.asked)
+def _may_wait(client: CheckedClient, name: str) -> bool:
+    return any(request.queue == name or any(key == name for _, key in request.keys) for request in client.unanswered)
 
 
 # answers that the model can give by itself: a miss, a peek, statistics
@@ -441,31 +447,31 @@ def _may_wait(asker: Asker, name: str) -> bool:
 MISSES = frozenset((Want.GET, Want.OPEN, Want.CLOSE_OPEN, Want.PEEK))
 
 
-def audit(model: QueueModel, heard: Heard, now_ms: int) -> None:
+def audit(model: QueueModel, answer: Answer, now_ms: int) -> None:
     """Check the whole answer to a request that ran alone and did not wait. Raises Violation."""
-    want = heard.ask.want
+    want = answer.request.want
     queue = model.queue
-    if queue is None or queue.gets_paused or queue.config.expire_to_queue or not heard.end:
+    if queue is None or queue.gets_paused or queue.config.expire_to_queue or not answer.end:
         return  # what has expired there may have left the line, and not yet the journal
-    if want in MISSES and heard.end == "END" and not heard.items:
+    if want in MISSES and answer.end == "END" and not answer.items:
         alive = _alive(model, now_ms)
         if alive:
             raise Violation(Kind.LOST, f"{model.name} has nothing to give, and holds {shown(alive[0].data)}")
-    elif want is Want.PEEK and len(heard.items) == 1 and heard.end == "END":
+    elif want is Want.PEEK and len(answer.items) == 1 and answer.end == "END":
         alive = _alive(model, now_ms)
-        data = heard.items[0][1]
+        data = answer.items[0][1]
         if not alive or alive[0].data != data:
             head = shown(alive[0].data) if alive else "nothing"
             raise Violation(Kind.ORDER, f"{model.name} shows {shown(data)}, its head is {head}")
 
 
-def audit_stats(models: dict[str, QueueModel], heard: Heard) -> None:
+def audit_stats(models: dict[str, QueueModel], answer: Answer) -> None:
     """Compare the statistics of every queue that sends nothing elsewhere. Raises Violation."""
-    said = dict(line.partition(" ")[::2] for line in heard.lines)
+    said = dict(line.partition(" ")[::2] for line in answer.lines)
     for name, model in models.items():
         if model.queue is None or f"queue_{name}_items" not in said:
             continue
-        if model.begun_after_facts > heard.ask.after_facts:
+        if model.begun_after_facts > answer.request.after_facts:
             continue  # the one that is shown may be the one before
         for key, number in _expected(model):
             told = said.get(f"queue_{name}_{key}")

@@ -51,7 +51,7 @@ CLOSERS = frozenset(
 OPENERS = frozenset((Want.OPEN, Want.CLOSE_OPEN, Want.MONITOR, Want.TEXT_GET, Want.TEXT_MONITOR))
 
 
-class Ask(Struct, eq=False):
+class Request(Struct, eq=False):
     """One request. `keys` are those of a get of several: (what it wants, queue). `silent`: no answer comes.
     `is_over`: what it puts has expired long ago.
     """
@@ -65,7 +65,6 @@ class Ask(Struct, eq=False):
     count: int = 0
     opens: bool = False
     silent: bool = False
-    said_ms: int = 0
     is_over: bool = False
     after_facts: int = 0  # so many had been stated before
 
@@ -95,10 +94,10 @@ class Ask(Struct, eq=False):
         return self.line.decode("latin-1").strip().replace("\r\n", " ⏎ ").replace("\n", " ⏎ ")
 
 
-class Heard(Struct, eq=False):
-    """A part of the answer to `ask`: items, and the `end` line once it is complete ("" before that)."""
+class Answer(Struct, eq=False):
+    """A part of the answer to `request`: items, and the `end` line once it is complete ("" before that)."""
 
-    ask: Ask
+    request: Request
     items: list[tuple[str, bytes]]
     end: str
     lines: list[str] = []
@@ -115,49 +114,49 @@ class QueueConversation(Conversation):
         self._items: list[tuple[str, bytes]] = []
         self._lines: list[str] = []
 
-    def ask(self, ask: Ask) -> None:
-        if not ask.silent:
-            super().ask(ask)
+    def expect(self, request: Request) -> None:
+        if not request.silent:
+            super().expect(request)
 
-    def _next(self) -> Heard | None:
+    def _next(self) -> Answer | None:
         return self._text() if self.is_text else self._memcache()
 
-    def _text(self) -> Heard | None:
-        ask: Ask = self.waiting[0]
+    def _text(self) -> Answer | None:
+        request: Request = self.waiting[0]
         line = self._line()
         if line is None:
             return None
         line = line.removesuffix(b"\r")
-        if line.startswith(b":") and ask.want in (Want.TEXT_GET, Want.TEXT_PEEK):
-            return Heard(ask, [(ask.queue, line[1:])], "item")
-        if line.startswith(b":") and ask.want is Want.TEXT_MONITOR:
-            return Heard(ask, [(ask.queue, line[1:])], "")
+        if line.startswith(b":") and request.want in (Want.TEXT_GET, Want.TEXT_PEEK):
+            return Answer(request, [(request.queue, line[1:])], "item")
+        if line.startswith(b":") and request.want is Want.TEXT_MONITOR:
+            return Answer(request, [(request.queue, line[1:])], "")
         if line[:1] not in (b"+", b"-", b"*"):
-            raise ValueError(f"{line!r} is no answer to {ask.shown()!r}")
-        return Heard(ask, [], line.decode("latin-1"))
+            raise ValueError(f"{line!r} is no answer to {request.shown()!r}")
+        return Answer(request, [], line.decode("latin-1"))
 
-    def _memcache(self) -> Heard | None:
-        ask: Ask = self.waiting[0]
+    def _memcache(self) -> Answer | None:
+        request: Request = self.waiting[0]
         before = self._rest
         line = self._line()
         if line is None:
             return None
         line = line.removesuffix(b"\r")
         if line.startswith(b"VALUE "):
-            return self._value(ask, line, before)
-        if line.startswith(b"STAT ") and ask.want is Want.STATS:
+            return self._value(request, line, before)
+        if line.startswith(b"STAT ") and request.want is Want.STATS:
             self._lines.append(line[5:].decode("latin-1"))
             return self._memcache() if self._rest else None
         items, self._items = self._items, []
         lines, self._lines = self._lines, []
-        return Heard(ask, items, line.decode("latin-1"), lines)
+        return Answer(request, items, line.decode("latin-1"), lines)
 
-    def _value(self, ask: Ask, line: bytes, before: bytes) -> Heard | None:
+    def _value(self, request: Request, line: bytes, before: bytes) -> Answer | None:
         words = line.split(b" ")
-        if ask.want not in SHOWS_ITEMS and ask.want is not Want.MONITOR:
-            raise ValueError(f"{line!r} is no answer to {ask.shown()!r}")
+        if request.want not in SHOWS_ITEMS and request.want is not Want.MONITOR:
+            raise ValueError(f"{line!r} is no answer to {request.shown()!r}")
         size = int(words[3])
-        tail = b"\r\nEND\r\n" if ask.want is Want.MONITOR else b"\r\n"
+        tail = b"\r\nEND\r\n" if request.want is Want.MONITOR else b"\r\n"
         if len(self._rest) < size + len(tail):
             self._rest = before
             return None
@@ -166,7 +165,7 @@ class QueueConversation(Conversation):
             raise ValueError(f"an item that does not end where it should: {end!r}")
         self._rest = self._rest[size + len(tail) :]
         item = (words[1].partition(b"/")[0].decode("latin-1"), data)
-        if ask.want is Want.MONITOR:
-            return Heard(ask, [item], "")
+        if request.want is Want.MONITOR:
+            return Answer(request, [item], "")
         self._items.append(item)
         return self._memcache() if self._rest else None

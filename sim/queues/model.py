@@ -144,8 +144,8 @@ class QueueModel:
         self.journaled_facts = 0  # looked at by the last commit
         self.expired: set[int] = set()  # the numbers of facts that only time has brought about
         self.written: list[Written] = []
-        self.kept_after_kill = 0
-        self.kept_after_power_loss = 0
+        self.promised_after_kill = 0
+        self.promised_after_power_loss = 0
         self.begun_after_facts = 0  # of all queues, this life
         self.total_items = 0
         self.put_bytes = 0

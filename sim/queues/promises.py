@@ -27,17 +27,17 @@ class Accident(Enum):
     POWER = "power loss"
 
 
-class Kept(Protocol):
+class Promised(Protocol):
     """A history of facts, and how many of them were promised to survive what."""
 
-    kept_after_kill: int
-    kept_after_power_loss: int
+    promised_after_kill: int
+    promised_after_power_loss: int
 
     @property
     def facts(self) -> Sized: ...
 
 
-class Mark(Struct, frozen=True):
+class Acknowledgement(Struct, frozen=True):
     """An answer rests on the first `facts` of a queue; `always`: and on their being synced."""
 
     model: QueueModel
@@ -45,7 +45,7 @@ class Mark(Struct, frozen=True):
     always: bool
 
 
-def mark_of(model: QueueModel) -> Mark:
+def acknowledgement_of(model: QueueModel) -> Acknowledgement:
     """What an answer about this queue promises now. What a reader has just dropped because it had expired is written
     by itself: an answer about what stood before it does not wait for that.
     """
@@ -53,15 +53,15 @@ def mark_of(model: QueueModel) -> Mark:
     while model.is_reader and count in model.expired:
         count -= 1
     is_always = model.queue is None or model.queue.config.sync_ms == SYNC_ALWAYS
-    return Mark(model, count, is_always and model.is_always and count > model.always_since)
+    return Acknowledgement(model, count, is_always and model.is_always and count > model.always_since)
 
 
-def heard(mark: Mark) -> None:
+def acknowledged(mark: Acknowledgement) -> None:
     """The answer has reached its client."""
     model = mark.model
-    model.kept_after_kill = max(model.kept_after_kill, mark.facts)
+    model.promised_after_kill = max(model.promised_after_kill, mark.facts)
     if mark.always:
-        model.kept_after_power_loss = max(model.kept_after_power_loss, mark.facts)
+        model.promised_after_power_loss = max(model.promised_after_power_loss, mark.facts)
 
 
 def committed(model: QueueModel, now_ms: int) -> None:
@@ -77,7 +77,7 @@ def synced(model: QueueModel, began_ms: int) -> None:
     """A sync that began at `began_ms`, or none was due then: durations that were over are kept."""
     for written in model.written:
         if 0 < written.sync_ms <= began_ms - written.at_ms:
-            model.kept_after_power_loss = max(model.kept_after_power_loss, written.facts)
+            model.promised_after_power_loss = max(model.promised_after_power_loss, written.facts)
 
 
 def check(
@@ -130,13 +130,13 @@ def _disagreement(models: dict[str, QueueModel], fits: dict[str, list[Fit]], nam
     return None
 
 
-def least(model: Kept, accident: Accident) -> int:
+def least(model: Promised, accident: Accident) -> int:
     """How many facts must have survived."""
     if accident is Accident.STOP:
         return len(model.facts)
     if accident is Accident.KILL:
-        return max(model.kept_after_kill, model.kept_after_power_loss)
-    return model.kept_after_power_loss
+        return max(model.promised_after_kill, model.promised_after_power_loss)
+    return model.promised_after_power_loss
 
 
 def _fits(model: QueueModel, found: list[bytes], accident: Accident, may_have_holes: bool) -> list[Fit]:

@@ -37,7 +37,7 @@ def watch(broker: Broker, listener: Listener) -> None:
     enter, remove = queues._enter, queues.remove
 
     def entered(queue: Queue) -> Queue:
-        _stand_in_the_door(queue, listener)
+        _observe(queue, listener)
         return enter(queue)
 
     def removed(queue: Queue) -> None:
@@ -47,10 +47,10 @@ def watch(broker: Broker, listener: Listener) -> None:
     queues._enter = entered  # type: ignore[method-assign]
     queues.remove = removed  # type: ignore[method-assign]
     for queue in [*queues, *queues.hidden_by_alias.values()]:
-        _stand_in_the_door(queue, listener)
+        _observe(queue, listener)
 
 
-def _stand_in_the_door(queue: Queue, listener: Listener) -> None:
+def _observe(queue: Queue, listener: Listener) -> None:
     journal = queue.journal
     record = journal.record
 
@@ -60,11 +60,11 @@ def _stand_in_the_door(queue: Queue, listener: Listener) -> None:
 
     journal.record = recorded  # type: ignore[method-assign]
     if isinstance(queue, StreamQueue):
-        _stand_in_the_streams_door(queue, listener)
+        _observe_stream(queue, listener)
     listener.begins(queue)
 
 
-class _Entrance:
+class _ObservedAppend:
     """In the place of `Stream.append`. `takers`: who takes the item that comes next; None: whoever the stream says."""
 
     def __init__(self, stream: Stream, listener: Listener) -> None:
@@ -83,20 +83,20 @@ class _Entrance:
         return self._append(item, now_ms)
 
 
-def _stand_in_the_streams_door(queue: StreamQueue, listener: Listener) -> None:
+def _observe_stream(queue: StreamQueue, listener: Listener) -> None:
     stream, put, cleared = queue.stream, queue._put, queue.cleared
-    if not isinstance(stream.append, _Entrance):
-        stream.append = _Entrance(stream, listener)  # type: ignore[method-assign]
-    entrance = stream.append
-    assert isinstance(entrance, _Entrance)
+    if not isinstance(stream.append, _ObservedAppend):
+        stream.append = _ObservedAppend(stream, listener)  # type: ignore[method-assign]
+    observed = stream.append
+    assert isinstance(observed, _ObservedAppend)
 
     def putting(item: Item, takers: tuple[StreamQueue, ...], now_ms: int) -> None:
         joins = queue.is_parent and not queue.config.fanout_only and queue.name not in stream.members
-        before, entrance.takers = entrance.takers, None if joins else takers
+        before, observed.takers = observed.takers, None if joins else takers
         try:
             put(item, takers, now_ms)
         finally:
-            entrance.takers = before
+            observed.takers = before
 
     def clearing(count: int) -> None:
         if count:

@@ -15,12 +15,12 @@ from staniel.journal.kestrel import files as layout
 from staniel.protocol.memcache.requests import Dialect
 from staniel.sim.actor import QueueActor
 from staniel.sim.disk.disk import Disk
-from staniel.sim.history import UNABLE, History, Plans
+from staniel.sim.history import UNABLE, History, SeedPlan
 from staniel.sim.queues.checker import Checker, Put
 from staniel.sim.queues.model import QueueModel, Record
 from staniel.sim.queues.promises import Accident, check, committed, synced
 from staniel.sim.queues.recorder import watch
-from staniel.sim.queues.workload import Plan
+from staniel.sim.queues.workload import Workload
 from staniel.sim.violations import Kind, Violation, shown
 from staniel.sim.world import LONG_AGO_MS, content
 
@@ -47,10 +47,10 @@ class Aliases(Mapping[str, tuple[str, ...]]):
 class QueueRun(History):
     """One seed of a profile that has queues."""
 
-    def __init__(self, plans: Plans) -> None:
-        super().__init__(plans)
-        self.plan = Plan(self.rng, self.profile)
-        self.config = self.plan.config(self.rng)
+    def __init__(self, seed_plan: SeedPlan) -> None:
+        super().__init__(seed_plan)
+        self.workload = Workload(self.rng, self.profile)
+        self.config = self.workload.config(self.rng)
         self.models: dict[str, QueueModel] = {}
         self.puts: dict[bytes, Put] = {}
 
@@ -62,17 +62,17 @@ class QueueRun(History):
         self.checker.aliases = Aliases(broker)
         self.checker.now_ms = self.now_ms
 
-    def ask(self) -> None:
+    def make_request(self) -> None:
         rng = self.rng
         few = len(self.actors_there) < self.profile.clients
         if not self.actors_there or (few and rng.random() < 0.4):
             self._connect()
         actor = rng.choice(self.actors_there)
-        asks = self.plan.asks(rng, actor.is_text, self.world.now_ms)
-        if any(ask.line.startswith(b"reload") for ask in asks):
-            self.config = self.plan.config(rng)
-            self.world.config = self.plan.absurd(rng) + self.config
-        actor.ask(asks)
+        requests = self.workload.next_requests(rng, actor.is_text, self.world.now_ms)
+        if any(request.line.startswith(b"reload") for request in requests):
+            self.config = self.workload.config(rng)
+            self.world.config = self.workload.absurd(rng) + self.config
+        actor.send_requests(requests)
 
     def _connect(self) -> None:
         is_text = self.rng.random() < 0.2
@@ -81,10 +81,10 @@ class QueueRun(History):
         name = f"{'t' if is_text else 'c'}{self.actors}"
         actor = QueueActor(self.world, protocol, self.checker, name, is_text)
         self.enter(actor)
-        self.checker.askers.append(actor)
+        self.checker.clients.append(actor)
 
     def gone(self, actor: Any) -> None:
-        self.checker.askers.remove(actor)
+        self.checker.clients.remove(actor)
 
     def clock(self, now_ms: int) -> None:
         self.checker.now_ms = now_ms
@@ -98,9 +98,9 @@ class QueueRun(History):
         for model in self.models.values():
             synced(model, began_ms)
 
-    def kept_all(self) -> None:
+    def promise_all(self) -> None:
         for model in self.models.values():
-            model.kept_after_kill = model.kept_after_power_loss = len(model.facts)
+            model.promised_after_kill = model.promised_after_power_loss = len(model.facts)
 
     def end_life(self) -> tuple[list[tuple[str, str, str]], int, int]:
         return self.checker.told, self.checker.facts, self.checker.answers
@@ -109,7 +109,7 @@ class QueueRun(History):
         try:
             families = self.profile.families if self.profile.mixed else ()
             # Before anything can be over, even what was over before the epoch.
-            return content(disk, self.plan.memory_queues, families, 0 if self.profile.ranges else LONG_AGO_MS)
+            return content(disk, self.workload.memory_queues, families, 0 if self.profile.ranges else LONG_AGO_MS)
         except (*UNABLE, AssertionError) as failure:
             raise Violation(Kind.NO_START, f"a server on a copy of the disk: {failure!r}") from failure
 

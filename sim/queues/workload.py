@@ -9,9 +9,9 @@ import json
 from collections.abc import Sequence
 from random import Random
 
+from staniel.sim.crc_collisions import colliding_item
 from staniel.sim.profiles import Profile
-from staniel.sim.queues.conversation import Ask, Want
-from staniel.sim.twins import twin
+from staniel.sim.queues.conversation import Request, Want
 
 PLAIN = ("a", "b", "c")
 MEMORY = "m"
@@ -29,7 +29,7 @@ def journals_kept(memory_queues: Sequence[str], families: Sequence[str]) -> list
     return lines + [f'queues."{name}".keep_journal = true' for name in families if name not in memory_queues]
 
 
-class Plan:
+class Workload:
     """The shape of one seed: which queues there are and what is asked of them."""
 
     def __init__(self, rng: Random, profile: Profile) -> None:
@@ -156,25 +156,25 @@ class Plan:
 
     # requests
 
-    def asks(self, rng: Random, is_text: bool, now_ms: int) -> list[Ask]:
+    def next_requests(self, rng: Random, is_text: bool, now_ms: int) -> list[Request]:
         """One request, or a short pipeline of them."""
-        if self.profile.twins and not is_text and rng.randrange(1000) < self.profile.twins:
-            return self._twins(rng)
+        if self.profile.crc_collisions and not is_text and rng.randrange(1000) < self.profile.crc_collisions:
+            return self._colliding_items(rng)
         if self.profile.turnabout and not is_text and rng.randrange(1000) < self.profile.turnabout:
             return self._turnabout(rng)
         if self.profile.aliased and not is_text and rng.randrange(1000) < 60:
             return self._sent_to_an_alias(rng)
         count = 1 if rng.random() < 0.75 else rng.randrange(2, 6)
-        return [self._ask(rng, is_text, now_ms) for _ in range(count)]
+        return [self._request(rng, is_text, now_ms) for _ in range(count)]
 
-    def _ask(self, rng: Random, is_text: bool, now_ms: int) -> Ask:
+    def _request(self, rng: Random, is_text: bool, now_ms: int) -> Request:
         if self.profile.reload and not is_text and rng.randrange(1000) < self.profile.reload:
-            return Ask(Want.RELOAD, "", b"reload\r\n")
+            return Request(Want.RELOAD, "", b"reload\r\n")
         if rng.randrange(1000) < self.profile.operator:
             return self._operator(rng, is_text)
         if rng.random() < 0.45:
             return self._put(rng, is_text, now_ms)
-        return self._text_read(rng) if is_text else self._read(rng, now_ms)
+        return self._text_read(rng) if is_text else self._read(rng)
 
     def _data(self, rng: Random) -> bytes:
         self.count += 1
@@ -183,53 +183,53 @@ class Plan:
             return data + b"." * rng.choice((200, 520, 1100))
         return data + b"." * rng.choice((0, 0, 1, 7))
 
-    def _twins(self, rng: Random) -> list[Ask]:
+    def _colliding_items(self, rng: Random) -> list[Request]:
         """Several of them in one packet; perhaps one is sent elsewhere at once."""
         name = rng.choice(("a", "b", "e", "d", "ex", "dl"))
         size = rng.choice((12, 12, 1300))
-        asks = [self._twin(name, size) for _ in range(rng.choice((2, 2, 3)))]
+        requests = [self._colliding_item(name, size) for _ in range(rng.choice((2, 2, 3)))]
         if rng.random() < 0.5:
             target = rng.choice([each for each in ("a", "b", "e", "d", "ex", "dl") if each != name])
-            asks.append(Ask(Want.MOVE, name, f"move {name} {target} 1\r\n".encode(), target=target))
-        return asks
+            requests.append(Request(Want.MOVE, name, f"move {name} {target} 1\r\n".encode(), target=target))
+        return requests
 
-    def _twin(self, name: str, size: int) -> Ask:
+    def _colliding_item(self, name: str, size: int) -> Request:
         self.count += 1
-        data = twin(self.count, size)
-        return Ask(Want.PUT, name, b"set %b 0 0 %d\r\n%b\r\n" % (name.encode(), len(data), data), (data,))
+        data = colliding_item(self.count, size)
+        return Request(Want.PUT, name, b"set %b 0 0 %d\r\n%b\r\n" % (name.encode(), len(data), data), (data,))
 
-    def _turnabout(self, rng: Random) -> list[Ask]:
+    def _turnabout(self, rng: Random) -> list[Request]:
         """Other settings in the midst of a batch."""
         name = rng.choice(self.names)
         puts = []
         for _ in range(2):
             data = self._data(rng)
             line = b"set %b 0 0 %d\r\n%b\r\n" % (name.encode(), len(data), data)
-            puts.append(Ask(Want.PUT, name, line, (data,)))
-        return [puts[0], Ask(Want.RELOAD, "", b"reload\r\n"), puts[1]]
+            puts.append(Request(Want.PUT, name, line, (data,)))
+        return [puts[0], Request(Want.RELOAD, "", b"reload\r\n"), puts[1]]
 
-    def _sent_to_an_alias(self, rng: Random) -> list[Ask]:
+    def _sent_to_an_alias(self, rng: Random) -> list[Request]:
         """Items that are still to be sent on when other settings come."""
         one, other = STATIONS
         data = self._data(rng)
         line = b"set %b 0 0 %d\r\n%b\r\n" % (one.encode(), len(data), data)
         moves = [
-            Ask(Want.MOVE, source, f"move {source} {target}\r\n".encode(), target=target)
+            Request(Want.MOVE, source, f"move {source} {target}\r\n".encode(), target=target)
             for source, target in ((one, other), (other, CHANGING))
         ]
-        return [Ask(Want.PUT, one, line, (data,)), *moves, Ask(Want.RELOAD, "", b"reload\r\n")]
+        return [Request(Want.PUT, one, line, (data,)), *moves, Request(Want.RELOAD, "", b"reload\r\n")]
 
     def absurd(self, rng: Random) -> str:
         """A line of a configuration that no server takes over; mostly none."""
         return ABSURD if self.profile.ranges and rng.random() < 0.5 else ""
 
-    def _put(self, rng: Random, is_text: bool, now_ms: int) -> Ask:
+    def _put(self, rng: Random, is_text: bool, now_ms: int) -> Request:
         name = rng.choice(self.names)
         if is_text:
             items = tuple(self._data(rng) for _ in range(rng.choice((1, 1, 1, 2, 4))))
             ttl = rng.choice((b"", b"", b"", b" 30"))
             line = b"put %b%b:\n%b\n\n" % (name.encode(), ttl, b"\n".join(items))
-            return Ask(Want.TEXT_PUT, name, line, items)
+            return Request(Want.TEXT_PUT, name, line, items)
         data = self._data(rng)
         flags, expiry = rng.choice((0, 0, 0, 7, 2**32 - 1)), rng.choice((0, 0, 0, 0, 0, 1, -1))
         is_over = self.profile.ranges and now_ms % 1000 == 0 and rng.random() < 0.3
@@ -238,9 +238,9 @@ class Plan:
         noreply = rng.random() < 0.08
         word = b" noreply" if noreply else b""
         line = b"set %b %d %d %d%b\r\n%b\r\n" % (name.encode(), flags, expiry, len(data), word, data)
-        return Ask(Want.PUT, name, line, (data,), silent=noreply, is_over=is_over)
+        return Request(Want.PUT, name, line, (data,), silent=noreply, is_over=is_over)
 
-    def _read(self, rng: Random, now_ms: int) -> Ask:
+    def _read(self, rng: Random) -> Request:
         name = rng.choice(self.readers)
         wait = rng.choice(("", "", "", "/t=20", "/t=300"))
         want, key = rng.choice(
@@ -267,15 +267,15 @@ class Plan:
             return self._many(rng)
         if want is Want.MONITOR:
             line = f"monitor {name} {rng.choice((0, 1))} {rng.randrange(1, 5)}\r\n"
-            return Ask(want, name, line.encode())
+            return Request(want, name, line.encode())
         if want is Want.CONFIRM:
             count = rng.choice((1, 1, 2, 3))
-            return Ask(want, name, b"confirm %b %d\r\n" % (name.encode(), count), count=count)
+            return Request(want, name, b"confirm %b %d\r\n" % (name.encode(), count), count=count)
         if want is Want.TOUCH:
-            return Ask(want, name, b"touch %b 0\r\n" % name.encode())
-        return Ask(want, name, b"get %b\r\n" % key.encode(), opens=want is Want.SOME and "/open" in key, said_ms=now_ms)
+            return Request(want, name, b"touch %b 0\r\n" % name.encode())
+        return Request(want, name, b"get %b\r\n" % key.encode(), opens=want is Want.SOME and "/open" in key)
 
-    def _many(self, rng: Random) -> Ask:
+    def _many(self, rng: Random) -> Request:
         names = rng.sample(sorted(set(self.readers)), 2)
         kinds = {
             Want.GET: "",
@@ -287,25 +287,25 @@ class Plan:
         }
         keys = tuple((rng.choice(list(kinds)), name) for name in names)
         words = " ".join(f"{name}{kinds[want]}" for want, name in keys)
-        return Ask(Want.MANY, names[0], b"get %b\r\n" % words.encode(), keys=keys)
+        return Request(Want.MANY, names[0], b"get %b\r\n" % words.encode(), keys=keys)
 
-    def _text_read(self, rng: Random) -> Ask:
+    def _text_read(self, rng: Random) -> Request:
         name = rng.choice(self.readers)
         wait = rng.choice(("", "", " 30"))
         want = rng.choice((Want.TEXT_GET,) * 4 + (Want.TEXT_PEEK, Want.TEXT_MONITOR, Want.TEXT_CONFIRM))
         if want is Want.TEXT_MONITOR:
-            return Ask(want, name, f"monitor {name} {rng.choice((5, 60))}\n".encode())
+            return Request(want, name, f"monitor {name} {rng.choice((5, 60))}\n".encode())
         if want is Want.TEXT_CONFIRM:
-            return Ask(want, name, f"confirm {name} 1\n".encode(), count=1)
+            return Request(want, name, f"confirm {name} 1\n".encode(), count=1)
         word = "get" if want is Want.TEXT_GET else "peek"
-        return Ask(want, name, f"{word} {name}{wait}\n".encode())
+        return Request(want, name, f"{word} {name}{wait}\n".encode())
 
-    def _operator(self, rng: Random, is_text: bool) -> Ask:
+    def _operator(self, rng: Random, is_text: bool) -> Request:
         name = rng.choice(self.readers)
         end = "\n" if is_text else "\r\n"
         if is_text:
             word, want = rng.choice((("flush", Want.FLUSH), ("delete", Want.DELETE)))
-            return Ask(want, name, f"{word} {name}{end}".encode())
+            return Request(want, name, f"{word} {name}{end}".encode())
         want = rng.choice(
             (Want.FLUSH, Want.FLUSH_EXPIRED, Want.FLUSH_ALL, Want.DELETE, Want.MOVE, Want.MOVE)
             if rng.random() < 0.5
@@ -314,13 +314,13 @@ class Plan:
         if want is Want.MOVE:
             target = rng.choice([each for each in self.readers if each != name])
             count = rng.choice(("", " 1", " 3"))
-            return Ask(want, name, f"move {name} {target}{count}{end}".encode(), target=target)
+            return Request(want, name, f"move {name} {target}{count}{end}".encode(), target=target)
         if want is Want.PAUSE:
             what = rng.choice(("pause", "resume", "resume"))
-            return Ask(want, name, f"{what} {name} {rng.choice(('gets', 'puts', 'all'))}{end}".encode())
+            return Request(want, name, f"{what} {name} {rng.choice(('gets', 'puts', 'all'))}{end}".encode())
         if want is Want.STATUS:
             status = rng.choice(("up", "up", "up", "readonly", "quiescent", "writeavoid"))
-            return Ask(want, "", f"status {status}{end}".encode())
+            return Request(want, "", f"status {status}{end}".encode())
         if want in (Want.STATS, Want.RELOAD, Want.FLUSH_ALL):
-            return Ask(want, "", f"{want.value}{end}".encode())
-        return Ask(want, name, f"{want.value} {name}{end}".encode())
+            return Request(want, "", f"{want.value}{end}".encode())
+        return Request(want, name, f"{want.value} {name}{end}".encode())

@@ -11,7 +11,7 @@ from click.testing import CliRunner
 
 from staniel.sim.__main__ import main
 from staniel.sim.disk.disk import Disk
-from staniel.sim.history import Plans
+from staniel.sim.history import SeedPlan
 from staniel.sim.mutants.hub import MUTANTS as OF_HUBS
 from staniel.sim.mutants.jobs import MUTANTS as OF_JOBS
 from staniel.sim.mutants.packs import MUTANTS as OF_PACKS
@@ -77,8 +77,8 @@ def test_a_mutant_leaves_nothing_behind() -> None:
 
 def test_a_failing_history_is_made_short() -> None:
     with MUTANTS["a close is not recorded"][0]():
-        plans = Plans(0, PROFILES["kill"])
-        whole, short = run(0, "kill"), shrink(plans)
+        seed_plan = SeedPlan(0, PROFILES["kill"])
+        whole, short = run(0, "kill"), shrink(seed_plan)
     assert whole.violation is not None and short.violation is not None
     assert short.violation.kind is whole.violation.kind
     assert len(short.told) < len(whole.told)

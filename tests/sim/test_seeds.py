@@ -16,7 +16,7 @@ from pathlib import Path
 import pytest
 
 from staniel.journal.disk.fs import SyncFailed
-from staniel.sim.history import Outcome, Plans
+from staniel.sim.history import Outcome, SeedPlan
 from staniel.sim.power_cuts import states_of
 from staniel.sim.profiles import ALL, PROFILES
 from staniel.sim.queues.promises import Accident
@@ -56,7 +56,7 @@ def test_two_hundred_seeds_are_run(closing_line: Callable[[str], None]) -> None:
 def test_a_power_loss_before_any_step_of_the_disk_breaks_no_promise(profile: str) -> None:
     wanted = seen = STATES // len(TRACED)
     for seed in range(1000, 1100):
-        traced = states_of(Plans(seed, PROFILES[profile], crashes=2, steps=60), seen)
+        traced = states_of(SeedPlan(seed, PROFILES[profile], crashes=2, steps=60), seen)
         assert traced.outcome.violation is None, story(traced.outcome)
         seen -= traced.states
         if seen <= 0:
@@ -86,7 +86,7 @@ def test_a_seed_is_the_same_history_in_another_process() -> None:
 def test_a_process_killed_between_a_failed_sync_and_its_mark_takes_the_machine_along(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    history = history_of(Plans(0, PROFILES["syncs"], crashes=0, steps=1))
+    history = history_of(SeedPlan(0, PROFILES["syncs"], crashes=0, steps=1))
 
     def step() -> None:
         disk, history.cut_by = history.disk, Accident.KILL
@@ -103,5 +103,5 @@ def test_a_process_killed_between_a_failed_sync_and_its_mark_takes_the_machine_a
 
 
 def test_steps_that_are_left_out_do_not_happen() -> None:
-    plans = Plans(1, PROFILES["everything"], skipped=frozenset(range(10, 120)))
-    assert history_of(plans).outcome().steps == 10
+    seed_plan = SeedPlan(1, PROFILES["everything"], skipped=frozenset(range(10, 120)))
+    assert history_of(seed_plan).outcome().steps == 10

@@ -8,8 +8,8 @@ import pytest
 
 from staniel.journal.workq import encoder as cmdlog
 from staniel.protocol.workq.fields import read_id
-from staniel.sim.history import Plans
-from staniel.sim.jobs.conversation import Ask, JobConversation, Want
+from staniel.sim.history import SeedPlan
+from staniel.sim.jobs.conversation import JobConversation, Request, Want
 from staniel.sim.jobs.conversation import job_id as written
 from staniel.sim.jobs.model import Fact, JobModel, Standing, Verb
 from staniel.sim.jobs.promises import check_jobs
@@ -32,7 +32,7 @@ def history(*added: int, segments: tuple[int, ...] = (), promised: int = 0) -> J
     model = JobModel({}, {}, False)
     for number, segment in zip(added, segments or (1,) * len(added), strict=True):
         model.take(Fact(Verb.ADD, job_id(number), segment, NEW_JOB))
-    model.kept_after_kill = model.kept_after_power_loss = promised
+    model.promised_after_kill = model.promised_after_power_loss = promised
     return model
 
 
@@ -73,11 +73,11 @@ def test_a_file_may_lose_its_end_while_the_next_one_is_there() -> None:
 
 
 def test_a_server_without_room_to_keep_a_torn_end_aside_has_its_jobs_back_after_a_reload() -> None:
-    run = JobRun(Plans(1, PROFILES["jobs-faults"]))
+    run = JobRun(SeedPlan(1, PROFILES["jobs-faults"]))
     run.begin_life()
     run.make_world().broker.shutdown(run.now_ms)
     run.disk = run.disk.kill()
-    log = run.disk.append(f"{run.plan.folder}/000000001.log")
+    log = run.disk.append(f"{run.workload.folder}/000000001.log")
     log.write(cmdlog.MAGIC + bytes(3))
     log.close()
     run.disk.fail("write", "damaged", errno.ENOSPC)
@@ -92,7 +92,7 @@ def test_a_server_without_room_to_keep_a_torn_end_aside_has_its_jobs_back_after_
 
 def test_a_payload_with_line_ends_is_shown_whole() -> None:
     talk = JobConversation()
-    talk.ask(Ask(Want.INSPECT, b"", job_id(1)))
+    talk.expect(Request(Want.INSPECT, b"", job_id(1)))
     answer = b"+OK 1\r\nid 3\r\npayload-size 6\r\npayload a\r\nb\r\n\r\ncreated x\r\n"
     assert talk.feed(answer[:-16]) == []
     (heard,) = talk.feed(answer[-16:])

@@ -12,7 +12,7 @@ from staniel.queues.config import QueueConfig
 from staniel.queues.item import Item
 from staniel.queues.queue import Queue
 from staniel.sim.queues.checker import Checker, audit, audit_stats
-from staniel.sim.queues.conversation import Ask, Heard, QueueConversation, Want
+from staniel.sim.queues.conversation import Answer, QueueConversation, Request, Want
 from staniel.sim.queues.model import Reading
 from staniel.sim.violations import Kind, Violation
 
@@ -25,18 +25,18 @@ class Somebody:
         self.name = name
         self.held: dict[str, deque[Reading]] = {}
         self.is_leaving = self.is_handed = False
-        self.asked: deque[Ask] = deque()
+        self.unanswered: deque[Request] = deque()
         checker.askers.append(self)
 
-    def asks(self, want: Want, *items: str, queue: str = "q", **more: str) -> Ask:
-        ask = Ask(want, queue, want.value.encode(), tuple(item.encode() for item in items), **more)  # type: ignore[arg-type]
-        self.checker.asks(self.name, ask)
-        self.asked.append(ask)
+    def asks(self, want: Want, *items: str, queue: str = "q", **more: str) -> Request:
+        ask = Request(want, queue, want.value.encode(), tuple(item.encode() for item in items), **more)  # type: ignore[arg-type]
+        self.checker.on_request(self.name, ask)
+        self.unanswered.append(ask)
         return ask
 
     def hears(self, end: str, *items: str) -> None:
-        ask = self.asked.popleft()
-        self.checker.hears(self, self.name, Heard(ask, [(ask.queue, item.encode()) for item in items], end))
+        ask = self.unanswered.popleft()
+        self.checker.on_answer(self, self.name, Answer(ask, [(ask.queue, item.encode()) for item in items], end))
 
 
 class Scene:
@@ -236,15 +236,15 @@ def test_an_item_goes_back_when_its_time_is_over_and_not_before() -> None:
 def test_a_miss_with_something_there_is_a_loss() -> None:
     scene = Scene().put("a")
     with pytest.raises(Violation) as found:
-        audit(scene.checker.models["q"], Heard(Ask(Want.GET, "q", b""), [], "END"), 1)
+        audit(scene.checker.models["q"], Answer(Request(Want.GET, "q", b""), [], "END"), 1)
     assert found.value.kind is Kind.LOST
 
 
 def test_a_peek_at_another_than_the_head_is_out_of_order() -> None:
     scene = Scene().put("a", "b")
-    audit(scene.checker.models["q"], Heard(Ask(Want.PEEK, "q", b""), [("q", b"a")], "END"), 1)
+    audit(scene.checker.models["q"], Answer(Request(Want.PEEK, "q", b""), [("q", b"a")], "END"), 1)
     with pytest.raises(Violation) as found:
-        audit(scene.checker.models["q"], Heard(Ask(Want.PEEK, "q", b""), [("q", b"b")], "END"), 1)
+        audit(scene.checker.models["q"], Answer(Request(Want.PEEK, "q", b""), [("q", b"b")], "END"), 1)
     assert found.value.kind is Kind.ORDER
 
 
@@ -253,12 +253,12 @@ def test_statistics_that_the_model_does_not_know_are_found(line: str) -> None:
     scene = Scene().put("a", "bb")
     right = ["queue_q_items 2", "queue_q_bytes 3", "queue_q_total_items 2", "queue_q_open_transactions 0"]
     right += ["queue_q_transactions 0", "queue_q_canceled_transactions 0"]
-    ask = Ask(Want.STATS, "", b"stats\r\n")
-    audit_stats(scene.checker.models, Heard(ask, [], "END", right))
+    ask = Request(Want.STATS, "", b"stats\r\n")
+    audit_stats(scene.checker.models, Answer(ask, [], "END", right))
     key = line.partition(" ")[0]
     wrong = [line if each.startswith(f"{key} ") else each for each in right]
     with pytest.raises(Violation) as found:
-        audit_stats(scene.checker.models, Heard(ask, [], "END", wrong))
+        audit_stats(scene.checker.models, Answer(ask, [], "END", wrong))
     assert found.value.kind is Kind.STATISTICS
 
 
@@ -266,20 +266,20 @@ def test_an_answer_to_nothing_is_noticed() -> None:
     with pytest.raises(ValueError, match="answer to nothing"):
         QueueConversation(is_text=False).feed(b"STORED\r\n")
     talk = QueueConversation(is_text=False)
-    talk.ask(Ask(Want.PUT, "q", b"set q 0 0 1\r\na\r\n"))
+    talk.expect(Request(Want.PUT, "q", b"set q 0 0 1\r\na\r\n"))
     with pytest.raises(ValueError, match="no answer"):
         talk.feed(b"VALUE q 0 1\r\na\r\nEND\r\n")
 
 
 def test_answers_are_understood_in_any_pieces() -> None:
     data = b"STORED\r\nVALUE q/open 0 3\r\na\r\n\r\nEND\r\nVALUE m 0 1\r\nx\r\nEND\r\nEND\r\n"
-    asks = [Ask(Want.PUT, "q", b""), Ask(Want.OPEN, "q", b""), Ask(Want.MONITOR, "m", b"")]
+    asks = [Request(Want.PUT, "q", b""), Request(Want.OPEN, "q", b""), Request(Want.MONITOR, "m", b"")]
     for size in range(1, len(data) + 1):
         talk = QueueConversation(is_text=False)
         for ask in asks:
-            talk.ask(ask)
+            talk.expect(ask)
         parts = [part for at in range(0, len(data), size) for part in talk.feed(data[at : at + size])]
-        shown = [(part.ask.want, [item for _, item in part.items], part.end) for part in parts]
+        shown = [(part.request.want, [item for _, item in part.items], part.end) for part in parts]
         assert shown == [
             (Want.PUT, [], "STORED"),
             (Want.OPEN, [b"a\r\n"], "END"),

@@ -8,7 +8,7 @@ from staniel.queues.changes import NoJournal
 from staniel.queues.config import SYNC_OS, QueueConfig
 from staniel.queues.queue import Queue
 from staniel.sim.queues.model import Fact, Move, QueueModel, Record, Verb
-from staniel.sim.queues.promises import Accident, check, committed, heard, mark_of, synced
+from staniel.sim.queues.promises import Accident, acknowledged, acknowledgement_of, check, committed, synced
 from staniel.sim.violations import Kind, Violation
 
 
@@ -32,8 +32,8 @@ def model(*steps: str, name: str = "q", sync_ms: int = 0, keep_journal: bool = T
     return found
 
 
-def acknowledged(history: QueueModel) -> QueueModel:
-    heard(mark_of(history))
+def answered(history: QueueModel) -> QueueModel:
+    acknowledged(acknowledgement_of(history))
     return history
 
 
@@ -47,7 +47,7 @@ def verdict(history: QueueModel, found: str, accident: Accident = Accident.POWER
 
 
 def test_every_state_from_the_last_acknowledged_one_on_is_allowed() -> None:
-    history = acknowledged(model("+a", "+b"))
+    history = answered(model("+a", "+b"))
     history.take(Fact(Verb.ADD, 0, record("c")))
     history.take(Fact(Verb.REMOVE))
     assert [verdict(history, found) for found in ("a b", "a b c", "b c")] == [None, None, None]
@@ -56,26 +56,26 @@ def test_every_state_from_the_last_acknowledged_one_on_is_allowed() -> None:
 
 
 def test_an_item_that_nobody_put_is_invented() -> None:
-    assert verdict(acknowledged(model("+a")), "a z") is Kind.INVENTED
+    assert verdict(answered(model("+a")), "a z") is Kind.INVENTED
     assert verdict(QueueModel("q", []), "z") is Kind.INVENTED
     with pytest.raises(Violation):
         check({}, {"q": [b"z"]}, Accident.KILL)
 
 
 def test_an_item_that_is_there_twice_is_duplicated() -> None:
-    assert verdict(acknowledged(model("+a")), "a a") is Kind.DUPLICATED
+    assert verdict(answered(model("+a")), "a a") is Kind.DUPLICATED
 
 
 def test_an_item_whose_close_was_acknowledged_comes_again() -> None:
-    assert verdict(acknowledged(model("+a", "+b", "(1", ")1")), "a b") is Kind.REDELIVERED
+    assert verdict(answered(model("+a", "+b", "(1", ")1")), "a b") is Kind.REDELIVERED
 
 
 def test_the_same_items_in_another_order_are_out_of_order() -> None:
-    assert verdict(acknowledged(model("+a", "+b")), "b a") is Kind.ORDER
+    assert verdict(answered(model("+a", "+b")), "b a") is Kind.ORDER
 
 
 def test_open_reads_go_back_to_the_head_the_oldest_first() -> None:
-    history = acknowledged(model("+a", "+b", "+c", "(1", "(2"))
+    history = answered(model("+a", "+b", "+c", "(1", "(2"))
     assert verdict(history, "a b c") is None
     assert verdict(history, "b a c") is Kind.ORDER
 
@@ -87,7 +87,7 @@ def test_a_later_change_without_an_earlier_one_is_no_prefix() -> None:
 
 
 def test_what_is_left_to_the_system_may_go_with_the_power_but_not_with_the_process() -> None:
-    history = acknowledged(model("+a", sync_ms=SYNC_OS))
+    history = answered(model("+a", sync_ms=SYNC_OS))
     assert verdict(history, "", Accident.POWER) is None
     assert verdict(history, "", Accident.KILL) is Kind.LOST
 
@@ -106,23 +106,23 @@ def test_a_clean_stop_loses_nothing_whatever_the_policy() -> None:
 
 
 def test_a_queue_without_a_journal_comes_back_empty() -> None:
-    history = acknowledged(model("+a", keep_journal=False))
+    history = answered(model("+a", keep_journal=False))
     assert verdict(history, "") is None
     assert verdict(history, "a") is Kind.INVENTED
 
 
 def test_a_delete_that_was_not_acknowledged_leaves_everything_or_nothing() -> None:
-    history = acknowledged(model("+a", "+b", "+c", "-"))
+    history = answered(model("+a", "+b", "+c", "-"))
     history.end()
     assert [verdict(history, found) for found in ("", "b c")] == [None, None]
     assert [verdict(history, found) for found in ("b", "c")] == [Kind.NO_PREFIX, Kind.NO_PREFIX]
     assert verdict(history, "a b c") is Kind.REDELIVERED
-    acknowledged(history)
+    answered(history)
     assert verdict(model("+a", "x"), "a") is None
 
 
 def moving(source_left: bool, target_arrived: bool) -> Kind | None:
-    source, target = acknowledged(model("+a")), model("+a", name="t")
+    source, target = answered(model("+a")), model("+a", name="t")
     source.now.ready[0].moved_to = Move("t", 0)
     found = {"q": [b"a"] if source_left is False else [], "t": [b"a"] if target_arrived else []}
     try:

@@ -213,7 +213,7 @@ def _recover_queue(broker: Broker, name: str, files: Files, now_ms: int, progres
     memory.bound(queue)
     memory.weigh(queue)
     broker.maintenance.read_ahead.look(queue)
-    return recovered.replay.has_named()
+    return recovered.replay.has_items_with_xid()
 
 
 def _rewrite_ambiguous(broker: Broker, names: Iterable[str], now_ms: int) -> None:

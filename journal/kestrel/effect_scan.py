@@ -9,7 +9,6 @@ from __future__ import annotations
 from msgspec import Struct
 
 from staniel.journal.errors import NeedMore
-from staniel.journal.kestrel import records
 from staniel.journal.kestrel.effect import (
     ID_FLOOR_MIN,
     EffectMismatch,
@@ -21,19 +20,25 @@ from staniel.journal.kestrel.effect import (
     id_floor_of,
     join,
 )
-from staniel.journal.kestrel.encoder import (
+from staniel.journal.kestrel.records import (
     ADD_XID,
     ADDX,
+    ADDX_BODY,
+    ADDX_HEAD_BYTES,
+    BLOCK_HEAD_BYTES,
     CONFIRM_REMOVE,
     REMOVE,
     REMOVE_TENTATIVE,
     REMOVE_TENTATIVE_XID,
     SAVE_XID,
+    SIZE_END,
     STATE_DUMP,
     UNREMOVE,
+    WITH_XID_BYTES,
+    XID_BODY,
+    Record,
+    decode,
 )
-from staniel.journal.kestrel.records import Record
-from staniel.journal.kestrel.replay import ADDX_BODY, BLOCK_MIN, XID_BODY
 from staniel.queues.xids import XID_MAX, XID_MIN, next_xid
 
 MARK_EVERY = 1024  # items; so many heads are read at most to find one of them again
@@ -139,9 +144,9 @@ class EffectScan:
         low, high = self._absent.pop() if self._absent else NO_SPAN
         while at < end:
             op = data[at]
-            if op == ADDX and end - at >= 21:
+            if op == ADDX and end - at >= ADDX_HEAD_BYTES:
                 size, added_ms, expires_ms = unpack(data, at + 1)
-                if size < BLOCK_MIN or at + 5 + size > limit:
+                if size < BLOCK_HEAD_BYTES or at + SIZE_END + size > limit:
                     break
                 if added == mark:
                     mark = self._mark(at, added)
@@ -151,12 +156,12 @@ class EffectScan:
                     self._expiring += 1
                 added += 1
                 size_sum += size
-                at += 5 + size
-            elif op == CONFIRM_REMOVE and end - at >= 5:
+                at += SIZE_END + size
+            elif op == CONFIRM_REMOVE and end - at >= WITH_XID_BYTES:
                 (xid,) = unpack_xid(data, at + 1)
                 if opens.pop(xid, None) is None:
                     self._close(xid)
-                at += 5
+                at += WITH_XID_BYTES
             elif front or taken - added >= line or self._named:
                 break
             elif op == REMOVE:
@@ -164,7 +169,7 @@ class EffectScan:
                 at += 1
                 if taken - added > need:
                     need = taken - added
-            elif op == REMOVE_TENTATIVE_XID and end - at >= 5:
+            elif op == REMOVE_TENTATIVE_XID and end - at >= WITH_XID_BYTES:
                 (xid,) = unpack_xid(data, at + 1)
                 if xid in opens or xid in closed or xid in open_before:
                     break
@@ -175,7 +180,7 @@ class EffectScan:
                 self._touched = True
                 opens[xid] = taken
                 taken += 1
-                at += 5
+                at += WITH_XID_BYTES
                 if taken - added > need:
                     need = taken - added
             else:
@@ -196,7 +201,7 @@ class EffectScan:
             closed=frozenset(self._closed),
             present=frozenset(self._present),
             added=self._added,
-            added_bytes=self._blocks_bytes - BLOCK_MIN * (self._added - self._others) + self._others_bytes,
+            added_bytes=self._blocks_bytes - BLOCK_HEAD_BYTES * (self._added - self._others) + self._others_bytes,
             added_expiring=self._expiring,
             id_floor=self._id_floor,
             listed=self._listed,
@@ -219,10 +224,10 @@ class EffectScan:
         if op == REMOVE_TENTATIVE:
             self._reserve()
             return at + 1
-        if op == REMOVE_TENTATIVE_XID and end - at >= 5:
+        if op == REMOVE_TENTATIVE_XID and end - at >= WITH_XID_BYTES:
             self._reserve_as(XID_BODY.unpack_from(data, at + 1)[0])
-            return at + 5
-        record = records.read(data, at, end, rest_bytes)
+            return at + WITH_XID_BYTES
+        record = decode(data, at, end, rest_bytes, heads_only=True)
         if op == UNREMOVE:
             self._abort(record.xid)
         elif op == SAVE_XID:
@@ -386,10 +391,10 @@ class XidScan(Struct):
         try:
             while at < end:
                 op = data[at]
-                if op == ADDX and end - at >= 21:
-                    stop = at + 5 + int.from_bytes(data[at + 1 : at + 5], "little", signed=True)
-                    if stop < at + 21 or stop > limit:
-                        records.read(data, at, end, rest_bytes)
+                if op == ADDX and end - at >= ADDX_HEAD_BYTES:
+                    stop = at + SIZE_END + XID_BODY.unpack_from(data, at + 1)[0]
+                    if stop < at + ADDX_HEAD_BYTES or stop > limit:
+                        decode(data, at, end, rest_bytes, heads_only=True)
                     at = stop
                 elif op == REMOVE:
                     at += 1
@@ -397,7 +402,7 @@ class XidScan(Struct):
                     self.given += 1
                     at += 1
                 else:
-                    record = records.read(data, at, end, rest_bytes)
+                    record = decode(data, at, end, rest_bytes, heads_only=True)
                     if op in (SAVE_XID, REMOVE_TENTATIVE_XID) or record.listed is not None:
                         self.base, self.given = record.xid, 0
                     at = record.stop

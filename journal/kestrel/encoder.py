@@ -6,22 +6,28 @@ document; the numbering of opcode 3, opcode 9 and the order of a rewritten file 
 
 from __future__ import annotations
 
-import struct
 from collections.abc import Callable, Iterator
 from typing import Any
 
+from staniel.journal.kestrel.records import (
+    ADD_XID,
+    ADD_XID_HEAD,
+    ADDX,
+    ADDX_HEAD,
+    BLOCK_HEAD_BYTES,
+    CONFIRM_REMOVE,
+    REMOVE,
+    REMOVE_TENTATIVE,
+    REMOVE_TENTATIVE_XID,
+    SAVE_XID,
+    UNREMOVE,
+    WITH_XID,
+)
 from staniel.queues.changes import Aborted, Added, Change, Cleared, Confirmed, Opened, Removed
 from staniel.queues.config import JournalDialect
 from staniel.queues.item import Delivery, Item
 from staniel.queues.xids import XID_MAX, XID_MIN, next_xid
 
-ADD, REMOVE, ADDX, REMOVE_TENTATIVE, SAVE_XID = 0, 1, 2, 3, 4
-UNREMOVE, CONFIRM_REMOVE, ADD_XID, STATE_DUMP, REMOVE_TENTATIVE_XID = 5, 6, 7, 8, 9
-
-ADDX_HEAD = struct.Struct("<Biqq")
-ADD_XID_HEAD = struct.Struct("<Biiqq")
-WITH_XID = struct.Struct("<Bi")
-BLOCK_HEAD_BYTES = 16  # a block's size field counts the add time and the expiry too
 REMOVE_RECORD = bytes((REMOVE,))
 RESERVE_RECORD = bytes((REMOVE_TENTATIVE,))
 

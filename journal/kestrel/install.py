@@ -9,7 +9,7 @@ from contextlib import suppress
 
 from staniel.journal.disk.fs import File, Fs, remove_each
 from staniel.journal.kestrel import files as layout
-from staniel.journal.kestrel.encoder import SAVE_XID, WITH_XID
+from staniel.journal.kestrel.records import SAVE_XID, WITH_XID
 
 
 def fresh_file(fs: Fs, path: str) -> File:

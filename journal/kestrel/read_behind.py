@@ -11,8 +11,8 @@ from collections.abc import Iterable
 from msgspec import Struct
 
 from staniel.journal.errors import Corrupt
-from staniel.journal.kestrel.item_reader import ItemReader
-from staniel.journal.kestrel.replay import plain
+from staniel.journal.kestrel.item_reader import LOST, read_items
+from staniel.journal.kestrel.records import plain
 from staniel.journal.kestrel.segments import IndexEntry, Segment, Segments, checks_of
 from staniel.queues.item import LOST_MS, Item
 from staniel.queues.line import ID_SHIFT, Line
@@ -51,7 +51,8 @@ class ReadBehind:
         self._bad_at = NO_BAD  # what has been read ends there, because the next block is not what was written
         self._starved = False  # what has been read ahead ends inside a record
         self._lost_end = 0  # items before this seq cannot be read
-        self._items = ItemReader(0)
+        self._saves: list[int] = []  # of the SAVE_XID records in front of what is decoded next
+        self._loses_stand_ins = False
 
     # the tail of a line
 
@@ -136,7 +137,7 @@ class ReadBehind:
 
     def lose_stand_ins(self) -> None:
         """From now on what is read is in the line: the stand-ins of a summary are lost items there."""
-        self._items.stand_ins = 0
+        self._loses_stand_ins = True
 
     def start_afresh(self) -> None:
         """Forget what has been read: a file was cut."""
@@ -217,7 +218,7 @@ class ReadBehind:
     def _begin(self, segment: Segment, at: int) -> None:
         self._segment, self._at = segment, at
         self._data, self._used, self._bad_at = b"", 0, NO_BAD
-        self._items.begin_file()
+        self._saves.clear()
 
     @property
     def _is_at_bad(self) -> bool:
@@ -291,19 +292,19 @@ class ReadBehind:
         assert segment is not None
         before, used = len(found), self._used
         rest = self.segments.size(segment) - (self._at + len(self._data) - self._used)
+        why = ""
         try:
-            self._used = self._items.read(self._data, self._used, rest, found, count_max)
+            stop = read_items(self._data, used, rest, found, count_max, self._saves, self._loses_stand_ins)
         except Corrupt as error:
-            self._seq += len(found) - before
-            self._at += error.at - used
-            self._give_up(error.why)
-            return True
-        if self._items.stand_ins:
-            count, self._items.stand_ins = self._items.stand_ins, 0
-            self.unreadable.append(Unreadable(segment.name, self._at, self._used - used, count, STAND_INS))
-        self._at += self._used - used
+            stop, why = error.at, error.why
+        if self._loses_stand_ins and (count := sum([item is LOST for item in found[before:]])):
+            self.unreadable.append(Unreadable(segment.name, self._at, stop - used, count, STAND_INS))
+        self._used = stop
+        self._at += stop - used
         self._seq += len(found) - before
-        return self._used > used
+        if why:
+            self._give_up(why)
+        return stop > used or bool(why)
 
     def _give_up(self, why: str) -> None:
         """The next items cannot be read: lost ones stand in for them, up to the next place where a record is known to

@@ -1,7 +1,9 @@
-"""The shape of single Kestrel records: where one ends and what it carries. No state.
+"""The Kestrel journal's records: opcodes, layouts, lengths, and the one decoder of every record.
 
-Knows the rare records that the fast loops (summaries, columns) do not read themselves, by the same rules as
-journal/kestrel/replay.py, and whether a record breaks off or is damaged. Source: the Kestrel journal format document.
+Replay, dump, read-behind, search, the effect scan and the pipeline's columns share it. Where a loop must be fast it
+reads the common records by itself, with the layouts from here, and gives the rest to `decode`; property tests hold each
+such loop against the decoder. Source: the Kestrel journal format document; where it and real journals disagree (opcodes
+8 and 9), what Kestrel 1.x to 2.4 wrote.
 """
 
 from __future__ import annotations
@@ -11,64 +13,117 @@ import struct
 from msgspec import Struct
 
 from staniel.journal.errors import Corrupt, NeedMore, Truncated, past_end
-from staniel.journal.kestrel.encoder import (
-    ADD,
-    ADD_XID,
-    ADDX,
-    CONFIRM_REMOVE,
-    REMOVE_TENTATIVE,
-    REMOVE_TENTATIVE_XID,
-    SAVE_XID,
-    STATE_DUMP,
-    UNREMOVE,
-)
-from staniel.journal.kestrel.replay import ADD_BODY, ADDX_BODY, BLOCK_MIN, DUMP_BODY, NAMED_BODY, XID_BODY
+from staniel.queues.item import Item
 
-XID_ONLY = frozenset((SAVE_XID, UNREMOVE, CONFIRM_REMOVE, REMOVE_TENTATIVE_XID))
-SINGLE = frozenset((1, REMOVE_TENTATIVE))
+ADD, REMOVE, ADDX, REMOVE_TENTATIVE, SAVE_XID = 0, 1, 2, 3, 4
+UNREMOVE, CONFIRM_REMOVE, ADD_XID, STATE_DUMP, REMOVE_TENTATIVE_XID = 5, 6, 7, 8, 9
+
+ADDX_HEAD = struct.Struct("<Biqq")  # opcode, size, add time, expiry
+ADD_XID_HEAD = struct.Struct("<Biiqq")  # opcode, transaction id, size, add time, expiry
+WITH_XID = struct.Struct("<Bi")  # opcode, transaction id
+# The same behind the opcode, which a reader has looked at already.
+ADD_BODY = struct.Struct("<ii")  # size, expiry in seconds
+ADDX_BODY = struct.Struct("<iqq")
+ADD_XID_BODY = struct.Struct("<iiqq")
+XID_BODY = struct.Struct("<i")
+XID_AND_NUMBER = struct.Struct(
+    "<ii"
+)  # how an ADD_XID and both kinds of opcode 8 begin: the number is a size or a count
+
+ADD_HEAD_BYTES = 1 + ADD_BODY.size
+ADDX_HEAD_BYTES = ADDX_HEAD.size
+ADD_XID_HEAD_BYTES = ADD_XID_HEAD.size
+WITH_XID_BYTES = WITH_XID.size
+BLOCK_HEAD_BYTES = 16  # what the size of an item counts beside its payload: the add time and the expiry
+ADD_BLOCK_HEAD_BYTES = 4  # in an ADD: the expiry alone
+SIZE_END = 5  # of an ADD and an ADDX: their size counts from here on
+XID_SIZE_END = 1 + XID_AND_NUMBER.size  # of an ADD_XID
+FLAGS_MASK = 0xFFFFFFFF
+
+# The records that are complete with their opcode, or with a transaction id behind it, by their length.
+FIXED_BYTES = {
+    REMOVE: 1,
+    REMOVE_TENTATIVE: 1,
+    SAVE_XID: WITH_XID_BYTES,
+    UNREMOVE: WITH_XID_BYTES,
+    CONFIRM_REMOVE: WITH_XID_BYTES,
+    REMOVE_TENTATIVE_XID: WITH_XID_BYTES,
+}
+# Of the records that hold an item: the bytes in front of its payload.
+HEAD_BYTES = {
+    ADD: ADD_HEAD_BYTES,
+    ADDX: ADDX_HEAD_BYTES,
+    ADD_XID: ADD_XID_HEAD_BYTES,
+    STATE_DUMP: ADD_XID_HEAD_BYTES,
+}
+
+
+class ItemWithXid(Item, gc=False):
+    """An item that came with a transaction id of its own (ADD_XID); a plain item again once it has been reserved."""
+
+    xid: int = 0
 
 
 class Record(Struct, frozen=True, gc=False):
     """One record. Offsets are bytes of the piece that it was read from; `stop` is where the next one starts.
 
-    An item's payload is `payload` to `payload` + `size`. `listed`: the items of an opcode 8 list, each as a record of
-    its own, None for every other record: an opcode 8 without a list is "confirm `xid`, and append this item".
+    An item's payload is the `size` bytes from byte `payload_at` on; -1: the record holds no item. `listed`: the items
+    of an opcode 8 list, each as a record of its own, None for every other record: an opcode 8 without a list means
+    "confirm `xid`, and append this item".
     """
 
     op: int
     stop: int
     xid: int = 0
-    payload: int = 0
+    payload_at: int = 0
     size: int = -1
     added_ms: int = 0
     expires_ms: int = 0
     listed: list[Record] | None = None
 
+    def payload(self, data: bytes) -> bytes:
+        """The bytes of its item, from the piece that it was read from."""
+        return data[self.payload_at : self.payload_at + self.size]
 
-def read(data: bytes, at: int, end: int, rest_bytes: int) -> Record:
-    """The record at `at`. `rest_bytes`: how many bytes of the file follow `end`.
 
-    Raises Corrupt for damage, NeedMore when the record goes on behind `end`; at the end of the file that is damage
-    too. The payload of an ADDX may reach behind `end`: only its head is looked at.
+def decode(data: bytes, at: int, end: int, rest_bytes: int, heads_only: bool = False) -> Record:
+    """The record that starts at byte `at` of `data`, which is looked at up to byte `end`.
+
+    `rest_bytes`: how many bytes of the file follow `end`. Raises NeedMore when the record goes on behind `end`,
+    Truncated when the file ends inside it, Corrupt when it is damaged: an unknown opcode, or a size that cannot be.
+    `heads_only`: for those who do not look at payloads, that of an ADDX may reach behind `end`.
     """
     op = data[at]
     try:
         if op == ADDX:
-            size, added_ms, expires_ms = _unpack(ADDX_BODY, data, at + 1, end)
-            stop = _block(size, BLOCK_MIN, at + 5, end + rest_bytes)
-            return Record(op, stop, 0, at + 21, size - BLOCK_MIN, added_ms, expires_ms)
-        if op in SINGLE:
-            return Record(op, at + 1)
-        if op in XID_ONLY:
-            return Record(op, at + 5, _unpack(XID_BODY, data, at + 1, end)[0])
+            if end - at < ADDX_HEAD_BYTES:
+                raise NeedMore
+            size, added_ms, expires_ms = ADDX_BODY.unpack_from(data, at + 1)
+            stop = at + SIZE_END + size
+            if size < BLOCK_HEAD_BYTES or stop > end + rest_bytes:
+                raise _wrong_size(size, BLOCK_HEAD_BYTES, end + rest_bytes - at - SIZE_END)
+            if stop > end and not heads_only:
+                raise NeedMore
+            return Record(op, stop, 0, at + ADDX_HEAD_BYTES, size - BLOCK_HEAD_BYTES, added_ms, expires_ms)
+        if op in FIXED_BYTES:
+            size = FIXED_BYTES[op]
+            if end - at < size:
+                raise NeedMore
+            return Record(op, at + size, XID_BODY.unpack_from(data, at + 1)[0] if size == WITH_XID_BYTES else 0)
         if op == ADD:
-            size, expires_s = _unpack(ADD_BODY, data, at + 1, end)
-            stop = _whole(_block(size, 4, at + 5, end + rest_bytes), end)
-            return Record(op, stop, 0, at + 9, size - 4, 0, expires_s * 1000)
+            if end - at < ADD_HEAD_BYTES:
+                raise NeedMore
+            size, expires_s = ADD_BODY.unpack_from(data, at + 1)
+            stop = at + SIZE_END + size
+            if size < ADD_BLOCK_HEAD_BYTES or stop > end + rest_bytes:
+                raise _wrong_size(size, ADD_BLOCK_HEAD_BYTES, end + rest_bytes - at - SIZE_END)
+            if stop > end:
+                raise NeedMore
+            return Record(op, stop, 0, at + ADD_HEAD_BYTES, size - ADD_BLOCK_HEAD_BYTES, 0, expires_s * 1000)
         if op == ADD_XID:
-            return _named(op, data, at + 1, end, rest_bytes)
+            return _item_with_xid(op, data, at, end, rest_bytes)
         if op == STATE_DUMP:
-            return _eight(data, at + 1, end, rest_bytes)
+            return _eight(data, at, end, rest_bytes)
     except NeedMore:
         if not rest_bytes:
             raise Truncated(at=at) from None
@@ -80,32 +135,39 @@ def read(data: bytes, at: int, end: int, rest_bytes: int) -> Record:
 
 
 def _eight(data: bytes, at: int, end: int, rest_bytes: int) -> Record:
-    """Opcode 8 has two meanings; journal/kestrel/replay.py says how they are told apart."""
-    _, number = _unpack(DUMP_BODY, data, at, end)
+    """Opcode 8 has two meanings: a list of open reads (a few days of 2011), or "confirm, and append this" (2.1 to 2.4).
+
+    A block is at least 16 bytes long, so a smaller number is a count. Otherwise it is a list only if as many ADD_XID
+    records really follow, which the bytes of an add time cannot look like.
+    """
+    if end - at < XID_SIZE_END:
+        raise NeedMore
+    _, number = XID_AND_NUMBER.unpack_from(data, at + 1)
     if number < 0:
         raise Corrupt(f"opcode 8 with the size {number}")
-    if number < BLOCK_MIN:
-        return _list(data, at, end, rest_bytes)
+    if number < BLOCK_HEAD_BYTES:
+        return _state_dump(data, at, end, rest_bytes)
     try:
-        return _list(data, at, end, rest_bytes)
+        return _state_dump(data, at, end, rest_bytes)
     except Corrupt:
-        return _named(STATE_DUMP, data, at, end, rest_bytes)
+        pass
     except NeedMore:
         if rest_bytes:
             raise
-        return _named(STATE_DUMP, data, at, end, rest_bytes)
+    return _item_with_xid(STATE_DUMP, data, at, end, rest_bytes)
 
 
-def _list(data: bytes, at: int, end: int, rest_bytes: int) -> Record:
-    counter, count = DUMP_BODY.unpack_from(data, at)
-    at += 8
+def _state_dump(data: bytes, at: int, end: int, rest_bytes: int) -> Record:
+    """A list of open reads: the last transaction id, a count, then so many pairs of ADD_XID and REMOVE_TENTATIVE."""
+    counter, count = XID_AND_NUMBER.unpack_from(data, at + 1)
+    at += XID_SIZE_END
     listed = []
     for _ in range(count):
         if at >= end:
             raise NeedMore
         if data[at] != ADD_XID:
             raise Corrupt("opcode 8 with a list that is not there")
-        record = _named(ADD_XID, data, at + 1, end, rest_bytes)
+        record = _item_with_xid(ADD_XID, data, at, end, rest_bytes)
         at = record.stop
         if at >= end:
             raise NeedMore
@@ -116,30 +178,31 @@ def _list(data: bytes, at: int, end: int, rest_bytes: int) -> Record:
     return Record(STATE_DUMP, at, counter, listed=listed)
 
 
-def _named(op: int, data: bytes, at: int, end: int, rest_bytes: int) -> Record:
-    if end - at < 8:
+def _item_with_xid(op: int, data: bytes, at: int, end: int, rest_bytes: int) -> Record:
+    """An ADD_XID, or an opcode 8 of the same layout."""
+    if end - at < XID_SIZE_END:
         raise NeedMore
-    xid, size = DUMP_BODY.unpack_from(data, at)
-    stop = _whole(_block(size, BLOCK_MIN, at + 8, end + rest_bytes), end)
-    _, _, added_ms, expires_ms = NAMED_BODY.unpack_from(data, at)
-    return Record(op, stop, xid, at + 24, size - BLOCK_MIN, added_ms, expires_ms)
-
-
-def _block(size: int, size_min: int, at: int, limit: int) -> int:
-    if size < size_min:
-        raise Corrupt(f"a block of {size} bytes, at least {size_min} expected")
-    if at + size > limit:
-        raise past_end(size, limit - at)
-    return at + size
-
-
-def _whole(stop: int, end: int) -> int:
+    xid, size = XID_AND_NUMBER.unpack_from(data, at + 1)
+    stop = at + XID_SIZE_END + size
+    if size < BLOCK_HEAD_BYTES or stop > end + rest_bytes:
+        raise _wrong_size(size, BLOCK_HEAD_BYTES, end + rest_bytes - at - XID_SIZE_END)
     if stop > end:
         raise NeedMore
-    return stop
+    _, _, added_ms, expires_ms = ADD_XID_BODY.unpack_from(data, at + 1)
+    return Record(op, stop, xid, at + ADD_XID_HEAD_BYTES, size - BLOCK_HEAD_BYTES, added_ms, expires_ms)
 
 
-def _unpack(layout: struct.Struct, data: bytes, at: int, end: int) -> tuple[int, ...]:
-    if end - at < layout.size:
-        raise NeedMore
-    return layout.unpack_from(data, at)
+def _wrong_size(size: int, size_min: int, left_bytes: int) -> Corrupt:
+    """The error for a block of `size` bytes where at least `size_min` belong, and the file has `left_bytes` more. It
+    comes before anybody allocates what a size claims.
+    """
+    if size < size_min:
+        return Corrupt(f"a block of {size} bytes, at least {size_min} expected")
+    return past_end(size, left_bytes)
+
+
+def plain(item: Item) -> Item:
+    """The item without the transaction id that it may have come with."""
+    if isinstance(item, ItemWithXid):
+        return Item(item.data, item.added_ms, item.expires_ms, item.flags)
+    return item

@@ -1,21 +1,18 @@
-"""Looking for items in journal files from a place onwards, without replaying them.
-
-Knows where a record ends and which record adds an item. Refuses to know the state of a queue.
-"""
+"""Looking for items in journal files from a position onwards, without replaying them."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 
 from staniel.journal.disk.fs import Fs
+from staniel.journal.errors import Corrupt
 from staniel.journal.kestrel import files as layout
-from staniel.journal.kestrel.encoder import ADDX, ADDX_HEAD, BLOCK_HEAD_BYTES, REMOVE, REMOVE_TENTATIVE
 from staniel.journal.kestrel.files import Kind
+from staniel.journal.kestrel.records import ADDX, FIXED_BYTES, decode
 from staniel.journal.transfer_log import FilePosition
 from staniel.queues.item import Item
 
 CURRENT = 2**63 - 1
-FIXED_BYTES = {REMOVE: 1, REMOVE_TENTATIVE: 1, 4: 5, 5: 5, 6: 5, 9: 5}
 
 
 class Search:
@@ -33,8 +30,8 @@ class Search:
     def added_since(self, start: FilePosition) -> Iterator[tuple[FilePosition, Item]]:
         """The items that ADDX records added from `start` onwards, and where.
 
-        Only what this program writes behind its own start is looked for: the records 1 to 6 and 9. Anything else ends a
-        file.
+        Only what this program writes behind its own start is looked for: ADDX, and the records of fixed length.
+        Anything else ends a file.
         """
         for number, name in self.files:
             if number < start.file:
@@ -57,14 +54,12 @@ def _added(data: bytes) -> Iterator[tuple[int, Item]]:
     at = 0
     while at < len(data):
         op = data[at]
-        if op == ADDX and len(data) - at >= ADDX_HEAD.size:
-            _, size, added_ms, expires_ms = ADDX_HEAD.unpack_from(data, at)
-            stop = at + 5 + size
-            if size < BLOCK_HEAD_BYTES or stop > len(data):
-                return
-            yield at, Item(data[at + ADDX_HEAD.size : stop], added_ms, expires_ms)
-            at = stop
-        elif op in FIXED_BYTES:
-            at += FIXED_BYTES[op]
-        else:
+        try:
+            record = decode(data, at, len(data), 0)
+        except Corrupt:
             return
+        if op == ADDX:
+            yield at, Item(record.payload(data), record.added_ms, record.expires_ms)
+        elif op not in FIXED_BYTES:
+            return
+        at = record.stop

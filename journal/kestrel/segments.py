@@ -15,7 +15,7 @@ from msgspec import Struct, field
 
 from staniel.journal.disk.fs import Fs, Reader
 from staniel.journal.kestrel.effect import SegmentEffect
-from staniel.journal.kestrel.encoder import ADDX, ADDX_HEAD, SAVE_XID, WITH_XID
+from staniel.journal.kestrel.records import ADDX, ADDX_HEAD, SAVE_XID, WITH_XID
 from staniel.queues.checkpoint import Checkpoint
 
 SAMPLE_BYTES = 128 << 10  # a place is noted about this often, so that a seq is found without reading a whole file

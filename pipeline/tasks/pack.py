@@ -19,14 +19,14 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from staniel.journal.disk.fs import File, Fs, Locked, OsFs
-from staniel.journal.kestrel import records
 from staniel.journal.kestrel.effect import State
 from staniel.journal.kestrel.encoder import Encoder
 from staniel.journal.kestrel.files import Files, pack_name, temp_name
+from staniel.journal.kestrel.records import HEAD_BYTES, decode
 from staniel.journal.kestrel.recovery import Recovery
 from staniel.journal.spool import Spool, SpoolError
 from staniel.pipeline.formats.adapters import look
-from staniel.pipeline.formats.kestrel.state import HEAD_BYTES, Queue, live_rows
+from staniel.pipeline.formats.kestrel.state import Queue, live_rows
 from staniel.pipeline.lake.folders import LocalFolder, Opened, folder
 from staniel.pipeline.lake.names import real_name, shown_name
 from staniel.pipeline.sources.journal_options import JournalOptions
@@ -258,7 +258,7 @@ class Copies:
             file = self._open[row["file"]] = self._folder.open(row["file"])
         head_bytes = HEAD_BYTES[file.read(row["offset"], 1)[0]]
         data = file.read(row["offset"], head_bytes + row["size"])
-        record = records.read(data, 0, len(data), 0)
+        record = decode(data, 0, len(data), 0)
         return Item(data[head_bytes:], record.added_ms, record.expires_ms, row["flags"])
 
     def close(self) -> None:

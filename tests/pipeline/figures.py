@@ -176,7 +176,7 @@ def decode(path: Path) -> int:
             count += len(data[at + 21 : at + 5 + size])
             at += 5 + size
         else:
-            at = records.read(data, at, end, 0).stop
+            at = records.decode(data, at, end, 0).stop
     return count
 
 

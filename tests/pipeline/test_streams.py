@@ -93,8 +93,8 @@ def decoded(form: str, whole: list[tuple[str, bytes]]) -> list[tuple[int, object
     for _, data in whole:
         at = 4 if form == "libkestrel" else 0
         while form == "kestrel" and at < len(data):
-            record = records.read(data, at, len(data), 0)
-            found.append((at, data[record.payload : record.payload + record.size] if record.size >= 0 else None))
+            record = records.decode(data, at, len(data), 0)
+            found.append((at, record.payload(data) if record.size >= 0 else None))
             at = record.stop
         while form == "libkestrel" and at < len(data):
             size = int.from_bytes(data[at + 1 : at + 5], "little")

@@ -81,13 +81,13 @@ def test_any_records_become_rows_with_the_same_offsets_and_values(
     at = 0
     while at < len(data):
         try:
-            record = records.read(data, at, len(data), 0)
+            record = records.decode(data, at, len(data), 0)
         except Corrupt:
             break
-        value = data[record.payload : record.payload + record.size] if record.size >= 0 else None
+        value = record.payload(data) if record.size >= 0 else None
         expected.append((at, value, record.xid if record.op not in (0, 1, 2, 3) else None))
         listed = record.listed or []
-        expected += [(each.payload - 25, data[each.payload : each.payload + each.size], each.xid) for each in listed]
+        expected += [(each.payload_at - 25, each.payload(data), each.xid) for each in listed]
         at = record.stop
     found = rows(folder, "ops", PERMISSIVE)
     told = [(row["offset"], row["value"], row["xid"]) for row in found if row["_corrupt"] is None]

@@ -16,19 +16,20 @@ from staniel.journal.errors import Corrupt
 from staniel.journal.kestrel import files as layout
 from staniel.journal.kestrel.effect import EffectMismatch
 from staniel.journal.kestrel.effect_scan import EMPTY, TIME_MAX, TIME_MIN, UNKNOWN, CounterUnknown
-from staniel.journal.kestrel.encoder import ADD_XID, ADDX
 from staniel.journal.kestrel.files import Files
+from staniel.journal.kestrel.records import ADD_XID, ADDX, FIXED_BYTES, HEAD_BYTES
 from staniel.pipeline.formats.base import Part, Reach, Reading, Segment, View
 from staniel.pipeline.formats.kestrel import items as kestrel_items
 from staniel.pipeline.formats.kestrel import ops as kestrel_ops
 from staniel.pipeline.formats.kestrel import queue as kestrel_queue
 from staniel.pipeline.formats.kestrel import state as kestrel_state
-from staniel.pipeline.formats.kestrel.ops import FIXED_BYTES, OpsReader
+from staniel.pipeline.formats.kestrel.ops import OpsReader
 from staniel.pipeline.formats.kestrel.state import Summarised, summarise_file
 from staniel.pipeline.lake.arrow import TIME, Rows, schema
 from staniel.pipeline.lake.folders import Folder
 
-TIME_END = {ADDX: 13, ADD_XID: 17}  # where the add time of an item ends in its record
+EXPIRY_BYTES = 8
+TIME_END = {op: HEAD_BYTES[op] - EXPIRY_BYTES for op in (ADDX, ADD_XID)}  # where an item's add time ends in its record
 
 SUMMARIES = schema(
     queue=pa.string(),
@@ -142,7 +143,7 @@ class KestrelFormat:
     def tells(self, head: bytes) -> bool:
         """Records of removals, reserves and ends are alike in all files: only an item's add time is not."""
         at = 0
-        while at < len(head) and (size := FIXED_BYTES[head[at]]):
+        while at < len(head) and (size := FIXED_BYTES.get(head[at], 0)):
             at += size
         return at < len(head) and at + TIME_END.get(head[at], len(head)) <= len(head)
 

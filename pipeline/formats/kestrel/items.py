@@ -12,12 +12,20 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from staniel.journal.errors import Corrupt, NeedMore
-from staniel.journal.kestrel import records
 from staniel.journal.kestrel.effect import ID_FLOOR_MIN, Origin
 from staniel.journal.kestrel.effect_scan import EMPTY, EffectScan, Held, symbol_of
-from staniel.journal.kestrel.encoder import ADDX, CONFIRM_REMOVE, REMOVE, STATE_DUMP
-from staniel.journal.kestrel.records import Record
-from staniel.journal.kestrel.replay import BLOCK_MIN, XID_BODY
+from staniel.journal.kestrel.records import (
+    ADDX,
+    ADDX_HEAD_BYTES,
+    CONFIRM_REMOVE,
+    REMOVE,
+    SIZE_END,
+    STATE_DUMP,
+    WITH_XID_BYTES,
+    XID_BODY,
+    Record,
+    decode,
+)
 from staniel.pipeline.formats.base import Part, Reading, Segment, settle
 from staniel.pipeline.formats.kestrel.ops import OpsReader
 from staniel.pipeline.formats.kestrel.state import ITEM, ITEM_OPS, item_ids
@@ -53,19 +61,19 @@ class Tally(EffectScan):
         try:
             while at < end:
                 op = data[at]
-                if op == ADDX and end - at >= 21:
-                    stop = at + 5 + unpack(data, at + 1)[0]
-                    if stop < at + 5 + BLOCK_MIN or stop > limit:
-                        records.read(data, at, end, rest_bytes)
+                if op == ADDX and end - at >= ADDX_HEAD_BYTES:
+                    stop = at + SIZE_END + unpack(data, at + 1)[0]
+                    if stop < at + ADDX_HEAD_BYTES or stop > limit:
+                        decode(data, at, end, rest_bytes, heads_only=True)  # raises
                     self._added += 1
                     fates.append(QUEUED)
                     at = stop
                 elif op == REMOVE:
                     self._remove()
                     at += 1
-                elif op == CONFIRM_REMOVE and end - at >= 5:
+                elif op == CONFIRM_REMOVE and end - at >= WITH_XID_BYTES:
                     self._end(unpack(data, at + 1)[0])
-                    at += 5
+                    at += WITH_XID_BYTES
                 else:
                     at = self._other(data, at, end, rest_bytes)
         except NeedMore:

@@ -15,10 +15,27 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from staniel.journal.errors import Corrupt, NeedMore
-from staniel.journal.kestrel import records
-from staniel.journal.kestrel.encoder import ADD, ADD_XID, ADDX, REMOVE_TENTATIVE, SAVE_XID, STATE_DUMP
-from staniel.journal.kestrel.records import Record
-from staniel.journal.kestrel.replay import FLAGS_MASK, XID_BODY
+from staniel.journal.kestrel.records import (
+    ADD,
+    ADD_XID,
+    ADDX,
+    ADDX_HEAD_BYTES,
+    CONFIRM_REMOVE,
+    FIXED_BYTES,
+    FLAGS_MASK,
+    HEAD_BYTES,
+    REMOVE,
+    REMOVE_TENTATIVE,
+    REMOVE_TENTATIVE_XID,
+    SAVE_XID,
+    SIZE_END,
+    STATE_DUMP,
+    UNREMOVE,
+    WITH_XID_BYTES,
+    XID_BODY,
+    Record,
+    decode,
+)
 from staniel.pipeline.formats.base import Part, Reading, Segment, settle
 from staniel.pipeline.lake.arrow import BATCH_ROWS, TIME, TIME_MS_MAX, batch, constant, moments, numbers, schema, slices
 from staniel.pipeline.lake.folders import GONE, PIECE_BYTES, Folder, Opened, Vanished
@@ -42,22 +59,22 @@ TEXT = pa.string()
 BATCH_BYTES = 64 << 20  # of payload, or one record
 OPS = {
     ADD: "add",
-    1: "remove",
+    REMOVE: "remove",
     ADDX: "add",
-    3: "reserve",
+    REMOVE_TENTATIVE: "reserve",
     SAVE_XID: "save_xid",
-    5: "abort",
-    6: "confirm",
+    UNREMOVE: "abort",
+    CONFIRM_REMOVE: "confirm",
     ADD_XID: "add_xid",
     STATE_DUMP: "state_dump",
-    9: "reserve",
+    REMOVE_TENTATIVE_XID: "reserve",
     LISTED: "listed",
     CONTINUE: "continue",
 }
 NAMES = pa.array([OPS.get(number, "") for number in range(CONTINUE + 1)])
-FIXED_BYTES = [{1: 1, 3: 1, 4: 5, 5: 5, 6: 5, 9: 5}.get(op, 0) for op in range(256)]
+FIXED = [FIXED_BYTES.get(op, 0) for op in range(256)]  # a list is faster than a dict
 HAS_ITEM = np.isin(np.arange(256), [ADD, ADDX, ADD_XID, LISTED, CONTINUE])
-HAS_XID = np.isin(np.arange(256), [4, 5, 6, 9])
+HAS_XID = np.isin(np.arange(256), [op for op, size in FIXED_BYTES.items() if size == WITH_XID_BYTES])
 Numbers = np.ndarray[Any, np.dtype[Any]]
 
 
@@ -134,14 +151,14 @@ class OpsReader:
     def _common(self, data: bytes, at: int, end_read: int, starts: list[int]) -> int:
         """The records that nearly all are; where one starts that is not, or stands too near to the end. A loop without
         a call or a second look at the bounds: half of a query's time in Python is spent here."""
-        safe, put, fixed, unpack = len(data) - 21, starts.append, FIXED_BYTES, XID_BODY.unpack_from
+        safe, put, fixed, unpack = len(data) - ADDX_HEAD_BYTES, starts.append, FIXED, XID_BODY.unpack_from
         for _ in repeat(None, BATCH_ROWS - len(starts)):
             if at > safe:
                 break
             op = data[at]
             if op == ADDX:
-                stop = at + 5 + unpack(data, at + 1)[0]
-                if stop > end_read or stop < at + 21:
+                stop = at + SIZE_END + unpack(data, at + 1)[0]
+                if stop > end_read or stop < at + ADDX_HEAD_BYTES:
                     break
                 put(at)
                 at = stop
@@ -154,13 +171,13 @@ class OpsReader:
         return at
 
     def _other(self, data: bytes, at: int, rest_bytes: int, found: Found) -> int:
-        record = records.read(data, at, len(data), rest_bytes)
+        record = decode(data, at, len(data), rest_bytes, heads_only=True)
         op = CONTINUE if record.op == STATE_DUMP and record.listed is None else record.op
         found.others[len(found.starts)] = (op, record)
         found.starts.append(at)
         for each in record.listed or ():
             found.others[len(found.starts)] = (LISTED, each)
-            found.starts.append(each.payload - 25)
+            found.starts.append(each.payload_at - HEAD_BYTES[ADD_XID])
         return record.stop
 
     def _batch(self, data: bytes, found: Found) -> pa.RecordBatch:
@@ -171,19 +188,22 @@ class OpsReader:
         stops = np.append(starts[1:], found.stop)
         bounds = np.empty((rows, 2), np.int32)
         bounds[:, 0] = bounds[:, 1] = starts
-        bounds[adds, 0] += 21
+        bounds[adds, 0] += ADDX_HEAD_BYTES
         bounds[adds, 1] = stops[adds]
         added_ms, expires_ms = np.zeros(rows, np.int64), np.zeros(rows, np.int64)
         added_ms[adds], expires_ms[adds] = (
-            _gather(data, "<i8", starts[adds] + 5),
-            _gather(data, "<i8", starts[adds] + 13),
+            _gather(data, "<i8", starts[adds] + SIZE_END),
+            _gather(data, "<i8", starts[adds] + SIZE_END + 8),
         )
         with_xid = HAS_XID[ops]
         xids = np.zeros(rows, np.int32)
         xids[with_xid] = _gather(data, "<i4", starts[with_xid] + 1)
         for row, (op, record) in found.others.items():
             size = max(record.size, 0)
-            ops[row], bounds[row] = op, (record.payload, record.payload + size) if record.size >= 0 else starts[row]
+            ops[row], bounds[row] = (
+                op,
+                (record.payload_at, record.payload_at + size) if record.size >= 0 else starts[row],
+            )
             added_ms[row], expires_ms[row] = record.added_ms, record.expires_ms
             xids[row], with_xid[row] = record.xid, op > REMOVE_TENTATIVE
         return self._columns(data, ops, starts, bounds, (added_ms, expires_ms), np.where(with_xid, xids, 0), with_xid)

@@ -23,14 +23,13 @@ from staniel.journal.kestrel import sidecar
 from staniel.journal.kestrel.derived_effect import checkpoint_of, follow, whole_at
 from staniel.journal.kestrel.effect import ID_FLOOR_MIN, NOTHING, EffectMismatch, Origin, SegmentEffect, apply, merge
 from staniel.journal.kestrel.effect_scan import MARK_EVERY, SegmentFacts, entry_state_of
-from staniel.journal.kestrel.encoder import ADD, ADD_XID
+from staniel.journal.kestrel.records import ADD, ADD_XID, HEAD_BYTES
 from staniel.journal.kestrel.segments import NEVER
 from staniel.journal.kestrel.sidecar import SIDECAR_MAX_BYTES, Fit, Sidecar
 from staniel.pipeline.formats.base import Part, Reading, Segment
 from staniel.pipeline.formats.kestrel.ops import OpsReader
 from staniel.pipeline.formats.kestrel.state import (
     EXACT_ID_MS,
-    HEAD_BYTES,
     ITEM_OPS,
     Given,
     Queue,

@@ -19,7 +19,7 @@ from msgspec import Struct
 from staniel.journal.errors import Corrupt, Damage
 from staniel.journal.kestrel.effect import ID_FLOOR_MIN, Origin, SegmentEffect, State, Symbol
 from staniel.journal.kestrel.effect_scan import MARK_EVERY, EffectScan, EntryState, SegmentFacts
-from staniel.journal.kestrel.encoder import SAVE_XID
+from staniel.journal.kestrel.records import HEAD_BYTES, SAVE_XID
 from staniel.journal.kestrel.sidecar import Sidecar
 from staniel.pipeline.formats.base import Reading, Segment, settle, torn_end
 from staniel.pipeline.formats.kestrel.ops import LISTED, OPS, OpsReader
@@ -45,7 +45,6 @@ STATE = schema(
     offset=pa.int64(),
 )
 ITEM_OPS = pa.array(["add", "add_xid", "continue"])
-HEAD_BYTES = {0: 9, 2: 21, 7: 25, 8: 25}  # of a record, in front of its payload
 EXACT_ID_MS = 1 << 46  # add times up to here make ids of 64 bits
 
 

@@ -54,13 +54,13 @@ class Journal:
         at = 0
         while at < len(data):
             try:
-                record = records.read(data, at, len(data), 0)
+                record = records.decode(data, at, len(data), 0)
             except Corrupt:
                 break
             if record.listed is not None:
-                self.listed += [data[each.payload : each.payload + each.size] for each in record.listed]
+                self.listed += [each.payload(data) for each in record.listed]
             elif record.size >= 0:
-                payload = data[record.payload : record.payload + record.size]
+                payload = record.payload(data)
                 self.items.append((payload, record.added_ms if record.op else NOW_MS))
             ends.append(record.stop)
             at = record.stop

@@ -53,7 +53,8 @@ _NEXT = {
 }
 """The states that may follow a state; `_enter` asserts it."""
 
-_LINE = WorkqState.LINE  # a global is found ten times as fast as a member of an Enum
+_LINE, _PAUSED = WorkqState.LINE, WorkqState.PAUSED
+"""Compared in each feed: a module's name is found much faster than an Enum's member."""
 
 
 class _AddTail(Struct, frozen=True):
@@ -98,7 +99,7 @@ class WorkqParser:
         """
         requests: list[WorkqRequest] = []
         self._work_left = WORK_A_FEED
-        if self._state is WorkqState.PAUSED:
+        if self._state is _PAUSED:
             self._rest += data
             self.pending_bytes += len(data)
             return requests

@@ -1,37 +1,50 @@
-"""Rounds of cleaning: every so often the segments of a command log that pay are rewritten, the oldest first.
+"""Cleaning of a command log: rounds, and the rewriting of one segment without the records that nothing needs.
 
-Knows which segments pay, and their lock. Refuses to know clocks and threads: whoever drives it calls `step`, which does
-a slice of work, at `next_ms` or later; syncs go through the commit group. Which records stay is known to
-cmdlog_rewrite.py. Source: "Cleaning Cycle Strategy" of the workq command log.
+At intervals a round visits the sealed segments, oldest first, and rewrites those that are due. Work is done in slices
+by a generator; syncs go through the commit group and are waited for between slices. A successor is written and synced,
+takes the segment's name, and the folder is synced before any newer segment is touched. Sources: "Cleaning Cycle
+Strategy" and "Rewrite Process" of the workq command log.
+
+The original drops an addition when its job's time to live is over, and all other records once the job is gone; so a
+deleted job comes back after a restart. Here an addition goes with its job, the oldest segments first, and the record
+that ended a job goes only when no segment up to its own has the addition of a job that is over.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Generator
+from functools import partial
 
 from msgspec import Struct
 
-from staniel.journal.disk.fs import Locked
+from staniel.journal.disk.fs import File, Locked
+from staniel.journal.group_commit import SeparateDevice
 from staniel.journal.workq import files as layout
-from staniel.journal.workq.log import CmdLog
-from staniel.journal.workq.rewrite import Rewrite
-from staniel.journal.workq.segments import CmdLogSegment
-from staniel.queues.jobs.job import NS_A_MS
+from staniel.journal.workq.encoder import BARE_BYTES, CRC_BYTES, MAGIC, SCHEDULE, TIME_BYTES
+from staniel.journal.workq.log import CmdLog, SyncRequest
+from staniel.journal.workq.records import is_valid_command, read_time
+from staniel.journal.workq.segments import CmdLogSegment, Frame, SegmentReader
+from staniel.queues.config import SYNC_ALWAYS
+from staniel.queues.jobs.job import NS_A_MS, Job
 from staniel.queues.jobs.jobs import Jobs
 from staniel.queues.jobs.timers import NEVER_MS
 
+SLICE_BYTES = 32 << 10  # some 500 small records, about a millisecond
+
 
 class CleaningResult(Struct):
-    """What one round did."""
+    """What one round did: segments rewritten, segments removed, bytes freed, and why it ended early, or ""."""
 
     cleaned: int = 0
     removed: int = 0
     freed_bytes: int = 0
-    why: str = ""  # it ended early
+    why: str = ""
 
 
 class Cleaner:
-    """One round every `every_ms`; 0: never. `tell` hears what each round did."""
+    """Runs a round every `every_ms`; 0: never. `tell` gets the result of each round. The caller runs `step` at
+    `next_ms`.
+    """
 
     def __init__(self, log: CmdLog, jobs: Jobs, every_ms: int, tell: Callable[[CleaningResult], None]) -> None:
         self.log = log
@@ -46,7 +59,7 @@ class Cleaner:
         self._outcome = CleaningResult()
 
     def begin_service(self, now_ms: int) -> None:
-        """The first round is due one interval from now."""
+        """Schedule the first round, one interval from now."""
         if self.every_ms:
             self._due_ms = now_ms + self.every_ms
 
@@ -55,7 +68,7 @@ class Cleaner:
         return self._round is None
 
     def next_ms(self) -> int:
-        """When `step` has something to do; NEVER_MS while it waits for the disk."""
+        """When to call `step` next; NEVER_MS while a sync is waited for."""
         if self._round is None:
             return self._due_ms
         return NEVER_MS if self._waits else self._now_ms
@@ -65,7 +78,7 @@ class Cleaner:
         return self._rewrite is not None and self._rewrite.waits
 
     def step(self, now_ms: int) -> None:
-        """A slice of work, if some is due. A disk that is full or cannot be read ends the round, not the log."""
+        """Do a slice of work, if any is due. A full disk or a read error ends the round; the log goes on."""
         self._now_ms = now_ms
         if self._round is None:
             if now_ms < self._due_ms:
@@ -84,7 +97,7 @@ class Cleaner:
             self._end(f"{layout.READ_LOCK} is held by another program")
 
     def stop(self) -> None:
-        """Leave off, as it is: a successor that is not finished goes."""
+        """End a round that is running; an unfinished successor is removed."""
         if self._round is not None:
             self._end("the server stops")
 
@@ -92,7 +105,7 @@ class Cleaner:
         if self._rewrite is not None:
             try:
                 self._rewrite.abandon()
-            except OSError as error:  # left behind, and worth nothing
+            except OSError as error:  # the successor stays; the next rewrite of the segment removes it
                 why = f"{why}; {error.filename}: {error.strerror}"
         if self._release is not None:
             self._release()
@@ -102,36 +115,205 @@ class Cleaner:
         self.tell(self._outcome)
 
     def _clean_all(self) -> Generator[None]:
-        """One round, oldest segment first."""
+        """One round, oldest segment first. Raises OSError, Locked."""
         log = self.log
         self._release = log.fs.hold(f"{log.folder}/{layout.READ_LOCK}", shared=False)
         segments = log.sealed()
         dead = {segment.number: segment.dead for segment in segments}
         newer_bytes = sum(segment.size for segment in segments)
-        # No older segment holds the addition of a job that was over when the round began. And the clock has not stepped
-        # back behind what an earlier run has told: else that could be taken for news of a job that comes now.
-        clear = self._now_ms * NS_A_MS > log.latest_ns
+        # Whether records that ended a job may go: no older segment has the addition of a job that was over when the
+        # round began, and the clock is not behind the times of earlier records, which could seem to be of a new job.
+        ends_may_go = self._now_ms * NS_A_MS > log.latest_ns
         for segment in segments:
             newer_bytes -= segment.size
-            if self._pays(segment, newer_bytes):
-                clear = (yield from self._clean(segment, clear)) and clear
+            if self._is_due(segment, newer_bytes):
+                ends_may_go = (yield from self._clean(segment, ends_may_go)) and ends_may_go
             elif dead[segment.number]:
-                clear = False
+                ends_may_go = False
 
-    def _pays(self, segment: CmdLogSegment, newer_bytes: int) -> bool:
-        """Whether the segment is due: the document's average, or half of it is dead already, or what is dead in it
-        keeps records of newer segments from going.
+    def _is_due(self, segment: CmdLogSegment, newer_bytes: int) -> bool:
+        """Whether to rewrite the segment: its average end of life has passed (the document's rule), or half of its
+        additions are dead, or dead ones keep records of newer segments from being dropped.
         """
         if self._now_ms >= segment.due_ms or 2 * segment.dead > segment.adds:
             return True
         return segment.dead > 0 and newer_bytes >= segment.size
 
-    def _clean(self, segment: CmdLogSegment, clear: bool) -> Generator[None, None, bool]:
-        """Whether nothing of a job that is over is left in the segment."""
-        rewrite = self._rewrite = Rewrite(self.log, self.jobs, segment, clear=clear)
+    def _clean(self, segment: CmdLogSegment, ends_may_go: bool) -> Generator[None, None, bool]:
+        """Rewrite one segment. Returns whether no addition of a job that was over is left in it."""
+        rewrite = self._rewrite = Rewrite(self.log, self.jobs, segment, ends_may_go=ends_may_go)
         yield from rewrite.run()
         self._rewrite = None
-        self._outcome.removed += rewrite.is_gone
+        self._outcome.removed += rewrite.is_removed
         self._outcome.cleaned += rewrite.freed_bytes > 0
         self._outcome.freed_bytes += rewrite.freed_bytes
-        return rewrite.is_clean
+        return rewrite.is_complete
+
+
+class SuccessorFile(SeparateDevice):
+    """The file that is going to replace a segment. Also outside the spool it is synced by itself."""
+
+    def __init__(self, file: File) -> None:
+        self._file = file
+
+    def write(self, data: bytes) -> None:
+        self._file.write(data)
+
+    def sync(self) -> None:
+        self._file.sync()
+
+    def close(self) -> None:
+        self._file.close()
+
+
+class SyncCall(SeparateDevice):
+    """A sync of more than one file, or of a folder, in the form in which the commit group takes it."""
+
+    def __init__(self, sync: Callable[[], None]) -> None:
+        self._sync = sync
+
+    def sync(self) -> None:
+        self._sync()
+
+    def close(self) -> None:
+        pass
+
+
+class Rewrite:
+    """Rewrites one segment. `ends_may_go`: no older segment has the addition of a job that was over when the round
+    began. Results: `freed_bytes`; `is_removed` if nothing was left; `is_complete` unless the segment was not as known.
+    """
+
+    def __init__(self, log: CmdLog, jobs: Jobs, segment: CmdLogSegment, *, ends_may_go: bool) -> None:
+        self.log = log
+        self.jobs = jobs
+        self.segment = segment
+        self.ends_may_go = ends_may_go
+        self.freed_bytes = 0
+        self.is_removed = False
+        self.is_complete = False
+        self.request: SyncRequest | None = None
+        self._path = f"{log.folder}/{layout.segment_name(segment.number)}"
+        self._successor = self._path + layout.REWRITE_SUFFIX
+        self._file: SuccessorFile | None = None
+        self._kept = 0
+        self._dropped = 0
+        self._adds_dropped = 0
+        self._limits_ms = 0
+        self._limits = 0
+
+    @property
+    def waits(self) -> bool:
+        """Whether it waits for a sync."""
+        return self.request is not None and not self.request.is_done
+
+    def run(self) -> Generator[None]:
+        """Work slice by slice. Raises OSError; then, and to stop early, call `abandon`."""
+        log, fs = self.log, self.log.fs
+        self._remove_successor()
+        self._file = file = SuccessorFile(fs.append(self._successor))
+        size = yield from self._copy(file)
+        if size is None:
+            self.abandon()
+            return
+        if self._dropped:
+            # A dropped record may be of a job whose end is not synced yet. If a power cut took the end, the job would
+            # be as it was before that record. Under "always" the group syncs what is recorded with the same request.
+            yield from self._sync(file if log.sync_ms == SYNC_ALWAYS else SyncCall(partial(self._sync_log, file)))
+        if self._dropped and self._kept:
+            file.close()
+            self._file = None
+            fs.rename(self._successor, self._path)
+        else:
+            self.abandon()
+        yield from self._finish(size)
+
+    def abandon(self) -> None:
+        """Remove the successor; the segment stays as it is. Raises OSError."""
+        if self.request is not None and not self.request.is_done:
+            self.log.group.forget(self.request)
+        if self._file is not None:
+            self._file.close()
+            self._file = None
+            self._remove_successor()
+
+    def _copy(self, file: SuccessorFile) -> Generator[None, None, int | None]:
+        """Write the records that are needed. Returns the size of the successor, or None if the segment has other
+        corrupt ranges than at the start.
+        """
+        reader = SegmentReader(self.log.fs, self._path, SLICE_BYTES)
+        file.write(MAGIC)
+        size = len(MAGIC)
+        for data, frames, _ in reader.pieces():
+            kept = [data[frame[0] : frame[2]] for frame in frames if self._is_needed(data, frame)]
+            self._kept += len(kept)
+            self._dropped += len(frames) - len(kept)
+            piece = b"".join(kept)
+            if piece:
+                file.write(piece)
+                size += len(piece)
+            yield
+        return size if len(reader.corrupt_ranges) == self.segment.corrupt_ranges else None
+
+    def _is_needed(self, data: bytes, frame: Frame) -> bool:
+        _, start, end = frame
+        if self.segment.invalid_records and not is_valid_command(data, start, end - CRC_BYTES):
+            return False  # reported and saved by recovery; it belongs to no job
+        job = self.jobs.by_id.get(data[start + 1 : start + BARE_BYTES])
+        if job is not None and job.is_run:
+            job = None
+        if data[start] <= SCHEDULE:
+            created_ns = read_time(data, end - CRC_BYTES - TIME_BYTES)
+            needed = job is not None and job.created_ns == created_ns and job.origin == self.segment.number
+            self._adds_dropped += not needed
+        else:
+            needed = not self.ends_may_go or (job is not None and self._may_concern(job))
+        if needed and job is not None:
+            self._limits_ms += job.limit_ms
+            self._limits += 1
+        return needed
+
+    def _may_concern(self, job: Job) -> bool:
+        """Whether a record of this segment that is no addition may be of `job`, and not of an earlier job with the same
+        id, whose addition was older and is gone. If the clock stepped back between the two, records of the earlier
+        job in segments that are not cleaned could seem to be of this one: then this one's records stay.
+        """
+        return self.log.first_told(job) <= self.segment.number or job.created_ns <= self.log.latest_ns
+
+    def _finish(self, size: int) -> Generator[None]:
+        """Update what is known of the segment, and make the change durable before a newer segment is touched."""
+        segment, log = self.segment, self.log
+        if not self._kept:
+            log.fs.remove(self._path)
+            del log.segments[segment.number]
+            self.is_removed = True
+            self.freed_bytes = segment.size
+        elif self._dropped:
+            self.freed_bytes = segment.size - size
+            segment.size, segment.corrupt_ranges, segment.invalid_records = size, 0, 0
+        segment.adds -= self._adds_dropped
+        segment.dead -= self._adds_dropped
+        segment.limits_ms = self._limits_ms
+        segment.due_ms = self._limits_ms // self._limits if self._limits else 0
+        assert segment.dead >= 0
+        if self._dropped or self.is_removed:
+            yield from self._sync(SyncCall(lambda: log.fs.sync_folder(log.folder)))
+        self.is_complete = True
+
+    def _sync(self, file: File) -> Generator[None]:
+        """Wait for one sync of `file`."""
+        self.request = request = SyncRequest(self._path, file)
+        self.log.group.ask_for_sync(request)
+        while not request.is_done:
+            yield
+
+    def _sync_log(self, file: File) -> None:
+        """Sync the successor and everything that the log has written. Raises OSError."""
+        file.sync()
+        self.log.fs.sync_all(self.log.folder)
+
+    def _remove_successor(self) -> None:
+        try:
+            self.log.fs.remove(self._successor)
+        except FileNotFoundError:
+            pass

@@ -1,7 +1,5 @@
-"""A command log as readable records, for tools: nothing is changed, nothing is believed, damage is shown in its place.
-
-Knows the format and how to say it. Refuses to know command lines and jobs in service. `dump` takes a segment or the
-folder of a log and gives a dict a record, in the log's order; `line` makes text of one.
+"""The records of a command log as dicts and as lines of text, for tools. Nothing is changed; damage is shown in its
+place.
 """
 
 from __future__ import annotations
@@ -11,21 +9,24 @@ from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
 
 from staniel.journal.disk.fs import Fs
+from staniel.journal.errors import Corrupt
 from staniel.journal.workq import files as layout
 from staniel.journal.workq.encoder import BARE_BYTES, COMMANDS, COMPLETE, CRC_BYTES, FAIL, MAGIC, NS_A_SECOND, SCHEDULE
-from staniel.journal.workq.records import Damaged, kind_of, read_added, read_fields, read_result, read_time
+from staniel.journal.workq.records import kind_of, read_added, read_fields, read_result, read_time
 from staniel.journal.workq.segments import CorruptRange, SegmentReader, header_error, is_begun
 
 SHOWN_BYTES = 64  # of a payload or result, in a line of text
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 Record = dict[str, object]
-"""file, at (offset), size (bytes), command, time; then what the command says. Damage: file, at, size, damaged (why),
-torn: whether it is none if the segment is the one that is written to."""
+"""file, at (offset), size (bytes), command, time; then the fields of the command. Damage: file, at, size, damaged
+(why), torn: whether it is the start of a record at the end of the file, which is no damage in the newest segment."""
 
 
 def is_cmdlog(fs: Fs, path: str) -> bool:
-    """Whether `path` is a segment: its magic says so, whatever its version; of one that is cut within it, its name."""
+    """Whether `path` is a segment: it begins with the magic, of whatever version; if it ends within that, its name
+    decides. Raises OSError.
+    """
     begin = fs.read(path, 0, len(MAGIC))[:4]
     is_named = bool(layout.segment_numbers([(path.rpartition("/")[2], True)]))
     return begin == MAGIC[:4] or (is_named and bool(begin) and MAGIC.startswith(begin))
@@ -43,7 +44,7 @@ def dump(fs: Fs, path: str) -> Iterator[Record]:
 
 
 def dump_segment(fs: Fs, path: str) -> Iterator[Record]:
-    """One segment, in order; damage amid it is told where it ends, or at the end."""
+    """The records of one segment, in order. Raises OSError."""
     why = header_error(fs, path)
     if why:
         yield {"file": path, "at": 0, "size": fs.size(path), "damaged": why, "torn": is_begun(fs, path)}
@@ -52,10 +53,10 @@ def dump_segment(fs: Fs, path: str) -> Iterator[Record]:
     told = 0
     for data, frames, base in reader.pieces():
         found: list[Record] = [_record(path, data, frame, base) for frame in frames]
-        found += [_scar(path, scar) for scar in reader.scars[told:]]
-        told = len(reader.scars)
+        found += [_corrupt_range(path, corrupt) for corrupt in reader.corrupt_ranges[told:]]
+        told = len(reader.corrupt_ranges)
         yield from sorted(found, key=lambda record: int(str(record["at"])))
-    yield from (_scar(path, scar) for scar in reader.scars[told:])
+    yield from (_corrupt_range(path, corrupt) for corrupt in reader.corrupt_ranges[told:])
 
 
 def line(record: Record) -> str:
@@ -86,13 +87,13 @@ def _record(path: str, data: bytes, frame: tuple[int, int, int], base: int) -> R
             record |= _added(data, start, stop)
         elif kind in (COMPLETE, FAIL):
             record["result"] = read_result(data, start, stop)
-    except Damaged as damaged:
-        return {"file": path, "at": base + at, "size": end - at, "damaged": str(damaged)}
+    except Corrupt as error:
+        return {"file": path, "at": base + at, "size": end - at, "damaged": error.why}
     return record
 
 
-def _scar(path: str, scar: CorruptRange) -> Record:
-    return {"file": path, "at": scar.at, "size": scar.size, "damaged": scar.why, "torn": scar.is_torn}
+def _corrupt_range(path: str, corrupt: CorruptRange) -> Record:
+    return {"file": path, "at": corrupt.at, "size": corrupt.size, "damaged": corrupt.why, "torn": corrupt.is_torn}
 
 
 def _added(data: bytes, start: int, stop: int) -> Record:

@@ -1,11 +1,10 @@
-"""The bytes of a workq command log: records, times, numbers and job commands, written.
-
-Knows the format. Refuses to know files, and whether a record makes sense where it stands. Reading is in
-cmdlog_read.py. Source: "Command log" of the workq documents ("Log File Format"), and the logs of the real server where
-these differ: the zone is -1, complete and fail carry their result, the checksum is CRC-32C and big-endian.
+"""Encoding of command log records: times, numbers, job commands.
 
     segment  MAGIC, then records
     record   TIME 15, SIZE varint, PAYLOAD, CRC 4 over all before it
+
+Source: "Command log" of the workq documents ("Log File Format"); where the logs of the real server differ, these are
+followed: the zone is -1, complete and fail carry their result, the checksum is CRC-32C and big-endian.
 """
 
 from __future__ import annotations
@@ -21,15 +20,15 @@ ADD, SCHEDULE, COMPLETE, FAIL, DELETE, EXPIRE, START_ATTEMPT, TIMEOUT_ATTEMPT = 
 COMMANDS = ("", "add", "schedule", "complete", "fail", "delete", "expire", "start-attempt", "timeout-attempt")
 
 TIME_BYTES = 15
-SMALL = 1 << 12  # numbers below are encoded once and for all
+SMALL = 1 << 12  # smaller numbers are encoded in advance
 CRC_BYTES = 4
 ID_BYTES = 16
 BARE_BYTES = 1 + ID_BYTES  # a payload that is a type and an id
-# A payload or result has 1 MiB at most, and what stands around it is far below 64 KiB. A longer SIZE is damage.
+# A payload or result has at most 1 MiB, and the rest of a record is far below 64 KiB. A larger SIZE is corrupt.
 PAYLOAD_BYTES_MAX = (1 << 20) + (64 << 10)
 
 NS_A_SECOND = 1_000_000_000
-YEAR_1_S = -62_135_596_800  # seconds from 1970 back to the first of January of the year 1, where TIME counts from
+YEAR_1_S = -62_135_596_800  # 1 January of the year 1, from which TIME counts, in seconds since 1970
 UTC = -1
 SECONDS_BYTES = 9  # of TIME: its version and the seconds
 ZONE = b"\xff\xff"
@@ -63,22 +62,17 @@ def encode_signed(number: int) -> bytes:
 
 
 def encode_terms(terms: Terms) -> bytes:
-    """NAME to MAX_FAILS of an add: everything that its jobs have in common."""
+    """The fields NAME to MAX_FAILS of an add: what all jobs of the same terms have in common."""
     name = terms.queue.name
     numbers = [encode_unsigned(len(name)), name, encode_unsigned(terms.ttr_ms), encode_unsigned(terms.ttl_ms)]
     numbers += [encode_signed(terms.priority), encode_unsigned(terms.max_attempts), encode_unsigned(terms.max_fails)]
     return b"".join(numbers)
 
 
-def encode_added(job: Job, time: bytes) -> bytes:
-    """The record of an add or schedule, with its CRC. `time` is TIME of the job's creation, and of the record."""
-    record = encode_addition(job, time)
-    crc: int = crc32c(record)
-    return record + crc.to_bytes(4, "big")
-
-
 def encode_addition(job: Job, time: bytes) -> bytes:
-    """The same, without the CRC: it is not worth copying a long payload once more for its sake."""
+    """The record of an add or schedule without its CRC, so that a long payload is not copied once more for it. `time`:
+    TIME of the job's creation, which is also that of the record.
+    """
     terms, data = job.terms, job.payload
     coded = terms.coded
     if not coded:
@@ -92,19 +86,21 @@ def encode_addition(job: Job, time: bytes) -> bytes:
     return b"".join((time, sized, _SCHEDULE, job.id, coded, length, data, encode_time(job.time_ns), time))
 
 
+def with_crc(record: bytes) -> bytes:
+    """A whole record: `record` and its CRC."""
+    crc: int = crc32c(record)
+    return record + crc.to_bytes(CRC_BYTES, "big")
+
+
 def encode_bare(time: bytes, kind: int, id: bytes) -> bytes:
     """A record whose payload is a type and an id, with its CRC."""
-    record = time + _BARE[kind] + id
-    crc: int = crc32c(record)
-    return record + crc.to_bytes(4, "big")
+    return with_crc(time + _BARE[kind] + id)
 
 
 def encode_finished(time: bytes, kind: int, id: bytes, result: bytes) -> bytes:
     """The record of a complete or fail, with its CRC."""
     payload = b"".join((bytes((kind,)), id, encode_unsigned(len(result)), result))
-    record = time + encode_unsigned(len(payload)) + payload
-    crc: int = crc32c(record)
-    return record + crc.to_bytes(4, "big")
+    return with_crc(time + encode_unsigned(len(payload)) + payload)
 
 
 _SMALL = tuple(_encode(number) for number in range(SMALL))

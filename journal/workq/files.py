@@ -1,12 +1,12 @@
-"""The names of a command log's folder. Source: "Log Directory Structure" of the workq documents.
+"""The file names of a command log's folder.
 
     000000001.log          a segment: nine digits, exactly
-    000000001.log.rw       its successor while it is being cleaned; worth nothing after a crash
-    000000001.log.damaged  set aside by us: its header is not a command log's; .damaged.2 if there is one already
+    000000001.log.rw       its unfinished successor; replaced by the next rewrite
+    000000001.log.damaged  set aside, because its header is not a command log's; then .damaged.2 and so on
     append.lock            held by the server that appends
     read.lock              held while the segments are read or replaced
 
-The original looks at the segments and locks alone.
+The original uses the segments and the locks only. Source: "Log Directory Structure" of the workq documents.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ import re
 from collections.abc import Iterable
 from itertools import pairwise
 
-OWN_FOLDER = "cmdlog"  # within a spool's own folder, unless the log has a place elsewhere
+OWN_FOLDER = "cmdlog"  # within the spool's own folder, unless configured elsewhere
 APPEND_LOCK = "append.lock"
 READ_LOCK = "read.lock"
 REWRITE_SUFFIX = ".rw"

@@ -1,12 +1,13 @@
-"""The command log in service: facts about jobs become records, and the commit group writes them.
+"""The command log in service: changes of jobs are recorded here, and the commit group has them written and synced.
 
-Knows the segment being written and when the next one begins. Refuses to know when to write and sync (the group) and
-what a job does. A record is built in the step that makes it true, so records stand in the order of what happened.
+A record is encoded when the change happens, so records are in the order of the changes.
 """
 
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Callable
+from functools import partial
 
 from google_crc32c import value as crc32c
 
@@ -35,11 +36,11 @@ from staniel.journal.workq.segments import CmdLogSegment
 from staniel.queues.jobs.job import NS_A_MS, Job
 
 SEGMENT_BYTES = 64 << 20
-NOTHING_YET = 2**62  # more than any segment: the first record begins a new one
+NOTHING_YET = 2**62  # larger than any segment, so the first record begins one
 
 
 class SegmentFile(SeparateDevice):
-    """A segment open for appending. Its first sync makes its name durable too. A sync may run in another thread."""
+    """A segment open for appending. Its first sync makes its name durable as well. `sync` may run in another thread."""
 
     def __init__(self, fs: Fs, folder: str, path: str) -> None:
         self._fs = fs
@@ -64,30 +65,33 @@ class SegmentFile(SeparateDevice):
         self._file.close()
 
 
-class SealedSegment:
-    """A segment that is complete, on its last trip to the disk."""
+class SyncRequest:
+    """A member of the commit group that writes nothing and waits for one sync of `file`, which is at `path`."""
 
     is_erased = False
 
-    def __init__(self, group: GroupCommit, file: SegmentFile, path: str) -> None:
+    def __init__(self, path: str, file: File, on_synced: Callable[[], None] | None = None) -> None:
         self.batch = 0
         self.path = path
         self.sync_ms = 0
-        self.file: File = file
-        self._group = group
+        self.file = file
+        self.is_done = False
+        self._on_synced = on_synced
 
     def write(self) -> None:
         pass
 
     def synced(self, now_ms: int) -> None:
-        self._group.retire(self.file)
+        self.is_done = True
+        if self._on_synced is not None:
+            self._on_synced()
 
 
 class CmdLog:
-    """A member of the commit group, and the journal of the jobs.
+    """The journal of the jobs, and a member of the commit group.
 
-    `segments` by number; the one being planned is `segment`, which pending bytes may still have to reach. `ballast`:
-    the log's own reserve if it does not lie in the spool, whose reserve may be on another disk.
+    `segments`: by number. `segment`: the one that records are planned into; its file may not exist yet. `ballast`: a
+    reserve on the disk of the log if the log is not in the spool, whose own reserve may be on another disk.
     """
 
     is_erased = False
@@ -104,7 +108,7 @@ class CmdLog:
         self.ballast = ballast
         self.segments: dict[int, CmdLogSegment] = {}
         self._early: dict[bytes, tuple[int, int]] = {}
-        self.latest_ns = 0  # the latest moment of a lease or an end of an earlier run
+        self.latest_ns = 0  # the latest time of a lease or an end recorded in an earlier run
         self.segment = CmdLogSegment(0)
         self.records = 0
         self._segment_bytes = segment_bytes or SEGMENT_BYTES
@@ -130,11 +134,11 @@ class CmdLog:
 
     @property
     def stored_bytes(self) -> int:
-        """What all segments hold once everything recorded is written."""
+        """The size of all segments, as of the last write."""
         return sum(segment.size for segment in self.segments.values())
 
     def resume(self, segments: dict[int, CmdLogSegment], early: dict[bytes, tuple[int, int]], latest_ns: int) -> None:
-        """Go on behind the highest of these. `early` and `latest_ns`: see JobReplay."""
+        """Append to the highest of `segments` from now on. `early` and `latest_ns`: see JobReplay. Raises OSError."""
         self.segments, self._early, self.latest_ns = segments, early, latest_ns
         if segments:
             number = max(segments)
@@ -143,32 +147,32 @@ class CmdLog:
             self._planned_bytes = self.segment.size = self.file.size
 
     def first_told(self, job: Job) -> int:
-        """The first segment with a record that the job rests on: its addition's, but in a log whose writer has mixed
-        the order up.
+        """The first segment with a record of the job: its addition's, or an earlier one if the original wrote records
+        out of order.
         """
         created_ns, number = self._early.get(job.id, (0, 0))
         return number if created_ns == job.created_ns else job.origin
 
     def sealed(self) -> list[CmdLogSegment]:
-        """The segments that are complete and written, the oldest first."""
+        """The segments that are complete and written, oldest first."""
         return [self.segments[number] for number in sorted(self.segments) if number < self._written_number]
 
     @property
     def budget_bytes(self) -> int:
-        """What may wait to be written without asking `admits`."""
+        """How many bytes may be pending without asking `admits`."""
         if self.ballast is None:
             return self.group.budget_bytes
         return min(self.group.budget_bytes, self.ballast.budget_bytes)
 
     def admits(self, size: int) -> bool:
-        """Whether `size` more bytes can be promised a place on the disk."""
+        """Whether the disk has room for `size` more bytes."""
         if not self.group.admits(size):
             return False
         if self.ballast is None:
             return True
         return self._pending_bytes + size <= self.ballast.budget_bytes or self.ballast.has_room_for(size)
 
-    # facts
+    # changes of jobs
 
     def added(self, job: Job, limit_ms: int) -> None:
         created_ns = self._time_ns = job.created_ns
@@ -177,7 +181,7 @@ class CmdLog:
             nanos = self._begin_second(created_ns)
         self._time = time = self._second + nanos.to_bytes(4, "big") + ZONE
         record = encode_addition(job, time)
-        self._note(record)
+        self._record(record)
         crc: int = crc32c(record)
         self._pending.append(crc.to_bytes(CRC_BYTES, "big"))
         self._planned_bytes += CRC_BYTES
@@ -189,41 +193,41 @@ class CmdLog:
     def attempted(self, job: Job, now_ms: int) -> None:
         if now_ms > self._now_ms:
             self._advance(now_ms)
-        self._note(encode_bare(self._time, START_ATTEMPT, job.id))
+        self._record(encode_bare(self._time, START_ATTEMPT, job.id))
 
     def timed_out(self, job: Job, now_ms: int) -> None:
-        self._note(encode_bare(self._advance(now_ms), TIMEOUT_ATTEMPT, job.id))
+        self._record(encode_bare(self._advance(now_ms), TIMEOUT_ATTEMPT, job.id))
 
     def finished(self, job: Job, result: bytes, now_ms: int, *, success: bool) -> None:
         kind = COMPLETE if success else FAIL
-        self._note(encode_finished(self._advance(now_ms), kind, job.id, result))
+        self._record(encode_finished(self._advance(now_ms), kind, job.id, result))
 
     def deleted(self, job: Job, now_ms: int) -> None:
         if now_ms > self._now_ms:
             self._advance(now_ms)
-        self._note(encode_bare(self._time, DELETE, job.id))
+        self._record(encode_bare(self._time, DELETE, job.id))
         self.segments[job.origin].dead += 1
 
     def expired(self, job: Job, now_ms: int) -> None:
-        self._note(encode_bare(self._advance(now_ms), EXPIRE, job.id))
+        self._record(encode_bare(self._advance(now_ms), EXPIRE, job.id))
         self.segments[job.origin].dead += 1
 
     def forget(self, id: bytes, now_ms: int) -> None:
-        """What the log tells of this id, without an addition, is over: a crash has taken the rest, and a job that comes
-        under the same id is another one.
+        """Record the end of an id that has records but no addition, which a crash has taken: a job that gets the same
+        id later is another one.
         """
-        self._note(encode_bare(self._advance(now_ms), EXPIRE, id))
+        self._record(encode_bare(self._advance(now_ms), EXPIRE, id))
 
     def _begin_second(self, at_ns: int) -> int:
-        """Keep the first bytes of every TIME in this second; how many nanoseconds of it are over."""
+        """Cache the first bytes of every TIME in the second of `at_ns`. Returns the nanoseconds within that second."""
         seconds, nanos = divmod(at_ns, NS_A_SECOND)
         self._second_ns = seconds * NS_A_SECOND
         self._second = encode_time(self._second_ns)[:SECONDS_BYTES]
         return nanos
 
     def _advance(self, now_ms: int) -> bytes:
-        """TIME of a record. Never before the creation of a job that it may tell of, so a reader can tell lives of one
-        id apart.
+        """TIME of a record, never less than that of the record before it: so records of a job are not older than its
+        addition, and a reader can tell jobs of one id apart.
         """
         self._now_ms = now_ms
         now_ns = now_ms * NS_A_MS
@@ -232,7 +236,7 @@ class CmdLog:
             self._time = encode_time(now_ns)
         return self._time
 
-    def _note(self, record: bytes) -> None:
+    def _record(self, record: bytes) -> None:
         if self._planned_bytes >= self._segment_bytes and self._planned_bytes > len(MAGIC):
             self._begin_segment()
         if not self._touched:
@@ -246,7 +250,7 @@ class CmdLog:
         self.records += 1
 
     def _begin_segment(self) -> None:
-        """What comes now belongs into the next segment."""
+        """Plan what follows into the next segment."""
         if self.segment.number == layout.NUMBER_MAX:
             return
         self._stage()
@@ -284,7 +288,7 @@ class CmdLog:
         pass
 
     def close(self) -> None:
-        """Everything must have been written and synced."""
+        """Close the file; everything must have been written and synced."""
         assert not self._pending and not self._unwritten
         if self._file is not None:
             self.group.retire(self._file)
@@ -296,13 +300,11 @@ class CmdLog:
             self._pending.clear()
 
     def _next_file(self, number: int) -> None:
-        """Seal the file being written and open the next; the old one is synced with the batch that ends in the new
-        one, off this thread.
-        """
+        """Open the next file. The group syncs the old one with the current batch. Raises OSError."""
         before, path = self._file, self.path
         self._open(number)
         if before is not None and self.sync_ms >= 0:
-            self.group.ask_for_sync(SealedSegment(self.group, before, path))
+            self.group.ask_for_sync(SyncRequest(path, before, partial(self.group.retire, before)))
         elif before is not None:
             self.group.retire(before)
 
@@ -313,7 +315,7 @@ class CmdLog:
         self.path = path
 
     def _make_room(self) -> bool:
-        """Let go of the log's own reserve; False if that is done already, or the spool's has to do."""
+        """Release the log's own reserve. False if there is none or it has been released."""
         if self.ballast is None or self.ballast.budget_bytes < 0:
             return False
         self.ballast.release()

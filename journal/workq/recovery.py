@@ -1,8 +1,7 @@
-"""From a folder of segments to jobs: the only start-up path, after a crash and after a clean stop alike.
+"""Recovery of jobs from a folder of segments: the only way to start.
 
-Knows the order of the segments, what is damage, what to cut and what to keep aside. Refuses to know jobs in service:
-facts go to a JobReplay. Damage costs what it covers and nothing else: a bad record is stepped over, a torn end is cut
-and kept aside, a segment with another header is set aside as it is. Source: "Internals" of the workq command log.
+Damage costs only what it covers: a corrupt record is skipped, a torn end is cut off after a copy is saved, and a file
+with another header is set aside as it is. Source: "Internals" of the workq command log.
 """
 
 from __future__ import annotations
@@ -11,7 +10,7 @@ from msgspec import Struct
 
 from staniel.journal.disk.fs import Fs
 from staniel.journal.disk.quarantine import numbered, quarantine
-from staniel.journal.errors import Damage
+from staniel.journal.errors import Corrupt, Damage, NeedMore
 from staniel.journal.workq import files as layout
 from staniel.journal.workq.encoder import (
     ADD,
@@ -29,8 +28,6 @@ from staniel.journal.workq.encoder import (
 )
 from staniel.journal.workq.records import (
     SECONDS,
-    Damaged,
-    Short,
     kind_of,
     read_added,
     read_fields,
@@ -46,7 +43,7 @@ TERMS_MAX = 65_536
 
 
 class RecoveredCmdLog(Struct):
-    """What a recovery has found, beside the jobs. `missing`: (first, last) of holes in the numbering."""
+    """What was found besides the jobs. `missing`: (first, last) of holes in the numbering of the segments."""
 
     segments: dict[int, CmdLogSegment]
     damages: list[Damage]
@@ -55,7 +52,7 @@ class RecoveredCmdLog(Struct):
 
 
 class CmdLogRecovery:
-    """`damaged` is where copies of what cannot be read are kept."""
+    """`damaged`: the folder for copies of what cannot be read."""
 
     def __init__(self, fs: Fs, folder: str, damaged: str) -> None:
         self.fs = fs
@@ -65,7 +62,7 @@ class CmdLogRecovery:
         self._coded_bytes = 1
 
     def recover(self, replay: JobReplay) -> RecoveredCmdLog:
-        """Read every segment into `replay`, mend what is damaged, and hand the jobs over. Raises OSError."""
+        """Read every segment into `replay` and cut off torn ends; then `replay` hands over the jobs. Raises OSError."""
         numbers = self._segment_numbers()
         found = RecoveredCmdLog({}, [], layout.holes(numbers))
         for number in numbers:
@@ -83,7 +80,9 @@ class CmdLogRecovery:
         return found
 
     def _segment_numbers(self) -> list[int]:
-        """Without an empty newest one: a crash came between its creation and its first bytes."""
+        """The numbers of the segments, oldest first. An empty newest one is removed: a crash came before its first
+        bytes.
+        """
         numbers = layout.segment_numbers(self.fs.list(self.folder))
         if numbers and not self.fs.size(self._path(numbers[-1])):
             self.fs.remove(self._path(numbers.pop()))
@@ -98,28 +97,28 @@ class CmdLogRecovery:
         segment = CmdLogSegment(number)
         replay.origin = number
         reader = SegmentReader(self.fs, path)
-        strange: list[CorruptRange] = []
+        invalid: list[CorruptRange] = []
         for data, frames, base in reader.pieces():
             found.records += len(frames)
             for frame in frames:
-                if self._apply_like_before(data, frame, segment, replay):
+                if self._apply_same_terms(data, frame, segment, replay):
                     continue
                 try:
                     self._apply(data, frame, segment, replay)
-                except Damaged as damaged:
-                    strange.append(CorruptRange(base + frame[0], frame[2] - frame[0], str(damaged), False))
-        segment.size, segment.senseless = reader.size, len(strange)
-        for scar in [*reader.scars, *strange]:
-            found.damages.append(self._keep(number, scar, is_newest and scar.is_torn))
-            if scar.is_tail:
-                segment.size = scar.at
-                self.fs.truncate(path, scar.at)
+                except Corrupt as error:
+                    invalid.append(CorruptRange(base + frame[0], frame[2] - frame[0], error.why))
+        segment.size, segment.invalid_records = reader.size, len(invalid)
+        for corrupt in [*reader.corrupt_ranges, *invalid]:
+            found.damages.append(self._keep(number, corrupt, is_newest and corrupt.is_torn))
+            if corrupt.is_tail:
+                segment.size = corrupt.at
+                self.fs.truncate(path, corrupt.at)
             else:
-                segment.scars += scar in reader.scars
+                segment.corrupt_ranges += corrupt in reader.corrupt_ranges
         return segment
 
     def _apply(self, data: bytes, frame: Frame, segment: CmdLogSegment, replay: JobReplay) -> None:
-        """One record. Raises Damaged if its command makes no sense."""
+        """Apply one record. Raises Corrupt if its command is invalid."""
         at, start, end = frame
         stop = end - 4
         kind = kind_of(data, start, stop)
@@ -137,9 +136,9 @@ class CmdLogRecovery:
         else:
             replay.timed_out(id)
 
-    def _apply_like_before(self, data: bytes, frame: Frame, segment: CmdLogSegment, replay: JobReplay) -> bool:
-        """The common case in one step: an add on terms that are known, as long as those before. False: nothing was
-        done. The terms are looked up whole: a hit is a whole encoding, because each says itself where it ends.
+    def _apply_same_terms(self, data: bytes, frame: Frame, segment: CmdLogSegment, replay: JobReplay) -> bool:
+        """The fast path: an add whose terms are known and encoded as long as those of the last add. False: nothing was
+        done. The encoded terms are looked up as a whole; a hit is complete, because the encoding delimits itself.
         """
         _, start, end = frame
         if data[start] != ADD:
@@ -151,7 +150,7 @@ class CmdLogRecovery:
             return False
         try:
             length, at = read_unsigned(data, coded_end)
-        except (Short, Damaged):
+        except (NeedMore, Corrupt):
             return False
         if at + length + 2 * TIME_BYTES + CRC_BYTES != end:
             return False
@@ -168,11 +167,11 @@ class CmdLogRecovery:
     def _apply_added(self, data: bytes, start: int, stop: int, segment: CmdLogSegment, replay: JobReplay) -> None:
         add = read_added(data, start, stop)
         self._coded_bytes = len(add.coded)
-        terms = self._terms.get(add.coded) or self._learn(add.coded, replay)
+        terms = self._terms.get(add.coded) or self._terms_of(add.coded, replay)
         segment.adds += 1
         segment.limits_ms += replay.added(add.id, terms, add.payload, add.created_ns, add.time_ns, segment.number)
 
-    def _learn(self, coded: bytes, replay: JobReplay) -> Terms:
+    def _terms_of(self, coded: bytes, replay: JobReplay) -> Terms:
         fields = read_fields(coded)
         queue = replay.jobs.queue(fields.name)
         terms = Terms(
@@ -183,12 +182,12 @@ class CmdLogRecovery:
         self._terms[coded] = terms
         return terms
 
-    def _keep(self, number: int, scar: CorruptRange, torn: bool) -> Damage:
-        saved_as = quarantine(self.fs, self._path(number), scar.at, scar.size, self.damaged)
-        return Damage(layout.segment_name(number), scar.at, scar.size, scar.why, saved_as, torn)
+    def _keep(self, number: int, corrupt: CorruptRange, torn: bool) -> Damage:
+        saved_as = quarantine(self.fs, self._path(number), corrupt.at, corrupt.size, self.damaged)
+        return Damage(layout.segment_name(number), corrupt.at, corrupt.size, corrupt.why, saved_as, torn)
 
     def _set_aside(self, number: int, why: str, torn: bool) -> Damage:
-        """Take a file that is no segment out of the order, whole."""
+        """Rename a file whose header is no segment's. Raises OSError."""
         path = self._path(number)
         there = {f"{self.folder}/{name}" for name, _ in self.fs.list(self.folder)}
         aside = next(name for name in numbered(f"{path}{layout.ASIDE_SUFFIX}") if name not in there)

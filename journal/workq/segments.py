@@ -1,7 +1,4 @@
-"""Segments of a command log: what is known of each, and one read piece by piece.
-
-Knows where records begin and end, also behind damage. Refuses to know what the records say.
-"""
+"""The segments of a command log: what is known of each, and reading one piece by piece, also past damage."""
 
 from __future__ import annotations
 
@@ -10,11 +7,10 @@ from collections.abc import Iterator
 from msgspec import Struct
 
 from staniel.journal.disk.fs import Fs
+from staniel.journal.errors import Corrupt, NeedMore, Truncated
 from staniel.journal.workq.encoder import MAGIC
 from staniel.journal.workq.records import (
     RECORD_BYTES_MAX,
-    Damaged,
-    Short,
     claimed_end,
     find_frame,
     follow_frames,
@@ -22,20 +18,19 @@ from staniel.journal.workq.records import (
 )
 
 PIECE_BYTES = 1 << 20
-HEAD_BYTES = (
-    1 << 10
-)  # more than what stands in front of a payload: two varints, an id, a name of 255 bytes, six numbers
+# More than everything before a payload: two varints, an id, a name of 255 bytes, six numbers.
+HEAD_BYTES = 1 << 10
 WINDOW_BYTES = 4 * RECORD_BYTES_MAX
 ENDS_EARLY = "the record ends early"
 
 Frame = tuple[int, int, int]
-"""Where in a piece a record begins, where its payload does, and where the record ends, its CRC included."""
+"""Offsets in a piece: of a record, of its payload, and of the end of the record after its CRC."""
 
 
 class CmdLogSegment(Struct, eq=False):
-    """One file. `adds` additions stand in it, `dead` of them of jobs that are gone; `limits_ms` is the sum of
-    their ends of life, as of the last visit. `due_ms`: when it pays to clean it. `scars`: damaged parts known.
-    `senseless`: sound records whose command makes no sense.
+    """One file. `adds`: additions in it, of which `dead` are of jobs that are gone; `limits_ms`: the sum of their ends
+    of life. `due_ms`: when to clean it. `corrupt_ranges`: how many ranges hold no records. `invalid_records`: how many
+    records have a valid CRC and an invalid command.
     """
 
     number: int
@@ -44,36 +39,34 @@ class CmdLogSegment(Struct, eq=False):
     dead: int = 0
     limits_ms: int = 0
     due_ms: int = 0
-    scars: int = 0
-    senseless: int = 0
+    corrupt_ranges: int = 0
+    invalid_records: int = 0
 
     def settle_due(self) -> None:
-        """The average end of its jobs' lives, as the document has it. Without any: at once."""
+        """Cleaning is due at the average end of life of its jobs, as in the document; at once if it has none."""
         self.due_ms = self.limits_ms // self.adds if self.adds else 0
 
 
 class CorruptRange(Struct, frozen=True):
-    """`size` bytes of a segment from `at` on are no records."""
+    """`size` bytes of a segment from byte `at` on that hold no records. `is_tail`: up to the end of the file.
+    `is_torn`: a tail that is the start of a record; no damage if the segment was being written.
+    """
 
     at: int
     size: int
     why: str
-    is_tail: bool
-
-    @property
-    def is_torn(self) -> bool:
-        """Whether a record was being written there, if the segment is the one that is written to."""
-        return self.is_tail and self.why == ENDS_EARLY
+    is_tail: bool = False
+    is_torn: bool = False
 
 
 def is_begun(fs: Fs, path: str) -> bool:
-    """Whether the segment ends inside its header."""
+    """Whether the segment ends inside its header. Raises OSError."""
     found = fs.read(path, 0, len(MAGIC))
     return len(found) < len(MAGIC) and MAGIC.startswith(found)
 
 
 def header_error(fs: Fs, path: str) -> str:
-    """What is wrong with a segment's header; "" if nothing is."""
+    """What is wrong with a segment's header, or "". Raises OSError."""
     found = fs.read(path, 0, len(MAGIC))
     if found == MAGIC:
         return ""
@@ -85,71 +78,73 @@ def header_error(fs: Fs, path: str) -> str:
 
 
 class SegmentReader:
-    """One segment from its first record to its end. `scars` grows with what is found to be damaged."""
+    """Reads one segment from its first record to its end; `corrupt_ranges` grows while it does. Raises OSError."""
 
     def __init__(self, fs: Fs, path: str, piece_bytes: int = PIECE_BYTES) -> None:
         self.size = fs.size(path)
-        self.scars: list[CorruptRange] = []
+        self.corrupt_ranges: list[CorruptRange] = []
         self._fs = fs
         self._path = path
         self._piece_bytes = piece_bytes
         self._bad_at = -1
-        self._why = ""
+        self._error = Corrupt("")
 
     def pieces(self) -> Iterator[tuple[bytes, list[Frame], int]]:
-        """(bytes, the sound records in them, their offset in the file), one read after the other. Raises OSError."""
+        """Yields (bytes, the valid records in them, their offset in the file) of one read after the other. Raises
+        OSError.
+        """
         at, want = len(MAGIC), self._piece_bytes
         while at < self.size:
             data = self._fs.read(self._path, at, min(want, self.size - at))
             if not data:
                 break
-            frames, used, why = self._frames(data, complete=at + len(data) >= self.size)
+            frames, used, error = self._frames(data, complete=at + len(data) >= self.size)
             if frames and self._bad_at >= 0:
-                self._heal(at + frames[0][0])
+                self._end_corrupt_range(at + frames[0][0])
             yield data, frames, at
-            # A record longer than the piece: read twice as much, which the file really has.
+            # A record is longer than the piece: read twice as much.
             want = self._piece_bytes if used else min(2 * want, 2 * RECORD_BYTES_MAX)
             at += used
-            if why:
+            if error is not None:
                 if self._bad_at < 0:
-                    self._bad_at, self._why = at, why
-                at, want = self._go_on_behind(at), self._piece_bytes
-        self._heal(self.size, is_tail=True)
+                    self._bad_at, self._error = at, error
+                at, want = self._resume_after(at), self._piece_bytes
+        self._end_corrupt_range(self.size, is_tail=True)
 
-    def _frames(self, data: bytes, complete: bool) -> tuple[list[Frame], int, str]:
-        """The records `data` begins with, how much of it they are, and what is wrong with the next one, if anything."""
+    def _frames(self, data: bytes, complete: bool) -> tuple[list[Frame], int, Corrupt | None]:
+        """The records at the start of `data`, the number of their bytes, and the error of the next record, if any."""
         frames: list[Frame] = []
         at = 0
         while at < len(data):
             try:
                 start, end = read_frame(data, at)
-            except Short:
-                return frames, at, ENDS_EARLY if complete else ""
-            except Damaged as damaged:
-                return frames, at, str(damaged)
+            except NeedMore:
+                return frames, at, Truncated(ENDS_EARLY) if complete else None
+            except Corrupt as error:
+                return frames, at, error.with_traceback(None)
             frames.append((at, start, end))
             at = end
-        return frames, at, ""
+        return frames, at, None
 
-    def _go_on_behind(self, bad_at: int) -> int:
-        """Where reading goes on behind the damaged record at `bad_at`; the size if nowhere.
+    def _resume_after(self, bad_at: int) -> int:
+        """Where reading continues after the corrupt record at `bad_at`; the file size if nowhere.
 
-        Clients choose what stands in a payload, whole records among it, so nothing is believed that may be one. What a
-        record says of its own length in two places is taken for its extent. A record that a full disk has torn was
-        written again behind its first part, so sound ones may begin within that extent: they are believed if their row
-        goes on behind it, which in a payload breaks off at what follows every payload: two times of ours, a checksum.
-        Where the two places disagree, a record counts only at the head of a row that no payload could hold, or that
-        ends with the file.
+        Clients choose the bytes of payloads, which may hold whole records, so bytes that may be a payload are not
+        trusted. If the record's size and the lengths within it agree, they are its extent. Valid records may begin
+        within that extent: when the disk was full, a record was written again after its torn first part. They are
+        accepted if their sequence continues past the extent; records within a payload cannot, because two times and a
+        checksum follow every payload. If the lengths disagree, a record is accepted only at the start of a sequence
+        that is longer than any payload or ends with the file.
         """
         claimed = claimed_end(self._read(bad_at, HEAD_BYTES), 0)
         if claimed is None:
-            return self._find_row(bad_at + 1, self.size, self.size)
+            return self._find_sequence(bad_at + 1, self.size, self.size)
         end = bad_at + claimed
-        return self._find_row(bad_at + 1, end, end) if end < self.size else self.size
+        return self._find_sequence(bad_at + 1, end, end) if end < self.size else self.size
 
-    def _find_row(self, at: int, end: int, row_end: int) -> int:
-        """The first record from `at` on, before `end`, whose row of sound ones goes on behind `row_end`, or is longer
-        than any record, or ends with the file; else `end`.
+    def _find_sequence(self, at: int, end: int, sequence_end: int) -> int:
+        """The first record between `at` and `end` that starts a sequence of valid records that ends after
+        `sequence_end`, is longer than any record, or ends with the file; `end` if there is none.
         """
         while at < end:
             data = self._read(at, WINDOW_BYTES)
@@ -159,7 +154,7 @@ class SegmentReader:
             if at < end and (found <= len(data) - RECORD_BYTES_MAX or complete):
                 row = follow_frames(data, found, found + RECORD_BYTES_MAX)
                 ends = complete and row == len(data)
-                if row > found and (at - found + row > row_end or row - found >= RECORD_BYTES_MAX or ends):
+                if row > found and (at - found + row > sequence_end or row - found >= RECORD_BYTES_MAX or ends):
                     return at
                 at += max(1, row - found)
         return end
@@ -167,8 +162,9 @@ class SegmentReader:
     def _read(self, at: int, count: int) -> bytes:
         return self._fs.read(self._path, at, min(count, self.size - at))
 
-    def _heal(self, at: int, is_tail: bool = False) -> None:
-        """What was bad ends at `at`."""
+    def _end_corrupt_range(self, at: int, is_tail: bool = False) -> None:
+        """Note that the corrupt range, if there is one, ends at `at`."""
         if self._bad_at >= 0:
-            self.scars.append(CorruptRange(self._bad_at, at - self._bad_at, self._why, is_tail))
+            is_torn = is_tail and isinstance(self._error, Truncated)
+            self.corrupt_ranges.append(CorruptRange(self._bad_at, at - self._bad_at, self._error.why, is_tail, is_torn))
             self._bad_at = -1

@@ -17,7 +17,7 @@ from staniel.journal.errors import Corrupt, Truncated
 from staniel.journal.workq import files as layout
 from staniel.journal.workq.dump import show_id
 from staniel.journal.workq.encoder import BARE_BYTES, COMMANDS, COMPLETE, CRC_BYTES, FAIL, NS_A_SECOND, SCHEDULE
-from staniel.journal.workq.records import Damaged, kind_of, read_added, read_fields, read_result, read_time
+from staniel.journal.workq.records import kind_of, read_added, read_fields, read_result, read_time
 from staniel.journal.workq.segments import Frame, SegmentReader, header_error, is_begun
 from staniel.pipeline.formats.base import Part, Reach, Reading, Segment, View, settle
 from staniel.pipeline.lake.arrow import TIME, Rows, schema
@@ -188,15 +188,19 @@ def _rows(folder: Folder, segment: Segment) -> Iterator[dict[str, Any]]:
     told = 0
     for data, frames, base in reader.pieces():
         found = [_row(segment, data, frame, base) for frame in frames]
-        found += [_scar(segment, scar) for scar in reader.scars[told:]]
-        told = len(reader.scars)
+        found += [_corrupt_range(segment, corrupt) for corrupt in reader.corrupt_ranges[told:]]
+        told = len(reader.corrupt_ranges)
         yield from (row for row in sorted(found, key=lambda row: row["offset"]) if row["offset"] >= segment.begin)
-    yield from (_scar(segment, scar) for scar in reader.scars[told:] if scar.at >= segment.begin)
+    yield from (
+        _corrupt_range(segment, corrupt) for corrupt in reader.corrupt_ranges[told:] if corrupt.at >= segment.begin
+    )
 
 
-def _scar(segment: Segment, scar: Any) -> dict[str, Any]:
-    torn = scar.is_torn and segment.live
-    return _damaged(segment, scar.at + scar.size, Truncated(at=scar.at) if torn else Corrupt(scar.why, scar.at))
+def _corrupt_range(segment: Segment, corrupt: Any) -> dict[str, Any]:
+    torn = corrupt.is_torn and segment.live
+    return _damaged(
+        segment, corrupt.at + corrupt.size, Truncated(at=corrupt.at) if torn else Corrupt(corrupt.why, corrupt.at)
+    )
 
 
 def _damaged(segment: Segment, stop: int, error: Corrupt) -> dict[str, Any]:
@@ -216,8 +220,8 @@ def _row(segment: Segment, data: bytes, frame: Frame, base: int) -> dict[str, An
             row |= _added(data, start, stop)
         elif kind in (COMPLETE, FAIL):
             row["result"] = read_result(data, start, stop)
-    except Damaged as damaged:
-        return {name: row[name] for name in ("file", "offset", "stop")} | {"_corrupt": str(damaged)}
+    except Corrupt as error:
+        return {name: row[name] for name in ("file", "offset", "stop")} | {"_corrupt": error.why}
     return row
 
 

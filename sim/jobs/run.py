@@ -13,10 +13,11 @@ from staniel.journal.workq.encoder import (
     COMPLETE,
     DELETE,
     MAGIC,
-    encode_added,
+    encode_addition,
     encode_bare,
     encode_finished,
     encode_time,
+    with_crc,
 )
 from staniel.journal.workq.files import segment_name
 from staniel.queues.jobs.job import NS_A_MS, Job, Terms
@@ -65,7 +66,7 @@ class JobRun(History):
         ids = [raw_id(number) for number in range(1, IDS + 1)]
         results = [encode_finished(later, COMPLETE, id, b"early") for id in ids[2:]]
         terms = Terms(JobQueue(b"q"), 60_000, 600_000_000)
-        adds = [encode_added(Job(id, terms, b"foreign", START_MS * NS_A_MS), time) for id in ids]
+        adds = [with_crc(encode_addition(Job(id, terms, b"foreign", START_MS * NS_A_MS), time)) for id in ids]
         over = [encode_bare(later, DELETE, id) for id in ids[:2]]
         self.disk.make_folder(self.workload.folder)
         for number, records in enumerate(([*adds[:2], *over, *results], adds[2:], []), 1):
@@ -135,7 +136,7 @@ class JobRun(History):
         if workq.trouble:
             raise Violation(Kind.NO_START, f"a server on a copy of the disk: {workq.trouble}")
         found = Snapshot({id: standing_of(job) for id, job in workq.jobs.by_id.items()})
-        found.has_holes = any(segment.scars for segment in workq.log.segments.values())
+        found.has_holes = any(segment.corrupt_ranges for segment in workq.log.segments.values())
         return found
 
     def judge(self, found: Snapshot, accident: Accident) -> Snapshot:

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
+from staniel.journal.workq.cleaning import Rewrite, SuccessorFile
 from staniel.journal.workq.encoder import SCHEDULE
 from staniel.journal.workq.log import CmdLog, SegmentFile
-from staniel.journal.workq.rewrite import Rewrite, RewriteFile
 from staniel.queues.jobs.job import Job
 from staniel.queues.jobs.jobs import Jobs
 from staniel.queues.jobs.replay import JobReplay
@@ -41,7 +41,7 @@ def delete_dropped() -> Any:
 
 @mutant("a cleaned segment takes the old one's place unsynced", "jobs")
 def successor_unsynced() -> Any:
-    return replaced(RewriteFile, "sync", lambda right: lambda self: None)
+    return replaced(SuccessorFile, "sync", lambda right: lambda self: None)
 
 
 @mutant("a new segment's name is never synced", "jobs")

@@ -7,8 +7,8 @@ from typing import Any
 from staniel.journal.disk.fs import File, Fs
 from staniel.journal.kestrel import pack
 from staniel.journal.kestrel.recovery import Recovery
+from staniel.journal.workq.cleaning import Rewrite
 from staniel.journal.workq.records import find_frame
-from staniel.journal.workq.rewrite import Rewrite
 from staniel.journal.workq.segments import SegmentReader
 from staniel.sim.mutants.queues import MUTANTS, mutant, replaced
 
@@ -22,12 +22,12 @@ def payload_searched() -> Any:
 
         return search
 
-    return replaced(SegmentReader, "_go_on_behind", make)
+    return replaced(SegmentReader, "_resume_after", make)
 
 
 @mutant("cleaning drops results that stand in an older segment than their addition", "jobs-forged")
 def early_result_dropped() -> Any:
-    return replaced(Rewrite, "_concerns", lambda right: lambda self, job: job.origin <= self.segment.number)
+    return replaced(Rewrite, "_may_concern", lambda right: lambda self, job: job.origin <= self.segment.number)
 
 
 @mutant("a pack meets what an earlier one could not remove", "packs")

@@ -10,11 +10,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from staniel.journal.errors import Corrupt, NeedMore
 from staniel.journal.workq import encoder as cmdlog
 from staniel.journal.workq.files import holes, segment_name, segment_numbers
 from staniel.journal.workq.records import (
-    Damaged,
-    Short,
     find_frame,
     kind_of,
     read_added,
@@ -60,7 +59,7 @@ def test_an_addition_of_the_original_is_read_and_written_byte_for_byte(vector: d
     fields = read_fields(add.coded)
     assert (fields.name, fields.ttr_ms, fields.ttl_ms) == (job.terms.queue.name, vector["ttr"], vector["ttl"])
     assert (fields.priority, fields.max_attempts) == (vector["priority"], vector["max_attempts"])
-    mine = cmdlog.encode_added(job, cmdlog.encode_time(job.created_ns))
+    mine = cmdlog.with_crc(cmdlog.encode_addition(job, cmdlog.encode_time(job.created_ns)))
     # The original reads the clock twice, we once: the record's own time is the only difference.
     assert mine[15:-4] == record[15:-4] and read_frame(mine, 0)[1] == len(mine)
 
@@ -96,9 +95,9 @@ def test_signed_numbers(number: int) -> None:
 
 def test_a_number_may_be_longer_than_needed_but_not_than_64_bits() -> None:
     assert read_unsigned(b"\x81\x80\x00", 0) == (1, 3)
-    with pytest.raises(Damaged):
+    with pytest.raises(Corrupt):
         read_unsigned(b"\xff" * 9 + b"\x7f", 0)
-    with pytest.raises(Short):
+    with pytest.raises(NeedMore):
         read_unsigned(b"\x80\x80", 0)
 
 
@@ -118,7 +117,7 @@ def test_the_zone_of_a_time_does_not_matter(zone: bytes) -> None:
 def test_any_bytes_are_a_record_or_damaged_or_too_short(data: bytes) -> None:
     try:
         read_frame(b"\x01" + data, 0)
-    except (Damaged, Short):
+    except (Corrupt, NeedMore):
         pass
     assert 0 <= find_frame(data, 0, True) <= len(data)
 

@@ -20,7 +20,7 @@ CREATED_NS = START_MS * 10**6
 def add(number: int, payload: bytes = b"x", ttl_ms: int = 600_000, name: bytes = b"q") -> bytes:
     id = bytes.fromhex(job_id(number).replace("-", ""))
     job = Job(id, Terms(JobQueue(name), 60_000, ttl_ms), payload, CREATED_NS + number)
-    return cmdlog.encode_added(job, cmdlog.encode_time(job.created_ns))
+    return cmdlog.with_crc(cmdlog.encode_addition(job, cmdlog.encode_time(job.created_ns)))
 
 
 def bare(kind: int, number: int) -> bytes:

@@ -16,7 +16,7 @@ def files(world: World) -> set[str]:
     return {name for name, _ in world.disk.list("s") if not name.startswith(".")}
 
 
-def speaks(world: World, wire: protocols.Wire) -> Client:
+def speaks(world: World, wire: protocols.ProtocolSpec) -> Client:
     client = Client(world, wire)
     world.clients.append(client)
     return client

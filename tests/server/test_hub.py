@@ -94,7 +94,7 @@ class Served:
         """Clients that have been let in, in their order."""
         wires = []
         for _ in range(count):
-            protocols.append(self.connect())
+            wires.append(self.connect())
             self.turn(self.listener.fileno())
         return wires
 
@@ -656,7 +656,7 @@ def test_a_long_item_is_shown_to_many_without_a_copy_and_counted_whole_until_it_
         it.hub.broker.queues.make("q", 0).add(Item(bytes(size), 1, 0), 0)
         wires = []
         for _ in range(3):
-            protocols.append(it.connect())
+            wires.append(it.connect())
             it.turn(it.listener.fileno())
             wires[-1].say(b"get q/peek\r\n")
         for _ in range(12):

@@ -1,4 +1,4 @@
-"""`python -m staniel.bench`: our server against its peers.  Options, exit status, and the order of what is printed."""
+"""`python -m staniel.bench`: our server against its peers. Options, exit status, and the order of what is printed."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ import click
 import msgspec
 from msgspec import Struct
 
-from staniel.bench.harness import chart, figures, machine, table
-from staniel.bench.harness.figures import Row
+from staniel.bench.harness import chart, machine
 from staniel.bench.harness.machine import Machine
 from staniel.bench.harness.process import StartFailed, exit_on_signals, running
-from staniel.bench.peers import generator
+from staniel.bench.peers import figures, generator
+from staniel.bench.peers.figures import Row
 from staniel.bench.peers.rounds import Arena, Run, cores, planned, play, watched
 from staniel.bench.peers.servers import DEFAULT_SERVER, OURS, PEERS, Contestant, ours, present
 from staniel.bench.peers.workloads import WORKLOADS, Sync, Workload
@@ -81,7 +81,7 @@ def main(
     """  # fmt: skip
     workloads = chosen_workloads(only)
     if show_list:
-        click.echo(table.workload_list(workloads))
+        click.echo(figures.workload_list(workloads))
         return
     if quick:
         workloads, rounds = [smaller(one) for one in workloads], min(rounds, QUICK_ROUNDS)
@@ -167,14 +167,14 @@ def compare(
 ) -> Outcome:
     """Plays all rounds; progress goes to standard error, facts and table to standard output."""
     facts = machine.facts(arena.base, contestants)
-    click.echo(table.facts(facts))
+    click.echo(figures.facts(facts))
     warn(machine.warnings(facts))
     before = machine.ticks()
     runs = watched(play(arena, workloads, contestants, rounds, seconds_max), lambda line: click.echo(line, err=True))
     names = [one.name for one in contestants if one.name != OURS]
     others = machine.others_cores(before, machine.ticks())
     rows = figures.rows(runs, [one.name for one in workloads], names)
-    click.echo("\n" + table.render(rows, names))
+    click.echo("\n" + figures.render(rows, names))
     warn([*machine.busy_warning(others), *cut_short(len(runs), planned(workloads, contestants, rounds), seconds_max)])
     return Outcome(facts, round(others, 3), rows, runs)
 

@@ -1,6 +1,6 @@
-"""A simulated client: a connection of the world that knows what it has asked, and tells the checker what it hears.
+"""A simulated client: a connection of a `World` that reports what it sends, and what it receives and when, to a judge.
 
-Knows when an answer exists and when it has arrived: between the two lies the disk. Refuses to choose what to ask.
+An answer is read as soon as the session has made it, and counts as received once the sync that it waits for is over.
 """
 
 from __future__ import annotations

@@ -1,7 +1,6 @@
-"""Items that a short key cannot tell apart: other bytes, and the same size and CRC-32.
+"""Items that a short key cannot tell apart: other bytes, with the same size and CRC-32.
 
-To the server they are as good as equal; the checker still knows which is which. A CRC-32 is linear: four bytes at the
-end bring it to any value.
+A CRC-32 is linear: four bytes at the end bring it to any value.
 """
 
 from __future__ import annotations

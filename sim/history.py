@@ -1,8 +1,8 @@
-"""One seed: a history of several lives of a server, each with its accident, checked all the way.
+"""One seed: a history of several lives of a server, each ended by an accident, checked all the way.
 
-Knows the order of steps and the accidents between them. Each step draws from chances of its own, so that leaving some
-out changes the others as little as possible; that is how a history is made short. Refuses to know what is wrong, and
-what clients ask for: queue_run.py and job_run.py do.
+Each step draws from random numbers of its own, so that leaving some steps out changes the others as little as possible;
+that is how a history is made short. What clients ask for and what must hold: `queues/run.py`, `jobs/run.py`,
+`hub/run.py`.
 """
 
 from __future__ import annotations

@@ -2,7 +2,7 @@
 
 At every step a copy of the disk is taken as a power loss may leave it: unsynced steps dropped, kept, torn at sectors
 and at bytes, reordered. A server starts on each copy, and what it holds is checked against what clients had been told
-by then. Knows the variants. Refuses to know what is promised.
+by then.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Named mixes of accidents. Knows how often what happens; refuses to know how."""
+"""Named mixes of accidents and settings: how often what happens in the histories of a profile."""
 
 from __future__ import annotations
 

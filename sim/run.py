@@ -1,4 +1,4 @@
-"""One seed, run as its profile wants it. Knows which histories there are; refuses to know what happens in them."""
+"""Starts the history of one seed: of queues, of jobs or of the hub, as its profile says."""
 
 from __future__ import annotations
 

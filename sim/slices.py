@@ -1,7 +1,4 @@
-"""Small slices for a history: what a parser, a session and a hub do in one go, so that few requests are many slices.
-
-Knows the limits by their names. Refuses to know what is done in a slice.
-"""
+"""Small limits for a history: what parser, session and hub do in one slice, so that few requests are many slices."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What can be wrong with a history. Knows names and explanations; refuses to know how they are found."""
+"""The kinds of mistakes that a history can show, and how items are printed."""
 
 from __future__ import annotations
 

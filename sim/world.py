@@ -1,8 +1,8 @@
-"""A broker on the fake disk with a clock that is stepped and clients without sockets: `says` what they send, `hears`
-what has reached them.
+"""A broker on the fake disk, with a stepped clock and clients without sockets.
 
-A turn is the hub's: execute, tick, settle, commit, hand out what may leave. Syncs and tasks run only when they are
-told to, so that batches overlap in any way that threads could bring about. Refuses to know what is a mistake.
+`says` is what a client sends, `hears` what has reached it. A turn is the hub's: execute, tick, settle, commit, hand out
+what may leave. Syncs and chores run only when they are told to, so that batches overlap in any way that threads could
+bring about.
 """
 
 from __future__ import annotations

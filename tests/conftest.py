@@ -1,4 +1,4 @@
-"""What every test shares: foreign programs that may be missing, and the lines that close a run. Knows no server.
+"""What every test shares: foreign programs that may be missing, and the lines that close a run.
 
 A test marked `programs("memcping", "python:pylibmc", "perl:CGI")` is left out where one of them is missing, and one
 line at the end of the run says so. With STANIEL_REQUIRE_PROGRAMS=1, as in CI, such a test fails instead.

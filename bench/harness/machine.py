@@ -1,4 +1,4 @@
-"""What a reader must know of the machine before believing a figure.  Refuses to judge, but warns of doubt."""
+"""Facts about the machine that a reader needs before believing a figure, and warnings where figures may mislead."""
 
 from __future__ import annotations
 

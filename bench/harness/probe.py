@@ -1,8 +1,8 @@
 """Polite clients beside a heavy one: so many small requests a second, and how late each was answered.
 
 A process of its own, because a thread would wait for its neighbours' interpreter. Started with a port, a queue, a rate
-and a number of connections; says an empty line once it is connected, measures until its standard input ends, then
-prints JSON. Refuses to know what else the server does.
+and a number of connections; prints an empty line once it is connected, measures until its standard input ends, then
+prints JSON.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""One server process: started on its core, waited for until its port answers, killed and swept away whatever happens.
+"""One server process: started on its core, waited for until its port answers, killed and removed whatever happens.
 
-Refuses to know which server it is.  Three things make sure that nothing is left behind: a context manager; SIGTERM and
-SIGHUP turned into exceptions, so context managers run; and the kernel, asked to kill the child when we die unannounced.
+Three things make sure that nothing is left behind: a context manager; SIGTERM and SIGHUP turned into exceptions, so
+that context managers run; and the kernel, asked to kill the child when we die without notice.
 """
 
 from __future__ import annotations

@@ -1,7 +1,4 @@
-"""One real server of ours as a process, started, killed and started again, and a blocking client that talks in bursts.
-
-Knows the server's greeting and its figures in /proc. Refuses to know what is measured with them.
-"""
+"""One server of ours as a process: start, kill, its figures in /proc, and a blocking client that sends in bursts."""
 
 from __future__ import annotations
 

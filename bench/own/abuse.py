@@ -1,9 +1,8 @@
 """What one client's largest requests cost everybody else: each attack alone, beside polite clients, against a server of
 its own; and as a control against another server on the same core, of which the polite clients know nothing. What they
-pay then is the machine's share: no server can do better than not to be there.
+pay then is the machine's share, which no server could avoid.
 
-Knows the targets, and what the server's settings allow it to hold. Refuses to know what an attack sends
-(`attacks.py`) and how a turn is timed (`turns.py`).
+The targets and limits are here, the attacks in `attacks.py`, the timing of a turn in `turns.py`.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """What one client can ask for that is large, each kind as a loop that goes on until it is told to stop.
 
-Knows the bytes of each attack. Refuses to know what it costs: that is measured from outside, by `abuse.py`. A client
-that is refused or hung up on goes on with its next attempt, as an attacker would.
+What it costs is measured from outside, by `abuse.py`. A client that is refused or hung up on goes on with its next
+attempt, as an attacker would.
 """
 
 from __future__ import annotations

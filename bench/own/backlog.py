@@ -1,8 +1,8 @@
 """What a backlog far larger than memory costs: memory, disk, a restart, the drain, and those who ask meanwhile.
 
-Knows the order: a backlog that fits in memory, then the large one, a kill, a restart, the drain, the small one again.
-The drain goes in slices with a small backlog between them, because machines change their speed within a minute.
-Refuses to compare with other servers. Every item is numbered; that all come back, once, whole and in order is checked.
+A backlog that fits in memory comes first, then the large one, a kill, a restart, the drain, and the small one again.
+The drain goes in slices with a small backlog between them, because machines change their speed within a minute. Every
+item is numbered; that all come back, once, whole and in order is checked.
 """
 
 from __future__ import annotations

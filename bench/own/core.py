@@ -1,8 +1,7 @@
 """What one operation costs in each layer, in instructions: a figure that a busy machine does not spoil.
 
-Knows how to drive each layer by itself and the hub as a whole, without a client beside it. Refuses to know the kernel's
-share: instructions are those of our process outside it. Valgrind counts them; without it there are microseconds only,
-and nothing to compare with.
+Each layer is driven by itself, and the hub as a whole, without a client beside it. Instructions are those of our
+process outside the kernel. Valgrind counts them; without it there are microseconds only, and nothing to compare with.
 """
 
 from __future__ import annotations

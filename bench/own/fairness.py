@@ -1,7 +1,6 @@
 """What one greedy client costs the polite ones beside it, and what large items cost the small ones.
 
-Knows who is greedy in which way. Refuses to compare with other servers: the polite ones are measured alone and in
-company, in turns, on one server.
+The polite ones are measured alone and in company, alternating, on one server.
 """
 
 from __future__ import annotations

@@ -1,8 +1,7 @@
 """libkestrel's format beside Kestrel's: what an operation, a queue with readers, and a restart cost in each.
 
-Knows which loads tell the two formats apart. Refuses to compare with other servers. The formats take turns, a fresh
-server each time; processor time is the server's own with the kernel's on its behalf, which a busy machine spoils less
-than the clock.
+The formats alternate, a fresh server each time; processor time is the server's own with the kernel's on its behalf,
+which a busy machine spoils less than the clock.
 """
 
 from __future__ import annotations

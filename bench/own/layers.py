@@ -1,7 +1,6 @@
-"""Each layer of the server driven by itself, and the hub as a whole, for whoever counts what that costs.
+"""Each layer of the server driven by itself, and the hub as a whole, for `core.py`, which counts what that costs.
 
-Knows how to set a layer up and what one operation of it is. Refuses to know how it is counted: it tells a meter when
-the part that counts begins and ends.
+A meter is told when the part that counts begins and ends.
 """
 
 from __future__ import annotations

@@ -1,8 +1,7 @@
 """Does cost grow with the work and no faster? Each part is run at three sizes, ten times apart (`--quick`: two).
 
-Knows what ought to be linear: queues, fan-out children, open reads, waiting and idle clients, items. Refuses to compare
-with other servers. The server is a process of its own on one core; the last part asks a broker without sockets how long
-one request holds everybody up.
+What ought to be linear: queues, fan-out children, open reads, waiting and idle clients, items. The server is a process
+of its own on one core; the last part asks a broker without sockets how long one request holds everybody up.
 """
 
 from __future__ import annotations

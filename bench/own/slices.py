@@ -1,8 +1,8 @@
 """How long one turn of the server is at most while journals are rotated, packed and read back.
 
-Knows a broker in this process, on a real disk. A turn is measured in processor time of its thread, so neither other
-programs nor a slow disk spoil it; what the server gives to threads (syncs, copies, reads) is not counted, because
-nobody waits for it. Refuses to know sockets.
+A broker in this process, on a real disk, without sockets. A turn is measured in processor time of its thread, so
+neither other programs nor a slow disk spoil it; what the server gives to threads (syncs, copies, reads) is not counted,
+because nobody waits for it.
 """
 
 from __future__ import annotations

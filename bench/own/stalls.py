@@ -1,7 +1,4 @@
-"""How long one request, or one tick of the clock, holds everybody up that touches all of a queue.
-
-Knows a broker in this process, on a real disk. Refuses to know sockets and how the figures are shown.
-"""
+"""How long one request, or one tick of the clock, that touches all of a queue holds everybody up; without sockets."""
 
 from __future__ import annotations
 

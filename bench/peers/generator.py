@@ -1,7 +1,4 @@
-"""The load generator: built from queue_load.c, run against a port, its one line of JSON read and judged.
-
-Refuses to know who listens on the port.
-"""
+"""The load generator: built from queue_load.c, run against a port, its one line of JSON read and judged."""
 
 from __future__ import annotations
 

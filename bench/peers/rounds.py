@@ -1,7 +1,4 @@
-"""The order of play: round after round, each workload, each contestant in turn, on a fresh server every time.
-
-Knows how one run is put together.  Refuses to know what the figures mean.
-"""
+"""The order of play: round after round, each workload, each contestant in turn, on a fresh server every time."""
 
 from __future__ import annotations
 

@@ -1,8 +1,7 @@
 """The servers that are compared: which program, which protocol, which command line for which promise.
 
-Refuses to know what work they are given.  Each peer is set up to do as little as its promise allows: no snapshots, no
-rewriting of its log.  That favours the peers, and makes a short run measure the same thing as a long one: redis would
-otherwise begin to rewrite at 64 MB.
+Each peer is set up to do as little as its promise allows: no snapshots, no rewriting of its log. That favours the
+peers, and makes a short run measure the same thing as a long one: redis would otherwise begin to rewrite at 64 MB.
 """
 
 from __future__ import annotations

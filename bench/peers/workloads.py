@@ -1,10 +1,7 @@
 """The table of workloads: a row each, and what a row means to the load generator.
 
-Knows the work that is compared and who is worth comparing with.  Refuses to know how a server is started or judged.
-
-To add a row, add a line to WORKLOADS.  `ops` is sized for about a second a run on a small machine, and so that a
-backlog stays below 128 MB: Kestrel's default limit, above which a queue reads from its journal and something else is
-measured.
+To add a row, add a line to WORKLOADS. `ops` is sized for about a second a run on a small machine, and so that a backlog
+stays below 128 MB: Kestrel's default limit, above which a queue reads from its journal and something else is measured.
 """
 
 from __future__ import annotations

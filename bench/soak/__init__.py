@@ -1,0 +1,5 @@
+"""Servers killed under load again and again: a test of correctness, not a measurement.
+
+`loop.py` is the command and the order of a cycle, `victim.py` the process that is killed, `clients.py` the clients of
+queues, `jobs.py` those of jobs, `ledger.py` the judge. No promise is judged here by what the server's own code says.
+"""

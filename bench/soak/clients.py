@@ -1,7 +1,4 @@
-"""Clients that work until their server dies under them: many in one thread, each telling its ledger what it hears.
-
-Knows sockets that do not block, and what each kind of client does. Refuses to judge: `kill_ledger.py` does.
-"""
+"""Clients that work until their server dies under them: many in one thread, each telling its ledger what it hears."""
 
 from __future__ import annotations
 

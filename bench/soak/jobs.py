@@ -1,7 +1,6 @@
-"""Jobs in a server that is killed under load and started again: the clients, what they know, and the judge.
+"""Jobs in a server that is killed under load and started again: the clients, what they have been told, and the judge.
 
-Knows workq's commands as far as the clients say them, and what must be true of every job after a restart. A cycle is
-that of `kill_loop.py`: clients work; the server is killed in full flight; sometimes it is killed again while it
+A cycle is that of `loop.py`: clients work; the server is killed in full flight; sometimes it is killed again while it
 recovers; it starts, and it is asked for every job that anybody has heard of.
 """
 

@@ -1,8 +1,8 @@
 """What clients know of the items in one family of queues, and what must hence be true, now and after a crash.
 
 A family is the queue that items are put into and those that they may move on to by themselves: one copy of each item is
-somewhere in it. Knows no server, no sockets and no clock: it is told what was said and heard, in that order. An item is
-b"PRODUCER-NUMBER SIZE " and SIZE letters that follow from its number; the numbers of a producer grow.
+somewhere in it. The ledger is told what was said and heard, in that order. An item is b"PRODUCER-NUMBER SIZE " and SIZE
+letters that follow from its number; the numbers of a producer grow.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """`python -m staniel.bench.soak.loop`: a server killed under load and started again, a thousand times.
 
-Knows the queues, who works in them, the order of a cycle, and what is printed. The judge is `kill_ledger.py`, the
-clients are in `kill_crew.py`. A cycle: clients work; the server is killed in full flight; sometimes it is killed again
-while it recovers; it starts, and everything that is in its queues is held against what the clients know.
+A cycle: clients work (`clients.py`); the server is killed in full flight; sometimes it is killed again while it
+recovers; it starts, and everything that is in its queues is held against what the clients know (`ledger.py`). Which
+queues there are and who works in them is here.
 """
 
 from __future__ import annotations

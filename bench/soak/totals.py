@@ -1,6 +1,4 @@
-"""What one life and death of a server came to, and many of them. Knows figures and lines; refuses to know what was
-served and how it died.
-"""
+"""What one cycle of the kill loop came to, and all of them: counts, and the lines that are printed."""
 
 from __future__ import annotations
 

@@ -1,7 +1,4 @@
-"""One server process on real files, started, killed and started again on the same spool.
-
-Knows the command line, the greeting and the signals. Refuses to know what the server answers.
-"""
+"""One server process on real files: started, killed and started again on the same spool."""
 
 from __future__ import annotations
 

@@ -1,11 +1,10 @@
-"""A disk in memory that forgets what was not synced: staniel.journal.disk.fs.Fs for tests and for the simulator.
+"""A file system in memory that forgets what was not synced: staniel.journal.disk.fs.Fs for tests and the simulator.
 
-Knows paths, space, faults, and the order of every step. Refuses to know what the files mean. Deterministic: the same
-calls and the same chooser give the same disk.
-
-The rules, those of POSIX read strictly: a file's sync makes its bytes durable and not its name; a folder's sync makes
-the names in it durable and not their bytes; a rename is kept or lost as a whole; of unsynced steps any may be lost, but
-never one whose outcome a kept one rests on (two steps on the same name happen in their order).
+It has limited space, faults that are asked for, and a log of every step. It is deterministic: the same calls and the
+same choices give the same disk. The rules are those of POSIX, read strictly: a file's sync makes its bytes durable and
+not its name; a folder's sync makes the names in it durable and not their bytes; a rename is kept or lost as a whole; of
+unsynced steps any may be lost, but never one whose outcome a kept one rests on (two steps on the same name happen in
+their order).
 """
 
 from __future__ import annotations

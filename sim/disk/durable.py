@@ -1,7 +1,6 @@
-"""What lies on the fake disk: files without their names, and folders of names. Both know what of them is durable.
+"""Files without their names, and folders of names: for each what is visible, what is durable, and the steps between.
 
-Knows, for each, the steps between what is visible and what is durable, and what a power loss may leave of them.
-Refuses to know paths, space and faults: disk.py does.
+`left_by` says what a power loss leaves of them. Paths, space and faults are in disk.py.
 """
 
 from __future__ import annotations

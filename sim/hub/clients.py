@@ -1,7 +1,4 @@
-"""Clients with sockets, as the simulated hub meets them: what they ask, piece by piece, and what they hear.
-
-Knows which bytes may answer what, in which order, and why a connection may end. Refuses to know what became of items.
-"""
+"""Clients with sockets for the hub: requests sent in pieces, and which bytes may answer which of them, in order."""
 
 from __future__ import annotations
 

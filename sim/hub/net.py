@@ -1,7 +1,7 @@
 """A process's descriptors in memory: sockets, their other ends, a listening socket, and the poller that watches them.
 
-Knows what Linux does with them, at its least convenient: the lowest free number is used again, reads are split, writes
-are short, the events of one batch come in any order, some without a cause. Refuses to know what is said.
+They behave as Linux does at its least convenient: the lowest free number is used again, reads are split, writes are
+short, the events of one batch come in any order, some without a cause.
 """
 
 from __future__ import annotations

@@ -1,7 +1,6 @@
 """A history of the hub: clients with sockets, threads and time, in every order that a machine could bring about.
 
-Knows the steps, and what must hold of connections and of their items. Refuses to know what a queue does inside:
-queue_run.py does.
+It checks connections and what becomes of items as clients see it; what queues do inside is checked in queues/run.py.
 """
 
 from __future__ import annotations

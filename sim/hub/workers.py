@@ -1,6 +1,6 @@
-"""A thread of the hub that runs when it is told to: its errand, and later its flag, at moments of their own.
+"""A thread of the hub, stepped: it is given a task, has run, and raises its flag, each at a moment of its own.
 
-Knows when the hub asks for what it cannot get. Refuses to know errands.
+Raises Violation if the hub asks it for something that would make it wait.
 """
 
 from __future__ import annotations

@@ -1,7 +1,4 @@
-"""A hub on a fake machine: its disk, descriptors, threads and clock are all stepped.
-
-Knows what drives a hub between two turns. Refuses to know clients and what is right.
-"""
+"""A hub on a fake machine: its disk, descriptors, threads and clock are all stepped."""
 
 from __future__ import annotations
 

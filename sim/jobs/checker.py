@@ -1,7 +1,6 @@
-"""Watches jobs while it happens: every fact needs a cause, every answer its fact.
+"""Checks jobs while a history runs: every fact that their journal records needs a cause, every answer needs its fact.
 
-Knows what clients have asked and been told, and who has which lease. Refuses to know the disk; job_promises.py judges
-what a crash has left. It hears facts at the one door that jobs have: their journal.
+What a crash has left is judged in promises.py.
 """
 
 from __future__ import annotations

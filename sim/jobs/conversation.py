@@ -1,7 +1,4 @@
-"""What a simulated worker or producer asks of jobs, and what of the server's bytes is the answer to it.
-
-Knows the words of workq's protocol, as far as the simulator speaks them. Refuses to know whether an answer is right.
-"""
+"""Requests for jobs in workq's protocol, and what of the server's bytes answers which."""
 
 from __future__ import annotations
 

@@ -1,6 +1,5 @@
-"""The reference model of jobs: where each stands, folded from the facts that the real ones state to their journal.
-
-Knows what a fact makes of a job, also when facts before it are missing. Refuses to know causes, clients and files.
+"""The reference model of jobs: the state of each, folded from the facts that the real ones record, also when facts
+before them are missing.
 """
 
 from __future__ import annotations

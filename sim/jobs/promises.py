@@ -1,9 +1,9 @@
-"""What may be left of jobs after an accident, and whether that is what was found.
+"""Which states of jobs an accident may leave, and whether what was found is one of them.
 
-The log is one line of facts in several files: so the promised ones count, and of the others a first part in each file,
-for an unsynced file may lose its end while the next one is there. Where a start has stepped over damage, each of the
-others may be missing: the disk had not written its record, and had those behind it. Cleaning may have taken what is
-over by now. Knows facts and how many of them are promised. Refuses to know files and clients.
+The log is one line of facts in several files: the promised ones count, and of the others a first part in each file, for
+an unsynced file may lose its end while the next one is there. Where a start has stepped over damage, each of the others
+may be missing: the disk had not written its record, and had those behind it. Cleaning may have taken what is over by
+now. Source: docs/durability.md.
 """
 
 from __future__ import annotations

@@ -1,7 +1,4 @@
-"""A history of jobs: what is asked, what must hold of it.
-
-Knows how the clients, the checker and the promises of jobs take part in a history. Refuses to know steps and accidents.
-"""
+"""A history of jobs: its clients, its checker and its promises take part in the steps of history.py."""
 
 from __future__ import annotations
 

@@ -1,7 +1,4 @@
-"""What the clients of one seed ask of jobs, and the configuration that they meet.
-
-Knows chances. Refuses to know answers. Everything comes out of the `Random` that is passed in.
-"""
+"""What the clients of one seed ask of jobs, and the configuration; all drawn from the `Random` that is passed in."""
 
 from __future__ import annotations
 

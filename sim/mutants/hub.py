@@ -1,4 +1,4 @@
-"""Broken rules of the hub: of its turns, its descriptors, its threads, its ends. See mutants.py."""
+"""Broken rules of the hub: of its turns, descriptors, threads, and how connections end."""
 
 from __future__ import annotations
 

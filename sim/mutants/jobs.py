@@ -1,4 +1,4 @@
-"""Broken rules of jobs: of their log, of its cleaning, of leases. See mutants.py."""
+"""Broken rules of jobs: of their log, its cleaning, and leases."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Broken rules of damage: what is believed behind it, what cleaning and packs leave over. See mutants.py."""
+"""Broken rules of damage: what is believed behind it, what cleaning and packs leave over."""
 
 from __future__ import annotations
 

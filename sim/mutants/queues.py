@@ -1,7 +1,7 @@
-"""What breaks one rule at a time, so that the checker can show that it would notice.
+"""Broken rules of queues and their journals, and the list of all mutants.
 
-Each mutant is a context manager that puts a wrong function in a right one's place. Knows the rules by their code.
-Refuses to know how a break is found; the tests say how soon it must be.
+A mutant is a context manager that puts a wrong function in the place of a right one. docs/simulator.md lists the seeds
+that find them.
 """
 
 from __future__ import annotations

@@ -1,7 +1,4 @@
-"""What breaks a rule about settings that change, their ranges, and queues that are something else afterwards.
-
-The same as mutants.py, and in the same list.
-"""
+"""Broken rules of settings: that change, at the ends of their ranges, and of queues that become aliases."""
 
 from __future__ import annotations
 

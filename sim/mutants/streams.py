@@ -1,4 +1,4 @@
-"""Broken rules of libkestrel's format: of segments, of readers' files, of the steps between them. See mutants.py."""
+"""Broken rules of libkestrel's format: of segments, of readers' files, of the steps between them."""
 
 from __future__ import annotations
 

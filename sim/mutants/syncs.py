@@ -1,7 +1,4 @@
-"""What breaks a rule about failed syncs, changed policies and families with mixed settings.
-
-The same as mutants.py, and in the same list.
-"""
+"""Broken rules of failed syncs, changed policies, and families of which some keep no journal."""
 
 from __future__ import annotations
 

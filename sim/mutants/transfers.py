@@ -1,4 +1,4 @@
-"""Broken rules of transfers, of their intents, and of what comes back late. See mutants.py."""
+"""Broken rules of transfers between queues, of their intents, and of copies that look alike."""
 
 from __future__ import annotations
 

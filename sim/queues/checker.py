@@ -1,7 +1,7 @@
-"""Watches a history while it happens: every fact of a queue needs a cause, every answer needs its fact.
+"""Checks queues while a history runs: every fact that a queue records needs a cause, every answer needs its fact.
 
-Knows what clients have asked and been told, and which item is whose. Refuses to know the disk; promises.py judges what
-a crash has left.
+At the end are answers that the model can give by itself, when nothing else has happened in between: a miss, a peek,
+statistics. What a crash has left is judged in promises.py.
 """
 
 from __future__ import annotations

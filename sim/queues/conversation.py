@@ -1,7 +1,4 @@
-"""What a simulated client asks, and what of the server's bytes is the answer to it.
-
-Knows both wires' words, as far as the simulator speaks them. Refuses to know whether an answer is right.
-"""
+"""Requests of simulated clients in the memcache and text protocols, and what of the server's bytes answers which."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""The reference model: a queue as a plain list and a dictionary, folded from the facts that the real one states.
+"""The reference model: a queue as a plain list and a dictionary, folded from the facts that the real one records.
 
-Knows what the facts amount to, at any moment of the queue's history, and what the statistics should therefore say.
-Refuses to know limits, expiry, waiting, files: whether a fact had a cause the checker asks.
+It also says what the statistics must be. Limits, expiry and waits are not in it: whether a fact had a cause is for the
+checker to say.
 """
 
 from __future__ import annotations

@@ -1,7 +1,9 @@
-"""What must still be there after an accident, by the policy of each queue, and whether it is.
+"""What each queue may hold after an accident, by its policy, and whether it does. Source: docs/durability.md.
 
-Knows what was heard, written and synced, and when; and that an item that moves is in one of two queues. Refuses to know
-files. Which states a queue may be left in: fits.py. Source: docs/durability.md.
+A queue with a journal of its own has one line of facts, so what a crash leaves must be the state after some first part
+of them, no shorter than promised. A queue that reads a shared journal has two files: the items, of which a first part
+is left, and its own, which says what it is done with. Each of the two may be further than promised, and the other not.
+An item that moves is in one of two queues.
 """
 
 from __future__ import annotations

@@ -1,7 +1,5 @@
-"""Hears every fact that the queues of a broker state, at the doors they have: `Journal.record`, and for queues that
-share a stream the place where an item enters it, and the one where ids are dropped.
-
-Knows how to stand in those doors. Refuses to know what the facts mean.
+"""Reports every fact that the queues of a broker record, by standing in for `Journal.record`; for queues that share a
+stream also where an item enters it, and where ids are dropped.
 """
 
 from __future__ import annotations

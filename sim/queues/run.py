@@ -1,8 +1,4 @@
-"""A history of queues: what is asked, what must hold of it.
-
-Knows how the clients, the checker and the promises of queues take part in a history. Refuses to know steps and
-accidents.
-"""
+"""A history of queues: its clients, its checker and its promises take part in the steps of history.py."""
 
 from __future__ import annotations
 

@@ -14,10 +14,10 @@ import pytest
 from click.testing import CliRunner
 
 from staniel.bench.__main__ import cut_short, main
-from staniel.bench.harness import figures, machine, table
-from staniel.bench.harness.figures import Row, Side, Spread, Versus
+from staniel.bench.harness import machine
 from staniel.bench.harness.process import StartFailed, free_port, running
-from staniel.bench.peers import generator
+from staniel.bench.peers import figures, generator
+from staniel.bench.peers.figures import Row, Side, Spread, Versus
 from staniel.bench.peers.generator import CannotBuild, Latency, Report
 from staniel.bench.peers.rounds import Arena, Run, line_up, planned, play, run
 from staniel.bench.peers.servers import OURS, Contestant, Launch, ours
@@ -138,7 +138,7 @@ def test_the_table_lines_up_and_shows_ratio_with_spread() -> None:
         Row("put", side, (Versus(redis, Spread(0.943, 0.9, 1.02)),)),
         Row("flood-1+1", None, (Versus(redis, None),)),
     ]
-    assert table.render(rows, ["redis", "memcached"]).splitlines() == [
+    assert figures.render(rows, ["redis", "memcached"]).splitlines() == [
         "workload   ours k/s  p50/p99/p99.9 ms  redis k/s         ours/redis  memcached k/s  ours/memcached",
         "put            98.0    1.00/2.35/4.50      104.0  0.94 (0.90..1.02)              -               -",
         "flood-1+1         -                 -      104.0                  -              -               -",

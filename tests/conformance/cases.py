@@ -1,7 +1,4 @@
-"""The case files as parameters of pytest: one a case, named, and expected to fail if it is in not_yet.py.
-
-Knows names and files. Refuses to know what a case contains.
-"""
+"""The case files as parameters of pytest: one a case, named, and expected to fail if it is in not_yet.py."""
 
 from __future__ import annotations
 

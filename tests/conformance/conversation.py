@@ -10,8 +10,6 @@ A step is said and heard on a connection, opened on first use, or is an action:
     min_ms, max_ms  bounds of the time from the last byte sent to the match
     pause_ms        afterwards
     action          disconnect (conn), restart, kill9, wait_exit, start, reload (config, conn), pause
-
-Knows steps. Refuses to know what a request means.
 """
 
 from __future__ import annotations

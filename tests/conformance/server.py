@@ -1,7 +1,4 @@
-"""A real server in a process of its own, on a spool that a case has filled.
-
-Knows the command line, the TOML file and the line that a start prints. Refuses to know protocols and cases.
-"""
+"""A real server in a process of its own, on a spool that a case has filled: command line, TOML file, greeting."""
 
 from __future__ import annotations
 

@@ -1,7 +1,4 @@
-"""A broker without a server: recovered from a spool on the real disk, asked by requests, stopped, all in this process.
-
-Knows how a case's files are recovered and what the broker reports of them. Refuses to know what is expected.
-"""
+"""A broker without a server: recovered from a spool on the real disk, asked by requests, stopped, in this process."""
 
 from __future__ import annotations
 

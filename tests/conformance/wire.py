@@ -1,7 +1,4 @@
-"""One client's socket: it says bytes, and hears exactly what it should, or the case fails.
-
-Knows sockets and timers. Refuses to know requests and cases.
-"""
+"""One client's socket: it says bytes, and hears exactly what it should, or the case fails."""
 
 from __future__ import annotations
 

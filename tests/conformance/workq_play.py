@@ -1,7 +1,7 @@
 """Plays a case of workq's protocol against a world with a stepped clock: nothing is slow, nothing is by chance.
 
-Knows the steps of the case file: conn, send, split, pause_ms, expect, expect_regex, timeout_ms, silent_ms,
-expect_close, close. Refuses to know what they are about.
+The steps of the case file: conn, send, split, pause_ms, expect, expect_regex, timeout_ms, silent_ms, expect_close,
+close.
 """
 
 from __future__ import annotations

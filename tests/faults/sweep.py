@@ -1,8 +1,8 @@
 """Every journal of the public cases, cut at every byte and with every bit flipped: is what is left of it served?
 
-`python -m tests.faults.sweep` does all of them in some minutes; the suite takes a sample. Knows the cases of
-tests/conformance and the judge of tests/support. Each damaged spool is recovered by a broker on the fake disk, used,
-and recovered again.
+`python -m tests.faults.sweep` does all of them in some minutes; the suite takes a sample. The cases
+are those of tests/conformance, the judge is in tests/support. Each damaged spool is recovered by a broker on the fake
+disk, used, and recovered again.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """One broker on the fake disk under a seeded load, until the disk fails it or the load ends; then the power is cut.
 
-Knows what clients say and hear; the judge is `bench/soak/ledger.py`. Everything is there that writes or syncs: puts,
-closes, aborts, fan-out, expiry into another queue, dead letters, rotation, rewriting, a queue that is deleted.
+The judge is `bench/soak/ledger.py`. Everything is there that writes or syncs: puts, closes, aborts, fan-out, expiry
+into another queue, dead letters, rotation, rewriting, a queue that is deleted.
 """
 
 from __future__ import annotations

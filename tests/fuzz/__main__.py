@@ -1,6 +1,6 @@
 """python -m tests.fuzz TARGET --seconds 60: coverage-guided fuzzing of one target, with what was found in a folder.
 
-Knows atheris, which makes the bytes and watches which lines of ours they reach. Refuses to know what is right.
+atheris makes the bytes, and watches which lines of ours they reach.
 """
 
 from __future__ import annotations

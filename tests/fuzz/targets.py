@@ -1,8 +1,8 @@
-"""What is fuzzed: each target is a function of bytes that raises if a promise is broken.
+"""What is fuzzed: each target is a function of bytes that raises if a promise is broken, with seeds for it.
 
-Knows the promises: a parser gives the same requests however its bytes arrive, and keeps no more than its limits; no
-bytes make a session raise; a server starts on any file, serves what was sound before the damage, and says the same
-after another start. Knows seeds for each, out of the conformance cases. Refuses to know who makes the bytes.
+The promises: a parser gives the same requests however its bytes arrive, and keeps no more than its limits; no bytes
+make a session raise; a server starts on any file, serves what was sound before the damage, and says the same after
+another start. The seeds come from the conformance cases.
 """
 
 from __future__ import annotations

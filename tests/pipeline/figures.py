@@ -4,7 +4,7 @@
 
 Prints, for each job and way, the median of the rounds: seconds of the clock and of the processor; and the most that was
 resident, in a round before these, of this process and all below it (Java, workers, a server). Makes up to 4 GB in
-FOLDER. Knows no assertion: it is no test.
+FOLDER.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Starting a stream on a machine that is busy: Spark gives a Python worker ten seconds to say hello. Knows no test."""
+"""Starting a stream on a machine that is busy: Spark gives a Python worker ten seconds to say hello."""
 
 from __future__ import annotations
 

@@ -2,7 +2,7 @@
 
     python -m tests.pipeline.pictures FOLDER        # then: staniel pipeline report FOLDER/kestrel, FOLDER/workq
 
-Seeded, so the pictures can be made again. Knows no Spark.
+Seeded, so the pictures can be made again.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Spools of random histories on a real disk, and what replay finds in them. Knows no Spark."""
+"""Spools of random histories on a real disk, and what replay finds in them; without Spark."""
 
 from __future__ import annotations
 

@@ -1,8 +1,7 @@
 """One real server: started on a free port, stopped, killed and started again on the same spool.
 
-Knows how an operator handles the program: command line, greeting line, signals, exit code. Refuses to know what it
-answers; that is `wire.py`. Whatever a test does, the process is gone when its `with` block ends, and a traceback on the
-server's standard error fails the test.
+Command line, greeting, signals, exit code; what it answers is for `wire.py`. Whatever a test does, the process is gone
+when its `with` block ends, and a traceback on the server's standard error fails the test.
 """
 
 from __future__ import annotations

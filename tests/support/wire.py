@@ -1,7 +1,4 @@
-"""A client with nothing between the test and the bytes: says lines, hears lines, always with a deadline.
-
-Knows sockets and how a VALUE reply is framed. Refuses to know what a reply ought to be.
-"""
+"""A blocking client with nothing between the test and the bytes: sends and reads lines, always with a deadline."""
 
 from __future__ import annotations
 

@@ -12,6 +12,7 @@ from msgspec import Struct
 from staniel.broker.events import EventSink, Level
 from staniel.journal.disk.fs import Fs
 from staniel.journal.disk.quarantine import UNDECODABLE, quarantine
+from staniel.journal.disk.replace_file import replace_file
 from staniel.queues.queue import Queue
 from staniel.queues.registry import Queues, Refused
 
@@ -104,4 +105,4 @@ class Pauses:
         return {}
 
     def _write(self, pauses: dict[str, QueuePause]) -> None:
-        self.fs.replace(self.path, msgspec.json.encode(Content(FORMAT_VERSION, pauses)) + b"\n")
+        replace_file(self.fs, self.path, msgspec.json.encode(Content(FORMAT_VERSION, pauses)) + b"\n")

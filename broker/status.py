@@ -10,6 +10,7 @@ from enum import Enum
 
 from staniel.broker.timers import NEVER_MS
 from staniel.journal.disk.fs import Fs
+from staniel.journal.disk.replace_file import replace_file
 
 
 class ServerStatus(Enum):
@@ -97,4 +98,4 @@ class StatusControl:
     def _write(self, status: ServerStatus) -> None:
         folder, _, _ = self.path.rpartition("/")
         self.fs.make_folder(folder)
-        self.fs.replace(self.path, f"{status.value}\n".encode())
+        replace_file(self.fs, self.path, f"{status.value}\n".encode())

@@ -11,6 +11,7 @@ from staniel.broker.access import why_unreadable
 from staniel.broker.config.checks import stream_name_error
 from staniel.broker.events import Level
 from staniel.broker.recovery import report_damages, set_aside
+from staniel.journal.disk.replace_file import replace_file
 from staniel.journal.group_commit import GroupMember
 from staniel.journal.libkestrel.appender import Appender
 from staniel.journal.libkestrel.files import StreamFiles
@@ -168,7 +169,7 @@ class StreamQueues:
         for path in sorted({config.archive_path for config in self.broker.config.resolved.values()} - {""}):
             try:
                 fs.make_folder(path)
-                fs.replace(f"{own}/trial", b"")
+                replace_file(fs, f"{own}/trial", b"")
                 fs.rename(f"{own}/trial", f"{path}/staniel~trial")
                 fs.remove(f"{path}/staniel~trial")
             except OSError as error:

@@ -11,6 +11,7 @@ from collections.abc import Callable
 from typing import Protocol
 
 from staniel.journal.disk.fs import File, Fs
+from staniel.journal.disk.replace_file import replace_file
 from staniel.journal.kestrel import files as layout
 from staniel.journal.kestrel.install import finish_pack
 from staniel.journal.kestrel.segments import Segment, checks_of
@@ -181,7 +182,7 @@ class WriteSidecar(CallbackTask):
     def work(self) -> None:
         if not self._segment.is_replaced:
             self._fs.make_folder(layout.sidecar_folder(self._folder))
-            self._fs.replace(layout.sidecar_path(self._folder, self._segment.name), self._data)
+            replace_file(self._fs, layout.sidecar_path(self._folder, self._segment.name), self._data)
 
 
 class InstallPack(CallbackTask):

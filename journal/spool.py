@@ -13,6 +13,7 @@ from staniel.journal.disk.ballast import Ballast
 from staniel.journal.disk.failed_sync import ROOM_SUFFIX, FailedSyncMarker
 from staniel.journal.disk.fs import Fs, JournalFailure, Locked
 from staniel.journal.disk.quarantine import quarantine_entry
+from staniel.journal.disk.replace_file import replace_file
 from staniel.journal.disk.unsynced_names import UnsyncedNames
 from staniel.journal.group_commit import GroupCommit
 from staniel.journal.kestrel import files as layout
@@ -104,7 +105,7 @@ class Spool:
         try:
             found = self.fs.read(path, 0, 100).decode("utf-8", "replace").strip()
         except FileNotFoundError:
-            self.fs.replace(path, f"{FORMAT_VERSION}\n".encode())
+            replace_file(self.fs, path, f"{FORMAT_VERSION}\n".encode())
             return
         if found != FORMAT_VERSION:
             why = f"{path} says {found!r}, this program knows {FORMAT_VERSION!r}"

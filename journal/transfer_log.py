@@ -20,6 +20,7 @@ from msgspec.structs import replace
 
 from staniel.journal.disk.fs import FULL_ERRNOS, File, Fs
 from staniel.journal.disk.quarantine import UNDECODABLE
+from staniel.journal.disk.replace_file import replace_file
 from staniel.queues.item import Delivery, Item, Numbered
 
 RESTART_BYTES = 1 << 20
@@ -294,7 +295,7 @@ class Intents:
         self.close()
         if self.kept:
             lines = [encode(intent) for intent in self.kept.values()]
-            self.fs.replace(self.path, b"".join(lines))
+            replace_file(self.fs, self.path, b"".join(lines))
             return
         self.fs.append(self.path).close()
         self.fs.truncate(self.path, 0)
@@ -308,7 +309,7 @@ class Intents:
         lines = [*(encode(intent) for intent in self.kept.values()), *self._begun.values()]
         data = b"".join(lines)
         try:
-            self.fs.replace(self.path, data)
+            replace_file(self.fs, self.path, data)
         except OSError as error:
             if error.errno not in FULL_ERRNOS:
                 raise

@@ -16,7 +16,8 @@ from staniel.broker.events import Level
 from staniel.broker.recovery import RecoverySummary, recover
 from staniel.broker.status import ServerStatus
 from staniel.broker.version import VERSION
-from staniel.journal.disk.fs import Locked, OsFs
+from staniel.journal.disk.fs import Locked
+from staniel.journal.disk.os_fs import OsFs
 from staniel.journal.group_commit import JournalFailure
 from staniel.journal.spool import SpoolError
 from staniel.server import heap, signals

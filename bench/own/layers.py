@@ -15,7 +15,8 @@ from staniel.broker.broker import Broker
 from staniel.broker.config.load import parse
 from staniel.broker.recovery import recover
 from staniel.broker.session import ProtocolSpec, Session
-from staniel.journal.disk.fs import File, OsFile, OsFs
+from staniel.journal.disk.fs import File
+from staniel.journal.disk.os_fs import OsFile, OsFs
 from staniel.protocol.limits import Limits
 from staniel.protocol.memcache.parser import MemcacheParser
 from staniel.protocol.memcache.replies import replies_for

@@ -17,7 +17,7 @@ from typing import cast
 import click
 
 from staniel.broker.maintenance.scheduler import MaintenanceScheduler
-from staniel.journal.disk.fs import OsFs
+from staniel.journal.disk.os_fs import OsFs
 from staniel.journal.kestrel.log import Log
 from staniel.sim.disk.disk import Disk
 from staniel.sim.world import World

@@ -11,7 +11,7 @@ from staniel.broker.broker import Broker
 from staniel.broker.config.load import defaults
 from staniel.broker.recovery import recover
 from staniel.broker.session import Session
-from staniel.journal.disk.fs import OsFs
+from staniel.journal.disk.os_fs import OsFs
 from staniel.protocol.limits import Limits
 from staniel.protocol.memcache.requests import Dialect
 from staniel.queues.item import Item

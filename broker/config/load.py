@@ -31,7 +31,7 @@ from staniel.broker.config.schema import (
     WorkqSettings,
 )
 from staniel.broker.config.toml import ConfigError, joined, keys_of, read_struct, read_table, read_value, unknown_key
-from staniel.journal.disk.fs import OsFs
+from staniel.journal.disk.os_fs import OsFs
 from staniel.queues.config import QueueConfig
 from staniel.queues.names import parent_of
 

@@ -28,6 +28,7 @@ from msgspec import Struct, field, structs
 
 from staniel.journal.disk.fs import FULL_ERRNOS
 from staniel.journal.disk.quarantine import UNDECODABLE
+from staniel.journal.disk.replace_file import replace_file
 from staniel.journal.disk.unsynced_names import UnsyncedNames
 
 PIECE_BYTES = 1 << 20
@@ -179,13 +180,13 @@ class FailedSyncMarker:
             lines.append({"put": puts, "gone": [self._inner(path) for path in mark.removals]})
         data = b"".join(map(_line, lines))
         try:
-            self._fs.replace(self._path, data)
+            replace_file(self._fs, self._path, data)
         except OSError as error:
             if error.errno not in FULL_ERRNOS:
                 raise
             with suppress(OSError):
                 self._fs.remove(self._reserve)
-            self._fs.replace(self._path, data)
+            replace_file(self._fs, self._path, data)
 
     def renew(self, mark: Mark, groups: list[Group], apart: Group) -> None:
         """Give each file new bytes, by way of its temporary name; make each of the names `gone`, which are there no

@@ -1,26 +1,76 @@
-"""Files that come into being whole: what a crash leaves is the old content or the new, never a part.
+"""Replace a file as a whole: after a crash there is the old content or the new, never a part of either.
 
-Knows temporary names, and the order that makes it safe: write, sync, rename, sync the folder. Refuses to know what the
-bytes mean.
+The order is what makes that so: write a temporary file, sync it, rename it, sync the folder. It is made of the steps of
+Fs, so that the simulated disk can stop or fail between any two of them.
 """
 
 from __future__ import annotations
 
-from staniel.journal.disk.fs import File, Fs
-from staniel.journal.kestrel.install import fresh_file, throw_away
-from staniel.journal.libkestrel.files import temp_name
+import os
+from contextlib import suppress
+
+from staniel.journal.disk.fs import File, Fs, JournalFailure
 
 
-def install(fs: Fs, folder: str, name: str, data: bytes, now_ms: int) -> File:
-    """Make `data` the whole content of file `name`, durably, and leave it open. Raises OSError, and nothing changed."""
-    temp = f"{folder}/{temp_name(name, now_ms)}"
+def replace_file(fs: Fs, path: str, data: bytes, temp: str = "") -> None:
+    """Make `data` the whole content of `path`, durably. It is written to `temp` first (`path` with `.new` if that is
+    empty). Raises OSError: then the old content stands, unless the last step failed, the sync of the folder.
+    """
+    temp = temp or f"{path}.new"
+    _write(fs, temp, data).close()
+    _rename(fs, temp, path)
+    fs.sync_folder(os.path.dirname(path))
+
+
+def replace_and_open(fs: Fs, path: str, data: bytes, temp: str) -> File:
+    """The same; the new file stays open for appending. Raises OSError."""
+    file = _write(fs, temp, data)
+    try:
+        _rename(fs, temp, path)
+    except OSError:
+        file.close()
+        raise
+    fs.sync_folder(os.path.dirname(path))
+    return file
+
+
+def fresh_file(fs: Fs, path: str) -> File:
+    """Create `path` empty, whatever an earlier attempt has left there. Raises OSError."""
+    file = fs.append(path)
+    if file.size:
+        file.close()
+        fs.remove(path)
+        file = fs.append(path)
+    return file
+
+
+def discard(fs: Fs, path: str, file: File) -> None:
+    """Close and remove a temporary file that is not needed any more. One that cannot be removed does no harm:
+    `fresh_file` and the next start try again.
+    """
+    file.close()
+    with suppress(OSError):
+        fs.remove(path)
+
+
+def _write(fs: Fs, temp: str, data: bytes) -> File:
     file = fresh_file(fs, temp)
     try:
         file.write(data)
         file.sync()
-        fs.rename(temp, f"{folder}/{name}")
     except OSError:
-        throw_away(fs, temp, file)
+        discard(fs, temp, file)
         raise
-    fs.sync_folder(folder)
+    except JournalFailure:
+        file.close()
+        raise
     return file
+
+
+def _rename(fs: Fs, temp: str, path: str) -> None:
+    try:
+        fs.rename(temp, path)
+    except OSError:
+        with suppress(OSError):
+            fs.remove(temp)
+        raise

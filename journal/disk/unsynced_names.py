@@ -14,7 +14,7 @@ from collections.abc import Callable
 from operator import attrgetter
 from typing import NoReturn
 
-from staniel.journal.disk.fs import File, Fs, JournalFailure, SyncFailed, replace
+from staniel.journal.disk.fs import File, Fs, JournalFailure, SyncFailed
 
 NAMES_MAX = 10_000  # where nobody ever syncs, the oldest are forgotten
 
@@ -123,9 +123,6 @@ class UnsyncedNames:
     def truncate(self, path: str, size: int) -> None:
         self.guard(lambda: self._fs.truncate(path, size))
         self._unsynced.pop(path, None)
-
-    def replace(self, path: str, data: bytes) -> None:
-        replace(self, path, data)
 
     def make_folder(self, path: str) -> None:
         self.guard(lambda: self._fs.make_folder(path))

@@ -5,30 +5,9 @@ One function for the running server and for recovery: whatever instant a crash i
 
 from __future__ import annotations
 
-from contextlib import suppress
-
-from staniel.journal.disk.fs import File, Fs, remove_each
+from staniel.journal.disk.fs import Fs, remove_each
 from staniel.journal.kestrel import files as layout
 from staniel.journal.kestrel.records import SAVE_XID, WITH_XID
-
-
-def fresh_file(fs: Fs, path: str) -> File:
-    """An empty file of this name, whatever an earlier attempt has left. Raises OSError."""
-    file = fs.append(path)
-    if file.size:
-        file.close()
-        fs.remove(path)
-        file = fs.append(path)
-    return file
-
-
-def throw_away(fs: Fs, path: str, file: File) -> None:
-    """Leave a temporary file that is of no use any more. One that cannot be removed is in nobody's way: `fresh_file`
-    and the next start try again.
-    """
-    file.close()
-    with suppress(OSError):
-        fs.remove(path)
 
 
 def drop_sidecars(fs: Fs, folder: str, names: list[str]) -> None:

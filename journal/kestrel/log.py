@@ -9,11 +9,12 @@ from __future__ import annotations
 from typing import Protocol
 
 from staniel.journal.disk.fs import File, Fs, remove_each, take_back
+from staniel.journal.disk.replace_file import discard, fresh_file
 from staniel.journal.group_commit import GroupCommit, is_stricter
 from staniel.journal.kestrel import files as layout
 from staniel.journal.kestrel.derived_effect import rewritten
 from staniel.journal.kestrel.encoder import Encoder
-from staniel.journal.kestrel.install import drop_sidecars, finish_pack, fresh_file, throw_away
+from staniel.journal.kestrel.install import drop_sidecars, finish_pack
 from staniel.journal.kestrel.policy import Usage
 from staniel.journal.kestrel.segments import SAMPLE_BYTES, IndexEntry, Segment, Segments, note_places
 from staniel.queues.changes import Change
@@ -285,7 +286,7 @@ class Log:
                 self._take_back(sealed)
                 raise
         except OSError:
-            throw_away(self.fs, temp, fresh)
+            discard(self.fs, temp, fresh)
             raise
 
     def _take_back(self, sealed: str) -> None:
@@ -383,7 +384,7 @@ class Log:
             file.write(b"".join(records))
             file.sync()
         except OSError:
-            throw_away(self.fs, temp, file)
+            discard(self.fs, temp, file)
             raise
         return temp, file
 
@@ -391,7 +392,7 @@ class Log:
         try:
             self.fs.rename(temp, name)
         except OSError:
-            throw_away(self.fs, temp, file)
+            discard(self.fs, temp, file)
             raise
 
     def _install_pack(self, file: File, temp: str, summary: Segment) -> None:

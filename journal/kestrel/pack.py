@@ -17,10 +17,10 @@ from enum import Enum
 from staniel.journal.background import BackgroundTask, CallbackTask, InstallPack, ReadPiece, SyncFile
 from staniel.journal.disk.fs import File
 from staniel.journal.disk.quarantine import quarantine
+from staniel.journal.disk.replace_file import discard, fresh_file
 from staniel.journal.kestrel import files as layout
 from staniel.journal.kestrel.derived_effect import snapshot_of, with_rest
 from staniel.journal.kestrel.encoder import Encoder
-from staniel.journal.kestrel.install import fresh_file, throw_away
 from staniel.journal.kestrel.log import Log
 from staniel.journal.kestrel.read_behind import ReadBehind, Unreadable
 from staniel.journal.kestrel.segments import IndexEntry, Segment, note_places, note_run
@@ -320,5 +320,5 @@ class Pack:
 
     def _clear_away(self) -> None:
         if self._file is not None:
-            throw_away(self.log.fs, f"{self.log.folder}/{self._temp}", self._file)
+            discard(self.log.fs, f"{self.log.folder}/{self._temp}", self._file)
             self._file = None

@@ -7,11 +7,11 @@ are appended with every batch, so a confirmation is as durable as the queue's sy
 from __future__ import annotations
 
 from staniel.journal.disk.fs import FULL_ERRNOS, Fs
-from staniel.journal.disk.replace_file import install
+from staniel.journal.disk.replace_file import replace_and_open
 from staniel.journal.group_commit import GroupCommit, is_stricter
 from staniel.journal.interval_set import IntervalSet
 from staniel.journal.libkestrel.appender import Appender
-from staniel.journal.libkestrel.files import reader_name
+from staniel.journal.libkestrel.files import reader_name, temp_name
 from staniel.journal.libkestrel.position import Position, can_append, encode_position, encode_reader_file
 from staniel.journal.libkestrel.segments import StreamSegments
 from staniel.queues.changes import Change, Cleared, Confirmed, Removed
@@ -180,7 +180,8 @@ class ReaderLog(Appender):
 
     def _install(self, now_ms: int) -> None:
         old = self._file
-        file = install(self.fs, self.folder, self.file_name, encode_reader_file(self.position), now_ms)
+        temp = f"{self.folder}/{temp_name(self.file_name, now_ms)}"
+        file = replace_and_open(self.fs, self.path, encode_reader_file(self.position), temp)
         assert can_append(file.size)
         self._switch_to(file)
         if old is not None:

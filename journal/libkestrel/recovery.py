@@ -13,9 +13,9 @@ from msgspec import Struct
 
 from staniel.journal.disk.fs import Fs
 from staniel.journal.disk.quarantine import quarantine
-from staniel.journal.disk.replace_file import install
+from staniel.journal.disk.replace_file import replace_file
 from staniel.journal.errors import Corrupt, Damage, Truncated
-from staniel.journal.libkestrel.files import StreamFiles
+from staniel.journal.libkestrel.files import StreamFiles, temp_name
 from staniel.journal.libkestrel.position import Position, ReaderFileScan, can_append, encode_reader_file
 from staniel.journal.libkestrel.records import MAGIC_BYTES, READER_MAGIC, SEGMENT_MAGIC
 from staniel.journal.libkestrel.scan import IdRun, SegmentScan
@@ -135,7 +135,8 @@ class StreamRecovery:
         position.reconcile(recovered.segments)
         if not sound or position != as_read:
             # The file must not name ids above the newest item, because new items are going to get them.
-            install(self.fs, self.folder, name, encode_reader_file(position), now_ms).close()
+            temp = f"{self.folder}/{temp_name(name, now_ms)}"
+            replace_file(self.fs, path, encode_reader_file(position), temp)
         recovered.readers[reader] = position
 
     def _drop_default(self, recovered: RecoveredStream) -> None:

@@ -12,6 +12,7 @@ from hashlib import sha256
 
 from staniel.journal.convert_plan import Plan, carry_out, encode
 from staniel.journal.disk.fs import File, Fs
+from staniel.journal.disk.replace_file import replace_file
 from staniel.journal.errors import Damage
 from staniel.journal.kestrel import files as layout
 from staniel.journal.kestrel.encoder import Encoder
@@ -87,7 +88,7 @@ class Conversion:
         self.fs.sync_folder(self.folder)
         self._verify(wanted, digests, total)
         plan = Plan(f"{self.spool.own}/aside.{self.now_ms}", self.old, new)
-        self.fs.replace(layout.plan_path(self.spool.own), encode(plan))
+        replace_file(self.fs, layout.plan_path(self.spool.own), encode(plan))
         carry_out(self.fs, self.spool.folder, self.spool.own)
         return sum(digest.items for digest in digests.values())
 

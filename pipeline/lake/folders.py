@@ -18,7 +18,8 @@ from collections.abc import Callable
 from threading import get_ident
 from typing import Any, NamedTuple, Protocol
 
-from staniel.journal.disk.fs import LIBC, OsFs, replace
+from staniel.journal.disk.os_fs import LIBC, OsFs
+from staniel.journal.disk.replace_file import replace_file
 from staniel.journal.errors import Corrupt
 from staniel.pipeline.lake.names import real_name
 
@@ -172,7 +173,7 @@ class LocalFolder:
         self._fs.make_folder(self.path)
         path = os.path.join(self.path, real_name(name))
         # Two tasks may be at the same file.
-        replace(self._fs, path, data, f"{path}.{os.getpid()}.{get_ident()}.new")
+        replace_file(self._fs, path, data, f"{path}.{os.getpid()}.{get_ident()}.new")
 
     def remove(self, name: str) -> None:
         os.unlink(os.path.join(self.path, real_name(name)))

@@ -21,7 +21,8 @@ from typing import Any, Protocol
 import msgspec
 from msgspec import Struct
 
-from staniel.journal.disk.fs import Locked, OsFs
+from staniel.journal.disk.fs import Locked
+from staniel.journal.disk.os_fs import OsFs
 from staniel.pipeline.lake.folders import LocalFolder, RemoteFolder, Vanished, below, folder, without_secrets
 from staniel.pipeline.lake.names import partition_name
 

@@ -21,7 +21,8 @@ import msgspec
 import pyarrow as pa
 from msgspec import Struct
 
-from staniel.journal.disk.fs import Locked, OsFs
+from staniel.journal.disk.fs import Locked
+from staniel.journal.disk.os_fs import OsFs
 from staniel.pipeline.lake.arrow import TIME, schema, times
 from staniel.pipeline.lake.folders import Folder, LocalFolder, Vanished, folder
 from staniel.protocol.client.replies import Item

@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING
 
 from msgspec import Struct
 
-from staniel.journal.disk.fs import JournalFailure, Locked, OsFs
+from staniel.journal.disk.fs import JournalFailure, Locked
+from staniel.journal.disk.os_fs import OsFs
 from staniel.journal.kestrel.files import OWN_FOLDER
 from staniel.journal.libkestrel import files as libkestrel_layout
 from staniel.journal.spool import Spool, SpoolError

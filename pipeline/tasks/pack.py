@@ -18,7 +18,8 @@ from typing import TYPE_CHECKING, Any
 from msgspec import Struct
 from msgspec.structs import replace
 
-from staniel.journal.disk.fs import File, Fs, Locked, OsFs
+from staniel.journal.disk.fs import File, Fs, Locked
+from staniel.journal.disk.os_fs import OsFs
 from staniel.journal.kestrel.effect import State
 from staniel.journal.kestrel.encoder import Encoder
 from staniel.journal.kestrel.files import Files, pack_name, temp_name

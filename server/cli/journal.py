@@ -15,7 +15,8 @@ from time import time
 import click
 from msgspec import Struct, structs
 
-from staniel.journal.disk.fs import Fs, JournalFailure, Locked, OsFs
+from staniel.journal.disk.fs import Fs, JournalFailure, Locked
+from staniel.journal.disk.os_fs import OsFs
 from staniel.journal.dump import Dumper, Row, Totals, rows
 from staniel.journal.errors import Corrupt, Flaw, Truncated
 from staniel.journal.kestrel.dump import KestrelDumper

@@ -12,7 +12,8 @@ import sys
 import click
 from msgspec import Struct, structs
 
-from staniel.journal.disk.fs import Fs, Locked, OsFs
+from staniel.journal.disk.fs import Fs, Locked
+from staniel.journal.disk.os_fs import OsFs
 from staniel.journal.errors import Flaw
 from staniel.journal.kestrel import files as layout
 from staniel.journal.tools.verify import Inspection, inspect

@@ -17,7 +17,7 @@ from typing import NamedTuple
 
 from msgspec import Struct
 
-from staniel.journal.disk.fs import File, Locked, Reader, SyncFailed, replace
+from staniel.journal.disk.fs import File, Locked, Reader, SyncFailed
 from staniel.sim.disk.durable import Choose, Crash, Edit, Folder, Inode, Move, Node, carry
 
 CAPACITY_BYTES = 1 << 30
@@ -267,9 +267,6 @@ class Disk:
         inode.edit(Edit(size, None))
         self.used_bytes += inode.occupied - before
         self.sync_inode(inode)
-
-    def replace(self, path: str, data: bytes) -> None:
-        replace(self, path, data)
 
     def sync_folder(self, folder: str) -> None:
         self._sync_names(self._folder(folder), folder)

@@ -7,6 +7,7 @@ import json
 
 import pytest
 
+from staniel.journal.disk.replace_file import replace_file
 from staniel.sim.disk.durable import Crash
 from tests.support.world import Client, World
 
@@ -97,7 +98,7 @@ def test_a_deleted_queue_is_forgotten_and_its_successor_serves() -> None:
 def test_a_damaged_file_is_reported_and_no_queue_is_paused(data: bytes) -> None:
     world = World()
     asked(world.client().puts("a"), "pause q")
-    world.disk.replace(PAUSED, data)
+    replace_file(world.disk, PAUSED, data)
     after = world.crash(Crash.DROP)
     assert "pauses.damaged" in after.events
     assert asked(after.client(), "get q") == "VALUE q 0 1 a END"
@@ -107,7 +108,7 @@ def test_an_impossible_name_in_the_file_is_reported_and_the_others_are_paused() 
     world = World()
     asked(world.client().puts("a"), "pause q")
     pauses = {"a/b": {"gets": True, "puts": True}, "q": {"gets": True, "puts": False}}
-    world.disk.replace(PAUSED, json.dumps({"version": 1, "queues": pauses}).encode())
+    replace_file(world.disk, PAUSED, json.dumps({"version": 1, "queues": pauses}).encode())
     after = world.crash(Crash.DROP)
     assert "pauses.unserved" in after.events
     assert asked(after.client(), "get q") == "END"

@@ -8,6 +8,7 @@ from collections import Counter
 
 import pytest
 
+from staniel.journal.disk.replace_file import replace_file
 from staniel.sim.disk.disk import PowerCut
 from staniel.sim.disk.durable import Crash
 from tests.broker.test_transfers import EXPIRING, crashes, settle_down, where
@@ -155,10 +156,10 @@ def test_what_another_process_wrote_where_a_copy_should_be_is_not_taken_for_a_to
     world.client().says("move q dead 1")  # written, not synced
     disk = world.disk.crash(Crash.KEEP)
     data = disk.read("s/dead", 0, disk.size("s/dead"))
-    disk.replace("s/dead", data.replace(b"tick", b"t\0ck"))
+    replace_file(disk, "s/dead", data.replace(b"tick", b"t\0ck"))
     torn = World("", disk.kill(), world.now_ms + 1)
     assert "transfer.torn" in torn.events and drain(torn, "dead") == {b"z": 1}
-    disk.replace("s/dead", data.replace(b"tick", b"t\0ok"))
+    replace_file(disk, "s/dead", data.replace(b"tick", b"t\0ok"))
     other = World("", disk.kill(), world.now_ms + 1)
     assert "transfer.torn" not in other.events
     assert drain(other, "dead") == {b"z": 1, b"t\0ok": 1} and drain(other, "q") == {b"tick": 1}
@@ -176,7 +177,7 @@ def test_another_transfers_copy_is_not_taken_for_a_torn_one() -> None:
     lost = files_of(disk, "dead")[-1]
     data = disk.read(f"s/{lost}", 0, disk.size(f"s/{lost}"))
     assert b"tick" in data
-    disk.replace(f"s/{lost}", data[:4])
+    replace_file(disk, f"s/{lost}", data[:4])
     again = World(world.config, disk, world.now_ms + 1)
     assert "transfer.torn" not in again.events
     assert where(again) == {b"tick": 1, bytes(4): 1}

@@ -9,6 +9,7 @@ from collections import Counter
 
 import pytest
 
+from staniel.journal.disk.replace_file import replace_file
 from staniel.journal.kestrel.read_behind import ReadBehind
 from staniel.journal.transfer_log import Intent, encode, key_of
 from staniel.queues.item import Item
@@ -121,7 +122,7 @@ def test_a_torn_copy_is_removed_and_the_item_itself_stays(config: str, flags: in
     size = disk.size(f"s/{name}")
     data = disk.read(f"s/{name}", 0, size)
     assert data.endswith(text.encode())
-    disk.replace(f"s/{name}", data[:-17] + bytes(17))
+    replace_file(disk, f"s/{name}", data[:-17] + bytes(17))
     again = World(config, disk, world.now_ms + 1)
     assert "transfer.torn" in again.events
     assert drain(again, "dead") == {b"z": 1}
@@ -172,7 +173,7 @@ def test_an_item_held_back_in_a_queue_that_had_to_be_withdrawn_goes_when_both_ca
     first = [next(iter(look.broker.queues.by_name[name].line.items())) for name in ("q", "dead")]
     (was_added_ms, _, _), copy = map(key_of, first)
     disk.make_folder("s/.staniel")
-    disk.replace("s/.staniel/intents", encode(Intent(1, "q", was_added_ms, "dead", 0, 0, *copy, xid=1000)))
+    replace_file(disk, "s/.staniel/intents", encode(Intent(1, "q", was_added_ms, "dead", 0, 0, *copy, xid=1000)))
     disk.sync_all("")
     disk.fail("write", "q~~", errno.ENOSPC, times=1000)
     world = World(disk=unreadable(disk, "dead"))  # q's journal has to be written anew, and there is no room

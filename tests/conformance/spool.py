@@ -12,7 +12,7 @@ from staniel.broker.broker import Broker
 from staniel.broker.config.load import parse
 from staniel.broker.events import Level
 from staniel.broker.recovery import recover
-from staniel.journal.disk.fs import OsFs
+from staniel.journal.disk.os_fs import OsFs
 from staniel.protocol.limits import Limits
 from staniel.protocol.memcache.requests import Dialect
 from tests.conformance.server import toml

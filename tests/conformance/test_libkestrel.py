@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from staniel.journal.disk.fs import OsFs
+from staniel.journal.disk.os_fs import OsFs
 from staniel.journal.libkestrel import records as libkestrel
 from staniel.journal.libkestrel.files import StreamFiles, group_by_queue
 from staniel.journal.libkestrel.recovery import RecoveredStream, StreamRecovery

@@ -11,7 +11,7 @@ import pytest
 
 from staniel.bench.soak.clients import Crew
 from staniel.bench.soak.loop import Loop
-from staniel.journal.disk.fs import OsFs
+from staniel.journal.disk.os_fs import OsFs
 from tests.faults.small_disk import SmallDisk, small_disk
 from tests.support.process import Server, running, until
 from tests.support.wire import Wire, drain

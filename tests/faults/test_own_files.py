@@ -9,6 +9,7 @@ import pytest
 
 from staniel.broker import protocols
 from staniel.broker.events import Level
+from staniel.journal.disk.replace_file import replace_file
 from staniel.sim.disk.disk import Disk
 from tests.faults.rich import CONFIG, LATER_MS, OWN, Told, check, chosen, harmed, rich, start
 from tests.faults.rich import Harm as Harmed
@@ -20,7 +21,7 @@ FLIPS = 40
 
 
 def put_back(disk: Disk, path: str, data: bytes) -> None:
-    disk.replace(path, data)
+    replace_file(disk, path, data)
 
 
 @pytest.mark.parametrize("name", ["intents", "paused", "status", "ballast", "lock", "failed_sync"])

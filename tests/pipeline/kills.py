@@ -27,7 +27,7 @@ from pathlib import Path
 from typing import Any
 
 from staniel import pipeline
-from staniel.journal.disk.fs import OsFile, OsFs
+from staniel.journal.disk.os_fs import OsFile, OsFs
 from staniel.pipeline.formats.adapters import look
 from staniel.pipeline.formats.base import Part, Reading
 from staniel.pipeline.lake.folders import LocalFolder

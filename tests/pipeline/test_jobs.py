@@ -8,7 +8,7 @@ import pytest
 from pyspark.sql import SparkSession
 
 from staniel import pipeline
-from staniel.journal.disk.fs import OsFs
+from staniel.journal.disk.os_fs import OsFs
 from staniel.journal.errors import Flaw
 from staniel.journal.tools.checksums import UNLIKE
 from staniel.pipeline.report.figures import gather

@@ -10,7 +10,8 @@ from typing import Any
 
 import pytest
 
-from staniel.journal.disk.fs import File, OsFs
+from staniel.journal.disk.fs import File
+from staniel.journal.disk.os_fs import OsFs
 from staniel.journal.kestrel.recovery import Recovery
 from staniel.journal.spool_listing import survey
 from staniel.pipeline.formats.base import Part, Reading

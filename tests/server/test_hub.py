@@ -21,7 +21,7 @@ from staniel.broker.broker import SETTLED_A_TURN, Broker
 from staniel.broker.config.load import parse
 from staniel.broker.recovery import recover
 from staniel.broker.session import REQUESTS_A_TURN
-from staniel.journal.disk.fs import OsFs
+from staniel.journal.disk.os_fs import OsFs
 from staniel.journal.group_commit import Sync
 from staniel.protocol.limits import Limits
 from staniel.protocol.memcache.requests import Dialect

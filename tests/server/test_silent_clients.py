@@ -18,7 +18,7 @@ from staniel.broker.broker import Broker
 from staniel.broker.config.load import Config, parse
 from staniel.broker.recovery import recover
 from staniel.broker.session import ProtocolSpec
-from staniel.journal.disk.fs import OsFs
+from staniel.journal.disk.os_fs import OsFs
 from staniel.protocol.limits import Limits
 from staniel.protocol.memcache.requests import Dialect
 from staniel.server.hub import Hub

@@ -35,7 +35,7 @@ HUB_MODULES = ("hub", "connection", "listener", "timeouts", "sync_latency", "int
 HUB = {f"staniel.server.{name}" for name in HUB_MODULES}
 ANYWHERE = tuple(f"server/{name}.py" for name in HUB_MODULES)  # what they need is handed to them
 ONLY_PLACE_FOR = {"trio": ("server", "client", "bench"), "random": ("sim", "server", "bench"), "pyspark": ("pipeline",)}
-DISK = "journal/disk/fs.py"
+DISK = "journal/disk/os_fs.py"
 CLOCK_CALLS = {"now", "utcnow", "today"}
 
 MACHINE_WORDS = re.compile(
@@ -129,7 +129,7 @@ def _may_import(path: str, package: str, name: str) -> bool:
 
 
 def forbidden_calls(path: str, text: str) -> list[str]:
-    """In the synchronous packages: async code, the disk outside journal/disk/fs.py, a clock by another name."""
+    """In the synchronous packages: async code, the disk outside journal/disk/os_fs.py, a clock by another name."""
     if path.partition("/")[0] not in SYNCHRONOUS:
         return []
     found = ((getattr(node, "lineno", 0), _forbidden(path, node)) for node in ast.walk(ast.parse(text)))

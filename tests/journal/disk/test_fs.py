@@ -11,7 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from staniel.journal.disk.fs import OsFs
+from staniel.journal.disk.os_fs import OsFs
+from staniel.journal.disk.replace_file import replace_file
 from staniel.sim.disk.disk import Disk
 
 OLD, NEW = b"the old content", b"the new content, " * 1000
@@ -30,12 +31,12 @@ def files_of_at_most(size: int) -> Iterator[None]:
 
 def test_a_file_is_not_replaced_by_the_half_that_was_written(tmp_path: Path) -> None:
     path, fs = tmp_path / "status", OsFs()
-    fs.replace(str(path), OLD)
+    replace_file(fs, str(path), OLD)
     with files_of_at_most(len(NEW) // 2), pytest.raises(OSError) as refused:
-        fs.replace(str(path), NEW)
+        replace_file(fs, str(path), NEW)
     assert refused.value.errno == errno.EFBIG
     assert path.read_bytes() == OLD and [each.name for each in tmp_path.iterdir()] == ["status"]
-    fs.replace(str(path), NEW)
+    replace_file(fs, str(path), NEW)
     assert path.read_bytes() == NEW
 
 
@@ -43,12 +44,12 @@ def test_a_file_is_not_replaced_by_the_half_that_was_written(tmp_path: Path) -> 
 @pytest.mark.parametrize("number", [errno.ENOSPC, errno.EIO])
 def test_the_simulated_disk_replaces_by_the_same_steps(short: int, number: int) -> None:
     disk = Disk()
-    disk.replace("status", OLD)
+    replace_file(disk, "status", OLD)
     disk.fail("write", "status.new", number, short=short)
     with pytest.raises(OSError):
-        disk.replace("status", NEW)
+        replace_file(disk, "status", NEW)
     assert disk.read("status", 0, 1 << 20) == OLD and disk.list("") == [("status", True)]
-    disk.replace("status", NEW)
+    replace_file(disk, "status", NEW)
     assert disk.read("status", 0, 1 << 20) == NEW
 
 
@@ -83,7 +84,7 @@ def test_there_is_room_on_a_simulated_disk_that_is_full_or_says_so() -> None:
 def test_what_a_crash_has_left_of_a_replacement_is_no_part_of_the_next_one(tmp_path: Path) -> None:
     fs = OsFs()
     (tmp_path / "status.new").write_bytes(OLD)
-    fs.replace(str(tmp_path / "status"), NEW)
+    replace_file(fs, str(tmp_path / "status"), NEW)
     assert (tmp_path / "status").read_bytes() == NEW
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from staniel.journal.disk.quarantine import CHUNK_BYTES, quarantine
+from staniel.journal.disk.replace_file import replace_file
 from staniel.sim.disk.disk import Disk, PowerCut
 from staniel.sim.disk.durable import Crash
 
@@ -17,7 +18,7 @@ def disk_with(data: bytes) -> Disk:
 
 
 def put(disk: Disk, data: bytes) -> None:
-    disk.replace("s/q", data)
+    replace_file(disk, "s/q", data)
 
 
 def kept(disk: Disk) -> dict[str, bytes]:

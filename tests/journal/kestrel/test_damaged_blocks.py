@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from staniel.journal.disk.fs import OsFs
+from staniel.journal.disk.os_fs import OsFs
 from staniel.journal.kestrel import files as layout
 from staniel.journal.kestrel import sidecar
 from staniel.journal.kestrel.log import Log

@@ -9,7 +9,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from staniel.journal.disk.fs import OsFs
+from staniel.journal.disk.os_fs import OsFs
+from staniel.journal.disk.replace_file import replace_file
 from staniel.journal.kestrel import files as layout
 from staniel.journal.kestrel import sidecar
 from staniel.journal.kestrel.recovery import Recovered
@@ -147,7 +148,7 @@ def test_a_sidecar_that_cannot_be_read_is_as_if_it_were_not_there(harm: str) -> 
                 "rubbish": b"staniel-segment 1\n" + flipped,
             }[harm]
             left = disk.copy()
-            left.replace(f"{SIDECARS}/{name}", harmed)
+            replace_file(left, f"{SIDECARS}/{name}", harmed)
             assert contents(recovered_on(left)) == expected
 
 
@@ -166,8 +167,8 @@ def test_a_sidecar_of_another_file_of_the_same_size_is_not_believed() -> None:
 
 def test_sidecars_of_files_that_are_gone_go_too() -> None:
     disk = three_files()
-    disk.replace(f"{SIDECARS}/q.5", b"")
-    disk.replace(f"{SIDECARS}/q.6.new", b"")
+    replace_file(disk, f"{SIDECARS}/q.5", b"")
+    replace_file(disk, f"{SIDECARS}/q.6.new", b"")
     spool = Spool(disk.copy(), "s")
     files = spool.survey()[0]
     spool.prune(files)
@@ -191,7 +192,7 @@ def test_a_queue_that_is_set_aside_loses_its_sidecars(tmp_path: Path) -> None:
     spool = Spool(fs, folder)
     fs.make_folder(layout.sidecar_folder(folder))
     for path in f"{folder}/q.5", layout.sidecar_path(folder, "q.5"):
-        fs.replace(path, b"")
+        replace_file(fs, path, b"")
     spool.set_aside(spool.survey()[0]["q"], 0)
     assert fs.list(layout.sidecar_folder(folder)) == []
     fs.close()

@@ -8,6 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from staniel.journal.disk.replace_file import replace_file
 from staniel.journal.errors import Flaw
 from staniel.journal.kestrel import sidecar
 from staniel.journal.spool_listing import MIXED, survey
@@ -69,7 +70,7 @@ def flawed_in(disk: Disk, folder: str = "s") -> list[str]:
 
 def changed(disk: Disk, path: str, data: bytes) -> Disk:
     left = disk.copy()
-    left.replace(path, data)
+    replace_file(left, path, data)
     return left
 
 
@@ -206,7 +207,7 @@ def test_a_command_log_in_a_spool_is_looked_at_unless_queues_are_named() -> None
     log = log_disk()
     disk.make_folder("s/.staniel/cmdlog")
     for name in found_on(log, LOG):
-        disk.replace(f"s/.staniel/cmdlog/{name}", content_of(log, f"{LOG}/{name}"))
+        replace_file(disk, f"s/.staniel/cmdlog/{name}", content_of(log, f"{LOG}/{name}"))
     assert list(found_on(disk))[3:] == [f".staniel/cmdlog/{name}" for name in found_on(log, LOG)]
     assert len(found_on(disk, "s", "q")) == 3 and found_on(disk, "s", "other") == {}
 

@@ -9,6 +9,7 @@ from collections.abc import Callable
 import pytest
 
 from staniel.journal.disk.fs import Fs, Locked
+from staniel.journal.disk.replace_file import replace_file
 from staniel.sim.disk.disk import Disk, PowerCut
 from staniel.sim.disk.durable import Crash
 
@@ -280,7 +281,7 @@ def test_a_replaced_file_is_the_old_one_or_the_new_one_wherever_the_power_fails(
         durable(disk, "s/status", b"old")
         disk.stop_at = len(disk.log) + stop
         try:
-            disk.replace("s/status", b"new")
+            replace_file(disk, "s/status", b"new")
         except PowerCut:
             found |= {content(disk.crash(chooser(seed)), "s/status") for seed in range(20)}
         else:

@@ -1,43 +1,72 @@
-"""One client's socket: what it has sent, what it is owed, and what may leave.
+"""One client's socket: its state, the replies that wait for the disk or for the socket, and how bytes leave.
 
-Knows bytes and the two ends of a connection. Refuses to know requests (the session's) and when to poll (the hub's).
+Requests are executed by the session; the hub decides when to read and write.
 """
 
 from __future__ import annotations
 
+import select
 from collections import deque
 from enum import Enum
 
-from staniel.broker.session import READY, RequestParser, Session, SessionState
+from staniel.broker.session import PARKED, READY, RequestParser, Session, SessionState
 from staniel.broker.timers import TimerOwner
 from staniel.protocol.limits import Limits
 from staniel.server.interfaces import Sock
 
-UNSENT_BYTES_MAX = 1 << 20  # owed more than this, a client gets nothing new until it has read some
+UNSENT_BYTES_MAX = 1 << 20  # with more than this to be sent, nothing new is executed until the client has read some
 READ_BYTES_MIN = 8 << 10  # the buffer of one read; it grows for clients that fill it
 READ_BYTES_MAX = 512 << 10
-# Given to a socket in one tick: the kernel copies it while everybody else waits. Less than UNSENT_BYTES_MAX, because
-# `send_held` is for clients that are listened to.
+# Given to a socket in one turn: the kernel copies it while everybody else waits. Less than UNSENT_BYTES_MAX, because
+# `send_held` does not set the poller's events: it is for clients that are read from.
 SEND_BYTES_MAX = 256 << 10
-LONG_BYTES = 64 << 10  # a reply that may have to let others go first
-UNREAD_BYTES_MAX = 256 << 10  # sent more than this behind a wait, a client is not listened to until its turn comes
+LONG_BYTES = 64 << 10  # a longer reply may have to let others go first
+UNREAD_BYTES_MAX = 256 << 10  # with more than this behind a wait, a client is not read from until the wait ends
+READABLE_OR_ENDED = select.EPOLLIN | select.EPOLLRDHUP
+ENDED = select.EPOLLRDHUP
+NOT_ANSWERED, WAITS_FOR_SYNC = -1, -2  # returned by `answer_now` instead of a number of bytes
 
 
 class ConnectionState(Enum):
-    OPEN = "open"
-    PEER_ENDED = "peer ended"  # the client has sent its last byte; what it has asked for is still done
-    DRAINING = "draining"  # nothing more is executed; what is owed still leaves
-    LINGERING = "lingering"  # our side is shut; what the client still sends is read and dropped, so that no reset
-    # overtakes our last reply
+    """What is still done for a client. `CONNECTION_TRANSITIONS` has what may follow, `POLL_EVENTS` what is watched."""
+
+    OPEN = "open"  # requests are read and executed
+    PEER_ENDED = "peer ended"  # the client has sent its last byte; what it has asked for is still executed
+    FLUSHING = "flushing"  # the same, nothing more is executed; closed once all replies have left
+    DRAINING = "draining"  # we hang up: nothing more is executed; our side is shut once all replies have left
+    LINGERING = "lingering"  # our side is shut; what still arrives is read and dropped, so that no reset overtakes the
+    # last reply
     CLOSED = "closed"
 
 
 OPEN = ConnectionState.OPEN  # a global is found ten times as fast as a member of an Enum
+PEER_ENDED = ConnectionState.PEER_ENDED
+FLUSHING = ConnectionState.FLUSHING
+DRAINING = ConnectionState.DRAINING
+LINGERING = ConnectionState.LINGERING
+CLOSED = ConnectionState.CLOSED
+
+CONNECTION_TRANSITIONS = {
+    OPEN: frozenset((PEER_ENDED, DRAINING, CLOSED)),
+    PEER_ENDED: frozenset((FLUSHING, CLOSED)),
+    FLUSHING: frozenset((CLOSED,)),
+    DRAINING: frozenset((LINGERING, CLOSED)),
+    LINGERING: frozenset((CLOSED,)),
+    CLOSED: frozenset[ConnectionState](),
+}
+POLL_EVENTS = {
+    OPEN: READABLE_OR_ENDED,
+    PEER_ENDED: 0,  # its end of file would wake us in every turn
+    FLUSHING: 0,
+    DRAINING: 0,
+    LINGERING: READABLE_OR_ENDED,
+}
 
 
 class Connection:
     """`held` are replies that wait for the disk, oldest first, of `held_bytes` together; `unsent` is what the socket
-    has not taken yet, and if that is long, the first piece of it.
+    has not taken yet, and if that is long, the first piece of it. `changed` collects connections whose pending bytes
+    are to be counted again.
     """
 
     __slots__ = (
@@ -50,12 +79,11 @@ class Connection:
         "_send",
         "active_ms",
         "alarm",
+        "events",
         "fd",
         "has_read",
         "held",
         "held_bytes",
-        "interest",
-        "peer_ended",
         "read_bytes",
         "sends_much",
         "session",
@@ -65,35 +93,36 @@ class Connection:
         "unsent",
     )
 
-    def __init__(
-        self, sock: Sock, session: Session, parser: RequestParser, interest: int, changed: dict[Connection, None]
-    ) -> None:
+    def __init__(self, sock: Sock, session: Session, parser: RequestParser, changed: dict[Connection, None]) -> None:
         self.sock = sock
         self.fd = sock.fileno()
         self.session = session
-        self.interest = interest  # what the poller is told to watch
+        self.events = READABLE_OR_ENDED  # that the poller watches
         self.state = OPEN
         self.held: deque[tuple[int, bytes]] = deque()
         self.held_bytes = 0
-        self.unsent: bytes | memoryview = (
-            b""  # a view of the rest: a long reply is not copied for each piece that leaves
-        )
+        # A view of the rest: a long reply is not copied for each piece that leaves.
+        self.unsent: bytes | memoryview = b""
         self._rest: deque[bytes] = deque()  # the pieces behind `unsent`, which is empty only if there are none
         self._rest_bytes = 0
         self._parser = parser
         self._recv, self._send, self._feed = sock.recv, sock.send, parser.feed
         self.unread_bytes = 0
         self.active_ms = 0  # when something was last read
-        self.has_read = False  # whether the client has read something of what was owed since somebody last looked
-        self._changed = changed  # whose debts are to be counted
-        self.alarm: TimerOwner | None = None  # for silence, or for lingering too long
-        self.peer_ended = False  # the client has closed its side
+        self.has_read = False  # since its time-out was last set, of what is sent to it
+        self._changed = changed
+        self.alarm: TimerOwner | None = None  # the idle or the linger time-out
         self.read_bytes = READ_BYTES_MIN
         self.sends_much = False  # it has once sent all that one read takes, or much before its first read
 
+    def enter(self, state: ConnectionState) -> None:
+        """Change the state, as CONNECTION_TRANSITIONS allows it."""
+        assert state in CONNECTION_TRANSITIONS[self.state], f"{self.state} cannot become {state}"
+        self.state = state
+
     def serve(self, now_ms: int) -> int:
-        """Read once and run what has arrived; how many bytes that were, 0 when the client has sent its last, -1 if
-        there was nothing to read after all.
+        """Read once and execute what has arrived. Returns the number of bytes, 0 at the end of the stream, -1 if there
+        was nothing to read after all.
         """
         try:
             data = self._recv(self.read_bytes)
@@ -122,57 +151,52 @@ class Connection:
                     self.unread_bytes += size
         return size
 
-    def collect(self, durable: int) -> bool:
-        """Fetch the session's replies; whether some of them must wait for the disk."""
+    def answer_now(self, durable: int) -> int:
+        """The common cases in one step: the socket takes all replies, or all of them wait for the disk, or there are
+        none. Returns how many bytes were sent, WAITS_FOR_SYNC, or NOT_ANSWERED: then `collect` and `send` do the rest.
+        Raises OSError when the client is gone.
+        """
         session = self.session
+        if self.unsent or session.backlog or self.state is not OPEN:
+            return NOT_ANSWERED
         out = session.out
-        if out:
-            pieces = gathered(out)
-            session.fetched()
-            if self.held or session.batch > durable:
-                self.held.extend([(session.batch, piece) for piece in pieces])
-                self.held_bytes += sum([len(piece) for piece in pieces])
-                return True
-            self._owe(pieces)
-        return bool(self.held)
-
-    def _owe(self, pieces: list[bytes]) -> None:
-        """The socket is to get these, too."""
-        if not self._rest and len(pieces) == 1 and len(self.unsent) + len(pieces[0]) <= SEND_BYTES_MAX:
-            self.unsent = b"".join((self.unsent, pieces[0])) if self.unsent else pieces[0]
-            return
-        self._rest.extend(pieces)
-        self._rest_bytes += sum([len(piece) for piece in pieces])
-        if not self.unsent:
-            self._next_piece()
-
-    def _next_piece(self) -> None:
-        self.unsent = self._rest.popleft()
-        self._rest_bytes -= len(self.unsent)
-
-    def hold_now(self, durable: int) -> bool:
-        """The common case of a durable reply in one step: it waits for the disk. False: nothing was done."""
-        session = self.session
-        if session.batch <= durable or self.state is not OPEN or session.out_bytes > LONG_BYTES:
-            return False
-        if self.unsent or session.backlog or session.state is not READY or not session.out:
-            return False
-        if self.held_bytes > UNSENT_BYTES_MAX:
-            return False  # it is not to be listened to
-        out = session.out
+        if session.state is not READY:
+            has_just_parked = session.state is PARKED and not (out or self.held or self.unread_bytes)
+            return 0 if has_just_parked and self.events == READABLE_OR_ENDED else NOT_ANSWERED
+        if not out:
+            return NOT_ANSWERED if self.held else 0
+        if session.batch > durable:
+            if session.out_bytes > LONG_BYTES or self.held_bytes > UNSENT_BYTES_MAX:
+                return NOT_ANSWERED
+            data = out[0] if len(out) == 1 else b"".join(out)
+            self.held.append((session.batch, data))
+            self.held_bytes += len(data)
+            if self.held_bytes > LONG_BYTES:
+                self._changed[self] = None
+            out.clear()
+            session.out_bytes = 0
+            return WAITS_FOR_SYNC
+        if self.held or session.out_bytes > SEND_BYTES_MAX:
+            return NOT_ANSWERED
         data = out[0] if len(out) == 1 else b"".join(out)
-        self.held.append((session.batch, data))
-        self.held_bytes += len(data)
-        if self.held_bytes > LONG_BYTES:
-            self._changed[self] = None
+        size = len(data)
+        if size > SEND_BYTES_MAX:
+            return NOT_ANSWERED
+        try:
+            sent = self._send(data)
+        except BlockingIOError:
+            return NOT_ANSWERED
         out.clear()
         session.out_bytes = 0
-        return True
+        if sent == size:
+            return sent
+        self._count_sent(sent)
+        self.unsent = memoryview(data)[sent:]
+        return NOT_ANSWERED
 
     def send_held(self, durable: int) -> bool:
-        """Give the socket all that was held, if all of it may leave and nothing else is to be thought of.
-
-        False: nothing was done. Raises OSError when the client is gone.
+        """After a sync, in the common case: the socket takes all that was held. False if it is not so; then nothing was
+        done. Raises OSError when the client is gone.
         """
         held = self.held
         if self.unsent or held[-1][0] > durable or self.state is not OPEN or self.held_bytes > SEND_BYTES_MAX:
@@ -194,16 +218,43 @@ class Connection:
             self.unsent = memoryview(data)[sent:]
         return True
 
+    def collect(self, durable: int) -> bool:
+        """Take the session's replies; whether some of them must wait for the disk."""
+        session = self.session
+        out = session.out
+        if out:
+            pieces = gathered(out)
+            session.fetched()
+            if self.held or session.batch > durable:
+                self.held.extend([(session.batch, piece) for piece in pieces])
+                self.held_bytes += sum([len(piece) for piece in pieces])
+                return True
+            self._append_unsent(pieces)
+        return bool(self.held)
+
     def release(self, durable: int) -> bool:
-        """Let go what the disk has caught up with; whether something is still held."""
+        """Move what the disk has caught up with from `held` to `unsent`; whether something is still held."""
         held = self.held
         ready = []
         while held and held[0][0] <= durable:
             ready.append(held.popleft()[1])
         if ready:
             self.held_bytes -= sum([len(data) for data in ready])
-            self._owe(gathered(ready))
+            self._append_unsent(gathered(ready))
         return bool(held)
+
+    def _append_unsent(self, pieces: list[bytes]) -> None:
+        if not self._rest and len(pieces) == 1 and len(self.unsent) + len(pieces[0]) <= SEND_BYTES_MAX:
+            self.unsent = b"".join((self.unsent, pieces[0])) if self.unsent else pieces[0]
+            return
+        self._rest.extend(pieces)
+        self._rest_bytes += sum([len(piece) for piece in pieces])
+        if not self.unsent:
+            self._next_piece()
+
+    def _next_piece(self) -> None:
+        self.unsent = self._rest.popleft()
+        self._rest_bytes -= len(self.unsent)
 
     def send(self) -> int:
         """Give the socket what it takes, within bounds; how many bytes that were. Raises OSError when the client is
@@ -218,9 +269,7 @@ class Connection:
             except BlockingIOError:
                 break
             self.has_read = True
-            broker = self.session.broker
-            broker.counters.bytes_written += sent
-            broker.unsent.left(self.session, sent)
+            self._count_sent(sent)
             total += sent
             if sent < size:
                 self.unsent = memoryview(self.unsent)[sent:]
@@ -230,51 +279,10 @@ class Connection:
                 self._next_piece()
         return total
 
-    def send_the_rest(self) -> None:
-        """Give the socket all that it takes: nobody else has to be served any more."""
-        left = -1
-        try:
-            while self.unsent_bytes != left:
-                left = self.unsent_bytes
-                self.send()
-        except OSError:
-            pass  # the client is gone
-
-    def send_now(self, durable: int) -> int:
-        """The common case in one step: the replies may leave, the socket takes them, and nothing else is to be thought
-        of. How many bytes that were; -1 if it is not so, and then nothing was lost.
-
-        Raises OSError when the client is gone.
-        """
-        session = self.session
-        if self.unsent or self.held or session.batch > durable or session.backlog:
-            return -1
-        if session.state is not READY or self.state is not OPEN:
-            return -1
-        out = session.out
-        if not out:
-            return 0
-        if len(out) == 1:
-            data = out[0]
-        elif session.out_bytes > SEND_BYTES_MAX:
-            return -1
-        else:
-            data = b"".join(out)
-        size = len(data)
-        if size > SEND_BYTES_MAX:
-            return -1
-        try:
-            sent = self._send(data)
-        except BlockingIOError:
-            return -1
-        out.clear()
-        session.out_bytes = 0
-        if sent == size:
-            return sent
-        session.broker.counters.bytes_written += sent
-        session.broker.unsent.left(session, sent)
-        self.unsent = memoryview(data)[sent:]
-        return -1
+    def _count_sent(self, sent: int) -> None:
+        broker = self.session.broker
+        broker.counters.bytes_written += sent
+        broker.unsent.left(self.session, sent)
 
     def limit(self, limits: Limits) -> None:
         """Other limits, for what the client says from now on."""
@@ -306,44 +314,47 @@ class Connection:
 
     @property
     def may_begin(self) -> bool:
-        """Whether it is for the client to go on with its request."""
+        """Whether the client has to go on with a request that it has begun."""
         return self.begun_bytes > 0 and self.session.state is READY and not self.session.backlog
 
     @property
-    def wants_turn(self) -> bool:
+    def may_continue(self) -> bool:
         """Whether the session may go on with its backlog: it must not pile up replies that nobody reads."""
-        return self.session.wants_turn and self._may_owe_more
+        return self.session.wants_turn and self._has_send_space
 
     @property
     def is_over(self) -> bool:
-        """Whether nothing more will be executed: we hang up, or the client has, and nothing of it is left to do.
+        """Whether nothing more is to be executed: we hang up, or the client has, and nothing of it is left to do.
 
         A client that has closed its side while it waits for an item is taken for gone: it could not be told apart.
         """
         if self.state is OPEN:
             return self.session.state is SessionState.CLOSING
-        if self.state is not ConnectionState.PEER_ENDED:
+        if self.state is not PEER_ENDED:
             return False
         return not self.session.wants_turn and self.session.state is not SessionState.HELD
 
     @property
-    def is_silent(self) -> bool:
-        """Whether it is the client's turn to say something: it neither waits for an item nor for the disk."""
+    def is_idle(self) -> bool:
+        """Whether the client has to say something: it waits neither for an item nor for the disk."""
         return self.session.state is READY and not self.session.backlog and self.owes_nothing
 
     @property
-    def may_listen(self) -> bool:
-        """Whether more may be read from the socket."""
-        return self.unread_bytes < UNREAD_BYTES_MAX and self._may_owe_more
+    def wanted_events(self) -> int:
+        """What the poller is to watch. Who has sent or is owed too much is not read from."""
+        events = POLL_EVENTS[self.state]
+        if events and not (self.unread_bytes < UNREAD_BYTES_MAX and self._has_send_space):
+            events = ENDED
+        return events | select.EPOLLOUT if self.unsent else events
 
     @property
-    def _may_owe_more(self) -> bool:
+    def _has_send_space(self) -> bool:
         """Whether there may be further replies, before those that are there have left."""
         return len(self.unsent) + self._rest_bytes + self.held_bytes < UNSENT_BYTES_MAX
 
     @property
     def is_long(self) -> bool:
-        """Whether it is much that is owed: it takes the kernel its time to copy it."""
+        """Whether the kernel takes its time to copy what is to be sent."""
         return len(self.unsent) + self._rest_bytes + self.session.out_bytes > LONG_BYTES
 
     @property

@@ -1,7 +1,7 @@
-"""The one owner of every client socket. A turn: read all, execute all, write once, answer all.
+"""Owns all client sockets. One turn: read every ready socket, execute, write each journal once, send the replies.
 
-Knows readiness, fairness and back-pressure. Refuses to know commands and files, which are the broker's, and where
-events, sockets, threads and time come from: a world hands them in (interfaces.py), the real one or a simulated one.
+Fairness and back-pressure are decided here: who is read, executed and written in this turn, and who in a later one. The
+poller, sockets, threads and clock are handed in (interfaces.py): the real ones, or the simulator's.
 """
 
 from __future__ import annotations
@@ -10,47 +10,55 @@ import select
 import socket
 from collections import OrderedDict
 from collections.abc import Callable, Iterable
-from typing import Protocol
 
 from staniel.broker.broker import Broker
 from staniel.broker.config.load import ReloadError
-from staniel.broker.session import ProtocolSpec, Session, SessionState
+from staniel.broker.session import PARKED, ProtocolSpec, Session
 from staniel.journal.background import BackgroundTask
 from staniel.journal.group_commit import Sync
 from staniel.protocol.limits import Limits
-from staniel.server.connection import OPEN, READ_BYTES_MAX, READ_BYTES_MIN, Connection, ConnectionState
+from staniel.server.connection import (
+    CLOSED,
+    DRAINING,
+    ENDED,
+    FLUSHING,
+    LINGERING,
+    OPEN,
+    PEER_ENDED,
+    READ_BYTES_MAX,
+    READ_BYTES_MIN,
+    READABLE_OR_ENDED,
+    WAITS_FOR_SYNC,
+    Connection,
+)
 from staniel.server.interfaces import Acceptor, Machine, Sock
 from staniel.server.listener import Listener
 from staniel.server.pending_bytes import PendingBytes
-from staniel.server.sync_latency import Paces
+from staniel.server.sync_latency import ONE_JOURNAL_NS, SEVERAL_JOURNALS_NS, SyncLatency
 from staniel.server.timeouts import IdleTimeout, LingerTimeout
 
 LINGER_MS = 2000
-EVERYTHING = select.EPOLLIN | select.EPOLLRDHUP
-DEAF = select.EPOLLRDHUP
 READABLE = select.EPOLLIN
 GONE = select.EPOLLHUP | select.EPOLLERR
-LEAVING = GONE | DEAF
 SHARE_NS = 4_000_000  # of a turn: who reads, who goes on with a backlog and who leaves get so long each
 FREE_SHARE_NS = 250_000  # beyond that it matters who sends much
-CROWDED_TURN_NS = 400_000  # a turn is to take while some are put off in each: a client that has just asked waits for
-# the rest of one, and for its own
+CROWDED_TURN_NS = 400_000  # a turn is to take while it leaves out some: a client that has just asked waits for the
+# rest of one, and for its own
 CROWDED_READ_BYTES = 256 << 10
 FEW = 4  # who send much are no crowd
 EVENTS_A_TURN = 1023  # more are told in the next turns: not to be told does not mean not to be ready
-FIRST_BYTES_MAX = 1 << 10  # a client that begins with more is not read before those who ask for something short
-WRITERS_A_TURN = 8  # of those who take their time to read what they are owed
+FIRST_BYTES_MAX = 1 << 10  # a client that begins with more is read after those who ask for something short
+WRITERS_A_TURN = 8  # of those who are slow to read their replies
 SENT_BYTES_A_TURN = 512 << 10  # then only short replies leave: the kernel copies the long ones while everybody waits
 
 
-class Pollable(Protocol):
-    """Something other than a client that the poller watches."""
-
-    def on_ready(self, now_ms: int) -> None: ...
-
-
 class Hub:
-    """Serves a broker's clients: `turn` by turn until `is_stopping`, then `close`."""
+    """Serves a broker's clients: `turn` by turn until `is_stopping`, then `close`.
+
+    `_postponed`: descriptors that the last turn had no time for, and their order. `_read_queue`: who sends much, and so
+    waits behind the others to be read, the longest first. `_backlogged`: sessions with requests to go on with.
+    `_holding`: connections with replies that wait for the disk.
+    """
 
     def __init__(self, broker: Broker, machine: Machine, max_connections: int) -> None:
         self.broker = broker
@@ -62,29 +70,30 @@ class Hub:
         self._poller, self._sync_thread, self._task_thread = machine.poller, machine.syncs, machine.tasks
         self._tasks = broker.maintenance.tasks
         self._tasks.wait_for = self._wait_for
-        broker.reloaded = self._take_over
+        broker.reloaded = self._on_reload
         self._poller.register(self._sync_thread.fd, select.EPOLLIN)
         self._poller.register(self._task_thread.fd, select.EPOLLIN)
         self._connections: dict[int, Connection] = {}
         self._of_session: dict[Session, Connection] = {}
-        self._pollables: dict[int, Pollable] = {
-            self._sync_thread.fd: Flag(self._on_sync_ready),
-            self._task_thread.fd: Flag(self._on_task_ready),
+        self._handlers: dict[int, Callable[[int], None]] = {  # of what the poller watches beside clients
+            self._sync_thread.fd: self._on_sync_ready,
+            self._task_thread.fd: self._on_task_ready,
         }
         self._listeners: list[Listener] = []
-        self._active: list[Connection] = []
-        self._busy: dict[Connection, None] = {}
+        self._active: list[Connection] = []  # to be answered in this turn
+        self._backlogged: dict[Connection, None] = {}
         self._holding: dict[Connection, None] = {}
         self._pending = PendingBytes(self)
-        self._tracked = self._pending.known
+        self._tracked = self._pending.tracked
         self._dropped: list[Sock] = []  # closed at the end of the turn
-        self._late: dict[int, int] = {}  # descriptors that the last turn had no time for, and their order
+        self._postponed: dict[int, int] = {}
         self._is_cut = False  # perhaps more are ready than this turn was told of
-        self._rear: OrderedDict[int, int] = OrderedDict()  # who waits behind the others to be read, the longest first
-        self._rear_read_ns = self._rest_ns = 0  # when the last of those who wait had been read, and what followed took
+        self._read_queue: OrderedDict[int, int] = OrderedDict()
+        self._queue_read_ns = self._rest_ns = 0  # when the last of `_read_queue` was read, and what followed took
         self._group = broker.group
         self._counters = broker.counters
-        self._paces = Paces()
+        self._latency_of_one = SyncLatency(ONE_JOURNAL_NS)
+        self._latency_of_several = SyncLatency(SEVERAL_JOURNALS_NS)
         self._sync: Sync | None = None  # in the thread
         self._stopping = False
 
@@ -94,52 +103,51 @@ class Hub:
         """Accept clients from a listening socket."""
         listener = Listener(self, acceptor, protocol, self._limits(), self.broker.report)
         self._listeners.append(listener)
-        self._pollables[acceptor.fileno()] = listener
+        self._handlers[acceptor.fileno()] = listener.on_ready
 
     def _limits(self) -> Limits:
         config = self.broker.config
         return Limits(config.server.max_line_bytes, config.item_bytes_max)
 
-    def _take_over(self, now_ms: int) -> None:
-        """The configuration has been read again. What concerns clients holds for those that are there, too."""
+    def _on_reload(self, now_ms: int) -> None:
+        """The configuration has been read again. Its limits hold for the clients that are there, too."""
         limits, timeout_ms = self._limits(), self.broker.config.server.client_timeout_ms
-        self._pending.look_at_all(now_ms)
+        self._pending.count_all_soon(now_ms)
         for listener in self._listeners:
             listener.limits = limits
         for connection in self._connections.values():
             connection.limit(limits)
             if not timeout_ms:
-                continue  # a time-out that has been taken back does nothing when it rings
+                continue  # a time-out that is no longer configured does nothing when it is due
             if connection.alarm is None:
-                self._time(connection, now_ms)
+                self._set_idle_timeout(connection, now_ms)
             elif isinstance(connection.alarm, IdleTimeout):
-                connection.alarm.look_again(now_ms)
+                connection.alarm.restart(now_ms)
 
-    def _time(self, connection: Connection, now_ms: int) -> None:
-        """From now on the client must not be silent for too long."""
-        connection.alarm = silence = IdleTimeout(connection, self, now_ms)
-        silence.look_again(now_ms)
+    def _set_idle_timeout(self, connection: Connection, now_ms: int) -> None:
+        connection.alarm = timeout = IdleTimeout(connection, self, now_ms)
+        timeout.restart(now_ms)
 
     def sockets(self) -> Iterable[Sock]:
         """Those of all clients."""
         return [connection.sock for connection in self._connections.values()]
 
     def has_room(self) -> bool:
-        """Whether another client may come in."""
+        """Whether another client may be accepted."""
         return len(self._connections) < self.max_connections
 
     def admit(self, sock: Sock, name: str, protocol: ProtocolSpec, limits: Limits, now_ms: int) -> None:
         """Serve a new client."""
         session = self.broker.connect(protocol, name)
-        connection = Connection(sock, session, protocol.parser(limits), EVERYTHING, self._pending.changed)
+        connection = Connection(sock, session, protocol.parser(limits), self._pending.changed)
         self._connections[connection.fd] = connection
         self._of_session[connection.session] = connection
-        self._poller.register(connection.fd, EVERYTHING)
+        self._poller.register(connection.fd, READABLE_OR_ENDED)
         if self.broker.config.server.client_timeout_ms:
-            self._time(connection, now_ms)
+            self._set_idle_timeout(connection, now_ms)
 
-    def end(self, connection: Connection) -> None:
-        """Hang up on a client, after what it is owed."""
+    def hang_up(self, connection: Connection) -> None:
+        """Close a connection once its replies have left."""
         connection.session.hang_up(b"")
         self._active.append(connection)
 
@@ -147,6 +155,7 @@ class Hub:
         self._poller.register(listener.acceptor.fileno(), select.EPOLLIN)
 
     def unwatch(self, listener: Listener, until_ms: int) -> None:
+        """Stop watching; call the listener's `due` at `until_ms`, if that is not 0."""
         self._poller.unregister(listener.acceptor.fileno())
         if until_ms:
             self.broker.timers.set(listener, until_ms)
@@ -162,10 +171,10 @@ class Hub:
     @property
     def is_idle(self) -> bool:
         """Whether the next turn may wait for an event or for `next_ms`."""
-        return not self._busy and not self.broker.unsettled
+        return not self._backlogged and not self.broker.unsettled
 
     def next_ms(self) -> int:
-        """When a turn has something to do, if nothing happens before."""
+        """When a turn has something to do, if no event comes before."""
         return self.broker.next_ms()
 
     def reload(self) -> None:
@@ -192,21 +201,30 @@ class Hub:
         self._poller.close()
 
     def _send_last(self, connection: Connection) -> None:
+        """Give the socket all that it takes, and close it: nobody else has to be served any more."""
         connection.collect(self.broker.group.durable)
         connection.release(self.broker.group.gathering)
-        connection.send_the_rest()
+        left = -1
+        try:
+            while connection.unsent_bytes != left:
+                left = connection.unsent_bytes
+                connection.send()
+        except OSError:
+            pass  # the client is gone
         connection.sock.close()
 
-    # a tick
+    # a turn
 
     def turn(self, events: list[tuple[int, int]]) -> None:
-        """What is ready now, once. What there is no time for is still ready at the next turn, and comes first there."""
+        """Serve what is ready now, once. What there is no time for is still ready at the next turn, and comes first
+        there.
+        """
         now_ms = self.clock.now_ms()
-        rear: dict[int, int] | None = None
+        queued: dict[int, int] | None = None
         began_ns = 0
-        if self._late or self._rear or self._pending.pressing:
+        if self._postponed or self._read_queue or self._pending.pressing:
             began_ns = self._elapsed_ns()
-            events, rear = self._in_order(events)
+            events, queued = self._prioritize(events)
         broker, connections, active, group, tasks = (
             self.broker,
             self._connections,
@@ -231,99 +249,99 @@ class Hub:
                 if group.pending_bytes > group.commit_above_bytes:
                     broker.commit(now_ms)  # the ballast must cover whatever is not yet written
                 if elapsed_ns() > until_ns:
-                    self._read_modest(behind(fd, events), until_ns - FREE_SHARE_NS + SHARE_NS, now_ms)
+                    self._read_short(behind(fd, events), until_ns - FREE_SHARE_NS + SHARE_NS, now_ms)
                     break
             elif not size:
-                self._hang_up(connection, now_ms)
-        if rear:
-            self._read_rear(rear, 0 if read else began_ns + CROWDED_TURN_NS - self._rest_ns, began_ns, now_ms)
+                self._on_peer_end(connection, now_ms)
+        if queued:
+            self._read_queued(queued, 0 if read else began_ns + CROWDED_TURN_NS - self._rest_ns, began_ns, now_ms)
         self._counters.bytes_read += read
-        if self._busy:
-            self._give_turns(now_ms)
+        if self._backlogged:
+            self._run_backlogs(now_ms)
         broker.tick(now_ms)
         if broker.woken:
             for session in broker.settle(now_ms):
                 self._resume(session, now_ms)
         broker.commit(now_ms)
-        self._start_sync(now_ms)
+        if (sync := group.start_sync(now_ms)) is not None:
+            self._run_sync(sync, now_ms)
         if tasks.is_due:
             for task in tasks.start():
                 self._task_thread.start(task)
         answer_all = self._answer_with_items if broker.unsent.new else self._answer_all
         answer_all(now_ms)
         if self._pending.changed:
-            self._pending.look(now_ms)
+            self._pending.count_changed(now_ms)
         if self._dropped:
             self._close_dropped()
-        if rear:
-            self._rest_ns = self._elapsed_ns() - self._rear_read_ns
+        if queued:
+            self._rest_ns = self._elapsed_ns() - self._queue_read_ns
 
-    def _in_order(self, events: list[tuple[int, int]]) -> tuple[list[tuple[int, int]], dict[int, int]]:
-        """Those that are late come first; and apart from the others, what is to be read from clients whom something is
-        kept for (one with an unfinished request sends as much as we read) and, if there was no time for all, from those
-        who send much: hundreds of them must not stand before one whose requests come whole and are short.
+    def _prioritize(self, events: list[tuple[int, int]]) -> tuple[list[tuple[int, int]], dict[int, int]]:
+        """Events to serve at once, the postponed ones first, and apart from them those of clients that are read last:
+        who has pending bytes (one with an unfinished request sends as much as we read) and, if there was no time for
+        all, who sends much. Hundreds of them must not stand before one whose requests come whole and are short.
         """
-        late, self._late = self._late, {}
-        queue, pressing, connections = self._rear, self._pending.pressing, self._connections
+        late, self._postponed = self._postponed, {}
+        queue, pressing, connections = self._read_queue, self._pending.pressing, self._connections
         self._is_cut = len(events) >= EVENTS_A_TURN
         if self._is_cut and late:
             told = {fd for fd, _ in events}
-            self._put_off(fd for fd in late if fd not in told)
+            self._postpone(fd for fd in late if fd not in told)
         is_crowded = bool(late or queue)
-        front, rear, writers = list[tuple[int, int]](), dict[int, int](), list[int]()
+        front, queued, writers = list[tuple[int, int]](), dict[int, int](), list[int]()
         for event in events:
             fd, mask = event
             if mask == READABLE:
                 if fd in queue or fd in pressing or (is_crowded and fd in connections and self._sends_much(fd)):
-                    rear[fd] = mask
+                    queued[fd] = mask
                     continue
-            elif fd in pressing and not mask & GONE and connections[fd].session.state is not SessionState.PARKED:
+            elif fd in pressing and not mask & GONE and connections[fd].session.state is not PARKED:
                 if mask & select.EPOLLOUT:
                     writers.append(fd)
                 if mask & READABLE:
-                    rear[fd] = mask
-                if mask & READABLE or not mask & select.EPOLLRDHUP:
+                    queued[fd] = mask
+                if mask & READABLE or not mask & ENDED:
                     continue
-                mask = select.EPOLLRDHUP
-                event = fd, mask
+                event = fd, ENDED
             front.append(event)
         if late:
             last = len(late)
             front.sort(key=lambda event: late.get(event[0], last))
             writers.sort(key=lambda fd: late.get(fd, last))
         self._active.extend([connections[fd] for fd in writers[:WRITERS_A_TURN]])
-        self._put_off(writers[WRITERS_A_TURN:])
-        if not rear and not self._is_cut:
+        self._postpone(writers[WRITERS_A_TURN:])
+        if not queued and not self._is_cut:
             queue.clear()  # what they had sent has been read in another way
-        queue.update(rear)
-        return front, rear
+        queue.update(queued)
+        return front, queued
 
     def _sends_much(self, fd: int) -> bool:
-        """As far as is known, also before anything has been read."""
+        """As far as is known; before the first read, by what has arrived."""
         connection = self._connections[fd]
         if connection.is_new and not connection.sends_much:
             connection.sends_much = self._waiting_bytes(fd) > FIRST_BYTES_MAX
         return connection.sends_much
 
-    def _read_modest(self, events: list[tuple[int, int]], until_ns: int, now_ms: int) -> None:
-        """The turn is long already: those who send much wait for the next one, the others are served until the end of
-        this share.
-        """
+    def _read_short(self, events: list[tuple[int, int]], until_ns: int, now_ms: int) -> None:
+        """The turn is long already: who sends much waits for the next one, the others are served until `until_ns`."""
         for at, (fd, _) in enumerate(events):
             if self._elapsed_ns() > until_ns:
-                self._put_off([event[0] for event in events[at:]])
+                self._postpone([event[0] for event in events[at:]])
                 return
             connection = self._connections.get(fd)
             if connection is None:
                 self._notify(fd, now_ms)
             elif self._sends_much(fd):
-                self._rear[fd] = READABLE
+                self._read_queue[fd] = READABLE
             else:
                 self._read(connection, now_ms)
 
-    def _read_rear(self, ready: dict[int, int], until_ns: int, began_ns: int, now_ms: int) -> None:
-        """One read of each until `until_ns`, at least of one, and for a quarter of the time that others have had."""
-        queue, now_ns = self._rear, self._elapsed_ns()
+    def _read_queued(self, ready: dict[int, int], until_ns: int, began_ns: int, now_ms: int) -> None:
+        """Read once from each of `ready`, in the order of the queue, until `until_ns`; at least from one, and for a
+        quarter of the time that others have had.
+        """
+        queue, now_ns = self._read_queue, self._elapsed_ns()
         until_ns = max(until_ns, now_ns + min(now_ns - began_ns, SHARE_NS) // 4)
         bytes_max = CROWDED_READ_BYTES if len(ready) > FEW else READ_BYTES_MAX
         for fd in list(queue):
@@ -336,34 +354,34 @@ class Hub:
             if connection.read_bytes > bytes_max:
                 connection.read_bytes = bytes_max
             connection.sends_much = self._read(connection, now_ms) >= READ_BYTES_MIN
-            if ready[fd] & select.EPOLLRDHUP and connection.session.state is SessionState.PARKED:
-                self._hang_up(connection, now_ms)  # gone already
-            if connection.state is not ConnectionState.CLOSED:
-                self._pending.changed[connection] = None  # it may owe nothing any more
+            if ready[fd] & ENDED and connection.session.state is PARKED:
+                self._on_peer_end(connection, now_ms)  # gone already
+            if connection.state is not CLOSED:
+                self._pending.changed[connection] = None  # perhaps nothing is pending any more
             if connection.state is not OPEN or self._elapsed_ns() > until_ns:
                 break  # to give back what was kept for one that leaves is a turn's work
-        self._rear_read_ns = self._elapsed_ns()
+        self._queue_read_ns = self._elapsed_ns()
 
-    def keeps_waiting(self, connection: Connection) -> bool:
-        """Whether the client has done its part, and there has been no time for it since."""
-        return connection.fd in self._rear or connection.fd in self._late
+    def is_postponed(self, connection: Connection) -> bool:
+        """Whether the client is ready, and there has been no time for it since."""
+        return connection.fd in self._read_queue or connection.fd in self._postponed
 
-    def _put_off(self, fds: Iterable[int]) -> None:
-        """There is no time for them in this turn."""
+    def _postpone(self, fds: Iterable[int]) -> None:
+        """To the next turn."""
         for fd in fds:
-            self._late.setdefault(fd, len(self._late))
+            self._postponed.setdefault(fd, len(self._postponed))
 
-    def _give_turns(self, now_ms: int) -> None:
-        """To those with a backlog, in turn. Who had one goes behind the others if there is no time for all."""
+    def _run_backlogs(self, now_ms: int) -> None:
+        """One after the other. Who has been served goes behind the others if there is no time for all."""
         until_ns = self._elapsed_ns() + SHARE_NS
-        busy = list(self._busy)
-        for done, connection in enumerate(busy, 1):
-            self._give_turn(connection, now_ms)
+        waiting = list(self._backlogged)
+        for done, connection in enumerate(waiting, 1):
+            self._run_backlog(connection, now_ms)
             if self._elapsed_ns() > until_ns:
-                for served in busy[:done]:
-                    if served in self._busy:
-                        del self._busy[served]
-                        self._busy[served] = None
+                for served in waiting[:done]:
+                    if served in self._backlogged:
+                        del self._backlogged[served]
+                        self._backlogged[served] = None
                 return
 
     def _answer_all(self, now_ms: int) -> None:
@@ -375,41 +393,41 @@ class Hub:
                 if written > written_max and connection.is_long:
                     self._answer(connection, durable, now_ms, may_send=False)
                     continue
-                sent = connection.send_now(durable)
+                sent = connection.answer_now(durable)
                 if sent >= 0:
                     written += sent
-                elif connection.hold_now(durable):
+                elif sent == WAITS_FOR_SYNC:
                     self._holding[connection] = None
                 else:
                     written_max -= self._answer(connection, durable, now_ms)
             except OSError:
                 self.drop(connection, now_ms)
         self._counters.bytes_written += written
-        if debtors := self._tracked:
-            self._pending.changed.update((connection, None) for connection in active if connection in debtors)
+        if tracked := self._tracked:
+            self._pending.changed.update((connection, None) for connection in active if connection in tracked)
 
     def _answer_with_items(self, now_ms: int) -> None:
-        """As `_answer_all`; and some answers show items that come back if they cannot leave."""
+        """As `_answer_all`; and some replies carry items that go back to their queues if the reply cannot leave."""
         handed = self.broker.unsent
         new, handed.new = handed.new, {}
         for session in new:
             connection = self._of_session[session]
             handed.place(session, connection.unsent_bytes + connection.held_bytes)
         self._answer_all(now_ms)
-        for session in new:  # an answer that leaves whole and at once is not counted
+        for session in new:  # a reply that leaves whole and at once is not counted
             found = self._of_session.get(session)
             if found is None or not found.owes_answers:
                 handed.pop(session)
 
     def _notify(self, fd: int, now_ms: int) -> None:
-        """An event that is no client's; of nobody, if the client has been dropped earlier in this turn."""
-        bell = self._pollables.get(fd)
-        if bell is not None:
-            bell.on_ready(now_ms)
+        """An event that is no client's. Nobody handles it if the client has been dropped earlier in this turn."""
+        handler = self._handlers.get(fd)
+        if handler is not None:
+            handler(now_ms)
 
     def _serve_rare(self, events: list[tuple[int, int]], now_ms: int) -> list[tuple[int, int]]:
-        """All that is more than something to read; returns the rest of the events. Those who leave while they wait come
-        first: what the others put in this turn must not be handed to them.
+        """Serve all events but plain readability; returns the rest. Clients that leave while they wait come first: what
+        the others put in this turn must not be handed to them.
         """
         rare = [event for event in events if event[1] != READABLE]
         waiting: list[tuple[Connection, int]] = []
@@ -418,42 +436,41 @@ class Hub:
             connection = self._connections.get(fd)
             if connection is None:
                 self._notify(fd, now_ms)
-            elif connection.session.state is SessionState.PARKED:
+            elif connection.session.state is PARKED:
                 waiting.append((connection, mask))
-                if mask & LEAVING:
+                if mask & (GONE | ENDED):
                     connection.session.step_back()  # nor what one of them had open to another
             else:
                 others.append((connection, mask))
         for connection, mask in waiting:
-            self._serve(connection, mask, now_ms)
+            self._serve_event(connection, mask, now_ms)
         until_ns = self._elapsed_ns() + SHARE_NS
         for connection, mask in others:
-            self._serve(connection, mask, now_ms)
+            self._serve_event(connection, mask, now_ms)
             if self._elapsed_ns() > until_ns:
-                self._put_off(fd for fd, _ in behind(connection.fd, rare))
+                self._postpone(fd for fd, _ in behind(connection.fd, rare))
                 break
         return [event for event in events if event[1] == READABLE]
 
-    def _serve(self, connection: Connection, mask: int, now_ms: int) -> None:
-        """The rarer events of a connection."""
-        if connection.state is ConnectionState.CLOSED:
+    def _serve_event(self, connection: Connection, mask: int, now_ms: int) -> None:
+        if connection.state is CLOSED:
             return
         if mask & GONE:
             self.drop(connection, now_ms)
         elif mask & select.EPOLLIN:
             self._read(connection, now_ms)
-            if mask & select.EPOLLRDHUP and connection.session.state is SessionState.PARKED:
-                self._hang_up(connection, now_ms)  # gone already: nothing must be handed to it meanwhile
-        elif mask & select.EPOLLRDHUP:
-            self._end_ahead(connection, now_ms)
+            if mask & ENDED and connection.session.state is PARKED:
+                self._on_peer_end(connection, now_ms)  # gone already: nothing must be handed to it meanwhile
+        elif mask & ENDED:
+            self._on_early_end(connection, now_ms)
         if mask & select.EPOLLOUT:
             self._active.append(connection)
 
     def _read(self, connection: Connection, now_ms: int) -> int:
-        """How many bytes; not more than 0 if there were none."""
+        """Returns how many bytes were read; not more than 0 if there were none."""
         size = connection.serve(now_ms)
         if not size:
-            self._hang_up(connection, now_ms)
+            self._on_peer_end(connection, now_ms)
         elif size > 0:
             self._counters.bytes_read += size
             self._active.append(connection)
@@ -461,15 +478,15 @@ class Hub:
                 self.broker.commit(now_ms)
         return size
 
-    def _give_turn(self, connection: Connection, now_ms: int) -> None:
+    def _run_backlog(self, connection: Connection, now_ms: int) -> None:
         connection.active_ms = now_ms
-        if connection.wants_turn:
+        if connection.may_continue:
             connection.session.go_on(now_ms)
         self._active.append(connection)
         if not connection.session.backlog:
             self._resume_reading(connection)
-        if not connection.wants_turn:
-            del self._busy[connection]
+        if not connection.may_continue:
+            del self._backlogged[connection]
 
     def _resume(self, session: Session, now_ms: int) -> None:
         """A parked session has gone on: it has something to say, and perhaps more to do."""
@@ -478,21 +495,21 @@ class Hub:
             connection.active_ms = now_ms
             self._active.append(connection)
             if session.backlog:
-                self._busy[connection] = None
-            else:
+                self._backlogged[connection] = None
+            elif connection.unread_bytes or connection.events != READABLE_OR_ENDED:
                 self._resume_reading(connection)
 
     def _resume_reading(self, connection: Connection) -> None:
-        """All that has been read of this client is done. Its answers may leave by a short way that watches nothing."""
+        """All that has been read of this client is done. `Connection.answer_now` does not set the events."""
         connection.unread_bytes = 0
-        if connection.interest != EVERYTHING:
+        if connection.events != READABLE_OR_ENDED:
             self._watch(connection)
 
     def _answer(self, connection: Connection, durable: int, now_ms: int, *, may_send: bool = True) -> int:
         """Send what may leave, keep the rest, and watch for what the connection needs next. Returns how many bytes the
         socket took. Raises OSError. Without `may_send` the connection comes early in the next turn.
         """
-        if connection.state is ConnectionState.CLOSED:
+        if connection.state is CLOSED:
             return 0
         if connection.collect(durable):
             self._holding[connection] = None
@@ -502,57 +519,52 @@ class Hub:
         if connection.unsent or connection.unread_bytes or connection.held:
             self._pending.changed[connection] = None
         if not may_send:
-            self._late.setdefault(connection.fd, len(self._late))
+            self._postpone((connection.fd,))
         if connection.is_over:
-            connection.state = ConnectionState.DRAINING
+            connection.enter(DRAINING if connection.state is OPEN else FLUSHING)
             connection.session.close(now_ms)
-        if connection.state is ConnectionState.DRAINING and connection.owes_nothing:
-            self._linger(connection, now_ms)
-        elif connection.wants_turn:
-            self._busy[connection] = None
+        if connection.state in (DRAINING, FLUSHING) and connection.owes_nothing:
+            self._finish(connection, now_ms)
+        elif connection.session.backlog and connection.may_continue:
+            self._backlogged[connection] = None
         self._watch(connection)
         return sent
 
     def _watch(self, connection: Connection) -> None:
-        if connection.state is ConnectionState.CLOSED:
-            return
-        interest = EVERYTHING if connection.may_listen else DEAF
-        if connection.state in (ConnectionState.PEER_ENDED, ConnectionState.DRAINING):
-            interest = 0  # its end of file would wake us at every tick
-        if connection.unsent:
-            interest |= select.EPOLLOUT
-        if interest != connection.interest:
-            self._poller.modify(connection.fd, interest)
-            connection.interest = interest
+        if connection.state is not CLOSED:
+            events = connection.wanted_events
+            if events != connection.events:
+                self._poller.modify(connection.fd, events)
+                connection.events = events
 
     # the end of a connection
 
-    def _end_ahead(self, connection: Connection, now_ms: int) -> None:
-        """A client that we do not listen to just now has sent its last byte, perhaps behind much that is unread."""
-        if connection.session.state is SessionState.PARKED:
-            self._hang_up(connection, now_ms)
+    def _on_early_end(self, connection: Connection, now_ms: int) -> None:
+        """A client that is not read from just now has sent its last byte, perhaps behind much that is unread."""
+        if connection.session.state is PARKED:
+            self._on_peer_end(connection, now_ms)
             return
-        connection.interest &= ~select.EPOLLRDHUP
-        self._poller.modify(connection.fd, connection.interest)
+        connection.events &= ~ENDED
+        self._poller.modify(connection.fd, connection.events)
 
-    def _hang_up(self, connection: Connection, now_ms: int) -> None:
+    def _on_peer_end(self, connection: Connection, now_ms: int) -> None:
         """The client has sent its last byte. What it has asked for is still done, unless it would have to wait."""
         if connection.state is not OPEN:
             self.drop(connection, now_ms)
             return
-        connection.peer_ended = True
-        connection.state = ConnectionState.PEER_ENDED
+        connection.enter(PEER_ENDED)
         if connection.is_over:
             connection.session.close(now_ms)
         self._active.append(connection)
         if connection.session.backlog:
-            self._busy[connection] = None
+            self._backlogged[connection] = None
 
-    def _linger(self, connection: Connection, now_ms: int) -> None:
-        if connection.peer_ended:
+    def _finish(self, connection: Connection, now_ms: int) -> None:
+        """All replies have left: close, or shut our side and wait until the client has closed its own."""
+        if connection.state is FLUSHING:
             self.drop(connection, now_ms)
             return
-        connection.state = ConnectionState.LINGERING
+        connection.enter(LINGERING)
         connection.unread_bytes = 0
         try:
             connection.sock.shutdown(socket.SHUT_WR)
@@ -564,32 +576,32 @@ class Hub:
         self.broker.timers.set(connection.alarm, now_ms + LINGER_MS)
 
     def _forget_alarm(self, connection: Connection) -> None:
-        """It would keep the connection until it rings."""
+        """It would keep the connection in memory until it is due."""
         if connection.alarm is not None:
             self.broker.timers.drop(connection.alarm)
             connection.alarm = None
 
     def drop(self, connection: Connection, now_ms: int) -> None:
-        """Close at once; what it has open goes back."""
-        if connection.state is ConnectionState.CLOSED:
+        """Close at once; what the client has open goes back."""
+        if connection.state is CLOSED:
             return
-        connection.state = ConnectionState.CLOSED
+        connection.enter(CLOSED)
         broker, session = self.broker, connection.session
         session.close(now_ms)
         if (unsent := broker.unsent.pop(session)) and connection.owes_answers:
             broker.take_back(unsent, now_ms)
         self._holding.pop(connection, None)
-        self._busy.pop(connection, None)
+        self._backlogged.pop(connection, None)
         self._forget_alarm(connection)
         self._pending.forget(connection)
-        self._rear.pop(connection.fd, None)
+        self._read_queue.pop(connection.fd, None)
         del self._connections[connection.fd]
         del self._of_session[connection.session]
         self._poller.unregister(connection.fd)
         # Closed now, its descriptor could be the next client's, and what this turn's events say of it with it.
         self._dropped.append(connection.sock)
         for listener in self._listeners:
-            listener.look()
+            listener.resume()
 
     def _close_dropped(self) -> None:
         for sock in self._dropped:
@@ -598,16 +610,16 @@ class Hub:
 
     # the disk
 
-    def _start_sync(self, now_ms: int) -> None:
-        sync = self._group.start_sync(now_ms)
-        if sync is None:
-            return
-        pace = self._paces.of(len(sync.files))
-        if sync.is_plain and pace.is_brief:
+    def _run_sync(self, sync: Sync, now_ms: int) -> None:
+        """At once if the disk has been fast lately, else in the thread."""
+        latency = self._latency_of_one if len(sync.files) == 1 else self._latency_of_several
+        if sync.is_plain and latency.is_brief:
             began_ns = self._now_ns()
             sync.run()
-            pace.took(self._now_ns() - began_ns)
-            self._release_held(sync, now_ms)
+            latency.add(self._now_ns() - began_ns)
+            self.broker.finish_sync(sync, now_ms)
+            if self._holding:
+                self._release_held(now_ms)
         else:
             self._sync = sync
             self._sync_thread.start(sync)
@@ -618,15 +630,17 @@ class Hub:
             self._end_sync(sync, now_ms)
 
     def _end_sync(self, sync: Sync, now_ms: int) -> None:
-        """A sync has ended: everything that waited for it may leave."""
+        """A sync in the thread has ended."""
         assert sync is self._sync
         if sync.is_plain:
-            self._paces.of(len(sync.files)).took(self._sync_thread.took_ns)
+            latency = self._latency_of_one if len(sync.files) == 1 else self._latency_of_several
+            latency.add(self._sync_thread.took_ns)
         self._sync = None
-        self._release_held(sync, now_ms)
-
-    def _release_held(self, sync: Sync, now_ms: int) -> None:
         self.broker.finish_sync(sync, now_ms)
+        self._release_held(now_ms)
+
+    def _release_held(self, now_ms: int) -> None:
+        """Replies that have waited for the disk may leave."""
         durable = self.broker.group.durable
         written_max = self._counters.bytes_written + SENT_BYTES_A_TURN
         for connection in list(self._holding):
@@ -664,13 +678,3 @@ class Hub:
 def behind(fd: int, events: list[tuple[int, int]]) -> list[tuple[int, int]]:
     """Those that follow the one of this descriptor."""
     return events[[event[0] for event in events].index(fd) + 1 :]
-
-
-class Flag:
-    """A worker's descriptor."""
-
-    def __init__(self, land: Callable[[int], None]) -> None:
-        self._on_sync_ready = land
-
-    def on_ready(self, now_ms: int) -> None:
-        self._on_sync_ready(now_ms)

@@ -1,37 +1,29 @@
-"""What clients keep us holding: requests that have begun and not ended, and replies that nobody reads.
+"""Memory that connections hold: requests that have begun and not ended, and replies that the client does not read.
 
-Knows how much that is in all, whom to drop when it is too much, and who has made no progress for too long. Costs
-nothing for a client whose requests come whole and whose replies leave at once: only the others are noted.
+Beyond `max_pending_size_total` those who hold most are dropped, and those who make no progress for `stall_timeout`. A
+client whose requests come whole and whose replies leave at once costs nothing: only the others are counted.
 """
 
 from __future__ import annotations
 
 from heapq import nlargest
-from typing import Protocol
+from typing import TYPE_CHECKING
 
 from msgspec import Struct
 
-from staniel.broker.broker import Broker
 from staniel.broker.events import Level
 from staniel.server.connection import LONG_BYTES, Connection
 
-LOOKS = 4  # in one stall_timeout
+if TYPE_CHECKING:
+    from staniel.server.hub import Hub
+
+COUNTS = 4  # of all connections in one stall_timeout
 CUTS_A_TURN = 8  # each gives back what the client had open, and up to megabytes of memory
 MORE_CUTS_A_TURN = 32  # once it is a quarter too much: the limit comes before everybody's delay
 
 
-class Dropper(Protocol):
-    """Who closes connections."""
-
-    broker: Broker
-
-    def drop(self, connection: Connection, now_ms: int) -> None: ...
-
-    def keeps_waiting(self, connection: Connection) -> bool: ...
-
-
 class Pending(Struct):
-    """At the last look. `since_ms`: when `unsent_bytes` and `begun_bytes` were last seen to change."""
+    """Of one connection. `since_ms`: when `unsent_bytes` or `begun_bytes` was last seen to change."""
 
     held_bytes: int
     unsent_bytes: int
@@ -45,27 +37,27 @@ class Pending(Struct):
 
 
 class PendingBytes:
-    """`noted`: connections whose debt has changed in this turn. `known`: those that owed something when it was last
-    looked at. `pressing`: the descriptors of those with more than short replies that wait for the disk.
+    """`changed`: connections to be counted at the end of this turn. `tracked`: those that held something when last
+    counted. `pressing`: the descriptors of those with more than short replies that wait for the disk.
     """
 
-    def __init__(self, hub: Dropper) -> None:
+    def __init__(self, hub: Hub) -> None:
         self.changed: dict[Connection, None] = {}
         self.total_bytes = 0
         self._hub = hub
-        self.known: dict[Connection, Pending] = {}
+        self.tracked: dict[Connection, Pending] = {}
         self.pressing: set[int] = set()
         self._is_armed = False
-        self._look_ms = 0  # when all are to be looked at
+        self._count_all_ms = 0  # when all are to be counted
 
-    def look(self, now_ms: int) -> None:
-        """Count what has changed. If that is too much in all, drop those who owe most, until it is not."""
+    def count_changed(self, now_ms: int) -> None:
+        """Count what has changed. If the total is too much, drop those who hold most, until it is not."""
         for connection in self.changed:
             self._count(connection, now_ms)
         self.changed.clear()
         if self.total_bytes > self._limit_bytes:
             self._cut_largest(now_ms)
-        if self.known and not self._is_armed:
+        if self.tracked and not self._is_armed:
             self._arm(now_ms)
 
     @property
@@ -74,9 +66,9 @@ class PendingBytes:
 
     def _cut_largest(self, now_ms: int) -> None:
         """Until the total is within the limit, or that was a turn's work: what is left to cut follows in the next."""
-        debts, limit = self.known, self._limit_bytes
+        tracked, limit = self.tracked, self._limit_bytes
         cuts = CUTS_A_TURN if self.total_bytes <= limit + limit // 4 else MORE_CUTS_A_TURN
-        largest = nlargest(cuts, debts, key=lambda connection: debts[connection].held_bytes)
+        largest = nlargest(cuts, tracked, key=lambda connection: tracked[connection].held_bytes)
         for connection in largest:
             if self.total_bytes <= limit:
                 return
@@ -86,39 +78,39 @@ class PendingBytes:
             self._hub.broker.timers.set(self, now_ms)
 
     def forget(self, connection: Connection) -> None:
-        """It is gone."""
+        """The connection is closed."""
         self.changed.pop(connection, None)
         self.pressing.discard(connection.fd)
-        debt = self.known.pop(connection, None)
-        if debt is not None:
-            self.total_bytes -= debt.held_bytes
-        if not self.known and self._is_armed:
+        pending = self.tracked.pop(connection, None)
+        if pending is not None:
+            self.total_bytes -= pending.held_bytes
+        if not self.tracked and self._is_armed:
             self._hub.broker.timers.drop(self)
             self._is_armed = False
 
     def due(self, now_ms: int) -> None:
-        """Go on with what there was no time for, and from time to time look at all."""
+        """Go on with what there was no time for, and from time to time count all."""
         self._is_armed = False
-        if now_ms >= self._look_ms:
+        if now_ms >= self._count_all_ms:
             self._cut_stuck(now_ms)
-        if self.known:
+        if self.tracked:
             self._arm(now_ms)
         if self.total_bytes > self._limit_bytes:
             self._cut_largest(now_ms)
 
     def _cut_stuck(self, now_ms: int) -> None:
-        """Drop who has made no progress for too long, though it was its turn."""
+        """Drop who has made no progress for too long, though it could have."""
         timeout_ms = self._hub.broker.config.server.stall_timeout_ms
-        for connection in list(self.known):
+        for connection in list(self.tracked):
             self._count(connection, now_ms)
-            debt = self.known.get(connection)
-            if debt is not None and timeout_ms and now_ms - debt.since_ms >= timeout_ms:
+            pending = self.tracked.get(connection)
+            if pending is not None and timeout_ms and now_ms - pending.since_ms >= timeout_ms:
                 self._cut(connection, "no progress in a request, or in reading a reply, for stall_timeout", now_ms)
 
-    def look_at_all(self, now_ms: int) -> None:
-        """Other limits hold from now on."""
-        self._look_ms = now_ms
-        if self.known:
+    def count_all_soon(self, now_ms: int) -> None:
+        """Other limits hold from now on: count in the next turn."""
+        self._count_all_ms = now_ms
+        if self.tracked:
             self._is_armed = True
             self._hub.broker.timers.set(self, now_ms)
 
@@ -126,27 +118,27 @@ class PendingBytes:
         timeout_ms = self._hub.broker.config.server.stall_timeout_ms
         if timeout_ms:
             self._is_armed = True
-            if now_ms >= self._look_ms:
-                self._look_ms = now_ms + max(1, timeout_ms // LOOKS)
-            self._hub.broker.timers.set(self, self._look_ms)
+            if now_ms >= self._count_all_ms:
+                self._count_all_ms = now_ms + max(1, timeout_ms // COUNTS)
+            self._hub.broker.timers.set(self, self._count_all_ms)
 
     def _count(self, connection: Connection, now_ms: int) -> None:
         held, unsent, begun = connection.owed_bytes, connection.unsent_bytes, connection.begun_bytes
-        known = self.known.get(connection)
+        known = self.tracked.get(connection)
         self.total_bytes += held - (known.held_bytes if known else 0)
         if not held:
-            self.known.pop(connection, None)
+            self.tracked.pop(connection, None)
             self.pressing.discard(connection.fd)
             return
         if known is None:
-            self.known[connection] = debt = Pending(held, unsent, begun, now_ms)
+            self.tracked[connection] = pending = Pending(held, unsent, begun, now_ms)
         else:
-            # One that waits, or that is not listened to, or whose turn has not come, could not have got on.
+            # One that waits, or is not read from, or is postponed, could not have got on.
             moved = (unsent, begun) != (known.unsent_bytes, known.begun_bytes)
-            is_stuck = not moved and (unsent > 0 or connection.may_begin) and not self._hub.keeps_waiting(connection)
+            is_stuck = not moved and (unsent > 0 or connection.may_begin) and not self._hub.is_postponed(connection)
             since_ms = known.since_ms if is_stuck else now_ms
-            self.known[connection] = debt = Pending(held, unsent, begun, since_ms)
-        if debt.is_pressing:
+            self.tracked[connection] = pending = Pending(held, unsent, begun, since_ms)
+        if pending.is_pressing:
             self.pressing.add(connection.fd)
         else:
             self.pressing.discard(connection.fd)

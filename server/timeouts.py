@@ -1,27 +1,17 @@
-"""How long clients may keep us waiting: for their next request, and for closing their side.
+"""Time-outs of a connection: the client says or reads nothing for too long, or does not close its side.
 
-Knows moments. Refuses to know sockets: who is to be hung up on or dropped is told to the hub.
+`due` is called by the broker's timers.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Protocol
+from typing import TYPE_CHECKING
 
-from staniel.broker.broker import Broker
-from staniel.server.connection import OPEN, Connection, ConnectionState
+from staniel.server.connection import CLOSED, LINGERING, OPEN, Connection
 
-
-class Ender(Protocol):
-    """Who hangs up."""
-
-    broker: Broker
-
-    def end(self, connection: Connection) -> None: ...
-
-    def drop(self, connection: Connection, now_ms: int) -> None: ...
-
-    def keeps_waiting(self, connection: Connection) -> bool: ...
+if TYPE_CHECKING:
+    from staniel.server.hub import Hub
 
 
 class LingerTimeout:
@@ -36,28 +26,29 @@ class LingerTimeout:
 
 
 class IdleTimeout:
-    """A client that says nothing for too long, while nothing is due to it, is hung up on. One that reads nothing for
-    too long of what it is owed is dropped, between one time-out and two after it has stopped.
+    """`client_timeout`. A client that says nothing for so long, while it waits for nothing, is hung up on.
+    A client that reads none of its replies for so long is dropped, between one time-out and two after it has stopped.
     """
 
-    def __init__(self, connection: Connection, hub: Ender, now_ms: int) -> None:
+    def __init__(self, connection: Connection, hub: Hub, now_ms: int) -> None:
         self.connection = connection
         self._hub = hub
-        self._owed = False  # at the last look
-        self._since_ms = now_ms  # before that its time does not count
+        self._had_unsent = False  # when the time-out was last set
+        self._since_ms = now_ms  # the client's time counts from here
 
-    def look_again(self, now_ms: int) -> None:
+    def restart(self, now_ms: int) -> None:
+        """Set the time-out anew."""
         connection = self.connection
-        self._owed, connection.has_read = bool(connection.unsent), False
-        if not self._is_silent:
+        self._had_unsent, connection.has_read = bool(connection.unsent), False
+        if not self._is_idle:
             self._since_ms = now_ms  # what it waits for is ours to deliver
         timeout_ms = self._hub.broker.config.server.client_timeout_ms
         self._hub.broker.timers.set(self, self._active_ms + timeout_ms)
 
     @property
-    def _is_silent(self) -> bool:
-        """Whether it is for the client to say something, and it has not said what there was no time to read."""
-        return self.connection.is_silent and not self._hub.keeps_waiting(self.connection)
+    def _is_idle(self) -> bool:
+        """Whether the client has to say something, and has not said what there was no time to read."""
+        return self.connection.is_idle and not self._hub.is_postponed(self.connection)
 
     @property
     def _active_ms(self) -> int:
@@ -66,13 +57,19 @@ class IdleTimeout:
     def due(self, now_ms: int) -> None:
         connection = self.connection
         timeout_ms = self._hub.broker.config.server.client_timeout_ms
-        if connection.state in (ConnectionState.LINGERING, ConnectionState.CLOSED):
+        if connection.state is LINGERING or connection.state is CLOSED:
             return
         if not timeout_ms:
-            connection.alarm = None  # taken back by a reload
-        elif self._owed and connection.unsent and not connection.has_read and not self._hub.keeps_waiting(connection):
+            connection.alarm = None  # no longer configured
+        elif self._reads_nothing:
             self._hub.drop(connection, now_ms)
-        elif connection.state is OPEN and self._is_silent and now_ms - self._active_ms >= timeout_ms:
-            self._hub.end(connection)
+        elif connection.state is OPEN and self._is_idle and now_ms - self._active_ms >= timeout_ms:
+            self._hub.hang_up(connection)
         else:
-            self.look_again(now_ms)
+            self.restart(now_ms)
+
+    @property
+    def _reads_nothing(self) -> bool:
+        connection = self.connection
+        is_stuck = self._had_unsent and bool(connection.unsent) and not connection.has_read
+        return is_stuck and not self._hub.is_postponed(connection)

@@ -152,8 +152,8 @@ def recovered(folder: str) -> Hops:
 def walks() -> dict[str, Hops]:
     with tempfile.TemporaryDirectory(prefix="bench-hops-") as folder, ExitStack() as stack:
         served = Walks(os.path.join(folder, "served"), stack)
-        served.wait(b"warm")
-        parked, woken = served.wait(b"counted")
+        served.wait(b"wait1")
+        parked, woken = served.wait(b"wait2")
         return {
             "set, queue known": served.set_known(),
             "set, new queue": served.set_new(),

@@ -28,7 +28,7 @@ from staniel.queues.queue import Queue
 from staniel.server.clock import SteadyClock
 from staniel.server.hub import Hub
 from staniel.server.machine import Machine
-from staniel.server.sync_latency import Pace
+from staniel.server.sync_latency import SyncLatency
 
 NOW_MS = 1_700_000_000_000
 DATA = bytes(33 + 7 * at % 94 for at in range(1024))
@@ -201,7 +201,7 @@ def reply_item(folder: str) -> Iterator[Work]:
     yield simple(lambda: replies.item(get, DATA, 0, 1))
 
 
-class Brief(Pace):
+class Brief(SyncLatency):
     """A disk that is always fast enough to be waited for, also where valgrind makes everything slow."""
 
     is_brief = True
@@ -217,7 +217,7 @@ class Crowd:
         self.machine.elapsed_ns = (0).bit_length  # stands still, and is as cheap to call as the real one
         self.hub = Hub(served_broker(folder, sync, more), self.machine, 1000)
         stack.callback(self.hub.close)
-        self.hub._paces.one = self.hub._paces.many = Brief()
+        self.hub._latency_of_one = self.hub._latency_of_several = Brief()
         self.poller = self.machine.poller
         self.clients: list[socket.socket] = []
         for _ in range(connections):

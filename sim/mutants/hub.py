@@ -82,8 +82,8 @@ def event_dropped() -> Any:
 def stale_honoured() -> Any:
     def make(right: Any) -> Any:
         def ring(self: Hub, fd: int, now_ms: int) -> None:
-            if fd not in self._pollables and self._connections:
-                self._hang_up(next(iter(self._connections.values())), now_ms)
+            if fd not in self._handlers and self._connections:
+                self._on_peer_end(next(iter(self._connections.values())), now_ms)
             right(self, fd, now_ms)
 
         return ring
@@ -123,35 +123,35 @@ def overtaken() -> Any:
 @mutant("an answer does not wait for its sync", "hub-durable")
 def not_held() -> Any:
     def make(right: Any) -> Any:
-        def send_now(self: Connection, durable: int) -> int:
+        def answer_now(self: Connection, durable: int) -> int:
             return int(right(self, 1 << 60))
 
-        return send_now
+        return answer_now
 
-    return replaced(Connection, "send_now", make)
+    return replaced(Connection, "answer_now", make)
 
 
 @mutant("a client that has shut its side is never let go", "hub")
 def never_let_go() -> Any:
     def make(right: Any) -> Any:
-        def linger(self: Hub, connection: Connection, now_ms: int) -> None:
-            if not connection.peer_ended:
+        def finish(self: Hub, connection: Connection, now_ms: int) -> None:
+            if connection.state is not ConnectionState.FLUSHING:
                 right(self, connection, now_ms)
 
-        return linger
+        return finish
 
-    return replaced(Hub, "_linger", make)
+    return replaced(Hub, "_finish", make)
 
 
 @mutant("a client that has shut its side is let go before it is answered", "hub")
 def let_go_early() -> Any:
     def make(right: Any) -> Any:
-        def hang_up(self: Hub, connection: Connection, now_ms: int) -> None:
+        def on_peer_end(self: Hub, connection: Connection, now_ms: int) -> None:
             self.drop(connection, now_ms)
 
-        return hang_up
+        return on_peer_end
 
-    return replaced(Hub, "_hang_up", make)
+    return replaced(Hub, "_on_peer_end", make)
 
 
 @mutant("a stop leaves clients connected", "hub")
@@ -234,7 +234,7 @@ def sent_is_not_forgotten() -> Any:
 
 @mutant("who is to be read behind the others is never read", "hub")
 def rear_never_read() -> Any:
-    return replaced(Hub, "_read_rear", lambda right: lambda self, *_: self._rear.clear())
+    return replaced(Hub, "_read_queued", lambda right: lambda self, *_: self._read_queue.clear())
 
 
 __all__ = ["MUTANTS"]

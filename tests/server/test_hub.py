@@ -33,7 +33,7 @@ from staniel.server.connection import ConnectionState
 from staniel.server.hub import FREE_SHARE_NS, SHARE_NS, Hub
 from staniel.server.listener import ACCEPTS_A_TURN
 from staniel.server.machine import ListeningSocket, Machine
-from staniel.server.sync_latency import Pace
+from staniel.server.sync_latency import SyncLatency
 from tests.support.process import running
 from tests.support.thrift_calls import call, hear
 from tests.support.wire import Wire
@@ -500,17 +500,17 @@ def test_who_asks_on_while_a_sync_lasts_is_not_listened_to_once_a_megabyte_waits
             queue.add(Item(bytes(size), now_ms, 0), now_ms)
         started: list[Sync] = []
         with monkeypatch.context() as slow:
-            slow.setattr(Pace, "is_brief", False)
+            slow.setattr(SyncLatency, "is_brief", False)
             slow.setattr(it.machine.syncs, "start", started.append)
             it.hub.turn([])  # what was put is written, and its sync begins
             connection = it.hub._connections[fd]
             asked = 0
-            while connection.interest & select.EPOLLIN and asked < many:
+            while connection.events & select.EPOLLIN and asked < many:
                 wire.say(b"get q\r\n")
                 it.hub.turn(it.ready(fd))
                 asked += 1
         owed, held_bytes = sum(len(data) for _, data in connection.held), connection.held_bytes
-        is_known = connection in it.hub._pending.known
+        is_known = connection in it.hub._pending.tracked
         it.machine.syncs.start(started[0])
         assert 1 << 20 <= owed == held_bytes <= (1 << 20) + 2 * size and is_known
         wire.sock.setblocking(False)
@@ -519,11 +519,11 @@ def test_who_asks_on_while_a_sync_lasts_is_not_listened_to_once_a_megabyte_waits
             it.turn()
             with suppress(BlockingIOError):
                 heard += wire.sock.recv(1 << 20)
-        assert connection.held_bytes == 0 and len(heard) > asked * size and connection.interest & select.EPOLLIN
+        assert connection.held_bytes == 0 and len(heard) > asked * size and connection.events & select.EPOLLIN
 
 
 def test_long_replies_that_wait_for_a_sync_are_counted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(Pace, "is_brief", False)
+    monkeypatch.setattr(SyncLatency, "is_brief", False)
     with served(tmp_path, 'server.max_pending_size_total = "1MB"\n') as it:
         queue = it.hub.broker.queues.make("q", 0)
         for number in range(40):
@@ -545,7 +545,7 @@ def test_a_backlog_that_waits_for_held_replies_goes_on_once_they_have_left(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(connection, "UNSENT_BYTES_MAX", 10)
-    monkeypatch.setattr(Pace, "is_brief", False)
+    monkeypatch.setattr(SyncLatency, "is_brief", False)
     count = 3 * REQUESTS_A_TURN
     with served(tmp_path) as it, it.connect() as wire:
         it.turn(it.listener.fileno())
@@ -626,10 +626,10 @@ def test_who_has_finished_its_request_is_read_with_the_others_again(tmp_path: Pa
         ready = [(fd, select.EPOLLIN)]
         wire.say(b"set q 0 0 100\r\nx")
         it.turn_alone(fd)
-        assert it.hub._in_order(ready) == ([], dict(ready))
+        assert it.hub._prioritize(ready) == ([], dict(ready))
         wire.say(b"x" * 99 + b"\r\n")
         it.turn_alone(fd)
-        assert it.hub._in_order(ready) == (ready, {})
+        assert it.hub._prioritize(ready) == (ready, {})
 
 
 def test_long_replies_leave_some_a_turn_and_short_ones_at_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -824,7 +824,7 @@ def test_who_waits_to_be_sent_more_keeps_its_place_though_it_is_not_told_of_in_e
         it.hub.turn([])
         served_in_order = list[int]()
         for turn in range(4):
-            it.hub._in_order([(fd, select.EPOLLOUT) for fd in (fds[:2] if turn % 2 == 0 else fds[2:])])
+            it.hub._prioritize([(fd, select.EPOLLOUT) for fd in (fds[:2] if turn % 2 == 0 else fds[2:])])
             served_in_order.extend(map(connections.index, it.hub._active))
             it.hub._active.clear()
         assert served_in_order == [0, 2, 1, 3]
@@ -875,7 +875,7 @@ def test_who_reads_what_it_is_owed_is_sent_more_in_its_turn_and_read_behind_the_
         both = select.EPOLLIN | select.EPOLLOUT
         served_in_order = list[int]()
         for _ in range(3):
-            events, rear = it.hub._in_order([(fd, both) for fd in fds])
+            events, rear = it.hub._prioritize([(fd, both) for fd in fds])
             assert not events and list(rear) == fds
             (writer,) = it.hub._active
             served_in_order.append(connections.index(writer))

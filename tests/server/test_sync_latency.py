@@ -1,38 +1,38 @@
-"""When a sync is waited for on the spot: the disk has to have earned it."""
+"""When a sync is waited for at once: the disk has been fast lately."""
 
 from __future__ import annotations
 
-from staniel.server.sync_latency import BRIEF_FOR_MANY_NS, BRIEF_NS, Pace
+from staniel.server.sync_latency import ONE_JOURNAL_NS, SEVERAL_JOURNALS_NS, SyncLatency
 
 
 def test_a_disk_nobody_knows_yet_is_not_waited_for() -> None:
-    assert not Pace().is_brief
+    assert not SyncLatency().is_brief
 
 
-def test_brief_syncs_lead_to_the_spot() -> None:
-    pace = Pace()
+def test_after_brief_syncs_the_next_is_waited_for() -> None:
+    latency = SyncLatency()
     for _ in range(30):
-        pace.took(BRIEF_NS // 4)
-    assert pace.is_brief
+        latency.add(ONE_JOURNAL_NS // 4)
+    assert latency.is_brief
 
 
-def test_one_slow_sync_leads_away_from_it_and_the_way_back_is_long() -> None:
-    pace = Pace()
+def test_one_slow_sync_switches_to_the_thread_and_many_brief_ones_switch_back() -> None:
+    latency = SyncLatency()
     for _ in range(30):
-        pace.took(BRIEF_NS // 4)
-    pace.took(20 * BRIEF_NS)
-    assert not pace.is_brief
+        latency.add(ONE_JOURNAL_NS // 4)
+    latency.add(20 * ONE_JOURNAL_NS)
+    assert not latency.is_brief
     for _ in range(20):
-        pace.took(BRIEF_NS // 4)
-    assert not pace.is_brief
+        latency.add(ONE_JOURNAL_NS // 4)
+    assert not latency.is_brief
     for _ in range(40):
-        pace.took(BRIEF_NS // 4)
-    assert pace.is_brief
+        latency.add(ONE_JOURNAL_NS // 4)
+    assert latency.is_brief
 
 
 def test_several_journals_may_take_longer_than_one() -> None:
-    one, many = Pace(), Pace(BRIEF_FOR_MANY_NS)
+    one, many = SyncLatency(), SyncLatency(SEVERAL_JOURNALS_NS)
     for _ in range(40):
-        one.took(BRIEF_NS * 3 // 2)
-        many.took(BRIEF_NS * 3 // 2)
+        one.add(ONE_JOURNAL_NS * 3 // 2)
+        many.add(ONE_JOURNAL_NS * 3 // 2)
     assert (one.is_brief, many.is_brief) == (False, True)

@@ -530,7 +530,7 @@ def test_long_replies_that_wait_for_a_sync_are_counted(tmp_path: Path, monkeypat
             queue.add(Item(bytes(60_000), number + 1, 0), 0)
         wires = it.connect_many(5)
         for _ in range(8):
-            for fd, wire in zip(list(it.hub._connections), protocols, strict=False):
+            for fd, wire in zip(list(it.hub._connections), wires, strict=False):
                 wire.say(b"get q\r\n")
                 it.turn_alone(fd)
             if len(it.hub._connections) < 5:

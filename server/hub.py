@@ -225,13 +225,8 @@ class Hub:
         if self._postponed or self._read_queue or self._pending.pressing:
             began_ns = self._elapsed_ns()
             events, queued = self._prioritize(events)
-        broker, connections, active, group, tasks = (
-            self.broker,
-            self._connections,
-            self._active,
-            self._group,
-            self._tasks,
-        )
+        broker, group, tasks = self.broker, self._group, self._tasks
+        connections, active = self._connections, self._active
         read = 0
         for _, mask in events:
             if mask != READABLE:

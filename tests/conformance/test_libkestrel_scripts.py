@@ -111,6 +111,7 @@ class Play:
     def do_stats(self, reader: str) -> dict[str, int]:
         """What both count. An open item counts as one of the library's."""
         queue = self.queue(reader)
+        queue.sync_counters()
         counters, held = queue.counters, [taken.item for taken in queue.open_reads.values()]
         return {
             "items": len(queue.line) + len(held),

@@ -22,8 +22,8 @@ from staniel.journal.libkestrel.reader import ReaderLog
 from staniel.journal.libkestrel.writer import StreamWriter
 from staniel.journal.spool import Spool
 from staniel.journal.transfer_log import Intents
+from staniel.queues.changes import Admission, Reason
 from staniel.queues.item import Delivery, Item
-from staniel.queues.ports import Admission, Reason
 from staniel.queues.queue import Queue, QueueState
 from staniel.queues.registry import Queues, Refused
 

@@ -1,11 +1,12 @@
-"""The facts a queue can state about itself. Applying them in order rebuilds it.
+"""What a queue says to others: the six changes that its journal records, and the Protocols that it calls.
 
-Knows nothing of how a format writes them down. A journal is told every change, in order, before anybody else learns
-of it.
+Applying the changes in order rebuilds the queue. A journal records each change before anybody else learns of it; how a
+format writes it down is the format's business.
 """
 
 from __future__ import annotations
 
+from enum import Enum
 from typing import TYPE_CHECKING, Any, Protocol
 
 from msgspec import Struct
@@ -13,6 +14,7 @@ from msgspec import Struct
 from staniel.queues.item import Delivery, Item
 
 if TYPE_CHECKING:
+    from staniel.queues.batched_aborts import BatchedAborts
     from staniel.queues.queue import Queue
 
 
@@ -100,3 +102,40 @@ class Waiter(Protocol):
 
     def dismiss(self) -> None:
         """The queue is closing; nothing will come."""
+
+
+class Reason(Enum):
+    EXPIRED = "expired"  # to expire_to_queue
+    DEAD = "dead"  # delivered max_deliveries times and never confirmed: to dead_letter_queue
+    MOVED = "moved"  # an operator's wish
+
+
+class Admission(Enum):
+    """Whether a transfer sink takes one more item."""
+
+    NOW = "now"
+    SOON = "soon"  # when those that are under way have arrived
+    LATER = "later"  # they have nowhere to go for now; it is asked again in a while
+
+
+class Timer(Protocol):
+    """Calls a queue's `due` once `at_ms` has come; one moment a queue."""
+
+    def set(self, owner: Queue, at_ms: int) -> None: ...
+
+    def drop(self, owner: Queue) -> None: ...
+
+    def soon(self, owner: BatchedAborts) -> None:
+        """Call its `due` once, in this turn or the next."""
+
+
+class TransferSink(Protocol):
+    """Takes charge of an item until it is safe elsewhere, then calls `Queue.release`.
+
+    `target` names the queue that a moved item goes to; where the others go, their queue's settings say.
+    """
+
+    def admits(self, source: Queue, size: int) -> Admission:
+        """Whether an item of `size` bytes may be sent. What dies and may not be sent goes back to the line."""
+
+    def accept(self, source: Queue, taken: Delivery, reason: Reason, now_ms: int, target: str = "") -> None: ...

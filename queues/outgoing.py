@@ -13,9 +13,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from staniel.queues.changes import Confirmed, Opened, Removed
+from staniel.queues.changes import Confirmed, Opened, Reason, Removed, TransferSink
 from staniel.queues.item import Delivery, Item, Numbered
-from staniel.queues.ports import Reason, TransferSink
 from staniel.queues.xids import next_xid, previous_xid
 
 if TYPE_CHECKING:

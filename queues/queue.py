@@ -12,14 +12,25 @@ from enum import Enum
 from operator import attrgetter
 
 from staniel.queues.batched_aborts import ENDED_AS_MANY, READS_A_STEP, BatchedAborts
-from staniel.queues.changes import Aborted, Added, Cleared, Confirmed, Journal, Opened, Removed, Waiter
+from staniel.queues.changes import (
+    Aborted,
+    Added,
+    Admission,
+    Cleared,
+    Confirmed,
+    Journal,
+    Opened,
+    Removed,
+    Timer,
+    TransferSink,
+    Waiter,
+)
+from staniel.queues.checkpoint import JournalView
 from staniel.queues.config import UNLIMITED_BYTES, UNLIMITED_ITEMS, QueueConfig
 from staniel.queues.counters import QueueCounters
 from staniel.queues.item import Delivery, Item
-from staniel.queues.journal_view import JournalView
 from staniel.queues.line import Line
 from staniel.queues.outgoing import Outgoing
-from staniel.queues.ports import Admission, Timer, TransferSink
 from staniel.queues.sweep import Sweep
 from staniel.queues.xids import XID_MAX, next_xid
 

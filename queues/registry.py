@@ -11,11 +11,10 @@ from contextlib import suppress
 
 from msgspec import Struct
 
-from staniel.queues.changes import Journal, NoJournal
+from staniel.queues.changes import Journal, NoJournal, Timer, TransferSink
 from staniel.queues.config import UNLIMITED_ITEMS, QueueConfig
 from staniel.queues.names import name_error, parent_of
 from staniel.queues.placeholder import PlaceholderQueue, WaitersByName
-from staniel.queues.ports import Timer, TransferSink
 from staniel.queues.queue import Queue, TimedOut
 from staniel.queues.stream.queue import StreamQueue, queue_of
 

@@ -9,8 +9,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from staniel.queues.changes import Admission, TransferSink
 from staniel.queues.item import LOST_MS
-from staniel.queues.ports import Admission, TransferSink
 
 if TYPE_CHECKING:
     from staniel.queues.queue import Queue

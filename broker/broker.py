@@ -40,6 +40,7 @@ from staniel.journal.libkestrel.reader import ReaderLog
 from staniel.journal.spool import Spool
 from staniel.protocol.workq.fields import show_id
 from staniel.queues.changes import Journal, NoJournal
+from staniel.queues.checkpoint import JournalView
 from staniel.queues.config import Format, QueueConfig
 from staniel.queues.item import Delivery, Item
 from staniel.queues.jobs.job import Job
@@ -515,7 +516,7 @@ class Broker:
             took = CHANGED_AS_MANY + (count * SENT_AS_MANY if config.expire_to_queue else count // 2)
         if not config.max_queue_age_ms or now_ms <= queue.created_ms + config.max_queue_age_ms:
             return took
-        if queue.journal_view.is_bare and not self.deletions.must_wait(queue):
+        if JournalView(queue).is_bare and not self.deletions.must_wait(queue):
             self.queues.expired += 1
             self.delete(queue, now_ms)
             took += CHANGED_AS_MANY

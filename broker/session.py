@@ -273,7 +273,7 @@ class Session:
         turn after the other would ask without an end while a sync is slow.)
         """
         own = removal_log(queue.journal)
-        if own is None or not queue.sweep.is_ahead:
+        if own is None or not queue.expiry_is_ahead:
             self.yield_turn(go_on)
             return
         self.hold_on(lambda _, now_ms: self.yield_turn(go_on))

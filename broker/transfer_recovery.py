@@ -19,6 +19,7 @@ from staniel.journal.kestrel.search import Search
 from staniel.journal.libkestrel.search import StreamSearch
 from staniel.journal.spool import Spool
 from staniel.journal.transfer_log import Fate, FilePosition, Intent, Intents, key_of
+from staniel.queues.claims import claim, claim_open
 from staniel.queues.item import Delivery, Item
 from staniel.queues.names import parent_of
 from staniel.queues.queue import Queue
@@ -180,9 +181,9 @@ class TransferRecovery:
         if whole is None or any(byte not in (0, right) for byte, right in zip(torn.data, whole.data, strict=True)):
             return False
         key = key_of(torn)
-        taken = queue.outgoing.claim(0, lambda item, item_id: key_of(item) == key)
+        taken = claim(queue, 0, lambda item, item_id: key_of(item) == key)
         if taken is not None:
-            queue.outgoing.release(taken)
+            queue.release(taken)
             self.report(Level.WARNING, "transfer.torn", target=target, bytes=intent.size)
         return True
 
@@ -229,14 +230,14 @@ class TransferRecovery:
             held = None  # that queue has gone; its files may have come back as another
         if fate is None:
             if held is not None:
-                source.outgoing.give_back(held)
+                source.take_back(held)
                 source.time_out(now_ms)  # whoever waits for an item gets it
             return True
         taken = held or self._find(source, intent, last)
         if fate is Fate.UNKNOWN and taken is not None:
             self._held[intent.begin] = source, taken
             return False
-        gone = "recorded" if taken is not None and source.outgoing.release(taken) else "not found"
+        gone = "recorded" if taken is not None and source.release(taken) else "not found"
         self.report(Level.INFO, "transfer.finished", source=source.name, target=intent.target, removal=gone)
         return True
 
@@ -245,13 +246,13 @@ class TransferRecovery:
         the journal knows of and is not open is gone, and an equal one that waits is another.
         """
         if intent.xid and steps_past(last, intent.xid) <= 0:
-            return source.outgoing.claim_open(intent.xid, intent.means)
+            return claim_open(source, intent.xid, intent.means)
         copy = self._copies.get(intent.begin)
 
         def means(item: Item, item_id: int) -> bool:
             return intent.means(item, item_id) and copy in (None, item.data)
 
-        return source.outgoing.claim(intent.xid, means)
+        return claim(source, intent.xid, means)
 
     def _is_blocked(self, name: str) -> bool:
         """Whether there may be files of queue `name` that could not be read."""

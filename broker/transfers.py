@@ -87,7 +87,7 @@ class Transfers:
 
     def admits(self, source: Queue, size: int) -> Admission:
         """What expires is admitted like a put, and no more of it than ASIDE_BYTES_MAX of one queue is under way."""
-        aside_bytes = source.outgoing.bytes
+        aside_bytes = source.leaving_bytes
         if aside_bytes and aside_bytes + size > ASIDE_BYTES_MAX:
             return Admission.LATER if source in self._stuck else Admission.SOON
         if not self.group.is_full and not self.group.admits(size + RECORD_OVERHEAD_BYTES):
@@ -162,7 +162,7 @@ class Transfers:
         else:
             # One of the two lives in memory alone: there is nothing that a crash could get out of step.
             target.accept(copy, now_ms)
-            source.outgoing.release(taken)
+            source.release(taken)
 
     def _holds_back(self, log: Log | ReaderLog | StreamWriter) -> bool:
         return log.wants_unpin or log in self._resting
@@ -171,7 +171,7 @@ class Transfers:
         """While the item waited, a reload may have taken its target away: it stays in its queue."""
         if name and not (transfer.reason is Reason.MOVED and name in self.queues.aliases):
             return False
-        transfer.source.outgoing.give_back(transfer.taken)
+        transfer.source.take_back(transfer.taken)
         transfer.source.time_out(now_ms)  # whoever waits for an item gets it
         return True
 
@@ -191,7 +191,7 @@ class Transfers:
     ) -> None:
         """The disk has the copy."""
         log.transfers_in -= 1
-        source.outgoing.release(taken)
+        source.release(taken)
         self.group.after(own, partial(self._gone, own, log, number))
 
     def _gone(self, own: Log | ReaderLog, log: Log | StreamWriter, number: int, now_ms: int) -> None:

@@ -30,10 +30,10 @@ def oldest_ms(queue: Queue, now_ms: int) -> int:
     """The age of the oldest item that is not gone: in the line, open, at rest before another try, or on its way to
     another queue; 0 if there is none.
     """
-    aside = (queue.open_reads.values(), queue.delayed.values(), queue.outgoing.leaving.values())
+    aside = (queue.open_reads.values(), queue.delayed.values(), queue.leaving.values())
     items = [taken.item for reads in aside for taken in islice(reads, LOOK_MAX)]
-    if queue.outgoing.unrecorded is not None:
-        items.append(queue.outgoing.unrecorded.item)
+    if queue.unrecorded is not None:
+        items.append(queue.unrecorded.item)
     return _age_ms(chain(items, _returned(queue), islice(queue.line.fresh, 1)), now_ms)
 
 

@@ -26,12 +26,11 @@ Told = Callable[[list[tuple[Delivery, "Ended"]], int], None]
 class BatchedAborts:
     """Rings soon as long as there are `groups`."""
 
-    __slots__ = ("delayed_bytes", "groups", "queue")
+    __slots__ = ("groups", "queue")
 
     def __init__(self, queue: Queue) -> None:
         self.queue = queue
         self.groups: deque[tuple[deque[Delivery], Told, int]] = deque()
-        self.delayed_bytes = 0  # of payload, of what rests until its delay is over
 
     def end(self, reads: list[Delivery], told: Told, now_ms: int, opened_until_ms: int = FOREVER_MS) -> None:
         """These reads, the oldest first, end from now on, and `told` is told; one that has ended otherwise when its

@@ -1,8 +1,6 @@
-"""What a queue held at the end of a journal file, in numbers: enough to replace everything up to there by a summary,
-and to say what the next file does.
-
-Knows seqs (see Line), transaction ids, ids of items and totals. Refuses to know items and files. Source: the
-checkpoints of the packing strategy in the Kestrel journal format.
+"""What a queue holds, as its journal sees it: `JournalView` looks at the queue, and a `Checkpoint` is what it held at
+the end of a journal file, in numbers: enough to replace everything up to there by a summary, and to say what the next
+file does. Source: the checkpoints of the packing strategy in the Kestrel journal format.
 """
 
 from __future__ import annotations
@@ -45,7 +43,9 @@ class Checkpoint(Struct, frozen=True, gc=False):
 
 
 class JournalView:
-    """For the journal, an item in limbo is still the head of the line, and a delayed or leaving one is still open."""
+    """For the journal, an item that leaves unrecorded is still the head of the line, and a delayed or leaving one is
+    still open.
+    """
 
     def __init__(self, queue: Queue) -> None:
         self.queue = queue
@@ -54,22 +54,22 @@ class JournalView:
     def under_way(self) -> dict[int, Delivery]:
         """By xid: everything under a transaction."""
         queue = self.queue
-        return {**queue.open_reads, **queue.delayed, **queue.outgoing.leaving}
+        return {**queue.open_reads, **queue.delayed, **queue.leaving}
 
     @property
     def heads(self) -> list[Delivery]:
         """What stands before the fresh items, the head first."""
-        unrecorded = self.queue.outgoing.unrecorded
+        unrecorded = self.queue.unrecorded
         return ([] if unrecorded is None else [unrecorded]) + self.queue.line.returned[::-1]
 
     def snapshot(self) -> tuple[dict[int, Delivery], list[Item]]:
         """What a rewritten journal must hold: everything under a transaction, and the whole line."""
-        unrecorded = self.queue.outgoing.unrecorded
+        unrecorded = self.queue.unrecorded
         return self.under_way, ([] if unrecorded is None else [unrecorded.item]) + self.queue.line.items()
 
     def checkpoint(self) -> Checkpoint:
         """What the journal's records so far amount to, in numbers."""
-        line, unrecorded = self.queue.line, self.queue.outgoing.unrecorded
+        line, unrecorded = self.queue.line, self.queue.unrecorded
         opened = self.under_way
         known = [(taken.id, taken.deliveries) for taken in opened.values()]
         if unrecorded is not None:
@@ -104,4 +104,4 @@ class JournalView:
     @property
     def is_bare(self) -> bool:
         """Whether there is nothing at all."""
-        return not (len(self.queue.line) or self.under_way or self.queue.outgoing.unrecorded)
+        return not (len(self.queue.line) or self.under_way or self.queue.unrecorded)

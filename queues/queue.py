@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections import OrderedDict
 from collections.abc import Callable
+from dataclasses import dataclass
 from enum import Enum
 from operator import attrgetter
 
@@ -16,28 +17,31 @@ from staniel.queues.changes import (
     Aborted,
     Added,
     Admission,
+    Change,
     Cleared,
     Confirmed,
     Journal,
     Opened,
+    Reason,
     Removed,
     Timer,
     TransferSink,
     Waiter,
 )
-from staniel.queues.checkpoint import JournalView
 from staniel.queues.config import UNLIMITED_BYTES, UNLIMITED_ITEMS, QueueConfig
-from staniel.queues.counters import QueueCounters
-from staniel.queues.item import Delivery, Item
+from staniel.queues.item import LOST_MS, Delivery, Item, Numbered
 from staniel.queues.line import Line
-from staniel.queues.outgoing import Outgoing
-from staniel.queues.sweep import Sweep
 from staniel.queues.xids import XID_MAX, next_xid
 
 CLEARED_MAX = 1 << 20
 SENT_AS_MANY = 100  # dropped items take as long as one that is sent to another queue
 COUNTED_A_TURN = 4096  # items before a flush, 0.1 us each,
 SINCE_MAX = 1 << 16  # and what has been put in a turn, else a crowd could put more than is counted, without an end
+SWEEP_MAX = 20_000  # expired items dropped at once: about 4 ms
+SEND_MAX = 256  # expired items sent to another queue at once: each costs an intent and three records
+SEND_BYTES_MAX = 1 << 20
+LATER_MS = 1000  # before a sink that has no room is asked again
+FOREVER_AGO_MS = -(2**63)
 PASSED_MAX = 16  # items that stand before those that are put back: each costs two records
 
 
@@ -61,10 +65,27 @@ class Ended(Enum):
         return self is not Ended.NOT_OPEN
 
 
+@dataclass(slots=True, eq=False)
+class QueueCounters:
+    """Counts since this process loaded the queue, under Kestrel's names. No Struct, as for the server's."""
+
+    total_items: int = 0
+    put_bytes: int = 0
+    get_items_hit: int = 0
+    get_items_miss: int = 0
+    expired_items: int = 0
+    discarded: int = 0
+    transactions: int = 0
+    canceled_transactions: int = 0
+    total_flushes: int = 0
+    timed_out_transactions: int = 0  # among the canceled ones
+    dead_letters: int = 0  # items sent to dead_letter_queue
+
+
 class Queue:
     """FIFO with reliable reads. All times are epoch milliseconds."""
 
-    __slots__ = (  # thirty are the most that Python finds fast without
+    __slots__ = (  # without, Python finds no more than thirty fast
         "_armed_ms",
         "_bounded",
         "_held_bytes",
@@ -75,25 +96,28 @@ class Queue:
         "counters",
         "created_ms",
         "delayed",
+        "delayed_bytes",
+        "expiry_is_ahead",
         "gets_paused",
         "guarded",
         "had_children",
+        "has_more_expired",
         "hidden",
         "journal",
-        "journal_view",
         "last_removed_added_ms",
         "last_xid",
+        "leaving",
+        "leaving_bytes",
         "line",
         "name",
         "on_read_error",
         "open_reads",
-        "outgoing",
         "puts_paused",
         "reads_timed_out",
         "state",
-        "sweep",
         "timer",
         "transfer_sink",
+        "unrecorded",
         "waiters",
     )
 
@@ -103,9 +127,9 @@ class Queue:
         self.name = name
         # By xid. Ordered dictionaries: a plain one is slow to find its first entry once many before it are gone.
         self.open_reads: OrderedDict[int, Delivery] = OrderedDict()  # in the order of opening
-        self.delayed: OrderedDict[int, Delivery] = (
-            OrderedDict()
-        )  # aborted; `opened_ms` is when they are handed out again
+        # Aborted, and at rest until retry_delay is over: `opened_ms` is when they are handed out again.
+        self.delayed: OrderedDict[int, Delivery] = OrderedDict()
+        self.delayed_bytes = 0  # payload
         self.batched_aborts = BatchedAborts(self)
         self.timer: Timer | None = None
         self._armed_ms = 0  # when the timer rings, 0: it is not set
@@ -122,9 +146,11 @@ class Queue:
         self.journal = journal
         self.created_ms = created_ms
         self.state = QueueState.SERVING
-        self.sweep = Sweep(self)
-        self.outgoing = Outgoing(self)
-        self.journal_view = JournalView(self)
+        self.has_more_expired = False  # expired items are still at the head; the rest goes when the timer rings,
+        self.expiry_is_ahead = False  # or after the next sync: as much as may be is on its way to another queue
+        self.leaving: dict[int, Delivery] = {}  # by xid: on their way to another queue
+        self.unrecorded: Delivery | None = None  # leaving too, but for the journal still the head: see _send_expired
+        self.leaving_bytes = 0  # payload of both
         self.transfer_sink: TransferSink | None = None
         self.waiters: OrderedDict[Waiter, None] = OrderedDict()
         self.counters = QueueCounters()
@@ -217,25 +243,23 @@ class Queue:
 
     def take(self, now_ms: int) -> Delivery | None:
         """Remove the head for good. None when there is nothing live."""
-        if not self._find_live(now_ms):
+        line = self.line
+        if not (self._plain and line.fresh and not line.expiring) and not self._find_live(now_ms):
             return None
-        taken = self.line.pop()
+        taken = line.pop()
         self.last_removed_added_ms = taken.item.added_ms
-        if self.outgoing.unrecorded is not None:
-            self.outgoing.record_as_open()
-        self.journal.record(Removed(taken.id))
+        self._record(Removed(taken.id))
         return taken
 
     def open(self, now_ms: int) -> Delivery | None:
         """Take the head under a transaction: it is gone once confirmed, and back at the head once aborted."""
-        if not self._find_live(now_ms):
+        line = self.line
+        if not (self._plain and line.fresh and not line.expiring) and not self._find_live(now_ms):
             return None
-        taken = self.line.pop()
+        taken = line.pop()
         self.last_removed_added_ms = taken.item.added_ms
         taken.opened_ms = now_ms
-        if self.outgoing.unrecorded is not None:
-            self.outgoing.record_as_open()
-        self.begin(taken)
+        self._record_opened(taken)
         self.open_reads[taken.xid] = taken
         self.counters.transactions += 1
         if not self._plain:
@@ -286,9 +310,7 @@ class Queue:
         passed: list[Delivery] = []
         while len(passed) < ahead + count and self.line.head() is not None:
             taken = self.line.pop()
-            if self.outgoing.unrecorded is not None:
-                self.outgoing.record_as_open()
-            self.begin(taken)
+            self._record_opened(taken)
             taken.deliveries -= 1  # nobody has seen it
             passed.append(taken)
         for taken in reversed(passed[ahead:] + passed[:ahead]):
@@ -306,10 +328,8 @@ class Queue:
 
     def flush(self) -> int:
         """Remove every item of the line; open reads stay open. Returns how many went."""
-        if self.outgoing.unrecorded is not None:
-            self.outgoing.record_as_open()
         count = self.line.clear()
-        self.cleared(count)
+        self.record_cleared(count)
         self.counters.total_flushes += 1
         if self.line.read_error is not None:
             self.read_again()  # nothing is left to be read
@@ -335,13 +355,131 @@ class Queue:
         """Drop expired items from the head, at most `sweep_max` and no more than a moment's worth; the timer rings for
         the rest. Returns how many went.
         """
-        return self.sweep.run(now_ms, sweep_max)
+        self.has_more_expired = self.expiry_is_ahead = False
+        head = self.line.head()
+        if head is None or not self.is_expired(head, now_ms):
+            return 0
+        if self.transfer_sink is not None and self.config.expire_to_queue:
+            count = self._send_expired(self.transfer_sink, now_ms, sweep_max)
+        else:
+            count = self._drop_expired(now_ms, min(sweep_max, SWEEP_MAX))
+        self.counters.expired_items += count
+        return count
 
-    def cleared(self, count: int) -> None:
-        """Take down that so many heads are gone."""
+    @property
+    def is_unsettled(self) -> bool:
+        """Whether nobody can tell yet what the head is: who wants it asks again in the next turn."""
+        return self.has_more_expired or bool(self.batched_aborts.groups)
+
+    def _drop_expired(self, now_ms: int, count_max: int) -> int:
+        max_age_ms = self.config.max_age_ms
+        count = self.line.expire(now_ms, now_ms - max_age_ms if max_age_ms else FOREVER_AGO_MS, count_max)
+        self.record_cleared(count)
+        if count == SWEEP_MAX:
+            self._expire_more_soon(now_ms)
+        return count
+
+    def _send_expired(self, sink: TransferSink, now_ms: int, count_max: int) -> int:
+        """Give expired heads to `sink`, for expire_to_queue. If it has no room they stay where they are, and nobody
+        gets them.
+
+        One that is all its queue holds costs a plain removal, as in Kestrel: for the journal it is the head until it
+        has arrived, and nothing else can be meant (`unrecorded`). For all others a transaction is opened: its number
+        says later which of several equal ones has left; with plain removals for all, an equal item could be taken for
+        one that is gone already.
+        """
+        line = self.line
+        count = size = 0
+        while count < count_max and (head := line.head()) is not None and self.is_expired(head, now_ms):
+            if count == SEND_MAX or size >= SEND_BYTES_MAX:
+                self._expire_more_soon(now_ms)
+                break
+            if head.expires_ms == LOST_MS:
+                self.drop_head()
+            else:
+                match sink.admits(self, len(head.data)):
+                    case Admission.SOON:
+                        self._expire_more_soon(now_ms)
+                        self.expiry_is_ahead = True
+                        break
+                    case Admission.LATER:
+                        self.ring_at(now_ms + LATER_MS)
+                        break
+                if self._is_all_there_is(head):
+                    taken = self.unrecorded = line.pop()
+                    self.leaving_bytes += len(head.data)
+                else:
+                    taken = self._open_to_leave()
+                sink.accept(self, taken, Reason.EXPIRED, now_ms)
+                size += len(head.data)
+            count += 1
+        return count
+
+    def _expire_more_soon(self, now_ms: int) -> None:
+        self.has_more_expired = True
+        self.ring_at(now_ms)
+
+    def _is_all_there_is(self, head: Item) -> bool:
+        """Whether the queue has one item, and no more. One with an id can always be told from others."""
+        under_way = self.open_reads or self.delayed or self.leaving or self.unrecorded is not None
+        return len(self.line) == 1 and not under_way and not isinstance(head, Numbered)
+
+    # items that leave for another queue
+
+    def send_head(self, target: str, now_ms: int) -> bool:
+        """Give the head to the transfer sink, for queue `target`, as an operator wishes; False when there is nothing
+        live.
+        """
+        assert self.transfer_sink is not None
+        if not self._find_live(now_ms):
+            return False
+        self.transfer_sink.accept(self, self._open_to_leave(), Reason.MOVED, now_ms, target)
+        return True
+
+    def _open_to_leave(self) -> Delivery:
+        """Take the head off, under a transaction of its own."""
+        taken = self.line.pop()
+        self._record_opened(taken)
+        self.set_aside(taken)
+        return taken
+
+    def set_aside(self, taken: Delivery) -> None:
+        """An item under a transaction is on its way to another queue."""
+        assert taken.xid and taken.xid not in self.open_reads
+        self.leaving[taken.xid] = taken
+        self.leaving_bytes += len(taken.item.data)
+
+    def release(self, taken: Delivery) -> bool:
+        """It has arrived: it is gone from here for good. False if the queue was closed: it records nothing."""
+        if self.unrecorded is taken:
+            self.unrecorded = None
+            self.leaving_bytes -= len(taken.item.data)
+            self.journal.record(Removed(taken.id))
+            return True
+        is_known = self._forget_leaving(taken)
+        if is_known:
+            self.journal.record(Confirmed(taken.id, taken.xid))
+        return is_known
+
+    def take_back(self, taken: Delivery) -> None:
+        """It goes nowhere: it is the head of the line again."""
+        if self.unrecorded is taken:
+            self._record_as_open()
+        if self._forget_leaving(taken):
+            self.give_back(taken)
+
+    def _forget_leaving(self, taken: Delivery) -> bool:
+        if self.leaving.get(taken.xid) is not taken:
+            return False
+        del self.leaving[taken.xid]
+        self.leaving_bytes -= len(taken.item.data)
+        return True
+
+    def record_cleared(self, count: int) -> None:
+        """Record that so many heads are gone."""
         while count:
             some = min(count, CLEARED_MAX)
-            self.journal.record(Cleared(some))
+            self._record(Cleared(some))
             count -= some
 
     def is_expired(self, item: Item, now_ms: int) -> bool:
@@ -410,15 +548,6 @@ class Queue:
         for xid in sorted(self.open_reads, reverse=True):
             self.give_back(self.open_reads.pop(xid))
 
-    def send_head(self, target: str, now_ms: int) -> bool:
-        """Give the head to the transfer sink, for queue `target`, as an operator wishes; False when there is nothing
-        live."""
-        assert self.transfer_sink is not None
-        if not self._find_live(now_ms):
-            return False
-        self.outgoing.send_head(self.transfer_sink, target, now_ms)
-        return True
-
     def _fail(self) -> None:
         """The next items cannot be read: nobody gets any until `read_again`."""
         self._weigh()
@@ -446,11 +575,13 @@ class Queue:
         delayed, self.delayed = self.delayed, OrderedDict()
         if line.deferred_free is not None:
             line.deferred_free.add(reads, 0)
-            line.deferred_free.add(delayed, self.batched_aborts.delayed_bytes)
-        self.batched_aborts.delayed_bytes = 0
+            line.deferred_free.add(delayed, self.delayed_bytes)
+        self.delayed_bytes = 0
         self.batched_aborts.groups.clear()
-        self.outgoing.clear()
-        self.sweep.has_more = False  # no timer rings for it any more, and who waits for its end would wait for ever
+        self.leaving.clear()
+        self.unrecorded = None
+        self.leaving_bytes = 0
+        self.has_more_expired = False  # no timer rings for it any more, and who waits for its end would wait for ever
         self.dismiss_waiters()
 
     def check(self) -> None:
@@ -539,7 +670,8 @@ class Queue:
         is_last = self.transfer_sink is not None and self.is_last(taken)
         if self.transfer_sink is not None and is_last and self._can_die(self.transfer_sink, taken):
             self.counters.dead_letters += 1
-            self.outgoing.send_dead(self.transfer_sink, taken, now_ms)
+            self.set_aside(taken)
+            self.transfer_sink.accept(self, taken, Reason.DEAD, now_ms)
             return Ended.DEAD
         if config.retry_delay_ms:
             self._let_rest(taken, now_ms + config.retry_delay_ms)
@@ -562,16 +694,16 @@ class Queue:
             each.opened_ms = until_ms
         taken.opened_ms = until_ms
         self.delayed[taken.xid] = taken
-        self.batched_aborts.delayed_bytes += len(taken.item.data)
+        self.delayed_bytes += len(taken.item.data)
         if self.config.keep_journal:  # else every item is in memory, whether it rests or not
-            while self.batched_aborts.delayed_bytes > self.config.max_memory_bytes and len(self.delayed) > 1:
+            while self.delayed_bytes > self.config.max_memory_bytes and len(self.delayed) > 1:
                 self.rouse(next(iter(self.delayed.values())))
         self._arm()
 
     def rouse(self, taken: Delivery) -> None:
         """It has rested for long enough, or memory has no place for it any more: it is the head."""
         del self.delayed[taken.xid]
-        self.batched_aborts.delayed_bytes -= len(taken.item.data)
+        self.delayed_bytes -= len(taken.item.data)
         self.give_back(taken)
 
     def _make_room(self) -> bool:
@@ -595,25 +727,35 @@ class Queue:
     def drop_head(self) -> None:
         """Remove the head for good."""
         self.line.head()
-        item_id = self.line.drop()
-        if self.outgoing.unrecorded is not None:
-            self.outgoing.record_as_open()
-        self.journal.record(Removed(item_id))
-
-    def begin(self, taken: Delivery) -> None:
-        """Put the item that has just left the line under a transaction."""
-        xid = self.last_xid + 1
-        if not 0 < xid <= XID_MAX or xid in self.open_reads or self.delayed or self.outgoing.leaving:
-            xid = next_xid(self.last_xid, self.open_reads, self.delayed, self.outgoing.leaving)
-        self.last_xid = taken.xid = xid
-        self.journal.record(Opened(taken.id, taken.xid))
+        self._record(Removed(self.line.drop()))
 
     def give_back(self, taken: Delivery) -> None:
         """An item that is under a transaction and in no list of them becomes the head again."""
-        if self.outgoing.unrecorded is not None:
-            self.outgoing.record_as_open()
-        self.journal.record(Aborted(taken.id, taken.xid))
+        self._record(Aborted(taken.id, taken.xid))
         self.line.give_back(taken)
+
+    def _record_opened(self, taken: Delivery) -> None:
+        """Put the item that has just left the line under a transaction."""
+        if self.unrecorded is not None:
+            self._record_as_open()  # takes the number before
+        xid = self.last_xid + 1
+        if not 0 < xid <= XID_MAX or xid in self.open_reads or self.delayed or self.leaving:
+            xid = next_xid(self.last_xid, self.open_reads, self.delayed, self.leaving)
+        self.last_xid = taken.xid = xid
+        self.journal.record(Opened(taken.id, xid))
+
+    def _record(self, change: Change) -> None:
+        """Record a change that is about the head of the line, or puts another item there."""
+        if self.unrecorded is not None:
+            self._record_as_open()
+        self.journal.record(change)
+
+    def _record_as_open(self) -> None:
+        """The next record means another head than the item that leaves unrecorded: put that under a transaction."""
+        taken, self.unrecorded = self.unrecorded, None
+        assert taken is not None
+        self._record_opened(taken)
+        self.leaving[taken.xid] = taken
 
     def _serve(self, now_ms: int) -> None:
         """Hand what there is to those who wait, in their order. One who only peeks does not use the item up."""

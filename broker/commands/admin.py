@@ -267,7 +267,7 @@ class MoveCommand:
             size += sent or 0
         self.session.depend_on(self.source)
         self.session.depend_on(target)
-        return self.left > 0 and (sent is not None or self.source.sweep.is_unfinished)
+        return self.left > 0 and (sent is not None or self.source.is_unsettled)
 
     def _check_target(self, now_ms: int) -> Queue:
         """The target, made if need be. A lot may have happened since the last slice. Raises Refused and Later."""

@@ -44,7 +44,7 @@ class BatchCommand(Generic[T]):
                 break
             at = self._left[0]
             if not self._visit(at, now_ms):  # that was a moment's work already
-                if isinstance(at, Queue) and at.sweep.is_unfinished:
+                if isinstance(at, Queue) and at.is_unsettled:
                     self._session.look_again(at, self.go_on)
                 else:
                     self._session.yield_turn(self.go_on)
@@ -99,7 +99,7 @@ class ExpireBatch:
         self._session.depend_on(queue)
         self._of_this += count
         self.total += count
-        if queue.sweep.is_unfinished and count < left:
+        if queue.is_unsettled and count < left:
             return False
         self._of_this = 0
         return True

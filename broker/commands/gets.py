@@ -83,7 +83,7 @@ def miss(session: Session, request: Get, queue: Queue, now_ms: int) -> None:
     """Nothing there: look again once the expired items at the head are gone, or wait, or say so."""
     if queue.line.read_error is not None:
         session.refuse(access.trouble(queue))
-    elif queue.sweep.is_unfinished:
+    elif queue.is_unsettled:
         session.look_again(queue, partial(get_with_care, session, without_ends(request)))
     elif request.wait_ms > 0:
         wait(session, request, queue, now_ms)
@@ -198,7 +198,7 @@ def take_one_of_many(session: Session, single: Get, now_ms: int) -> bool:
         count(session, single, queue, None)
         return True
     taken = fetch(session, single, queue, now_ms)
-    if taken is None and queue.sweep.is_unfinished:
+    if taken is None and queue.is_unsettled:
         return False
     count(session, single, queue, taken)
     session.depend_on(queue)
@@ -232,7 +232,7 @@ class MultiItemGet:
 
     def begin(self, now_ms: int) -> None:
         taken = fetch(self.session, self.get, self.queue, now_ms)
-        if taken is None and self.queue.sweep.is_unfinished:
+        if taken is None and self.queue.is_unsettled:
             again = GetSome(without_ends(self.get), self.get_count)
             self.session.look_again(self.queue, partial(get_some, self.session, again))
         elif taken is None and self.get.wait_ms > 0:

@@ -59,7 +59,7 @@ def get(session: Session, request: memcache.MetaGet, now_ms: int) -> None:
 
 def look(session: Session, request: memcache.MetaGet, queue: Queue, now_ms: int) -> None:
     taken = gets.fetch(session, request.get, queue, now_ms)
-    if taken is None and queue.sweep.is_unfinished:
+    if taken is None and queue.is_unsettled:
         again = structs.replace(request, get=gets.without_ends(request.get))
         session.look_again(queue, partial(get, session, again))
     elif taken is None and request.get.wait_ms > 0:

@@ -43,7 +43,7 @@ class MonitorCommand:
                 session.yield_turn(self.go_on)
                 return
             taken = queue.open(now_ms)
-            if taken is None and queue.sweep.is_unfinished:
+            if taken is None and queue.is_unsettled:
                 session.look_again(queue, self.go_on)
                 return
             if taken is None:

@@ -84,7 +84,7 @@ def read(session: Session, name: str, wait_ms: int, now_ms: int, *, opens: bool)
         read(session, name, max(0, until_ms - now_ms), now_ms, opens=opens)
 
     taken = queue.open(now_ms) if opens else queue.peek(now_ms)
-    if taken is None and queue.sweep.is_unfinished:
+    if taken is None and queue.is_unsettled:
         session.look_again(queue, again)
     elif taken is None and wait_ms > 0:
         session.park(queue, until_ms, come, opens=opens, peeks=not opens)

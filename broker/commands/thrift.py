@@ -74,7 +74,7 @@ class ItemCollector:
         while self._wants_more():
             taken = queue.open(now_ms) if opens else queue.take(now_ms)
             if taken is None:
-                if queue.sweep.is_unfinished and not self.found:
+                if queue.is_unsettled and not self.found:
                     session.look_again(queue, self._look_again)
                     return
                 if now_ms < self.until_ms:
@@ -255,7 +255,7 @@ def peek(session: Session, call: thrift.ThriftPeek, now_ms: int) -> None:
     if queue is None:
         return
     head, journal = queue.peek(now_ms), queue.journal
-    if head is None and queue.sweep.is_unfinished:
+    if head is None and queue.is_unsettled:
         session.look_again(queue, lambda now_ms: peek(session, call, now_ms))
         return
     if head is None and queue.line.read_error is not None:

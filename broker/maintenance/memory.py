@@ -49,7 +49,7 @@ class MemoryBudget:
 
     def weigh(self, queue: Queue) -> None:
         """`queue` has changed."""
-        weight, weights = queue.line.weight_bytes + queue.outgoing.bytes, self._weights
+        weight, weights = queue.line.weight_bytes + queue.leaving_bytes, self._weights
         self.used_bytes += weight - weights.get(queue, 0)
         weights[queue] = weight
         if self.is_tight or self.used_bytes > self.limit_bytes:
@@ -69,7 +69,7 @@ class MemoryBudget:
             if isinstance(queue.journal, NoJournal):
                 queue.journal.is_noted = False
             if queue in self._weights:
-                self._weigh(queue, queue.line.weight_bytes + queue.outgoing.bytes)
+                self._weigh(queue, queue.line.weight_bytes + queue.leaving_bytes)
 
     def forget(self, queue: Queue) -> None:
         """`queue` is gone."""

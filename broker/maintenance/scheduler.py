@@ -19,6 +19,7 @@ from staniel.journal.kestrel.log import Log
 from staniel.journal.kestrel.policy import Step, is_worth_packing, next_step, saves_half, starts_delay
 from staniel.journal.kestrel.read_behind import ReadBehind
 from staniel.journal.kestrel.segments import Segment
+from staniel.queues.checkpoint import JournalView
 from staniel.queues.deferred_free import DeferredFree
 from staniel.queues.queue import Queue
 from staniel.queues.registry import Queues
@@ -50,7 +51,7 @@ class MaintenanceScheduler:
         if isinstance(queue, StreamQueue):
             queue.stream.deferred_free = self.deferred_free
         if isinstance(queue.journal, Log):
-            queue.journal.holder = queue.journal_view
+            queue.journal.holder = JournalView(queue)
             self.sidecars.adopt(queue.journal)
             if queue.line.tail is None:
                 queue.line.tail = ReadBehind(queue.journal.segments, queue.line)
@@ -170,7 +171,7 @@ class MaintenanceScheduler:
 
     def _shrink(self, queue: Queue, log: Log, step: Step, now_ms: int) -> None:
         """Replace the files by what the queue holds: at once if that is little, else by a pack."""
-        held = queue.line.bytes + sum([len(taken.item.data) for taken in queue.journal_view.under_way.values()])
+        held = queue.line.bytes + sum([len(taken.item.data) for taken in JournalView(queue).under_way.values()])
         if log.segments.sealed or held > ON_THE_SPOT_BYTES:
             log.seal_wanted = True
             self._sealing[log] = None
@@ -193,7 +194,7 @@ class MaintenanceScheduler:
         if not queue.line.load_all():
             return False  # what cannot be read must not be left out
         try:
-            log.rewrite(*queue.journal_view.snapshot(), now_ms)
+            log.rewrite(*JournalView(queue).snapshot(), now_ms)
         except OSError as error:
             if error.errno not in FULL_ERRNOS:
                 raise self.group.failure(f"cannot rewrite {log.path}", error) from error

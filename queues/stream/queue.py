@@ -180,8 +180,8 @@ class StreamQueue(Queue):
         self.regroup()
         return self.stream.takers
 
-    def cleared(self, count: int) -> None:
-        """Take down that so many heads are gone."""
+    def record_cleared(self, count: int) -> None:
+        """Record that so many heads are gone."""
         dropped, self.line.dropped = self.line.dropped, []
         for first, last in dropped:
             self.journal.confirm(first, last)

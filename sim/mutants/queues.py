@@ -22,7 +22,6 @@ from staniel.journal.spool import Spool
 from staniel.journal.transfer_log import Intents
 from staniel.queues.changes import Confirmed, Removed
 from staniel.queues.line import Line
-from staniel.queues.outgoing import Outgoing
 from staniel.queues.queue import Queue
 from staniel.sim.disk.disk import Disk
 
@@ -357,7 +356,7 @@ def intents_ignored() -> Any:
 
 @mutant("a transfer is never removed from its source", "transfers")
 def never_released() -> Any:
-    return replaced(Outgoing, "release", lambda right: lambda self, taken: None)
+    return replaced(Queue, "release", lambda right: lambda self, taken: None)
 
 
 __all__ = ["MUTANTS", "replaced", "silent_during"]

@@ -13,13 +13,14 @@ from staniel.broker.transfers import Transfers
 from staniel.journal.transfer_log import Intents
 from staniel.protocol.text.replies import TextReplies
 from staniel.protocol.text.requests import TextPut
+from staniel.queues.claims import claim
 from staniel.sim.mutants.queues import MUTANTS, mutant, replaced
 
 
 @mutant("a transfer is finished with any equal item", "crc-collisions")
 def twin_taken() -> Any:
     def make(right: Any) -> Any:
-        return lambda self, source, intent, last: source.outgoing.claim(0, intent.means)
+        return lambda self, source, intent, last: claim(source, 0, intent.means)
 
     return replaced(TransferRecovery, "_find", make)
 

@@ -82,7 +82,7 @@ class _ObservedAppend:
 
 
 def _observe_stream(queue: StreamQueue, listener: Listener) -> None:
-    stream, put, cleared = queue.stream, queue._put, queue.cleared
+    stream, put, cleared = queue.stream, queue._put, queue.record_cleared
     if not isinstance(stream.append, _ObservedAppend):
         stream.append = _ObservedAppend(stream, listener)  # type: ignore[method-assign]
     observed = stream.append
@@ -102,4 +102,4 @@ def _observe_stream(queue: StreamQueue, listener: Listener) -> None:
         cleared(count)
 
     queue._put = putting  # type: ignore[method-assign]
-    queue.cleared = clearing  # type: ignore[method-assign]
+    queue.record_cleared = clearing  # type: ignore[method-assign]

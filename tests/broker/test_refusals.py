@@ -10,7 +10,7 @@ from staniel.broker.status import ServerStatus
 from staniel.protocol.memcache.requests import Dialect
 from staniel.protocol.thrift.requests import ThriftFlush, ThriftFlushAll, ThriftGet, ThriftPeek
 from staniel.queues.item import Item
-from staniel.queues.sweep import SWEEP_MAX
+from staniel.queues.queue import SWEEP_MAX
 from tests.support.job_world import JobWorld
 from tests.support.streams import settle
 from tests.support.world import Client, World
@@ -201,7 +201,7 @@ def test_a_read_behind_expired_items_asks_the_status_again_when_they_are_gone(wi
         reader.session.execute([ThriftGet(1, "", True, "q", 3, 5000, 0)], world.now_ms)
     else:
         reader.sends(f"{line}\r\n".encode())
-    assert queue.sweep.is_unfinished and not reader.session.out
+    assert queue.is_unsettled and not reader.session.out
     world.broker.set_status(ServerStatus.QUIESCENT, world.now_ms)
     for _ in range(10):
         world.turn()

@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterator
 
 import pytest
 
+from staniel.queues.checkpoint import JournalView
 from staniel.sim.disk.disk import PowerCut
 from staniel.sim.disk.durable import Choose, Crash
 from tests.support.world import Client, World
@@ -223,7 +224,7 @@ def crashes(seeds: int) -> list[Crash | Choose]:
 
 def where(world: World) -> Counter[bytes]:
     """How many copies of each item all queues together hold."""
-    return Counter(item.data for queue in world.broker.queues for item in queue.journal_view.snapshot()[1])
+    return Counter(item.data for queue in world.broker.queues for item in JournalView(queue).snapshot()[1])
 
 
 def is_in_one_place(found: Counter[bytes], safe: Counter[bytes], most: Counter[bytes] | None = None) -> bool:

@@ -12,6 +12,7 @@ import pytest
 from staniel.journal.disk.replace_file import replace_file
 from staniel.journal.kestrel.read_behind import ReadBehind
 from staniel.journal.transfer_log import Intent, encode, key_of
+from staniel.queues.claims import claim
 from staniel.queues.item import Item
 from staniel.queues.stream.stream import Stream
 from staniel.sim.disk.disk import Disk
@@ -239,5 +240,5 @@ def test_whoever_looks_for_one_item_of_a_long_queue_does_not_load_the_others(
         return found
 
     monkeypatch.setattr(*reads, counted)
-    assert queue.outgoing.claim(0, lambda item, item_id: key_of(item) == wanted) is not None
+    assert claim(queue, 0, lambda item, item_id: key_of(item) == wanted) is not None
     assert loaded[0] < 400

@@ -23,6 +23,7 @@ from staniel.pipeline.formats.kestrel.queue import Stretch, survey
 from staniel.pipeline.formats.kestrel.state import summarise_file
 from staniel.pipeline.lake.folders import Folder, LocalFolder, Opened, RemoteFolder
 from staniel.pipeline.sources.planning import since, upto
+from staniel.queues.checkpoint import JournalView
 from staniel.queues.item import Delivery
 from staniel.sim.disk.disk import Disk
 from staniel.sim.disk.durable import Crash
@@ -76,7 +77,7 @@ def served(history: History) -> list[tuple[Any, ...]]:
     line.returned.clear()
     while line.head() is not None:
         found.append(row("queued", line.pop(), None, 0))
-    held = sorted(history.queue.journal_view.under_way.items())
+    held = sorted(JournalView(history.queue).under_way.items())
     return found + [row("open", taken, xid, taken.deliveries) for xid, taken in held]
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from staniel.queues.changes import Aborted
+from staniel.queues.checkpoint import JournalView
 from staniel.queues.config import QueueConfig
 from staniel.queues.item import Delivery, Item
 from staniel.queues.queue import Queue
@@ -49,7 +50,7 @@ def test_the_journal_keeps_a_resting_item_as_an_open_read() -> None:
     for change in queue.journal.changes:  # type: ignore[attr-defined]
         replayed.apply(change)
     assert [taken.item.data for taken in replayed.open.values()] == [b"a"] and not len(replayed.line)
-    assert [*queue.journal_view.snapshot()[0]] == [1] and Aborted not in map(type, queue.journal.changes)  # type: ignore[attr-defined]
+    assert [*JournalView(queue).snapshot()[0]] == [1] and Aborted not in map(type, queue.journal.changes)  # type: ignore[attr-defined]
 
 
 def test_what_a_client_held_comes_back_in_its_old_order_after_the_delay() -> None:
@@ -160,4 +161,4 @@ def test_no_more_rests_in_memory_than_the_queue_may_keep_there(journal_format: s
     heads = [int(item.data[-4:]) for item in queue.line.items()]
     assert sorted([*heads, *(int(taken.item.data[-4:]) for taken in queue.delayed.values())]) == list(range(40))
     world.turn(3_700_000)
-    assert not queue.delayed and len(queue.line) == 40 and queue.batched_aborts.delayed_bytes == 0
+    assert not queue.delayed and len(queue.line) == 40 and queue.delayed_bytes == 0

@@ -165,7 +165,7 @@ def test_very_many_delays_are_over_some_a_turn_and_in_order() -> None:
     world.turn()
     assert 0 < len(queue.delayed) < MANY
     turns_of(world)
-    assert numbers(world) == [*range(MANY)] and queue.batched_aborts.delayed_bytes == 0
+    assert numbers(world) == [*range(MANY)] and queue.delayed_bytes == 0
 
 
 def test_a_read_whose_client_asks_for_more_time_before_its_turn_stays_open_for_so_long() -> None:

@@ -13,6 +13,7 @@ from staniel.journal.kestrel.log import Log
 from staniel.journal.spool import Spool
 from staniel.protocol.memcache.requests import Dialect
 from staniel.protocol.thrift.requests import ThriftConfirm, ThriftGet
+from staniel.queues.checkpoint import JournalView
 from staniel.queues.config import QueueConfig
 from staniel.sim.disk.disk import Disk
 from staniel.sim.disk.durable import Crash
@@ -52,7 +53,7 @@ def pack(world: World) -> None:
     assert queue is not None
     if not log.archives:
         log.rotate(world.now_ms)
-    log.rewrite(*queue.journal_view.snapshot(), world.now_ms)
+    log.rewrite(*JournalView(queue).snapshot(), world.now_ms)
     world.now_ms += 1
 
 

@@ -15,8 +15,7 @@ from staniel.broker.session import SessionState
 from staniel.broker.version import WIRE_VERSION
 from staniel.protocol.memcache.requests import Dialect
 from staniel.queues.item import Item
-from staniel.queues.queue import COUNTED_A_TURN
-from staniel.queues.sweep import SWEEP_MAX
+from staniel.queues.queue import COUNTED_A_TURN, SWEEP_MAX
 from staniel.sim.disk.durable import Crash
 from tests.support.thrift_calls import call, hear
 from tests.support.world import Client, World

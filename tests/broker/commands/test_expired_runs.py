@@ -10,8 +10,7 @@ from staniel.broker import broker, protocols, transfers
 from staniel.broker.timers import SLOT_MS
 from staniel.protocol.memcache.requests import Dialect
 from staniel.queues.item import Item
-from staniel.queues.queue import QueueState
-from staniel.queues.sweep import SEND_MAX, SWEEP_MAX
+from staniel.queues.queue import SEND_MAX, SWEEP_MAX, QueueState
 from staniel.sim.disk.disk import CAPACITY_BYTES, Disk
 from staniel.sim.disk.durable import Crash
 from staniel.sim.world import START_MS
@@ -117,7 +116,7 @@ def test_what_expires_into_another_queue_goes_in_slices_that_memory_holds(size: 
         before = len(late.line)
         world.turn(8)
         pending = max(pending, len(late.line) - before)
-        most = max(most, queue.outgoing.bytes)
+        most = max(most, queue.leaving_bytes)
         world.sync()
         if len(late.line) == 2000:
             break
@@ -173,14 +172,14 @@ def test_items_whose_target_is_refused_do_not_pile_up_in_memory_and_are_told_of_
     for _ in range(30):
         world.turn(500)
         settle(world)
-    assert queue.outgoing.bytes <= transfers.ASIDE_BYTES_MAX
-    assert len(queue.line) + len(queue.outgoing.leaving) == 3000
+    assert queue.leaving_bytes <= transfers.ASIDE_BYTES_MAX
+    assert len(queue.line) + len(queue.leaving) == 3000
     assert world.events.count("transfer.stuck") == 2  # in 15 seconds
     del world.broker.queues.blocked["late"]
     for _ in range(100):
         world.turn(500)
         settle(world)
-    assert len(world.broker.queues.by_name["late"].line) == 3000 and not queue.outgoing.leaving
+    assert len(world.broker.queues.by_name["late"].line) == 3000 and not queue.leaving
 
 
 def test_what_has_no_place_to_go_is_tried_again_without_the_expiration_timer() -> None:

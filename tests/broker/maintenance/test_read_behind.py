@@ -8,6 +8,7 @@ import pytest
 
 from staniel.journal.kestrel import recovery
 from staniel.journal.kestrel.log import Log
+from staniel.queues.claims import claim
 from staniel.queues.queue import Queue
 from staniel.sim.disk.durable import Crash
 from tests.support.world import World
@@ -228,10 +229,10 @@ def test_an_item_taken_out_of_the_middle_of_a_long_line_leaves_all_others_once(w
         world.sync()
     line = queue_of(world).line
     assert line.behind
-    outgoing = queue_of(world).outgoing
-    taken = outgoing.claim(0, lambda item, item_id: item.data == names[which].encode())
+    queue = queue_of(world)
+    taken = claim(queue, 0, lambda item, item_id: item.data == names[which].encode())
     assert taken is not None
-    outgoing.release(taken)
+    queue.release(taken)
     left = [name.encode() for name in names if name != names[which]]
     assert [item.data for item in line.items()] == left and len(line) == 49
     assert line.bytes == 49 * 60

@@ -15,6 +15,7 @@ from staniel.journal.kestrel import files as layout
 from staniel.journal.kestrel import sidecar
 from staniel.journal.kestrel.recovery import Recovered
 from staniel.journal.spool import Spool
+from staniel.queues.checkpoint import JournalView
 from staniel.queues.config import QueueConfig
 from staniel.queues.item import Item
 from staniel.sim.disk.disk import Disk
@@ -102,7 +103,7 @@ def test_ids_and_deliveries_survive_a_start(steps: Steps, more: str) -> None:
     history.seal()
     line = history.queue.line
     fast = recovered_on(history.world.disk.copy())
-    under_way = history.queue.journal_view.under_way
+    under_way = JournalView(history.queue).under_way
     assert {xid: (taken.id, taken.deliveries) for xid, taken in fast.replay.open.items()} == {
         xid: (taken.id, taken.deliveries) for xid, taken in under_way.items()
     }

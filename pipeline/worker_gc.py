@@ -14,13 +14,13 @@ T = TypeVar("T")
 IS_REUSED = "SPARK_REUSE_WORKER"  # Spark tells its workers so
 
 
-def settling(rows: Iterable[T]) -> Iterator[T]:
+def then_freeze_imports(rows: Iterable[T]) -> Iterator[T]:
     """`rows`, and then `settle`."""
     yield from rows
-    settle()
+    freeze_imports()
 
 
-def settle() -> None:
+def freeze_imports() -> None:
     """This process has imported what it needs: none of that is garbage, and none is looked at again.
 
     Spark's worker collects after every task, which took 45 ms with pyarrow, pandas and numpy loaded, and now takes

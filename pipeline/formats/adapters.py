@@ -16,36 +16,36 @@ from staniel.journal.kestrel.files import OWN_FOLDER, plan_path
 from staniel.journal.libkestrel import files as streams
 from staniel.journal.libkestrel.records import MAGIC_BYTES, SEGMENT_MAGIC
 from staniel.journal.workq.files import segment_numbers
-from staniel.pipeline.formats.base import Format, Segment
-from staniel.pipeline.lake.folders import Folder, LocalFolder, NotThere, Vanished, not_there
+from staniel.pipeline.formats.base import FormatAdapter, JournalSegment
+from staniel.pipeline.lake.folders import Folder, FolderMissing, LocalFolder, Vanished, folder_missing
 from staniel.pipeline.lake.names import shown_name
 
 Listing = list[tuple[str, int]]
 TRIES = 5
 
 
-def _kestrel() -> Format:
-    from staniel.pipeline.formats.kestrel.adapter import KestrelFormat
+def _kestrel() -> FormatAdapter:
+    from staniel.pipeline.formats.kestrel.adapter import KestrelAdapter
 
-    return KestrelFormat()
-
-
-def _workq() -> Format:
-    from staniel.pipeline.formats.workq import CmdlogFormat
-
-    return CmdlogFormat()
+    return KestrelAdapter()
 
 
-def _libkestrel() -> Format:
-    from staniel.pipeline.formats.libkestrel import LibkestrelFormat
+def _workq() -> FormatAdapter:
+    from staniel.pipeline.formats.workq import CmdLogAdapter
 
-    return LibkestrelFormat()
-
-
-FORMATS: dict[str, Callable[[], Format]] = {"kestrel": _kestrel, "libkestrel": _libkestrel, "workq": _workq}
+    return CmdLogAdapter()
 
 
-def look(folder: Folder, name: str) -> tuple[Format, dict[str, list[Segment]]]:
+def _libkestrel() -> FormatAdapter:
+    from staniel.pipeline.formats.libkestrel import LibkestrelAdapter
+
+    return LibkestrelAdapter()
+
+
+FORMATS: dict[str, Callable[[], FormatAdapter]] = {"kestrel": _kestrel, "libkestrel": _libkestrel, "workq": _workq}
+
+
+def look(folder: Folder, name: str) -> tuple[FormatAdapter, dict[str, list[JournalSegment]]]:
     """The adapter of a named format, or of the one that a folder holds if `name` is `auto`, and each queue's files; all
     names as tables can hold them. Raises NotThere.
 
@@ -55,19 +55,19 @@ def look(folder: Folder, name: str) -> tuple[Format, dict[str, list[Segment]]]:
     for _ in range(TRIES - 1):
         try:
             return _look(folder, name)
-        except NotThere:
+        except FolderMissing:
             raise
         except Vanished:
             continue
     return _look(folder, name)
 
 
-def _look(folder: Folder, name: str) -> tuple[Format, dict[str, list[Segment]]]:
+def _look(folder: Folder, name: str) -> tuple[FormatAdapter, dict[str, list[JournalSegment]]]:
     check_converted(folder)
     entries = folder.scan()
     check_converted(folder)  # one that began before and is over now has moved the files that were listed
     if not entries and not folder.exists():
-        raise not_there(folder.url)
+        raise folder_missing(folder.url)
     listing, ids = [(each.name, each.size) for each in entries], {each.name: each.id for each in entries}
     own = streams_of(folder, listing)
     form = FORMATS[name if name != "auto" else guess(folder, listing, own)]()

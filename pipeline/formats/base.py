@@ -29,7 +29,7 @@ class CorruptJournal(Exception):
     """A journal file cannot be read any further, and `onCorrupt` says to fail."""
 
 
-class Segment(Struct, frozen=True):
+class JournalSegment(Struct, frozen=True):
     """Bytes `begin` to `end` of one file of a queue.
 
     `live`: a server may be writing to it, so its end may be torn. `number`: the file's place among its queue's, from 0.
@@ -59,8 +59,8 @@ class Part(Struct, frozen=True):
     they have not been looked for."""
 
     queue: str
-    segments: list[Segment]
-    beside: list[Segment] | None = None
+    segments: list[JournalSegment]
+    beside: list[JournalSegment] | None = None
 
     @property
     def bytes(self) -> int:
@@ -82,7 +82,7 @@ class Reading(Struct, frozen=True):
         return msgspec.structs.replace(self, include_value=False)
 
 
-class Reach(NamedTuple):
+class BatchEnd(NamedTuple):
     """How far a batch of a stream comes in a segment: up to byte `end`. `damage`: what stands there and ends it,
     if anything does. `records`: how many rows the view `ops` has of it. `as_of`: the add time of the newest item in
     front of `end`. `last_id`: the id of the last item, 0 where records have none."""
@@ -97,7 +97,7 @@ class Reach(NamedTuple):
 View = Callable[[Folder, Part, Reading], "Iterator[pa.RecordBatch]"]
 
 
-class Format(Protocol):
+class FormatAdapter(Protocol):
     """A journal format. Views: `ops` one row a record; the others as the documentation of the source says."""
 
     name: str
@@ -110,46 +110,46 @@ class Format(Protocol):
     def whole_queue(self, view: str) -> bool:
         """Whether one task has to read all segments of a queue for this view."""
 
-    def queues(self, listing: list[tuple[str, int]]) -> dict[str, list[Segment]]:
+    def queues(self, listing: list[tuple[str, int]]) -> dict[str, list[JournalSegment]]:
         """The segments of each queue, in the order of replay, from a folder's (name, size)."""
 
-    def until(self, folder: Folder, segments: list[Segment], until_ms: int) -> list[Segment]:
+    def until(self, folder: Folder, segments: list[JournalSegment], until_ms: int) -> list[JournalSegment]:
         """A queue's segments up to the first item that was added after `until_ms`."""
 
-    def cuts(self, folder: Folder, segment: Segment, parts: int) -> list[tuple[int, int]]:
+    def cuts(self, folder: Folder, segment: JournalSegment, parts: int) -> list[tuple[int, int]]:
         """Where a segment may be cut so that about `parts` of the same size come out, with `as_of` there."""
 
-    def boundary(self, folder: Folder, segment: Segment, max_bytes: int, max_records: int) -> Reach:
+    def boundary(self, folder: Folder, segment: JournalSegment, max_bytes: int, max_records: int) -> BatchEnd:
         """Where the last record ends that is whole and within the limits, and may be cut off from the next one; a first
         one of any size is."""
 
-    def as_of(self, folder: Folder, segment: Segment) -> int:
+    def as_of(self, folder: Folder, segment: JournalSegment) -> int:
         """The add time in ms of the newest item before a segment's `begin`, in its file; 0: none, or not needed."""
 
     def tells(self, head: bytes) -> bool:
         """Whether a file that begins so is known by that: no other one of the queue can begin in the same way."""
 
-    def beside(self, folder: Folder) -> dict[str, list[Segment]]:
+    def beside(self, folder: Folder) -> dict[str, list[JournalSegment]]:
         """The files that say what became of each queue's items, where that is not in its segments. To be looked for
         after the segments: what was taken out of a queue had been put into it."""
 
-    def is_broken(self, segments: list[Segment]) -> bool:
+    def is_broken(self, segments: list[JournalSegment]) -> bool:
         """Whether something was taken out from behind the first of these segments, which follow each other."""
 
-    def missing(self, folder: Folder, segments: list[Segment], last_id: int) -> int | None:
+    def missing(self, folder: Folder, segments: list[JournalSegment], last_id: int) -> int | None:
         """How many items are gone between the one with `last_id` and a queue's segments; None: it cannot be known."""
 
     def view(self, name: str) -> View: ...
 
 
-def torn_end(segment: Segment, error: Corrupt) -> Damage | None:
+def torn_end(segment: JournalSegment, error: Corrupt) -> Damage | None:
     """The end of a file that is being written, if `error` is that."""
     if not (segment.live and isinstance(error, Truncated)):
         return None
     return Damage(segment.file, error.at, segment.end - error.at, error.why, is_torn=True)
 
 
-def settle(folder: Folder, segment: Segment, error: Corrupt, reading: Reading) -> Damage | None:
+def handle_damage(folder: Folder, segment: JournalSegment, error: Corrupt, reading: Reading) -> Damage | None:
     """What to do about damage: None if it is only the torn end of a file that is being written.
 
     Raises CorruptJournal where the reader wants to fail. Quarantine copies the unreadable bytes to its folder.
@@ -173,7 +173,7 @@ def settle(folder: Folder, segment: Segment, error: Corrupt, reading: Reading) -
 QUARANTINE_BYTES_MAX = 64 << 20
 
 
-def _put_aside(folder: Folder, segment: Segment, at: int, where: str) -> None:
+def _put_aside(folder: Folder, segment: JournalSegment, at: int, where: str) -> None:
     from staniel.pipeline.lake.folders import folder as open_folder
 
     file = folder.open(segment.file)

@@ -28,7 +28,7 @@ from staniel.journal.libkestrel.records import (
     decode_read_head,
     read_record,
 )
-from staniel.pipeline.formats.base import Part, Reach, Reading, Segment, View, settle
+from staniel.pipeline.formats.base import BatchEnd, JournalSegment, Part, Reading, View, handle_damage
 from staniel.pipeline.lake.arrow import TIME, Rows, schema
 from staniel.pipeline.lake.folders import GONE, PIECE_BYTES, Folder, Vanished
 
@@ -53,7 +53,7 @@ READERS = schema(queue=pa.string(), reader=pa.string(), file=pa.string(), head=p
 COMMANDS = {PUT_COMMAND: "put", READ_HEAD_COMMAND: "read_head", READ_DONE_COMMAND: "read_done"}
 
 
-class Reader(Struct):
+class ReaderProgress(Struct):
     """How far one reader is: `head` and every id below it are done, and `done` too."""
 
     name: str
@@ -65,7 +65,7 @@ class Reader(Struct):
         return item_id <= self.head or item_id in self.done
 
 
-class LibkestrelFormat:
+class LibkestrelAdapter:
     """See base.Format. A queue's segments are its files here; what readers know is looked up."""
 
     name = "libkestrel"
@@ -78,19 +78,19 @@ class LibkestrelFormat:
     def whole_queue(self, view: str) -> bool:
         return view != "ops"
 
-    def queues(self, listing: list[tuple[str, int]]) -> dict[str, list[Segment]]:
+    def queues(self, listing: list[tuple[str, int]]) -> dict[str, list[JournalSegment]]:
         sizes = dict(listing)
-        queues: dict[str, list[Segment]] = {}
+        queues: dict[str, list[JournalSegment]] = {}
         for queue, files in group_by_queue([(name, True) for name, _ in listing]).items():
             names = sorted(files.segments, key=lambda name: (files.segments[name], name))
             if names:
                 queues[queue] = [
-                    Segment(queue, name, MAGIC_BYTES, max(sizes[name], MAGIC_BYTES), name == names[-1], at)
+                    JournalSegment(queue, name, MAGIC_BYTES, max(sizes[name], MAGIC_BYTES), name == names[-1], at)
                     for at, name in enumerate(names)
                 ]
         return queues
 
-    def until(self, folder: Folder, segments: list[Segment], until_ms: int) -> list[Segment]:
+    def until(self, folder: Folder, segments: list[JournalSegment], until_ms: int) -> list[JournalSegment]:
         kept = []
         for segment in segments:
             rows = _rows(folder, segment, Reading(include_value=False))
@@ -100,24 +100,24 @@ class LibkestrelFormat:
                 break
         return kept
 
-    def cuts(self, folder: Folder, segment: Segment, parts: int) -> list[tuple[int, int]]:
+    def cuts(self, folder: Folder, segment: JournalSegment, parts: int) -> list[tuple[int, int]]:
         """Segments are small; none is cut."""
         return []
 
-    def boundary(self, folder: Folder, segment: Segment, max_bytes: int, max_records: int) -> Reach:
-        reach = Reach(segment.begin, as_of=segment.as_of)
+    def boundary(self, folder: Folder, segment: JournalSegment, max_bytes: int, max_records: int) -> BatchEnd:
+        reach = BatchEnd(segment.begin, as_of=segment.as_of)
         try:
             for row in _records(folder, segment, False):
                 records = reach.records
                 if records >= max_records or (records and row["stop"] - segment.begin > max_bytes):
                     break
                 as_of = max(reach.as_of, row.get("addTime") or 0)
-                reach = Reach(row["stop"], None, records + 1, as_of, row.get("id", reach.last_id))
+                reach = BatchEnd(row["stop"], None, records + 1, as_of, row.get("id", reach.last_id))
         except Corrupt as error:
             return reach._replace(damage=error)
         return reach
 
-    def as_of(self, folder: Folder, segment: Segment) -> int:
+    def as_of(self, folder: Folder, segment: JournalSegment) -> int:
         before = msgspec.structs.replace(segment, begin=min(MAGIC_BYTES, segment.begin), end=segment.begin, live=False)
         try:
             return max((row.get("addTime") or 0 for row in _records(folder, before, False)), default=0)
@@ -128,20 +128,20 @@ class LibkestrelFormat:
         """The first item has its id and its time."""
         return len(head) > MAGIC_BYTES + TELLING_BYTES and head[MAGIC_BYTES] != 0
 
-    def beside(self, folder: Folder) -> dict[str, list[Segment]]:
-        found: dict[str, list[Segment]] = {}
+    def beside(self, folder: Folder) -> dict[str, list[JournalSegment]]:
+        found: dict[str, list[JournalSegment]] = {}
         for name, size, id in folder.scan():
             parsed = parse(name)
             if parsed.kind is StreamFileKind.READER:
-                segment = Segment(parsed.queue, name, MAGIC_BYTES, max(size, MAGIC_BYTES), True, id=id)
+                segment = JournalSegment(parsed.queue, name, MAGIC_BYTES, max(size, MAGIC_BYTES), True, id=id)
                 found.setdefault(parsed.queue, []).append(segment)
         return found
 
-    def is_broken(self, segments: list[Segment]) -> bool:
+    def is_broken(self, segments: list[JournalSegment]) -> bool:
         """Files go from the oldest on."""
         return False
 
-    def missing(self, folder: Folder, segments: list[Segment], last_id: int) -> int | None:
+    def missing(self, folder: Folder, segments: list[JournalSegment], last_id: int) -> int | None:
         """Ids have no holes, and begin at 1 again where a queue was deleted."""
         try:
             for segment in segments:
@@ -172,7 +172,7 @@ def read_ops(folder: Folder, part: Part, reading: Reading) -> Iterator[pa.Record
 
 def read_items(folder: Folder, part: Part, reading: Reading) -> Iterator[pa.RecordBatch]:
     """Every item, for every reader: `done` or `queued`."""
-    readers = readers_of(folder, part, reading) or [Reader("", "")]
+    readers = readers_of(folder, part, reading) or [ReaderProgress("", "")]
     rows = (
         row | {"reader": reader.name, "state": "done" if reader.has(row["id"]) else "queued"}
         for segment in part.segments
@@ -184,7 +184,7 @@ def read_items(folder: Folder, part: Part, reading: Reading) -> Iterator[pa.Reco
 
 def read_state(folder: Folder, part: Part, reading: Reading) -> Iterator[pa.RecordBatch]:
     """What each reader has before it, in the order of delivery."""
-    readers = readers_of(folder, part, reading) or [Reader("", "")]
+    readers = readers_of(folder, part, reading) or [ReaderProgress("", "")]
     positions = dict.fromkeys((reader.name for reader in readers), 0)
 
     def rows() -> Iterator[dict[str, Any]]:
@@ -208,12 +208,12 @@ def read_readers(folder: Folder, part: Part, reading: Reading) -> Iterator[pa.Re
     return _batches(READERS, rows)
 
 
-def readers_of(folder: Folder, part: Part, reading: Reading) -> list[Reader]:
+def readers_of(folder: Folder, part: Part, reading: Reading) -> list[ReaderProgress]:
     """The readers of a queue. The last record of a kind counts; a damaged file tells as much as can be read of it."""
     readers = []
-    known = LibkestrelFormat().beside(folder).get(part.queue, []) if part.beside is None else part.beside
+    known = LibkestrelAdapter().beside(folder).get(part.queue, []) if part.beside is None else part.beside
     for segment in known:
-        reader = Reader(parse(segment.file).reader, segment.file)
+        reader = ReaderProgress(parse(segment.file).reader, segment.file)
         try:
             for row in _records(folder, segment, True):
                 if row["op"] == "read_head":
@@ -221,7 +221,7 @@ def readers_of(folder: Folder, part: Part, reading: Reading) -> list[Reader]:
                 elif row["op"] == "read_done":
                     reader.done = frozenset(row["done"])
         except Corrupt as error:
-            settle(folder, segment, error, reading)
+            handle_damage(folder, segment, error, reading)
         readers.append(reader)
     return readers
 
@@ -236,18 +236,18 @@ def _batches(columns: pa.Schema, rows: Iterator[dict[str, Any]]) -> Iterator[pa.
         yield held.take()
 
 
-def _rows(folder: Folder, segment: Segment, reading: Reading, tell: bool = False) -> Iterator[dict[str, Any]]:
+def _rows(folder: Folder, segment: JournalSegment, reading: Reading, tell: bool = False) -> Iterator[dict[str, Any]]:
     """The items of a segment; with `tell`, its damage as a row behind them."""
     try:
         for row in _records(folder, segment, False):
             yield row if reading.include_value else row | {"value": None}
     except Corrupt as error:
-        damage = settle(folder, segment, error, reading)
+        damage = handle_damage(folder, segment, error, reading)
         if damage is not None and tell:
             yield {"queue": segment.queue, "file": segment.file, "offset": error.at, "_corrupt": error.why}
 
 
-def _records(folder: Folder, segment: Segment, of_reader: bool) -> Iterator[dict[str, Any]]:
+def _records(folder: Folder, segment: JournalSegment, of_reader: bool) -> Iterator[dict[str, Any]]:
     """Record by record, each with `stop`, where the next one starts. Raises Corrupt, Vanished."""
     file = folder.open(segment.file)
     at, want = segment.begin, PIECE_BYTES
@@ -258,7 +258,7 @@ def _records(folder: Folder, segment: Segment, of_reader: bool) -> Iterator[dict
             data = file.read(at, min(want, segment.end - at))
             if len(data) < min(want, segment.end - at):
                 raise Vanished(f"only {at + len(data)} of {segment.end} bytes are left: {GONE}")
-            found = Piece()
+            found = PieceReader()
             found.read(segment, data, segment.end - at - len(data), at, of_reader)
             yield from found.rows
             if found.error is not None:
@@ -271,7 +271,7 @@ def _records(folder: Folder, segment: Segment, of_reader: bool) -> Iterator[dict
         file.close()
 
 
-class Piece:
+class PieceReader:
     """The records of one piece of a file. `ended`: a zero command byte has ended the data."""
 
     def __init__(self) -> None:
@@ -280,7 +280,7 @@ class Piece:
         self.ended = False
         self.error: Corrupt | None = None
 
-    def read(self, segment: Segment, data: bytes, rest_bytes: int, base: int, of_reader: bool) -> None:
+    def read(self, segment: JournalSegment, data: bytes, rest_bytes: int, base: int, of_reader: bool) -> None:
         try:
             while self.used < len(data):
                 record = read_record(data, self.used, len(data), rest_bytes)
@@ -296,7 +296,7 @@ class Piece:
             self.error = error
 
 
-def _row(segment: Segment, data: bytes, record: Any, base: int, of_reader: bool) -> dict[str, Any]:
+def _row(segment: JournalSegment, data: bytes, record: Any, base: int, of_reader: bool) -> dict[str, Any]:
     row: dict[str, Any] = {"queue": segment.queue, "file": segment.file, "offset": base + record.at}
     row |= {"stop": base + record.stop, "op": COMMANDS.get(record.command, str(record.command))}
     if of_reader and record.command == READ_HEAD_COMMAND:

@@ -19,7 +19,7 @@ from staniel.journal.workq.dump import show_id
 from staniel.journal.workq.encoder import BARE_BYTES, COMMANDS, COMPLETE, CRC_BYTES, FAIL, NS_A_SECOND, SCHEDULE
 from staniel.journal.workq.records import kind_of, read_added, read_fields, read_result, read_time
 from staniel.journal.workq.segments import Frame, SegmentReader, header_error, is_begun
-from staniel.pipeline.formats.base import Part, Reach, Reading, Segment, View, settle
+from staniel.pipeline.formats.base import BatchEnd, JournalSegment, Part, Reading, View, handle_damage
 from staniel.pipeline.lake.arrow import TIME, Rows, schema
 from staniel.pipeline.lake.folders import Folder, FolderFs
 
@@ -47,7 +47,7 @@ OPS = schema(op=pa.string(), asOf=TIME, **JOB, _corrupt=pa.string())
 JOBS = schema(state=pa.string(), attempts=pa.int32(), fails=pa.int32(), firstStart=TIME, endTime=TIME, **JOB)
 
 
-class CmdlogFormat:
+class CmdLogAdapter:
     """See base.Format."""
 
     name = "workq"
@@ -60,14 +60,14 @@ class CmdlogFormat:
     def whole_queue(self, view: str) -> bool:
         return view == "jobs"
 
-    def queues(self, listing: list[tuple[str, int]]) -> dict[str, list[Segment]]:
+    def queues(self, listing: list[tuple[str, int]]) -> dict[str, list[JournalSegment]]:
         sizes = dict(listing)
         numbers = layout.segment_numbers((name, True) for name, _ in listing)
         names = [layout.segment_name(number) for number in numbers]
-        found = [Segment(QUEUE, name, 0, sizes[name], at + 1 == len(names), at) for at, name in enumerate(names)]
+        found = [JournalSegment(QUEUE, name, 0, sizes[name], at + 1 == len(names), at) for at, name in enumerate(names)]
         return {QUEUE: found} if found else {}
 
-    def until(self, folder: Folder, segments: list[Segment], until_ms: int) -> list[Segment]:
+    def until(self, folder: Folder, segments: list[JournalSegment], until_ms: int) -> list[JournalSegment]:
         """Every record has a time here: the segments up to the first one that is later."""
         kept = []
         for segment in segments:
@@ -77,22 +77,22 @@ class CmdlogFormat:
                 break
         return kept
 
-    def cuts(self, folder: Folder, segment: Segment, parts: int) -> list[tuple[int, int]]:
+    def cuts(self, folder: Folder, segment: JournalSegment, parts: int) -> list[tuple[int, int]]:
         """Segments are small; none is cut."""
         return []
 
-    def boundary(self, folder: Folder, segment: Segment, max_bytes: int, max_records: int) -> Reach:
+    def boundary(self, folder: Folder, segment: JournalSegment, max_bytes: int, max_records: int) -> BatchEnd:
         """See base.Format. Damage does not end a command log, only what is cut off at its end does."""
-        reach = Reach(segment.begin)
+        reach = BatchEnd(segment.begin)
         for row in _rows(folder, segment):
             if "_corrupt" not in row:
                 records = reach.records
                 if records >= max_records or (records and row["stop"] - segment.begin > max_bytes):
                     break
-                reach = Reach(row["stop"], None, records + 1)
+                reach = BatchEnd(row["stop"], None, records + 1)
         return reach
 
-    def as_of(self, folder: Folder, segment: Segment) -> int:
+    def as_of(self, folder: Folder, segment: JournalSegment) -> int:
         """Every record has its own."""
         return 0
 
@@ -100,16 +100,16 @@ class CmdlogFormat:
         """The first record has its time, in nanoseconds."""
         return len(head) >= TELLING_BYTES
 
-    def beside(self, folder: Folder) -> dict[str, list[Segment]]:
+    def beside(self, folder: Folder) -> dict[str, list[JournalSegment]]:
         return {}
 
-    def is_broken(self, segments: list[Segment]) -> bool:
+    def is_broken(self, segments: list[JournalSegment]) -> bool:
         """A cleaned segment goes, or was made later than the one behind it."""
         numbers = layout.segment_numbers((each.file, True) for each in segments)
         born = [int(each.id.partition(".")[2], 16) for each in segments if each.id]
         return bool(layout.holes(numbers)) or any(later < earlier for earlier, later in pairwise(born))
 
-    def missing(self, folder: Folder, segments: list[Segment], last_id: int) -> int | None:
+    def missing(self, folder: Folder, segments: list[JournalSegment], last_id: int) -> int | None:
         return None
 
     def view(self, name: str) -> View:
@@ -122,7 +122,7 @@ def read_ops(folder: Folder, part: Part, reading: Reading) -> Iterator[pa.Record
     for segment in part.segments:
         for row in _rows(folder, segment):
             error = row.get("damage")
-            if error is not None and settle(folder, segment, error, reading) is None:
+            if error is not None and handle_damage(folder, segment, error, reading) is None:
                 continue
             if reading.ops is None or row.get("op") in reading.ops:
                 rows.add(row if reading.include_value else row | {"value": None})
@@ -139,7 +139,7 @@ def read_jobs(folder: Folder, part: Part, reading: Reading) -> Iterator[pa.Recor
     for segment in part.segments:
         for row in _rows(folder, segment):
             if "damage" in row:
-                settle(folder, segment, row["damage"], reading)
+                handle_damage(folder, segment, row["damage"], reading)
             else:
                 _apply(jobs, row if reading.include_value else row | {"value": None})
     rows = Rows(JOBS)
@@ -176,7 +176,7 @@ def _apply(jobs: dict[str, dict[str, Any]], row: dict[str, Any]) -> None:
         job |= {"state": f"{op}d" if op == "complete" else "failed", "endTime": when, "result": row.get("result")}
 
 
-def _rows(folder: Folder, segment: Segment) -> Iterator[dict[str, Any]]:
+def _rows(folder: Folder, segment: JournalSegment) -> Iterator[dict[str, Any]]:
     """Every record behind `begin` as a row, with damage in its place; times in ms."""
     fs = FolderFs(folder, segment.end)
     why = header_error(fs, segment.file)
@@ -196,19 +196,19 @@ def _rows(folder: Folder, segment: Segment) -> Iterator[dict[str, Any]]:
     )
 
 
-def _corrupt_range(segment: Segment, corrupt: Any) -> dict[str, Any]:
+def _corrupt_range(segment: JournalSegment, corrupt: Any) -> dict[str, Any]:
     torn = corrupt.is_torn and segment.live
     return _damaged(
         segment, corrupt.at + corrupt.size, Truncated(at=corrupt.at) if torn else Corrupt(corrupt.why, corrupt.at)
     )
 
 
-def _damaged(segment: Segment, stop: int, error: Corrupt) -> dict[str, Any]:
+def _damaged(segment: JournalSegment, stop: int, error: Corrupt) -> dict[str, Any]:
     """The row for what cannot be read; `damage` is no column."""
     return {"file": segment.file, "offset": error.at, "stop": stop, "_corrupt": error.why, "damage": error}
 
 
-def _row(segment: Segment, data: bytes, frame: Frame, base: int) -> dict[str, Any]:
+def _row(segment: JournalSegment, data: bytes, frame: Frame, base: int) -> dict[str, Any]:
     at, start, end = frame
     stop = end - CRC_BYTES
     row: dict[str, Any] = {"file": segment.file, "offset": base + at, "stop": base + end}

@@ -40,14 +40,14 @@ class Vanished(Exception):
     """A file became shorter or disappeared while it was read: it was rotated, packed or removed."""
 
 
-class NotThere(Vanished):
+class FolderMissing(Vanished):
     """There is no such folder, or not on the machine that a task runs on."""
 
 
-def not_there(url: str, what: str = "is no folder") -> NotThere:
+def folder_missing(url: str, what: str = "is no folder") -> FolderMissing:
     host = task_host()
     on = f" on {host}: every executor must see it under this path, or it must lie in an object store"
-    return NotThere(f"there {what} {without_secrets(url)}{on if host else ''}")
+    return FolderMissing(f"there {what} {without_secrets(url)}{on if host else ''}")
 
 
 def task_host() -> str:
@@ -56,7 +56,7 @@ def task_host() -> str:
     return socket.gethostname() if module is not None and module.TaskContext.get() is not None else ""
 
 
-class Entry(NamedTuple):
+class FolderEntry(NamedTuple):
     """One file of a folder. `id`: which one it is of all that ever were in the folder, whatever it is called; "" where
     the file system does not tell."""
 
@@ -65,10 +65,10 @@ class Entry(NamedTuple):
     id: str = ""
 
 
-Entries = list[Entry]  # where a class has a method `list`
+Entries = list[FolderEntry]  # where a class has a method `list`
 
 
-class Opened(Protocol):
+class OpenFile(Protocol):
     """One file, open for reading. `id` as in Entry."""
 
     id: str
@@ -93,7 +93,7 @@ class Folder(Protocol):
     def exists(self) -> bool:
         """Of an object store: whether there is anything below it."""
 
-    def open(self, name: str) -> Opened:
+    def open(self, name: str) -> OpenFile:
         """Raises Vanished if it is not there, and NotThere if the folder is not."""
 
     def write(self, name: str, data: bytes) -> None:
@@ -102,10 +102,10 @@ class Folder(Protocol):
     def remove(self, name: str) -> None: ...
 
 
-class LocalOpened:
+class LocalOpenFile:
     def __init__(self, path: str) -> None:
         self.fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
-        self.id = known_as(self.fd)[2]
+        self.id = stat_of(self.fd)[2]
 
     def read(self, at: int, count: int) -> bytes:
         return os.pread(self.fd, count, at)
@@ -138,31 +138,31 @@ class LocalFolder:
             return []
         return [each for _, each in sorted(after.items())]
 
-    def _entries(self) -> dict[str, Entry] | None:
+    def _entries(self) -> dict[str, FolderEntry] | None:
         """None: there is no such folder."""
         found = {}
         try:
             with os.scandir(self.path) as entries:
                 for entry in entries:
                     try:
-                        is_file, size, id = known_as(entry.path)
+                        is_file, size, id = stat_of(entry.path)
                     except FileNotFoundError:
                         if entry.is_symlink():
                             continue  # it leads nowhere
                         # Its new name may have been passed already: no other reading is like this one.
                         is_file, size, id = True, 0, f"gone at {time.monotonic_ns()}"
                     if is_file:
-                        found[entry.name] = Entry(entry.name, size, id)
+                        found[entry.name] = FolderEntry(entry.name, size, id)
         except FileNotFoundError:
             return None
         return found
 
-    def open(self, name: str) -> Opened:
+    def open(self, name: str) -> OpenFile:
         try:
-            return LocalOpened(os.path.join(self.path, real_name(name)))
+            return LocalOpenFile(os.path.join(self.path, real_name(name)))
         except FileNotFoundError:
             if not self.exists():
-                raise not_there(self.url) from None
+                raise folder_missing(self.url) from None
             host = task_host()
             raise Vanished(f"{name} is not there: {GONE}{f', or {host} has another folder' if host else ''}") from None
 
@@ -179,11 +179,11 @@ class LocalFolder:
         os.unlink(os.path.join(self.path, real_name(name)))
 
 
-def _names(entries: dict[str, Entry]) -> set[tuple[str, str]]:
+def _names(entries: dict[str, FolderEntry]) -> set[tuple[str, str]]:
     return {(each.name, each.id) for each in entries.values() if "~~" not in each.name}
 
 
-def known_as(file: str | int) -> tuple[bool, int, str]:
+def stat_of(file: str | int) -> tuple[bool, int, str]:
     """Of a path or descriptor: whether it is a regular file, its size, and its id (see Entry): the inode, and when it
     was made, because numbers of inodes are given again. The device is left out: machines that mount the same folder
     number it differently. Raises FileNotFoundError."""
@@ -197,7 +197,7 @@ def known_as(file: str | int) -> tuple[bool, int, str]:
     return stat.S_ISREG(status.st_mode), status.st_size, ""
 
 
-class RemoteOpened:
+class RemoteOpenFile:
     id = ""
 
     def __init__(self, handle: Any) -> None:
@@ -228,16 +228,16 @@ class RemoteFolder:
         return sorted((each.base_name, each.size) for each in found if each.type == fs.FileType.File)
 
     def scan(self) -> Entries:
-        return [Entry(name, size) for name, size in self.list()]
+        return [FolderEntry(name, size) for name, size in self.list()]
 
     def exists(self) -> bool:
         from pyarrow import fs
 
         return bool(self.fs.get_file_info(self.path).type != fs.FileType.NotFound)
 
-    def open(self, name: str) -> Opened:
+    def open(self, name: str) -> OpenFile:
         try:
-            return RemoteOpened(self.fs.open_input_file(f"{self.path}/{name}"))
+            return RemoteOpenFile(self.fs.open_input_file(f"{self.path}/{name}"))
         except FileNotFoundError:
             raise Vanished(f"{name} is not there: {GONE}") from None
 
@@ -300,7 +300,7 @@ def folder(url: str) -> Folder:
     return LocalFolder(url)
 
 
-def feed(file: Opened, begin: int, end: int, consume: Callable[[bytes, int], int]) -> int:
+def feed(file: OpenFile, begin: int, end: int, consume: Callable[[bytes, int], int]) -> int:
     """Give the bytes `begin` to `end` to `consume` in pieces; where it stopped.
 
     `consume` takes a piece and how many bytes follow it, and says how far it came: less than the piece to get it again,

@@ -33,7 +33,7 @@ OWNER = "owner.json"
 SPARKS_LOG = "_spark_metadata"  # where a stream of Spark's writes, its readers see nothing else
 
 
-class Taken(Exception):
+class LakeTaken(Exception):
     """Another job writes to this lake, or the folder is of another kind."""
 
 
@@ -45,11 +45,11 @@ class Gap(Struct, frozen=True):
     items: int = 0
 
 
-class Elsewhere(Exception):
+class FileNotOnDriver(Exception):
     """A task has written to a folder that the driver does not see."""
 
 
-class Entry(Struct):
+class LedgerEntry(Struct):
     """The ledger: the batch that was added last, where the journals were read up to, the day of each queue's newest
     record, the batch's files, which may still wait for their move, and what was lost of each queue."""
 
@@ -60,7 +60,7 @@ class Entry(Struct):
     gaps: dict[str, Gap] = {}
 
 
-class Place(Protocol):
+class LakeFolder(Protocol):
     """The folder of a lake. Names are relative, with slashes."""
 
     def create(self, name: str) -> Any:
@@ -81,11 +81,11 @@ class Lake:
 
     def __init__(self, url: str) -> None:
         self.url = url.rstrip("/")
-        self.place = place_of(self.url)
+        self.place = lake_folder_of(self.url)
         self._own = folder(below(self.url, OWN))
         self._lock = OsFs()
         self._name = secrets.token_hex(8)
-        self.entry = Entry()
+        self.entry = LedgerEntry()
 
     def __enter__(self) -> Lake:
         if isinstance(self._own, LocalFolder):
@@ -93,7 +93,7 @@ class Lake:
             try:
                 self._lock.lock(f"{self._own.path}/lock")
             except Locked as locked:
-                raise Taken(f"{locked.holder} adds to {self.url}") from None
+                raise LakeTaken(f"{locked.holder} adds to {self.url}") from None
         else:
             self._own.write(OWNER, self._name.encode())
         try:
@@ -113,12 +113,12 @@ class Lake:
         Elsewhere if one is not here: an executor has written it to a disk of its own; Taken if another job came."""
         self._check_owner()
         if missing := {staged_name(name) for name in files} - set(self.place.names(f"{OWN}/{STAGED}")):
-            raise Elsewhere(
+            raise FileNotOnDriver(
                 f"{min(missing)} was written, and is not in {self.url}: every executor must see this folder under the"
                 " same path, or it must lie in an object store"
             )
         known = {**self.entry.gaps, **(gaps or {})}
-        self.entry = Entry(self.entry.batch + 1, end, self.entry.days | days, files, known)
+        self.entry = LedgerEntry(self.entry.batch + 1, end, self.entry.days | days, files, known)
         self._own.write(LEDGER, msgspec.json.encode(self.entry))
         self._publish()
         self._clear()
@@ -128,19 +128,21 @@ class Lake:
         if isinstance(self._own, LocalFolder):
             return
         if self._content(OWNER) != self._name.encode() or self._read() != self.entry:
-            raise Taken(f"another job adds to {without_secrets(self.url)} now")
+            raise LakeTaken(f"another job adds to {without_secrets(self.url)} now")
 
     def _begin(self) -> None:
         if folder(below(self.url, SPARKS_LOG)).list():
-            raise Taken(f"{self.url} is the table of a stream, whose readers would not see what is added; name another")
+            raise LakeTaken(
+                f"{self.url} is the table of a stream, whose readers would not see what is added; name another"
+            )
         self.entry = self._read()
         self._publish()
         if isinstance(self._own, LocalFolder):
             self._clear()
 
-    def _read(self) -> Entry:
+    def _read(self) -> LedgerEntry:
         data = self._content(LEDGER)
-        return msgspec.json.decode(data, type=Entry) if data else Entry()
+        return msgspec.json.decode(data, type=LedgerEntry) if data else LedgerEntry()
 
     def _content(self, name: str) -> bytes:
         """Of a file of the lake's own; nothing if it is not there."""
@@ -173,15 +175,15 @@ def table_folder(queue: str | None, day: str) -> str:
     return f"queue={partition_name(queue)}/day={day}"
 
 
-def place_of(url: str) -> Place:
+def lake_folder_of(url: str) -> LakeFolder:
     found = folder(url)
     if isinstance(found, LocalFolder):
-        return LocalPlace(found.path)
+        return LocalLakeFolder(found.path)
     assert isinstance(found, RemoteFolder)
-    return RemotePlace(found)
+    return RemoteLakeFolder(found)
 
 
-class LocalPlace:
+class LocalLakeFolder:
     """A folder of this machine, or of one that every machine mounts under the same path."""
 
     def __init__(self, path: str) -> None:
@@ -191,7 +193,7 @@ class LocalPlace:
         path = os.path.join(self.path, name)
         disk = OsFs()
         _make_folder(disk, os.path.dirname(path))
-        return Synced(disk, path)
+        return SyncedFile(disk, path)
 
     def names(self, inside: str) -> list[str]:
         top = os.path.join(self.path, inside)
@@ -228,7 +230,7 @@ def _make_folder(disk: OsFs, path: str) -> None:
             continue  # another task was faster; what is below may still be missing
 
 
-class Synced(io.RawIOBase):
+class SyncedFile(io.RawIOBase):
     """A file of the journal's own disk, as pyarrow wants it; it and its name are durable once it is closed."""
 
     def __init__(self, disk: OsFs, path: str) -> None:
@@ -253,7 +255,7 @@ class Synced(io.RawIOBase):
         super().close()
 
 
-class RemotePlace:
+class RemoteLakeFolder:
     """A folder of one of pyarrow's file systems."""
 
     def __init__(self, found: RemoteFolder) -> None:

@@ -13,7 +13,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from msgspec import Struct, field
 
-from staniel.pipeline.lake.lake import Place, staged_name, table_folder
+from staniel.pipeline.lake.lake import LakeFolder, staged_name, table_folder
 
 GROUP_ROWS = 131_072
 GROUP_BYTES = 32 << 20
@@ -24,7 +24,7 @@ COMPRESSION, LEVEL = "zstd", 1  # the least processor
 Key = tuple[str | None, int]
 
 
-class Table(Struct):
+class ParquetTable(Struct):
     """One file in the making, and rows that are not in it yet."""
 
     writer: Any
@@ -39,17 +39,17 @@ class Table(Struct):
         self.held, self.rows, self.bytes = [], 0, 0
 
 
-class Tables:
+class ParquetTables:
     """The files of one task. `clock`: the column whose day counts; rows without a time go to the day of the one before,
     the first ones to that of the one behind, and if no row has a time, to `day`."""
 
-    def __init__(self, place: Place, columns: pa.Schema, clock: str, batch: int, day: int) -> None:
+    def __init__(self, place: LakeFolder, columns: pa.Schema, clock: str, batch: int, day: int) -> None:
         self._place = place
         self._clock = clock
         self._batch = batch
         self._names = [name for name in columns.names if name != "queue"]
         self._schema = pa.schema([columns.field(name) for name in self._names])
-        self._open: dict[Key, Table] = {}
+        self._open: dict[Key, ParquetTable] = {}
         self._held_bytes = 0
         self.rows = 0
         self.files: list[str] = []
@@ -103,7 +103,7 @@ class Tables:
         if len(self._open) > OPEN_MAX:
             self._close(next(iter(self._open)))
 
-    def _create(self, key: Key) -> Table:
+    def _create(self, key: Key) -> ParquetTable:
         queue, day = key
         name = f"{table_folder(queue, str(np.datetime64(day, 'D')))}/{self._batch:08d}-{secrets.token_hex(6)}.parquet"
         self.files.append(name)
@@ -118,7 +118,7 @@ class Tables:
             write_statistics=[name for name in self._names if name != "value"],
             store_schema=False,
         )
-        return Table(writer, sink)
+        return ParquetTable(writer, sink)
 
     def _close(self, key: Key) -> None:
         table = self._open.pop(key)

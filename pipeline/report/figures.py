@@ -14,7 +14,7 @@ from msgspec import Struct
 
 from staniel.pipeline.formats.adapters import look
 from staniel.pipeline.lake.folders import folder
-from staniel.pipeline.report.tables import OF_FORMAT, Tables
+from staniel.pipeline.report.tables import OF_FORMAT, ReportTables
 from staniel.pipeline.sources.journal_options import JournalOptions
 from staniel.pipeline.sources.planning import check_wanted
 
@@ -26,7 +26,7 @@ TOP = 8
 Count = tuple[int, int, int | None]  # a step of time, what was added in it, what left (None: not known)
 
 
-class Row(Struct, frozen=True):
+class ReportRow(Struct, frozen=True):
     """One line: a queue, or a reader of one, in figures. None: the records do not tell. Sizes in bytes; ages in seconds
     at the time of the newest item of all; waits in seconds until an item was first handed out."""
 
@@ -46,7 +46,7 @@ class Row(Struct, frozen=True):
     wait_99_s: float | None = None
 
 
-class Moment(Struct, frozen=True):
+class TimeStep(Struct, frozen=True):
     """A step of a queue's time. Rates a second; None: not known."""
 
     when: datetime
@@ -55,7 +55,7 @@ class Moment(Struct, frozen=True):
     depth: int | None
 
 
-class Report(Struct, frozen=True):
+class ReportFigures(Struct, frozen=True):
     """All that is drawn. Histograms: a power of two (of bytes, of seconds, of milliseconds for waits), or a number of
     deliveries, to items; empty where the records do not tell."""
 
@@ -64,8 +64,8 @@ class Report(Struct, frozen=True):
     begin: datetime | None
     end: datetime | None
     step_s: float
-    rows: list[Row]
-    series: dict[str, list[Moment]]
+    rows: list[ReportRow]
+    series: dict[str, list[TimeStep]]
     sizes: dict[int, int]
     ages: dict[int, int]
     deliveries: dict[int, int]
@@ -73,7 +73,7 @@ class Report(Struct, frozen=True):
     unknown: tuple[str, ...]
 
 
-def gather(spark: SparkSession, path: str, given: Mapping[str, str]) -> Report:
+def gather(spark: SparkSession, path: str, given: Mapping[str, str]) -> ReportFigures:
     """Run the jobs. Payloads are not read. Raises ValueError, and what reading raises."""
     options = JournalOptions({**given, "path": path})
     place = folder(options.path)
@@ -101,7 +101,7 @@ def gather(spark: SparkSession, path: str, given: Mapping[str, str]) -> Report:
     rows.sort(key=lambda row: row.added, reverse=True)
     top = list(dict.fromkeys(queue for row in rows for line, queue, _ in lines if line == row.queue))[:TOP]
     series = {name: series_of(counts.get(name, []), step_s) for name in top}
-    return Report(
+    return ReportFigures(
         path, form.name, begin, end, step_s, rows, series, sizes, held_ages, deliveries, waits, tables.unknown
     )
 
@@ -114,7 +114,7 @@ def _span(moves: DataFrame) -> tuple[datetime | None, datetime | None]:
     return begin, end
 
 
-def _counts(tables: Tables, step_s: float) -> dict[str, list[Count]]:
+def _counts(tables: ReportTables, step_s: float) -> dict[str, list[Count]]:
     """Per queue and step: what was added and what left, in the order of time."""
     from pyspark.sql import functions as F
 
@@ -191,11 +191,11 @@ def _power(number: Column) -> Column:
     return F.floor(F.log2(number + 1)).cast("int")
 
 
-def _row(line: str, size: int | None, counts: list[Count], now: Any, ever: Any, waited: Any) -> Row:
+def _row(line: str, size: int | None, counts: list[Count], now: Any, ever: Any, waited: Any) -> ReportRow:
     added = sum(added for _, added, _ in counts)
     depth = now["depth"] if now else 0
     removals = [removed for _, _, removed in counts if removed is not None]
-    return Row(
+    return ReportRow(
         line,
         size,
         added,
@@ -213,7 +213,7 @@ def _row(line: str, size: int | None, counts: list[Count], now: Any, ever: Any, 
     )
 
 
-def series_of(counts: list[Count], step_s: float) -> list[Moment]:
+def series_of(counts: list[Count], step_s: float) -> list[TimeStep]:
     """In the order of time. Of steps in which nothing happened only the first of a run is there."""
     known: dict[int, tuple[int, int | None]] = {}
     for bucket, added, removed in counts:
@@ -229,5 +229,5 @@ def series_of(counts: list[Count], step_s: float) -> list[Moment]:
         depth = max(0, depth + added - (removed or 0))
         when = datetime.fromtimestamp(bucket * step_s, UTC)
         gone = (removed or 0) / step_s if knows_removals else None
-        series.append(Moment(when, added / step_s, gone, depth if knows_removals else None))
+        series.append(TimeStep(when, added / step_s, gone, depth if knows_removals else None))
     return series

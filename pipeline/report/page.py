@@ -12,7 +12,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from staniel.pipeline.report.figures import Report, Row
+from staniel.pipeline.report.figures import ReportFigures, ReportRow
 
 PAGE = """<!doctype html><html lang="en"><head><meta charset="utf-8"><title>Queues of {path}</title><style>
 body {{ font: 15px/1.5 system-ui, sans-serif; max-width: 60em; margin: 2em auto; padding: 0 1em; color: #222 }}
@@ -41,7 +41,7 @@ HEADS = (
 UNTOLD = "–"
 
 
-def write(report: Report, folder: Path) -> list[Path]:
+def write(report: ReportFigures, folder: Path) -> list[Path]:
     """`report.html` and the plots as PNG, in a folder that is made if need be; their paths. What the records do not
     tell is not drawn, and a picture of an earlier report is removed."""
     from matplotlib.figure import Figure
@@ -66,7 +66,7 @@ def write(report: Report, folder: Path) -> list[Path]:
     return [page, *made]
 
 
-def _page(report: Report, plots: str) -> str:
+def _page(report: ReportFigures, plots: str) -> str:
     span = "The journals hold no item." if report.begin is None else f"Items from {report.begin} to {report.end} UTC."
     rows = "".join(f"<tr>{''.join(f'<td>{html.escape(cell)}</td>' for cell in cells(row))}</tr>" for row in report.rows)
     heads = "".join(f"<th>{head}</th>" for head in HEADS)
@@ -77,7 +77,7 @@ def _page(report: Report, plots: str) -> str:
     )
 
 
-def cells(row: Row) -> list[str]:
+def cells(row: ReportRow) -> list[str]:
     """A row as people read it."""
     numbers = [f"{number:,}" for number in (row.added, row.removed, row.depth, row.opens, row.redelivered)]
     sizes = [_bytes(size) for size in (row.size_median, row.size_99, row.size_max)]
@@ -103,7 +103,7 @@ def _seconds(seconds: float | None) -> str:
     return f"{seconds:.0f} s" if seconds >= 1 or not seconds else f"{1000 * seconds:.0f} ms"
 
 
-def _rates(report: Report, axes: Any) -> None:
+def _rates(report: ReportFigures, axes: Any) -> None:
     for queue, series in report.series.items():
         times = [each.when for each in series]
         (line,) = axes.plot(times, [each.arrivals for each in series], label=queue, linewidth=1)
@@ -114,37 +114,37 @@ def _rates(report: Report, axes: Any) -> None:
     _label(axes, f"arrivals{down} a second", "", bool(report.series))
 
 
-def _depth(report: Report, axes: Any) -> None:
+def _depth(report: ReportFigures, axes: Any) -> None:
     for queue, series in report.series.items():
         times, depths = [each.when for each in series], [each.depth for each in series]
         axes.step(times, depths, label=queue, linewidth=1, where="post")
     _label(axes, "items in the queue, open reads included", "", bool(report.series))
 
 
-def _sizes(report: Report, axes: Any) -> None:
+def _sizes(report: ReportFigures, axes: Any) -> None:
     axes.bar([_bytes((1 << power) - 1) for power in report.sizes], list(report.sizes.values()), color="#4878a8")
     _label(axes, "items by size", "from")
 
 
-def _ages(report: Report, axes: Any) -> None:
+def _ages(report: ReportFigures, axes: Any) -> None:
     axes.bar([_seconds((1 << power) - 1) for power in report.ages], list(report.ages.values()), color="#a86a48")
     _label(axes, "items still there, by age", "from")
 
 
-def _waits(report: Report, axes: Any) -> None:
+def _waits(report: ReportFigures, axes: Any) -> None:
     axes.bar(
         [_seconds(((1 << power) - 1) / 1000) for power in report.waits], list(report.waits.values()), color="#7a58a0"
     )
     _label(axes, "items by how long they waited until they were first handed out", "from")
 
 
-def _deliveries(report: Report, axes: Any) -> None:
+def _deliveries(report: ReportFigures, axes: Any) -> None:
     axes.bar([str(count) for count in report.deliveries], list(report.deliveries.values()), color="#6a8f4e")
     axes.set_yscale("symlog")
     _label(axes, "items by how often they were handed out", "times")
 
 
-def _has_depth(report: Report) -> bool:
+def _has_depth(report: ReportFigures) -> bool:
     return all(each.depth is not None for series in report.series.values() for each in series)
 
 
@@ -156,7 +156,7 @@ def _label(axes: Any, title: str, below: str, legend: bool = False) -> None:
         axes.legend(fontsize=8, ncols=4)
 
 
-PLOTS: dict[str, tuple[Callable[[Report, Any], None], Callable[[Report], bool]]] = {
+PLOTS: dict[str, tuple[Callable[[ReportFigures, Any], None], Callable[[ReportFigures], bool]]] = {
     "rates": (_rates, lambda report: True),
     "depth": (_depth, _has_depth),
     "sizes": (_sizes, lambda report: True),

@@ -44,7 +44,7 @@ GONE = ("remove", "confirm", "continue")
 LIVE = ("queued", "leased", "scheduled")
 
 
-class Tables(Struct, frozen=True):
+class ReportTables(Struct, frozen=True):
     """`moves`: queue, file, at, added, removed (null: not known). `held`: queue, addTime, open. `ever`: queue, size,
     redelivered, deliveries (null: not known). `waits`: queue, seconds. `lines`: (name of a line of the report, its
     queue in moves and ever, its queue in held), None: one a queue.
@@ -62,12 +62,12 @@ class Tables(Struct, frozen=True):
 View = Callable[[str], "DataFrame"]
 
 
-def of_kestrel(view: View) -> Tables:
+def of_kestrel(view: View) -> ReportTables:
     ops = view("ops")
     added = F.col("op").isin(*ADDS).cast("int").alias("added")
     removed = F.col("op").isin(*GONE).cast("int").alias("removed")
     items = view("items")
-    return Tables(
+    return ReportTables(
         ops.select("queue", "file", F.col("asOf").alias("at"), added, removed),
         view("state").select("queue", "addTime", (F.col("state") == "open").alias("open")),
         items.select("queue", "size", (F.col("deliveries") > 1).alias("redelivered"), "deliveries"),
@@ -75,7 +75,7 @@ def of_kestrel(view: View) -> Tables:
     )
 
 
-def of_libkestrel(view: View) -> Tables:
+def of_libkestrel(view: View) -> ReportTables:
     puts = view("ops").filter("op = 'put'")
     nothing = F.lit(None).cast("int")
     named = F.when(F.col("reader").isin("") | (F.col("reader") == F.col("queue")), F.col("queue")).otherwise(
@@ -85,7 +85,7 @@ def of_libkestrel(view: View) -> Tables:
         (row["name"], row["queue"], row["name"])
         for row in view("readers").select("queue", named.alias("name")).distinct().collect()
     ]
-    return Tables(
+    return ReportTables(
         puts.select("queue", "file", F.col("addTime").alias("at"), F.lit(1).alias("added"), nothing.alias("removed")),
         view("state").select(named.alias("queue"), "addTime", F.lit(False).alias("open")),
         puts.select("queue", "size", (F.col("errorCount") > 0).alias("redelivered"), nothing.alias("deliveries")),
@@ -95,7 +95,7 @@ def of_libkestrel(view: View) -> Tables:
     )
 
 
-def of_workq(view: View) -> Tables:
+def of_workq(view: View) -> ReportTables:
     jobs = view("jobs")
     came = jobs.select(
         "queue", "file", F.col("addTime").alias("at"), F.lit(1).alias("added"), F.lit(0).alias("removed")
@@ -105,7 +105,7 @@ def of_workq(view: View) -> Tables:
     )
     ready = F.greatest("addTime", F.coalesce("runAt", "addTime")).cast("double")
     waited = F.greatest(F.lit(0.0), F.col("firstStart").cast("double") - ready).alias("seconds")
-    return Tables(
+    return ReportTables(
         came.unionAll(left),
         jobs.filter(F.col("state").isin(*LIVE)).select("queue", "addTime", (F.col("state") == "leased").alias("open")),
         jobs.select(
@@ -116,7 +116,7 @@ def of_workq(view: View) -> Tables:
     )
 
 
-OF_FORMAT: dict[str, Callable[[View], Tables]] = {
+OF_FORMAT: dict[str, Callable[[View], ReportTables]] = {
     "kestrel": of_kestrel,
     "libkestrel": of_libkestrel,
     "workq": of_workq,

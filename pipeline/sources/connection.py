@@ -22,7 +22,7 @@ class ServerLost(Exception):
     """The server cannot be reached, hung up, or talks something else. What was asked may have been done or not."""
 
 
-class Refused(Exception):
+class ServerRefused(Exception):
     """The server said no, in its own words."""
 
 
@@ -36,7 +36,7 @@ def address(text: str) -> tuple[str, int]:
     return host.strip("[]"), int(port)
 
 
-class Connection:
+class BlockingConnection:
     """One socket. Raises ServerLost from every method; after that it is closed."""
 
     def __init__(self, server: str, timeout_s: float = 30.0) -> None:
@@ -106,7 +106,7 @@ class Connection:
                     else:
                         more = True
                 elif isinstance(reply, Error) and not items and not more:
-                    raise Refused(f"{self.server}: {reply.fault.value} {reply.why}")
+                    raise ServerRefused(f"{self.server}: {reply.fault.value} {reply.why}")
             if more and not items:
                 self.close()  # nothing of it will be confirmed, so nobody has to hear the rest
                 break
@@ -119,7 +119,7 @@ class Connection:
             return
         for reply in self.ask(*[read(queue, close=True)] * count):  # servers before 2.2 know only this
             if reply is not Answer.END:
-                raise Refused(f"{self.server}: {reply}")
+                raise ServerRefused(f"{self.server}: {reply}")
 
     def stats(self) -> dict[str, str]:
         (reply,) = self.ask(memcache.Stats())

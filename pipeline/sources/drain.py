@@ -14,7 +14,7 @@ from functools import partial
 
 from msgspec import Struct
 
-from staniel.pipeline.sources.connection import Connection, ServerLost
+from staniel.pipeline.sources.connection import BlockingConnection, ServerLost
 from staniel.pipeline.sources.drain_spool import Drained, DrainSpool
 from staniel.protocol.client.replies import Item
 from staniel.protocol.escaping import ascii_word
@@ -24,7 +24,7 @@ FIRST_ITEMS = 16  # of a queue whose items may be huge, for all we know
 ROUND_BYTES = 32 << 20
 
 
-class Step(Enum):
+class DrainStep(Enum):
     """What has just been done, for whoever wants to know; tests kill here."""
 
     RESERVED = "reserve"
@@ -37,7 +37,7 @@ class UnknownQueue(Exception):
     """No server has such a queue: a slip of the pen, or nothing was ever put."""
 
 
-class Limits(Struct):
+class BatchLimits(Struct):
     """What one batch may still take. `bytes`: of payload; they are used up once nothing is left, so the last item may
     be larger than what was left for it."""
 
@@ -53,7 +53,7 @@ class Limits(Struct):
         self.bytes -= sum([len(item.data) for item in items])
 
 
-class Tap:
+class ServerQueue:
     """One queue of one server, over several connections, because a server limits the open reads of each."""
 
     def __init__(self, server: str, queue: str, connections: int, timeout_s: float) -> None:
@@ -65,14 +65,14 @@ class Tap:
         self.open_reads = OPEN_READS
         self.lost: str = ""
         self.lost_s = 0.0  # when that was first so
-        self._connections: list[Connection] = []
-        self._held: list[tuple[Connection, int]] = []
-        self._surplus: list[Connection] = []  # those with open reads that nobody has room for
+        self._connections: list[BlockingConnection] = []
+        self._held: list[tuple[BlockingConnection, int]] = []
+        self._surplus: list[BlockingConnection] = []  # those with open reads that nobody has room for
 
-    def want(self, limits: Limits, wait_ms: int) -> None:
+    def want(self, limits: BatchLimits, wait_ms: int) -> None:
         """Ask for as much as the limits and memory allow, as far as one can know. Raises ServerLost."""
         while len(self._connections) < self.count:
-            self._connections.append(Connection(self.server, self.timeout_s))
+            self._connections.append(BlockingConnection(self.server, self.timeout_s))
         budget = min(limits.items, max(1, min(limits.bytes, ROUND_BYTES) // max(self.mean_bytes, 1)))
         self._held = []
         for connection in self._connections:
@@ -83,7 +83,7 @@ class Tap:
             budget -= count
             wait_ms = 0
 
-    def got(self, room: Limits) -> Drained:
+    def got(self, room: BatchLimits) -> Drained:
         """What came, until the room is spent: what is larger than it seemed goes back to the queue when its connection
         is closed, after the others' confirmations. Raises ServerLost, and Refused if the first read was refused."""
         items: list[Item] = []
@@ -146,16 +146,16 @@ class Drain:
         spool: DrainSpool,
         connections: int = 8,
         timeout_s: float = 30.0,
-        after: Callable[[Step], None] = lambda step: None,
+        after: Callable[[DrainStep], None] = lambda step: None,
     ) -> None:
-        self.taps = [Tap(server, queue, connections, timeout_s) for server in servers for queue in queues]
+        self.taps = [ServerQueue(server, queue, connections, timeout_s) for server in servers for queue in queues]
         self.spool = spool
         self.timeout_s = timeout_s
         self.after = after
         self._known = False  # whether the queues were asked for
         self._first = 0  # the tap that is asked first: where there is room for few items, each has its turn
 
-    def fill(self, batch: int, limits: Limits, wait_ms: int) -> int:
+    def fill(self, batch: int, limits: BatchLimits, wait_ms: int) -> int:
         """Drain into a batch until the limits are reached or the queues are nearly empty; how many items that were.
 
         `wait_ms`: how long to wait for a first item. Raises ServerLost if one of the servers has not answered for
@@ -170,7 +170,7 @@ class Drain:
             self.close()
             raise
 
-    def _fill(self, batch: int, limits: Limits, wait_ms: int) -> int:
+    def _fill(self, batch: int, limits: BatchLimits, wait_ms: int) -> int:
         taken = turn = 0
         while not limits.spent:
             if not taken and any(tap.overdue for tap in self.taps):
@@ -204,7 +204,7 @@ class Drain:
         until = time.monotonic() + self.timeout_s
         while True:
             try:
-                connection = Connection(server, self.timeout_s)
+                connection = BlockingConnection(server, self.timeout_s)
                 try:
                     return connection.stats()
                 finally:
@@ -219,29 +219,29 @@ class Drain:
             tap.drop()
             tap.lost = ""
 
-    def _turn(self, batch: int, turn: int, limits: Limits, wait_ms: int) -> tuple[int, bool]:
+    def _turn(self, batch: int, turn: int, limits: BatchLimits, wait_ms: int) -> tuple[int, bool]:
         """One round of reserve, spool, sync, confirm; how many items, and whether there seem to be more."""
         drained, capacity = self._reserve(limits, wait_ms)
         count = sum(len(items) for _, _, items in drained)
         if not count:
             return 0, False
-        self.after(Step.RESERVED)
-        self.spool.put(batch, turn, drained, lambda: self.after(Step.SPOOLED))
-        self.after(Step.SYNCED)
+        self.after(DrainStep.RESERVED)
+        self.spool.put(batch, turn, drained, lambda: self.after(DrainStep.SPOOLED))
+        self.after(DrainStep.SYNCED)
         for tap in self.taps:
             self._try(tap, tap.confirm)
-        self.after(Step.CONFIRMED)
+        self.after(DrainStep.CONFIRMED)
         for _, _, items in drained:
             limits.take(items)
         return count, count * 10 >= capacity
 
-    def _reserve(self, limits: Limits, wait_ms: int) -> tuple[list[Drained], int]:
+    def _reserve(self, limits: BatchLimits, wait_ms: int) -> tuple[list[Drained], int]:
         """Ask all, then hear all: the servers work at the same time. What came, and how many items were asked for, 0 if
         there is no room for more."""
         taps = self.taps[self._first :] + self.taps[: self._first]
         self._first = (self._first + 1) % len(taps)
-        share = Limits(-(-limits.items // len(taps)), -(-limits.bytes // len(taps)))
-        room = Limits(limits.items, min(limits.bytes, ROUND_BYTES))
+        share = BatchLimits(-(-limits.items // len(taps)), -(-limits.bytes // len(taps)))
+        room = BatchLimits(limits.items, min(limits.bytes, ROUND_BYTES))
         wait_ms //= len(taps)
         asked = [tap for tap in taps if self._try(tap, partial(tap.want, share, wait_ms))]
         capacity = sum(tap.capacity for tap in asked)
@@ -250,7 +250,7 @@ class Drain:
             self._try(tap, lambda: drained.append(tap.got(room)))  # noqa: B023 - called at once
         return drained, 0 if room.spent else capacity
 
-    def _try(self, tap: Tap, act: Callable[[], None]) -> bool:
+    def _try(self, tap: ServerQueue, act: Callable[[], None]) -> bool:
         """Whether it went well. A server that is lost is asked again in the next round, over new connections."""
         try:
             act()

@@ -25,13 +25,13 @@ from pyspark.sql.datasource import (
 from pyspark.sql.types import StructType
 
 from staniel.pipeline.formats.adapters import FORMATS, look
-from staniel.pipeline.formats.base import Format, Part, Reading
+from staniel.pipeline.formats.base import FormatAdapter, Part, Reading
 from staniel.pipeline.lake.arrow import ddl
 from staniel.pipeline.lake.folders import Folder, Vanished, folder
 from staniel.pipeline.sources.journal_options import JournalOptions
 from staniel.pipeline.sources.offsets import pin, pinned_to
-from staniel.pipeline.sources.planning import Plan, bundles, plan
-from staniel.pipeline.worker_gc import settle, settling
+from staniel.pipeline.sources.planning import PushedFilters, bundles, plan_parts
+from staniel.pipeline.worker_gc import freeze_imports, then_freeze_imports
 
 TRIES = 5
 PUSHDOWN_WORKER = "pyspark.sql.worker.data_source_pushdown_filters"
@@ -49,7 +49,7 @@ class JournalSource(DataSource):
 
     def schema(self) -> str:
         columns = ddl(columns_of(JournalOptions(self.options)))
-        settle()
+        freeze_imports()
         return columns
 
     def reader(self, schema: StructType) -> DataSourceReader:
@@ -68,7 +68,7 @@ def columns_of(options: JournalOptions) -> pa.Schema:
     """The columns of the view. `auto` looks at the folder, because formats differ."""
     name = options.format
     if name == "auto":
-        found: Format = look(folder(options.path), name)[0]
+        found: FormatAdapter = look(folder(options.path), name)[0]
     else:
         found = FORMATS[name]()
     views = found.schemas()
@@ -113,7 +113,7 @@ class JournalReader(DataSourceReader):
     def __init__(self, options: JournalOptions, columns: pa.Schema) -> None:
         self.options = options
         self.columns = columns
-        self.plan = Plan()
+        self.plan = PushedFilters()
 
     def partitions(self) -> Sequence[InputPartition]:
         """Looks again if a file is renamed while it is looked at. Raises Vanished if that happens all the time."""
@@ -127,9 +127,9 @@ class JournalReader(DataSourceReader):
     def _partitions(self) -> Sequence[InputPartition]:
         options = self.options
         place = folder(options.path)
-        form, parts, reading = plan(place, options, self.plan)
+        form, parts, reading = plan_parts(place, options, self.plan)
         place = pinned_to(place, form, [each for part in parts for each in part.segments])
-        settle()
+        freeze_imports()
         if "value" not in self.columns.names and "payload" not in self.columns.names:
             reading = reading.without_values()
         return [
@@ -141,7 +141,7 @@ class JournalReader(DataSourceReader):
         if not isinstance(partition, JournalPartition):
             return iter(())  # where there are no parts, Spark makes one of its own
         rows = (read_part(partition.folder(), partition, part, self.columns) for part in partition.parts)
-        return settling(chain.from_iterable(rows))
+        return then_freeze_imports(chain.from_iterable(rows))
 
 
 class FilteringReader(JournalReader):

@@ -13,7 +13,7 @@ from typing import Any
 from staniel.pipeline.formats.adapters import FORMATS
 from staniel.pipeline.formats.base import OnCorrupt, Reading
 from staniel.pipeline.lake.folders import absolute
-from staniel.pipeline.sources.options import Options, Queues
+from staniel.pipeline.sources.options import Options, QueuePatterns
 
 KNOWN = {
     "path",
@@ -58,7 +58,7 @@ class JournalOptions:
         self.format = options.text("format", "auto").lower()
         if self.format not in ("auto", *FORMATS):
             raise ValueError(f"option format is one of auto, {', '.join(FORMATS)}, not {self.format!r}")
-        self.queues = Queues(options)
+        self.queues = QueuePatterns(options)
         self.min_partitions = options.number("minPartitions", 0)
         self.fail_on_data_loss = options.switch("failOnDataLoss", True)
         self.bytes_a_trigger = options.bytes("maxBytesPerTrigger", 0)

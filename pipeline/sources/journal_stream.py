@@ -25,13 +25,13 @@ from pyspark.sql.streaming.datasource import (
 
 from staniel.journal.errors import Truncated
 from staniel.pipeline.formats.adapters import look
-from staniel.pipeline.formats.base import CorruptJournal, Format, OnCorrupt, Part, Reach, Segment
-from staniel.pipeline.lake.folders import Folder, NotThere, Vanished, folder
+from staniel.pipeline.formats.base import BatchEnd, CorruptJournal, FormatAdapter, JournalSegment, OnCorrupt, Part
+from staniel.pipeline.lake.folders import Folder, FolderMissing, Vanished, folder
 from staniel.pipeline.sources.journal import JournalPartition, read_part
 from staniel.pipeline.sources.journal_options import Begin, JournalOptions
-from staniel.pipeline.sources.offsets import DataLoss, Place, find, from_json, pinned_to, place_of, to_json
+from staniel.pipeline.sources.offsets import DataLoss, FileOffset, from_json, offset_in, pinned_to, segment_of, to_json
 from staniel.pipeline.sources.planning import bounded, check_wanted, dated
-from staniel.pipeline.worker_gc import settling
+from staniel.pipeline.worker_gc import then_freeze_imports
 
 EVERYTHING = 1 << 62
 TRIES = 5
@@ -40,7 +40,7 @@ T = TypeVar("T")
 LOG = logging.getLogger("staniel.pipeline")
 
 
-class Budget(NamedTuple):
+class ReadBudget(NamedTuple):
     """How much one batch may take, of one queue or of all."""
 
     bytes: int
@@ -48,21 +48,21 @@ class Budget(NamedTuple):
     files: int
 
 
-ALL = Budget(EVERYTHING, EVERYTHING, EVERYTHING)
+ALL = ReadBudget(EVERYTHING, EVERYTHING, EVERYTHING)
 
 
-class Ahead(NamedTuple):
+class UnreadRange(NamedTuple):
     """A queue that a batch may go on in: from byte `begin` of its segment `at`, to byte `stop` of segment `last`."""
 
     queue: str
-    segments: list[Segment]
+    segments: list[JournalSegment]
     at: int
     begin: int
     last: int
     stop: int
 
     @property
-    def rest(self) -> list[Segment]:
+    def rest(self) -> list[JournalSegment]:
         """What lies ahead, the first one even if it is empty."""
         found = list(self.segments[self.at : self.last + 1])
         if found:
@@ -115,7 +115,7 @@ class JournalStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
         begins = {queue: segments[0] for queue, segments in queues.items() if segments}
         # The beginning of a file has no bytes before it to be known by: a queue without a place begins with its first.
         return {
-            queue: to_json(place_of(place, first, first.begin, first.as_of))
+            queue: to_json(offset_in(place, first, first.begin, first.as_of))
             for queue, first in begins.items()
             if first.begin > natural.get(first.file, 0)
         }
@@ -133,7 +133,7 @@ class JournalStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
         if isinstance(limit, ReadAllAvailable) and self.target is None:
             return self._upto(start, ALL)
         asked = options.bytes_a_trigger, options.records_a_trigger, options.files_a_trigger
-        return self._upto(start, Budget(*(each or EVERYTHING for each in asked)))
+        return self._upto(start, ReadBudget(*(each or EVERYTHING for each in asked)))
 
     def prepareForTriggerAvailableNow(self) -> None:
         self.target = self._upto({}, ALL)
@@ -152,14 +152,14 @@ class JournalStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
                 continue  # nothing new, or asked for in an earlier run and not in this one
             known = from_json(start[queue]) if queue in start else None
             for each in self._between(place, form, queue, queues.get(queue, []), known, from_json(stop)):
-                mark = place_of(place, each, each.end).mark
+                mark = offset_in(place, each, each.end).mark
                 part = Part(queue, [msgspec.structs.replace(each, mark=mark)])
                 made = JournalPartition(self.options.path, form.name, "ops", [part], self.options.reading)
                 yield PinnedPartition(made, self.options.fail_on_data_loss)
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         assert isinstance(partition, PinnedPartition)
-        return settling(partition.read(self.columns))
+        return then_freeze_imports(partition.read(self.columns))
 
     def commit(self, end: Offset) -> None:
         """Nothing is held for a batch, so nothing is let go."""
@@ -167,7 +167,7 @@ class JournalStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def stop(self) -> None:
         """Nothing to stop."""
 
-    def _look(self, bound: bool = True) -> tuple[Folder, Format, dict[str, list[Segment]]]:
+    def _look(self, bound: bool = True) -> tuple[Folder, FormatAdapter, dict[str, list[JournalSegment]]]:
         place = folder(self.options.path)
         form, found = look(place, self.options.format)
         place = pinned_to(place, form, chain.from_iterable(found.values()))
@@ -176,7 +176,7 @@ class JournalStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
             queues = {name: bounded(form, place, self.options, name, each) for name, each in queues.items()}
         return place, form, queues
 
-    def _upto(self, start: Offset, budget: Budget) -> Offset:
+    def _upto(self, start: Offset, budget: ReadBudget) -> Offset:
         """Where a batch from `start` ends."""
         return self._again(lambda: self._once(start, budget))
 
@@ -185,7 +185,7 @@ class JournalStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
         for _ in range(TRIES - 1):
             try:
                 return work()
-            except NotThere:
+            except FolderMissing:
                 raise
             except Vanished:
                 continue
@@ -194,7 +194,7 @@ class JournalStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
         except Vanished as gone:
             raise DataLoss(f"{self.options.path}: files vanish as fast as they are listed: {gone}") from None
 
-    def _once(self, start: Offset, budget: Budget) -> Offset:
+    def _once(self, start: Offset, budget: ReadBudget) -> Offset:
         place, form, queues = self._look(bound=False)
         self.lost = {}
         found = [self._ahead(place, form, queue, each, start) for queue, each in sorted(queues.items()) if each]
@@ -213,12 +213,14 @@ class JournalStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
                 self.lost[queue] = None  # deleted: what it held at its end, nobody knows
                 del end[queue]
         for one, limit in zip(found, limits, strict=False):
-            reached = self._advance(place, form, one, Budget(*limit), start)
+            reached = self._advance(place, form, one, ReadBudget(*limit), start)
             if reached is not None:
                 end[one.queue] = to_json(reached)
         return end
 
-    def _ahead(self, place: Folder, form: Format, queue: str, segments: list[Segment], start: Offset) -> Ahead:
+    def _ahead(
+        self, place: Folder, form: FormatAdapter, queue: str, segments: list[JournalSegment], start: Offset
+    ) -> UnreadRange:
         known = from_json(start[queue]) if queue in start else None
         at, begin = self._from(place, form, queue, segments, known)
         if known is not None and form.is_broken(segments[at:]):
@@ -226,14 +228,16 @@ class JournalStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
                 raise DataLoss(f"{queue}: segments behind {segments[at].file} were cleaned before they were read")
             self.lost[queue] = None
         if self.target is None:
-            return Ahead(queue, segments, at, begin, len(segments) - 1, segments[-1].end)
+            return UnreadRange(queue, segments, at, begin, len(segments) - 1, segments[-1].end)
         stop = from_json(self.target[queue]) if queue in self.target else None
-        last = None if stop is None else find(place, form, segments, stop, is_fresh=True)
+        last = None if stop is None else segment_of(place, form, segments, stop, is_fresh=True)
         if stop is None or last is None:
-            return Ahead(queue, segments, at, begin, at - 1, begin)
-        return Ahead(queue, segments, at, begin, last, stop.at)
+            return UnreadRange(queue, segments, at, begin, at - 1, begin)
+        return UnreadRange(queue, segments, at, begin, last, stop.at)
 
-    def _advance(self, place: Folder, form: Format, one: Ahead, budget: Budget, start: Offset) -> Place | None:
+    def _advance(
+        self, place: Folder, form: FormatAdapter, one: UnreadRange, budget: ReadBudget, start: Offset
+    ) -> FileOffset | None:
         """Where the batch ends in this queue; None if nothing was passed. Never the beginning of a file."""
         passed = None
         size, records, files = budget
@@ -248,14 +252,16 @@ class JournalStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
                 size, records, files = size - (reach.end - piece.begin), records - reach.records, files - 1
                 last_id = reach.last_id or last_id
                 if reach.end > natural.begin:
-                    passed = place_of(place, natural, reach.end, reach.as_of, last_id)
+                    passed = offset_in(place, natural, reach.end, reach.as_of, last_id)
                 if reach.end < piece.end:
                     break
             elif piece.end > natural.begin and at > one.at:
-                passed = place_of(place, natural, piece.end, -1, last_id)
+                passed = offset_in(place, natural, piece.end, -1, last_id)
         return passed
 
-    def _dated(self, place: Folder, form: Format, whole: Segment, piece: Segment, known: Place | None) -> Segment:
+    def _dated(
+        self, place: Folder, form: FormatAdapter, whole: JournalSegment, piece: JournalSegment, known: FileOffset | None
+    ) -> JournalSegment:
         """A piece of a segment, with its `as_of`: the place where a batch went on has it."""
         if piece.begin == whole.begin:
             return piece
@@ -263,29 +269,31 @@ class JournalStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
             return msgspec.structs.replace(piece, as_of=known.as_of)
         return dated(form, place, piece)
 
-    def _within(self, place: Folder, form: Format, segment: Segment, max_bytes: int, max_records: int) -> Reach:
+    def _within(
+        self, place: Folder, form: FormatAdapter, segment: JournalSegment, max_bytes: int, max_records: int
+    ) -> BatchEnd:
         is_wanted = not segment.live and segment.bytes <= max_bytes
         if is_wanted and max_records == EVERYTHING and not form.has_ids:
-            return Reach(segment.end)  # sealed, and wanted whole: nobody needs to look at its records for that
+            return BatchEnd(segment.end)  # sealed, and wanted whole: nobody needs to look at its records for that
         reach = form.boundary(place, segment, max_bytes, max_records)
         self._tell(segment, reach)
         if not segment.live and (reach.end == segment.begin or (is_wanted and reach.records < max_records)):
             return reach._replace(end=segment.end)  # a sealed file that ends in damage is passed: the reader says so
         return reach
 
-    def _tell(self, segment: Segment, reach: Reach) -> None:
+    def _tell(self, segment: JournalSegment, reach: BatchEnd) -> None:
         """A live file that nothing can be read from any more would hold the stream up without a word."""
         sound = reach.damage is None or isinstance(reach.damage, Truncated)
         if segment.live and not sound and self.options.reading.on_corrupt is OnCorrupt.FAIL:
             raise CorruptJournal(f"{segment.file}: byte {reach.end}: {reach.damage}; see option onCorrupt")
 
     def _from(
-        self, place: Folder, form: Format, queue: str, segments: list[Segment], known: Place | None
+        self, place: Folder, form: FormatAdapter, queue: str, segments: list[JournalSegment], known: FileOffset | None
     ) -> tuple[int, int]:
         """The segment and byte where reading goes on. Raises DataLoss, or notes what is lost."""
         if known is None:
             return 0, segments[0].begin if segments else 0
-        at = find(place, form, segments, known)
+        at = segment_of(place, form, segments, known)
         if at is not None:
             return at, known.at
         missing = form.missing(place, segments, known.last_id)
@@ -300,10 +308,16 @@ class JournalStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return 0, segments[0].begin if segments else 0
 
     def _between(
-        self, place: Folder, form: Format, queue: str, segments: list[Segment], known: Place | None, stop: Place
-    ) -> Iterator[Segment]:
+        self,
+        place: Folder,
+        form: FormatAdapter,
+        queue: str,
+        segments: list[JournalSegment],
+        known: FileOffset | None,
+        stop: FileOffset,
+    ) -> Iterator[JournalSegment]:
         """What lies between two places."""
-        last = find(place, form, segments, stop, is_fresh=True)
+        last = segment_of(place, form, segments, stop, is_fresh=True)
         if self.replans and (last is None or self._is_unforeseen(place, form, queue, segments, known)):
             raise Vanished(f"{queue}: its files have changed since the batch was planned")
         if last is None:
@@ -321,10 +335,10 @@ class JournalStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
                 yield self._dated(place, form, each, piece, known)
 
     def _is_unforeseen(
-        self, place: Folder, form: Format, queue: str, segments: list[Segment], known: Place | None
+        self, place: Folder, form: FormatAdapter, queue: str, segments: list[JournalSegment], known: FileOffset | None
     ) -> bool:
         """Whether the place where a batch begins is gone, and was there when its end was looked for."""
-        if known is None or queue in self.lost or find(place, form, segments, known) is not None:
+        if known is None or queue in self.lost or segment_of(place, form, segments, known) is not None:
             return False
         return form.missing(place, segments, known.last_id) != 0
 
@@ -338,7 +352,7 @@ class PinnedPartition(InputPartition):
         self.fail_on_data_loss = fail_on_data_loss
 
     @property
-    def segment(self) -> Segment:
+    def segment(self) -> JournalSegment:
         ((segment,),) = (part.segments for part in self.inner.parts)
         return segment
 

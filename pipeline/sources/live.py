@@ -15,10 +15,10 @@ from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadLimit, ReadMa
 from pyspark.sql.types import StructType
 
 from staniel.pipeline.lake.arrow import ddl
-from staniel.pipeline.sources.drain import Drain, Limits
+from staniel.pipeline.sources.drain import BatchLimits, Drain
 from staniel.pipeline.sources.drain_spool import SCHEMA, DrainSpool, SpoolLost
 from staniel.pipeline.sources.live_options import DrainOptions, SinkOptions
-from staniel.pipeline.worker_gc import settling
+from staniel.pipeline.worker_gc import then_freeze_imports
 
 EVERYTHING = 1 << 62
 
@@ -100,7 +100,7 @@ class LiveStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
             return {**start, "batch": min(waiting)}
         everything = isinstance(limit, ReadAllAvailable)
         items = EVERYTHING if everything else self.options.items_a_trigger
-        limits = Limits(min(self.left, items), EVERYTHING if everything else self.options.bytes_a_trigger)
+        limits = BatchLimits(min(self.left, items), EVERYTHING if everything else self.options.bytes_a_trigger)
         taken = self._draining(spool).fill(before + 1, limits, self.options.poll_ms)
         if self.left != EVERYTHING:
             self.left = self.left - taken if taken else 0
@@ -121,7 +121,7 @@ class LiveStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         assert isinstance(partition, SpoolPartition)
-        return settling(batch.select(self.columns.names) for batch in self._spool().read(partition.names))
+        return then_freeze_imports(batch.select(self.columns.names) for batch in self._spool().read(partition.names))
 
     def commit(self, end: Offset) -> None:
         """Spark has stored these batches for good. It says so late, which costs disk and nothing else."""

@@ -17,8 +17,17 @@ import msgspec
 from msgspec import Struct
 from msgspec.structs import replace
 
-from staniel.pipeline.formats.base import Format, Part, Segment
-from staniel.pipeline.lake.folders import GONE, Entries, Folder, NotThere, Opened, Vanished, not_there, task_host
+from staniel.pipeline.formats.base import FormatAdapter, JournalSegment, Part
+from staniel.pipeline.lake.folders import (
+    GONE,
+    Entries,
+    Folder,
+    FolderMissing,
+    OpenFile,
+    Vanished,
+    folder_missing,
+    task_host,
+)
 
 PRINT_BYTES = 256  # of the beginning, and of what stands before the place
 WIDE_PRINT_BYTES = 64 << 10  # the same of a file without an id
@@ -28,7 +37,7 @@ class DataLoss(Exception):
     """Records that the stream had not read yet are gone, or may be."""
 
 
-class Place(Struct, frozen=True, rename={"as_of": "asOf", "last_id": "lastId"}):
+class FileOffset(Struct, frozen=True, rename={"as_of": "asOf", "last_id": "lastId"}):
     """Byte `at` of a file whose bytes before it have the print `mark`. `as_of`, `last_id`: see Reach; -1: not known."""
 
     file: str
@@ -39,17 +48,19 @@ class Place(Struct, frozen=True, rename={"as_of": "asOf", "last_id": "lastId"}):
     last_id: int = 0
 
 
-def place_of(folder: Folder, segment: Segment, at: int, as_of: int = -1, last_id: int = 0) -> Place:
+def offset_in(folder: Folder, segment: JournalSegment, at: int, as_of: int = -1, last_id: int = 0) -> FileOffset:
     """Raises Vanished if the file is shorter, gone, or another one."""
     file = folder.open(segment.file)
     try:
         mark = _mark(file, at, PRINT_BYTES if segment.id else WIDE_PRINT_BYTES)
-        return Place(segment.file, at, mark, segment.id, as_of, last_id)
+        return FileOffset(segment.file, at, mark, segment.id, as_of, last_id)
     finally:
         file.close()
 
 
-def find(folder: Folder, form: Format, segments: list[Segment], place: Place, is_fresh: bool = False) -> int | None:
+def segment_of(
+    folder: Folder, form: FormatAdapter, segments: list[JournalSegment], place: FileOffset, is_fresh: bool = False
+) -> int | None:
     """Which of a queue's segments holds the place: under its old name, or renamed since. None: it is gone. `is_fresh`:
     the place is the end of a batch that is about to be read, so a file of that name is still the same."""
     for at in sorted(range(len(segments)), key=lambda at: segments[at].file != place.file):
@@ -73,7 +84,7 @@ def find(folder: Folder, form: Format, segments: list[Segment], place: Place, is
     return None
 
 
-def _is_known(form: Format, file: Opened, segment: Segment, place: Place, is_fresh: bool) -> bool:
+def _is_known(form: FormatAdapter, file: OpenFile, segment: JournalSegment, place: FileOffset, is_fresh: bool) -> bool:
     """Whether a file is the one by its bytes alone: they are alike, and either its name says enough too, or they do."""
     is_named = segment.file == place.file and (is_fresh or bool(segment.sealed_ms))
     for width in (WIDE_PRINT_BYTES, PRINT_BYTES):  # places of earlier versions have narrow prints
@@ -86,10 +97,10 @@ def pin(folder: Folder, part: Part) -> Part:
     """The part with prints of the files that may have other bytes when a task comes to read them: all that have no id,
     and all whose name does not say that they are sealed. Raises Vanished."""
 
-    def pinned(segment: Segment) -> Segment:
+    def pinned(segment: JournalSegment) -> JournalSegment:
         if segment.id and segment.sealed_ms:
             return segment
-        return replace(segment, mark=place_of(folder, segment, segment.end).mark)
+        return replace(segment, mark=offset_in(folder, segment, segment.end).mark)
 
     beside = None if part.beside is None else [pinned(each) for each in part.beside]
     return Part(part.queue, [pinned(each) for each in part.segments], beside)
@@ -98,7 +109,7 @@ def pin(folder: Folder, part: Part) -> Part:
 class PinnedFolder:
     """A folder in which certain files are those that a query was planned with, whatever they are called now."""
 
-    def __init__(self, inner: Folder, form: Format, segments: Iterable[Segment]) -> None:
+    def __init__(self, inner: Folder, form: FormatAdapter, segments: Iterable[JournalSegment]) -> None:
         self.inner, self.url = inner, inner.url
         self._form = form
         self._pinned = {each.file: each for each in segments if each.id or each.mark is not None}
@@ -113,7 +124,7 @@ class PinnedFolder:
     def exists(self) -> bool:
         return self.inner.exists()
 
-    def open(self, name: str) -> Opened:
+    def open(self, name: str) -> OpenFile:
         """Raises Vanished too if the file has become another one."""
         pinned = self._pinned.get(name)
         if pinned is None:
@@ -125,16 +136,16 @@ class PinnedFolder:
                 found = found or self._open(entry.name, pinned)
                 self._names[name] = entry.name
         if found is None and not entries and task_host():
-            raise not_there(self.url, "are no files in")  # as below a mount that failed
+            raise folder_missing(self.url, "are no files in")  # as below a mount that failed
         if found is None:
             raise Vanished(f"bytes {pinned.begin} to {pinned.end} of {name} are gone: {GONE}")
         return found
 
-    def _open(self, name: str, pinned: Segment) -> Opened | None:
+    def _open(self, name: str, pinned: JournalSegment) -> OpenFile | None:
         """The file of this name, if it is the one."""
         try:
             file = self.inner.open(name)
-        except NotThere:
+        except FolderMissing:
             raise
         except Vanished:
             return None
@@ -146,12 +157,12 @@ class PinnedFolder:
         file.close()
         return None
 
-    def _is_alike(self, file: Opened, name: str, pinned: Segment) -> bool:
+    def _is_alike(self, file: OpenFile, name: str, pinned: JournalSegment) -> bool:
         if pinned.mark is None:
             return True
         if pinned.id:
             return _mark(file, pinned.end) == pinned.mark
-        place = Place(pinned.file, pinned.end, pinned.mark)
+        place = FileOffset(pinned.file, pinned.end, pinned.mark)
         return _is_known(self._form, file, replace(pinned, file=name), place, True)
 
     def write(self, name: str, data: bytes) -> None:
@@ -161,21 +172,21 @@ class PinnedFolder:
         self.inner.remove(name)
 
 
-def pinned_to(folder: Folder, form: Format, segments: Iterable[Segment]) -> Folder:
+def pinned_to(folder: Folder, form: FormatAdapter, segments: Iterable[JournalSegment]) -> Folder:
     """The folder as it is to be read in a query over these segments."""
     return PinnedFolder(folder, form, segments)
 
 
-def from_json(place: dict[str, Any]) -> Place:
-    return msgspec.convert(place, Place)
+def from_json(place: dict[str, Any]) -> FileOffset:
+    return msgspec.convert(place, FileOffset)
 
 
-def to_json(place: Place) -> dict[str, Any]:
+def to_json(place: FileOffset) -> dict[str, Any]:
     found: dict[str, Any] = msgspec.to_builtins(place)
     return found
 
 
-def _mark(file: Opened, at: int, width: int = PRINT_BYTES) -> int:
+def _mark(file: OpenFile, at: int, width: int = PRINT_BYTES) -> int:
     count = min(width, at)
     head, tail = file.read(0, count), file.read(at - count, count)
     if len(head) < count or len(tail) < count:

@@ -100,7 +100,7 @@ def as_option(names: Sequence[str]) -> str:
     return ",".join(names) if plain else msgspec.json.encode(list(names)).decode()
 
 
-class Queues:
+class QueuePatterns:
     """Which queues are meant: names, shell patterns, or a regular expression over the whole name."""
 
     def __init__(self, options: Options) -> None:

@@ -15,7 +15,7 @@ from msgspec import Struct
 
 from staniel.journal.kestrel.files import OWN_FOLDER
 from staniel.pipeline.formats.adapters import FORMATS, look
-from staniel.pipeline.formats.base import Format, Part, Reading, Segment
+from staniel.pipeline.formats.base import FormatAdapter, JournalSegment, Part, Reading
 from staniel.pipeline.lake.folders import Folder, below, folder, without_secrets
 from staniel.pipeline.sources.journal_options import Begin, JournalOptions
 from staniel.pipeline.sources.offsets import pinned_to
@@ -25,7 +25,7 @@ NAMES_SHOWN = 10
 OPEN_BYTES = 128 << 10  # what opening a file costs
 
 
-class Plan(Struct):
+class PushedFilters(Struct):
     """What pushed-down filters have said."""
 
     queues: set[str] | None = None
@@ -51,7 +51,9 @@ class Plan(Struct):
         return wanted and all(queue.startswith(prefix) for prefix in self.prefixes)
 
 
-def plan(place: Folder, options: JournalOptions, filters: Plan) -> tuple[Format, list[Part], Reading]:
+def plan_parts(
+    place: Folder, options: JournalOptions, filters: PushedFilters
+) -> tuple[FormatAdapter, list[Part], Reading]:
     """The format, the parts in the order of queues and files, and how to read them. Raises ValueError."""
     form, found = look(place, options.format)
     place = pinned_to(place, form, chain.from_iterable(found.values()))
@@ -72,7 +74,7 @@ def plan(place: Folder, options: JournalOptions, filters: Plan) -> tuple[Format,
     return form, cut(form, place, spared, options.min_partitions if options.view == "ops" else 0), reading
 
 
-def check_wanted(place: Folder, options: JournalOptions, form: Format, found: Mapping[str, object]) -> None:
+def check_wanted(place: Folder, options: JournalOptions, form: FormatAdapter, found: Mapping[str, object]) -> None:
     """Raises ValueError where zero rows would say that queues are empty which are not there. `found`: see `look`. An
     empty spool of a server, known by what it keeps beside its journals, is no error."""
     where = without_secrets(place.url)
@@ -98,7 +100,9 @@ def no_queue(wanted: str, where: str, there: Iterable[str]) -> str:
     return f"there is no queue {wanted} in {where}; there are {few or 'none'}"
 
 
-def bounded(form: Format, place: Folder, options: JournalOptions, queue: str, segments: list[Segment]) -> list[Segment]:
+def bounded(
+    form: FormatAdapter, place: Folder, options: JournalOptions, queue: str, segments: list[JournalSegment]
+) -> list[JournalSegment]:
     """A queue's segments between the starting and ending offsets and times that were asked for."""
     whole = {each.file: each.begin for each in segments}
     if options.ending_ms is not None:
@@ -116,12 +120,12 @@ def bounded(form: Format, place: Folder, options: JournalOptions, queue: str, se
     return [each if each.begin == whole[each.file] else dated(form, place, each) for each in segments]
 
 
-def dated(form: Format, place: Folder, segment: Segment) -> Segment:
+def dated(form: FormatAdapter, place: Folder, segment: JournalSegment) -> JournalSegment:
     """A segment that begins within its file, with what its `as_of` is."""
     return msgspec.structs.replace(segment, as_of=form.as_of(place, segment))
 
 
-def upto(segments: list[Segment], place: dict[str, Any]) -> list[Segment]:
+def upto(segments: list[JournalSegment], place: dict[str, Any]) -> list[JournalSegment]:
     """Those before a place. Raises ValueError if its file is gone."""
     at = _index(segments, place)
     last = segments[at]
@@ -129,7 +133,7 @@ def upto(segments: list[Segment], place: dict[str, Any]) -> list[Segment]:
     return [*segments[:at], cut_off]
 
 
-def since(segments: list[Segment], place: dict[str, Any]) -> list[Segment]:
+def since(segments: list[JournalSegment], place: dict[str, Any]) -> list[JournalSegment]:
     """Those from a place on. Raises ValueError if its file is gone."""
     at = _index(segments, place)
     first = segments[at]
@@ -137,7 +141,7 @@ def since(segments: list[Segment], place: dict[str, Any]) -> list[Segment]:
     return [cut_off, *segments[at + 1 :]]
 
 
-def cut(form: Format, place: Folder, segments: list[Segment], parts: int) -> list[Part]:
+def cut(form: FormatAdapter, place: Folder, segments: list[JournalSegment], parts: int) -> list[Part]:
     """One part a segment; the largest cut up until there are about `parts`."""
     segments = [each for each in segments if each.bytes]
     missing = parts - len(segments)
@@ -171,14 +175,16 @@ def bundles(parts: list[Part], count: int) -> list[list[Part]]:
     return found
 
 
-def _index(segments: list[Segment], place: dict[str, Any]) -> int:
+def _index(segments: list[JournalSegment], place: dict[str, Any]) -> int:
     for at, each in enumerate(segments):
         if each.file == place["file"]:
             return at
     raise ValueError(f"there is no file {place['file']} any more: it was rotated, packed or removed")
 
 
-def _late_enough(segments: list[Segment], filters: Plan, options: JournalOptions) -> list[Segment]:
+def _late_enough(
+    segments: list[JournalSegment], filters: PushedFilters, options: JournalOptions
+) -> list[JournalSegment]:
     """Without archives sealed before every item that is wanted. Only items have a time, so only those are missed."""
     if filters.from_ms is None or options.view != "ops":
         return segments

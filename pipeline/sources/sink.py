@@ -21,7 +21,7 @@ from pyspark.sql.types import BinaryType, DataType, StringType, StructType, Time
 
 from staniel.pipeline.lake.folders import Vanished, folder
 from staniel.pipeline.lake.names import real_name
-from staniel.pipeline.sources.connection import Connection, Refused, ServerLost
+from staniel.pipeline.sources.connection import BlockingConnection, ServerLost, ServerRefused
 from staniel.pipeline.sources.live_options import OnFull, SinkOptions
 from staniel.protocol.client.replies import Answer, Error
 from staniel.protocol.memcache import requests as memcache
@@ -38,11 +38,11 @@ class QueueFull(Exception):
     """A queue takes no more, and `onFull` says to fail, or it stayed full for too long."""
 
 
-class Replaced(Exception):
+class TaskReplaced(Exception):
     """Another try of the same task has begun since this one did: this one puts nothing more."""
 
 
-class Written(WriterCommitMessage):
+class TaskCommit(WriterCommitMessage):
     """What one task has done. `guard`: the key of the guard that it used, "" without one."""
 
     def __init__(self, stored: int, dropped: int, skipped: int, guard: str = "") -> None:
@@ -52,7 +52,7 @@ class Written(WriterCommitMessage):
         self.guard = guard
 
 
-class Row(Struct, frozen=True, gc=False):
+class ItemRow(Struct, frozen=True, gc=False):
     """One item to put."""
 
     queue: str
@@ -82,7 +82,7 @@ class BatchSink(DataSourceArrowWriter):
         self.options = options
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
-        return put_all(iterator, self.options, Guard.of(self.options, ""))
+        return put_all(iterator, self.options, RepeatGuard.of(self.options, ""))
 
 
 class StreamSink(DataSourceStreamArrowWriter):
@@ -100,19 +100,19 @@ class StreamSink(DataSourceStreamArrowWriter):
         if context is not None:
             batch = context.getLocalProperty("streaming.sql.batchId")
             query = context.getLocalProperty("sql.streaming.queryId")  # stays the same with the checkpoint
-        return put_all(iterator, self.options, Guard.of(self.options, batch or "", query or ""))
+        return put_all(iterator, self.options, RepeatGuard.of(self.options, batch or "", query or ""))
 
     def commit(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:
         """What the guard knows of batches before the last is not asked for any more."""
         if self.options.guard_path:
-            keys = {each.guard for each in messages if isinstance(each, Written) and each.guard}
+            keys = {each.guard for each in messages if isinstance(each, TaskCommit) and each.guard}
             forget_before(self.options.guard_path, keys, batchId)
 
     def abort(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:
         """What was put stays put; the guard knows how far that is."""
 
 
-class Guard:
+class RepeatGuard:
     """How many rows of a task's share the servers have stored, and the digest of these rows, in a small file.
 
     Spark repeats a streaming batch with the same rows in the same tasks. If the digest of the first rows says that they
@@ -131,7 +131,7 @@ class Guard:
         self._has_written = False
 
     @classmethod
-    def of(cls, options: SinkOptions, batch: str, query: str = "") -> Guard | None:
+    def of(cls, options: SinkOptions, batch: str, query: str = "") -> RepeatGuard | None:
         """None where there is no guard, or nothing to tell a repeated batch by."""
         from pyspark import TaskContext
 
@@ -155,9 +155,9 @@ class Guard:
     def check(self) -> None:
         """Raises Replaced. A file that is gone was forgotten: the other try has ended, and the next batch, too."""
         if self._known().get("writer", "" if self._has_written else self.writer) != self.writer:
-            raise Replaced("another try of this task puts these rows now")
+            raise TaskReplaced("another try of this task puts these rows now")
 
-    def note(self, rows: list[Row]) -> None:
+    def note(self, rows: list[ItemRow]) -> None:
         """Raises Replaced."""
         self.check()
         for row in rows:
@@ -190,7 +190,7 @@ def guard_key(options: SinkOptions, query: str) -> str:
     return blake2b(said.encode("utf-8", "surrogatepass"), digest_size=8).hexdigest()
 
 
-def digest_of(row: Row, before: str) -> str:
+def digest_of(row: ItemRow, before: str) -> str:
     """Of a row and all before it. Each part has its length, so that no two different rows give the same bytes."""
     queue = row.queue.encode("utf-8", "surrogatepass")
     head = b"%b %d %d %d %d " % (before.encode(), len(queue), len(row.value), row.flags, row.expires_ms)
@@ -206,19 +206,19 @@ def forget_before(guard_path: str, keys: set[str], batch: int) -> None:
             place.remove(name)
 
 
-def put_all(batches: Iterator[pa.RecordBatch], options: SinkOptions, guard: Guard | None) -> Written:
+def put_all(batches: Iterator[pa.RecordBatch], options: SinkOptions, guard: RepeatGuard | None) -> TaskCommit:
     """Put every row of a task. Raises QueueFull, ServerLost, Refused, Replaced: the task failed, and Spark decides."""
-    putter = Putter(options, guard)
+    putter = WindowWriter(options, guard)
     try:
         rows = (row for batch in batches for row in rows_of(batch, options))
         for window in _windows(putter.after_stored(rows), options.window_items):
             putter.put(window)
     finally:
         putter.close()
-    return Written(putter.stored, putter.dropped, putter.skipped, "" if guard is None else guard.key)
+    return TaskCommit(putter.stored, putter.dropped, putter.skipped, "" if guard is None else guard.key)
 
 
-def rows_of(batch: pa.RecordBatch, options: SinkOptions) -> Iterator[Row]:
+def rows_of(batch: pa.RecordBatch, options: SinkOptions) -> Iterator[ItemRow]:
     names, rows = batch.schema.names, batch.num_rows
     values = batch["value"].to_pylist()
     queues = batch["queue"].to_pylist() if "queue" in names else [options.queue] * rows
@@ -230,11 +230,11 @@ def rows_of(batch: pa.RecordBatch, options: SinkOptions) -> Iterator[Row]:
         if value is None or not (queue or options.queue):
             raise ValueError("a row without a value or without a queue cannot be put")
         data = value.encode() if isinstance(value, str) else value
-        yield Row(queue or options.queue, data, (micros or 0) // 1000, flag or 0)
+        yield ItemRow(queue or options.queue, data, (micros or 0) // 1000, flag or 0)
 
 
-def _windows(rows: Iterator[Row], size: int) -> Iterator[list[Row]]:
-    window: list[Row] = []
+def _windows(rows: Iterator[ItemRow], size: int) -> Iterator[list[ItemRow]]:
+    window: list[ItemRow] = []
     held = 0
     for row in rows:
         window.append(row)
@@ -246,21 +246,21 @@ def _windows(rows: Iterator[Row], size: int) -> Iterator[list[Row]]:
         yield window
 
 
-class Putter:
+class WindowWriter:
     """Puts windows of rows. A queue goes to one server of several: the one that its name's checksum picks."""
 
-    def __init__(self, options: SinkOptions, guard: Guard | None) -> None:
+    def __init__(self, options: SinkOptions, guard: RepeatGuard | None) -> None:
         self.options = options
         self.guard = guard
         self.stored = self.dropped = self.skipped = 0
-        self._connections: dict[str, Connection] = {}
+        self._connections: dict[str, BlockingConnection] = {}
         self._began = time.monotonic()
 
     def close(self) -> None:
         for connection in self._connections.values():
             connection.close()
 
-    def after_stored(self, rows: Iterator[Row]) -> Iterator[Row]:
+    def after_stored(self, rows: Iterator[ItemRow]) -> Iterator[ItemRow]:
         """The rows that an earlier try has not stored."""
         if self.guard is None:
             return rows
@@ -277,7 +277,7 @@ class Putter:
         self.guard.rows, self.guard.digest = count, digest
         return rows
 
-    def put(self, rows: list[Row]) -> None:
+    def put(self, rows: list[ItemRow]) -> None:
         """One window: stored, or dropped where that was asked for, when this returns."""
         until = time.monotonic() + self.options.full_timeout_s
         pause_s, left = PAUSE_S, rows
@@ -294,14 +294,14 @@ class Putter:
             self.guard.note(rows)
         self._pace()
 
-    def _try_if_ours(self, rows: list[Row]) -> list[Row]:
+    def _try_if_ours(self, rows: list[ItemRow]) -> list[ItemRow]:
         if self.guard is not None:
             self.guard.check()
         return self._try(rows)
 
-    def _try(self, rows: list[Row]) -> list[Row]:
+    def _try(self, rows: list[ItemRow]) -> list[ItemRow]:
         """Put each once; those whose queue is full."""
-        by_server: dict[str, list[Row]] = {}
+        by_server: dict[str, list[ItemRow]] = {}
         for row in rows:
             by_server.setdefault(self._server(row.queue), []).append(row)
         for server, share in by_server.items():
@@ -314,23 +314,23 @@ class Putter:
                 elif reply is Answer.NOT_STORED:
                     full.append(row)
                 elif isinstance(reply, Error):
-                    raise Refused(f"{server}: queue {row.queue}: {reply.fault.value} {reply.why}")
+                    raise ServerRefused(f"{server}: queue {row.queue}: {reply.fault.value} {reply.why}")
         return full
 
     def _server(self, queue: str) -> str:
         servers = self.options.servers
         return servers[zlib.crc32(queue.encode()) % len(servers)]
 
-    def _connection(self, server: str) -> Connection:
+    def _connection(self, server: str) -> BlockingConnection:
         if server not in self._connections:
             self._connections[server] = self._connect(server)
         return self._connections[server]
 
-    def _connect(self, server: str) -> Connection:
+    def _connect(self, server: str) -> BlockingConnection:
         until = time.monotonic() + self.options.timeout_s
         while True:
             try:
-                return Connection(server, self.options.timeout_s)
+                return BlockingConnection(server, self.options.timeout_s)
             except ServerLost:
                 if time.monotonic() > until:
                     raise
@@ -344,10 +344,10 @@ class Putter:
                 time.sleep(ahead_s)
 
 
-def _chain(first: list[Row], rest: Iterator[Row]) -> Iterator[Row]:
+def _chain(first: list[ItemRow], rest: Iterator[ItemRow]) -> Iterator[ItemRow]:
     yield from first
     yield from rest
 
 
-def _set(row: Row) -> memcache.Set:
+def _set(row: ItemRow) -> memcache.Set:
     return memcache.Set(real_name(row.queue), row.value, row.flags, expires_ms=row.expires_ms)

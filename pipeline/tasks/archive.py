@@ -17,8 +17,8 @@ from msgspec import Struct
 from pyspark.sql.streaming.datasource import ReadMaxBytes
 
 from staniel.pipeline.lake.folders import Vanished, absolute
-from staniel.pipeline.lake.lake import Gap, Lake, place_of
-from staniel.pipeline.lake.parquet import Tables
+from staniel.pipeline.lake.lake import Gap, Lake, lake_folder_of
+from staniel.pipeline.lake.parquet import ParquetTables
 from staniel.pipeline.sources.journal import columns_of
 from staniel.pipeline.sources.journal_options import JournalOptions
 from staniel.pipeline.sources.journal_stream import LOG, TRIES, JournalStream, Offset, PinnedPartition
@@ -34,7 +34,7 @@ DAY_MS = 86_400_000
 Tell = Callable[[dict[str, Any]], None]
 
 
-class Task(Struct, frozen=True):
+class ArchiveTask(Struct, frozen=True):
     """One part of one batch. `day`: where rows go that have no time, and none near them has."""
 
     out: str
@@ -44,7 +44,7 @@ class Task(Struct, frozen=True):
     day: int
 
 
-class Written(Struct, frozen=True):
+class WrittenPart(Struct, frozen=True):
     rows: int
     files: list[str]
     days: dict[str, int]
@@ -99,13 +99,13 @@ def archive(
     return rows
 
 
-def _write(spark: SparkSession, stream: JournalStream, lake: Lake, start: Offset, end: Offset) -> list[Written]:
+def _write(spark: SparkSession, stream: JournalStream, lake: Lake, start: Offset, end: Offset) -> list[WrittenPart]:
     """The files of the next batch. Raises Vanished."""
     tasks = [
-        Task(lake.url, lake.entry.batch + 1, each, stream.columns, _day_of(each, lake.entry.days))
+        ArchiveTask(lake.url, lake.entry.batch + 1, each, stream.columns, _day_of(each, lake.entry.days))
         for each in stream.pieces(start, end)
     ]
-    written: list[Written] = run(spark, tasks, write_part)
+    written: list[WrittenPart] = run(spark, tasks, write_part)
     return written
 
 
@@ -120,9 +120,9 @@ def _lost(items: int | None) -> str:
     return "some" if items is None else f"{items:,} items"
 
 
-def write_part(task: Task) -> Written:
+def write_part(task: ArchiveTask) -> WrittenPart:
     """What one task does. Raises Vanished if the bytes are gone."""
-    tables = Tables(place_of(task.out), task.columns, CLOCK, task.batch, task.day)
+    tables = ParquetTables(lake_folder_of(task.out), task.columns, CLOCK, task.batch, task.day)
     try:
         for batch in task.partition.rows(task.columns):
             if batch.num_rows:
@@ -131,7 +131,7 @@ def write_part(task: Task) -> Written:
         tables.abandon()
         raise
     tables.close()
-    return Written(tables.rows, tables.files, tables.days)
+    return WrittenPart(tables.rows, tables.files, tables.days)
 
 
 def _day_of(partition: PinnedPartition, days: Mapping[str, int]) -> int:

@@ -16,8 +16,8 @@ from staniel.journal.kestrel.files import OWN_FOLDER
 from staniel.journal.libkestrel import files as libkestrel_layout
 from staniel.journal.spool import Spool, SpoolError
 from staniel.journal.tools.convert import Conversion, Refusal
-from staniel.pipeline.lake.folders import absolute, below, folder, not_there
-from staniel.pipeline.sources.options import Options, Queues, as_option
+from staniel.pipeline.lake.folders import absolute, below, folder, folder_missing
+from staniel.pipeline.sources.options import Options, QueuePatterns, as_option
 from staniel.pipeline.tasks.summarise import run
 from staniel.queues.config import Format
 from staniel.queues.names import parent_of
@@ -48,11 +48,13 @@ def convert(spark: SparkSession, spools: list[str], queues: list[str], wanted: F
 def convert_spool(task: tuple[str, str, Format, int]) -> list[Converted]:
     """One spool. Nothing is changed where it is refused."""
     path, queues, wanted, now_ms = task
-    chosen = Queues(Options({"queues": queues} if queues else {}, {"queue", "queues", "queuePattern"}, "convert"))
+    chosen = QueuePatterns(
+        Options({"queues": queues} if queues else {}, {"queue", "queues", "queuePattern"}, "convert")
+    )
     if not (place := folder(path)).exists():
-        return [Converted(path, "", 0, str(not_there(path)))]
+        return [Converted(path, "", 0, str(folder_missing(path)))]
     if not place.list() and not folder(below(path, OWN_FOLDER)).exists():
-        return [Converted(path, "", 0, str(not_there(path, "are no journals in")))]
+        return [Converted(path, "", 0, str(folder_missing(path, "are no journals in")))]
     disk = OsFs()
     try:
         spool = Spool(disk, path)

@@ -32,7 +32,7 @@ def drain(spark: SparkSession, out: str, given: Mapping[str, str], once: bool, t
 
     if NO_QUEUE in DrainOptions({"spoolPath": out, **given}).queues:
         raise ValueError(f"a table that Spark writes cannot tell a queue {NO_QUEUE} from none")
-    progress = Progress(tell)
+    progress = BatchProgress(tell)
     for left in reversed(range(TRIES)):
         try:
             watch(_start(spark, absolute(out), given, once), progress)
@@ -55,7 +55,7 @@ def _start(spark: SparkSession, out: str, given: Mapping[str, str], once: bool) 
     return writing.start()
 
 
-class Progress:
+class BatchProgress:
     """Tells of each batch once, over several starts of one query."""
 
     def __init__(self, tell: Tell) -> None:
@@ -72,7 +72,7 @@ class Progress:
                 self._tell({"batch": self._told, "rows": self.rows, "rate": rate})
 
 
-def watch(query: StreamingQuery, progress: Progress) -> None:
+def watch(query: StreamingQuery, progress: BatchProgress) -> None:
     """Follow a query until it ends. Raises what ended it."""
     try:
         while not query.awaitTermination(1):

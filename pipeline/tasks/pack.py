@@ -27,8 +27,8 @@ from staniel.journal.kestrel.records import HEAD_BYTES, decode
 from staniel.journal.kestrel.recovery import Recovery
 from staniel.journal.spool import Spool, SpoolError
 from staniel.pipeline.formats.adapters import look
-from staniel.pipeline.formats.kestrel.state import Queue, live_rows
-from staniel.pipeline.lake.folders import LocalFolder, Opened, folder
+from staniel.pipeline.formats.kestrel.state import QueueSummary, live_rows
+from staniel.pipeline.lake.folders import LocalFolder, OpenFile, folder
 from staniel.pipeline.lake.names import real_name, shown_name
 from staniel.pipeline.sources.journal_options import JournalOptions
 from staniel.pipeline.sources.planning import check_wanted
@@ -49,11 +49,11 @@ READ_BACK_BYTES = 64 << 20  # of items that one side of the comparison keeps in 
 TEMP_NUMBERS = 10**15, 10**16  # numbers of temporary files: those of a server are milliseconds
 
 
-class Busy(Exception):
+class SpoolInUse(Exception):
     """A server has the spool open: it packs by itself, and would not know of a pack made behind its back."""
 
 
-class NotTheSame(Exception):
+class PackMismatch(Exception):
     """What was written in place of a queue's sealed files does not hold what they hold; they are as they were."""
 
 
@@ -67,11 +67,11 @@ class Packed(Struct, frozen=True):
     items: int
 
 
-class Task(Struct, frozen=True):
+class PackTask(Struct, frozen=True):
     """One queue to be packed. `files`: its sealed ones, by name."""
 
     path: str
-    queue: Queue
+    queue: QueueSummary
     dialect: JournalDialect
 
     @property
@@ -84,7 +84,7 @@ class Task(Struct, frozen=True):
         return real_name(self.queue.name)
 
 
-class Written(Struct, frozen=True):
+class PackedFiles(Struct, frozen=True):
     """A file that a task has made, and found to hold what the `files` hold. `number`: the largest of theirs."""
 
     queue: str
@@ -113,7 +113,7 @@ def pack(spark: SparkSession, path: str, given: Mapping[str, str], dialect: Jour
     try:
         spool = _ready(disk, place.path)
         queues = queues_of(spark, path, {**given, "format": "kestrel"}, sealed=True)
-        written = run(spark, [Task(place.path, queue, dialect) for queue in queues], write_pack)
+        written = run(spark, [PackTask(place.path, queue, dialect) for queue in queues], write_pack)
         packed = [_put_in_place(spool, each) for each in written]
         _tidy(spool)
         return packed
@@ -126,7 +126,7 @@ def _ready(disk: OsFs, path: str) -> Spool:
     try:
         spool = Spool(disk, path)
     except Locked as locked:
-        raise Busy(f"{locked.holder or 'a server'} has {path} open; stop it first") from None
+        raise SpoolInUse(f"{locked.holder or 'a server'} has {path} open; stop it first") from None
     except SpoolError as error:
         raise ValueError(str(error)) from None
     found = spool.look().kestrel
@@ -137,11 +137,11 @@ def _ready(disk: OsFs, path: str) -> Spool:
     return spool
 
 
-def _put_in_place(spool: Spool, written: Written) -> Packed:
+def _put_in_place(spool: Spool, written: PackedFiles) -> Packed:
     """The new file for the old ones, as recovery finishes a pack: a crash between two steps is finished by a start."""
     temp = f"{spool.folder}/{written.temp}"
     if spool.fs.size(temp) != written.size:
-        raise NotTheSame(f"{temp} has changed since it was compared; the files of {written.queue} are as they were")
+        raise PackMismatch(f"{temp} has changed since it was compared; the files of {written.queue} are as they were")
     spool.fs.rename(temp, f"{spool.folder}/{pack_name(written.queue, written.number)}")
     spool.fs.sync_folder(spool.folder)
     spool.recovery.finish(written.queue, spool.look().kestrel[written.queue])
@@ -154,7 +154,7 @@ def _tidy(spool: Spool) -> None:
         spool.recovery.tidy(files)
 
 
-def write_pack(task: Task) -> Written:
+def write_pack(task: PackTask) -> PackedFiles:
     """What a task does: a file of its own, which holds what the sealed files hold. Raises NotTheSame, and what reading
     raises; nothing has changed then."""
     disk, queue = OsFs(), task.queue
@@ -167,7 +167,7 @@ def write_pack(task: Task) -> Written:
         finally:
             file.close()
         if contents(disk, task.path, task.name, {name: 0}) != contents(disk, task.path, task.name, task.files):
-            raise NotTheSame(
+            raise PackMismatch(
                 f"{queue.name}: the new file does not hold what the sealed files hold; they are as they were"
             )
     except BaseException:
@@ -179,7 +179,7 @@ def write_pack(task: Task) -> Written:
     segments = [one.segment for one in queue.found]
     before_bytes = sum(segment.bytes for segment in segments)
     items = queue.state.items + len(queue.state.opens)
-    return Written(task.name, name, file.size, max(task.files.values()), list(task.files), before_bytes, items)
+    return PackedFiles(task.name, name, file.size, max(task.files.values()), list(task.files), before_bytes, items)
 
 
 def create(disk: Fs, path: str) -> File:
@@ -207,7 +207,7 @@ def contents(disk: Fs, path: str, queue: str, files: Mapping[str, int]) -> tuple
     recovered = Recovery(disk, path).recover(queue, Files(queue, dict(files), {}, []), 0, READ_BACK_BYTES)
     if recovered.damages:
         damage = recovered.damages[0]
-        raise NotTheSame(f"{damage.file}: byte {damage.at}: {damage.why}; the files of {queue} are as they were")
+        raise PackMismatch(f"{damage.file}: byte {damage.at}: {damage.why}; the files of {queue} are as they were")
     line, hashed = recovered.replay.line, sha256()
     items = 0
     while line.head() is not None:
@@ -219,14 +219,14 @@ def contents(disk: Fs, path: str, queue: str, files: Mapping[str, int]) -> tuple
 
 def _seen(item: Item) -> bytes:
     if item.expires_ms == LOST_MS:
-        raise NotTheSame("an item cannot be read back; the files are as they were")
+        raise PackMismatch("an item cannot be read back; the files are as they were")
     return b"%d %d %d %d " % (len(item.data), item.added_ms, item.expires_ms, item.flags) + item.data
 
 
-def snapshot(path: str, queue: Queue, dialect: JournalDialect) -> Iterator[bytes]:
+def snapshot(path: str, queue: QueueSummary, dialect: JournalDialect) -> Iterator[bytes]:
     """The records that make a new queue what this one is: its counter, open reads, items."""
     encoder, state = Encoder(dialect), queue.state
-    copies = Copies(path)
+    copies = OriginalItems(path)
     try:
         held = replace(queue, state=State([], state.opens, state.added, state.added, state.listed, state.counter, {}))
         opens = {row["xid"]: Delivery(copies.item(row), 0, 1, row["xid"]) for row in _rows(path, held)}
@@ -240,18 +240,18 @@ def snapshot(path: str, queue: Queue, dialect: JournalDialect) -> Iterator[bytes
         copies.close()
 
 
-def _rows(path: str, queue: Queue) -> Iterator[dict[str, Any]]:
+def _rows(path: str, queue: QueueSummary) -> Iterator[dict[str, Any]]:
     """Without payloads: each is copied from its own place."""
     for batch in live_rows(folder(path), queue, False):
         yield from batch.select(["file", "offset", "size", "flags", "xid"]).to_pylist()
 
 
-class Copies:
+class OriginalItems:
     """Items as their records have them: times that are no times too."""
 
     def __init__(self, path: str) -> None:
         self._folder = folder(path)
-        self._open: dict[str, Opened] = {}
+        self._open: dict[str, OpenFile] = {}
 
     def item(self, row: dict[str, Any]) -> Item:
         file = self._open.get(row["file"])

@@ -8,10 +8,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
-from staniel.pipeline.sources.connection import Connection
+from staniel.pipeline.sources.connection import BlockingConnection
 from staniel.pipeline.sources.journal_options import moment_ms
 from staniel.pipeline.sources.live_options import SinkOptions
-from staniel.pipeline.sources.options import Options, Queues, as_option
+from staniel.pipeline.sources.options import Options, QueuePatterns, as_option
 from staniel.pipeline.sources.planning import no_queue
 
 if TYPE_CHECKING:
@@ -53,7 +53,7 @@ def refill(rows: DataFrame, since: str, until: str, queues: list[str], options: 
     from pyspark.sql import functions as F
 
     for server in SinkOptions(options).servers:
-        Connection(server).close()
+        BlockingConnection(server).close()
     if since:
         rows = rows.filter(F.col("addTime") >= F.timestamp_millis(F.lit(moment_ms(since, "since"))))
     if until:
@@ -61,7 +61,7 @@ def refill(rows: DataFrame, since: str, until: str, queues: list[str], options: 
     if queues:
         there = [] if "queue" not in rows.columns else [row[0] for row in rows.select("queue").distinct().collect()]
         known = [name for name in there if name is not None]
-        wanted = Queues(Options({"queues": as_option(queues)}, {"queues"}, "replay"))
+        wanted = QueuePatterns(Options({"queues": as_option(queues)}, {"queues"}, "replay"))
         if unmet := wanted.unmet(known):
             raise ValueError(no_queue(unmet[0], "what is to be put", known))
         rows = rows.filter(F.col("queue").isin([name for name in known if name in wanted]))

@@ -17,16 +17,16 @@ from msgspec.structs import replace
 
 from staniel.journal.kestrel.effect import EffectMismatch, State
 from staniel.journal.kestrel.effect_scan import EMPTY, UNKNOWN, CounterUnknown, EntryState, SegmentFacts, XidScan
-from staniel.pipeline.formats.base import Part, Reading, Segment
-from staniel.pipeline.formats.kestrel.adapter import KestrelFormat
+from staniel.pipeline.formats.base import JournalSegment, Part, Reading
+from staniel.pipeline.formats.kestrel.adapter import KestrelAdapter
 from staniel.pipeline.formats.kestrel.queue import Stretch, described, furnish, hold, stand, survey, trusting
-from staniel.pipeline.formats.kestrel.state import STATE, Queue, Summarised, live_rows, summarise_file
+from staniel.pipeline.formats.kestrel.state import STATE, QueueSummary, Summarised, live_rows, summarise_file
 from staniel.pipeline.lake.arrow import ddl
 from staniel.pipeline.lake.folders import Folder, Vanished, feed, folder
 from staniel.pipeline.sources.journal_options import JournalOptions
 from staniel.pipeline.sources.offsets import pin, pinned_to
-from staniel.pipeline.sources.planning import Plan, plan
-from staniel.pipeline.worker_gc import settle, settling
+from staniel.pipeline.sources.planning import PushedFilters, plan_parts
+from staniel.pipeline.worker_gc import freeze_imports, then_freeze_imports
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -35,16 +35,16 @@ TRIES = 5
 SINGLE_BYTES = 32 << 20  # a queue with less than this is one task: a second pass would cost more than it spares
 
 
-class Task(Struct, frozen=True):
+class SegmentTask(Struct, frozen=True):
     """One segment to summarise."""
 
     url: str
     reading: Reading
-    segment: Segment
+    segment: JournalSegment
     entry: EntryState
 
 
-def queues_of(spark: SparkSession, path: str, given: Mapping[str, str], sealed: bool = False) -> list[Queue]:
+def queues_of(spark: SparkSession, path: str, given: Mapping[str, str], sealed: bool = False) -> list[QueueSummary]:
     """Every queue under a path; `sealed`: by its sealed files alone. Looks again if files change meanwhile. Raises what
     reading raises: CorruptJournal, Vanished."""
     for _ in range(TRIES - 1):
@@ -55,9 +55,9 @@ def queues_of(spark: SparkSession, path: str, given: Mapping[str, str], sealed: 
     return _queues_of(spark, path, given, sealed)
 
 
-def _queues_of(spark: SparkSession, path: str, given: Mapping[str, str], sealed: bool) -> list[Queue]:
+def _queues_of(spark: SparkSession, path: str, given: Mapping[str, str], sealed: bool) -> list[QueueSummary]:
     options = JournalOptions({**given, "path": path, "view": "state"})
-    form, parts, reading = plan(folder(options.path), options, Plan())
+    form, parts, reading = plan_parts(folder(options.path), options, PushedFilters())
     parts = [pin(pinned(options.path, part.segments), part) for part in parts] if form.name == "kestrel" else parts
     if form.name != "kestrel":
         raise ValueError(f"summaries are made of Kestrel journals only; use view=state for {form.name}'s")
@@ -82,7 +82,7 @@ def state_of(spark: SparkSession, path: str, given: Mapping[str, str]) -> DataFr
                 queue = pickle.loads(data)
                 place = pinned(where[0], [one.segment for one in queue.found])
                 yield from live_rows(place, queue, where[1])
-        settle()
+        freeze_imports()
 
     rdd = spark.sparkContext.parallelize([(pickle.dumps(task),) for task in tasks], max(len(tasks), 1))
     made: DataFrame = spark.createDataFrame(rdd, "task binary").mapInArrow(rows, ddl(STATE))
@@ -112,21 +112,21 @@ def run_each(spark: SparkSession, tasks: list[Any], work: Callable[[Any], Any]) 
 
     results: list[Any] = (
         spark.sparkContext.parallelize(tasks, len(tasks))
-        .mapPartitions(lambda some: settling(map(patiently, some)))
+        .mapPartitions(lambda some: then_freeze_imports(map(patiently, some)))
         .collect()
     )
     return results
 
 
-def _in_order(spark: SparkSession, url: str, reading: Reading, parts: list[Part]) -> dict[str, Queue]:
+def _in_order(spark: SparkSession, url: str, reading: Reading, parts: list[Part]) -> dict[str, QueueSummary]:
     queues = run(spark, parts, lambda part: hold(pinned(url, part.segments), part, reading))
     return {queue.name: queue for queue in queues}
 
 
-def _in_parallel(spark: SparkSession, url: str, reading: Reading, parts: list[Part]) -> dict[str, Queue]:
+def _in_parallel(spark: SparkSession, url: str, reading: Reading, parts: list[Part]) -> dict[str, QueueSummary]:
     """Each segment by itself, and again with its counter if it cannot be. Queues that do not fit then are left out."""
     tasks = [
-        Task(url, trusting(part.segments, reading), each, UNKNOWN if each.number else EMPTY)
+        SegmentTask(url, trusting(part.segments, reading), each, UNKNOWN if each.number else EMPTY)
         for part in parts
         for each in part.segments
     ]
@@ -147,16 +147,16 @@ def _in_parallel(spark: SparkSession, url: str, reading: Reading, parts: list[Pa
     return {name: queue for name, queue in queues.items() if queue is not None}
 
 
-def pinned(url: str, segments: Iterable[Segment]) -> Folder:
+def pinned(url: str, segments: Iterable[JournalSegment]) -> Folder:
     """A folder with the files that a query was planned with."""
-    return pinned_to(folder(url), KestrelFormat(), segments)
+    return pinned_to(folder(url), KestrelAdapter(), segments)
 
 
 def _survey(url: str, stretch: Stretch) -> Summarised | None:
     return survey(pinned(url, [stretch.summarised.segment]), stretch)
 
 
-def _alone(task: Task) -> Summarised | XidScan | None:
+def _alone(task: SegmentTask) -> Summarised | XidScan | None:
     """A summary; how the counter moves if that has to be known first; None if the queue before has to be."""
     segment = task.segment
     place = pinned(task.url, [segment])
@@ -175,7 +175,7 @@ def _alone(task: Task) -> Summarised | XidScan | None:
         return xid_scan
 
 
-def _counters(tasks: list[Task], first: list[Any]) -> Iterator[tuple[int, int]]:
+def _counters(tasks: list[SegmentTask], first: list[Any]) -> Iterator[tuple[int, int]]:
     """The segments that have to be read again, with the counter at their beginning."""
     counter: int | None = 0
     for at, (task, result) in enumerate(zip(tasks, first, strict=True)):
@@ -190,7 +190,7 @@ def _counters(tasks: list[Task], first: list[Any]) -> Iterator[tuple[int, int]]:
             counter = None
 
 
-def _stood(name: str, found: list[Any]) -> tuple[Queue, dict[int, Stretch]] | None:
+def _stood(name: str, found: list[Any]) -> tuple[QueueSummary, dict[int, Stretch]] | None:
     """See `stand`; None: the results do not make a queue."""
     if not all(isinstance(each, Summarised) for each in found):
         return None
@@ -200,7 +200,7 @@ def _stood(name: str, found: list[Any]) -> tuple[Queue, dict[int, Stretch]] | No
         return None
 
 
-def _live_tasks(queue: Queue) -> Iterator[Queue]:
+def _live_tasks(queue: QueueSummary) -> Iterator[QueueSummary]:
     """The queue's live rows as tasks: one a segment that holds some of the line, one for what was handed out."""
     state = queue.state
     if state.front or state.opens:

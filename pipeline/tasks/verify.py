@@ -15,7 +15,7 @@ from msgspec import Struct
 from staniel.journal.errors import Damage, Flaw
 from staniel.journal.tools.checksums import verify_checksums
 from staniel.pipeline.formats.adapters import FORMATS, look
-from staniel.pipeline.formats.base import OnCorrupt, Part, Reading, Segment
+from staniel.pipeline.formats.base import JournalSegment, OnCorrupt, Part, Reading
 from staniel.pipeline.lake.folders import Folder, FolderFs, Vanished, folder
 from staniel.pipeline.sources.journal_options import JournalOptions
 from staniel.pipeline.sources.offsets import pinned_to
@@ -105,7 +105,7 @@ def _verify(task: tuple[str, str, Part, Reading]) -> list[Finding]:
     return findings
 
 
-def _unlike(place: Folder, segment: Segment) -> list[Flaw] | None:
+def _unlike(place: Folder, segment: JournalSegment) -> list[Flaw] | None:
     from staniel.pipeline.formats.kestrel.queue import load_sidecar
 
     described = None if segment.live else load_sidecar(place, segment.file)

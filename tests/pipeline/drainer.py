@@ -10,7 +10,7 @@ from __future__ import annotations
 import sys
 import time
 
-from staniel.pipeline.sources.drain import Drain, Limits, Step
+from staniel.pipeline.sources.drain import BatchLimits, Drain, DrainStep
 from staniel.pipeline.sources.drain_spool import DrainSpool
 
 
@@ -18,7 +18,7 @@ def main() -> None:
     server, queue, place, batch, items = sys.argv[1:6]
     stop_at = sys.argv[6] if len(sys.argv) > 6 else ""
 
-    def after(step: Step) -> None:
+    def after(step: DrainStep) -> None:
         if step.value == stop_at:
             print("at", step.value, flush=True)
             while True:
@@ -27,7 +27,7 @@ def main() -> None:
     spool = DrainSpool(place)
     with spool:
         count = Drain([server], [queue], spool, connections=2, after=after).fill(
-            int(batch), Limits(int(items), 1 << 40), 0
+            int(batch), BatchLimits(int(items), 1 << 40), 0
         )
     print("drained", count, flush=True)
 

@@ -36,7 +36,7 @@ from staniel.pipeline.lake.folders import LocalFolder, feed
 from staniel.pipeline.report.figures import gather
 from staniel.pipeline.report.page import write as write_page
 from staniel.pipeline.sessions import close
-from staniel.pipeline.sources.drain import Drain, Limits
+from staniel.pipeline.sources.drain import BatchLimits, Drain
 from staniel.pipeline.sources.drain_spool import DrainSpool
 from staniel.pipeline.tasks.archive import archive
 from staniel.pipeline.tasks.drain_to_lake import drain
@@ -293,7 +293,7 @@ def live(spark: SparkSession, folder: Path, rounds: int) -> None:
                 with spool:
                     tap = Drain([address], ["jobs"], spool)
                     for batch in count(1):
-                        if not tap.fill(batch, Limits(50_000, 1 << 40), 0):
+                        if not tap.fill(batch, BatchLimits(50_000, 1 << 40), 0):
                             break
                     tap.close()
 

@@ -39,7 +39,7 @@ from staniel.pipeline.tasks import summarise as fleet
 from staniel.pipeline.tasks import verify as verify_module
 from staniel.pipeline.tasks.archive import archive
 from staniel.pipeline.tasks.convert import convert_spool
-from staniel.pipeline.tasks.pack import Busy, pack
+from staniel.pipeline.tasks.pack import SpoolInUse, pack
 from staniel.pipeline.tasks.summarise import pinned
 from staniel.pipeline.tasks.verify import verify
 from staniel.queues.config import Format, JournalDialect
@@ -311,7 +311,7 @@ class Races:
         self.told[name] += 1
         try:
             return ask()
-        except (Vanished, DataLoss, Busy, ValueError) as refusal:
+        except (Vanished, DataLoss, SpoolInUse, ValueError) as refusal:
             if isinstance(refusal, ValueError) and not re.search("holds no queue|there is no queue", str(refusal)):
                 raise
             why = re.sub(r"[a-z]+\d?(\.read\.|\.\d+|\d{9}\.log)?\b(?= are gone|:)|\d+|/\S+", "…", str(refusal))

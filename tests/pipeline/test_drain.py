@@ -13,8 +13,8 @@ from pathlib import Path
 import pytest
 from pyspark.sql.streaming.datasource import ReadMaxRows
 
-from staniel.pipeline.sources.connection import Connection, Refused, ServerLost
-from staniel.pipeline.sources.drain import Drain, Limits, Step, UnknownQueue
+from staniel.pipeline.sources.connection import BlockingConnection, ServerLost, ServerRefused
+from staniel.pipeline.sources.drain import BatchLimits, Drain, DrainStep, UnknownQueue
 from staniel.pipeline.sources.drain_spool import SCHEMA, DrainSpool, SpoolTaken
 from staniel.pipeline.sources.live import LiveStream, Offset
 from staniel.pipeline.sources.live_options import DrainOptions
@@ -25,14 +25,18 @@ from tests.support.process import Server, running
 ITEMS = 300
 ROOT = Path(__file__).resolve().parents[2]
 REPEATS_AFTER = {
-    "drainer": {Step.SYNCED},  # it was spooled, and nobody confirmed it
-    "server": {Step.RESERVED, Step.SPOOLED, Step.SYNCED},  # the drainer lives on and spools what it holds
+    "drainer": {DrainStep.SYNCED},  # it was spooled, and nobody confirmed it
+    "server": {
+        DrainStep.RESERVED,
+        DrainStep.SPOOLED,
+        DrainStep.SYNCED,
+    },  # the drainer lives on and spools what it holds
 }
 
 
 def fill(server: str, queue: str, count: int) -> list[bytes]:
     values = [b"item %06d" % number for number in range(count)]
-    connection = Connection(server)
+    connection = BlockingConnection(server)
     assert set(connection.ask(*[memcache.Set(queue, value) for value in values])) == {Answer.STORED}
     connection.close()
     return values
@@ -43,11 +47,11 @@ def spooled(spool: DrainSpool) -> list[tuple[bytes, int | None]]:
     return [(row["value"], row["id"]) for batch in spool.read(names) for row in batch.to_pylist()]
 
 
-def drain(server: str, place: Path, batch: int, after: Callable[[Step], None] = lambda step: None) -> int:
+def drain(server: str, place: Path, batch: int, after: Callable[[DrainStep], None] = lambda step: None) -> int:
     spool = DrainSpool(str(place))
     with spool:
         drainer = Drain([server], ["jobs"], spool, connections=2, timeout_s=10.0, after=after)
-        count = drainer.fill(batch, Limits(10_000, 1 << 40), 0)
+        count = drainer.fill(batch, BatchLimits(10_000, 1 << 40), 0)
         drainer.close()
     return count
 
@@ -56,7 +60,7 @@ def server_address(server: Server) -> str:
     return f"127.0.0.1:{server.port}"
 
 
-def check(place: Path, values: list[bytes], step: Step, closing_line: Callable[[str], None], who: str) -> None:
+def check(place: Path, values: list[bytes], step: DrainStep, closing_line: Callable[[str], None], who: str) -> None:
     """Nothing is missing; what is there twice has the same id twice, and is no more than one round."""
     found = spooled(DrainSpool(str(place)))
     times = Counter(value for value, _ in found)
@@ -67,9 +71,9 @@ def check(place: Path, values: list[bytes], step: Step, closing_line: Callable[[
     closing_line(f"drain: {who} killed after {step.value}: {len(values)} items, 0 missing, {repeats} repeated")
 
 
-@pytest.mark.parametrize("step", Step)
+@pytest.mark.parametrize("step", DrainStep)
 def test_a_drainer_killed_at_any_step_loses_nothing(
-    tmp_path: Path, step: Step, closing_line: Callable[[str], None]
+    tmp_path: Path, step: DrainStep, closing_line: Callable[[str], None]
 ) -> None:
     with running(tmp_path / "server") as server:
         values = fill(server_address(server), "jobs", ITEMS)
@@ -85,16 +89,16 @@ def test_a_drainer_killed_at_any_step_loses_nothing(
         check(place, values, step, closing_line, "drainer")
 
 
-@pytest.mark.parametrize("step", Step)
+@pytest.mark.parametrize("step", DrainStep)
 def test_a_server_killed_at_any_step_loses_nothing(
-    tmp_path: Path, step: Step, closing_line: Callable[[str], None]
+    tmp_path: Path, step: DrainStep, closing_line: Callable[[str], None]
 ) -> None:
     with running(tmp_path / "server") as server:
         values = fill(server_address(server), "jobs", ITEMS)
         place = tmp_path / "drained"
-        killed: list[Step] = []
+        killed: list[DrainStep] = []
 
-        def kill(at: Step) -> None:
+        def kill(at: DrainStep) -> None:
             if at is step and not killed:
                 killed.append(at)
                 server.kill()
@@ -119,7 +123,7 @@ def test_several_servers_and_queues_are_drained_within_the_limits(tmp_path: Path
             drainer = Drain(servers, ["jobs", "mail"], spool, connections=1)
             assert drainer.waiting() == 440
             counts = []
-            while count := drainer.fill(len(counts) + 1, Limits(100, 1 << 40), 0):
+            while count := drainer.fill(len(counts) + 1, BatchLimits(100, 1 << 40), 0):
                 counts.append(count)
             drainer.close()
         assert max(counts) <= 103 and sum(counts) == 440
@@ -132,7 +136,7 @@ def test_a_batch_keeps_its_limits_within_one_item_when_items_become_large(tmp_pa
     with running(tmp_path / "server") as server:
         address = server_address(server)
         values = fill(address, "jobs", 2000)
-        connection = Connection(address)
+        connection = BlockingConnection(address)
         for number in range(80):
             assert connection.ask(memcache.Set("jobs", b"%06d" % number + large)) == [Answer.STORED]
         connection.close()
@@ -141,7 +145,7 @@ def test_a_batch_keeps_its_limits_within_one_item_when_items_become_large(tmp_pa
             drainer = Drain([address], ["jobs"], spool)
             held_bytes, sizes, limit = 0, [], 6 << 20
             tracemalloc.start()
-            while drainer.fill(len(sizes) + 1, Limits(1_500, limit), 200):
+            while drainer.fill(len(sizes) + 1, BatchLimits(1_500, limit), 200):
                 held_bytes = max(held_bytes, tracemalloc.get_traced_memory()[1])
                 found = [data for data, _ in spooled(spool)]
                 sizes.append((len(found), sum(map(len, found))))
@@ -160,9 +164,9 @@ def test_a_queue_that_no_server_has_is_no_empty_queue(tmp_path: Path) -> None:
         fill(servers[1], "jobs", 3)
         with DrainSpool(str(tmp_path / "drained")) as spool:
             with pytest.raises(UnknownQueue, match=f"there is no queue job on {servers[0]} and {servers[1]}"):
-                Drain(servers, ["job"], spool).fill(1, Limits(10, 1 << 20), 0)
+                Drain(servers, ["job"], spool).fill(1, BatchLimits(10, 1 << 20), 0)
             drainer = Drain(servers, ["jobs"], spool)
-            assert drainer.fill(1, Limits(10, 1 << 20), 0) == 3, "one of them has it"
+            assert drainer.fill(1, BatchLimits(10, 1 << 20), 0) == 3, "one of them has it"
             drainer.close()
         assert not Path(tmp_path / "a" / "spool" / "job").exists(), "and looking for it has made none"
 
@@ -176,9 +180,9 @@ def test_one_dead_server_of_two_is_an_error_and_no_empty_queue(tmp_path: Path) -
             drainer = Drain(servers, ["jobs"], spool, connections=1, timeout_s=0.5)
             assert drainer.waiting() == 100
             second.kill()
-            assert drainer.fill(1, Limits(1000, 1 << 20), 0) == 50, "what the other one has"
+            assert drainer.fill(1, BatchLimits(1000, 1 << 20), 0) == 50, "what the other one has"
             with pytest.raises(ServerLost, match=f"no answer from {servers[1]}"):
-                drainer.fill(2, Limits(1000, 1 << 20), 0)
+                drainer.fill(2, BatchLimits(1000, 1 << 20), 0)
             with pytest.raises(ServerLost, match=f"no answer from {servers[1]}"):
                 Drain(servers, ["jobs"], spool, timeout_s=0.5).waiting()
 
@@ -243,9 +247,9 @@ def test_two_queries_with_one_spool_lose_nothing_and_one_is_told(
 
 def test_a_refused_read_is_told_in_the_servers_words(tmp_path: Path) -> None:
     with running(tmp_path / "server") as server:
-        connection = Connection(server_address(server))
+        connection = BlockingConnection(server_address(server))
         connection.want("a~b", 1, 0)
-        with pytest.raises(Refused, match="CLIENT_ERROR"):
+        with pytest.raises(ServerRefused, match="CLIENT_ERROR"):
             connection.got(1, 1)
         connection.close()
 
@@ -254,8 +258,8 @@ def test_a_spool_that_cannot_be_written_gives_everything_back(tmp_path: Path) ->
     with running(tmp_path / "server") as server:
         fill(server_address(server), "jobs", 10)
 
-        def full(step: Step) -> None:
-            if step is Step.SPOOLED:
+        def full(step: DrainStep) -> None:
+            if step is DrainStep.SPOOLED:
                 raise OSError(28, "No space left on device")
 
         with pytest.raises(OSError, match="No space"):

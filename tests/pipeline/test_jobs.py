@@ -16,7 +16,7 @@ from staniel.pipeline.report.page import write as write_page
 from staniel.pipeline.tasks import summarise as fleet
 from staniel.pipeline.tasks.archive import archive
 from staniel.pipeline.tasks.convert import convert
-from staniel.pipeline.tasks.pack import Busy, pack
+from staniel.pipeline.tasks.pack import SpoolInUse, pack
 from staniel.pipeline.tasks.refill import items_of, refill
 from staniel.pipeline.tasks.verify import verify
 from staniel.queues.config import Format, JournalDialect
@@ -95,7 +95,7 @@ def test_a_spool_that_a_server_has_open_is_not_packed(spark: SparkSession, spool
     disk = OsFs()
     disk.make_folder(str(spool / ".staniel"))
     disk.lock(str(spool / ".staniel" / "lock"))
-    with pytest.raises(Busy, match="stop it first"):
+    with pytest.raises(SpoolInUse, match="stop it first"):
         pack(spark, str(spool), {}, JournalDialect.DOCUMENTS)
     disk.close()
 

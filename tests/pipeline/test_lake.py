@@ -11,8 +11,8 @@ import pyarrow.parquet as pq
 import pytest
 
 from staniel.pipeline.lake.arrow import TIME
-from staniel.pipeline.lake.lake import OWN, Lake, RemotePlace, Taken, place_of, staged_name, table_folder
-from staniel.pipeline.lake.parquet import Tables
+from staniel.pipeline.lake.lake import OWN, Lake, LakeTaken, RemoteLakeFolder, lake_folder_of, staged_name, table_folder
+from staniel.pipeline.lake.parquet import ParquetTables
 
 COLUMNS = pa.schema([("queue", pa.string()), ("n", pa.int64()), ("asOf", TIME), ("value", pa.binary())])
 DAY_US = 86_400_000_000
@@ -27,8 +27,8 @@ def rows(*given: tuple[str | None, int, int | None]) -> pa.RecordBatch:
     return pa.RecordBatch.from_pylist(table, schema=COLUMNS)
 
 
-def written(out: Path, batch: int, *batches: pa.RecordBatch, day: int = 0) -> Tables:
-    tables = Tables(place_of(str(out)), COLUMNS, "asOf", batch, day)
+def written(out: Path, batch: int, *batches: pa.RecordBatch, day: int = 0) -> ParquetTables:
+    tables = ParquetTables(lake_folder_of(str(out)), COLUMNS, "asOf", batch, day)
     for each in batches:
         tables.add(each)
     tables.close()
@@ -115,12 +115,12 @@ def test_a_batch_that_was_committed_is_published_at_the_next_start(
 
 
 def test_one_job_at_a_time_adds_to_a_lake_and_none_to_a_streams_table(begun: Path) -> None:
-    with Lake(str(begun)), pytest.raises(Taken, match="adds to"):
+    with Lake(str(begun)), pytest.raises(LakeTaken, match="adds to"):
         Lake(str(begun)).__enter__()
     (begun / "_spark_metadata").mkdir()
     (begun / "_spark_metadata" / "0").write_text("v1")
     for _ in range(2):
-        with pytest.raises(Taken, match="the table of a stream"):
+        with pytest.raises(LakeTaken, match="the table of a stream"):
             Lake(str(begun)).__enter__()
 
 
@@ -132,8 +132,8 @@ def test_folders_are_named_as_hive_names_them() -> None:
 
 def remote_numbers(url: str) -> list[int]:
     """What a remote lake's tables hold."""
-    place = place_of(url)
-    assert isinstance(place, RemotePlace)
+    place = lake_folder_of(url)
+    assert isinstance(place, RemoteLakeFolder)
     files = [name for name in place.names("") if name.endswith(".parquet") and not name.startswith(OWN)]
     return sorted(
         n for name in files for n in pq.read_table(f"{place.path}/{name}", filesystem=place.fs)["n"].to_pylist()
@@ -141,7 +141,7 @@ def remote_numbers(url: str) -> list[int]:
 
 
 def remote_batch(url: str, batch: int, n: int) -> list[str]:
-    tables = Tables(place_of(url), COLUMNS, "asOf", batch, 0)
+    tables = ParquetTables(lake_folder_of(url), COLUMNS, "asOf", batch, 0)
     tables.add(rows(("a", n, 0)))
     tables.close()
     return tables.files
@@ -153,7 +153,7 @@ def test_of_two_jobs_that_add_to_one_remote_lake_the_first_is_told(bucket: str) 
         staged = remote_batch(bucket, 2, 2)
         with Lake(bucket) as second:
             again = remote_batch(bucket, 2, 2)
-            with pytest.raises(Taken, match="another job adds to s3://"):
+            with pytest.raises(LakeTaken, match="another job adds to s3://"):
                 first.commit({"a": 2}, staged, {})
             second.commit({"a": 2}, again, {})
     assert remote_numbers(bucket) == [1, 2]
@@ -176,8 +176,8 @@ def test_a_job_that_comes_while_an_entry_is_on_its_way_adds_nothing(
         with monkeypatch.context() as patch:
             patch.setattr(second._own, "write", slowly)
             second.commit({"a": 2}, staged, {})
-        with pytest.raises(Taken):
+        with pytest.raises(LakeTaken):
             first.commit({"a": 2}, remote_batch(bucket, 2, 2), {})
-        with pytest.raises(Taken):
+        with pytest.raises(LakeTaken):
             second.commit({"a": 3}, remote_batch(bucket, 3, 3), {})
     assert remote_numbers(bucket) == [1, 2]

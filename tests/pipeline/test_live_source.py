@@ -12,9 +12,18 @@ from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
 from staniel.pipeline.lake.folders import LocalFolder
-from staniel.pipeline.sources.connection import Connection
+from staniel.pipeline.sources.connection import BlockingConnection
 from staniel.pipeline.sources.live_options import SinkOptions
-from staniel.pipeline.sources.sink import Guard, Putter, QueueFull, Replaced, Row, digest_of, forget_before, put_all
+from staniel.pipeline.sources.sink import (
+    ItemRow,
+    QueueFull,
+    RepeatGuard,
+    TaskReplaced,
+    WindowWriter,
+    digest_of,
+    forget_before,
+    put_all,
+)
 from staniel.protocol.client.replies import Item
 from staniel.protocol.client.requests import read
 from tests.pipeline.patience import patiently
@@ -23,7 +32,7 @@ from tests.support.process import running
 
 
 def taken(server: str, queue: str) -> list[Item]:
-    connection = Connection(server)
+    connection = BlockingConnection(server)
     found = []
     while isinstance(reply := connection.ask(read(queue))[0], Item):
         found.append(reply)
@@ -106,14 +115,14 @@ def test_the_same_rows_to_other_servers_or_by_another_query_are_put_there_too(
 
 
 def test_a_guard_tells_rows_apart_that_differ_only_in_where_they_are_cut() -> None:
-    assert digest_of(Row("jobs", b"a", 0, 0), "") != digest_of(Row("job", b"sa", 0, 0), "")
-    assert digest_of(Row("jobs", b"a", 0, 1), "") != digest_of(Row("jobs", b"a", 0, 0), "")
+    assert digest_of(ItemRow("jobs", b"a", 0, 0), "") != digest_of(ItemRow("job", b"sa", 0, 0), "")
+    assert digest_of(ItemRow("jobs", b"a", 0, 1), "") != digest_of(ItemRow("jobs", b"a", 0, 0), "")
 
 
 def test_a_guard_is_forgotten_by_the_batches_behind_it_and_by_no_other_query(tmp_path: Path) -> None:
     place = str(tmp_path)
     for name in ("k1.000000000001.000000.json", "k1.000000000002.000000.json", "k2.000000000001.000000.json"):
-        Guard(place, name).note([Row("jobs", b"a", 0, 0)])
+        RepeatGuard(place, name).note([ItemRow("jobs", b"a", 0, 0)])
     (tmp_path / "k1.000000000001.000000.json.77.88.new").write_bytes(b'{"rows": 4')
     forget_before(place, {"k1"}, 2)
     assert [name[:15] for name, _ in LocalFolder(place).list()] == ["k1.000000000002", "k2.000000000001"]
@@ -172,11 +181,11 @@ def test_the_guard_skips_what_was_stored_and_nothing_that_differs(tmp_path: Path
     with running(tmp_path / "server") as server:
         options = sink(server_address(server), windowItems="2")
         values = ["a", "b", "c", "d"]
-        broken = Guard(str(tmp_path / "guard"), "app.1.0.json")
-        broken.note([Row("jobs", b"a", 0, 0), Row("jobs", b"b", 0, 0)])
-        again = put_all(batches(values), options, Guard(str(tmp_path / "guard"), "app.1.0.json"))
+        broken = RepeatGuard(str(tmp_path / "guard"), "app.1.0.json")
+        broken.note([ItemRow("jobs", b"a", 0, 0), ItemRow("jobs", b"b", 0, 0)])
+        again = put_all(batches(values), options, RepeatGuard(str(tmp_path / "guard"), "app.1.0.json"))
         assert (again.skipped, again.stored) == (2, 2)
-        other = put_all(batches(["x", "b", "c", "d"]), options, Guard(str(tmp_path / "guard"), "app.1.0.json"))
+        other = put_all(batches(["x", "b", "c", "d"]), options, RepeatGuard(str(tmp_path / "guard"), "app.1.0.json"))
         assert (other.skipped, other.stored) == (0, 4)
         assert [name for name, _ in LocalFolder(str(tmp_path / "guard")).list()] == ["app.1.0.json"]
 
@@ -186,14 +195,14 @@ def test_of_two_tries_of_a_task_at_a_time_the_earlier_one_puts_nothing_more(tmp_
     with running(tmp_path / "server") as server:
         address = server_address(server)
         options = sink(address, windowItems="4")
-        guards = [Guard(str(tmp_path / "guard"), "k.1.0.json") for _ in range(2)]
+        guards = [RepeatGuard(str(tmp_path / "guard"), "k.1.0.json") for _ in range(2)]
 
         def rows() -> Iterator[pa.RecordBatch]:
             yield pa.RecordBatch.from_pydict({"value": values[:8]})
             assert put_all(batches(values), options, guards[1]).skipped == 8
             yield pa.RecordBatch.from_pydict({"value": values[8:]})
 
-        with pytest.raises(Replaced):
+        with pytest.raises(TaskReplaced):
             put_all(rows(), options, guards[0])
         assert [item.data.decode() for item in taken(address, "jobs")] == values
 
@@ -203,7 +212,7 @@ def test_an_earlier_try_that_outlives_its_batch_puts_nothing_more(tmp_path: Path
     with running(tmp_path / "server") as server:
         address, place = server_address(server), str(tmp_path / "guard")
         options = sink(address, windowItems="4")
-        guards = [Guard(place, "k.1.0.json") for _ in range(2)]
+        guards = [RepeatGuard(place, "k.1.0.json") for _ in range(2)]
 
         def rows() -> Iterator[pa.RecordBatch]:
             yield pa.RecordBatch.from_pydict({"value": values[:8]})
@@ -211,7 +220,7 @@ def test_an_earlier_try_that_outlives_its_batch_puts_nothing_more(tmp_path: Path
             forget_before(place, {"k"}, 2)  # the next batch has been put, too
             yield pa.RecordBatch.from_pydict({"value": values[8:]})
 
-        with pytest.raises(Replaced):
+        with pytest.raises(TaskReplaced):
             put_all(rows(), options, guards[0])
         assert [item.data.decode() for item in taken(address, "jobs")] == values
 
@@ -223,18 +232,18 @@ def test_what_is_in_flight_when_another_try_begins_is_all_that_comes_twice(
     with running(tmp_path / "server") as server:
         address = server_address(server)
         options = sink(address, windowItems="4")
-        guards = [Guard(str(tmp_path / "guard"), "k.1.0.json") for _ in range(2)]
-        real, calls = Putter._try, [0]
+        guards = [RepeatGuard(str(tmp_path / "guard"), "k.1.0.json") for _ in range(2)]
+        real, calls = WindowWriter._try, [0]
 
-        def slowly(self: Putter, window: list[Row]) -> list[Row]:
+        def slowly(self: WindowWriter, window: list[ItemRow]) -> list[ItemRow]:
             left = real(self, window)
             calls[0] += 1
             if calls[0] == 2:
                 assert put_all(batches(values), options, guards[1]).skipped == 4
             return left
 
-        monkeypatch.setattr(Putter, "_try", slowly)
-        with pytest.raises(Replaced):
+        monkeypatch.setattr(WindowWriter, "_try", slowly)
+        with pytest.raises(TaskReplaced):
             put_all(batches(values), options, guards[0])
         found = Counter(item.data.decode() for item in taken(address, "jobs"))
         assert found == Counter(values) + Counter(values[4:8])

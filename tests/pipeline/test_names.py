@@ -15,12 +15,12 @@ import pytest
 from pyspark.sql import SparkSession
 
 from staniel.pipeline.lake import folders as files
-from staniel.pipeline.lake.folders import NotThere, below, folder
-from staniel.pipeline.lake.lake import OWN, Elsewhere, Lake, staged_name
+from staniel.pipeline.lake.folders import FolderMissing, below, folder
+from staniel.pipeline.lake.lake import OWN, FileNotOnDriver, Lake, staged_name
 from staniel.pipeline.lake.names import NO_QUEUE, partition_name, real_name, shown_name
 from staniel.pipeline.sources.connection import ServerLost
 from staniel.pipeline.sources.journal_options import JournalOptions
-from staniel.pipeline.sources.options import Options, Queues, as_option
+from staniel.pipeline.sources.options import Options, QueuePatterns, as_option
 from staniel.pipeline.tasks.archive import archive
 from staniel.pipeline.tasks.convert import convert
 from staniel.pipeline.tasks.refill import INFERRING, items_of
@@ -145,7 +145,7 @@ def test_a_stream_over_what_is_not_there_does_not_wait_for_it(tmp_path: Path) ->
     spool_of(tmp_path / "spool", ["jobs"])
     for path, queue, said in ((tmp_path / "spool", "job", "no queue job"), (tmp_path / "spol", "jobs", "no folder")):
         options = JournalOptions({"path": str(path), "queue": queue, "format": "kestrel"})
-        with pytest.raises((ValueError, NotThere), match=said):
+        with pytest.raises((ValueError, FolderMissing), match=said):
             JournalStream(options, columns_of(options)).initialOffset()
     (tmp_path / "fresh" / ".staniel").mkdir(parents=True)
     options = JournalOptions({"path": str(tmp_path / "fresh")})
@@ -219,7 +219,7 @@ def test_an_executor_that_does_not_see_the_files_is_named(
     rows = spark.read.format("staniel-journal").load(gone)
     rows._jdf.queryExecution().toRdd().getNumPartitions()  # which files are read is known now
     spool.rename(tmp_path / "elsewhere")
-    with pytest.raises(NotThere, match=f"^there is no folder {gone} on .*: every executor must see it"):
+    with pytest.raises(FolderMissing, match=f"^there is no folder {gone} on .*: every executor must see it"):
         run_tasks(spark, [1], look)
     spool.mkdir()  # as where a disk is not mounted
     with pytest.raises(Exception, match=f"there are no files in {gone} on .*: every executor must see it"):
@@ -228,13 +228,13 @@ def test_an_executor_that_does_not_see_the_files_is_named(
     assert re.match(f"there are no journals in {gone} on .*: every executor must see it", refused.refusal)
     monkeypatch.setattr(files, "task_host", lambda: "")
     spool.rmdir()
-    with pytest.raises(NotThere, match=f"there is no folder {gone}$"):
+    with pytest.raises(FolderMissing, match=f"there is no folder {gone}$"):
         folder(gone).open("jobs")
 
 
 def test_a_batch_that_an_executor_wrote_to_a_disk_of_its_own_does_not_count(tmp_path: Path) -> None:
     with Lake(str(tmp_path)) as lake:
-        with pytest.raises(Elsewhere, match="every executor must see this folder"):
+        with pytest.raises(FileNotOnDriver, match="every executor must see this folder"):
             lake.commit({"jobs": 1}, ["queue=jobs/day=1970-01-01/1.parquet"], {})
         assert lake.entry.batch == 0
         lake.place.create(staged_name("queue=jobs/day=1970-01-01/1.parquet")).close()
@@ -242,7 +242,7 @@ def test_a_batch_that_an_executor_wrote_to_a_disk_of_its_own_does_not_count(tmp_
 
 
 def test_a_queue_that_is_called_like_a_pattern_is_meant_by_its_name() -> None:
-    queues = Queues(
+    queues = QueuePatterns(
         Options({"queues": as_option(["[a]", "x,y", "mail*"])}, {"queue", "queues", "queuePattern"}, "test")
     )
     assert all(name in queues for name in ("[a]", "x,y", "mail1", "a")) and "x" not in queues

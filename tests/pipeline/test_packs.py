@@ -15,12 +15,12 @@ from staniel.journal.disk.os_fs import OsFs
 from staniel.journal.kestrel.recovery import Recovery
 from staniel.journal.spool_listing import survey
 from staniel.pipeline.formats.base import Part, Reading
-from staniel.pipeline.formats.kestrel.adapter import KestrelFormat
+from staniel.pipeline.formats.kestrel.adapter import KestrelAdapter
 from staniel.pipeline.formats.kestrel.queue import hold
-from staniel.pipeline.formats.kestrel.state import Queue
+from staniel.pipeline.formats.kestrel.state import QueueSummary
 from staniel.pipeline.lake.folders import LocalFolder
 from staniel.pipeline.tasks import pack as packs
-from staniel.pipeline.tasks.pack import NotTheSame, Packed, Task, pack, write_pack
+from staniel.pipeline.tasks.pack import Packed, PackMismatch, PackTask, pack, write_pack
 from staniel.queues.config import JournalDialect
 from tests.pipeline.spools import history, write
 from tests.support.records import addx
@@ -79,11 +79,11 @@ class DyingDisk(OsFs):
         super().sync_folder(folder)
 
 
-def sealed_queues(_: Any, path: str, given: Any, sealed: bool) -> list[Queue]:
+def sealed_queues(_: Any, path: str, given: Any, sealed: bool) -> list[QueueSummary]:
     """As staniel.pipeline.tasks.summarise.queues_of, in this process."""
     place = LocalFolder(path)
     found = {
-        name: [each for each in some if not each.live] for name, some in KestrelFormat().queues(place.list()).items()
+        name: [each for each in some if not each.live] for name, some in KestrelAdapter().queues(place.list()).items()
     }
     return [hold(place, Part(name, some), Reading()) for name, some in sorted(found.items()) if some]
 
@@ -156,14 +156,16 @@ def test_a_pack_killed_at_any_step_loses_nothing_and_the_next_one_finishes(
 def test_a_task_that_runs_twice_or_after_its_driver_has_died_changes_nothing(tmp_path: Path) -> None:
     spool = spool_of(tmp_path)
     before, files = states(spool), names(spool)
-    tasks = [Task(str(spool), queue, JournalDialect.DOCUMENTS) for queue in sealed_queues(None, str(spool), {}, True)]
+    tasks = [
+        PackTask(str(spool), queue, JournalDialect.DOCUMENTS) for queue in sealed_queues(None, str(spool), {}, True)
+    ]
     first, again = [list(map(write_pack, tasks)) for _ in range(2)]
     assert len({each.temp for each in first + again}) == 4
     assert [name for name in names(spool) if "~~" not in name] == files
     assert states(spool) == before
     packed(spool)
     late = [
-        write_pack(Task(str(spool), queue, JournalDialect.DOCUMENTS))
+        write_pack(PackTask(str(spool), queue, JournalDialect.DOCUMENTS))
         for queue in sealed_queues(None, str(spool), {}, True)
     ]
     assert len(late) == 2 and states(spool) == before
@@ -189,7 +191,7 @@ def test_a_new_file_that_lacks_an_item_replaces_nothing(monkeypatch: pytest.Monk
     before, files = states(spool), names(spool)
     whole = packs.snapshot
     monkeypatch.setattr(packs, "snapshot", lambda *task: list(whole(*task))[:-1])
-    with pytest.raises(NotTheSame, match="does not hold what the sealed files hold"):
+    with pytest.raises(PackMismatch, match="does not hold what the sealed files hold"):
         packed(spool)
     assert names(spool) == files and states(spool) == before
 
@@ -200,14 +202,14 @@ def test_a_new_file_that_has_changed_since_it_was_compared_replaces_nothing(
     spool = spool_of(tmp_path)
     before, files = states(spool), names(spool)
 
-    def changed(task: Task) -> Any:
+    def changed(task: PackTask) -> Any:
         written = write_pack(task)
         path = spool / written.temp
         path.write_bytes(path.read_bytes()[:-1])
         return written
 
     monkeypatch.setattr(packs, "write_pack", changed)
-    with pytest.raises(NotTheSame, match="has changed since it was compared"):
+    with pytest.raises(PackMismatch, match="has changed since it was compared"):
         packed(spool)
     assert [name for name in names(spool) if "~~" not in name] == files and states(spool) == before
 

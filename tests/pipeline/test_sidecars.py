@@ -15,13 +15,13 @@ from msgspec.structs import replace
 from staniel.journal.kestrel import effect_scan as summarise
 from staniel.journal.kestrel import files as layout
 from staniel.journal.kestrel.effect_scan import EMPTY, SegmentFacts
-from staniel.pipeline.formats.base import CorruptJournal, OnCorrupt, Part, Reading, Segment
+from staniel.pipeline.formats.base import CorruptJournal, JournalSegment, OnCorrupt, Part, Reading
 from staniel.pipeline.formats.kestrel import ops as kestrel_ops
 from staniel.pipeline.formats.kestrel import queue as kestrel_queue
-from staniel.pipeline.formats.kestrel.adapter import KestrelFormat
+from staniel.pipeline.formats.kestrel.adapter import KestrelAdapter
 from staniel.pipeline.formats.kestrel.queue import Stretch, survey
 from staniel.pipeline.formats.kestrel.state import summarise_file
-from staniel.pipeline.lake.folders import Folder, LocalFolder, Opened, RemoteFolder
+from staniel.pipeline.lake.folders import Folder, LocalFolder, OpenFile, RemoteFolder
 from staniel.pipeline.sources.planning import since, upto
 from staniel.queues.checkpoint import JournalView
 from staniel.queues.item import Delivery
@@ -35,7 +35,7 @@ from tests.support.process import running, until
 from tests.support.spool import content_of
 from tests.support.wire import Wire
 
-FORMAT = KestrelFormat()
+FORMAT = KestrelAdapter()
 ROOMY = 'queues.q.max_memory_size = "1MB"'
 NEVER_REWRITTEN = 'queues.q.max_journal_size = "1GB"\nqueues.q.default_journal_size = "1GB"'
 TRUSTING, READING_ALL = Reading(), Reading(use_summaries=False)
@@ -53,11 +53,11 @@ def spill(disk: Disk, folder: Path) -> Path:
     return folder
 
 
-def segments_in(place: Folder) -> list[Segment]:
+def segments_in(place: Folder) -> list[JournalSegment]:
     return FORMAT.queues(place.list())["q"]
 
 
-def rows(place: Folder, reading: Reading = TRUSTING, segments: list[Segment] | None = None) -> Rows:
+def rows(place: Folder, reading: Reading = TRUSTING, segments: list[JournalSegment] | None = None) -> Rows:
     part = Part("q", segments_in(place) if segments is None else segments)
     return [row for batch in FORMAT.view("state")(place, part, reading) for row in batch.to_pylist()]
 
@@ -226,7 +226,7 @@ class Counting(LocalFolder):
         super().__init__(str(path))
         self.read: dict[str, int] = {}
 
-    def open(self, name: str) -> Opened:
+    def open(self, name: str) -> OpenFile:
         opened, read = super().open(name), self.read
 
         class Counted:

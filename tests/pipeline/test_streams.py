@@ -207,8 +207,8 @@ def test_a_rotated_file_is_found_among_others_that_begin_alike(tmp_path: Path) -
 def test_without_ids_of_files_only_what_no_other_file_can_hold_is_taken_for_the_same(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    real = files.known_as
-    monkeypatch.setattr(files, "known_as", lambda file: (*real(file)[:2], ""))
+    real = files.stat_of
+    monkeypatch.setattr(files, "stat_of", lambda file: (*real(file)[:2], ""))
     (tmp_path / "jobs").write_bytes(addx(b"a") + REMOVALS)
     start, _ = read_on(stream_of(tmp_path), {})
     (tmp_path / "jobs").rename(tmp_path / "jobs.5")
@@ -299,7 +299,7 @@ def test_a_file_renamed_or_removed_while_a_spool_is_listed_is_seen_under_one_nam
 ) -> None:
     for name in ("jobs", "mail", "mail.4"):
         (tmp_path / name).write_bytes(addx(name.encode()))
-    real, left = files.known_as, ["jobs", "mail.4"]
+    real, left = files.stat_of, ["jobs", "mail.4"]
 
     def meanwhile(file: str | int) -> tuple[bool, int, str]:
         if left:
@@ -307,7 +307,7 @@ def test_a_file_renamed_or_removed_while_a_spool_is_listed_is_seen_under_one_nam
             (tmp_path / name).rename(tmp_path / "jobs.9") if name == "jobs" else (tmp_path / name).unlink()
         return real(file)
 
-    monkeypatch.setattr(files, "known_as", meanwhile)
+    monkeypatch.setattr(files, "stat_of", meanwhile)
     assert [name for name, _ in LocalFolder(str(tmp_path)).list()] == ["jobs.9", "mail"]
 
 
@@ -315,7 +315,7 @@ def test_names_that_change_all_the_time_are_an_error_and_no_empty_spool(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (tmp_path / "jobs").write_bytes(addx(b"a"))
-    real, names = files.known_as, iter(range(10**9))
+    real, names = files.stat_of, iter(range(10**9))
     current = tmp_path / "jobs"
 
     def meanwhile(file: str | int) -> tuple[bool, int, str]:
@@ -323,7 +323,7 @@ def test_names_that_change_all_the_time_are_an_error_and_no_empty_spool(
         current = current.rename(tmp_path / f"jobs.{next(names)}")
         return real(file)
 
-    monkeypatch.setattr(files, "known_as", meanwhile)
+    monkeypatch.setattr(files, "stat_of", meanwhile)
     monkeypatch.setattr(files, "SCAN_SECONDS", 0.05)
     with pytest.raises(Vanished, match="change faster than they can be listed"):
         LocalFolder(str(tmp_path)).list()

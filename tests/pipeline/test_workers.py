@@ -11,7 +11,7 @@ import pytest
 from pyspark.sql import SparkSession
 
 from staniel.pipeline.tasks.summarise import run
-from staniel.pipeline.worker_gc import IS_REUSED, settle
+from staniel.pipeline.worker_gc import IS_REUSED, freeze_imports
 
 
 def frozen(task: int) -> tuple[int, float, int]:
@@ -27,5 +27,5 @@ def test_a_worker_looks_for_garbage_only_in_what_came_after_its_first_task(spark
 def test_other_processes_are_left_as_they_are(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv(IS_REUSED, raising=False)
     before = gc.get_freeze_count()
-    settle()
+    freeze_imports()
     assert gc.get_freeze_count() == before

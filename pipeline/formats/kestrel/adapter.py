@@ -18,7 +18,7 @@ from staniel.journal.kestrel.effect import EffectMismatch
 from staniel.journal.kestrel.effect_scan import EMPTY, TIME_MAX, TIME_MIN, UNKNOWN, CounterUnknown
 from staniel.journal.kestrel.files import Files
 from staniel.journal.kestrel.records import ADD_XID, ADDX, FIXED_BYTES, HEAD_BYTES
-from staniel.pipeline.formats.base import Part, Reach, Reading, Segment, View
+from staniel.pipeline.formats.base import BatchEnd, JournalSegment, Part, Reading, View
 from staniel.pipeline.formats.kestrel import items as kestrel_items
 from staniel.pipeline.formats.kestrel import ops as kestrel_ops
 from staniel.pipeline.formats.kestrel import queue as kestrel_queue
@@ -50,7 +50,7 @@ SUMMARIES = schema(
 )
 
 
-class KestrelFormat:
+class KestrelAdapter:
     """See base.Format."""
 
     name = "kestrel"
@@ -68,22 +68,22 @@ class KestrelFormat:
     def whole_queue(self, view: str) -> bool:
         return view in ("items", "state")
 
-    def queues(self, listing: list[tuple[str, int]]) -> dict[str, list[Segment]]:
+    def queues(self, listing: list[tuple[str, int]]) -> dict[str, list[JournalSegment]]:
         sizes = dict(listing)
         found, _ = layout.sort_out([(name, True) for name, _ in listing])
         return {
             queue: [
-                Segment(queue, name, 0, sizes[name], name == queue, number, files.archives.get(name, 0))
+                JournalSegment(queue, name, 0, sizes[name], name == queue, number, files.archives.get(name, 0))
                 for number, name in enumerate(files_in_order(files))
             ]
             for queue, files in found.items()
             if not files.holds_nothing
         }
 
-    def until(self, folder: Folder, segments: list[Segment], until_ms: int) -> list[Segment]:
+    def until(self, folder: Folder, segments: list[JournalSegment], until_ms: int) -> list[JournalSegment]:
         return kestrel_state.cut_at_time(folder, segments, until_ms)
 
-    def cuts(self, folder: Folder, segment: Segment, parts: int) -> list[tuple[int, int]]:
+    def cuts(self, folder: Folder, segment: JournalSegment, parts: int) -> list[tuple[int, int]]:
         """Cuts stand where no SAVE_XID goes before, because those belong to the item behind them."""
         step = max(segment.bytes // parts, 1)
         cuts: list[tuple[int, int]] = []
@@ -104,10 +104,10 @@ class KestrelFormat:
             file.close()
         return sorted({each for each in cuts if each[0] > segment.begin})
 
-    def boundary(self, folder: Folder, segment: Segment, max_bytes: int, max_records: int) -> Reach:
+    def boundary(self, folder: Folder, segment: JournalSegment, max_bytes: int, max_records: int) -> BatchEnd:
         """See base.Format. SAVE_XID records at the end are left for the item that they may belong to."""
         file = folder.open(segment.file)
-        reach, records = Reach(segment.begin, as_of=segment.as_of), 0
+        reach, records = BatchEnd(segment.begin, as_of=segment.as_of), 0
         reader = OpsReader(segment, False)
         try:
             for found in reader.batches(file):
@@ -118,7 +118,7 @@ class KestrelFormat:
                     fits[0] = True
                 if fits.any():
                     rows = int(places[fits][-1])
-                    reach = Reach(int(ends[rows - 1]), None, records + rows, int(newest_ms(found)[rows - 1]))
+                    reach = BatchEnd(int(ends[rows - 1]), None, records + rows, int(newest_ms(found)[rows - 1]))
                 if not fits.all():
                     return reach
                 records += found.num_rows
@@ -128,11 +128,11 @@ class KestrelFormat:
             file.close()
         return reach
 
-    def as_of(self, folder: Folder, segment: Segment) -> int:
+    def as_of(self, folder: Folder, segment: JournalSegment) -> int:
         file = folder.open(segment.file)
         latest = 0
         try:
-            for found in OpsReader(Segment(segment.queue, segment.file, 0, segment.begin), False).batches(file):
+            for found in OpsReader(JournalSegment(segment.queue, segment.file, 0, segment.begin), False).batches(file):
                 latest = int(newest_ms(found)[-1])
         except Corrupt:
             pass
@@ -147,14 +147,14 @@ class KestrelFormat:
             at += size
         return at < len(head) and at + TIME_END.get(head[at], len(head)) <= len(head)
 
-    def beside(self, folder: Folder) -> dict[str, list[Segment]]:
+    def beside(self, folder: Folder) -> dict[str, list[JournalSegment]]:
         return {}
 
-    def is_broken(self, segments: list[Segment]) -> bool:
+    def is_broken(self, segments: list[JournalSegment]) -> bool:
         """Files go from the oldest on."""
         return False
 
-    def missing(self, folder: Folder, segments: list[Segment], last_id: int) -> int | None:
+    def missing(self, folder: Folder, segments: list[JournalSegment], last_id: int) -> int | None:
         return None
 
     def view(self, name: str) -> View:
@@ -198,7 +198,7 @@ def read_summaries(folder: Folder, part: Part, reading: Reading) -> Iterator[pa.
         yield rows.take()
 
 
-def summarise_alone(folder: Folder, segment: Segment, reading: Reading) -> tuple[Summarised | None, str]:
+def summarise_alone(folder: Folder, segment: JournalSegment, reading: Reading) -> tuple[Summarised | None, str]:
     """A segment's summary without the segments before it, or why there is none. A queue's first one needs no others."""
     try:
         return summarise_file(folder, segment, UNKNOWN if segment.number else EMPTY, reading), ""
@@ -208,7 +208,7 @@ def summarise_alone(folder: Folder, segment: Segment, reading: Reading) -> tuple
         return None, str(error)
 
 
-def _row(segment: Segment, one: Summarised | None, why: str) -> dict[str, object]:
+def _row(segment: JournalSegment, one: Summarised | None, why: str) -> dict[str, object]:
     row: dict[str, object] = {"queue": segment.queue, "file": segment.file, "number": segment.number}
     row |= {"bytes": segment.bytes, "error": why or None}
     if one is None:

@@ -26,7 +26,7 @@ from staniel.journal.kestrel.records import (
     Record,
     decode,
 )
-from staniel.pipeline.formats.base import Part, Reading, Segment, settle
+from staniel.pipeline.formats.base import JournalSegment, Part, Reading, handle_damage
 from staniel.pipeline.formats.kestrel.ops import OpsReader
 from staniel.pipeline.formats.kestrel.state import ITEM, ITEM_OPS, item_ids
 from staniel.pipeline.lake.arrow import batch, schema
@@ -121,7 +121,7 @@ def read_items(folder: Folder, part: Part, reading: Reading) -> Iterator[pa.Reco
         try:
             feed(file, segment.begin, segment.end, tally.consume)
         except Corrupt as error:
-            settle(folder, segment, error, reading)
+            handle_damage(folder, segment, error, reading)
         finally:
             file.close()
     tally.settle()
@@ -133,7 +133,7 @@ def read_items(folder: Folder, part: Part, reading: Reading) -> Iterator[pa.Reco
             number += found.num_rows
 
 
-def _items(folder: Folder, segment: Segment, include_value: bool) -> Iterator[pa.RecordBatch]:
+def _items(folder: Folder, segment: JournalSegment, include_value: bool) -> Iterator[pa.RecordBatch]:
     file = folder.open(segment.file)
     try:
         for found in OpsReader(segment, include_value).batches(file):

@@ -36,9 +36,9 @@ from staniel.journal.kestrel.records import (
     Record,
     decode,
 )
-from staniel.pipeline.formats.base import Part, Reading, Segment, settle
+from staniel.pipeline.formats.base import JournalSegment, Part, Reading, handle_damage
 from staniel.pipeline.lake.arrow import BATCH_ROWS, TIME, TIME_MS_MAX, batch, constant, moments, numbers, schema, slices
-from staniel.pipeline.lake.folders import GONE, PIECE_BYTES, Folder, Opened, Vanished
+from staniel.pipeline.lake.folders import GONE, PIECE_BYTES, Folder, OpenFile, Vanished
 
 SCHEMA = schema(
     queue=pa.string(),
@@ -90,7 +90,7 @@ class Found:
 class OpsReader:
     """Reads one segment into batches. Memory: a piece of the file and its columns."""
 
-    def __init__(self, segment: Segment, include_value: bool) -> None:
+    def __init__(self, segment: JournalSegment, include_value: bool) -> None:
         self.segment = segment
         self.include_value = include_value
         self.at = segment.begin
@@ -99,7 +99,7 @@ class OpsReader:
         self._latest_ms = segment.as_of
         self._saved: list[int] = []  # the xids of the SAVE_XID records that end the batch before, two at most
 
-    def batches(self, file: Opened) -> Iterator[pa.RecordBatch]:
+    def batches(self, file: OpenFile) -> Iterator[pa.RecordBatch]:
         """Raises Corrupt, its `at` an offset of the file, behind the last whole record; Vanished if the file got
         shorter.
         """
@@ -282,13 +282,13 @@ def read(folder: Folder, part: Part, reading: Reading) -> Iterator[pa.RecordBatc
             file.close()
 
 
-def _segment(folder: Folder, segment: Segment, file: Opened, reading: Reading) -> Iterator[pa.RecordBatch]:
+def _segment(folder: Folder, segment: JournalSegment, file: OpenFile, reading: Reading) -> Iterator[pa.RecordBatch]:
     reader = OpsReader(segment, reading.include_value)
     try:
         for found in reader.batches(file):
             yield _wanted(found, reading)
     except Corrupt as error:
-        if settle(folder, segment, error, reading) is not None:
+        if handle_damage(folder, segment, error, reading) is not None:
             row = {"queue": segment.queue, "file": segment.file, "offset": error.at, "_corrupt": error.why}
             yield batch(SCHEMA, {name: pa.array([value], SCHEMA.field(name).type) for name, value in row.items()}, 1)
 

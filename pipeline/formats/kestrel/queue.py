@@ -26,18 +26,18 @@ from staniel.journal.kestrel.effect_scan import MARK_EVERY, SegmentFacts, entry_
 from staniel.journal.kestrel.records import ADD, ADD_XID, HEAD_BYTES
 from staniel.journal.kestrel.segments import NEVER
 from staniel.journal.kestrel.sidecar import SIDECAR_MAX_BYTES, Fit, Sidecar
-from staniel.pipeline.formats.base import Part, Reading, Segment
+from staniel.pipeline.formats.base import JournalSegment, Part, Reading
 from staniel.pipeline.formats.kestrel.ops import OpsReader
 from staniel.pipeline.formats.kestrel.state import (
     EXACT_ID_MS,
     ITEM_OPS,
     Given,
-    Queue,
+    QueueSummary,
     Summarised,
     live_rows,
     summarise_file,
 )
-from staniel.pipeline.lake.folders import PIECE_BYTES, Folder, FolderFs, Opened, Vanished
+from staniel.pipeline.lake.folders import PIECE_BYTES, Folder, FolderFs, OpenFile, Vanished
 
 TIMES_BYTES = 16  # of a record's head: the add time and the expiry, in front of the payload
 
@@ -57,7 +57,7 @@ def read_state(folder: Folder, part: Part, reading: Reading) -> Iterator[pa.Reco
     yield from live_rows(folder, hold(folder, part, reading), reading.include_value)
 
 
-def hold(folder: Folder, part: Part, reading: Reading) -> Queue:
+def hold(folder: Folder, part: Part, reading: Reading) -> QueueSummary:
     """What a queue holds, and where. Where a file is not as its sidecar has it, all are read. Raises what reading does:
     CorruptJournal, Vanished."""
     queue, stretches = stand(part.queue, summarise_queue(folder, part.segments, reading))
@@ -66,7 +66,7 @@ def hold(folder: Folder, part: Part, reading: Reading) -> Queue:
     return hold(folder, part, replace(reading, use_summaries=False)) if held is None else held
 
 
-def summarise_queue(folder: Folder, segments: list[Segment], reading: Reading) -> list[Summarised]:
+def summarise_queue(folder: Folder, segments: list[JournalSegment], reading: Reading) -> list[Summarised]:
     """All segments of a queue in order, each with all that is known before it."""
     found, whole = [], NOTHING
     trusts = trusting(segments, reading).use_summaries
@@ -89,13 +89,13 @@ def _told_after(whole: SegmentEffect, one: Summarised | None) -> SegmentEffect |
         return None
 
 
-def trusting(segments: list[Segment], reading: Reading) -> Reading:
+def trusting(segments: list[JournalSegment], reading: Reading) -> Reading:
     """How a queue's segments are read: with sidecars only from the queue's first byte on."""
     is_whole = not segments or not (segments[0].number or segments[0].begin)
     return reading if is_whole else replace(reading, use_summaries=False)
 
 
-def described(folder: Folder, segment: Segment) -> Summarised | None:
+def described(folder: Folder, segment: JournalSegment) -> Summarised | None:
     """A segment by its sidecar. None: it is not a whole sealed file, or has no sidecar that fits it."""
     if segment.live or segment.begin:
         return None
@@ -124,7 +124,7 @@ def load_sidecar(folder: Folder, name: str) -> Sidecar | None:
     return sidecar.read(bytes(data))
 
 
-def stand(name: str, found: list[Summarised]) -> tuple[Queue, dict[int, Stretch]]:
+def stand(name: str, found: list[Summarised]) -> tuple[QueueSummary, dict[int, Stretch]]:
     """What a queue holds after segments, and which stretches of them have to be looked at before its items are found,
     by place in `found`. Raises EffectMismatch."""
     whole, given, known, alone = NOTHING, Given(), 0, list[SegmentEffect]()
@@ -135,7 +135,7 @@ def stand(name: str, found: list[Summarised]) -> tuple[Queue, dict[int, Stretch]
             whole, given = _onto(merged([whole, *alone]), one.sidecar)
             known, alone = at + 1, []
     told = [replace(one, summary=replace(one.summary, id_floor=ID_FLOOR_MIN)) for one in found[:known]]
-    queue = Queue(name, [*told, *found[known:]], apply(merged([whole, *alone])), given)
+    queue = QueueSummary(name, [*told, *found[known:]], apply(merged([whole, *alone])), given)
     return queue, dict(_stretches(queue, known))
 
 
@@ -158,7 +158,7 @@ def _onto(before: SegmentEffect, told: Sidecar) -> tuple[SegmentEffect, Given]:
     return whole, Given(checkpoint.left, whole.id_floor, ids)
 
 
-def _stretches(queue: Queue, known: int) -> Iterator[tuple[int, Stretch]]:
+def _stretches(queue: QueueSummary, known: int) -> Iterator[tuple[int, Stretch]]:
     """Of the first `known` segments, those behind which no sidecar tells more: what is alive there, and every item that
     had no id yet, because ids are made from the add times of all of them."""
     symbols = [*queue.state.front, *queue.state.opens.values()]
@@ -184,7 +184,7 @@ def survey(folder: Folder, stretch: Stretch) -> Summarised | None:
     file = folder.open(segment.file)
     marker = Marker(file, number, stretch.floor)
     try:
-        for found in OpsReader(Segment(segment.queue, segment.file, begin, end), False).batches(file):
+        for found in OpsReader(JournalSegment(segment.queue, segment.file, begin, end), False).batches(file):
             if not marker.read(found):
                 return None
     except Corrupt:
@@ -211,7 +211,7 @@ class Marker:
     """Makes the SegmentFacts of a stretch of a file, as an EffectScan does, and the id floor of its items from `floor`
     on."""
 
-    def __init__(self, file: Opened, number: int, floor: int) -> None:
+    def __init__(self, file: OpenFile, number: int, floor: int) -> None:
         self._file = file
         self.number = number  # of the next item, within the file
         self.id_floor = ID_FLOOR_MIN
@@ -252,7 +252,7 @@ class Marker:
         return int(offsets[row]) if row or self._saves_from is None else self._saves_from
 
 
-def furnish(queue: Queue, surveyed: dict[int, Summarised | None]) -> Queue | None:
+def furnish(queue: QueueSummary, surveyed: dict[int, Summarised | None]) -> QueueSummary | None:
     """The queue with what was found of its stretches; None if one of them is not what it should be."""
     found = []
     for at, one in enumerate(queue.found):

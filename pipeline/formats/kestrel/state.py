@@ -21,7 +21,7 @@ from staniel.journal.kestrel.effect import ID_FLOOR_MIN, Origin, SegmentEffect, 
 from staniel.journal.kestrel.effect_scan import MARK_EVERY, EffectScan, EntryState, SegmentFacts
 from staniel.journal.kestrel.records import HEAD_BYTES, SAVE_XID
 from staniel.journal.kestrel.sidecar import Sidecar
-from staniel.pipeline.formats.base import Reading, Segment, settle, torn_end
+from staniel.pipeline.formats.base import JournalSegment, Reading, handle_damage, torn_end
 from staniel.pipeline.formats.kestrel.ops import LISTED, OPS, OpsReader
 from staniel.pipeline.lake.arrow import TIME, batch, constant, schema
 from staniel.pipeline.lake.folders import Folder, feed
@@ -52,7 +52,7 @@ class Summarised(Struct, frozen=True):
     """A segment, its summary, and how to find its items again. `damage`: why it ends early. `sidecar`: what told all
     this, if the segment has not been read; where its items are is not known yet then."""
 
-    segment: Segment
+    segment: JournalSegment
     summary: SegmentEffect
     facts: SegmentFacts
     damage: Damage | None = None
@@ -68,7 +68,7 @@ class Given(Struct, frozen=True):
     ids: dict[int, int] = {}
 
 
-class Queue(Struct, frozen=True):
+class QueueSummary(Struct, frozen=True):
     """One queue, summarised. `before`: how many items of its line stand before those that `state` has."""
 
     name: str
@@ -78,7 +78,7 @@ class Queue(Struct, frozen=True):
     before: int = 0
 
 
-def summarise_file(folder: Folder, segment: Segment, entry: EntryState, reading: Reading) -> Summarised:
+def summarise_file(folder: Folder, segment: JournalSegment, entry: EntryState, reading: Reading) -> Summarised:
     """One segment, by the heads of its records. Raises what EffectScan.consume raises, but for damage: see settle."""
     file = folder.open(segment.file)
     summariser = EffectScan(entry, segment.begin, reading.now_ms)
@@ -86,13 +86,13 @@ def summarise_file(folder: Folder, segment: Segment, entry: EntryState, reading:
     try:
         feed(file, segment.begin, segment.end, summariser.consume)
     except Corrupt as error:
-        damage = torn_end(segment, error) or settle(folder, segment, error, reading)
+        damage = torn_end(segment, error) or handle_damage(folder, segment, error, reading)
     finally:
         file.close()
     return Summarised(segment, summariser.finish(), summariser.facts, damage)
 
 
-def live_rows(folder: Folder, queue: Queue, include_value: bool) -> Iterator[pa.RecordBatch]:
+def live_rows(folder: Folder, queue: QueueSummary, include_value: bool) -> Iterator[pa.RecordBatch]:
     """The rows of a queue's state, from the segments that hold live items."""
     finder, state = Finder(folder, queue, include_value), queue.state
     symbols = [*state.front, *state.opens.values()]
@@ -126,7 +126,7 @@ def live_rows(folder: Folder, queue: Queue, include_value: bool) -> Iterator[pa.
 class Finder:
     """Finds items by their number in the order of adding, over all segments of a queue."""
 
-    def __init__(self, folder: Folder, queue: Queue, include_value: bool) -> None:
+    def __init__(self, folder: Folder, queue: QueueSummary, include_value: bool) -> None:
         self.folder = folder
         self.found = queue.found
         self.given = queue.given
@@ -160,7 +160,7 @@ class Finder:
                 rows.update(zip(inside, self._with_values(self.found[at].segment, taken), strict=True))
         return {number: row | {"id": self.given.ids.get(number, row["id"])} for number, row in rows.items()}
 
-    def _with_values(self, segment: Segment, rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    def _with_values(self, segment: JournalSegment, rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
         if self.include_value and rows:
             file = self.folder.open(segment.file)
             try:
@@ -207,7 +207,9 @@ class Finder:
             if number >= high:
                 return
 
-    def _skip(self, segment: Segment, begin: int, end: int, number: int, count: int, id_floor: int) -> tuple[int, int]:
+    def _skip(
+        self, segment: JournalSegment, begin: int, end: int, number: int, count: int, id_floor: int
+    ) -> tuple[int, int]:
         """Behind `count` items: where the record after them starts, and the id floor."""
         for found in self._batches(segment, begin, end, False):
             places = np.flatnonzero(np.asarray(pc.is_in(found["op"], ITEM_OPS)))
@@ -222,17 +224,17 @@ class Finder:
                 return self._skip_one(segment, begin, end), id_floor
         return end, id_floor
 
-    def _skip_one(self, segment: Segment, begin: int, end: int) -> int:
+    def _skip_one(self, segment: JournalSegment, begin: int, end: int) -> int:
         """Where the record after the one at `begin` starts."""
         for found in self._batches(segment, begin, end, False):
             if found.num_rows > 1:
                 return int(found["offset"][1].as_py())
         return end
 
-    def _batches(self, segment: Segment, begin: int, end: int, include_value: bool) -> Iterator[pa.RecordBatch]:
+    def _batches(self, segment: JournalSegment, begin: int, end: int, include_value: bool) -> Iterator[pa.RecordBatch]:
         file = self.folder.open(segment.file)
         try:
-            yield from OpsReader(Segment(segment.queue, segment.file, begin, end), include_value).batches(file)
+            yield from OpsReader(JournalSegment(segment.queue, segment.file, begin, end), include_value).batches(file)
         except Corrupt:
             return  # told when the segment was summarised
         finally:
@@ -254,7 +256,7 @@ def item_ids(items: pa.RecordBatch, first: int, id_floor: int, floor: int = 0) -
     return pa.array(id_floors + numbers), max(id_floor, int(id_floors[-1]))
 
 
-def cut_at_time(folder: Folder, segments: list[Segment], until_ms: int) -> list[Segment]:
+def cut_at_time(folder: Folder, segments: list[JournalSegment], until_ms: int) -> list[JournalSegment]:
     """The segments up to the first item that was added after `until_ms`: records have no other time to go by."""
     kept = []
     for segment in segments:
@@ -265,7 +267,7 @@ def cut_at_time(folder: Folder, segments: list[Segment], until_ms: int) -> list[
     return kept
 
 
-def _first_after(folder: Folder, segment: Segment, until_ms: int) -> int:
+def _first_after(folder: Folder, segment: JournalSegment, until_ms: int) -> int:
     file = folder.open(segment.file)
     reader = OpsReader(segment, False)
     limit = pa.scalar(until_ms * 1000, pa.int64())

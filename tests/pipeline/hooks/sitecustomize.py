@@ -62,8 +62,8 @@ def watch() -> None:
     around(live_source.LiveStream, "partitions", "drain.plan")
     around(live_source.LiveStream, "read", "drain.read")
     around(live_source.LiveStream, "commit", "drain.forget", "drain.forgotten")
-    around(sink.Putter, "_try", "sink.put")
-    around(sink.Guard, "note", "sink.stored", "sink.noted")
+    around(sink.WindowWriter, "_try", "sink.put")
+    around(sink.RepeatGuard, "note", "sink.stored", "sink.noted")
     around(sink.StreamSink, "commit", "sink.commit", "sink.committed")
 
 

@@ -6,15 +6,12 @@ whenever it likes. `run` calls nothing but what releases the interpreter; `done`
 
 from __future__ import annotations
 
+import zlib
 from collections import deque
 from collections.abc import Callable
 from typing import Protocol
 
 from staniel.journal.disk.fs import File, Fs
-from staniel.journal.disk.replace_file import replace_file
-from staniel.journal.kestrel import files as layout
-from staniel.journal.kestrel.install import finish_pack
-from staniel.journal.kestrel.segments import Segment, checks_of
 
 
 class BackgroundTask(Protocol):
@@ -155,52 +152,7 @@ class SyncFile(CallbackTask):
         self._file.sync()
 
 
-class CheckBlocks(CallbackTask):
-    """`checks`: crc32 of each `block_bytes` of a stretch of a file that begins with a block."""
-
-    def __init__(
-        self, fs: Fs, path: str, at: int, count: int, block_bytes: int, then: Callable[[OSError | None, int], None]
-    ) -> None:
-        super().__init__(then)
-        self._fs, self._path, self._at, self._count, self._block_bytes = fs, path, at, count, block_bytes
-        self.checks: list[int] = []
-
-    def work(self) -> None:
-        for at in range(self._at, self._at + self._count, self._block_bytes):
-            self.checks += checks_of(self._fs.read(self._path, at, self._block_bytes), self._block_bytes)
-
-
-class WriteSidecar(CallbackTask):
-    """What is known of a sealed file goes beside it, unless something else has taken the file's place."""
-
-    def __init__(
-        self, fs: Fs, folder: str, segment: Segment, data: bytes, then: Callable[[OSError | None, int], None]
-    ) -> None:
-        super().__init__(then)
-        self._fs, self._folder, self._segment, self._data = fs, folder, segment, data
-
-    def work(self) -> None:
-        if not self._segment.is_replaced:
-            self._fs.make_folder(layout.sidecar_folder(self._folder))
-            replace_file(self._fs, layout.sidecar_path(self._folder, self._segment.name), self._data)
-
-
-class InstallPack(CallbackTask):
-    """A synced summary takes the place of the files that it covers. File names, in `folder`."""
-
-    def __init__(
-        self,
-        fs: Fs,
-        folder: str,
-        names: tuple[str, str, str],
-        covered: list[str],
-        then: Callable[[OSError | None, int], None],
-    ) -> None:
-        super().__init__(then)
-        self._fs, self._folder, self._names, self._covered = fs, folder, names, covered
-
-    def work(self) -> None:
-        temp, pack, sealed = self._names
-        self._fs.rename(f"{self._folder}/{temp}", f"{self._folder}/{pack}")
-        self._fs.sync_folder(self._folder)
-        finish_pack(self._fs, self._folder, pack, sealed, self._covered)
+def checks_of(data: bytes, block_bytes: int) -> list[int]:
+    """crc32 of each block of `data`, which begins with one."""
+    view = memoryview(data)
+    return [zlib.crc32(view[at : at + block_bytes]) for at in range(0, len(data), block_bytes)]

@@ -12,10 +12,10 @@ from collections import deque
 from msgspec import Struct
 
 from staniel.broker.events import EventSink, Level
-from staniel.journal.background import CallbackTask, CheckBlocks, TaskQueue, WriteSidecar
+from staniel.journal.background import CallbackTask, TaskQueue
 from staniel.journal.kestrel.log import Log
 from staniel.journal.kestrel.segments import Segment
-from staniel.journal.kestrel.sidecar import block_bytes_of, describe
+from staniel.journal.kestrel.sidecar import CheckBlocks, WriteSidecar, block_bytes_of, describe
 
 SLICE_BYTES = 4 << 20  # read at once, while more urgent tasks wait
 

@@ -5,6 +5,9 @@ One function for the running server and for recovery: whatever instant a crash i
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
+from staniel.journal.background import CallbackTask
 from staniel.journal.disk.fs import Fs, remove_each
 from staniel.journal.kestrel import files as layout
 from staniel.journal.kestrel.records import SAVE_XID, WITH_XID
@@ -43,3 +46,24 @@ def finish_pack(fs: Fs, folder: str, pack: str, sealed: str, covered: list[str])
     fs.sync_folder(folder)
     fs.rename(f"{folder}/{pack}", f"{folder}/{sealed}")
     fs.sync_folder(folder)
+
+
+class InstallPack(CallbackTask):
+    """A synced summary takes the place of the files that it covers. File names, in `folder`."""
+
+    def __init__(
+        self,
+        fs: Fs,
+        folder: str,
+        names: tuple[str, str, str],
+        covered: list[str],
+        then: Callable[[OSError | None, int], None],
+    ) -> None:
+        super().__init__(then)
+        self._fs, self._folder, self._names, self._covered = fs, folder, names, covered
+
+    def work(self) -> None:
+        temp, pack, sealed = self._names
+        self._fs.rename(f"{self._folder}/{temp}", f"{self._folder}/{pack}")
+        self._fs.sync_folder(self._folder)
+        finish_pack(self._fs, self._folder, pack, sealed, self._covered)

@@ -14,13 +14,14 @@ from collections import deque
 from collections.abc import Callable, Iterator
 from enum import Enum
 
-from staniel.journal.background import BackgroundTask, CallbackTask, InstallPack, ReadPiece, SyncFile
+from staniel.journal.background import BackgroundTask, CallbackTask, ReadPiece, SyncFile
 from staniel.journal.disk.fs import File
 from staniel.journal.disk.quarantine import quarantine
 from staniel.journal.disk.replace_file import discard, fresh_file
 from staniel.journal.kestrel import files as layout
 from staniel.journal.kestrel.derived_effect import snapshot_of, with_rest
 from staniel.journal.kestrel.encoder import Encoder
+from staniel.journal.kestrel.install import InstallPack
 from staniel.journal.kestrel.log import Log
 from staniel.journal.kestrel.read_behind import ReadBehind, Unreadable
 from staniel.journal.kestrel.segments import IndexEntry, Segment, note_places, note_run

@@ -10,10 +10,11 @@ from collections.abc import Iterable
 
 from msgspec import Struct
 
+from staniel.journal.background import checks_of
 from staniel.journal.errors import Corrupt
 from staniel.journal.kestrel.item_reader import LOST, read_items
 from staniel.journal.kestrel.records import plain
-from staniel.journal.kestrel.segments import IndexEntry, Segment, Segments, checks_of
+from staniel.journal.kestrel.segments import IndexEntry, Segment, Segments
 from staniel.queues.item import LOST_MS, Item
 from staniel.queues.line import ID_SHIFT, Line
 

@@ -28,7 +28,7 @@ from staniel.journal.kestrel.item_reader import LOST, is_stand_in
 from staniel.journal.kestrel.read_behind import ReadBehind
 from staniel.journal.kestrel.replay import Replay
 from staniel.journal.kestrel.segments import IndexEntry, Segment, Segments
-from staniel.journal.tools.checksums import is_beginning
+from staniel.journal.kestrel.sidecar import is_beginning
 from staniel.queues.checkpoint import Checkpoint
 from staniel.queues.line import UNBOUNDED, Line
 

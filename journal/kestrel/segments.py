@@ -6,7 +6,6 @@ written included. Refuses to know records. Only the last segment is appended to;
 
 from __future__ import annotations
 
-import zlib
 from bisect import bisect_left, bisect_right
 from collections.abc import Callable
 from typing import NamedTuple, Protocol
@@ -144,12 +143,6 @@ def _add_head(record: bytes) -> int:
     if record[0] == ADDX:
         return 0
     return FLAGS_BYTES if record[0] == SAVE_XID and len(record) > FLAGS_BYTES else -1
-
-
-def checks_of(data: bytes, block_bytes: int) -> list[int]:
-    """crc32 of each block of `data`, which begins with one."""
-    view = memoryview(data)
-    return [zlib.crc32(view[at : at + block_bytes]) for at in range(0, len(data), block_bytes)]
 
 
 class Writer(Protocol):

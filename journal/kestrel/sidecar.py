@@ -7,15 +7,19 @@ sidecars: one that is missing, broken, or does not fit costs time at the next st
 from __future__ import annotations
 
 import zlib
+from collections.abc import Callable, Iterator
 from enum import Enum
 
 import msgspec
 from msgspec import Struct
 
+from staniel.journal.background import CallbackTask, checks_of
 from staniel.journal.disk.fs import Fs
+from staniel.journal.disk.replace_file import replace_file
+from staniel.journal.errors import Flaw
 from staniel.journal.kestrel import files as layout
 from staniel.journal.kestrel.derived_effect import effect_of
-from staniel.journal.kestrel.effect import SegmentEffect
+from staniel.journal.kestrel.effect import SegmentEffect, join
 from staniel.journal.kestrel.segments import IndexEntry, Segment
 from staniel.queues.checkpoint import Known
 
@@ -25,6 +29,11 @@ BLOCK_BYTES = 256 << 10  # one checksum for so much
 BLOCK_MIN_BYTES = 4 << 10
 BLOCKS_MIN = 16  # smaller files have smaller blocks, so that damage can be told from another file
 SIDECAR_MAX_BYTES = 256 << 20
+SLICE_BLOCKS = 16  # read at once: 4 MiB at most
+UNLIKE = "not what was written, by the checksum"
+STRANGE = "no block is what was written, by the checksums: the file or its sidecar is another one's"
+MISSING = "missing at the end of a sealed file"
+BEHIND = "behind the end of a sealed file"
 
 
 class Sidecar(Struct, frozen=True, array_like=True):
@@ -151,3 +160,67 @@ def prune(fs: Fs, folder: str, names: set[str]) -> None:
         fs.remove(f"{own}/{name}")
     if gone:
         fs.sync_folder(own)
+
+
+def verify_checksums(described: Sidecar, fs: Fs, path: str) -> list[Flaw]:
+    """Where the file `path` is not what its sidecar describes, in order. Raises OSError."""
+    size, written, block_bytes = fs.size(path), described.size, described.block_bytes
+    count = len(described.checks) if size >= written else size // block_bytes
+    bad = list(_bad_blocks(described, fs, path, count))
+    if len(bad) == count > 1:
+        return [Flaw(0, size, STRANGE)]
+    flaws = [
+        Flaw(first * block_bytes, min((last + 1) * block_bytes, written) - first * block_bytes, UNLIKE)
+        for first, last in join([(block, block) for block in bad])
+    ]
+    if size < written:
+        flaws.append(Flaw(size, written - size, MISSING))
+    elif size > written:
+        flaws.append(Flaw(written, size - written, BEHIND))
+    return flaws
+
+
+def is_beginning(described: Sidecar, fs: Fs, path: str) -> bool:
+    """Whether the file `path` is the one described, without its end. Raises OSError."""
+    return [flaw.why for flaw in verify_checksums(described, fs, path)] == [MISSING]
+
+
+def _bad_blocks(described: Sidecar, fs: Fs, path: str, count: int) -> Iterator[int]:
+    """Which of the first `count` blocks have another checksum than they should."""
+    block_bytes = described.block_bytes
+    for first in range(0, count, SLICE_BLOCKS):
+        expected = described.checks[first : min(first + SLICE_BLOCKS, count)]
+        at = first * block_bytes
+        data = fs.read(path, at, min(len(expected) * block_bytes, described.size - at))
+        found = checks_of(data, block_bytes)
+        yield from (first + place for place, check in enumerate(expected) if found[place : place + 1] != [check])
+
+
+class CheckBlocks(CallbackTask):
+    """`checks`: crc32 of each `block_bytes` of a stretch of a file that begins with a block."""
+
+    def __init__(
+        self, fs: Fs, path: str, at: int, count: int, block_bytes: int, then: Callable[[OSError | None, int], None]
+    ) -> None:
+        super().__init__(then)
+        self._fs, self._path, self._at, self._count, self._block_bytes = fs, path, at, count, block_bytes
+        self.checks: list[int] = []
+
+    def work(self) -> None:
+        for at in range(self._at, self._at + self._count, self._block_bytes):
+            self.checks += checks_of(self._fs.read(self._path, at, self._block_bytes), self._block_bytes)
+
+
+class WriteSidecar(CallbackTask):
+    """What is known of a sealed file goes beside it, unless something else has taken the file's place."""
+
+    def __init__(
+        self, fs: Fs, folder: str, segment: Segment, data: bytes, then: Callable[[OSError | None, int], None]
+    ) -> None:
+        super().__init__(then)
+        self._fs, self._folder, self._segment, self._data = fs, folder, segment, data
+
+    def work(self) -> None:
+        if not self._segment.is_replaced:
+            self._fs.make_folder(layout.sidecar_folder(self._folder))
+            replace_file(self._fs, layout.sidecar_path(self._folder, self._segment.name), self._data)

@@ -16,12 +16,12 @@ from staniel.journal.errors import CUT_SHORT, Corrupt, Flaw, Truncated
 from staniel.journal.kestrel import files as layout
 from staniel.journal.kestrel import sidecar
 from staniel.journal.kestrel.dump import KestrelDumper
+from staniel.journal.kestrel.sidecar import verify_checksums
 from staniel.journal.libkestrel import files as libkestrel_layout
 from staniel.journal.libkestrel.dump import LibkestrelDumper
 from staniel.journal.libkestrel.records import READER_MAGIC, SEGMENT_MAGIC
 from staniel.journal.libkestrel.recovery import is_partial_magic, is_zero
 from staniel.journal.spool_listing import first_bytes
-from staniel.journal.tools.checksums import verify_checksums
 from staniel.journal.workq import dump as cmdlog_dump
 from staniel.journal.workq import files as cmdlog_layout
 

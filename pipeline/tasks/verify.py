@@ -13,7 +13,7 @@ import msgspec
 from msgspec import Struct
 
 from staniel.journal.errors import Damage, Flaw
-from staniel.journal.tools.checksums import verify_checksums
+from staniel.journal.kestrel.sidecar import verify_checksums
 from staniel.pipeline.formats.adapters import FORMATS, look
 from staniel.pipeline.formats.base import JournalSegment, OnCorrupt, Part, Reading
 from staniel.pipeline.lake.folders import Folder, FolderFs, Vanished, folder

@@ -11,10 +11,11 @@ from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from typing import Any
 
-from staniel.journal.background import InstallPack, SyncFile
+from staniel.journal.background import SyncFile
 from staniel.journal.disk.fs import Fs, SyncFailed
 from staniel.journal.disk.unsynced_names import UnsyncedNames
 from staniel.journal.group_commit import GroupCommit, Sync
+from staniel.journal.kestrel.install import InstallPack
 from staniel.journal.kestrel.log import Log
 from staniel.journal.kestrel.pack import Pack, Stage
 from staniel.journal.kestrel.recovery import Recovery

@@ -10,7 +10,7 @@ from pyspark.sql import SparkSession
 from staniel import pipeline
 from staniel.journal.disk.os_fs import OsFs
 from staniel.journal.errors import Flaw
-from staniel.journal.tools.checksums import UNLIKE
+from staniel.journal.kestrel.sidecar import UNLIKE
 from staniel.pipeline.report.figures import gather
 from staniel.pipeline.report.page import write as write_page
 from staniel.pipeline.tasks import summarise as fleet

@@ -9,11 +9,11 @@ import pytest
 
 from staniel.broker.maintenance import scheduler
 from staniel.broker.maintenance.packing import RETRY_MAX_MS
-from staniel.journal.background import InstallPack
 from staniel.journal.group_commit import JournalFailure
 from staniel.journal.kestrel import encoder as kestrel
 from staniel.journal.kestrel import files as layout
 from staniel.journal.kestrel import pack
+from staniel.journal.kestrel.install import InstallPack
 from staniel.journal.kestrel.pack import Stage
 from staniel.queues.item import Item
 from staniel.sim.disk.disk import PowerCut

@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 from staniel.journal.disk.replace_file import replace_file
 from staniel.journal.errors import Flaw
 from staniel.journal.kestrel import sidecar
+from staniel.journal.kestrel.sidecar import BEHIND, MISSING, STRANGE, UNLIKE, verify_checksums
 from staniel.journal.spool_listing import MIXED, survey
-from staniel.journal.tools.checksums import BEHIND, MISSING, STRANGE, UNLIKE, verify_checksums
 from staniel.journal.tools.verify import Inspection, inspect
 from staniel.journal.workq.dump import dump
 from staniel.sim.disk.disk import Disk

@@ -20,7 +20,7 @@ from staniel.journal.kestrel.log import Log
 from staniel.journal.kestrel.read_behind import ReadBehind
 from staniel.journal.libkestrel.files import StreamFiles
 from staniel.journal.spool import SpoolError
-from staniel.journal.spool_listing import Survey
+from staniel.journal.spool_listing import SpoolListing
 from staniel.queues.config import Format
 from staniel.queues.queue import Queue
 
@@ -73,7 +73,7 @@ def recover(
     group.ballast.release()  # repairs may need its space; it is restored below
     spool.failed_sync.set_room_aside()
     _report_spool_damage(broker)
-    found = _renew(broker, spool.look())
+    found = _renew(broker, spool.listing())
     for name in spool.orphans(found):
         hint = "with all other files of its queue; not told again"
         report(Level.ERROR, "journal.gone", queue=name.rpartition(".")[0], file=name, items="unknown", hint=hint)
@@ -122,7 +122,7 @@ def _report_spool_damage(broker: Broker) -> None:
         )
 
 
-def _renew(broker: Broker, found: Survey) -> Survey:
+def _renew(broker: Broker, found: SpoolListing) -> SpoolListing:
     """Write anew the files of which an earlier run's failed sync may have left only the page cache's copy; the listing
     after that. Raises SpoolError.
     """
@@ -135,7 +135,7 @@ def _renew(broker: Broker, found: Survey) -> Survey:
     for path in renewed.left:
         hint = "not there, or in use by another process; the next start that can reach it writes it anew"
         report(Level.ERROR, "spool.in_doubt", file=path, why="a sync had failed before", hint=hint)
-    return spool.look()
+    return spool.listing()
 
 
 # queues in Kestrel's format
@@ -307,7 +307,7 @@ def _read_again(broker: Broker, queue: Queue) -> None:
 def _recover_blocked(broker: Broker, now_ms: int) -> None:
     tried, broker.unreadable = broker.unreadable, set()
     try:
-        found = broker.spool.look()
+        found = broker.spool.listing()
     except OSError:
         broker.unreadable = tried
         return

@@ -18,7 +18,7 @@ from staniel.journal.libkestrel.files import StreamFiles
 from staniel.journal.libkestrel.reader import ReaderLog
 from staniel.journal.libkestrel.records import ID_MAX
 from staniel.journal.spool import SpoolError
-from staniel.journal.spool_listing import Survey
+from staniel.journal.spool_listing import SpoolListing
 from staniel.queues.changes import Journal
 from staniel.queues.config import Format, QueueConfig
 from staniel.queues.names import parent_of
@@ -40,7 +40,7 @@ class StreamQueues:
         self.store.on_stuck = self._report_stuck
         self._blocked: dict[str, str] = {}  # by parent: nothing may be made beside their files
 
-    def recover(self, found: Survey, now_ms: int) -> None:
+    def recover(self, found: SpoolListing, now_ms: int) -> None:
         """Bring every queue of this format into service. Damage is reported, never fatal to other queues. Raises
         SpoolError.
         """

@@ -16,7 +16,7 @@ from staniel.journal.disk.fs import Locked
 from staniel.journal.disk.unsynced_names import UnsyncedNames
 from staniel.journal.kestrel import files as layout
 from staniel.journal.libkestrel import files as libkestrel_layout
-from staniel.journal.spool_listing import Survey
+from staniel.journal.spool_listing import SpoolListing
 from staniel.journal.workq import files as cmdlog_layout
 
 RENEWED = ("intents", "status", "paused")  # own files that are read at the next start
@@ -49,7 +49,7 @@ class Renewal:
         self._next_number = 0
         self._streams: set[str] = set()
 
-    def run(self, found: Survey) -> Renewed:
+    def run(self, found: SpoolListing) -> Renewed:
         """Raises OSError, JournalFailure."""
         try:
             return self._run(found)
@@ -57,7 +57,7 @@ class Renewal:
             for release in self._releases:
                 release()
 
-    def _run(self, found: Survey) -> Renewed:
+    def _run(self, found: SpoolListing) -> Renewed:
         mark = self.failed_sync.read()
         self.failed_sync.save(mark)
         self._next_number = 1 + max(map(number_of, mark.puts.values()), default=-1)
@@ -100,7 +100,7 @@ class Renewal:
                 group.gone.append(path)
         return sorted(groups.values(), key=lambda group: not group.pairs or group.pairs[0][0] not in old), apart
 
-    def _old(self, found: Survey, named: list[str]) -> set[str]:
+    def _old(self, found: SpoolListing, named: list[str]) -> set[str]:
         """Segments that have others behind them and are not in the mark: all of them are in doubt if it is torn."""
         names = [name for each in found.streams.values() for name in _in_order(each.segments)[:-UNSURE_SEGMENTS]]
         return {f"{self.folder}/{name}" for name in names} - {*named}
@@ -119,7 +119,7 @@ class Renewal:
             f"{self.own}/aside."
         )
 
-    def _written(self, found: Survey, mark: Mark) -> list[str]:
+    def _written(self, found: SpoolListing, mark: Mark) -> list[str]:
         """The files that the server writes to, whatever the mark says. Segments are synced before or soon after they
         are sealed: those that were not are in the mark, if it is whole.
         """
@@ -134,7 +134,7 @@ class Renewal:
         paths = [path for name in names if self._counts(path := f"{self.folder}/{name}")]
         return [*paths, *(f"{self.jobs}/{name}" for name in self._newest(segments, mark))]
 
-    def _renamed(self, found: Survey) -> list[str]:
+    def _renamed(self, found: SpoolListing) -> list[str]:
         """Names that archives may have had before: a power cut would bring them back beside the archive, and its items
         twice.
         """

@@ -26,7 +26,7 @@ from staniel.journal.libkestrel.family import StreamJournals
 from staniel.journal.libkestrel.files import StreamFiles
 from staniel.journal.libkestrel.reader import ReaderLog
 from staniel.journal.renewal import Renewal, Renewed
-from staniel.journal.spool_listing import Survey, survey
+from staniel.journal.spool_listing import SpoolListing, list_spool
 from staniel.journal.transfer_log import Intents
 from staniel.journal.workq import files as cmdlog_layout
 from staniel.queues.config import Format, QueueConfig
@@ -111,10 +111,10 @@ class Spool:
             why = f"{path} says {found!r}, this program knows {FORMAT_VERSION!r}"
             raise SpoolError(f"{why}; use the version of staniel that wrote it")
 
-    def look(self) -> Survey:
+    def listing(self) -> SpoolListing:
         """One listing: the files of each queue, and the names of what is left alone. Raises OSError."""
         held = dict.fromkeys(self.stuck_plan.queues, UNREADABLE) if self.stuck_plan else {}
-        found = survey(self.fs, self.folder, held)
+        found = list_spool(self.fs, self.folder, held)
         found.foreign.remove(OWN_FOLDER)
         for name in names_in(self.fs, self.folder):
             parsed = layout.parse(name)
@@ -123,12 +123,7 @@ class Spool:
                 files.gone = files.gone | {name: parsed.number}
         return found
 
-    def survey(self) -> tuple[dict[str, Files], list[str]]:
-        """Of that, the files of each queue in Kestrel's format, and the names of what is left alone."""
-        found = self.look()
-        return found.kestrel, found.foreign
-
-    def renew(self, found: Survey, jobs: str) -> Renewed:
+    def renew(self, found: SpoolListing, jobs: str) -> Renewed:
         """After a failed sync of an earlier run: write anew what this one is going to build on. `jobs`: the folder of
         the command log that this process has locked, empty if it serves none. Raises SpoolError.
         """
@@ -153,7 +148,7 @@ class Spool:
         except OSError:
             return 0
 
-    def orphans(self, found: Survey) -> list[str]:
+    def orphans(self, found: SpoolListing) -> list[str]:
         """Sealed files that are gone with all others of their queue, as sidecars tell."""
         named = [(layout.parse(name), name) for name in names_in(self.fs, self.folder)]
         known = {*found.kestrel, *found.streams, *found.mixed}

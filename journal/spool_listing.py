@@ -20,7 +20,7 @@ from staniel.queues.names import parent_of
 MIXED = "it has files of both journal formats; move those of one away, or finish `staniel journal convert`"
 
 
-class Survey(Struct):
+class SpoolListing(Struct):
     """By queue: Kestrel's files, libkestrel's files, and why a queue cannot be served. `foreign` is left alone."""
 
     kestrel: dict[str, Files]
@@ -29,7 +29,7 @@ class Survey(Struct):
     foreign: list[str]
 
 
-def survey(fs: Fs, folder: str, held: Mapping[str, str] | None = None) -> Survey:
+def list_spool(fs: Fs, folder: str, held: Mapping[str, str] | None = None) -> SpoolListing:
     """One listing. `held`: queues, fan-out parents, of which nothing is served, and why. Raises OSError."""
     entries = fs.list(folder)
     kestrel, foreign = layout.sort_out(entries)
@@ -53,7 +53,7 @@ def survey(fs: Fs, folder: str, held: Mapping[str, str] | None = None) -> Survey
         for name in [name for name in {family, *kestrel, *streams} if (parent_of(name) or name) == family]:
             mixed[name] = why
             kestrel.pop(name, None)
-    return Survey(kestrel, {name: files for name, files in streams.items() if name not in mixed}, mixed, foreign)
+    return SpoolListing(kestrel, {name: files for name, files in streams.items() if name not in mixed}, mixed, foreign)
 
 
 def _is_stream(fs: Fs, folder: str, files: libkestrel_layout.StreamFiles) -> bool:

@@ -95,7 +95,7 @@ class Conversion:
     # what there is
 
     def _format(self) -> Format:
-        found = self.spool.look()
+        found = self.spool.listing()
         kestrel = [name for name in found.kestrel if (parent_of(name) or name) == self.queue]
         if self.spool.failed_sync.exists or self.spool.has_intents(self.queue):
             raise Refusal("the last server left work to finish; start it once, stop it, and try again")
@@ -116,7 +116,7 @@ class Conversion:
 
     def _kestrel_lines(self) -> dict[str, Line]:
         lines = {}
-        for name, files in sorted(self.spool.look().kestrel.items()):
+        for name, files in sorted(self.spool.listing().kestrel.items()):
             if (parent_of(name) or name) != self.queue:
                 continue
             if why := stream_refusal(name):
@@ -131,14 +131,14 @@ class Conversion:
         return lines
 
     def _stream_lines(self) -> dict[str, Line]:
-        files = self.spool.look().streams[self.queue]
+        files = self.spool.listing().streams[self.queue]
         readers = [name for name in files.readers if name and name != self.queue and file_error(f"{self.queue}+{name}")]
         if readers:
             raise Refusal(f"Kestrel's format cannot keep the reader {readers[0]!r} of queue {self.queue}")
         recovered, journals = self.spool.streams.recover(files, lambda name: QueueConfig(), self.now_ms)
         self.left += recovered.damages
         self.spool.group.settle(self.now_ms)
-        self.old = self.spool.look().streams[self.queue].names()
+        self.old = self.spool.listing().streams[self.queue].names()
         return {name: journal.line for name, journal in journals}
 
     # what is to be

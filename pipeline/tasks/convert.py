@@ -65,7 +65,7 @@ def convert_spool(task: tuple[str, str, Format, int]) -> list[Converted]:
         disk.close()
         return [Converted(path, "", 0, str(error))]
     try:
-        found = spool.look()
+        found = spool.listing()
         names = {parent_of(name) or name for name in [*found.kestrel, *found.streams]}
         missing = [Converted(path, each, 0, "there is no such queue") for each in chosen.unmet(names)]
         return [*missing, *(_one(spool, name, wanted, now_ms) for name in sorted(names) if name in chosen)]

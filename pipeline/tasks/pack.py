@@ -129,7 +129,7 @@ def _ready(disk: OsFs, path: str) -> Spool:
         raise SpoolInUse(f"{locked.holder or 'a server'} has {path} open; stop it first") from None
     except SpoolError as error:
         raise ValueError(str(error)) from None
-    found = spool.look().kestrel
+    found = spool.listing().kestrel
     if spool.failed_sync.exists or spool.stuck_plan is not None or any(map(spool.has_intents, found)):
         raise ValueError(f"the last server left work to finish in {path}; start it once, stop it, and try again")
     for queue, files in found.items():
@@ -144,13 +144,13 @@ def _put_in_place(spool: Spool, written: PackedFiles) -> Packed:
         raise PackMismatch(f"{temp} has changed since it was compared; the files of {written.queue} are as they were")
     spool.fs.rename(temp, f"{spool.folder}/{pack_name(written.queue, written.number)}")
     spool.fs.sync_folder(spool.folder)
-    spool.recovery.finish(written.queue, spool.look().kestrel[written.queue])
+    spool.recovery.finish(written.queue, spool.listing().kestrel[written.queue])
     return Packed(shown_name(written.queue), len(written.files), written.before_bytes, written.size, written.items)
 
 
 def _tidy(spool: Spool) -> None:
     """Drop what tasks have written that were run twice."""
-    for files in spool.look().kestrel.values():
+    for files in spool.listing().kestrel.values():
         spool.recovery.tidy(files)
 
 

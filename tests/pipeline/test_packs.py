@@ -13,7 +13,7 @@ import pytest
 from staniel.journal.disk.fs import File
 from staniel.journal.disk.os_fs import OsFs
 from staniel.journal.kestrel.recovery import Recovery
-from staniel.journal.spool_listing import survey
+from staniel.journal.spool_listing import list_spool
 from staniel.pipeline.formats.base import Part, Reading
 from staniel.pipeline.formats.kestrel.adapter import KestrelAdapter
 from staniel.pipeline.formats.kestrel.queue import hold
@@ -100,7 +100,7 @@ def states(spool: Path) -> dict[str, Any]:
     shutil.rmtree(copy, ignore_errors=True)
     shutil.copytree(spool, copy)
     disk = OsFs()
-    found = survey(disk, str(copy)).kestrel
+    found = list_spool(disk, str(copy)).kestrel
     recovery = Recovery(disk, str(copy))
     return {
         name: state_in_words(recovery.recover(name, files, 0).replay)

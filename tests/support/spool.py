@@ -135,7 +135,7 @@ def recover(disk: Disk, steps: int | None = None) -> tuple[Spool, Log | None, Re
     """Start on what a crash has left; with `steps`, lose power after so many steps of the recovery."""
     spool = Spool(disk, "s")
     disk.stop_at = None if steps is None else len(disk.log) + steps
-    queues, _ = spool.survey()
+    queues = spool.listing().kestrel
     assert set(queues) <= {"q"}
     if "q" not in queues:
         return spool, None, Replay(NOW_MS)

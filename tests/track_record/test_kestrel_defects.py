@@ -211,7 +211,7 @@ def test_a_size_of_two_gigabytes_or_below_zero_costs_only_what_follows_it() -> N
         lie = b"\2" + size.to_bytes(4, "little", signed=True) + bytes(16)
         spool = Spool(disk := new_disk(), "s")
         put_file(disk, "q", addx(b"1") + lie)
-        recovered, _ = spool.recover("q", spool.survey()[0]["q"], QueueConfig(), NOW_MS)
+        recovered, _ = spool.recover("q", spool.listing().kestrel["q"], QueueConfig(), NOW_MS)
         assert [item.data for item in recovered.replay.line.items()] == [b"1"]
         assert [damage.at for damage in recovered.damages] == [22]
 

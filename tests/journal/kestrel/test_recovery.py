@@ -19,7 +19,7 @@ from tests.support.spool import content_of, crashes, journals, new_disk, put_fil
 
 def recovered_on(disk: Disk) -> Recovered:
     spool = Spool(disk, "s")
-    return spool.recover("q", spool.survey()[0]["q"], QueueConfig(), NOW_MS)[0]
+    return spool.recover("q", spool.listing().kestrel["q"], QueueConfig(), NOW_MS)[0]
 
 
 def items(disk: Disk) -> list[bytes]:
@@ -51,7 +51,7 @@ def test_temporary_files_go_and_the_newest_pack_replaces_what_it_covers() -> Non
 def test_a_pack_that_says_nothing_replaces_nothing_and_is_set_aside(said: bytes) -> None:
     disk = spool_of({"q.5": addx(b"old"), "q.5.pack": said, "q": addx(b"new")})
     spool = Spool(disk, "s")
-    recovered, _ = spool.recover("q", spool.survey()[0]["q"], QueueConfig(), NOW_MS)
+    recovered, _ = spool.recover("q", spool.listing().kestrel["q"], QueueConfig(), NOW_MS)
     assert [damage.file for damage in recovered.damages] == ["q.5.pack"]
     assert [item.data for item in recovered.replay.line.items()] == [b"old", b"new"]
     assert content_of(disk, recovered.damages[0].saved_as) == said and "q.5.pack" not in journals(disk)
@@ -70,7 +70,7 @@ def test_power_fails_anywhere_while_packs_are_finished() -> None:
         spool = Spool(disk, "s")
         disk.stop_at = len(disk.log) + stop
         try:
-            spool.recover("q", spool.survey()[0]["q"], QueueConfig(), NOW_MS)
+            spool.recover("q", spool.listing().kestrel["q"], QueueConfig(), NOW_MS)
         except PowerCut:
             steps += 1
         disk.stop_at = None
@@ -120,7 +120,7 @@ def test_power_fails_anywhere_while_a_torn_end_is_cut() -> None:
         spool = Spool(disk, "s")
         disk.stop_at = len(disk.log) + stop
         try:
-            spool.recover("q", spool.survey()[0]["q"], QueueConfig(), NOW_MS)
+            spool.recover("q", spool.listing().kestrel["q"], QueueConfig(), NOW_MS)
         except PowerCut:
             pass
         disk.stop_at = None
@@ -155,7 +155,8 @@ def test_a_disk_that_refuses_is_not_damage() -> None:
 def test_only_the_four_documented_names_are_journals() -> None:
     files = ["q", "q.5", "q.6.pack", "q~~7", "q.5.old", "q.bak", "q.-5", "q~", ".q", "q.", "x.5.packed", "q~~x", "r+s"]
     disk = spool_of(dict.fromkeys(files, b""))
-    queues, foreign = Spool(disk, "s").survey()
+    found = Spool(disk, "s").listing()
+    queues, foreign = found.kestrel, found.foreign
     assert sorted(queues) == ["q", "r+s"]
     assert foreign == sorted(["q.5.old", "q.bak", "q.-5", "q~", ".q", "q.", "x.5.packed", "q~~x"])
     assert (queues["q"].archives, queues["q"].packs, queues["q"].temps) == ({"q.5": 5}, {"q.6.pack": 6}, ["q~~7"])
@@ -164,7 +165,8 @@ def test_only_the_four_documented_names_are_journals() -> None:
 def test_a_folder_named_like_a_journal_is_left_alone() -> None:
     disk = spool_of({})
     disk.make_folder("s/q")
-    assert Spool(disk, "s").survey() == ({}, ["q"])
+    found = Spool(disk, "s").listing()
+    assert (found.kestrel, found.foreign) == ({}, ["q"])
 
 
 def test_a_spool_is_locked_and_free_again_after_a_kill() -> None:

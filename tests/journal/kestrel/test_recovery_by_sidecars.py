@@ -46,7 +46,7 @@ def without_sidecars(disk: Disk, keep: frozenset[int] = frozenset()) -> Disk:
 
 def recovered_on(disk: Disk, memory_bytes: int = 1 << 20) -> Recovered:
     spool = Spool(disk, "s")
-    return spool.recover("q", spool.survey()[0]["q"], QueueConfig(max_memory_bytes=memory_bytes), 0)[0]
+    return spool.recover("q", spool.listing().kestrel["q"], QueueConfig(max_memory_bytes=memory_bytes), 0)[0]
 
 
 def content(item: Item) -> tuple[bytes, int, int, int]:
@@ -171,7 +171,7 @@ def test_sidecars_of_files_that_are_gone_go_too() -> None:
     replace_file(disk, f"{SIDECARS}/q.5", b"")
     replace_file(disk, f"{SIDECARS}/q.6.new", b"")
     spool = Spool(disk.copy(), "s")
-    files = spool.survey()[0]
+    files = spool.listing().kestrel
     spool.prune(files)
     assert sorted(name for name, _ in spool.fs.list(SIDECARS)) == sorted([*files["q"].archives, "q.5"])
     recovered, _ = spool.recover("q", files["q"], QueueConfig(), 0)
@@ -194,7 +194,7 @@ def test_a_queue_that_is_set_aside_loses_its_sidecars(tmp_path: Path) -> None:
     fs.make_folder(layout.sidecar_folder(folder))
     for path in f"{folder}/q.5", layout.sidecar_path(folder, "q.5"):
         replace_file(fs, path, b"")
-    spool.set_aside(spool.survey()[0]["q"], 0)
+    spool.set_aside(spool.listing().kestrel["q"], 0)
     assert fs.list(layout.sidecar_folder(folder)) == []
     fs.close()
 

@@ -12,7 +12,7 @@ from staniel.journal.disk.replace_file import replace_file
 from staniel.journal.errors import Flaw
 from staniel.journal.kestrel import sidecar
 from staniel.journal.kestrel.sidecar import BEHIND, MISSING, STRANGE, UNLIKE, verify_checksums
-from staniel.journal.spool_listing import MIXED, survey
+from staniel.journal.spool_listing import MIXED, list_spool
 from staniel.journal.tools.verify import Inspection, inspect
 from staniel.journal.workq.dump import dump
 from staniel.sim.disk.disk import Disk
@@ -217,7 +217,7 @@ def test_files_of_both_formats_under_one_name_are_each_read_in_their_own() -> No
     segments = found_on(disk)
     put_file(disk, "q", addx(b"mine"))
     put_file(disk, "q.3", addx(b"mine"))
-    assert survey(disk, "s").mixed["q"] == MIXED
+    assert list_spool(disk, "s").mixed["q"] == MIXED
     assert set(found_on(disk)) == {"q", "q.3", *segments} and not flawed_in(disk)
 
 

@@ -1,7 +1,5 @@
-"""How old the items of a queue are: of those that can be handed out, and of all that it holds.
-
-Knows where a queue keeps items. Of those that are not in the order of their age it looks at a thousand: whoever asks
-must not hold up the others.
+"""How old the items of a queue are: of those that can be handed out, and of all that it holds. Of items that are not in
+the order of their age only a thousand are looked at, so that asking costs little.
 """
 
 from __future__ import annotations

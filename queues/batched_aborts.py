@@ -1,7 +1,7 @@
-"""Open reads that end together without a confirmation, and delays that are over together: some a turn.
+"""Open reads that end together without a confirmation, and delays that are over together: READS_A_STEP a turn.
 
-Knows how many are as good as one, and their order. Refuses to know why they end. Until all of them are back nobody gets
-an item of the queue: whoever came between two turns would get a younger one before its elders.
+Until all of them are back nobody gets an item of the queue: whoever came between two turns would get a younger item
+before its elders.
 """
 
 from __future__ import annotations

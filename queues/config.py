@@ -1,7 +1,5 @@
-"""The resolved settings of one queue: what Queue, Log and Queues read. No parsing, no inheritance, no defaults of
-users.
-
-The TOML keys, their Kestrel names and the inheritance live in broker/config/load.py, which builds these.
+"""The resolved settings of one queue: what Queue, Log and Queues read. The TOML keys, their Kestrel names, defaults and
+inheritance are in broker/config/load.py, which builds these.
 """
 
 from __future__ import annotations

@@ -1,7 +1,5 @@
-"""Items that nobody needs any more and that are still in memory, because freeing all of them at once takes time.
-
-Knows how much is freed in one go. Refuses to know whose they were. They count as gone: what is freed in a turn is more
-than what clients can put meanwhile.
+"""Items that nobody needs any more and that are still in memory, because freeing all of them at once takes time. They
+count as gone: more is freed in a turn than clients can put meanwhile.
 """
 
 from __future__ import annotations

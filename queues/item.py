@@ -1,4 +1,4 @@
-"""An item, and an item that has left the line at least once. Knows nothing of files, clients or the time."""
+"""An item, and an item that has left the line at least once."""
 
 from __future__ import annotations
 

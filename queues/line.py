@@ -1,7 +1,6 @@
-"""The line of one queue: the items ready to be handed out, in delivery order.
-
-Knows order, bytes, ids, and how many of the last items only the journal holds (read-behind). Refuses to know limits of
-the queue, expiry, open reads and files. Queue lives on it, and so does replay, so that both give an item the same id.
+"""The line of one queue: the items ready to be handed out, in delivery order, their bytes and ids, and how many of the
+last ones only the journal holds (read-behind). Queues and replay use the same class, so that both give an item the
+same id.
 """
 
 from __future__ import annotations

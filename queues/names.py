@@ -1,8 +1,6 @@
-"""Which queue names are legal. A name is also a file name and a word of a request, so this is a matter of safety, not
-of taste.
-
-Two rules: what a new queue may be called, whatever protocol asks for it, and what the name of a file can be read as.
-Spools that other servers have written hold queues that the first rule does not allow; they are served.
+"""Which queue names are legal: for a new queue, whatever protocol asks for it, and for a name that is read from a
+journal file. A name is also a file name and a word of a request. Spools that other servers have written hold queues
+that the first rule does not allow; they are served.
 """
 
 from __future__ import annotations

@@ -1,8 +1,7 @@
-"""Queues that somebody reads and nobody has made: they hold nothing, and some wait for an item of them.
+"""Queues that somebody reads and nobody has made: they are empty, and some clients wait for an item of them.
 
-Knows who waits under which name. Refuses to have files: a name that a client has thought of costs nothing once its wait
-is over. One object stands for all such queues of the same settings, because a queue is garbage that only the collector
-finds.
+Nothing is kept for such a name once its last wait is over, and no file is made. One placeholder stands for all such
+queues of the same settings: a Queue is in reference cycles, so only the garbage collector would free one for each.
 """
 
 from __future__ import annotations

@@ -1,7 +1,5 @@
-"""All queues of a server by name: made on demand, found, deleted; and what a name stands for when it is not one queue.
-
-Knows which names are legal, fan-out children, aliases, and which queues cannot be served. Refuses to know files:
-journals come from a factory.
+"""All queues of a server by name: made on demand, found, removed; fan-out children, aliases, and names that are not
+served. Journals of new queues come from a factory.
 """
 
 from __future__ import annotations

@@ -1,7 +1,6 @@
-"""The numbers of open reads: signed 32-bit, rising, wrapping, never 0, never one in use.
-
-The queue numbers its reads by this rule and a reader of its journal computes them by it, so there is one of it. Source:
-REMOVE_TENTATIVE of the Kestrel journal format, and Kestrel 2.4 for the wrap.
+"""The numbers of open reads: signed 32-bit, rising, wrapping, never 0, never one in use. Queues number their reads by
+this rule and readers of a journal compute the numbers by it. Source: REMOVE_TENTATIVE of the Kestrel journal format,
+and Kestrel 2.4 for the wrap.
 """
 
 from __future__ import annotations

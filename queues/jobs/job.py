@@ -1,8 +1,5 @@
-"""One job: what it is, where it stands, and the moments that concern it.
-
-Knows the states and their numbers, which clients see. Refuses to know queues' order, timers and the wire. Times that
-decide an order are nanoseconds since 1970, because two jobs of one millisecond must keep theirs; all others are
-milliseconds.
+"""One job: its terms, its state, and the times that concern it. Times that decide an order are nanoseconds since 1970,
+because two jobs of one millisecond must keep theirs; all others are milliseconds.
 """
 
 from __future__ import annotations

@@ -1,12 +1,6 @@
-"""All jobs of a server, and what can happen to them: added, leased, timed out, finished, deleted, expired.
-
-    NEW ─▶ LEASED ─▶ COMPLETED | FAILED         finishing without a lease is allowed, also before a scheduled time
-             │ ▲
-             ▼ │     the lease ends: FAILED after the last attempt, else
-           PENDING   back in its old place
-
-Knows states, moments and who waits. Refuses to know clocks (time is an argument), files (it states facts to a
-JobJournal) and clients (it hands jobs to waiters). Source: the client protocol and the states of workq.
+"""All jobs of a server, and what can happen to them: added, leased, timed out, finished, deleted, expired. The states
+are in job.py. Time is an argument, what happens is recorded in a JobJournal, jobs are handed to waiters. Source: the
+client protocol and the states of workq.
 """
 
 from __future__ import annotations

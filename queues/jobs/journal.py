@@ -1,7 +1,5 @@
-"""The facts that jobs can state about themselves. Applying them in order rebuilds them.
-
-Knows nothing of how a format writes them down. A journal is told each fact in the step that makes it true, so that two
-facts can never be written in another order than they happened.
+"""What jobs record. Applying the facts in order rebuilds the jobs. Each is recorded in the step that makes it true, so
+that two facts can never be written in another order than they happened.
 """
 
 from __future__ import annotations

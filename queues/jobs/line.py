@@ -1,7 +1,6 @@
-"""Jobs in the order in which they are handed out: priority high to low, plain before scheduled, then by time.
-
-Knows the order, and how to keep it for a million jobs: chunks of a bounded size, each in order. Appending and taking
-the first cost the same whatever the length; anything else costs two binary searches. Refuses to know states.
+"""Jobs in the order in which they are handed out: priority high to low, plain before scheduled, then by time. Kept in
+chunks of a bounded size: appending and taking the first cost the same whatever the length, anything else costs two
+binary searches.
 """
 
 from __future__ import annotations

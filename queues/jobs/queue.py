@@ -1,7 +1,4 @@
-"""One name's jobs: the ready ones, the scheduled ones, and who waits for one.
-
-Knows names and what is counted for them. Refuses to know what a lease does: the core, jobs.py, does that.
-"""
+"""One name's jobs: the ready ones, the scheduled ones, and who waits for one."""
 
 from __future__ import annotations
 

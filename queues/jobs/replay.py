@@ -1,7 +1,5 @@
-"""Jobs rebuilt from the facts that a journal holds, in the order in which they stand there.
-
-Knows what each fact means to a job that may be known, unknown or long over, and how to read a log whose writer has
-mixed the order up: the original decides and writes in two steps. Refuses to know bytes and files.
+"""Jobs rebuilt from the facts that a log holds. The original server decides and writes in two steps, so facts of one
+job may stand in another order than they happened.
 
     fact of a job       not known                       known
     added               taken over, unless its life     the later one wins

@@ -1,8 +1,8 @@
-"""When each job is to be looked at next. One moment a job, however many there are.
+"""When each job is to be looked at next: one time a job, in rings of jobs by slots of SLOT_MS.
 
-Knows moments and rings of jobs; refuses to know what is due at them. A moment far ahead is kept coarsely and refined
-as it comes near, so that the number of rings stays small; a job is never told early, and a few milliseconds late.
-Setting and dropping a moment costs the same for a million jobs as for one, and sixteen bytes of a job.
+A time far ahead is kept coarsely and refined as it comes near, so that the number of rings stays small; a job is
+never looked at early, and a few milliseconds late. Setting and dropping a time costs the same for a million jobs as
+for one, and sixteen bytes of a job.
 """
 
 from __future__ import annotations

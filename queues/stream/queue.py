@@ -1,7 +1,5 @@
-"""A queue that follows a stream: one of the readers that share what is put.
-
-Knows who takes an item and who leaves it out. Refuses to know files. Everything that happens to an item after it was
-put is a queue's ordinary life.
+"""A queue that follows a stream: one of the readers that share what is put. Here is who takes an item and who leaves it
+out; everything that happens to an item after it was put is in Queue.
 """
 
 from __future__ import annotations

@@ -1,7 +1,5 @@
-"""Items put once and read by many queues: what has lately been put, and who still has to read it.
-
-Knows ids, the newest items, and the queues that follow. Refuses to know files (a StreamLog writes items down and reads
-old ones back) and how far each reader has come (its line does).
+"""Items put once and read by many queues: the newest ones in memory, and the queues that follow. A StreamLog writes
+items down and reads old ones back; how far each reader has come is in its StreamLine.
 """
 
 from __future__ import annotations

@@ -1,7 +1,44 @@
-"""One queue in memory: a line of items, the reads open on it, and those who wait for it.
+"""One queue in memory: a line of items, the reads open on it, and those who wait for it. The data model:
 
-Knows limits, expiry, transactions and fairness among waiters. Refuses to know the clock (time is an argument), files
-(it states changes to a Journal) and clients (it hands items to Waiters).
+                    add                take
+    client ──────────────────▶ ready ──────────▶ gone
+                               │  ▲ ▲
+                          open │  │ └── delay over ── delayed
+                               ▼  │ abort, time-out      ▲
+                               open ─────────────────────┘ abort with retry_delay
+                               │  └── abort of the last of max_deliveries ──▶ leaving
+                      confirm  ▼
+                              gone          leaving ── arrived ──▶ gone
+                                            leaving ── refused ──▶ ready, as the head
+
+Items (item.py). An `Item` is what was put. Once it has left the line it is in a `Delivery`: `id` (the same at every
+delivery), `xid` (number of the open read), `deliveries`, `opened_ms`, and `seq`, its running number in the line.
+
+Ready: `line` (line.py). In delivery order: `returned` (handed back; the last one is the head), `fresh` (in the order
+they were put), and `behind` items that only the journal holds. `line.left` is the seq of the next fresh item and
+`line.end` the one that the next put gets. `line.bytes`, `line.expiring`: payload and items with an expiry, of all of
+these; `behind_bytes` of those behind; `added_bytes`, `added_expiring` of all that ever came. Each kind of item is head
+of the line, and only the head leaves.
+
+Under a transaction, each in one dictionary by xid, and open for the journal:
+    open_reads   in the hands of a client, in the order of opening
+    delayed      aborted and at rest until `opened_ms`; `delayed_bytes` of payload
+    leaving      given to `transfer_sink`, for expire_to_queue, dead_letter_queue or an operator, until `release` or
+                 `take_back`; `leaving_bytes` of payload, `unrecorded` included
+Beside them `unrecorded`: at most one item that leaves without a transaction, and is the journal's head until then.
+`last_xid` is the number of the latest transaction.
+
+Waiting: `waiters`, first come, first served. Nobody waits while an item can be handed out, and nobody in a queue that
+is closed, hidden by an alias, or whose journal cannot be read.
+
+Steps. Expired heads go SWEEP_MAX at once (`has_more_expired`), many open reads end READS_A_STEP at once
+(`batched_aborts`). While either is unfinished the queue `is_unsettled`: nobody gets an item, and who asks comes again
+in the next turn.
+
+Changes. Whatever moves an item is recorded in `journal` first, as one of the six changes of changes.py:
+    put Added · take, drop, release of an unrecorded one Removed · flush, expiry Cleared · open, leave Opened ·
+    confirm, release Confirmed · abort, time-out, delay over, take back Aborted
+Counters (`QueueCounters`) are for statistics alone; nothing is decided by them. All times are epoch milliseconds.
 """
 
 from __future__ import annotations
@@ -83,7 +120,7 @@ class QueueCounters:
 
 
 class Queue:
-    """FIFO with reliable reads. All times are epoch milliseconds."""
+    """FIFO with reliable reads; see the top of this file."""
 
     __slots__ = (  # without, Python finds no more than thirty fast
         "_armed_ms",
@@ -545,6 +582,7 @@ class Queue:
 
     def return_open_reads(self) -> None:
         """Nobody holds them any more: put every open read back at the head, the highest xid first."""
+        assert not self.waiters, "before the queue is served"
         for xid in sorted(self.open_reads, reverse=True):
             self.give_back(self.open_reads.pop(xid))
 
@@ -589,8 +627,15 @@ class Queue:
         line = self.line
         assert line.bytes == sum(len(item.data) for item in line.items())
         assert line.expiring == sum(item.expires_ms != 0 for item in line.items())
-        assert all(xid == taken.xid != 0 for xid, taken in self.open_reads.items())
-        assert self.state is QueueState.SERVING or not self.waiters
+        under_way = [*self.open_reads.items(), *self.delayed.items(), *self.leaving.items()]
+        assert all(xid == taken.xid != 0 for xid, taken in under_way)
+        assert len({xid for xid, _ in under_way}) == len(under_way), "an item is under one transaction"
+        assert self.delayed_bytes == sum(len(taken.item.data) for taken in self.delayed.values())
+        leaving = [*self.leaving.values(), *([] if self.unrecorded is None else [self.unrecorded])]
+        assert self.leaving_bytes == sum(len(taken.item.data) for taken in leaving)
+        assert self.unrecorded is None or self.unrecorded.xid == 0
+        can_wait = self.state is QueueState.SERVING and not self.hidden and line.read_error is None
+        assert can_wait or not self.waiters
 
     # inside
 
@@ -765,7 +810,7 @@ class Queue:
                 taken = self.line.peek()
             else:
                 taken = self.open(now_ms) if waiter.opens else self.take(now_ms)
-            assert taken is not None
+            assert taken is not None, "a live head was found"
             waiter.deliver(taken)
 
 

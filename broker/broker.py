@@ -119,7 +119,7 @@ class Broker:
         self.maintenance = MaintenanceScheduler(self.queues, self.group, total_bytes, report)
         self.queues.on_adopt = self.maintenance.adopt
         self.queues.on_read_error = self._tell_trouble
-        self.queues.reads_timed_out = self._tell_timed_out
+        self.queues.on_timed_out = self._tell_timed_out
         self._limit_queues()
         self.group.before_write = self._prepare_transfers
         self.streams = StreamQueues(self)

@@ -161,7 +161,7 @@ class Transfers:
             self._journaled(source, taken, own, target, log, copy)
         else:
             # One of the two lives in memory alone: there is nothing that a crash could get out of step.
-            target.accept(copy, now_ms)
+            target.append(copy, now_ms)
             source.release(taken)
 
     def _holds_back(self, log: Log | ReaderLog | StreamWriter) -> bool:
@@ -183,7 +183,7 @@ class Transfers:
         own.open_transfers += 1
         log.open_transfers += 1
         log.transfers_in += 1
-        target.accept(copy, copy.added_ms)
+        target.append(copy, copy.added_ms)
         self.group.after(log, partial(self._landed, source, taken, own, log, number))
 
     def _landed(

@@ -1,6 +1,6 @@
 """Open reads that end together without a confirmation, and delays that are over together: READS_A_STEP a turn.
 
-Until all of them are back nobody gets an item of the queue: whoever came between two turns would get a younger item
+Until all of them are back _ignore gets an item of the queue: whoever came between two turns would get a younger item
 before its elders.
 """
 
@@ -19,7 +19,7 @@ READS_A_STEP = 256  # 3 us each; no more than these end at once
 ENDED_AS_MANY = 20  # dropped items take as long as one open read that ends
 FOREVER_MS = 2**63
 
-Told = Callable[[list[tuple[Delivery, "Ended"]], int], None]
+OnEnded = Callable[[list[tuple[Delivery, "Ended"]], int], None]
 """Called with some of the reads and what became of their items, in the order in which they ended."""
 
 
@@ -30,21 +30,21 @@ class BatchedAborts:
 
     def __init__(self, queue: Queue) -> None:
         self.queue = queue
-        self.groups: deque[tuple[deque[Delivery], Told, int]] = deque()
+        self.groups: deque[tuple[deque[Delivery], OnEnded, int]] = deque()
 
-    def end(self, reads: list[Delivery], told: Told, now_ms: int, opened_until_ms: int = FOREVER_MS) -> None:
-        """These reads, the oldest first, end from now on, and `told` is told; one that has ended otherwise when its
-        turn comes is left alone, and so is one that counts as opened after `opened_until_ms` by then.
+    def end(self, reads: list[Delivery], on_ended: OnEnded, now_ms: int, opened_until_ms: int = FOREVER_MS) -> None:
+        """These reads, the oldest first, end from now on, and `on_ended` is called; one that has ended otherwise when
+        its turn comes is left alone, and so is one that counts as opened after `opened_until_ms` by then.
         """
-        self._begin(reads, told, now_ms, opened_until_ms)
+        self._begin(reads, on_ended, now_ms, opened_until_ms)
 
-    def rouse(self, rested: list[Delivery], now_ms: int) -> None:
+    def end_delays(self, rested: list[Delivery], now_ms: int) -> None:
         """The delays of these are over, the oldest first."""
-        self._begin(rested, nobody, now_ms, FOREVER_MS)
+        self._begin(rested, _ignore, now_ms, FOREVER_MS)
 
-    def _begin(self, reads: list[Delivery], told: Told, now_ms: int, opened_until_ms: int) -> None:
-        self.groups.append((deque(reads), told, opened_until_ms))
-        self.queue.begin_returns()
+    def _begin(self, reads: list[Delivery], on_ended: OnEnded, now_ms: int, opened_until_ms: int) -> None:
+        self.groups.append((deque(reads), on_ended, opened_until_ms))
+        self.queue.begin_batched_aborts()
         if self.queue.timer is not None:
             self.queue.timer.soon(self)
             return
@@ -59,11 +59,11 @@ class BatchedAborts:
         return count * ENDED_AS_MANY
 
     def _step(self, now_ms: int) -> int:
-        queue, (reads, told, opened_until_ms) = self.queue, self.groups[0]
+        queue, (reads, on_ended, opened_until_ms) = self.queue, self.groups[0]
         ended: list[tuple[Delivery, Ended]] = []
         count = 0
         # What is put back becomes the head; what rests is handed out in the order in which it has begun to.
-        is_oldest_next = queue.config.retry_delay_ms and told is not nobody
+        is_oldest_next = queue.config.retry_delay_ms and on_ended is not _ignore
         while reads and count < READS_A_STEP:
             taken = reads.popleft() if is_oldest_next else reads.pop()
             count += 1
@@ -72,14 +72,14 @@ class BatchedAborts:
                     continue  # its client has asked for more time
                 ended.append((taken, queue.end_read(taken, now_ms)))
             elif queue.delayed.get(taken.xid) is taken:
-                queue.rouse(taken)
-        told(ended, now_ms)
+                queue.end_delay(taken)
+        on_ended(ended, now_ms)
         if not reads:
             self.groups.popleft()
             if not self.groups:
-                queue.end_returns(now_ms)
+                queue.end_batched_aborts(now_ms)
         return count
 
 
-def nobody(ended: list[tuple[Delivery, Ended]], now_ms: int) -> None:
+def _ignore(ended: list[tuple[Delivery, Ended]], now_ms: int) -> None:
     """Delays end without a word."""

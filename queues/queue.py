@@ -125,8 +125,8 @@ class Queue:
     __slots__ = (  # without, Python finds no more than thirty fast
         "_armed_ms",
         "_bounded",
-        "_held_bytes",
-        "_plain",
+        "_unrestricted",
+        "_weight_limit_bytes",
         "batched_aborts",
         "children",
         "config",
@@ -148,9 +148,9 @@ class Queue:
         "line",
         "name",
         "on_read_error",
+        "on_timed_out",
         "open_reads",
         "puts_paused",
-        "reads_timed_out",
         "state",
         "timer",
         "transfer_sink",
@@ -174,11 +174,11 @@ class Queue:
         self.puts_paused = False
         self.hidden = False  # by an alias
         self.line = Line()
-        self.line.on_read_error = self._fail
+        self.line.on_read_error = self._on_line_error
         self.on_read_error: Callable[[Queue], None] = lambda queue: None  # told when the journal cannot be read
         # Told of open reads whose time was over.
-        self.reads_timed_out: TimedOut = lambda queue, reads, now_ms: None
-        self._held_bytes = UNLIMITED_BYTES
+        self.on_timed_out: OnTimedOut = lambda queue, reads, now_ms: None
+        self._weight_limit_bytes = UNLIMITED_BYTES
         self.configure(config)
         self.journal = journal
         self.created_ms = created_ms
@@ -199,45 +199,47 @@ class Queue:
     def configure(self, config: QueueConfig) -> None:
         """Take over changed settings; they apply from the next operation on."""
         self.config = config
-        self._bound()
+        self._update_bounded()
         self.line.bound(config.max_memory_bytes)
-        self._weigh()
+        self._update_guarded()
         self._arm()
 
-    def hold(self, weight_bytes: int | None) -> None:
+    def limit_weight(self, weight_bytes: int | None) -> None:
         """Take no more items than weigh so much in memory, besides all other limits; None: as many as they allow."""
-        self._held_bytes = UNLIMITED_BYTES if weight_bytes is None else weight_bytes
-        self._bound()
+        self._weight_limit_bytes = UNLIMITED_BYTES if weight_bytes is None else weight_bytes
+        self._update_bounded()
 
-    def _bound(self) -> None:
+    def _update_bounded(self) -> None:
         config = self.config
         self._bounded = config.max_items < UNLIMITED_ITEMS or config.max_bytes < UNLIMITED_BYTES
-        self._bounded = self._bounded or self._held_bytes < UNLIMITED_BYTES
+        self._bounded = self._bounded or self._weight_limit_bytes < UNLIMITED_BYTES
 
     def pause(self, *, gets: bool, puts: bool) -> None:
         """Hold back gets (readers wait, or find nothing) or puts (whoever asks must be refused), or let them go on."""
         self.gets_paused, self.puts_paused = gets, puts
-        self._weigh()
+        self._update_guarded()
 
     def hide(self, hidden: bool) -> None:
         """An alias has taken the queue's name, or given it back. Nothing comes in meanwhile, so nobody may wait."""
         self.hidden = hidden
-        self._weigh()
+        self._update_guarded()
         if hidden:
             self.dismiss_waiters()
 
-    def _weigh(self) -> None:
+    def _update_guarded(self) -> None:
         config = self.config
         # Somebody has to ask who may read or write.
         self.guarded = self.puts_paused or bool(config.client_id_for_enqueue or config.client_id_for_dequeue)
         self.guarded = self.guarded or self.line.read_error is not None
-        self._weigh_gets()
+        self._update_unrestricted()
 
-    def _weigh_gets(self) -> None:
+    def _update_unrestricted(self) -> None:
         config = self.config
         # Nothing but an item's own expiry can keep the head from being handed out.
-        self._plain = not (self.gets_paused or config.max_age_ms or config.open_timeout_ms or config.retry_delay_ms)
-        self._plain = self._plain and not self.batched_aborts.groups
+        self._unrestricted = not (
+            self.gets_paused or config.max_age_ms or config.open_timeout_ms or config.retry_delay_ms
+        )
+        self._unrestricted = self._unrestricted and not self.batched_aborts.groups
 
     def sync_counters(self) -> None:
         """Bring `counters` up to date: what comes through a stream is counted when somebody asks."""
@@ -261,10 +263,10 @@ class Queue:
             return False
         if self._bounded and not self._make_room():
             return False
-        self.accept(item, now_ms)
+        self.append(item, now_ms)
         return True
 
-    def accept(self, item: Item, now_ms: int) -> None:
+    def append(self, item: Item, now_ms: int) -> None:
         """Append `item` whatever the limits say: it comes from another queue, and must not be lost."""
         config, line = self.config, self.line
         if line.expiring or config.max_age_ms:
@@ -281,7 +283,7 @@ class Queue:
     def take(self, now_ms: int) -> Delivery | None:
         """Remove the head for good. None when there is nothing live."""
         line = self.line
-        if not (self._plain and line.fresh and not line.expiring) and not self._find_live(now_ms):
+        if not (self._unrestricted and line.fresh and not line.expiring) and not self._find_live(now_ms):
             return None
         taken = line.pop()
         self.last_removed_added_ms = taken.item.added_ms
@@ -291,7 +293,7 @@ class Queue:
     def open(self, now_ms: int) -> Delivery | None:
         """Take the head under a transaction: it is gone once confirmed, and back at the head once aborted."""
         line = self.line
-        if not (self._plain and line.fresh and not line.expiring) and not self._find_live(now_ms):
+        if not (self._unrestricted and line.fresh and not line.expiring) and not self._find_live(now_ms):
             return None
         taken = line.pop()
         self.last_removed_added_ms = taken.item.added_ms
@@ -299,7 +301,7 @@ class Queue:
         self._record_opened(taken)
         self.open_reads[taken.xid] = taken
         self.counters.transactions += 1
-        if not self._plain:
+        if not self._unrestricted:
             self._arm()
         return taken
 
@@ -335,7 +337,7 @@ class Queue:
             return
         ahead = len(self.line)
         for item in items:
-            self.accept(Item(item.data, item.added_ms, item.expires_ms, item.flags), now_ms)
+            self.append(Item(item.data, item.added_ms, item.expires_ms, item.flags), now_ms)
             self.counters.total_items -= 1  # it was counted when it was put
             self.counters.put_bytes -= len(item.data)
         is_whole = len(self.line) == ahead + len(items)
@@ -576,7 +578,7 @@ class Queue:
         assert not len(self.line) and not self.open_reads
         line.deferred_free = self.line.deferred_free
         self.line = line
-        line.on_read_error = self._fail
+        line.on_read_error = self._on_line_error
         self.open_reads = OrderedDict(open_reads)
         self.last_xid = last_xid
 
@@ -586,16 +588,16 @@ class Queue:
         for xid in sorted(self.open_reads, reverse=True):
             self.give_back(self.open_reads.pop(xid))
 
-    def _fail(self) -> None:
+    def _on_line_error(self) -> None:
         """The next items cannot be read: nobody gets any until `read_again`."""
-        self._weigh()
+        self._update_guarded()
         self.dismiss_waiters()
         self.on_read_error(self)
 
     def read_again(self) -> None:
         """What could not be read may be readable now."""
         self.line.read_error = None
-        self._weigh()
+        self._update_guarded()
 
     def dismiss_waiters(self) -> None:
         """Tell everybody who waits that nothing will come."""
@@ -642,7 +644,7 @@ class Queue:
     def _find_live(self, now_ms: int) -> bool:
         # Never hand out an expired item, however many have piled up: the sweep limit is for puts.
         line = self.line
-        if self._plain and not line.expiring:
+        if self._unrestricted and not line.expiring:
             if line.fresh or line.returned:
                 return True
             if not line.behind:
@@ -687,23 +689,23 @@ class Queue:
         rested.sort(key=attrgetter("seq"))
         rested.sort(key=attrgetter("opened_ms"))  # twice by a number takes a quarter of the time of once by a pair
         if len(rested) > READS_A_STEP:
-            self.batched_aborts.rouse(rested, now_ms)
+            self.batched_aborts.end_delays(rested, now_ms)
             return len(over)
         for taken in reversed(rested):
-            self.rouse(taken)
+            self.end_delay(taken)
         return len(over) + len(rested)
 
     def _tell_timed_out(self, ended: list[tuple[Delivery, Ended]], now_ms: int) -> None:
         self.counters.timed_out_transactions += len(ended)
-        self.reads_timed_out(self, ended[::-1], now_ms)
+        self.on_timed_out(self, ended[::-1], now_ms)
 
-    def begin_returns(self) -> None:
+    def begin_batched_aborts(self) -> None:
         """Reads end from now on that are too many for one turn."""
-        self._weigh_gets()
+        self._update_unrestricted()
 
-    def end_returns(self, now_ms: int) -> None:
+    def end_batched_aborts(self, now_ms: int) -> None:
         """They have ended. What else has come to its time meanwhile ends now, and who waits is served."""
-        self._weigh_gets()
+        self._update_unrestricted()
         self.time_out(now_ms)
         self._arm()
 
@@ -719,7 +721,7 @@ class Queue:
             self.transfer_sink.accept(self, taken, Reason.DEAD, now_ms)
             return Ended.DEAD
         if config.retry_delay_ms:
-            self._let_rest(taken, now_ms + config.retry_delay_ms)
+            self._delay(taken, now_ms + config.retry_delay_ms)
         else:
             self.give_back(taken)
         return Ended.SPARED if is_last else Ended.RETURNED
@@ -730,7 +732,7 @@ class Queue:
         """
         return transfer_sink.admits(self, len(taken.item.data)) is Admission.NOW
 
-    def _let_rest(self, taken: Delivery, until_ms: int) -> None:
+    def _delay(self, taken: Delivery, until_ms: int) -> None:
         # Since a reload has made the delay shorter, it is shorter for those that rest already: they are in the order of
         # their moments.
         for each in reversed(self.delayed.values()):
@@ -742,10 +744,10 @@ class Queue:
         self.delayed_bytes += len(taken.item.data)
         if self.config.keep_journal:  # else every item is in memory, whether it rests or not
             while self.delayed_bytes > self.config.max_memory_bytes and len(self.delayed) > 1:
-                self.rouse(next(iter(self.delayed.values())))
+                self.end_delay(next(iter(self.delayed.values())))
         self._arm()
 
-    def rouse(self, taken: Delivery) -> None:
+    def end_delay(self, taken: Delivery) -> None:
         """It has rested for long enough, or memory has no place for it any more: it is the head."""
         del self.delayed[taken.xid]
         self.delayed_bytes -= len(taken.item.data)
@@ -767,7 +769,7 @@ class Queue:
         config, line = self.config, self.line
         if len(line) >= config.max_items or line.bytes >= config.max_bytes:
             return True
-        return self._held_bytes < UNLIMITED_BYTES and line.weight_bytes >= self._held_bytes
+        return self._weight_limit_bytes < UNLIMITED_BYTES and line.weight_bytes >= self._weight_limit_bytes
 
     def drop_head(self) -> None:
         """Remove the head for good."""
@@ -814,7 +816,7 @@ class Queue:
             waiter.deliver(taken)
 
 
-TimedOut = Callable[[Queue, list[tuple[Delivery, Ended]], int], None]
+OnTimedOut = Callable[[Queue, list[tuple[Delivery, Ended]], int], None]
 
 
 def _until(reads: dict[int, Delivery], moment_ms: int) -> list[Delivery]:

@@ -13,7 +13,7 @@ from staniel.queues.changes import Journal, NoJournal, Timer, TransferSink
 from staniel.queues.config import UNLIMITED_ITEMS, QueueConfig
 from staniel.queues.names import name_error, parent_of
 from staniel.queues.placeholder import PlaceholderQueue, WaitersByName
-from staniel.queues.queue import Queue, TimedOut
+from staniel.queues.queue import OnTimedOut, Queue
 from staniel.queues.stream.queue import StreamQueue, queue_of
 
 ABSENT_MAX = 1000
@@ -69,7 +69,7 @@ class Queues:
         self.on_read_error: Callable[[Queue], None] = lambda queue: (
             None
         )  # told of one whose journal cannot be read any more
-        self.reads_timed_out: TimedOut = lambda queue, reads, now_ms: None
+        self.on_timed_out: OnTimedOut = lambda queue, reads, now_ms: None
         self.created = 0
         self.deleted = 0
         self.expired = 0
@@ -283,7 +283,7 @@ class Queues:
     def _enter(self, queue: Queue) -> Queue:
         self.by_name[queue.name] = queue
         queue.transfer_sink, queue.timer, queue.on_read_error = self.transfer_sink, self.timer, self.on_read_error
-        queue.reads_timed_out = self.reads_timed_out
+        queue.on_timed_out = self.on_timed_out
         self.on_adopt(queue)
         queue.children = self._children.setdefault(queue.name, {})
         self._feed(queue)

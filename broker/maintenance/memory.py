@@ -81,7 +81,7 @@ class MemoryBudget:
         """Tell `queue` what it may keep: its own setting, or while memory is tight a small share of the limit."""
         memory_bytes = self.bytes_for(queue.config)
         if isinstance(queue.journal, NoJournal):
-            queue.hold(max(self._share_bytes, queue.line.weight_bytes) if self.is_tight else None)
+            queue.limit_weight(max(self._share_bytes, queue.line.weight_bytes) if self.is_tight else None)
         elif memory_bytes < queue.config.max_memory_bytes:
             queue.line.bound(memory_bytes, memory_bytes)
         else:

@@ -60,7 +60,7 @@ class StreamQueue(Queue):
         self.is_parent = not parent_of(name)
         super().__init__(name, config, journal, created_ms)
         self.line = line
-        line.on_read_error = self._fail
+        line.on_read_error = self._on_line_error
         line.bound(config.max_memory_bytes)
         if not journal.has_file:
             line.stop_following()
@@ -75,8 +75,8 @@ class StreamQueue(Queue):
         super().configure(config)
         self.regroup()
 
-    def _weigh(self) -> None:
-        super()._weigh()
+    def _update_guarded(self) -> None:
+        super()._update_guarded()
         self.regroup()
 
     @property
@@ -137,7 +137,7 @@ class StreamQueue(Queue):
         self._put(item, takers, now_ms)
         return True
 
-    def accept(self, item: Item, now_ms: int) -> None:
+    def append(self, item: Item, now_ms: int) -> None:
         """Append `item` whatever the limits say: it comes from another queue, and must not be lost. Children get no
         copy.
         """

@@ -300,13 +300,13 @@ def timeout_loses() -> Any:
 @mutant("items are counted twice", "calm")
 def counted_twice() -> Any:
     def make(right: Any) -> Any:
-        def accept(self: Queue, item: Any, now_ms: int) -> None:
+        def append(self: Queue, item: Any, now_ms: int) -> None:
             right(self, item, now_ms)
             self.counters.total_items += 1
 
-        return accept
+        return append
 
-    return replaced(Queue, "accept", make)
+    return replaced(Queue, "append", make)
 
 
 # recovery

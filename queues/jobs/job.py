@@ -17,7 +17,13 @@ ATTEMPTS_MAX = 255  # the log's original reader counts them in a byte
 
 
 class JobState(Enum):
-    """The numbers are those that `inspect` shows."""
+    """The numbers are those that `inspect` shows. Which state may follow which is in NEXT.
+
+    NEW ─▶ LEASED ─▶ COMPLETED | FAILED         finishing without a lease is allowed, also before a scheduled time
+             │ ▲
+             ▼ │     the lease ends: FAILED after the last attempt, else
+           PENDING   back in its old place
+    """
 
     NEW = 0
     COMPLETED = 1
@@ -32,6 +38,15 @@ COMPLETED = JobState.COMPLETED
 FAILED = JobState.FAILED
 PENDING = JobState.PENDING
 LEASED = JobState.LEASED
+
+PROCESSED = (COMPLETED, FAILED)
+NEXT = {  # a failed job that may be tried again is PENDING, leased or not
+    NEW: (LEASED, PENDING, *PROCESSED),
+    PENDING: (LEASED, PENDING, *PROCESSED),
+    LEASED: (PENDING, *PROCESSED),
+    COMPLETED: (),
+    FAILED: (),
+}
 
 
 class Terms(Struct, eq=False, gc=False):
@@ -87,4 +102,9 @@ class Job(Struct, eq=False, gc=False):
 
     @property
     def is_processed(self) -> bool:
-        return self.state is COMPLETED or self.state is FAILED
+        return self.state in PROCESSED
+
+    def become(self, state: JobState) -> None:
+        """Enter `state`. A lease does without this call: what is in a line of ready jobs is NEW or PENDING."""
+        assert state in NEXT[self.state], (self.state, state)
+        self.state = state

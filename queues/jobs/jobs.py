@@ -10,7 +10,7 @@ from collections.abc import Callable, Sequence
 from enum import Enum
 from typing import Protocol
 
-from staniel.queues.jobs.job import COMPLETED, FAILED, LEASED, NS_A_MS, PENDING, Job, JobState, Terms
+from staniel.queues.jobs.job import COMPLETED, FAILED, LEASED, NS_A_MS, PENDING, PROCESSED, Job, JobState, Terms
 from staniel.queues.jobs.journal import JobJournal
 from staniel.queues.jobs.queue import JobQueue, Leaser, Waiter
 from staniel.queues.jobs.timers import NEVER_MS, JobTimers
@@ -58,8 +58,8 @@ class Jobs:
         self._runners: dict[bytes, Runner] = {}
         self._watchers: dict[bytes, dict[Watcher, None]] = {}
         self._last_ns = 0  # each job is created later than the one before, so that they keep their order
-        self._turn = 0
-        self._behind = False  # more was due at the last ring than was done
+        self._first = 0  # of several queues of a lease, which one is asked first
+        self._behind = False  # more was due at the last `ring` than was done
 
     def queue(self, name: bytes) -> JobQueue:
         """The queue of a legal name, for jobs, made if need be. It stays for the life of the process."""
@@ -159,8 +159,8 @@ class Jobs:
                 self._start(job, now_ms)
             return job
         if len(queues) > 1:
-            self._turn += 1
-            first = self._turn % len(queues)
+            self._first += 1
+            first = self._first % len(queues)
             queues = [*queues[first:], *queues[:first]]
         for queue in queues:
             job = queue.ready.pop()
@@ -220,7 +220,7 @@ class Jobs:
             if job.attempts >= job.terms.attempts_max:
                 self._finish(job, FAILED, b"")
                 return
-        job.state = PENDING
+        job.become(PENDING)
         self._make_ready(job, now_ms)
 
     # going out
@@ -250,7 +250,8 @@ class Jobs:
         return job.fails < job.terms.max_fails and job.attempts < job.terms.attempts_max
 
     def _try_again(self, job: Job, now_ms: int) -> None:
-        was_leased, job.state = job.state is LEASED, PENDING
+        was_leased = job.state is LEASED
+        job.become(PENDING)
         if was_leased:
             job.terms.queue.leased -= 1
             job.until_ms = 0
@@ -258,7 +259,8 @@ class Jobs:
             self._make_ready(job, now_ms)
 
     def _finish(self, job: Job, state: JobState, result: bytes) -> None:
-        job.state, job.result = state, result
+        job.become(state)
+        job.result = result
         watchers = self._watchers.pop(job.id, {})
         if job.is_run:
             self._runners.pop(job.id).deliver(job)
@@ -312,7 +314,7 @@ class Jobs:
         queue, state = job.terms.queue, job.state
         if state is LEASED:
             queue.leased -= 1
-        elif state is COMPLETED or state is FAILED:
+        elif state in PROCESSED:
             queue.finished -= 1
         elif job.until_ms:
             queue.scheduled.remove(job)
@@ -366,7 +368,7 @@ class Jobs:
                 job.until_ms = now_ms + terms.ttr_ms
                 terms.queue.leased += 1
                 moment_ms = min(moment_ms, job.until_ms)
-            elif state is COMPLETED or state is FAILED:
+            elif state in PROCESSED:
                 terms.queue.finished += 1
             elif time_ns > now_ns:
                 job.until_ms = moment_ms = -(-time_ns // NS_A_MS)

@@ -32,27 +32,3 @@ class JobJournal(Protocol):
 
     def expired(self, job: Job, now_ms: int) -> None:
         """Its time to live is over, and it is gone."""
-
-
-class NoJobJournal:
-    """For jobs that live in memory alone."""
-
-    batch = 0
-
-    def added(self, job: Job, limit_ms: int) -> None:
-        pass
-
-    def attempted(self, job: Job, now_ms: int) -> None:
-        pass
-
-    def timed_out(self, job: Job, now_ms: int) -> None:
-        pass
-
-    def finished(self, job: Job, result: bytes, now_ms: int, *, success: bool) -> None:
-        pass
-
-    def deleted(self, job: Job, now_ms: int) -> None:
-        pass
-
-    def expired(self, job: Job, now_ms: int) -> None:
-        pass

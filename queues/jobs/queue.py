@@ -2,18 +2,11 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Sequence
 from typing import Protocol
 
 from staniel.queues.jobs.job import Job
 from staniel.queues.jobs.line import JobLine
-
-_NAME = re.compile(rb"[A-Za-z0-9_.\-]{1,255}")
-
-
-def is_job_queue_name(name: bytes) -> bool:
-    return _NAME.fullmatch(name) is not None
 
 
 class Waiter(Protocol):

@@ -85,9 +85,10 @@ class JobReplay:
         if self._swapped[id] > 0 and job.state is LEASED:
             self._swapped[id] -= 1
         elif job.attempts >= job.terms.attempts_max:
-            job.state, job.result = FAILED, b""
+            job.become(FAILED)
+            job.result = b""
         else:
-            job.state = PENDING
+            job.become(PENDING)
 
     def finished(self, id: bytes, result: bytes, at_ns: int, *, success: bool) -> None:
         """A client has said how it went."""
@@ -102,9 +103,10 @@ class JobReplay:
         if not success and self.jobs.honours_max_fails:
             job.fails += 1
             if job.fails < job.terms.max_fails and job.attempts < job.terms.attempts_max:
-                job.state = PENDING
+                job.become(PENDING)
                 return
-        job.state, job.result = COMPLETED if success else FAILED, result
+        job.become(COMPLETED if success else FAILED)
+        job.result = result
 
     def removed(self, id: bytes) -> None:
         """It was deleted, or its time to live was over."""

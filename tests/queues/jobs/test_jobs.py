@@ -7,10 +7,10 @@ from random import Random
 
 import pytest
 
+from staniel.protocol.workq.fields import is_name
 from staniel.queues.jobs.job import COMPLETED, FAILED, LEASED, NEW, PENDING, Job, Terms
 from staniel.queues.jobs.jobs import Finish, Jobs
-from staniel.queues.jobs.journal import NoJobJournal
-from staniel.queues.jobs.queue import JobQueue, is_job_queue_name
+from staniel.queues.jobs.queue import JobQueue
 from staniel.queues.jobs.replay import JobReplay
 
 NOW = 1_700_000_000_000
@@ -45,7 +45,7 @@ class Notes:
         self.facts.append(("removed", (job.id,)))
 
     def replay(self, now_ms: int, *, honours_max_fails: bool = False) -> Jobs:
-        replay = JobReplay(Jobs(NoJobJournal(), honours_max_fails=honours_max_fails), now_ms)
+        replay = JobReplay(Jobs(Notes(), honours_max_fails=honours_max_fails), now_ms)
         for name, facts in self.facts:
             if name in ("completed", "failed"):
                 replay.finished(*facts, success=name == "completed")  # type: ignore[arg-type, misc]
@@ -322,12 +322,12 @@ def check(jobs: Jobs) -> None:
 @pytest.mark.parametrize(("name", "is_one"), [(b"a.b-c_D9", True), (b"", False), (b"a" * 255, True),
                                               (b"a" * 256, False), (b"a b", False), (b"a\n", False)])  # fmt: skip
 def test_names(name: bytes, is_one: bool) -> None:
-    assert is_job_queue_name(name) is is_one
+    assert is_name(name) is is_one
 
 
 def swapped(*facts: tuple[str, int]) -> Job | None:
     """A log whose writer mixed the order up: (what, moment) about one job that was created at 100."""
-    replay = JobReplay(Jobs(NoJobJournal()), NOW)
+    replay = JobReplay(Jobs(Notes()), NOW)
     terms = Terms(replay.jobs.queue(b"q"), 1000, 10**9)
     for what, at in facts:
         if what == "added":
@@ -368,7 +368,7 @@ def test_a_timeout_that_stands_behind_the_next_lease_ends_the_one_before() -> No
 
 
 def test_the_later_of_two_additions_wins_and_the_first_of_two_results() -> None:
-    replay = JobReplay(Jobs(NoJobJournal()), NOW)
+    replay = JobReplay(Jobs(Notes()), NOW)
     terms = Terms(replay.jobs.queue(b"q"), 1000, 10**9)
     for payload in (b"old", b"new"):
         replay.added(id_of(1), terms, payload, NOW * 10**6, 0, 7)

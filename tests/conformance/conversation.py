@@ -18,7 +18,7 @@ import time
 from typing import Any
 
 from tests.conformance.server import Mismatch, Server, serving
-from tests.conformance.wire import Wire
+from tests.conformance.wire import ExpectingWire
 
 Step = dict[str, Any]
 Case = dict[str, Any]
@@ -37,7 +37,7 @@ class Conversation:
         self.server = server
         self.case_config = case_config
         self.byte_by_byte = byte_by_byte
-        self.wires: dict[str, Wire] = {}
+        self.wires: dict[str, ExpectingWire] = {}
         self.remembered: dict[str, str] = {}
 
     def play(self, steps: list[Step]) -> None:
@@ -100,7 +100,7 @@ class Conversation:
         if took_ms > step.get("max_ms", took_ms):
             raise Late(f"answered only after {took_ms:.0f} ms")
 
-    def _hear(self, wire: Wire, step: Step, until: float) -> None:
+    def _hear(self, wire: ExpectingWire, step: Step, until: float) -> None:
         closed = step.get("expect_closed", False)
         if step.get("expect"):
             wire.hears(self._recall(step["expect"]).encode("latin-1"), until)
@@ -112,10 +112,10 @@ class Conversation:
         if closed:
             wire.hears_the_end(until)
 
-    def _wire(self, step: Step) -> Wire:
+    def _wire(self, step: Step) -> ExpectingWire:
         wire = self.wires.get(step["conn"])
         if wire is None:
-            wire = self.wires[step["conn"]] = Wire(self.server.port(step.get("proto", "memcache")))
+            wire = self.wires[step["conn"]] = ExpectingWire(self.server.port(step.get("proto", "memcache")))
         return wire
 
     def _recall(self, text: str) -> str:

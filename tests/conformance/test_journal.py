@@ -13,7 +13,7 @@ from tests.conformance import cases, replay
 from tests.conformance.conversation import TIMEOUT_MS
 from tests.conformance.server import Mismatch, fill, read_folder, serving
 from tests.conformance.spool import NOW_MS, Recovered, item_of, recovered
-from tests.conformance.wire import Wire
+from tests.conformance.wire import ExpectingWire
 
 ROWS = cases.load("kestrel/journal_cases.json")
 
@@ -217,14 +217,14 @@ def one_spool() -> tuple[dict[str, Any], dict[str, str]]:
 
 def drain(port: int) -> dict[str, list[str]]:
     """What GETs deliver from each case's queue, by the case's name."""
-    wire = Wire(port)
+    wire = ExpectingWire(port)
     try:
         return {case["name"]: list(deliveries(wire, prefix_of(at) + case["queue"])) for at, case in enumerate(CASES)}
     finally:
         wire.close()
 
 
-def deliveries(wire: Wire, queue: str) -> Iterator[str]:
+def deliveries(wire: ExpectingWire, queue: str) -> Iterator[str]:
     while True:
         said = wire.says(f"get {queue}\r\n".encode("latin-1"))
         item = wire.hears_item(said + TIMEOUT_MS / 1000)

@@ -15,7 +15,7 @@ import pytest
 from tests.conformance import cases
 from tests.conformance.conversation import Case, Conversation, converse
 from tests.conformance.server import Server, serving
-from tests.conformance.wire import Wire
+from tests.conformance.wire import ExpectingWire
 
 FORMAT = {"default": {"journalFormat": "libkestrel"}}
 SHARED = ({}, {"server": {"maxOpenTransactions": 10}}, {"server": {"maxOpenTransactions": 1}})
@@ -57,7 +57,7 @@ def shared() -> Iterator[list[Server]]:
 
 
 def delete_all(server: Server) -> None:
-    wire = Wire(server.port("memcache"))
+    wire = ExpectingWire(server.port("memcache"))
     until = time.monotonic() + PATIENCE_S
     try:
         wire.says(b"stats\r\n")

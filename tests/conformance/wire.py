@@ -13,7 +13,7 @@ QUIET_S = 0.05  # after a pattern has matched: anything more would come within t
 SHOWN_BYTES = 400
 
 
-class Wire:
+class ExpectingWire:
     """A connection. What was received and not yet asked for stays in `unheard`."""
 
     def __init__(self, port: int) -> None:

@@ -13,6 +13,8 @@ from tests.tidy.test_tidy import PACKAGES, ROOT, python_files, short
 EXCEPTIONS = {
     "QueueCounters": "all of its fields are read by name, for `stats`",
     "ServerCounters": "likewise",
+    "Client.hangs_up": "the simulator's world is also the one in which tests tell their stories",
+    "Client.is_cut_off": "likewise",
     "Report.client_cpu": "a figure that the generator in C reports; the decoder reads all of them",
     "Report.server_rss_kb": "likewise",
     "Latency.p90": "likewise",
@@ -23,16 +25,13 @@ CLIENT = "protocol/client/"  # programs import these: Item, Stats, … are what 
 
 # Found and not yet mended. These lists may only get shorter: what is new fails; the end of a run names what is mended.
 UNUSED_TODAY = {
-    *("CR", "NAME_BYTES_MAX", "NoJobJournal", "is_job_queue_name", "item_id", "summarise", "follow", "sync_due_ms"),
-    *("dump", "TextReplies.status_not_configured", "encode_added"),
-    *("HubWorld.is_watching", "Ask.said_ms", "Put.is_refused", "Client.hangs_up", "Client.is_cut_off"),
+    *("CR", "NAME_BYTES_MAX", "NoJobJournal", "is_job_queue_name", "item_id", "sync_due_ms", "dump"),
+    "TextReplies.status_not_configured",
 }
 DOUBLED_TODAY = {
-    *("Connection", "Damage", "Done", "Entry", "CallbackTask", "Format"),
-    *("Holder", "Limits", "Machine"),
-    *("Opened", "Phase", "Place", "Plan", "Progress", "Queue", "Reader", "Refused", "Row"),
-    *("Segment", "Step", "Tables", "Tail", "Task"),
-    *("Unreadable", "Waiter", "Written", "Queues"),
+    *("Connection", "Damage", "Done", "Entry", "Format", "Holder", "Limits", "Machine", "Opened", "Place", "Plan"),
+    *("Progress", "Queue", "Queues", "Reader", "Refused", "Row", "Segment", "Step", "Tables", "Task", "Unreadable"),
+    *("Waiter", "Written"),
 }
 
 

@@ -198,10 +198,10 @@ def _recover_queue(broker: Broker, name: str, files: Files, now_ms: int, progres
     progress.read_bytes += recovered.replayed_bytes
     progress.spared_bytes += recovered.skipped_bytes
     report_damages(broker, name, recovered.damages)
-    for loss in recovered.losses:
-        event, hint = ("journal.gone", GONE) if loss.is_gone else ("journal.shortened", SHORTENED)
-        items = loss.items if loss.items >= 0 else "unknown"
-        broker.report(Level.ERROR, event, queue=name, file=loss.file, items=items, hint=hint)
+    for missing in recovered.missing_items:
+        event, hint = ("journal.gone", GONE) if missing.is_gone else ("journal.shortened", SHORTENED)
+        items = missing.items if missing.items >= 0 else "unknown"
+        broker.report(Level.ERROR, event, queue=name, file=missing.file, items=items, hint=hint)
     if recovered.stand_ins:
         broker.report(Level.ERROR, "journal.stand_ins", queue=name, items=recovered.stand_ins, hint=STAND_INS)
     for rejected in recovered.rejected_sidecars:
@@ -294,7 +294,7 @@ def _read_again(broker: Broker, queue: Queue) -> None:
     tail = queue.line.tail
     if isinstance(tail, ReadBehind):
         try:
-            gone = tail.give_up_gone()
+            gone = tail.give_up_missing_files()
         except OSError:
             return
         for name in gone:

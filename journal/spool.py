@@ -18,7 +18,7 @@ from staniel.journal.disk.unsynced_names import UnsyncedNames
 from staniel.journal.group_commit import GroupCommit
 from staniel.journal.kestrel import files as layout
 from staniel.journal.kestrel.files import OWN_FOLDER, Files
-from staniel.journal.kestrel.install import drop_sidecars
+from staniel.journal.kestrel.install import remove_sidecars
 from staniel.journal.kestrel.log import Log
 from staniel.journal.kestrel.recovery import Recovered, Recovery
 from staniel.journal.kestrel.sidecar import names_in, prune
@@ -162,7 +162,7 @@ class Spool:
         """Take a queue's files out of the spool without losing them; the folder where they are now."""
         aside = f"{self.own}/aside.{now_ms}"
         self.fs.make_folder(aside)
-        drop_sidecars(self.fs, self.folder, files.names())
+        remove_sidecars(self.fs, self.folder, files.names())
         for name in files.names():
             self.fs.rename(f"{self.folder}/{name}", f"{aside}/{name}")
         self.fs.sync_folder(aside)

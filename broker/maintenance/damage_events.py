@@ -8,17 +8,17 @@ from __future__ import annotations
 from staniel.broker.events import EventSink, Level
 from staniel.journal.disk.quarantine import quarantine
 from staniel.journal.kestrel.files import damaged_folder
-from staniel.journal.kestrel.read_behind import Unreadable
+from staniel.journal.kestrel.read_behind import UnreadableItems
 from staniel.journal.kestrel.segments import Segments
 
 
-def tell(report: EventSink, queue: str, lost: Unreadable, saved_as: str) -> None:
+def tell(report: EventSink, queue: str, lost: UnreadableItems, saved_as: str) -> None:
     """One event: file, first byte, how many bytes, how many items."""
     fields = {"file": lost.file, "at": lost.at, "bytes": lost.size, "items": lost.count, "why": lost.why}
     report(Level.ERROR, "journal.unreadable_items", queue=queue, **fields, saved_as=saved_as)
 
 
-def tell_all(report: EventSink, queue: str, segments: Segments, unreadable: list[Unreadable]) -> None:
+def tell_all(report: EventSink, queue: str, segments: Segments, unreadable: list[UnreadableItems]) -> None:
     """Keep copies of all these bytes, and empty the list. A copy that cannot be made is none: the file itself stays."""
     folder = segments.folder
     for lost in unreadable:

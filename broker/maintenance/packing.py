@@ -10,7 +10,7 @@ from staniel.broker.maintenance.damage_events import tell
 from staniel.journal.background import TaskQueue
 from staniel.journal.kestrel.log import Log
 from staniel.journal.kestrel.pack import Pack, Stage
-from staniel.journal.kestrel.segments import Segment
+from staniel.journal.kestrel.segments import LogSegment
 
 RETRY_MS = 1000
 RETRY_MAX_MS = 60_000
@@ -22,7 +22,7 @@ class PackScheduler:
     def __init__(self, tasks: TaskQueue, report: EventSink) -> None:
         self._tasks = tasks
         self._report = report
-        self._wanted: dict[Log, Segment] = {}
+        self._wanted: dict[Log, LogSegment] = {}
         self._rests: dict[Log, tuple[int, int]] = {}  # what has failed: not before, and how long it rests
         self._done: list[Log] = []  # whose summary has just been put in its place
         self._again: dict[Log, int] = {}  # whose summary has failed, and when it has rested
@@ -55,7 +55,7 @@ class PackScheduler:
         pack = self._pack
         return pack is not None and pack.log is log and pack.task is not None and self._tasks.is_running(pack.task)
 
-    def want(self, log: Log, last: Segment, now_ms: int) -> None:
+    def want(self, log: Log, last: LogSegment, now_ms: int) -> None:
         """Summarise the files of `log` up to `last`, soon."""
         if not self.has(log) and now_ms >= self._rests.get(log, (0, 0))[0]:
             self._wanted[log] = last
@@ -109,8 +109,10 @@ class PackScheduler:
     def _end(self, pack: Pack, now_ms: int) -> None:
         self._pack = None
         log = pack.log
-        if log.torn_by is not None:
-            raise log.group.failure(f"cannot put the summary of {log.path} in place", log.torn_by) from log.torn_by
+        if log.failed_install is not None:
+            raise log.group.failure(
+                f"cannot put the summary of {log.path} in place", log.failed_install
+            ) from log.failed_install
         if pack.stage is Stage.FAILED:
             rest_ms = min(RETRY_MAX_MS, 2 * self._rests.get(log, (0, RETRY_MS // 2))[1])
             self._again[log], self._rests[log] = now_ms + rest_ms, (now_ms + rest_ms, rest_ms)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from staniel.journal.background import ReadPiece, TaskQueue
 from staniel.journal.kestrel.read_behind import ReadBehind
-from staniel.journal.kestrel.segments import Segment
+from staniel.journal.kestrel.segments import LogSegment
 from staniel.queues.queue import Queue
 
 QUEUES_A_STEP = 4
@@ -60,7 +60,7 @@ class ReadAhead:
         if wanted is not None and queue not in self._reading:
             self._read(queue, tail, *wanted)
 
-    def _read(self, queue: Queue, tail: ReadBehind, segment: Segment, at: int, count: int) -> None:
+    def _read(self, queue: Queue, tail: ReadBehind, segment: LogSegment, at: int, count: int) -> None:
         def come(error: OSError | None, now_ms: int) -> None:
             del self._reading[queue]
             if error is not None and not segment.is_replaced:

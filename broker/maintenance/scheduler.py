@@ -16,9 +16,9 @@ from staniel.journal.background import TaskQueue
 from staniel.journal.disk.fs import FULL_ERRNOS
 from staniel.journal.group_commit import GroupCommit
 from staniel.journal.kestrel.log import Log
-from staniel.journal.kestrel.policy import Step, is_worth_packing, next_step, saves_half, starts_delay
+from staniel.journal.kestrel.policy import JournalStep, is_worth_packing, next_step, saves_half, starts_delay
 from staniel.journal.kestrel.read_behind import ReadBehind
-from staniel.journal.kestrel.segments import Segment
+from staniel.journal.kestrel.segments import LogSegment
 from staniel.queues.checkpoint import JournalView
 from staniel.queues.deferred_free import DeferredFree
 from staniel.queues.queue import Queue
@@ -51,7 +51,7 @@ class MaintenanceScheduler:
         if isinstance(queue, StreamQueue):
             queue.stream.deferred_free = self.deferred_free
         if isinstance(queue.journal, Log):
-            queue.journal.holder = JournalView(queue)
+            queue.journal.queue_view = JournalView(queue)
             self.sidecars.adopt(queue.journal)
             if queue.line.tail is None:
                 queue.line.tail = ReadBehind(queue.journal.segments, queue.line)
@@ -141,8 +141,8 @@ class MaintenanceScheduler:
         queue = self._unchanged(log)
         if queue is None or len(queue.line) or log.open_transfers or self.packs.has(log):
             return
-        if next_step(log.usage(0, 0, 0), queue.config, now_ms) is Step.START_OVER:
-            self._shrink(queue, log, Step.START_OVER, now_ms)
+        if next_step(log.usage(0, 0, 0), queue.config, now_ms) is JournalStep.START_OVER:
+            self._shrink(queue, log, JournalStep.START_OVER, now_ms)
 
     def _look_again(self, log: Log, now_ms: int) -> None:
         """What failed is tried again, though nothing has been written since."""
@@ -159,17 +159,17 @@ class MaintenanceScheduler:
     def _act(self, queue: Queue, log: Log, now_ms: int) -> None:
         line = queue.line
         step = next_step(log.usage(len(line), line.bytes, line.behind), queue.config, now_ms)
-        if step in (Step.ROTATE, Step.CHECKPOINT):
+        if step in (JournalStep.ROTATE, JournalStep.CHECKPOINT):
             self.group.ask_for_sync(log)
-        elif step in (Step.START_OVER, Step.REWRITE) and not self.packs.has(log):
+        elif step in (JournalStep.START_OVER, JournalStep.REWRITE) and not self.packs.has(log):
             if not log.open_transfers:
                 self._shrink(queue, log, step, now_ms)
                 return
             log.wants_unpin = True
-        if step is not Step.START_OVER and line.left + len(line.fresh) >= log.next_look_seq:
+        if step is not JournalStep.START_OVER and line.left + len(line.fresh) >= log.next_look_seq:
             self._consider(queue, log, now_ms)
 
-    def _shrink(self, queue: Queue, log: Log, step: Step, now_ms: int) -> None:
+    def _shrink(self, queue: Queue, log: Log, step: JournalStep, now_ms: int) -> None:
         """Replace the files by what the queue holds: at once if that is little, else by a pack."""
         held = queue.line.bytes + sum([len(taken.item.data) for taken in JournalView(queue).under_way.values()])
         if log.segments.sealed or held > ON_THE_SPOT_BYTES:
@@ -215,7 +215,7 @@ class MaintenanceScheduler:
             read + 1,
         )
         total_bytes = log.current_bytes + log.archived_bytes
-        best: Segment | None = None
+        best: LogSegment | None = None
         covered_bytes = 0
         known = 0, 0  # covered and packed bytes of the best
         for segment in passed:
@@ -227,7 +227,7 @@ class MaintenanceScheduler:
         if best is not None:
             self.packs.want(log, best, now_ms)
 
-    def _packed_bytes(self, queue: Queue, segment: Segment) -> int:
+    def _packed_bytes(self, queue: Queue, segment: LogSegment) -> int:
         """About how large a summary up to the end of `segment` would be."""
         mark, line = segment.checkpoint, queue.line
         assert mark is not None

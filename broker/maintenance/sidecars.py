@@ -14,7 +14,7 @@ from msgspec import Struct
 from staniel.broker.events import EventSink, Level
 from staniel.journal.background import CallbackTask, TaskQueue
 from staniel.journal.kestrel.log import Log
-from staniel.journal.kestrel.segments import Segment
+from staniel.journal.kestrel.segments import LogSegment
 from staniel.journal.kestrel.sidecar import CheckBlocks, WriteSidecar, block_bytes_of, describe
 
 SLICE_BYTES = 4 << 20  # read at once, while more urgent tasks wait
@@ -24,7 +24,7 @@ class SidecarJob(Struct, eq=False):
     """A sidecar in the making: the checksums so far, and the task under way."""
 
     log: Log
-    segment: Segment
+    segment: LogSegment
     checks: list[int]
     task: CallbackTask | None = None
 
@@ -35,7 +35,7 @@ class Sidecars:
     def __init__(self, tasks: TaskQueue, report: EventSink) -> None:
         self._tasks = tasks
         self._report = report
-        self._wanted: deque[tuple[Log, Segment]] = deque()
+        self._wanted: deque[tuple[Log, LogSegment]] = deque()
         self._making: SidecarJob | None = None
 
     def adopt(self, log: Log) -> None:
@@ -45,7 +45,7 @@ class Sidecars:
             if not segment.checks:
                 self.want(log, segment)
 
-    def want(self, log: Log, segment: Segment) -> None:
+    def want(self, log: Log, segment: LogSegment) -> None:
         """`segment` has been sealed."""
         self._wanted.append((log, segment))
         self._next()

@@ -11,20 +11,20 @@ from itertools import chain
 from msgspec import structs
 
 from staniel.journal.kestrel.effect import EffectMismatch, Origin, SegmentEffect, Symbol, apply, merge
-from staniel.journal.kestrel.segments import IndexEntry, Segment, SegmentHead, note_places
+from staniel.journal.kestrel.segments import IndexEntry, LogSegment, SegmentHead, index_records
 from staniel.queues.checkpoint import Checkpoint, Known
 from staniel.queues.item import Delivery, Item
 
 NO_ID_FLOOR = 0  # ids of items are kept as they are, so nobody has to compute them from add times
 
 
-def effect_of(segment: Segment) -> SegmentEffect | None:
+def effect_of(segment: LogSegment) -> SegmentEffect | None:
     """What a sealed segment does to its queue. None: the checkpoints do not tell (see Checkpoint.is_plain)."""
     checkpoint, entry = segment.checkpoint, segment.entry
     if checkpoint is None or segment.is_damaged or not (checkpoint.is_plain and entry.is_plain):
         return None
     between = derive(entry, checkpoint, segment.entered, segment.counter)
-    return between if segment.snapshot is None else merge(segment.snapshot.effect, between)
+    return between if segment.head is None else merge(segment.head.effect, between)
 
 
 def derive(entry: Checkpoint, checkpoint: Checkpoint, entered: int, counter: int) -> SegmentEffect:
@@ -55,7 +55,7 @@ def derive(entry: Checkpoint, checkpoint: Checkpoint, entered: int, counter: int
     )
 
 
-def snapshot_of(checkpoint: Checkpoint, opened: list[Item], heads: list[Item], counter: int) -> SegmentHead:
+def head_of(checkpoint: Checkpoint, opened: list[Item], heads: list[Item], counter: int) -> SegmentHead:
     """How a file begins that holds the state at `checkpoint`: `opened` in the order of their xids, then `heads`, then
     the fresh items, whose payload is not counted yet. `counter`: the last transaction id as a reader then knows it.
     """
@@ -76,34 +76,36 @@ def snapshot_of(checkpoint: Checkpoint, opened: list[Item], heads: list[Item], c
     return SegmentHead(effect, len(lead), lead_bytes, lead_expiring)
 
 
-def with_rest(snapshot: SegmentHead, rest: tuple[int, int]) -> SegmentHead:
+def with_rest(head: SegmentHead, rest: tuple[int, int]) -> SegmentHead:
     """The same, with the payload of the fresh items added: (bytes, how many have an expiry)."""
-    effect = snapshot.effect
+    effect = head.effect
     effect = structs.replace(
         effect, added_bytes=effect.added_bytes + rest[0], added_expiring=effect.added_expiring + rest[1]
     )
-    return structs.replace(snapshot, effect=effect)
+    return structs.replace(head, effect=effect)
 
 
-def rewritten(
+def segment_of_rewrite(
     name: str,
     checkpoint: Checkpoint,
     counter: int,
     open_reads: dict[int, Delivery],
     items: list[Item],
     records: list[bytes],
-) -> Segment:
+) -> LogSegment:
     """A file that holds the state at `checkpoint` and nothing else, in `records`. `items`: the whole line."""
     heads, fresh = items[: len(checkpoint.heads)], items[len(checkpoint.heads) :]
     rest = sum([len(item.data) for item in fresh]), sum([item.expires_ms != 0 for item in fresh])
-    snapshot = snapshot_of(checkpoint, [open_reads[xid].item for xid in sorted(open_reads)], heads, counter)
+    head = head_of(checkpoint, [open_reads[xid].item for xid in sorted(open_reads)], heads, counter)
     behind = records[len(records) - len(fresh) :]
     size = sum(map(len, records))
-    came = checkpoint.added_bytes, checkpoint.added_expiring
-    origin = IndexEntry(size - sum(map(len, behind)), checkpoint.left, came[0] - rest[0], came[1] - rest[1])
-    segment = Segment(name, 0, origin, size, entry=checkpoint, entered=counter, checkpoint=checkpoint, counter=counter)
-    segment.snapshot = with_rest(snapshot, rest)
-    note_places(segment, behind, IndexEntry(size, checkpoint.end, *came))
+    totals = checkpoint.added_bytes, checkpoint.added_expiring
+    origin = IndexEntry(size - sum(map(len, behind)), checkpoint.left, totals[0] - rest[0], totals[1] - rest[1])
+    segment = LogSegment(
+        name, 0, origin, size, entry=checkpoint, entered=counter, checkpoint=checkpoint, counter=counter
+    )
+    segment.head = with_rest(head, rest)
+    index_records(segment, behind, IndexEntry(size, checkpoint.end, *totals))
     return segment
 
 
@@ -183,7 +185,7 @@ def whole_at(checkpoint: Checkpoint, counter: int, listed: int = 0) -> SegmentEf
 
 def _front(checkpoint: Checkpoint, opened: dict[int, int], effect: SegmentEffect, count: int) -> tuple[list[int], int]:
     """The seqs before the fresh items afterwards, and the first fresh seq. `count`: how many there must be: a reader
-    of a rewritten file counts as fresh what had been handed back before.
+    of a segment_of_rewrite file counts as fresh what had been handed back before.
     """
     heads = len(checkpoint.heads)
     front = [_seq(checkpoint, opened, symbol) for symbol in effect.front] + list(checkpoint.heads[effect.taken :])

@@ -13,7 +13,7 @@ from staniel.journal.kestrel import files as layout
 from staniel.journal.kestrel.records import SAVE_XID, WITH_XID
 
 
-def drop_sidecars(fs: Fs, folder: str, names: list[str]) -> None:
+def remove_sidecars(fs: Fs, folder: str, names: list[str]) -> None:
     """Remove what is known of these files of a spool, for good, before they change. Raises OSError."""
     dropped = False
     for name in names:
@@ -26,7 +26,7 @@ def drop_sidecars(fs: Fs, folder: str, names: list[str]) -> None:
         fs.sync_folder(layout.sidecar_folder(folder))
 
 
-def says_nothing(fs: Fs, path: str) -> bool:
+def is_empty_pack(fs: Fs, path: str) -> bool:
     """Whether a summary is empty, or no more than the record that all of them begin with: what a renewal or a power cut
     can leave of a name. One of ours that holds nothing says so in two records. Raises OSError.
     """
@@ -41,7 +41,7 @@ def finish_pack(fs: Fs, folder: str, pack: str, sealed: str, covered: list[str])
     is synced between the two steps: were the disk to keep the rename and forget the removals, the old files
     would be replayed in front of a summary that already contains them.
     """
-    drop_sidecars(fs, folder, [*covered, sealed])
+    remove_sidecars(fs, folder, [*covered, sealed])
     remove_each(fs, folder, covered)
     fs.sync_folder(folder)
     fs.rename(f"{folder}/{pack}", f"{folder}/{sealed}")

@@ -12,18 +12,18 @@ from staniel.journal.disk.fs import File, Fs, remove_each, take_back
 from staniel.journal.disk.replace_file import discard, fresh_file
 from staniel.journal.group_commit import GroupCommit, is_stricter
 from staniel.journal.kestrel import files as layout
-from staniel.journal.kestrel.derived_effect import rewritten
+from staniel.journal.kestrel.derived_effect import segment_of_rewrite
 from staniel.journal.kestrel.encoder import Encoder
-from staniel.journal.kestrel.install import drop_sidecars, finish_pack
+from staniel.journal.kestrel.install import finish_pack, remove_sidecars
 from staniel.journal.kestrel.policy import Usage
-from staniel.journal.kestrel.segments import SAMPLE_BYTES, IndexEntry, Segment, Segments, note_places
+from staniel.journal.kestrel.segments import SAMPLE_BYTES, IndexEntry, LogSegment, Segments, index_records
 from staniel.queues.changes import Change
 from staniel.queues.checkpoint import Checkpoint
 from staniel.queues.config import QueueConfig
 from staniel.queues.item import Delivery, Item
 
 
-class Holder(Protocol):
+class QueueView(Protocol):
     """What the journal asks of its queue."""
 
     def checkpoint(self) -> Checkpoint: ...
@@ -38,7 +38,7 @@ class Holder(Protocol):
         """The seq of the first item that only the files tell."""
 
 
-class NoHolder:
+class NoQueueView:
     """Of a journal that serves no queue yet."""
 
     def checkpoint(self) -> Checkpoint:
@@ -55,7 +55,7 @@ class NoHolder:
 
 
 class Log:
-    """The files of one queue in the Kestrel format. `holder` must be set before the journal may be rotated."""
+    """The files of one queue in the Kestrel format. `queue_view` must be set before the journal may be rotated."""
 
     __slots__ = (  # without, Python finds more than thirty slowly; __dict__: the simulator listens to `record`
         "__dict__",
@@ -65,14 +65,13 @@ class Log:
         "_pending",
         "_size",
         "_unwritten",
-        "attention_bytes",
         "batch",
         "config",
         "encoder",
+        "failed_install",
         "folder",
         "fs",
         "group",
-        "holder",
         "is_erased",
         "kept_bytes",
         "name",
@@ -80,16 +79,17 @@ class Log:
         "next_look_seq",
         "open_transfers",
         "path",
+        "policy_bytes",
+        "policy_threshold_bytes",
+        "queue_view",
         "rewrites",
         "rewritten_ms",
         "rotations",
         "seal_wanted",
         "segments",
         "sync_ms",
-        "torn_by",
         "transfers_in",
         "wants_unpin",
-        "weighed_bytes",
     )
 
     def __init__(self, fs: Fs, folder: str, name: str, group: GroupCommit, config: QueueConfig) -> None:
@@ -103,12 +103,14 @@ class Log:
         self.newest_number = 0
         self.segments = Segments(fs, folder, name)
         self.segments.writer = self
-        self.holder: Holder = NoHolder()
+        self.queue_view: QueueView = NoQueueView()
         self.is_erased = False
-        self.torn_by: OSError | None = None  # a summary was put in place half way: only a restart can finish that
+        self.failed_install: OSError | None = (
+            None  # a summary was put in place half way: only a restart can finish that
+        )
         self.next_look_seq = 0  # once the reader is there, packing may be worth it
         self.seal_wanted = False  # the next sync is followed by a rotation, however small the file
-        self.weighed_bytes = 0
+        self.policy_bytes = 0
         self.kept_bytes = 0
         self.rewrites = 0
         self.rewritten_ms = 0
@@ -130,7 +132,9 @@ class Log:
         before, self.sync_ms = self.sync_ms, config.sync_ms
         if is_stricter(self.sync_ms, before) and (self._pending or self._file is not None):
             self.group.tighten(self)
-        self.attention_bytes = min(config.default_journal_bytes, config.max_memory_bytes, config.max_journal_bytes)
+        self.policy_threshold_bytes = min(
+            config.default_journal_bytes, config.max_memory_bytes, config.max_journal_bytes
+        )
         self.encoder.dialect = config.journal_dialect
 
     @property
@@ -218,17 +222,17 @@ class Log:
         self._unwritten = b""
         # Kestrel looks at a journal before each put and after each removal. So do we, by batches: puts alone
         # leave nothing behind that a rewrite could save.
-        self.weighed_bytes = size if self.encoder.took else before
+        self.policy_bytes = size if self.encoder.took else before
         self.encoder.took = False
-        places = self.segments.current.places
-        if size - (places[-1].at if places else 0) >= SAMPLE_BYTES:
+        index = self.segments.current.index
+        if size - (index[-1].at if index else 0) >= SAMPLE_BYTES:
             self._note_places(records if len(data) >= SAMPLE_BYTES else [], size)
 
     def _note_places(self, records: list[bytes], at: int) -> None:
         """Everything recorded is written, up to byte `at`, the last of it `records`."""
-        tip = self.holder.tip()
+        tip = self.queue_view.tip()
         if tip is not None:
-            note_places(self.segments.current, records, IndexEntry(at, *tip))
+            index_records(self.segments.current, records, IndexEntry(at, *tip))
 
     @property
     def is_written(self) -> bool:
@@ -237,13 +241,13 @@ class Log:
 
     def has_grown(self) -> bool:
         """Whether the policy has to be asked at all."""
-        return self.weighed_bytes + self.segments.sealed_bytes >= self.attention_bytes
+        return self.policy_bytes + self.segments.sealed_bytes >= self.policy_threshold_bytes
 
     def usage(self, items: int, item_bytes: int, behind_items: int) -> Usage:
         """What the policy has to know, as of the last removal or of the beginning of a batch of puts."""
         sealed_bytes = self.segments.sealed_bytes
         return Usage(
-            self.weighed_bytes, self.kept_bytes, items, item_bytes, sealed_bytes, self.rewritten_ms, behind_items
+            self.policy_bytes, self.kept_bytes, items, item_bytes, sealed_bytes, self.rewritten_ms, behind_items
         )
 
     def synced(self, now_ms: int) -> None:
@@ -270,10 +274,10 @@ class Log:
         self.file.sync()
         self._rename_current(fresh, f"{self.folder}/{temp}", f"{self.folder}/{sealed}")
         self.fs.sync_folder(self.folder)
-        self.segments.seal(sealed, number, self.file.size, self.holder.checkpoint(), self.encoder.counter)
+        self.segments.seal(sealed, number, self.file.size, self.queue_view.checkpoint(), self.encoder.counter)
         self._go_on_with(fresh)
         self.newest_number = number
-        self.weighed_bytes = 0
+        self.policy_bytes = 0
         self.seal_wanted = False
         self.rotations += 1
 
@@ -304,7 +308,7 @@ class Log:
         """
         assert not self._pending and not self._unwritten
         encoder = Encoder(self.config.journal_dialect)
-        checkpoint = self.holder.checkpoint()
+        checkpoint = self.queue_view.checkpoint()
         if self.segments.sealed:
             self.rotate(now_ms)
         records = list(encoder.snapshot(self.encoder.counter, open_reads, items))
@@ -312,7 +316,7 @@ class Log:
             records = [encoder.nothing(self.encoder.counter)]
         temp, file = self._write_summary(records, max(now_ms, self.newest_number))
         kept_bytes = file.size
-        summary = rewritten(self.name, checkpoint, encoder.counter, open_reads, items, records)
+        summary = segment_of_rewrite(self.name, checkpoint, encoder.counter, open_reads, items, records)
         if self.segments.sealed:
             self._install_pack(file, temp, summary)
             self.segments.current.entered = encoder.counter
@@ -336,7 +340,7 @@ class Log:
             self.group.retire(self._file)
             self._file = None
         self.is_erased = True
-        drop_sidecars(self.fs, self.folder, self.archives)
+        remove_sidecars(self.fs, self.folder, self.archives)
         if self.segments.sealed:
             self._remove_all()
         else:
@@ -395,7 +399,7 @@ class Log:
             discard(self.fs, temp, file)
             raise
 
-    def _install_pack(self, file: File, temp: str, summary: Segment) -> None:
+    def _install_pack(self, file: File, temp: str, summary: LogSegment) -> None:
         last = self.segments.sealed[-1]
         pack = layout.pack_name(self.name, last.number)
         self._rename(file, temp, f"{self.folder}/{pack}")
@@ -408,7 +412,7 @@ class Log:
             raise self.group.failure(f"cannot put the summary of {self.path} in place", error) from error
         self.covered(last, summary)
 
-    def covered(self, last: Segment, summary: Segment) -> None:
+    def covered(self, last: LogSegment, summary: LogSegment) -> None:
         """The files up to `last` have been replaced by a summary under its number."""
         summary.name, summary.number = layout.archive_name(self.name, last.number), last.number
         self.segments.replace_through(last, summary)

@@ -19,12 +19,12 @@ from staniel.journal.disk.fs import File
 from staniel.journal.disk.quarantine import quarantine
 from staniel.journal.disk.replace_file import discard, fresh_file
 from staniel.journal.kestrel import files as layout
-from staniel.journal.kestrel.derived_effect import snapshot_of, with_rest
+from staniel.journal.kestrel.derived_effect import head_of, with_rest
 from staniel.journal.kestrel.encoder import Encoder
 from staniel.journal.kestrel.install import InstallPack
 from staniel.journal.kestrel.log import Log
-from staniel.journal.kestrel.read_behind import ReadBehind, Unreadable
-from staniel.journal.kestrel.segments import IndexEntry, Segment, note_places, note_run
+from staniel.journal.kestrel.read_behind import ReadBehind, UnreadableItems
+from staniel.journal.kestrel.segments import IndexEntry, LogSegment, index_records, index_run
 from staniel.queues.checkpoint import Checkpoint
 from staniel.queues.config import JournalDialect
 from staniel.queues.item import Delivery, Item
@@ -52,7 +52,7 @@ class Stage(Enum):
 class Pack:
     """`last` is the newest file that the summary replaces. `error` says why it failed; nothing is changed then."""
 
-    def __init__(self, log: Log, last: Segment, submit: Callable[[BackgroundTask], None]) -> None:
+    def __init__(self, log: Log, last: LogSegment, submit: Callable[[BackgroundTask], None]) -> None:
         assert last.checkpoint is not None
         self.log = log
         self.last = last
@@ -60,20 +60,22 @@ class Pack:
         self.stage = Stage.WRITING
         self.error: OSError | None = None
         self.task: CallbackTask | None = None
-        self.lost: list[tuple[Unreadable, str]] = []  # items that the files do not tell, and where their bytes are kept
+        self.lost: list[
+            tuple[UnreadableItems, str]
+        ] = []  # items that the files do not tell, and where their bytes are kept
         self._submit = submit
         self._temp = layout.temp_name(log.name, last.number)
         self._file: File | None = None
         self._unsynced_bytes = 0
-        self._segment: Segment | None = None  # the summary as a segment, once it has its head
+        self._segment: LogSegment | None = None  # the summary as a segment, once it has its head
         self._lead: Iterator[bytes] = iter(())  # what of its head is not written yet
         self._head_bytes = 0
         self._came = 0, 0  # payload bytes of the items written, and how many have an expiry
         self._seq = self.checkpoint.left
-        self._alive = log.holder.alive()
+        self._alive = log.queue_view.alive()
         self._kept = deque(sorted(seq for seq in self._alive if seq >= self.checkpoint.left))
         # Nobody removes these from under us: what leaves the line from now on is in the summary with its data.
-        self._left = log.holder.checkpoint().left
+        self._left = log.queue_view.checkpoint().left
         self._line = Line()  # as much of it as the files must tell
         self._reader = ReadBehind(log.segments, self._line)
         self._encoder = Encoder(log.config.journal_dialect)
@@ -201,7 +203,7 @@ class Pack:
             self._hand_over(piece)
         return items
 
-    def _have_read(self, error: OSError | None, segment: Segment, piece: ReadPiece) -> None:
+    def _have_read(self, error: OSError | None, segment: LogSegment, piece: ReadPiece) -> None:
         if error is None:
             self._reader.read_ahead(segment, piece.at, piece.data, piece.checks)
         self._came_back(error, Stage.WRITING)
@@ -211,7 +213,7 @@ class Pack:
         assert self._file is not None
         checkpoint, counter = self.checkpoint, self.last.counter
         self._head_bytes = self._file.size
-        segment = Segment(
+        segment = LogSegment(
             self.log.name,
             self.last.number,
             IndexEntry(self._head_bytes, checkpoint.left),
@@ -220,14 +222,14 @@ class Pack:
         )
         segment.entered = segment.counter = counter
         opened = [self._of(seq) for _, seq in sorted(checkpoint.open)]
-        segment.snapshot = snapshot_of(checkpoint, opened, [self._of(seq) for seq in checkpoint.heads], counter)
+        segment.head = head_of(checkpoint, opened, [self._of(seq) for seq in checkpoint.heads], counter)
         self._segment = segment
 
     def _write_stand_ins(self, count: int) -> None:
         assert self._file is not None and self._segment is not None
         self._write(STAND_IN_RECORD * count)
         self._seq += count
-        note_run(self._segment, len(STAND_IN_RECORD), count, IndexEntry(self._file.size, self._seq, *self._came))
+        index_run(self._segment, len(STAND_IN_RECORD), count, IndexEntry(self._file.size, self._seq, *self._came))
 
     def _write_items(self, items: list[Item]) -> None:
         if not items:
@@ -239,7 +241,7 @@ class Pack:
         size, expiring = self._came
         size += sum([len(item.data) for item in items])
         self._came = size, expiring + sum([item.expires_ms != 0 for item in items])
-        note_places(self._segment, records, IndexEntry(self._file.size, self._seq, *self._came))
+        index_records(self._segment, records, IndexEntry(self._file.size, self._seq, *self._came))
 
     def _write(self, data: bytes) -> None:
         assert self._file is not None
@@ -288,7 +290,7 @@ class Pack:
         names = self._temp, layout.pack_name(log.name, number), layout.archive_name(log.name, number)
         covered = log.segments.covered_by(self.last)
         # Items may have come meanwhile that memory had no room for: their names are another file's at any moment now.
-        log.segments.hold(covered, log.holder.unread())
+        log.segments.hold(covered, log.queue_view.unread())
         self._hand_over(InstallPack(log.fs, log.folder, names, [segment.name for segment in covered], self._installed))
 
     def _installed(self, error: OSError | None, now_ms: int) -> None:
@@ -298,13 +300,13 @@ class Pack:
             # How far it came is not known: the files are left as they are, and recovery finishes it.
             self.error = error
             self.stage = Stage.FAILED
-            self.log.torn_by = error
+            self.log.failed_install = error
             return
         assert self._file is not None
         segment = self._segment
-        assert segment is not None and segment.snapshot is not None
+        assert segment is not None and segment.head is not None
         segment.size = self._file.size
-        segment.snapshot = with_rest(segment.snapshot, self._came)
+        segment.head = with_rest(segment.head, self._came)
         self.log.covered(self.last, segment)
         self.log.kept_bytes = self._head_bytes
         self.log.rewrites += 1

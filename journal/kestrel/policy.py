@@ -9,10 +9,10 @@ from enum import Enum
 
 from msgspec import Struct
 
-from staniel.queues.config import SYNC_OS, QueueConfig
+from staniel.queues.config import QueueConfig
 
 
-class Step(Enum):
+class JournalStep(Enum):
     KEEP = "keep"
     ROTATE = "rotate"
     CHECKPOINT = "checkpoint"  # rotate, and pack what lies before it once that is worth it
@@ -37,7 +37,7 @@ class Usage(Struct, frozen=True, gc=False):
     behind_items: int = 0
 
 
-def next_step(usage: Usage, config: QueueConfig, now_ms: int) -> Step:
+def next_step(usage: Usage, config: QueueConfig, now_ms: int) -> JournalStep:
     """What to do with a journal now.
 
     An empty queue starts over past `default_journal_bytes` (Kestrel counts the current file alone), but never before
@@ -50,18 +50,18 @@ def next_step(usage: Usage, config: QueueConfig, now_ms: int) -> Step:
     start_over_bytes = max(config.default_journal_bytes, 2 * usage.kept_bytes)
     may_start_over = config.aggressive_rewrites or rested or full
     if usage.items == 0 and total_bytes >= start_over_bytes and may_start_over:
-        return Step.START_OVER
+        return JournalStep.START_OVER
     in_memory = usage.item_bytes < config.max_memory_bytes and not usage.behind_items  # so that much is written at most
     if total_bytes > config.max_journal_bytes and in_memory and rested:
-        return Step.REWRITE
+        return JournalStep.REWRITE
     if full:
-        return Step.CHECKPOINT if total_bytes > config.max_journal_bytes else Step.ROTATE
-    return Step.KEEP
+        return JournalStep.CHECKPOINT if total_bytes > config.max_journal_bytes else JournalStep.ROTATE
+    return JournalStep.KEEP
 
 
-def starts_delay(step: Step, left_bytes: int, config: QueueConfig) -> bool:
+def starts_delay(step: JournalStep, left_bytes: int, config: QueueConfig) -> bool:
     """Whether a rewrite that leaves `left_bytes` is the last one for `compact_delay_ms`."""
-    if step is Step.REWRITE:
+    if step is JournalStep.REWRITE:
         return True
     return not config.aggressive_rewrites and left_bytes >= config.default_journal_bytes // 2
 
@@ -80,10 +80,3 @@ def saves_half(covered_bytes: int, packed_bytes: int) -> bool:
     are about to leave would be copied for next to nothing.
     """
     return 2 * packed_bytes <= covered_bytes
-
-
-def sync_due_ms(config: QueueConfig, unsynced_since_ms: int) -> int | None:
-    """When changes written at `unsynced_since_ms` must be synced at the latest; None: whenever the OS likes."""
-    if config.sync_ms == SYNC_OS:
-        return None
-    return unsynced_since_ms + config.sync_ms

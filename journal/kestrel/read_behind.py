@@ -14,7 +14,7 @@ from staniel.journal.background import checks_of
 from staniel.journal.errors import Corrupt
 from staniel.journal.kestrel.item_reader import LOST, read_items
 from staniel.journal.kestrel.records import plain
-from staniel.journal.kestrel.segments import IndexEntry, Segment, Segments
+from staniel.journal.kestrel.segments import IndexEntry, LogSegment, Segments
 from staniel.queues.item import LOST_MS, Item
 from staniel.queues.line import ID_SHIFT, Line
 
@@ -25,7 +25,7 @@ STAND_INS = "stand-ins of removed items, and what removed them is lost"
 ITEMS_A_SLICE = 500  # decoded at once when nobody waits for them: well under 1 ms
 
 
-class Unreadable(Struct, frozen=True):
+class UnreadableItems(Struct, frozen=True):
     """Items that were in the journal and cannot be read from it any more: `count` of them. What cannot be read, or not
     be trusted, are `size` bytes from byte `at` of `file`.
     """
@@ -43,8 +43,8 @@ class ReadBehind:
     def __init__(self, segments: Segments, line: Line) -> None:
         self.segments = segments
         self.line = line
-        self.unreadable: list[Unreadable] = []
-        self._segment: Segment | None = None  # where the next item is looked for
+        self.unreadable: list[UnreadableItems] = []
+        self._segment: LogSegment | None = None  # where the next item is looked for
         self._seq = -1  # its seq
         self._at = 0  # byte in the segment, of `_data[_used:]`
         self._data = b""
@@ -76,16 +76,16 @@ class ReadBehind:
 
     def measure(self, seq: int, count: int) -> tuple[int, int]:
         """Raises OSError if the disk refuses."""
-        size, expiring = self.came(seq + count)
-        size_before, expiring_before = self.came(seq)
+        size, expiring = self.totals_before(seq + count)
+        size_before, expiring_before = self.totals_before(seq)
         return size - size_before, expiring - expiring_before
 
-    def came(self, seq: int) -> tuple[int, int]:
+    def totals_before(self, seq: int) -> tuple[int, int]:
         """(payload bytes, how many have an expiry) of all items before `seq`, as far as segments count them alike: in
         recovery only. Reads on from the next known place. Raises OSError.
         """
         segment = self.segments.holding(seq)
-        at, near, size, expiring = segment.place(seq)
+        at, near, size, expiring = segment.index_entry(seq)
         if near < seq:
             self._lost_end, self._seq = 0, near
             self._begin(segment, at)
@@ -105,7 +105,7 @@ class ReadBehind:
         end = at = seq + count
         newest_ms, first = -1, end
         while at > seq:
-            begin = max(seq, self.segments.holding(at - 1).place(at - 1).seq)
+            begin = max(seq, self.segments.holding(at - 1).index_entry(at - 1).seq)
             for number, item in zip(range(at - 1, begin - 1, -1), reversed(self._between(begin, at)), strict=True):
                 if item.added_ms < newest_ms:
                     return (newest_ms << ID_SHIFT) + end - 1 - first
@@ -127,20 +127,20 @@ class ReadBehind:
             items[seq] = plain(self._between(seq, seq + 1)[0])
         return items
 
-    def give_up_gone(self) -> list[str]:
+    def give_up_missing_files(self) -> list[str]:
         """Do without the sealed files that are not there any more; their names. Raises OSError."""
         there = {name for name, _ in self.segments.fs.list(self.segments.folder)}
         gone = [segment for segment in self.segments.sealed if segment.name not in there and not segment.is_gone]
         for segment in gone:
             segment.is_gone = True
-        self.start_afresh()
+        self.reset()
         return [segment.name for segment in gone]
 
     def lose_stand_ins(self) -> None:
         """From now on what is read is in the line: the stand-ins of a summary are lost items there."""
         self._loses_stand_ins = True
 
-    def start_afresh(self) -> None:
+    def reset(self) -> None:
         """Forget what has been read: a file was cut."""
         self._segment, self._seq, self._lost_end = None, -1, 0
         self._data, self._used, self._bad_at = b"", 0, NO_BAD
@@ -164,7 +164,7 @@ class ReadBehind:
             self._stand_in(found, count_max - len(found))
         return found
 
-    def wants(self) -> tuple[Segment, int, int] | None:
+    def wants(self) -> tuple[LogSegment, int, int] | None:
         """What should be read ahead: a segment, from byte, how many bytes; None if there is enough or nothing, or if a
         summary is just taking the segment's place.
 
@@ -184,7 +184,7 @@ class ReadBehind:
         start, stop = self._span(segment, at, max(PIECE_BYTES, ahead))
         return (segment, start, stop - start) if at < stop and not self._is_at_bad else None
 
-    def read_ahead(self, segment: Segment, at: int, data: bytes, checks: list[int]) -> None:
+    def read_ahead(self, segment: LogSegment, at: int, data: bytes, checks: list[int]) -> None:
         """What `wants` asked for has been read, and the crc32 of each block of it computed, if the segment has any."""
         end = self._at + len(self._data) - self._used
         if segment is not self._segment or segment.is_replaced or at != segment.block_at(end):
@@ -208,7 +208,7 @@ class ReadBehind:
         if seq == self._seq and self._segment is not None and not self._segment.is_replaced:
             return
         segment = self.segments.holding(seq)
-        at, near, _, _ = segment.place(seq)
+        at, near, _, _ = segment.index_entry(seq)
         if segment is not self._segment or not near <= self._seq < seq:
             self._lost_end = 0
             self._seq = near
@@ -216,7 +216,7 @@ class ReadBehind:
         while self._seq < seq:
             self._decode([], min(ITEMS_A_SLICE, seq - self._seq), PIECE_BYTES)
 
-    def _begin(self, segment: Segment, at: int) -> None:
+    def _begin(self, segment: LogSegment, at: int) -> None:
         self._segment, self._at = segment, at
         self._data, self._used, self._bad_at = b"", 0, NO_BAD
         self._saves.clear()
@@ -225,7 +225,7 @@ class ReadBehind:
     def _is_at_bad(self) -> bool:
         return self._bad_at == self._at + len(self._data) - self._used
 
-    def _span(self, segment: Segment, at: int, count: int) -> tuple[int, int]:
+    def _span(self, segment: LogSegment, at: int, count: int) -> tuple[int, int]:
         """(from, to) of what to read so as to have `count` bytes from byte `at` on, in whole blocks."""
         stop = min(self.segments.readable(segment), at + count)
         return segment.block_at(at), segment.block_end(stop)
@@ -263,7 +263,7 @@ class ReadBehind:
         else:
             self._next_segment()
 
-    def _is_through(self, segment: Segment) -> bool:
+    def _is_through(self, segment: LogSegment) -> bool:
         """Whether no item follows in the segment. What else does is not read: a summary that covers these items may
         take the file's place at any moment.
         """
@@ -299,7 +299,7 @@ class ReadBehind:
         except Corrupt as error:
             stop, why = error.at, error.why
         if self._loses_stand_ins and (count := sum([item is LOST for item in found[before:]])):
-            self.unreadable.append(Unreadable(segment.name, self._at, stop - used, count, STAND_INS))
+            self.unreadable.append(UnreadableItems(segment.name, self._at, stop - used, count, STAND_INS))
         self._used = stop
         self._at += stop - used
         self._seq += len(found) - before
@@ -313,7 +313,7 @@ class ReadBehind:
         """
         segment = self._segment
         assert segment is not None
-        place = segment.place_behind(self._at + 1, self._seq + 1)
+        place = segment.index_entry_behind(self._at + 1, self._seq + 1)
         self._lose(self._at, self.segments.size(segment) if place is None else place.at, place, why)
 
     def _give_up_file(self) -> None:
@@ -330,7 +330,7 @@ class ReadBehind:
         assert segment is not None
         at = segment.block_at(self._bad_at)
         end = segment.block_end(at + 1)
-        self._lose(at, end, segment.place_behind(end, self._seq), "a block does not match its checksum")
+        self._lose(at, end, segment.index_entry_behind(end, self._seq), "a block does not match its checksum")
 
     def _lose(self, at: int, end: int, place: IndexEntry | None, why: str) -> None:
         """Bytes `at` to `end` are of no use; `place` is where reading goes on in this segment."""
@@ -346,4 +346,4 @@ class ReadBehind:
         else:
             self._begin(segment, self.segments.size(segment))
             self._lost_end = self.line.end
-        self.unreadable.append(Unreadable(segment.name, at, end - at, max(0, self._lost_end - self._seq), why))
+        self.unreadable.append(UnreadableItems(segment.name, at, end - at, max(0, self._lost_end - self._seq), why))

@@ -23,11 +23,11 @@ from staniel.journal.kestrel.derived_effect import follow
 from staniel.journal.kestrel.dump import KestrelDumper
 from staniel.journal.kestrel.effect import EffectMismatch
 from staniel.journal.kestrel.files import Files
-from staniel.journal.kestrel.install import drop_sidecars, finish_pack, says_nothing
+from staniel.journal.kestrel.install import finish_pack, is_empty_pack, remove_sidecars
 from staniel.journal.kestrel.item_reader import LOST, is_stand_in
 from staniel.journal.kestrel.read_behind import ReadBehind
 from staniel.journal.kestrel.replay import Replay
-from staniel.journal.kestrel.segments import IndexEntry, Segment, Segments
+from staniel.journal.kestrel.segments import IndexEntry, LogSegment, Segments
 from staniel.journal.kestrel.sidecar import is_beginning
 from staniel.queues.checkpoint import Checkpoint
 from staniel.queues.line import UNBOUNDED, Line
@@ -47,7 +47,7 @@ class SidecarRejected(Struct, frozen=True):
     is_serious: bool
 
 
-class Loss(Struct, frozen=True):
+class MissingItems(Struct, frozen=True):
     """A sealed file that is gone, or shorter than its sidecar says: `items` that were still in the queue cannot be read
     any more; -1: nobody knows how many.
     """
@@ -68,7 +68,7 @@ class Recovered(Struct):
     damages: list[Damage]
     skipped_bytes: int = 0  # of files that were not read, because their sidecars told enough
     rejected_sidecars: list[SidecarRejected] = []
-    losses: list[Loss] = []
+    missing_items: list[MissingItems] = []
     stand_ins: int = 0  # items that were removed long ago, in records that are lost: not handed out
     ahead: Checkpoint | None = None  # where the queue stands by sidecars, which replay has not been told yet
 
@@ -106,7 +106,7 @@ class Recovery:
                 recovered.damages[-1] = self._cut(recovered.damages[-1])
                 segments.current.size = recovered.damages[-1].at
         recovered.replay.line.settle()
-        recovered.tail.start_afresh()  # it may have read what has been cut off
+        recovered.tail.reset()  # it may have read what has been cut off
         self._count_losses(recovered)
         return recovered
 
@@ -128,7 +128,7 @@ class Recovery:
         aside. Safe to interrupt at every step.
         """
         self.tidy(files)
-        empty = [name for name in files.packs if says_nothing(self.fs, f"{self.folder}/{name}")]
+        empty = [name for name in files.packs if is_empty_pack(self.fs, f"{self.folder}/{name}")]
         damages = [self._set_aside(name, files) for name in empty]
         if files.packs:
             self._finish_packs(queue, files)
@@ -175,14 +175,14 @@ class Recovery:
         if is_shorter:
             # What is there is read to its end, whatever the last block's checksum; no other sidecar is made of it.
             segment.is_damaged = True
-            recovered.losses.append(Loss(name, segment.entry.end + self._items_in(path), False))
+            recovered.missing_items.append(MissingItems(name, segment.entry.end + self._items_in(path), False))
         self._take(described, checkpoint, number, size, recovered)
         if is_shorter:
-            segment.checks, segment.places = [], [place for place in segment.places if place.at < size]
+            segment.checks, segment.index = [], [entry for entry in segment.index if entry.at < size]
         self.progress(size)
         return True
 
-    def _follow(self, segment: Segment, described: sidecar.Sidecar) -> Checkpoint:
+    def _follow(self, segment: LogSegment, described: sidecar.Sidecar) -> Checkpoint:
         """Raises EffectMismatch."""
         effect, last_id = described.effect, described.last_id
         return follow(segment.entry, segment.entered, effect, last_id, described.opens, described.heads)
@@ -193,7 +193,7 @@ class Recovery:
         """The current segment is what has been described, and sealed."""
         segments = recovered.segments
         segment = segments.current
-        sidecar.furnish(segment, described)
+        sidecar.apply_to_segment(segment, described)
         segments.seal(described.file, number, size, checkpoint, _counter_after(segment, described))
         recovered.ahead = checkpoint
         recovered.skipped_bytes += size
@@ -210,11 +210,11 @@ class Recovery:
             checkpoint = self._follow(segment, described)
             self._go_on_from(checkpoint, _counter_after(segment, described), name, recovered.files)
         except EffectMismatch:
-            recovered.losses.append(Loss(name, -1, True))
+            recovered.missing_items.append(MissingItems(name, -1, True))
             del gone[name]
-            drop_sidecars(self.fs, self.folder, [name])  # it tells nothing, and is told of once
+            remove_sidecars(self.fs, self.folder, [name])  # it tells nothing, and is told of once
             return
-        recovered.losses.append(Loss(name, segment.entry.end, True))
+        recovered.missing_items.append(MissingItems(name, segment.entry.end, True))
         segment.is_gone = True
         self._take(described, checkpoint, gone[name], 0, recovered)
 
@@ -251,11 +251,11 @@ class Recovery:
             if segment.checkpoint is not None
         }
         outside = [taken.seq for taken in [*replay.open.values(), *replay.line.returned]]
-        for at, loss in enumerate(recovered.losses):
-            if loss.items >= 0:
-                first, end = loss.items, ends[loss.file]
+        for at, missing in enumerate(recovered.missing_items):
+            if missing.items >= 0:
+                first, end = missing.items, ends[missing.file]
                 count = sum(first <= seq < end for seq in outside) + max(0, end - max(first, replay.line.left))
-                recovered.losses[at] = Loss(loss.file, count, loss.is_gone)
+                recovered.missing_items[at] = MissingItems(missing.file, count, missing.is_gone)
 
     def drop_stand_ins(self, recovered: Recovered) -> None:
         """In the state after all files of a queue there are no stand-ins of a summary, unless what removes them is
@@ -284,7 +284,7 @@ class Recovery:
         wanted = {*(seq for _, seq in checkpoint.open), *checkpoint.heads}
         items |= tail.fetch(wanted - items.keys())
         size, expiring = (
-            tail.came(checkpoint.left)
+            tail.totals_before(checkpoint.left)
             if checkpoint.left < checkpoint.end
             else (checkpoint.added_bytes, checkpoint.added_expiring)
         )
@@ -314,7 +314,7 @@ class Recovery:
         recovered.replayed_bytes += segment.size
         return segment.size
 
-    def _replay_segment(self, segment: Segment, recovered: Recovered) -> None:
+    def _replay_segment(self, segment: LogSegment, recovered: Recovered) -> None:
         replay, size = recovered.replay, segment.size
         replay.begin_file()
         at, want = 0, CHUNK_BYTES
@@ -329,7 +329,7 @@ class Recovery:
             self.progress(used)
             if replay.is_between_changes:
                 line = replay.line
-                segment.note(IndexEntry(at, line.end, line.added_bytes, line.added_expiring))
+                segment.add_index_entry(IndexEntry(at, line.end, line.added_bytes, line.added_expiring))
             # A record longer than the piece: read twice as much, which the file really has.
             want = CHUNK_BYTES if used else 2 * want
 
@@ -345,6 +345,6 @@ class Recovery:
         return structs.replace(damage, saved_as=saved_as)
 
 
-def _counter_after(segment: Segment, described: sidecar.Sidecar) -> int:
+def _counter_after(segment: LogSegment, described: sidecar.Sidecar) -> int:
     counter = described.effect.counter
     return segment.entered if counter is None else counter

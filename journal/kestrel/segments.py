@@ -46,26 +46,26 @@ class SegmentHead(Struct, frozen=True):
     lead_expiring: int
 
 
-class Segment(Struct, eq=False):
+class LogSegment(Struct, eq=False):
     """One file. The first item that it adds behind its `snapshot`'s lead stands at `origin` or later.
 
-    `places` rise. `entry` and `entered`: what the queue held and which transaction id was the last before the file, or
-    at the end of its snapshot if it has one. `checkpoint` and `counter`: the same at its end; None while it is written.
-    `is_replaced`: a summary has taken its place. `checks`: crc32 of each `block_bytes` of it; none: they are not known.
-    `is_damaged`: recovery could not read it to its end. `is_gone`: the file is not there, its items are lost. `held`:
-    the file, open, while a summary takes its name.
+    `index` rises: some record boundaries. `entry` and `entered`: what the queue held and which transaction id was the
+    last before the file, or at the end of its snapshot if it has one. `checkpoint` and `counter`: the same at its end;
+    None while it is written. `is_replaced`: a summary has taken its place. `checks`: crc32 of each `block_bytes` of it;
+    none: they are not known. `is_damaged`: recovery could not read it to its end. `is_gone`: the file is not there, its
+    items are lost. `held`: the file, open, while a summary takes its name.
     """
 
     name: str
     number: int
     origin: IndexEntry
     size: int = 0
-    places: list[IndexEntry] = field(default_factory=list)
+    index: list[IndexEntry] = field(default_factory=list)
     entry: Checkpoint = EMPTY_MARK
     entered: int = 0
     checkpoint: Checkpoint | None = None
     counter: int = 0
-    snapshot: SegmentHead | None = None
+    head: SegmentHead | None = None
     checks: list[int] = field(default_factory=list)
     block_bytes: int = 0
     is_replaced: bool = False
@@ -78,15 +78,15 @@ class Segment(Struct, eq=False):
         """The seq of its first item behind the lead."""
         return self.origin.seq
 
-    def place(self, seq: int) -> IndexEntry:
+    def index_entry(self, seq: int) -> IndexEntry:
         """The last known record boundary at or before `seq`."""
-        at = bisect_right(self.places, seq, key=lambda place: place.seq)
-        return self.places[at - 1] if at else self.origin
+        at = bisect_right(self.index, seq, key=lambda entry: entry.seq)
+        return self.index[at - 1] if at else self.origin
 
-    def place_behind(self, at: int, seq: int) -> IndexEntry | None:
+    def index_entry_behind(self, at: int, seq: int) -> IndexEntry | None:
         """The first known record boundary from byte `at` on that does not lie before `seq`."""
-        begin = bisect_left(self.places, at, key=lambda place: place.at)
-        return next((place for place in self.places[begin:] if place.seq >= seq), None)
+        begin = bisect_left(self.index, at, key=lambda entry: entry.at)
+        return next((entry for entry in self.index[begin:] if entry.seq >= seq), None)
 
     def block_at(self, at: int) -> int:
         """Where the block begins that holds byte `at`; the byte itself if there are no checksums."""
@@ -106,13 +106,13 @@ class Segment(Struct, eq=False):
                 return at + block * self.block_bytes
         return -1
 
-    def note(self, place: IndexEntry) -> None:
+    def add_index_entry(self, entry: IndexEntry) -> None:
         """Keep a record boundary, if the last one kept is far enough."""
-        if place.at - (self.places[-1].at if self.places else 0) >= SAMPLE_BYTES:
-            self.places.append(place)
+        if entry.at - (self.index[-1].at if self.index else 0) >= SAMPLE_BYTES:
+            self.index.append(entry)
 
 
-def note_places(segment: Segment, records: list[bytes], end: IndexEntry) -> None:
+def index_records(segment: LogSegment, records: list[bytes], end: IndexEntry) -> None:
     """`records`, each a whole change, have been written to `segment`, up to `end`: keep some of their boundaries."""
     at, seq, added_bytes, added_expiring = end
     found = [end]
@@ -126,16 +126,16 @@ def note_places(segment: Segment, records: list[bytes], end: IndexEntry) -> None
         if found[-1].at - at >= SAMPLE_BYTES:
             found.append(IndexEntry(at, seq, added_bytes, added_expiring))
     for place in reversed(found):
-        segment.note(place)
+        segment.add_index_entry(place)
 
 
-def note_run(segment: Segment, record_bytes: int, count: int, end: IndexEntry) -> None:
+def index_run(segment: LogSegment, record_bytes: int, count: int, end: IndexEntry) -> None:
     """The same for `count` records of `record_bytes` each, all of them empty items without an expiry."""
     at, seq = end.at - count * record_bytes, end.seq - count
     stride = -(-SAMPLE_BYTES // record_bytes)
     for done in range(stride, count, stride):
-        segment.note(IndexEntry(at + done * record_bytes, seq + done, end.added_bytes, end.added_expiring))
-    segment.note(end)
+        segment.add_index_entry(IndexEntry(at + done * record_bytes, seq + done, end.added_bytes, end.added_expiring))
+    segment.add_index_entry(end)
 
 
 def _add_head(record: bytes) -> int:
@@ -161,20 +161,20 @@ class Segments:
     def __init__(self, fs: Fs, folder: str, name: str) -> None:
         self.fs = fs
         self.folder = folder
-        self.sealed: list[Segment] = []
+        self.sealed: list[LogSegment] = []
         self.sealed_bytes = 0
-        self.current = Segment(name, 0, IndexEntry(0, 0))
+        self.current = LogSegment(name, 0, IndexEntry(0, 0))
         self.writer: Writer | None = None
         self.is_certain = True
         """Whether seqs and checkpoints tell all; not after an item was lost from the middle of the line."""
-        self.told: Callable[[Segment], None] = lambda segment: None
+        self.told: Callable[[LogSegment], None] = lambda segment: None
         """Set by who wants to know of sealed segments."""
 
-    def seal(self, name: str, number: int, size: int, checkpoint: Checkpoint, counter: int) -> Segment:
+    def seal(self, name: str, number: int, size: int, checkpoint: Checkpoint, counter: int) -> LogSegment:
         """The current segment is complete and has a new name; another one begins."""
         sealed = self.current
         origin = IndexEntry(0, checkpoint.end, checkpoint.added_bytes, checkpoint.added_expiring)
-        self.current = Segment(sealed.name, 0, origin, entry=checkpoint, entered=counter)
+        self.current = LogSegment(sealed.name, 0, origin, entry=checkpoint, entered=counter)
         sealed.name, sealed.number, sealed.size = name, number, size
         sealed.checkpoint, sealed.counter = checkpoint, counter
         self.sealed.append(sealed)
@@ -182,13 +182,13 @@ class Segments:
         self.told(sealed)
         return sealed
 
-    def start_over(self, summary: Segment) -> None:
+    def start_over(self, summary: LogSegment) -> None:
         """`summary` takes the place of the only file."""
         assert not self.sealed
         self.current.is_replaced = True
         self.current = summary
 
-    def replace_through(self, last: Segment, summary: Segment) -> None:
+    def replace_through(self, last: LogSegment, summary: LogSegment) -> None:
         """`summary` now stands for every segment up to `last`."""
         at = self.sealed.index(last)
         for segment in self.sealed[: at + 1]:
@@ -197,11 +197,11 @@ class Segments:
         self.sealed_bytes = sum(segment.size for segment in self.sealed)
         self.told(summary)
 
-    def covered_by(self, last: Segment) -> list[Segment]:
+    def covered_by(self, last: LogSegment) -> list[LogSegment]:
         """Every segment up to `last`."""
         return self.sealed[: self.sealed.index(last) + 1]
 
-    def hold(self, covered: list[Segment], seq: int) -> None:
+    def hold(self, covered: list[LogSegment], seq: int) -> None:
         """A summary is about to take the names of these, at a moment that nobody here is told: keep those open that
         hold items from `seq` on. Raises OSError with none of them open.
         """
@@ -213,14 +213,14 @@ class Segments:
             self.try_close(covered)
             raise
 
-    def try_close(self, covered: list[Segment]) -> None:
+    def try_close(self, covered: list[LogSegment]) -> None:
         """Close what `hold` has opened."""
         for segment in covered:
             if segment.held is not None:
                 segment.held.close()
                 segment.held = None
 
-    def holding(self, seq: int) -> Segment:
+    def holding(self, seq: int) -> LogSegment:
         """The segment that added the item with this seq."""
         if seq >= self.current.first:
             return self.current
@@ -228,29 +228,29 @@ class Segments:
         # Segments that add nothing have the same first seq as the one behind them, which is the one that is found.
         return self.sealed[max(0, at - 1)]
 
-    def after(self, segment: Segment) -> Segment | None:
+    def after(self, segment: LogSegment) -> LogSegment | None:
         """The next one; None behind the current one."""
         if segment is self.current:
             return None
         at = self.sealed.index(segment) + 1
         return self.sealed[at] if at < len(self.sealed) else self.current
 
-    def path(self, segment: Segment) -> str:
+    def path(self, segment: LogSegment) -> str:
         return f"{self.folder}/{segment.name}"
 
-    def size(self, segment: Segment) -> int:
+    def size(self, segment: LogSegment) -> int:
         """Bytes, those of the current one that are not yet written included."""
         if segment is self.current and self.writer is not None:
             return self.writer.written_bytes + len(self.writer.unwritten())
         return segment.size
 
-    def readable(self, segment: Segment) -> int:
+    def readable(self, segment: LogSegment) -> int:
         """How many bytes of it are in its file."""
         if segment is self.current and self.writer is not None:
             return self.writer.written_bytes
         return segment.size
 
-    def read(self, segment: Segment, at: int, count: int) -> bytes:
+    def read(self, segment: LogSegment, at: int, count: int) -> bytes:
         """At most `count` bytes from byte `at`; nothing only at its end. Raises OSError."""
         written = self.readable(segment)
         if at < written:

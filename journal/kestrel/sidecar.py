@@ -20,7 +20,7 @@ from staniel.journal.errors import Flaw
 from staniel.journal.kestrel import files as layout
 from staniel.journal.kestrel.derived_effect import effect_of
 from staniel.journal.kestrel.effect import SegmentEffect, join
-from staniel.journal.kestrel.segments import IndexEntry, Segment
+from staniel.journal.kestrel.segments import IndexEntry, LogSegment
 from staniel.queues.checkpoint import Known
 
 MAGIC = b"staniel-segment 1\n"
@@ -37,7 +37,7 @@ BEHIND = "behind the end of a sealed file"
 
 
 class Sidecar(Struct, frozen=True, array_like=True):
-    """`file`, `size`: the name and length of what it speaks of. `effect`: what the file does to its queue. `places`:
+    """`file`, `size`: the name and length of what it speaks of. `effect`: what the file does to its queue. `index`:
     (byte, items, payload bytes, items with an expiry) at record boundaries, counted from the beginning of the file.
     `checks`: crc32 of each `block_bytes`.
 
@@ -48,7 +48,7 @@ class Sidecar(Struct, frozen=True, array_like=True):
     file: str
     size: int
     effect: SegmentEffect
-    places: list[tuple[int, int, int, int]]
+    index: list[tuple[int, int, int, int]]
     last_id: int
     opens: dict[int, Known]
     heads: list[Known]
@@ -65,21 +65,21 @@ class Fit(Enum):
 DECODER = msgspec.msgpack.Decoder(Sidecar)
 
 
-def describe(segment: Segment, checks: list[int]) -> bytes | None:
+def describe(segment: LogSegment, checks: list[int]) -> bytes | None:
     """The sidecar of a sealed segment, None: its effect cannot be told in this way."""
     effect, checkpoint = effect_of(segment), segment.checkpoint
     if effect is None or checkpoint is None:
         return None
-    first, snapshot, origin = segment.first, segment.snapshot, segment.origin
-    lead = (snapshot.lead, snapshot.lead_bytes, snapshot.lead_expiring) if snapshot is not None else (0, 0, 0)
-    places = [
+    first, head, origin = segment.first, segment.head, segment.origin
+    lead = (head.lead, head.lead_bytes, head.lead_expiring) if head is not None else (0, 0, 0)
+    index = [
         (at, lead[0] + seq - first, lead[1] + size - origin.added_bytes, lead[2] + expiring - origin.added_expiring)
-        for at, seq, size, expiring in segment.places
+        for at, seq, size, expiring in segment.index
     ]
     opens = dict(zip((xid for xid, _ in checkpoint.open), checkpoint.known, strict=False))
     heads = list(checkpoint.known[len(opens) :])
     block_bytes = block_bytes_of(segment.size)
-    sidecar = Sidecar(segment.name, segment.size, effect, places, checkpoint.last_id, opens, heads, block_bytes, checks)
+    sidecar = Sidecar(segment.name, segment.size, effect, index, checkpoint.last_id, opens, heads, block_bytes, checks)
     try:
         body = msgspec.msgpack.encode(sidecar)
     except OverflowError:
@@ -124,12 +124,12 @@ def _is_as_written(sidecar: Sidecar, fs: Fs, path: str, block: int) -> bool:
     return zlib.crc32(data) == sidecar.checks[block]
 
 
-def furnish(segment: Segment, sidecar: Sidecar) -> None:
+def apply_to_segment(segment: LogSegment, sidecar: Sidecar) -> None:
     """Give a segment that has just begun what its sidecar knows."""
     _, first, added_bytes, added_expiring = segment.origin
-    segment.places = [
+    segment.index = [
         IndexEntry(at, first + items, added_bytes + size, added_expiring + expiring)
-        for at, items, size, expiring in sidecar.places
+        for at, items, size, expiring in sidecar.index
     ]
     segment.checks, segment.block_bytes = sidecar.checks, sidecar.block_bytes
 
@@ -215,7 +215,7 @@ class WriteSidecar(CallbackTask):
     """What is known of a sealed file goes beside it, unless something else has taken the file's place."""
 
     def __init__(
-        self, fs: Fs, folder: str, segment: Segment, data: bytes, then: Callable[[OSError | None, int], None]
+        self, fs: Fs, folder: str, segment: LogSegment, data: bytes, then: Callable[[OSError | None, int], None]
     ) -> None:
         super().__init__(then)
         self._fs, self._folder, self._segment, self._data = fs, folder, segment, data

@@ -200,7 +200,7 @@ def _bounds(one: Summarised, low: int, high: int) -> tuple[tuple[int, int], tupl
     """The nearest known record boundaries around items `low` to `high`: (byte, items of the file before it) of each."""
     known = [(at, number * MARK_EVERY) for number, at in enumerate(one.facts.marks)]
     if one.sidecar is not None:
-        known = [(at, items) for at, items, _, _ in one.sidecar.places]
+        known = [(at, items) for at, items, _, _ in one.sidecar.index]
     before = bisect_right(known, low, key=lambda place: place[1])
     behind = bisect_left(known, high, key=lambda place: place[1])
     end = (one.segment.end if one.damage is None else one.damage.at, one.summary.added)

@@ -11,7 +11,7 @@ from staniel.journal.kestrel.derived_effect import checkpoint_of, effect_of, fol
 from staniel.journal.kestrel.effect import NOTHING, SegmentEffect, apply, merge
 from staniel.journal.kestrel.log import Log
 from staniel.journal.kestrel.replay import Replay
-from staniel.journal.kestrel.segments import Segment
+from staniel.journal.kestrel.segments import LogSegment
 from staniel.queues.checkpoint import Checkpoint
 from staniel.queues.item import Item
 from staniel.sim.disk.disk import Disk
@@ -111,7 +111,7 @@ class History:
             self.turn(1)
         assert self.world.broker.maintenance.rewrite(self.queue, self.world.now_ms)
 
-    def bytes_of(self, segment: Segment) -> bytes:
+    def bytes_of(self, segment: LogSegment) -> bytes:
         return self.world.disk.read(self.log.segments.path(segment), 0, 1 << 30)
 
 

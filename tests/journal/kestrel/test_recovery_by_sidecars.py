@@ -175,7 +175,7 @@ def test_sidecars_of_files_that_are_gone_go_too() -> None:
     spool.prune(files)
     assert sorted(name for name, _ in spool.fs.list(SIDECARS)) == sorted([*files["q"].archives, "q.5"])
     recovered, _ = spool.recover("q", files["q"], QueueConfig(), 0)
-    assert [(loss.file, loss.items) for loss in recovered.losses] == [("q.5", -1)]
+    assert [(missing.file, missing.items) for missing in recovered.missing_items] == [("q.5", -1)]
     assert sorted(name for name, _ in spool.fs.list(SIDECARS)) == sorted(files["q"].archives)
 
 

@@ -1,4 +1,4 @@
-"""Builds the server, starts it, stops it: the order of both stands here and nowhere else."""
+"""Builds, starts and stops the server."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ CLIENTS_MIN = 16  # what a limit of 64 open files leaves them
 
 
 def greeting(sockets: list[socket.socket], config: Config, summary: RecoverySummary, took_ms: int) -> str:
-    """The one line that a start prints."""
+    """The line that a start prints."""
     where = ", ".join(own_name(sock) for sock in sockets)
     jobs = f", {summary.jobs} jobs" if config.addresses("workq") else ""
     found = f"{summary.queues} queues, {summary.items} items{jobs} recovered in {took_ms} ms"
@@ -75,9 +75,9 @@ async def open_service(config: Config, broker: Broker, bound: BoundSockets, clie
     clock = SteadyClock()
     began_ms = steady_ms()
     gc_policy = GcPolicy()
-    gc_policy.hold()
+    gc_policy.disable()
     summary = recover(broker, clock.now_ms(), Display(broker.report, steady_ms, sys.stderr))
-    gc_policy.begin()
+    gc_policy.enable()
     machine = Machine(clock)
     hub = Hub(broker, machine, clients)
     for sock, wire in bound.sockets:
@@ -94,8 +94,8 @@ async def open_service(config: Config, broker: Broker, bound: BoundSockets, clie
 
 
 async def run_until_stopped(loop: Loop, hello: str) -> Exception | None:
-    """Say hello once signals are heeded, then serve; the failure of the disk that ended it, if one did (returned,
-    because a nursery would wrap it).
+    """Print `hello` once signals are handled, then serve. Returns the failure of the disk that ended it, if one did:
+    raised, a nursery would wrap it.
     """
     failure: Exception | None = None
     async with trio.open_nursery() as nursery:
@@ -128,7 +128,7 @@ async def stop_on_signal(loop: Loop, *, task_status: trio.TaskStatus[None] = tri
 
 def run(load: Callable[[], Config]) -> int:
     """Serve what `load` says, now and at each reload; the exit code. Every failure is one line that says what to do."""
-    heap.bound()
+    heap.set_thresholds()
     try:
         trio.run(serve, load)
     except (ConfigError, StartError, SpoolError) as error:
@@ -144,7 +144,7 @@ def run(load: Callable[[], Config]) -> int:
 
 
 def say(text: str) -> None:
-    """On standard output, if anybody still reads that."""
+    """Print on standard output, if that is still open."""
     try:
         print(text, flush=True)
     except OSError:

@@ -1,8 +1,7 @@
-"""What time it is, for everybody: epoch milliseconds that never jump.
+"""The server's clock: epoch milliseconds that never jump.
 
-Knows the two clocks of the machine. Follows the steady one, and leans towards the wall clock by at most a tenth of
-the time that passes. So a clock set back or forward by a day neither expires a queue at once nor leaves a wait
-hanging for a day.
+It follows the monotonic clock, and is slewed towards the wall clock by at most a tenth of the time that passes. So a
+wall clock set back or forward by a day neither expires a queue at once nor prolongs a wait by a day.
 """
 
 from __future__ import annotations
@@ -10,7 +9,7 @@ from __future__ import annotations
 import time
 from time import monotonic_ns
 
-SLEW_DIVISOR = 10  # one part in ten: waits stay within a tenth of what was asked for while the clock leans
+SLEW_DIVISOR = 10  # while the clock is slewed, waits stay within a tenth of what was asked for
 
 
 def wall_ms() -> int:
@@ -31,7 +30,7 @@ class SteadyClock:
     def now_ms(self) -> int:
         now_steady_ms = monotonic_ns() // 1_000_000
         if now_steady_ms - self._steady_ms < SLEW_DIVISOR:
-            return now_steady_ms + self._offset_ms  # too soon to lean: the wall clock makes no difference
+            return now_steady_ms + self._offset_ms  # too soon for a correction of 1 ms
         return self.advance(now_steady_ms, wall_ms())
 
     def advance(self, now_steady_ms: int, now_wall_ms: int) -> int:

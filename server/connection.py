@@ -319,7 +319,7 @@ class Connection:
 
     @property
     def may_continue(self) -> bool:
-        """Whether the session may go on with its backlog: it must not pile up replies that nobody reads."""
+        """Whether the session may go on with its backlog: it must not pile up replies that the client does not read."""
         return self.session.wants_turn and self._has_send_space
 
     @property

@@ -1,9 +1,8 @@
-"""When Python looks for garbage, and when not: no pause grows with what the queues hold, nor with how many there are.
+"""When CPython's garbage collector runs: no pause grows with what the queues hold, nor with how many there are.
 
-Knows the three generations of CPython's collector. Refuses to know queues: it is told what their items weigh. Items
-and requests are freed by counting; only what refers to itself waits for the collector (a deleted queue, above all).
-A full collection visits every item of every line and some eighty objects of each queue, 20 ns each: 0.1 s for five
-million items, 50 ms for 30,000 queues. So there is none by itself. When nobody asks for anything, what is new since the
+Items and requests are freed by reference counting; only cycles wait for the collector (a deleted queue, above all). A
+full collection visits every item of every line and some eighty objects of each queue, 20 ns each: 0.1 s for five
+million items, 50 ms for 30,000 queues. So there is none by itself. When no request waits, what is new since the
 last such moment is looked at, if that is little, and then frozen: not looked at again. Deleted queues among what is
 frozen are found once there are so many of them that a look at everything pays.
 """
@@ -22,27 +21,27 @@ HELD_BYTES_MAX = 16 << 20  # an item weighs 128 bytes at least: 130,000 of them,
 
 
 class GcPolicy:
-    """Of this process."""
+    """Controls the garbage collector of this process."""
 
     def __init__(self) -> None:
         self._due_ms = 0
         self._looks = 0
         self._deleted = 0
 
-    def hold(self) -> None:
-        """Nothing that a replay builds is garbage; looking through it again and again would double its time."""
+    def disable(self) -> None:
+        """Switch the collector off for recovery: nothing that it builds is garbage, and collections double its time."""
         gc.disable()
 
-    def begin(self) -> None:
-        """The start is over: what it has built is never looked at again."""
+    def enable(self) -> None:
+        """Recovery is over: freeze what it has built, and switch the collector on."""
         gc.freeze()
         self._looks = _middle_looks()
         gc.set_threshold(YOUNG, YOUNGER, NEVER)
         gc.enable()
 
     def idle(self, held_bytes: int, deleted: int, now_ms: int) -> None:
-        """Nobody asks for anything just now, items of this weight are in memory, and so many queues have been deleted
-        since the start.
+        """Collect, if it is time, while no request waits. `held_bytes`: of items in memory; `deleted`: how many queues
+        have been deleted since the start.
         """
         if now_ms < self._due_ms or held_bytes > HELD_BYTES_MAX:
             return
@@ -59,5 +58,5 @@ class GcPolicy:
 
 
 def _middle_looks() -> int:
-    """How often the middle generation has been collected; what survived is in the oldest since."""
+    """How often the middle generation has been collected."""
     return int(gc.get_stats()[1]["collections"])

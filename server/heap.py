@@ -1,9 +1,9 @@
-"""The C library's heap: a long block goes back to the system when it is freed, whatever else is in use by then.
+"""Settings of the C library's heap: a long block goes back to the system when it is freed, whatever else is in use.
 
 By itself glibc takes the longest block that was ever freed for the bound below which blocks share one heap, up to
 32 MB. A heap shrinks only at its end, so the holes that grown and dropped bodies leave in it are kept: 100 clients that
-never end their bodies took 380 MB of 256 allowed. A fixed bound gives each long block pages of its own. Knows glibc's
-numbers; with another library everything stays as it is.
+never end their bodies took 380 MB of 256 allowed. A fixed bound gives each long block pages of its own. The
+numbers are glibc's; another library is left as it is.
 """
 
 from __future__ import annotations
@@ -15,8 +15,8 @@ OWN_PAGES_BYTES_MIN = 1 << 20  # twice the longest read: what every read takes a
 KEPT_BYTES_MAX = 4 << 20  # at the heap's end: to shrink and grow it for each read would cost more than the read
 
 
-def bound() -> None:
-    """From now on, for the whole process."""
+def set_thresholds() -> None:
+    """Set both thresholds, for the whole process."""
     mallopt = getattr(ctypes.CDLL(None), "mallopt", None)
     if mallopt is not None:
         mallopt(M_MMAP_THRESHOLD, OWN_PAGES_BYTES_MIN)

@@ -189,7 +189,7 @@ class Hub:
         now_ms = self.clock.now_ms()
         for listener in self._listeners:
             listener.acceptor.close()
-        self._listeners.clear()  # who is dropped from here on makes room for nobody
+        self._listeners.clear()  # a connection that is dropped from here on makes no room
         if self._sync is not None:
             self._end_sync(self._sync_thread.wait(), now_ms)
         self.broker.shutdown(now_ms)
@@ -201,7 +201,7 @@ class Hub:
         self._poller.close()
 
     def _send_last(self, connection: Connection) -> None:
-        """Give the socket all that it takes, and close it: nobody else has to be served any more."""
+        """Give the socket all that it takes, and close it: no other client has to be served any more."""
         connection.collect(self.broker.group.durable)
         connection.release(self.broker.group.gathering)
         left = -1
@@ -415,7 +415,7 @@ class Hub:
                 handed.pop(session)
 
     def _notify(self, fd: int, now_ms: int) -> None:
-        """An event that is no client's. Nobody handles it if the client has been dropped earlier in this turn."""
+        """An event that is no client's. There is no handler if the client has been dropped earlier in this turn."""
         handler = self._handlers.get(fd)
         if handler is not None:
             handler(now_ms)

@@ -1,6 +1,6 @@
-"""What a hub needs of its world: readiness, sockets, threads, a clock. machine.py has the real ones, sim/ others.
+"""The poller, sockets, threads and clock that a hub uses. machine.py has the real ones, sim/hub/ simulated ones.
 
-Everything here returns at once, but for `Worker.wait`, which only a stop calls.
+Nothing here blocks but `Worker.wait`, which only a stop calls.
 """
 
 from __future__ import annotations
@@ -66,8 +66,8 @@ E = TypeVar("E", bound=Runnable)
 
 
 class Worker(Protocol[E]):
-    """A thread that runs one errand at a time. `fd` becomes readable when the errand has ended. `took_ns`: by the last
-    one.
+    """A thread that runs one task at a time. `fd` becomes readable when the task has ended. `took_ns`: the duration of
+    the last one.
     """
 
     fd: int
@@ -76,17 +76,19 @@ class Worker(Protocol[E]):
     def start(self, task: E) -> None: ...
 
     def finished(self) -> E | None:
-        """The errand that has ended since the last call, if one has. Raises what it raised."""
+        """The task that has ended since the last call, if one has. Raises what it raised."""
 
     def wait(self) -> E:
-        """The same for the errand that was started, however long it takes. For a stop alone."""
+        """Block until the task that was started has ended, and return it. For the stop of the server alone."""
 
     def close(self) -> None:
         """End the thread once it is idle."""
 
 
 class Machine(Protocol):
-    """All of it. `syncs` and `tasks`: what replies wait for, and what nobody waits for."""
+    """What a hub is given. `syncs` runs the syncs that replies wait for, `tasks` the work on the disk that no reply
+    waits for.
+    """
 
     clock: Clock
 
@@ -100,10 +102,10 @@ class Machine(Protocol):
     def tasks(self) -> Worker[BackgroundTask]: ...
 
     def now_ns(self) -> int:
-        """A stopwatch."""
+        """A monotonic clock, for durations."""
 
     def elapsed_ns(self) -> int:
-        """A stopwatch too, looked at for every client that is served."""
+        """The same; read for every client that is served."""
 
     def waiting_bytes(self, fd: int) -> int:
-        """How much has arrived at a client's socket and was not read."""
+        """How many bytes have arrived at a client's socket and were not read."""

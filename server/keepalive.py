@@ -1,31 +1,29 @@
-"""Clients whose hosts have vanished: without power, behind a cable that was pulled. Nobody closes their connections.
+"""TCP's means against hosts that have vanished (power, network): nobody closes their connections.
 
-Knows TCP's own means. Keepalive asks a host of which nothing is heard; TCP_USER_TIMEOUT bounds how long what was sent
-may go without an acknowledgement. Linux counts a closed window against that bound, too, although the host answers every
-probe: it would end a client that merely reads slowly. So the bound is lifted where that is so.
+Keepalive probes a host of which nothing is heard; TCP_USER_TIMEOUT bounds how long what was sent may go without an
+acknowledgement. Linux counts a closed window against that bound, too, although the host answers every probe: it would
+end a client that merely reads slowly. So the bound is lifted for such clients.
 """
 
 from __future__ import annotations
 
 import socket
-from collections.abc import Iterable
 from struct import Struct
-from typing import Protocol
+from typing import TYPE_CHECKING
 
 import trio
 
-LOOKS_A_TIMEOUT = 4
-SLICE = 200  # connections looked at before others get a turn: under a millisecond
+if TYPE_CHECKING:
+    from staniel.server.hub import Hub
+
+CHECKS_A_TIMEOUT = 4
+SLICE = 200  # connections checked before the hub runs again: under a millisecond
 # The kernel's struct tcp_info: unanswered probes; segments that are not acknowledged; bytes that could not be sent yet.
 INFO = Struct("=3xB20xI116xI")
 PROBES_MIN = 2  # one may be on its way
 
 
-class Clients(Protocol):
-    def sockets(self) -> Iterable[object]: ...
-
-
-def watch(sock: socket.socket, keepalive_ms: int, user_timeout_ms: int) -> None:
+def configure(sock: socket.socket, keepalive_ms: int, user_timeout_ms: int) -> None:
     """Set what each connection that `sock` accepts inherits. 0: the system's own. Raises OSError."""
     if keepalive_ms:
         seconds = keepalive_ms // 1000
@@ -49,15 +47,15 @@ def adjust_user_timeout(sock: socket.socket, user_timeout_ms: int) -> None:
         sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, wanted_ms)
 
 
-async def spare_slow_readers(clients: Clients, user_timeout_ms: int) -> None:
-    """Look at every client a few times in each time-out, until cancelled."""
+async def spare_slow_readers(hub: Hub, user_timeout_ms: int) -> None:
+    """Check every client a few times in each time-out, until cancelled."""
     while user_timeout_ms:
-        await trio.sleep(user_timeout_ms / 1000 / LOOKS_A_TIMEOUT)
-        for number, sock in enumerate(list(clients.sockets()), 1):
+        await trio.sleep(user_timeout_ms / 1000 / CHECKS_A_TIMEOUT)
+        for number, sock in enumerate(list(hub.sockets()), 1):
             if isinstance(sock, socket.socket) and sock.family != socket.AF_UNIX:
                 try:
                     adjust_user_timeout(sock, user_timeout_ms)
                 except OSError:
-                    pass  # it has gone meanwhile
+                    pass  # closed meanwhile
             if not number % SLICE:
                 await trio.lowlevel.checkpoint()

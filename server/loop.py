@@ -1,8 +1,7 @@
-"""The hub's turns, one after the other: poll, let trio's other tasks have a look, wait.
+"""Runs the hub under trio: poll, run a turn, wait when there is nothing to do.
 
-Knows trio and when to wait. Refuses to know what a turn does. Sockets are polled with one epoll descriptor, and that is
-all trio ever waits for: a task, or even a cancel scope, for each request would cost more than serving it does (see
-docs/decisions/0001).
+Sockets are polled with one epoll descriptor, and that is all trio ever waits for: a task, or even a cancel scope, for
+each request would cost more than serving it does (see docs/decisions/0001).
 """
 
 from __future__ import annotations
@@ -16,11 +15,11 @@ from staniel.server.hub import EVENTS_A_TURN, Hub
 from staniel.server.machine import Machine
 
 BRIEF_WAIT_S = 0.001
-TICKS_A_BREATH = 32  # under load trio's other tasks (signals) get a look this often
+TURNS_A_CHECKPOINT = 32  # under load trio's other tasks (signals) run after so many turns
 
 
 class Loop:
-    """Drives a hub on the machine that it was made for."""
+    """Drives a hub on its machine."""
 
     def __init__(self, hub: Hub, machine: Machine, gc_policy: GcPolicy) -> None:
         self.hub = hub
@@ -34,29 +33,29 @@ class Loop:
         self._wait_scope.cancel()
 
     def reload(self) -> None:
-        """Read the configuration again; from any task. What it has set going is looked at at once."""
+        """Read the configuration again; from any task. The next turn follows at once."""
         self.hub.reload()
         self._wait_scope.cancel()
 
     async def run(self) -> None:
         """Serve until stopped. Raises JournalFailure: nothing unacknowledged has been answered then."""
         hub, poller = self.hub, self._machine.poller
-        ticks = 0
+        turns = 0
         while not hub.is_stopping:
             # A short blocking poll first: under load the next request is microseconds away, and a trip through trio's
             # scheduler costs as much as serving it.
             idle = hub.is_idle
             events = poller.poll(BRIEF_WAIT_S if idle else 0, EVENTS_A_TURN)
-            ticks += 1
+            turns += 1
             if not events and idle:
                 await self._wait()
                 events = poller.poll(0, EVENTS_A_TURN)
-            elif ticks % TICKS_A_BREATH == 0:
+            elif turns % TURNS_A_CHECKPOINT == 0:
                 await trio.lowlevel.checkpoint()
             hub.turn(events)
 
     async def _wait(self) -> None:
-        """Until a socket is ready or the broker has something to do."""
+        """Wait until a socket is ready or the broker has something to do."""
         hub = self.hub
         now_ms = hub.clock.now_ms()
         self._collector.idle(hub.broker.maintenance.memory.used_bytes, hub.broker.queues.deleted, now_ms)

@@ -1,7 +1,4 @@
-"""The machine as the hub sees it: epoll, sockets, two threads that wait for the disk, the clock.
-
-Knows descriptors and their limit. Refuses to know what the hub does with them.
-"""
+"""The real poller, sockets and threads of a hub (interfaces.py), and the limit of file descriptors."""
 
 from __future__ import annotations
 
@@ -28,12 +25,12 @@ RESERVED_FILES = 64  # listeners, poller, lock, ballast, folders, logs
 class Machine:
     """`poller` and the threads live until the hub closes them."""
 
-    now_ns = elapsed_ns = staticmethod(perf_counter_ns)  # no methods of ours, which would take twice as long
+    now_ns = elapsed_ns = staticmethod(perf_counter_ns)  # a method of ours would take twice as long
 
     def __init__(self, clock: Clock) -> None:
         self.clock = clock
         self.poller = select.epoll()
-        self.syncs: WorkerThread[Sync] = WorkerThread("committer")
+        self.syncs: WorkerThread[Sync] = WorkerThread("syncs")
         self.tasks: WorkerThread[BackgroundTask] = WorkerThread("steward", TASKS_NICE)
 
     def waiting_bytes(self, fd: int) -> int:
@@ -88,7 +85,7 @@ def peer_name(sock: socket.socket) -> str:
 
 
 def raise_file_limit() -> tuple[int, int]:
-    """Take every descriptor the system grants; how many journals may be open, and how many clients."""
+    """Raise the limit as far as the system allows. Returns how many journals and how many clients may be open."""
     _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     granted = min(hard, 1 << 20) if hard != resource.RLIM_INFINITY else 1 << 20
     resource.setrlimit(resource.RLIMIT_NOFILE, (granted, hard))

@@ -1,4 +1,4 @@
-"""Signals that arrive while nobody else heeds them: before the server serves, and while it ends.
+"""Signals that arrive before the hub's own receiver is there, and while the server ends.
 
 `hold` comes first in the process, `begin_service` when the hub's own receiver is there. Only the standard library's
 lightest modules are imported here: by default SIGHUP, SIGUSR1 and SIGUSR2 end a process, and loading the server takes a
@@ -15,7 +15,7 @@ from types import FrameType
 
 class Phase(Enum):
     STARTING = "starting"
-    SERVING = "serving"  # and ending: the hub's receiver gives the signals back when it leaves
+    SERVING = "serving"  # and ending: when the receiver leaves, signals come here again
 
 
 class _Held:
@@ -33,7 +33,7 @@ def hold() -> None:
 
 
 def begin_service() -> bool:
-    """Somebody else heeds signals now. Whether SIGHUP came before: the configuration is to be read again."""
+    """The receiver handles signals now. Whether SIGHUP came before: the configuration is to be read again."""
     _Held.phase = Phase.SERVING
     return _Held.reload_wanted
 
@@ -51,5 +51,5 @@ def _stop(number: int, frame: FrameType | None) -> None:
     try:
         os.write(2, f"staniel: stopped by {signal.Signals(number).name} before it served\n".encode())
     except OSError:
-        pass  # nobody reads that
+        pass  # standard error is closed
     os._exit(0)

@@ -1,4 +1,4 @@
-"""Bound sockets: TCP and Unix addresses, and who may have a Unix socket's path.
+"""Binds TCP and Unix sockets, and locks the paths of Unix sockets.
 
 A path can be bound again once its file is removed, so a second server would take it away from one that lives. Each
 path has a lock file beside it, `PATH.lock`, which is held for the life of the server and stays behind when it is gone:
@@ -18,7 +18,7 @@ from staniel.broker.config.addresses import Address, TcpAddress, UnixAddress, fo
 from staniel.broker.config.load import Config
 from staniel.broker.config.schema import ServerSettings
 from staniel.broker.session import ProtocolSpec
-from staniel.server import keepalive as vanished
+from staniel.server import keepalive
 
 PORT_HINT = "choose another with --port, or stop the program that has it"
 PATH_HINT = "choose another path, or stop the program that listens there"
@@ -114,7 +114,7 @@ def _bind(address: TcpAddress, server: ServerSettings) -> socket.socket:
         sock = socket.socket(family, socket.SOCK_STREAM | socket.SOCK_CLOEXEC)
         try:
             sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-            vanished.watch(sock, server.tcp_keepalive_ms, server.tcp_user_timeout_ms)
+            keepalive.configure(sock, server.tcp_keepalive_ms, server.tcp_user_timeout_ms)
             sock.bind((address.host, address.port))
         except OSError:
             sock.close()
@@ -125,7 +125,7 @@ def _bind(address: TcpAddress, server: ServerSettings) -> socket.socket:
 
 
 def _remove_left_socket(path: str) -> None:
-    """Remove a socket that nobody listens at any more. Raises OSError; BlockingIOError if somebody does."""
+    """Remove the socket of a server that has ended. Raises OSError; BlockingIOError if a server listens there."""
     try:
         if not stat.S_ISSOCK(os.lstat(path).st_mode):
             return  # bind says that the name is taken

@@ -1,8 +1,7 @@
-"""A thread that waits for the disk, so that nobody else has to.
+"""A thread that runs blocking calls on the disk, one at a time, and signals the hub's poller through an eventfd.
 
-Knows one errand at a time: run it, then raise a flag that the hub's poller sees. Refuses to know what it is for. A
-thread of our own and an eventfd cost a third of a trip through a pool of worker threads, and every durable reply pays
-that.
+A thread of our own and an eventfd cost a third of a trip through a pool of worker threads, and every durable reply pays
+for that.
 """
 
 from __future__ import annotations
@@ -18,25 +17,25 @@ from staniel.server.interfaces import E
 
 
 class WorkerThread(Generic[E]):
-    """`fd` becomes readable when the errand that was started has ended. `nice`: how far it stands back behind the other
-    threads where they want the same core; what the kernel does for an errand counts too.
+    """`fd` becomes readable when the task that was started has ended. `nice`: the thread's priority, which also holds
+    for what the kernel does for its tasks.
     """
 
     def __init__(self, name: str, nice: int = 0) -> None:
         self._nice = nice
         self.fd = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
-        self._orders: SimpleQueue[E | None] = SimpleQueue()
+        self._started: SimpleQueue[E | None] = SimpleQueue()
         self._done: SimpleQueue[tuple[E, BaseException | None]] = SimpleQueue()
-        self.took_ns = 0  # by the last errand
+        self.took_ns = 0  # by the last task
         self._thread = threading.Thread(target=self._work, name=name, daemon=True)
         self._thread.start()
 
     def start(self, task: E) -> None:
-        """Run `errand` in the thread."""
-        self._orders.put(task)
+        """Run `task` in the thread."""
+        self._started.put(task)
 
     def finished(self) -> E | None:
-        """The errand that has ended since the last call, if one has. Raises what it raised."""
+        """The task that has ended since the last call, if one has. Raises what it raised."""
         try:
             os.eventfd_read(self.fd)
         except BlockingIOError:
@@ -47,7 +46,7 @@ class WorkerThread(Generic[E]):
         return task
 
     def wait(self) -> E:
-        """The same for the errand that was started, however long it takes. For a stop alone."""
+        """Block until the task that was started has ended, and return it."""
         flag = select.poll()
         flag.register(self.fd, select.POLLIN)
         flag.poll()
@@ -57,14 +56,14 @@ class WorkerThread(Generic[E]):
 
     def close(self) -> None:
         """End the thread once it is idle."""
-        self._orders.put(None)
+        self._started.put(None)
         self._thread.join()
         os.close(self.fd)
 
     def _work(self) -> None:
         if self._nice:
             os.setpriority(os.PRIO_PROCESS, threading.get_native_id(), self._nice)  # on Linux each thread has its own
-        while (task := self._orders.get()) is not None:
+        while (task := self._started.get()) is not None:
             error: BaseException | None = None
             began_ns = perf_counter_ns()
             try:
@@ -73,4 +72,4 @@ class WorkerThread(Generic[E]):
                 error = wrong
             self.took_ns = perf_counter_ns() - began_ns
             self._done.put((task, error))
-            os.eventfd_write(self.fd, 1)  # behind the answer: whoever sees the flag finds it
+            os.eventfd_write(self.fd, 1)  # after the result: who sees the flag finds it

@@ -1,6 +1,6 @@
 """`staniel journal …`: looking into journal files, and moving a queue to another format. The server must not run.
 
-Knows options, and how rows are printed. Refuses to know records: there is a dumper for each format.
+Options, and how rows are printed; each format's room has a dumper.
 """
 
 from __future__ import annotations

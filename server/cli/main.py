@@ -1,4 +1,4 @@
-"""The command line: what each command is called, takes and says. The work is done elsewhere."""
+"""The commands `serve` and `ping`, and the group that loads the others."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ HELP = {"help_option_names": ["-h", "--help"]}
 
 
 class Commands(click.Group):
-    """Commands whose code is loaded when they are called: `serve` knows neither Spark nor how a file is dumped."""
+    """Commands whose code is loaded when they are called: `serve` loads neither Spark nor the dumpers."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:
         return sorted([*super().list_commands(ctx), "journal", "pipeline"])
@@ -35,7 +35,7 @@ class Commands(click.Group):
 
 
 def seconds(value: float) -> float:
-    """How long to wait. Raises BadParameter, for "nan" too, which no range of click's keeps out."""
+    """A valid time-out. Raises BadParameter, for "nan" too, which click's ranges let through."""
     if not 0 < value <= DAY_S:
         raise click.BadParameter(f"{value} is not a number of seconds from 0 to {DAY_S}")
     return value

@@ -1,4 +1,4 @@
-"""Is a server there, answering, and serving all that it is asked? For health checks."""
+"""`staniel ping`: asks a server for its version, its status and what it cannot serve. For health checks."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ COUNTS = ("paused_queues", "unreadable_queues", "unreadable_command_logs")
 
 
 class Silent(TimeoutError):
-    """Somebody listens there, and has not said a word: the system takes connections for a program that does not."""
+    """The port is open and nothing was received: the system accepts connections for a program that does not."""
 
 
 class Answer(Struct, frozen=True):

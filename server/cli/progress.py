@@ -1,7 +1,4 @@
-"""How far a start is, for those who wait for it: a line that changes on a terminal, now and then a line in the log.
-
-Knows when to show what. Refuses to know how recovery works.
-"""
+"""The progress of a recovery: a line that changes on a terminal, and every few seconds a line in the log."""
 
 from __future__ import annotations
 
@@ -75,4 +72,4 @@ class Display:
             self._out.write(text)
             self._out.flush()
         except OSError:
-            self._is_terminal = False  # nobody looks any more
+            self._is_terminal = False  # the terminal is gone

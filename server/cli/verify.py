@@ -1,6 +1,6 @@
 """`staniel journal verify`: whether every byte of a spool's journals can be read, and is what was written.
 
-Knows options, the lock, and how findings are printed. Refuses to know files and records: journal/tools/verify.py looks.
+Options, the lock, and how findings are printed; journal/tools/verify.py reads the files.
 """
 
 from __future__ import annotations

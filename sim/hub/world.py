@@ -34,7 +34,7 @@ class SimMachine:
     def __init__(self, clock: Clock, rng: Random) -> None:
         self.clock = clock
         self.poller = Net(rng)
-        self.syncs: SimWorker[Sync] = SimWorker(self.poller, "committer")
+        self.syncs: SimWorker[Sync] = SimWorker(self.poller, "sync thread")
         self.tasks: SimWorker[BackgroundTask] = SimWorker(self.poller, "steward")
         self._rng = rng
         self._ns = self._elapsed_ns = 0

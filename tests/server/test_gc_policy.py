@@ -61,7 +61,7 @@ def generations() -> Iterator[list[int]]:
 
 
 def test_no_full_collection_begins_by_itself_however_much_is_made(generations: list[int]) -> None:
-    GcPolicy().begin()
+    GcPolicy().enable()
     line = deque(Item(b"", number) for number in range(1000))
     made = [[number] for number in range(YOUNG * YOUNGER * 40)]
     assert len(line) == 1000 and len(made) > 0
@@ -71,13 +71,13 @@ def test_no_full_collection_begins_by_itself_however_much_is_made(generations: l
 
 def test_what_the_start_has_built_is_not_looked_at_again() -> None:
     built = [[number] for number in range(1000)]
-    GcPolicy().begin()
+    GcPolicy().enable()
     assert gc.get_freeze_count() > len(built)
 
 
 def test_a_full_collection_waits_for_a_quiet_moment_with_little_in_memory(generations: list[int]) -> None:
     gc_policy = GcPolicy()
-    gc_policy.begin()
+    gc_policy.enable()
     gc.disable()
     gc_policy.idle(HELD_BYTES_MAX + 1, 0, EVERY_MS)
     assert generations == []
@@ -98,7 +98,7 @@ class Selfish:
 
 def test_a_quiet_moment_does_not_look_through_thousands_of_new_queues(generations: list[int]) -> None:
     gc_policy = GcPolicy()
-    gc_policy.begin()
+    gc_policy.enable()
     made = [[[number]] for number in range(YOUNG * YOUNGER * LOOKS_MAX)]
     generations.clear()
     gc.disable()
@@ -113,7 +113,7 @@ def test_a_quiet_moment_does_not_look_through_thousands_of_new_queues(generation
 
 def test_deleted_queues_that_are_frozen_are_found_once_there_are_many() -> None:
     gc_policy = GcPolicy()
-    gc_policy.begin()
+    gc_policy.enable()
     gc.disable()
     selfish = Selfish()
     gone = weakref.ref(selfish)

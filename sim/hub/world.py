@@ -35,7 +35,7 @@ class SimMachine:
         self.clock = clock
         self.poller = Net(rng)
         self.syncs: SimWorker[Sync] = SimWorker(self.poller, "sync thread")
-        self.tasks: SimWorker[BackgroundTask] = SimWorker(self.poller, "steward")
+        self.tasks: SimWorker[BackgroundTask] = SimWorker(self.poller, "task thread")
         self._rng = rng
         self._ns = self._elapsed_ns = 0
         self._work = Random(0)  # of its own: what an earlier seed has found is found again

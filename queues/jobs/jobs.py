@@ -12,7 +12,7 @@ from typing import Protocol
 
 from staniel.queues.jobs.job import COMPLETED, FAILED, LEASED, NS_A_MS, PENDING, PROCESSED, Job, JobState, Terms
 from staniel.queues.jobs.journal import JobJournal
-from staniel.queues.jobs.queue import JobQueue, Leaser, Waiter
+from staniel.queues.jobs.queue import JobQueue, JobWaiter, Leaser
 from staniel.queues.jobs.timers import NEVER_MS, JobTimers
 
 IDLE_QUEUES_MAX = 2048  # twice the names of one lease: a megabyte
@@ -26,7 +26,7 @@ class Finish(Enum):
     DUPLICATE = "duplicate"
 
 
-class Watcher(Waiter, Protocol):
+class Watcher(JobWaiter, Protocol):
     """Somebody who waits for the end of a job."""
 
     def dismiss(self) -> None:

@@ -9,14 +9,14 @@ from staniel.queues.jobs.job import Job
 from staniel.queues.jobs.line import JobLine
 
 
-class Waiter(Protocol):
+class JobWaiter(Protocol):
     """Somebody who waits for a job to lease, or for the end of one."""
 
     def deliver(self, job: Job) -> None:
         """Here it is. Called inside the step that made it so."""
 
 
-class Leaser(Waiter, Protocol):
+class Leaser(JobWaiter, Protocol):
     """Somebody who waits for a job of one of these queues."""
 
     queues: Sequence[JobQueue]

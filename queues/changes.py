@@ -90,7 +90,7 @@ class NoJournal:
 
 
 class Waiter(Protocol):
-    """Somebody who waits for an item. Queues call `deliver` inside the step that made the item available."""
+    """A reader that waits for an item. Queues call `deliver` inside the step that made the item available."""
 
     opens: bool
     peeks: bool
@@ -107,7 +107,7 @@ class Waiter(Protocol):
 class Reason(Enum):
     EXPIRED = "expired"  # to expire_to_queue
     DEAD = "dead"  # delivered max_deliveries times and never confirmed: to dead_letter_queue
-    MOVED = "moved"  # an operator's wish
+    MOVED = "moved"  # by an operator's command
 
 
 class Admission(Enum):

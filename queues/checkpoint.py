@@ -73,7 +73,9 @@ class JournalView:
         opened = self.under_way
         known = [(taken.id, taken.deliveries) for taken in opened.values()]
         if unrecorded is not None:
-            known.append((unrecorded.id, unrecorded.deliveries - 1))  # nobody has got it, though it has left the line
+            known.append(
+                (unrecorded.id, unrecorded.deliveries - 1)
+            )  # it was not handed out, though it has left the line
         known += [(taken.id, taken.deliveries) for taken in reversed(line.returned)]
         return Checkpoint(
             line.left,

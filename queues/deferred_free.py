@@ -1,5 +1,5 @@
-"""Items that nobody needs any more and that are still in memory, because freeing all of them at once takes time. They
-count as gone: more is freed in a turn than clients can put meanwhile.
+"""Items that are gone and still in memory, because freeing all of them at once takes time. More
+is freed in a turn than clients can put meanwhile.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ class DeferredFree:
         self.left: deque[Iterator[int]] = deque()
 
     def add(self, items: deque[Item] | list[Delivery] | OrderedDict[int, Delivery], size: int) -> None:
-        """`size`: of their payload, at most. Nobody else has these very lists any more."""
+        """`size`: of their payload, at most. The caller gives these very lists away."""
         if len(items) <= LEAST_ITEMS and size <= BYTES_A_STEP:
             items.clear()
         elif isinstance(items, deque):

@@ -269,7 +269,7 @@ class Line:
         return known + count == len(fresh)
 
     def abandon(self) -> None:
-        """Nobody needs the items in memory any more. The line is empty then, or will never be used again."""
+        """Let go of the items in memory. The line is empty then, or will never be used again."""
         fresh, returned, size = self.fresh, self.returned, self.memory_bytes
         self.fresh, self.returned = deque(), []
         if self.deferred_free is not None:
@@ -354,7 +354,7 @@ class Line:
         lost = [item for item in items if item.expires_ms == LOST_MS]
         self.expiring += len(lost)
         if not self.behind:
-            # Nobody knows how large a lost item was.
+            # The size of a lost item is not known.
             self.bytes -= self.behind_bytes
             self.behind_bytes = 0
 

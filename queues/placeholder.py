@@ -44,7 +44,7 @@ class WaitersByName:
             queue.park(waiter)
 
     def dismiss(self, name: str) -> bool:
-        """Tell those who wait for this queue that nothing will come; whether somebody did."""
+        """Tell those who wait for this queue that nothing will come; whether any did."""
         waiters = self._by_name.pop(name, None)
         for waiter in waiters or ():
             del self._names[waiter]

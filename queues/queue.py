@@ -175,8 +175,8 @@ class Queue:
         self.hidden = False  # by an alias
         self.line = Line()
         self.line.on_read_error = self._on_line_error
-        self.on_read_error: Callable[[Queue], None] = lambda queue: None  # told when the journal cannot be read
-        # Told of open reads whose time was over.
+        self.on_read_error: Callable[[Queue], None] = lambda queue: None  # called when the journal cannot be read
+        # Called with open reads that have timed out.
         self.on_timed_out: OnTimedOut = lambda queue, reads, now_ms: None
         self._weight_limit_bytes = UNLIMITED_BYTES
         self.configure(config)
@@ -215,7 +215,7 @@ class Queue:
         self._bounded = self._bounded or self._weight_limit_bytes < UNLIMITED_BYTES
 
     def pause(self, *, gets: bool, puts: bool) -> None:
-        """Hold back gets (readers wait, or find nothing) or puts (whoever asks must be refused), or let them go on."""
+        """Hold back gets (readers wait or find nothing) or puts (the caller refuses them), or let them go on."""
         self.gets_paused, self.puts_paused = gets, puts
         self._update_guarded()
 
@@ -228,7 +228,7 @@ class Queue:
 
     def _update_guarded(self) -> None:
         config = self.config
-        # Somebody has to ask who may read or write.
+        # The caller has to check whether the client may read or write.
         self.guarded = self.puts_paused or bool(config.client_id_for_enqueue or config.client_id_for_dequeue)
         self.guarded = self.guarded or self.line.read_error is not None
         self._update_unrestricted()
@@ -328,10 +328,10 @@ class Queue:
         return ended
 
     def put_back(self, items: list[Item], now_ms: int) -> None:
-        """Items that had been removed for good have reached nobody: they are the head again, or with who waits. Their
-        removal is written already, and no record takes one back: they are added anew, whatever the limits say, and then
-        brought before what has come since, if that is little. With max_deliveries, which counts how often a record was
-        opened, they stay at the end.
+        """Items that had been removed for good have reached no client: they are the head again, or go to a waiter.
+        Their removal is written already, and no record takes one back: they are added anew, whatever the limits say,
+        and then brought before what has come since, if that is little. With max_deliveries, which counts how often a
+        record was opened, they stay at the end.
         """
         if self.state is CLOSED:
             return
@@ -350,7 +350,7 @@ class Queue:
         while len(passed) < ahead + count and self.line.head() is not None:
             taken = self.line.pop()
             self._record_opened(taken)
-            taken.deliveries -= 1  # nobody has seen it
+            taken.deliveries -= 1  # no client has seen it
             passed.append(taken)
         for taken in reversed(passed[ahead:] + passed[:ahead]):
             self.give_back(taken)
@@ -391,7 +391,7 @@ class Queue:
     # what time does
 
     def expire(self, now_ms: int, sweep_max: int) -> int:
-        """Drop expired items from the head, at most `sweep_max` and no more than a moment's worth; the timer rings for
+        """Drop expired items from the head, at most `sweep_max` and no more than SWEEP_MAX; the timer rings for
         the rest. Returns how many went.
         """
         self.has_more_expired = self.expiry_is_ahead = False
@@ -407,7 +407,7 @@ class Queue:
 
     @property
     def is_unsettled(self) -> bool:
-        """Whether nobody can tell yet what the head is: who wants it asks again in the next turn."""
+        """Whether a sweep or a batch of aborts is half done: ask for the head again in the next turn."""
         return self.has_more_expired or bool(self.batched_aborts.groups)
 
     def _drop_expired(self, now_ms: int, count_max: int) -> int:
@@ -548,7 +548,7 @@ class Queue:
         return min(moments, default=0)
 
     def due(self, now_ms: int) -> int:
-        """The timer rings. Returns as how many dropped items it took."""
+        """The timer rings. Returns how much work it was, in dropped items."""
         self._armed_ms = 0
         count = self.expire(now_ms, self.config.max_expire_sweep)
         ended = self.time_out(now_ms)
@@ -600,12 +600,12 @@ class Queue:
         self._update_guarded()
 
     def dismiss_waiters(self) -> None:
-        """Tell everybody who waits that nothing will come."""
+        """Tell all waiters that nothing will come."""
         while self.waiters:
             self.waiters.popitem(last=False)[0].dismiss()
 
     def close(self) -> None:
-        """Stop serving: nothing comes in or out any more, and everybody who waits is told so."""
+        """Stop serving: nothing comes in or out any more, and all waiters are dismissed."""
         self.state = QueueState.CLOSED
         line, self.line = self.line, Line()
         line.abandon()

@@ -65,10 +65,8 @@ class Queues:
         self.blocked: dict[str, str] = {}
         self.transfer_sink: TransferSink | None = None  # of every queue made from now on
         self.timer: Timer | None = None
-        self.on_adopt: Callable[[Queue], None] = lambda queue: None  # told of every queue, before it holds anything
-        self.on_read_error: Callable[[Queue], None] = lambda queue: (
-            None
-        )  # told of one whose journal cannot be read any more
+        self.on_adopt: Callable[[Queue], None] = lambda queue: None  # called for every queue, before it holds anything
+        self.on_read_error: Callable[[Queue], None] = lambda queue: None  # called for one whose journal cannot be read
         self.on_timed_out: OnTimedOut = lambda queue, reads, now_ms: None
         self.created = 0
         self.deleted = 0

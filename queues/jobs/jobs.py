@@ -27,14 +27,14 @@ class Finish(Enum):
 
 
 class Watcher(JobWaiter, Protocol):
-    """Somebody who waits for the end of a job."""
+    """A client that waits for the end of a job."""
 
     def dismiss(self) -> None:
         """It has been deleted, or its time to live is over: no end will come."""
 
 
 class Runner(Watcher, Protocol):
-    """Somebody who has added a job and waits for its end."""
+    """A client that has added a job and waits for its end."""
 
     def leased(self, job: Job, now_ms: int) -> None:
         """A worker has it; from now on its time to run counts."""
@@ -54,7 +54,7 @@ class Jobs:
         self._idle: OrderedDict[JobQueue, None] = OrderedDict()  # made for a lease, and left
         self.evicted = 0
         self.timed_out = 0  # leases
-        self.lease_over: Callable[[Job, int], None] = lambda job, now_ms: None  # told of them
+        self.lease_over: Callable[[Job, int], None] = lambda job, now_ms: None  # called for each
         self._runners: dict[bytes, Runner] = {}
         self._watchers: dict[bytes, dict[Watcher, None]] = {}
         self._last_ns = 0  # each job is created later than the one before, so that they keep their order
@@ -127,7 +127,7 @@ class Jobs:
         return job
 
     def abandon(self, job: Job) -> None:
-        """Nobody waits for this run any more."""
+        """The client of this run no longer waits: forget the job."""
         if self.by_id.get(job.id) is job:
             self._runners.pop(job.id)
             self._forget(job)
@@ -194,7 +194,7 @@ class Jobs:
                 waiter.dismiss()
 
     def give_back(self, job: Job, now_ms: int) -> None:
-        """Whoever was to get this lease is gone: it ends at once."""
+        """The client that was to get this lease is gone: the lease ends at once."""
         if job.state is LEASED and self.by_id.get(job.id) is job:
             self._time_out(job, now_ms)
 

@@ -25,7 +25,7 @@ class JobJournal(Protocol):
         """Its lease is over."""
 
     def finished(self, job: Job, result: bytes, now_ms: int, *, success: bool) -> None:
-        """Somebody has said how it went."""
+        """A client has completed or failed it."""
 
     def deleted(self, job: Job, now_ms: int) -> None:
         """A client has removed it."""

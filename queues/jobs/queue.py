@@ -10,14 +10,14 @@ from staniel.queues.jobs.line import JobLine
 
 
 class JobWaiter(Protocol):
-    """Somebody who waits for a job to lease, or for the end of one."""
+    """A client that waits for a job to lease, or for the end of one."""
 
     def deliver(self, job: Job) -> None:
         """Here it is. Called inside the step that made it so."""
 
 
 class Leaser(JobWaiter, Protocol):
-    """Somebody who waits for a job of one of these queues."""
+    """A client that waits for a job of one of these queues."""
 
     queues: Sequence[JobQueue]
 

@@ -27,8 +27,8 @@ SWAPPED_NS = 1_000_000_000
 
 class JobReplay:
     """`dead` counts, by origin, the additions whose job is over. Times in ms are those of the replay, not the log's.
-    `origin` is where the facts come from that are told now; `early` says of jobs which rest on facts that an earlier
-    origin tells than their addition's: (their creation, the first such origin).
+    `origin` is where the facts that are replayed now come from; `early` says of jobs which rest on facts that an
+    earlier origin tells than their addition's: (their creation, the first such origin).
     """
 
     def __init__(self, jobs: Jobs, now_ms: int) -> None:

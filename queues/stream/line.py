@@ -264,7 +264,7 @@ class StreamLine(Line):
         self._behind_bytes_origin += sum([len(item.data) for item in items])
         self._expiring_origin -= len([item for item in items if item.expires_ms == LOST_MS])
         if not self.behind:
-            # Nobody knows how large a lost item was.
+            # The size of a lost item is not known.
             self.bytes -= self.behind_bytes
             self.behind_bytes = 0
 

@@ -52,7 +52,7 @@ class StreamQueue(Queue):
 
     journal: ReaderJournal
     line: StreamLine
-    _takes_evenly = False  # everybody takes what is put here, and nobody has to look at his head before
+    _takes_evenly = False  # all members take what is put here, and none has to expire items before
 
     def __init__(self, name: str, config: QueueConfig, journal: ReaderJournal, created_ms: int) -> None:
         line = journal.line

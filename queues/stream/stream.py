@@ -147,7 +147,7 @@ class Stream:
         self._drop(gone)
 
     def abandon(self) -> None:
-        """Nobody follows any more."""
+        """No queue follows any more: drop everything."""
         self._drop(len(self._chunks))
 
     def _drop(self, count: int) -> None:

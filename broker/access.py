@@ -31,7 +31,7 @@ def trouble(queue: Queue) -> str:
     return "" if error is None else f"queue {queue.name} is not available: {why_unreadable(error)}"
 
 
-def left_out(session: Session) -> str:
+def blocked_queues(session: Session) -> str:
     """What `flush_all` has not emptied, because it cannot be read; empty if that is nothing."""
     queues = session.broker.queues
     if not queues.blocked:

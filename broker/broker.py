@@ -49,12 +49,12 @@ from staniel.queues.registry import Queues
 
 BALLAST_RETRY_MS = 1000
 KEYS_SHOWN_MAX = 20
-AGED_A_TURN = 1000  # queues that are looked through for expired items and have none: 2 us each
+EXPIRED_QUEUES_PER_TURN = 1000  # queues that are looked through for expired items and have none: 2 us each
 # As many of those as one takes that loses some (a record is written) or goes itself; and as one item to another queue.
-CHANGED_AS_MANY = 50
-SENT_AS_MANY = 10
-SETTLED_A_TURN = 256  # sessions whose wait has ended: each may have requests behind it
-QUEUES_A_TURN = 16  # made for clients: each makes a file, and takes up to half a millisecond
+CHANGED_COST = 50
+SENT_COST = 10
+SETTLED_PER_TURN = 256  # sessions whose wait has ended: each may have requests behind it
+QUEUES_PER_TURN = 16  # made for clients: each makes a file, and takes up to half a millisecond
 
 
 class Broker:
@@ -66,7 +66,7 @@ class Broker:
         "_load",
         "_sessions",
         "_started_with",
-        "_to_age",
+        "_to_expire",
         "client_events",
         "config",
         "counters",
@@ -118,21 +118,20 @@ class Broker:
         total_bytes = min(config.server.max_memory_bytes, fs.memory_bytes() // 2)
         self.maintenance = MaintenanceScheduler(self.queues, self.group, total_bytes, report)
         self.queues.on_adopt = self.maintenance.adopt
-        self.queues.on_read_error = self._tell_trouble
-        self.queues.on_timed_out = self._tell_timed_out
+        self.queues.on_read_error = self._report_unreadable
+        self.queues.reads_timed_out = self._log_timed_out
         self._limit_queues()
-        self.group.before_write = self._prepare_transfers
         self.streams = StreamQueues(self)
         self.deletions = Deletions(self)
         self.pauses = Pauses(fs, f"{self.spool.own}/paused", report)
         self.status = self._new_status()
         self.counters = ServerCounters()
         self.leases = Leases(self.timers)
-        self.leases.timed_out = self._tell_lease_over
+        self.leases.timed_out = self._log_lease_timeout
         self.serves_jobs = bool(config.addresses("workq"))
         if self.serves_jobs:
             self.workq = JobService(config.workq, self.spool, report)
-            self.workq.jobs.lease_over = self._tell_job_lease_over
+            self.workq.jobs.lease_over = self._log_job_timeout
         self.stopping = False
         self.stop_cause: dict[str, object] = {}  # for the log
         self._sessions: dict[Session, None] = {}
@@ -141,7 +140,7 @@ class Broker:
         self.unsent = UnsentItems()
         self.unreadable: set[str] = set()  # queues whose files the start could not read
         self.expire_due_ms = 0
-        self._to_age: deque[Queue] = deque()  # of this round
+        self._to_expire: deque[Queue] = deque()  # of this round
         self._ballast_due_ms = 0
 
     # clients, and the stop
@@ -186,8 +185,8 @@ class Broker:
         for session in self._sessions:
             session.backlog.clear()  # what has not been executed is not answered
         self.maintenance.close(now_ms)
-        self.deletions.look(now_ms)
-        self._land(now_ms)
+        self.deletions.carry_out(now_ms)
+        self._commit_all(now_ms)
         self.queues.waiters_by_name.dismiss_all()
         for queue in self.queues.all():
             if not self.status.enforced.writes and not len(queue.line):
@@ -213,7 +212,7 @@ class Broker:
             self.stopping = True
             self.stop_cause = {"why": why, "client": client} if client else {"why": why}
 
-    def _land(self, now_ms: int) -> None:
+    def _commit_all(self, now_ms: int) -> None:
         """Commit until nothing is under way between two queues."""
         self.commit(now_ms)
         while (sync := self.group.start_sync(now_ms)) is not None:
@@ -254,7 +253,7 @@ class Broker:
         with long pipelines can wake one another a thousand times. Returns them all.
         """
         resumed: list[Session] = []
-        while self.woken and len(resumed) < SETTLED_A_TURN:
+        while self.woken and len(resumed) < SETTLED_PER_TURN:
             session = self.woken.popleft()
             session.resume(now_ms)
             resumed.append(session)
@@ -262,18 +261,19 @@ class Broker:
 
     def tick(self, now_ms: int) -> None:
         """What is due by now: waits that end, expired items, another try for the ballast."""
-        self.queues.allowance = QUEUES_A_TURN
-        self.timers.ring(now_ms)
+        self.queues.allowance = QUEUES_PER_TURN
+        if now_ms >= self.timers.due_ms:
+            self.timers.fire(now_ms)
         self.maintenance.step(now_ms)
         if self.serves_jobs:
             self.workq.tick(now_ms)
         every_ms = self.config.server.expiration_timer_ms
         if every_ms and now_ms >= self.expire_due_ms:
             self.expire_due_ms = now_ms + every_ms
-            if not self._to_age:
-                self._to_age.extend(self.queues)
-        if self._to_age:
-            self._age_some(now_ms)
+            if not self._to_expire:
+                self._to_expire.extend(self.queues)
+        if self._to_expire:
+            self._expire_some(now_ms)
         if now_ms >= self.transfers.next_ms:
             self.transfers.tick(now_ms)
         if now_ms >= self.status.due_ms:
@@ -288,7 +288,7 @@ class Broker:
         """When `tick` or `start_sync` has something to do again, if nothing else happens."""
         moments = [self.timers.next_ms(), self.group.next_due_ms(), self.transfers.next_ms, self.status.due_ms]
         if self.config.server.expiration_timer_ms:
-            moments.append(0 if self._to_age else self.expire_due_ms)
+            moments.append(0 if self._to_expire else self.expire_due_ms)
         if self.group.budget_bytes < 0:
             moments.append(self._ballast_due_ms)
         if self.serves_jobs:
@@ -326,20 +326,17 @@ class Broker:
                 self.streams.look_after(log, now_ms)
         self.transfers.begin_again(now_ms)
 
-    def _prepare_transfers(self) -> None:
-        """Intents are on the disk before the copies that they are about."""
-        if self.transfers.intents.is_news():
-            self.group.write_or_release_ballast(self.transfers.prepare, self.transfers.intents.path)
-
     def finish_sync(self, sync: Sync, now_ms: int) -> None:
         """`sync` has run without an error. Replies up to its batch may leave."""
         self.group.finish_sync(sync, now_ms)
-        self.deletions.look(now_ms)
+        if self.deletions.postponed:
+            self.deletions.carry_out(now_ms)
 
     def finish_task(self, task: BackgroundTask, now_ms: int) -> None:
         """`task` has run. Raises JournalFailure or OSError: the process must end."""
         self.maintenance.tasks.finish(task, now_ms)
-        self.deletions.look(now_ms)
+        if self.deletions.postponed:
+            self.deletions.carry_out(now_ms)
 
     # queues
 
@@ -400,12 +397,12 @@ class Broker:
         self.reloaded(now_ms)
         self.report(Level.INFO, "config.reloaded", queues=len(config.queues), aliases=len(config.aliases))
         if later:
-            self.report(Level.WARNING, "config.later", keys=some(later), hint="only a restart takes these over")
-        return some(later)
+            self.report(Level.WARNING, "config.later", keys=shorten(later), hint="only a restart takes these over")
+        return shorten(later)
 
     def _limit_queues(self) -> None:
         server = self.config.server
-        self.queues.allowance = QUEUES_A_TURN
+        self.queues.allowance = QUEUES_PER_TURN
         self.queues.max_queues, self.queues.max_children = server.max_queues, server.max_fanout_children
 
     def _reconfigured(self, config: Config) -> Iterator[tuple[Queue, QueueConfig]]:
@@ -434,12 +431,12 @@ class Broker:
             queue.journal.configure(config)
         return is_all
 
-    def _tell_trouble(self, queue: Queue) -> None:
+    def _report_unreadable(self, queue: Queue) -> None:
         """Its next items cannot be read. It stays, with what is open, and takes puts; nobody gets any of it."""
         hint = "nothing is read from this queue; make the file readable, or remove it, then reload"
         self.report(Level.ERROR, "journal.unreadable", queue=queue.name, why=str(queue.line.read_error), hint=hint)
 
-    def _tell_timed_out(self, queue: Queue, reads: list[tuple[Delivery, Ended]], now_ms: int) -> None:
+    def _log_timed_out(self, queue: Queue, reads: list[tuple[Delivery, Ended]], now_ms: int) -> None:
         """Open reads came to the end of open_transaction_timeout. Who had them is looked up for the lines alone."""
         for taken, ended in reads:
             if not self.client_events.is_wanted("read.timed_out", now_ms):
@@ -456,14 +453,14 @@ class Broker:
             return lease.address
         return next((session.address for session in self._sessions if session.holds(queue, taken)), "")
 
-    def _tell_lease_over(self, lease: Lease, ended: Ended, now_ms: int) -> None:
+    def _log_lease_timeout(self, lease: Lease, ended: Ended, now_ms: int) -> None:
         """Open reads of thrift clients end by themselves."""
         queue, taken = lease.queue, lease.taken
         self.client_events(Level.INFO, "read.timed_out", now_ms, client=lease.address, queue=queue.name, item=taken.id)
         if ended in LAST_TIME:
             self.client_events(Level.INFO, LAST_TIME[ended], now_ms, client=lease.address, **dead_letter(queue, taken))
 
-    def _tell_job_lease_over(self, job: Job, now_ms: int) -> None:
+    def _log_job_timeout(self, job: Job, now_ms: int) -> None:
         """A worker has not finished a job in its time."""
         name, id, attempts = job.terms.queue.name.decode("latin-1"), show_id(job.id).decode(), job.attempts
         self.client_events(Level.INFO, "job.timed_out", now_ms, client=job.holder, name=name, job=id, attempts=attempts)
@@ -498,14 +495,14 @@ class Broker:
             if self.serves_jobs:
                 self.workq.jobs.dismiss_leasers()
 
-    def _age_some(self, now_ms: int) -> None:
+    def _expire_some(self, now_ms: int) -> None:
         """A turn's work; the rest follows in the next ones."""
-        left = AGED_A_TURN
-        while self._to_age and left > 0:
-            queue = self._to_age.popleft()
-            left -= self._age(queue, now_ms) if self.queues.find(queue.name) is queue else 1
+        left = EXPIRED_QUEUES_PER_TURN
+        while self._to_expire and left > 0:
+            queue = self._to_expire.popleft()
+            left -= self._expire(queue, now_ms) if self.queues.find(queue.name) is queue else 1
 
-    def _age(self, queue: Queue, now_ms: int) -> int:
+    def _expire(self, queue: Queue, now_ms: int) -> int:
         """What time does to a queue, a little late: expired items go, and a queue that is too old and empty too. As how
         many queues that took to which nothing happens.
         """
@@ -513,13 +510,13 @@ class Broker:
         count = queue.expire(now_ms, config.max_expire_sweep)
         took = 1
         if count:
-            took = CHANGED_AS_MANY + (count * SENT_AS_MANY if config.expire_to_queue else count // 2)
+            took = CHANGED_COST + (count * SENT_COST if config.expire_to_queue else count // 2)
         if not config.max_queue_age_ms or now_ms <= queue.created_ms + config.max_queue_age_ms:
             return took
         if JournalView(queue).is_bare and not self.deletions.must_wait(queue):
             self.queues.expired += 1
             self.delete(queue, now_ms)
-            took += CHANGED_AS_MANY
+            took += CHANGED_COST
         return took
 
     def _new_journal(self, name: str, config: QueueConfig, now_ms: int) -> Journal:
@@ -530,7 +527,7 @@ class Broker:
         return journal
 
 
-def some(keys: list[str]) -> str:
+def shorten(keys: list[str]) -> str:
     """For a line: the first of them, and how many more there are."""
     more = f" and {len(keys) - KEYS_SHOWN_MAX} more" if len(keys) > KEYS_SHOWN_MAX else ""
     return ", ".join(keys[:KEYS_SHOWN_MAX]) + more

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from staniel.broker.session import HELD, Session
+from staniel.broker.session import SUSPENDED, Session
 from staniel.queues.queue import Queue
 
 if TYPE_CHECKING:
@@ -21,13 +21,13 @@ Then = Callable[[bool], None]
 
 
 class Deletions:
-    """`look` is called when a task or a sync has ended. What was asked for is done even if its client has gone
+    """`carry_out` is called when a task or a sync has ended. What was asked for is done even if its client has gone
     meanwhile.
     """
 
     def __init__(self, broker: Broker) -> None:
         self._broker = broker
-        self._put_off: dict[Queue, list[Session]] = {}
+        self.postponed: dict[Queue, list[Session]] = {}
 
     def delete(self, session: Session, name: str, now_ms: int, then: Then) -> None:
         """Delete a queue for `session`, and call `then`: at once, or when a later turn lets the session go on. Raises
@@ -39,14 +39,14 @@ class Deletions:
             session.batch = max(session.batch, broker.queues.erased.get(name, 0))  # a power cut may bring it back
             then(broker.queues.waiters_by_name.dismiss(name))  # somebody may wait for it
             return
-        session.note("queue.deleted", now_ms, queue=name, items=len(queue.line))
+        session.log_event("queue.deleted", now_ms, queue=name, items=len(queue.line))
         if self.must_wait(queue):
-            self._put_off.setdefault(queue, []).append(session)
-            broker.transfers.rest(queue)
-            session.hold_on(lambda found, now_ms: then(found))
+            self.postponed.setdefault(queue, []).append(session)
+            broker.transfers.hold(queue)
+            session.suspend(lambda found, now_ms: then(found))
         else:
             session.batch = max(session.batch, broker.delete(queue, now_ms))
-            session.rest()  # files have been removed
+            session.yield_turn()  # files have been removed
             then(True)
 
     def must_wait(self, queue: Queue) -> bool:
@@ -55,21 +55,19 @@ class Deletions:
 
     def is_postponed(self, queue: Queue) -> bool:
         """Whether `queue` is about to go: nothing is sent from it or to it any more."""
-        return queue in self._put_off
+        return queue in self.postponed
 
-    def look(self, now_ms: int) -> None:
+    def carry_out(self, now_ms: int) -> None:
         """Carry out what can be carried out now. Raises JournalFailure."""
-        if not self._put_off:
-            return
         broker = self._broker
-        due = [queue for queue in self._put_off if not self.must_wait(queue)]
+        due = [queue for queue in self.postponed if not self.must_wait(queue)]
         if not due:
             return
         for queue in due:
-            sessions = self._put_off.pop(queue)
+            sessions = self.postponed.pop(queue)
             batch = broker.delete(queue, now_ms)
             for number, session in enumerate(sessions):
                 session.batch = max(session.batch, batch)
-                if session.state is HELD:
+                if session.state is SUSPENDED:
                     session.deliver(number == 0)  # the others come after it
-        broker.transfers.go_on(due, now_ms)
+        broker.transfers.resume(due, now_ms)

@@ -37,12 +37,12 @@ class RateLimitedSink:
     def __init__(self, report: EventSink, burst: int = 1) -> None:
         self._report = report
         self._burst = burst
-        self._told: dict[tuple[str, object], list[int]] = {}  # since when, how many lines, how many are left out
+        self._windows: dict[tuple[str, object], list[int]] = {}  # since when, how many lines, how many are left out
 
     def __call__(self, level: Level, event: str, now_ms: int, /, **fields: object) -> None:
         if not self.is_wanted(event, now_ms, fields.get("why")):
             return
-        told = self._told[event, fields.get("why")]
+        told = self._windows[event, fields.get("why")]
         if told[2]:
             fields["left_out"] = told[2]
             told[2] = 0
@@ -54,11 +54,11 @@ class RateLimitedSink:
         time to find.
         """
         kind = (event, why)
-        told = self._told.get(kind)
+        told = self._windows.get(kind)
         if told is None:
-            if len(self._told) >= KINDS_MAX:
-                self._told.clear()
-            self._told[kind] = [now_ms, 0, 0]
+            if len(self._windows) >= KINDS_MAX:
+                self._windows.clear()
+            self._windows[kind] = [now_ms, 0, 0]
         elif now_ms >= told[0] + SELDOM_MS:
             told[0], told[1] = now_ms, 0
         elif told[1] >= self._burst:

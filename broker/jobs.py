@@ -22,7 +22,7 @@ from staniel.queues.jobs.job import LEASED, Terms
 from staniel.queues.jobs.jobs import Jobs
 from staniel.queues.jobs.replay import JobReplay
 
-JOBS_A_TICK = 250  # that time does something to: about a millisecond
+JOBS_PER_TICK = 250  # that time does something to: about a millisecond
 TERMS_MAX = 4096
 BALLAST_RETRY_MS = 1000
 
@@ -57,7 +57,7 @@ class JobService:
             ballast = Ballast(spool.fs, self.folder, f"{self.folder}/.staniel-ballast")
         self.log = CmdLog(spool.fs, self.folder, spool.group, sync_ms_of(settings), settings.cmdlog_seg_bytes, ballast)
         self.jobs = Jobs(self.log, honours_max_fails=settings.honour_max_fails)
-        self.cleaner = Cleaner(self.log, self.jobs, settings.cmdlog_clean_int_ms, self._tell)
+        self.cleaner = Cleaner(self.log, self.jobs, settings.cmdlog_clean_int_ms, self._report_cleaning)
 
     def _prepare(self) -> None:
         fs = self._spool.fs
@@ -87,7 +87,7 @@ class JobService:
                 try:
                     found = recovery.recover(replay)
                 except OSError as error:
-                    self._do_without(error)
+                    self._report_unreadable(error)
                     return 0
                 # What a killed server had written and not synced is seen again: it must not vanish any more.
                 self._spool.fs.sync_all(self.folder)
@@ -114,7 +114,7 @@ class JobService:
         self.cleaner.begin_service(now_ms)
         return len(self.jobs.by_id)
 
-    def _do_without(self, error: OSError) -> None:
+    def _report_unreadable(self, error: OSError) -> None:
         self.trouble = f"the command log is not available: {why_unreadable(error)}"
         hint = (
             "no jobs are served; make its files readable and writable for this user, with room on their disk, "
@@ -158,7 +158,7 @@ class JobService:
     def tick(self, now_ms: int) -> None:
         """What is due by now, a slice of it."""
         if self.jobs.next_ms() <= now_ms:
-            self.jobs.ring(now_ms, JOBS_A_TICK)
+            self.jobs.ring(now_ms, JOBS_PER_TICK)
         if self.cleaner.next_ms() <= now_ms:
             self.cleaner.step(now_ms)
         ballast = self.log.ballast
@@ -185,7 +185,7 @@ class JobService:
             hint = "jobs are refused until there is space"
             self.report(Level.ERROR, "cmdlog.full", folder=self.folder, hint=hint)
 
-    def _tell(self, outcome: CleaningResult) -> None:
+    def _report_cleaning(self, outcome: CleaningResult) -> None:
         self.cleanings += 1
         if outcome.why:
             hint = "it is tried again at the next round"

@@ -319,7 +319,7 @@ def _recover_blocked(broker: Broker, now_ms: int) -> None:
             broker.streams.recover_one(name, found.streams[name], now_ms)
         elif name in found.kestrel and _recover_or_block(broker, name, found.kestrel[name], now_ms, RecoveryProgress()):
             ambiguous.append(name)
-    broker.transfers.recovery.go_on(now_ms)
+    broker.transfers.recovery.retry(now_ms)
     for queue in [queue for queue in broker.queues if queue.name not in known]:
         queue.return_open_reads()
         broker.queues.create_expiry_target(queue, now_ms)

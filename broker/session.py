@@ -1,7 +1,8 @@
 """One client without its socket: requests in, reply bytes out, and what it holds open meanwhile.
 
-Knows the order of its requests, its open reads and its one wait. Refuses to know sockets and the bytes of requests. The
-commands themselves are in commands.py and reads.py; the broker says which function serves which request.
+A session executes its requests in order. A command may make it wait for an item or for the disk, or end its part of a
+turn and continue in a later one; the requests behind it stay in the backlog. The tables of transitions say which state
+may follow which. Sockets and parsers are elsewhere; the protocol says which function serves which request.
 """
 
 from __future__ import annotations
@@ -15,11 +16,12 @@ from typing import TYPE_CHECKING, Any, Protocol
 from msgspec import Struct
 
 from staniel.broker.events import Level
+from staniel.journal.group_commit import GroupMember
 from staniel.journal.journals import removal_log
 from staniel.protocol.limits import Limits
 from staniel.protocol.memcache.replies import replies_for
 from staniel.protocol.memcache.requests import Dialect
-from staniel.queues.batched_aborts import ENDED_AS_MANY, READS_A_STEP
+from staniel.queues.batched_aborts import ENDED_AS_MANY, READS_PER_STEP
 from staniel.queues.item import Delivery
 from staniel.queues.placeholder import PlaceholderQueue
 from staniel.queues.queue import Ended, Queue
@@ -30,19 +32,19 @@ if TYPE_CHECKING:
 
 Answer = Callable[[Any, int], None]
 Reads = deque[tuple[Queue, Delivery]]
-OUT_BYTES_A_TURN = 1 << 20  # a short line can ask for a long item, and a pipeline holds thousands of lines
+OUT_BYTES_PER_TURN = 1 << 20  # a short line can ask for a long item, and a pipeline holds thousands of lines
 LONG_ITEM_BYTES = 256 << 10  # a longer one goes into replies as it is: any number of clients may ask to see it again
 ITEMS_AT_ONCE = 16  # a request for more items, or keys, than these is the last one of its turn
-REQUESTS_A_TURN = 64  # then it is the next client's turn: a long pipeline must not starve the others
+REQUESTS_PER_TURN = 64  # then it is the next client's turn: a long pipeline must not starve the others
 
-WORK_A_STEP = 50_000  # as much as to drop so many items
-QUEUE_AS_MANY = 15  # of them take as long as to hand one queue its reads, besides one for each read
+WORK_PER_STEP = 50_000  # as much as to drop so many items
+QUEUE_COST = 15  # of them take as long as to hand one queue its reads, besides one for each read
 
 
 class SessionState(Enum):
     READY = "ready"
     PARKED = "parked"  # waits for an item; its later requests stay in the backlog
-    HELD = "held"  # waits for work on the disk, which ends by itself; its later requests stay in the backlog
+    SUSPENDED = "suspended"  # waits for work on the disk, which ends by itself; its later requests stay in the backlog
     CLOSING = "closing"  # nothing more is executed; what is in `out` may still be sent
     CLOSED = "closed"
 
@@ -50,20 +52,41 @@ class SessionState(Enum):
 # Looking a member up in its Enum takes ten times as long as a global, and these are asked for at every request.
 READY = SessionState.READY
 PARKED = SessionState.PARKED
-HELD = SessionState.HELD
+SUSPENDED = SessionState.SUSPENDED
+CLOSING = SessionState.CLOSING
+CLOSED = SessionState.CLOSED
+
+
+class Transitions(dict[SessionState, SessionState]):
+    """What an event makes of each state. An event in a state that is not listed is a defect of ours."""
+
+    def __init__(self, event: str, states: dict[SessionState, SessionState]) -> None:
+        super().__init__(states)
+        self._event = event
+
+    def __missing__(self, state: SessionState) -> SessionState:
+        raise AssertionError(f"can't {self._event} in state {state.value}")
+
+
+ON_PARK = Transitions("park", {READY: PARKED})
+ON_SUSPEND = Transitions("suspend", {READY: SUSPENDED})
+ON_RESUME = Transitions("resume", {PARKED: READY, SUSPENDED: READY})
+# The hub may hang up on a client that waits, or again on one that it has hung up on.
+ON_HANG_UP = Transitions("hang up", dict.fromkeys((READY, PARKED, SUSPENDED, CLOSING), CLOSING) | {CLOSED: CLOSED})
+ON_CLOSE = Transitions("close", dict.fromkeys((READY, PARKED, SUSPENDED, CLOSING), CLOSED))
 
 
 class Continuation(Struct, frozen=True):
-    """A command that has let others go first; it stands in the backlog like a request."""
+    """The rest of a command that has let others go first; it stands in the backlog like a request."""
 
-    go_on: Callable[[int], None]
+    run: Callable[[int], None]
 
 
 def _nothing(now_ms: int) -> None:
-    """There is nothing left to do."""
+    """The rest of a command that is done."""
 
 
-REST = Continuation(_nothing)
+PAUSE = Continuation(_nothing)
 
 
 class ProtocolSpec(Struct, frozen=True):
@@ -121,7 +144,6 @@ class Session:
         "dialect",
         "guarded",
         "handlers",
-        "moved_to",
         "number",
         "opens",
         "out",
@@ -132,6 +154,7 @@ class Session:
         "refuse_writes",
         "replies",
         "state",
+        "waited_at",
     )
 
     def __init__(self, broker: Broker, protocol: ProtocolSpec, address: str = "") -> None:
@@ -152,7 +175,7 @@ class Session:
         self.state = READY
         self.backlog: deque[Any] = deque()
         self.reads: dict[str, deque[tuple[Queue, Delivery]]] = {}
-        self.moved_to: Queue | None = None  # what the last wait began for has been made meanwhile
+        self.waited_at: Any = None  # what the last wait was for: its queue, or the one that has been made meanwhile
         self.opens = False
         self.peeks = False
         self._answer: Answer | None = None
@@ -162,7 +185,7 @@ class Session:
     # driven by the world
 
     def execute(self, requests: list[Any], now_ms: int) -> None:
-        """Run requests in order, at most a turn of them; what is left waits in the backlog."""
+        """Execute requests in order, at most REQUESTS_PER_TURN; what is left waits in the backlog."""
         if len(requests) == 1 and not self.backlog and self.state is READY:
             request = requests[0]
             try:
@@ -174,29 +197,29 @@ class Session:
 
     def _execute_many(self, requests: list[Any], now_ms: int) -> None:
         handlers, backlog = self.handlers, self.backlog
-        if backlog or self.state is not READY or len(requests) > REQUESTS_A_TURN:
+        if backlog or self.state is not READY or len(requests) > REQUESTS_PER_TURN:
             backlog.extend(requests)
-            self.go_on(now_ms)
+            self.run_backlog(now_ms)
             return
         for done, request in enumerate(requests, 1):
             try:
                 handlers[type(request)](self, request, now_ms)
             except Later:
                 self._again(request)
-            if self.state is not READY or self.out_bytes > OUT_BYTES_A_TURN or backlog:
+            if self.state is not READY or self.out_bytes > OUT_BYTES_PER_TURN or backlog:
                 backlog.extend(requests[done:])
                 return
 
-    def go_on(self, now_ms: int) -> None:
-        """Another turn of the backlog."""
+    def run_backlog(self, now_ms: int) -> None:
+        """Execute requests of the backlog, at most as many as one turn allows."""
         backlog, handlers = self.backlog, self.handlers
-        turn = REQUESTS_A_TURN
-        while backlog and turn and self.state is READY and self.out_bytes <= OUT_BYTES_A_TURN:
-            turn -= 1
+        left = REQUESTS_PER_TURN
+        while backlog and left and self.state is READY and self.out_bytes <= OUT_BYTES_PER_TURN:
+            left -= 1
             request = backlog.popleft()
             try:
                 if type(request) is Continuation:
-                    request.go_on(now_ms)
+                    request.run(now_ms)
                 else:
                     handlers[type(request)](self, request, now_ms)
             except Later:
@@ -205,9 +228,9 @@ class Session:
                 return
 
     def _again(self, request: Any) -> None:
-        """It has made no difference yet: it goes on, or begins anew, in the next turn."""
+        """The request has had no effect yet: it continues, or starts again, in the next turn."""
         if type(request) is Continuation:
-            self.yield_turn(request.go_on)
+            self.yield_turn(request.run)
         else:
             self.yield_turn(partial(self.handlers[type(request)], self, request))
 
@@ -216,14 +239,14 @@ class Session:
         """Whether `go_on` has something to do."""
         return self.state is READY and bool(self.backlog)
 
-    def fetched(self) -> None:
+    def clear_out(self) -> None:
         """The driver has taken `out`."""
         self.out.clear()
         self.out_bytes = 0
 
     def close(self, now_ms: int) -> None:
         """The client is gone: stop waiting, and put what it had open back in its original order."""
-        if self.state is SessionState.CLOSED:
+        if self.state is CLOSED:
             return
         counters = self.broker.counters
         counters.curr_connections -= 1
@@ -240,7 +263,8 @@ class Session:
                     self.broker.take_back([(self._queue, self._delivered)], now_ms)
         # Most answers know their session: together they would be garbage that only the collector finds.
         self._answer = self._queue = self._delivered = None
-        self.state = SessionState.CLOSED
+        self.state = ON_CLOSE[self.state]
+        self.waited_at = None
         self.backlog.clear()
         if self.reads:
             OpenReadReturn(self).due(now_ms)
@@ -251,44 +275,48 @@ class Session:
 
     def park(self, queue: Source, until_ms: int, answer: Answer, *, opens: bool, peeks: bool) -> None:
         """Wait for an item of `queue`; `answer` is called with it, or with None once the time is over."""
-        self.state = PARKED
-        self._queue, self._answer = queue, answer
+        assert self._answer is None
+        self.state = ON_PARK[self.state]
+        self._queue = self.waited_at = queue
+        self._answer = answer
         if type(queue) is PlaceholderQueue:
             self.depend_on(queue)  # now: it stands for other names when the wait ends
-        self.moved_to = None
         self.opens, self.peeks = opens, peeks
         self.broker.timers.set(self, until_ms)
         queue.park(self)
 
-    def hold_on(self, answer: Answer) -> None:
+    def suspend(self, answer: Answer) -> None:
         """Wait for `deliver`, which comes in any case; `answer` is called with what it brings."""
-        self.state, self._answer = HELD, answer
+        assert self._answer is None
+        self.state, self._answer = ON_SUSPEND[self.state], answer
 
-    def yield_turn(self, go_on: Callable[[int], None]) -> None:
-        """End this turn and let other clients go first; the next one begins with `go_on`, before the next request."""
-        self.backlog.appendleft(Continuation(go_on))
-
-    def look_again(self, queue: Queue, go_on: Callable[[int], None]) -> None:
-        """The sweep of `queue` is unfinished: go on in the next turn, or after the next sync if it waits for that. (A
-        turn after the other would ask without an end while a sync is slow.)
+    def yield_turn(self, rest: Callable[[int], None] | None = None) -> None:
+        """End this session's part of the turn, so that other clients go first. The next one begins with `rest`, before
+        the next request; None: the command is done, and has taken long enough.
         """
-        own = removal_log(queue.journal)
-        if own is None or not queue.expiry_is_ahead:
-            self.yield_turn(go_on)
-            return
-        self.hold_on(lambda _, now_ms: self.yield_turn(go_on))
-        self.broker.group.after(own, lambda now_ms: self.deliver(True))
+        self.backlog.appendleft(PAUSE if rest is None else Continuation(rest))
 
-    def rest(self) -> None:
-        """That was a turn's work already: the requests behind it wait for the next one."""
-        self.backlog.appendleft(REST)
-
-    def forgo_rest(self) -> bool:
-        """Whether `rest` was the last to be called; then it is taken back, because the turn ends in another way."""
-        is_resting = bool(self.backlog) and self.backlog[0] is REST
-        if is_resting:
+    def cancel_yield(self) -> bool:
+        """Take a `yield_turn` without a rest back, because the turn ends in another way; False if there is none."""
+        is_paused = bool(self.backlog) and self.backlog[0] is PAUSE
+        if is_paused:
             self.backlog.popleft()
-        return is_resting
+        return is_paused
+
+    def retry_after_sweep(self, queue: Queue, retry: Callable[[int], None]) -> None:
+        """The sweep of `queue` is unfinished: `retry` in the next turn, or after the next sync if it waits for that
+        (else it would be tried in every turn while a sync is slow).
+        """
+        log = removal_log(queue.journal)
+        if log is None or not queue.expiry_is_ahead:
+            self.yield_turn(retry)
+        else:
+            self.retry_after_sync(log, retry)
+
+    def retry_after_sync(self, log: GroupMember, retry: Callable[[int], None]) -> None:
+        """Suspend until what `log` has recorded is on the disk, then `retry` in a turn of its own."""
+        self.suspend(lambda _, now_ms: self.yield_turn(retry))
+        self.broker.group.after(log, lambda now_ms: self.deliver(True))
 
     def deliver(self, taken: Any) -> None:
         """A queue hands over what was waited for, inside the step that made it available."""
@@ -298,11 +326,7 @@ class Session:
 
     def moved(self, queue: Queue) -> None:
         """The queue that was waited for has been made: the wait goes on there."""
-        self._queue = self.moved_to = queue
-
-    def present(self, queue: Queue) -> Queue:
-        """The queue that a wait has ended at which began at `queue`."""
-        return self.moved_to or queue if type(queue) is PlaceholderQueue else queue
+        self._queue = self.waited_at = queue
 
     def dismiss(self) -> None:
         """The queue is closing: nothing will come."""
@@ -315,13 +339,13 @@ class Session:
         self._queue.unpark(self)
         self.broker.woken.append(self)
 
-    def hand(self, queue: Queue, taken: Delivery) -> None:
+    def add_unsent(self, queue: Queue, taken: Delivery) -> None:
         """The next piece of the answer shows an item that was removed for good. Should the client be gone before any
         byte of that can leave, it goes back (see Broker.take_back).
         """
         self.broker.unsent.add(self, queue, taken)
 
-    def step_back(self) -> None:
+    def leave_queue(self) -> None:
         """The client is about to be closed: nothing is handed to it any more."""
         if isinstance(self._queue, Queue):
             self._queue.unpark(self)
@@ -333,20 +357,23 @@ class Session:
             self.due(now_ms)
 
     @property
-    def is_handed(self) -> bool:
+    def has_delivery(self) -> bool:
         """Whether what it waited for has come, and it has not gone on yet."""
         return self._delivered is not None
 
     def resume(self, now_ms: int) -> None:
         """Answer the wait that has ended, then go on with the backlog."""
-        if self.state is not PARKED and self.state is not HELD:
+        if self.state is not PARKED and self.state is not SUSPENDED:
             return
         answer, taken = self._answer, self._delivered
         assert answer is not None
         self._answer = self._queue = self._delivered = None
-        self.state = READY
+        self.state = ON_RESUME[self.state]
         answer(taken, now_ms)
-        self.go_on(now_ms)
+        if self.state is READY:
+            self.waited_at = None
+        if self.backlog:
+            self.run_backlog(now_ms)
 
     def _stop_waiting(self, queue: Source) -> None:
         queue.unpark(self)
@@ -354,20 +381,20 @@ class Session:
 
     # for the commands
 
-    def note(self, event: str, now_ms: int, /, **fields: object) -> None:
+    def log_event(self, event: str, now_ms: int, /, **fields: object) -> None:
         """Tell the operator what this client has had done, a few lines of each event in a time."""
         self.broker.client_events(Level.INFO, event, now_ms, client=self.address, **fields)
 
     def give_back(self, queue: Queue, taken: Delivery, now_ms: int) -> bool:
         """End an open read that was not confirmed; False if it was not open any more."""
         ended = queue.abort(taken, now_ms)
-        self.tell_end(queue, taken, ended, now_ms)
+        self.log_last_delivery(queue, taken, ended, now_ms)
         return bool(ended)
 
-    def tell_end(self, queue: Queue, taken: Delivery, ended: Ended, now_ms: int) -> None:
+    def log_last_delivery(self, queue: Queue, taken: Delivery, ended: Ended, now_ms: int) -> None:
         """The log hears of an item that has been handed out for the last time."""
         if ended in LAST_TIME:
-            self.note(LAST_TIME[ended], now_ms, **dead_letter(queue, taken))
+            self.log_event(LAST_TIME[ended], now_ms, **dead_letter(queue, taken))
 
     def holds(self, queue: Queue, taken: Delivery) -> bool:
         """Whether this client has that read open."""
@@ -391,13 +418,13 @@ class Session:
         if not noreply:
             self.out.append(self.replies.server_error(why))
         if self.dialect is Dialect.KESTREL:
-            self.state = SessionState.CLOSING
+            self.state = ON_HANG_UP[self.state]
 
     def hang_up(self, reply: bytes) -> None:
         """Say `reply`, then nothing more."""
         if reply:
             self.out.append(reply)
-        self.state = SessionState.CLOSING
+        self.state = ON_HANG_UP[self.state]
         self.backlog.clear()
 
 
@@ -410,7 +437,7 @@ class OpenReadReturn:
     def __init__(self, session: Session) -> None:
         self._session = session
         self._left: deque[Reads] = deque(session.reads.values())
-        self._are_few = sum(map(len, self._left)) <= READS_A_STEP
+        self._are_few = sum(map(len, self._left)) <= READS_PER_STEP
 
     def due(self, now_ms: int) -> int:
         """A turn's work. Returns as how many dropped items it took."""
@@ -427,14 +454,14 @@ class OpenReadReturn:
 
     def _hand_over(self, now_ms: int) -> int:
         left, work = self._left, 0
-        while left and work < WORK_A_STEP:
+        while left and work < WORK_PER_STEP:
             by_queue: dict[Queue, list[Delivery]] = {}
             together = left.popleft()
             for queue, taken in together:
                 by_queue.setdefault(queue, []).append(taken)
             for queue, reads in by_queue.items():
                 queue.batched_aborts.end(reads, partial(self._tell, queue), now_ms)
-            work += len(by_queue) * QUEUE_AS_MANY + len(together)
+            work += len(by_queue) * QUEUE_COST + len(together)
         if left:
             self._session.broker.timers.soon(self)
         return work
@@ -442,7 +469,7 @@ class OpenReadReturn:
     def _tell(self, queue: Queue, ended: list[tuple[Delivery, Ended]], now_ms: int) -> None:
         self._session.broker.counters.cmd_get_open_dropped += len(ended)
         for taken, fate in ended:
-            self._session.tell_end(queue, taken, fate, now_ms)
+            self._session.log_last_delivery(queue, taken, fate, now_ms)
 
 
 LAST_TIME = {Ended.DEAD: "item.dead", Ended.SPARED: "item.spared"}

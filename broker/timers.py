@@ -12,9 +12,9 @@ from typing import Protocol
 
 SLOT_MS = 8  # moments within one slot come due together, at its end
 NEVER_MS = 2**63 - 1
-WORK_A_RING = 20_000  # as much as to drop so many items, 0.2 us each; what is due behind that rings in the next turn
-SOON_A_RING = WORK_A_RING // 2  # who asks for every turn leaves the others theirs
-ALARM_AS_MANY = 5  # dropped items take as long as one who has little to do and does not say how much
+WORK_PER_TURN = 20_000  # as much as to drop so many items, 0.2 us each; what is due behind that rings in the next turn
+SOON_WORK_PER_TURN = WORK_PER_TURN // 2  # who asks for every turn leaves the others theirs
+TIMER_COST = 5  # dropped items take as long as one who has little to do and does not say how much
 SLOTS_SPARE = 64  # beside two an owner; more are looked through for those that everybody has left
 
 
@@ -22,7 +22,7 @@ class TimerOwner(Protocol):
     """Somebody who can be told that its moment has come."""
 
     def due(self, now_ms: int) -> int | None:
-        """Returns how much was done, as in WORK_A_RING, if it may be much."""
+        """Returns how much was done, as in WORK_PER_TURN, if it may be much."""
 
 
 class Timers:
@@ -33,6 +33,7 @@ class Timers:
         self._heap: list[int] = []
         self._slot_of: dict[TimerOwner, int] = {}
         self._soon: dict[TimerOwner, None] = {}
+        self.due_ms = NEVER_MS  # `fire` has nothing to do before
 
     def __len__(self) -> int:
         return len(self._slot_of)
@@ -40,12 +41,16 @@ class Timers:
     def set(self, owner: TimerOwner, at_ms: int) -> None:
         """Tell `owner` at `at_ms`, instead of any moment set before."""
         slot = at_ms // SLOT_MS + 1
-        self.drop(owner)
+        before = self._slot_of.get(owner)
+        if before is not None:
+            del self._slots[before][owner]
         self._slot_of[owner] = slot
         owners = self._slots.get(slot)
         if owners is None:
             self._slots[slot] = {owner: None}
             heapq.heappush(self._heap, slot)
+            if slot * SLOT_MS < self.due_ms:
+                self.due_ms = slot * SLOT_MS
             if len(self._heap) > 2 * len(self._slot_of) + SLOTS_SPARE:
                 self._clear_away()
         else:
@@ -54,6 +59,7 @@ class Timers:
     def soon(self, owner: TimerOwner) -> None:
         """Tell `owner` once, in this turn or the next, besides any moment set."""
         self._soon[owner] = None
+        self.due_ms = 0
 
     def drop(self, owner: TimerOwner) -> None:
         """`owner` no longer cares. Unknown owners are fine."""
@@ -79,26 +85,25 @@ class Timers:
             del self._slots[heapq.heappop(heap)]
         return NEVER_MS
 
-    def ring(self, now_ms: int) -> None:
-        """Tell everybody whose moment has come, in the order of the moments, until that was a turn's work."""
-        work = self._ring_soon(now_ms) if self._soon else 0
-        if not self._heap or self._heap[0] * SLOT_MS > now_ms:
-            return
-        while self._next_slot_ms() <= now_ms:
+    def fire(self, now_ms: int) -> None:
+        """Call everybody whose moment has come, in the order of the moments, until that was a turn's work."""
+        work = self._fire_soon(now_ms) if self._soon else 0
+        while work < WORK_PER_TURN and self._next_slot_ms() <= now_ms:
             owners = self._slots[self._heap[0]]
             for owner in list(owners):
-                if owner in owners:  # who is told may drop another
+                if owner in owners:  # one that is called may drop another
                     self.drop(owner)
-                    work += owner.due(now_ms) or ALARM_AS_MANY
-                    if work >= WORK_A_RING:
-                        return
+                    work += owner.due(now_ms) or TIMER_COST
+                    if work >= WORK_PER_TURN:
+                        break
+        self.due_ms = self.next_ms()
 
-    def _ring_soon(self, now_ms: int) -> int:
+    def _fire_soon(self, now_ms: int) -> int:
         """Those who ask for it again while they are told have their turn behind the others."""
         work = 0
         for owner in list(self._soon):
             del self._soon[owner]
-            work += owner.due(now_ms) or ALARM_AS_MANY
-            if work >= SOON_A_RING:
+            work += owner.due(now_ms) or TIMER_COST
+            if work >= SOON_WORK_PER_TURN:
                 break
         return work

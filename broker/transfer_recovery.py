@@ -72,7 +72,7 @@ class TransferRecovery:
         self.report(Level.ERROR, "intents.damaged", file=intents.path, **counts, saved_as=saved_as, hint=hint)
         return found
 
-    def go_on(self, now_ms: int) -> None:
+    def retry(self, now_ms: int) -> None:
         """Some queues can be read again: as at a start. An intent is ended when the disk has its outcome."""
         kept = {intent.begin: intent for intent in self._go_through(list(self.intents.kept.values()), now_ms)}
         for number, intent in list(self.intents.kept.items()):

@@ -56,11 +56,12 @@ class Transfers:
         self.group: GroupCommit = spool.group
         self.intents = Intents(spool.fs, f"{spool.own}/intents")
         self.intents.retire = self.group.retire
+        self.intents.noted = self._intents_noted
         self.recovery = TransferRecovery(queues, spool, self.intents, report)
         self.rate_limited = RateLimitedSink(report)
-        self._line: deque[Transfer] = deque()
+        self._waiting: deque[Transfer] = deque()
         self._stuck: dict[Queue, list[Transfer]] = {}
-        self._resting: dict[
+        self._on_hold: dict[
             Log | ReaderLog | StreamWriter, None
         ] = {}  # no transfer from or to these files begins for now
         self._held_back: list[Transfer] = []  # until they rest no more
@@ -72,16 +73,16 @@ class Transfers:
         """Take charge of an item. A put into the target may expire others there: they queue up here, not on the
         stack.
         """
-        self._pass_on(Transfer(source, taken, reason, target), now_ms)
+        self._enqueue(Transfer(source, taken, reason, target), now_ms)
 
-    def _pass_on(self, transfer: Transfer, now_ms: int) -> None:
-        self._line.append(transfer)
+    def _enqueue(self, transfer: Transfer, now_ms: int) -> None:
+        self._waiting.append(transfer)
         if self._busy:
             return
         self._busy = True
         try:
-            while self._line:
-                self._transfer(self._line.popleft(), now_ms)
+            while self._waiting:
+                self._transfer(self._waiting.popleft(), now_ms)
         finally:
             self._busy = False
 
@@ -101,9 +102,9 @@ class Transfers:
             self.next_ms = NEVER_MS
             for transfers in stuck.values():
                 for transfer in transfers:
-                    self._pass_on(transfer, now_ms)
+                    self._enqueue(transfer, now_ms)
 
-    def _stick(self, transfer: Transfer, now_ms: int) -> None:
+    def _retry_later(self, transfer: Transfer, now_ms: int) -> None:
         self._stuck.setdefault(transfer.source, []).append(transfer)
         self.next_ms = min(self.next_ms, now_ms + RETRY_MS)
 
@@ -113,26 +114,30 @@ class Transfers:
         """
         return any(log.open_transfers for log in ends_of(queue))
 
-    def rest(self, queue: Queue) -> None:
+    def hold(self, queue: Queue) -> None:
         """Begin no transfer from or to `queue` until `go_on`, so that those under way come to an end."""
-        self._resting.update(dict.fromkeys(ends_of(queue)))
+        self._on_hold.update(dict.fromkeys(ends_of(queue)))
 
-    def go_on(self, queues: Iterable[Queue], now_ms: int) -> None:
+    def resume(self, queues: Iterable[Queue], now_ms: int) -> None:
         """Begin what was held back because of them."""
         for queue in queues:
             for log in ends_of(queue):
-                self._resting.pop(log, None)
+                self._on_hold.pop(log, None)
         self.begin_again(now_ms)
 
     def begin_again(self, now_ms: int) -> None:
         """Begin what was held back, but for what must still be."""
         held_back, self._held_back = self._held_back, []
         for transfer in held_back:
-            self._pass_on(transfer, now_ms)
+            self._enqueue(transfer, now_ms)
 
-    def prepare(self) -> None:
-        """Make the new intents durable, before the copies are written. Raises OSError."""
-        self.intents.prepare()
+    def _intents_noted(self) -> None:
+        self.group.before_write = self._write_intents
+
+    def _write_intents(self) -> None:
+        """Intents are on the disk before the copies that they are about. Raises JournalFailure."""
+        self.group.write_or_release_ballast(self.intents.prepare, self.intents.path)
+        self.group.before_write = None
 
     def _transfer(self, transfer: Transfer, now_ms: int) -> None:
         source, taken, name = transfer.source, transfer.taken, transfer.destination
@@ -141,31 +146,31 @@ class Transfers:
         if self._is_called_off(transfer, name, now_ms):
             return
         if self.group.is_full:
-            self._stick(transfer, now_ms)  # a copy that nobody has admitted would eat up the reserve
+            self._retry_later(transfer, now_ms)  # a copy that nobody has admitted would eat up the reserve
             return
         try:
             target = self.queues.make(name, now_ms)
         except Refused as refused:
             self.rate_limited(Level.ERROR, "transfer.stuck", now_ms, source=source.name, target=name, why=refused.why)
-            self._stick(transfer, now_ms)
+            self._retry_later(transfer, now_ms)
             return
         old = taken.item
         copy = Item(old.data, now_ms, old.expires_ms if transfer.reason is Reason.MOVED else 0, old.flags)
         came_by, own, log = append_log(source.journal), removal_log(source.journal), append_log(target.journal)
-        if own is not None and log is not None and (self._holds_back(own) or self._holds_back(log)):
+        if own is not None and log is not None and (self._is_on_hold(own) or self._is_on_hold(log)):
             self._held_back.append(transfer)
         elif came_by is not None and came_by.transfers_in:
             # It may itself have come just now: it goes on when the disk knows that it is here.
-            self.group.after(came_by, partial(self._pass_on, transfer))
+            self.group.after(came_by, partial(self._enqueue, transfer))
         elif own is not None and log is not None:
-            self._journaled(source, taken, own, target, log, copy)
+            self._begin(source, taken, own, target, log, copy)
         else:
             # One of the two lives in memory alone: there is nothing that a crash could get out of step.
             target.append(copy, now_ms)
             source.release(taken)
 
-    def _holds_back(self, log: Log | ReaderLog | StreamWriter) -> bool:
-        return log.wants_unpin or log in self._resting
+    def _is_on_hold(self, log: Log | ReaderLog | StreamWriter) -> bool:
+        return log.wants_unpin or log in self._on_hold
 
     def _is_called_off(self, transfer: Transfer, name: str, now_ms: int) -> bool:
         """While the item waited, a reload may have taken its target away: it stays in its queue."""
@@ -175,7 +180,7 @@ class Transfers:
         transfer.source.time_out(now_ms)  # whoever waits for an item gets it
         return True
 
-    def _journaled(
+    def _begin(
         self, source: Queue, taken: Delivery, own: Log | ReaderLog, target: Queue, log: Log | StreamWriter, copy: Item
     ) -> None:
         """Neither journal is rewritten before this is over: the copy must be found where it was written."""
@@ -183,25 +188,25 @@ class Transfers:
         own.open_transfers += 1
         log.open_transfers += 1
         log.transfers_in += 1
-        target.append(copy, copy.added_ms)
-        self.group.after(log, partial(self._landed, source, taken, own, log, number))
+        target.accept(copy, copy.added_ms)
+        self.group.after(log, partial(self._copy_synced, source, taken, own, log, number))
 
-    def _landed(
+    def _copy_synced(
         self, source: Queue, taken: Delivery, own: Log | ReaderLog, log: Log | StreamWriter, number: int, now_ms: int
     ) -> None:
         """The disk has the copy."""
         log.transfers_in -= 1
         source.release(taken)
-        self.group.after(own, partial(self._gone, own, log, number))
+        self.group.after(own, partial(self._removal_synced, own, log, number))
 
-    def _gone(self, own: Log | ReaderLog, log: Log | StreamWriter, number: int, now_ms: int) -> None:
+    def _removal_synced(self, own: Log | ReaderLog, log: Log | StreamWriter, number: int, now_ms: int) -> None:
         """The disk has the removal. It must have the intent's end, too, before one of the journals is rewritten: the
         number of a transaction means something only in the journal that tells of it.
         """
         self.intents.end(number)
-        self.group.after(self.intents, partial(self._over, own, log))
+        self.group.after(self.intents, partial(self._end, own, log))
 
-    def _over(self, own: Log | ReaderLog, log: Log | StreamWriter, now_ms: int) -> None:
+    def _end(self, own: Log | ReaderLog, log: Log | StreamWriter, now_ms: int) -> None:
         for each in (own, log):
             each.open_transfers -= 1
             if each.wants_unpin and not each.open_transfers:

@@ -100,7 +100,7 @@ class GroupCommit:
         self.folder = folder
         self.ballast = ballast
         self.open_files = OpenFiles()
-        self.before_write: Callable[[], None] = lambda: None
+        self.before_write: Callable[[], None] | None = None  # there only while it has something to do
         """Makes durable what must be on the disk before anything that is recorded now. May raise JournalFailure."""
         self.gathering = 1  # the batch that changes join now
         self.durable = 0  # every batch up to this one is on the disk
@@ -167,7 +167,8 @@ class GroupCommit:
 
         Raises JournalFailure.
         """
-        self.before_write()
+        if self.before_write is not None:
+            self.before_write()
         touched, self._touched = self._touched, []
         for member in touched:
             try:

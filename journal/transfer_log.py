@@ -180,6 +180,7 @@ class Intents:
         """By number: those of an earlier run whose outcome cannot be known yet."""
         self._file: File | None = None
         self._pending: list[bytes] = []
+        self.noted: Callable[[], None] = lambda: None  # called when `prepare` has something to write
         self._unwritten = b""
         self._under_way = 0  # begun in this run, and their end is not on the disk
         self._begun: dict[int, bytes] = {}  # by number: the lines of those whose end has not been noted
@@ -222,6 +223,7 @@ class Intents:
         intent = Intent(self._last, source, taken.item.added_ms, target, *position, *key_of(copy), xid, item_id)
         self._begun[self._last] = line = encode(intent)
         self._pending.append(line)
+        self.noted()
         self._must_sync = True
         return self._last
 
@@ -248,10 +250,7 @@ class Intents:
 
     def _note(self, record: Intent | Done) -> None:
         self._pending.append(encode(record))
-
-    def is_news(self) -> bool:
-        """Whether `prepare` has something to write."""
-        return bool(self._pending or self._unwritten)
+        self.noted()
 
     @property
     def file(self) -> File:
@@ -263,7 +262,7 @@ class Intents:
         """Write what is noted; sync it if something was begun. Raises OSError; a second call goes on where the first
         one failed. Raises JournalFailure if the sync fails.
         """
-        if not (self.is_news() or self._must_sync):
+        if not (self._pending or self._unwritten or self._must_sync):
             return
         file = self.file
         self._unwritten += b"".join(self._pending)

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from msgspec import Struct
 
-WORK_A_FEED = 64
+WORK_PER_FEED = 64
 """What a parser does in one feed, in lines that are not known yet (8 us each), or 64 bytes of one: half a millisecond.
 The rest it stores, and hands out a `More` behind the other requests.
 """
 
-REQUESTS_A_FEED = 1024
+REQUESTS_PER_FEED = 1024
 """So many requests of known lines are handed out in one feed: half a millisecond too."""
 
 

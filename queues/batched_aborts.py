@@ -1,4 +1,4 @@
-"""Open reads that end together without a confirmation, and delays that are over together: READS_A_STEP a turn.
+"""Open reads that end together without a confirmation, and delays that are over together: READS_PER_STEP a turn.
 
 Until all of them are back nobody gets an item of the queue: whoever came between two turns would get a younger item
 before its elders.
@@ -15,7 +15,7 @@ from staniel.queues.item import Delivery
 if TYPE_CHECKING:
     from staniel.queues.queue import Ended, Queue
 
-READS_A_STEP = 256  # 3 us each; no more than these end at once
+READS_PER_STEP = 256  # 3 us each; no more than these end at once
 ENDED_AS_MANY = 20  # dropped items take as long as one open read that ends
 FOREVER_MS = 2**63
 
@@ -64,7 +64,7 @@ class BatchedAborts:
         count = 0
         # What is put back becomes the head; what rests is handed out in the order in which it has begun to.
         is_oldest_next = queue.config.retry_delay_ms and on_ended is not _ignore
-        while reads and count < READS_A_STEP:
+        while reads and count < READS_PER_STEP:
             taken = reads.popleft() if is_oldest_next else reads.pop()
             count += 1
             if queue.open_reads.get(taken.xid) is taken:

@@ -9,8 +9,8 @@ from collections.abc import Iterable, Iterator
 
 from staniel.queues.item import Delivery, Item, Numbered
 
-ITEMS_A_STEP = 4096  # 0.05 us each, more if they are cold
-BYTES_A_STEP = 4 << 20  # the kernel takes back 4 KB in 0.1 us
+ITEMS_PER_STEP = 4096  # 0.05 us each, more if they are cold
+BYTES_PER_STEP = 4 << 20  # the kernel takes back 4 KB in 0.1 us
 LEAST_ITEMS = 256  # fewer are freed on the spot, if they are not large
 
 
@@ -22,7 +22,7 @@ class DeferredFree:
 
     def add(self, items: deque[Item] | list[Delivery] | OrderedDict[int, Delivery], size: int) -> None:
         """`size`: of their payload, at most. The caller gives these very lists away."""
-        if len(items) <= LEAST_ITEMS and size <= BYTES_A_STEP:
+        if len(items) <= LEAST_ITEMS and size <= BYTES_PER_STEP:
             items.clear()
         elif isinstance(items, deque):
             self.left.append(_items(items))
@@ -37,7 +37,7 @@ class DeferredFree:
 
     def step(self) -> None:
         """Free some."""
-        items, size = ITEMS_A_STEP, BYTES_A_STEP
+        items, size = ITEMS_PER_STEP, BYTES_PER_STEP
         left = self.left
         while left and items > 0 and size > 0:
             for freed in left[0]:

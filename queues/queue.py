@@ -31,7 +31,7 @@ Beside them `unrecorded`: at most one item that leaves without a transaction, an
 Waiting: `waiters`, first come, first served. Nobody waits while an item can be handed out, and nobody in a queue that
 is closed, hidden by an alias, or whose journal cannot be read.
 
-Steps. Expired heads go SWEEP_MAX at once (`has_more_expired`), many open reads end READS_A_STEP at once
+Steps. Expired heads go SWEEP_MAX at once (`has_more_expired`), many open reads end READS_PER_STEP at once
 (`batched_aborts`). While either is unfinished the queue `is_unsettled`: nobody gets an item, and who asks comes again
 in the next turn.
 
@@ -49,7 +49,7 @@ from dataclasses import dataclass
 from enum import Enum
 from operator import attrgetter
 
-from staniel.queues.batched_aborts import ENDED_AS_MANY, READS_A_STEP, BatchedAborts
+from staniel.queues.batched_aborts import ENDED_AS_MANY, READS_PER_STEP, BatchedAborts
 from staniel.queues.changes import (
     Aborted,
     Added,
@@ -72,7 +72,7 @@ from staniel.queues.xids import XID_MAX, next_xid
 
 CLEARED_MAX = 1 << 20
 SENT_AS_MANY = 100  # dropped items take as long as one that is sent to another queue
-COUNTED_A_TURN = 4096  # items before a flush, 0.1 us each,
+COUNTED_PER_TURN = 4096  # items before a flush, 0.1 us each,
 SINCE_MAX = 1 << 16  # and what has been put in a turn, else a crowd could put more than is counted, without an end
 SWEEP_MAX = 20_000  # expired items dropped at once: about 4 ms
 SEND_MAX = 256  # expired items sent to another queue at once: each costs an intent and three records
@@ -363,7 +363,7 @@ class Queue:
         """A piece of the work that a flush is for a long line; whether nothing is left of it, and `flush` takes only a
         moment.
         """
-        return self.line.count(COUNTED_A_TURN, SINCE_MAX)
+        return self.line.count(COUNTED_PER_TURN, SINCE_MAX)
 
     def flush(self) -> int:
         """Remove every item of the line; open reads stay open. Returns how many went."""
@@ -679,7 +679,7 @@ class Queue:
             return 0
         timeout_ms = self.config.open_timeout_ms
         over = _until(self.open_reads, now_ms - timeout_ms) if timeout_ms else []
-        if len(over) > READS_A_STEP:
+        if len(over) > READS_PER_STEP:
             self.batched_aborts.end(over, self._tell_timed_out, now_ms, now_ms - timeout_ms)
             return 0
         if over:
@@ -688,7 +688,7 @@ class Queue:
         # Those of one moment were held by one client, who is gone: in the order that they had in the line.
         rested.sort(key=attrgetter("seq"))
         rested.sort(key=attrgetter("opened_ms"))  # twice by a number takes a quarter of the time of once by a pair
-        if len(rested) > READS_A_STEP:
+        if len(rested) > READS_PER_STEP:
             self.batched_aborts.end_delays(rested, now_ms)
             return len(over)
         for taken in reversed(rested):

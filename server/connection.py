@@ -224,7 +224,7 @@ class Connection:
         out = session.out
         if out:
             pieces = gathered(out)
-            session.fetched()
+            session.clear_out()
             if self.held or session.batch > durable:
                 self.held.extend([(session.batch, piece) for piece in pieces])
                 self.held_bytes += sum([len(piece) for piece in pieces])
@@ -332,7 +332,7 @@ class Connection:
             return self.session.state is SessionState.CLOSING
         if self.state is not PEER_ENDED:
             return False
-        return not self.session.wants_turn and self.session.state is not SessionState.HELD
+        return not self.session.wants_turn and self.session.state is not SessionState.SUSPENDED
 
     @property
     def is_idle(self) -> bool:

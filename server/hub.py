@@ -46,10 +46,10 @@ CROWDED_TURN_NS = 400_000  # a turn is to take while it leaves out some: a clien
 # rest of one, and for its own
 CROWDED_READ_BYTES = 256 << 10
 FEW = 4  # who send much are no crowd
-EVENTS_A_TURN = 1023  # more are told in the next turns: not to be told does not mean not to be ready
+EVENTS_PER_TURN = 1023  # more are told in the next turns: not to be told does not mean not to be ready
 FIRST_BYTES_MAX = 1 << 10  # a client that begins with more is read after those who ask for something short
-WRITERS_A_TURN = 8  # of those who are slow to read their replies
-SENT_BYTES_A_TURN = 512 << 10  # then only short replies leave: the kernel copies the long ones while everybody waits
+WRITERS_PER_TURN = 8  # of those who are slow to read their replies
+SENT_BYTES_PER_TURN = 512 << 10  # then only short replies leave: the kernel copies the long ones while everybody waits
 
 
 class Hub:
@@ -279,7 +279,7 @@ class Hub:
         """
         late, self._postponed = self._postponed, {}
         queue, pressing, connections = self._read_queue, self._pending.pressing, self._connections
-        self._is_cut = len(events) >= EVENTS_A_TURN
+        self._is_cut = len(events) >= EVENTS_PER_TURN
         if self._is_cut and late:
             told = {fd for fd, _ in events}
             self._postpone(fd for fd in late if fd not in told)
@@ -304,8 +304,8 @@ class Hub:
             last = len(late)
             front.sort(key=lambda event: late.get(event[0], last))
             writers.sort(key=lambda fd: late.get(fd, last))
-        self._active.extend([connections[fd] for fd in writers[:WRITERS_A_TURN]])
-        self._postpone(writers[WRITERS_A_TURN:])
+        self._active.extend([connections[fd] for fd in writers[:WRITERS_PER_TURN]])
+        self._postpone(writers[WRITERS_PER_TURN:])
         if not queued and not self._is_cut:
             queue.clear()  # what they had sent has been read in another way
         queue.update(queued)
@@ -382,7 +382,7 @@ class Hub:
     def _answer_all(self, now_ms: int) -> None:
         durable = self._group.durable
         active, self._active = self._active, []
-        written, written_max = 0, SENT_BYTES_A_TURN
+        written, written_max = 0, SENT_BYTES_PER_TURN
         for connection in active:
             try:
                 if written > written_max and connection.is_long:
@@ -434,7 +434,7 @@ class Hub:
             elif connection.session.state is PARKED:
                 waiting.append((connection, mask))
                 if mask & (GONE | ENDED):
-                    connection.session.step_back()  # nor what one of them had open to another
+                    connection.session.leave_queue()  # nor what one of them had open to another
             else:
                 others.append((connection, mask))
         for connection, mask in waiting:
@@ -476,7 +476,7 @@ class Hub:
     def _run_backlog(self, connection: Connection, now_ms: int) -> None:
         connection.active_ms = now_ms
         if connection.may_continue:
-            connection.session.go_on(now_ms)
+            connection.session.run_backlog(now_ms)
         self._active.append(connection)
         if not connection.session.backlog:
             self._resume_reading(connection)
@@ -637,7 +637,7 @@ class Hub:
     def _release_held(self, now_ms: int) -> None:
         """Replies that have waited for the disk may leave."""
         durable = self.broker.group.durable
-        written_max = self._counters.bytes_written + SENT_BYTES_A_TURN
+        written_max = self._counters.bytes_written + SENT_BYTES_PER_TURN
         for connection in list(self._holding):
             try:
                 may_send = self._counters.bytes_written < written_max
@@ -651,7 +651,7 @@ class Hub:
                 elif not connection.release(durable):
                     del self._holding[connection]
             except OSError:
-                if not connection.session.is_handed:
+                if not connection.session.has_delivery:
                     self.drop(connection, now_ms)
                     continue
                 connection.release(durable)  # sending again ends it, once it has its item

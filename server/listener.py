@@ -17,7 +17,7 @@ from staniel.server.interfaces import Acceptor
 if TYPE_CHECKING:
     from staniel.server.hub import Hub
 
-ACCEPTS_A_TURN = 8  # of each address: 0.1 ms each; the others are accepted in the next turns
+ACCEPTS_PER_TURN = 8  # of each address: 0.1 ms each; the others are accepted in the next turns
 PAUSE_MS = 200
 OUT_OF_FILES = frozenset((errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM))
 
@@ -38,7 +38,7 @@ class Listener:
         """Accept pending connections."""
         if not self.watched:
             return
-        for _ in range(ACCEPTS_A_TURN):
+        for _ in range(ACCEPTS_PER_TURN):
             if not self.hub.has_room():
                 self._pause(now_ms, 0, "connections.full", "the limit of connections is reached; they wait outside")
                 return

@@ -11,7 +11,7 @@ from math import inf
 import trio
 
 from staniel.server.gc_policy import GcPolicy
-from staniel.server.hub import EVENTS_A_TURN, Hub
+from staniel.server.hub import EVENTS_PER_TURN, Hub
 from staniel.server.machine import Machine
 
 BRIEF_WAIT_S = 0.001
@@ -45,11 +45,11 @@ class Loop:
             # A short blocking poll first: under load the next request is microseconds away, and a trip through trio's
             # scheduler costs as much as serving it.
             idle = hub.is_idle
-            events = poller.poll(BRIEF_WAIT_S if idle else 0, EVENTS_A_TURN)
+            events = poller.poll(BRIEF_WAIT_S if idle else 0, EVENTS_PER_TURN)
             turns += 1
             if not events and idle:
                 await self._wait()
-                events = poller.poll(0, EVENTS_A_TURN)
+                events = poller.poll(0, EVENTS_PER_TURN)
             elif turns % TURNS_A_CHECKPOINT == 0:
                 await trio.lowlevel.checkpoint()
             hub.turn(events)

@@ -18,8 +18,8 @@ if TYPE_CHECKING:
     from staniel.server.hub import Hub
 
 COUNTS = 4  # of all connections in one stall_timeout
-CUTS_A_TURN = 8  # each gives back what the client had open, and up to megabytes of memory
-MORE_CUTS_A_TURN = 32  # once it is a quarter too much: the limit comes before everybody's delay
+CUTS_PER_TURN = 8  # each gives back what the client had open, and up to megabytes of memory
+MORE_CUTS_PER_TURN = 32  # once it is a quarter too much: the limit comes before everybody's delay
 
 
 class Pending(Struct):
@@ -67,7 +67,7 @@ class PendingBytes:
     def _cut_largest(self, now_ms: int) -> None:
         """Until the total is within the limit, or that was a turn's work: what is left to cut follows in the next."""
         tracked, limit = self.tracked, self._limit_bytes
-        cuts = CUTS_A_TURN if self.total_bytes <= limit + limit // 4 else MORE_CUTS_A_TURN
+        cuts = CUTS_PER_TURN if self.total_bytes <= limit + limit // 4 else MORE_CUTS_PER_TURN
         largest = nlargest(cuts, tracked, key=lambda connection: tracked[connection].held_bytes)
         for connection in largest:
             if self.total_bytes <= limit:

@@ -58,9 +58,9 @@ class Actor(Client):
         self._alone: Any = None
 
     @property
-    def is_handed(self) -> bool:
+    def has_delivery(self) -> bool:
         """Whether it has been given what it waits for, and has not answered yet."""
-        return self.session.is_handed
+        return self.session.has_delivery
 
     def _handle(self, handler: Handler, session: Session, request: Any, now_ms: int) -> None:
         """Serve one request, and see what each answer rests on before anything else happens."""
@@ -118,7 +118,7 @@ class Actor(Client):
             self._promised.append((session.batch, self._marks))
             self._marks = []
             self._parsed = 0
-            session.fetched()
+            session.clear_out()
         self.release(durable)
 
     def release(self, durable: int) -> None:

@@ -21,25 +21,25 @@ import staniel.server.connection
 from staniel.protocol.memcache.line_cache import line_cache_for
 
 CHOICES: tuple[tuple[Any, str, tuple[int, ...]], ...] = (
-    (staniel.protocol.memcache.parser, "WORK_A_FEED", (1, 2, 5, 64)),
-    (staniel.protocol.memcache.parser, "REQUESTS_A_FEED", (1, 2, 5, 1024)),
+    (staniel.protocol.memcache.parser, "WORK_PER_FEED", (1, 2, 5, 64)),
+    (staniel.protocol.memcache.parser, "REQUESTS_PER_FEED", (1, 2, 5, 1024)),
     (staniel.protocol.memcache.parser, "WINDOW_BYTES", (1, 30, 100, 1 << 16)),
-    (staniel.broker.session, "REQUESTS_A_TURN", (1, 2, 5, 64)),
-    (staniel.broker.session, "OUT_BYTES_A_TURN", (10, 300, 1 << 20)),
+    (staniel.broker.session, "REQUESTS_PER_TURN", (1, 2, 5, 64)),
+    (staniel.broker.session, "OUT_BYTES_PER_TURN", (10, 300, 1 << 20)),
     (staniel.broker.commands.gets, "ITEMS_AT_ONCE", (1, 2, 16)),
-    (staniel.broker.commands.monitor, "OUT_BYTES_A_TURN", (10, 300, 1 << 20)),
-    (staniel.broker.commands.monitor, "ITEMS_A_TURN", (1, 2, 256)),
+    (staniel.broker.commands.monitor, "OUT_BYTES_PER_TURN", (10, 300, 1 << 20)),
+    (staniel.broker.commands.monitor, "ITEMS_PER_TURN", (1, 2, 256)),
     (staniel.broker.commands.puts, "TARGETS_AT_ONCE", (1, 8)),
-    (staniel.broker.broker, "QUEUES_A_TURN", (1, 2, 16)),
-    (staniel.broker.timers, "SOON_A_RING", (1, 10_000)),
-    (staniel.queues.queue, "COUNTED_A_TURN", (1, 2, 4096)),
+    (staniel.broker.broker, "QUEUES_PER_TURN", (1, 2, 16)),
+    (staniel.broker.timers, "SOON_WORK_PER_TURN", (1, 10_000)),
+    (staniel.queues.queue, "COUNTED_PER_TURN", (1, 2, 4096)),
     (staniel.queues.queue, "SINCE_MAX", (1, 1 << 16)),
-    (staniel.queues.queue, "READS_A_STEP", (1, 2, 256)),
-    (staniel.queues.batched_aborts, "READS_A_STEP", (1, 2, 256)),
-    (staniel.broker.session, "READS_A_STEP", (1, 2, 256)),
-    (staniel.broker.session, "WORK_A_STEP", (1, 50_000)),
+    (staniel.queues.queue, "READS_PER_STEP", (1, 2, 256)),
+    (staniel.queues.batched_aborts, "READS_PER_STEP", (1, 2, 256)),
+    (staniel.broker.session, "READS_PER_STEP", (1, 2, 256)),
+    (staniel.broker.session, "WORK_PER_STEP", (1, 50_000)),
     (staniel.queues.deferred_free, "LEAST_ITEMS", (0, 256)),
-    (staniel.queues.deferred_free, "ITEMS_A_STEP", (1, 2, 4096)),
+    (staniel.queues.deferred_free, "ITEMS_PER_STEP", (1, 2, 4096)),
     (staniel.server.connection, "READ_BYTES_MIN", (20, 100, 8 << 10)),
     (staniel.server.connection, "READ_BYTES_MAX", (400, 512 << 10)),
     (staniel.server.connection, "SEND_BYTES_MAX", (50, 500, 256 << 10)),
@@ -47,7 +47,7 @@ CHOICES: tuple[tuple[Any, str, tuple[int, ...]], ...] = (
     (staniel.server.connection, "UNREAD_BYTES_MAX", (200, 256 << 10)),
 )
 
-WITHIN_ANSWERS = ((staniel.broker.commands.gets, "OUT_BYTES_A_TURN", (10, 300, 1 << 20)),)
+WITHIN_ANSWERS = ((staniel.broker.commands.gets, "OUT_BYTES_PER_TURN", (10, 300, 1 << 20)),)
 """An answer is begun in one turn and ended in another. Not for a judge who looks at what is open behind each turn."""
 
 

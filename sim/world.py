@@ -80,7 +80,7 @@ class World:
         broker = self.broker
         for client in self.clients:
             if client.session.wants_turn:
-                client.session.go_on(self.now_ms)
+                client.session.run_backlog(self.now_ms)
                 client.ran()
         broker.tick(self.now_ms)
         for client in self.clients:
@@ -201,7 +201,7 @@ class Client:
         if self.session.out:
             self._held.append((self.session.batch, b"".join(self.session.out)))
             self.world.broker.unsent.pop(self.session)
-            self.session.fetched()
+            self.session.clear_out()
         self.release(durable)
 
     def release(self, durable: int) -> None:

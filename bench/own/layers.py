@@ -181,7 +181,7 @@ def in_session(*requests: Request) -> Layer:
 
         def step() -> None:
             session.execute(batch, NOW_MS)
-            session.fetched()
+            session.clear_out()
 
         work = simple(step)
 

@@ -28,7 +28,7 @@ default.max_memory_size = "16MB"
 default.max_journal_size = "64MB"
 default.min_journal_compact_delay = "1s"
 """
-REQUESTS_A_TURN = 32  # as many as ready clients have sent meanwhile
+REQUESTS_PER_TURN = 32  # as many as ready clients have sent meanwhile
 LIMIT_MS = 10.0
 
 
@@ -78,10 +78,10 @@ def run(items: int, size: int) -> Turns:
     # The real disk is asked for nothing that the fake one alone has.
     turns = Turns(World(CONFIG, cast(Disk, OsFs())))
     put = b"set q 0 0 %d\r\n%b\r\n" % (size, b"x" * size)
-    for _ in range(items // REQUESTS_A_TURN):
-        turns.take(put * REQUESTS_A_TURN)
-    for _ in range(items // (REQUESTS_A_TURN - 4)):
-        turns.take(put * 2 + b"get q\r\n" * (REQUESTS_A_TURN - 2))
+    for _ in range(items // REQUESTS_PER_TURN):
+        turns.take(put * REQUESTS_PER_TURN)
+    for _ in range(items // (REQUESTS_PER_TURN - 4)):
+        turns.take(put * 2 + b"get q\r\n" * (REQUESTS_PER_TURN - 2))
     while turns.maintenance.is_busy:
         turns.take(b"")
     return turns

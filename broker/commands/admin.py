@@ -24,10 +24,10 @@ from staniel.queues.registry import Refused
 
 SERVER_TOPIC = "server"  # of `stats`
 CLIENT_ERROR = b"CLIENT_ERROR\r\n"
-QUEUES_ADDED_UP_A_TURN = 2000
-BLOCKS_A_TURN = 16
-ITEMS_MOVED_A_SLICE = 256  # some milliseconds; then it is the other clients' turn, and the disk's
-BYTES_MOVED_A_SLICE = 1 << 20
+QUEUES_ADDED_UP_PER_TURN = 2000
+BLOCKS_PER_TURN = 16
+ITEMS_MOVED_PER_SLICE = 256  # some milliseconds; then it is the other clients' turn, and the disk's
+BYTES_MOVED_PER_SLICE = 1 << 20
 MOVE_OVERHEAD_BYTES = 512  # an item's intent, its copy's head and its records in the source, generously
 
 
@@ -58,13 +58,13 @@ def show_stats(session: Session, request: memcache.Stats, now_ms: int) -> None:
         if request.topic:
             answer.end(replies.end)
             return
-        session.yield_turn(BatchCommand(session, broker.queues, show, finish).go_on)
+        session.yield_turn(BatchCommand(session, broker.queues, show, finish).step)
 
     def finish() -> None:
         tell(stats.other_stats(broker))
         answer.end(replies.end)
 
-    BatchCommand(session, broker.queues, add_up, show_all, QUEUES_ADDED_UP_A_TURN).go_on(now_ms)
+    BatchCommand(session, broker.queues, add_up, show_all, QUEUES_ADDED_UP_PER_TURN).step(now_ms)
 
 
 def dump_stats(session: Session, request: memcache.DumpStats, now_ms: int) -> None:
@@ -96,7 +96,7 @@ def write_blocks(
 
     if not names:
         answer.add(b"\r\n")
-    BatchCommand(session, names, show, finish, BLOCKS_A_TURN).go_on(now_ms)
+    BatchCommand(session, names, show, finish, BLOCKS_PER_TURN).step(now_ms)
 
 
 def flush_expired(session: Session, request: memcache.FlushExpired, now_ms: int) -> None:
@@ -120,7 +120,7 @@ def sweep_out(session: Session, queues: Iterable[Queue], now_ms: int) -> None:
     sweeping = ExpireBatch(session)
     BatchCommand(
         session, queues, sweeping.visit, lambda: session.out.append(session.replies.number(sweeping.total))
-    ).go_on(now_ms)
+    ).step(now_ms)
 
 
 def status(session: Session, request: memcache.Status, now_ms: int) -> None:
@@ -145,7 +145,7 @@ def change_status(session: Session, wanted: ServerStatus, now_ms: int) -> None:
     """Raises OSError if it cannot be kept."""
     was = session.broker.status.reported
     if session.broker.set_status(wanted, now_ms):
-        session.note("status.changed", now_ms, was=was.value.lower(), now=wanted.value.lower())
+        session.log_event("status.changed", now_ms, was=was.value.lower(), now=wanted.value.lower())
 
 
 def pause(session: Session, request: memcache.Pause, now_ms: int) -> None:
@@ -165,7 +165,7 @@ def pause(session: Session, request: memcache.Pause, now_ms: int) -> None:
         session.refuse(f"the pause cannot be kept: {error.strerror}")
         return
     event = "queue.paused" if request.paused else "queue.resumed"
-    session.note(event, now_ms, queue=queue.name, paused=stats.pause_name(queue))
+    session.log_event(event, now_ms, queue=queue.name, paused=stats.pause_name(queue))
     session.out.append(session.replies.ok)
 
 
@@ -199,7 +199,7 @@ def move(session: Session, request: memcache.Move, now_ms: int) -> None:
         return
     there = len(source.line)
     count = there if request.count is None else min(request.count, there)
-    MoveCommand(session, source, request.target, count).go_on(now_ms)
+    MoveCommand(session, source, request.target, count).step(now_ms)
 
 
 def move_error(session: Session, request: memcache.Move) -> str:
@@ -226,7 +226,7 @@ class MoveCommand:
         self.moved = 0
         self.is_ahead = False  # of the disk: as much of the source as may be is under way
 
-    def go_on(self, now_ms: int) -> None:
+    def step(self, now_ms: int) -> None:
         """Send a slice; then yield to other clients, or answer."""
         try:
             more = self._send_slice(now_ms)
@@ -235,23 +235,15 @@ class MoveCommand:
                 self.session.refuse(refused.why)
                 return
             more = False
-        if self.is_ahead:
-            self._wait_for_disk()
-        elif more:
-            self.session.yield_turn(self.go_on)
+        log = removal_log(self.source.journal)
+        if self.is_ahead and log is not None:
+            self.session.retry_after_sync(log, self.step)
+        elif more or self.is_ahead:
+            self.session.yield_turn(self.step)
         else:
             self.session.out.append(self.session.replies.moved(self.moved))
             source, target = self.source.name, self.target
-            self.session.note("queue.moved", now_ms, queue=source, target=target, items=self.moved)
-
-    def _wait_for_disk(self) -> None:
-        """Go on after the next sync. (A turn after the other would ask without an end while a sync is slow.)"""
-        session, own = self.session, removal_log(self.source.journal)
-        if own is None:
-            session.yield_turn(self.go_on)
-            return
-        session.hold_on(lambda _, now_ms: session.yield_turn(self.go_on))
-        session.broker.group.after(own, lambda now_ms: session.deliver(True))
+            self.session.log_event("queue.moved", now_ms, queue=source, target=target, items=self.moved)
 
     def _send_slice(self, now_ms: int) -> bool:
         """Whether there is more to do. Raises Refused."""
@@ -259,10 +251,10 @@ class MoveCommand:
         if not self.left:
             return False
         target = self._check_target(now_ms)
-        last = self.moved + ITEMS_MOVED_A_SLICE
+        last = self.moved + ITEMS_MOVED_PER_SLICE
         size = 0
         sent: int | None = 0
-        while self.left and self.moved < last and size < BYTES_MOVED_A_SLICE and sent is not None:
+        while self.left and self.moved < last and size < BYTES_MOVED_PER_SLICE and sent is not None:
             sent = self._send_one(target, now_ms)
             size += sent or 0
         self.session.depend_on(self.source)

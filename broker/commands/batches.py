@@ -10,11 +10,11 @@ from collections import deque
 from collections.abc import Callable, Iterable
 from typing import Generic, TypeVar
 
-from staniel.broker.session import OUT_BYTES_A_TURN, Session
+from staniel.broker.session import OUT_BYTES_PER_TURN, Session
 from staniel.queues.queue import Queue
 
 T = TypeVar("T")
-QUEUES_A_TURN = 20
+QUEUES_PER_TURN = 20
 PIECE_BYTES = 64 << 10
 
 
@@ -29,7 +29,7 @@ class BatchCommand(Generic[T]):
         queues: Iterable[T],
         visit: Callable[[T, int], bool],
         finish: Callable[[], None],
-        most: int = QUEUES_A_TURN,
+        most: int = QUEUES_PER_TURN,
     ) -> None:
         self._session = session
         self._left = deque(queues)
@@ -37,21 +37,21 @@ class BatchCommand(Generic[T]):
         self._finish = finish
         self._most = most
 
-    def go_on(self, now_ms: int) -> None:
+    def step(self, now_ms: int) -> None:
         """A turn."""
         for _ in range(self._most):
-            if not self._left or self._session.out_bytes > OUT_BYTES_A_TURN:
+            if not self._left or self._session.out_bytes > OUT_BYTES_PER_TURN:
                 break
             at = self._left[0]
             if not self._visit(at, now_ms):  # that was a moment's work already
                 if isinstance(at, Queue) and at.is_unsettled:
-                    self._session.look_again(at, self.go_on)
+                    self._session.retry_after_sweep(at, self.step)
                 else:
-                    self._session.yield_turn(self.go_on)
+                    self._session.yield_turn(self.step)
                 return
             self._left.popleft()
         if self._left:
-            self._session.yield_turn(self.go_on)
+            self._session.yield_turn(self.step)
         else:
             self._finish()
 

@@ -14,7 +14,7 @@ from msgspec import structs
 
 from staniel.broker import access
 from staniel.broker.events import Level
-from staniel.broker.session import ITEMS_AT_ONCE, LONG_ITEM_BYTES, OUT_BYTES_A_TURN, Session
+from staniel.broker.session import ITEMS_AT_ONCE, LONG_ITEM_BYTES, OUT_BYTES_PER_TURN, Session
 from staniel.protocol.memcache.commands import KEYS_AT_ONCE, key_of_many
 from staniel.protocol.memcache.requests import Get, GetKeys, GetMany, GetSome
 from staniel.protocol.requests import Invalid
@@ -23,7 +23,7 @@ from staniel.queues.queue import Queue
 from staniel.queues.registry import Refused
 
 ERROR = b"ERROR\r\n"
-KEYS_A_TURN = KEYS_AT_ONCE  # of one line; then others go first
+KEYS_PER_TURN = KEYS_AT_ONCE  # of one line; then others go first
 
 
 def get(session: Session, request: Get, now_ms: int) -> None:
@@ -80,15 +80,26 @@ def get_with_care(session: Session, request: Get, now_ms: int) -> None:
 
 
 def miss(session: Session, request: Get, queue: Queue, now_ms: int) -> None:
-    """Nothing there: look again once the expired items at the head are gone, or wait, or say so."""
+    """Nothing there: look again once the expired items at the head are gone, or wait for an item, or say so."""
     if queue.line.read_error is not None:
         session.refuse(access.trouble(queue))
-    elif queue.is_unsettled:
-        session.look_again(queue, partial(get_with_care, session, without_ends(request)))
-    elif request.wait_ms > 0:
-        wait(session, request, queue, now_ms)
-    else:
+        return
+    if queue.is_unsettled:
+        session.retry_after_sweep(queue, partial(get_with_care, session, without_ends(request)))
+        return
+    if request.wait_ms <= 0:
         answer(session, request, queue, None)
+        return
+
+    def on_delivery(taken: Delivery | None, now_ms: int) -> None:
+        found = session.waited_at
+        if taken is not None and request.open:
+            hold(session, found, taken)
+        elif taken is not None and not request.peek:
+            session.add_unsent(found, taken)
+        answer(session, request, found, taken)
+
+    session.park(queue, now_ms + request.wait_ms, on_delivery, opens=request.open, peeks=request.peek)
 
 
 def without_ends(request: Get) -> Get:
@@ -122,7 +133,7 @@ class MultiKeyGet:
     def look(self, now_ms: int) -> None:
         """Raises Later; the next turn goes on behind what has been looked at."""
         at = len(self.gets)
-        for key in self.keys[at : at + KEYS_A_TURN]:
+        for key in self.keys[at : at + KEYS_PER_TURN]:
             single = key if isinstance(key, Get) else key_of_many(key, self.with_id)
             if isinstance(single, Invalid):
                 self.session.out.append(single.reply)
@@ -133,21 +144,21 @@ class MultiKeyGet:
             self.gets.append(single)
         if len(self.gets) < len(self.keys):
             self.session.yield_turn(self.look)
-        elif len(self.keys) > KEYS_A_TURN:
+        elif len(self.keys) > KEYS_PER_TURN:
             self.session.yield_turn(self.take)
         else:
             if len(self.keys) > ITEMS_AT_ONCE:
-                self.session.rest()
+                self.session.yield_turn()
             self.take(now_ms)
 
     def take(self, now_ms: int) -> None:
         """Read some of them, then go on in the next turn or end."""
-        last = min(self.taken + KEYS_A_TURN, len(self.gets))
-        while self.taken < last and self.session.out_bytes <= OUT_BYTES_A_TURN:
+        last = min(self.taken + KEYS_PER_TURN, len(self.gets))
+        while self.taken < last and self.session.out_bytes <= OUT_BYTES_PER_TURN:
             single = self.gets[self.taken]
             if not take_one_of_many(self.session, single, now_ms):
                 self.gets[self.taken] = without_ends(single)
-                self.session.look_again(self.session.broker.queues.by_name[single.queue], self.take)
+                self.session.retry_after_sweep(self.session.broker.queues.by_name[single.queue], self.take)
                 return
             self.taken += 1
         if self.taken < len(self.gets):
@@ -165,7 +176,7 @@ class MultiKeyGet:
             if not single.close and not may_read(self.session, single):
                 return False
         elif self._held_before(single) and not single.peek:
-            tell_open_read(self.session, single.queue)
+            reply_open_read(self.session, single.queue)
             return False
         return queue_for(self.session, single.queue, now_ms, peeks=single.peek) is not None
 
@@ -204,7 +215,7 @@ def take_one_of_many(session: Session, single: Get, now_ms: int) -> bool:
     session.depend_on(queue)
     if taken is not None:
         if not (single.open or single.peek):
-            session.hand(queue, taken)
+            session.add_unsent(queue, taken)
         show_value(session, single, taken)
     return True
 
@@ -234,20 +245,20 @@ class MultiItemGet:
         taken = fetch(self.session, self.get, self.queue, now_ms)
         if taken is None and self.queue.is_unsettled:
             again = GetSome(without_ends(self.get), self.get_count)
-            self.session.look_again(self.queue, partial(get_some, self.session, again))
+            self.session.retry_after_sweep(self.queue, partial(get_some, self.session, again))
         elif taken is None and self.get.wait_ms > 0:
             until_ms = now_ms + self.get.wait_ms
-            self.session.park(self.queue, until_ms, self._come, opens=self.get.open, peeks=False)
+            self.session.park(self.queue, until_ms, self._on_delivery, opens=self.get.open, peeks=False)
         else:
-            self._go_on(taken, now_ms)
+            self._continue(taken, now_ms)
 
-    def _come(self, taken: Delivery | None, now_ms: int) -> None:
-        self.queue = self.session.present(self.queue)
+    def _on_delivery(self, taken: Delivery | None, now_ms: int) -> None:
+        self.queue = self.session.waited_at
         if taken is not None and self.get.open:
             hold(self.session, self.queue, taken)
-        self._go_on(taken, now_ms)
+        self._continue(taken, now_ms)
 
-    def _go_on(self, taken: Delivery | None, now_ms: int) -> None:
+    def _continue(self, taken: Delivery | None, now_ms: int) -> None:
         if taken is None and self.queue.line.read_error is not None:
             self.session.refuse(access.trouble(self.queue))
             return
@@ -259,12 +270,12 @@ class MultiItemGet:
                 count(self.session, self.get, self.queue, taken)
         self.session.depend_on(self.queue)
         if self.get_count - self.left > ITEMS_AT_ONCE:
-            self.session.rest()
+            self.session.yield_turn()
         self.finish()
 
     def _may_take(self) -> bool:
         session, get = self.session, self.get
-        if not self.left or session.out_bytes > OUT_BYTES_A_TURN:
+        if not self.left or session.out_bytes > OUT_BYTES_PER_TURN:
             return False
         if session.guarded and access.read_refusal(session, self.queue):
             return False  # since the wait for the first one
@@ -274,7 +285,7 @@ class MultiItemGet:
     def _show(self, taken: Delivery) -> None:
         self.left -= 1
         if not (self.get.open or self.get.peek):
-            self.session.hand(self.queue, taken)
+            self.session.add_unsent(self.queue, taken)
         show_value(self.session, self.get, taken)
 
 
@@ -307,12 +318,12 @@ def may_read(session: Session, request: Get) -> bool:
             )
             return False
     elif held and not request.peek:
-        tell_open_read(session, request.queue)
+        reply_open_read(session, request.queue)
         return False
     return True
 
 
-def tell_open_read(session: Session, name: str) -> None:
+def reply_open_read(session: Session, name: str) -> None:
     session.client_error(f"a read of {name} is open on this connection, close or abort it first", ERROR)
 
 
@@ -381,20 +392,6 @@ def abort_oldest(session: Session, name: str, now_ms: int) -> None:
 
 def trace(session: Session, event: str, queue: Queue, taken: Delivery) -> None:
     session.broker.report(Level.INFO, event, queue=queue.name, xid=taken.xid, item=taken.id, session=session.number)
-
-
-def wait(session: Session, request: Get, queue: Queue, now_ms: int) -> None:
-    """Park until an item comes or the time is over."""
-
-    def come(taken: Delivery | None, now_ms: int) -> None:
-        found = session.present(queue)
-        if taken is not None and request.open:
-            hold(session, found, taken)
-        elif taken is not None and not request.peek:
-            session.hand(found, taken)
-        answer(session, request, found, taken)
-
-    session.park(queue, now_ms + request.wait_ms, come, opens=request.open, peeks=request.peek)
 
 
 def answer(session: Session, request: Get, queue: Queue, taken: Delivery | None) -> None:

@@ -36,7 +36,7 @@ def set_item(session: Session, request: memcache.Set, now_ms: int) -> None:
         verdict = puts.store(session, request.queue, Item(request.data, now_ms, expires_ms, request.flags), now_ms)
     except Refused as refused:
         counters.cmd_set += 1
-        tell_refusal(session, refused, request.noreply)
+        reply_refusal(session, refused, request.noreply)
         return
     counters.cmd_set += 1
     if request.noreply:
@@ -44,17 +44,17 @@ def set_item(session: Session, request: memcache.Set, now_ms: int) -> None:
     if verdict is STORED:
         session.out.append(session.replies.stored)
     elif verdict is PutResult.TOO_LARGE and session.dialect is Dialect.MEMCACHED:
-        tell_too_large(session, request)
+        reply_too_large(session, request)
     else:
         session.out.append(session.replies.not_stored)
 
 
-def tell_too_large(session: Session, request: memcache.Set) -> None:
+def reply_too_large(session: Session, request: memcache.Set) -> None:
     limit = session.broker.config.queue(request.queue).max_item_bytes
     session.client_error(f"object too large: {len(request.data)} bytes, max_item_size of {request.queue} is {limit}")
 
 
-def tell_refusal(session: Session, refused: Refused, noreply: bool = False) -> None:
+def reply_refusal(session: Session, refused: Refused, noreply: bool = False) -> None:
     if refused.client:
         session.client_error(refused.why, noreply=noreply)
     else:
@@ -113,9 +113,9 @@ def empty(session: Session, queue: Queue, now_ms: int, again: Callable[[int], No
         return False
     items = queue.flush()
     if items > ITEMS_AT_ONCE:
-        session.rest()
+        session.yield_turn()
     session.depend_on(queue)
-    session.note("queue.flushed", now_ms, queue=queue.name, items=items)
+    session.log_event("queue.flushed", now_ms, queue=queue.name, items=items)
     return True
 
 
@@ -125,12 +125,12 @@ def flush_all(session: Session, request: memcache.FlushAll, now_ms: int) -> None
         return
 
     def finish() -> None:
-        if why := access.left_out(session):
+        if why := access.blocked_queues(session):
             session.refuse(why, request.noreply)
         elif not request.noreply:
             session.out.append(session.replies.flushed_all)
 
-    flush_each(session, now_ms, finish).go_on(now_ms)
+    flush_each(session, now_ms, finish).step(now_ms)
 
 
 def flush_each(session: Session, now_ms: int, finish: Callable[[], None]) -> BatchCommand[Queue]:
@@ -143,7 +143,7 @@ def flush_each(session: Session, now_ms: int, finish: Callable[[], None]) -> Bat
         session.depend_on(queue)
         return True
 
-    session.note("queues.flushed", now_ms, queues=len(session.broker.queues.by_name))
+    session.log_event("queues.flushed", now_ms, queues=len(session.broker.queues.by_name))
     return BatchCommand(session, session.broker.queues, visit, finish)
 
 
@@ -168,7 +168,7 @@ def monitor(session: Session, request: memcache.Monitor, now_ms: int) -> None:
         return
     limit = session.broker.config.server.max_open_transactions
     most = limit if request.max_items is None else request.max_items
-    MonitorCommand(session, queue, now_ms + request.wait_ms, most, show, finish).go_on(now_ms)
+    MonitorCommand(session, queue, now_ms + request.wait_ms, most, show, finish).step(now_ms)
 
 
 def show_item(session: Session, replies: Replies, get: memcache.Get, taken: Delivery) -> None:
@@ -208,10 +208,10 @@ def verbosity(session: Session, request: memcache.Verbosity, now_ms: int) -> Non
 def more(session: Session, request: More, now_ms: int) -> None:
     """Understand another slice of what the client has sent, in the next turn."""
 
-    def go_on(now_ms: int) -> None:
+    def step(now_ms: int) -> None:
         session.backlog.extendleft(reversed(request.resume()))
 
-    session.yield_turn(go_on)
+    session.yield_turn(step)
 
 
 def quit_session(session: Session, request: memcache.Quit, now_ms: int) -> None:

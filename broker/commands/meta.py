@@ -39,11 +39,11 @@ def put(session: Session, request: memcache.MetaSet, now_ms: int) -> None:
         verdict = puts.store(session, asked.queue, Item(asked.data, now_ms, expires_ms, asked.flags), now_ms)
     except Refused as refused:
         counters.cmd_set += 1
-        commands.tell_refusal(session, refused)
+        commands.reply_refusal(session, refused)
         return
     counters.cmd_set += 1
     if verdict is PutResult.TOO_LARGE:
-        commands.tell_too_large(session, asked)
+        commands.reply_too_large(session, asked)
     elif verdict is PutResult.FULL:
         session.out.append(session.replies.meta(NOT_STORED, meta))
     elif not meta.quiet:
@@ -61,7 +61,7 @@ def look(session: Session, request: memcache.MetaGet, queue: Queue, now_ms: int)
     taken = gets.fetch(session, request.get, queue, now_ms)
     if taken is None and queue.is_unsettled:
         again = structs.replace(request, get=gets.without_ends(request.get))
-        session.look_again(queue, partial(get, session, again))
+        session.retry_after_sweep(queue, partial(get, session, again))
     elif taken is None and request.get.wait_ms > 0:
         wait(session, request, queue, now_ms)
     else:
@@ -71,15 +71,15 @@ def look(session: Session, request: memcache.MetaGet, queue: Queue, now_ms: int)
 def wait(session: Session, request: memcache.MetaGet, queue: Queue, now_ms: int) -> None:
     asked = request.get
 
-    def come(taken: Delivery | None, now_ms: int) -> None:
-        found = session.present(queue)
+    def on_delivery(taken: Delivery | None, now_ms: int) -> None:
+        found = session.waited_at
         if taken is not None and asked.open:
             gets.hold(session, found, taken)
         elif taken is not None and not asked.peek:
-            session.hand(found, taken)
+            session.add_unsent(found, taken)
         answer(session, request, found, taken, now_ms)
 
-    session.park(queue, now_ms + asked.wait_ms, come, opens=asked.open, peeks=asked.peek)
+    session.park(queue, now_ms + asked.wait_ms, on_delivery, opens=asked.open, peeks=asked.peek)
 
 
 def answer(session: Session, request: memcache.MetaGet, queue: Queue, taken: Delivery | None, now_ms: int) -> None:

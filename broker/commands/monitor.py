@@ -11,11 +11,11 @@ from collections.abc import Callable
 
 from staniel.broker import access
 from staniel.broker.commands import gets
-from staniel.broker.session import ITEMS_AT_ONCE, OUT_BYTES_A_TURN, Session
+from staniel.broker.session import ITEMS_AT_ONCE, OUT_BYTES_PER_TURN, Session
 from staniel.queues.item import Delivery
 from staniel.queues.queue import Queue
 
-ITEMS_A_TURN = 256
+ITEMS_PER_TURN = 256
 Show = Callable[[Delivery], None]
 Finish = Callable[[], None]
 
@@ -34,20 +34,20 @@ class MonitorCommand:
         self.finish = finish
         session.broker.counters.cmd_monitor += 1
 
-    def go_on(self, now_ms: int) -> None:
+    def step(self, now_ms: int) -> None:
         """Send what there is; then wait for more, yield to other clients, or end."""
         session, queue = self.session, self.queue
-        last = max(0, self.left - ITEMS_A_TURN)
+        last = max(0, self.left - ITEMS_PER_TURN)
         while self._may_take(now_ms):
-            if session.out_bytes > OUT_BYTES_A_TURN or self.left <= last:
-                session.yield_turn(self.go_on)
+            if session.out_bytes > OUT_BYTES_PER_TURN or self.left <= last:
+                session.yield_turn(self.step)
                 return
             taken = queue.open(now_ms)
             if taken is None and queue.is_unsettled:
-                session.look_again(queue, self.go_on)
+                session.retry_after_sweep(queue, self.step)
                 return
             if taken is None:
-                session.park(queue, self.until_ms, self._come, opens=True, peeks=False)
+                session.park(queue, self.until_ms, self._on_delivery, opens=True, peeks=False)
                 return
             self._send(taken)
         self.finish()
@@ -59,16 +59,16 @@ class MonitorCommand:
             return False
         return not access.read_refusal(self.session, self.queue)
 
-    def _come(self, taken: Delivery | None, now_ms: int) -> None:
+    def _on_delivery(self, taken: Delivery | None, now_ms: int) -> None:
         """The wait has ended: with an item, or because the time is over or the queue is gone."""
-        self.queue = self.session.present(self.queue)
+        self.queue = self.session.waited_at
         if taken is None:
             self.session.broker.counters.cmd_monitor_get += 1
             self.session.broker.counters.get_misses += 1
             self.finish()
             return
         self._send(taken)
-        self.go_on(now_ms)
+        self.step(now_ms)
 
     def _send(self, taken: Delivery) -> None:
         counters = self.session.broker.counters
@@ -87,5 +87,5 @@ def confirm(session: Session, name: str, count: int) -> bool:
     for _ in range(count):
         gets.close_oldest(session, name)
     if count > ITEMS_AT_ONCE:
-        session.rest()
+        session.yield_turn()
     return True

@@ -17,9 +17,9 @@ from staniel.queues.queue import Queue
 from staniel.queues.registry import Later, Queues, Refused, Target
 from staniel.queues.stream.queue import recipients
 
-ITEMS_A_TURN = 64
-BYTES_A_TURN = 1 << 20
-WIDE_A_TURN = 4  # of the items of one request, if each goes to more than TARGETS_AT_ONCE queues
+ITEMS_PER_TURN = 64
+BYTES_PER_TURN = 1 << 20
+WIDE_PER_TURN = 4  # of the items of one request, if each goes to more than TARGETS_AT_ONCE queues
 TARGETS_AT_ONCE = 8  # a copy for each of so many queues is a turn's work
 DISK_FULL = "disk full, nothing can be stored until there is space"
 
@@ -102,11 +102,11 @@ class PutBatch:
         self.finish = finish
         self.stored = 0
 
-    def go_on(self, now_ms: int) -> None:
+    def step(self, now_ms: int) -> None:
         """A turn. Never raises Later: what is stored already must not be stored again."""
         counters, items = self.session.broker.counters, self.items
-        last, size, wide = min(self.stored + ITEMS_A_TURN, len(items)), 0, 0
-        while self.stored < last and size <= BYTES_A_TURN and wide < WIDE_A_TURN:
+        last, size, wide = min(self.stored + ITEMS_PER_TURN, len(items)), 0, 0
+        while self.stored < last and size <= BYTES_PER_TURN and wide < WIDE_PER_TURN:
             item = Item(items[self.stored], now_ms, self.expires_ms)
             try:
                 verdict = store(self.session, self.name, item, now_ms)
@@ -122,10 +122,10 @@ class PutBatch:
                 return
             self.stored += 1
             size += len(item.data)
-            if self.stored < len(items) and self.session.forgo_rest():
+            if self.stored < len(items) and self.session.cancel_yield():
                 wide += 1  # it went to many queues, each of which writes what it got this turn
         if self.stored < len(items):
-            self.session.yield_turn(self.go_on)
+            self.session.yield_turn(self.step)
         else:
             self.finish(self.stored, None)
 
@@ -142,7 +142,7 @@ def _store_each(session: Session, targets: list[Target], item: Item, now_ms: int
     """Kestrel's way: children first, and what one refuses the others keep."""
     verdict = STORED
     if len(targets) > TARGETS_AT_ONCE:
-        session.rest()
+        session.yield_turn()
     for target in targets:
         copy = Item(item.data, item.added_ms, item.expires_ms, item.flags)
         if target.counts:

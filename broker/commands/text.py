@@ -41,7 +41,7 @@ def put(session: Session, request: text.TextPut, now_ms: int) -> None:
             session.out.append(replies.error(refused.why))
 
     expires_ms = 0 if request.ttl_ms is None else ends_ms(now_ms, request.ttl_ms)
-    puts.PutBatch(session, request.queue, request.items, expires_ms, finish).go_on(now_ms)
+    puts.PutBatch(session, request.queue, request.items, expires_ms, finish).step(now_ms)
 
 
 def get(session: Session, request: text.TextGet, now_ms: int) -> None:
@@ -77,17 +77,17 @@ def read(session: Session, name: str, wait_ms: int, now_ms: int, *, opens: bool)
         session.depend_on(found)
         show(session, taken)
 
-    def come(taken: Delivery | None, now_ms: int) -> None:
-        answer(session.present(queue), taken)
+    def on_delivery(taken: Delivery | None, now_ms: int) -> None:
+        answer(session.waited_at, taken)
 
     def again(now_ms: int) -> None:
         read(session, name, max(0, until_ms - now_ms), now_ms, opens=opens)
 
     taken = queue.open(now_ms) if opens else queue.peek(now_ms)
     if taken is None and queue.is_unsettled:
-        session.look_again(queue, again)
+        session.retry_after_sweep(queue, again)
     elif taken is None and wait_ms > 0:
-        session.park(queue, until_ms, come, opens=opens, peeks=not opens)
+        session.park(queue, until_ms, on_delivery, opens=opens, peeks=not opens)
     else:
         answer(queue, taken)
 
@@ -118,7 +118,7 @@ def monitor(session: Session, request: text.TextMonitor, now_ms: int) -> None:
     def show_one(taken: Delivery) -> None:
         show(session, taken)
 
-    MonitorCommand(session, queue, now_ms + request.wait_ms, limit, show_one, finish).go_on(now_ms)
+    MonitorCommand(session, queue, now_ms + request.wait_ms, limit, show_one, finish).step(now_ms)
 
 
 def confirm_some(session: Session, request: text.TextConfirm, now_ms: int) -> None:

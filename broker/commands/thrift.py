@@ -15,7 +15,7 @@ from staniel.broker.commands import gets, puts
 from staniel.broker.commands.admin import change_status
 from staniel.broker.commands.memcache import empty, flush_each, invalid, more
 from staniel.broker.leases import Lease
-from staniel.broker.session import ITEMS_AT_ONCE, OUT_BYTES_A_TURN, Session
+from staniel.broker.session import ITEMS_AT_ONCE, OUT_BYTES_PER_TURN, Session
 from staniel.broker.status import ServerStatus
 from staniel.broker.version import WIRE_VERSION
 from staniel.journal.journals import total_bytes
@@ -28,8 +28,8 @@ from staniel.queues.queue import Ended, Queue
 from staniel.queues.registry import Refused
 
 replies = ThriftReplies
-LEASES_A_TURN = 256  # ended, 3 us each
-LEASES_HANDED_A_TURN = 4096  # to their queues, which end them in the turns that follow
+LEASES_PER_TURN = 256  # ended, 3 us each
+LEASES_HANDED_PER_TURN = 4096  # to their queues, which end them in the turns that follow
 ITEMS_MAX = 1000  # of one get, whatever it asks for: some milliseconds
 SHOWN = {
     ServerStatus.UP: ThriftStatus.UP,
@@ -51,7 +51,7 @@ def put(session: Session, call: thrift.ThriftPut, now_ms: int) -> None:
             session.out.append(replies.failure(call, refused.why))
 
     expires_ms = 0 if call.ttl_ms is None else ends_ms(now_ms, call.ttl_ms)
-    puts.PutBatch(session, call.queue, call.items, expires_ms, finish).go_on(now_ms)
+    puts.PutBatch(session, call.queue, call.items, expires_ms, finish).step(now_ms)
 
 
 class ItemCollector:
@@ -69,43 +69,43 @@ class ItemCollector:
         self.bytes = 0
         self._keeps = not call.auto_abort_ms and call.wait_ms > 0 and call.max_items > 1
 
-    def go_on(self, now_ms: int) -> None:
+    def step(self, now_ms: int) -> None:
         session, queue, opens = self.session, self.queue, self._keeps or self.call.auto_abort_ms != 0
         while self._wants_more():
             taken = queue.open(now_ms) if opens else queue.take(now_ms)
             if taken is None:
                 if queue.is_unsettled and not self.found:
-                    session.look_again(queue, self._look_again)
+                    session.retry_after_sweep(queue, self._retry_after_sweep)
                     return
                 if now_ms < self.until_ms:
-                    session.park(queue, self.until_ms, self._come, opens=opens, peeks=False)
+                    session.park(queue, self.until_ms, self._on_delivery, opens=opens, peeks=False)
                     return
                 break
             self._note(taken, now_ms)
         self._answer()
 
-    def _look_again(self, now_ms: int) -> None:
+    def _retry_after_sweep(self, now_ms: int) -> None:
         """The expired items at the head are gone. What may be refused is looked at again, too."""
         queue = queue_for(self.session, self.call, self.call.queue, now_ms)
         if queue is not None:
             self.queue = queue
-            self.go_on(now_ms)
+            self.step(now_ms)
 
     def _wants_more(self) -> bool:
         session, call = self.session, self.call
-        if len(self.found) >= min(call.max_items, ITEMS_MAX) or self.bytes > OUT_BYTES_A_TURN:
+        if len(self.found) >= min(call.max_items, ITEMS_MAX) or self.bytes > OUT_BYTES_PER_TURN:
             return False
         limit = session.broker.config.server.max_open_transactions
         return not call.auto_abort_ms or session.broker.leases.held(session.number, self.queue.name) < limit
 
-    def _come(self, taken: Delivery | None, now_ms: int) -> None:
-        self.queue = self.session.present(self.queue)
+    def _on_delivery(self, taken: Delivery | None, now_ms: int) -> None:
+        self.queue = self.session.waited_at
         if taken is not None:
             self._note(taken, now_ms)
         if taken is None or access.read_refusal(self.session, self.queue):
             self._answer()
         else:
-            self.go_on(now_ms)
+            self.step(now_ms)
 
     def _note(self, taken: Delivery, now_ms: int) -> None:
         number = 0
@@ -139,9 +139,9 @@ class ItemCollector:
             counters.get_misses += 1
         session.depend_on(self.queue)
         for taken in self.taken:
-            session.hand(self.queue, taken)
+            session.add_unsent(self.queue, taken)
         if len(self.found) > ITEMS_AT_ONCE:
-            session.rest()
+            session.yield_turn()
         session.out.append(replies.items(self.call, self.found))
         session.out_bytes += self.bytes
 
@@ -152,7 +152,7 @@ def get(session: Session, call: thrift.ThriftGet, now_ms: int) -> None:
         return
     queue = queue_for(session, call, call.queue, now_ms)
     if queue is not None:
-        ItemCollector(session, call, queue, now_ms).go_on(now_ms)
+        ItemCollector(session, call, queue, now_ms).step(now_ms)
 
 
 def queue_for(
@@ -190,17 +190,17 @@ class LeaseBatch:
         self._count_max = count_max
         self._at = self._count = 0
 
-    def go_on(self, now_ms: int) -> None:
+    def step(self, now_ms: int) -> None:
         session, leases = self._session, self._session.broker.leases
         until = self._at + self._count_max
         popped = [leases.pop(number) for number in self._numbers[self._at : until]]
         self._count += self._end([lease for lease in popped if lease is not None], now_ms)
         self._at = until
         if until < len(self._numbers):
-            session.yield_turn(self.go_on)
+            session.yield_turn(self.step)
             return
         if len(self._numbers) > ITEMS_AT_ONCE:
-            session.rest()
+            session.yield_turn()
         session.out.append(replies.number(self._call, self._count))
 
 
@@ -213,7 +213,7 @@ def confirm(session: Session, call: thrift.ThriftConfirm, now_ms: int) -> None:
             session.depend_on(lease.queue)
         return len(ended)
 
-    LeaseBatch(session, call, call.ids, end, LEASES_A_TURN).go_on(now_ms)
+    LeaseBatch(session, call, call.ids, end, LEASES_PER_TURN).step(now_ms)
 
 
 def abort(session: Session, call: thrift.ThriftAbort, now_ms: int) -> None:
@@ -238,12 +238,12 @@ def abort(session: Session, call: thrift.ThriftAbort, now_ms: int) -> None:
 
     def tell(queue: Queue, ended: list[tuple[Delivery, Ended]], now_ms: int) -> None:
         for taken, fate in ended:
-            session.tell_end(queue, taken, fate, now_ms)
+            session.log_last_delivery(queue, taken, fate, now_ms)
 
-    if len(call.ids) <= LEASES_A_TURN:
-        LeaseBatch(session, call, call.ids[::-1], end, LEASES_A_TURN).go_on(now_ms)
+    if len(call.ids) <= LEASES_PER_TURN:
+        LeaseBatch(session, call, call.ids[::-1], end, LEASES_PER_TURN).step(now_ms)
     else:
-        LeaseBatch(session, call, call.ids[::-1], hand_over, LEASES_HANDED_A_TURN).go_on(now_ms)
+        LeaseBatch(session, call, call.ids[::-1], hand_over, LEASES_HANDED_PER_TURN).step(now_ms)
 
 
 def peek(session: Session, call: thrift.ThriftPeek, now_ms: int) -> None:
@@ -256,7 +256,7 @@ def peek(session: Session, call: thrift.ThriftPeek, now_ms: int) -> None:
         return
     head, journal = queue.peek(now_ms), queue.journal
     if head is None and queue.is_unsettled:
-        session.look_again(queue, lambda now_ms: peek(session, call, now_ms))
+        session.retry_after_sweep(queue, lambda now_ms: peek(session, call, now_ms))
         return
     if head is None and queue.line.read_error is not None:
         session.out.append(replies.failure(call, access.trouble(queue)))
@@ -296,10 +296,10 @@ def flush_all(session: Session, call: thrift.ThriftFlushAll, now_ms: int) -> Non
         return
 
     def finish() -> None:
-        why = access.left_out(session)
+        why = access.blocked_queues(session)
         session.out.append(replies.failure(call, why) if why else replies.done(call))
 
-    flush_each(session, now_ms, finish).go_on(now_ms)
+    flush_each(session, now_ms, finish).step(now_ms)
 
 
 def delete(session: Session, call: thrift.ThriftDelete, now_ms: int) -> None:

@@ -94,7 +94,7 @@ def lease(session: Session, request: workq.LeaseJob, now_ms: int) -> None:
         return
     queues = [jobs.queues.get(name) or jobs.queue_to_wait(name) for name in request.names]
     if len(request.names) > ITEMS_AT_ONCE:
-        session.rest()
+        session.yield_turn()
     if request.has_invalid_name:
         session.out.append(replies.invalid_name)
         return

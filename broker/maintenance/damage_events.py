@@ -12,13 +12,13 @@ from staniel.journal.kestrel.read_behind import UnreadableItems
 from staniel.journal.kestrel.segments import Segments
 
 
-def tell(report: EventSink, queue: str, lost: UnreadableItems, saved_as: str) -> None:
+def report_unreadable(report: EventSink, queue: str, lost: Unreadable, saved_as: str) -> None:
     """One event: file, first byte, how many bytes, how many items."""
     fields = {"file": lost.file, "at": lost.at, "bytes": lost.size, "items": lost.count, "why": lost.why}
     report(Level.ERROR, "journal.unreadable_items", queue=queue, **fields, saved_as=saved_as)
 
 
-def tell_all(report: EventSink, queue: str, segments: Segments, unreadable: list[UnreadableItems]) -> None:
+def report_and_quarantine(report: EventSink, queue: str, segments: Segments, unreadable: list[Unreadable]) -> None:
     """Keep copies of all these bytes, and empty the list. A copy that cannot be made is none: the file itself stays."""
     folder = segments.folder
     for lost in unreadable:
@@ -26,5 +26,5 @@ def tell_all(report: EventSink, queue: str, segments: Segments, unreadable: list
             saved_as = quarantine(segments.fs, f"{folder}/{lost.file}", lost.at, lost.size, damaged_folder(folder))
         except OSError as error:
             saved_as = f"not saved: {error.strerror}"
-        tell(report, queue, lost, saved_as)
+        report_unreadable(report, queue, lost, saved_as)
     unreadable.clear()

@@ -6,7 +6,7 @@ Knows the line of those that wait. Refuses to know what a summary holds and whet
 from __future__ import annotations
 
 from staniel.broker.events import EventSink, Level
-from staniel.broker.maintenance.damage_events import tell
+from staniel.broker.maintenance.damage_events import report_unreadable
 from staniel.journal.background import TaskQueue
 from staniel.journal.kestrel.log import Log
 from staniel.journal.kestrel.pack import Pack, Stage
@@ -27,6 +27,7 @@ class PackScheduler:
         self._done: list[Log] = []  # whose summary has just been put in its place
         self._again: dict[Log, int] = {}  # whose summary has failed, and when it has rested
         self._pack: Pack | None = None
+        self.is_quiet = True  # nothing is under way, waits for its turn or its time, or is to be told
 
     @property
     def is_busy(self) -> bool:
@@ -35,11 +36,6 @@ class PackScheduler:
         if pack is None:
             return bool(self._wanted)
         return not (pack.is_idle or (pack.stage is Stage.SAFE and pack.log.open_transfers))
-
-    @property
-    def is_quiet(self) -> bool:
-        """Whether nothing is under way, nothing waits for its turn or its time, and nothing is to be told."""
-        return self._pack is None and not (self._wanted or self._done or self._again)
 
     def waits_for(self, log: Log) -> bool:
         """Whether a summary of `log` is ready, and may take its place once no transfer of `log` is open."""
@@ -59,6 +55,7 @@ class PackScheduler:
         """Summarise the files of `log` up to `last`, soon."""
         if not self.has(log) and now_ms >= self._rests.get(log, (0, 0))[0]:
             self._wanted[log] = last
+            self.is_quiet = False
 
     def step(self, now_ms: int) -> None:
         """A moment's work. Raises JournalFailure."""
@@ -81,6 +78,7 @@ class PackScheduler:
         found = [log for log, moment_ms in self._again.items() if moment_ms <= now_ms]
         for log in found:
             del self._again[log]
+        self.is_quiet = self._pack is None and not (self._wanted or self._done or self._again)
         return found
 
     def forget(self, log: Log) -> None:
@@ -122,6 +120,6 @@ class PackScheduler:
             self._rests.pop(log, None)
             self._done.append(log)
             for lost, saved_as in pack.lost:
-                tell(self._report, log.name, lost, saved_as)
+                report_unreadable(self._report, log.name, lost, saved_as)
             total = log.archived_bytes + log.current_bytes
             self._report(Level.DEBUG, "journal.packed", queue=log.name, journal_bytes=total)

@@ -11,7 +11,7 @@ from staniel.journal.kestrel.read_behind import ReadBehind
 from staniel.journal.kestrel.segments import LogSegment
 from staniel.queues.queue import Queue
 
-QUEUES_A_STEP = 4
+QUEUES_PER_STEP = 4
 
 
 class ReadAhead:
@@ -40,7 +40,7 @@ class ReadAhead:
 
     def step(self) -> None:
         """A slice of decoding for a few queues, in turns. One that cannot be read has to wait until it is asked for."""
-        for queue in list(self.pending)[:QUEUES_A_STEP]:
+        for queue in list(self.pending)[:QUEUES_PER_STEP]:
             del self.pending[queue]
             try:
                 self._feed(queue)

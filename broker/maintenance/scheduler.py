@@ -7,7 +7,7 @@ is done. Source: the packing strategy of the Kestrel journal format.
 from __future__ import annotations
 
 from staniel.broker.events import EventSink, Level
-from staniel.broker.maintenance.damage_events import tell_all
+from staniel.broker.maintenance.damage_events import report_and_quarantine
 from staniel.broker.maintenance.memory import MemoryBudget
 from staniel.broker.maintenance.packing import PackScheduler
 from staniel.broker.maintenance.read_ahead import ReadAhead
@@ -121,7 +121,7 @@ class MaintenanceScheduler:
             self.read_ahead.look(queue)
         tail = line.tail
         if type(tail) is ReadBehind and tail.unreadable:
-            tell_all(self._report, queue.name, log.segments, tail.unreadable)
+            report_and_quarantine(self._report, queue.name, log.segments, tail.unreadable)
         if log.has_grown():
             self._act(queue, log, now_ms)
 

@@ -82,9 +82,9 @@ class Sidecars:
             is_whole = not (segment.is_damaged or segment.is_gone)
             if is_whole and not segment.is_replaced and log.segments.is_certain:
                 self._making = SidecarJob(log, segment, [])
-                self._go_on(self._making)
+                self._next_step(self._making)
 
-    def _go_on(self, making: SidecarJob) -> None:
+    def _next_step(self, making: SidecarJob) -> None:
         """The next slice of checksums, or the end."""
         log, segment, checks = making.log, making.segment, making.checks
         block_bytes = block_bytes_of(segment.size)
@@ -118,7 +118,7 @@ class Sidecars:
         if error is not None or making.segment.is_replaced:
             self._end(making, error)
         else:
-            self._go_on(making)
+            self._next_step(making)
 
     def _written(self, making: SidecarJob, error: OSError | None) -> None:
         segment = making.segment

@@ -257,7 +257,8 @@ class Log:
         if self.seal_wanted or self.file.size > self.config.max_memory_bytes:
             # What has been recorded meanwhile still belongs to the file: its end is what the queue holds now.
             if self._pending or self._unwritten:
-                self.group.before_write()
+                if self.group.before_write is not None:
+                    self.group.before_write()
                 self.write()
             self.rotate(now_ms)
 

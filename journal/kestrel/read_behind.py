@@ -22,7 +22,7 @@ PIECE_BYTES = 256 << 10
 AHEAD_BYTES = 1 << 20  # read ahead of need, at most this much and a piece
 NO_BAD = -1
 STAND_INS = "stand-ins of removed items, and what removed them is lost"
-ITEMS_A_SLICE = 500  # decoded at once when nobody waits for them: well under 1 ms
+ITEMS_PER_SLICE = 500  # decoded at once when nobody waits for them: well under 1 ms
 
 
 class UnreadableItems(Struct, frozen=True):
@@ -92,7 +92,7 @@ class ReadBehind:
         count = seq - near
         while count:
             found: list[Item] = []
-            self._decode(found, min(ITEMS_A_SLICE, count), PIECE_BYTES)
+            self._decode(found, min(ITEMS_PER_SLICE, count), PIECE_BYTES)
             count -= len(found)
             size += sum([len(item.data) for item in found])
             expiring += sum([item.expires_ms not in (0, LOST_MS) for item in found])
@@ -117,7 +117,7 @@ class ReadBehind:
         self._seek(seq)
         found: list[Item] = []
         while len(found) < end - seq:
-            self._decode(found, min(ITEMS_A_SLICE, end - seq - len(found)), PIECE_BYTES)
+            self._decode(found, min(ITEMS_PER_SLICE, end - seq - len(found)), PIECE_BYTES)
         return found
 
     def fetch(self, seqs: Iterable[int]) -> dict[int, Item]:
@@ -202,7 +202,7 @@ class ReadBehind:
     def _about(self, size: int) -> int:
         """How many items are likely to have `size` bytes; no more than a slice."""
         line = self.line
-        return min(ITEMS_A_SLICE, size * max(1, line.behind) // max(1, line.behind_bytes) + 1)
+        return min(ITEMS_PER_SLICE, size * max(1, line.behind) // max(1, line.behind_bytes) + 1)
 
     def _seek(self, seq: int) -> None:
         if seq == self._seq and self._segment is not None and not self._segment.is_replaced:
@@ -214,7 +214,7 @@ class ReadBehind:
             self._seq = near
             self._begin(segment, at)
         while self._seq < seq:
-            self._decode([], min(ITEMS_A_SLICE, seq - self._seq), PIECE_BYTES)
+            self._decode([], min(ITEMS_PER_SLICE, seq - self._seq), PIECE_BYTES)
 
     def _begin(self, segment: LogSegment, at: int) -> None:
         self._segment, self._at = segment, at

@@ -21,7 +21,7 @@ from __future__ import annotations
 from enum import Enum
 from io import BytesIO
 
-from staniel.protocol.limits import REQUESTS_A_FEED, WORK_A_FEED, Limits
+from staniel.protocol.limits import REQUESTS_PER_FEED, WORK_PER_FEED, Limits
 from staniel.protocol.memcache.commands import bad_data_chunk
 from staniel.protocol.memcache.line_cache import KNOWN_LINE_BYTES_MAX, line_cache_for
 from staniel.protocol.memcache.replies import replies_for
@@ -136,7 +136,7 @@ class MemcacheParser:
         if self._tail:
             data = self._tail + data
             self._tail = b""
-        self._work_left = WORK_A_FEED
+        self._work_left = WORK_PER_FEED
         at = 0
         while at < len(data):
             at = self._step(data, at, requests)
@@ -213,7 +213,7 @@ class MemcacheParser:
                 return self._close(parsed, data, requests)
             else:
                 requests.append(parsed)
-        if at < arrived and len(requests) > REQUESTS_A_FEED:
+        if at < arrived and len(requests) > REQUESTS_PER_FEED:
             return self._pause(data, at, requests)
         return at
 

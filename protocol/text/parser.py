@@ -23,7 +23,7 @@ from enum import Enum
 from functools import partial
 
 from staniel.protocol.http import HTTP_REFUSED, is_http
-from staniel.protocol.limits import WORK_A_FEED, Limits
+from staniel.protocol.limits import WORK_PER_FEED, Limits
 from staniel.protocol.requests import Invalid, More
 from staniel.protocol.text.commands import parse, refuse
 from staniel.protocol.text.requests import TextPut, TextRequest
@@ -96,7 +96,7 @@ class TextParser:
         if self._state is TextState.PAUSED:
             self._rest += data
             return requests
-        at, work_left = 0, WORK_A_FEED * ITEMS_A_WORK
+        at, work_left = 0, WORK_PER_FEED * ITEMS_A_WORK
         while (end := data.find(b"\n", at)) >= 0 and self._state is not TextState.CLOSED:
             if work_left <= 0:
                 self._rest = data[at:]

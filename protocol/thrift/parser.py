@@ -22,7 +22,7 @@ from typing import Any
 
 from thriftpy2.thrift import TMessageType
 
-from staniel.protocol.limits import WORK_A_FEED, Limits
+from staniel.protocol.limits import WORK_PER_FEED, Limits
 from staniel.protocol.requests import Invalid, More
 from staniel.protocol.thrift.frames import FRAME_BYTES_MAX, Frames
 from staniel.protocol.thrift.replies import (
@@ -99,7 +99,7 @@ class ThriftParser:
         has no time for all, the last one is a `More`, and what arrives before that is resumed is stored.
         """
         requests: list[ThriftRequest] = []
-        work_left = WORK_A_FEED
+        work_left = WORK_PER_FEED
         if self._state is ThriftState.CLOSED:
             return requests
         self._frames.feed(data)

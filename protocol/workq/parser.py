@@ -21,7 +21,7 @@ from enum import Enum
 from msgspec import Struct
 
 from staniel.protocol.http import HTTP_REFUSED, is_http
-from staniel.protocol.limits import REQUESTS_A_FEED, WORK_A_FEED, Limits
+from staniel.protocol.limits import REQUESTS_PER_FEED, WORK_PER_FEED, Limits
 from staniel.protocol.memo import remember
 from staniel.protocol.requests import Invalid, More
 from staniel.protocol.workq.commands import Body, parse
@@ -98,7 +98,7 @@ class WorkqParser:
         has no time for all, the last one is a `More`, and what arrives before that is resumed is stored.
         """
         requests: list[WorkqRequest] = []
-        self._work_left = WORK_A_FEED
+        self._work_left = WORK_PER_FEED
         if self._state is _PAUSED:
             self._rest += data
             self.pending_bytes += len(data)
@@ -166,7 +166,7 @@ class WorkqParser:
             at = end + 1
             if not self._read_line(line, requests):
                 return len(data) if self._state is WorkqState.CLOSED else at
-        if at < arrived and len(requests) > REQUESTS_A_FEED:
+        if at < arrived and len(requests) > REQUESTS_PER_FEED:
             return self._pause(data, at, requests)
         return at
 

@@ -112,7 +112,9 @@ class HubWorld(World):
         has been handed one at the end of the last turn, by a client that left then.
         """
         waiting = {fd for fd, each in self.hub._connections.items() if each.session.state is SessionState.PARKED}
-        if any(session.opens or session.is_handed for session in [self.hub._connections[fd].session for fd in waiting]):
+        if any(
+            session.opens or session.has_delivery for session in [self.hub._connections[fd].session for fd in waiting]
+        ):
             return False
         return any(fd in waiting and mask & LEAVING for fd, mask in events)
 

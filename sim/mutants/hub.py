@@ -195,13 +195,13 @@ def alarm_kept() -> Any:
 def deletion_untold() -> Any:
     def make(right: Any) -> Any:
         def look(self: Deletions, now_ms: int) -> None:
-            for sessions in self._put_off.values():
+            for sessions in self.postponed.values():
                 del sessions[:]
             right(self, now_ms)
 
         return look
 
-    return replaced(Deletions, "look", make)
+    return replaced(Deletions, "carry_out", make)
 
 
 @mutant("a server that refuses reads goes on with waits", "hub")

@@ -34,7 +34,7 @@ def intent_ended_early() -> Any:
 
         return landed
 
-    return replaced(Transfers, "_landed", make)
+    return replaced(Transfers, "_copy_synced", make)
 
 
 @mutant("the first equal item is a copy, wherever it lies", "crc-collisions")

@@ -28,7 +28,7 @@ class CheckedClient(Protocol):
     is_leaving: bool
 
     @property
-    def is_handed(self) -> bool: ...
+    def has_delivery(self) -> bool: ...
 
     @property
     def unanswered(self) -> deque[Request]: ...
@@ -379,7 +379,7 @@ class Checker:
         """All that this turn has taken must have been shown to somebody, or have had another cause. A transfer that
         lands behind the turn's end hands its item to one who waits: he says so in the next turn.
         """
-        if any(client.is_handed for client in self.clients):
+        if any(client.has_delivery for client in self.clients):
             return
         for name, taken in self.taken.items():
             for each in taken:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from staniel.broker.session import OUT_BYTES_A_TURN, REQUESTS_A_TURN, SessionState
+from staniel.broker.session import OUT_BYTES_PER_TURN, REQUESTS_PER_TURN, SessionState
 from staniel.protocol.memcache.requests import Dialect
 from tests.support.world import Client, World
 
@@ -191,21 +191,21 @@ def test_a_flush_answers_nobody_and_leaves_open_reads_open(world: World) -> None
 
 def test_a_long_pipeline_takes_many_turns_and_others_get_theirs(world: World) -> None:
     client = world.client()
-    requests = client.parser.feed(b"version\r\n" * (3 * REQUESTS_A_TURN + 5))
+    requests = client.parser.feed(b"version\r\n" * (3 * REQUESTS_PER_TURN + 5))
     client.session.execute(requests, world.now_ms)
-    assert len(client.session.out) == REQUESTS_A_TURN and client.session.wants_turn
+    assert len(client.session.out) == REQUESTS_PER_TURN and client.session.wants_turn
     world.turn()
     other = world.client().says("version")
     assert other.hears().count("VERSION") == 1 and client.session.wants_turn
     for _ in range(6):  # more than the requests fill: the parser stops within them, too
         world.turn()
-    assert client.hears().count("VERSION") == 3 * REQUESTS_A_TURN + 5 and not client.session.wants_turn
+    assert client.hears().count("VERSION") == 3 * REQUESTS_PER_TURN + 5 and not client.session.wants_turn
 
 
 def test_a_turn_ends_after_a_megabyte_of_items(world: World) -> None:
     client = world.client()
     for _ in range(4):
-        client.puts("x" * (OUT_BYTES_A_TURN // 2))
+        client.puts("x" * (OUT_BYTES_PER_TURN // 2))
     client.session.execute(client.parser.feed(b"get q\r\n" * 4), world.now_ms)
     assert len(world.items()) == 1 and client.session.wants_turn
     world.turn()

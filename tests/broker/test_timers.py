@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from staniel.broker.timers import NEVER_MS, SLOT_MS, WORK_A_RING, Timers
+from staniel.broker.timers import NEVER_MS, SLOT_MS, WORK_PER_TURN, Timers
 
 STEPS = st.lists(
     st.one_of(
@@ -41,7 +41,7 @@ def test_nobody_is_told_early_late_twice_or_after_dropping_out(steps: list[tuple
         else:
             now_ms += ms
             counts = [len(owner.rung) for owner in owners]
-            timers.ring(now_ms)
+            timers.fire(now_ms)
             rung = [who for who, owner in enumerate(owners) if len(owner.rung) > counts[who]]
             assert all(len(owners[who].rung) == counts[who] + 1 for who in rung)
             assert all(moments[who] <= now_ms for who in rung)
@@ -69,7 +69,7 @@ def test_they_are_told_in_the_order_of_their_moments(moments: list[int]) -> None
 
     for moment in moments:
         timers.set(Named(moment), moment)
-    timers.ring(1000)
+    timers.fire(1000)
     assert told == sorted(moment // SLOT_MS for moment in moments)
 
 
@@ -85,11 +85,11 @@ def test_one_that_is_told_may_drop_the_others_of_its_slot_or_set_itself_again() 
     again = Again()
     timers.set(again, 16)
     timers.set(late, 1000)
-    timers.ring(24)
+    timers.fire(24)
     assert again.rung == [24] and late.rung == [] and len(timers) == 2
-    timers.ring(24)
+    timers.fire(24)
     assert again.rung == [24]
-    timers.ring(200)
+    timers.fire(200)
     assert again.rung == [24, 200]
 
 
@@ -102,7 +102,7 @@ def test_one_that_drops_a_neighbour_of_its_slot_while_it_is_told_is_obeyed() -> 
 
     timers.set(Dropping(), 16)
     timers.set(neighbour, 16)
-    timers.ring(24)
+    timers.fire(24)
     assert neighbour.rung == [] and len(timers) == 0
 
 
@@ -124,7 +124,7 @@ def test_what_dropped_waits_leave_behind_a_long_one_is_bounded() -> None:
         timers.set(owner, 4_000_000 + moment)
         timers.drop(owner)
     assert len(timers._heap) < 100
-    timers.ring(3_700_000)
+    timers.fire(3_700_000)
     assert len(long.rung) == 1 and len(timers) == 0 and timers.next_ms() == NEVER_MS
 
 
@@ -138,9 +138,9 @@ def test_a_slot_that_is_emptied_and_filled_again_still_rings_once() -> None:
         timers.set(again, 10_000)
         timers.drop(again)
     timers.set(again, 10_000)
-    timers.ring(9_999)
+    timers.fire(9_999)
     assert len(first.rung) == 1 and again.rung == []
-    timers.ring(30_000)
+    timers.fire(30_000)
     assert again.rung == [30_000] and timers.next_ms() == NEVER_MS
 
 
@@ -155,7 +155,7 @@ def test_behind_a_turns_work_the_others_are_told_in_the_next_turn_and_nobody_bef
             rung.append(self.name)
             if self.name.isupper():
                 timers.set(self, now_ms)
-                return WORK_A_RING
+                return WORK_PER_TURN
             return 0
 
     owners = [Worker(name) for name in "AbCd"]
@@ -163,11 +163,11 @@ def test_behind_a_turns_work_the_others_are_told_in_the_next_turn_and_nobody_bef
         timers.set(owner, 1000 + at_ms // 2 * SLOT_MS)
     seen = []
     for now_ms in (2000, 2001, 2002):
-        timers.ring(now_ms)
+        timers.fire(now_ms)
         seen.append("".join(rung))
         assert (timers.next_ms() <= now_ms) is (now_ms < 2002)
     assert seen == ["A", "AbC", "AbCd"]
-    timers.ring(2000 + 2 * SLOT_MS)
+    timers.fire(2000 + 2 * SLOT_MS)
     assert "".join(rung) == "AbCdA"
 
 
@@ -178,13 +178,13 @@ def test_those_who_ask_for_every_turn_leave_the_others_theirs() -> None:
         def due(self, now_ms: int) -> int:
             timers.soon(self)
             turns.append(now_ms)
-            return WORK_A_RING // 4
+            return WORK_PER_TURN // 4
 
     for _ in range(8):
         timers.soon(Eager())
     timers.set(other, 16)
-    timers.ring(24)
+    timers.fire(24)
     assert other.rung == [24] and turns == [24, 24]
     for now_ms in range(32, 56, 8):
-        timers.ring(now_ms)
+        timers.fire(now_ms)
     assert len(turns) == 8

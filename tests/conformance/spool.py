@@ -54,11 +54,11 @@ class Recovered:
         """Everything that one client hears in answer, once it is committed."""
         self._session.execute(self._parser.feed(line.encode("latin-1") + b"\r\n"), self.now_ms)
         while self._session.wants_turn:
-            self._session.go_on(self.now_ms)
+            self._session.run_backlog(self.now_ms)
         self.broker.settle(self.now_ms)
         self.broker.commit(self.now_ms)
         reply = b"".join(self._session.out)
-        self._session.fetched()
+        self._session.clear_out()
         return reply
 
     def drain(self, queue: str) -> list[str]:

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from staniel.protocol.limits import REQUESTS_A_FEED, WORK_A_FEED, Limits
+from staniel.protocol.limits import REQUESTS_PER_FEED, WORK_PER_FEED, Limits
 from staniel.protocol.memcache.commands import KEYS_AT_ONCE
 from staniel.protocol.memcache.parser import WINDOW_BYTES, MemcacheParser
 from staniel.protocol.memcache.requests import Dialect, Get, GetKeys, GetMany, Set
@@ -35,7 +35,7 @@ def memcache() -> MemcacheParser:
 def test_many_lines_are_understood_some_at_a_time(parser: Any, line: bytes) -> None:
     slices = [parser.feed(line * 5000)]
     while isinstance(slices[-1][-1], More):
-        assert len(slices[-1]) <= WORK_A_FEED + 1
+        assert len(slices[-1]) <= WORK_PER_FEED + 1
         slices.append(slices[-1][-1].resume())
     assert sum(isinstance(request, Invalid) for found in slices for request in found) == 5000
     assert parser.pending_bytes == 0
@@ -43,11 +43,11 @@ def test_many_lines_are_understood_some_at_a_time(parser: Any, line: bytes) -> N
 
 def test_what_arrives_between_two_slices_is_understood_behind_them() -> None:
     parser = memcache()
-    lines = b"".join(b"get between%d\r\n" % number for number in range(WORK_A_FEED + 10))
+    lines = b"".join(b"get between%d\r\n" % number for number in range(WORK_PER_FEED + 10))
     found = parser.feed(lines + b"set q 0 0 4\r\nab")
     assert parser.feed(b"cd\r\nget last\r\n") == parser.feed(b"") == []
     found = whole(found)
-    assert found[-2:] == [Set("q", b"abcd"), Get(b"last", "last")] and len(found) == WORK_A_FEED + 12
+    assert found[-2:] == [Set("q", b"abcd"), Get(b"last", "last")] and len(found) == WORK_PER_FEED + 12
 
 
 @pytest.mark.parametrize(
@@ -96,7 +96,7 @@ def test_known_lines_are_bounded_too() -> None:
     parser = memcache()
     parser.feed(b"get q\r\n")
     found = parser.feed(b"get q\r\n" * 60_000)
-    assert len(found) <= REQUESTS_A_FEED + WINDOW_BYTES // 7 + 2 and isinstance(found[-1], More)
+    assert len(found) <= REQUESTS_PER_FEED + WINDOW_BYTES // 7 + 2 and isinstance(found[-1], More)
     assert len(whole(found)) == 60_000
 
 
@@ -108,13 +108,13 @@ def test_the_items_of_a_text_put_are_read_some_at_a_time() -> None:
     while found and isinstance(found[-1], More):
         found = found[-1].resume()
         feeds += 1
-    assert found == [TextPut("q", (b"x",) * 20_000)] and feeds >= 20_000 // (WORK_A_FEED * ITEMS_A_WORK)
+    assert found == [TextPut("q", (b"x",) * 20_000)] and feeds >= 20_000 // (WORK_PER_FEED * ITEMS_A_WORK)
 
 
 def test_thrift_calls_are_read_some_at_a_time() -> None:
     parser = ThriftParser(Limits())
     found = parser.feed(call("get_version") * 1000)
-    assert len(found) <= WORK_A_FEED and isinstance(found[-1], More)
+    assert len(found) <= WORK_PER_FEED and isinstance(found[-1], More)
     found = whole(found)
     assert len(found) == 1000 and all(isinstance(request, ThriftVersion) for request in found)
 
@@ -143,7 +143,7 @@ def test_blocks_that_do_not_end_with_cr_lf_are_read_some_at_a_time(dialect: Dial
     slices = [parser.feed(data)]
     while slices[-1] and isinstance(slices[-1][-1], More):
         slices.append(slices[-1][-1].resume())
-    assert max(map(len, slices)) <= 2 * WORK_A_FEED + 1
+    assert max(map(len, slices)) <= 2 * WORK_PER_FEED + 1
     drip = MemcacheParser(dialect, Limits())
     wanted = [request for at in range(0, len(data), 50) for request in drip.feed(data[at : at + 50])]
     assert [request for found in slices for request in found if not isinstance(request, More)] == wanted

@@ -9,10 +9,10 @@ import pytest
 
 from staniel.queues.changes import NoJournal
 from staniel.queues.config import QueueConfig
-from staniel.queues.deferred_free import BYTES_A_STEP, ITEMS_A_STEP, LEAST_ITEMS, DeferredFree
+from staniel.queues.deferred_free import BYTES_PER_STEP, ITEMS_PER_STEP, LEAST_ITEMS, DeferredFree
 from staniel.queues.item import Delivery, Item, Numbered
 from staniel.queues.line import Line
-from staniel.queues.queue import COUNTED_A_TURN, Queue
+from staniel.queues.queue import COUNTED_PER_TURN, Queue
 
 NOW_MS = 1_700_000_000_000
 
@@ -55,7 +55,7 @@ def test_as_much_of_a_line_is_counted_as_was_asked_for_and_its_order_stays() -> 
 
 def test_a_flush_of_many_items_is_prepared_in_steps() -> None:
     queue = Queue("q", QueueConfig(), NoJournal(), NOW_MS)
-    for _ in range(2 * COUNTED_A_TURN + 1):
+    for _ in range(2 * COUNTED_PER_TURN + 1):
         queue.add(Item(b"", NOW_MS), NOW_MS)
     assert [queue.prepare_flush() for _ in range(3)] == [False, False, True]
 
@@ -66,7 +66,7 @@ def taken(number: int, size: int = 1) -> Delivery:
 
 @pytest.mark.parametrize("kind", ["line", "given back", "open"])
 def test_what_is_abandoned_is_freed_a_number_a_step(kind: str) -> None:
-    count = ITEMS_A_STEP + 10
+    count = ITEMS_PER_STEP + 10
     items: deque[Item] | list[Delivery] | OrderedDict[int, Delivery] = deque([Item(b"x", NOW_MS)] * count)
     if kind == "given back":
         items = [taken(number) for number in range(count)]
@@ -81,9 +81,9 @@ def test_what_is_abandoned_is_freed_a_number_a_step(kind: str) -> None:
 
 
 def test_large_items_are_freed_a_few_megabytes_a_step() -> None:
-    items = deque([Item(bytes(BYTES_A_STEP // 2), NOW_MS) for _ in range(5)])
+    items = deque([Item(bytes(BYTES_PER_STEP // 2), NOW_MS) for _ in range(5)])
     deferred_free = DeferredFree()
-    deferred_free.add(items, 5 * BYTES_A_STEP // 2)
+    deferred_free.add(items, 5 * BYTES_PER_STEP // 2)
     deferred_free.step()
     assert len(items) == 3
 
@@ -95,11 +95,11 @@ def test_a_few_small_items_are_freed_on_the_spot() -> None:
 
 
 def test_pieces_of_a_stream_are_freed_in_steps_that_need_not_end_with_a_piece() -> None:
-    pieces = [[Numbered(b"x", NOW_MS)] * (ITEMS_A_STEP // 2 + 1) for _ in range(3)]
+    pieces = [[Numbered(b"x", NOW_MS)] * (ITEMS_PER_STEP // 2 + 1) for _ in range(3)]
     deferred_free = DeferredFree()
     deferred_free.add_pieces(pieces)
     deferred_free.step()
-    assert sum(map(len, pieces)) == 3 * (ITEMS_A_STEP // 2 + 1) - ITEMS_A_STEP
+    assert sum(map(len, pieces)) == 3 * (ITEMS_PER_STEP // 2 + 1) - ITEMS_PER_STEP
 
 
 @pytest.mark.parametrize("way", ["flush", "delete"])

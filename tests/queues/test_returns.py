@@ -6,12 +6,12 @@ from itertools import pairwise
 
 import pytest
 
-from staniel.broker.timers import SOON_A_RING
-from staniel.queues.batched_aborts import ENDED_AS_MANY, READS_A_STEP
+from staniel.broker.timers import SOON_WORK_PER_TURN
+from staniel.queues.batched_aborts import ENDED_AS_MANY, READS_PER_STEP
 from staniel.queues.queue import Queue
 from tests.support.world import Client, World
 
-MANY = 4 * READS_A_STEP + 1
+MANY = 4 * READS_PER_STEP + 1
 SETTINGS = f"server.max_open_transactions = {MANY}\n"
 
 
@@ -48,7 +48,7 @@ def test_what_a_client_that_leaves_had_open_comes_back_some_a_turn_and_in_order(
     waiter.says("get q/t=60000")
     client.session.close(world.now_ms)
     left = turns_of(world)
-    assert len(left) > 4 and max(before - after for before, after in pairwise(left)) <= READS_A_STEP
+    assert len(left) > 4 and max(before - after for before, after in pairwise(left)) <= READS_PER_STEP
     world.sync()
     assert waiter.hears() == "VALUE q/t=60000 0 5 00000 END"  # the oldest, though it was the last to come back
     assert numbers(world) == [*range(1, MANY)]
@@ -72,7 +72,7 @@ def test_who_asks_meanwhile_gets_the_first_of_all(get: str) -> None:
 def test_few_reads_are_back_at_once() -> None:
     world = World(SETTINGS)
     client, asker = world.client(), world.client()
-    open_many(world, client, count=READS_A_STEP)
+    open_many(world, client, count=READS_PER_STEP)
     client.session.close(world.now_ms)
     asker.sends(b"get q\r\n")
     world.turn()
@@ -81,7 +81,7 @@ def test_few_reads_are_back_at_once() -> None:
 
 
 def test_reads_on_many_queues_come_back_some_a_turn() -> None:
-    world, a_turn = World(), SOON_A_RING // ENDED_AS_MANY
+    world, a_turn = World(), SOON_WORK_PER_TURN // ENDED_AS_MANY
     count = 2 * a_turn + 10
     client = world.client()
     for number in range(count):
@@ -98,7 +98,7 @@ def test_reads_on_many_queues_come_back_some_a_turn() -> None:
 def test_who_asks_in_the_turn_of_a_leave_gets_the_first_item_of_each_queue() -> None:
     world = World()
     client, asker = world.client(), world.client()
-    names = [f"q{number}" for number in range(3 + READS_A_STEP // 100)]
+    names = [f"q{number}" for number in range(3 + READS_PER_STEP // 100)]
     for name in names:
         open_many(world, client, name, 100)
     client.session.close(world.now_ms)
@@ -111,7 +111,7 @@ def test_who_asks_in_the_turn_of_a_leave_gets_the_first_item_of_each_queue() -> 
 
 
 def test_more_queues_than_are_handed_their_reads_in_a_turn(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("staniel.broker.session.WORK_A_STEP", 150)
+    monkeypatch.setattr("staniel.broker.session.WORK_PER_STEP", 150)
     world = World()
     client = world.client()
     for number in range(5):
@@ -129,7 +129,7 @@ def test_very_many_reads_time_out_some_a_turn_and_in_order() -> None:
     open_many(world, world.client())
     world.turn(1010)
     left = turns_of(world)
-    assert len(left) > 3 and max(before - after for before, after in pairwise([MANY, *left])) <= READS_A_STEP
+    assert len(left) > 3 and max(before - after for before, after in pairwise([MANY, *left])) <= READS_PER_STEP
     assert numbers(world) == [*range(MANY)]
     assert world.broker.queues.by_name["q"].counters.timed_out_transactions == MANY
 

@@ -17,10 +17,10 @@ from pathlib import Path
 import pytest
 
 from staniel.broker import protocols
-from staniel.broker.broker import SETTLED_A_TURN, Broker
+from staniel.broker.broker import SETTLED_PER_TURN, Broker
 from staniel.broker.config.load import parse
 from staniel.broker.recovery import recover
-from staniel.broker.session import REQUESTS_A_TURN
+from staniel.broker.session import REQUESTS_PER_TURN
 from staniel.journal.disk.os_fs import OsFs
 from staniel.journal.group_commit import Sync
 from staniel.protocol.limits import Limits
@@ -31,7 +31,7 @@ from staniel.server import pending_bytes as debts
 from staniel.server.clock import SteadyClock
 from staniel.server.connection import ConnectionState
 from staniel.server.hub import FREE_SHARE_NS, SHARE_NS, Hub
-from staniel.server.listener import ACCEPTS_A_TURN
+from staniel.server.listener import ACCEPTS_PER_TURN
 from staniel.server.machine import ListeningSocket, Machine
 from staniel.server.sync_latency import SyncLatency
 from tests.support.process import running
@@ -368,12 +368,12 @@ def test_what_one_who_leaves_had_open_is_not_handed_to_another_who_leaves_in_the
 
 def test_newcomers_are_let_in_some_a_turn(tmp_path: Path) -> None:
     with served(tmp_path) as hub, ExitStack() as stack:
-        clients = [stack.enter_context(hub.connect()) for _ in range(2 * ACCEPTS_A_TURN + 1)]
+        clients = [stack.enter_context(hub.connect()) for _ in range(2 * ACCEPTS_PER_TURN + 1)]
         inside = []
         for _ in range(3):
             hub.turn(hub.listener.fileno())
             inside.append(len(hub.hub._connections))
-        assert inside == [ACCEPTS_A_TURN, 2 * ACCEPTS_A_TURN, len(clients)]
+        assert inside == [ACCEPTS_PER_TURN, 2 * ACCEPTS_PER_TURN, len(clients)]
 
 
 @pytest.mark.parametrize("ends", ["leaves", "is answered"])
@@ -484,7 +484,7 @@ def test_backlogs_go_on_in_turn_when_there_is_no_time_for_all(tmp_path: Path) ->
         for _ in range(6):
             it.hub.turn([])
         gone = [was - len(one.session.backlog) for was, one in zip(left, it.hub._connections.values(), strict=True)]
-        assert gone == [2 * REQUESTS_A_TURN] * 3
+        assert gone == [2 * REQUESTS_PER_TURN] * 3
         for wire in wires:
             wire.sock.close()
 
@@ -546,7 +546,7 @@ def test_a_backlog_that_waits_for_held_replies_goes_on_once_they_have_left(
 ) -> None:
     monkeypatch.setattr(connection, "UNSENT_BYTES_MAX", 10)
     monkeypatch.setattr(SyncLatency, "is_brief", False)
-    count = 3 * REQUESTS_A_TURN
+    count = 3 * REQUESTS_PER_TURN
     with served(tmp_path) as it, it.connect() as wire:
         it.turn(it.listener.fileno())
         wire.say(b"set q 0 0 1\r\nx\r\n" * count)
@@ -570,7 +570,7 @@ def test_two_clients_that_wake_one_another_do_not_keep_a_turn(tmp_path: Path) ->
             it.turn()
             done.append(counters.cmd_get)
             assert done[-1] > 0 and len(done) < 1000
-        assert max(later - before for before, later in itertools.pairwise(done)) <= SETTLED_A_TURN + REQUESTS_A_TURN
+        assert max(later - before for before, later in itertools.pairwise(done)) <= SETTLED_PER_TURN + REQUESTS_PER_TURN
 
 
 def test_who_owes_nothing_is_read_before_those_with_unfinished_requests(tmp_path: Path) -> None:
@@ -633,7 +633,7 @@ def test_who_has_finished_its_request_is_read_with_the_others_again(tmp_path: Pa
 
 
 def test_long_replies_leave_some_a_turn_and_short_ones_at_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(hub, "SENT_BYTES_A_TURN", 100_000)
+    monkeypatch.setattr(hub, "SENT_BYTES_PER_TURN", 100_000)
     with served(tmp_path, "default.keep_journal = false\n") as it:
         it.hub.broker.queues.make("q", 0).add(Item(bytes(70_000), 1, 0), 0)
         wires = it.connect_many(6)
@@ -675,8 +675,8 @@ def test_a_long_item_is_shown_to_many_without_a_copy_and_counted_whole_until_it_
 
 
 def test_when_too_much_is_owed_some_debtors_are_dropped_a_turn(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(debts, "CUTS_A_TURN", 1)
-    monkeypatch.setattr(debts, "MORE_CUTS_A_TURN", 2)
+    monkeypatch.setattr(debts, "CUTS_PER_TURN", 1)
+    monkeypatch.setattr(debts, "MORE_CUTS_PER_TURN", 2)
     with served(tmp_path, "server.max_pending_size_total = 8200\n") as it:
         wires = it.connect_many(12)
         for wire in wires:
@@ -785,7 +785,7 @@ def test_who_waits_behind_the_others_to_be_read_does_not_stand_still(
 def test_who_sends_much_has_its_turn_though_not_all_who_are_ready_are_told_in_one(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(hub, "EVENTS_A_TURN", 2)
+    monkeypatch.setattr(hub, "EVENTS_PER_TURN", 2)
     with served(tmp_path) as it:
         wires = it.connect_many(4)
         fds, connections = list(it.hub._connections), list(it.hub._connections.values())
@@ -813,8 +813,8 @@ def test_who_sends_much_has_its_turn_though_not_all_who_are_ready_are_told_in_on
 def test_who_waits_to_be_sent_more_keeps_its_place_though_it_is_not_told_of_in_each_turn(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(hub, "EVENTS_A_TURN", 2)
-    monkeypatch.setattr(hub, "WRITERS_A_TURN", 1)
+    monkeypatch.setattr(hub, "EVENTS_PER_TURN", 2)
+    monkeypatch.setattr(hub, "WRITERS_PER_TURN", 1)
     with served(tmp_path) as it:
         wires = it.connect_many(4)
         fds, connections = list(it.hub._connections), list(it.hub._connections.values())
@@ -864,7 +864,7 @@ def test_fewer_who_send_much_are_read_if_what_they_want_takes_its_time(
 def test_who_reads_what_it_is_owed_is_sent_more_in_its_turn_and_read_behind_the_others(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(hub, "WRITERS_A_TURN", 1)
+    monkeypatch.setattr(hub, "WRITERS_PER_TURN", 1)
     with served(tmp_path) as it:
         wires = it.connect_many(3)
         fds, connections = list(it.hub._connections), list(it.hub._connections.values())

@@ -8,20 +8,20 @@ from itertools import pairwise
 import pytest
 
 from staniel.broker import protocols
-from staniel.broker.commands.batches import QUEUES_A_TURN
-from staniel.broker.commands.puts import TARGETS_AT_ONCE, WIDE_A_TURN
-from staniel.broker.commands.thrift import LEASES_A_TURN
+from staniel.broker.commands.batches import QUEUES_PER_TURN
+from staniel.broker.commands.puts import TARGETS_AT_ONCE, WIDE_PER_TURN
+from staniel.broker.commands.thrift import LEASES_PER_TURN
 from staniel.broker.session import SessionState
 from staniel.broker.version import WIRE_VERSION
 from staniel.protocol.memcache.requests import Dialect
 from staniel.queues.item import Item
-from staniel.queues.queue import COUNTED_A_TURN, SWEEP_MAX
+from staniel.queues.queue import COUNTED_PER_TURN, SWEEP_MAX
 from staniel.sim.disk.durable import Crash
 from tests.support.thrift_calls import call, hear
 from tests.support.world import Client, World
 
-MANY = 3 * QUEUES_A_TURN + 1
-MANY_ITEMS = 4 * COUNTED_A_TURN
+MANY = 3 * QUEUES_PER_TURN + 1
+MANY_ITEMS = 4 * COUNTED_PER_TURN
 EXPIRED = 2 * SWEEP_MAX + 7
 
 
@@ -49,7 +49,7 @@ def test_statistics_of_many_queues_take_several_turns_and_are_one_answer() -> No
     world = World()
     many_queues(world)
     turns, heard = turns_until_heard(world, "stats", "version")
-    assert turns >= MANY // QUEUES_A_TURN
+    assert turns >= MANY // QUEUES_PER_TURN
     assert all(f"STAT queue_q{number}_items 1 " in heard for number in range(MANY))
     head, version = heard.split(" END ")
     assert head.startswith("STAT uptime") and version.startswith("VERSION")
@@ -74,7 +74,7 @@ def test_flushing_many_queues_takes_several_turns_and_others_are_served_between(
     many_queues(world)
     other = world.client()
     turns, heard = turns_until_heard(world, "flush_all", "get q0")
-    assert turns >= MANY // QUEUES_A_TURN and heard == "OK END"
+    assert turns >= MANY // QUEUES_PER_TURN and heard == "OK END"
     assert not any(len(queue.line) for queue in world.broker.queues)
     other.puts("y")
     world.sync()
@@ -90,12 +90,12 @@ def fill(world: World, name: str, count: int) -> None:
 @pytest.mark.parametrize("request_line", ["flush q", "flush_all"])
 def test_a_flush_of_many_items_takes_several_turns_and_all_that_is_there_at_its_end(request_line: str) -> None:
     world = World()
-    fill(world, "q", 6 * COUNTED_A_TURN)
+    fill(world, "q", 6 * COUNTED_PER_TURN)
     queue = world.broker.queues.by_name["q"]
     client, other = world.client(), world.client()
     client.says(request_line, "get q")
     other.puts("late", "q")
-    assert len(queue.line) == 6 * COUNTED_A_TURN + 1
+    assert len(queue.line) == 6 * COUNTED_PER_TURN + 1
     turns = 1
     while client.session.wants_turn:
         world.turn()
@@ -108,11 +108,11 @@ def test_a_flush_of_many_items_takes_several_turns_and_all_that_is_there_at_its_
 
 def test_a_flush_ends_though_more_is_put_in_every_turn_than_is_counted() -> None:
     world = World("default.sync_journal = 'os'")
-    fill(world, "q", 3 * COUNTED_A_TURN)
+    fill(world, "q", 3 * COUNTED_PER_TURN)
     client, turns = world.client(), 0
     client.sends(b"flush q\r\n")
     while client.session.wants_turn and turns < 10:
-        fill(world, "q", COUNTED_A_TURN + 100)
+        fill(world, "q", COUNTED_PER_TURN + 100)
         world.turn()
         turns += 1
     world.sync()
@@ -270,7 +270,7 @@ def test_many_items_for_many_queues_are_put_some_a_turn_and_the_next_request_wai
     for number in range(TARGETS_AT_ONCE + 1):
         maker.sends(f"get q+{number}\r\n".encode())
     world.sync()
-    client, count = Client(world, protocols.text(Dialect.MEMCACHED)), 10 * WIDE_A_TURN
+    client, count = Client(world, protocols.text(Dialect.MEMCACHED)), 10 * WIDE_PER_TURN
     world.clients.append(client)
     client.sends(b"put q:\n" + b"x\n" * count + b"\nversion\n")
     put = [len(world.broker.queues.by_name["q+0"].line)]
@@ -278,15 +278,15 @@ def test_many_items_for_many_queues_are_put_some_a_turn_and_the_next_request_wai
         world.turn()
         put.append(len(world.broker.queues.by_name["q+0"].line))
     world.sync()
-    assert put[-1] == count and max(later - before for before, later in pairwise([0, *put])) == WIDE_A_TURN
-    assert len(put) == count // WIDE_A_TURN + 1
+    assert put[-1] == count and max(later - before for before, later in pairwise([0, *put])) == WIDE_PER_TURN
+    assert len(put) == count // WIDE_PER_TURN + 1
     assert client.hears().startswith(f"+{count}\n:")
 
 
 @pytest.mark.parametrize("method", ["confirm", "abort"])
 def test_very_many_leases_are_ended_some_a_turn_and_counted_once(method: str) -> None:
     world = World("server.max_open_transactions = 10000")
-    count = 3 * LEASES_A_TURN + 1
+    count = 3 * LEASES_PER_TURN + 1
     fill(world, "q", count)
     queue = world.broker.queues.by_name["q"]
     items = queue.line.items()
@@ -302,7 +302,7 @@ def test_very_many_leases_are_ended_some_a_turn_and_counted_once(method: str) ->
     while client.session.wants_turn or queue.batched_aborts.groups:
         world.turn()
         opened.append(len(queue.open_reads))
-    assert max(before - after for before, after in pairwise(opened)) <= LEASES_A_TURN and not opened[-1]
+    assert max(before - after for before, after in pairwise(opened)) <= LEASES_PER_TURN and not opened[-1]
     world.sync()
     assert hear(client._heard)[2].success == count
     left = queue.line.items()
@@ -311,7 +311,7 @@ def test_very_many_leases_are_ended_some_a_turn_and_counted_once(method: str) ->
 
 def test_who_asks_while_very_many_leases_are_aborted_gets_the_first_item() -> None:
     world = World("server.max_open_transactions = 10000")
-    count = 3 * LEASES_A_TURN + 1
+    count = 3 * LEASES_PER_TURN + 1
     queue = world.broker.queues.make("q", world.now_ms)
     for number in range(count):
         queue.add(Item(b"%05d" % number, world.now_ms), world.now_ms)

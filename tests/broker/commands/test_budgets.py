@@ -8,20 +8,20 @@ from uuid import UUID
 
 import pytest
 
-from staniel.broker.broker import QUEUES_A_TURN
+from staniel.broker.broker import QUEUES_PER_TURN
 from staniel.broker.commands import gets, puts
-from staniel.broker.commands.admin import BLOCKS_A_TURN
+from staniel.broker.commands.admin import BLOCKS_PER_TURN
 from staniel.broker.commands.thrift import ITEMS_MAX
 from staniel.broker.protocols import ProtocolSpec, memcache, text, thrift, workq
 from staniel.broker.version import WIRE_VERSION
-from staniel.protocol.limits import WORK_A_FEED
+from staniel.protocol.limits import WORK_PER_FEED
 from staniel.protocol.memcache.requests import Dialect
 from staniel.queues.jobs.jobs import IDLE_QUEUES_MAX
 from tests.support.thrift_calls import call
 from tests.support.world import Client, World
 
 MEMORY = "default.keep_journal = false\n"
-MANY = 4 * gets.KEYS_A_TURN + 3
+MANY = 4 * gets.KEYS_PER_TURN + 3
 
 
 def asks(world: World, data: bytes, wire: ProtocolSpec | None = None, syncs: bool = True) -> tuple[int, bytes]:
@@ -46,7 +46,7 @@ def test_a_get_of_many_names_that_nobody_has_made_takes_several_turns() -> None:
     world = World()
     names = b" ".join(b"n%d" % number for number in range(MANY))
     turns, heard = asks(world, b"get " + names + b"\r\nversion\r\n")
-    assert turns >= 2 * (MANY // gets.KEYS_A_TURN) and heard == b"END\r\nVERSION %b\r\n" % WIRE_VERSION.encode()
+    assert turns >= 2 * (MANY // gets.KEYS_PER_TURN) and heard == b"END\r\nVERSION %b\r\n" % WIRE_VERSION.encode()
     assert not len(world.broker.queues) and world.broker.counters.get_misses == MANY
 
 
@@ -84,7 +84,7 @@ def test_large_items_of_several_keys_leave_some_a_turn() -> None:
 @pytest.mark.parametrize("request_", ["set new%d 0 0 1\r\nx\r\n", "get polite+%d\r\n", "ms new%d 1\r\nx\r\n"])
 def test_only_so_many_queues_are_made_in_a_turn(request_: str) -> None:
     world = World(MEMORY)
-    count = 3 * QUEUES_A_TURN + 1
+    count = 3 * QUEUES_PER_TURN + 1
     client = world.client()
     client.sends("".join(request_ % number for number in range(count)).encode())
     made = [0]
@@ -92,17 +92,17 @@ def test_only_so_many_queues_are_made_in_a_turn(request_: str) -> None:
         made.append(len(world.broker.queues))
         world.turn()
     made.append(len(world.broker.queues))
-    assert max(after - before for before, after in pairwise(made)) <= QUEUES_A_TURN
+    assert max(after - before for before, after in pairwise(made)) <= QUEUES_PER_TURN
     assert made[-1] == count and len(client.hears().replace("HD", "END").split()) == count
     assert world.broker.counters.cmd_set in (0, count)
 
 
 def test_all_clients_together_make_only_so_many_queues_in_a_turn() -> None:
     world = World(MEMORY)
-    clients = [world.client() for _ in range(2 * QUEUES_A_TURN)]
+    clients = [world.client() for _ in range(2 * QUEUES_PER_TURN)]
     for number, client in enumerate(clients):
         client.sends(b"set new%d 0 0 1\r\nx\r\n" % number)
-    assert len(world.broker.queues) == QUEUES_A_TURN
+    assert len(world.broker.queues) == QUEUES_PER_TURN
     world.turn()
     world.turn()
     assert [client.hears() for client in clients] == ["STORED"] * len(clients)
@@ -129,7 +129,7 @@ def test_the_limits_hold_for_the_other_protocols() -> None:
 
 def test_a_text_put_of_many_items_takes_several_turns() -> None:
     world = World(MEMORY)
-    count = 10 * puts.ITEMS_A_TURN
+    count = 10 * puts.ITEMS_PER_TURN
     turns, heard = asks(world, b"put q:\n" + b"x\n" * count + b"\n", text(Dialect.MEMCACHED))
     assert turns >= 9 and heard == b"+%d\n" % count and len(world.items()) == count
 
@@ -138,7 +138,7 @@ def test_a_thrift_put_of_many_items_takes_several_turns_and_its_get_has_an_end()
     world = World(MEMORY)
     count = 2 * ITEMS_MAX
     put = call("put", queue_name="q", items=[b"x"] * count, expiration_msec=0)
-    assert asks(world, put, thrift(Dialect.MEMCACHED))[0] >= count // puts.ITEMS_A_TURN
+    assert asks(world, put, thrift(Dialect.MEMCACHED))[0] >= count // puts.ITEMS_PER_TURN
     get = call("get", queue_name="q", max_items=10 * count, timeout_msec=0, auto_abort_msec=0)
     asks(world, get, thrift(Dialect.MEMCACHED))
     assert len(world.items()) == count - ITEMS_MAX
@@ -148,18 +148,18 @@ def test_a_series_that_is_refused_midway_says_what_is_stored() -> None:
     world = World(MEMORY)
     client = Client(world, text(Dialect.MEMCACHED))
     world.clients.append(client)
-    client.sends(b"put q:\n" + b"x\n" * (2 * puts.ITEMS_A_TURN) + b"\n")
+    client.sends(b"put q:\n" + b"x\n" * (2 * puts.ITEMS_PER_TURN) + b"\n")
     world.client().says("status readonly")
     world.turn()
-    assert client.hears() == f"+{puts.ITEMS_A_TURN}".strip()
+    assert client.hears() == f"+{puts.ITEMS_PER_TURN}".strip()
 
 
 def test_dumps_of_many_queues_take_several_turns() -> None:
     for command in (b"dump_config", b"dump_stats"):
         world = World(MEMORY)
-        names = b" ".join(b"n%d" % number for number in range(3 * BLOCKS_A_TURN))
+        names = b" ".join(b"n%d" % number for number in range(3 * BLOCKS_PER_TURN))
         turns, heard = asks(world, command + b" " + names + b"\r\n")
-        assert turns >= 2 and heard.count(b"queue '") == 3 * BLOCKS_A_TURN and heard.endswith(b"END\r\n")
+        assert turns >= 2 and heard.count(b"queue '") == 3 * BLOCKS_PER_TURN and heard.endswith(b"END\r\n")
 
 
 def test_a_request_for_many_items_is_the_last_of_its_turn() -> None:
@@ -196,7 +196,7 @@ def job_id(number: int) -> bytes:
     return str(UUID(int=number, version=4)).encode()
 
 
-MANY_REQUESTS = 3 * WORK_A_FEED
+MANY_REQUESTS = 3 * WORK_PER_FEED
 ITEMS = [b"%04d" % number for number in range(MANY_REQUESTS)]
 IN_PIECES: dict[str, tuple[ProtocolSpec, list[bytes]]] = {
     "memcache": (

@@ -242,7 +242,7 @@ def test_nobody_asks_again_in_every_turn_while_what_has_expired_waits_for_a_slow
 
 
 def test_queues_are_aged_some_a_turn_and_each_of_them_in_the_end(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(broker, "AGED_A_TURN", 3 * broker.CHANGED_AS_MANY)
+    monkeypatch.setattr(broker, "EXPIRED_QUEUES_PER_TURN", 3 * broker.CHANGED_COST)
     world = World('default.keep_journal = false\nserver.expiration_timer_frequency = "1s"\n')
     for number in range(8):
         world.broker.queues.make(f"q{number}", world.now_ms).add(
@@ -277,7 +277,7 @@ def test_a_turn_ages_fewer_queues_if_something_happens_to_them(settings: str, it
             queue.add(Item(b"x", world.now_ms, world.now_ms + 10), world.now_ms)
     world.now_ms += 2000
     done = [0]
-    while world.broker._to_age or len(done) == 1:
+    while world.broker._to_expire or len(done) == 1:
         SlowWorld.turn(world)
         done.append(sum(queue.state is QueueState.CLOSED or len(queue.line) < items for queue in queues))
     assert max(later - before for before, later in pairwise(done)) <= most

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from staniel.broker.session import OUT_BYTES_A_TURN
+from staniel.broker.session import OUT_BYTES_PER_TURN
 from tests.support.world import Client, World
 
 
@@ -16,7 +16,7 @@ def asked(client: Client, *lines: str) -> str:
 def test_a_reply_stops_with_the_item_that_fills_a_turn() -> None:
     world = World()
     client = world.client()
-    size = OUT_BYTES_A_TURN // 2
+    size = OUT_BYTES_PER_TURN // 2
     for letter in "abcd":
         asked(client, f"set q 0 0 {size}", letter * size)
     heard = asked(client, "get q/n=1000")

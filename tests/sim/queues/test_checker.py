@@ -24,7 +24,7 @@ class Somebody:
         self.checker = checker
         self.name = name
         self.held: dict[str, deque[Reading]] = {}
-        self.is_leaving = self.is_handed = False
+        self.is_leaving = self.has_delivery = False
         self.unanswered: deque[Request] = deque()
         checker.askers.append(self)
 

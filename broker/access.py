@@ -1,7 +1,7 @@
-"""Who may read, write and flush just now: server status, marked connections, paused queues, white lists.
+"""Who may read or write, and why not: server status, connection limits, paused queues, white lists. A reason is a text
+for the client.
 
-Knows reasons. Refuses to know replies. Nothing here runs for an ordinary request: sessions and queues carry one flag
-each that says whether anybody has to ask.
+Ordinary requests do not come here: sessions and queues carry a flag each, `guarded`, that says whether to ask.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ def trouble(queue: Queue) -> str:
 
 
 def blocked_queues(session: Session) -> str:
-    """What `flush_all` has not emptied, because it cannot be read; empty if that is nothing."""
+    """Which queues `flush_all` has not emptied, because they cannot be read; empty if there are none."""
     queues = session.broker.queues
     if not queues.blocked:
         return ""

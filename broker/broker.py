@@ -1,7 +1,7 @@
-"""Everything between the bytes that come and the bytes that go, driven by one of two worlds: server/ or sim/.
+"""The broker: queues, journals and sessions of one spool, driven by server/ or sim/.
 
-Knows queues, journals and sessions, and the order recover, execute, settle, commit. Refuses to know sockets, threads
-and clocks: whoever drives it says what time it is, and runs the syncs that it hands out.
+A turn calls `tick` (what is due), `settle` (sessions whose wait has ended) and `commit` (write what was recorded); the
+driver says what time it is and runs the syncs and tasks that it is given.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ from staniel.queues.registry import Queues
 
 BALLAST_RETRY_MS = 1000
 KEYS_SHOWN_MAX = 20
-EXPIRED_QUEUES_PER_TURN = 1000  # queues that are looked through for expired items and have none: 2 us each
+EXPIRED_QUEUES_PER_TURN = 1000  # that have no expired items: 2 us each
 # As many of those as one takes that loses some (a record is written) or goes itself; and as one item to another queue.
 CHANGED_COST = 50
 SENT_COST = 10
@@ -111,7 +111,7 @@ class Broker:
         self.timers = Timers()
         self._load = load
         self._started_with = config
-        self.reloaded: Callable[[int], None] = lambda now_ms: None  # whoever drives us takes over what concerns it
+        self.reloaded: Callable[[int], None] = lambda now_ms: None  # the driver's part of a reload
         self.queues = Queues(config.queue, self._new_journal)
         self.transfers = Transfers(self.queues, self.spool, report)
         self.queues.transfer_sink, self.queues.timer = self.transfers, self.timers
@@ -119,7 +119,7 @@ class Broker:
         self.maintenance = MaintenanceScheduler(self.queues, self.group, total_bytes, report)
         self.queues.on_adopt = self.maintenance.adopt
         self.queues.on_read_error = self._report_unreadable
-        self.queues.reads_timed_out = self._log_timed_out
+        self.queues.on_timed_out = self._log_timed_out
         self._limit_queues()
         self.streams = StreamQueues(self)
         self.deletions = Deletions(self)
@@ -136,7 +136,7 @@ class Broker:
         self.stop_cause: dict[str, object] = {}  # for the log
         self._sessions: dict[Session, None] = {}
         self.started_ms = 0
-        self.woken: deque[Session] = deque()  # for whom `settle` has something to do
+        self.woken: deque[Session] = deque()  # whose wait has ended
         self.unsent = UnsentItems()
         self.unreadable: set[str] = set()  # queues whose files the start could not read
         self.expire_due_ms = 0
@@ -146,7 +146,7 @@ class Broker:
     # clients, and the stop
 
     def connect(self, protocol: ProtocolSpec, address: str = "") -> Session:
-        """A new client, at `address`. One too many for the connection limits is marked for life."""
+        """A new client, at `address`. Beyond the connection limits its reads or writes are refused until it goes."""
         self.counters.curr_connections += 1
         self.counters.total_connections += 1
         session = Session(self, protocol, address)
@@ -166,19 +166,19 @@ class Broker:
         return sum(session.handlers is handlers for session in self._sessions)
 
     def allow_jobs(self) -> None:
-        """The command log has been read at last, unless it still could not."""
+        """Serve workq clients again, if the command log can be read now."""
         for session in self._sessions:
             if session.handlers is workq_commands.BLOCKED and not self.workq.trouble:
                 session.handlers = workq_commands.HANDLERS
 
     def forget(self, session: Session) -> None:
-        """A client has gone."""
+        """The client of `session` is gone."""
         self._sessions.pop(session, None)
         if self.config.server.enable_session_trace:
             self.report(Level.INFO, "session.end", session=session.number)
 
     def shutdown(self, now_ms: int) -> None:
-        """Answer everybody who waits, and leave every journal synced and closed. No sync may be running."""
+        """Answer all waiting clients, and leave every journal synced and closed. No sync may be running."""
         if self.serves_jobs:
             self.workq.cleaner.stop()
         self.stopping = True
@@ -223,8 +223,8 @@ class Broker:
     # a tick
 
     def take_back(self, handed: list[tuple[Queue, Delivery]], now_ms: int) -> None:
-        """These were removed for good for a client that has left, and nothing of their answers has been sent. On a
-        full disk they are lost with it.
+        """Put back items that were removed for good for a client that has left before any byte of their answers was
+        sent. On a full disk they are lost with it.
         """
         by_queue: dict[Queue, list[Item]] = {}
         for queue, taken in handed:
@@ -314,7 +314,7 @@ class Broker:
             self.commit(now_ms)  # what has begun now must be written before the next sync
 
     def _use_unpinned(self, now_ms: int) -> None:
-        """Some journals wanted to be rid of transfers for a moment, and are: do what they wanted it for, and go on."""
+        """Some journals have no transfers under way, as they wanted: do what it was for, then begin transfers again."""
         calm, self.transfers.unpinned = self.transfers.unpinned, []
         for log in calm:
             log.wants_unpin = False
@@ -356,7 +356,7 @@ class Broker:
         self.queues.erased[queue.name] = batch
         return batch
 
-    # what its operator asks for
+    # what the operator asks for
 
     def set_status(self, wanted: ServerStatus, now_ms: int) -> bool:
         """Change the server's status; False if another change has to come first. Raises OSError."""
@@ -432,12 +432,12 @@ class Broker:
         return is_all
 
     def _report_unreadable(self, queue: Queue) -> None:
-        """Its next items cannot be read. It stays, with what is open, and takes puts; nobody gets any of it."""
+        """Its next items cannot be read. Open reads and puts go on, gets are refused."""
         hint = "nothing is read from this queue; make the file readable, or remove it, then reload"
         self.report(Level.ERROR, "journal.unreadable", queue=queue.name, why=str(queue.line.read_error), hint=hint)
 
     def _log_timed_out(self, queue: Queue, reads: list[tuple[Delivery, Ended]], now_ms: int) -> None:
-        """Open reads came to the end of open_transaction_timeout. Who had them is looked up for the lines alone."""
+        """Open reads have reached open_transaction_timeout. Looking the client up is slow: only for the log."""
         for taken, ended in reads:
             if not self.client_events.is_wanted("read.timed_out", now_ms):
                 continue
@@ -496,15 +496,15 @@ class Broker:
                 self.workq.jobs.dismiss_leasers()
 
     def _expire_some(self, now_ms: int) -> None:
-        """A turn's work; the rest follows in the next ones."""
+        """Look through as many queues as one turn allows; the others follow in the next turns."""
         left = EXPIRED_QUEUES_PER_TURN
         while self._to_expire and left > 0:
             queue = self._to_expire.popleft()
             left -= self._expire(queue, now_ms) if self.queues.find(queue.name) is queue else 1
 
     def _expire(self, queue: Queue, now_ms: int) -> int:
-        """What time does to a queue, a little late: expired items go, and a queue that is too old and empty too. As how
-        many queues that took to which nothing happens.
+        """Drop the expired items at the head of a queue, and the queue itself if it is empty and past max_queue_age.
+        Returns the work, in queues that were looked at in vain.
         """
         config = queue.config
         count = queue.expire(now_ms, config.max_expire_sweep)
@@ -528,7 +528,7 @@ class Broker:
 
 
 def shorten(keys: list[str]) -> str:
-    """For a line: the first of them, and how many more there are."""
+    """The first keys and how many more there are, for one line of the log."""
     more = f" and {len(keys) - KEYS_SHOWN_MAX} more" if len(keys) > KEYS_SHOWN_MAX else ""
     return ", ".join(keys[:KEYS_SHOWN_MAX]) + more
 

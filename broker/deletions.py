@@ -1,8 +1,6 @@
-"""Deleting queues for clients. Nobody waits for a thread that is at work on a queue's files: the queue goes when it has
-ended, and its clients hear of it then. The same for transfers from or to the queue that a power cut would leave to be
-finished: they would be finished in another queue of its name.
-
-Knows which deletions are put off. Refuses to know what deleting is: the broker does.
+"""Deleting queues for clients. A queue on whose files a thread is at work, or that has transfers under way, is deleted
+when that has ended, and its clients are answered then: transfers that a crash leaves unfinished must not be finished in
+another queue of the same name.
 """
 
 from __future__ import annotations

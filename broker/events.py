@@ -1,6 +1,4 @@
-"""What the broker has to say to whoever operates it: one event a happening, with fields. Refuses to know where it
-goes.
-"""
+"""Events for the operator: a level, a short dotted name, and fields. Where they go is up to the sink."""
 
 from __future__ import annotations
 
@@ -26,11 +24,11 @@ class EventSink(Protocol):
 
 
 def discard(level: Level, event: str, /, **fields: object) -> None:
-    """Says nothing."""
+    """A sink for nothing."""
 
 
 class RateLimitedSink:
-    """Events that clients can bring about as often as they like: `burst` lines in SELDOM_MS for each event and reason.
+    """For events that clients cause as often as they like: at most `burst` lines in SELDOM_MS for each event and `why`.
     The next line after those says in `left_out` how many were not written.
     """
 

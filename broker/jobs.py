@@ -1,7 +1,4 @@
-"""The workq half of a server: all jobs, their command log, its cleaning.
-
-Knows how they are put together and what time does to them. Refuses to know sessions and requests (workq_commands.py).
-"""
+"""The service behind the workq protocol: all jobs, their command log, its cleaning and its reserve on the disk."""
 
 from __future__ import annotations
 
@@ -37,7 +34,7 @@ def sync_ms_of(settings: WorkqSettings) -> SyncMs:
 
 
 class JobService:
-    """Takes the log's lock: raises SpoolError."""
+    """All jobs of a server. Locks the log: raises SpoolError."""
 
     def __init__(self, settings: WorkqSettings, spool: Spool, report: EventSink) -> None:
         self.settings = settings

@@ -1,8 +1,7 @@
-"""Open reads that belong to nobody's connection: thrift's. Each has a number of its own and a time after which it is
-back.
+"""Open reads that belong to no connection: thrift's. Each has a number of its own and a time limit.
 
-Knows numbers, owners and times. Refuses to know protocols. The time runs from the moment the item is opened, so a
-client that vanishes while it collects leaves nothing open for ever.
+The limit runs from the moment the item is opened, so a client that vanishes in the middle of a get leaves nothing open
+for ever.
 """
 
 from __future__ import annotations
@@ -23,7 +22,7 @@ Owner = tuple[int, str]  # a session's number and a queue's name
 
 
 class Lease:
-    """One open read; rings when its time is over."""
+    """One open read with a time limit."""
 
     __slots__ = ("address", "leases", "number", "owner", "queue", "taken")
 
@@ -50,7 +49,7 @@ class Leases:
         self._leases: dict[int, Lease] = {}
         self._held: Counter[Owner] = Counter()
         self._last = 0
-        # Told of leases whose time was over.
+        # Called with leases that have timed out.
         self.timed_out: Callable[[Lease, Ended, int], None] = lambda lease, ended, now_ms: None
 
     def held(self, session: int, queue: str) -> int:

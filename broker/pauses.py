@@ -1,7 +1,6 @@
-"""Which queues are paused, kept over restarts in one small JSON file of the spool's own folder.
+"""Which queues are paused, kept over restarts in a JSON file in the spool's own folder.
 
-Knows the file. What a pause does, the queue and gate.py know. A damaged file is reported and ignored: a queue that
-serves is the smaller surprise.
+A damaged file is reported and ignored: a queue that serves is the smaller surprise.
 """
 
 from __future__ import annotations

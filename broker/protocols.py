@@ -1,6 +1,6 @@
-"""The protocols that a client can speak, each as a ProtocolSpec. Knows which parser goes with which commands.
+"""The protocols that a client can speak, each as a ProtocolSpec: its parser and its table of commands.
 
-Thrift's are imported when asked for: its library is an extra, and takes its time to load.
+Thrift's are imported when asked for: its library is an extra, and slow to load.
 """
 
 from __future__ import annotations

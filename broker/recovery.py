@@ -44,7 +44,7 @@ class RecoveryProgress(Struct):
 
 
 class RecoverySummary(Struct, frozen=True):
-    """What recovery found, and what an earlier run was told to hold back."""
+    """What recovery found, and what is paused or cannot be read."""
 
     queues: int
     items: int
@@ -170,7 +170,7 @@ def _recover_queues(
 
 
 def _recover_or_block(broker: Broker, name: str, files: Files, now_ms: int, progress: RecoveryProgress) -> bool:
-    """Bring a queue into service, or see that nobody makes another in its place. True if its journal must be
+    """Bring a queue into service, or block its name. True if its journal must be
     rewritten.
     """
     try:
@@ -232,7 +232,7 @@ def _rewrite_ambiguous(broker: Broker, names: Iterable[str], now_ms: int) -> Non
 
 
 def _withdraw(broker: Broker, queue: Queue) -> None:
-    """Stop serving a queue that nobody has been served from yet; its files stay as they are."""
+    """Withdraw a queue before any client has used it; its files stay as they are."""
     trouble = queue.line.read_error
     why = str(trouble) if trouble else "there is no room to write its journal anew"
     broker.maintenance.forget(queue)

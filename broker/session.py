@@ -182,7 +182,7 @@ class Session:
         self._queue: Source | None = None
         self._delivered: Any = None
 
-    # driven by the world
+    # called by the driver
 
     def execute(self, requests: list[Any], now_ms: int) -> None:
         """Execute requests in order, at most REQUESTS_PER_TURN; what is left waits in the backlog."""
@@ -245,7 +245,7 @@ class Session:
         self.out_bytes = 0
 
     def close(self, now_ms: int) -> None:
-        """The client is gone: stop waiting, and put what it had open back in its original order."""
+        """The client is gone: stop waiting, and return its open reads to their queues in their original order."""
         if self.state is CLOSED:
             return
         counters = self.broker.counters
@@ -274,7 +274,7 @@ class Session:
     # waiting
 
     def park(self, queue: Source, until_ms: int, answer: Answer, *, opens: bool, peeks: bool) -> None:
-        """Wait for an item of `queue`; `answer` is called with it, or with None once the time is over."""
+        """Wait for an item of `queue`; `answer` is called with it, or with None if the wait ends without one."""
         assert self._answer is None
         self.state = ON_PARK[self.state]
         self._queue = self.waited_at = queue
@@ -319,17 +319,17 @@ class Session:
         self.broker.group.after(log, lambda now_ms: self.deliver(True))
 
     def deliver(self, taken: Any) -> None:
-        """A queue hands over what was waited for, inside the step that made it available."""
+        """A queue delivers what was waited for, in the same step that made it available."""
         self._delivered = taken
         self.broker.timers.drop(self)
         self.broker.woken.append(self)
 
     def moved(self, queue: Queue) -> None:
-        """The queue that was waited for has been made: the wait goes on there."""
+        """The queue that was waited for has been created: the wait continues there."""
         self._queue = self.waited_at = queue
 
     def dismiss(self) -> None:
-        """The queue is closing: nothing will come."""
+        """The queue is closing: nothing will be delivered."""
         self.broker.timers.drop(self)
         self.broker.woken.append(self)
 
@@ -346,19 +346,19 @@ class Session:
         self.broker.unsent.add(self, queue, taken)
 
     def leave_queue(self) -> None:
-        """The client is about to be closed: nothing is handed to it any more."""
+        """The client is about to be closed: nothing is delivered to it any more."""
         if isinstance(self._queue, Queue):
             self._queue.unpark(self)
 
     def stop_waiting(self, now_ms: int) -> None:
-        """The server stops: whatever was waited for counts as not having come."""
+        """The server stops: end the wait as if its time were over."""
         if self.state is PARKED:
             self.broker.timers.drop(self)
             self.due(now_ms)
 
     @property
     def has_delivery(self) -> bool:
-        """Whether what it waited for has come, and it has not gone on yet."""
+        """Whether what it waited for has been delivered, and is not answered yet."""
         return self._delivered is not None
 
     def resume(self, now_ms: int) -> None:
@@ -382,7 +382,7 @@ class Session:
     # for the commands
 
     def log_event(self, event: str, now_ms: int, /, **fields: object) -> None:
-        """Tell the operator what this client has had done, a few lines of each event in a time."""
+        """Log what this client has done; of each event a few lines in SELDOM_MS."""
         self.broker.client_events(Level.INFO, event, now_ms, client=self.address, **fields)
 
     def give_back(self, queue: Queue, taken: Delivery, now_ms: int) -> bool:
@@ -392,7 +392,7 @@ class Session:
         return bool(ended)
 
     def log_last_delivery(self, queue: Queue, taken: Delivery, ended: Ended, now_ms: int) -> None:
-        """The log hears of an item that has been handed out for the last time."""
+        """Log what became of an item that was delivered for the last time."""
         if ended in LAST_TIME:
             self.log_event(LAST_TIME[ended], now_ms, **dead_letter(queue, taken))
 
@@ -401,27 +401,27 @@ class Session:
         return any(held is taken for _, held in self.reads.get(queue.name, ()))
 
     def depend_on(self, queue: Queue) -> None:
-        """A reply tells of `queue`'s last change: it must not leave before that change is as safe as promised."""
+        """A reply shows `queue`'s last change: it must not leave before that change is as durable as promised."""
         batch = queue.journal.batch
         if batch > self.batch:
             self.batch = batch
 
     def client_error(self, why: str, kestrel: bytes = b"", noreply: bool = False) -> None:
-        """The client asked for what cannot be. Kestrel hangs up, and often says nothing before."""
+        """Refuse a wrong request. Kestrel hangs up, mostly without a reply."""
         if self.dialect is Dialect.KESTREL:
             self.hang_up(kestrel)
         elif not noreply:
             self.out.append(self.replies.client_error(why))
 
     def refuse(self, why: str, noreply: bool = False) -> None:
-        """We cannot do it now. Kestrel hangs up after saying so."""
+        """Refuse what the server cannot do now. Kestrel hangs up after the reply."""
         if not noreply:
             self.out.append(self.replies.server_error(why))
         if self.dialect is Dialect.KESTREL:
             self.state = ON_HANG_UP[self.state]
 
     def hang_up(self, reply: bytes) -> None:
-        """Say `reply`, then nothing more."""
+        """Send `reply`, execute nothing more, and close once `out` is sent."""
         if reply:
             self.out.append(reply)
         self.state = ON_HANG_UP[self.state]
@@ -429,9 +429,9 @@ class Session:
 
 
 class OpenReadReturn:
-    """`due` until nothing is left; the oldest read of each queue comes first. Many reads are handed over to their
-    queues before any of them ends: else who sees that its client is gone would find nothing in those whose turn is to
-    come.
+    """Returns the open reads of a closed session, the oldest of each queue first, in as many turns as it takes. Many
+    reads are handed to their queues before any of them ends: else a client that sees this one gone could find nothing
+    in a queue that comes later.
     """
 
     def __init__(self, session: Session) -> None:
@@ -440,7 +440,7 @@ class OpenReadReturn:
         self._are_few = sum(map(len, self._left)) <= READS_PER_STEP
 
     def due(self, now_ms: int) -> int:
-        """A turn's work. Returns as how many dropped items it took."""
+        """One turn's share. Returns the work, in dropped items."""
         return self._end(now_ms) if self._are_few else self._hand_over(now_ms)
 
     def _end(self, now_ms: int) -> int:
@@ -473,10 +473,10 @@ class OpenReadReturn:
 
 
 LAST_TIME = {Ended.DEAD: "item.dead", Ended.SPARED: "item.spared"}
-"""The event by which the log tells what became of an item that has been handed out for the last time."""
+"""The events for an item that has been delivered for the last time."""
 
 
 def dead_letter(queue: Queue, taken: Delivery) -> dict[str, object]:
-    """What the log says of an item that has been handed out for the last time."""
+    """Fields of those events."""
     target = queue.config.dead_letter_queue
     return {"queue": queue.name, "item": taken.id, "deliveries": taken.deliveries, "target": target}

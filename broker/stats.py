@@ -1,7 +1,4 @@
-"""One snapshot of what the server and its queues count, under Kestrel's names and in Kestrel's order.
-
-Knows the names. Refuses to know how a protocol writes them.
-"""
+"""Statistics of the server, its queues and jobs, under Kestrel's names and in Kestrel's order."""
 
 from __future__ import annotations
 

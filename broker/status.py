@@ -1,7 +1,5 @@
-"""Whether the server takes reads and writes: up, writeavoid, readonly, quiescent; kept over restarts.
-
-Knows the order of strictness, the grace period before a stricter status bites, and the file that remembers it. Refuses
-to know who is refused. Source: server status of Kestrel 2.4.
+"""Server status: up, writeavoid, readonly or quiescent, kept over restarts in a file. A stricter status is enforced
+after a grace period. Source: server status of Kestrel 2.4.
 """
 
 from __future__ import annotations

@@ -1,7 +1,4 @@
-"""The queues of a broker that are kept in libkestrel's format: found at start, made, looked after.
-
-Knows the steps. Refuses to know records, and queues of the other format.
-"""
+"""Queues in libkestrel's format: recovery at the start, creation, and what follows each batch."""
 
 from __future__ import annotations
 
@@ -31,7 +28,7 @@ IDS_LEFT_MIN = 1 << 32  # a queue whose ids are nearly used up must be put away 
 
 
 class StreamQueues:
-    """`orders` and its fan-out children are one set of files here."""
+    """All queues of this format. A queue and its fan-out children share one set of files."""
 
     def __init__(self, broker: Broker) -> None:
         self.broker = broker
@@ -54,7 +51,7 @@ class StreamQueues:
             self.recover_one(name, files, now_ms)
 
     def recover_one(self, name: str, files: StreamFiles, now_ms: int) -> None:
-        """Bring a queue with its readers into service, or see that nobody makes others in their place."""
+        """Bring a queue with its readers into service, or block their names."""
         broker = self.broker
         try:
             self._set_aside(name, files, now_ms)
@@ -67,7 +64,7 @@ class StreamQueues:
             broker.report(Level.ERROR, "journal.unreadable", queue=name, why=str(error), hint=hint)
 
     def _set_aside(self, name: str, files: StreamFiles, now_ms: int) -> None:
-        """Move away what is of queues that keep no journal: the files of those readers; all, if that leaves nobody.
+        """Move away the files of readers that keep no journal; all files, if no reader keeps one.
         Raises OSError.
         """
         broker = self.broker
@@ -107,7 +104,7 @@ class StreamQueues:
             self.broker.queues.block(queue_name, why)
 
     def unblock(self, name: str) -> None:
-        """Forget that `name`, and its readers if it is in this format, could not be served."""
+        """Unblock `name`, and its readers if it is in this format."""
         blocked = self.broker.queues.blocked
         is_family = self._blocked.pop(name, None) is not None
         for each in [each for each in blocked if each == name or (is_family and parent_of(each) == name)]:
@@ -117,7 +114,7 @@ class StreamQueues:
         return not any(sign <= " " or sign in "/\x7f" for sign in queue_name)
 
     def compare_format(self, name: str, found: Format) -> None:
-        """Say so if a queue's files are not what its settings ask for: they are served as they are."""
+        """Warn if a queue's files are in another format than its settings ask for: they are served as they are."""
         wanted = self.broker.config.queue(name).journal_format
         if wanted is not found:
             hint = f"served as {found.value}; stop the server and run: staniel journal convert SPOOL"

@@ -1,8 +1,8 @@
-"""Who wants to be told when a moment has come. A few milliseconds late is fine, early is not.
+"""Timers: one moment for each owner. A few milliseconds late is fine, early is not.
 
-Knows moments and owners. Refuses to know clocks. Thousands of waits begin and end every second and few ever come due,
-so setting and dropping one costs a dictionary entry; a heap alone would keep every dropped one until its time. Slots
-that everybody has left are cleared away once they outnumber the owners, so that memory follows the owners there are.
+Thousands of waits begin and end every second and few ever come due, so setting and dropping a timer costs a dictionary
+entry; a heap alone would keep every dropped one until its time. Slots that everybody has left are cleared away once
+they outnumber the owners, so that memory follows the number of owners.
 """
 
 from __future__ import annotations
@@ -19,14 +19,14 @@ SLOTS_SPARE = 64  # beside two an owner; more are looked through for those that 
 
 
 class TimerOwner(Protocol):
-    """Somebody who can be told that its moment has come."""
+    """Has a moment at which `due` is called."""
 
     def due(self, now_ms: int) -> int | None:
         """Returns how much was done, as in WORK_PER_TURN, if it may be much."""
 
 
 class Timers:
-    """One moment an owner."""
+    """One moment for each owner."""
 
     def __init__(self) -> None:
         self._slots: dict[int, dict[TimerOwner, None]] = {}
@@ -39,7 +39,7 @@ class Timers:
         return len(self._slot_of)
 
     def set(self, owner: TimerOwner, at_ms: int) -> None:
-        """Tell `owner` at `at_ms`, instead of any moment set before."""
+        """Call `owner.due` at `at_ms`, instead of any moment set before."""
         slot = at_ms // SLOT_MS + 1
         before = self._slot_of.get(owner)
         if before is not None:
@@ -57,12 +57,12 @@ class Timers:
             owners[owner] = None
 
     def soon(self, owner: TimerOwner) -> None:
-        """Tell `owner` once, in this turn or the next, besides any moment set."""
+        """Call `owner.due` once, in this turn or the next, besides any moment set."""
         self._soon[owner] = None
         self.due_ms = 0
 
     def drop(self, owner: TimerOwner) -> None:
-        """`owner` no longer cares. Unknown owners are fine."""
+        """Cancel the timer of `owner`, if it has one."""
         slot = self._slot_of.pop(owner, None)
         if slot is not None:
             del self._slots[slot][owner]
@@ -74,7 +74,7 @@ class Timers:
         heapq.heapify(self._heap)
 
     def next_ms(self) -> int:
-        """When to look again; NEVER_MS if nobody waits."""
+        """When `fire` has something to do; NEVER_MS: not before a timer is set."""
         return 0 if self._soon else self._next_slot_ms()
 
     def _next_slot_ms(self) -> int:
@@ -86,7 +86,7 @@ class Timers:
         return NEVER_MS
 
     def fire(self, now_ms: int) -> None:
-        """Call everybody whose moment has come, in the order of the moments, until that was a turn's work."""
+        """Call the owners whose moment has come, in the order of the moments, until that was a turn's work."""
         work = self._fire_soon(now_ms) if self._soon else 0
         while work < WORK_PER_TURN and self._next_slot_ms() <= now_ms:
             owners = self._slots[self._heap[0]]
@@ -99,7 +99,7 @@ class Timers:
         self.due_ms = self.next_ms()
 
     def _fire_soon(self, now_ms: int) -> int:
-        """Those who ask for it again while they are told have their turn behind the others."""
+        """Owners that ask again while they are called come after the others."""
         work = 0
         for owner in list(self._soon):
             del self._soon[owner]

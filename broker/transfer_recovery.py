@@ -1,7 +1,7 @@
-"""Transfers that an earlier run has left half way: finished at the start, or when their queues can be read again.
+"""Transfers that an earlier run has left unfinished: completed at the start, or when their queues can be read again.
 
-Knows what an intent and the files of its two queues say together. Refuses to know how transfers begin. Which one of
-several equal items has left, its transaction says (its id in libkestrel's format); which copy is whose, its place.
+The intent and the files of both queues together say what has happened. Which of several equal items has left, its
+transaction says (its id in libkestrel's format); which copy is whose, its position.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from staniel.queues.xids import steps_past
 
 
 class TransferRecovery:
-    """`intents.kept` are those whose outcome nobody can know yet, because a file cannot be read."""
+    """`intents.kept` are those whose outcome is unknown as long as a file cannot be read."""
 
     def __init__(self, queues: Queues, spool: Spool, intents: Intents, report: EventSink) -> None:
         self.queues = queues
@@ -47,7 +47,7 @@ class TransferRecovery:
         return self._go_through(self._read(), 0)
 
     def _read(self) -> list[Intent]:
-        """A file that cannot be read is moved away, one that is damaged is kept a copy of; both are told."""
+        """A file that cannot be read is moved away, a damaged one is copied to the quarantine; both are reported."""
         intents, fs, own = self.intents, self.spool.fs, self.spool.own
         try:
             found = intents.read()

@@ -1,7 +1,8 @@
-"""Items on their way from one queue to another: expired ones, dead letters, moved ones. Neither lost nor doubled.
+"""Items on their way from one queue to another: expired ones, dead letters, moved ones. Neither lost nor doubled by a
+crash.
 
-Knows the order of the steps: intent, copy, sync, removal. Refuses to know why an item leaves. In memory the copy is in
-the target at once; the source forgets the item when the disk has the copy.
+The steps are intent, copy, sync, removal. In memory the copy is in the target at once; the source forgets the item when
+the disk has the copy.
 """
 
 from __future__ import annotations
@@ -32,7 +33,7 @@ RETRY_MS = 1000
 
 
 class Transfer(Struct, frozen=True):
-    """An item that leaves `source`. `target` only for a moved one; else the settings say, when it is its turn."""
+    """An item that leaves `source`. `target` is set for a moved item; else the settings say."""
 
     source: Queue
     taken: Delivery
@@ -70,7 +71,7 @@ class Transfers:
         self._busy = False
 
     def accept(self, source: Queue, taken: Delivery, reason: Reason, now_ms: int, target: str = "") -> None:
-        """Take charge of an item. A put into the target may expire others there: they queue up here, not on the
+        """Transfer an item. A put into the target may expire others there: they wait in a line here, not on the
         stack.
         """
         self._enqueue(Transfer(source, taken, reason, target), now_ms)
@@ -96,7 +97,7 @@ class Transfers:
         return Admission.NOW
 
     def tick(self, now_ms: int) -> None:
-        """Try again what had no place to go."""
+        """Try again the transfers whose target refused them."""
         if now_ms >= self.next_ms:
             stuck, self._stuck = self._stuck, {}
             self.next_ms = NEVER_MS
@@ -115,7 +116,7 @@ class Transfers:
         return any(log.open_transfers for log in ends_of(queue))
 
     def hold(self, queue: Queue) -> None:
-        """Begin no transfer from or to `queue` until `go_on`, so that those under way come to an end."""
+        """Begin no transfer from or to `queue` until `resume`, so that those under way come to an end."""
         self._on_hold.update(dict.fromkeys(ends_of(queue)))
 
     def resume(self, queues: Iterable[Queue], now_ms: int) -> None:
@@ -188,7 +189,7 @@ class Transfers:
         own.open_transfers += 1
         log.open_transfers += 1
         log.transfers_in += 1
-        target.accept(copy, copy.added_ms)
+        target.append(copy, copy.added_ms)
         self.group.after(log, partial(self._copy_synced, source, taken, own, log, number))
 
     def _copy_synced(

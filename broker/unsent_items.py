@@ -1,7 +1,6 @@
-"""Items that were removed for good and whose answers have not left yet: should the client go first, they come back.
+"""Items removed for good whose answers have not left yet: if the client goes first, they are put back.
 
-Knows behind how many bytes of what a client is owed each item's answer begins. Refuses to know sockets: whoever drives
-the broker says where the answers of a turn stand, and how much has left.
+For each item, the position in the client's output at which its answer begins; the hub says how many bytes have left.
 """
 
 from __future__ import annotations
@@ -32,7 +31,7 @@ class SessionUnsent:
 
 
 class UnsentItems:
-    """All of them. `new`: whose have been answered in this turn."""
+    """Unsent items of all sessions. `new`: the sessions with some that were answered in this turn."""
 
     __slots__ = ("by_session", "new")
 
@@ -71,7 +70,7 @@ class UnsentItems:
             del self.by_session[session]
 
     def pop(self, session: Session) -> list[tuple[Queue, Delivery]]:
-        """Those of which no byte has left; they are no longer ours."""
+        """Those of which no byte has left; they are forgotten here."""
         self.new.pop(session, None)
         owed = self.by_session.pop(session, None)
         return [] if owed is None else [(queue, taken) for _, queue, taken in (*owed.placed, *owed.new)]

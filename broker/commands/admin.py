@@ -1,6 +1,7 @@
-"""The operator's commands over a client protocol: statistics, status, configuration, sweeping, stopping.
+"""The operator's commands in the memcache protocol: statistics, status, configuration, sweeping, pausing, moving items,
+stopping.
 
-Knows what each does and answers in the memcache protocol. Ordinary clients' commands are in commands.py and reads.py.
+A move is not a put: it has no fan-out, and the target is one queue, never an alias.
 """
 
 from __future__ import annotations

@@ -1,8 +1,4 @@
-"""A command that visits many queues, some a turn, so that nobody else waits for it.
-
-Knows how many are visited before others have their turn. Refuses to know what is done at each. What stands for a queue
-may be its name.
-"""
+"""Commands that visit many queues, some in each turn, so that no other client waits for them, and their replies."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""Everything that `get` can mean: take, wait, peek, open, close, abort.
+"""Reading items over the memcache protocol: take, wait, peek, open, close, abort.
 
-One short function each; `get` is the table. Source: the memcache protocol of Kestrel 2.4. Where a client of today
-would be cut off by Kestrel for a mistake, it is told instead.
+Source: the memcache protocol of Kestrel 2.4. Where Kestrel hangs up on a client for a mistake, a client of the
+memcached dialect is told instead.
 """
 
 from __future__ import annotations
@@ -290,7 +290,7 @@ class MultiItemGet:
 
 
 def approach(session: Session, request: Get, now_ms: int, nothing: Callable[[], None]) -> Queue | None:
-    """All that comes before the item: end the oldest open read if asked to, find the queue.
+    """What comes before the item: end the oldest open read if asked to, find the queue.
 
     None after `nothing` was called, because there is nothing to read, or after the client was told why it may not.
     """

@@ -1,7 +1,4 @@
-"""What ordinary clients ask of queues over memcache, one short function a request type, and the table that finds it.
-
-Knows what each command does and answers. Reads are in gets.py, storing in puts.py, the operator's in admin.py.
-"""
+"""Commands of the memcache protocol on queues, one function for each request type, and the table that finds it."""
 
 from __future__ import annotations
 

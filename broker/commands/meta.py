@@ -1,7 +1,5 @@
-"""memcached's meta commands, one short function each: the same puts, reads and deletes, answered in their own form.
-
-Knows the codes of the answers and when a quiet client hears nothing. What the commands do is in puts.py, gets.py and
-commands.py.
+"""memcached's meta commands: the same puts, reads and deletes, answered with meta codes; a quiet client hears of
+exceptions only.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """`monitor` and `confirm`: a client takes many open reads in one request, each sent as it comes, and closes many at
 once.
 
-Knows when a monitor ends. Refuses to know how an item is written: the caller passes that in, because each protocol has
-its own form. Source: monitor in Kestrel 2.4; unlike there, a client that hangs up is noticed at once.
+How an item is written is passed in, because each protocol has its own form. Source: monitor in Kestrel 2.4; unlike
+there, a client that hangs up is noticed at once.
 """
 
 from __future__ import annotations

@@ -1,6 +1,5 @@
-"""Everything that storing an item can mean: one queue, its fan-out children, an alias; all of it or nothing.
-
-Knows the order of the checks and who gets a copy. Refuses to know how a protocol asks and answers.
+"""Storing an item, for all protocols: in one queue, its fan-out children, or the queues of an alias; access, limits and
+disk space are checked first.
 """
 
 from __future__ import annotations
@@ -139,7 +138,7 @@ def _count_by_alias(queues: Queues, name: str, item: Item) -> None:
 
 
 def _store_each(session: Session, targets: list[Target], item: Item, now_ms: int) -> PutResult:
-    """Kestrel's way: children first, and what one refuses the others keep."""
+    """Store in each target; what one refuses the others keep. Children come first, as in Kestrel."""
     verdict = STORED
     if len(targets) > TARGETS_AT_ONCE:
         session.yield_turn()

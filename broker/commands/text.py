@@ -1,7 +1,7 @@
-"""What clients of Kestrel's text protocol ask, one short function a request type.
+"""Commands of Kestrel's text protocol, one function for each request type.
 
-Knows what each command does and answers. A get confirms what the connection has open on the queue, so reads are
-reliable without a word about it. Source: the text protocol of Kestrel 2.4.
+A get confirms what the connection has open on the queue, so that reads are reliable without a command for it. Source:
+the text protocol of Kestrel 2.4.
 """
 
 from __future__ import annotations

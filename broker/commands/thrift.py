@@ -1,7 +1,7 @@
-"""What thrift clients ask, one short function a method of the service.
+"""Commands of Kestrel's thrift service, one function for each method.
 
-Knows what each method does. Open reads are leases here: they outlive the connection, and any client may end them.
-Importing this file imports the thrift library. Source: the thrift service of Kestrel 2.4.
+Open reads are leases here: they outlive the connection, and any client may end them. Importing this file imports the
+thrift library. Source: the thrift service of Kestrel 2.4.
 """
 
 from __future__ import annotations

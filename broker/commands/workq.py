@@ -1,7 +1,5 @@
-"""What workq clients ask, one short function a request type, and the table that finds it.
-
-Knows what each command does and answers. Inspections are in workq_inspect.py, what is waited for in workq_waits.py.
-Source: the client protocol of workq.
+"""Commands of the workq protocol, one function for each request type, and what a session waits for: a job to lease, or
+the end of one. Inspections are in workq_inspect.py. Source: the client protocol of workq.
 """
 
 from __future__ import annotations
@@ -190,7 +188,7 @@ def show_result(session: Session, job: Job) -> None:
 
 
 def depend(session: Session, service: JobService) -> None:
-    """A reply tells of the last change: it must not leave before that is as safe as promised."""
+    """A reply shows the last change: it must not leave before that is as durable as promised."""
     batch = service.log.batch
     if batch > session.batch:
         session.batch = batch
@@ -210,7 +208,7 @@ def may_write(session: Session, service: JobService, size: int) -> bool:
 
 
 class LeaseWait:
-    """For the first job that comes into one of several queues."""
+    """Waits for the first job of several queues."""
 
     __slots__ = ("_jobs", "_session", "queues")
 
@@ -226,7 +224,7 @@ class LeaseWait:
         self._jobs.unpark(self)
 
     def abort(self, job: Job, now_ms: int) -> None:
-        """The client went away in the moment in which it was given `job`."""
+        """The client has gone before it was answered."""
         self._jobs.give_back(job, now_ms)
 
     def deliver(self, job: Job) -> None:
@@ -237,7 +235,7 @@ class LeaseWait:
 
 
 class ResultWait:
-    """For the end of somebody's job. `is_gone`: it has been deleted or has expired, so there will be none."""
+    """Waits for the end of another client's job. `is_gone`: it was deleted or has expired, and has no end."""
 
     __slots__ = ("_job", "_jobs", "_session", "is_gone")
 
@@ -265,7 +263,7 @@ class ResultWait:
 
 
 class RunWait:
-    """For the end of one's own job, which goes when nobody waits for it any more. `is_gone`: it has been deleted."""
+    """Waits for the end of its own job, which is dropped when the wait ends. `is_gone`: it has been deleted."""
 
     __slots__ = ("_jobs", "_session", "is_gone", "job")
 

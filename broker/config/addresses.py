@@ -1,7 +1,4 @@
-"""Where a listener listens, as text: "HOST:PORT", "[::1]:PORT", "unix:PATH".
-
-Knows the notation only. Refuses to know sockets, name resolution and whether anybody may listen there.
-"""
+"""Addresses of listeners as text: "HOST:PORT", "[::1]:PORT", "unix:PATH". Names are not resolved here."""
 
 from __future__ import annotations
 

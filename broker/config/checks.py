@@ -1,7 +1,4 @@
-"""What a journal's format demands of the settings of its queue.
-
-Knows sizes, names and folders. Refuses to know files.
-"""
+"""What a queue's journal format demands of its other settings and of its name."""
 
 from __future__ import annotations
 

@@ -1,7 +1,5 @@
-"""The whole configuration: a TOML file read, checked against itself, and answered queue by queue.
-
-Knows sections, inheritance and what contradicts what. Refuses to know sockets and who acts on a value. The keys are in
-settings.py, their values in values.py.
+"""The whole configuration: a TOML file read, its sections checked against each other, and the settings of each queue
+resolved (its own, its parent's, [default]).
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """The sections of the configuration file: every key, the kind of its value, its default. All keys are here.
 
 A Struct's attribute carries its unit (`client_timeout_ms`); `field(name=...)` is the key people write, Kestrel's own in
-snake_case. Refuses to know how a file is read, how queues inherit and who uses a value.
+snake_case.
 """
 
 from __future__ import annotations

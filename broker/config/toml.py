@@ -1,7 +1,4 @@
-"""One TOML table into one Struct of settings, or an error a person can act on.
-
-Knows keys, their paths and how to help with a wrong one. Refuses to know what the settings are for.
-"""
+"""One TOML table into one Struct of settings, or an error that names the key and what was expected."""
 
 from __future__ import annotations
 

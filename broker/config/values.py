@@ -1,6 +1,5 @@
-"""The kinds of value a setting can have: what is accepted, what an error calls it, how a default is shown.
-
-Knows single values. Refuses to know keys, tables, inheritance and files.
+"""The kinds of value that a setting can have: what is accepted, how an error names it, how a default is shown; sizes
+and durations as people write them ("1.5GB", "30s").
 """
 
 from __future__ import annotations

@@ -1,7 +1,4 @@
-"""What an operator is told of items that the disk has lost, and the copies that are kept of their bytes.
-
-Knows the event. Refuses to know why the bytes cannot be read.
-"""
+"""Report items that cannot be read any more, and quarantine copies of their bytes."""
 
 from __future__ import annotations
 
@@ -12,13 +9,13 @@ from staniel.journal.kestrel.read_behind import UnreadableItems
 from staniel.journal.kestrel.segments import Segments
 
 
-def report_unreadable(report: EventSink, queue: str, lost: Unreadable, saved_as: str) -> None:
+def report_unreadable(report: EventSink, queue: str, lost: UnreadableItems, saved_as: str) -> None:
     """One event: file, first byte, how many bytes, how many items."""
     fields = {"file": lost.file, "at": lost.at, "bytes": lost.size, "items": lost.count, "why": lost.why}
     report(Level.ERROR, "journal.unreadable_items", queue=queue, **fields, saved_as=saved_as)
 
 
-def report_and_quarantine(report: EventSink, queue: str, segments: Segments, unreadable: list[Unreadable]) -> None:
+def report_and_quarantine(report: EventSink, queue: str, segments: Segments, unreadable: list[UnreadableItems]) -> None:
     """Keep copies of all these bytes, and empty the list. A copy that cannot be made is none: the file itself stays."""
     folder = segments.folder
     for lost in unreadable:

@@ -1,7 +1,7 @@
-"""How much all queues together keep in memory, and what each may keep while that is too much.
+"""A limit for the memory of all queues together: what each may keep while it is exceeded.
 
-Knows weights and bounds. Refuses to know files: a queue that may keep less leaves the rest of its items to its
-journal; one without a journal takes no more than it holds already.
+A queue that may keep less leaves the rest of its items to its journal; one without a journal takes no more than it
+holds already.
 """
 
 from __future__ import annotations
@@ -78,7 +78,7 @@ class MemoryBudget:
             self.used_bytes -= self._weights.pop(queue.stream, 0)
 
     def bound(self, queue: Queue) -> None:
-        """Tell `queue` what it may keep: its own setting, or while memory is tight a small share of the limit."""
+        """Set what `queue` may keep: its own setting, or while memory is tight a small share of the limit."""
         memory_bytes = self.bytes_for(queue.config)
         if isinstance(queue.journal, NoJournal):
             queue.limit_weight(max(self._share_bytes, queue.line.weight_bytes) if self.is_tight else None)
@@ -93,7 +93,7 @@ class MemoryBudget:
         return min(own_bytes, self._share_bytes) if self.is_tight else own_bytes
 
     def bound_all(self) -> None:
-        """Tell every queue what it may keep. The shares are told anew when there are twice as many queues."""
+        """Set the bound of every queue. Shares are computed again when there are twice as many queues."""
         queues = list(self._queues)
         self._shared_by = max(1, len(queues))
         room_bytes = int(self.limit_bytes * TIGHT_SHARE) - self.used_bytes

@@ -1,7 +1,4 @@
-"""Which journals are being summarised, one after the other, and when to try again what has failed.
-
-Knows the line of those that wait. Refuses to know what a summary holds and whether one is worth it.
-"""
+"""Which journals are packed, one after the other, and when a failed pack is tried again."""
 
 from __future__ import annotations
 

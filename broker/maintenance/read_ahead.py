@@ -1,7 +1,5 @@
-"""Reading ahead for queues whose last items only the journal holds, so that no client waits for the disk.
-
-Knows which queues want items and which read is under way. Refuses to know records and threads: pieces are read as
-tasks, and decoded here in slices.
+"""Read-ahead for queues whose last items only the journal holds: a thread reads pieces, which are decoded here a few at
+a time.
 """
 
 from __future__ import annotations
@@ -15,11 +13,11 @@ QUEUES_PER_STEP = 4
 
 
 class ReadAhead:
-    """`step` is called once a tick."""
+    """`step` is called in every turn."""
 
     def __init__(self, tasks: TaskQueue) -> None:
         self._tasks = tasks
-        self.pending: dict[Queue, None] = {}  # for whom `step` has something to do at once
+        self.pending: dict[Queue, None] = {}  # for which `step` has something to do at once
         self._failed: set[Queue] = set()  # their items are read when they are asked for, which tells why not
         self._reading: dict[Queue, None] = {}
 

@@ -1,7 +1,7 @@
-"""Looking after journals and memory: after each batch, and a little at every tick.
+"""Maintenance after each batch, and in small steps in every turn: rotation, starting over, rewriting, packing,
+read-ahead, memory.
 
-Knows when which of rotation, starting over, rewriting, packing and reading ahead has its turn. Refuses to know how each
-is done. Source: the packing strategy of the Kestrel journal format.
+Source: the packing strategy of the Kestrel journal format.
 """
 
 from __future__ import annotations
@@ -71,7 +71,7 @@ class MaintenanceScheduler:
             self._let_go(queue.journal)
 
     def close(self, now_ms: int) -> None:
-        """The server stops: nothing may touch the files any more. Waits for what a thread is at work on."""
+        """The server stops: no file may change any more. Waits for the tasks that are running."""
         self.sidecars.close(now_ms)
         self.packs.close(now_ms)
         self.sidecars.close(now_ms)  # a summary that has just taken its place wants one
@@ -87,7 +87,7 @@ class MaintenanceScheduler:
         return bool(self.read_ahead.pending or self.deferred_free.left) or self.packs.is_busy
 
     def step(self, now_ms: int) -> None:
-        """A few slices of what is to be done. Raises JournalFailure."""
+        """Do a few slices of what is due. Raises JournalFailure."""
         if self.read_ahead.pending:
             self.read_ahead.step()
         if self.deferred_free.left:

@@ -1,7 +1,6 @@
-"""Which sealed files get their sidecar now, and which next.
+"""Make sidecars for sealed files, one at a time, while no other task waits.
 
-Knows the line of those that wait. Refuses to know what a sidecar holds. Whatever goes wrong costs the next start some
-time and nothing else, so it is not tried again.
+A failure is not tried again: it costs the next start some time and nothing else.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""Work on the disk that nobody's reply waits for: reading ahead, syncing a summary, removing old files.
+"""Disk work that no reply waits for: reading ahead, syncing a summary, removing old files.
 
-Knows which tasks wait and in which order. Refuses to know threads: the server runs them in one, the simulator
-whenever it likes. `run` calls nothing but what releases the interpreter; `done` runs where everything else does.
+The queue decides which task is next; the server runs tasks in a thread, the simulator whenever it likes. `run` calls
+nothing but what releases the interpreter; `done` runs where everything else does.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ class BackgroundTask(Protocol):
 
 
 class TaskQueue:
-    """Those who read for clients that may soon wait go first."""
+    """Tasks in order: urgent ones first (reads for clients that may soon wait), idle ones last."""
 
     def __init__(self) -> None:
         self._urgent: deque[BackgroundTask] = deque()
@@ -30,7 +30,7 @@ class TaskQueue:
         self._idle: deque[BackgroundTask] = deque()
         self._running: dict[BackgroundTask, None] = {}
         self.wait_for: Callable[[BackgroundTask], None] = lambda task: None
-        """Set by the world: come back once this task, which it has been given, has run. Called by a stop alone."""
+        """Set by the server or the simulator: return once this running task has run. Called only by a stop."""
         self.is_due = False
         """Whether `start` must be asked: something has been submitted or has ended since it had nothing."""
 
@@ -104,7 +104,7 @@ class CallbackTask:
 
     def done(self, now_ms: int) -> None:
         then, self._then = self._then, _nothing_more
-        # `then` mostly knows its errand, and so what was read: each would keep the other until Python looks for both.
+        # `then` mostly refers to its task, and so to what was read: a cycle that would live until the next collection.
         then(self._error, now_ms)
 
     def work(self) -> None:
@@ -112,7 +112,7 @@ class CallbackTask:
         raise NotImplementedError
 
     def forgo(self) -> None:
-        """It is not going to run."""
+        """Release what the task holds: it will not run."""
 
 
 class ReadPiece(CallbackTask):
@@ -142,7 +142,7 @@ class ReadPiece(CallbackTask):
 
 
 class SyncFile(CallbackTask):
-    """A file that no reply waits for reaches the disk."""
+    """Sync a file that no reply waits for."""
 
     def __init__(self, file: File, then: Callable[[OSError | None, int], None]) -> None:
         super().__init__(then)

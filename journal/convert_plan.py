@@ -1,6 +1,6 @@
-"""What remains of a conversion once its new files have been verified: names to be moved, whatever happens.
+"""The plan of a conversion whose new files have been verified: names to be moved, whatever happens.
 
-One small JSON file with a checksum, and how it is carried out, again and again until it is done. A plan that cannot be
+It is one small JSON file with a checksum, carried out again at every start until it is done. A plan that cannot be
 read holds back the queue that it was about: part of its files may have been moved already.
 """
 
@@ -24,7 +24,7 @@ UNREADABLE = (
 )
 
 
-class Plan(Struct, frozen=True, forbid_unknown_fields=True):
+class ConversionPlan(Struct, frozen=True, forbid_unknown_fields=True):
     """What remains to be done once everything has been verified. File names: `old` go to `aside`, then `new` come.
     `crc`: crc32 of the plan without it; plans of earlier versions have none.
     """
@@ -35,7 +35,7 @@ class Plan(Struct, frozen=True, forbid_unknown_fields=True):
     crc: int | None = None
 
 
-class Unreadable(Struct, frozen=True):
+class UnreadablePlan(Struct, frozen=True):
     """A plan that is there and cannot be read. `queues`: those, fan-out parents, whose files it moves."""
 
     path: str
@@ -44,23 +44,23 @@ class Unreadable(Struct, frozen=True):
     saved_as: str
 
 
-def encode(plan: Plan) -> bytes:
+def encode(plan: ConversionPlan) -> bytes:
     return msgspec.json.encode(structs.replace(plan, crc=_crc_of(plan)))
 
 
-def decode(data: bytes) -> Plan:
+def decode(data: bytes) -> ConversionPlan:
     """Raises one of UNDECODABLE."""
-    plan = msgspec.json.decode(data, type=Plan)
+    plan = msgspec.json.decode(data, type=ConversionPlan)
     if plan.crc not in (None, _crc_of(plan)):
         raise ValueError("its checksum does not match")
     return plan
 
 
-def _crc_of(plan: Plan) -> int:
+def _crc_of(plan: ConversionPlan) -> int:
     return crc32(msgspec.json.encode(structs.replace(plan, crc=None)))
 
 
-def carry_out(fs: Fs, folder: str, own: str) -> Unreadable | None:
+def carry_out(fs: Fs, folder: str, own: str) -> UnreadablePlan | None:
     """Finish a conversion that has been verified, if there is one. Safe to interrupt at every step. A plan that cannot
     be read is left where it is. Raises OSError.
     """
@@ -79,7 +79,7 @@ def carry_out(fs: Fs, folder: str, own: str) -> Unreadable | None:
     return None
 
 
-def _hold_back(fs: Fs, own: str, path: str, error: BaseException) -> Unreadable:
+def _hold_back(fs: Fs, own: str, path: str, error: BaseException) -> UnreadablePlan:
     """Which queues: what is still to come lies in a folder of its own. If nothing does, all has been done."""
     try:
         names = [name for name, _ in fs.list(f"{own}/convert")]
@@ -91,7 +91,7 @@ def _hold_back(fs: Fs, own: str, path: str, error: BaseException) -> Unreadable:
         saved_as = quarantine(fs, path, 0, fs.size(path), f"{own}/damaged")
     except OSError:
         saved_as = ""
-    return Unreadable(path, str(error), queues, saved_as)
+    return UnreadablePlan(path, str(error), queues, saved_as)
 
 
 def _move(fs: Fs, source: str, target: str, names: list[str]) -> None:

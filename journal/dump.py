@@ -1,6 +1,5 @@
-"""What a journal file says, record by record, for people who look into one. A dumper a format.
-
-Knows rows and totals, and reads files in pieces. Refuses to know how rows are printed and which formats there are.
+"""Journal files record by record, for people: rows, totals, and the loop that reads a file in pieces. Each format has a
+Dumper of its own.
 """
 
 from __future__ import annotations

@@ -1,7 +1,6 @@
-"""Group commit: what has been recorded, written, and made durable, counted in batches.
+"""Group commit: what has been recorded, written and made durable, counted in batches.
 
-Knows journals by their pending bytes and their sync policy. Refuses to know queues, clients, threads. A batch is
-everything recorded between two writes. One sync serves every reply gathered while the one before it ran.
+A batch is everything recorded between two writes. One sync serves every reply gathered while the sync before it ran.
 """
 
 from __future__ import annotations
@@ -32,7 +31,7 @@ def is_stricter(sync_ms: int, other_ms: int) -> bool:
 
 
 class SeparateDevice:
-    """A file that may lie outside the spool's file system: it is always synced by itself."""
+    """A file that may lie outside the spool's file system: a sync of the spool's does not cover it."""
 
     size: int
 
@@ -47,7 +46,7 @@ class SeparateDevice:
 
 
 class GroupMember(Protocol):
-    """A journal, as the group sees it."""
+    """What GroupCommit needs of a journal."""
 
     batch: int
     path: str
@@ -65,7 +64,7 @@ class GroupMember(Protocol):
 
 
 class Sync(Struct):
-    """One trip to the disk. `run` is the only journal code that leaves the main thread; it calls nothing but sync."""
+    """One sync of the disk. `run` is the only journal code that leaves the main thread; it calls nothing but sync."""
 
     batch: int
     files: tuple[File, ...]
@@ -123,7 +122,7 @@ class GroupCommit:
 
     def failure(self, what: str, error: OSError) -> JournalFailure:
         """The end of a process that has tried to change files and cannot know how far that came, with the mark that
-        makes the next one look. (A failed sync raises one by itself, and the mark: see names.py.)
+        makes the next one look. (A failed sync raises one by itself, and the mark: see unsynced_names.py.)
         """
         self.failed_sync.record_failure()
         return JournalFailure(f"{what}: {error}")
@@ -208,7 +207,7 @@ class GroupCommit:
             self._next_due_ms = min(self._next_due_ms, due_ms)
 
     def restore_ballast(self) -> bool:
-        """Try to accept puts again; True if they are accepted now."""
+        """Try to restore the ballast; True if puts are accepted now."""
         self.failed_sync.set_room_aside()
         standing = self.ballast.stand()
         self._take_budget()
@@ -221,7 +220,7 @@ class GroupCommit:
     # syncing
 
     def ask_for_sync(self, member: GroupMember) -> None:
-        """Sync `member` with the next trip, whatever its policy, and tell it."""
+        """Include `member` in the next sync, whatever its policy; then call its `synced`."""
         self._asked[member] = None
 
     def after(self, member: GroupMember, then: Callable[[int], None]) -> None:
@@ -245,7 +244,7 @@ class GroupCommit:
         return self._next_due_ms
 
     def start_sync(self, now_ms: int) -> Sync | None:
-        """What must go to the disk now; None if nothing must, or while another trip runs."""
+        """What must go to the disk now; None if nothing must, or while another sync runs."""
         if self._running is not None:
             return None
         last = self.gathering - 1
@@ -326,7 +325,7 @@ class GroupCommit:
         return file in self._syncing or file in self._now or self._later.get(file, NEVER_MS) != NEVER_MS
 
     def sync_now(self, file: File) -> bool:
-        """Sync `file` on the spot if that is owed, so that it can be closed; False while a running sync holds it.
+        """Sync `file` at once if that is due, so that it can be closed; False while a running sync holds it.
 
         Raises JournalFailure.
         """
@@ -337,8 +336,8 @@ class GroupCommit:
         return True
 
     def try_close(self, file: File, is_busy: bool, force: bool) -> bool:
-        """Close a member's file unless it `is_busy` or a sync is owed; `force`: pay the debt here and now. Whether it
-        is closed. Raises JournalFailure.
+        """Close a member's file unless it `is_busy` or a sync is due; `force`: make that sync at once. Whether it is
+        closed. Raises JournalFailure.
         """
         if (is_busy or self.is_waiting_for(file)) and not (force and self.sync_now(file)):
             return False
@@ -369,7 +368,7 @@ class GroupCommit:
             self._later[member.file] = self._next_due_ms = 0
 
     def seal(self, file: File, now_ms: int) -> None:
-        """Nothing more is written to `file`: sync it with the next trip, then close it."""
+        """Nothing more is written to `file`: sync it next, then close it."""
         self._sealed[file] = None
         self._later[file] = self._next_due_ms = min(now_ms, self._next_due_ms)
 

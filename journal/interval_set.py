@@ -1,7 +1,4 @@
-"""A set of ids, kept as stretches: a million confirmed ids in a row cost what one costs.
-
-Knows numbers alone.
-"""
+"""A set of integers, kept as intervals: a million confirmed ids in a row take as much memory as one."""
 
 from __future__ import annotations
 
@@ -10,7 +7,7 @@ from collections.abc import Iterable, Iterator
 
 
 class IntervalSet:
-    """Ids in ascending order. Stretches never touch; `starts` are their first ids."""
+    """Integers in ascending order. Intervals never touch; `starts` are their first members."""
 
     __slots__ = ("_ends", "starts")
 
@@ -31,21 +28,21 @@ class IntervalSet:
         return at >= 0 and item_id <= self._ends[at]
 
     def __iter__(self) -> Iterator[int]:
-        for start, end in self.stretches():
+        for start, end in self.intervals():
             yield from range(start, end + 1)
 
     def __eq__(self, other: object) -> bool:
-        return isinstance(other, IntervalSet) and self.stretches() == other.stretches()
+        return isinstance(other, IntervalSet) and self.intervals() == other.intervals()
 
-    def stretches(self) -> list[tuple[int, int]]:
-        """(first, last) of each stretch."""
+    def intervals(self) -> list[tuple[int, int]]:
+        """(first, last) of each interval."""
         return list(zip(self.starts, self._ends, strict=True))
 
     def add(self, item_id: int) -> None:
-        self.add_stretch(item_id, item_id)
+        self.add_interval(item_id, item_id)
 
-    def add_stretch(self, first: int, last: int) -> None:
-        """Every id from `first` to `last`."""
+    def add_interval(self, first: int, last: int) -> None:
+        """Add every id from `first` to `last`."""
         starts, ends = self.starts, self._ends
         low = bisect_left(ends, first - 1)
         high = bisect_right(starts, last + 1)
@@ -62,6 +59,6 @@ class IntervalSet:
             self.starts[0] = item_id + 1
 
     def reach(self, item_id: int) -> int:
-        """The last id of the stretch that holds `item_id`; the one before `item_id` if none does."""
+        """The last id of the interval that holds `item_id`; the one before `item_id` if none does."""
         at = bisect_right(self.starts, item_id) - 1
         return self._ends[at] if at >= 0 and item_id <= self._ends[at] else item_id - 1

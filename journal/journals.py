@@ -1,6 +1,5 @@
-"""The two ends of a queue's journal: where its items are written, and where it is written that they are gone.
-
-Knows that one Log is both in Kestrel's format, and that in libkestrel's there are two files. Refuses to know queues.
+"""The files of a queue's journal by what they are for, in either format: a Log of Kestrel's takes both items and
+removals, in libkestrel's format these are two files.
 """
 
 from __future__ import annotations

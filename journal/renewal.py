@@ -1,7 +1,7 @@
 """What a start writes anew after a failed sync of an earlier run: which files, which names, and what is out of reach.
+failed_sync.py does the writing.
 
-Knows folders and names. Refuses to know how files are renewed (doubt.py) and what they say. What the mark lists is
-renewed wherever it lies, also where this run does not serve it: the mark goes, and nobody would know any more.
+What the mark lists is renewed wherever it lies, also where this run does not serve it: afterwards the mark is removed.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable
 
 from msgspec import Struct
 
-from staniel.journal.disk.failed_sync import NUMBER, FailedSyncMarker, Group, Mark, number_of
+from staniel.journal.disk.failed_sync import NUMBER, FailedSyncMarker, RenewalGroup, SuspectPaths, number_of
 from staniel.journal.disk.fs import Locked
 from staniel.journal.disk.unsynced_names import UnsyncedNames
 from staniel.journal.kestrel import files as layout
@@ -74,17 +74,17 @@ class Renewal:
         self.failed_sync.renew(mark, *self._groups(there, gone, self._old(found, named)))
         left_names = {path: None for path in wanted if path in left}
         left_gone = {path: None for path in left_names if path in to_go}
-        self.failed_sync.lower(
-            Mark({path: None for path in left_names if path not in to_go}, gone=left_gone, is_torn=False)
+        self.failed_sync.clear(
+            SuspectPaths({path: None for path in left_names if path not in to_go}, gone=left_gone, is_torn=False)
         )
         return Renewed(len(there), [*left_names])
 
-    def _groups(self, there: dict[str, int], gone: list[str], old: set[str]) -> tuple[list[Group], Group]:
+    def _groups(self, there: dict[str, int], gone: list[str], old: set[str]) -> tuple[list[RenewalGroup], RenewalGroup]:
         """What belongs together: the files of a queue, whatever their format, with their sidecars. Old segments are
         renewed before the newer ones and each for itself, as they have been written: there may be many.
         """
-        groups: dict[str, Group] = {}
-        apart = Group()
+        groups: dict[str, RenewalGroup] = {}
+        apart = RenewalGroup()
         for path in [*there, *gone]:
             folder, _, name = path.rpartition("/")
             if not self._is_ours(folder):
@@ -92,7 +92,7 @@ class Renewal:
             else:
                 queue = layout.parse(name).queue or libkestrel_layout.parse(name).queue
                 is_alone = folder == self.own or not queue or path in old
-                group = groups.setdefault(path if is_alone else f"{queue}/", Group())
+                group = groups.setdefault(path if is_alone else f"{queue}/", RenewalGroup())
             if path in there:
                 group.pairs.append((path, self._temp(path)))
                 group.bytes += there[path]
@@ -119,7 +119,7 @@ class Renewal:
             f"{self.own}/aside."
         )
 
-    def _written(self, found: SpoolListing, mark: Mark) -> list[str]:
+    def _written(self, found: SpoolListing, mark: SuspectPaths) -> list[str]:
         """The files that the server writes to, whatever the mark says. Segments are synced before or soon after they
         are sealed: those that were not are in the mark, if it is whole.
         """
@@ -143,7 +143,7 @@ class Renewal:
             names += [queue, *(layout.pack_name(queue, number) for number in files.archives.values())]
         return [f"{self.folder}/{name}" for name in names]
 
-    def _newest(self, names: list[str], mark: Mark) -> list[str]:
+    def _newest(self, names: list[str], mark: SuspectPaths) -> list[str]:
         return names if mark.is_torn else names[-UNSURE_SEGMENTS:]
 
     def _segments(self) -> list[int]:

@@ -1,14 +1,14 @@
-"""A spool folder: who is there, what they held, and where to write next.
+"""A spool folder: its lock, its version, its journals in both formats, and where new ones are made.
 
-Knows the folder's layout, its lock and its own sub-folder `.staniel/`, where everything lives that is not a journal,
-so that an older server still starts on the same spool. Refuses to know queues in service.
+Everything that is not a journal is in the sub-folder `.staniel/`, so that an older server still starts on the same
+spool.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable
 
-from staniel.journal.convert_plan import UNREADABLE, Unreadable, carry_out
+from staniel.journal.convert_plan import UNREADABLE, UnreadablePlan, carry_out
 from staniel.journal.disk.ballast import Ballast
 from staniel.journal.disk.failed_sync import ROOM_SUFFIX, FailedSyncMarker
 from staniel.journal.disk.fs import Fs, JournalFailure, Locked
@@ -52,7 +52,7 @@ class Spool:
         self.own = f"{folder}/{OWN_FOLDER}"
         self.failed_sync = FailedSyncMarker(fs, f"{self.own}/{MARK}", f"{self.own}/ballast", folder)
         self.cleared: list[tuple[str, str]] = []  # what stood in the way of a file of ours, and where it is now
-        self.stuck_plan: Unreadable | None = None  # of a conversion that is not over
+        self.stuck_plan: UnreadablePlan | None = None  # of a conversion that is not over
         self._prepare()
         self.group = GroupCommit(fs, folder, Ballast(fs, folder, f"{self.own}/ballast"), self.failed_sync)
         self.recovery = Recovery(fs, folder)

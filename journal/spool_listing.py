@@ -1,7 +1,7 @@
-"""Which queues a spool folder holds, and in which format each is kept.
+"""Which queues a spool folder holds, and in which format each is kept, by names and the first bytes of files.
 
-Knows names and the first bytes of files. Refuses to know what the files say. Kestrel's archives and libkestrel's
-segments are called the same: a segment begins with a magic that no Kestrel record begins with.
+Kestrel's archives and libkestrel's segments have the same names, but a segment begins with a magic number that no
+Kestrel record begins with.
 """
 
 from __future__ import annotations

@@ -1,11 +1,10 @@
-"""Transfers from one journal to another that a crash may catch half way: what was meant, so that recovery can finish
-it.
+"""The log of transfers from one journal to another, so that recovery can finish those that a crash has interrupted.
 
-One small file in the spool's own folder, a line of JSON a record. Knows what was meant and where the copy was to be
-found. Refuses to know queues. The order that makes it safe: the intent is on the disk before the copy is written, and
-the copy is on the disk before the removal is recorded. So after a crash there is the item, or the item and an intent
-with its copy, or the copy alone. Neither journal is rewritten before the intent's end is on the disk, too: until then
-the intent may be read again, and must find both as it says.
+It is one small file in the spool's own folder, a line of JSON a record: which item was to move, and where its copy was
+to be found. The order makes it safe: the intent is on the disk before the copy is written, and the copy is on the disk
+before the removal is recorded. So after a crash there is the item, or the item and an intent with its copy, or the copy
+alone. Neither journal is rewritten before the intent's end is on the disk, too: until then the intent may be read
+again, and must find both as it says.
 """
 
 from __future__ import annotations
@@ -98,7 +97,7 @@ class Done(Struct, frozen=True, forbid_unknown_fields=True):
     end: int
 
 
-class Damage(Struct):
+class TransferLogDamage(Struct):
     """What was wrong with the file when it was read: lines that could be mended, and that could not."""
 
     mended: int = 0
@@ -175,7 +174,7 @@ class Intents:
     def __init__(self, fs: Fs, path: str) -> None:
         self.fs = fs
         self.path = path
-        self.damage = Damage()
+        self.damage = TransferLogDamage()
         self.kept: dict[int, Intent] = {}
         """By number: those of an earlier run whose outcome cannot be known yet."""
         self._file: File | None = None
@@ -194,7 +193,7 @@ class Intents:
         cannot be read is told by `damage`. Raises OSError.
         """
         found: dict[int, Intent] = {}
-        self.damage = Damage()
+        self.damage = TransferLogDamage()
         *lines, _torn = self._read_all().split(b"\n")
         for line in lines:
             record = self._decoded(line)

@@ -1,8 +1,7 @@
-"""Disk space held in reserve, so that a full disk is news and not an accident.
+"""Disk space held in reserve, so that a full disk can be handled.
 
-Knows how much a tick may write and whether the reserve stands. Refuses to know queues. While it stands, whatever was
-admitted can be written, because removing it makes room; once it has been let go, nothing that grows the spool is
-admitted.
+While the ballast stands, whatever was admitted can be written, because removing the ballast makes room. Once it has
+been released, nothing that grows the spool is admitted.
 """
 
 from __future__ import annotations
@@ -37,7 +36,7 @@ class Ballast:
         return self.bytes // 2 if self.space is Space.AMPLE else -1
 
     def stand(self) -> bool:
-        """Put the ballast in its place; False while the disk has no room for it and as much again."""
+        """Create the ballast; False while the disk has no room for it and as much again."""
         if self.space is Space.AMPLE:
             return True
         try:
@@ -54,7 +53,7 @@ class Ballast:
         return True
 
     def release(self) -> None:
-        """Give the space back to the disk."""
+        """Remove the ballast."""
         self.space = Space.FULL
         try:
             self.fs.remove(self.path)

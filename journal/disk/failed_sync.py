@@ -1,9 +1,9 @@
-"""What a failed sync leaves behind: pages that the system shows and the disk never got.
+"""The marker that a failed sync leaves, and how files in doubt are written anew.
 
-After a failed sync the kernel may count the pages as clean. A process started again on the same machine would read
-them, build on them, and lose all of it at the next power cut. So the process that ends leaves a mark, and the next one
-writes every byte that it is going to rely on anew, and makes and removes names anew. Knows the mark, which lists names
-and files in doubt, and how files are renewed; refuses to know records.
+After a failed sync the system may show pages that the disk never got, and count them as clean. A process started again
+on the same machine would read them, build on them, and lose all of it at the next power cut. So the process that ends
+leaves a mark, which lists the names and files in doubt, and the next one writes every byte that it is going to rely on
+anew, and makes and removes names anew.
 
 The mark is a value of JSON a line: a path whose name is in doubt; {"file": a path whose bytes are}; {"gone": a path
 that a start is about to remove for good}; null, the list is complete; an array of paths, from earlier versions; and
@@ -33,8 +33,8 @@ from staniel.journal.disk.unsynced_names import UnsyncedNames
 
 PIECE_BYTES = 1 << 20
 BATCH_BYTES = 64 << 20  # so much room beside the files is asked for, if one queue does not need more
-BATCH_FILES = 1000  # a disk that remembers names (names.py) keeps all of a batch
-ROOM_BYTES = 1 << 20  # ten thousand names, as many as names.py keeps
+BATCH_FILES = 1000  # a disk that remembers names (unsynced_names.py) keeps all of a batch
+ROOM_BYTES = 1 << 20  # ten thousand names, as many as unsynced_names.py keeps
 ROOM_SHARE_OF_DISK = 128
 ROOM_SUFFIX = ".room"
 NUMBER = re.compile(r"~~([0-9]{1,19})$")  # of a temporary name
@@ -43,7 +43,7 @@ MISSING = (FileNotFoundError, NotADirectoryError)
 Value = str | list[str] | dict[str, str | list[str] | dict[str, str]] | None
 
 
-class Mark(Struct):
+class SuspectPaths(Struct):
     """Paths. `gone`: what an earlier start has found to be there no more, and may have left there, empty, or brought
     back. `is_torn`: it was cut off, and more than it says may be in doubt. `puts` (to its temporary name) and
     `removals`: a start has begun to rename and remove these, and all of it is to be done.
@@ -57,7 +57,7 @@ class Mark(Struct):
     is_torn: bool = True
 
 
-class Group(Struct):
+class RenewalGroup(Struct):
     """What is renewed all at once. `pairs`: a path, and a temporary name beside it. `gone`: paths that are there no
     more.
     """
@@ -118,9 +118,9 @@ class FailedSyncMarker:
             return False
         return True
 
-    def read(self) -> Mark:
+    def read(self) -> SuspectPaths:
         """What the mark says. A line that cannot be read says nothing. Raises OSError."""
-        mark = Mark()
+        mark = SuspectPaths()
         for line in self._fs.read(self._path, 0, self._fs.size(self._path)).splitlines():
             if not line:
                 continue
@@ -154,7 +154,7 @@ class FailedSyncMarker:
         """Do the rest of what an earlier start had begun to rename and remove. It has to be renewed all the same: what
         seems to be done already may be done in the caches alone. Raises OSError, JournalFailure.
         """
-        mark = self.read() if self.exists else Mark()
+        mark = self.read() if self.exists else SuspectPaths()
         if not (mark.puts or mark.removals):
             return
         self.save(mark)  # it, too, may be in the caches alone
@@ -169,7 +169,7 @@ class FailedSyncMarker:
                 done.append(path)
         self._sync_folders(done)
 
-    def save(self, mark: Mark) -> None:
+    def save(self, mark: SuspectPaths) -> None:
         """Make `mark` the whole mark, durably. Before anything is written to a temporary name this has to be done once:
         a mark that the caches do not show any more may list that name. Raises OSError, JournalFailure.
         """
@@ -188,7 +188,7 @@ class FailedSyncMarker:
                 self._fs.remove(self._reserve)
             replace_file(self._fs, self._path, data)
 
-    def renew(self, mark: Mark, groups: list[Group], apart: Group) -> None:
+    def renew(self, mark: SuspectPaths, groups: list[RenewalGroup], apart: RenewalGroup) -> None:
         """Give each file new bytes, by way of its temporary name; make each of the names `gone`, which are there no
         more, and remove it again. The `groups` are in the spool, and each of them is renewed as a whole; `apart` is
         elsewhere, or each file of it is for itself. `mark` is what has been saved. Safe to interrupt at every step.
@@ -198,7 +198,7 @@ class FailedSyncMarker:
         for batch in _batches(groups):
             self._renew_together(mark, batch)
 
-    def lower(self, left: Mark) -> None:
+    def clear(self, left: SuspectPaths) -> None:
         """All is renewed but for what `left` says, which is out of reach. Raises OSError, JournalFailure."""
         if left.names or left.gone:
             self.save(left)
@@ -207,7 +207,7 @@ class FailedSyncMarker:
             self._sync_folders([self._path])
         self.set_room_aside()
 
-    def _renew_apart(self, mark: Mark, apart: Group) -> None:
+    def _renew_apart(self, mark: SuspectPaths, apart: RenewalGroup) -> None:
         """No list: another server, which knows nothing of it, may write there before it is finished."""
         for path, temp in apart.pairs:
             self._copy(path, temp)
@@ -220,7 +220,7 @@ class FailedSyncMarker:
             self._remove_anew(apart.gone)
             self._sync_folders(apart.gone)
 
-    def _renew_together(self, mark: Mark, batch: list[Group]) -> None:
+    def _renew_together(self, mark: SuspectPaths, batch: list[RenewalGroup]) -> None:
         pairs = [pair for group in batch for pair in group.pairs]
         gone = [path for group in batch for path in group.gone]
         try:
@@ -246,7 +246,7 @@ class FailedSyncMarker:
             mark.puts.pop(path, None)
             mark.removals.pop(path, None)
 
-    def _promise(self, mark: Mark, puts: dict[str, str], removals: dict[str, None]) -> None:
+    def _promise(self, mark: SuspectPaths, puts: dict[str, str], removals: dict[str, None]) -> None:
         """From now on all of it is done, whatever happens."""
         kept = {path: temp for path, temp in mark.puts.items() if path not in removals}
         wanted = structs.replace(mark, puts=kept | puts, removals=mark.removals | removals)
@@ -288,9 +288,9 @@ class FailedSyncMarker:
             file.close()
 
 
-def _batches(groups: list[Group]) -> Iterator[list[Group]]:
+def _batches(groups: list[RenewalGroup]) -> Iterator[list[RenewalGroup]]:
     """As many groups at once as there may be: each batch costs some syncs."""
-    batch: list[Group] = []
+    batch: list[RenewalGroup] = []
     size = files = 0
     for group in groups:
         count = len(group.pairs) + len(group.gone)

@@ -1,6 +1,5 @@
-"""Which journals have their file open. Thousands of queues must not need thousands of file descriptors.
-
-Knows the order of last use. Refuses to know why a file is written.
+"""A limit on the files that journals keep open, least recently used first: thousands of queues must not need thousands
+of file descriptors.
 """
 
 from __future__ import annotations
@@ -13,8 +12,8 @@ MOST = 4096
 LOOKS = 8
 
 
-class Holder(Protocol):
-    """A journal that holds a file open."""
+class FileHolder(Protocol):
+    """A journal with an open file."""
 
     def try_close(self, force: bool) -> bool:
         """Close the file if it can be closed now; it is opened again when needed. `force`: even if it must be synced
@@ -28,7 +27,7 @@ class OpenFiles:
     def __init__(self, limit: int = LIMIT, most: int = MOST) -> None:
         self.limit = limit
         self.most = most
-        self._holders: OrderedDict[Holder, None] = OrderedDict()
+        self._holders: OrderedDict[FileHolder, None] = OrderedDict()
 
     def __len__(self) -> int:
         return len(self._holders)
@@ -37,17 +36,17 @@ class OpenFiles:
         """The process may have `most` journals open."""
         self.limit, self.most = min(LIMIT, most), most
 
-    def opened(self, holder: Holder) -> None:
+    def opened(self, holder: FileHolder) -> None:
         """`holder` has just opened its file: others may have to close theirs. Raises JournalFailure."""
         if len(self._holders) >= self.limit:
             self._close_some()
         self._holders[holder] = None
 
-    def closed(self, holder: Holder) -> None:
+    def closed(self, holder: FileHolder) -> None:
         self._holders.pop(holder, None)
 
     def _close_some(self) -> None:
-        """Ask a few of the oldest; the unwilling ones go to the end of the line."""
+        """Ask a few of the least recently used; those that stay open go to the end."""
         for _ in range(LOOKS):
             if len(self._holders) < self.limit:
                 return

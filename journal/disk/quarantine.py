@@ -1,6 +1,5 @@
-"""Keeping aside what cannot be read, before it is cut off or replaced.
-
-Knows how the copies are named: after file, first byte and length. Refuses to know what is wrong with the bytes.
+"""Copies of what cannot be read, made before it is cut off or replaced. A copy is named after the file, the first byte
+and the length.
 """
 
 from __future__ import annotations

@@ -1,11 +1,10 @@
-"""A disk that remembers what it may not have yet, and that no sync is tried on again once one has failed.
+"""An Fs that tracks which names and files a power cut may still change, and that syncs no more once a sync has failed.
 
 After a failed sync the system shows the pages and names of its cache, and no later sync writes them: a renamed file can
-have its old name again after the next power cut, and a removed one can be back. So every journal goes through this
-disk. It notes each name that is made or removed until a sync has taken it over, and each file with bytes that no sync
-has covered; and whatever the reason was, "no room" too, a failed sync ends here in a JournalFailure, which is no
-OSError: nobody above can take it for a full disk, and every later sync of the process ends in the same way. Knows
-names; refuses to know what is in the files, and what is done about names that may be wrong (doubt.py).
+have its old name again after the next power cut, and a removed one can be back. So every journal uses this Fs. It notes
+each name that is made or removed until a sync has covered it, and each file with bytes that no sync has covered. A
+failed sync, whatever its errno, "no room" too, becomes a JournalFailure, which is no OSError, so that no caller takes
+it for a full disk; every later sync of the process raises it as well. failed_sync.py writes the notes down.
 """
 
 from __future__ import annotations

@@ -30,8 +30,8 @@ BLOCK_MIN_BYTES = 4 << 10
 BLOCKS_MIN = 16  # smaller files have smaller blocks, so that damage can be told from another file
 SIDECAR_MAX_BYTES = 256 << 20
 SLICE_BLOCKS = 16  # read at once: 4 MiB at most
-UNLIKE = "not what was written, by the checksum"
-STRANGE = "no block is what was written, by the checksums: the file or its sidecar is another one's"
+CHECKSUM_MISMATCH = "not what was written, by the checksum"
+WRONG_SIDECAR = "no block is what was written, by the checksums: the file or its sidecar is another one's"
 MISSING = "missing at the end of a sealed file"
 BEHIND = "behind the end of a sealed file"
 
@@ -168,9 +168,9 @@ def verify_checksums(described: Sidecar, fs: Fs, path: str) -> list[Flaw]:
     count = len(described.checks) if size >= written else size // block_bytes
     bad = list(_bad_blocks(described, fs, path, count))
     if len(bad) == count > 1:
-        return [Flaw(0, size, STRANGE)]
+        return [Flaw(0, size, WRONG_SIDECAR)]
     flaws = [
-        Flaw(first * block_bytes, min((last + 1) * block_bytes, written) - first * block_bytes, UNLIKE)
+        Flaw(first * block_bytes, min((last + 1) * block_bytes, written) - first * block_bytes, CHECKSUM_MISMATCH)
         for first, last in join([(block, block) for block in bad])
     ]
     if size < written:

@@ -130,7 +130,7 @@ class StreamJournal:
         found = self._add_reader(reader, position, config)
         segments = self.segments
         there = segments.sums_through(segments.last_id) - segments.sums_through(position.head)
-        for first, last in position.done.stretches():
+        for first, last in position.done.intervals():
             there = there - (segments.sums_through(last) - segments.sums_through(first - 1))
         found.line.expect(there.items, there.bytes, there.expiring)
         return found

@@ -48,14 +48,14 @@ class Position:
         return isinstance(other, Position) and (self.head, self.done) == (other.head, other.done)
 
     def __repr__(self) -> str:
-        return f"Position({self.head}, {self.done.stretches()})"
+        return f"Position({self.head}, {self.done.intervals()})"
 
     def confirm(self, first: int, last: int, segments: StreamSegments) -> None:
         """Mark the ids from `first` to `last` as confirmed and advance the head over confirmed and unused ids."""
         if first <= self.head + 1:
             self.head = max(self.head, last)
         else:
-            self.done.add_stretch(first, last)
+            self.done.add_interval(first, last)
         if self.done:
             self.advance_head(segments)
 

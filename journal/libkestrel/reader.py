@@ -128,7 +128,7 @@ class ReaderLog(Appender):
         if first == position.head + 1 and not position.done:
             position.head = last
         else:
-            self._done.add_stretch(first, last)
+            self._done.add_interval(first, last)
             position.confirm(first, last, self.segments)
         if not self._is_dirty:
             self._mark_dirty()

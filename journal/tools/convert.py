@@ -1,8 +1,7 @@
-"""A queue and its fan-out children moved to another journal format, while no server runs.
+"""Move a queue and its fan-out children to another journal format, while no server runs.
 
-Knows the order that makes it safe: the new files are written beside the spool, synced and read back before one of the
-old ones is touched; then a plan is written down, and from there on every start carries it to its end. Refuses to know
-print. The old files are kept.
+The order makes it safe: the new files are written beside the spool, synced and read back before one of the old ones is
+touched; then a plan is written, and from there on every start carries it to its end. The old files are kept.
 """
 
 from __future__ import annotations
@@ -10,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from hashlib import sha256
 
-from staniel.journal.convert_plan import Plan, carry_out, encode
+from staniel.journal.convert_plan import ConversionPlan, carry_out, encode
 from staniel.journal.disk.fs import File, Fs
 from staniel.journal.disk.replace_file import replace_file
 from staniel.journal.errors import Damage
@@ -87,7 +86,7 @@ class Conversion:
         new = (self._write_stream if wanted is Format.LIBKESTREL else self._write_kestrel)(lines, digests, total)
         self.fs.sync_folder(self.folder)
         self._verify(wanted, digests, total)
-        plan = Plan(f"{self.spool.own}/aside.{self.now_ms}", self.old, new)
+        plan = ConversionPlan(f"{self.spool.own}/aside.{self.now_ms}", self.old, new)
         replace_file(self.fs, layout.plan_path(self.spool.own), encode(plan))
         carry_out(self.fs, self.spool.folder, self.spool.own)
         return sum(digest.items for digest in digests.values())

@@ -1,7 +1,6 @@
-"""The journal files of a spool, read record by record and held against their checksums, whatever their format.
+"""Read the journal files of a spool record by record and compare them with their checksums, whatever their format.
 
-Knows which files count, which of them may have a torn end, and who reads them. Refuses to change anything, and to know
-how findings are told.
+Nothing is changed. The command line prints what is found (server/cli/verify.py).
 """
 
 from __future__ import annotations

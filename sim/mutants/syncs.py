@@ -8,7 +8,7 @@ from typing import Any
 
 from staniel.broker.recovery import set_aside
 from staniel.broker.streams import StreamQueues
-from staniel.journal.disk.failed_sync import FailedSyncMarker, Group
+from staniel.journal.disk.failed_sync import FailedSyncMarker, RenewalGroup
 from staniel.journal.disk.fs import FULL_ERRNOS, SyncFailed
 from staniel.journal.disk.unsynced_names import NamedFile, UnsyncedNames
 from staniel.journal.group_commit import GroupCommit
@@ -165,7 +165,7 @@ def old_names_forgotten() -> Any:
 def mark_lowered_early() -> Any:
     def make(right: Any) -> Any:
         def renew(self: FailedSyncMarker, mark: Any, groups: Any, apart: Any) -> None:
-            right(self, mark, [], Group())
+            right(self, mark, [], RenewalGroup())
 
         return renew
 

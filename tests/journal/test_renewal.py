@@ -9,7 +9,7 @@ from random import Random
 import pytest
 
 from staniel.broker.protocols import workq
-from staniel.journal.disk.failed_sync import FailedSyncMarker, Mark
+from staniel.journal.disk.failed_sync import FailedSyncMarker, SuspectPaths
 from staniel.journal.disk.fs import JournalFailure, SyncFailed
 from staniel.journal.disk.unsynced_names import UnsyncedNames
 from staniel.journal.spool import SpoolError
@@ -150,7 +150,9 @@ def test_a_list_speaks_of_the_spool_in_which_it_lies() -> None:
         file.write(text)
         file.close()
     failed_sync = FailedSyncMarker(UnsyncedNames(disk), "elsewhere/mark", "", "elsewhere")
-    failed_sync.save(Mark({"s/q": None}, puts={"elsewhere/q": "elsewhere/q~~0"}, removals={"elsewhere/q.3": None}))
+    failed_sync.save(
+        SuspectPaths({"s/q": None}, puts={"elsewhere/q": "elsewhere/q~~0"}, removals={"elsewhere/q.3": None})
+    )
     assert b"elsewhere" not in disk.read("elsewhere/mark", 0, 1000)
     failed_sync.finish()
     assert [name for name, _ in disk.list("elsewhere")] == ["mark", "q"]

@@ -10,7 +10,7 @@ from pyspark.sql import SparkSession
 from staniel import pipeline
 from staniel.journal.disk.os_fs import OsFs
 from staniel.journal.errors import Flaw
-from staniel.journal.kestrel.sidecar import UNLIKE
+from staniel.journal.kestrel.sidecar import CHECKSUM_MISMATCH
 from staniel.pipeline.report.figures import gather
 from staniel.pipeline.report.page import write as write_page
 from staniel.pipeline.tasks import summarise as fleet
@@ -126,9 +126,9 @@ def test_verification_finds_a_flipped_bit_in_an_item_where_there_are_checksums(
     path.write_bytes(data[:at] + b"y" + data[at + 1 :])
     (bad,) = [each for each in verify(spark, str(spool), {}) if each.bad]
     block = at // 16384 * 16384
-    assert (bad.file, bad.wrong, bad.flaws) == (path.name, "", [Flaw(block, 16384, UNLIKE)])
+    assert (bad.file, bad.wrong, bad.flaws) == (path.name, "", [Flaw(block, 16384, CHECKSUM_MISMATCH)])
     first, second = bad.lines()
-    assert first.endswith("items: damaged") and second == f"{path.name}: byte {block}, 16384 bytes: {UNLIKE}"
+    assert first.endswith("items: damaged") and second == f"{path.name}: byte {block}, 16384 bytes: {CHECKSUM_MISMATCH}"
 
 
 def test_an_archive_takes_only_what_is_new_and_fills_queues_again(spark: SparkSession, tmp_path: Path) -> None:

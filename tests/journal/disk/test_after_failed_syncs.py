@@ -6,7 +6,13 @@ import errno
 
 import pytest
 
-from staniel.journal.disk.failed_sync import ROOM_BYTES, ROOM_SHARE_OF_DISK, FailedSyncMarker, Group, Mark
+from staniel.journal.disk.failed_sync import (
+    ROOM_BYTES,
+    ROOM_SHARE_OF_DISK,
+    FailedSyncMarker,
+    RenewalGroup,
+    SuspectPaths,
+)
 from staniel.journal.disk.unsynced_names import UnsyncedNames
 from staniel.journal.group_commit import JournalFailure
 from staniel.journal.spool import SpoolError
@@ -103,9 +109,9 @@ def test_names_whose_sync_failed_are_made_and_removed_anew(verb: str) -> None:
     assert "old" in before and "gone" in before
     failed_sync = FailedSyncMarker(UnsyncedNames(disk), "s/mark")
     assert failed_sync.read().names.keys() >= {"s/old", "s/new", "s/gone"}
-    group = Group([("s/new", "s/new~~0")], ["s/old", "s/gone"])
-    failed_sync.renew(failed_sync.read(), [group], Group())
-    failed_sync.lower(Mark())
+    group = RenewalGroup([("s/new", "s/new~~0")], ["s/old", "s/gone"])
+    failed_sync.renew(failed_sync.read(), [group], RenewalGroup())
+    failed_sync.clear(SuspectPaths())
     after = disk.crash(Crash.DROP)
     assert after.list("s") == [("new", True)] and after.read("s/new", 0, 10) == b"old"
 
@@ -158,7 +164,7 @@ def test_room_is_kept_again_once_a_mark_is_lowered_and_the_mark_of_a_start_that_
     assert isinstance(disk, Disk)
     failed_sync = FailedSyncMarker(UnsyncedNames(disk), "s/mark")
     assert failed_sync.read().is_torn
-    failed_sync.lower(Mark())
+    failed_sync.clear(SuspectPaths())
     before = disk.used_bytes
     assert disk.size("s/mark.room") == 0 and before >= doubt_room_bytes(disk)
     failed_sync.set_room_aside()
@@ -169,7 +175,7 @@ def doubt_room_bytes(disk: Disk) -> int:
     return min(ROOM_BYTES, disk.capacity_bytes // ROOM_SHARE_OF_DISK)
 
 
-def mark_of(text: bytes) -> Mark:
+def mark_of(text: bytes) -> SuspectPaths:
     disk = Disk()
     names = UnsyncedNames(disk)
     names.make_folder("s")

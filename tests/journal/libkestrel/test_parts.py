@@ -179,11 +179,11 @@ def test_a_position_is_the_set_of_what_was_confirmed(head: int, order: list[int]
 def test_a_set_of_stretches_is_a_set(added: list[tuple[int, int]], cut: int) -> None:
     ids, model = IntervalSet(), set[int]()
     for first, more in added:
-        ids.add_stretch(first, first + more)
+        ids.add_interval(first, first + more)
         model.update(range(first, first + more + 1))
         assert (list(ids), len(ids), bool(ids)) == (sorted(model), len(model), bool(model))
     assert [each in ids for each in range(75)] == [each in model for each in range(75)]
-    assert all(later > end + 1 for (_, end), (later, _) in pairwise(ids.stretches()))
+    assert all(later > end + 1 for (_, end), (later, _) in pairwise(ids.intervals()))
     reach = cut - 1
     while reach + 1 in model:
         reach += 1

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from staniel.journal.disk.replace_file import replace_file
 from staniel.journal.errors import Flaw
 from staniel.journal.kestrel import sidecar
-from staniel.journal.kestrel.sidecar import BEHIND, MISSING, STRANGE, UNLIKE, verify_checksums
+from staniel.journal.kestrel.sidecar import BEHIND, CHECKSUM_MISMATCH, MISSING, WRONG_SIDECAR, verify_checksums
 from staniel.journal.spool_listing import MIXED, list_spool
 from staniel.journal.tools.verify import Inspection, inspect
 from staniel.journal.workq.dump import dump
@@ -112,9 +112,11 @@ def test_neighbouring_damaged_blocks_are_one_place() -> None:
     data = content_of(disk, f"s/{name}")
     for at in (5000, 9000, 20_000, len(data) - 1):
         data = flipped(data, at)
-    flaws = [flaw for flaw in found_on(changed(disk, f"s/{name}", data))[name].flaws if flaw.why == UNLIKE]
+    flaws = [flaw for flaw in found_on(changed(disk, f"s/{name}", data))[name].flaws if flaw.why == CHECKSUM_MISMATCH]
     last = len(data) // 4096 * 4096
-    assert flaws == [Flaw(at, size, UNLIKE) for at, size in [(4096, 8192), (16384, 4096), (last, len(data) - last)]]
+    assert flaws == [
+        Flaw(at, size, CHECKSUM_MISMATCH) for at, size in [(4096, 8192), (16384, 4096), (last, len(data) - last)]
+    ]
 
 
 @pytest.mark.parametrize("count", [1, 4095, 4096, 4097, 30_000])
@@ -135,7 +137,7 @@ def test_checksums_of_another_file_are_told_as_such() -> None:
     disk = kestrel_disk()
     name, other, _ = found_on(disk)
     data = content_of(disk, f"s/{other}")[: disk.size(f"s/{name}")]
-    assert Flaw(0, len(data), STRANGE) in found_on(changed(disk, f"s/{name}", data))[name].flaws
+    assert Flaw(0, len(data), WRONG_SIDECAR) in found_on(changed(disk, f"s/{name}", data))[name].flaws
     swapped = changed(disk, f"s/.staniel/segments/{name}", content_of(disk, f"s/.staniel/segments/{other}"))
     assert not flawed_in(swapped) and not found_on(swapped)[name].has_checksums
 

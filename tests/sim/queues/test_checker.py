@@ -26,7 +26,7 @@ class Somebody:
         self.held: dict[str, deque[Reading]] = {}
         self.is_leaving = self.has_delivery = False
         self.unanswered: deque[Request] = deque()
-        checker.askers.append(self)
+        checker.clients.append(self)
 
     def asks(self, want: Want, *items: str, queue: str = "q", **more: str) -> Request:
         ask = Request(want, queue, want.value.encode(), tuple(item.encode() for item in items), **more)  # type: ignore[arg-type]

@@ -48,7 +48,7 @@ async def connect(
 
 
 class Client:
-    """One connection: one request at a time, of one task at a time (trio.BusyResourceError tells the second task; only
+    """One connection: one request at a time, of one task at a time (a second task gets trio.BusyResourceError; only
     the end of a reservation waits until the connection is free).
 
     A request that is cancelled, or whose answer does not come, closes the connection: the server puts what it had open

@@ -20,7 +20,7 @@ from staniel.protocol.memcache.requests import Request
 RECEIVE_BYTES = 65_536
 
 
-class State(Enum):
+class ConnectionState(Enum):
     IDLE = "idle"
     BUSY = "busy"  # an exchange of some task: a second one is refused, not queued
     CLOSED = "closed"
@@ -30,7 +30,7 @@ class Connection:
     """`why` is the reason for which it was closed."""
 
     def __init__(self, stream: trio.abc.Stream, answer_timeout_s: float) -> None:
-        self.state = State.IDLE
+        self.state = ConnectionState.IDLE
         self.why = ""
         self._stream = stream
         self._answer_timeout_s = answer_timeout_s
@@ -40,7 +40,7 @@ class Connection:
 
     async def wait_idle(self) -> None:
         """Wait until no exchange is under way; the caller may begin one at once then."""
-        while self.state is State.BUSY:
+        while self.state is ConnectionState.BUSY:
             await self._exchange_over.wait()
 
     @asynccontextmanager
@@ -49,19 +49,19 @@ class Connection:
 
         Raises ConnectionLost if it is closed already, trio.BusyResourceError during an exchange of another task.
         """
-        if self.state is State.CLOSED:
+        if self.state is ConnectionState.CLOSED:
             raise ConnectionLost(self.why)
-        if self.state is State.BUSY:
+        if self.state is ConnectionState.BUSY:
             raise trio.BusyResourceError("another task is using this connection; give each task one of its own")
-        self.state = State.BUSY
+        self.state = ConnectionState.BUSY
         self._exchange_over = trio.Event()
         try:
             yield
         finally:
             if self._conversation.unanswered or self._replies:
                 await self.close("closed because a request was cut off before its answer")
-            elif self.state is State.BUSY:
-                self.state = State.IDLE
+            elif self.state is ConnectionState.BUSY:
+                self.state = ConnectionState.IDLE
                 self._exchange_over.set()
 
     async def request(self, requests: Sequence[Request], wait_s: float = 0) -> list[Reply]:
@@ -110,8 +110,8 @@ class Connection:
 
     async def close(self, why: str) -> None:
         """Close at once, without waiting for the server. The first reason stays."""
-        if self.state is not State.CLOSED:
-            self.state = State.CLOSED
+        if self.state is not ConnectionState.CLOSED:
+            self.state = ConnectionState.CLOSED
             self.why = why
             self._exchange_over.set()
             await trio.aclose_forcefully(self._stream)

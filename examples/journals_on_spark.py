@@ -42,7 +42,7 @@ def what_was_there(spark: SparkSession, spool: str) -> None:
 
 def into_a_lake(spark: SparkSession, spool: str, lake: str) -> None:
     """Once through the journals, exactly once into Parquet; run again, it takes only what is new."""
-    for turn in ("first", "second"):
+    for name in ("first", "second"):
         source = spark.readStream.format("staniel-journal").options(includeValue="false").load(spool)
         query = (
             source.writeStream.trigger(availableNow=True)
@@ -52,7 +52,7 @@ def into_a_lake(spark: SparkSession, spool: str, lake: str) -> None:
         )
         query.awaitTermination()
         rows = sum(progress.numInputRows for progress in query.recentProgress)
-        print(f"{turn} run: {rows} records")
+        print(f"{name} run: {rows} records")
 
 
 def through_a_live_queue(spark: SparkSession, server: str, queue: str, lake: str) -> None:

@@ -2,7 +2,7 @@
 
     python worker_trio.py --queue jobs --done done.txt
 
-Kill it whenever you like, it needs no farewell: a job that was not closed goes back to the head of the queue.
+It may be killed at any time: a job that was not closed goes back to the head of the queue.
 """
 
 from __future__ import annotations

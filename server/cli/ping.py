@@ -17,7 +17,7 @@ class Silent(TimeoutError):
     """The port is open and nothing was received: the system accepts connections for a program that does not."""
 
 
-class Answer(Struct, frozen=True):
+class PingAnswer(Struct, frozen=True):
     """`status` and the numbers as in `stats`; as if all were well for a server that does not say."""
 
     version: str
@@ -39,7 +39,7 @@ class Answer(Struct, frozen=True):
         return ", ".join(found)
 
 
-def ping(host: str, port: int, timeout_s: float, unix_path: str = "") -> Answer:
+def ping(host: str, port: int, timeout_s: float, unix_path: str = "") -> PingAnswer:
     """What the server says of itself, all of it within `timeout_s`; with `unix_path` the one that listens there.
     Raises OSError if there is none, or none that answers in time; Silent if nothing at all comes from an open port.
     """
@@ -97,7 +97,7 @@ def _left_s(until_s: float) -> float:
     return left_s
 
 
-def _read_stats(version: str, lines: _Lines) -> Answer:
+def _read_stats(version: str, lines: _Lines) -> PingAnswer:
     """Other servers of the protocol, and older ones, do not have these figures."""
     counts = dict.fromkeys(COUNTS, 0)
     status = STATUS_UP
@@ -106,7 +106,7 @@ def _read_stats(version: str, lines: _Lines) -> Answer:
             status = words[2]
         elif len(words) == 3 and words[1] in counts and words[2].isdecimal():
             counts[words[1]] = int(words[2])
-    return Answer(version, status, **counts)
+    return PingAnswer(version, status, **counts)
 
 
 class _Lines:

@@ -103,6 +103,8 @@ class StreamQueue(Queue):
             parent._takes_evenly = all_equal and is_in and not ages and len(stream.takers) == len(members) > 0
 
     def sync_counters(self) -> None:
+        if self.state is CLOSED:
+            return  # counted when it was closed, and its line is gone
         items, size = self.line.sync()
         self.counters.total_items += items
         self.counters.put_bytes += size
@@ -186,6 +188,7 @@ class StreamQueue(Queue):
 
     def close(self) -> None:
         """Stop serving; the others go on."""
+        self.sync_counters()
         super().close()
         self.stream.members.pop(self.name, None)
         if self.is_parent:

@@ -171,6 +171,16 @@ def test_statistics_count_for_each_reader() -> None:
 # what a crash leaves
 
 
+def test_a_reader_that_is_deleted_while_statistics_are_gathered_is_counted_up_to_then() -> None:
+    world = World(LIB)
+    asks(world, "get q+a")
+    reader = world.broker.queues.by_name["q+a"]
+    fill(world, "x", "yy")
+    asks(world, "delete q+a")
+    reader.sync_counters()
+    assert (reader.counters.total_items, reader.counters.put_bytes) == (2, 3)
+
+
 def test_items_confirmed_out_of_order_are_not_delivered_again() -> None:
     world = World(LIB)
     fill(world, *"abcd")

@@ -1,7 +1,8 @@
-"""The summary of a segment from what the queue held at its two ends, and back: from one end and a summary to the other.
+"""The effect of a segment from the queue's checkpoints at its two ends; and from one checkpoint and an effect the
+other.
 
-Knows checkpoints and summaries. Refuses to know bytes and files: nothing is read for this, so sealing a file costs no
-more than what is open or was handed back. effect_scan.py says the same by reading; property tests compare the two.
+Nothing is read for this, so sealing a file costs no more than what is open or was handed back. effect_scan.py finds the
+same by reading; property tests compare the two.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """What a stretch of a queue's journal does to any queue: a small value, and how two of them become one.
 
-Knows the algebra: symbols, `merge`, `apply`. Refuses to know bytes and files; effect_scan.py makes summaries from
-those. `merge` is associative, so a queue's segments can be summarised anywhere, in any order, and folded in a tree.
-Source: bicyclic monoid of a queue; symbolic execution of a fold as in SYMPLE (SOSP 2015).
+`merge` is associative, so the effects of a queue's segments can be found anywhere, in any order, and folded in a tree;
+effect_scan.py finds them in records. Source: bicyclic monoid of a queue; symbolic execution of a fold as in SYMPLE
+(SOSP 2015).
 """
 
 from __future__ import annotations

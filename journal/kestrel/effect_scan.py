@@ -1,7 +1,7 @@
 """From a segment of a Kestrel journal to its SegmentEffect, by reading the heads of records only.
 
-Knows what each record does to symbols. Refuses to know files, and the payloads: they are stepped over, so whoever feeds
-the bytes may seek past them. The rules are those of journal/kestrel/replay.py; property tests compare the two.
+Payloads are stepped over, so whoever feeds the bytes may seek past them. What a record does is as in replay.py;
+property tests compare the two.
 """
 
 from __future__ import annotations

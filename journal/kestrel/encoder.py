@@ -1,7 +1,7 @@
 """The Kestrel journal's records, written: changes of a queue to bytes.
 
-Knows the opcodes and what a reader will compute from them. Refuses to know files. Source: the Kestrel journal format
-document; the numbering of opcode 3, opcode 9 and the order of a rewritten file as Kestrel 1.x to 2.4 read them.
+Source: the Kestrel journal format document; the numbering of opcode 3, opcode 9 and the order of a rewritten file as
+Kestrel 1.x to 2.4 read them.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """The file names of a Kestrel spool: which file is what, and in which order they are replayed.
 
-Knows names alone; opens nothing. Source: "Multiple journal files" of the Kestrel journal format. Only the four
-documented patterns count: whatever else lies in the folder is foreign and left alone.
+Source: "Multiple journal files" of the Kestrel journal format. Only the four documented patterns count: whatever else
+lies in the folder is foreign and left alone.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """One queue's journal. Changes go in; their bytes wait in memory until the group writes them.
 
-Knows the current file, rotation and rewriting on the spot. Refuses to know when: policy.py decides, the group writes
-and syncs, pack.py rewrites what is too much for one step.
+Rotates the current file, and rewrites on the spot what is small. policy.py decides when, the group writes and syncs,
+pack.py rewrites what is too much for one step.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""One summary in the making: the files of a journal up to a rotated one, replaced by a file that replays to the same.
+"""One pack in the making: it replaces the files of a journal up to a sealed one, and replays to the same.
 
-Knows what the summary holds and the order of its steps; a step is short, and what waits for the disk is a task.
-Refuses to know which journal is worth it, and when to try again.
+A step is short, and what waits for the disk is a background task. Which journal is worth a pack, and when to try again,
+the broker decides.
 
 Source: "If the queue is in read-behind" of the packing strategy: the open reads of the checkpoint, a stand-in for each
 item removed since, and the items that are still there. Later files go on removing from the head, so whatever was in the

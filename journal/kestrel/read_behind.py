@@ -1,7 +1,7 @@
 """Reading items back from the journal: what read-behind needs when those in memory run out, or before they do.
 
-Knows one place in the segments, and what has been read ahead of it. Refuses to know when to read: the broker asks ahead
-of need, the line at need. Source: "If the queue is in read-behind" of the packing strategy.
+Keeps one position in the segments, and what has been read ahead of it. The broker asks ahead of need, the line at need.
+Source: "If the queue is in read-behind" of the packing strategy.
 """
 
 from __future__ import annotations

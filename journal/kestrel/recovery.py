@@ -1,8 +1,8 @@
 """From a queue's files to its state: the only start-up path, after a crash and after a clean stop alike.
 
-Knows the order of the files, which of them need not be read because a sidecar tells what they do, what to finish, what
-to cut and what to keep aside. Refuses to know queues in service. Source: "Multiple journal files" of the Kestrel
-journal format.
+Finishes an interrupted pack, goes through the files in order, by sidecar where one tells what a file does, else record
+by record, and cuts off a damaged end, of which a copy is kept. Source: "Multiple journal files" of the Kestrel journal
+format.
 """
 
 from __future__ import annotations

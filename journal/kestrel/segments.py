@@ -1,7 +1,7 @@
 """The files of one journal as a sequence of segments, and where in them an item is to be found.
 
-Knows seqs (an item's number in its line), the segment and byte where they begin, and how to read bytes, those not yet
-written included. Refuses to know records. Only the last segment is appended to; the others are sealed.
+An item is found by its seq (its number in its line): each segment has the seq of its first item and an index of record
+boundaries. Reads include the bytes not yet written. Only the last segment is appended to; the others are sealed.
 """
 
 from __future__ import annotations

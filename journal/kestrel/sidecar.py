@@ -1,7 +1,7 @@
 """What is known of a sealed file, in a small file beside the journals: `.staniel/segments/<its name>`.
 
-Knows the sidecar's format, and whether one fits the file that it speaks of. Refuses to know queues. Nothing depends on
-sidecars: one that is missing, broken, or does not fit costs time at the next start, and no item.
+Nothing depends on sidecars: one that is missing, broken, or does not fit its file costs time at the next start, and no
+item.
 """
 
 from __future__ import annotations

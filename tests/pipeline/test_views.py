@@ -9,14 +9,14 @@ import pyarrow as pa
 import pytest
 from hypothesis import given, settings
 
-from staniel.journal.errors import Corrupt
+from staniel.journal.errors import Corrupt, Truncated
 from staniel.journal.kestrel import records
 from staniel.pipeline.formats.base import CorruptJournal, JournalSegment, OnCorrupt, Part, Reading
 from staniel.pipeline.formats.kestrel.adapter import KestrelAdapter
 from staniel.pipeline.lake.folders import LocalFolder
 from staniel.queues.config import JournalDialect
 from tests.pipeline.spools import contents, history, replayed, write
-from tests.support.records import FOREIGN, addx, named, with_xid
+from tests.support.records import DAMAGED, addx, named, with_xid
 
 FORMAT = KestrelAdapter()
 FAIL = Reading()
@@ -71,18 +71,21 @@ def test_items_end_as_replay_ends_them(tmp_path: Path, files: int) -> None:
 
 
 @settings(max_examples=100, deadline=None)
-@given(data=FOREIGN)
-def test_any_records_become_rows_with_the_same_offsets_and_values(
+@given(data=DAMAGED)
+def test_any_bytes_become_the_rows_that_the_decoder_finds_and_end_where_it_does(
     data: bytes, tmp_path_factory: pytest.TempPathFactory
 ) -> None:
     folder = tmp_path_factory.mktemp("any")
     (folder / "q").write_bytes(data)
-    expected = []
+    expected, damages = [], list[tuple[int, str]]()
     at = 0
     while at < len(data):
         try:
             record = records.decode(data, at, len(data), 0)
-        except Corrupt:
+        except Truncated:
+            break  # a torn end, which no row tells
+        except Corrupt as error:
+            damages.append((error.at, error.why))
             break
         value = record.payload(data) if record.size >= 0 else None
         expected.append((at, value, record.xid if record.op not in (0, 1, 2, 3) else None))
@@ -92,6 +95,10 @@ def test_any_records_become_rows_with_the_same_offsets_and_values(
     found = rows(folder, "ops", PERMISSIVE)
     told = [(row["offset"], row["value"], row["xid"]) for row in found if row["_corrupt"] is None]
     assert told == expected
+    assert [(row["offset"], row["_corrupt"]) for row in found if row["_corrupt"] is not None] == damages
+    assert len(rows(folder, "items", PERMISSIVE)) == sum(
+        row["op"] in ("add", "add_xid", "continue") for row in found if row["_corrupt"] is None
+    )
 
 
 def test_parts_that_are_cut_anywhere_make_the_same_rows(tmp_path: Path) -> None:

@@ -56,6 +56,19 @@ RECORDS = st.one_of(
 )
 FOREIGN = st.lists(RECORDS, max_size=25).map(b"".join)
 
+
+@st.composite
+def damaged(draw: st.DrawFn) -> bytes:
+    """A journal with bytes changed, or cut, or with anything behind it."""
+    data = bytearray(draw(FOREIGN))
+    for at, value in draw(st.lists(st.tuples(st.integers(0, 400), st.integers(0, 255)), max_size=3)):
+        if at < len(data):
+            data[at] = value
+    return bytes(data[: draw(st.integers(0, 400))] if draw(st.booleans()) else data) + draw(st.binary(max_size=12))
+
+
+DAMAGED = st.one_of(FOREIGN, damaged(), st.binary(max_size=60), st.lists(st.integers(0, 10), max_size=60).map(bytes))
+
 OPERATIONS = st.lists(
     st.one_of(
         st.tuples(st.just("add"), st.binary(max_size=5), st.sampled_from([0, 0, 1, 2**31, 2**32 - 1])),

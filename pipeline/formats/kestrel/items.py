@@ -1,7 +1,4 @@
-"""What became of every item of a Kestrel queue: the view `items`. One byte an item while a queue is read.
-
-Knows how records end an item's way. Refuses to know Spark.
-"""
+"""What became of every item of a Kestrel queue: the view `items`. One byte an item while a queue is read."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 """Kestrel records as rows: the view `ops`.
 
-Knows how one record becomes a row, in batches that are built a column at a time: a loop finds where records start, and
-numpy gathers the fields. Refuses to know the state of a queue.
+Batches are built a column at a time: a loop finds where records start, and numpy gathers the fields. What is not common
+goes to the journal's own decoder.
 """
 
 from __future__ import annotations

@@ -19,7 +19,7 @@ from staniel.journal.kestrel.search import Search
 from staniel.journal.transfer_log import FilePosition
 from staniel.queues.item import Item
 from staniel.sim.disk.disk import Disk
-from tests.support.records import FOREIGN, NOW_MS, addx, named, state_dump, with_xid
+from tests.support.records import DAMAGED, NOW_MS, addx, named, state_dump, with_xid
 
 
 class Decoded(Struct):
@@ -58,17 +58,6 @@ def in_pieces(data: bytes, size: int, consume: Callable[[bytes, int], int]) -> D
     return Decoded([], at)
 
 
-@st.composite
-def damaged(draw: st.DrawFn) -> bytes:
-    """A journal with bytes changed, or cut, or with anything behind it."""
-    data = bytearray(draw(FOREIGN))
-    for at, value in draw(st.lists(st.tuples(st.integers(0, 400), st.integers(0, 255)), max_size=3)):
-        if at < len(data):
-            data[at] = value
-    return bytes(data[: draw(st.integers(0, 400))] if draw(st.booleans()) else data) + draw(st.binary(max_size=12))
-
-
-BYTES = st.one_of(FOREIGN, damaged(), st.binary(max_size=60), st.lists(st.integers(0, 10), max_size=60).map(bytes))
 PIECES = st.integers(1, 60)
 TORN = addx(b"abc")[:-1]
 
@@ -78,7 +67,7 @@ def end_of(found: Decoded) -> tuple[int, str, bool]:
 
 
 @settings(max_examples=400, deadline=None)
-@given(data=BYTES, size=PIECES)
+@given(data=DAMAGED, size=PIECES)
 @example(data=TORN, size=60)
 @example(data=addx(b"a") + named(8, 5, b"x" * 20), size=7)
 @example(data=state_dump(5, [(1, b"a"), (2, b"b")]) + TORN, size=30)
@@ -93,7 +82,7 @@ def test_every_reader_ends_where_the_decoder_does_and_says_the_same(data: bytes,
 
 
 @settings(max_examples=400, deadline=None)
-@given(data=BYTES, size=PIECES, count_max=st.integers(1, 5))
+@given(data=DAMAGED, size=PIECES, count_max=st.integers(1, 5))
 def test_items_that_are_read_are_those_of_the_decoder(data: bytes, size: int, count_max: int) -> None:
     expected = [record for record in decoded(data).records if record.size >= 0]
     items: list[Item] = []
@@ -104,7 +93,7 @@ def test_items_that_are_read_are_those_of_the_decoder(data: bytes, size: int, co
 
 
 @settings(max_examples=200, deadline=None)
-@given(data=BYTES, size=PIECES)
+@given(data=DAMAGED, size=PIECES)
 def test_replay_and_the_effect_scan_count_the_items_of_the_decoder(data: bytes, size: int) -> None:
     items = [record for record in decoded(data).records if record.size >= 0]
     replay, scan = Replay(NOW_MS), EffectScan(EMPTY, 0, NOW_MS)
@@ -117,7 +106,7 @@ def test_replay_and_the_effect_scan_count_the_items_of_the_decoder(data: bytes, 
 
 
 @settings(max_examples=200, deadline=None)
-@given(data=BYTES)
+@given(data=DAMAGED)
 def test_a_dump_has_a_row_for_each_record_of_the_decoder(data: bytes) -> None:
     disk = Disk()
     disk.append("q").write(data)
@@ -134,7 +123,7 @@ def test_a_dump_has_a_row_for_each_record_of_the_decoder(data: bytes) -> None:
 
 
 @settings(max_examples=200, deadline=None)
-@given(data=BYTES)
+@given(data=DAMAGED)
 def test_a_search_finds_the_items_of_the_decoder_as_long_as_records_are_our_own(data: bytes) -> None:
     disk = Disk()
     disk.make_folder("spool")

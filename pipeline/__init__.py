@@ -1,7 +1,9 @@
-"""Spark over journals and live queues: the sources `staniel-journal` and `staniel`, and what the command line does.
+"""Spark over journals and live queues: the data sources `staniel-journal` and `staniel`, and the jobs of `staniel
+pipeline`.
 
-Knows the few names that a notebook needs, and loads the rest when one of them is called. Refuses to be imported by the
-server.
+formats/ reads journal files, sources/ are the data sources, lake/ writes Parquet, report/ draws, tasks/ are the jobs.
+This file has the functions for notebooks; each loads what it needs when it is called. The server never imports this
+package, and nothing but its command line (cli.py) does.
 """
 
 from __future__ import annotations
@@ -15,8 +17,9 @@ __all__ = ["register", "session", "state", "summaries"]
 
 
 def register(spark: SparkSession) -> None:
-    """Make `spark` know both sources, and its executors this package if it came as a wheel with --py-files. Only needed
-    where PySpark cannot find the installed wheel by itself."""
+    """Register both sources with `spark`, and send this package to its executors if it came as a wheel with --py-files.
+    Only needed where PySpark cannot find the installed wheel by itself.
+    """
     from staniel.pipeline.sessions import send_wheels
     from staniel.pipeline.sources.journal import JournalSource
     from staniel.pipeline.sources.live import LiveSource

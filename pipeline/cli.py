@@ -1,6 +1,5 @@
-"""`staniel pipeline ...`: the jobs for people without a notebook.
-
-Knows words, options and what is said meanwhile. Refuses to do the work, and to load Spark before a command runs.
+"""The command `staniel pipeline …`: arguments, progress on the terminal, and errors as one line. Spark is loaded when a
+job runs.
 """
 
 from __future__ import annotations
@@ -22,13 +21,13 @@ if TYPE_CHECKING:
 
 
 class UsageError(click.ClickException):
-    """One line, without click's hints of how the command is used."""
+    """An error shown as one line, without click's usage text."""
 
     exit_code = 2
 
 
 def like(pattern: str, what: str) -> Callable[[Any, Any, str], str]:
-    """A value that Java would fail over in twenty lines is refused in one."""
+    """Validate a value before Java fails on it with a long stack trace."""
 
     def checked(_: click.Context, __: click.Parameter, text: str) -> str:
         if re.fullmatch(pattern, text) is None:
@@ -80,7 +79,7 @@ Command = Callable[..., Any]
 
 
 def existing(_: click.Context, __: click.Parameter, spools: Any) -> Any:
-    """A folder that is not there is a slip of the pen, and no spool without queues. URLs are not looked at."""
+    """Refuse a folder that does not exist; a mistyped name is no spool without queues. URLs are not checked."""
     if not isinstance(spools, str):
         return tuple(existing(_, __, spool) for spool in spools)
     if not SCHEME.match(spools) and not os.path.isdir(spools):
@@ -97,7 +96,7 @@ def pipeline() -> None:
 
 
 def on_spark(command: Command) -> Command:
-    """The options that every job has, and a look at what is installed before anything is loaded."""
+    """The options that every job has, and the check of requirements before anything is loaded."""
 
     @functools.wraps(command)
     def checked(*args: Any, **options: Any) -> Any:
@@ -116,7 +115,7 @@ def on_spark(command: Command) -> Command:
 
 @contextlib.contextmanager
 def spark_on(master: str, memory: str, py_files: str | None) -> Iterator[SparkSession]:
-    """A session; what goes wrong in it, or keeps it from starting, becomes one line."""
+    """A Spark session; errors in it, or in starting it, become one line."""
     from staniel.pipeline.requirements import MissingRequirement
     from staniel.pipeline.sessions import build, close
 
@@ -136,7 +135,7 @@ def spark_on(master: str, memory: str, py_files: str | None) -> Iterator[SparkSe
 
 @contextlib.contextmanager
 def one_line() -> Iterator[None]:
-    """What may go wrong by somebody's doing becomes one line; a mistake of ours stays what it is."""
+    """Expected errors become one line; others keep their traceback."""
     try:
         yield
     except click.ClickException:
@@ -151,7 +150,7 @@ def one_line() -> Iterator[None]:
 
 
 def reach(servers: list[str]) -> None:
-    """Raises ServerLost before anything is started for a server that is not there."""
+    """Check that the servers answer before anything is started. Raises ServerLost."""
     from staniel.pipeline.sources.connection import BlockingConnection
 
     for server in servers:
@@ -159,7 +158,7 @@ def reach(servers: list[str]) -> None:
 
 
 def reason(text: str) -> str:
-    """The line of a Spark error that says what is wrong: our own exceptions stand last in a Python traceback."""
+    """The line of a Spark error that says what is wrong; our own exceptions are last in a Python traceback."""
     lines = [line.strip() for line in text.splitlines() if line.strip()]
     for line in reversed(lines):
         kind, colon, rest = line.partition(": ")
@@ -178,7 +177,7 @@ def tell(text: str) -> None:
 
 
 def told(kind: str) -> Callable[[dict[str, Any]], None]:
-    """One line a batch, on the terminal in place."""
+    """One line for each batch, overwritten on a terminal."""
     end = "\r" if sys.stderr.isatty() else "\n"
 
     def say(progress: dict[str, Any]) -> None:

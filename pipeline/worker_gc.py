@@ -1,7 +1,4 @@
-"""The process in which Spark runs Python tasks, one after the other.
-
-Knows that it looks for garbage after each task, and at what. Refuses to know what a task does.
-"""
+"""The garbage collector in Spark's Python workers. Runs on executors, so this file imports nothing of the session."""
 
 from __future__ import annotations
 
@@ -15,7 +12,7 @@ IS_REUSED = "SPARK_REUSE_WORKER"  # Spark tells its workers so
 
 
 def then_freeze_imports(rows: Iterable[T]) -> Iterator[T]:
-    """`rows`, and then `settle`."""
+    """Yield `rows`, then call `freeze_imports`."""
     yield from rows
     freeze_imports()
 

@@ -1,7 +1,7 @@
-"""The journal formats that there are adapters for, telling them apart, and which files of a folder are whose.
+"""The table of adapters, which format a folder has, and which of its files belong to which format.
 
-A new format is one adapter and its line here. Refuses to know any of them. A spool may hold queues of Kestrel's format
-and of libkestrel's: an adapter is shown the files of its own format only.
+A new format is an adapter and a line here. A spool may hold queues in Kestrel's and in libkestrel's format; each
+adapter gets the files of its own format only.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ FORMATS: dict[str, Callable[[], FormatAdapter]] = {"kestrel": _kestrel, "libkest
 
 def look(folder: Folder, name: str) -> tuple[FormatAdapter, dict[str, list[JournalSegment]]]:
     """The adapter of a named format, or of the one that a folder holds if `name` is `auto`, and each queue's files; all
-    names as tables can hold them. Raises NotThere.
+    names as tables can hold them. Raises FolderMissing.
 
     Looks again if a file vanishes while it is looked at. Raises ValueError if `auto` finds queues of two formats, which
     have different columns, and while a conversion is not over; Vanished if files vanish all the time.
@@ -94,7 +94,7 @@ def check_converted(folder: Folder) -> None:
 
 
 def guess(folder: Folder, listing: Listing, own: set[str]) -> str:
-    """Kestrel's files have no mark of their own: they are what has no other's. Raises ValueError, see `look`."""
+    """Kestrel's files have no magic: files without another format's are Kestrel's. Raises ValueError, see `look`."""
     if segment_numbers((name, True) for name, _ in listing):
         return "workq"
     rest, _ = layout.sort_out([(name, True) for name, _ in listing if name not in own])

@@ -1,7 +1,4 @@
-"""What a format's adapter gives, and what the sources ask of it. One adapter a format; see kestrel_format.py.
-
-Knows segments, parts and what is done about damage. Refuses to know any format.
-"""
+"""The interface of a format's adapter, what it works on, and what is done about damage."""
 
 from __future__ import annotations
 
@@ -26,15 +23,15 @@ class OnCorrupt(Enum):
 
 
 class CorruptJournal(Exception):
-    """A journal file cannot be read any further, and `onCorrupt` says to fail."""
+    """A journal file is corrupt, and the option `onCorrupt` says to fail."""
 
 
 class JournalSegment(Struct, frozen=True):
     """Bytes `begin` to `end` of one file of a queue.
 
     `live`: a server may be writing to it, so its end may be torn. `number`: the file's place among its queue's, from 0.
-    `sealed_ms`: no item was added after this time; 0: not known. `id`: which file it is (files.py), "" if that is not
-    known. `mark`: a print of the bytes before `end`, taken when the query was planned (offsets.py); None: not taken.
+    `sealed_ms`: no item was added after this time; 0: not known. `id`: of the file (folders.py), "" if it is not known.
+    `mark`: a fingerprint of the bytes before `end`, taken when the query was planned (offsets.py); None: not taken.
     `as_of`: the add time in ms of the newest item of the file before `begin`.
     """
 
@@ -55,8 +52,9 @@ class JournalSegment(Struct, frozen=True):
 
 
 class Part(Struct, frozen=True):
-    """What one task reads: segments of one queue, in order. `beside`: files that say what became of their items; None:
-    they have not been looked for."""
+    """What one task reads: segments of one queue, in order. `beside`: reader files, which say what became of the items;
+    None: not looked up yet.
+    """
 
     queue: str
     segments: list[JournalSegment]
@@ -68,7 +66,7 @@ class Part(Struct, frozen=True):
 
 
 class Reading(Struct, frozen=True):
-    """How a part is read: the options of the source that its tasks have to know."""
+    """How a part is read: the options that its tasks need."""
 
     include_value: bool = True
     on_corrupt: OnCorrupt = OnCorrupt.FAIL
@@ -83,9 +81,10 @@ class Reading(Struct, frozen=True):
 
 
 class BatchEnd(NamedTuple):
-    """How far a batch of a stream comes in a segment: up to byte `end`. `damage`: what stands there and ends it,
-    if anything does. `records`: how many rows the view `ops` has of it. `as_of`: the add time of the newest item in
-    front of `end`. `last_id`: the id of the last item, 0 where records have none."""
+    """The end of a stream's batch in a segment: byte `end`. `damage`: the damage there that ends it, if any. `records`:
+    how many rows the view `ops` has of it. `as_of`: the add time of the newest item in front of `end`. `last_id`: the
+    id of the last item, 0 where records have none.
+    """
 
     end: int
     damage: Corrupt | None = None

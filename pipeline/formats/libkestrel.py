@@ -1,7 +1,7 @@
-"""The adapter of the libkestrel format: an endless row of items, and how far each reader is. See base.Format.
+"""The adapter of the libkestrel format. See base.FormatAdapter.
 
-Records and checkpoints become rows; journal/libkestrel/records.py decodes the bytes. Views: `ops` and `readers`, and
-`items` and `state` with one row for each item and reader.
+Views: `ops`, one row for each item; `readers`, one row for each reader file; `items` and `state`, one row for each item
+and reader.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ COMMANDS = {PUT_COMMAND: "put", READ_HEAD_COMMAND: "read_head", READ_DONE_COMMAN
 
 
 class ReaderProgress(Struct):
-    """How far one reader is: `head` and every id below it are done, and `done` too."""
+    """How far one reader has come: every id up to `head` is confirmed, and those in `done`."""
 
     name: str
     file: str
@@ -101,7 +101,7 @@ class LibkestrelAdapter:
         return kept
 
     def cuts(self, folder: Folder, segment: JournalSegment, parts: int) -> list[tuple[int, int]]:
-        """Segments are small; none is cut."""
+        """Segments are small and are not cut."""
         return []
 
     def boundary(self, folder: Folder, segment: JournalSegment, max_bytes: int, max_records: int) -> BatchEnd:
@@ -183,7 +183,7 @@ def read_items(folder: Folder, part: Part, reading: Reading) -> Iterator[pa.Reco
 
 
 def read_state(folder: Folder, part: Part, reading: Reading) -> Iterator[pa.RecordBatch]:
-    """What each reader has before it, in the order of delivery."""
+    """The items that each reader still has to read, in the order of delivery."""
     readers = readers_of(folder, part, reading) or [ReaderProgress("", "")]
     positions = dict.fromkeys((reader.name for reader in readers), 0)
 
@@ -209,7 +209,7 @@ def read_readers(folder: Folder, part: Part, reading: Reading) -> Iterator[pa.Re
 
 
 def readers_of(folder: Folder, part: Part, reading: Reading) -> list[ReaderProgress]:
-    """The readers of a queue. The last record of a kind counts; a damaged file tells as much as can be read of it."""
+    """The readers of a queue. The last record of a kind counts; a damaged file counts as far as it can be read."""
     readers = []
     known = LibkestrelAdapter().beside(folder).get(part.queue, []) if part.beside is None else part.beside
     for segment in known:

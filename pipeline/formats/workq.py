@@ -1,7 +1,7 @@
-"""The adapter of workq's command log: one log for all queues of a server. Views: `ops` and `jobs`.
+"""The adapter of workq's command log, which is one log for all queues of a server. Views: `ops` and `jobs`.
 
-Knows how a record becomes a row, and what became of each job. Refuses to know bytes: journal/workq/records.py does.
-Damage between records is stepped over, as the server does; it is a row of its own, or an error, as `onCorrupt` says.
+Damage between records is skipped, as the server does; it is a row of its own, or an error, as the option `onCorrupt`
+says.
 """
 
 from __future__ import annotations
@@ -78,7 +78,7 @@ class CmdLogAdapter:
         return kept
 
     def cuts(self, folder: Folder, segment: JournalSegment, parts: int) -> list[tuple[int, int]]:
-        """Segments are small; none is cut."""
+        """Segments are small and are not cut."""
         return []
 
     def boundary(self, folder: Folder, segment: JournalSegment, max_bytes: int, max_records: int) -> BatchEnd:
@@ -152,7 +152,7 @@ def read_jobs(folder: Folder, part: Part, reading: Reading) -> Iterator[pa.Recor
 
 
 def _apply(jobs: dict[str, dict[str, Any]], row: dict[str, Any]) -> None:
-    """One record. What it means to a job is said in queues/jobs/replay.py; a record of an unknown job says nothing."""
+    """One record. Its effect is that of queues/jobs/replay.py; a record of an unknown job has none."""
     op, id, when = row["op"], row["id"], row["asOf"]
     if op in ("add", "schedule"):
         jobs.pop(id, None)

@@ -1,7 +1,4 @@
-"""Arrow columns: the schemas of the views, and building batches from numbers and slices without a Python object a row.
-
-Knows Arrow. Refuses to know records and Spark.
-"""
+"""Arrow schemas of the views, and batches built from numbers and slices without a Python object for each row."""
 
 from __future__ import annotations
 

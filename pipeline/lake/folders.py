@@ -1,7 +1,6 @@
-"""Files of a spool, wherever they lie: a local folder, s3:, hdfs:, or whatever else pyarrow's file systems know.
+"""The files of a spool in a local folder, in s3:, hdfs:, or another file system of pyarrow.
 
-Knows how to list, size, read and write. Refuses to know what is in them. A local folder is read without the detour over
-pyarrow, and written by the journal's own disk, which syncs.
+A local folder is read directly, and written with journal/disk/fs.py, which syncs.
 """
 
 from __future__ import annotations
@@ -37,11 +36,11 @@ GONE = "the file was rotated, packed, rewritten or removed meanwhile"
 
 
 class Vanished(Exception):
-    """A file became shorter or disappeared while it was read: it was rotated, packed or removed."""
+    """A file got shorter or disappeared while it was read, because it was rotated, packed or removed."""
 
 
 class FolderMissing(Vanished):
-    """There is no such folder, or not on the machine that a task runs on."""
+    """The folder does not exist, or not on the machine where a task runs."""
 
 
 def folder_missing(url: str, what: str = "is no folder") -> FolderMissing:
@@ -57,8 +56,8 @@ def task_host() -> str:
 
 
 class FolderEntry(NamedTuple):
-    """One file of a folder. `id`: which one it is of all that ever were in the folder, whatever it is called; "" where
-    the file system does not tell."""
+    """One file of a folder. `id`: identifies the file whatever its name, among all that were ever in the folder; ""
+    where the file system has none."""
 
     name: str
     size: int
@@ -87,14 +86,13 @@ class Folder(Protocol):
         """(name, size in bytes) of each regular file, sorted. Raises Vanished, see `scan`."""
 
     def scan(self) -> Entries:
-        """The regular files as they all were at one moment, sorted. Raises Vanished if names change so fast that there
-        is no telling."""
+        """The regular files at one moment, sorted. Raises Vanished if names keep changing."""
 
     def exists(self) -> bool:
         """Of an object store: whether there is anything below it."""
 
     def open(self, name: str) -> OpenFile:
-        """Raises Vanished if it is not there, and NotThere if the folder is not."""
+        """Raises Vanished if it is not there, and FolderMissing if the folder is not."""
 
     def write(self, name: str, data: bytes) -> None:
         """Make `data` the content of a file, durably; a crash leaves the old content or the new."""
@@ -212,7 +210,7 @@ class RemoteOpenFile:
 
 
 class RemoteFolder:
-    """A folder of one of pyarrow's file systems. An object store makes an object visible whole, or not at all."""
+    """A folder of one of pyarrow's file systems. An object store shows an object whole or not at all."""
 
     def __init__(self, url: str) -> None:
         from pyarrow import fs

@@ -1,13 +1,13 @@
-"""A lake: Parquet files in folders by queue and day, and the ledger of what has been added to it.
+"""A lake: Parquet files in folders by queue and day, and the ledger of what has been added.
 
-Knows names, staging, the ledger, and that a batch is there whole or not at all. Refuses to know where rows come from.
-A batch is written beside the tables first; the ledger's entry decides that it counts; then its files move to their
-places. Whatever is killed: without the entry the staged files are thrown away, with it the moves are finished later.
+A batch is added as a whole or not at all. Its files are written to a staging folder; the ledger's entry makes them
+count; then they are moved to their folders. Without the entry, staged files are removed after a crash; with it, the
+moves are finished.
 
-One job at a time adds to a lake. A local one is locked. An object store has no locks, so whoever comes writes its name
-into `owner.json`, and looks there before each entry: a job that was replaced adds nothing more. What it had staged is
-left alone until the next entry, because its last one may be on its way to the ledger; whoever came then finds that the
-ledger has changed, and adds nothing either.
+One job at a time adds to a lake. A local lake is locked. An object store has no locks, so a job writes its name into
+`owner.json` and checks it before each entry: a job that was replaced adds nothing more. What it had staged stays until
+the next entry, because its last entry may be on its way; the new job would then find that the ledger has changed, and
+add nothing either.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ SPARKS_LOG = "_spark_metadata"  # where a stream of Spark's writes, its readers 
 
 
 class LakeTaken(Exception):
-    """Another job writes to this lake, or the folder is of another kind."""
+    """Another job writes to this lake, or the folder is no lake."""
 
 
 class Gap(Struct, frozen=True):
@@ -46,7 +46,7 @@ class Gap(Struct, frozen=True):
 
 
 class FileNotOnDriver(Exception):
-    """A task has written to a folder that the driver does not see."""
+    """A task has written a file to a folder that the driver does not see."""
 
 
 class LedgerEntry(Struct):
@@ -70,14 +70,14 @@ class LakeFolder(Protocol):
         """The files in a folder and below."""
 
     def move(self, moves: Iterable[tuple[str, str]]) -> None:
-        """Give files new names, durably."""
+        """Rename files, durably."""
 
     def clear(self, inside: str) -> None:
-        """Remove a folder with all that is in it."""
+        """Remove a folder and everything in it."""
 
 
 class Lake:
-    """One lake, which one job at a time writes to. Raises Taken."""
+    """One lake, which one job at a time writes to. Raises LakeTaken."""
 
     def __init__(self, url: str) -> None:
         self.url = url.rstrip("/")
@@ -110,7 +110,9 @@ class Lake:
         self, end: dict[str, Any], files: list[str], days: dict[str, int], gaps: Mapping[str, Gap] | None = None
     ) -> None:
         """The staged `files` of the next batch count from now on. Those of the one before were published. Raises
-        Elsewhere if one is not here: an executor has written it to a disk of its own; Taken if another job came."""
+        FileNotOnDriver if one is not here: an executor has written it to a disk of its own; LakeTaken if another job
+        came.
+        """
         self._check_owner()
         if missing := {staged_name(name) for name in files} - set(self.place.names(f"{OWN}/{STAGED}")):
             raise FileNotOnDriver(
@@ -124,7 +126,7 @@ class Lake:
         self._clear()
 
     def _check_owner(self) -> None:
-        """Raises Taken if another job has come since this one began. Where the lake is locked, none can."""
+        """Raises LakeTaken if another job has come since this one began. Where the lake is locked, none can."""
         if isinstance(self._own, LocalFolder):
             return
         if self._content(OWNER) != self._name.encode() or self._read() != self.entry:
@@ -145,7 +147,7 @@ class Lake:
         return msgspec.json.decode(data, type=LedgerEntry) if data else LedgerEntry()
 
     def _content(self, name: str) -> bytes:
-        """Of a file of the lake's own; nothing if it is not there."""
+        """The content of a file of the lake's own; b"" if it does not exist."""
         try:
             file = self._own.open(name)
         except Vanished:
@@ -161,7 +163,7 @@ class Lake:
         self.place.move([(staged_name(name), name) for name in self.entry.files if staged_name(name) in waiting])
 
     def _clear(self) -> None:
-        """Throw away what no entry speaks of."""
+        """Remove staged files that no entry names."""
         if self.place.names(f"{OWN}/{STAGED}"):
             self.place.clear(f"{OWN}/{STAGED}")
 

@@ -1,8 +1,7 @@
-"""Names of queues and files as text that a table can hold, and as folders of a lake.
+"""Names of queues and files as text in tables, and as names of partition folders.
 
-A queue of a spool may be called anything that a file can be called, bytes that are no UTF-8 included; tables hold UTF-8
-alone. Knows both spellings, and how a partition's folder has to be called so that every reader finds the same name in
-it again. Refuses to know which names are legal: queues/names.py does.
+A file name may have bytes that are no UTF-8; tables hold UTF-8 only. Which names of queues are allowed is decided in
+queues/names.py.
 """
 
 from __future__ import annotations

@@ -1,6 +1,5 @@
-"""Rows of journals as Parquet files, a file for each queue and day that a task meets.
-
-Knows how rows are dealt out, and row groups. Refuses to know when a file counts: lake.py does.
+"""The Parquet files of one task: one for each queue and day that its rows have. Which files count is decided in
+lake.py.
 """
 
 from __future__ import annotations
@@ -25,7 +24,7 @@ Key = tuple[str | None, int]
 
 
 class ParquetTable(Struct):
-    """One file in the making, and rows that are not in it yet."""
+    """A file being written, and rows that are not in it yet."""
 
     writer: Any
     sink: Any  # pyarrow leaves files that it was given open
@@ -75,12 +74,12 @@ class ParquetTables:
                 self.days[queue] = max(day, self.days.get(queue, NO_DAY))
 
     def close(self) -> None:
-        """Every file is whole and durable."""
+        """Finish every file, durably."""
         while self._open:
             self._close(next(iter(self._open)))
 
     def abandon(self) -> None:
-        """Something went wrong: nobody will look at what has been written."""
+        """Close the files after an error; what was written is not used."""
         for table in self._open.values():
             table.writer.close()
             table.sink.close()

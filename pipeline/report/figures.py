@@ -1,7 +1,5 @@
-"""What the journals of a fleet tell of its queues: arrivals, depth, ages, waiting, redeliveries, sizes.
-
-Knows the questions, as Spark jobs that end in small tables. Refuses to know formats (report_tables.py does) and to draw
-(report_page.py does).
+"""The figures of a report, computed by Spark jobs that end in small tables: arrivals, depth, ages, waits, redeliveries,
+sizes.
 """
 
 from __future__ import annotations

@@ -1,7 +1,4 @@
-"""A report as one HTML file that needs nothing else, and its plots as PNG files.
-
-Knows matplotlib and a page's layout. Refuses to know Spark.
-"""
+"""A report as one self-contained HTML file, and its plots as PNG files, with matplotlib."""
 
 from __future__ import annotations
 

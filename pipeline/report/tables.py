@@ -1,6 +1,5 @@
-"""What the journals of each format can tell a report, as tables of the same columns, and what they cannot.
-
-Knows each format's views. Refuses to count: report.py does.
+"""The input of a report: tables with the same columns from the views of each format, as far as its records have
+them.
 """
 
 from __future__ import annotations

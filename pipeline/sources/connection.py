@@ -1,7 +1,4 @@
-"""A blocking connection to a live server, for tasks and planners: the sans-IO client with a socket under it.
-
-Knows sockets and time-outs. Refuses to know batches and Spark.
-"""
+"""A blocking connection to a live server, for tasks and the driver: protocol/client with a socket."""
 
 from __future__ import annotations
 
@@ -19,11 +16,11 @@ RECEIVE_BYTES = 1 << 18
 
 
 class ServerLost(Exception):
-    """The server cannot be reached, hung up, or talks something else. What was asked may have been done or not."""
+    """The server cannot be reached, closed the connection, or broke the protocol. A request may have been executed."""
 
 
 class ServerRefused(Exception):
-    """The server said no, in its own words."""
+    """The server refused a request; the text is the server's."""
 
 
 def address(text: str) -> tuple[str, int]:
@@ -48,56 +45,57 @@ class BlockingConnection:
         except OSError as error:
             raise ServerLost(f"no answer from {server}: {error}") from error
 
-    def say(self, requests: Sequence[memcache.Request]) -> None:
+    def send(self, requests: Sequence[memcache.Request]) -> None:
         """Send, without waiting for replies."""
         try:
             self._socket.sendall(self._conversation.send(*requests))
         except OSError as error:
-            self._lose(f"{self.server}: {error}")
+            self._fail(f"{self.server}: {error}")
 
-    def hear(self) -> list[Reply]:
-        """The replies to all that was said since."""
-        return [reply for some in self._heard() for reply in some]
+    def receive(self) -> list[Reply]:
+        """The replies to all requests sent so far."""
+        return [reply for some in self._replies() for reply in some]
 
-    def _heard(self) -> Iterator[list[Reply]]:
-        """The same as they come, so that nobody has to keep what he does not want."""
+    def _replies(self) -> Iterator[list[Reply]]:
+        """The same one by one, so that a caller need not keep them."""
         while self._conversation.unanswered:
             try:
                 data = self._socket.recv(RECEIVE_BYTES)
             except OSError as error:
-                self._lose(f"{self.server}: {error}")
+                self._fail(f"{self.server}: {error}")
             if not data:
-                self._lose(f"{self.server} hung up")
+                self._fail(f"{self.server} hung up")
             replies = self._conversation.receive(data)
             if replies and isinstance(replies[-1], ProtocolViolation):
-                self._lose(f"{self.server} said {replies[-1].line[:80]!r}: {replies[-1].why}")
+                self._fail(f"{self.server} said {replies[-1].line[:80]!r}: {replies[-1].why}")
             yield replies
 
     def ask(self, *requests: memcache.Request) -> list[Reply]:
-        self.say(requests)
-        return self.hear()
+        self.send(requests)
+        return self.receive()
 
     def close(self) -> None:
         self._socket.close()
 
-    def _lose(self, why: str) -> NoReturn:
+    def _fail(self, why: str) -> NoReturn:
         self.close()
         raise ServerLost(why)
 
     # what the pipeline asks for
 
-    def want(self, queue: str, count: int, wait_ms: int) -> None:
+    def request_reads(self, queue: str, count: int, wait_ms: int) -> None:
         """Ask for up to `count` open reads; the first may wait."""
         first = read(queue, wait_ms, open=True, with_id=True)
-        self.say([first, *[read(queue, open=True, with_id=True)] * (count - 1)])
+        self.send([first, *[read(queue, open=True, with_id=True)] * (count - 1)])
 
-    def got(self, most: int, most_bytes: int) -> tuple[list[Item], bool]:
-        """The items that `want` has opened, until there are `most` or their payloads have `most_bytes`, and whether
-        more came. Those go back to the queue when the connection is closed, which is done here if nothing was kept.
-        Raises Refused if there was an error before any."""
+    def receive_items(self, most: int, most_bytes: int) -> tuple[list[Item], bool]:
+        """The items that `request_reads` has opened, until there are `most` or their payloads have `most_bytes`, and
+        whether more came. Those go back to the queue when the connection is closed, which is done here if nothing was
+        kept. Raises ServerRefused if there was an error before any.
+        """
         items: list[Item] = []
         more = False
-        for replies in self._heard():
+        for replies in self._replies():
             for reply in replies:
                 if isinstance(reply, Item):
                     if most_bytes > 0 and len(items) < most:
@@ -113,7 +111,7 @@ class BlockingConnection:
         return items, more
 
     def confirm(self, queue: str, count: int) -> None:
-        """Close the `count` oldest open reads. Raises Refused if the server does not know them any more."""
+        """Close the `count` oldest open reads. Raises ServerRefused if the server does not know them any more."""
         (reply,) = self.ask(memcache.Confirm(queue, count))
         if reply is Answer.END:
             return

@@ -1,8 +1,7 @@
-"""Draining live queues without losing an item: reserve, spool, sync, confirm.
+"""Draining live queues without losing an item, in four steps: reserve, spool, sync, confirm.
 
-Knows the order of these four and the limits of a batch. Refuses to know Spark. Whatever is killed, and when: an item is
-in its queue (reserves of a dead connection go back) or in the spool; it is in both, and comes twice, if the kill falls
-between sync and confirm.
+Whatever process is killed, an item is in its queue (open reads of a closed connection go back) or in the drain's spool;
+it is in both, and comes twice, if the kill falls between sync and confirm.
 """
 
 from __future__ import annotations
@@ -25,7 +24,7 @@ ROUND_BYTES = 32 << 20
 
 
 class DrainStep(Enum):
-    """What has just been done, for whoever wants to know; tests kill here."""
+    """The step that was just done; tests kill a process after each."""
 
     RESERVED = "reserve"
     SPOOLED = "spool"
@@ -34,12 +33,13 @@ class DrainStep(Enum):
 
 
 class UnknownQueue(Exception):
-    """No server has such a queue: a slip of the pen, or nothing was ever put."""
+    """No server has such a queue: the name is mistyped, or nothing was ever put."""
 
 
 class BatchLimits(Struct):
-    """What one batch may still take. `bytes`: of payload; they are used up once nothing is left, so the last item may
-    be larger than what was left for it."""
+    """How much one batch may still take. `bytes`: of payload; they are used up once nothing is left, so the last item
+    may be larger than what was left for it.
+    """
 
     items: int
     bytes: int
@@ -69,8 +69,8 @@ class ServerQueue:
         self._held: list[tuple[BlockingConnection, int]] = []
         self._surplus: list[BlockingConnection] = []  # those with open reads that nobody has room for
 
-    def want(self, limits: BatchLimits, wait_ms: int) -> None:
-        """Ask for as much as the limits and memory allow, as far as one can know. Raises ServerLost."""
+    def request_reads(self, limits: BatchLimits, wait_ms: int) -> None:
+        """Request as many reads as the limits and memory seem to allow. Raises ServerLost."""
         while len(self._connections) < self.count:
             self._connections.append(BlockingConnection(self.server, self.timeout_s))
         budget = min(limits.items, max(1, min(limits.bytes, ROUND_BYTES) // max(self.mean_bytes, 1)))
@@ -78,19 +78,20 @@ class ServerQueue:
         for connection in self._connections:
             count = min(self.open_reads, budget)
             if count > 0:
-                connection.want(self.queue, count, wait_ms)
+                connection.request_reads(self.queue, count, wait_ms)
                 self._held.append((connection, count))
             budget -= count
             wait_ms = 0
 
-    def got(self, room: BatchLimits) -> Drained:
+    def receive_items(self, room: BatchLimits) -> Drained:
         """What came, until the room is spent: what is larger than it seemed goes back to the queue when its connection
-        is closed, after the others' confirmations. Raises ServerLost, and Refused if the first read was refused."""
+        is closed, after the others' confirmations. Raises ServerLost, and ServerRefused if the first read was refused.
+        """
         items: list[Item] = []
         held = []
 
         for connection, _ in self._held:
-            some, more = connection.got(room.items, room.bytes)
+            some, more = connection.receive_items(room.items, room.bytes)
             room.take(some)
             if some:
                 held.append((connection, len(some)))
@@ -114,8 +115,8 @@ class ServerQueue:
             self._connections.remove(connection)
         self._surplus = []
 
-    def lose(self, why: str) -> None:
-        """The server cannot be reached, or does not answer."""
+    def mark_lost(self, why: str) -> None:
+        """Note that the server cannot be reached or does not answer."""
         self.lost_s = self.lost_s if self.lost else time.monotonic()
         self.lost = why
         self.drop()
@@ -128,7 +129,7 @@ class ServerQueue:
 
     @property
     def overdue(self) -> bool:
-        """Whether its server has been away for longer than anybody wanted to wait."""
+        """Whether its server has not answered for longer than the timeout."""
         return bool(self.lost) and time.monotonic() - self.lost_s > self.timeout_s
 
     @property
@@ -148,19 +149,22 @@ class Drain:
         timeout_s: float = 30.0,
         after: Callable[[DrainStep], None] = lambda step: None,
     ) -> None:
-        self.taps = [ServerQueue(server, queue, connections, timeout_s) for server in servers for queue in queues]
+        self.server_queues = [
+            ServerQueue(server, queue, connections, timeout_s) for server in servers for queue in queues
+        ]
         self.spool = spool
         self.timeout_s = timeout_s
         self.after = after
         self._known = False  # whether the queues were asked for
-        self._first = 0  # the tap that is asked first: where there is room for few items, each has its turn
+        self._first = 0  # the queue that is asked first; rotated, so that each gets room when there is little
 
     def fill(self, batch: int, limits: BatchLimits, wait_ms: int) -> int:
         """Drain into a batch until the limits are reached or the queues are nearly empty; how many items that were.
 
         `wait_ms`: how long to wait for a first item. Raises ServerLost if one of the servers has not answered for
-        `timeout_s`, with nothing spooled; Refused if one refuses to be read; UnknownQueue the first time; SpoolTaken
-        and OSError if the spool cannot be written. Then all connections are closed, and what was reserved goes back.
+        `timeout_s`, with nothing spooled; ServerRefused if one refuses to be read; UnknownQueue the first time;
+        SpoolTaken and OSError if the spool cannot be written. Then all connections are closed, and what was reserved
+        goes back.
         """
         try:
             if not self._known:
@@ -171,14 +175,14 @@ class Drain:
             raise
 
     def _fill(self, batch: int, limits: BatchLimits, wait_ms: int) -> int:
-        taken = turn = 0
+        taken = number = 0
         while not limits.spent:
-            if not taken and any(tap.overdue for tap in self.taps):
-                raise ServerLost("; ".join(sorted({tap.lost for tap in self.taps if tap.lost})))
-            count, full = self._turn(batch, turn, limits, 0 if taken else wait_ms)
+            if not taken and any(each.overdue for each in self.server_queues):
+                raise ServerLost("; ".join(sorted({each.lost for each in self.server_queues if each.lost})))
+            count, full = self._run_round(batch, number, limits, 0 if taken else wait_ms)
             taken += count
-            turn += 1
-            if not taken and any(tap.lost for tap in self.taps):
+            number += 1
+            if not taken and any(each.lost for each in self.server_queues):
                 time.sleep(min(0.2, self.timeout_s / 10))  # an empty batch would say that nothing is there
                 continue
             if not full:
@@ -188,10 +192,10 @@ class Drain:
     def waiting(self) -> int:
         """How many items the servers say are there. Raises ServerLost if one does not answer, UnknownQueue if none has
         one of the queues."""
-        servers = list(dict.fromkeys(tap.server for tap in self.taps))
+        servers = list(dict.fromkeys(each.server for each in self.server_queues))
         told = [self._stats(server) for server in servers]
         total = 0
-        for queue in dict.fromkeys(tap.queue for tap in self.taps):
+        for queue in dict.fromkeys(each.queue for each in self.server_queues):
             name = f"queue_{queue}_items"
             counts = [stats.get(ascii_word(name)) or stats.get(name) for stats in told]  # Kestrel escapes nothing
             if not any(counts):
@@ -215,47 +219,48 @@ class Drain:
                 time.sleep(min(0.2, self.timeout_s / 10))
 
     def close(self) -> None:
-        for tap in self.taps:
-            tap.drop()
-            tap.lost = ""
+        for each in self.server_queues:
+            each.drop()
+            each.lost = ""
 
-    def _turn(self, batch: int, turn: int, limits: BatchLimits, wait_ms: int) -> tuple[int, bool]:
+    def _run_round(self, batch: int, number: int, limits: BatchLimits, wait_ms: int) -> tuple[int, bool]:
         """One round of reserve, spool, sync, confirm; how many items, and whether there seem to be more."""
         drained, capacity = self._reserve(limits, wait_ms)
         count = sum(len(items) for _, _, items in drained)
         if not count:
             return 0, False
         self.after(DrainStep.RESERVED)
-        self.spool.put(batch, turn, drained, lambda: self.after(DrainStep.SPOOLED))
+        self.spool.put(batch, number, drained, lambda: self.after(DrainStep.SPOOLED))
         self.after(DrainStep.SYNCED)
-        for tap in self.taps:
-            self._try(tap, tap.confirm)
+        for each in self.server_queues:
+            self._try(each, each.confirm)
         self.after(DrainStep.CONFIRMED)
         for _, _, items in drained:
             limits.take(items)
         return count, count * 10 >= capacity
 
     def _reserve(self, limits: BatchLimits, wait_ms: int) -> tuple[list[Drained], int]:
-        """Ask all, then hear all: the servers work at the same time. What came, and how many items were asked for, 0 if
-        there is no room for more."""
-        taps = self.taps[self._first :] + self.taps[: self._first]
-        self._first = (self._first + 1) % len(taps)
-        share = BatchLimits(-(-limits.items // len(taps)), -(-limits.bytes // len(taps)))
+        """Send all requests, then receive all replies, so that the servers work at the same time. What came, and how
+        many items were asked for, 0 if there is no room for more.
+        """
+        server_queues = self.server_queues[self._first :] + self.server_queues[: self._first]
+        self._first = (self._first + 1) % len(server_queues)
+        share = BatchLimits(-(-limits.items // len(server_queues)), -(-limits.bytes // len(server_queues)))
         room = BatchLimits(limits.items, min(limits.bytes, ROUND_BYTES))
-        wait_ms //= len(taps)
-        asked = [tap for tap in taps if self._try(tap, partial(tap.want, share, wait_ms))]
-        capacity = sum(tap.capacity for tap in asked)
+        wait_ms //= len(server_queues)
+        asked = [each for each in server_queues if self._try(each, partial(each.request_reads, share, wait_ms))]
+        capacity = sum(each.capacity for each in asked)
         drained: list[Drained] = []
-        for tap in asked:
-            self._try(tap, lambda: drained.append(tap.got(room)))  # noqa: B023 - called at once
+        for each in asked:
+            self._try(each, lambda: drained.append(each.receive_items(room)))  # noqa: B023 - called at once
         return drained, 0 if room.spent else capacity
 
-    def _try(self, tap: ServerQueue, act: Callable[[], None]) -> bool:
+    def _try(self, each: ServerQueue, act: Callable[[], None]) -> bool:
         """Whether it went well. A server that is lost is asked again in the next round, over new connections."""
         try:
             act()
         except ServerLost as error:
-            tap.lose(str(error))
+            each.mark_lost(str(error))
             return False
-        tap.lost = ""
+        each.lost = ""
         return True

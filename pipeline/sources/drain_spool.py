@@ -1,12 +1,11 @@
-"""Where drained items lie until Spark has stored them: immutable files, numbered by batch.
+"""The spool of a drain: drained items in immutable files, numbered by batch, until Spark has stored them.
 
-Knows names, durability, whose the spool is, and the columns. Refuses to know servers. A local spool is written with
-the journal's own disk, so "synced" means what it means there; in an object store a file is there whole or not at all.
+A local spool is written with journal/disk/fs.py and synced; in an object store a file is there whole or not at all.
 
-A spool belongs to one query at a time. A local one is locked. An object store has no locks, so whoever comes writes its
-name into `owner.json`, and looks there once more between writing a file and confirming its items, and before it removes
-one: if the name is another's, the items stay in their queue and the files in the spool. So all that is confirmed was
-written before the next owner took over, who finds it in its first listing.
+A spool belongs to one query at a time. A local one is locked. An object store has no locks, so a query writes its name
+into `owner.json` and checks it between writing a file and confirming its items, and before removing one: if the name is
+another's, the items stay in their queue and the files in the spool. So everything confirmed was written before the next
+owner took over and is in its first listing.
 """
 
 from __future__ import annotations
@@ -118,12 +117,12 @@ class DrainSpool:
                 found.setdefault(int(match[1]), []).append(name)
         return found
 
-    def put(self, batch: int, turn: int, drained: list[Drained], written: Callable[[], None]) -> None:
+    def put(self, batch: int, number: int, drained: list[Drained], written: Callable[[], None]) -> None:
         """Add one file to a batch; it is durable when this returns. `written` is called between write and sync.
 
         Raises SpoolTaken if the file may be removed before anybody has read it: then its items must not be confirmed.
         """
-        name = f"{batch:012d}.{turn:06d}.{secrets.token_hex(8)}.arrow"
+        name = f"{batch:012d}.{number:06d}.{secrets.token_hex(8)}.arrow"
         data = encode(drained)
         if not isinstance(self.folder, LocalFolder):
             self.folder.write(name, data)

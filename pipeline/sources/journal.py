@@ -1,7 +1,4 @@
-"""The source `staniel-journal`: journal files as tables.
-
-Knows how Spark asks a data source. Refuses to know formats: their adapters say what there is.
-"""
+"""The Spark data source `staniel-journal`: journal files as tables."""
 
 from __future__ import annotations
 

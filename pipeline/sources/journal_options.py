@@ -1,7 +1,4 @@
-"""The options of `staniel-journal`, resolved.
-
-Knows each option's name and default. Refuses to read a file.
-"""
+"""The options of `staniel-journal`, parsed and validated."""
 
 from __future__ import annotations
 
@@ -45,7 +42,7 @@ class Begin(Enum):
 
 
 class JournalOptions:
-    """What the user asked for. Raises ValueError for what cannot be meant."""
+    """The validated options. Raises ValueError."""
 
     def __init__(self, given: Mapping[str, str]) -> None:
         options = Options(given, KNOWN, "staniel-journal")

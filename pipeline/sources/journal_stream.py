@@ -1,7 +1,7 @@
-"""Streaming over journals: what has been written since, batch by batch, following rotation.
+"""Streaming over journals: batch by batch what has been written since the last batch, following rotation.
 
-Knows Spark's offsets: {queue: {file, at, …}}, see offsets.py. A batch is the bytes between two of them, so it can be
-read again, and a stream into a sink that can overwrite is exactly-once. Refuses to know formats.
+Spark's offsets are {queue: {file, at, …}}, see offsets.py. A batch is the bytes between two offsets, so it can be read
+again, and a stream into an idempotent sink is exactly-once.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ LOG = logging.getLogger("staniel.pipeline")
 
 
 class ReadBudget(NamedTuple):
-    """How much one batch may take, of one queue or of all."""
+    """How much one batch may read, of one queue or of all."""
 
     bytes: int
     records: int
@@ -81,7 +81,7 @@ def shared(limit: int, sizes: list[int]) -> list[int]:
 
 
 class JournalStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
-    """See the module. Lives in one process on the driver; `read` runs in tasks, on a copy."""
+    """One stream. It lives in a process on the driver; `read` runs in tasks, on a copy."""
 
     def __init__(self, options: JournalOptions, columns: pa.Schema, replans: bool = False) -> None:
         """`replans`: whoever asks for pieces plans anew where they are gone."""
@@ -96,17 +96,17 @@ class JournalStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self.lost: dict[str, int | None] = {}  # what the last offset steps over, by queue: items, None: nobody can know
 
     def check(self) -> None:
-        """Raises ValueError if what was asked for is not there, and NotThere."""
+        """Raises ValueError if what was asked for is not there, and FolderMissing."""
         place = folder(self.options.path)
         check_wanted(place, self.options, *look(place, self.options.format))
 
     def initialOffset(self) -> Offset:
         self.check()
         if self.options.starting is Begin.LATEST:
-            return self._upto({}, ALL)
+            return self._retry_end_of_batch({}, ALL)
         if self.options.starting is Begin.EARLIEST and self.options.starting_ms is None:
             return {}
-        return self._again(self._begins)
+        return self._retry(self._begins)
 
     def _begins(self) -> Offset:
         place, _, whole = self._look(bound=False)
@@ -131,18 +131,18 @@ class JournalStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def latestOffset(self, start: Offset, limit: ReadLimit) -> Offset:
         options = self.options
         if isinstance(limit, ReadAllAvailable) and self.target is None:
-            return self._upto(start, ALL)
+            return self._retry_end_of_batch(start, ALL)
         asked = options.bytes_a_trigger, options.records_a_trigger, options.files_a_trigger
-        return self._upto(start, ReadBudget(*(each or EVERYTHING for each in asked)))
+        return self._retry_end_of_batch(start, ReadBudget(*(each or EVERYTHING for each in asked)))
 
     def prepareForTriggerAvailableNow(self) -> None:
-        self.target = self._upto({}, ALL)
+        self.target = self._retry_end_of_batch({}, ALL)
 
     def reportLatestOffset(self) -> Offset | None:
-        return self._upto({}, ALL)
+        return self._retry_end_of_batch({}, ALL)
 
     def partitions(self, start: Offset, end: Offset) -> Sequence[InputPartition]:
-        return self._again(lambda: list(self.pieces(start, end)))
+        return self._retry(lambda: list(self.pieces(start, end)))
 
     def pieces(self, start: Offset, end: Offset) -> Iterator[PinnedPartition]:
         """What lies between two offsets, a file or part of one each. Raises DataLoss, Vanished."""
@@ -162,7 +162,7 @@ class JournalStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return then_freeze_imports(partition.read(self.columns))
 
     def commit(self, end: Offset) -> None:
-        """Nothing is held for a batch, so nothing is let go."""
+        """Nothing is kept for a batch, so nothing is released."""
 
     def stop(self) -> None:
         """Nothing to stop."""
@@ -176,11 +176,11 @@ class JournalStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
             queues = {name: bounded(form, place, self.options, name, each) for name, each in queues.items()}
         return place, form, queues
 
-    def _upto(self, start: Offset, budget: ReadBudget) -> Offset:
+    def _retry_end_of_batch(self, start: Offset, budget: ReadBudget) -> Offset:
         """Where a batch from `start` ends."""
-        return self._again(lambda: self._once(start, budget))
+        return self._retry(lambda: self._end_of_batch(start, budget))
 
-    def _again(self, work: Callable[[], T]) -> T:
+    def _retry(self, work: Callable[[], T]) -> T:
         """`work`, again if files change while it is done."""
         for _ in range(TRIES - 1):
             try:
@@ -194,11 +194,11 @@ class JournalStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
         except Vanished as gone:
             raise DataLoss(f"{self.options.path}: files vanish as fast as they are listed: {gone}") from None
 
-    def _once(self, start: Offset, budget: ReadBudget) -> Offset:
+    def _end_of_batch(self, start: Offset, budget: ReadBudget) -> Offset:
         place, form, queues = self._look(bound=False)
         self.lost = {}
         found = [self._ahead(place, form, queue, each, start) for queue, each in sorted(queues.items()) if each]
-        sizes = [[each.bytes for each in one.rest if each.bytes] for one in found]
+        sizes = [[each.bytes for each in unread.rest if each.bytes] for unread in found]
         limits = zip(
             shared(budget.bytes, [sum(each) for each in sizes]),
             shared(budget.records, [sum(each) for each in sizes])
@@ -212,10 +212,10 @@ class JournalStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
             for queue in [queue for queue in start if queue in self.options.queues and not queues.get(queue)]:
                 self.lost[queue] = None  # deleted: what it held at its end, nobody knows
                 del end[queue]
-        for one, limit in zip(found, limits, strict=False):
-            reached = self._advance(place, form, one, ReadBudget(*limit), start)
+        for unread, limit in zip(found, limits, strict=False):
+            reached = self._advance(place, form, unread, ReadBudget(*limit), start)
             if reached is not None:
-                end[one.queue] = to_json(reached)
+                end[unread.queue] = to_json(reached)
         return end
 
     def _ahead(
@@ -236,26 +236,26 @@ class JournalStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return UnreadRange(queue, segments, at, begin, last, stop.at)
 
     def _advance(
-        self, place: Folder, form: FormatAdapter, one: UnreadRange, budget: ReadBudget, start: Offset
+        self, place: Folder, form: FormatAdapter, unread: UnreadRange, budget: ReadBudget, start: Offset
     ) -> FileOffset | None:
         """Where the batch ends in this queue; None if nothing was passed. Never the beginning of a file."""
         passed = None
         size, records, files = budget
-        known = from_json(start[one.queue]) if one.queue in start else None
+        known = from_json(start[unread.queue]) if unread.queue in start else None
         last_id = known.last_id if known is not None else 0
-        for at, piece in enumerate(one.rest, one.at):
-            natural = one.segments[at]
+        for at, piece in enumerate(unread.rest, unread.at):
+            natural = unread.segments[at]
             if piece.bytes:
                 if min(size, records, files) <= 0:
                     break
-                reach = self._within(place, form, self._dated(place, form, natural, piece, known), size, records)
-                size, records, files = size - (reach.end - piece.begin), records - reach.records, files - 1
-                last_id = reach.last_id or last_id
-                if reach.end > natural.begin:
-                    passed = offset_in(place, natural, reach.end, reach.as_of, last_id)
-                if reach.end < piece.end:
+                end = self._within(place, form, self._dated(place, form, natural, piece, known), size, records)
+                size, records, files = size - (end.end - piece.begin), records - end.records, files - 1
+                last_id = end.last_id or last_id
+                if end.end > natural.begin:
+                    passed = offset_in(place, natural, end.end, end.as_of, last_id)
+                if end.end < piece.end:
                     break
-            elif piece.end > natural.begin and at > one.at:
+            elif piece.end > natural.begin and at > unread.at:
                 passed = offset_in(place, natural, piece.end, -1, last_id)
         return passed
 
@@ -275,17 +275,17 @@ class JournalStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
         is_wanted = not segment.live and segment.bytes <= max_bytes
         if is_wanted and max_records == EVERYTHING and not form.has_ids:
             return BatchEnd(segment.end)  # sealed, and wanted whole: nobody needs to look at its records for that
-        reach = form.boundary(place, segment, max_bytes, max_records)
-        self._tell(segment, reach)
-        if not segment.live and (reach.end == segment.begin or (is_wanted and reach.records < max_records)):
-            return reach._replace(end=segment.end)  # a sealed file that ends in damage is passed: the reader says so
-        return reach
+        end = form.boundary(place, segment, max_bytes, max_records)
+        self._check_damage(segment, end)
+        if not segment.live and (end.end == segment.begin or (is_wanted and end.records < max_records)):
+            return end._replace(end=segment.end)  # a sealed file that ends in damage is passed: the reader says so
+        return end
 
-    def _tell(self, segment: JournalSegment, reach: BatchEnd) -> None:
-        """A live file that nothing can be read from any more would hold the stream up without a word."""
-        sound = reach.damage is None or isinstance(reach.damage, Truncated)
+    def _check_damage(self, segment: JournalSegment, end: BatchEnd) -> None:
+        """Raise CorruptJournal for a live file whose next record is corrupt, because the stream never goes past it."""
+        sound = end.damage is None or isinstance(end.damage, Truncated)
         if segment.live and not sound and self.options.reading.on_corrupt is OnCorrupt.FAIL:
-            raise CorruptJournal(f"{segment.file}: byte {reach.end}: {reach.damage}; see option onCorrupt")
+            raise CorruptJournal(f"{segment.file}: byte {end.end}: {end.damage}; see option onCorrupt")
 
     def _from(
         self, place: Folder, form: FormatAdapter, queue: str, segments: list[JournalSegment], known: FileOffset | None

@@ -1,6 +1,6 @@
-"""The source and sink `staniel`: live queues of one or many servers.
+"""The Spark data source and sink `staniel`: live queues of one or many servers.
 
-Knows Spark's streaming contract, and that `commit` comes late or never, so nothing is confirmed there: see drain.py.
+Spark calls `commit` late or never, so nothing is confirmed there: see drain.py.
 """
 
 from __future__ import annotations

@@ -1,7 +1,4 @@
-"""The options of `staniel`, the live queue, resolved for reading and for writing.
-
-Knows names and defaults. Refuses to open a connection.
-"""
+"""The options of `staniel`, for reading and for writing, parsed and validated."""
 
 from __future__ import annotations
 
@@ -43,7 +40,7 @@ class OnFull(Enum):
 
 
 class LiveOptions:
-    """What both directions share. Raises ValueError for what cannot be meant."""
+    """The options of both directions. Raises ValueError."""
 
     def __init__(self, given: Mapping[str, str]) -> None:
         options = Options(given, READING | WRITING, "staniel")

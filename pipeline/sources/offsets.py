@@ -1,10 +1,9 @@
-"""Places in the files of a queue that survive rotation: what the checkpoint of a stream over journals holds; and the
-files of a query, which are the same for all of its tasks.
+"""Offsets in the files of a queue that stay valid over rotation, for the checkpoints of streams over journals; and
+folders that show each task the files that the query was planned with.
 
-A place is a byte of a file. Which file that is, is said by its `id` where the file system has one. Elsewhere (object
-stores) a print of the bytes before the place says so, where they hold something that no other file of the queue holds
-in the same place, as the time of an item; files that begin with plain removals may well begin alike. Refuses to know
-Spark and formats.
+An offset is a byte of a file. The file is identified by its `id` where the file system has one. Elsewhere (object
+stores) by a fingerprint of the bytes before the offset, if these have something that no other file of the queue has at
+the same place, such as the time of an item; files that begin with plain removals may begin alike.
 """
 
 from __future__ import annotations

@@ -1,7 +1,6 @@
-"""The options of a source or sink, out of Spark's strings.
+"""Spark's option strings, parsed by kind of value.
 
-Knows kinds of values and says what is wrong with one. Refuses to know what they mean. Raises ValueError for what is
-unknown or nonsense, with the nearest name that is known.
+Unknown names and invalid values raise ValueError, with the nearest known name.
 """
 
 from __future__ import annotations
@@ -115,7 +114,7 @@ class QueuePatterns:
 
     @property
     def named(self) -> bool:
-        """Whether not simply all are meant."""
+        """Whether names or patterns were given."""
         return bool(self._names) or self._pattern is not None
 
     def __contains__(self, name: str) -> bool:
@@ -132,5 +131,5 @@ class QueuePatterns:
 
 
 def _means(wanted: str, name: str) -> bool:
-    """A queue may be called like a pattern."""
+    """A queue's name may look like a pattern, so an equal name matches too."""
     return wanted == name or fnmatch.fnmatchcase(name, wanted)

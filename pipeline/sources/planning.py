@@ -1,7 +1,4 @@
-"""What a query over journals reads: which queues, which files, cut into how many parts.
-
-Knows filters that spare whole files, and the ends that time travel sets. Refuses to know Spark.
-"""
+"""The plan of a query over journals: which queues and files it reads, and how they are cut into parts for tasks."""
 
 from __future__ import annotations
 
@@ -26,7 +23,7 @@ OPEN_BYTES = 128 << 10  # what opening a file costs
 
 
 class PushedFilters(Struct):
-    """What pushed-down filters have said."""
+    """The pushed-down filters."""
 
     queues: set[str] | None = None
     prefixes: list[str] = []
@@ -94,7 +91,7 @@ def check_wanted(place: Folder, options: JournalOptions, form: FormatAdapter, fo
 
 
 def no_queue(wanted: str, where: str, there: Iterable[str]) -> str:
-    """What to say of a queue that is not there."""
+    """The error text for a queue that does not exist."""
     names = sorted(there)
     few = ", ".join(names[:NAMES_SHOWN]) + (" ..." if len(names) > NAMES_SHOWN else "")
     return f"there is no queue {wanted} in {where}; there are {few or 'none'}"

@@ -1,7 +1,7 @@
-"""Writing to live queues: pipelined sets, patience with full queues, a guard against writing twice.
+"""Writing to live queues: windows of pipelined sets, waiting while a queue is full, and a guard against repeated
+writes.
 
-Knows windows, back-pressure and the guard's ledger. Refuses to know how Spark plans. At least once; with a guard, of a
-batch that Spark repeats only what was in flight is put again.
+At least once. With a guard, only what was in flight is put again when Spark repeats a batch.
 """
 
 from __future__ import annotations
@@ -35,11 +35,11 @@ PAUSE_S, PAUSE_MAX_S = 0.02, 1.0
 
 
 class QueueFull(Exception):
-    """A queue takes no more, and `onFull` says to fail, or it stayed full for too long."""
+    """A queue is full, and the option `onFull` says to fail, or it stayed full for too long."""
 
 
 class TaskReplaced(Exception):
-    """Another try of the same task has begun since this one did: this one puts nothing more."""
+    """Another attempt of the same task has begun: this one puts nothing more."""
 
 
 class TaskCommit(WriterCommitMessage):
@@ -109,7 +109,7 @@ class StreamSink(DataSourceStreamArrowWriter):
             forget_before(self.options.guard_path, keys, batchId)
 
     def abort(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:
-        """What was put stays put; the guard knows how far that is."""
+        """Items that were put stay; the guard knows how many."""
 
 
 class RepeatGuard:
@@ -132,7 +132,7 @@ class RepeatGuard:
 
     @classmethod
     def of(cls, options: SinkOptions, batch: str, query: str = "") -> RepeatGuard | None:
-        """None where there is no guard, or nothing to tell a repeated batch by."""
+        """None if there is no guard, or nothing identifies a repeated batch."""
         from pyspark import TaskContext
 
         context = TaskContext.get()
@@ -153,12 +153,12 @@ class RepeatGuard:
         return rows, digest
 
     def check(self) -> None:
-        """Raises Replaced. A file that is gone was forgotten: the other try has ended, and the next batch, too."""
+        """Raises TaskReplaced. A file that is gone was forgotten: the other try has ended, and the next batch, too."""
         if self._known().get("writer", "" if self._has_written else self.writer) != self.writer:
             raise TaskReplaced("another try of this task puts these rows now")
 
     def note(self, rows: list[ItemRow]) -> None:
-        """Raises Replaced."""
+        """Raises TaskReplaced."""
         self.check()
         for row in rows:
             self.digest = digest_of(row, self.digest)
@@ -207,7 +207,9 @@ def forget_before(guard_path: str, keys: set[str], batch: int) -> None:
 
 
 def put_all(batches: Iterator[pa.RecordBatch], options: SinkOptions, guard: RepeatGuard | None) -> TaskCommit:
-    """Put every row of a task. Raises QueueFull, ServerLost, Refused, Replaced: the task failed, and Spark decides."""
+    """Put every row of a task. Raises QueueFull, ServerLost, ServerRefused, TaskReplaced: the task failed, and Spark
+    decides.
+    """
     putter = WindowWriter(options, guard)
     try:
         rows = (row for batch in batches for row in rows_of(batch, options))
@@ -300,15 +302,15 @@ class WindowWriter:
         return self._try(rows)
 
     def _try(self, rows: list[ItemRow]) -> list[ItemRow]:
-        """Put each once; those whose queue is full."""
+        """Put each row once; returns those whose queue is full."""
         by_server: dict[str, list[ItemRow]] = {}
         for row in rows:
             by_server.setdefault(self._server(row.queue), []).append(row)
         for server, share in by_server.items():
-            self._connection(server).say([_set(row) for row in share])
+            self._connection(server).send([_set(row) for row in share])
         full = []
         for server, share in by_server.items():
-            for row, reply in zip(share, self._connection(server).hear(), strict=True):
+            for row, reply in zip(share, self._connection(server).receive(), strict=True):
                 if reply is Answer.STORED:
                     self.stored += 1
                 elif reply is Answer.NOT_STORED:

@@ -1,8 +1,7 @@
-"""Journals into a lake: Parquet by queue and day, a bit further at each run.
+"""Archiving journals into a lake: Parquet by queue and day, continued at each run.
 
-Knows the order of plan, write and commit. Refuses to know the journals' formats and the lake's files. Tasks write
-Parquet themselves, from the columns that they have just decoded: sent through Spark's own writer, each row crosses a
-socket, is turned into Java's rows, sorted by queue and day, and encoded there, which took five times the processor.
+Tasks write Parquet themselves from the columns that they have decoded. Through Spark's own writer each row crosses a
+socket, becomes a Java row, is sorted by queue and day, and is encoded there: five times the processor time.
 """
 
 from __future__ import annotations
@@ -62,7 +61,7 @@ def archive(
 
     Exactly once, whatever is killed: see lake.py. Where a journal was packed, rewritten or removed before it was read
     to its end, the archive goes on with what there is; that is counted in the ledger, and `warn` hears of it. `tell`
-    hears of every batch. Raises what reading raises, and Taken.
+    hears of every batch. Raises what reading raises, and LakeTaken.
     """
     size = str(TASK_BYTES * spark.sparkContext.defaultParallelism)
     options = JournalOptions({"maxBytesPerTrigger": size, "failOnDataLoss": "false", **given, "path": path})

@@ -1,6 +1,6 @@
-"""Converting the queues of many spools to another journal format, a spool a task.
+"""Converting the queues of many spools to another journal format, one task for each spool.
 
-Each task takes the spool's lock. journal/tools/convert.py does the work, and keeps the old files.
+Each task takes the lock of its spool. journal/tools/convert.py does the work and keeps the old files.
 """
 
 from __future__ import annotations

@@ -1,7 +1,4 @@
-"""Live queues into a lake: Parquet by queue and day, through Spark's own stream and its checkpoint.
-
-Knows the streaming job and its folders. Refuses to know how a queue is drained.
-"""
+"""Draining live queues into a lake: Parquet by queue and day, through a Spark stream with a checkpoint."""
 
 from __future__ import annotations
 
@@ -56,7 +53,7 @@ def _start(spark: SparkSession, out: str, given: Mapping[str, str], once: bool) 
 
 
 class BatchProgress:
-    """Tells of each batch once, over several starts of one query."""
+    """Reports each batch once, over several starts of one query."""
 
     def __init__(self, tell: Tell) -> None:
         self.rows = 0

@@ -1,9 +1,8 @@
-"""Packing the journals of a fleet that no server has open: what is alive in sealed files becomes one file.
+"""Packing journals that no server has open: the live items of a queue's sealed files go to one file.
 
-Knows who does what: tasks write new files under names of their own and read them back; this process, which holds the
-spool's lock, puts them in place. So a task that runs twice, or after its driver has died, changes nothing. Refuses to
-know how a queue is recovered: what a crash has left is dealt with by the server's own rules, and the new file counts
-only if a server finds in it what it finds in the old ones.
+Tasks write new files under temporary names and read them back; the driver, which holds the spool's lock, puts them in
+place. So a task that runs twice, or after its driver has died, changes nothing. What a crash leaves is repaired by the
+server's own recovery, and a new file counts only if recovery finds in it what it finds in the old files.
 """
 
 from __future__ import annotations
@@ -50,7 +49,7 @@ TEMP_NUMBERS = 10**15, 10**16  # numbers of temporary files: those of a server a
 
 
 class SpoolInUse(Exception):
-    """A server has the spool open: it packs by itself, and would not know of a pack made behind its back."""
+    """A server has the spool open. It packs by itself and would not know of files replaced by others."""
 
 
 class PackMismatch(Exception):
@@ -97,9 +96,10 @@ class PackedFiles(Struct, frozen=True):
 
 
 def pack(spark: SparkSession, path: str, given: Mapping[str, str], dialect: JournalDialect) -> list[Packed]:
-    """Pack every queue of Kestrel's format with sealed files; others are left alone. Raises Busy; ValueError for a
-    spool that is not in a local folder, that holds nothing but other formats, or in which a server has work to finish;
-    NotTheSame."""
+    """Pack every queue of Kestrel's format with sealed files; others are left alone. Raises SpoolInUse; ValueError for
+    a spool that is not in a local folder, that holds nothing but other formats, or in which a server has work to
+    finish; PackMismatch.
+    """
     place = folder(path)
     if not isinstance(place, LocalFolder):
         raise ValueError("packs are made in place, in a folder of this machine or one that all machines mount")
@@ -122,7 +122,7 @@ def pack(spark: SparkSession, path: str, given: Mapping[str, str], dialect: Jour
 
 
 def _ready(disk: OsFs, path: str) -> Spool:
-    """The spool, ours alone, and as a start of the server would leave its files. Raises Busy, ValueError."""
+    """The spool, ours alone, and as a start of the server would leave its files. Raises SpoolInUse, ValueError."""
     try:
         spool = Spool(disk, path)
     except Locked as locked:
@@ -149,14 +149,15 @@ def _put_in_place(spool: Spool, written: PackedFiles) -> Packed:
 
 
 def _tidy(spool: Spool) -> None:
-    """Drop what tasks have written that were run twice."""
+    """Remove files of tasks that ran twice."""
     for files in spool.listing().kestrel.values():
         spool.recovery.tidy(files)
 
 
 def write_pack(task: PackTask) -> PackedFiles:
-    """What a task does: a file of its own, which holds what the sealed files hold. Raises NotTheSame, and what reading
-    raises; nothing has changed then."""
+    """What a task does: a file of its own, which holds what the sealed files hold. Raises PackMismatch, and what
+    reading raises; nothing has changed then.
+    """
     disk, queue = OsFs(), task.queue
     name = temp_name(task.name, secrets.choice(range(*TEMP_NUMBERS)))
     path = f"{task.path}/{name}"
@@ -203,7 +204,7 @@ def _write(file: File, pieces: Iterator[bytes]) -> None:
 
 def contents(disk: Fs, path: str, queue: str, files: Mapping[str, int]) -> tuple[Any, ...]:
     """What a server finds in these files as a queue's sealed ones: the number of the last reserve, each open read, how
-    many items there are and a checksum of all of them in order. Raises NotTheSame for what cannot be read."""
+    many items there are and a checksum of all of them in order. Raises PackMismatch for what cannot be read."""
     recovered = Recovery(disk, path).recover(queue, Files(queue, dict(files), {}, []), 0, READ_BACK_BYTES)
     if recovered.damages:
         damage = recovered.damages[0]

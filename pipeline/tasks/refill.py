@@ -1,7 +1,4 @@
-"""From a lake, or from journals, back into live queues.
-
-Knows which rows are items, in which order and how fast. Refuses to know how they are put.
-"""
+"""Putting items of a lake, or of journals, into live queues: which rows, in which order, at which rate."""
 
 from __future__ import annotations
 

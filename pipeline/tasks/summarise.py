@@ -1,8 +1,7 @@
-"""Summaries of whole queues by a cluster: each segment by itself, then neighbours merged level by level.
+"""Summaries of whole queues, computed in parallel: one for each segment, then neighbours merged level by level.
 
-Knows which passes a queue needs. Refuses to know records. A segment with a sidecar is read only if something of it is
-alive. Where a segment says too little by itself, the transaction ids are counted first; where that does not help, one
-task reads the queue in order.
+A segment with a sidecar is read only if some of it is alive. If a segment's summary depends on the transaction ids
+before it, these are counted first; if that is not enough, one task reads the queue in order.
 """
 
 from __future__ import annotations

@@ -1,7 +1,5 @@
-"""Verifying the journals of a fleet: every record of every file, whether the records make sense together, and the
-checksums that a server has left beside sealed files.
-
-Knows what a finding is. Refuses to repair: the server cuts a torn end when it starts.
+"""Verifying the journals of a fleet: every record of every file, whether the records agree with each other, and the
+checksums that a server has left for sealed files. Nothing is repaired; the server cuts off a torn end when it starts.
 """
 
 from __future__ import annotations

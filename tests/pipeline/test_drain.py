@@ -248,9 +248,9 @@ def test_two_queries_with_one_spool_lose_nothing_and_one_is_told(
 def test_a_refused_read_is_told_in_the_servers_words(tmp_path: Path) -> None:
     with running(tmp_path / "server") as server:
         connection = BlockingConnection(server_address(server))
-        connection.want("a~b", 1, 0)
+        connection.request_reads("a~b", 1, 0)
         with pytest.raises(ServerRefused, match="CLIENT_ERROR"):
-            connection.got(1, 1)
+            connection.receive_items(1, 1)
         connection.close()
 
 

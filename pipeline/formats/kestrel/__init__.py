@@ -1,0 +1,4 @@
+"""The Kestrel format on Spark: adapter.py names a queue's files and views, ops.py decodes records into the rows of
+`ops`, queue.py and state.py summarise files for the view `state`, items.py follows every item for the view `items`.
+Records themselves are journal/kestrel/records.py; Spark is not imported here.
+"""

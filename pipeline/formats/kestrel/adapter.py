@@ -1,7 +1,4 @@
-"""The adapter of the Kestrel format: which files are a queue's, and its views.
-
-Knows names and how the parts fit together. Refuses to know records.
-"""
+"""The adapter of the Kestrel format: which files belong to a queue, and its views. See base.FormatAdapter."""
 
 from __future__ import annotations
 

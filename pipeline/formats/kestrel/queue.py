@@ -1,8 +1,7 @@
-"""A Kestrel queue's files summed up, and what it holds: the view `state`.
+"""The summary of a Kestrel queue, from its files, for the view `state`.
 
-Knows which sealed files need not be read, because a sidecar that the server left beside them tells what they do, and
-where ids come from then. Refuses to know Spark, and how rows are made. Nothing depends on sidecars: without them every
-file is read.
+A sealed file need not be read if a sidecar that the server left for it says what it does. Without sidecars every file
+is read.
 """
 
 from __future__ import annotations

@@ -1,7 +1,4 @@
-"""The rows of what a Kestrel queue holds, from the summaries of its files, reading no payload that is not asked for.
-
-Knows how summaries find live items in files again. Refuses to know Spark, and which files had to be read for that.
-"""
+"""The rows of the view `state` from the summaries of a queue's files. Payloads are read only if they are asked for."""
 
 from __future__ import annotations
 

@@ -9,7 +9,7 @@ from staniel.journal.disk.ballast import Ballast
 from staniel.journal.disk.fs import Locked
 from staniel.journal.errors import Damage
 from staniel.journal.spool import Spool, SpoolError
-from staniel.journal.workq import files as layout
+from staniel.journal.workq import files as workq_files
 from staniel.journal.workq.cleaning import Cleaner, CleaningResult
 from staniel.journal.workq.log import CmdLog
 from staniel.journal.workq.recovery import CmdLogRecovery
@@ -39,7 +39,7 @@ class JobService:
     def __init__(self, settings: WorkqSettings, spool: Spool, report: EventSink) -> None:
         self.settings = settings
         self.report = report
-        self.folder = settings.cmdlog_path or f"{spool.own}/{layout.OWN_FOLDER}"
+        self.folder = settings.cmdlog_path or f"{spool.own}/{workq_files.OWN_FOLDER}"
         self.started_ms = 0
         self.trouble = ""  # why no jobs can be served
         self.cleanings = 0
@@ -60,8 +60,8 @@ class JobService:
         fs = self._spool.fs
         try:
             fs.make_folder(self.folder)
-            self._spool.clear_way(self.folder, [layout.APPEND_LOCK, layout.READ_LOCK])
-            fs.lock(f"{self.folder}/{layout.APPEND_LOCK}")
+            self._spool.clear_way(self.folder, [workq_files.APPEND_LOCK, workq_files.READ_LOCK])
+            fs.lock(f"{self.folder}/{workq_files.APPEND_LOCK}")
             fs.sync_folder(self.folder)
         except Locked as locked:
             why = f"the command log {self.folder} is in use by {locked.holder or 'another server'}"
@@ -79,7 +79,7 @@ class JobService:
         replay = JobReplay(self.jobs, now_ms)
         recovery = CmdLogRecovery(self._spool.fs, self.folder, f"{self._spool.own}/damaged")
         try:
-            release = self._spool.fs.hold(f"{self.folder}/{layout.READ_LOCK}", shared=True)
+            release = self._spool.fs.hold(f"{self.folder}/{workq_files.READ_LOCK}", shared=True)
             try:
                 try:
                     found = recovery.recover(replay)
@@ -97,7 +97,7 @@ class JobService:
                 if job.state is LEASED:
                     self.log.timed_out(job, now_ms)
         except Locked:
-            why = f"the command log {self.folder} is being cleaned by another program ({layout.READ_LOCK})"
+            why = f"the command log {self.folder} is being cleaned by another program ({workq_files.READ_LOCK})"
             raise SpoolError(f"{why}; wait for it") from None
         except OSError as error:
             why = f"cannot use the command log: {error.filename}: {error.strerror}"

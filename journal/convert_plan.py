@@ -13,8 +13,8 @@ from msgspec import Struct, structs
 
 from staniel.journal.disk.fs import Fs
 from staniel.journal.disk.quarantine import UNDECODABLE, quarantine
-from staniel.journal.kestrel import files as layout
-from staniel.journal.libkestrel import files as libkestrel_layout
+from staniel.journal.kestrel import files as kestrel_files
+from staniel.journal.libkestrel import files as libkestrel_files
 from staniel.queues.names import parent_of
 
 PLAN_BYTES_MAX = 16 << 20
@@ -64,7 +64,7 @@ def carry_out(fs: Fs, folder: str, own: str) -> UnreadablePlan | None:
     """Finish a conversion that has been verified, if there is one. Safe to interrupt at every step. A plan that cannot
     be read is left where it is. Raises OSError.
     """
-    path = layout.plan_path(own)
+    path = kestrel_files.plan_path(own)
     try:
         plan = decode(fs.read(path, 0, min(fs.size(path), PLAN_BYTES_MAX)))
     except FileNotFoundError:
@@ -85,7 +85,7 @@ def _hold_back(fs: Fs, own: str, path: str, error: BaseException) -> UnreadableP
         names = [name for name, _ in fs.list(f"{own}/convert")]
     except OSError:
         names = []
-    kinds = [layout.parse(name).queue or libkestrel_layout.parse(name).queue for name in names]
+    kinds = [kestrel_files.parse(name).queue or libkestrel_files.parse(name).queue for name in names]
     queues = frozenset(parent_of(queue) or queue for queue in kinds if queue)
     try:
         saved_as = quarantine(fs, path, 0, fs.size(path), f"{own}/damaged")

@@ -14,10 +14,10 @@ from msgspec import Struct
 from staniel.journal.disk.failed_sync import NUMBER, FailedSyncMarker, RenewalGroup, SuspectPaths, number_of
 from staniel.journal.disk.fs import Locked
 from staniel.journal.disk.unsynced_names import UnsyncedNames
-from staniel.journal.kestrel import files as layout
-from staniel.journal.libkestrel import files as libkestrel_layout
+from staniel.journal.kestrel import files as kestrel_files
+from staniel.journal.libkestrel import files as libkestrel_files
 from staniel.journal.spool_listing import SpoolListing
-from staniel.journal.workq import files as cmdlog_layout
+from staniel.journal.workq import files as workq_files
 
 RENEWED = ("intents", "status", "paused")  # own files that are read at the next start
 UNSURE_SEGMENTS = 2  # the one that was written to, and the one before it, whose last sync may not have come
@@ -44,7 +44,7 @@ class Renewal:
         self.own = own
         self.failed_sync = failed_sync
         self.jobs = jobs
-        self._ours = {folder, own, layout.sidecar_folder(folder), *([jobs] if serves_jobs else [])}
+        self._ours = {folder, own, kestrel_files.sidecar_folder(folder), *([jobs] if serves_jobs else [])}
         self._releases: list[Callable[[], None]] = []
         self._next_number = 0
         self._streams: set[str] = set()
@@ -90,7 +90,7 @@ class Renewal:
             if not self._is_ours(folder):
                 group = apart
             else:
-                queue = layout.parse(name).queue or libkestrel_layout.parse(name).queue
+                queue = kestrel_files.parse(name).queue or libkestrel_files.parse(name).queue
                 is_alone = folder == self.own or not queue or path in old
                 group = groups.setdefault(path if is_alone else f"{queue}/", RenewalGroup())
             if path in there:
@@ -115,7 +115,7 @@ class Renewal:
 
     def _is_ours(self, folder: str) -> bool:
         """Whether nobody writes into `folder` who has not got the spool's lock."""
-        return folder in (self.folder, self.own, layout.sidecar_folder(self.folder)) or folder.startswith(
+        return folder in (self.folder, self.own, kestrel_files.sidecar_folder(self.folder)) or folder.startswith(
             f"{self.own}/aside."
         )
 
@@ -129,8 +129,8 @@ class Renewal:
         for each in found.streams.values():
             names += self._newest(_in_order(each.segments), mark)
             names += each.readers.values()
-        names += [f"{layout.OWN_FOLDER}/{name}" for name, regular in self.fs.list(self.own) if regular]
-        segments = [cmdlog_layout.segment_name(number) for number in self._segments()]
+        names += [f"{kestrel_files.OWN_FOLDER}/{name}" for name, regular in self.fs.list(self.own) if regular]
+        segments = [workq_files.segment_name(number) for number in self._segments()]
         paths = [path for name in names if self._counts(path := f"{self.folder}/{name}")]
         return [*paths, *(f"{self.jobs}/{name}" for name in self._newest(segments, mark))]
 
@@ -140,7 +140,7 @@ class Renewal:
         """
         names = []
         for queue, files in found.kestrel.items():
-            names += [queue, *(layout.pack_name(queue, number) for number in files.archives.values())]
+            names += [queue, *(kestrel_files.pack_name(queue, number) for number in files.archives.values())]
         return [f"{self.folder}/{name}" for name in names]
 
     def _newest(self, names: list[str], mark: SuspectPaths) -> list[str]:
@@ -148,7 +148,7 @@ class Renewal:
 
     def _segments(self) -> list[int]:
         try:
-            return cmdlog_layout.segment_numbers(self.fs.list(self.jobs))
+            return workq_files.segment_numbers(self.fs.list(self.jobs))
         except FileNotFoundError:
             return []
 
@@ -161,7 +161,7 @@ class Renewal:
 
     def _reachable(self, paths: list[str]) -> list[str]:
         """Without those in the sidecars' folder if that is not there: it was made, and the power cut has taken it."""
-        folder = layout.sidecar_folder(self.folder)
+        folder = kestrel_files.sidecar_folder(self.folder)
         try:
             self.fs.list(folder)
         except FileNotFoundError:
@@ -185,8 +185,8 @@ class Renewal:
     def _hold(self, folder: str) -> bool:
         try:
             names = {name for name, _ in self.fs.list(folder)}
-            if cmdlog_layout.APPEND_LOCK in names:
-                self._releases.append(self.fs.hold(f"{folder}/{cmdlog_layout.APPEND_LOCK}", shared=False))
+            if workq_files.APPEND_LOCK in names:
+                self._releases.append(self.fs.hold(f"{folder}/{workq_files.APPEND_LOCK}", shared=False))
         except (FileNotFoundError, NotADirectoryError, Locked):
             return False
         return True
@@ -204,13 +204,13 @@ class Renewal:
         """
         folder, _, name = path.rpartition("/")
         if not self._is_ours(folder):
-            return f"{path}{cmdlog_layout.REWRITE_SUFFIX if name.endswith('.log') else '.new'}"
+            return f"{path}{workq_files.REWRITE_SUFFIX if name.endswith('.log') else '.new'}"
         number = self._next_number
         self._next_number += 1
-        queue = layout.parse(name).queue if folder == self.folder else ""
+        queue = kestrel_files.parse(name).queue if folder == self.folder else ""
         if queue and queue not in self._streams:
-            return f"{folder}/{layout.temp_name(queue, number)}"
-        return f"{folder}/{libkestrel_layout.temp_name(name, number)}"
+            return f"{folder}/{kestrel_files.temp_name(queue, number)}"
+        return f"{folder}/{libkestrel_files.temp_name(name, number)}"
 
 
 def _in_order(segments: dict[str, int]) -> list[str]:

@@ -16,7 +16,7 @@ from staniel.journal.disk.quarantine import quarantine_entry
 from staniel.journal.disk.replace_file import replace_file
 from staniel.journal.disk.unsynced_names import UnsyncedNames
 from staniel.journal.group_commit import GroupCommit
-from staniel.journal.kestrel import files as layout
+from staniel.journal.kestrel import files as kestrel_files
 from staniel.journal.kestrel.files import OWN_FOLDER, Files
 from staniel.journal.kestrel.install import remove_sidecars
 from staniel.journal.kestrel.log import Log
@@ -28,7 +28,7 @@ from staniel.journal.libkestrel.reader import ReaderLog
 from staniel.journal.renewal import Renewal, Renewed
 from staniel.journal.spool_listing import SpoolListing, list_spool
 from staniel.journal.transfer_log import Intents
-from staniel.journal.workq import files as cmdlog_layout
+from staniel.journal.workq import files as workq_files
 from staniel.queues.config import Format, QueueConfig
 from staniel.queues.names import parent_of
 
@@ -117,9 +117,9 @@ class Spool:
         found = list_spool(self.fs, self.folder, held)
         found.foreign.remove(OWN_FOLDER)
         for name in names_in(self.fs, self.folder):
-            parsed = layout.parse(name)
+            parsed = kestrel_files.parse(name)
             files = found.kestrel.get(parsed.queue)
-            if files is not None and parsed.kind is layout.Kind.ARCHIVE and name not in files.archives:
+            if files is not None and parsed.kind is kestrel_files.Kind.ARCHIVE and name not in files.archives:
                 files.gone = files.gone | {name: parsed.number}
         return found
 
@@ -127,7 +127,7 @@ class Spool:
         """After a failed sync of an earlier run: write anew what this one is going to build on. `jobs`: the folder of
         the command log that this process has locked, empty if it serves none. Raises SpoolError.
         """
-        folder = jobs or f"{self.own}/{cmdlog_layout.OWN_FOLDER}"
+        folder = jobs or f"{self.own}/{workq_files.OWN_FOLDER}"
         renewal = Renewal(self.fs, self.folder, self.own, self.failed_sync, folder, serves_jobs=bool(jobs))
         try:
             for files in found.kestrel.values():
@@ -150,9 +150,11 @@ class Spool:
 
     def orphans(self, found: SpoolListing) -> list[str]:
         """Sealed files that are gone with all others of their queue, as sidecars tell."""
-        named = [(layout.parse(name), name) for name in names_in(self.fs, self.folder)]
+        named = [(kestrel_files.parse(name), name) for name in names_in(self.fs, self.folder)]
         known = {*found.kestrel, *found.streams, *found.mixed}
-        return [name for parsed, name in named if parsed.kind is layout.Kind.ARCHIVE and parsed.queue not in known]
+        return [
+            name for parsed, name in named if parsed.kind is kestrel_files.Kind.ARCHIVE and parsed.queue not in known
+        ]
 
     def prune(self, files: dict[str, Files]) -> None:
         """Remove the sidecars of files that are gone and tell nothing of those that are there. Raises OSError."""

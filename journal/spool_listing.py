@@ -11,9 +11,9 @@ from collections.abc import Mapping
 from msgspec import Struct
 
 from staniel.journal.disk.fs import Fs
-from staniel.journal.kestrel import files as layout
+from staniel.journal.kestrel import files as kestrel_files
 from staniel.journal.kestrel.files import Files
-from staniel.journal.libkestrel import files as libkestrel_layout
+from staniel.journal.libkestrel import files as libkestrel_files
 from staniel.journal.libkestrel.records import MAGIC_BYTES, SEGMENT_MAGIC
 from staniel.queues.names import parent_of
 
@@ -24,7 +24,7 @@ class SpoolListing(Struct):
     """By queue: Kestrel's files, libkestrel's files, and why a queue cannot be served. `foreign` is left alone."""
 
     kestrel: dict[str, Files]
-    streams: dict[str, libkestrel_layout.StreamFiles]
+    streams: dict[str, libkestrel_files.StreamFiles]
     mixed: dict[str, str]
     foreign: list[str]
 
@@ -32,11 +32,9 @@ class SpoolListing(Struct):
 def list_spool(fs: Fs, folder: str, held: Mapping[str, str] | None = None) -> SpoolListing:
     """One listing. `held`: queues, fan-out parents, of which nothing is served, and why. Raises OSError."""
     entries = fs.list(folder)
-    kestrel, foreign = layout.sort_out(entries)
+    kestrel, foreign = kestrel_files.sort_out(entries)
     streams = {
-        name: files
-        for name, files in libkestrel_layout.group_by_queue(entries).items()
-        if _is_stream(fs, folder, files)
+        name: files for name, files in libkestrel_files.group_by_queue(entries).items() if _is_stream(fs, folder, files)
     }
     mixed: dict[str, str] = {}
     for name, files in streams.items():
@@ -56,7 +54,7 @@ def list_spool(fs: Fs, folder: str, held: Mapping[str, str] | None = None) -> Sp
     return SpoolListing(kestrel, {name: files for name, files in streams.items() if name not in mixed}, mixed, foreign)
 
 
-def _is_stream(fs: Fs, folder: str, files: libkestrel_layout.StreamFiles) -> bool:
+def _is_stream(fs: Fs, folder: str, files: libkestrel_files.StreamFiles) -> bool:
     """Whether the files are libkestrel's: one is called like a reader's, or begins like a segment."""
     if files.readers:
         return True

@@ -5,7 +5,7 @@ from __future__ import annotations
 from staniel.broker.config.schema import QueueSettings
 from staniel.broker.config.toml import ConfigError, joined
 from staniel.broker.config.values import shown
-from staniel.journal.libkestrel import files as libkestrel_layout
+from staniel.journal.libkestrel import files as libkestrel_files
 from staniel.journal.libkestrel.records import DATA_BYTES_MAX
 from staniel.queues.config import Format, QueueConfig
 from staniel.queues.names import parent_of
@@ -28,8 +28,8 @@ def stream_name_error(name: str) -> str:
     """Why a libkestrel journal cannot keep a queue called `name`; empty if it can."""
     parent = parent_of(name)
     if not parent:
-        return libkestrel_layout.name_error(name)
+        return libkestrel_files.name_error(name)
     reader = name.partition("+")[2]
     if reader == parent:
         return f"{name} would be {parent} itself, which is kept as its own reader"
-    return libkestrel_layout.name_error(parent) or libkestrel_layout.name_error(reader)
+    return libkestrel_files.name_error(parent) or libkestrel_files.name_error(reader)

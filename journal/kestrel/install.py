@@ -9,7 +9,7 @@ from collections.abc import Callable
 
 from staniel.journal.background import CallbackTask
 from staniel.journal.disk.fs import Fs, remove_each
-from staniel.journal.kestrel import files as layout
+from staniel.journal.kestrel import files as kestrel_files
 from staniel.journal.kestrel.records import SAVE_XID, WITH_XID
 
 
@@ -18,12 +18,12 @@ def remove_sidecars(fs: Fs, folder: str, names: list[str]) -> None:
     dropped = False
     for name in names:
         try:
-            fs.remove(layout.sidecar_path(folder, name))
+            fs.remove(kestrel_files.sidecar_path(folder, name))
             dropped = True
         except (FileNotFoundError, NotADirectoryError):
             continue
     if dropped:
-        fs.sync_folder(layout.sidecar_folder(folder))
+        fs.sync_folder(kestrel_files.sidecar_folder(folder))
 
 
 def is_empty_pack(fs: Fs, path: str) -> bool:

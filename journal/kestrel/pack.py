@@ -18,7 +18,7 @@ from staniel.journal.background import BackgroundTask, CallbackTask, ReadPiece, 
 from staniel.journal.disk.fs import File
 from staniel.journal.disk.quarantine import quarantine
 from staniel.journal.disk.replace_file import discard, fresh_file
-from staniel.journal.kestrel import files as layout
+from staniel.journal.kestrel import files as kestrel_files
 from staniel.journal.kestrel.derived_effect import head_of, with_rest
 from staniel.journal.kestrel.encoder import Encoder
 from staniel.journal.kestrel.install import InstallPack
@@ -64,7 +64,7 @@ class Pack:
             tuple[UnreadableItems, str]
         ] = []  # items that the files do not tell, and where their bytes are kept
         self._submit = submit
-        self._temp = layout.temp_name(log.name, last.number)
+        self._temp = kestrel_files.temp_name(log.name, last.number)
         self._file: File | None = None
         self._unsynced_bytes = 0
         self._segment: LogSegment | None = None  # the summary as a segment, once it has its head
@@ -277,7 +277,7 @@ class Pack:
         log, number = self.log, self.last.number
         if log.open_transfers:
             return  # a transfer may still have to find its copy in these files
-        folder = layout.damaged_folder(log.folder)
+        folder = kestrel_files.damaged_folder(log.folder)
         for lost in self._reader.unreadable:
             # These files are about to go.
             try:
@@ -287,7 +287,7 @@ class Pack:
             self.lost.append((lost, saved_as))
         self._reader.unreadable.clear()
         assert self._file is not None
-        names = self._temp, layout.pack_name(log.name, number), layout.archive_name(log.name, number)
+        names = self._temp, kestrel_files.pack_name(log.name, number), kestrel_files.archive_name(log.name, number)
         covered = log.segments.covered_by(self.last)
         # Items may have come meanwhile that memory had no room for: their names are another file's at any moment now.
         log.segments.hold(covered, log.queue_view.unread())

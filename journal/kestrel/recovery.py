@@ -17,7 +17,7 @@ from staniel.journal.disk.fs import Fs
 from staniel.journal.disk.quarantine import quarantine, quarantine_entry
 from staniel.journal.dump import rows
 from staniel.journal.errors import Corrupt, Damage, Truncated
-from staniel.journal.kestrel import files as layout
+from staniel.journal.kestrel import files as kestrel_files
 from staniel.journal.kestrel import sidecar
 from staniel.journal.kestrel.derived_effect import follow
 from staniel.journal.kestrel.dump import KestrelDumper
@@ -136,7 +136,7 @@ class Recovery:
 
     def _set_aside(self, name: str, files: Files) -> Damage:
         size = self.fs.size(f"{self.folder}/{name}")
-        saved_as = quarantine_entry(self.fs, self.folder, name, layout.damaged_folder(self.folder))
+        saved_as = quarantine_entry(self.fs, self.folder, name, kestrel_files.damaged_folder(self.folder))
         del files.packs[name]
         return Damage(name, 0, size, "an empty summary replaces nothing", saved_as)
 
@@ -146,7 +146,7 @@ class Recovery:
         older = sorted(files.packs, key=lambda name: (files.packs[name], name))
         covered = [name for name in files.archives_in_order() if files.archives[name] <= number]
         older += [name for name in files.gone if files.gone[name] <= number]
-        sealed = layout.archive_name(queue, number)
+        sealed = kestrel_files.archive_name(queue, number)
         finish_pack(self.fs, self.folder, newest, sealed, covered + older)
         files.packs.clear()
         for name in covered:
@@ -340,7 +340,7 @@ class Recovery:
         return kept
 
     def _keep_copy(self, damage: Damage) -> Damage:
-        path, damaged = f"{self.folder}/{damage.file}", layout.damaged_folder(self.folder)
+        path, damaged = f"{self.folder}/{damage.file}", kestrel_files.damaged_folder(self.folder)
         saved_as = quarantine(self.fs, path, damage.at, damage.lost_bytes, damaged)
         return structs.replace(damage, saved_as=saved_as)
 

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from staniel.journal.disk.fs import Fs
 from staniel.journal.errors import Corrupt
-from staniel.journal.kestrel import files as layout
+from staniel.journal.kestrel import files as kestrel_files
 from staniel.journal.kestrel.files import Kind
 from staniel.journal.kestrel.records import ADDX, FIXED_BYTES, decode
 from staniel.journal.transfer_log import FilePosition
@@ -45,7 +45,7 @@ class Search:
 
 def _numbered(entries: list[tuple[str, bool]], queue: str) -> Iterator[tuple[int, str]]:
     for file_name, regular in entries:
-        name = layout.parse(file_name)
+        name = kestrel_files.parse(file_name)
         if name.queue == queue and regular and name.kind in (Kind.ARCHIVE, Kind.CURRENT):
             yield (name.number if name.kind is Kind.ARCHIVE else CURRENT), file_name
 

@@ -17,7 +17,7 @@ from staniel.journal.background import CallbackTask, checks_of
 from staniel.journal.disk.fs import Fs
 from staniel.journal.disk.replace_file import replace_file
 from staniel.journal.errors import Flaw
-from staniel.journal.kestrel import files as layout
+from staniel.journal.kestrel import files as kestrel_files
 from staniel.journal.kestrel.derived_effect import effect_of
 from staniel.journal.kestrel.effect import SegmentEffect, join
 from staniel.journal.kestrel.segments import IndexEntry, LogSegment
@@ -136,7 +136,7 @@ def apply_to_segment(segment: LogSegment, sidecar: Sidecar) -> None:
 
 def load(fs: Fs, folder: str, name: str) -> Sidecar | None:
     """The sidecar of file `name` of a spool, None: there is none, or it is broken."""
-    path = layout.sidecar_path(folder, name)
+    path = kestrel_files.sidecar_path(folder, name)
     try:
         size = fs.size(path)
         return read(fs.read(path, 0, size)) if size <= SIDECAR_MAX_BYTES else None
@@ -147,14 +147,14 @@ def load(fs: Fs, folder: str, name: str) -> Sidecar | None:
 def names_in(fs: Fs, folder: str) -> list[str]:
     """The files that sidecars of a spool are called after."""
     try:
-        return [name for name, regular in fs.list(layout.sidecar_folder(folder)) if regular]
+        return [name for name, regular in fs.list(kestrel_files.sidecar_folder(folder)) if regular]
     except OSError:
         return []
 
 
 def prune(fs: Fs, folder: str, names: set[str]) -> None:
     """Remove all sidecars but those of `names`. Raises OSError."""
-    own = layout.sidecar_folder(folder)
+    own = kestrel_files.sidecar_folder(folder)
     gone = [name for name in names_in(fs, folder) if name not in names]
     for name in gone:
         fs.remove(f"{own}/{name}")
@@ -222,5 +222,5 @@ class WriteSidecar(CallbackTask):
 
     def work(self) -> None:
         if not self._segment.is_replaced:
-            self._fs.make_folder(layout.sidecar_folder(self._folder))
-            replace_file(self._fs, layout.sidecar_path(self._folder, self._segment.name), self._data)
+            self._fs.make_folder(kestrel_files.sidecar_folder(self._folder))
+            replace_file(self._fs, kestrel_files.sidecar_path(self._folder, self._segment.name), self._data)

@@ -13,9 +13,9 @@ from staniel.journal.convert_plan import ConversionPlan, carry_out, encode
 from staniel.journal.disk.fs import File, Fs
 from staniel.journal.disk.replace_file import replace_file
 from staniel.journal.errors import Damage
-from staniel.journal.kestrel import files as layout
+from staniel.journal.kestrel import files as kestrel_files
 from staniel.journal.kestrel.encoder import Encoder
-from staniel.journal.libkestrel import files as libkestrel_layout
+from staniel.journal.libkestrel import files as libkestrel_files
 from staniel.journal.libkestrel.family import StreamJournal
 from staniel.journal.libkestrel.files import reader_name, segment_name
 from staniel.journal.libkestrel.position import Position, encode_reader_file
@@ -87,7 +87,7 @@ class Conversion:
         self.fs.sync_folder(self.folder)
         self._verify(wanted, digests, total)
         plan = ConversionPlan(f"{self.spool.own}/aside.{self.now_ms}", self.old, new)
-        replace_file(self.fs, layout.plan_path(self.spool.own), encode(plan))
+        replace_file(self.fs, kestrel_files.plan_path(self.spool.own), encode(plan))
         carry_out(self.fs, self.spool.folder, self.spool.own)
         return sum(digest.items for digest in digests.values())
 
@@ -173,7 +173,7 @@ class Conversion:
 
     def _first_number(self) -> int:
         """Behind every file that there is: no new name may be an old one."""
-        numbers = [layout.parse(name).number for name in self.old]
+        numbers = [kestrel_files.parse(name).number for name in self.old]
         return max([self.now_ms, *(number + 1 for number in numbers)])
 
     def _write_kestrel(self, lines: dict[str, Line], digests: dict[str, Digest], total: int) -> list[str]:
@@ -217,12 +217,12 @@ class Conversion:
         entries = self.fs.list(self.folder)
         if wanted is Format.KESTREL:
             recovery = type(self.spool.recovery)(self.fs, self.folder)
-            queues = layout.sort_out(entries)[0]
+            queues = kestrel_files.sort_out(entries)[0]
             return {
                 name: recovery.recover(name, files, self.now_ms, MEMORY_BYTES).replay.line
                 for name, files in queues.items()
             }
-        files = libkestrel_layout.group_by_queue(entries)[self.queue]
+        files = libkestrel_files.group_by_queue(entries)[self.queue]
         streams = self.spool.streams
         found = type(streams.recovery)(self.fs, self.folder, streams.recovery.damaged).recover(files, self.now_ms)
         config = QueueConfig()
@@ -302,4 +302,4 @@ def stream_refusal(name: str) -> str:
     parts = [parent, name.partition("+")[2]] if parent else [name]
     if parent and parts[1] == parent:
         return f"{name} would be {parent} itself in libkestrel's format; empty it and delete it first"
-    return next((f"{name}: {why}" for part in parts if (why := libkestrel_layout.name_error(part))), "")
+    return next((f"{name}: {why}" for part in parts if (why := libkestrel_files.name_error(part))), "")

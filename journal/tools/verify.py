@@ -12,21 +12,21 @@ from msgspec import Struct, field
 from staniel.journal.disk.fs import Fs
 from staniel.journal.dump import Dumper, Row, rows
 from staniel.journal.errors import CUT_SHORT, Corrupt, Flaw, Truncated
-from staniel.journal.kestrel import files as layout
+from staniel.journal.kestrel import files as kestrel_files
 from staniel.journal.kestrel import sidecar
 from staniel.journal.kestrel.dump import KestrelDumper
 from staniel.journal.kestrel.sidecar import verify_checksums
-from staniel.journal.libkestrel import files as libkestrel_layout
+from staniel.journal.libkestrel import files as libkestrel_files
 from staniel.journal.libkestrel.dump import LibkestrelDumper
 from staniel.journal.libkestrel.records import READER_MAGIC, SEGMENT_MAGIC
 from staniel.journal.libkestrel.recovery import is_partial_magic, is_zero
 from staniel.journal.spool_listing import first_bytes
 from staniel.journal.workq import dump as cmdlog_dump
-from staniel.journal.workq import files as cmdlog_layout
+from staniel.journal.workq import files as workq_files
 
 GONE = "a sealed file that is not there any more"
 ZEROS_MIN = 8  # at the end of an item: numbers have less of them
-CMDLOG_FOLDER = f"{layout.OWN_FOLDER}/{cmdlog_layout.OWN_FOLDER}"
+CMDLOG_FOLDER = f"{kestrel_files.OWN_FOLDER}/{workq_files.OWN_FOLDER}"
 
 
 class Inspection(Struct):
@@ -70,10 +70,10 @@ def inspect(fs: Fs, folder: str, queues: frozenset[str] = frozenset()) -> Iterat
 def _journals(fs: Fs, folder: str, queues: frozenset[str]) -> Iterator[Journal]:
     """Temporary files are left out: the next start removes them."""
     entries = fs.list(folder)
-    kestrel, streams = layout.sort_out(entries)[0], libkestrel_layout.group_by_queue(entries)
+    kestrel, streams = kestrel_files.sort_out(entries)[0], libkestrel_files.group_by_queue(entries)
     yield from _gone(fs, folder, queues, {name for name, _ in entries})
     for queue in sorted(queues.intersection({*kestrel, *streams}) if queues else {*kestrel, *streams}):
-        own, stream = kestrel.get(queue) or layout.Files(queue, {}, {}, []), streams.get(queue)
+        own, stream = kestrel.get(queue) or kestrel_files.Files(queue, {}, {}, []), streams.get(queue)
         segments = set[str]()
         if stream is not None:
             segments = _segments(fs, folder, own, stream)
@@ -88,8 +88,8 @@ def _journals(fs: Fs, folder: str, queues: frozenset[str]) -> Iterator[Journal]:
 def _gone(fs: Fs, folder: str, queues: frozenset[str], there: set[str]) -> Iterator[Journal]:
     """Sealed files of which nothing is left but a sidecar."""
     for name in sorted(sidecar.names_in(fs, folder)):
-        parsed = layout.parse(name)
-        if parsed.kind is layout.Kind.ARCHIVE and name not in there and (not queues or parsed.queue in queues):
+        parsed = kestrel_files.parse(name)
+        if parsed.kind is kestrel_files.Kind.ARCHIVE and name not in there and (not queues or parsed.queue in queues):
             yield name, _missing, False
 
 
@@ -102,7 +102,7 @@ def _missing(fs: Fs, found: Inspection, is_written: bool) -> None:
         found.flaws.append(Flaw(0, described.size, f"{GONE}, with {described.effect.added} items"))
 
 
-def _segments(fs: Fs, folder: str, own: layout.Files, stream: libkestrel_layout.StreamFiles) -> set[str]:
+def _segments(fs: Fs, folder: str, own: kestrel_files.Files, stream: libkestrel_files.StreamFiles) -> set[str]:
     """Which files are libkestrel's segments. Kestrel's archives have the same names: where other files are Kestrel's,
     the first bytes of each tell; else all are what a reader's file, or one of them, says."""
     begin_so = {name for name in stream.segments if first_bytes(fs, f"{folder}/{name}") == SEGMENT_MAGIC}
@@ -111,13 +111,13 @@ def _segments(fs: Fs, folder: str, own: layout.Files, stream: libkestrel_layout.
     return set(stream.segments) if stream.readers or begin_so else set()
 
 
-def _of_kestrel(files: layout.Files) -> Iterator[Journal]:
+def _of_kestrel(files: kestrel_files.Files) -> Iterator[Journal]:
     yield from ((name, _kestrel, False) for name in [*files.archives_in_order(), *sorted(files.packs)])
     if files.current:
         yield files.queue, _kestrel, True
 
 
-def _of_stream(files: libkestrel_layout.StreamFiles) -> Iterator[Journal]:
+def _of_stream(files: libkestrel_files.StreamFiles) -> Iterator[Journal]:
     newest = files.newest_number()
     yield from ((name, _segment, number == newest) for name, number in sorted(files.segments.items()))
     yield from ((name, _reader, True) for name in sorted(files.readers.values()))
@@ -125,10 +125,10 @@ def _of_stream(files: libkestrel_layout.StreamFiles) -> Iterator[Journal]:
 
 def _of_cmdlog(fs: Fs, folder: str, below: str) -> Iterator[Journal]:
     try:
-        numbers = cmdlog_layout.segment_numbers(fs.list(f"{folder}/{below}".rstrip("/")))
+        numbers = workq_files.segment_numbers(fs.list(f"{folder}/{below}".rstrip("/")))
     except (FileNotFoundError, NotADirectoryError):
         return
-    yield from ((below + cmdlog_layout.segment_name(number), _cmdlog, number == numbers[-1]) for number in numbers)
+    yield from ((below + workq_files.segment_name(number), _cmdlog, number == numbers[-1]) for number in numbers)
 
 
 def is_written_to(fs: Fs, path: str) -> bool:
@@ -137,13 +137,13 @@ def is_written_to(fs: Fs, path: str) -> bool:
     """
     folder, _, name = path.rpartition("/")
     if cmdlog_dump.is_cmdlog(fs, path):
-        numbers = cmdlog_layout.segment_numbers(fs.list(folder or "."))
-        return not numbers or name not in map(cmdlog_layout.segment_name, numbers[:-1])
+        numbers = workq_files.segment_numbers(fs.list(folder or "."))
+        return not numbers or name not in map(workq_files.segment_name, numbers[:-1])
     begin = first_bytes(fs, path)
     if begin == SEGMENT_MAGIC:
-        streams = libkestrel_layout.group_by_queue(fs.list(folder or ".")).values()
+        streams = libkestrel_files.group_by_queue(fs.list(folder or ".")).values()
         return all(each.segments.get(name, -1) in (-1, each.newest_number()) for each in streams)
-    return begin == READER_MAGIC or layout.parse(name).kind is layout.Kind.CURRENT
+    return begin == READER_MAGIC or kestrel_files.parse(name).kind is kestrel_files.Kind.CURRENT
 
 
 def begun_stream(fs: Fs, path: str) -> Flaw | None:
@@ -154,7 +154,7 @@ def begun_stream(fs: Fs, path: str) -> Flaw | None:
     folder, _, name = path.rpartition("/")
     if not any(is_partial_magic(begin, magic) for magic in (SEGMENT_MAGIC, READER_MAGIC)):
         return None  # no record of Kestrel's begins so
-    for each in libkestrel_layout.group_by_queue(fs.list(folder or ".")).values():
+    for each in libkestrel_files.group_by_queue(fs.list(folder or ".")).values():
         if name in each.readers.values() or each.segments.get(name) == each.newest_number():
             return Flaw(0, len(begin), CUT_SHORT, True)
     return None

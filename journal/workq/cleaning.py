@@ -19,7 +19,7 @@ from msgspec import Struct
 
 from staniel.journal.disk.fs import File, Locked
 from staniel.journal.group_commit import SeparateDevice
-from staniel.journal.workq import files as layout
+from staniel.journal.workq import files as workq_files
 from staniel.journal.workq.encoder import BARE_BYTES, CRC_BYTES, MAGIC, SCHEDULE, TIME_BYTES
 from staniel.journal.workq.log import CmdLog, SyncRequest
 from staniel.journal.workq.records import is_valid_command, read_time
@@ -94,7 +94,7 @@ class Cleaner:
         except OSError as error:
             self._end(f"{error.filename or self.log.folder}: {error.strerror}")
         except Locked:
-            self._end(f"{layout.READ_LOCK} is held by another program")
+            self._end(f"{workq_files.READ_LOCK} is held by another program")
 
     def stop(self) -> None:
         """End a round that is running; an unfinished successor is removed."""
@@ -117,7 +117,7 @@ class Cleaner:
     def _clean_all(self) -> Generator[None]:
         """One round, oldest segment first. Raises OSError, Locked."""
         log = self.log
-        self._release = log.fs.hold(f"{log.folder}/{layout.READ_LOCK}", shared=False)
+        self._release = log.fs.hold(f"{log.folder}/{workq_files.READ_LOCK}", shared=False)
         segments = log.sealed()
         dead = {segment.number: segment.dead for segment in segments}
         newer_bytes = sum(segment.size for segment in segments)
@@ -193,8 +193,8 @@ class Rewrite:
         self.is_removed = False
         self.is_complete = False
         self.request: SyncRequest | None = None
-        self._path = f"{log.folder}/{layout.segment_name(segment.number)}"
-        self._successor = self._path + layout.REWRITE_SUFFIX
+        self._path = f"{log.folder}/{workq_files.segment_name(segment.number)}"
+        self._successor = self._path + workq_files.REWRITE_SUFFIX
         self._file: SuccessorFile | None = None
         self._kept = 0
         self._dropped = 0

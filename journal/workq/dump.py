@@ -10,7 +10,7 @@ from datetime import UTC, datetime, timedelta
 
 from staniel.journal.disk.fs import Fs
 from staniel.journal.errors import Corrupt
-from staniel.journal.workq import files as layout
+from staniel.journal.workq import files as workq_files
 from staniel.journal.workq.encoder import BARE_BYTES, COMMANDS, COMPLETE, CRC_BYTES, FAIL, MAGIC, NS_A_SECOND, SCHEDULE
 from staniel.journal.workq.records import kind_of, read_added, read_fields, read_result, read_time
 from staniel.journal.workq.segments import CorruptRange, SegmentReader, header_error, is_begun
@@ -28,19 +28,19 @@ def is_cmdlog(fs: Fs, path: str) -> bool:
     decides. Raises OSError.
     """
     begin = fs.read(path, 0, len(MAGIC))[:4]
-    is_named = bool(layout.segment_numbers([(path.rpartition("/")[2], True)]))
+    is_named = bool(workq_files.segment_numbers([(path.rpartition("/")[2], True)]))
     return begin == MAGIC[:4] or (is_named and bool(begin) and MAGIC.startswith(begin))
 
 
 def dump(fs: Fs, path: str) -> Iterator[Record]:
     """The records of a segment, or of all segments in a folder. Raises OSError."""
     try:
-        numbers = layout.segment_numbers(fs.list(path))
+        numbers = workq_files.segment_numbers(fs.list(path))
     except NotADirectoryError:
         yield from dump_segment(fs, path)
         return
     for number in numbers:
-        yield from dump_segment(fs, f"{path}/{layout.segment_name(number)}")
+        yield from dump_segment(fs, f"{path}/{workq_files.segment_name(number)}")
 
 
 def dump_segment(fs: Fs, path: str) -> Iterator[Record]:

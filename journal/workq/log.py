@@ -14,7 +14,7 @@ from google_crc32c import value as crc32c
 from staniel.journal.disk.ballast import Ballast
 from staniel.journal.disk.fs import FULL_ERRNOS, File, Fs
 from staniel.journal.group_commit import GroupCommit, SeparateDevice
-from staniel.journal.workq import files as layout
+from staniel.journal.workq import files as workq_files
 from staniel.journal.workq.encoder import (
     COMPLETE,
     CRC_BYTES,
@@ -251,7 +251,7 @@ class CmdLog:
 
     def _begin_segment(self) -> None:
         """Plan what follows into the next segment."""
-        if self.segment.number == layout.NUMBER_MAX:
+        if self.segment.number == workq_files.NUMBER_MAX:
             return
         self._stage()
         if self.segments:
@@ -309,7 +309,7 @@ class CmdLog:
             self.group.retire(before)
 
     def _open(self, number: int) -> None:
-        path = f"{self.folder}/{layout.segment_name(number)}"
+        path = f"{self.folder}/{workq_files.segment_name(number)}"
         self._file = SegmentFile(self.fs, self.folder, path)
         self._written_number = number
         self.path = path

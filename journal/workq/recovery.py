@@ -11,7 +11,7 @@ from msgspec import Struct
 from staniel.journal.disk.fs import Fs
 from staniel.journal.disk.quarantine import numbered, quarantine
 from staniel.journal.errors import Corrupt, Damage, NeedMore
-from staniel.journal.workq import files as layout
+from staniel.journal.workq import files as workq_files
 from staniel.journal.workq.encoder import (
     ADD,
     BARE_BYTES,
@@ -64,7 +64,7 @@ class CmdLogRecovery:
     def recover(self, replay: JobReplay) -> RecoveredCmdLog:
         """Read every segment into `replay` and cut off torn ends; then `replay` hands over the jobs. Raises OSError."""
         numbers = self._segment_numbers()
-        found = RecoveredCmdLog({}, [], layout.holes(numbers))
+        found = RecoveredCmdLog({}, [], workq_files.holes(numbers))
         for number in numbers:
             why = header_error(self.fs, self._path(number))
             if why:
@@ -83,14 +83,14 @@ class CmdLogRecovery:
         """The numbers of the segments, oldest first. An empty newest one is removed: a crash came before its first
         bytes.
         """
-        numbers = layout.segment_numbers(self.fs.list(self.folder))
+        numbers = workq_files.segment_numbers(self.fs.list(self.folder))
         if numbers and not self.fs.size(self._path(numbers[-1])):
             self.fs.remove(self._path(numbers.pop()))
             self.fs.sync_folder(self.folder)
         return numbers
 
     def _path(self, number: int) -> str:
-        return f"{self.folder}/{layout.segment_name(number)}"
+        return f"{self.folder}/{workq_files.segment_name(number)}"
 
     def _read(self, number: int, replay: JobReplay, found: RecoveredCmdLog, *, is_newest: bool) -> CmdLogSegment:
         path = self._path(number)
@@ -184,14 +184,14 @@ class CmdLogRecovery:
 
     def _keep(self, number: int, corrupt: CorruptRange, torn: bool) -> Damage:
         saved_as = quarantine(self.fs, self._path(number), corrupt.at, corrupt.size, self.damaged)
-        return Damage(layout.segment_name(number), corrupt.at, corrupt.size, corrupt.why, saved_as, torn)
+        return Damage(workq_files.segment_name(number), corrupt.at, corrupt.size, corrupt.why, saved_as, torn)
 
     def _set_aside(self, number: int, why: str, torn: bool) -> Damage:
         """Rename a file whose header is no segment's. Raises OSError."""
         path = self._path(number)
         there = {f"{self.folder}/{name}" for name, _ in self.fs.list(self.folder)}
-        aside = next(name for name in numbered(f"{path}{layout.ASIDE_SUFFIX}") if name not in there)
+        aside = next(name for name in numbered(f"{path}{workq_files.ASIDE_SUFFIX}") if name not in there)
         size = self.fs.size(path)
         self.fs.rename(path, aside)
         self.fs.sync_folder(self.folder)
-        return Damage(layout.segment_name(number), 0, size, why, aside, torn)
+        return Damage(workq_files.segment_name(number), 0, size, why, aside, torn)

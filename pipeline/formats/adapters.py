@@ -11,9 +11,9 @@ from collections.abc import Callable
 
 from msgspec.structs import replace
 
-from staniel.journal.kestrel import files as layout
+from staniel.journal.kestrel import files as kestrel_files
 from staniel.journal.kestrel.files import OWN_FOLDER, plan_path
-from staniel.journal.libkestrel import files as streams
+from staniel.journal.libkestrel import files as libkestrel_files
 from staniel.journal.libkestrel.records import MAGIC_BYTES, SEGMENT_MAGIC
 from staniel.journal.workq.files import segment_numbers
 from staniel.pipeline.formats.base import FormatAdapter, JournalSegment
@@ -97,7 +97,7 @@ def guess(folder: Folder, listing: Listing, own: set[str]) -> str:
     """Kestrel's files have no magic: files without another format's are Kestrel's. Raises ValueError, see `look`."""
     if segment_numbers((name, True) for name, _ in listing):
         return "workq"
-    rest, _ = layout.sort_out([(name, True) for name, _ in listing if name not in own])
+    rest, _ = kestrel_files.sort_out([(name, True) for name, _ in listing if name not in own])
     kestrel = [queue for queue, files in rest.items() if not files.holds_nothing]
     if own and kestrel:
         raise ValueError(
@@ -111,9 +111,9 @@ def streams_of(folder: Folder, listing: Listing) -> set[str]:
     """The files of libkestrel's queues. Kestrel's archives are called like its segments: the first bytes tell, and they
     are looked at only where neither a reader's file nor a current one does."""
     sizes = dict(listing)
-    named, _ = layout.sort_out([(name, True) for name, _ in listing])
+    named, _ = kestrel_files.sort_out([(name, True) for name, _ in listing])
     own: set[str] = set()
-    for queue, files in streams.group_by_queue([(name, True) for name, _ in listing]).items():
+    for queue, files in libkestrel_files.group_by_queue([(name, True) for name, _ in listing]).items():
         kestrel = named.get(queue)
         plain = kestrel is not None and (kestrel.current or bool(kestrel.packs))
         filled = [name for name in sorted(files.segments) if sizes[name]]

@@ -14,7 +14,7 @@ import msgspec
 import pyarrow as pa
 
 from staniel.journal.errors import Corrupt, Truncated
-from staniel.journal.workq import files as layout
+from staniel.journal.workq import files as workq_files
 from staniel.journal.workq.dump import show_id
 from staniel.journal.workq.encoder import BARE_BYTES, COMMANDS, COMPLETE, CRC_BYTES, FAIL, NS_A_SECOND, SCHEDULE
 from staniel.journal.workq.records import kind_of, read_added, read_fields, read_result, read_time
@@ -62,8 +62,8 @@ class CmdLogAdapter:
 
     def queues(self, listing: list[tuple[str, int]]) -> dict[str, list[JournalSegment]]:
         sizes = dict(listing)
-        numbers = layout.segment_numbers((name, True) for name, _ in listing)
-        names = [layout.segment_name(number) for number in numbers]
+        numbers = workq_files.segment_numbers((name, True) for name, _ in listing)
+        names = [workq_files.segment_name(number) for number in numbers]
         found = [JournalSegment(QUEUE, name, 0, sizes[name], at + 1 == len(names), at) for at, name in enumerate(names)]
         return {QUEUE: found} if found else {}
 
@@ -105,9 +105,9 @@ class CmdLogAdapter:
 
     def is_broken(self, segments: list[JournalSegment]) -> bool:
         """A cleaned segment goes, or was made later than the one behind it."""
-        numbers = layout.segment_numbers((each.file, True) for each in segments)
+        numbers = workq_files.segment_numbers((each.file, True) for each in segments)
         born = [int(each.id.partition(".")[2], 16) for each in segments if each.id]
-        return bool(layout.holes(numbers)) or any(later < earlier for earlier, later in pairwise(born))
+        return bool(workq_files.holes(numbers)) or any(later < earlier for earlier, later in pairwise(born))
 
     def missing(self, folder: Folder, segments: list[JournalSegment], last_id: int) -> int | None:
         return None

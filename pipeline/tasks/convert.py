@@ -13,7 +13,7 @@ from msgspec import Struct
 from staniel.journal.disk.fs import JournalFailure, Locked
 from staniel.journal.disk.os_fs import OsFs
 from staniel.journal.kestrel.files import OWN_FOLDER
-from staniel.journal.libkestrel import files as libkestrel_layout
+from staniel.journal.libkestrel import files as libkestrel_files
 from staniel.journal.spool import Spool, SpoolError
 from staniel.journal.tools.convert import Conversion, Refusal
 from staniel.pipeline.lake.folders import absolute, below, folder, folder_missing
@@ -74,7 +74,7 @@ def convert_spool(task: tuple[str, str, Format, int]) -> list[Converted]:
 
 
 def _one(spool: Spool, queue: str, wanted: Format, now_ms: int) -> Converted:
-    if wanted is Format.LIBKESTREL and (why := libkestrel_layout.name_error(queue)):
+    if wanted is Format.LIBKESTREL and (why := libkestrel_files.name_error(queue)):
         return Converted(spool.folder, queue, 0, why)
     conversion = Conversion(spool, queue, now_ms, lambda *_: None)
     try:

@@ -26,11 +26,11 @@ from staniel.journal.spool import Spool, SpoolError
 from staniel.journal.tools.convert import Conversion, Refusal
 from staniel.journal.tools.verify import begun_stream, is_written_to
 from staniel.journal.workq import dump as cmdlog_dump
-from staniel.journal.workq import files as cmdlog_layout
+from staniel.journal.workq import files as workq_files
 from staniel.queues.config import Format
 from staniel.server.cli.verify import verify
 
-LOCKS = (cmdlog_layout.APPEND_LOCK, cmdlog_layout.READ_LOCK)  # beside a command log's segments
+LOCKS = (workq_files.APPEND_LOCK, workq_files.READ_LOCK)  # beside a command log's segments
 PAYLOADS = ("none", "text", "hex", "base64")
 
 # A format: whether a file's first bytes are its own, and what reads the rest. The last one takes what is left.

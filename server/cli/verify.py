@@ -15,9 +15,9 @@ from msgspec import Struct, structs
 from staniel.journal.disk.fs import Fs, Locked
 from staniel.journal.disk.os_fs import OsFs
 from staniel.journal.errors import Flaw
-from staniel.journal.kestrel import files as layout
+from staniel.journal.kestrel import files as kestrel_files
 from staniel.journal.tools.verify import Inspection, inspect
-from staniel.journal.workq import files as cmdlog_layout
+from staniel.journal.workq import files as workq_files
 
 NO_PROOF = ": written so, or left by a power loss; no damage for certain"
 
@@ -84,7 +84,7 @@ def verify(spool: str, queues: tuple[str, ...], as_json: bool, quiet: bool) -> N
 
 def _lock(fs: Fs, folder: str) -> None:
     """Keep servers off the folder until this process ends. One that no server has used has no lock, and needs none."""
-    for path in (f"{folder}/{layout.OWN_FOLDER}/lock", f"{folder}/{cmdlog_layout.APPEND_LOCK}"):
+    for path in (f"{folder}/{kestrel_files.OWN_FOLDER}/lock", f"{folder}/{workq_files.APPEND_LOCK}"):
         try:
             fs.size(path)
             fs.lock(path)

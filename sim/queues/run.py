@@ -7,7 +7,7 @@ from typing import Any
 
 from staniel.broker import protocols
 from staniel.broker.broker import Broker
-from staniel.journal.kestrel import files as layout
+from staniel.journal.kestrel import files as kestrel_files
 from staniel.protocol.memcache.requests import Dialect
 from staniel.sim.actor import QueueActor
 from staniel.sim.disk.disk import Disk
@@ -113,7 +113,7 @@ class QueueRun(History):
         """Of each queue some of the newest files are empty, as a file system may leave them, and no sidecar tells."""
         for name, _ in disk.list("s/.staniel/segments") if ("segments", False) in disk.list("s/.staniel") else []:
             disk.remove(f"s/.staniel/segments/{name}")
-        for names in layout.sort_out(disk.list("s"))[0].values():
+        for names in kestrel_files.sort_out(disk.list("s"))[0].values():
             newest = [*names.archives_in_order(), *([names.queue] if names.current else [])]
             for name in newest[max(1, len(newest) - self.rng.randrange(1, 9)) :]:
                 disk.truncate(f"s/{name}", 0)

@@ -11,7 +11,7 @@ import pytest
 from staniel.journal.disk.replace_file import replace_file
 from staniel.journal.dump import rows
 from staniel.journal.errors import Corrupt
-from staniel.journal.kestrel import files as layout
+from staniel.journal.kestrel import files as kestrel_files
 from staniel.journal.kestrel.dump import KestrelDumper
 from staniel.journal.tools.verify import inspect
 from staniel.sim.disk.disk import Disk
@@ -124,7 +124,7 @@ def test_a_queue_whose_files_are_all_gone_is_told_once() -> None:
 def test_a_gone_file_without_a_readable_sidecar_is_told_too() -> None:
     disk, files = stopped()
     disk.remove(f"s/{files[1]}")
-    disk.truncate(layout.sidecar_path("s", files[1]), 30)
+    disk.truncate(kestrel_files.sidecar_path("s", files[1]), 30)
     world = started(disk)
     assert world.told("journal.gone") == [{"queue": "q", "file": files[1], "items": "unknown"}]
     found = drained(world, "q")[0]

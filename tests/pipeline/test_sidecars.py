@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from msgspec.structs import replace
 
 from staniel.journal.kestrel import effect_scan as summarise
-from staniel.journal.kestrel import files as layout
+from staniel.journal.kestrel import files as kestrel_files
 from staniel.journal.kestrel.effect_scan import EMPTY, SegmentFacts
 from staniel.pipeline.formats.base import CorruptJournal, JournalSegment, OnCorrupt, Part, Reading
 from staniel.pipeline.formats.kestrel import ops as kestrel_ops
@@ -290,14 +290,14 @@ def test_a_sidecar_that_cannot_be_read_is_as_if_it_were_not_there(tmp_path: Path
     place, files = drained(tmp_path)
     expected = rows(place, READING_ALL)
     for name in files[:4]:
-        harmed(Path(layout.sidecar_path(place.path, name)), how)
+        harmed(Path(kestrel_files.sidecar_path(place.path, name)), how)
         assert rows(place) == expected
 
 
 def test_a_sidecar_of_another_file_is_not_believed(tmp_path: Path) -> None:
     place, files = drained(tmp_path)
     expected = rows(place, READING_ALL)
-    own, other = (Path(layout.sidecar_path(place.path, name)) for name in files[:2])
+    own, other = (Path(kestrel_files.sidecar_path(place.path, name)) for name in files[:2])
     other.rename(own)
     assert rows(place) == expected
     data = (tmp_path / "spool" / files[2]).read_bytes()

@@ -10,7 +10,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from staniel.journal.errors import Corrupt
-from staniel.journal.kestrel import files as layout
+from staniel.journal.kestrel import files as kestrel_files
 from staniel.journal.kestrel.effect import EffectMismatch
 from staniel.journal.kestrel.effect_scan import EMPTY, TIME_MAX, TIME_MIN, UNKNOWN, CounterUnknown
 from staniel.journal.kestrel.files import Files
@@ -67,7 +67,7 @@ class KestrelAdapter:
 
     def queues(self, listing: list[tuple[str, int]]) -> dict[str, list[JournalSegment]]:
         sizes = dict(listing)
-        found, _ = layout.sort_out([(name, True) for name, _ in listing])
+        found, _ = kestrel_files.sort_out([(name, True) for name, _ in listing])
         return {
             queue: [
                 JournalSegment(queue, name, 0, sizes[name], name == queue, number, files.archives.get(name, 0))

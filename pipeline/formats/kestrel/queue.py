@@ -17,7 +17,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from staniel.journal.errors import Corrupt
-from staniel.journal.kestrel import files as layout
+from staniel.journal.kestrel import files as kestrel_files
 from staniel.journal.kestrel import sidecar
 from staniel.journal.kestrel.derived_effect import checkpoint_of, follow, whole_at
 from staniel.journal.kestrel.effect import ID_FLOOR_MIN, NOTHING, EffectMismatch, Origin, SegmentEffect, apply, merge
@@ -110,7 +110,7 @@ def load_sidecar(folder: Folder, name: str) -> Sidecar | None:
     """As staniel.journal.kestrel.sidecar.load, from any folder."""
     data = bytearray()
     try:
-        file = folder.open(layout.sidecar_path(".", name))
+        file = folder.open(kestrel_files.sidecar_path(".", name))
         try:
             while piece := file.read(len(data), PIECE_BYTES):
                 data += piece

@@ -11,7 +11,7 @@ from staniel.broker.maintenance import scheduler
 from staniel.broker.maintenance.packing import RETRY_MAX_MS
 from staniel.journal.group_commit import JournalFailure
 from staniel.journal.kestrel import encoder as kestrel
-from staniel.journal.kestrel import files as layout
+from staniel.journal.kestrel import files as kestrel_files
 from staniel.journal.kestrel import pack
 from staniel.journal.kestrel.install import InstallPack
 from staniel.journal.kestrel.pack import Stage
@@ -256,7 +256,7 @@ def test_what_a_failed_pack_has_left_does_not_come_back_with_a_deleted_queue() -
         world = half_read()
         log = log_of(world)
         whole = items_after(world, Crash.KEEP)
-        left = world.disk.append(f"s/{layout.temp_name('q', log.newest_number + 1)}")
+        left = world.disk.append(f"s/{kestrel_files.temp_name('q', log.newest_number + 1)}")
         left.write(kestrel.Encoder(log.config.journal_dialect).addx(Item(b"a ghost", 0)))
         left.close()
         world.disk.stop_at = len(world.disk.log) + steps

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from staniel.journal.kestrel import files as layout
+from staniel.journal.kestrel import files as kestrel_files
 from staniel.journal.kestrel.replay import Replay
 from staniel.queues.config import JournalDialect, QueueConfig
 from staniel.queues.item import Item
@@ -122,7 +122,10 @@ def test_power_fails_before_any_step(scenario: Scenario, dialect: JournalDialect
             disk = service.disk.crash(how)
             found = recovered_state(disk)
             assert found in service.possible(), (stop, how)
-            assert all(layout.parse(name).kind in (layout.Kind.CURRENT, layout.Kind.ARCHIVE) for name in journals(disk))
+            assert all(
+                kestrel_files.parse(name).kind in (kestrel_files.Kind.CURRENT, kestrel_files.Kind.ARCHIVE)
+                for name in journals(disk)
+            )
 
 
 @pytest.mark.parametrize("scenario", [pack, start_over])

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from staniel.journal.disk.os_fs import OsFs
-from staniel.journal.kestrel import files as layout
+from staniel.journal.kestrel import files as kestrel_files
 from staniel.journal.kestrel import sidecar
 from staniel.journal.kestrel.log import Log
 from staniel.queues.item import Item
@@ -172,7 +172,7 @@ def test_a_file_replaced_by_another_of_the_same_size_is_read_as_it_is(spool: Pat
 
 def test_two_starts_one_with_and_one_without_sidecars_serve_the_same(spool: Path) -> None:
     served = Served()
-    assert not layout.parse("q.5.new").queue
+    assert not kestrel_files.parse("q.5.new").queue
     line = served.world.broker.queues.by_name["q"].line
     assert not line.fresh and line.behind == COUNT
     assert all(sidecar.load(served.fs, "s", path.name) is not None for path in sealed_in(spool))

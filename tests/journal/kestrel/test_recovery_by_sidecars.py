@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from staniel.journal.disk.os_fs import OsFs
 from staniel.journal.disk.replace_file import replace_file
-from staniel.journal.kestrel import files as layout
+from staniel.journal.kestrel import files as kestrel_files
 from staniel.journal.kestrel import sidecar
 from staniel.journal.kestrel.recovery import Recovered
 from staniel.journal.spool import Spool
@@ -191,11 +191,11 @@ def test_a_queue_that_is_set_aside_loses_its_sidecars(tmp_path: Path) -> None:
     folder = str(tmp_path)
     fs = OsFs()
     spool = Spool(fs, folder)
-    fs.make_folder(layout.sidecar_folder(folder))
-    for path in f"{folder}/q.5", layout.sidecar_path(folder, "q.5"):
+    fs.make_folder(kestrel_files.sidecar_folder(folder))
+    for path in f"{folder}/q.5", kestrel_files.sidecar_path(folder, "q.5"):
         replace_file(fs, path, b"")
     spool.set_aside(spool.listing().kestrel["q"], 0)
-    assert fs.list(layout.sidecar_folder(folder)) == []
+    assert fs.list(kestrel_files.sidecar_folder(folder)) == []
     fs.close()
 
 

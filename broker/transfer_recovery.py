@@ -77,7 +77,7 @@ class TransferRecovery:
         kept = {intent.begin: intent for intent in self._go_through(list(self.intents.kept.values()), now_ms)}
         for number, intent in list(self.intents.kept.items()):
             if number in kept:
-                self.intents.quarantine(kept[number])
+                self.intents.retain(kept[number])
                 continue
             source = self.queues.known(intent.source)
             log = None if source is None else removal_log(source.journal)

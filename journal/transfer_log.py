@@ -236,7 +236,7 @@ class Intents:
         """One that is kept needs no outcome any more: its source is deleted. It stays in the file until `end`."""
         self._begun[number] = encode(self.kept.pop(number))
 
-    def quarantine(self, intent: Intent) -> None:
+    def retain(self, intent: Intent) -> None:
         """Note what has become known of one that is kept."""
         if self.kept[intent.begin] != intent:
             self.kept[intent.begin] = intent

@@ -186,7 +186,7 @@ def whole_at(checkpoint: Checkpoint, counter: int, listed: int = 0) -> SegmentEf
 
 def _front(checkpoint: Checkpoint, opened: dict[int, int], effect: SegmentEffect, count: int) -> tuple[list[int], int]:
     """The seqs before the fresh items afterwards, and the first fresh seq. `count`: how many there must be: a reader
-    of a segment_of_rewrite file counts as fresh what had been handed back before.
+    of a rewritten file counts as fresh what had been handed back before.
     """
     heads = len(checkpoint.heads)
     front = [_seq(checkpoint, opened, symbol) for symbol in effect.front] + list(checkpoint.heads[effect.taken :])

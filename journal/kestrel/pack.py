@@ -109,7 +109,7 @@ class Pack:
         if self.task is not None:
             self.task.forgo()
             self.task = None
-            self.log.segments.try_close(self.log.segments.covered_by(self.last))
+            self.log.segments.close_held(self.log.segments.covered_by(self.last))
         self._clear_away()
 
     # writing
@@ -295,7 +295,7 @@ class Pack:
 
     def _installed(self, error: OSError | None, now_ms: int) -> None:
         self.task = None
-        self.log.segments.try_close(self.log.segments.covered_by(self.last))
+        self.log.segments.close_held(self.log.segments.covered_by(self.last))
         if error is not None:
             # How far it came is not known: the files are left as they are, and recovery finishes it.
             self.error = error

@@ -210,10 +210,10 @@ class Segments:
                 if segment.checkpoint is not None and segment.checkpoint.end > seq and not segment.is_gone:
                     segment.held = self.fs.reader(self.path(segment))
         except OSError:
-            self.try_close(covered)
+            self.close_held(covered)
             raise
 
-    def try_close(self, covered: list[LogSegment]) -> None:
+    def close_held(self, covered: list[LogSegment]) -> None:
         """Close what `hold` has opened."""
         for segment in covered:
             if segment.held is not None:

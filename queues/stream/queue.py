@@ -182,6 +182,8 @@ class StreamQueue(Queue):
 
     def record_cleared(self, count: int) -> None:
         """Record that so many heads are gone."""
+        if self.state is CLOSED:
+            return  # whoever visits many queues may meet one that has been deleted, and its line is gone
         dropped, self.line.dropped = self.line.dropped, []
         for first, last in dropped:
             self.journal.confirm(first, last)

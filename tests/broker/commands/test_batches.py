@@ -17,6 +17,7 @@ from staniel.protocol.memcache.requests import Dialect
 from staniel.queues.item import Item
 from staniel.queues.queue import COUNTED_PER_TURN, SWEEP_MAX
 from staniel.sim.disk.durable import Crash
+from tests.support.streams import LIB
 from tests.support.thrift_calls import call, hear
 from tests.support.world import Client, World
 
@@ -79,6 +80,21 @@ def test_flushing_many_queues_takes_several_turns_and_others_are_served_between(
     other.puts("y")
     world.sync()
     assert other.hears() == "STORED"
+
+
+@pytest.mark.parametrize("settings", ["", LIB])
+def test_a_queue_that_is_deleted_while_all_are_flushed_is_left_out(settings: str) -> None:
+    world = World(settings)
+    many_queues(world)
+    client, other = world.client(), world.client()
+    client.says("flush_all")
+    other.says(f"delete q{MANY - 1}")
+    world.sync()
+    assert other.hears() == "DELETED" and client.session.wants_turn
+    while client.session.wants_turn:
+        world.turn()
+        world.sync()
+    assert client.hears() == "OK"
 
 
 def fill(world: World, name: str, count: int) -> None:

@@ -33,7 +33,6 @@ from staniel.broker.unsent_items import UnsentItems
 from staniel.journal.background import BackgroundTask
 from staniel.journal.disk.ballast import RECORD_OVERHEAD_BYTES
 from staniel.journal.disk.fs import Fs
-from staniel.journal.group_commit import Sync
 from staniel.journal.kestrel.log import Log
 from staniel.journal.libkestrel.appender import Appender
 from staniel.journal.libkestrel.reader import ReaderLog
@@ -217,7 +216,7 @@ class Broker:
         self.commit(now_ms)
         while (sync := self.group.start_sync(now_ms)) is not None:
             sync.run()
-            self.finish_sync(sync, now_ms)
+            self.group.finish_sync(sync, now_ms)
             self.commit(now_ms)
 
     # a tick
@@ -264,7 +263,9 @@ class Broker:
         self.queues.allowance = QUEUES_PER_TURN
         if now_ms >= self.timers.due_ms:
             self.timers.fire(now_ms)
-        self.maintenance.step(now_ms)
+        maintenance = self.maintenance
+        if any(maintenance.waiting) or not maintenance.packs.is_quiet:
+            maintenance.step(now_ms)
         if self.serves_jobs:
             self.workq.tick(now_ms)
         every_ms = self.config.server.expiration_timer_ms
@@ -325,12 +326,6 @@ class Broker:
             else:
                 self.streams.look_after(log, now_ms)
         self.transfers.begin_again(now_ms)
-
-    def finish_sync(self, sync: Sync, now_ms: int) -> None:
-        """`sync` has run without an error. Replies up to its batch may leave."""
-        self.group.finish_sync(sync, now_ms)
-        if self.deletions.postponed:
-            self.deletions.carry_out(now_ms)
 
     def finish_task(self, task: BackgroundTask, now_ms: int) -> None:
         """`task` has run. Raises JournalFailure or OSError: the process must end."""

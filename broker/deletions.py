@@ -40,6 +40,7 @@ class Deletions:
         session.log_event("queue.deleted", now_ms, queue=name, items=len(queue.line))
         if self.must_wait(queue):
             self.postponed.setdefault(queue, []).append(session)
+            broker.group.after_sync = self.carry_out
             broker.transfers.hold(queue)
             session.suspend(lambda found, now_ms: then(found))
         else:
@@ -68,4 +69,6 @@ class Deletions:
                 session.batch = max(session.batch, batch)
                 if session.state is SUSPENDED:
                     session.deliver(number == 0)  # the others come after it
+        if not self.postponed:
+            broker.group.after_sync = None
         broker.transfers.resume(due, now_ms)

@@ -167,7 +167,7 @@ class Transfers:
             self._begin(source, taken, own, target, log, copy)
         else:
             # One of the two lives in memory alone: there is nothing that a crash could get out of step.
-            target.append(copy, now_ms)
+            target.add(copy, now_ms, forced=True)
             source.release(taken)
 
     def _is_on_hold(self, log: Log | ReaderLog | StreamWriter) -> bool:
@@ -189,7 +189,7 @@ class Transfers:
         own.open_transfers += 1
         log.open_transfers += 1
         log.transfers_in += 1
-        target.append(copy, copy.added_ms)
+        target.add(copy, copy.added_ms, forced=True)
         self.group.after(log, partial(self._copy_synced, source, taken, own, log, number))
 
     def _copy_synced(

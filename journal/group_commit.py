@@ -6,7 +6,7 @@ A batch is everything recorded between two writes. One sync serves every reply g
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Protocol
+from typing import Protocol, TypeVar
 
 from msgspec import Struct
 
@@ -19,6 +19,7 @@ from staniel.journal.disk.unsynced_names import UnsyncedNames
 __all__ = ["GroupCommit", "GroupMember", "JournalFailure", "SeparateDevice", "Sync", "is_stricter"]
 
 NEVER_MS = 2**63 - 1
+T = TypeVar("T")
 
 # More dirty files than this and one sync of the whole file system is cheaper than one sync each (10 files: 0.24 against
 # 1.4 ms), although it also waits for what others have written there. See docs/decisions/0010.
@@ -56,8 +57,10 @@ class GroupMember(Protocol):
     @property
     def file(self) -> File: ...
 
-    def write(self) -> None:
-        """Put pending bytes into the page cache. After an OSError a second call goes on where the first one failed."""
+    def write(self) -> File:
+        """Put pending bytes into the page cache; the file that has the last of them. After an OSError a second call
+        goes on where the first one failed.
+        """
 
     def synced(self, now_ms: int) -> None:
         """The sync that the journal had asked for is done."""
@@ -101,6 +104,8 @@ class GroupCommit:
         self.open_files = OpenFiles()
         self.before_write: Callable[[], None] | None = None  # there only while it has something to do
         """Makes durable what must be on the disk before anything that is recorded now. May raise JournalFailure."""
+        self.after_sync: Callable[[int], None] | None = None  # there only while it has something to do
+        """Called when a sync has ended, behind everything else. May raise JournalFailure."""
         self.gathering = 1  # the batch that changes join now
         self.durable = 0  # every batch up to this one is on the disk
         self.pending_bytes = 0
@@ -171,36 +176,35 @@ class GroupCommit:
         touched, self._touched = self._touched, []
         for member in touched:
             try:
-                member.write()
+                file = member.write()
             except OSError as error:
-                self._release_ballast_and_retry(error, member.write, member.path)
+                file = self._release_ballast_and_retry(error, member.write, member.path)
             if member.sync_ms == 0 or member.batch == self.gathering:  # promised before the policy was changed
-                self._now[member.file] = None
+                self._now[file] = None
             else:
-                self._sync_later(member, now_ms)
+                self._sync_later(file, member.sync_ms, now_ms)
         self.pending_bytes = 0
         if self._waited_for:
             self._waited_for = False
             self.gathering += 1
         return touched
 
-    def write_or_release_ballast(self, write: Callable[[], None], path: str) -> None:
+    def write_or_release_ballast(self, write: Callable[[], T], path: str) -> T:
         """Write what has been admitted, if need be at the ballast's cost. Raises JournalFailure."""
         try:
-            write()
+            return write()
         except OSError as error:
-            self._release_ballast_and_retry(error, write, path)
+            return self._release_ballast_and_retry(error, write, path)
 
-    def _release_ballast_and_retry(self, error: OSError, write: Callable[[], None], path: str) -> None:
+    def _release_ballast_and_retry(self, error: OSError, write: Callable[[], T], path: str) -> T:
         if error.errno not in FULL_ERRNOS or self.ballast.space is not Space.AMPLE:
             raise JournalFailure(f"cannot write {path}: {error}") from error
         self.ballast.release()
         self._take_budget()
-        self.write_or_release_ballast(write, path)
+        return self.write_or_release_ballast(write, path)
 
-    def _sync_later(self, member: GroupMember, now_ms: int) -> None:
-        file = member.file
-        due_ms = now_ms + member.sync_ms if member.sync_ms > 0 else NEVER_MS
+    def _sync_later(self, file: File, sync_ms: int, now_ms: int) -> None:
+        due_ms = now_ms + sync_ms if sync_ms > 0 else NEVER_MS
         # The policy may have been changed since the file became dirty.
         if due_ms < self._later.get(file, NEVER_MS) or file not in self._later:
             self._later[file] = due_ms
@@ -300,6 +304,8 @@ class GroupCommit:
             self._tell(member, now_ms)
         for then in sync.then:
             then(now_ms)
+        if self.after_sync is not None:
+            self.after_sync(now_ms)
 
     def _tell(self, member: GroupMember, now_ms: int) -> None:
         try:

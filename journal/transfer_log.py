@@ -280,8 +280,9 @@ class Intents:
             else:
                 self.restart(self.kept.values())
 
-    def write(self) -> None:
+    def write(self) -> File:
         self.prepare()
+        return self.file
 
     def synced(self, now_ms: int) -> None:
         """Nothing follows."""

@@ -255,20 +255,16 @@ class Queue:
 
     # what clients do
 
-    def add(self, item: Item, now_ms: int) -> bool:
+    def add(self, item: Item, now_ms: int, *, forced: bool = False) -> bool:
         """Append `item`; False when a limit refuses it. Limits are tested before adding: one item may go past
-        max_bytes.
+        max_bytes. `forced`: whatever the limits say, because it comes from another queue and must not be lost.
         """
-        if len(item.data) > self.config.max_item_bytes or self.state is CLOSED:
-            return False
-        if self._bounded and not self._make_room():
-            return False
-        self.append(item, now_ms)
-        return True
-
-    def append(self, item: Item, now_ms: int) -> None:
-        """Append `item` whatever the limits say: it comes from another queue, and must not be lost."""
         config, line = self.config, self.line
+        if not forced:
+            if len(item.data) > config.max_item_bytes or self.state is CLOSED:
+                return False
+            if self._bounded and not self._make_room():
+                return False
         if line.expiring or config.max_age_ms:
             if config.max_age_ms:
                 latest = now_ms + config.max_age_ms
@@ -279,6 +275,7 @@ class Queue:
         self.counters.put_bytes += line.append(item)
         if self.waiters:
             self._serve(now_ms)
+        return True
 
     def take(self, now_ms: int) -> Delivery | None:
         """Remove the head for good. None when there is nothing live."""
@@ -337,7 +334,7 @@ class Queue:
             return
         ahead = len(self.line)
         for item in items:
-            self.append(Item(item.data, item.added_ms, item.expires_ms, item.flags), now_ms)
+            self.add(Item(item.data, item.added_ms, item.expires_ms, item.flags), now_ms, forced=True)
             self.counters.total_items -= 1  # it was counted when it was put
             self.counters.put_bytes -= len(item.data)
         is_whole = len(self.line) == ahead + len(items)
@@ -806,13 +803,16 @@ class Queue:
 
     def _serve(self, now_ms: int) -> None:
         """Hand what there is to those who wait, in their order. One who only peeks does not use the item up."""
-        while self.waiters and self._find_live(now_ms):
-            waiter = self.waiters.popitem(last=False)[0]
+        waiters = self.waiters
+        while waiters:
+            waiter = next(iter(waiters))
             if waiter.peeks:
-                taken = self.line.peek()
+                taken = self.peek(now_ms)
             else:
                 taken = self.open(now_ms) if waiter.opens else self.take(now_ms)
-            assert taken is not None, "a live head was found"
+            if taken is None:
+                return
+            del waiters[waiter]
             waiter.deliver(taken)
 
 

@@ -612,7 +612,7 @@ class Hub:
             began_ns = self._now_ns()
             sync.run()
             latency.add(self._now_ns() - began_ns)
-            self.broker.finish_sync(sync, now_ms)
+            self._group.finish_sync(sync, now_ms)
             if self._holding:
                 self._release_held(now_ms)
         else:
@@ -631,7 +631,7 @@ class Hub:
             latency = self._latency_of_one if len(sync.files) == 1 else self._latency_of_several
             latency.add(self._sync_thread.took_ns)
         self._sync = None
-        self.broker.finish_sync(sync, now_ms)
+        self._group.finish_sync(sync, now_ms)
         self._release_held(now_ms)
 
     def _release_held(self, now_ms: int) -> None:

@@ -99,7 +99,7 @@ class World:
         return self.broker.group.start_sync(self.now_ms)
 
     def finish_sync(self, sync: Sync) -> None:
-        self.broker.finish_sync(sync, self.now_ms)
+        self.broker.group.finish_sync(sync, self.now_ms)
         for client in self.clients:
             client.release(self.broker.group.durable)
 

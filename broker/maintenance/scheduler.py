@@ -44,6 +44,8 @@ class MaintenanceScheduler:
         self.deferred_free = DeferredFree()
         self._report = report
         self._sealing: dict[Log, None] = {}  # a rotation is asked for; their files up to there are to be rewritten
+        self.waiting = self.read_ahead.pending, self.deferred_free.left, self._sealing
+        """Empty, all of them, and no pack under way: then `step` has nothing to do."""
 
     def adopt(self, queue: Queue) -> None:
         """`queue` is served from now on."""
@@ -110,7 +112,7 @@ class MaintenanceScheduler:
 
     def look_after(self, log: Log, now_ms: int) -> None:
         """A batch of changes of this journal has been written."""
-        queue = self.queues.find(log.name)
+        queue = self.queues.by_name.get(log.name)
         if queue is None:
             return  # hidden by an alias
         line = queue.line
@@ -122,7 +124,7 @@ class MaintenanceScheduler:
         tail = line.tail
         if type(tail) is ReadBehind and tail.unreadable:
             report_and_quarantine(self._report, queue.name, log.segments, tail.unreadable)
-        if log.has_grown():
+        if log.policy_bytes + log.segments.sealed_bytes >= log.policy_threshold_bytes:
             self._act(queue, log, now_ms)
 
     def use_unpinned(self, log: Log, now_ms: int) -> None:
@@ -152,9 +154,10 @@ class MaintenanceScheduler:
             self._act(queue, log, now_ms)
 
     def _unchanged(self, log: Log) -> Queue | None:
-        """Its queue, unless something is about to be written: then `look_after` comes."""
-        queue = self.queues.find(log.name)
-        return queue if queue is not None and queue.journal is log and log.has_grown() and log.is_written else None
+        """Its queue, if the policy has to be asked and nothing is about to be written: then `look_after` comes."""
+        queue = self.queues.by_name.get(log.name)
+        is_large = log.policy_bytes + log.segments.sealed_bytes >= log.policy_threshold_bytes
+        return queue if queue is not None and queue.journal is log and is_large and log.is_written else None
 
     def _act(self, queue: Queue, log: Log, now_ms: int) -> None:
         line = queue.line

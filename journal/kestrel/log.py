@@ -132,6 +132,7 @@ class Log:
         before, self.sync_ms = self.sync_ms, config.sync_ms
         if is_stricter(self.sync_ms, before) and (self._pending or self._file is not None):
             self.group.tighten(self)
+        # The policy has nothing to say while `policy_bytes` and the sealed files together have less.
         self.policy_threshold_bytes = min(
             config.default_journal_bytes, config.max_memory_bytes, config.max_journal_bytes
         )
@@ -205,7 +206,7 @@ class Log:
         pending.append(data)
         group.pending_bytes += len(data)
 
-    def write(self) -> None:
+    def write(self) -> File:
         records = self._pending
         if records:
             self._unwritten += b"".join(records)
@@ -227,6 +228,7 @@ class Log:
         index = self.segments.current.index
         if size - (index[-1].at if index else 0) >= SAMPLE_BYTES:
             self._note_places(records if len(data) >= SAMPLE_BYTES else [], size)
+        return file
 
     def _note_places(self, records: list[bytes], at: int) -> None:
         """Everything recorded is written, up to byte `at`, the last of it `records`."""
@@ -238,10 +240,6 @@ class Log:
     def is_written(self) -> bool:
         """Whether the files tell all that was recorded."""
         return not self._pending and not self._unwritten
-
-    def has_grown(self) -> bool:
-        """Whether the policy has to be asked at all."""
-        return self.policy_bytes + self.segments.sealed_bytes >= self.policy_threshold_bytes
 
     def usage(self, items: int, item_bytes: int, behind_items: int) -> Usage:
         """What the policy has to know, as of the last removal or of the beginning of a batch of puts."""

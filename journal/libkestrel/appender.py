@@ -80,9 +80,9 @@ class Appender:
             self.group.retire(self._file)
             self._file = None
 
-    def write(self) -> None:
-        """Write what is pending, without a sync. After an OSError a second call goes on where the first one failed.
-        Raises OSError.
+    def write(self) -> File:
+        """Write what is pending, without a sync; the file that has it. After an OSError a second call goes on where the
+        first one failed. Raises OSError.
         """
         raise NotImplementedError
 

@@ -6,7 +6,7 @@ are appended with every batch, so a confirmation is as durable as the queue's sy
 
 from __future__ import annotations
 
-from staniel.journal.disk.fs import FULL_ERRNOS, Fs
+from staniel.journal.disk.fs import FULL_ERRNOS, File, Fs
 from staniel.journal.disk.replace_file import replace_and_open
 from staniel.journal.group_commit import GroupCommit, is_stricter
 from staniel.journal.interval_set import IntervalSet
@@ -133,7 +133,7 @@ class ReaderLog(Appender):
         if not self._is_dirty:
             self._mark_dirty()
 
-    def write(self) -> None:
+    def write(self) -> File:
         if self._is_dirty:
             self._is_dirty = False
             self._done.drop_through(self.position.head)
@@ -143,6 +143,7 @@ class ReaderLog(Appender):
             self._append(b"".join(encode_position(self.position.head, done, at)))
         else:
             self._append(b"")
+        return self.file
 
     def start_over_if_large(self, now_ms: int) -> None:
         """Replace the file by a minimal one once it is too large. A full disk doubles the limit. Raises OSError."""

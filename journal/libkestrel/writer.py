@@ -6,7 +6,7 @@ before an item that would make the current one longer than allowed.
 
 from __future__ import annotations
 
-from staniel.journal.disk.fs import Fs, remove_each
+from staniel.journal.disk.fs import File, Fs, remove_each
 from staniel.journal.group_commit import GroupCommit
 from staniel.journal.libkestrel.appender import Appender
 from staniel.journal.libkestrel.files import segment_name
@@ -97,7 +97,7 @@ class StreamWriter(Appender):
         """See StreamSegments.read."""
         return self.segments.read(item_id)
 
-    def write(self) -> None:
+    def write(self) -> File:
         while True:
             records = self._pending_records[0]
             if records:
@@ -112,6 +112,7 @@ class StreamWriter(Appender):
             self._rotate()
         self._is_dirty = False
         self.written_id = self.segments.readable_id = self._entered_id
+        return self.file
 
     def _index_records(self, records: list[bytes]) -> None:
         """Add the items of the current segment that are about to be written to the index."""

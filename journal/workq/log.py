@@ -78,8 +78,8 @@ class SyncRequest:
         self.is_done = False
         self._on_synced = on_synced
 
-    def write(self) -> None:
-        pass
+    def write(self) -> File:
+        return self.file
 
     def synced(self, now_ms: int) -> None:
         self.is_done = True
@@ -264,7 +264,7 @@ class CmdLog:
 
     # the group
 
-    def write(self) -> None:
+    def write(self) -> File:
         self._touched = False
         self._stage()
         while self._unwritten:
@@ -283,6 +283,7 @@ class CmdLog:
             self._unwritten.popleft()
         self._pending_bytes = 0
         self.segment.size = self.file.size
+        return self.file
 
     def synced(self, now_ms: int) -> None:
         pass

@@ -111,21 +111,13 @@ class MemcacheParser:
         if self._state is _LINE and not self._tail:
             if len(data) <= KNOWN_LINE_BYTES_MAX and (single := self._single.get(data)):
                 return single
-            put = self._only_put(data)
-            if put is not None:
-                return [put]
+            at = self._last_line_bytes
+            head = self._known.get(data[:at])
+            if type(head) is SetHead and head.meta is None:
+                stop = at + head.length
+                if len(data) == stop + 2 and data[stop:] == CRLF:  # one put, its line as long as the last one and known
+                    return [Set(head.queue, data[at:stop], head.flags, head.ttl_ms, head.expires_ms, head.noreply)]
         return self._feed(data)
-
-    def _only_put(self, data: bytes) -> Request | None:
-        """The put that `data` is, and nothing else, if its line is as long as the last one and known."""
-        at = self._last_line_bytes
-        head = self._known.get(data[:at])
-        if type(head) is not SetHead or head.meta is not None:
-            return None
-        stop = at + head.length
-        if len(data) != stop + 2 or data[stop:] != CRLF:
-            return None
-        return Set(head.queue, data[at:stop], head.flags, head.ttl_ms, head.expires_ms, head.noreply)
 
     def _feed(self, data: bytes) -> list[Request]:
         requests: list[Request] = []

@@ -47,7 +47,12 @@ class Replies:
         """The whole answer to a get of one key: `value` and END."""
         if get.with_id:
             return self.value(get, data, flags, item_id) + self.end
-        head = self._heads.get((get.key, flags, len(data))) or self._remember(get, flags, len(data))
+        key = get.key, flags, len(data)
+        head = self._heads.get(key)
+        if head is None:
+            head = self._head(get, flags, len(data))
+            if len(head) <= HEAD_BYTES_MAX:
+                remember(self._heads, key, head)
         return b"".join((head, data, b"\r\nEND\r\n"))
 
     def item_in_pieces(self, get: Get, data: bytes, flags: int, item_id: int) -> list[bytes]:
@@ -62,12 +67,6 @@ class Replies:
         if get.with_id:
             return b"VALUE %b %d %d %d\r\n" % (get.key, flags, size, item_id)
         return self._head(get, flags, size)
-
-    def _remember(self, get: Get, flags: int, size: int) -> bytes:
-        head = self._head(get, flags, size)
-        if len(head) <= HEAD_BYTES_MAX:
-            remember(self._heads, (get.key, flags, size), head)
-        return head
 
     def _head(self, get: Get, flags: int, size: int) -> bytes:
         return b"VALUE %b %d %d\r\n" % (get.key, flags, size)

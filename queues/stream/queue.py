@@ -113,8 +113,15 @@ class StreamQueue(Queue):
         """Whether everybody would take `item`."""
         return all(Queue.has_room(taker, item) for taker in recipients(self))
 
-    def add(self, item: Item, now_ms: int) -> bool:
-        """Put `item` to all who take it. What a child refuses the others keep; False if this queue itself refuses."""
+    def add(self, item: Item, now_ms: int, *, forced: bool = False) -> bool:
+        """Put `item` to all who take it. What a child refuses the others keep; False if this queue itself refuses.
+        `forced`: as in Queue; children get no copy.
+        """
+        if forced:
+            if self.name not in self.stream.members:
+                self._begin_to_take(now_ms)
+            self._put(item, (self,), now_ms)
+            return True
         size = len(item.data)
         stream = self.stream
         if self._takes_evenly and not stream.expiring:
@@ -138,14 +145,6 @@ class StreamQueue(Queue):
             return False
         self._put(item, takers, now_ms)
         return True
-
-    def append(self, item: Item, now_ms: int) -> None:
-        """Append `item` whatever the limits say: it comes from another queue, and must not be lost. Children get no
-        copy.
-        """
-        if self.name not in self.stream.members:
-            self._begin_to_take(now_ms)
-        self._put(item, (self,), now_ms)
 
     def _lets_in(self, size: int) -> bool:
         """Whether an item of `size` bytes may come; makes room for it if the settings say so."""

@@ -300,13 +300,13 @@ def timeout_loses() -> Any:
 @mutant("items are counted twice", "calm")
 def counted_twice() -> Any:
     def make(right: Any) -> Any:
-        def append(self: Queue, item: Any, now_ms: int) -> None:
-            right(self, item, now_ms)
+        def add(self: Queue, item: Any, now_ms: int, *, forced: bool = False) -> bool:
             self.counters.total_items += 1
+            return bool(right(self, item, now_ms, forced=forced))
 
-        return append
+        return add
 
-    return replaced(Queue, "append", make)
+    return replaced(Queue, "add", make)
 
 
 # recovery

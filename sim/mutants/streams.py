@@ -16,8 +16,9 @@ from staniel.sim.mutants.queues import MUTANTS, mutant, replaced, silent_during
 @mutant("a reader's file is never written", "libkestrel")
 def reader_unwritten() -> Any:
     def make(right: Any) -> Any:
-        def write(self: ReaderLog) -> None:
+        def write(self: ReaderLog) -> Any:
             self._is_dirty = False
+            return self.file
 
         return write
 

@@ -9,14 +9,22 @@ from click.testing import CliRunner
 
 from staniel.bench.own.hops import main, walks
 
-KNOWN_SET_FUNCTIONS_MAX = 39
-KNOWN_SET_CHANGES_MAX = 36
+KNOWN_SET_FUNCTIONS_MAX = 27
+KNOWN_SET_CHANGES_MAX = 25
+PARKED_FUNCTIONS_MAX = 34
+WOKEN_FUNCTIONS_MAX = 44
 
 
 def test_a_set_of_a_known_queue_enters_few_functions() -> None:
     row = walks()["set, queue known"].row
     assert row["functions"] <= KNOWN_SET_FUNCTIONS_MAX
     assert row["changes"] <= KNOWN_SET_CHANGES_MAX
+
+
+def test_a_get_that_waits_enters_few_functions() -> None:
+    found = walks()
+    assert found["waiting get: parked"].row["functions"] <= PARKED_FUNCTIONS_MAX
+    assert found["waiting get: woken"].row["functions"] <= WOKEN_FUNCTIONS_MAX
 
 
 def test_the_same_code_gives_the_same_figures(tmp_path: Path) -> None:

@@ -242,3 +242,24 @@ def test_whoever_looks_for_one_item_of_a_long_queue_does_not_load_the_others(
     monkeypatch.setattr(*reads, counted)
     assert claim(queue, 0, lambda item, item_id: key_of(item) == wanted) is not None
     assert loaded[0] < 400
+
+
+def test_who_waits_for_a_queue_that_a_reload_makes_keeps_what_it_is_given() -> None:
+    config = '[queues.q]\nexpire_to_queue = "late"\n'
+    world = World(config)
+    asks(world, "set q 0 10 4", "tick")
+    world.client().says("move q dead 1")
+    world.sync()  # of the copy: the removal is only recorded
+    disk = unreadable(world.disk.kill(), "dead")
+    world = World(config, disk, world.now_ms + 20_000)
+    asks(world, "delete late")
+    for name in [name for name, _ in disk.list("s") if name.startswith("dead")]:
+        disk.remove(f"s/{name}")
+    disk._faults.clear()
+    world.client().says("get q/t=5000")
+    first, second = world.client().says("get late/t=5000/open"), world.client().says("get late/t=5000/open")
+    asks(world, "reload")
+    settle(world)
+    assert "tick" in first.hears() and not second.hears()
+    late = world.broker.queues.by_name["late"]
+    assert len(late.open_reads) == 1 and not len(late.line)

@@ -88,13 +88,15 @@ class Timers:
     def fire(self, now_ms: int) -> None:
         """Call the owners whose moment has come, in the order of the moments, until that was a turn's work."""
         work = self._fire_soon(now_ms) if self._soon else 0
-        while work < WORK_PER_TURN and self._next_slot_ms() <= now_ms:
+        may_go_on = True  # one owner at least has its turn, however much those of `soon` have done
+        while may_go_on and self._next_slot_ms() <= now_ms:
             owners = self._slots[self._heap[0]]
             for owner in list(owners):
                 if owner in owners:  # one that is called may drop another
                     self.drop(owner)
                     work += owner.due(now_ms) or TIMER_COST
                     if work >= WORK_PER_TURN:
+                        may_go_on = False
                         break
         self.due_ms = self.next_ms()
 

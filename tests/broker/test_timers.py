@@ -188,3 +188,20 @@ def test_those_who_ask_for_every_turn_leave_the_others_theirs() -> None:
     for now_ms in range(32, 56, 8):
         timers.fire(now_ms)
     assert len(turns) == 8
+
+
+def test_a_turns_work_in_one_step_leaves_the_others_one_of_theirs() -> None:
+    timers, others = Timers(), [Owner(), Owner()]
+
+    class Large:
+        def due(self, now_ms: int) -> int:
+            timers.soon(self)
+            return 3 * WORK_PER_TURN
+
+    timers.soon(Large())
+    for other in others:
+        timers.set(other, 16)
+    timers.fire(24)
+    assert [other.rung for other in others] == [[24], []]
+    timers.fire(32)
+    assert [other.rung for other in others] == [[24], [32]]

@@ -18,6 +18,7 @@ from staniel.broker import protocols
 from staniel.protocol.limits import Limits
 from staniel.protocol.memcache.parser import MemcacheParser
 from staniel.protocol.memcache.requests import Dialect
+from staniel.protocol.requests import More
 from staniel.protocol.text.parser import TextParser
 from staniel.protocol.thrift.parser import ThriftParser
 from staniel.protocol.workq.parser import WorkqParser
@@ -46,13 +47,21 @@ def _parsed_alike(make: Callable[[], Any], data: bytes, kept_bytes_max: int) -> 
         return
     size, data = 1 + data[0] % 16, data[1:]
     whole, pieces = make(), make()
-    wanted = whole.feed(data)
+    wanted = _fed(whole, data)
     found = []
     for at in range(0, len(data), size):
-        found += pieces.feed(data[at : at + size])
+        found += _fed(pieces, data[at : at + size])
         assert pieces.pending_bytes <= kept_bytes_max, "keeps more than its limits"
     assert repr(found) == repr(wanted), "other requests when the bytes arrive in pieces"
     assert pieces.pending_bytes == whole.pending_bytes
+
+
+def _fed(parser: Any, data: bytes) -> list[Any]:
+    """All requests, also those of later slices."""
+    requests = parser.feed(data)
+    while requests and isinstance(requests[-1], More):
+        requests = [*requests[:-1], *requests[-1].resume()]
+    return list(requests)
 
 
 def memcache_parser(data: bytes) -> None:

@@ -28,7 +28,7 @@ from staniel.server.hub import Hub
 from staniel.server.keepalive import spare_slow_readers
 from staniel.server.log import open_log
 from staniel.server.loop import Loop
-from staniel.server.machine import ListeningSocket, Machine, own_name, raise_file_limit
+from staniel.server.machine import ListeningSocket, SystemMachine, own_name, raise_file_limit
 from staniel.server.sockets import PORT_HINT, BoundSockets, StartError
 
 BACKLOG = 1024
@@ -78,7 +78,7 @@ async def open_service(config: Config, broker: Broker, bound: BoundSockets, clie
     gc_policy.disable()
     summary = recover(broker, clock.now_ms(), Display(broker.report, steady_ms, sys.stderr))
     gc_policy.enable()
-    machine = Machine(clock)
+    machine = SystemMachine(clock)
     hub = Hub(broker, machine, clients)
     for sock, wire in bound.sockets:
         try:

@@ -12,7 +12,7 @@ import trio
 
 from staniel.server.gc_policy import GcPolicy
 from staniel.server.hub import EVENTS_PER_TURN, Hub
-from staniel.server.machine import Machine
+from staniel.server.machine import SystemMachine
 
 BRIEF_WAIT_S = 0.001
 TURNS_A_CHECKPOINT = 32  # under load trio's other tasks (signals) run after so many turns
@@ -21,7 +21,7 @@ TURNS_A_CHECKPOINT = 32  # under load trio's other tasks (signals) run after so 
 class Loop:
     """Drives a hub on its machine."""
 
-    def __init__(self, hub: Hub, machine: Machine, gc_policy: GcPolicy) -> None:
+    def __init__(self, hub: Hub, machine: SystemMachine, gc_policy: GcPolicy) -> None:
         self.hub = hub
         self._machine = machine
         self._collector = gc_policy

@@ -22,7 +22,7 @@ NO_INT = bytes(4)
 RESERVED_FILES = 64  # listeners, poller, lock, ballast, folders, logs
 
 
-class Machine:
+class SystemMachine:
     """`poller` and the threads live until the hub closes them."""
 
     now_ns = elapsed_ns = staticmethod(perf_counter_ns)  # a method of ours would take twice as long
@@ -31,7 +31,7 @@ class Machine:
         self.clock = clock
         self.poller = select.epoll()
         self.syncs: WorkerThread[Sync] = WorkerThread("syncs")
-        self.tasks: WorkerThread[BackgroundTask] = WorkerThread("steward", TASKS_NICE)
+        self.tasks: WorkerThread[BackgroundTask] = WorkerThread("tasks", TASKS_NICE)
 
     def waiting_bytes(self, fd: int) -> int:
         return int.from_bytes(fcntl.ioctl(fd, termios.FIONREAD, NO_INT), sys.byteorder)

@@ -27,7 +27,7 @@ from staniel.queues.item import Item
 from staniel.queues.queue import Queue
 from staniel.server.clock import SteadyClock
 from staniel.server.hub import Hub
-from staniel.server.machine import Machine
+from staniel.server.machine import SystemMachine
 from staniel.server.sync_latency import SyncLatency
 
 NOW_MS = 1_700_000_000_000
@@ -213,7 +213,7 @@ class Crowd:
     def __init__(
         self, folder: str, sync: str, connections: int, stack: ExitStack, more: str, protocol: ProtocolSpec
     ) -> None:
-        self.machine = Machine(SteadyClock())
+        self.machine = SystemMachine(SteadyClock())
         self.machine.elapsed_ns = (0).bit_length  # stands still, and is as cheap to call as the real one
         self.hub = Hub(served_broker(folder, sync, more), self.machine, 1000)
         stack.callback(self.hub.close)

@@ -44,7 +44,7 @@ class SegmentEffect(Struct, frozen=True, array_like=True):
     `taken` items of (incoming line + added items) left the line. `front` stand before what is left of them, head first.
     `opens`: reads open at the end, by xid. `closed`: xids that were open at the beginning and are not any more, or were
     never open. `added`, `added_bytes`, `added_expiring`: the items added, their payload, how many have an expiry.
-    `id_floor`: the largest (add time << 16) - n over the n-th added item; see `item_id`. `listed`: how many opcode 8
+    `id_floor`: the largest (add time << 16) - n over the n-th added item. `listed`: how many opcode 8
     brought. `counter`: the last xid given at the end; None: the segment did not touch it.
 
     What it rests on: `entered`, the counter at the beginning (None: any); `need`, so many items in the incoming line at
@@ -84,7 +84,7 @@ class State(Struct, frozen=True):
     """A queue after a summary that began with an empty one. Items are numbers, in the order of adding, from 0.
 
     The line, head first: `front`, then the items `taken` to `added` - 1. The last id given is not here: it needs the
-    add times of the items before `taken`; see `item_id`.
+    add times of the items before `taken`.
     """
 
     front: list[Symbol]
@@ -150,14 +150,6 @@ def apply(summary: SegmentEffect) -> State:
         counter=summary.counter or 0,
         named={number: xid for number, xid in summary.named.items() if number >= summary.taken},
     )
-
-
-def item_id(id_floor: int, number: int) -> int:
-    """The id of the item `number` of a queue: what `staniel.queues.line.Line` gives it when it leaves.
-
-    `id_floor` is that of the items up to and with this one, over all of the queue's segments.
-    """
-    return max(id_floor, 1) + number
 
 
 def id_floor_of(added_ms: int, number: int) -> int:

@@ -21,7 +21,7 @@ from staniel.journal.libkestrel.dump import LibkestrelDumper
 from staniel.journal.libkestrel.records import READER_MAGIC, SEGMENT_MAGIC
 from staniel.journal.libkestrel.recovery import is_partial_magic, is_zero
 from staniel.journal.spool_listing import first_bytes
-from staniel.journal.workq import dump as cmdlog_dump
+from staniel.journal.workq import dump as workq_dump
 from staniel.journal.workq import files as workq_files
 
 GONE = "a sealed file that is not there any more"
@@ -136,7 +136,7 @@ def is_written_to(fs: Fs, path: str) -> bool:
     it, or stands by itself. Raises OSError.
     """
     folder, _, name = path.rpartition("/")
-    if cmdlog_dump.is_cmdlog(fs, path):
+    if workq_dump.is_cmdlog(fs, path):
         numbers = workq_files.segment_numbers(fs.list(folder or "."))
         return not numbers or name not in map(workq_files.segment_name, numbers[:-1])
     begin = first_bytes(fs, path)
@@ -219,7 +219,7 @@ def _cmdlog(fs: Fs, found: Inspection, is_written: bool) -> None:
     found.has_checksums = True
     if is_written and not found.bytes:
         return  # a crash came between its creation and its first bytes
-    for record in cmdlog_dump.dump_segment(fs, found.path):
+    for record in workq_dump.dump_segment(fs, found.path):
         why = str(record.get("damaged", ""))
         if not why:
             found.records += 1

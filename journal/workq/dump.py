@@ -32,17 +32,6 @@ def is_cmdlog(fs: Fs, path: str) -> bool:
     return begin == MAGIC[:4] or (is_named and bool(begin) and MAGIC.startswith(begin))
 
 
-def dump(fs: Fs, path: str) -> Iterator[Record]:
-    """The records of a segment, or of all segments in a folder. Raises OSError."""
-    try:
-        numbers = workq_files.segment_numbers(fs.list(path))
-    except NotADirectoryError:
-        yield from dump_segment(fs, path)
-        return
-    for number in numbers:
-        yield from dump_segment(fs, f"{path}/{workq_files.segment_name(number)}")
-
-
 def dump_segment(fs: Fs, path: str) -> Iterator[Record]:
     """The records of one segment, in order. Raises OSError."""
     why = header_error(fs, path)

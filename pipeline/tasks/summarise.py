@@ -103,7 +103,7 @@ def run_each(spark: SparkSession, tasks: list[Any], work: Callable[[Any], Any]) 
     if not tasks:
         return []
 
-    def patiently(task: Any) -> Any:
+    def run_or_vanished(task: Any) -> Any:
         try:
             return work(task)
         except Vanished as gone:
@@ -111,7 +111,7 @@ def run_each(spark: SparkSession, tasks: list[Any], work: Callable[[Any], Any]) 
 
     results: list[Any] = (
         spark.sparkContext.parallelize(tasks, len(tasks))
-        .mapPartitions(lambda some: then_freeze_imports(map(patiently, some)))
+        .mapPartitions(lambda partition: then_freeze_imports(map(run_or_vanished, partition)))
         .collect()
     )
     return results

@@ -37,8 +37,6 @@ ITEM_OVERHEAD_BYTES = 64
 ITEMS_A_WORK = 8
 """A line of a put takes an eighth of the time that a request takes."""
 
-CR = 0x0D
-
 
 class TextState(Enum):
     LINE = "line"

@@ -47,7 +47,6 @@ class TextReplies:
     not_that_many = error("Not that many transactions open.")
     unknown_status = error("Unknown status.")
     status_forbidden = error("Status forbidden.")
-    status_not_configured = error("Server status not configured.")
 
     @staticmethod
     def too_many_open(limit: int) -> bytes:

@@ -6,7 +6,6 @@ import re
 from binascii import Error, hexlify, unhexlify
 from datetime import date
 
-NAME_BYTES_MAX = 255
 ID_BYTES = 36
 HEX_BYTES = 32
 NS_A_SECOND = 1_000_000_000

@@ -25,7 +25,7 @@ from staniel.journal.libkestrel.records import MAGIC_BYTES, READER_MAGIC, SEGMEN
 from staniel.journal.spool import Spool, SpoolError
 from staniel.journal.tools.convert import Conversion, Refusal
 from staniel.journal.tools.verify import begun_stream, is_written_to
-from staniel.journal.workq import dump as cmdlog_dump
+from staniel.journal.workq import dump as workq_dump
 from staniel.journal.workq import files as workq_files
 from staniel.queues.config import Format
 from staniel.server.cli.verify import verify
@@ -62,7 +62,7 @@ class SpanType(click.ParamType[Span]):
             self.fail(f"{value!r} is not a number, FROM:TO, FROM: or :TO", param, ctx)
 
 
-class Wish(Struct, frozen=True):
+class DumpOptions(Struct, frozen=True):
     """Which rows are printed, and how."""
 
     ops: frozenset[str]
@@ -112,12 +112,12 @@ def dump(
     A file that cannot be read to its end is printed as far as it goes; the exit code is then 1. A torn end of the
     file that is written to is said to be one, and is no error: the next start cuts it off.
     """
-    wish = Wish(frozenset(op.upper() for op in ops), ids, at, as_json, payload, quiet)
+    options = DumpOptions(frozenset(op.upper() for op in ops), ids, at, as_json, payload, quiet)
     fs = OsFs()
     files = [file for path in paths for file in _files(fs, path, frozenset(queues))]
     if not files:
         raise click.ClickException(f"no journal file {'of such a queue ' if queues else ''}in {', '.join(paths)}")
-    whole = [dump_file(fs, path, wish) for path in files]
+    whole = [dump_file(fs, path, options) for path in files]
     sys.exit(0 if all(whole) else 1)
 
 
@@ -182,64 +182,66 @@ def _queue_of(file_name: str) -> str:
     return file_name.partition(".")[0].partition("~~")[0]
 
 
-def dump_file(fs: Fs, path: str, wish: Wish) -> bool:
+def dump_file(fs: Fs, path: str, options: DumpOptions) -> bool:
     """Print one file; whether all of it could be read."""
     try:
-        if cmdlog_dump.is_cmdlog(fs, path):
-            return _dump_cmdlog(fs, path, wish)
+        if workq_dump.is_cmdlog(fs, path):
+            return _dump_cmdlog(fs, path, options)
         magic = fs.read(path, 0, MAGIC_BYTES)
         if (begun := begun_stream(fs, path)) is not None:
             click.echo(begun.told(path), err=True)
             return True
         dumper = next(make(magic) for recognises, make in FORMATS if recognises(magic))
-        return _dump(fs, path, dumper, wish)
+        return _dump(fs, path, dumper, options)
     except OSError as error:
         click.echo(f"{path}: {error.strerror}", err=True)
         return False
 
 
-def _dump_cmdlog(fs: Fs, path: str, wish: Wish) -> bool:
+def _dump_cmdlog(fs: Fs, path: str, options: DumpOptions) -> bool:
     """A segment of workq's command log: its records say everything by name."""
     count = size = 0
     whole = True
-    for record in cmdlog_dump.dump_segment(fs, path):
+    for record in workq_dump.dump_segment(fs, path):
         if "damaged" in record:
             torn = record["torn"] = bool(record.get("torn")) and is_written_to(fs, path)
             flaw = Flaw(int(str(record["at"])), int(str(record["size"])), str(record["damaged"]), torn)
             click.echo(flaw.told(path), err=True)
             whole = whole and torn
         name = str(record.get("command", "torn" if record.get("torn") else "damaged")).upper()
-        if (wish.ops and name not in wish.ops) or (wish.at is not None and not wish.at.holds(int(str(record["at"])))):
+        if (options.ops and name not in options.ops) or (
+            options.at is not None and not options.at.holds(int(str(record["at"])))
+        ):
             continue
         count += 1
         size += int(str(record["size"]))
-        if not wish.quiet:
-            click.echo(json.dumps(record, default=str) if wish.as_json else cmdlog_dump.line(record))
-    if wish.quiet or not wish.as_json:
+        if not options.quiet:
+            click.echo(json.dumps(record, default=str) if options.as_json else workq_dump.line(record))
+    if options.quiet or not options.as_json:
         totals = {"file": path, "records": count, "bytes": size}
-        click.echo(json.dumps(totals) if wish.as_json else f"{path}: {count} records, {size} bytes.")
+        click.echo(json.dumps(totals) if options.as_json else f"{path}: {count} records, {size} bytes.")
     return whole
 
 
-def _dump(fs: Fs, path: str, dumper: Dumper, wish: Wish) -> bool:
+def _dump(fs: Fs, path: str, dumper: Dumper, options: DumpOptions) -> bool:
     totals = Totals()
-    if not wish.as_json:
+    if not options.as_json:
         click.echo(f"Queue: {path}")
     try:
         for row in rows(fs, path, dumper):
-            if wish.takes(row):
+            if options.takes(row):
                 totals.count(row)
-                if not wish.quiet:
-                    click.echo(_as_json(path, row, wish) if wish.as_json else _as_text(row, wish))
+                if not options.quiet:
+                    click.echo(_as_json(path, row, options) if options.as_json else _as_text(row, options))
     except Corrupt as error:
         size = fs.size(path) - error.at
         flaw = Flaw(error.at, size, error.why, isinstance(error, Truncated) and is_written_to(fs, path))
         click.echo(flaw.told(path), err=True)
         return flaw.is_torn
     finally:
-        if wish.as_json and wish.quiet:
+        if options.as_json and options.quiet:
             click.echo(json.dumps({"file": path, **structs.asdict(totals)}))
-        elif not wish.as_json:
+        elif not options.as_json:
             click.echo(dumper.summary(totals))
     return True
 
@@ -250,7 +252,7 @@ def _numbers(row: Row) -> list[int]:
     return numbers + (ids if isinstance(ids, list) else [])
 
 
-def _as_text(row: Row, wish: Wish) -> str:
+def _as_text(row: Row, options: DumpOptions) -> str:
     line = f"{row.at:08x}  {row.op}"
     if row.data is not None:
         line += f" {len(row.data):<6}"
@@ -262,20 +264,20 @@ def _as_text(row: Row, wish: Wish) -> str:
         line += f" {row.number}"
     for name, value in row.more.items():
         line += f" ({', '.join(map(str, value))})" if isinstance(value, list) else f" {name}={value}"
-    if row.data is not None and wish.payload != "none":
-        line += f"\n    {_payload(row.data, wish.payload)}"
+    if row.data is not None and options.payload != "none":
+        line += f"\n    {_payload(row.data, options.payload)}"
     return line
 
 
-def _as_json(path: str, row: Row, wish: Wish) -> str:
+def _as_json(path: str, row: Row, options: DumpOptions) -> str:
     fields: dict[str, object] = {"file": path, "at": row.at, "bytes": row.size, "op": row.op}
     for name in ("number", "added_ms", "expires_ms"):
         if (value := getattr(row, name)) is not None:
             fields["id" if name == "number" else name] = value
     if row.data is not None:
         fields["size"] = len(row.data)
-        if wish.payload != "none":
-            fields["data"] = _payload(row.data, wish.payload)
+        if options.payload != "none":
+            fields["data"] = _payload(row.data, options.payload)
     return json.dumps(fields | row.more)
 
 

@@ -22,7 +22,7 @@ from staniel.journal.workq import files as workq_files
 NO_PROOF = ": written so, or left by a power loss; no damage for certain"
 
 
-class Refused(click.ClickException):
+class CannotVerify(click.ClickException):
     """Nothing was verified: told apart from damage by the exit code."""
 
     exit_code = 2
@@ -73,11 +73,11 @@ def verify(spool: str, queues: tuple[str, ...], as_json: bool, quiet: bool) -> N
             for hint in () if quiet else found.hints:
                 click.echo(_as_json(found, hint, is_hint=True) if as_json else f"{hint.told(found.path)}{NO_PROOF}")
     except OSError as error:
-        raise Refused(f"cannot read {folder}: {error.strerror}") from error
+        raise CannotVerify(f"cannot read {folder}: {error.strerror}") from error
     finally:
         fs.close()
     if not total.files:
-        raise Refused(f"no journal file {'of such a queue ' if queues else ''}in {folder}")
+        raise CannotVerify(f"no journal file {'of such a queue ' if queues else ''}in {folder}")
     click.echo(json.dumps(structs.asdict(total)) if as_json else _summary(total))
     sys.exit(1 if total.damaged else 0)
 
@@ -90,10 +90,10 @@ def _lock(fs: Fs, folder: str) -> None:
             fs.lock(path)
         except Locked as locked:
             holder = locked.holder or "another process"
-            raise Refused(f"{holder} has {folder} open; stop it first, or verify a copy") from None
+            raise CannotVerify(f"{holder} has {folder} open; stop it first, or verify a copy") from None
         except OSError as error:
             if error.errno not in (errno.ENOENT, errno.ENOTDIR, errno.EROFS):
-                raise Refused(f"cannot lock {path}: {error.strerror}") from error
+                raise CannotVerify(f"cannot lock {path}: {error.strerror}") from error
 
 
 def _as_json(found: Inspection, flaw: Flaw, is_hint: bool = False) -> str:

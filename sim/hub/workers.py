@@ -40,7 +40,7 @@ class SimWorker(Generic[E]):
 
     def start(self, task: E) -> None:
         if self.stage is not Stage.IDLE:
-            raise Violation(Kind.BROKEN, f"the {self.name} has two errands")
+            raise Violation(Kind.BROKEN, f"the {self.name} has two tasks at once")
         self.stage, self._task = Stage.GIVEN, task
 
     def go_on(self) -> bool:

@@ -7,9 +7,9 @@ Seeded, so the pictures can be made again.
 
 from __future__ import annotations
 
+import argparse
 import math
 import random
-import sys
 from pathlib import Path
 
 from staniel.queues.config import JournalDialect
@@ -57,7 +57,11 @@ def hour(chance: random.Random) -> JobWorld:
 
 
 def main() -> None:
-    folder, chance = Path(sys.argv[1]), random.Random(7)
+    parser = argparse.ArgumentParser(
+        description="Write the journals whose reports are the pictures in docs/pipeline.md."
+    )
+    parser.add_argument("folder", type=Path)
+    folder, chance = parser.parse_args().folder, random.Random(7)
     for queue, (arrivals, capacity, failures) in QUEUES.items():
         write(folder / "kestrel", queue, day(chance, arrivals, capacity, failures), 4)
     (folder / "workq").mkdir(parents=True)

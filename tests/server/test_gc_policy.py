@@ -25,7 +25,7 @@ from staniel.queues.item import Item
 from staniel.server.clock import SteadyClock
 from staniel.server.gc_policy import DELETED_MIN, EVERY_MS, HELD_BYTES_MAX, LOOKS_MAX, YOUNG, YOUNGER, GcPolicy
 from staniel.server.hub import Hub
-from staniel.server.machine import Machine
+from staniel.server.machine import SystemMachine
 
 SCRIPTS = {
     "puts and gets": [b"set jobs 0 0 1\r\nx\r\n", b"get jobs\r\n", b"get jobs\r\n"],
@@ -132,19 +132,19 @@ class Read(CallbackTask):
 
 def started() -> Read:
     def come(error: OSError | None, now_ms: int) -> None:
-        assert errand.data == b"much"
+        assert task.data == b"much"
 
-    errand = Read(come)
-    return errand
+    task = Read(come)
+    return task
 
 
-def test_an_errand_that_is_done_is_freed_with_what_it_has_read_although_its_end_knows_it() -> None:
+def test_a_task_that_is_done_is_freed_with_what_it_has_read_although_its_end_knows_it() -> None:
     gc.disable()
-    errand = started()
-    gone = weakref.ref(errand)
-    errand.run()
-    errand.done(0)
-    del errand
+    task = started()
+    gone = weakref.ref(task)
+    task.run()
+    task.done(0)
+    del task
     assert gone() is None
 
 
@@ -152,7 +152,7 @@ def test_an_errand_that_is_done_is_freed_with_what_it_has_read_although_its_end_
 def test_a_client_that_is_gone_leaves_nothing_for_the_collector(script: list[bytes], tmp_path: Path) -> None:
     broker = Broker(defaults(str(tmp_path / "spool")), OsFs())
     recover(broker, 0)
-    machine = Machine(SteadyClock())
+    machine = SystemMachine(SteadyClock())
     hub = Hub(broker, machine, 100)
     with closing(hub):
         come_and_go(hub, machine, script)  # what is made once stays
@@ -162,7 +162,7 @@ def test_a_client_that_is_gone_leaves_nothing_for_the_collector(script: list[byt
         assert gc.collect() == 0
 
 
-def come_and_go(hub: Hub, machine: Machine, script: list[bytes]) -> None:
+def come_and_go(hub: Hub, machine: SystemMachine, script: list[bytes]) -> None:
     ours, theirs = socket.socketpair()
     ours.setblocking(False)
     hub.admit(ours, "", protocols.memcache(Dialect.MEMCACHED), Limits(1 << 16, 1 << 20), hub.clock.now_ms())
@@ -174,6 +174,6 @@ def come_and_go(hub: Hub, machine: Machine, script: list[bytes]) -> None:
     assert not hub.broker.counters.curr_connections
 
 
-def turns(hub: Hub, machine: Machine) -> None:
+def turns(hub: Hub, machine: SystemMachine) -> None:
     for _ in range(10):
         hub.turn(machine.poller.poll(0.005))

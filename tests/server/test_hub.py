@@ -26,13 +26,12 @@ from staniel.journal.group_commit import Sync
 from staniel.protocol.limits import Limits
 from staniel.protocol.memcache.requests import Dialect
 from staniel.queues.item import Item
-from staniel.server import connection, hub
-from staniel.server import pending_bytes as debts
+from staniel.server import connection, hub, pending_bytes
 from staniel.server.clock import SteadyClock
 from staniel.server.connection import ConnectionState
 from staniel.server.hub import FREE_SHARE_NS, SHARE_NS, Hub
 from staniel.server.listener import ACCEPTS_PER_TURN
-from staniel.server.machine import ListeningSocket, Machine
+from staniel.server.machine import ListeningSocket, SystemMachine
 from staniel.server.sync_latency import SyncLatency
 from tests.support.process import running
 from tests.support.thrift_calls import call, hear
@@ -49,7 +48,7 @@ class Served:
 
     def __init__(self, folder: Path, config: str) -> None:
         broker = Broker(parse(f'server.spool = "{folder}/spool"\n{config}'.encode(), ""), OsFs())
-        self.machine = Machine(SteadyClock())
+        self.machine = SystemMachine(SteadyClock())
         self.spent_ns = 0  # by serving one client, as far as the hub knows
         self._elapsed_ns = itertools.count()
         self.machine.elapsed_ns = lambda: next(self._elapsed_ns) * self.spent_ns  # type: ignore[method-assign]
@@ -675,8 +674,8 @@ def test_a_long_item_is_shown_to_many_without_a_copy_and_counted_whole_until_it_
 
 
 def test_when_too_much_is_owed_some_debtors_are_dropped_a_turn(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(debts, "CUTS_PER_TURN", 1)
-    monkeypatch.setattr(debts, "MORE_CUTS_PER_TURN", 2)
+    monkeypatch.setattr(pending_bytes, "CUTS_PER_TURN", 1)
+    monkeypatch.setattr(pending_bytes, "MORE_CUTS_PER_TURN", 2)
     with served(tmp_path, "server.max_pending_size_total = 8200\n") as it:
         wires = it.connect_many(12)
         for wire in wires:

@@ -22,7 +22,7 @@ from staniel.journal.disk.os_fs import OsFs
 from staniel.protocol.limits import Limits
 from staniel.protocol.memcache.requests import Dialect
 from staniel.server.hub import Hub
-from staniel.server.machine import Machine
+from staniel.server.machine import SystemMachine
 
 TIMEOUT = "[server]\nclient_timeout = 1000\n"
 MEMCACHE = protocols.memcache(Dialect.MEMCACHED)
@@ -48,7 +48,7 @@ class Served:
         self.text = text
         self.broker = Broker(self.load(), OsFs(), load=self.load)
         recover(self.broker, self.clock.ms)
-        self.hub = Hub(self.broker, Machine(self.clock), 100)
+        self.hub = Hub(self.broker, SystemMachine(self.clock), 100)
         self.stack.callback(self.hub.close)
         return self
 

@@ -1,4 +1,4 @@
-"""The thread that waits for the disk: its errands are done, what goes wrong arrives, and it stands back if told to."""
+"""The thread that waits for the disk: its tasks are done, what goes wrong arrives, and it stands back if told to."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ def test_the_thread_stands_back_as_far_as_it_was_told_and_nobody_else_does(more:
     assert os.getpriority(os.PRIO_PROCESS, threading.get_native_id()) == ours
 
 
-def test_what_an_errand_raises_is_raised_where_its_end_is_asked_for() -> None:
+def test_what_a_task_raises_is_raised_where_its_end_is_asked_for() -> None:
     with committer(0) as thread:
         thread.start(Trouble())
         assert flag_is_up(thread.fd)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from functools import cache
 
 import pytest
@@ -22,17 +21,6 @@ EXCEPTIONS = {
 """What looks unused, and why it stays: `Class.member`, a name at the top of a module, or a whole class."""
 
 CLIENT = "protocol/client/"  # programs import these: Item, Stats, … are what a client calls them
-
-# Found and not yet mended. These lists may only get shorter: what is new fails; the end of a run names what is mended.
-UNUSED_TODAY = {
-    *("CR", "NAME_BYTES_MAX", "NoJobJournal", "is_job_queue_name", "item_id", "sync_due_ms", "dump"),
-    "TextReplies.status_not_configured",
-}
-DOUBLED_TODAY = {
-    *("Connection", "Damage", "Done", "Entry", "Format", "Holder", "Limits", "Machine", "Opened", "Place", "Plan"),
-    *("Progress", "Queue", "Queues", "Reader", "Refused", "Row", "Segment", "Step", "Tables", "Task", "Unreadable"),
-    *("Waiter", "Written"),
-}
 
 
 @cache
@@ -60,20 +48,13 @@ def key(finding: str) -> str:
     return finding.rpartition(": ")[2]
 
 
-def test_everything_that_is_defined_is_used_by_more_than_tests(closing_line: Callable[[str], None]) -> None:
-    found = unused()
-    assert [each for each in found if key(each) not in UNUSED_TODAY] == []
-    if mended := UNUSED_TODAY - {key(each) for each in found}:
-        closing_line(f"used or gone now, remove from UNUSED_TODAY: {', '.join(sorted(mended))}")
+def test_everything_that_is_defined_is_used_by_more_than_tests() -> None:
+    assert unused() == []
 
 
-def test_no_public_class_of_the_server_has_the_name_of_another(closing_line: Callable[[str], None]) -> None:
-    found = definitions.doubled_classes(
-        {path: text for path, text in texts(*definitions.RUNTIME).items() if not path.startswith(CLIENT)}
-    )
-    assert {name: paths for name, paths in found.items() if name not in DOUBLED_TODAY} == {}
-    if mended := DOUBLED_TODAY - found.keys():
-        closing_line(f"stands once now, remove from DOUBLED_TODAY: {', '.join(sorted(mended))}")
+def test_no_public_class_of_the_server_has_the_name_of_another() -> None:
+    files = {path: text for path, text in texts(*definitions.RUNTIME).items() if not path.startswith(CLIENT)}
+    assert definitions.doubled_classes(files) == {}
 
 
 def test_every_exception_is_needed() -> None:

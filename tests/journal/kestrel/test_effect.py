@@ -21,7 +21,6 @@ from staniel.journal.kestrel.effect import (
     Symbol,
     apply,
     id_floor_of,
-    item_id,
     join,
     merge,
     without,
@@ -72,7 +71,7 @@ class Journal:
         found, id_floor = [], -(1 << 90)
         for number, (_, added_ms) in enumerate(self.items):
             id_floor = max(id_floor, id_floor_of(added_ms, number))
-            found.append(item_id(id_floor, number))
+            found.append(max(id_floor, 1) + number)  # as staniel.queues.line.Line gives it
         return found
 
     def contents(self, state: State) -> tuple[list[bytes], dict[int, tuple[bytes, int, int]], int]:

@@ -4,9 +4,18 @@ from __future__ import annotations
 
 import pytest
 
-from staniel.journal.workq.dump import dump, is_cmdlog, line, show_time
+from staniel.journal.workq.dump import Record, dump_segment, is_cmdlog, line, show_time
 from staniel.sim.disk.disk import Disk
 from tests.support.job_world import LOG, JobWorld, disk_with_log, job_id
+
+
+def dump(disk: Disk) -> list[Record]:
+    return [
+        record
+        for name, _ in sorted(disk.list(LOG))
+        if name.endswith(".log")
+        for record in dump_segment(disk, f"{LOG}/{name}")
+    ]
 
 
 def log_of_everything() -> Disk:
@@ -25,7 +34,7 @@ def log_of_everything() -> Disk:
 
 
 def test_every_record_is_shown_in_its_order() -> None:
-    records = list(dump(log_of_everything(), LOG))
+    records = dump(log_of_everything())
     assert [record["command"] for record in records] == [
         "add", "start-attempt", "timeout-attempt", "complete", "schedule", "fail", "delete", "add", "expire",
     ]  # fmt: skip
@@ -40,7 +49,7 @@ def test_damage_is_shown_in_its_place() -> None:
     content = bytearray(disk.read(f"{LOG}/000000001.log", 0, 10_000))
     content[200] ^= 1
     broken = disk_with_log({"000000001.log": bytes(content) + b"tail", "000000002.log": b"nothing"})
-    records = list(dump(broken, LOG))
+    records = dump(broken)
     assert [name for record in records for name in record if name == "damaged"] == ["damaged"] * 3
     offsets = [record["at"] for record in records if record["file"] == f"{LOG}/000000001.log"]
     assert offsets == sorted(offsets, key=lambda at: int(str(at))) and len(records) == 8 + 3

@@ -98,7 +98,6 @@ def test_a_bad_number_closes_only_after_monitor_and_confirm(line: bytes, reply: 
         (TextReplies.not_that_many, b"-Not that many transactions open.\n"),
         (TextReplies.unknown_status, b"-Unknown status.\n"),
         (TextReplies.status_forbidden, b"-Status forbidden.\n"),
-        (TextReplies.status_not_configured, b"-Server status not configured.\n"),
         (TextReplies.too_many_open(0), b"-Too many open transactions; limit=0\n"),
         (TextReplies.not_available("setItem"), b"-Server not available for operation setItem\n"),
     ],

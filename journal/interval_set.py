@@ -17,6 +17,14 @@ class IntervalSet:
         for item_id in sorted(ids):
             self.add(item_id)
 
+    @classmethod
+    def of(cls, intervals: Iterable[tuple[int, int]]) -> IntervalSet:
+        """What lies in one of the intervals (first, last), which may be in any order, overlap and touch."""
+        found = cls()
+        for first, last in intervals:
+            found.add_interval(first, last)
+        return found
+
     def __bool__(self) -> bool:
         return bool(self.starts)
 
@@ -50,6 +58,16 @@ class IntervalSet:
             first, last = min(first, starts[low]), max(last, ends[high - 1])
         starts[low:high] = [first]
         ends[low:high] = [last]
+
+    def discard(self, item_id: int) -> None:
+        """Take one number out, if it is there."""
+        at = bisect_right(self.starts, item_id) - 1
+        if at < 0 or item_id > self._ends[at]:
+            return
+        first, last = self.starts[at], self._ends[at]
+        rest = [(low, high) for low, high in ((first, item_id - 1), (item_id + 1, last)) if low <= high]
+        self.starts[at : at + 1] = [low for low, _ in rest]
+        self._ends[at : at + 1] = [high for _, high in rest]
 
     def drop_through(self, item_id: int) -> None:
         """Forget the ids up to `item_id`."""

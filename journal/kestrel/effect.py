@@ -7,11 +7,11 @@ effect_scan.py finds them in records. Source: bicyclic monoid of a queue; symbol
 
 from __future__ import annotations
 
-from bisect import bisect_right
 from enum import IntEnum
 
 from msgspec import Struct, field
 
+from staniel.journal.interval_set import IntervalSet
 from staniel.queues.line import ID_SHIFT
 
 ID_FLOOR_MIN = -(1 << 80)  # below every id that an add time of 64 bits can make
@@ -123,7 +123,7 @@ def merge(first: SegmentEffect, second: SegmentEffect) -> SegmentEffect:
         entered=second.entered if first.entered is None and first.counter is None else first.entered,
         need=max(first.need, need),
         line=second.line - first.gain if first.line is None and second.line is not None else first.line,
-        absent=join(first.absent + without(second.absent, first.closed)),
+        absent=_absent(first, second),
         numbered=first.numbered or second.numbered,
         present=first.present | (second.present - first.opens.keys()),
         named=first.named | {first.added + number: xid for number, xid in second.named.items()},
@@ -157,38 +157,14 @@ def id_floor_of(added_ms: int, number: int) -> int:
     return (added_ms << ID_SHIFT) - number
 
 
-def join(spans: list[Span]) -> list[Span]:
-    """Spans (first, last) in order, those that touch made one."""
-    joined: list[Span] = []
-    for low, high in sorted(spans):
-        if joined and low <= joined[-1][1] + 1:
-            joined[-1] = (joined[-1][0], max(high, joined[-1][1]))
-        else:
-            joined.append((low, high))
-    return joined
-
-
-def without(spans: list[Span], numbers: frozenset[int]) -> list[Span]:
-    """`spans`, which are in order, less single numbers."""
-    left = list(spans)
-    for number in numbers:
-        at = _holder(left, number)
-        if at is not None:
-            low, high = left.pop(at)
-            left += [(low, number - 1)] if low < number else []
-            left += [(number + 1, high)] if number < high else []
-            left.sort()
-    return left
-
-
-def covers(spans: list[Span], number: int) -> bool:
-    """Whether a number lies in one of `spans`, which are in order."""
-    return _holder(spans, number) is not None
-
-
-def _holder(spans: list[Span], number: int) -> int | None:
-    at = bisect_right(spans, (number, 1 << 40)) - 1
-    return at if at >= 0 and spans[at][0] <= number <= spans[at][1] else None
+def _absent(first: SegmentEffect, second: SegmentEffect) -> list[Span]:
+    """The transaction ids that were not open when the two segments began."""
+    absent = IntervalSet.of(second.absent)
+    for xid in first.closed:
+        absent.discard(xid)
+    for low, high in first.absent:
+        absent.add_interval(low, high)
+    return absent.intervals()
 
 
 def _through(first: SegmentEffect, symbol: Symbol) -> Symbol:
@@ -219,11 +195,13 @@ def _agree(first: SegmentEffect, second: SegmentEffect) -> None:
         raise EffectMismatch(f"{second.line} items are expected in the line, at least {first.gain} are there")
     if first.named and second.numbered:
         raise EffectMismatch("reserves that are numbered meet items that have their own transaction id")
+    absent = IntervalSet.of(second.absent)
     for xid in first.opens:
-        if covers(second.absent, xid):
+        if xid in absent:
             raise EffectMismatch(f"transaction id {xid} is given while it is open")
+    absent = IntervalSet.of(first.absent)
     for xid in second.present - first.opens.keys():
-        if xid in first.closed or covers(first.absent, xid):
+        if xid in first.closed or xid in absent:
             raise EffectMismatch(f"open read {xid} is given back, and was not there")
     for symbol in [*second.front, *second.opens.values()]:
         if symbol.origin is Origin.OPEN and symbol.number in first.closed and symbol.number not in first.opens:

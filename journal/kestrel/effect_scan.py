@@ -9,6 +9,7 @@ from __future__ import annotations
 from msgspec import Struct
 
 from staniel.journal.errors import NeedMore
+from staniel.journal.interval_set import IntervalSet
 from staniel.journal.kestrel.effect import (
     ID_FLOOR_MIN,
     EffectMismatch,
@@ -18,7 +19,6 @@ from staniel.journal.kestrel.effect import (
     State,
     Symbol,
     id_floor_of,
-    join,
 )
 from staniel.journal.kestrel.records import (
     ADD_XID,
@@ -209,7 +209,7 @@ class EffectScan:
             entered=self.entry.counter if self._entered else None,
             need=self._need,
             line=self.entry.line,
-            absent=join(self._absent),
+            absent=IntervalSet.of(self._absent).intervals(),
             numbered=self._numbered,
             named={at - base: xid for at, xid in self._named.items() if at >= max(base, gone)},
         )

@@ -17,9 +17,10 @@ from staniel.journal.background import CallbackTask, checks_of
 from staniel.journal.disk.fs import Fs
 from staniel.journal.disk.replace_file import replace_file
 from staniel.journal.errors import Flaw
+from staniel.journal.interval_set import IntervalSet
 from staniel.journal.kestrel import files as kestrel_files
 from staniel.journal.kestrel.derived_effect import effect_of
-from staniel.journal.kestrel.effect import SegmentEffect, join
+from staniel.journal.kestrel.effect import SegmentEffect
 from staniel.journal.kestrel.segments import IndexEntry, LogSegment
 from staniel.queues.checkpoint import Known
 
@@ -171,7 +172,7 @@ def verify_checksums(described: Sidecar, fs: Fs, path: str) -> list[Flaw]:
         return [Flaw(0, size, WRONG_SIDECAR)]
     flaws = [
         Flaw(first * block_bytes, min((last + 1) * block_bytes, written) - first * block_bytes, CHECKSUM_MISMATCH)
-        for first, last in join([(block, block) for block in bad])
+        for first, last in IntervalSet(bad).intervals()
     ]
     if size < written:
         flaws.append(Flaw(size, written - size, MISSING))

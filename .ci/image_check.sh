@@ -30,7 +30,7 @@ serve "$@"
 python - <<'PYTHON'
 import trio
 
-from staniel_client import connect
+from staniel.client import connect
 
 
 async def main() -> None:
@@ -49,7 +49,7 @@ serve "$@"
 python - <<'PYTHON'
 import trio
 
-from staniel_client import connect
+from staniel.client import connect
 
 
 async def main() -> None:

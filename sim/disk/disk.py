@@ -72,7 +72,7 @@ class Fault(Struct):
 
 
 class DiskFile:
-    """journal.fs.File on a Disk."""
+    """journal.disk.fs.File on a Disk."""
 
     def __init__(self, disk: Disk, inode: Inode) -> None:
         self.size = len(inode.data)
@@ -100,7 +100,7 @@ class DiskFile:
 
 
 class DiskReader:
-    """journal.fs.Reader on a Disk."""
+    """journal.disk.fs.Reader on a Disk."""
 
     def __init__(self, disk: Disk, inode: Inode) -> None:
         self._disk = disk

@@ -19,7 +19,7 @@ NAMES_MAX = 10_000  # where nobody ever syncs, the oldest are forgotten
 
 
 class NamedFile:
-    """journal.disk.fs.File under the name that it has now. Its sync raises JournalFailure. `safe_bytes`: so many were there
+    """A File under the name that it has now. Its sync raises JournalFailure. `safe_bytes`: so many were there
     when it was last synced, or opened. What writes is the other file itself: that is done for every batch.
     """
 
@@ -56,7 +56,7 @@ class NamedFile:
 
 
 class UnsyncedNames:
-    """journal.disk.fs.Fs on another one; `fs` does the work.
+    """An Fs on another one; `fs` does the work.
 
     Some syncs run in another thread: what is noted meanwhile stays noted. Every change of the notes is one step of the
     interpreter.

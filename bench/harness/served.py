@@ -13,6 +13,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
+from staniel.bench.harness.probe import Delays, Probe
 from staniel.bench.harness.process import child_setup
 from staniel.bench.peers.rounds import cores
 from staniel.bench.peers.servers import ROOT
@@ -157,3 +158,17 @@ def served(
             server.kill()
     finally:
         shutil.rmtree(folder, ignore_errors=True)
+
+
+def polite_delays(server: Served, rate: int, clients: int, seconds: float) -> Delays:
+    """What `clients` see that together put and get `rate` items a second. Raises Failed."""
+    probe = Probe(server.port, "polite", rate, OUR_CORE, clients)
+    try:
+        time.sleep(seconds)
+        delays = probe.finish()
+    except BaseException:
+        probe.kill()
+        raise
+    if delays.harm:
+        raise Failed(f"the polite clients: {delays.harm}")
+    return delays

@@ -11,7 +11,6 @@ import os
 import sys
 import tempfile
 import threading
-import time
 from collections.abc import Sequence
 from pathlib import Path
 from statistics import median
@@ -21,9 +20,9 @@ import msgspec
 from msgspec import Struct
 
 from staniel.bench.harness import machine
-from staniel.bench.harness.probe import Delays, Probe
+from staniel.bench.harness.probe import Delays
 from staniel.bench.harness.process import exit_on_signals
-from staniel.bench.harness.served import OUR_CORE, Client, Failed, Served, served
+from staniel.bench.harness.served import OUR_CORE, Client, Failed, Served, polite_delays, served
 from staniel.bench.own.attacks import ATTACKS, CONFIG, Attack, Target
 from staniel.bench.own.turns import Longest
 from staniel.bench.peers.servers import ROOT
@@ -64,16 +63,7 @@ class Row(Struct, frozen=True):
 
 def polite(server: Served, seconds: float) -> Delays:
     """Raises Failed."""
-    probe = Probe(server.port, "polite", RATE, OUR_CORE, POLITE)
-    try:
-        time.sleep(seconds)
-        delays = probe.finish()
-    except BaseException:
-        probe.kill()
-        raise
-    if delays.harm:
-        raise Failed(f"the polite clients: {delays.harm}")
-    return delays
+    return polite_delays(server, RATE, POLITE, seconds)
 
 
 def under_attack(server: Served, attack: Attack, target: Target, seconds: float) -> Delays:

@@ -9,7 +9,6 @@ import os
 import socket
 import sys
 import threading
-import time
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
@@ -20,9 +19,9 @@ import msgspec
 from msgspec import Struct
 
 from staniel.bench.harness import machine
-from staniel.bench.harness.probe import Delays, Probe
+from staniel.bench.harness.probe import Delays
 from staniel.bench.harness.process import exit_on_signals
-from staniel.bench.harness.served import OUR_CORE, Client, Failed, Served, served
+from staniel.bench.harness.served import OUR_CORE, Client, Failed, Served, polite_delays, served
 
 POLITE = 99
 RATE = 2000  # requests a second of all of them together
@@ -83,16 +82,7 @@ COMPANY: dict[str, Greed] = {
 
 def polite(server: Served, seconds: float) -> Delays:
     """Raises Failed."""
-    probe = Probe(server.port, "polite", RATE, OUR_CORE, POLITE)
-    try:
-        time.sleep(seconds)
-        delays = probe.finish()
-    except BaseException:
-        probe.kill()
-        raise
-    if delays.harm:
-        raise Failed(f"the polite clients: {delays.harm}")
-    return delays
+    return polite_delays(server, RATE, POLITE, seconds)
 
 
 def in_company(server: Served, greed: Greed, seconds: float) -> Delays:

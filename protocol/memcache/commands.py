@@ -189,19 +189,24 @@ def _pause(words: list[bytes], limits: Limits) -> Parsed:
     return Pause(text(words[1]), gets=what != b"puts", puts=what != b"gets", paused=command == b"pause")
 
 
-def _monitor(words: list[bytes], limits: Limits) -> Parsed:
-    if len(words) < 3:
-        return refuse("monitor needs a queue and seconds")
+def monitor_of(words: list[bytes]) -> Monitor | None:
+    """`monitor KEY SECONDS [COUNT]`, three words at least; None if what should be a number is none."""
     numbers = [integer(word, INT32_MIN, INT32_MAX) for word in words[2:4]]
     seconds, max_items = numbers[0], numbers[-1]
     if seconds is None or max_items is None:
-        return refuse("monitor needs numbers after the queue")
+        return None
     return Monitor(
         key=words[1],
         queue=text(words[1]),
         wait_ms=seconds * 1000,
         max_items=max(0, max_items) if len(numbers) == 2 else None,
     )
+
+
+def _monitor(words: list[bytes], limits: Limits) -> Parsed:
+    if len(words) < 3:
+        return refuse("monitor needs a queue and seconds")
+    return monitor_of(words) or refuse("monitor needs numbers after the queue")
 
 
 def _confirm(words: list[bytes], limits: Limits) -> Parsed:

@@ -7,7 +7,7 @@ broker, but for the empty one.
 from __future__ import annotations
 
 from staniel.protocol.limits import Limits
-from staniel.protocol.memcache.commands import COMMON, Command
+from staniel.protocol.memcache.commands import COMMON, Command, monitor_of
 from staniel.protocol.memcache.keys import parse_key
 from staniel.protocol.memcache.replies import replies_for
 from staniel.protocol.memcache.requests import (
@@ -17,7 +17,6 @@ from staniel.protocol.memcache.requests import (
     Flush,
     FlushAll,
     FlushExpired,
-    Monitor,
     Parsed,
     RefusedBlock,
     SetHead,
@@ -101,16 +100,7 @@ def _get(words: list[bytes], limits: Limits) -> Parsed:
 def _monitor(words: list[bytes], limits: Limits) -> Parsed:
     if len(words) < 3 or not words[1]:
         return _refuse("monitor needs a queue and seconds", hang_up=True)
-    numbers = [integer(word, INT32_MIN, INT32_MAX) for word in words[2:4]]
-    seconds, max_items = numbers[0], numbers[-1]
-    if seconds is None or max_items is None:
-        return _refuse("not a number", hang_up=True)
-    return Monitor(
-        key=words[1],
-        queue=text(words[1]),
-        wait_ms=seconds * 1000,
-        max_items=max(0, max_items) if len(numbers) == 2 else None,
-    )
+    return monitor_of(words) or _refuse("not a number", hang_up=True)
 
 
 def _confirm(words: list[bytes], limits: Limits) -> Parsed:

@@ -82,6 +82,7 @@ class Checker:
         model.begun_after_facts = self.facts
 
     def ends(self, queue: Queue) -> None:
+        self.facts += 1
         self.told.append(("fact", queue.name, "deleted"))
         model = self.model(queue.name)
         unanswered = self._wants(Want.DELETE, queue.name)
@@ -472,7 +473,7 @@ def audit_stats(models: dict[str, QueueModel], answer: Answer) -> None:
         if model.queue is None or f"queue_{name}_items" not in said:
             continue
         if model.begun_after_facts > answer.request.after_facts:
-            continue  # the one that is shown may be the one before
+            continue  # the answer took several turns: shown may be the queue of that name that was there before
         for key, number in _expected(model):
             told = said.get(f"queue_{name}_{key}")
             if told != str(number):

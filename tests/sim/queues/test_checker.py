@@ -262,6 +262,25 @@ def test_statistics_that_the_model_does_not_know_are_found(line: str) -> None:
     assert found.value.kind is Kind.STATISTICS
 
 
+def test_statistics_may_be_of_a_queue_that_was_deleted_and_made_again_since_they_were_asked_for() -> None:
+    scene = Scene()
+    before = scene.one.asks(Want.STATS, queue="")
+    scene.two.asks(Want.DELETE)
+    scene.checker.ends(scene.queue)
+    scene.queue = Queue("q", QueueConfig(), NoJournal(), 1)
+    scene.checker.begins(scene.queue)
+    scene.two.unanswered.clear()
+    after = scene.two.asks(Want.STATS, queue="")
+    scene.two.asks(Want.PUT, "a")
+    scene.states(added("a"))
+    old = ["queue_q_items 0", "queue_q_bytes 0", "queue_q_total_items 0", "queue_q_open_transactions 0"]
+    old += ["queue_q_transactions 0", "queue_q_canceled_transactions 0"]
+    audit_stats(scene.checker.models, Answer(before, [], "END", old))
+    with pytest.raises(Violation) as found:
+        audit_stats(scene.checker.models, Answer(after, [], "END", old))
+    assert found.value.kind is Kind.STATISTICS
+
+
 def test_an_answer_to_nothing_is_noticed() -> None:
     with pytest.raises(ValueError, match="answer to nothing"):
         QueueConversation(is_text=False).feed(b"STORED\r\n")

@@ -16,6 +16,7 @@ from msgspec import structs
 from staniel.broker.commands import workq as workq_commands
 from staniel.broker.config.load import Config, ConfigError, ReloadError
 from staniel.broker.config.toml import joined
+from staniel.broker.counters import ServerCounters
 from staniel.broker.deletions import Deletions
 from staniel.broker.events import CLIENT_EVENTS_MAX, EventSink, Level, RateLimitedSink, discard
 from staniel.broker.jobs import JobService
@@ -24,7 +25,6 @@ from staniel.broker.maintenance.scheduler import MaintenanceScheduler
 from staniel.broker.pauses import Pauses
 from staniel.broker.recovery import retry_unreadable
 from staniel.broker.session import LAST_TIME, ProtocolSpec, Session, dead_letter
-from staniel.broker.stats import ServerCounters
 from staniel.broker.status import ServerStatus, StatusControl, by_name
 from staniel.broker.streams import StreamQueues
 from staniel.broker.timers import Timers
@@ -38,9 +38,9 @@ from staniel.journal.libkestrel.appender import Appender
 from staniel.journal.libkestrel.reader import ReaderLog
 from staniel.journal.spool import Spool
 from staniel.protocol.workq.fields import show_id
-from staniel.queues.changes import Journal, NoJournal
 from staniel.queues.checkpoint import JournalView
 from staniel.queues.config import Format, QueueConfig
+from staniel.queues.interfaces import Journal, NoJournal
 from staniel.queues.item import Delivery, Item
 from staniel.queues.jobs.job import Job
 from staniel.queues.queue import Ended, Queue

@@ -16,8 +16,8 @@ from staniel.journal.libkestrel.reader import ReaderLog
 from staniel.journal.libkestrel.records import ID_MAX
 from staniel.journal.spool import SpoolError
 from staniel.journal.spool_listing import SpoolListing
-from staniel.queues.changes import Journal
 from staniel.queues.config import Format, QueueConfig
+from staniel.queues.interfaces import Journal
 from staniel.queues.names import parent_of
 from staniel.queues.registry import Refused
 

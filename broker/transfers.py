@@ -23,7 +23,7 @@ from staniel.journal.libkestrel.reader import ReaderLog
 from staniel.journal.libkestrel.writer import StreamWriter
 from staniel.journal.spool import Spool
 from staniel.journal.transfer_log import Intents
-from staniel.queues.changes import Admission, Reason
+from staniel.queues.interfaces import Admission, Reason
 from staniel.queues.item import Delivery, Item
 from staniel.queues.queue import Queue, QueueState
 from staniel.queues.registry import Queues, Refused

@@ -7,7 +7,7 @@ from __future__ import annotations
 from staniel.journal.kestrel.log import Log
 from staniel.journal.libkestrel.reader import ReaderLog
 from staniel.journal.libkestrel.writer import StreamWriter
-from staniel.queues.changes import Journal
+from staniel.queues.interfaces import Journal
 
 
 def removal_log(journal: Journal) -> Log | ReaderLog | None:

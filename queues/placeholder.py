@@ -8,8 +8,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from staniel.queues.changes import NoJournal, Waiter
 from staniel.queues.config import QueueConfig
+from staniel.queues.interfaces import NoJournal, Waiter
 from staniel.queues.queue import Queue
 
 

@@ -45,27 +45,14 @@ from __future__ import annotations
 
 from collections import OrderedDict
 from collections.abc import Callable
-from dataclasses import dataclass
 from enum import Enum
 from operator import attrgetter
 
 from staniel.queues.batched_aborts import ENDED_AS_MANY, READS_PER_STEP, BatchedAborts
-from staniel.queues.changes import (
-    Aborted,
-    Added,
-    Admission,
-    Change,
-    Cleared,
-    Confirmed,
-    Journal,
-    Opened,
-    Reason,
-    Removed,
-    Timer,
-    TransferSink,
-    Waiter,
-)
+from staniel.queues.changes import Aborted, Added, Change, Cleared, Confirmed, Opened, Removed
 from staniel.queues.config import UNLIMITED_BYTES, UNLIMITED_ITEMS, QueueConfig
+from staniel.queues.counters import QueueCounters
+from staniel.queues.interfaces import Admission, Journal, Reason, Timer, TransferSink, Waiter
 from staniel.queues.item import LOST_MS, Delivery, Item, Numbered
 from staniel.queues.line import Line
 from staniel.queues.xids import XID_MAX, next_xid
@@ -100,23 +87,6 @@ class Ended(Enum):
 
     def __bool__(self) -> bool:
         return self is not Ended.NOT_OPEN
-
-
-@dataclass(slots=True, eq=False)
-class QueueCounters:
-    """Counts since this process loaded the queue, under Kestrel's names. No Struct, as for the server's."""
-
-    total_items: int = 0
-    put_bytes: int = 0
-    get_items_hit: int = 0
-    get_items_miss: int = 0
-    expired_items: int = 0
-    discarded: int = 0
-    transactions: int = 0
-    canceled_transactions: int = 0
-    total_flushes: int = 0
-    timed_out_transactions: int = 0  # among the canceled ones
-    dead_letters: int = 0  # items sent to dead_letter_queue
 
 
 class Queue:

@@ -9,8 +9,8 @@ from contextlib import suppress
 
 from msgspec import Struct
 
-from staniel.queues.changes import Journal, NoJournal, Timer, TransferSink
 from staniel.queues.config import UNLIMITED_ITEMS, QueueConfig
+from staniel.queues.interfaces import Journal, NoJournal, Timer, TransferSink
 from staniel.queues.names import name_error, parent_of
 from staniel.queues.placeholder import PlaceholderQueue, WaitersByName
 from staniel.queues.queue import OnTimedOut, Queue

@@ -21,8 +21,9 @@ from staniel.protocol.limits import Limits
 from staniel.protocol.memcache.parser import MemcacheParser
 from staniel.protocol.memcache.replies import replies_for
 from staniel.protocol.memcache.requests import Dialect, Get, Request, Set
-from staniel.queues.changes import Added, NoJournal
+from staniel.queues.changes import Added
 from staniel.queues.config import QueueConfig
+from staniel.queues.interfaces import NoJournal
 from staniel.queues.item import Item
 from staniel.queues.queue import Queue
 from staniel.server.clock import SteadyClock

@@ -18,7 +18,7 @@ from staniel.broker.status import ServerStatus, by_name
 from staniel.journal.journals import removal_log
 from staniel.protocol.memcache import requests as memcache
 from staniel.protocol.memcache.requests import Dialect
-from staniel.queues.changes import Admission
+from staniel.queues.interfaces import Admission
 from staniel.queues.names import name_error
 from staniel.queues.queue import Queue
 from staniel.queues.registry import Refused

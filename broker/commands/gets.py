@@ -10,12 +10,11 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from functools import partial
 
-from msgspec import structs
-
 from staniel.broker import access
 from staniel.broker.events import Level
 from staniel.broker.session import ITEMS_AT_ONCE, LONG_ITEM_BYTES, OUT_BYTES_PER_TURN, Session
 from staniel.protocol.memcache.commands import KEYS_AT_ONCE, key_of_many
+from staniel.protocol.memcache.item_requests import without_ends
 from staniel.protocol.memcache.requests import Get, GetKeys, GetMany, GetSome
 from staniel.protocol.requests import Invalid
 from staniel.queues.item import Delivery
@@ -100,11 +99,6 @@ def miss(session: Session, request: Get, queue: Queue, now_ms: int) -> None:
         answer(session, request, found, taken)
 
     session.park(queue, now_ms + request.wait_ms, on_delivery, opens=request.open, peeks=request.peek)
-
-
-def without_ends(request: Get) -> Get:
-    """The same a turn later, when the reads are ended that it was to end: what may be refused is looked at again."""
-    return structs.replace(request, abort=False, close=False)
 
 
 def get_many(session: Session, request: GetMany, now_ms: int) -> None:

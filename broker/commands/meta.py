@@ -16,6 +16,7 @@ from staniel.broker.commands import memcache as commands
 from staniel.broker.commands.puts import PutResult
 from staniel.broker.session import LONG_ITEM_BYTES, Session
 from staniel.protocol.memcache import requests as memcache
+from staniel.protocol.memcache.item_requests import without_ends
 from staniel.queues.item import Delivery, Item, ends_ms
 from staniel.queues.queue import Queue
 from staniel.queues.registry import Refused
@@ -58,7 +59,7 @@ def get(session: Session, request: memcache.MetaGet, now_ms: int) -> None:
 def look(session: Session, request: memcache.MetaGet, queue: Queue, now_ms: int) -> None:
     taken = gets.fetch(session, request.get, queue, now_ms)
     if taken is None and queue.is_unsettled:
-        again = structs.replace(request, get=gets.without_ends(request.get))
+        again = structs.replace(request, get=without_ends(request.get))
         session.retry_after_sweep(queue, partial(get, session, again))
     elif taken is None and request.get.wait_ms > 0:
         wait(session, request, queue, now_ms)

@@ -6,8 +6,8 @@ holds already.
 
 from __future__ import annotations
 
-from staniel.queues.changes import NoJournal
 from staniel.queues.config import QueueConfig
+from staniel.queues.interfaces import NoJournal
 from staniel.queues.line import ITEM_COST_BYTES
 from staniel.queues.queue import Queue
 from staniel.queues.registry import Queues

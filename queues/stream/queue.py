@@ -7,8 +7,8 @@ from __future__ import annotations
 from collections.abc import Collection, Sequence
 from typing import Protocol, runtime_checkable
 
-from staniel.queues.changes import Journal
 from staniel.queues.config import QueueConfig
+from staniel.queues.interfaces import Journal
 from staniel.queues.item import Item
 from staniel.queues.names import parent_of
 from staniel.queues.queue import CLOSED, Queue

@@ -9,7 +9,7 @@ from typing import Any
 from staniel.broker.commands import memcache as commands
 from staniel.broker.config import values
 from staniel.broker.transfers import Transfers
-from staniel.queues.changes import Reason
+from staniel.queues.interfaces import Reason
 from staniel.queues.registry import Queues
 from staniel.sim.mutants.queues import MUTANTS, mutant, replaced
 from staniel.sim.world import config_of

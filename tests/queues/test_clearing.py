@@ -7,9 +7,9 @@ from random import Random
 
 import pytest
 
-from staniel.queues.changes import NoJournal
 from staniel.queues.config import QueueConfig
 from staniel.queues.deferred_free import BYTES_PER_STEP, ITEMS_PER_STEP, LEAST_ITEMS, DeferredFree
+from staniel.queues.interfaces import NoJournal
 from staniel.queues.item import Delivery, Item, Numbered
 from staniel.queues.line import Line
 from staniel.queues.queue import COUNTED_PER_TURN, Queue

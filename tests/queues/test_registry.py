@@ -6,8 +6,8 @@ import errno
 
 import pytest
 
-from staniel.queues.changes import Journal
 from staniel.queues.config import QueueConfig
+from staniel.queues.interfaces import Journal
 from staniel.queues.names import NAME_BYTES_MAX, file_error, name_error, parent_of
 from staniel.queues.registry import Queues, Refused
 from tests.queues.model import Recorder

@@ -7,8 +7,9 @@ from collections.abc import Callable
 
 import pytest
 
-from staniel.queues.changes import Aborted, Added, Change, Confirmed, NoJournal, Opened, Removed
+from staniel.queues.changes import Aborted, Added, Change, Confirmed, Opened, Removed
 from staniel.queues.config import QueueConfig
+from staniel.queues.interfaces import NoJournal
 from staniel.queues.item import Item
 from staniel.queues.queue import Queue
 from staniel.sim.queues.checker import Checker, audit, audit_stats

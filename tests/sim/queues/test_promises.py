@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from staniel.queues.changes import NoJournal
 from staniel.queues.config import SYNC_OS, QueueConfig
+from staniel.queues.interfaces import NoJournal
 from staniel.queues.queue import Queue
 from staniel.sim.queues.model import Fact, Move, QueueModel, Record, Verb
 from staniel.sim.queues.promises import Accident, acknowledged, acknowledgement_of, check, committed, synced

@@ -1,0 +1,42 @@
+"""What the statistics of the server count."""
+
+from __future__ import annotations
+
+
+class ServerCounters:
+    """Counts since the start of the process. No Struct: its fields are set at less than half the speed."""
+
+    __slots__ = (
+        "bytes_read",
+        "bytes_written",
+        "cmd_get",
+        "cmd_get_open_dropped",
+        "cmd_get_timeout_dropped",
+        "cmd_monitor",
+        "cmd_monitor_get",
+        "cmd_peek",
+        "cmd_set",
+        "curr_connections",
+        "finished_but_add",
+        "get_hits",
+        "get_misses",
+        "total_connections",
+        "total_items",
+    )
+
+    def __init__(self) -> None:
+        self.curr_connections = 0
+        self.total_connections = 0
+        self.cmd_get = 0
+        self.cmd_set = 0
+        self.cmd_peek = 0
+        self.get_hits = 0
+        self.get_misses = 0
+        self.total_items = 0
+        self.cmd_monitor = 0
+        self.cmd_monitor_get = 0
+        self.cmd_get_timeout_dropped = 0  # waits cut short by the client's end
+        self.cmd_get_open_dropped = 0  # open reads given back by the client's end
+        self.finished_but_add = 0  # items that came for a client which had just gone
+        self.bytes_read = 0
+        self.bytes_written = 0

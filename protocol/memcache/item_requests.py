@@ -1,0 +1,63 @@
+"""The requests that a busy connection is full of: put one item, read one item."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, final
+
+from msgspec import Struct, structs
+
+if TYPE_CHECKING:
+    from staniel.protocol.memcache.requests import Meta
+
+
+class Set(Struct, frozen=True, gc=False):
+    """Append `data` to a queue.
+
+    `ttl_ms` is a relative life (0 or less: expired at once); None means that `expires_ms` counts: absolute epoch
+    milliseconds, 0 = never.
+    """
+
+    queue: str
+    data: bytes
+    flags: int = 0
+    ttl_ms: int | None = None
+    expires_ms: int = 0
+    noreply: bool = False
+
+
+class Get(Struct, frozen=True, gc=False):
+    """Read from a queue. `key` is what the client wrote (`jobs/t=500/open`), `queue` the part before the first `/`.
+
+    At most one of `peek`, `abort` and (`open` and/or `close`) is asked for; the parser refuses the rest.
+    `wait_ms` <= 0 does not wait. `with_id` is memcache's `gets`.
+    """
+
+    key: bytes
+    queue: str
+    wait_ms: int = 0
+    open: bool = False
+    close: bool = False
+    abort: bool = False
+    peek: bool = False
+    with_id: bool = False
+
+
+@final
+class SetHead(Struct, frozen=True, gc=False):
+    """A `set` without its data; the fields mean what they mean in `Set`. `length` in bytes.
+
+    `meta` only for the meta command `ms`: what its answer must say.
+    """
+
+    length: int
+    queue: str
+    flags: int
+    ttl_ms: int | None
+    expires_ms: int
+    noreply: bool
+    meta: Meta | None = None
+
+
+def without_ends(request: Get) -> Get:
+    """The same read, without the end of an open one that it also asks for."""
+    return structs.replace(request, abort=False, close=False)

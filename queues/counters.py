@@ -1,0 +1,34 @@
+"""What the statistics of one queue count."""
+
+from __future__ import annotations
+
+
+class QueueCounters:
+    """Counts since this process loaded the queue, under Kestrel's names. No Struct, as for the server's."""
+
+    __slots__ = (
+        "canceled_transactions",
+        "dead_letters",
+        "discarded",
+        "expired_items",
+        "get_items_hit",
+        "get_items_miss",
+        "put_bytes",
+        "timed_out_transactions",
+        "total_flushes",
+        "total_items",
+        "transactions",
+    )
+
+    def __init__(self) -> None:
+        self.total_items = 0
+        self.put_bytes = 0
+        self.get_items_hit = 0
+        self.get_items_miss = 0
+        self.expired_items = 0
+        self.discarded = 0
+        self.transactions = 0
+        self.canceled_transactions = 0
+        self.total_flushes = 0
+        self.timed_out_transactions = 0  # among the canceled ones
+        self.dead_letters = 0  # items sent to dead_letter_queue

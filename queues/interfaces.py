@@ -1,0 +1,94 @@
+"""What a queue calls: its journal, those who wait for an item, its timer, and what takes items to another queue."""
+
+from __future__ import annotations
+
+from enum import Enum
+from typing import TYPE_CHECKING, Any, Protocol
+
+from staniel.queues.changes import Change
+from staniel.queues.item import Delivery
+
+if TYPE_CHECKING:
+    from staniel.queues.batched_aborts import BatchedAborts
+    from staniel.queues.queue import Queue
+
+
+class Journal(Protocol):
+    """The one thing a queue knows of disks."""
+
+    batch: int
+    """The commit batch that a reply about this queue's last change must wait for; 0: none."""
+
+    def record(self, change: Change) -> None: ...
+
+
+class NoJournal:
+    """For queues that live in memory alone (`keep_journal = false`). It only notes down that its queue has changed."""
+
+    batch = 0
+
+    def __init__(self) -> None:
+        self._queue: object = None
+        self._changed: dict[Any, None] = {}
+        self.is_noted = False  # there: most changes follow another
+
+    def watch(self, queue: object, changed: dict[Any, None]) -> None:
+        """From now on enter `queue` into `changed` at the first change after `is_noted` was made false."""
+        self._queue, self._changed, self.is_noted = queue, changed, False
+
+    def record(self, change: Change) -> None:
+        if not self.is_noted:
+            self.is_noted = True
+            self._changed[self._queue] = None
+
+
+class Waiter(Protocol):
+    """A reader that waits for an item. Queues call `deliver` inside the step that made the item available."""
+
+    opens: bool
+    peeks: bool
+
+    def deliver(self, taken: Delivery) -> None: ...
+
+    def moved(self, queue: Queue) -> None:
+        """What was waited for exists now: the wait goes on there."""
+
+    def dismiss(self) -> None:
+        """The queue is closing; nothing will come."""
+
+
+class Reason(Enum):
+    EXPIRED = "expired"  # to expire_to_queue
+    DEAD = "dead"  # delivered max_deliveries times and never confirmed: to dead_letter_queue
+    MOVED = "moved"  # by an operator's command
+
+
+class Admission(Enum):
+    """Whether a transfer sink takes one more item."""
+
+    NOW = "now"
+    SOON = "soon"  # when those that are under way have arrived
+    LATER = "later"  # they have nowhere to go for now; it is asked again in a while
+
+
+class Timer(Protocol):
+    """Calls a queue's `due` once `at_ms` has come; one moment a queue."""
+
+    def set(self, owner: Queue, at_ms: int) -> None: ...
+
+    def drop(self, owner: Queue) -> None: ...
+
+    def soon(self, owner: BatchedAborts) -> None:
+        """Call its `due` once, in this turn or the next."""
+
+
+class TransferSink(Protocol):
+    """Takes charge of an item until it is safe elsewhere, then calls `Queue.release`.
+
+    `target` names the queue that a moved item goes to; where the others go, their queue's settings say.
+    """
+
+    def admits(self, source: Queue, size: int) -> Admission:
+        """Whether an item of `size` bytes may be sent. What dies and may not be sent goes back to the line."""
+
+    def accept(self, source: Queue, taken: Delivery, reason: Reason, now_ms: int, target: str = "") -> None: ...

@@ -19,7 +19,7 @@ FROM python:3.11-slim
 ENV PATH=/opt/staniel/bin:$PATH PYTHONUNBUFFERED=1
 COPY --from=build /opt/staniel /opt/staniel
 # A fixed id, so that a bind-mounted spool can be given to it: chown 22133:22133.
-# In a container loopback reaches nobody, hence 0.0.0.0; publish the port only where its clients are.
+# In a container loopback cannot be reached from outside, hence 0.0.0.0; publish the port only where its clients are.
 RUN groupadd --gid 22133 staniel \
  && useradd --uid 22133 --gid staniel --no-create-home --home-dir /var/lib/staniel --shell /usr/sbin/nologin staniel \
  && install --directory --owner=staniel --group=staniel --mode=0750 /var/lib/staniel \

@@ -13,7 +13,7 @@ serve() {
         kill -0 $server || { echo "ci: the server has ended" >&2; exit 1; }
         sleep 0.1
     done
-    echo "ci: nobody answers" >&2
+    echo "ci: no answer" >&2
     exit 1
 }
 

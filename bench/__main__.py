@@ -48,7 +48,7 @@ class Outcome(Struct, frozen=True):
     default=",".join(one.name for one in PEERS),
     show_default=True,
     metavar="NAMES",
-    help="Whom to compare with, between commas; 'none': nobody.",
+    help="Servers to compare with, between commas; 'none': no server.",
 )
 @click.option("--only", multiple=True, metavar="NAME", help="A workload of --list; may be given again.")
 @click.option("--rounds", type=click.IntRange(min=1), default=5, show_default=True, help="How often each is run.")
@@ -87,7 +87,7 @@ def main(
         workloads, rounds = [smaller(one) for one in workloads], min(rounds, QUICK_ROUNDS)
     contestants = [*our_contestant(server), *chosen_peers(peers)]
     if not contestants:
-        raise click.UsageError("nobody to measure: no server and no peer")
+        raise click.UsageError("nothing to measure: no server and no peer")
     arena = Arena(built_generator(), folder.resolve(), *cores())
     require_ours(contestants, arena)
     outcome = compare(arena, workloads, contestants, rounds, QUICK_SECONDS_MAX if quick else float("inf"))

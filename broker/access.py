@@ -1,5 +1,5 @@
-"""Who may read or write, and why not: server status, connection limits, paused queues, white lists. A reason is a text
-for the client.
+"""Access checks: server status, connection limits, paused queues, white lists. A refusal's reason is a text for the
+client.
 
 Ordinary requests do not come here: sessions and queues carry a flag each, `guarded`, that says whether to ask.
 """

@@ -420,7 +420,7 @@ class Broker:
             config = structs.replace(config, keep_journal=queue.config.keep_journal)
         listed = config.client_id_for_dequeue
         if listed not in ("", queue.config.client_id_for_dequeue):
-            queue.dismiss_waiters()  # who may still wait asks again
+            queue.dismiss_waiters()  # sessions that may still wait ask again
         queue.configure(config)
         if isinstance(queue.journal, Log | ReaderLog):
             queue.journal.configure(config)
@@ -483,7 +483,7 @@ class Broker:
     def _guard_all(self) -> None:
         for session in self._sessions:
             self._guard(session)
-        if not self.status.enforced.reads:  # who waits would still be handed what others give back
+        if not self.status.enforced.reads:  # waiters would still be handed what others give back
             for queue in self.queues.all():
                 queue.dismiss_waiters()
             self.queues.waiters_by_name.dismiss_all()

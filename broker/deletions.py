@@ -35,7 +35,7 @@ class Deletions:
         queue = broker.queues.find(name)
         if queue is None:
             session.batch = max(session.batch, broker.queues.erased.get(name, 0))  # a power cut may bring it back
-            then(broker.queues.waiters_by_name.dismiss(name))  # somebody may wait for it
+            then(broker.queues.waiters_by_name.dismiss(name))  # readers may wait for it
             return
         session.log_event("queue.deleted", now_ms, queue=name, items=len(queue.line))
         if self.must_wait(queue):

@@ -105,7 +105,7 @@ class JobService:
         for damage in found.damages:
             self._report_damage(damage)
         for first, last in found.missing:
-            hint = "holes are what cleaning leaves; if nobody has cleaned, files are missing"
+            hint = "holes are what cleaning leaves; if the log was never cleaned, files are missing"
             self.report(Level.INFO, "cmdlog.hole", first=first, last=last, hint=hint)
         self._take_reserve()
         self.cleaner.begin_service(now_ms)

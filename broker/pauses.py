@@ -46,7 +46,7 @@ class Pauses:
         return len(self._pauses)
 
     def change(self, queue: Queue, pause: QueuePause, now_ms: int) -> None:
-        """Remember `pause`, then let it work: who waits for the queue is served at once. Raises OSError, and nothing
+        """Remember `pause`, then let it work: waiters of the queue are served at once. Raises OSError, and nothing
         has changed.
         """
         pauses = {**self._pauses, queue.name: pause}
@@ -68,7 +68,7 @@ class Pauses:
             self.report(Level.ERROR, "pauses.unwritten", file=self.path, why=str(error))
 
     def restore(self, queues: Queues, now_ms: int) -> None:
-        """Pause what an earlier run had paused, before anybody is served. A queue that held nothing is made for it."""
+        """Pause what an earlier run had paused, before clients are served. A queue that held nothing is made for it."""
         self._pauses = self._read()
         for name, pause in self._pauses.items():
             try:

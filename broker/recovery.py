@@ -320,7 +320,7 @@ def _recover_blocked(broker: Broker, now_ms: int) -> None:
         elif name in found.kestrel and _recover_or_block(broker, name, found.kestrel[name], now_ms, RecoveryProgress()):
             ambiguous.append(name)
     recovered = [queue for queue in broker.queues if queue.name not in known]
-    broker.transfers.recovery.retry(now_ms)  # what it puts elsewhere may make a queue, and serve who waits for that
+    broker.transfers.recovery.retry(now_ms)  # what it puts elsewhere may make a queue, and serve its waiters
     for queue in recovered:
         queue.return_open_reads()
         broker.queues.create_expiry_target(queue, now_ms)

@@ -154,7 +154,7 @@ def job_stats(service: JobService) -> Iterator[tuple[str, object]]:
 
 
 def job_queue_stats(queue: JobQueue) -> Iterator[tuple[str, object]]:
-    """One name's: jobs to be handed out, to come, with a worker, done; and who waits."""
+    """Of one name: jobs that are ready, scheduled, leased and finished; and the clients that wait."""
     yield "ready", len(queue.ready)
     yield "scheduled", len(queue.scheduled)
     yield "leased", queue.leased

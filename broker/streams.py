@@ -93,7 +93,7 @@ class StreamQueues:
             queue = broker.queues.adopt(queue_name, journal, now_ms)
             broker.maintenance.memory.weigh(queue)
             if not self._is_reachable(queue_name):
-                hint = "no client can name this reader, and its items stay; remove its file if nobody needs them"
+                hint = "no client can name this reader, and its items stay; remove its file if they are not needed"
                 broker.report(Level.WARNING, "reader.unreachable", queue=queue_name, hint=hint)
 
     def _block(self, name: str, files: StreamFiles, why: str) -> None:

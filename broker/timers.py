@@ -1,7 +1,7 @@
 """Timers: one moment for each owner. A few milliseconds late is fine, early is not.
 
 Thousands of waits begin and end every second and few ever come due, so setting and dropping a timer costs a dictionary
-entry; a heap alone would keep every dropped one until its time. Slots that everybody has left are cleared away once
+entry; a heap alone would keep every dropped one until its time. Slots without an owner are cleared away once
 they outnumber the owners, so that memory follows the number of owners.
 """
 
@@ -13,9 +13,9 @@ from typing import Protocol
 SLOT_MS = 8  # moments within one slot come due together, at its end
 NEVER_MS = 2**63 - 1
 WORK_PER_TURN = 20_000  # as much as to drop so many items, 0.2 us each; what is due behind that rings in the next turn
-SOON_WORK_PER_TURN = WORK_PER_TURN // 2  # who asks for every turn leaves the others theirs
-TIMER_COST = 5  # dropped items take as long as one who has little to do and does not say how much
-SLOTS_SPARE = 64  # beside two an owner; more are looked through for those that everybody has left
+SOON_WORK_PER_TURN = WORK_PER_TURN // 2  # an owner that asks for every turn leaves the others theirs
+TIMER_COST = 5  # dropped entries take as long as an owner that has little to do and does not say how much
+SLOTS_SPARE = 64  # beside two an owner; more are looked through for those without an owner
 
 
 class TimerOwner(Protocol):
@@ -68,7 +68,7 @@ class Timers:
             del self._slots[slot][owner]
 
     def _clear_away(self) -> None:
-        """Forget the slots that everybody has left; at least half are such when this is called."""
+        """Forget the slots without an owner; at least half are such when this is called."""
         self._slots = {slot: owners for slot, owners in self._slots.items() if owners}
         self._heap = list(self._slots)
         heapq.heapify(self._heap)

@@ -35,9 +35,7 @@ class TransferRecovery:
         self.spool = spool
         self.intents = intents
         self.report = report
-        self._held: dict[
-            int, tuple[Queue, Delivery]
-        ] = {}  # by intent: items that nobody gets before its outcome is known
+        self._held: dict[int, tuple[Queue, Delivery]] = {}  # by intent: items held back until its outcome is known
         self._copies: dict[int, bytes] = {}  # by intent, while it is looked for: a checksum says less than the bytes
 
     def recover(self) -> list[Intent]:
@@ -231,7 +229,7 @@ class TransferRecovery:
         if fate is None:
             if held is not None:
                 source.take_back(held)
-                source.time_out(now_ms)  # whoever waits for an item gets it
+                source.time_out(now_ms)  # a waiting reader gets it
             return True
         taken = held or self._find(source, intent, last)
         if fate is Fate.UNKNOWN and taken is not None:

@@ -147,7 +147,7 @@ class Transfers:
         if self._is_called_off(transfer, name, now_ms):
             return
         if self.group.is_full:
-            self._retry_later(transfer, now_ms)  # a copy that nobody has admitted would eat up the reserve
+            self._retry_later(transfer, now_ms)  # a copy without admission would use up the reserve
             return
         try:
             target = self.queues.make(name, now_ms)
@@ -178,7 +178,7 @@ class Transfers:
         if name and not (transfer.reason is Reason.MOVED and name in self.queues.aliases):
             return False
         transfer.source.take_back(transfer.taken)
-        transfer.source.time_out(now_ms)  # whoever waits for an item gets it
+        transfer.source.time_out(now_ms)  # a waiting reader gets it
         return True
 
     def _begin(

@@ -50,7 +50,7 @@ async def main() -> None:
                     pause = 0.1  # a server that refuses is connected to all the same
         except (ConnectionLost, Refused) as lost:
             # What was open is back in the queue. A server refuses reads for a time (`status quiescent`), or for good
-            # (no such name): who looks at the lines will see.
+            # (no such name): the lines of the log will show it.
             print(f"lost {lost}", flush=True)
             await trio.sleep(pause * random.uniform(0.5, 1))
             pause = min(2 * pause, PAUSE_SECONDS_MAX)

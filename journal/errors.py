@@ -18,7 +18,7 @@ class NeedMore(Exception):
 
 class Corrupt(Exception):
     """The record that starts at byte `at` cannot be read, and more bytes would not help. `at` counts from the start of
-    the piece given; who reads the file in pieces makes it an offset of the file.
+    the piece given; a caller that reads the file in pieces makes it an offset of the file.
     """
 
     def __init__(self, why: str, at: int = 0) -> None:

@@ -112,7 +112,7 @@ class GroupCommit:
         self.budget_bytes = ballast.budget_bytes
         self.commit_above_bytes = 0  # more pending than this is better written before anything else is executed
         self._touched: list[GroupMember] = []
-        self._waited_for = False  # somebody waits for the batch being gathered
+        self._waited_for = False  # a reply waits for the batch being gathered
         self._started = 0
         self._running: Sync | None = None
         self._syncing: dict[File, None] = {}  # those of the running sync
@@ -240,7 +240,7 @@ class GroupCommit:
 
     @property
     def is_asked(self) -> bool:
-        """Whether somebody waits for a sync that is to begin at once."""
+        """Whether a sync is asked for that is to begin at once."""
         return self._running is None and bool(self._then or self._asked)
 
     def next_due_ms(self) -> int:
@@ -316,7 +316,7 @@ class GroupCommit:
                 raise self.failure(f"cannot rotate {member.path}", error) from error
 
     def settle(self, now_ms: int) -> None:
-        """Write and sync everything on the spot: at start and stop, where nobody is served meanwhile."""
+        """Write and sync everything on the spot: at start and stop, where no client is served meanwhile."""
         assert self._running is None
         self.write(now_ms)
         self._next_due_ms = now_ms

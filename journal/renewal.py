@@ -114,7 +114,7 @@ class Renewal:
                     self.fs.remove(f"{folder}/{name}")
 
     def _is_ours(self, folder: str) -> bool:
-        """Whether nobody writes into `folder` who has not got the spool's lock."""
+        """Whether only the holder of the spool's lock writes into `folder`."""
         return folder in (self.folder, self.own, kestrel_files.sidecar_folder(self.folder)) or folder.startswith(
             f"{self.own}/aside."
         )

@@ -1,6 +1,6 @@
 """Open reads that end together without a confirmation, and delays that are over together: READS_PER_STEP a turn.
 
-Until all of them are back nobody gets an item of the queue: whoever came between two turns would get a younger item
+Until all of them are back no client gets an item of the queue: one that came between two turns would get a younger item
 before its elders.
 """
 
@@ -24,7 +24,7 @@ OnEnded = Callable[[list[tuple[Delivery, "Ended"]], int], None]
 
 
 class BatchedAborts:
-    """Asks its queue's timer for another step as long as there are `groups`: (reads, whom to call, opened until)."""
+    """Asks its queue's timer for another step as long as there are `groups`: (reads, callback, opened until)."""
 
     __slots__ = ("groups", "queue")
 

@@ -1,6 +1,6 @@
 """The six changes of a queue that its journal records, as values.
 
-Applying the changes in order rebuilds the queue. A journal records each change before anybody else learns of it; how a
+Applying the changes in order rebuilds the queue. A journal records each change before any client learns of it; how a
 format writes it down is the format's business.
 """
 

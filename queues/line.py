@@ -22,7 +22,7 @@ ITEM_COST_BYTES = 128
 # Read-behind counts payload, as Kestrel does, as long as small items do not make up much more than that.
 SMALL_ITEMS_SHARE = 0.4
 SMALL_ITEMS_BYTES = 64 << 10
-LOAD_BYTES = 128 << 10  # read at once, while somebody waits, when nothing was read ahead
+LOAD_BYTES = 128 << 10  # read at once, while a client waits, when nothing was read ahead
 UNBOUNDED = 2**62
 
 

@@ -1,4 +1,4 @@
-"""Queues that somebody reads and nobody has made: they are empty, and some clients wait for an item of them.
+"""Queues that are read and do not exist yet: they are empty, and some clients wait for an item of them.
 
 Nothing is kept for such a name once its last wait is over, and no file is made. One placeholder stands for all such
 queues of the same settings: a Queue is in reference cycles, so only the garbage collector would free one for each.
@@ -14,7 +14,7 @@ from staniel.queues.queue import Queue
 
 
 class WaitersByName:
-    """Those who wait, by the name of what they wait for, first come first served."""
+    """Waiters by the name of the queue that they wait for, first come first served."""
 
     def __init__(self) -> None:
         self._by_name: dict[str, dict[Waiter, None]] = {}
@@ -37,14 +37,14 @@ class WaitersByName:
                 del self._by_name[name]
 
     def move_to(self, queue: Queue) -> None:
-        """There is a queue of that name now: those who wait for it wait there, in the same order."""
+        """There is a queue of that name now: its waiters wait there, in the same order."""
         for waiter in self._by_name.pop(queue.name, ()):
             del self._names[waiter]
             waiter.moved(queue)
             queue.park(waiter)
 
     def dismiss(self, name: str) -> bool:
-        """Tell those who wait for this queue that nothing will come; whether any did."""
+        """Tell the waiters of this queue that nothing will come; whether there were any."""
         waiters = self._by_name.pop(name, None)
         for waiter in waiters or ():
             del self._names[waiter]
@@ -52,7 +52,7 @@ class WaitersByName:
         return waiters is not None
 
     def dismiss_all(self) -> None:
-        """Tell everybody who waits that nothing will come."""
+        """Tell all waiters that nothing will come."""
         for name in list(self._by_name):
             self.dismiss(name)
 

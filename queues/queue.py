@@ -1,4 +1,4 @@
-"""One queue in memory: a line of items, the reads open on it, and those who wait for it. The data model:
+"""One queue in memory: a line of items, the reads open on it, and its waiters. The data model:
 
                     add                take
     client ──────────────────▶ ready ──────────▶ gone
@@ -28,12 +28,12 @@ Under a transaction, each in one dictionary by xid, and open for the journal:
 Beside them `unrecorded`: at most one item that leaves without a transaction, and is the journal's head until then.
 `last_xid` is the number of the latest transaction.
 
-Waiting: `waiters`, first come, first served. Nobody waits while an item can be handed out, and nobody in a queue that
+Waiting: `waiters`, first come, first served. There are none while an item can be handed out, and none in a queue that
 is closed, hidden by an alias, or whose journal cannot be read.
 
 Steps. Expired heads go SWEEP_MAX at once (`has_more_expired`), many open reads end READS_PER_STEP at once
-(`batched_aborts`). While either is unfinished the queue `is_unsettled`: nobody gets an item, and who asks comes again
-in the next turn.
+(`batched_aborts`). While either is unfinished the queue `is_unsettled`: no client gets an item, and a request is tried
+again in the next turn.
 
 Changes. Whatever moves an item is recorded in `journal` first, as one of the six changes of changes.py:
     put Added · take, drop, release of an unrecorded one Removed · flush, expiry Cleared · open, leave Opened ·
@@ -190,7 +190,7 @@ class Queue:
         self._update_guarded()
 
     def hide(self, hidden: bool) -> None:
-        """An alias has taken the queue's name, or given it back. Nothing comes in meanwhile, so nobody may wait."""
+        """An alias has taken the queue's name, or given it back. Nothing comes in meanwhile, so no client may wait."""
         self.hidden = hidden
         self._update_guarded()
         if hidden:
@@ -212,7 +212,7 @@ class Queue:
         self._unrestricted = self._unrestricted and not self.batched_aborts.groups
 
     def sync_counters(self) -> None:
-        """Bring `counters` up to date: what comes through a stream is counted when somebody asks."""
+        """Bring `counters` up to date: what comes through a stream is counted when asked for."""
 
     def has_room(self, item: Item) -> bool:
         """Whether `add` would take `item`."""
@@ -341,7 +341,7 @@ class Queue:
             self.read_again()  # nothing is left to be read
         return count
 
-    # those who wait
+    # waiters
 
     def park(self, waiter: Waiter) -> None:
         """Join the end of the waiters. They are served in this order. A closed queue dismisses `waiter` at once: it may
@@ -386,8 +386,8 @@ class Queue:
         return count
 
     def _send_expired(self, sink: TransferSink, now_ms: int, count_max: int) -> int:
-        """Give expired heads to `sink`, for expire_to_queue. If it has no room they stay where they are, and nobody
-        gets them.
+        """Give expired heads to `sink`, for expire_to_queue. If it has no room they stay where they are, and no
+        client gets them.
 
         One that is all its queue holds costs a plain removal, as in Kestrel: for the journal it is the head until it
         has arrived, and nothing else can be meant (`unrecorded`). For all others a transaction is opened: its number
@@ -550,13 +550,13 @@ class Queue:
         self.last_xid = last_xid
 
     def return_open_reads(self) -> None:
-        """Nobody holds them any more: put every open read back at the head, the highest xid first."""
+        """Their clients are gone: put every open read back at the head, the highest xid first."""
         assert not self.waiters, "before the queue is served"
         for xid in sorted(self.open_reads, reverse=True):
             self.give_back(self.open_reads.pop(xid))
 
     def _on_line_error(self) -> None:
-        """The next items cannot be read: nobody gets any until `read_again`."""
+        """The next items cannot be read: no client gets any until `read_again`."""
         self._update_guarded()
         self.dismiss_waiters()
         self.on_read_error(self)
@@ -588,7 +588,7 @@ class Queue:
         self.leaving.clear()
         self.unrecorded = None
         self.leaving_bytes = 0
-        self.has_more_expired = False  # no timer rings for it any more, and who waits for its end would wait for ever
+        self.has_more_expired = False  # no timer rings for it any more, and a waiter for its end would wait for ever
         self.dismiss_waiters()
 
     def check(self) -> None:
@@ -652,7 +652,7 @@ class Queue:
         if over:
             self._tell_timed_out([(taken, self.end_read(taken, now_ms)) for taken in reversed(over)], now_ms)
         rested = _until(self.delayed, now_ms)
-        # Those of one moment were held by one client, who is gone: in the order that they had in the line.
+        # Those of one moment were held by one client, which is gone: in the order that they had in the line.
         rested.sort(key=attrgetter("seq"))
         rested.sort(key=attrgetter("opened_ms"))  # twice by a number takes a quarter of the time of once by a pair
         if len(rested) > READS_PER_STEP:
@@ -671,7 +671,7 @@ class Queue:
         self._update_unrestricted()
 
     def end_batched_aborts(self, now_ms: int) -> None:
-        """They have ended. What else has come to its time meanwhile ends now, and who waits is served."""
+        """They have ended. What else has come to its time meanwhile ends now, and waiters are served."""
         self._update_unrestricted()
         self.time_out(now_ms)
         self._arm()
@@ -772,7 +772,7 @@ class Queue:
         self.leaving[taken.xid] = taken
 
     def _serve(self, now_ms: int) -> None:
-        """Hand what there is to those who wait, in their order. One who only peeks does not use the item up."""
+        """Hand what there is to the waiters, in their order. One who only peeks does not use the item up."""
         waiters = self.waiters
         while waiters:
             waiter = next(iter(waiters))

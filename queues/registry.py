@@ -118,8 +118,8 @@ class Queues:
         return self._create(name, now_ms)
 
     def to_read(self, name: str, now_ms: int, *, creates: bool) -> Queue:
-        """The queue to read from. What nobody has made reads as an empty one; a fan-out child is made, because it gets
-        its parent's items from then on, and with `creates` so is any queue. Raises Refused and Later.
+        """The queue to read from. One that does not exist reads as an empty one; a fan-out child is made, because it
+        gets its parent's items from then on, and with `creates` so is any queue. Raises Refused and Later.
         """
         queue = self.by_name.get(name)
         if queue is not None:
@@ -209,7 +209,7 @@ class Queues:
                         target.queue, known.counts or target.counts, known.stores or target.stores
                     )
         parents = {target.queue.name for target in targets.values() if isinstance(target.queue, StreamQueue)}
-        # What is put once for all who follow a stream reaches its readers already.
+        # What is put once for all followers of a stream reaches its readers already.
         return [
             target
             for target in targets.values()
@@ -232,7 +232,7 @@ class Queues:
     def _targets_of_queue(self, name: str, now_ms: int) -> list[Target]:
         queue = self.make_for_client(name, now_ms)
         if isinstance(queue, StreamQueue) and queue.is_parent:
-            # It is put once, for all who take it; a child that keeps no journal is none of them.
+            # It is put once, for all that take it; a child that keeps no journal is none of them.
             others = [Target(child, counts=False) for child in queue.children.values() if child not in queue.followers]
             return [*others, Target(queue, counts=True)]
         targets = [Target(child, counts=False) for child in queue.children.values()]

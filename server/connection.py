@@ -17,7 +17,7 @@ from staniel.server.interfaces import Sock
 UNSENT_BYTES_MAX = 1 << 20  # with more than this to be sent, nothing new is executed until the client has read some
 READ_BYTES_MIN = 8 << 10  # the buffer of one read; it grows for clients that fill it
 READ_BYTES_MAX = 512 << 10
-# Given to a socket in one turn: the kernel copies it while everybody else waits. Less than UNSENT_BYTES_MAX, because
+# Given to a socket in one turn: the kernel copies it while all other clients wait. Less than UNSENT_BYTES_MAX, because
 # `send_held` does not set the poller's events: it is for clients that are read from.
 SEND_BYTES_MAX = 256 << 10
 LONG_BYTES = 64 << 10  # a longer reply may have to let others go first
@@ -341,7 +341,7 @@ class Connection:
 
     @property
     def wanted_events(self) -> int:
-        """What the poller is to watch. Who has sent or is owed too much is not read from."""
+        """What the poller is to watch. A client that has sent or is owed too much is not read from."""
         events = POLL_EVENTS[self.state]
         if events and not (self.unread_bytes < UNREAD_BYTES_MAX and self._has_send_space):
             events = ENDED

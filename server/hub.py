@@ -1,7 +1,7 @@
 """Owns all client sockets. One turn: read every ready socket, execute, write each journal once, send the replies.
 
-Fairness and back-pressure are decided here: who is read, executed and written in this turn, and who in a later one. The
-poller, sockets, threads and clock are handed in (interfaces.py): the real ones, or the simulator's.
+Fairness and back-pressure are decided here: which clients are read, executed and written in this turn, and which in a
+later one. The poller, sockets, threads and clock are handed in (interfaces.py): the real ones, or the simulator's.
 """
 
 from __future__ import annotations
@@ -40,23 +40,23 @@ from staniel.server.timeouts import IdleTimeout, LingerTimeout
 LINGER_MS = 2000
 READABLE = select.EPOLLIN
 GONE = select.EPOLLHUP | select.EPOLLERR
-SHARE_NS = 4_000_000  # of a turn: who reads, who goes on with a backlog and who leaves get so long each
-FREE_SHARE_NS = 250_000  # beyond that it matters who sends much
+SHARE_NS = 4_000_000  # of a turn, for each of: reading, going on with backlogs, closing
+FREE_SHARE_NS = 250_000  # beyond that it matters which clients send much
 CROWDED_TURN_NS = 400_000  # a turn is to take while it leaves out some: a client that has just asked waits for the
 # rest of one, and for its own
 CROWDED_READ_BYTES = 256 << 10
-FEW = 4  # who send much are no crowd
+FEW = 4  # so many that send much are no crowd
 EVENTS_PER_TURN = 1023  # more are told in the next turns: not to be told does not mean not to be ready
-FIRST_BYTES_MAX = 1 << 10  # a client that begins with more is read after those who ask for something short
-WRITERS_PER_TURN = 8  # of those who are slow to read their replies
-SENT_BYTES_PER_TURN = 512 << 10  # then only short replies leave: the kernel copies the long ones while everybody waits
+FIRST_BYTES_MAX = 1 << 10  # a client that begins with more is read after those that ask for something short
+WRITERS_PER_TURN = 8  # of those that are slow to read their replies
+SENT_BYTES_PER_TURN = 512 << 10  # then only short replies leave: the kernel copies the long ones while all clients wait
 
 
 class Hub:
     """Serves a broker's clients: `turn` by turn until `is_stopping`, then `close`.
 
-    `_postponed`: descriptors that the last turn had no time for, and their order. `_read_queue`: who sends much, and so
-    waits behind the others to be read, the longest first. `_backlogged`: sessions with requests to go on with.
+    `_postponed`: descriptors that the last turn had no time for, in order. `_read_queue`: clients that send much,
+    and so wait behind the others to be read, the longest first. `_backlogged`: sessions with more requests.
     `_holding`: connections with replies that wait for the disk.
     """
 
@@ -185,7 +185,7 @@ class Hub:
             return
 
     def close(self) -> None:
-        """Stop accepting, answer everybody who waits, leave every journal synced, close every socket."""
+        """Stop accepting, answer every waiting client, leave every journal synced, close every socket."""
         now_ms = self.clock.now_ms()
         for listener in self._listeners:
             listener.acceptor.close()
@@ -274,8 +274,8 @@ class Hub:
 
     def _prioritize(self, events: list[tuple[int, int]]) -> tuple[list[tuple[int, int]], dict[int, int]]:
         """Events to serve at once, the postponed ones first, and apart from them those of clients that are read last:
-        who has pending bytes (one with an unfinished request sends as much as we read) and, if there was no time for
-        all, who sends much. Hundreds of them must not stand before one whose requests come whole and are short.
+        those with pending bytes (one with an unfinished request sends as much as we read) and, if there was no time
+        for all, clients that send much. Hundreds of them must not stand before one with whole, short requests.
         """
         late, self._postponed = self._postponed, {}
         queue, pressing, connections = self._read_queue, self._pending.pressing, self._connections
@@ -319,7 +319,7 @@ class Hub:
         return connection.sends_much
 
     def _read_short(self, events: list[tuple[int, int]], until_ns: int, now_ms: int) -> None:
-        """The turn is long already: who sends much waits for the next one, the others are served until `until_ns`."""
+        """The turn is long already: clients that send much wait for the next; others are served until `until_ns`."""
         for at, (fd, _) in enumerate(events):
             if self._elapsed_ns() > until_ns:
                 self._postpone([event[0] for event in events[at:]])
@@ -367,7 +367,7 @@ class Hub:
             self._postponed.setdefault(fd, len(self._postponed))
 
     def _run_backlogs(self, now_ms: int) -> None:
-        """One after the other. Who has been served goes behind the others if there is no time for all."""
+        """One after the other. A client that has been served goes behind the others if there is no time for all."""
         until_ns = self._elapsed_ns() + SHARE_NS
         waiting = list(self._backlogged)
         for done, connection in enumerate(waiting, 1):

@@ -51,7 +51,7 @@ class Acceptor(Protocol):
     def fileno(self) -> int: ...
 
     def accept(self) -> tuple[Sock, str]:
-        """A client's socket, ready for use, and who is at the other end. Raises BlockingIOError, OSError."""
+        """A client's socket, ready for use, and the client's address. Raises BlockingIOError, OSError."""
 
     def close(self) -> None: ...
 

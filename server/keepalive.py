@@ -1,4 +1,4 @@
-"""TCP's means against hosts that have vanished (power, network): nobody closes their connections.
+"""TCP keep-alive, against hosts that have vanished (power, network) without closing their connections.
 
 Keepalive probes a host of which nothing is heard; TCP_USER_TIMEOUT bounds how long what was sent may go without an
 acknowledgement. Linux counts a closed window against that bound, too, although the host answers every probe: it would

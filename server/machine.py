@@ -73,7 +73,7 @@ def own_name(sock: socket.socket) -> str:
 
 
 def peer_name(sock: socket.socket) -> str:
-    """Who is at the other end, for the log: `192.0.2.1:40712`, `[::1]:40712`, `unix:pid=7,uid=0`."""
+    """The client's address, for the log: `192.0.2.1:40712`, `[::1]:40712`, `unix:pid=7,uid=0`."""
     try:
         if sock.family == socket.AF_UNIX:
             pid, uid, _ = UCRED.unpack(sock.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, UCRED.size))

@@ -1,7 +1,8 @@
 """Memory that connections hold: requests that have begun and not ended, and replies that the client does not read.
 
-Beyond `max_pending_size_total` those who hold most are dropped, and those who make no progress for `stall_timeout`. A
-client whose requests come whole and whose replies leave at once costs nothing: only the others are counted.
+Beyond `max_pending_size_total` the clients that hold most are dropped, and those that make no progress for
+`stall_timeout`. A client whose requests come whole and whose replies leave at once costs
+nothing: only the others are counted.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ if TYPE_CHECKING:
 
 COUNTS = 4  # of all connections in one stall_timeout
 CUTS_PER_TURN = 8  # each gives back what the client had open, and up to megabytes of memory
-MORE_CUTS_PER_TURN = 32  # once it is a quarter too much: the limit comes before everybody's delay
+MORE_CUTS_PER_TURN = 32  # once it is a quarter too much: the limit comes before the delay of all clients
 
 
 class Pending(Struct):
@@ -32,7 +33,7 @@ class Pending(Struct):
 
     @property
     def is_pressing(self) -> bool:
-        """Whether it is more than short replies that wait for the disk, as those of everybody who puts do."""
+        """Whether it is more than short replies that wait for the disk, as those of any client that puts do."""
         return bool(self.begun_bytes or self.unsent_bytes) or self.held_bytes > LONG_BYTES
 
 
@@ -51,7 +52,7 @@ class PendingBytes:
         self._count_all_ms = 0  # when all are to be counted
 
     def count_changed(self, now_ms: int) -> None:
-        """Count what has changed. If the total is too much, drop those who hold most, until it is not."""
+        """Count what has changed. If the total is too much, drop those that hold most, until it is not."""
         for connection in self.changed:
             self._count(connection, now_ms)
         self.changed.clear()
@@ -99,7 +100,7 @@ class PendingBytes:
             self._cut_largest(now_ms)
 
     def _cut_stuck(self, now_ms: int) -> None:
-        """Drop who has made no progress for too long, though it could have."""
+        """Drop clients that have made no progress for too long, though they could have."""
         timeout_ms = self._hub.broker.config.server.stall_timeout_ms
         for connection in list(self.tracked):
             self._count(connection, now_ms)

@@ -72,4 +72,4 @@ class WorkerThread(Generic[E]):
                 error = wrong
             self.took_ns = perf_counter_ns() - began_ns
             self._done.put((task, error))
-            os.eventfd_write(self.fd, 1)  # after the result: who sees the flag finds it
+            os.eventfd_write(self.fd, 1)  # after the result, so that it is there when the hub wakes

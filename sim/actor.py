@@ -25,7 +25,7 @@ GONE = (SessionState.CLOSING, SessionState.CLOSED)
 
 
 class Judge(Protocol):
-    """Who is told what clients ask and hear."""
+    """Is told what clients ask and hear."""
 
     told: list[tuple[str, str, str]]
 

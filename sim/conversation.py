@@ -22,7 +22,7 @@ class Conversation:
         self.waiting.append(request)
 
     def feed(self, data: bytes) -> list[Any]:
-        """The answers, or parts of answers, that these bytes complete. Raises ValueError if nobody asked for them."""
+        """The answers, or parts of answers, that these bytes complete. Raises ValueError if they answer no request."""
         self._rest += data
         found: list[Any] = []
         while self._rest:

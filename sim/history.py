@@ -197,7 +197,7 @@ class History:
                     self._end(self.rng.choice(self.profile.accidents))
             except PowerCut:
                 assert self.cut_by is not None
-                # A process killed between a failed sync and its mark leaves nobody who knows of it: no server can
+                # A process killed between a failed sync and its mark leaves no trace of it: no server can
                 # tell what the caches hold then. So the machine goes down with it.
                 self.sync_failed = self.disk.lies > self.lies_before
                 self._accident(Accident.POWER if self.sync_failed else self.cut_by)

@@ -46,7 +46,7 @@ class Tracer:
 
     def _cut_here(self, disk: Disk) -> None:
         history = self.history
-        # After a kill nobody has promised what a power loss leaves, until the recovery has synced it.
+        # After a kill nothing is promised of what a power loss leaves, until the recovery has synced it.
         if self.states >= self.states_max or (history.is_starting and history.last_accident is Accident.KILL):
             return
         for how, copy in self._copies(disk):

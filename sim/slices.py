@@ -48,7 +48,7 @@ CHOICES: tuple[tuple[Any, str, tuple[int, ...]], ...] = (
 )
 
 WITHIN_ANSWERS = ((staniel.broker.commands.gets, "OUT_BYTES_PER_TURN", (10, 300, 1 << 20)),)
-"""An answer is begun in one turn and ended in another. Not for a judge who looks at what is open behind each turn."""
+"""An answer is begun in one turn and ended in another. Not for a judge that looks at what is open behind each turn."""
 
 
 @contextmanager

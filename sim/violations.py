@@ -7,7 +7,7 @@ from enum import Enum
 
 class Kind(Enum):
     LOST = "lost"  # an item that was promised is nowhere, or went without a cause
-    INVENTED = "invented"  # an item that nobody put, or that was refused
+    INVENTED = "invented"  # an item that was never put, or that was refused
     DUPLICATED = "duplicated without cause"
     TWICE = "acknowledged twice"
     REDELIVERED = "redelivered after an acknowledged close"

@@ -77,23 +77,23 @@ def warnings(machine: Machine) -> list[str]:
 
 
 class Ticks(Struct, frozen=True):
-    """CPU time spent since boot by everybody, and since its start by this process with the children it has buried."""
+    """CPU time spent since boot by all processes, and since its start by this process and its ended children."""
 
     at_seconds: float
-    everybody_seconds: float
+    whole_seconds: float
     own_seconds: float
 
 
 def ticks() -> Ticks:
-    """Kernel work for interrupts is left out on both sides: nobody is charged for it."""
+    """Kernel work for interrupts is left out on both sides: no process is charged for it."""
     user, nice, system, *_ = STAT.read_text().split("\n", 1)[0].split()[1:]
-    everybody = (int(user) + int(nice) + int(system)) / os.sysconf("SC_CLK_TCK")
-    return Ticks(time.monotonic(), everybody, sum(os.times()[:4]))
+    whole = (int(user) + int(nice) + int(system)) / os.sysconf("SC_CLK_TCK")
+    return Ticks(time.monotonic(), whole, sum(os.times()[:4]))
 
 
 def others_cores(before: Ticks, after: Ticks) -> float:
     """How many cores' worth of work strangers did between two readings."""
-    strangers = (after.everybody_seconds - before.everybody_seconds) - (after.own_seconds - before.own_seconds)
+    strangers = (after.whole_seconds - before.whole_seconds) - (after.own_seconds - before.own_seconds)
     return max(0.0, strangers) / (after.at_seconds - before.at_seconds)
 
 

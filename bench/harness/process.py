@@ -97,7 +97,7 @@ def child_setup(core: int | None) -> Callable[[], None]:
 
 
 def free_port() -> int:
-    """A random port on loopback that nobody has just now."""
+    """A random port on loopback that is free just now."""
     while True:
         port = random.choice(_PORTS)
         with socket.socket() as probe:

@@ -1,4 +1,4 @@
-"""What one client's largest requests cost everybody else: each attack alone, beside polite clients, against a server of
+"""What one client's largest requests cost the others: each attack alone, beside polite clients, against a server of
 its own; and as a control against another server on the same core, of which the polite clients know nothing. What they
 pay then is the machine's share, which no server could avoid.
 

@@ -191,7 +191,7 @@ def make_lines(target: Target) -> None:
 
 
 def children(target: Target, over: Over) -> None:
-    """Of the polite clients' own queue. Once they are there it is the polite one who pays."""
+    """Of the polite clients' own queue. Once they are there it is the polite one that pays."""
     keys = [b"polite-0+%x" % number for number in range(target.sized(1_200))]
     repeated(target.memcache, over, itertools.repeat((b"get " + b" ".join(keys) + b"\r\n", 1)), b"END\r\n")
 

@@ -1,4 +1,4 @@
-"""What a backlog far larger than memory costs: memory, disk, a restart, the drain, and those who ask meanwhile.
+"""What a backlog far larger than memory costs: memory, disk, a restart, the drain, and requests meanwhile.
 
 A backlog that fits in memory comes first, then the large one, a kill, a restart, the drain, and the small one again.
 The drain goes in slices with a small backlog between them, because machines change their speed within a minute. Every

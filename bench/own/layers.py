@@ -229,13 +229,13 @@ class Crowd:
             self.clients.append(theirs)
 
     def ask(self, meter: Meter, request: bytes, answer_bytes: int) -> None:
-        """Everybody asks once, and is answered. A `%d` in the request becomes the client's number."""
+        """Each client asks once, and is answered. A `%d` in the request becomes the client's number."""
         self.ask_each(
             meter, [request.replace(b"%d", b"%d" % at) for at in range(10, 10 + len(self.clients))], answer_bytes
         )
 
     def ask_each(self, meter: Meter, requests: list[bytes], answer_bytes: int) -> None:
-        """Everybody asks something of his own."""
+        """Each client sends a request of its own."""
         for client, request in zip(self.clients, requests, strict=True):
             client.sendall(request)
         heard = 0

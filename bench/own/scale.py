@@ -1,7 +1,7 @@
 """Does cost grow with the work and no faster? Each part is run at three sizes, ten times apart (`--quick`: two).
 
 What ought to be linear: queues, fan-out children, open reads, waiting and idle clients, items. The server is a process
-of its own on one core; the last part asks a broker without sockets how long one request holds everybody up.
+of its own on one core; the last part asks a broker without sockets how long one request holds all clients up.
 """
 
 from __future__ import annotations
@@ -60,7 +60,7 @@ def clients(server: Served, count: int, stack: ExitStack) -> list[Client]:
 
 
 def hang_up(stack: ExitStack) -> None:
-    """Everybody at once, and time enough for the server to notice."""
+    """Disconnect all at once, and leave the server time to notice."""
     stack.close()
     time.sleep(0.5)
 
@@ -126,23 +126,23 @@ def some_children(count: int) -> Rows:
 def some_reads(count: int, part: str, config: str) -> Rows:
     crowd = 10
     with served(config + LONG) as server, ExitStack() as stack:
-        everybody = clients(server, crowd, stack)
+        crowded = clients(server, crowd, stack)
 
         def each(key: str) -> None:
-            for client in everybody:
+            for client in crowded:
                 client.get([key] * (count // crowd))
 
-        everybody[0].put(["q"] * count, [DATA] * count)
+        crowded[0].put(["q"] * count, [DATA] * count)
         yield Row(part, "open (cpu)", count, cpu_ms(server, lambda: each("q/open")))
         yield Row(part, "abort the oldest (cpu)", count, cpu_ms(server, lambda: each("q/abort")))
         before_kb = server.journal_kb()
         each("q/open")
         yield Row(part, "journal, opened", count, server.journal_kb() - before_kb, "KiB")
         yield from restart_rows(part, server, count, count)
-        everybody = clients(server, crowd, stack)
+        crowded = clients(server, crowd, stack)
         each("q/open")
         yield Row(part, "close the oldest (cpu)", count, cpu_ms(server, lambda: each("q/close")))
-        everybody[0].put(["q"] * count, [DATA] * count)
+        crowded[0].put(["q"] * count, [DATA] * count)
         each("q/open")
         yield Row(part, "hang up with all (cpu)", count, cpu_ms(server, partial(hang_up, stack)))
 

@@ -2,7 +2,7 @@
 
 A broker in this process, on a real disk, without sockets. A turn is measured in processor time of its thread, so
 neither other programs nor a slow disk spoil it; what the server gives to threads (syncs, copies, reads) is not counted,
-because nobody waits for it.
+because no client waits for it.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""How long one request, or one tick of the clock, that touches all of a queue holds everybody up; without sockets."""
+"""How long one request, or one tick of the clock, that touches all of a queue holds all clients up; without sockets."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ LIFETIME_MS = 10_000
 
 
 class Inside:
-    """A broker in this process: what one tick takes is how long everybody else stands still."""
+    """A broker in this process: what one tick takes is how long all other clients wait."""
 
     def __init__(self, folder: str) -> None:
         config = defaults(folder).overridden(sync="1s")

@@ -1,7 +1,7 @@
 """The server with a stopwatch at its hub: `python bench/own/turns.py FILE serve …` in the folder of any checkout.
 
 Run as a script, so that the server need not know it is measured and an older one can be. Eight bytes of FILE hold the
-longest turn so far, in nanoseconds of the hub's thread (native order); who reads them may set them to 0.
+longest turn so far, in nanoseconds of the hub's thread (native order); a reader of them may set them to 0.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ NANOSECONDS = struct.Struct("=Q")
 
 
 class Longest:
-    """The longest turn, as the one who started the server sees it."""
+    """The longest turn, read by the process that started the server."""
 
     def __init__(self, path: Path) -> None:
         self.path = path

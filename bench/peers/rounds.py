@@ -55,7 +55,7 @@ def planned(workloads: Sequence[Workload], contestants: Sequence[Contestant], ro
 
 
 def line_up(workload: Workload, contestants: Sequence[Contestant], number: int) -> list[Contestant]:
-    """Who takes part, in an order that turns round each time: nobody always runs after the same neighbour's writes."""
+    """The contestants of a round, rotated by one each time: none always runs after the same neighbour's writes."""
     field = [one for one in contestants if one.name == OURS or one.name in workload.peers]
     if workload.jobs:
         field = [with_jobs(one) if one.name == OURS else one for one in field]
@@ -96,7 +96,7 @@ def _all_steps(
 
 def _one_step(arena: Arena, step: Step, server: Running) -> Report:
     if step.measured:
-        os.sync()  # what was written before, by anybody, is not this run's to pay for
+        os.sync()  # what was written before, by any process, is not this run's to pay for
     return generator.run(arena.program, step.args, server.port, server.pid, arena.generator_core)
 
 

@@ -1,7 +1,7 @@
 """Jobs in a server that is killed under load and started again: the clients, what they have been told, and the judge.
 
 A cycle is that of `loop.py`: clients work; the server is killed in full flight; sometimes it is killed again while it
-recovers; it starts, and it is asked for every job that anybody has heard of.
+recovers; it starts, and it is asked for every job that a client has been told of.
 """
 
 from __future__ import annotations
@@ -65,7 +65,7 @@ class Book:
         self.leases_unanswered = 0
 
     def judge(self, found: dict[int, str | None]) -> list[str]:
-        """What must not be. Each lease that was not answered may have taken one job that nobody saw."""
+        """What must not be. Each lease that was not answered may have taken one job that no client saw."""
         wrong = [f"job {number} was leased twice" for number in self.twice]
         unseen = 0
         for number, state in found.items():
@@ -77,7 +77,9 @@ class Book:
             else:
                 wrong.append(f"job {number} is {state}, known as {known.name}")
         if unseen > self.leases_unanswered:
-            wrong.append(f"{unseen} jobs are leased by nobody, {self.leases_unanswered} leases were not answered")
+            wrong.append(
+                f"{unseen} jobs are leased without a holder, {self.leases_unanswered} leases were not answered"
+            )
         return wrong
 
     def settle(self, found: dict[int, str | None]) -> None:

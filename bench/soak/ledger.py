@@ -35,8 +35,8 @@ class Ledger:
         self.entries: dict[bytes, Entry] = {}
         self.wrong: list[str] = []
         self.holds = 0  # items that are not known to be gone
-        self.unanswered_gets = 0  # each may have taken one item that nobody saw
-        self.is_all_seen = True  # else an item may be on its way from queue to queue, where nobody sees it
+        self.unanswered_gets = 0  # each may have taken one item that no client saw
+        self.is_all_seen = True  # else an item may be on its way from queue to queue, where no reader sees it
 
     # what clients say and hear
 

@@ -77,7 +77,7 @@ def is_blocked(session: Session, name: str, noreply: bool = False) -> bool:
 
 
 def delete(session: Session, request: memcache.Delete, now_ms: int) -> None:
-    """Forget a queue and its files. Those who wait for it are answered at once."""
+    """Forget a queue and its files. Waiting readers are answered at once."""
     if not may_write(session, None, request.noreply) or is_blocked(session, request.queue, request.noreply):
         return
 

@@ -218,7 +218,7 @@ def confirm(session: Session, call: thrift.ThriftConfirm, now_ms: int) -> None:
 
 def abort(session: Session, call: thrift.ThriftAbort, now_ms: int) -> None:
     """Hand leased items back. The first named ends up nearest the head. Many are handed to their queues before any of
-    them ends: else somebody would get one before those that stand ahead of it.
+    them ends: else a waiter would get one before those that stand ahead of it.
     """
 
     def end(leases: list[Lease], now_ms: int) -> int:

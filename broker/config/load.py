@@ -364,7 +364,7 @@ def _resolve(name: str, default: QueueSettings, queues: dict[str, QueueSettings]
         if layer in queues:
             merged |= _given(queues[layer])
     if merged.get("expire_to_queue") == name:
-        # [default] may name the queue of everybody's expired items; that one's own must not go round in circles.
+        # [default] may name the queue for the expired items of all queues; that one's own must not go round in circles.
         merged["expire_to_queue"] = ""
     # A smaller file takes a block of the disk, too: to start over would cost two syncs and save nothing.
     if merged.get("default_journal_bytes") == 0:

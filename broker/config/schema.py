@@ -50,7 +50,7 @@ class ServerSettings(Struct, frozen=True, kw_only=True):
 
 class ListenerSettings(Struct, frozen=True, kw_only=True):
     """[admin], and what all listeners have: `port` on the server's host, or the addresses of `listen` instead.
-    `socket_mode`: the rights of a Unix socket's file, whatever the umask; who may write to it may connect.
+    `socket_mode`: the rights of a Unix socket's file, whatever the umask; a process that may write to it may connect.
     """
 
     port: Annotated[int | None, values.MAYBE_PORT] = None

@@ -75,7 +75,7 @@ def read_table(path: str, table: object) -> dict[str, object]:
 
 
 def unknown_key(path: str, name: str, known: list[str]) -> ConfigError:
-    """The error for a key that nobody reads: refused with the reason, or with the key that was probably meant."""
+    """The error for a key that does not exist: refused with the reason, or with the key that was probably meant."""
     snake = re.sub(r"(?<=[a-z])([A-Z])", r"_\1", name).lower()
     refused = REFUSED.get(snake) or REFUSED.get(snake.replace("_", ""))
     if refused is not None:

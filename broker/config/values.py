@@ -20,7 +20,7 @@ from staniel.queues.names import NAME_BYTES_MAX, name_error
 
 # A journal record says its length in 31 bits, and an item is held in memory several times on its way.
 ITEM_BYTES_CEILING = 1 << 30
-# Durations are added to the clock and written down in 64 bits; nobody waits longer.
+# Durations are added to the clock and written down in 64 bits; nothing waits longer.
 DURATION_MS_MAX = 36_500 * 86_400_000
 NONE = "none"
 SIZE_UNITS = {"B": 1, "KB": 1 << 10, "MB": 1 << 20, "GB": 1 << 30, "TB": 1 << 40}

@@ -58,7 +58,7 @@ class MemoryBudget:
             self.weigh_stream(queue.stream)
 
     def weigh_stream(self, stream: Stream) -> None:
-        """What is kept for all who follow `stream` has changed."""
+        """What is kept for all followers of `stream` has changed."""
         self._weigh(stream, stream.window_bytes + ITEM_COST_BYTES * stream.window_items)
 
     def weigh_changed(self) -> None:

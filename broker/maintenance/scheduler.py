@@ -138,7 +138,7 @@ class MaintenanceScheduler:
 
     def _look_whether_empty(self, log: Log, now_ms: int) -> None:
         """A summary of `log` was in the way of starting over. Nothing else is done: what is still too large now would
-        be so again after the next summary, without an end, because nobody has asked for anything meanwhile.
+        be so again after the next summary, without an end, because no request has changed anything meanwhile.
         """
         queue = self._unchanged(log)
         if queue is None or len(queue.line) or log.open_transfers or self.packs.has(log):

@@ -16,7 +16,7 @@ FULL_ERRNOS = frozenset((errno.ENOSPC, errno.EDQUOT))
 
 class JournalFailure(Exception):
     """The disk has refused a sync, whatever the reason, or a write for another reason than a lack of room. Nothing
-    after it may be acknowledged: the process ends. No OSError, so that nobody takes it for a full disk.
+    after it may be acknowledged: the process ends. No OSError, so that it is never taken for a full disk.
     """
 
 
@@ -105,7 +105,7 @@ class Fs(Protocol):
         """The machine's memory."""
 
     def lock(self, path: str) -> None:
-        """Hold `path` locked until the process ends, saying inside who we are. Raises Locked."""
+        """Hold `path` locked until the process ends; its content names this process. Raises Locked."""
 
     def hold(self, path: str, *, shared: bool) -> Callable[[], None]:
         """Hold `path` locked, made empty if missing, until what is returned is called. Raises Locked."""

@@ -15,7 +15,7 @@ from typing import NoReturn
 
 from staniel.journal.disk.fs import File, Fs, JournalFailure, SyncFailed
 
-NAMES_MAX = 10_000  # where nobody ever syncs, the oldest are forgotten
+NAMES_MAX = 10_000  # where nothing is ever synced, the oldest are forgotten
 
 
 class NamedFile:

@@ -16,7 +16,7 @@ from staniel.journal.kestrel.segments import IndexEntry, LogSegment, SegmentHead
 from staniel.queues.checkpoint import Checkpoint, Known
 from staniel.queues.item import Delivery, Item
 
-NO_ID_FLOOR = 0  # ids of items are kept as they are, so nobody has to compute them from add times
+NO_ID_FLOOR = 0  # ids of items are kept as they are, so they need not be computed from add times
 
 
 def effect_of(segment: LogSegment) -> SegmentEffect | None:

@@ -133,7 +133,7 @@ def merge(first: SegmentEffect, second: SegmentEffect) -> SegmentEffect:
 def apply(summary: SegmentEffect) -> State:
     """A new queue after the segment. Raises EffectMismatch if the segment needs more than an empty queue."""
     if summary.need > 0 or summary.line:
-        raise EffectMismatch(f"the first segment takes {summary.need or summary.line} items that nobody added")
+        raise EffectMismatch(f"the first segment takes {summary.need or summary.line} items that were never added")
     if summary.entered:
         raise EffectMismatch(f"the first segment goes on from the transaction id {summary.entered}")
     if summary.present:

@@ -1,6 +1,6 @@
 """From a segment of a Kestrel journal to its SegmentEffect, by reading the heads of records only.
 
-Payloads are stepped over, so whoever feeds the bytes may seek past them. What a record does is as in replay.py;
+Payloads are stepped over, so the caller may seek past them. What a record does is as in replay.py;
 property tests compare the two.
 """
 

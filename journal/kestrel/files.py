@@ -14,7 +14,7 @@ from msgspec import Struct
 from staniel.queues.names import file_error
 
 OWN_FOLDER = ".staniel"  # of a spool: what is not a journal
-# Any number of digits: the next archive is one more than the largest, however large somebody has made that.
+# Any number of digits: the next archive is one more than the largest, however large that is.
 PATTERN = re.compile(r"([^.~/]+)(?:\.([0-9]+)(\.pack)?|~~([0-9]+))?", re.DOTALL)
 
 

@@ -187,7 +187,7 @@ class Log:
 
     @property
     def pending_bytes(self) -> int:
-        """Of what is recorded and not yet written; counted when somebody asks, because few do."""
+        """Of what is recorded and not yet written; counted when asked for, which is rare."""
         self._counted_bytes += sum(map(len, self._pending[self._counted :]))
         self._counted = len(self._pending)
         return self._counted_bytes
@@ -249,7 +249,7 @@ class Log:
         )
 
     def synced(self, now_ms: int) -> None:
-        """The current file has just been synced, so that rotating it now stalls nobody."""
+        """The current file has just been synced, so that rotating it now stalls no client."""
         if self.is_erased:
             return  # its name may be another journal's by now
         if self.seal_wanted or self.file.size > self.config.max_memory_bytes:

@@ -74,7 +74,7 @@ class Pack:
         self._seq = self.checkpoint.left
         self._alive = log.queue_view.alive()
         self._kept = deque(sorted(seq for seq in self._alive if seq >= self.checkpoint.left))
-        # Nobody removes these from under us: what leaves the line from now on is in the summary with its data.
+        # These stay valid: what leaves the line from now on is in the summary with its data.
         self._left = log.queue_view.checkpoint().left
         self._line = Line()  # as much of it as the files must tell
         self._reader = ReadBehind(log.segments, self._line)

@@ -22,7 +22,7 @@ PIECE_BYTES = 256 << 10
 AHEAD_BYTES = 1 << 20  # read ahead of need, at most this much and a piece
 NO_BAD = -1
 STAND_INS = "stand-ins of removed items, and what removed them is lost"
-ITEMS_PER_SLICE = 500  # decoded at once when nobody waits for them: well under 1 ms
+ITEMS_PER_SLICE = 500  # decoded at once when no client waits for them: well under 1 ms
 
 
 class UnreadableItems(Struct, frozen=True):

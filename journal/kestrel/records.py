@@ -91,7 +91,8 @@ def decode(data: bytes, at: int, end: int, rest_bytes: int, heads_only: bool = F
 
     `rest_bytes`: how many bytes of the file follow `end`. Raises NeedMore when the record goes on behind `end`,
     Truncated when the file ends inside it, Corrupt when it is damaged: an unknown opcode, or a size that cannot be.
-    `heads_only`: for those who do not look at payloads, that of an ADDX may reach behind `end`.
+
+    `heads_only`: for callers that do not look at payloads, that of an ADDX may reach behind `end`.
     """
     op = data[at]
     try:
@@ -194,7 +195,7 @@ def _item_with_xid(op: int, data: bytes, at: int, end: int, rest_bytes: int) -> 
 
 def _wrong_size(size: int, size_min: int, left_bytes: int) -> Corrupt:
     """The error for a block of `size` bytes where at least `size_min` belong, and the file has `left_bytes` more. It
-    comes before anybody allocates what a size claims.
+    comes before anything allocates what a size claims.
     """
     if size < size_min:
         return Corrupt(f"a block of {size} bytes, at least {size_min} expected")

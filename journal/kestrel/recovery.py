@@ -49,7 +49,7 @@ class SidecarRejected(Struct, frozen=True):
 
 class MissingItems(Struct, frozen=True):
     """A sealed file that is gone, or shorter than its sidecar says: `items` that were still in the queue cannot be read
-    any more; -1: nobody knows how many.
+    any more; -1: how many is not known.
     """
 
     file: str
@@ -80,7 +80,7 @@ class Recovery:
         self.fs = fs
         self.folder = folder
         self.progress: Callable[[int], None] = lambda size: None
-        """Set by who wants to know: so many more bytes of files have been dealt with."""
+        """A hook, set by the owner: so many more bytes of files have been dealt with."""
 
     def recover(self, queue: str, files: Files, now_ms: int, memory_bytes: int = UNBOUNDED) -> Recovered:
         """Finish what a crash interrupted, replay every file, cut a damaged end. About `memory_bytes` of items are kept
@@ -259,7 +259,7 @@ class Recovery:
 
     def drop_stand_ins(self, recovered: Recovered) -> None:
         """In the state after all files of a queue there are no stand-ins of a summary, unless what removes them is
-        lost: they are no items, and nobody gets them.
+        lost: they are no items, and no client gets them.
         """
         line, opened = recovered.replay.line, recovered.replay.open
         recovered.tail.lose_stand_ins()

@@ -145,7 +145,7 @@ class Replay:
                 elif op == REMOVE:
                     saves.clear()
                     if line.behind and not fresh and data[at : at + 2] == TWO_REMOVES:
-                        # A long queue was read: nobody has to look at the items for that.
+                        # A long queue was read: the items need not be looked at for that.
                         some = data[at : at + REMOVES_AT_ONCE]
                         at += line.drop_unread(len(some) - len(some.lstrip(TWO_REMOVES)))
                     else:

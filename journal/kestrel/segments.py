@@ -146,7 +146,7 @@ def _add_head(record: bytes) -> int:
 
 
 class Writer(Protocol):
-    """Whoever appends to the last segment."""
+    """What appends to the last segment."""
 
     @property
     def written_bytes(self) -> int: ...
@@ -168,7 +168,7 @@ class Segments:
         self.is_certain = True
         """Whether seqs and checkpoints tell all; not after an item was lost from the middle of the line."""
         self.told: Callable[[LogSegment], None] = lambda segment: None
-        """Set by who wants to know of sealed segments."""
+        """A hook, set by the owner: `segment` has been sealed."""
 
     def seal(self, name: str, number: int, size: int, checkpoint: Checkpoint, counter: int) -> LogSegment:
         """The current segment is complete and has a new name; another one begins."""
@@ -202,7 +202,7 @@ class Segments:
         return self.sealed[: self.sealed.index(last) + 1]
 
     def hold(self, covered: list[LogSegment], seq: int) -> None:
-        """A summary is about to take the names of these, at a moment that nobody here is told: keep those open that
+        """A summary is about to take the names of these, at a moment that is not told here: keep those open that
         hold items from `seq` on. Raises OSError with none of them open.
         """
         try:

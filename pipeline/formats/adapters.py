@@ -89,7 +89,7 @@ def check_converted(folder: Folder) -> None:
     if isinstance(folder, LocalFolder) and os.path.exists(plan := plan_path(os.path.join(folder.path, OWN_FOLDER))):
         raise ValueError(
             f"a conversion in {folder.url} is not over, its queue's files are between two places: wait for it; if"
-            f" nobody is at it, convert again or start a server, which finish it ({plan} says what is left)"
+            f" no conversion is running, convert again or start a server, which finish it ({plan} says what is left)"
         )
 
 

@@ -73,7 +73,7 @@ class Reading(Struct, frozen=True):
     quarantine: str = ""
     ops: frozenset[str] | None = None
     now_ms: int = 0  # the add time of items whose records have none
-    damages: list[Damage] | None = None  # where all damage is noted, torn ends among it, for those who want to name it
+    damages: list[Damage] | None = None  # where all damage is noted, torn ends among it, for callers that name it
     use_summaries: bool = True  # those that a server has left beside sealed files, instead of the files
 
     def without_values(self) -> Reading:

@@ -11,7 +11,7 @@ import pyarrow.compute as pc
 
 BATCH_ROWS = 10_000
 TIME = pa.timestamp("us", tz="UTC")
-TIME_MS_MAX = 253_402_300_800_000  # the year 10000; what lies behind is no time that anybody meant
+TIME_MS_MAX = 253_402_300_800_000  # the year 10000; what lies behind is no meaningful time
 DDL = {
     pa.string(): "string",
     pa.binary(): "binary",

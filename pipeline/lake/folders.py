@@ -302,7 +302,7 @@ def feed(file: OpenFile, begin: int, end: int, consume: Callable[[bytes, int], i
     """Give the bytes `begin` to `end` to `consume` in pieces; where it stopped.
 
     `consume` takes a piece and how many bytes follow it, and says how far it came: less than the piece to get it again,
-    longer; more than the piece to step over what nobody reads. Raises Vanished if the file is shorter than `end`, and
+    longer; more than the piece to step over what is not read. Raises Vanished if the file is shorter than `end`, and
     what `consume` raises; the `at` of a Corrupt becomes an offset of the file.
     """
     at, want = begin, PIECE_BYTES

@@ -106,7 +106,7 @@ class BlockingConnection:
                 elif isinstance(reply, Error) and not items and not more:
                     raise ServerRefused(f"{self.server}: {reply.fault.value} {reply.why}")
             if more and not items:
-                self.close()  # nothing of it will be confirmed, so nobody has to hear the rest
+                self.close()  # nothing of it will be confirmed, so the rest need not be read
                 break
         return items, more
 

@@ -67,7 +67,7 @@ class ServerQueue:
         self.lost_s = 0.0  # when that was first so
         self._connections: list[BlockingConnection] = []
         self._held: list[tuple[BlockingConnection, int]] = []
-        self._surplus: list[BlockingConnection] = []  # those with open reads that nobody has room for
+        self._surplus: list[BlockingConnection] = []  # those with open reads for which there is no room
 
     def request_reads(self, limits: BatchLimits, wait_ms: int) -> None:
         """Request as many reads as the limits and memory seem to allow. Raises ServerLost."""

@@ -101,7 +101,7 @@ class DrainSpool:
             file.close()
 
     def _check_owner(self) -> None:
-        """Raises SpoolTaken if somebody took over. Where the spool is locked, nobody can."""
+        """Raises SpoolTaken if another drain took over. Where the spool is locked, none can."""
         if self._owner is not None and not isinstance(self.folder, LocalFolder) and self._known_owner() != self._owner:
             raise SpoolTaken(f"another query drains into {self.folder.url} now: one query a spool")
 
@@ -120,7 +120,7 @@ class DrainSpool:
     def put(self, batch: int, number: int, drained: list[Drained], written: Callable[[], None]) -> None:
         """Add one file to a batch; it is durable when this returns. `written` is called between write and sync.
 
-        Raises SpoolTaken if the file may be removed before anybody has read it: then its items must not be confirmed.
+        Raises SpoolTaken if the file may be removed before it has been read: then its items must not be confirmed.
         """
         name = f"{batch:012d}.{number:06d}.{secrets.token_hex(8)}.arrow"
         data = encode(drained)

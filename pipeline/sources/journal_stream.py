@@ -73,7 +73,7 @@ class UnreadRange(NamedTuple):
 
 def shared(limit: int, sizes: list[int]) -> list[int]:
     """A limit shared over queues in proportion to what each has, as Spark's Kafka source shares one over partitions:
-    who has something gets 1 at least, so that a busy queue never keeps another one waiting."""
+    a queue that has something gets 1 at least, so that a busy queue never keeps another one waiting."""
     total = sum(sizes)
     if total <= limit:
         return [EVERYTHING if limit == EVERYTHING else size for size in sizes]
@@ -84,7 +84,7 @@ class JournalStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
     """One stream. It lives in a process on the driver; `read` runs in tasks, on a copy."""
 
     def __init__(self, options: JournalOptions, columns: pa.Schema, replans: bool = False) -> None:
-        """`replans`: whoever asks for pieces plans anew where they are gone."""
+        """`replans`: the caller plans anew where the pieces are gone."""
         if options.view != "ops":
             raise ValueError(f"only the view ops can be streamed, not {options.view}")
         if options.ending_ms is not None or options.ending is not Begin.LATEST:
@@ -93,7 +93,7 @@ class JournalStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self.columns = columns
         self.replans = replans
         self.target: Offset | None = None
-        self.lost: dict[str, int | None] = {}  # what the last offset steps over, by queue: items, None: nobody can know
+        self.lost: dict[str, int | None] = {}  # what the last offset steps over, by queue: items, None: not known
 
     def check(self) -> None:
         """Raises ValueError if what was asked for is not there, and FolderMissing."""
@@ -210,7 +210,7 @@ class JournalStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
         end = dict(start)
         if queues and not self.options.fail_on_data_loss:
             for queue in [queue for queue in start if queue in self.options.queues and not queues.get(queue)]:
-                self.lost[queue] = None  # deleted: what it held at its end, nobody knows
+                self.lost[queue] = None  # deleted: what it held at its end is not known
                 del end[queue]
         for unread, limit in zip(found, limits, strict=False):
             reached = self._advance(place, form, unread, ReadBudget(*limit), start)
@@ -274,7 +274,7 @@ class JournalStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
     ) -> BatchEnd:
         is_wanted = not segment.live and segment.bytes <= max_bytes
         if is_wanted and max_records == EVERYTHING and not form.has_ids:
-            return BatchEnd(segment.end)  # sealed, and wanted whole: nobody needs to look at its records for that
+            return BatchEnd(segment.end)  # sealed, and wanted whole: its records need not be looked at for that
         end = form.boundary(place, segment, max_bytes, max_records)
         self._check_damage(segment, end)
         if not segment.live and (end.end == segment.begin or (is_wanted and end.records < max_records)):

@@ -114,7 +114,7 @@ class LiveStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
         spool."""
         batches = self._spool().batches()
         if end["batch"] != start["batch"] and end["batch"] not in batches:
-            raise SpoolLost(f"batch {end['batch']} is not in {self.options.spool_path}: did somebody clear the spool?")
+            raise SpoolLost(f"batch {end['batch']} is not in {self.options.spool_path}: was the spool cleared?")
         names = [name for batch in sorted(batches) if start["batch"] < batch <= end["batch"] for name in batches[batch]]
         shares = min(self.options.partitions, len(names))
         return [SpoolPartition(names[share::shares]) for share in range(shares)]

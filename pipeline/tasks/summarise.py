@@ -89,7 +89,7 @@ def state_of(spark: SparkSession, path: str, given: Mapping[str, str]) -> DataFr
 
 
 def run(spark: SparkSession, tasks: list[Any], work: Callable[[Any], Any]) -> list[Any]:
-    """`work` on each task, by whoever is free; the results in order. Raises Vanished if one of them does."""
+    """`work` on each task, by the next free worker; the results in order. Raises Vanished if one of them does."""
     results = run_each(spark, tasks, work)
     for result in results:
         if isinstance(result, Vanished):

@@ -54,7 +54,7 @@ class ThriftGet(ThriftCall, frozen=True, gc=False):
 
 
 class ThriftConfirm(ThriftCall, frozen=True, gc=False):
-    """Confirm the open reads `ids` (distinct, in the client's order), whoever opened them."""
+    """Confirm the open reads `ids` (distinct, in the client's order), of this connection or another."""
 
     method: ClassVar[str] = "confirm"
 
@@ -63,7 +63,7 @@ class ThriftConfirm(ThriftCall, frozen=True, gc=False):
 
 
 class ThriftAbort(ThriftCall, frozen=True, gc=False):
-    """Give back the open reads `ids` (distinct, in the client's order), whoever opened them."""
+    """Give back the open reads `ids` (distinct, in the client's order), of this connection or another."""
 
     method: ClassVar[str] = "abort"
 

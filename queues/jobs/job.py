@@ -51,7 +51,7 @@ NEXT = {  # a failed job that may be tried again is PENDING, leased or not
 
 class Terms(Struct, eq=False, gc=False):
     """What a job was added with, beside its payload. Jobs alike in it share one. `ttl_ms` 0: a `run`, which lives in
-    memory and as long as somebody waits for it.
+    memory and as long as its client waits for it.
 
     `coded` and `shown` are what the journal and the wire make of it, kept because a million jobs may share it.
     """
@@ -72,8 +72,9 @@ class Terms(Struct, eq=False, gc=False):
 
 class Job(Struct, eq=False, gc=False):
     """`id` is the UUID's 16 bytes. `time_ns` 0: not scheduled. `until_ms`: when the lease ends, or the schedule; or 0.
-    `holder`: who got it last, for the log. `origin`: where the journal has written its addition, for the journal's use.
-    `prev`, `next`: its neighbours in a ring of the timers, None out of it: nothing else would free a ring.
+    `holder`: the client that got it last, for the log. `origin`: where the journal has written its addition, for the
+    journal's use. `prev`, `next`: its neighbours in a ring of the timers, None out of it: nothing else would free a
+    ring.
     """
 
     id: bytes

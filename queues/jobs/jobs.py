@@ -68,7 +68,7 @@ class Jobs:
         return queue
 
     def queue_to_wait(self, name: bytes) -> JobQueue:
-        """The queue of a legal name, made if need be. Of those that have never had a job, and that nobody waits for,
+        """The queue of a legal name, made if need be. Of those that have never had a job, and that no client waits for,
         the newest IDLE_QUEUES_MAX are kept.
         """
         queue = self.queues.get(name)
@@ -187,7 +187,7 @@ class Jobs:
                     self._forget_idle()
 
     def dismiss_leasers(self) -> None:
-        """Tell everybody who waits for a job that none will come."""
+        """Tell all clients that wait for a job that none will come."""
         for queue in list(self.queues.values()):
             for waiter in list(queue.waiters):
                 self.unpark(waiter)

@@ -1,4 +1,4 @@
-"""One name's jobs: the ready ones, the scheduled ones, and who waits for one."""
+"""The jobs of one name: the ready ones, the scheduled ones, and the clients that wait for one."""
 
 from __future__ import annotations
 
@@ -37,4 +37,4 @@ class JobQueue:
         self.waiters: dict[Leaser, None] = {}
         self.leased = 0
         self.finished = 0
-        self.is_kept = False  # it is some job's; else it may be forgotten when nobody waits for it
+        self.is_kept = False  # it is some job's; else it may be forgotten when no client waits for it

@@ -1,5 +1,5 @@
 """The line of a queue that follows a stream: nothing is appended to it, its items are those of the stream that it has
-not read. It knows which item it reads next and which ids are not for it; the stream knows who else reads.
+not read. It knows which item it reads next and which ids are not for it; the stream knows its other readers.
 """
 
 from __future__ import annotations

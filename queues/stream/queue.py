@@ -1,5 +1,5 @@
-"""A queue that follows a stream: one of the readers that share what is put. Here is who takes an item and who leaves it
-out; everything that happens to an item after it was put is in Queue.
+"""A queue that follows a stream: one of the readers that share what is put. It decides which reader takes an
+item; everything that happens to an item after it was put is in Queue.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ def queue_of(name: str, config: QueueConfig, journal: Journal, created_ms: int) 
 
 
 def recipients(queue: Queue) -> Sequence[Queue]:
-    """Who gets what is put to `queue`, as far as it is put once for all."""
+    """The readers of what is put to `queue`, as far as it is put once for all."""
     if isinstance(queue, StreamQueue) and queue.is_parent:
         return queue.stream.takers
     return (queue,)
@@ -81,11 +81,11 @@ class StreamQueue(Queue):
 
     @property
     def followers(self) -> Collection[Queue]:
-        """Who follows the same stream."""
+        """The readers of the same stream."""
         return self.stream.members.values()
 
     def regroup(self) -> None:
-        """Work out who takes what is put to the parent."""
+        """Work out which readers take what is put to the parent."""
         stream = self.stream
         members = list(stream.members.values())
         parents = [member for member in members if member.is_parent and not member.config.fanout_only]
@@ -110,12 +110,12 @@ class StreamQueue(Queue):
         self.counters.put_bytes += size
 
     def has_room(self, item: Item) -> bool:
-        """Whether everybody would take `item`."""
+        """Whether all readers would take `item`."""
         return all(Queue.has_room(taker, item) for taker in recipients(self))
 
     def add(self, item: Item, now_ms: int, *, forced: bool = False) -> bool:
-        """Put `item` to all who take it. What a child refuses the others keep; False if this queue itself refuses.
-        `forced`: as in Queue; children get no copy.
+        """Put `item` to all readers that take it. What a child refuses the others keep; False if this queue
+        itself refuses. `forced`: as in Queue; children get no copy.
         """
         if forced:
             if self.name not in self.stream.members:
@@ -182,7 +182,7 @@ class StreamQueue(Queue):
     def record_cleared(self, count: int) -> None:
         """Record that so many heads are gone."""
         if self.state is CLOSED:
-            return  # whoever visits many queues may meet one that has been deleted, and its line is gone
+            return  # a command over many queues may meet one that has been deleted, and its line is gone
         dropped, self.line.dropped = self.line.dropped, []
         for first, last in dropped:
             self.journal.confirm(first, last)

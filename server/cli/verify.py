@@ -59,7 +59,7 @@ def verify(spool: str, queues: tuple[str, ...], as_json: bool, quiet: bool) -> N
 
     SPOOL is a spool, or the folder of a workq command log; no server may have it open. Nothing is changed. Prints one
     line for each damaged place. What a dying server was writing at the end of a file is said to be torn, and is no
-    damage. A last item that ends in zeros is pointed at: a power loss may have put them there, or who put the item.
+    damage. A last item that ends in zeros is pointed at: a power loss may have put them there, or the client itself.
     Exit code 0: sound; 1: damaged; 2: nothing was verified.
     """
     fs, folder = OsFs(), spool.rstrip("/") or "/"

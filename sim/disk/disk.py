@@ -38,9 +38,9 @@ class Op(NamedTuple):
 
 
 class Where(Enum):
-    """Who is at work on the disk."""
+    """The part of the server that uses the disk."""
 
-    ANYBODY = "anybody"
+    ANY = "any"
     TURN = "a turn of the server"
     THREAD = "one of its threads"
 
@@ -56,13 +56,13 @@ class Fault(Struct):
     after: int
     times: int
     short: int
-    where: Where = Where.ANYBODY
+    where: Where = Where.ANY
 
     def strikes(self, verb: str, path: str, where: Where) -> bool:
         """Whether this step fails; counts it."""
         if verb != self.verb or self.path_part not in path or not self.times:
             return False
-        if self.where is not Where.ANYBODY and self.where is not where:
+        if self.where is not Where.ANY and self.where is not where:
             return False
         if self.after:
             self.after -= 1
@@ -129,7 +129,7 @@ class Disk:
         """Failed syncs: since then something may look clean that the platter has not got."""
         self.before_step: Callable[[], None] = lambda: None
         """Called before each step that changes the disk, or what of it is durable."""
-        self.where = Where.TURN  # who is at work now
+        self.where = Where.TURN  # the part that is at work now
         self._root = Folder()
         self._faults: list[Fault] = []
         self._locks: set[str] = set()
@@ -146,7 +146,7 @@ class Disk:
         after: int = 0,
         times: int = 1,
         short: int = 0,
-        where: Where = Where.ANYBODY,
+        where: Where = Where.ANY,
     ) -> None:
         """Let `after` steps named `verb` on such paths pass, then fail `times` of them with errno `number`.
 
@@ -379,7 +379,7 @@ class Disk:
         return SyncFailed(error.errno, error.strerror, error.filename)
 
     def forget_if_dead(self, inode: Inode) -> None:
-        """Nobody can reach the inode any more: its blocks are free."""
+        """Without links and handles the inode is unreachable: its blocks are free."""
         if not inode.links and not inode.handles:
             self.used_bytes -= inode.occupied
 

@@ -94,7 +94,7 @@ class Net:
         return [event for event in found if event[1]]
 
     def _false_alarms(self, known: set[int]) -> list[tuple[int, int]]:
-        """Readiness that is over by the time it is looked at, and descriptors that nobody has any more."""
+        """Readiness that is over by the time it is looked at, and descriptors that are closed already."""
         numbers = [fd for fd, mask in self._interest.items() if fd not in known and mask & select.EPOLLIN]
         numbers.append(max(self.open, default=FIRST_FD) + self.rng.randrange(1, 3))
         return [(fd, select.EPOLLIN) for fd in self.rng.sample(numbers, min(2, len(numbers)))]
@@ -107,7 +107,7 @@ class Link:
         self.to_server = bytearray()
         self.to_client = bytearray()
         self.sent = bytearray()
-        self.client_gone = False  # nobody reads any more: the next bytes come back as a reset
+        self.client_gone = False  # it reads no more: the next bytes come back as a reset
         self.client_ended = False  # it has shut its side: no more bytes from it
         self.is_reset = False
         self.server_ended = False  # our side is shut, or closed
@@ -195,7 +195,7 @@ class ServerSock:
 
 
 class ListeningSock:
-    """`waiting`: who is not let in yet."""
+    """`waiting`: clients that are not accepted yet."""
 
     name = "the door"
 

@@ -33,7 +33,7 @@ class Ledger:
         self.shown: set[int] = set()  # some socket of the server's has taken the bytes
         self.done: set[int] = set()  # read or confirmed, and answered
         self.freed: set[int] = set()  # their queue was deleted behind them, or perhaps before
-        self.doomed: set[str] = set()  # queues that are deleted at a moment of which nobody tells
+        self.doomed: set[str] = set()  # queues that are deleted at a moment not known here
         self.loose: Counter[str] = Counter()  # so many may be gone, because requests have no answer
 
     def hears(self, client: NetClient, answer: Answer) -> None:
@@ -142,7 +142,7 @@ class HubRun(History):
         return HubWorld(self.config, self.disk, self.now_ms, self.rng, self.clients_max)
 
     def end_life(self) -> tuple[list[tuple[str, str, str]], int, int]:
-        """Whoever is connected is cut off."""
+        """Disconnect every client."""
         for client in self.clients:
             self.ledger.leaves(client)
         self.clients = []
@@ -156,7 +156,7 @@ class HubRun(History):
         return {name: [int(ITEM.match(data)[1]) for data in items] for name, items in found.items()}  # type: ignore[index]
 
     def judge(self, found: Found, accident: Accident) -> Found:
-        if not self.clients:  # as long as there are some, nobody knows what they are going to hear
+        if not self.clients:  # as long as there are some, what they are going to hear is not known
             self.ledger.judge(found)
         return found
 
@@ -215,7 +215,7 @@ class HubRun(History):
             self._meanwhile()
 
     def _change_over(self) -> None:
-        """One who waits for the disk goes without a word and another comes, while threads come to their end."""
+        """A client that waits for the disk is reset and another connects, while threads come to their end."""
         waiting = [connection.sock for connection in self.world.hub._holding]
         those = [client for client in self.clients if client.side is Side.OPEN and client.link.server in waiting]
         if those:
@@ -227,7 +227,7 @@ class HubRun(History):
             self.world.turn()
 
     def _meanwhile(self) -> None:
-        """Something that nobody asks the hub about: a thread comes further, bytes arrive, a client goes."""
+        """Something that the hub does not cause: a thread comes further, bytes arrive, a client goes."""
         rng = self.rng
         draw = rng.random()
         if draw < self.diligence:
@@ -351,7 +351,7 @@ class HubRun(History):
     # rest
 
     def _settle(self) -> None:
-        """Everybody says what is left to say and listens; then all go. Whatever is open by then is a mistake."""
+        """Send what is left to send, read the answers, disconnect all clients. What is open then is a mistake."""
         world = self.world
         world.net.meanwhile = lambda: None
         self._said.append(("settle", "", ""))
@@ -366,7 +366,7 @@ class HubRun(History):
                         raise Violation(Kind.UNANSWERED, f"{client.name} waits for {client.unanswered[0].line[:60]!r}")
                 inside = [client for client in self.clients if client.link.server is not None]
                 if outside and not inside:
-                    raise Violation(Kind.UNANSWERED, f"{outside} clients are not let in, and nobody is there")
+                    raise Violation(Kind.UNANSWERED, f"{outside} clients are not accepted, and none is connected")
                 for client in inside or list(self.clients):
                     client.leave(by_reset=self.rng.random() < 0.3)
                     self._gone(client)
@@ -379,7 +379,7 @@ class HubRun(History):
         self.now_ms = world.now_ms
 
     def _rest(self) -> None:
-        """Until nothing moves any more, with everybody reading what comes."""
+        """Until nothing moves any more, with all clients reading what comes."""
         while True:
             before = self._answers
             self.world.rest(self.world.now_ms + REST_MS)  # counted from the last answer: a wait may begin behind it

@@ -108,7 +108,7 @@ class HubWorld(World):
                 raise Violation(Kind.LEAK, "an alarm keeps a connection that is gone")
 
     def _leaves_while_it_waits(self, events: list[tuple[int, int]]) -> bool:
-        """Whether these events tell of the end of a client that waits for an item to keep, and all who wait do. Nobody
+        """Whether these events tell of the end of a client that waits for an item to keep, and all that wait do. None
         has been handed one at the end of the last turn, by a client that left then.
         """
         waiting = {fd for fd, each in self.hub._connections.items() if each.session.state is SessionState.PARKED}
@@ -119,7 +119,7 @@ class HubWorld(World):
         return any(fd in waiting and mask & LEAVING for fd, mask in events)
 
     def rest(self, until_ms: int, turns_max: int = 3000) -> None:
-        """Turns as the server's loop makes them, threads that end, and time that passes only when nobody has anything
+        """Turns as the server's loop makes them, threads that end, and time that passes only when nothing has anything
         to do, until `until_ms`. Raises Violation if that has no end.
         """
         for _ in range(turns_max):
@@ -151,7 +151,7 @@ class HubWorld(World):
             raise Violation(Kind.LEAK, f"descriptors {left} are open behind a stop")
 
     def look_for_leaks(self) -> None:
-        """Nobody is connected any more, and time has passed. Raises Violation."""
+        """Look for leaked descriptors and timers when all clients are gone and time has passed. Raises Violation."""
         known = {worker.fd for worker in self.workers} | {self.acceptor.fileno()}
         left = sorted(set(self.net.open) - known)
         if left or self.hub._connections or self.hub._of_session:

@@ -31,7 +31,7 @@ class CheckedClient(Protocol):
 
 
 class Handed(Struct, eq=False):
-    """A lease that somebody is going to be shown. `is_given_up`: whoever was to get it may have left. `is_over`: it has
+    """A lease that is going to be shown to a client. `is_given_up`: that client may have left. `is_over`: it has
     ended before it was shown.
     """
 
@@ -51,7 +51,7 @@ class JobChecker:
         self.told: list[tuple[str, str, str]] = []
         self.facts = 0
         self.answers = 0
-        self.handed: list[Handed] = []  # in this turn, and not shown to anybody yet
+        self.handed: list[Handed] = []  # in this turn, and not shown to a client yet
         self.finished: dict[bytes, Standing] = {}  # in this turn
         self.runs: dict[bytes, int] = {}  # when each was leased; 0: it waits for that
         self.ended_runs: set[bytes] = set()  # in this turn
@@ -126,7 +126,7 @@ class JobChecker:
             if request.data == fact.added.payload and not request.is_done
         ]
         if not requests:
-            raise Violation(Kind.INVENTED, f"job {number_of(fact.id)} was added, and nobody asked for it")
+            raise Violation(Kind.INVENTED, f"job {number_of(fact.id)} was added without a request")
         requests[0].is_done = True
 
     def _attempted(self, fact: Fact, before: Standing) -> None:
@@ -167,7 +167,7 @@ class JobChecker:
 
     def _need(self, requests: list[Request], what: str) -> None:
         if not requests:
-            raise Violation(Kind.LOST, f"{what}, and nobody asked for that")
+            raise Violation(Kind.LOST, f"{what}, without a request for that")
 
     def _asking(self, id: bytes, wants: Iterable[Want]) -> list[Request]:
         return [
@@ -252,7 +252,7 @@ class JobChecker:
         self.runs[id] = self.now_ms
 
     def _forget_run(self, request: Request) -> None:
-        """Its end was told, or nobody waits for it any more; unless another of its id is asked for."""
+        """Its end was told, or no client waits for it any more; unless another of its id is asked for."""
         if any(other is not request for other in self._asking(request.id, (Want.RUN,))):
             self.runs[request.id] = 0
         else:
@@ -303,10 +303,10 @@ class JobChecker:
     # at the end of a turn
 
     def settle(self) -> None:
-        """All that this turn has leased must have been shown to somebody, and what is over in time must have ended."""
+        """All that this turn has leased must have been shown to a client, and what is over in time must have ended."""
         for each in self.handed:
             if not each.is_given_up and not each.is_over:
-                raise Violation(Kind.LOST, f"job {number_of(each.id)} is leased, and nobody has it")
+                raise Violation(Kind.LOST, f"job {number_of(each.id)} is leased, and no client has it")
         self.handed.clear()
         self.finished.clear()
         self.ended_runs.clear()

@@ -17,7 +17,7 @@ from staniel.sim.mutants.queues import MUTANTS, mutant, replaced
 
 @mutant("a delete waits for the background task on its queue's files", "hub")
 def delete_waits() -> Any:
-    """As it was: whoever handled the flag later in the same batch waited for ever."""
+    """As it was: a client that handled the flag later in the same batch waited for ever."""
 
     def make(right: Any) -> Any:
         def delete(self: Deletions, session: Session, name: str, now_ms: int, then: Any) -> None:
@@ -78,7 +78,7 @@ def event_dropped() -> Any:
     return replaced(Hub, "turn", make)
 
 
-@mutant("an event of a descriptor that nobody has is honoured", "hub")
+@mutant("an event of a closed descriptor is honoured", "hub")
 def stale_honoured() -> Any:
     def make(right: Any) -> Any:
         def ring(self: Hub, fd: int, now_ms: int) -> None:
@@ -171,7 +171,7 @@ def stop_hangs() -> Any:
     return replaced(Hub, "close", make)
 
 
-@mutant("those who leave are served in the order of events", "hub")
+@mutant("clients that leave are served in the order of events", "hub")
 def leavers_late() -> Any:
     def make(right: Any) -> Any:
         def turn(self: Hub, events: list[tuple[int, int]]) -> None:
@@ -191,7 +191,7 @@ def alarm_kept() -> Any:
     return replaced(Hub, "_forget_alarm", lambda right: lambda self, connection: None)
 
 
-@mutant("who waits behind a delete is not told that it is done", "hub")
+@mutant("a client that waits behind a delete is not told that it is done", "hub")
 def deletion_untold() -> Any:
     def make(right: Any) -> Any:
         def look(self: Deletions, now_ms: int) -> None:
@@ -232,7 +232,7 @@ def sent_is_not_forgotten() -> Any:
     return replaced(Hub, "_answer_with_items", make)
 
 
-@mutant("who is to be read behind the others is never read", "hub")
+@mutant("a client to be read behind the others is never read", "hub")
 def rear_never_read() -> Any:
     return replaced(Hub, "_read_queued", lambda right: lambda self, *_: self._read_queue.clear())
 

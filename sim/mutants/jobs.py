@@ -61,7 +61,7 @@ def lease_stays() -> Any:
     return replaced(Jobs, "_start", make)
 
 
-@mutant("a restart forgets who had a job", "jobs")
+@mutant("a restart forgets which client had a job", "jobs")
 def leases_forgotten() -> Any:
     return replaced(JobReplay, "attempted", lambda right: lambda self, id, at_ns: None)
 

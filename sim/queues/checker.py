@@ -46,7 +46,7 @@ class Put(Struct, eq=False):
 
 
 class Taken(Struct, eq=False):
-    """An item that has left `queue` for good, and has not been shown to anybody yet."""
+    """An item that has left `queue` for good, and has not been shown to a client yet."""
 
     record: Record
     is_excused: bool
@@ -91,7 +91,7 @@ class Checker:
         if not unanswered and queue.name in self.deleting:
             self.deleting.remove(queue.name)
         elif not unanswered and not queue.config.max_queue_age_ms:
-            raise Violation(Kind.LOST, f"queue {queue.name} was deleted, and nobody asked for it")
+            raise Violation(Kind.LOST, f"queue {queue.name} was deleted without a request")
         self.left.update((queue.name, record.data) for record in model.now.ready)
         model.end()
 
@@ -134,7 +134,7 @@ class Checker:
     def _added(self, model: QueueModel, record: Record) -> None:
         put = self.puts.get(record.data)
         if put is None:
-            raise Violation(Kind.INVENTED, f"{shown(record.data)} was added to {model.name}, and nobody put it")
+            raise Violation(Kind.INVENTED, f"{shown(record.data)} was added to {model.name}, and was never put")
         expected = put.expected or self.legs(put.request.queue, exactly=True)
         if not put.is_answered and model.name not in put.queues and model.name in expected:
             put.queues.append(model.name)
@@ -158,14 +158,14 @@ class Checker:
             sent = {id(each.record) for each in source.readings.values() if each.holder not in self.clients}
             for record in [*source.now.ready, *source.now.open.values()]:
                 if record.data == copy.data and record.moved_to is None:
-                    # Of several queues with that item, it left the one where it is open and nobody has it.
+                    # Of several queues with that item, it left the one where it is open and no client has it.
                     may_be = record if may_be is None or id(record) in sent else may_be
         if may_be is None:
             raise Violation(Kind.DUPLICATED, f"{shown(copy.data)} was added to {target.name} once more, from nowhere")
         may_be.moved_to = Move(target.name, len(target.facts) - 1)
 
     def _may_go(self, queue: Queue, model: QueueModel, record: Record) -> bool:
-        """Whether a removal needs nobody who is shown the item."""
+        """Whether the item may be removed without being shown to a client."""
         config = queue.config
         if record.moved_to is not None:
             return True
@@ -189,7 +189,7 @@ class Checker:
             if record.moved_to is None and not any(
                 request.closes(name) for one in holders for request in one.unanswered
             ):
-                raise Violation(Kind.LOST, f"{shown(record.data)} of {name} was confirmed, and nobody asked for that")
+                raise Violation(Kind.LOST, f"{shown(record.data)} of {name} was confirmed without a request")
             return
         reading.fate = Fate.ABORTED
         gone = reading.holder is not None and reading.holder not in self.clients
@@ -197,7 +197,7 @@ class Checker:
         # On its way to a queue that a reload has taken away.
         called_off = reading.holder is None and bool(model.targets) and not queue.config.expire_to_queue
         if not (gone or unanswered or timed_out or called_off or reading.asked_back):
-            raise Violation(Kind.DUPLICATED, f"{shown(record.data)} went back to {name}, and nobody asked for that")
+            raise Violation(Kind.DUPLICATED, f"{shown(record.data)} went back to {name} without a cause")
 
     # what clients ask and are told
 
@@ -300,7 +300,7 @@ class Checker:
             candidates = [each for each in self.opened.get(name, ()) if each.record.data == data]
             if not candidates:
                 raise self._not_his(name, data)
-            # One that was handed to a client who has left since is nobody's.
+            # One that was handed to a client that has left since has no holder.
             reading = next((each for each in candidates if not each.asked_back), candidates[0])
             self.opened[name].remove(reading)
             reading.holder = client
@@ -366,7 +366,7 @@ class Checker:
         model = self.model(name)
         what = f"{name} gave {shown(data)} away"
         if data not in self.puts:
-            return Violation(Kind.INVENTED, f"{what}, and nobody put it")
+            return Violation(Kind.INVENTED, f"{what}, and was never put")
         if any(each.record.data == data and each.holder is not None for each in model.readings.values()):
             return Violation(Kind.TWO_HOLDERS, f"{what}, and it is open elsewhere")
         if any(record.data == data for record in model.now.ready):
@@ -377,15 +377,15 @@ class Checker:
     # at the end of a turn
 
     def settle(self) -> None:
-        """All that this turn has taken must have been shown to somebody, or have had another cause. A transfer that
-        lands behind the turn's end hands its item to one who waits: he says so in the next turn.
+        """All that this turn has taken must have been shown to a client, or have had another cause. A transfer that
+        lands behind the turn's end hands its item to a waiting client: the answer leaves in the next turn.
         """
         if any(client.has_delivery for client in self.clients):
             return
         for name, taken in self.taken.items():
             for each in taken:
                 if not each.is_excused:
-                    raise Violation(Kind.LOST, f"{shown(each.record.data)} left {name}, and nobody got it")
+                    raise Violation(Kind.LOST, f"{shown(each.record.data)} left {name}, and no client got it")
         self.taken.clear()
         self.left.clear()
         for name, opened in self.opened.items():
@@ -393,7 +393,7 @@ class Checker:
             for reading in opened:
                 known = reading.asked_back or reading.record.moved_to is not None
                 if reading.fate is Fate.OPEN and not known and not self.model(name).targets:
-                    raise Violation(Kind.LOST, f"{shown(reading.record.data)} of {name} is open, and nobody knows")
+                    raise Violation(Kind.LOST, f"{shown(reading.record.data)} of {name} is open, and no client has it")
         self.opened.clear()
         self.brought.clear()
 

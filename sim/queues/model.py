@@ -48,7 +48,7 @@ class Move(Struct, eq=False):
 
 
 class Reading(Struct, eq=False):
-    """One open read. `teller`: whoever was told of it; `asked_back`: its holder has aborted it."""
+    """One open read. `teller`: the client that was told of it; `asked_back`: its holder has aborted it."""
 
     record: Record
     xid: int
@@ -116,7 +116,7 @@ class State:
         return record
 
     def recovered(self) -> list[Record]:
-        """The line after a restart: whoever had something open is gone."""
+        """The line after a restart: the clients with open reads are gone."""
         return [self.open[xid] for xid in sorted(self.open)] + self.ready
 
 

@@ -88,7 +88,7 @@ def check(
     """What each queue holds now, as records. `sync_failed`: that ended the process. Raises Violation."""
     for name in found:
         if name not in models:
-            raise Violation(Kind.INVENTED, f"queue {name} holds {listed(found[name])}, and nobody ever put to it")
+            raise Violation(Kind.INVENTED, f"queue {name} holds {listed(found[name])}, and nothing was ever put to it")
     for model in models.values():
         model.note_settings()  # a reload may have come in the tick that was not committed
     fits = {

@@ -15,7 +15,7 @@ from staniel.queues.stream.stream import Stream
 
 
 class Listener(Protocol):
-    """Who is told. All of it happens inside the step of the queue, before anybody else learns of it."""
+    """Is told of every change, inside the step of the queue, before any client learns of it."""
 
     def begins(self, queue: Queue) -> None:
         """`queue` is served from now on, with what it holds."""
@@ -63,7 +63,7 @@ def _observe(queue: Queue, listener: Listener) -> None:
 
 
 class _ObservedAppend:
-    """In the place of `Stream.append`. `takers`: who takes the item that comes next; None: whoever the stream says."""
+    """In the place of `Stream.append`. `takers`: the readers of the next item; None: those that the stream says."""
 
     def __init__(self, stream: Stream, listener: Listener) -> None:
         self.takers: tuple[StreamQueue, ...] | None = None

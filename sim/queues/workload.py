@@ -16,7 +16,7 @@ FURTHER = ("ey", "dd")  # where items go that have already changed queues
 ALIAS = "al"
 SECOND_ALIAS = "am"
 CHANGING = "z"  # a queue at times, and an alias at others
-STATIONS = ("v", "w")  # on the way to it; no alias reaches them: of equal items nobody could say which one has left
+STATIONS = ("v", "w")  # on the way to it; no alias reaches them: of equal items it could not be told which one has left
 ABSURD = 'queues.b.max_age = "9223372036854775807ms"\n'
 
 

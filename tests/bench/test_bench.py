@@ -217,7 +217,7 @@ def test_the_server_command_is_filled_in_word_by_word() -> None:
     [
         (["--only", "putt"], "no workload 'putt'; there are: put, get"),
         (["--peers", "rabbit"], "no peer 'rabbit'; there are: redis, beanstalkd, memcached"),
-        (["--server", "none", "--peers", "none"], "nobody to measure"),
+        (["--server", "none", "--peers", "none"], "nothing to measure"),
         (["--server", ""], "--server: an empty command"),
     ],
 )
@@ -250,8 +250,8 @@ def test_a_folder_in_memory_is_warned_of() -> None:
 
 
 def test_strangers_on_the_machine_are_counted_in_cores() -> None:
-    before = machine.Ticks(at_seconds=10.0, everybody_seconds=100.0, own_seconds=1.0)
-    after = machine.Ticks(at_seconds=20.0, everybody_seconds=116.0, own_seconds=12.0)
+    before = machine.Ticks(at_seconds=10.0, whole_seconds=100.0, own_seconds=1.0)
+    after = machine.Ticks(at_seconds=20.0, whole_seconds=116.0, own_seconds=12.0)
     assert machine.others_cores(before, after) == 0.5
     assert machine.busy_warning(0.5)[0].startswith("other programs used 0.50 cores")
     assert machine.busy_warning(0.1) == []

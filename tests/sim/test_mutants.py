@@ -42,7 +42,7 @@ FROM = {
     "no room is kept for the mark of a failed sync": 172,
     "a mark counts as whole before the start has synced what a killed process left": 235,
     "a torn mark forgets the names that archives have had before": 400_189,
-    "who waits behind a delete is not told that it is done": 126,
+    "a client that waits behind a delete is not told that it is done": 126,
     "items go back though their answer has left, when a later one cannot": 34,
 }
 """Where to look first, as docs/simulator.md has it: a matter of time alone."""

@@ -25,7 +25,7 @@ MAY_IMPORT = {
     "client": {"protocol"},
     "bench": set(OURS),
 }
-# Nothing below server/ and sim/ may wait, look at a clock, throw dice or talk to anybody.
+# Below server/ and sim/: no waiting, no clock, no randomness, no network.
 WORLDLY = {
     *("trio", "asyncio", "socket", "select", "selectors", "signal", "ssl", "subprocess"),
     *("threading", "multiprocessing", "concurrent", "time", "random", "secrets", "uuid"),
@@ -43,6 +43,7 @@ MACHINE_WORDS = re.compile(
 )
 BARE_IGNORE = re.compile(r"#\s*type:\s*ignore(?!\[)")
 FORMULA = re.compile(r"(?:^|[.:;,]\s+)(Knows|Refuses to (?:know|be imported))\b")
+PERSONS = re.compile(r"\b(?:some|no|any|every)(?:body|one)\b|\bwho(?:ever|m)\b", re.IGNORECASE)
 ROOM_DOCSTRING_MIN = 80
 SKIPS = {"skip", "skipif", "importorskip"}
 
@@ -157,6 +158,11 @@ def _forbidden(path: str, node: ast.AST) -> str:
 def machine_words(text: str) -> list[str]:
     """Paths that only one machine has."""
     return _matches(MACHINE_WORDS, text)
+
+
+def persons(text: str) -> list[str]:
+    """Words for a person where a client, a reader, a reply or a thread is meant: say which."""
+    return _matches(PERSONS, text)
 
 
 def bare_ignores(text: str) -> list[str]:

@@ -46,7 +46,7 @@ def test_a_room_described_in_a_paragraph_passes() -> None:
     [
         ('"""Files.\n\nKnows names. Refuses to know bytes."""', ["line 1: Knows"]),
         ('x = 1\ndef f():\n    """Reads. Refuses to know."""', ["line 2: Refuses to know"]),
-        ('"""Nobody knows. It knows how."""', []),
+        ('"""Nothing else knows. It knows how."""', []),
     ],
 )
 def test_the_formula_of_old_docstrings_is_found(text: str, found: list[str]) -> None:
@@ -131,6 +131,18 @@ def test_a_path_of_one_machine_is_found(text: str) -> None:
 @pytest.mark.parametrize("text", ["get work/t=500/open", "/var/spool/staniel", f"spool/{FOLDER}/x", "a shared lock"])
 def test_queue_names_and_paths_of_every_machine_pass(text: str) -> None:
     assert rules.machine_words(text) == []
+
+
+@pytest.mark.parametrize(
+    "text", ["# Somebody waits", "nobody's item", "for whoever asks", "for everyone", "whom it calls"]
+)
+def test_a_word_for_a_person_is_found(text: str) -> None:
+    assert len(rules.persons(text)) == 1
+
+
+@pytest.mark.parametrize("text", ["the body of some reply", "no one_id", "the client whose item it is", "some bodies"])
+def test_words_that_only_look_like_persons_pass(text: str) -> None:
+    assert rules.persons(text) == []
 
 
 def test_a_type_ignore_without_its_error_is_found() -> None:

@@ -77,6 +77,11 @@ def test_no_file_names_a_path_of_somebodys_machine() -> None:
     assert findings(text_files(), rules.machine_words) == []
 
 
+def test_code_and_docs_say_what_acts_not_somebody() -> None:
+    paths = [path for path in text_files() if not short(path).startswith("tests/") and path.name != "LICENSE"]
+    assert findings(paths, rules.persons) == []
+
+
 def test_every_ignored_type_error_is_named() -> None:
     paths = [path for path in python_files((*PACKAGES, "tests")) if path.parent != Path(__file__).parent]
     assert findings(paths, rules.bare_ignores) == []

@@ -215,7 +215,7 @@ class Marker:
         self.number = number  # of the next item, within the file
         self.id_floor = ID_FLOOR_MIN
         skipped = -(-number // MARK_EVERY)
-        self.facts = SegmentFacts([0] * skipped, [ID_FLOOR_MIN] * skipped)  # of blocks that nobody asks for
+        self.facts = SegmentFacts([0] * skipped, [ID_FLOOR_MIN] * skipped)  # of blocks that are not asked for
         self._floor = floor
         self._saves_from: int | None = None  # where the SAVE_XID records begin that end the batch before
 

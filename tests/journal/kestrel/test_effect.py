@@ -237,7 +237,7 @@ def test_marks_find_items_with_the_records_that_hold_their_flags() -> None:
 def test_a_removal_in_front_of_every_item_needs_one_that_was_there() -> None:
     summary = scanned(b"\1" + addx(b"a"))
     assert (summary.need, summary.taken, summary.added) == (1, 1, 1)
-    with pytest.raises(EffectMismatch, match="nobody added"):
+    with pytest.raises(EffectMismatch, match="never added"):
         apply(summary)
 
 

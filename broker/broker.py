@@ -9,17 +9,15 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable, Iterator
 from functools import partial
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from msgspec import structs
 
-from staniel.broker.commands import workq as workq_commands
 from staniel.broker.config.load import Config, ConfigError, ReloadError
 from staniel.broker.config.toml import joined
 from staniel.broker.counters import ServerCounters
 from staniel.broker.deletions import Deletions
 from staniel.broker.events import CLIENT_EVENTS_MAX, EventSink, Level, RateLimitedSink, discard
-from staniel.broker.jobs import JobService
 from staniel.broker.leases import Lease, Leases
 from staniel.broker.maintenance.scheduler import MaintenanceScheduler
 from staniel.broker.pauses import Pauses
@@ -37,14 +35,16 @@ from staniel.journal.kestrel.log import Log
 from staniel.journal.libkestrel.appender import Appender
 from staniel.journal.libkestrel.reader import ReaderLog
 from staniel.journal.spool import Spool
-from staniel.protocol.workq.fields import show_id
 from staniel.queues.checkpoint import JournalView
 from staniel.queues.config import Format, QueueConfig
 from staniel.queues.interfaces import Journal, NoJournal
 from staniel.queues.item import Delivery, Item
-from staniel.queues.jobs.job import Job
 from staniel.queues.queue import Ended, Queue
 from staniel.queues.registry import Queues
+
+if TYPE_CHECKING:
+    from staniel.broker.jobs import JobService
+    from staniel.queues.jobs.job import Job
 
 BALLAST_RETRY_MS = 1000
 KEYS_SHOWN_MAX = 20
@@ -129,6 +129,8 @@ class Broker:
         self.leases.timed_out = self._log_lease_timeout
         self.serves_jobs = bool(config.addresses("workq"))
         if self.serves_jobs:
+            from staniel.broker.jobs import JobService  # a tenth of what a server loads, and most serve no jobs
+
             self.workq = JobService(config.workq, self.spool, report)
             self.workq.jobs.lease_over = self._log_job_timeout
         self.stopping = False
@@ -150,8 +152,8 @@ class Broker:
         self.counters.total_connections += 1
         session = Session(self, protocol, address)
         server, count = self.config.server, self.counters.curr_connections
-        if self.serves_jobs and self.workq.trouble and protocol.handlers is workq_commands.HANDLERS:
-            session.handlers = workq_commands.BLOCKED
+        if self.serves_jobs and self.workq.trouble:
+            self.workq.block(session)
         session.refuse_writes = exceeds(count, server.connection_limit_refuse_writes)
         session.refuse_reads = exceeds(count, server.connection_limit_refuse_reads)
         self._sessions[session] = None
@@ -166,9 +168,9 @@ class Broker:
 
     def allow_jobs(self) -> None:
         """Serve workq clients again, if the command log can be read now."""
-        for session in self._sessions:
-            if session.handlers is workq_commands.BLOCKED and not self.workq.trouble:
-                session.handlers = workq_commands.HANDLERS
+        if not self.workq.trouble:
+            for session in self._sessions:
+                self.workq.unblock(session)
 
     def forget(self, session: Session) -> None:
         """The client of `session` is gone."""
@@ -457,6 +459,8 @@ class Broker:
 
     def _log_job_timeout(self, job: Job, now_ms: int) -> None:
         """A worker has not finished a job in its time."""
+        from staniel.protocol.workq.fields import show_id  # only who serves jobs needs it
+
         name, id, attempts = job.terms.queue.name.decode("latin-1"), show_id(job.id).decode(), job.attempts
         self.client_events(Level.INFO, "job.timed_out", now_ms, client=job.holder, name=name, job=id, attempts=attempts)
 

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from staniel.broker.access import why_unreadable
+from staniel.broker.commands.workq import BLOCKED, HANDLERS
 from staniel.broker.config.schema import WorkqSettings
 from staniel.broker.events import EventSink, Level
+from staniel.broker.session import Session
 from staniel.journal.disk.ballast import Ballast
 from staniel.journal.disk.fs import Locked
 from staniel.journal.errors import Damage
@@ -171,6 +173,18 @@ class JobService:
         if ballast is not None and ballast.budget_bytes < 0:
             moment_ms = min(moment_ms, self._ballast_due_ms)
         return moment_ms
+
+    # clients
+
+    def block(self, session: Session) -> None:
+        """Refuse what `session` asks for, if it speaks workq: there is `trouble`."""
+        if session.handlers is HANDLERS:
+            session.handlers = BLOCKED
+
+    def unblock(self, session: Session) -> None:
+        """Serve it again."""
+        if session.handlers is BLOCKED:
+            session.handlers = HANDLERS
 
     def close(self) -> None:
         """Everything must have been written and synced."""

@@ -1,6 +1,6 @@
 """The protocols that a client can speak, each as a ProtocolSpec: its parser and its table of commands.
 
-Thrift's are imported when asked for: its library is an extra, and slow to load.
+All but memcache's are imported when asked for: few servers speak them, and thrift's library is an extra.
 """
 
 from __future__ import annotations
@@ -9,13 +9,9 @@ from functools import partial
 
 from staniel.broker.commands import memcache as commands
 from staniel.broker.commands import meta as meta_commands
-from staniel.broker.commands import text as text_commands
-from staniel.broker.commands import workq as workq_commands
 from staniel.broker.session import ProtocolSpec
 from staniel.protocol.memcache.parser import MemcacheParser
 from staniel.protocol.memcache.requests import Dialect
-from staniel.protocol.text.parser import TextParser
-from staniel.protocol.workq.parser import WorkqParser
 
 MEMCACHE_HANDLERS = {**commands.HANDLERS, **meta_commands.HANDLERS}
 
@@ -28,10 +24,16 @@ def memcache(dialect: Dialect, create_on_read: bool | None = None) -> ProtocolSp
 
 def text(dialect: Dialect, create_on_read: bool = True) -> ProtocolSpec:
     """`dialect` is memcache's: it says whether a put to several queues is all or nothing."""
+    from staniel.broker.commands import text as text_commands
+    from staniel.protocol.text.parser import TextParser
+
     return ProtocolSpec(TextParser, text_commands.HANDLERS, dialect, create_on_read)
 
 
 def workq() -> ProtocolSpec:
+    from staniel.broker.commands import workq as workq_commands
+    from staniel.protocol.workq.parser import WorkqParser
+
     return ProtocolSpec(WorkqParser, workq_commands.HANDLERS)
 
 

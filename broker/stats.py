@@ -6,19 +6,19 @@ from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING
 
 from staniel.broker.access import why_unreadable
-from staniel.broker.jobs import JobService
 from staniel.broker.version import WIRE_VERSION
 from staniel.journal.journals import primary_log
 from staniel.journal.kestrel.log import Log
 from staniel.journal.libkestrel.writer import StreamWriter
 from staniel.protocol.memcache.requests import Dialect
 from staniel.queues import ages
-from staniel.queues.jobs.queue import JobQueue
 from staniel.queues.queue import Queue
 from staniel.queues.registry import Alias
 
 if TYPE_CHECKING:
     from staniel.broker.broker import Broker
+    from staniel.broker.jobs import JobService
+    from staniel.queues.jobs.queue import JobQueue
 
 
 def named_stats(queue: Queue, now_ms: int, dialect: Dialect) -> Iterator[tuple[str, object]]:

@@ -11,6 +11,7 @@ import fcntl
 import os
 import socket
 import stat
+from collections.abc import Callable
 from types import TracebackType
 
 from staniel.broker import protocols
@@ -42,11 +43,10 @@ class BoundSockets:
         self._paths: list[tuple[str, tuple[int, int]]] = []
         dialect = config.memcache.dialect
         try:
-            self._open(config, "memcache", protocols.memcache(dialect, config.memcache.create_on_read))
-            self._open(config, "text", protocols.text(dialect, config.text.create_on_read))
-            self._open(config, "workq", protocols.workq())
-            if config.addresses("thrift"):
-                self._open(config, "thrift", protocols.thrift(dialect, config.thrift.create_on_read))
+            self._open(config, "memcache", lambda: protocols.memcache(dialect, config.memcache.create_on_read))
+            self._open(config, "text", lambda: protocols.text(dialect, config.text.create_on_read))
+            self._open(config, "workq", protocols.workq)
+            self._open(config, "thrift", lambda: protocols.thrift(dialect, config.thrift.create_on_read))
         except ImportError as error:
             self.close()
             raise StartError("[thrift] needs an extra: pip install 'staniel[thrift]'") from error
@@ -74,8 +74,13 @@ class BoundSockets:
             os.close(lock)
         self.sockets, self._paths, self._locks = [], [], []
 
-    def _open(self, config: Config, name: str, protocol: ProtocolSpec) -> None:
-        for address in config.addresses(name):
+    def _open(self, config: Config, name: str, load: Callable[[], ProtocolSpec]) -> None:
+        """Bind a listener's addresses, if it has any: only then is its protocol loaded."""
+        addresses = config.addresses(name)
+        if not addresses:
+            return
+        protocol = load()
+        for address in addresses:
             if isinstance(address, UnixAddress):
                 sock = self._bind_unix(address, config.socket_mode(name))
             else:

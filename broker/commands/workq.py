@@ -5,12 +5,11 @@ the end of one. Inspections are in workq_inspect.py. Source: the client protocol
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from staniel.broker import access
 from staniel.broker.commands import workq_inspect
 from staniel.broker.commands.memcache import invalid, more
-from staniel.broker.jobs import JobService
 from staniel.broker.session import ITEMS_AT_ONCE, Session
 from staniel.journal.disk.ballast import RECORD_OVERHEAD_BYTES
 from staniel.protocol.requests import Invalid, More
@@ -19,6 +18,9 @@ from staniel.protocol.workq import requests as workq
 from staniel.queues.jobs.job import COMPLETED, NS_A_MS, Job, Terms
 from staniel.queues.jobs.jobs import Finish, Jobs
 from staniel.queues.jobs.queue import JobQueue
+
+if TYPE_CHECKING:
+    from staniel.broker.jobs import JobService
 
 ADD_BYTES = 512  # of an add's record beside its payload, at most
 

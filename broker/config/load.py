@@ -186,6 +186,8 @@ def parse(text: bytes, folder: str) -> Config:
 
 
 def _decode(text: bytes) -> dict[str, object]:
+    if not text:
+        return {}  # without a file no reader of TOML is loaded
     try:
         return msgspec.toml.decode(text.removeprefix(codecs.BOM_UTF8), type=dict[str, Any])
     except UnicodeDecodeError as wrong:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
-import json
 import re
 from functools import cache
 from typing import Any, TypeVar
@@ -11,7 +9,7 @@ from typing import Any, TypeVar
 from msgspec import Struct, structs
 
 from staniel.broker.config.schema import MOVED, REFUSED, SECTIONS
-from staniel.broker.config.values import Mismatch, SettingKind, shown
+from staniel.broker.config.values import Mismatch, SettingKind, quoted, shown
 
 S = TypeVar("S", bound=Struct)
 
@@ -45,7 +43,7 @@ def keys_of(section: type[Struct]) -> dict[str, Key]:
 
 def joined(path: str, key: str) -> str:
     """A key's path as TOML writes it: a part with special letters is quoted."""
-    part = key if re.fullmatch(r"[A-Za-z0-9_-]+", key) else json.dumps(key, ensure_ascii=False)
+    part = key if re.fullmatch(r"[A-Za-z0-9_-]+", key) else quoted(key)
     return f"{path}.{part}" if path else part
 
 
@@ -89,5 +87,7 @@ def _suggestion(snake: str, known: list[str]) -> str:
     for section, settings in SECTIONS.items():
         if snake not in known and snake in keys_of(settings):
             return f", it belongs in [{section}]"
+    import difflib  # only mistakes need it
+
     near = difflib.get_close_matches(snake, known, 1)
     return f", did you mean {shown(near[0])}?" if near else ""

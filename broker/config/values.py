@@ -4,11 +4,9 @@ and durations as people write them ("1.5GB", "30s").
 
 from __future__ import annotations
 
-import json
 import math
 import re
 from collections.abc import Callable
-from fractions import Fraction
 from typing import Any
 
 from msgspec import Struct
@@ -55,6 +53,8 @@ def _parse_amount(text: str, units: dict[str, int], folded: str) -> int:
     match = _AMOUNT.fullmatch(folded)
     if match is None or match[2] not in units:
         raise ValueError(f"{text!r} is not a number with one of the units {' '.join(units)}")
+    from fractions import Fraction  # a start without a configuration reads no amounts
+
     return math.ceil(Fraction(match[1]) * units[match[2]])
 
 
@@ -80,13 +80,20 @@ class SettingKind(Struct, frozen=True):
     show: Callable[[Any], str]
 
 
+def quoted(value: str | tuple[str, ...]) -> str:
+    """As TOML and JSON write it."""
+    import json  # only messages and documentation need it
+
+    return json.dumps(value, ensure_ascii=False)
+
+
 def shown(value: object) -> str:
     """A TOML value as an error message quotes it, cut to a line's length."""
     match value:
         case bool():
             return "true" if value else "false"
         case str():
-            text = json.dumps(value, ensure_ascii=False)
+            text = quoted(value)
             return text if len(text) <= 60 else f'{text[:56]}..."'
         case dict():
             return "a table"
@@ -137,7 +144,7 @@ def size(least_bytes: int = 0, most_bytes: int = UNLIMITED_BYTES, expected: str 
 
 def choice(values: dict[str, object]) -> SettingKind:
     """One of a few words; case and `_` do not matter, so Kestrel's spellings ("WriteAvoid") are understood."""
-    words = [shown(word) for word in values]
+    words = [f'"{word}"' for word in values]  # of plain letters
     expected = ", ".join(words[:-1]) + " or " + words[-1]
 
     def read(value: object) -> object:
@@ -283,7 +290,7 @@ HOST = SettingKind("host", _read_host, shown)
 PORT = SettingKind("port", _read_port, str)
 FILE_MODE = SettingKind("mode", _read_file_mode, lambda value: shown(f"{value:04o}"))
 QUEUE_NAME = SettingKind("queue name", _read_queue_name, shown)
-QUEUE_NAMES = SettingKind("array of queue names", _array(_read_queue_name, "queue names"), json.dumps)
+QUEUE_NAMES = SettingKind("array of queue names", _array(_read_queue_name, "queue names"), quoted)
 ADDRESSES = SettingKind("array of addresses", _array(_read_address, "addresses"), _show_addresses)
 DURATION = SettingKind("duration", _read_duration, _show_duration)
 SYNC = SettingKind('"always" / "os" / duration', _read_sync, _show_sync)

@@ -1,15 +1,18 @@
-"""The commands `serve` and `ping`, and the group that loads the others."""
+"""The commands `serve` and `ping`, and the group that loads the others. What one command alone needs is imported where
+it runs.
+"""
 
 from __future__ import annotations
 
 import sys
+from typing import TYPE_CHECKING
 
 import click
 
-from staniel.broker.config.load import Config, defaults, load
-from staniel.broker.version import VERSION
-from staniel.server.cli.ping import Silent
-from staniel.server.cli.ping import ping as ping_server
+from staniel.broker.version import VERSION_LINE
+
+if TYPE_CHECKING:
+    from staniel.broker.config.load import Config
 
 DAY_S = 86_400
 HELD_BACK, SILENT = 3, 4  # exit codes; click's own are 1 and 2
@@ -42,7 +45,7 @@ def seconds(value: float) -> float:
 
 
 @click.group(cls=Commands, context_settings=HELP)
-@click.version_option(VERSION, "--version", "-V", prog_name="staniel", message="%(prog)s %(version)s")
+@click.version_option(VERSION_LINE, "--version", "-V", message="%(version)s")
 def main() -> None:
     """Staniel, a persistent queue server: memcache protocol, Kestrel journals, nothing acknowledged that a crash can
     take back."""
@@ -82,6 +85,7 @@ def serve(
     --sync always: a reply means that the disk has it (one sync serves every client that waits). --sync 50ms: a killed
     process loses nothing, a power cut at most that long. --sync os: a killed process loses nothing.
     """
+    from staniel.broker.config.load import defaults, load
     from staniel.server.app import run
 
     def read_config() -> Config:
@@ -113,6 +117,9 @@ def ping(host: str, port: int, path: str, timeout: float, alive: bool) -> None:
     it hangs. 3: it answers, and its status is not up, or queues are paused or cannot be
     read: the line says so, and a restart alone changes nothing about it.
     """
+    from staniel.server.cli.ping import Silent
+    from staniel.server.cli.ping import ping as ping_server
+
     where = f"unix:{path}" if path else f"{host}:{port}"
     try:
         answer = ping_server(host, port, timeout, path)

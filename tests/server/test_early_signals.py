@@ -101,5 +101,5 @@ def test_signals_without_a_meaning_do_not_end_the_server(server: Server, number:
 
 
 def test_another_command_still_ends_by_a_hang_up() -> None:
-    command = [*struck_by(signal.SIGHUP, AT_IMPORT.format(place="click")), "staniel", "--version"]
+    command = [*struck_by(signal.SIGHUP, AT_IMPORT.format(place="click")), "staniel", "--help"]
     assert subprocess.run(command, capture_output=True, timeout=15).returncode == -signal.SIGHUP

@@ -30,6 +30,10 @@ from staniel.queues.xids import XID_MAX, XID_MIN, next_xid
 
 REMOVE_RECORD = bytes((REMOVE,))
 RESERVE_RECORD = bytes((REMOVE_TENTATIVE,))
+# Bound here: CPython 3.11 makes a new method object for each call of a method of an imported name.
+pack_addx = ADDX_HEAD.pack
+pack_add_xid = ADD_XID_HEAD.pack
+pack_with_xid = WITH_XID.pack
 
 
 def signed(flags: int) -> int:
@@ -83,12 +87,12 @@ class Encoder:
         if item.flags:
             return self.addx(item)
         data = item.data
-        return ADDX_HEAD.pack(ADDX, len(data) + BLOCK_HEAD_BYTES, item.added_ms, item.expires_ms) + data
+        return pack_addx(ADDX, len(data) + BLOCK_HEAD_BYTES, item.added_ms, item.expires_ms) + data
 
     def addx(self, item: Item) -> bytes:
         """The record of one item in the line."""
         data = item.data
-        head = ADDX_HEAD.pack(ADDX, len(data) + BLOCK_HEAD_BYTES, item.added_ms, item.expires_ms)
+        head = pack_addx(ADDX, len(data) + BLOCK_HEAD_BYTES, item.added_ms, item.expires_ms)
         return head + data if not item.flags else self._flags(item.flags) + head + data
 
     def _removed(self, change: Removed) -> bytes:
@@ -103,30 +107,30 @@ class Encoder:
         xid = change.xid
         self.took = True
         if self.dialect is JournalDialect.KESTREL_24:
-            record = WITH_XID.pack(REMOVE_TENTATIVE_XID, xid)
+            record = pack_with_xid(REMOVE_TENTATIVE_XID, xid)
         elif xid == self.counter + 1 != 0 or next_xid(self.counter, self.open) == xid:
             record = RESERVE_RECORD
         else:
-            record = WITH_XID.pack(SAVE_XID, xid - 1 if xid != XID_MIN else XID_MAX) + RESERVE_RECORD
+            record = pack_with_xid(SAVE_XID, xid - 1 if xid != XID_MIN else XID_MAX) + RESERVE_RECORD
         self.counter = xid
         self.open.add(xid)
         return record
 
     def _confirmed(self, change: Confirmed) -> bytes:
         self.open.discard(change.xid)
-        return WITH_XID.pack(CONFIRM_REMOVE, change.xid)
+        return pack_with_xid(CONFIRM_REMOVE, change.xid)
 
     def _aborted(self, change: Aborted) -> bytes:
         self.open.discard(change.xid)
-        return WITH_XID.pack(UNREMOVE, change.xid)
+        return pack_with_xid(UNREMOVE, change.xid)
 
     def _flags(self, flags: int) -> bytes:
-        return WITH_XID.pack(SAVE_XID, signed(flags)) + WITH_XID.pack(SAVE_XID, self.counter)
+        return pack_with_xid(SAVE_XID, signed(flags)) + pack_with_xid(SAVE_XID, self.counter)
 
     def save_xid(self, counter: int) -> bytes:
         """The record that sets the last used transaction id."""
         self.counter = counter
-        return WITH_XID.pack(SAVE_XID, counter)
+        return pack_with_xid(SAVE_XID, counter)
 
     def nothing(self, counter: int) -> bytes:
         """All records of a summary that holds nothing. A summary that was cut off may hold one such record, or none: so
@@ -138,8 +142,8 @@ class Encoder:
         flags = self._flags(item.flags) if item.flags else b""
         if self.dialect is JournalDialect.KESTREL_24:
             # Kestrel 2.4 ignores the id of an ADD_XID and reads opcode 3 wrongly: an ADDX, then a reserve with its id.
-            head = ADDX_HEAD.pack(ADDX, len(item.data) + BLOCK_HEAD_BYTES, item.added_ms, item.expires_ms)
+            head = pack_addx(ADDX, len(item.data) + BLOCK_HEAD_BYTES, item.added_ms, item.expires_ms)
             self.counter = xid
-            return flags + head + item.data + WITH_XID.pack(REMOVE_TENTATIVE_XID, xid)
-        head = ADD_XID_HEAD.pack(ADD_XID, xid, len(item.data) + BLOCK_HEAD_BYTES, item.added_ms, item.expires_ms)
+            return flags + head + item.data + pack_with_xid(REMOVE_TENTATIVE_XID, xid)
+        head = pack_add_xid(ADD_XID, xid, len(item.data) + BLOCK_HEAD_BYTES, item.added_ms, item.expires_ms)
         return flags + head + item.data + RESERVE_RECORD

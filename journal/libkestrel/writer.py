@@ -16,6 +16,8 @@ from staniel.journal.libkestrel.segments import StreamSegment, StreamSegments
 from staniel.queues.config import QueueConfig
 from staniel.queues.item import Numbered
 
+pack_put_head = PUT_HEAD.pack  # bound here: see journal/kestrel/encoder.py
+
 
 class StreamWriter(Appender):
     """`segments` indexes every item when it is written. Segments are planned with the item that needs them and created
@@ -81,7 +83,7 @@ class StreamWriter(Appender):
             record = encode_put(item, item.id, item.errors)
         else:
             data = item.data
-            record = PUT_HEAD.pack(PUT, len(data), item.errors, item.id, item.added_ms) + data
+            record = pack_put_head(PUT, len(data), item.errors, item.id, item.added_ms) + data
         size = len(record)
         after = self._size + size
         if after > self.segment_bytes and after > size + MAGIC_BYTES:

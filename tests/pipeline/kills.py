@@ -32,6 +32,7 @@ from staniel.journal.disk.os_fs import OsFile, OsFs
 from staniel.pipeline.formats.adapters import look
 from staniel.pipeline.formats.base import Part, Reading
 from staniel.pipeline.lake.folders import LocalFolder
+from staniel.pipeline.sessions import quiet_log
 from staniel.pipeline.tasks import archive as archiving
 from staniel.pipeline.tasks import convert as converting
 from staniel.pipeline.tasks import pack as packs
@@ -39,6 +40,7 @@ from staniel.pipeline.tasks import summarise as fleet
 from staniel.pipeline.tasks.archive import archive
 from staniel.pipeline.tasks.convert import convert
 from staniel.queues.config import Format, JournalDialect
+from tests.pipeline.conftest import SHORT_LIVED, SMALL_DATA
 from tests.pipeline.spools import history, write
 from tests.pipeline.test_packs import states
 
@@ -131,8 +133,15 @@ def armed(where: str, step: int, victim: int, mark: str) -> Iterator[None]:
         module.run = fleet.run
 
 
+def session() -> Any:
+    """One that tries a task three times, and starts quickly."""
+    java = f"{SHORT_LIVED} -Dlog4j2.configurationFile={quiet_log()}"
+    settings = {"spark__driver__extraJavaOptions": java, "spark__sql__shuffle__partitions": 2, **SMALL_DATA}
+    return pipeline.session("local[2,3]", **settings)
+
+
 def child(job: str, spool: str, out: str, victim: str, where: str, step: int, mark: str) -> None:
-    spark = pipeline.session("local[2,3]")
+    spark = session()
     pid = {"driver": os.getpid(), "jvm": spark.sparkContext._gateway.proc.pid}[victim]
     with armed(where, step, pid, mark):
         work(spark, job, spool, out)
@@ -246,7 +255,7 @@ def main() -> None:
     if given.child:
         job, spool, out, victim, where, step, mark = given.child
         child(job, spool, out, victim, where, int(step), mark)
-    spark = pipeline.session("local[2,3]", spark__sql__shuffle__partitions=2)
+    spark = session()
     told: dict[tuple[str, str, str], Told] = defaultdict(Told)
     for job in [given.job] if given.job else list(CASES):
         for victim, where, steps in steps_of(job, given.every, given.first):

@@ -171,19 +171,21 @@ def test_a_task_that_runs_twice_or_after_its_driver_has_died_changes_nothing(tmp
     assert len(late) == 2 and states(spool) == before
 
 
-def test_the_pack_that_a_server_left_unfinished_is_finished_first(tmp_path: Path) -> None:
+@pytest.mark.parametrize("later", ["", "jobs.9"], ids=["the newest file", "before a later one"])
+def test_the_pack_that_a_server_left_unfinished_is_finished_first(tmp_path: Path, later: str) -> None:
     spool = tmp_path / "spool"
     spool.mkdir()
     (spool / "jobs.5").write_bytes(addx(b"a") + addx(b"b"))
     (spool / "jobs.7").write_bytes(b"\1" + addx(b"c"))
     (spool / "jobs.7.pack").write_bytes(addx(b"b") + addx(b"c"))
-    (spool / "jobs.9").write_bytes(b"\1" + addx(b"d"))
+    if later:
+        (spool / later).write_bytes(b"\1" + addx(b"d"))
     (spool / "jobs").write_bytes(addx(b"e"))
     (spool / "jobs~~3").write_bytes(addx(b"half"))
     before = states(spool)
     (one,) = packed(spool)
-    assert (one.queue, one.files, one.items) == ("jobs", 2, 2)
-    assert states(spool) == before and names(spool) == ["jobs", "jobs.9"]
+    assert (one.queue, one.files, one.items) == ("jobs", 2 if later else 1, 2)
+    assert states(spool) == before and names(spool) == ["jobs", later or "jobs.7"]
 
 
 def test_a_new_file_that_lacks_an_item_replaces_nothing(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

@@ -74,6 +74,19 @@ def test_every_queue_keeps_its_name_in_a_lake_whatever_it_is_called(spark: Spark
     assert {row.queue for row in batch.load(str(spool)).collect()} == {r"caf\xE9", "a,b"}
 
 
+def test_queues_with_numbers_for_names_stay_apart_in_a_lake_that_holds_no_others(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    """One name that is no number, and readers take all of them for text."""
+    spool, out = spool_of(tmp_path / "spool", ["007", "7", "1e3", "1000"]), tmp_path / "lake"
+    archive(spark, str(spool), str(out), {}, lambda _: None)
+    spark.conf.set(INFERRING, "true")
+    plain = {bytes(row.value): row.queue for row in spark.read.parquet(str(out)).collect()}
+    assert plain == {bytes(row.value): row.queue for row in items_of(spark, str(out), True, {}).collect()}
+    spark.conf.set(INFERRING, "false")
+    assert plain == {b"0": "007", b"1": "7", b"2": "1e3", b"3": "1000"}
+
+
 def test_a_lake_in_a_folder_with_a_question_mark_keeps_its_ledger(spark: SparkSession, tmp_path: Path) -> None:
     spool, out = spool_of(tmp_path / "spool", ["jobs"]), tmp_path / "what?[x]" / "lake"
     for rows in (1, 0):

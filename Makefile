@@ -6,11 +6,13 @@ ARGS ?=
 CONSTRAINTS ?= constraints.txt
 # Each file of tests runs in one of them; more ask for more memory, because some bring a Spark.
 TEST_PROCESSES ?= 2
-# Tests, simulator and bench start hundreds of processes. Where the environment forbids bytecode files, as many images do,
-# each of them would compile every module again, which takes longer than the rest of a start. .gitignore covers the files.
+# Where the environment forbids bytecode files, as many images do, each process would compile every module again, which
+# takes longer than the rest of a start. .gitignore covers the files.
 COMPILED := PYTHONDONTWRITEBYTECODE=
 
 PACKAGES := protocol queues journal broker server sim bench client pipeline
+# As pip does for what it installs: whoever starts $(VENV)/bin/staniel by hand may be forbidden to write them.
+WRITE_BYTECODE = $(VENV)/bin/python -m compileall -q $(filter-out sim bench,$(PACKAGES)) src/staniel/*.py
 PIP := $(VENV)/bin/python -m pip --disable-pip-version-check install --quiet $(if $(CONSTRAINTS),--constraint $(CONSTRAINTS))
 BASE := $(VENV)/.base-installed
 DEV := $(VENV)/.dev-installed
@@ -23,7 +25,7 @@ help: ## this list
 	@echo "Variables: PYTHON=$(PYTHON) VENV=$(VENV) ARGS=... TEST_PROCESSES=$(TEST_PROCESSES) CONSTRAINTS=$(CONSTRAINTS)"
 
 serve: $(BASE) ## install what the server needs, then run it: make serve ARGS='--config my.toml'
-	@exec $(VENV)/bin/staniel serve $(ARGS)
+	@exec env $(COMPILED) $(VENV)/bin/staniel serve $(ARGS)
 
 test: $(DEV) ## every test this machine can run: make test ARGS='-k journal'
 	@$(COMPILED) $(VENV)/bin/pytest --numprocesses $(TEST_PROCESSES) --dist loadfile --no-loadscope-reorder $(ARGS)
@@ -50,7 +52,7 @@ wheel: $(BASE) ## build the wheel into dist/
 
 clean: ## remove the environment and every cache
 	rm -rf $(VENV) dist build .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache .coverage
-	find $(PACKAGES) tests -type d -name __pycache__ -prune -exec rm -rf {} +
+	find $(PACKAGES) src tests -type d -name __pycache__ -prune -exec rm -rf {} +
 
 # pip comes last when an environment is made, so one that failed half way has none; and an upgrade of the system may take
 # the interpreter away. Both are made anew. Only what has a pyvenv.cfg is cleared: that folder is an environment.
@@ -66,8 +68,10 @@ $(VENV)/bin/pip: $(MEND)
 # Order-only: the interpreter's own date says nothing about what is installed beside it.
 $(BASE): pyproject.toml $(CONSTRAINTS) $(MEND) | $(VENV)/bin/pip
 	$(PIP) --editable .
+	@$(WRITE_BYTECODE)
 	@touch $@
 
 $(DEV): pyproject.toml $(CONSTRAINTS) $(MEND) | $(VENV)/bin/pip
 	$(PIP) --editable '.[dev]'
+	@$(WRITE_BYTECODE)
 	@touch $(BASE) $@

@@ -28,7 +28,7 @@ printf '#!/bin/sh\\necho "inside $*" >> "$CALLS"\\n[ -e "$0.pip" ] || [ "$2" != 
 chmod +x "$1/bin/python"
 [ -n "$BREAK_LATE" ] && exit 1
 touch "$1/bin/python.pip" "$1/bin/pip"
-printf '#!/bin/sh\\necho served >> "$CALLS"\\n' > "$1/bin/staniel"
+printf '#!/bin/sh\\necho served${PYTHONDONTWRITEBYTECODE:+ without bytecode} >> "$CALLS"\\n' > "$1/bin/staniel"
 chmod +x "$1/bin/staniel"
 """
 
@@ -87,6 +87,13 @@ def test_an_environment_whose_interpreter_has_gone_is_made_anew(project: Path) -
 def test_a_sound_environment_is_made_once(project: Path) -> None:
     assert make(project) == make(project) == 0
     assert [call for call in calls(project) if call.startswith("venv")] == ["venv .venv"]
+
+
+def test_a_server_finds_bytecode_even_where_the_environment_forbids_it(project: Path) -> None:
+    assert make(project, PYTHONDONTWRITEBYTECODE="1") == 0
+    made = calls(project)
+    assert any(call.startswith("inside -m compileall") and " server " in call for call in made)
+    assert made[-1] == "served"
 
 
 def test_a_folder_that_is_no_environment_is_not_emptied(project: Path) -> None:

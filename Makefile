@@ -11,7 +11,7 @@ TEST_PROCESSES ?= 2
 COMPILED := PYTHONDONTWRITEBYTECODE=
 
 PACKAGES := protocol queues journal broker server sim bench client pipeline
-# As pip does for what it installs: whoever starts $(VENV)/bin/staniel by hand may be forbidden to write them.
+# As pip does for what it installs: $(VENV)/bin/staniel may be started where the environment forbids to write them.
 WRITE_BYTECODE = $(VENV)/bin/python -m compileall -q $(filter-out sim bench,$(PACKAGES)) src/staniel/*.py
 PIP := $(VENV)/bin/python -m pip --disable-pip-version-check install --quiet $(if $(CONSTRAINTS),--constraint $(CONSTRAINTS))
 BASE := $(VENV)/.base-installed

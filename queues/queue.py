@@ -334,6 +334,8 @@ class Queue:
 
     def flush(self) -> int:
         """Remove every item of the line; open reads stay open. Returns how many went."""
+        if self.unrecorded is not None:
+            self._record_as_open()  # it had left before, and stays when the line is empty, too
         count = self.line.clear()
         self.record_cleared(count)
         self.counters.total_flushes += 1
@@ -378,6 +380,8 @@ class Queue:
         return self.has_more_expired or bool(self.batched_aborts.groups)
 
     def _drop_expired(self, now_ms: int, count_max: int) -> int:
+        if self.unrecorded is not None:
+            self._record_as_open()
         max_age_ms = self.config.max_age_ms
         count = self.line.expire(now_ms, now_ms - max_age_ms if max_age_ms else FOREVER_AGO_MS, count_max)
         self.record_cleared(count)

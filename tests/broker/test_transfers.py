@@ -355,6 +355,27 @@ def test_expired_and_dead_items_end_where_the_configuration_says() -> None:
     assert (world.items("q"), world.items("dead")) == ([b"b"], [b"a"])
 
 
+def test_the_last_item_of_a_queue_is_journaled_as_open_if_the_queue_is_flushed_while_it_leaves() -> None:
+    """Left alone it costs a plain removal, as in Kestrel."""
+    written = {}
+    for flushed in (False, True):
+        world = World(EXPIRING)
+        client = world.client()
+        put(client, "a", 1)
+        world.sync()
+        world.turn()
+        size = world.disk.size("s/q")
+        world.turn(2500)
+        if flushed:
+            client.says("flush q")
+        for _ in range(3):
+            world.sync()
+            world.turn()
+        assert (world.items("q"), world.items("late")) == ([], [b"a"])
+        written[flushed] = world.disk.read("s/q", size, 100)
+    assert written == {False: b"\x01", True: b"\x03" + b"\x06\x01\0\0\0"}
+
+
 def test_the_queue_for_expired_items_is_there_as_soon_as_theirs_and_after_a_restart() -> None:
     world = World(EXPIRING)
     world.client().puts("x")

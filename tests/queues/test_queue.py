@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from staniel.queues.changes import Aborted, Added, Confirmed, Opened, Removed
 from staniel.queues.config import QueueConfig
-from staniel.queues.item import Item
+from staniel.queues.interfaces import Admission, Reason
+from staniel.queues.item import Delivery, Item
 from staniel.queues.queue import Queue
 from tests.queues.model import Hand, Recorder
 
@@ -93,6 +94,30 @@ def test_an_expired_item_is_never_handed_out_however_small_the_sweep() -> None:
     shown = queue.peek(NOW_MS + 2)
     assert shown is not None and shown.item.data == b"new"
     assert queue.counters.expired_items == 5
+
+
+class TransferSinkThatKeeps:
+    """Takes charge of one item."""
+
+    taken: Delivery | None = None
+
+    def admits(self, source: Queue, size: int) -> Admission:
+        return Admission.NOW
+
+    def accept(self, source: Queue, taken: Delivery, reason: Reason, now_ms: int, target: str = "") -> None:
+        self.taken = taken
+
+
+def test_an_item_that_leaves_is_recorded_as_open_before_a_sweep_that_drops_nothing() -> None:
+    queue = Queue("q", QueueConfig(expire_to_queue="late"), Recorder(), NOW_MS)
+    queue.transfer_sink = sink = TransferSinkThatKeeps()
+    queue.add(Item(b"a", NOW_MS, NOW_MS + 1), NOW_MS)
+    assert queue.expire(NOW_MS + 2, 10) == 1 and sink.taken is queue.unrecorded
+    queue.configure(QueueConfig(max_expire_sweep=0))
+    queue.add(Item(b"b", NOW_MS, NOW_MS + 1), NOW_MS)
+    assert queue.expire(NOW_MS + 2, 0) == 0 and sink.taken is not None and queue.release(sink.taken)
+    changes = queue.journal.changes  # type: ignore[attr-defined]
+    assert [type(change) for change in changes] == [Added, Added, Opened, Confirmed]
 
 
 def test_an_item_lives_through_the_millisecond_of_its_expiry() -> None:

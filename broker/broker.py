@@ -198,7 +198,7 @@ class Broker:
         while self.woken:
             self.settle(now_ms)
         self.group.settle(now_ms)
-        self.transfers.intents.close()
+        self.transfers.transfer_log.close()
         if self.serves_jobs:
             self.workq.close()
         self.spool.settle()
@@ -312,19 +312,19 @@ class Broker:
         if had_space and group.budget_bytes < 0:
             self._ballast_due_ms = now_ms + BALLAST_RETRY_MS
             self.report(Level.ERROR, "disk.full", spool=self.spool.folder, hint="puts are refused until there is space")
-        if self.transfers.unpinned:
-            self._use_unpinned(now_ms)
+        if self.transfers.unblocked:
+            self._run_deferred_steps(now_ms)
             self.commit(now_ms)  # what has begun now must be written before the next sync
 
-    def _use_unpinned(self, now_ms: int) -> None:
-        """Some journals have no transfers under way, as they wanted: do what it was for, then begin transfers again."""
-        calm, self.transfers.unpinned = self.transfers.unpinned, []
-        for log in calm:
-            log.wants_unpin = False
+    def _run_deferred_steps(self, now_ms: int) -> None:
+        """Journals that block transfers have none under way: take the steps due, then begin transfers again."""
+        logs, self.transfers.unblocked = self.transfers.unblocked, []
+        for log in logs:
+            log.blocks_transfers = False
             if log.is_erased:
                 continue
             if isinstance(log, Log):
-                self.maintenance.use_unpinned(log, now_ms)
+                self.maintenance.run_deferred_step(log, now_ms)
             else:
                 self.streams.look_after(log, now_ms)
         self.transfers.begin_again(now_ms)

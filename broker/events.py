@@ -40,11 +40,11 @@ class RateLimitedSink:
     def __call__(self, level: Level, event: str, now_ms: int, /, **fields: object) -> None:
         if not self.is_wanted(event, now_ms, fields.get("why")):
             return
-        told = self._windows[event, fields.get("why")]
-        if told[2]:
-            fields["left_out"] = told[2]
-            told[2] = 0
-        told[1] += 1
+        window = self._windows[event, fields.get("why")]
+        if window[2]:
+            fields["left_out"] = window[2]
+            window[2] = 0
+        window[1] += 1
         self._report(level, event, **fields)
 
     def is_wanted(self, event: str, now_ms: int, why: object = None) -> bool:
@@ -52,14 +52,14 @@ class RateLimitedSink:
         time to find.
         """
         kind = (event, why)
-        told = self._windows.get(kind)
-        if told is None:
+        window = self._windows.get(kind)
+        if window is None:
             if len(self._windows) >= KINDS_MAX:
                 self._windows.clear()
             self._windows[kind] = [now_ms, 0, 0]
-        elif now_ms >= told[0] + SELDOM_MS:
-            told[0], told[1] = now_ms, 0
-        elif told[1] >= self._burst:
-            told[2] += 1
+        elif now_ms >= window[0] + SELDOM_MS:
+            window[0], window[1] = now_ms, 0
+        elif window[1] >= self._burst:
+            window[2] += 1
             return False
         return True

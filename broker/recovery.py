@@ -91,7 +91,7 @@ def recover(
     if not group.restore_ballast():
         report(Level.ERROR, "disk.full", spool=spool.folder, hint="puts are refused until there is space")
     group.settle(now_ms)
-    broker.transfers.intents.restart(kept)
+    broker.transfers.transfer_log.restart(kept)
     _rewrite_ambiguous(broker, ambiguous, now_ms)
     broker.set_aliases(broker.config)
     jobs = broker.workq.recover(now_ms) if broker.serves_jobs else 0
@@ -280,7 +280,7 @@ def retry_unreadable(broker: Broker, now_ms: int) -> None:
     for queue in broker.queues.all():
         if queue.line.read_error is not None:
             _read_again(broker, queue)
-    if broker.unreadable or broker.transfers.intents.kept:
+    if broker.unreadable or broker.transfers.transfer_log.kept:
         _recover_blocked(broker, now_ms)
     if broker.serves_jobs and broker.workq.trouble:
         try:

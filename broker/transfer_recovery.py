@@ -18,22 +18,22 @@ from staniel.journal.journals import removal_log
 from staniel.journal.kestrel.search import Search
 from staniel.journal.libkestrel.search import StreamSearch
 from staniel.journal.spool import Spool
-from staniel.journal.transfer_log import Fate, FilePosition, Intent, Intents, key_of
-from staniel.queues.claims import claim, claim_open
+from staniel.journal.transfer_log import Fate, FilePosition, Intent, TransferLog, key_of
 from staniel.queues.item import Delivery, Item
 from staniel.queues.names import parent_of
 from staniel.queues.queue import Queue
 from staniel.queues.registry import Queues
+from staniel.queues.transfer_recovery import set_aside_found, set_aside_open
 from staniel.queues.xids import steps_past
 
 
 class TransferRecovery:
-    """`intents.kept` are those whose outcome is unknown as long as a file cannot be read."""
+    """`transfer_log.kept` are those whose outcome is unknown as long as a file cannot be read."""
 
-    def __init__(self, queues: Queues, spool: Spool, intents: Intents, report: EventSink) -> None:
+    def __init__(self, queues: Queues, spool: Spool, transfer_log: TransferLog, report: EventSink) -> None:
         self.queues = queues
         self.spool = spool
-        self.intents = intents
+        self.transfer_log = transfer_log
         self.report = report
         self._held: dict[int, tuple[Queue, Delivery]] = {}  # by intent: items held back until its outcome is known
         self._copies: dict[int, bytes] = {}  # by intent, while it is looked for: a checksum says less than the bytes
@@ -46,41 +46,41 @@ class TransferRecovery:
 
     def _read(self) -> list[Intent]:
         """A file that cannot be read is moved away, a damaged one is copied to the quarantine; both are reported."""
-        intents, fs, own = self.intents, self.spool.fs, self.spool.own
+        log, fs, own = self.transfer_log, self.spool.fs, self.spool.own
         try:
-            found = intents.read()
+            found = log.read()
         except OSError as error:
             try:
-                saved_as = quarantine_entry(fs, own, intents.path.rpartition("/")[2], f"{own}/damaged")
+                saved_as = quarantine_entry(fs, own, log.path.rpartition("/")[2], f"{own}/damaged")
             except OSError:
                 saved_as = ""
             hint = "an item that was on its way may be in both queues"
             why = error.strerror
-            self.report(Level.ERROR, "intents.unreadable", file=intents.path, why=why, saved_as=saved_as, hint=hint)
+            self.report(Level.ERROR, "intents.unreadable", file=log.path, why=why, saved_as=saved_as, hint=hint)
             return []
-        if not intents.damage.lines:
+        if not log.damage.lines:
             return found
         try:
-            saved_as = quarantine(fs, intents.path, 0, fs.size(intents.path), f"{own}/damaged")
+            saved_as = quarantine(fs, log.path, 0, fs.size(log.path), f"{own}/damaged")
         except OSError as error:
             saved_as = f"not saved: {error.strerror}"
         lost = "an item whose line is lost may be in both queues"
-        hint = lost if intents.damage.lost else "what was under way is finished as it was meant"
-        counts = structs.asdict(intents.damage)
-        self.report(Level.ERROR, "intents.damaged", file=intents.path, **counts, saved_as=saved_as, hint=hint)
+        hint = lost if log.damage.lost else "what was under way is finished as it was meant"
+        counts = structs.asdict(log.damage)
+        self.report(Level.ERROR, "intents.damaged", file=log.path, **counts, saved_as=saved_as, hint=hint)
         return found
 
     def retry(self, now_ms: int) -> None:
         """Some queues can be read again: as at a start. An intent is ended when the disk has its outcome."""
-        kept = {intent.begin: intent for intent in self._go_through(list(self.intents.kept.values()), now_ms)}
-        for number, intent in list(self.intents.kept.items()):
+        kept = {intent.begin: intent for intent in self._go_through(list(self.transfer_log.kept.values()), now_ms)}
+        for number, intent in list(self.transfer_log.kept.items()):
             if number in kept:
-                self.intents.retain(kept[number])
+                self.transfer_log.retain(kept[number])
                 continue
             source = self.queues.known(intent.source)
             log = None if source is None else removal_log(source.journal)
             if log is None:
-                self.intents.end(number)
+                self.transfer_log.end(number)
             else:
                 self.spool.group.after(log, self._ending(number))
 
@@ -93,23 +93,23 @@ class TransferRecovery:
         another queue of its name: the intents end, as soon as no crash can bring the files back.
         """
         log = removal_log(source.journal)
-        for number in [number for number, intent in self.intents.kept.items() if intent.source == source.name]:
+        for number in [number for number, intent in self.transfer_log.kept.items() if intent.source == source.name]:
             self._held.pop(number, None)
-            self.intents.abandon(number)
+            self.transfer_log.abandon(number)
             if log is None:
-                self.intents.end(number)
+                self.transfer_log.end(number)
             else:
                 self.spool.group.after(log, self._ending_for_good(number))
 
     def _ending_for_good(self, number: int) -> Callable[[int], None]:
         def end(now_ms: int) -> None:
-            self.intents.end(number)
-            self.spool.group.ask_for_sync(self.intents)
+            self.transfer_log.end(number)
+            self.spool.group.ask_for_sync(self.transfer_log)
 
         return end
 
     def _ending(self, number: int) -> Callable[[int], None]:
-        return lambda now_ms: self.intents.end(number)
+        return lambda now_ms: self.transfer_log.end(number)
 
     def _go_through(self, intents: list[Intent], now_ms: int) -> list[Intent]:
         """Which of them must be kept. Copies are looked for first: what follows changes journals."""
@@ -179,7 +179,7 @@ class TransferRecovery:
         if whole is None or any(byte not in (0, right) for byte, right in zip(torn.data, whole.data, strict=True)):
             return False
         key = key_of(torn)
-        taken = claim(queue, 0, lambda item, item_id: key_of(item) == key)
+        taken = set_aside_found(queue, 0, lambda item, item_id: key_of(item) == key)
         if taken is not None:
             queue.release(taken)
             self.report(Level.WARNING, "transfer.torn", target=target, bytes=intent.size)
@@ -244,13 +244,13 @@ class TransferRecovery:
         the journal knows of and is not open is gone, and an equal one that waits is another.
         """
         if intent.xid and steps_past(last, intent.xid) <= 0:
-            return claim_open(source, intent.xid, intent.means)
+            return set_aside_open(source, intent.xid, intent.means)
         copy = self._copies.get(intent.begin)
 
         def means(item: Item, item_id: int) -> bool:
             return intent.means(item, item_id) and copy in (None, item.data)
 
-        return claim(source, intent.xid, means)
+        return set_aside_found(source, intent.xid, means)
 
     def _is_blocked(self, name: str) -> bool:
         """Whether there may be files of queue `name` that could not be read."""

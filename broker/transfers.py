@@ -22,7 +22,7 @@ from staniel.journal.kestrel.log import Log
 from staniel.journal.libkestrel.reader import ReaderLog
 from staniel.journal.libkestrel.writer import StreamWriter
 from staniel.journal.spool import Spool
-from staniel.journal.transfer_log import Intents
+from staniel.journal.transfer_log import TransferLog
 from staniel.queues.interfaces import Admission, Reason
 from staniel.queues.item import Delivery, Item
 from staniel.queues.queue import Queue, QueueState
@@ -55,18 +55,17 @@ class Transfers:
         self.queues = queues
         self.spool = spool
         self.group: GroupCommit = spool.group
-        self.intents = Intents(spool.fs, f"{spool.own}/intents")
-        self.intents.retire = self.group.retire
-        self.intents.noted = self._intents_noted
-        self.recovery = TransferRecovery(queues, spool, self.intents, report)
+        self.transfer_log = TransferLog(spool.fs, f"{spool.own}/intents")
+        self.transfer_log.close_after_sync = self.group.close_after_sync
+        self.transfer_log.on_pending = self._on_pending_intents
+        self.recovery = TransferRecovery(queues, spool, self.transfer_log, report)
         self.rate_limited = RateLimitedSink(report)
         self._waiting: deque[Transfer] = deque()
         self._stuck: dict[Queue, list[Transfer]] = {}
-        self._on_hold: dict[
-            Log | ReaderLog | StreamWriter, None
-        ] = {}  # no transfer from or to these files begins for now
+        # No transfer from or to these files begins for now.
+        self._on_hold: dict[Log | ReaderLog | StreamWriter, None] = {}
         self._held_back: list[Transfer] = []  # until they rest no more
-        self.unpinned: list[Log | ReaderLog | StreamWriter] = []  # those that wanted calm, and have it
+        self.unblocked: list[Log | ReaderLog | StreamWriter] = []  # that block transfers, with none under way
         self.next_ms = NEVER_MS  # when those are tried again
         self._busy = False
 
@@ -132,12 +131,12 @@ class Transfers:
         for transfer in held_back:
             self._enqueue(transfer, now_ms)
 
-    def _intents_noted(self) -> None:
+    def _on_pending_intents(self) -> None:
         self.group.before_write = self._write_intents
 
     def _write_intents(self) -> None:
         """Intents are on the disk before the copies that they are about. Raises JournalFailure."""
-        self.group.write_or_release_ballast(self.intents.prepare, self.intents.path)
+        self.group.write_or_release_ballast(self.transfer_log.write_and_sync, self.transfer_log.path)
         self.group.before_write = None
 
     def _transfer(self, transfer: Transfer, now_ms: int) -> None:
@@ -171,7 +170,7 @@ class Transfers:
             source.release(taken)
 
     def _is_on_hold(self, log: Log | ReaderLog | StreamWriter) -> bool:
-        return log.wants_unpin or log in self._on_hold
+        return log.blocks_transfers or log in self._on_hold
 
     def _is_called_off(self, transfer: Transfer, name: str, now_ms: int) -> bool:
         """While the item waited, a reload may have taken its target away: it stays in its queue."""
@@ -185,7 +184,7 @@ class Transfers:
         self, source: Queue, taken: Delivery, own: Log | ReaderLog, target: Queue, log: Log | StreamWriter, copy: Item
     ) -> None:
         """Neither journal is rewritten before this is over: the copy must be found where it was written."""
-        number = self.intents.begin(source.name, taken, target.name, next_write_position(log), copy)
+        number = self.transfer_log.begin(source.name, taken, target.name, next_write_position(log), copy)
         own.open_transfers += 1
         log.open_transfers += 1
         log.transfers_in += 1
@@ -204,15 +203,15 @@ class Transfers:
         """The disk has the removal. It must have the intent's end, too, before one of the journals is rewritten: the
         number of a transaction means something only in the journal that tells of it.
         """
-        self.intents.end(number)
-        self.group.after(self.intents, partial(self._end, own, log))
+        self.transfer_log.end(number)
+        self.group.after(self.transfer_log, partial(self._end, own, log))
 
     def _end(self, own: Log | ReaderLog, log: Log | StreamWriter, now_ms: int) -> None:
         for each in (own, log):
             each.open_transfers -= 1
-            if each.wants_unpin and not each.open_transfers:
-                self.unpinned.append(each)
-        self.intents.over()
+            if each.blocks_transfers and not each.open_transfers:
+                self.unblocked.append(each)
+        self.transfer_log.end_synced()
 
 
 def ends_of(queue: Queue) -> list[Log | ReaderLog | StreamWriter]:

@@ -52,7 +52,7 @@ class Flaw(Struct, frozen=True):
     why: str
     is_torn: bool = False
 
-    def told(self, path: str) -> str:
+    def describe(self, path: str) -> str:
         """One line for people, the same from every tool."""
         end = "; the next start cuts it off" if self.is_torn else ""
         return f"{path}: byte {self.at}, {self.size} bytes: {_described(self.why, self.is_torn)}{end}"
@@ -71,7 +71,7 @@ class Damage(Struct, frozen=True):
     saved_as: str = ""
     is_torn: bool = False
 
-    def told(self) -> str:
+    def describe(self) -> str:
         """What an operator reads of it."""
         why = _described(self.why, self.is_torn)
         return f"{self.file}: byte {self.at}, {self.lost_bytes} bytes: {why}; left behind, kept as {self.saved_as}"

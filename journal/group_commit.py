@@ -122,7 +122,7 @@ class GroupCommit:
         self._folder_changed = False
         self._asked: dict[GroupMember, None] = {}
         self._then: list[Callable[[int], None]] = []
-        self._retired: list[File] = []
+        self._closing: list[File] = []
         self._sealed: dict[File, None] = {}
 
     def failure(self, what: str, error: OSError) -> JournalFailure:
@@ -294,10 +294,10 @@ class GroupCommit:
         self._running = None
         self._syncing = {}
         self.durable = sync.batch
-        if self._retired:
-            for file in self._retired:
+        if self._closing:
+            for file in self._closing:
                 file.close()
-            self._retired.clear()
+            self._closing.clear()
         if self._sealed:
             self._close_sealed(sync)
         for member in sync.asked:
@@ -347,7 +347,7 @@ class GroupCommit:
         """
         if (is_busy or self.is_waiting_for(file)) and not (force and self.sync_now(file)):
             return False
-        self.retire(file)
+        self.close_after_sync(file)
         return True
 
     def forget(self, member: GroupMember) -> None:
@@ -384,11 +384,11 @@ class GroupCommit:
                 del self._sealed[file]
                 file.close()
 
-    def retire(self, file: File) -> None:
-        """`file` is synced and no longer written; close it as soon as no sync may hold it."""
+    def close_after_sync(self, file: File) -> None:
+        """`file` needs no further sync; close it, or after the running sync if that may hold it."""
         self._now.pop(file, None)
         self._later.pop(file, None)
         if file in self._syncing:
-            self._retired.append(file)
+            self._closing.append(file)
         else:
             file.close()

@@ -27,7 +27,7 @@ from staniel.journal.libkestrel.files import StreamFiles
 from staniel.journal.libkestrel.reader import ReaderLog
 from staniel.journal.renewal import Renewal, Renewed
 from staniel.journal.spool_listing import SpoolListing, list_spool
-from staniel.journal.transfer_log import Intents
+from staniel.journal.transfer_log import TransferLog
 from staniel.journal.workq import files as workq_files
 from staniel.queues.config import Format, QueueConfig
 from staniel.queues.names import parent_of
@@ -194,7 +194,7 @@ class Spool:
 
     def has_intents(self, queue: str) -> bool:
         """Whether a transfer from or to `queue` or one of its children has not been finished."""
-        intents = Intents(self.fs, f"{self.own}/intents").read()
+        intents = TransferLog(self.fs, f"{self.own}/intents").read()
         names = [name for intent in intents for name in (intent.source, intent.target)]
         return any((parent_of(name) or name) == queue for name in names)
 

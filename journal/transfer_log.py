@@ -92,7 +92,7 @@ def key_of(item: Item) -> tuple[int, int, int]:
 
 
 class Done(Struct, frozen=True, forbid_unknown_fields=True):
-    """Intent number `end` is over."""
+    """Intent number `end` has ended."""
 
     end: int
 
@@ -162,8 +162,8 @@ def _read_name(spelled: str) -> str:
     return bytes.fromhex(spelled.removeprefix(HEX_SIGN)).decode("utf-8", "surrogateescape")
 
 
-class Intents:
-    """The file. `prepare` must run before anything else is written in the same tick. To the commit group it is a
+class TransferLog:
+    """The file. `write_and_sync` must run before anything else is written in the same tick. To the commit group it is a
     journal like others, so that the end of an intent can wait for a sync (see GroupMember).
     """
 
@@ -179,12 +179,12 @@ class Intents:
         """By number: those of an earlier run whose outcome cannot be known yet."""
         self._file: File | None = None
         self._pending: list[bytes] = []
-        self.noted: Callable[[], None] = lambda: None  # called when `prepare` has something to write
+        self.on_pending: Callable[[], None] = lambda: None  # called when `write_and_sync` has something to write
         self._unwritten = b""
         self._under_way = 0  # begun in this run, and their end is not on the disk
-        self._begun: dict[int, bytes] = {}  # by number: the lines of those whose end has not been noted
+        self._begun: dict[int, bytes] = {}  # by number: the lines of those whose end has not been recorded
         self._restart_bytes = RESTART_BYTES
-        self.retire: Callable[[File], None] = File.close  # of a file that a sync may still hold
+        self.close_after_sync: Callable[[File], None] = File.close  # of a file that a sync may still hold
         self._last = 0
         self._must_sync = False
 
@@ -222,7 +222,7 @@ class Intents:
         intent = Intent(self._last, source, taken.item.added_ms, target, *position, *key_of(copy), xid, item_id)
         self._begun[self._last] = line = encode(intent)
         self._pending.append(line)
-        self.noted()
+        self.on_pending()
         self._must_sync = True
         return self._last
 
@@ -230,7 +230,7 @@ class Intents:
         """The removal is on the disk."""
         self.kept.pop(number, None)
         self._begun.pop(number, None)
-        self._note(Done(number))
+        self._append(Done(number))
 
     def abandon(self, number: int) -> None:
         """One that is kept needs no outcome any more: its source is deleted. It stays in the file until `end`."""
@@ -240,16 +240,16 @@ class Intents:
         """Note what has become known of one that is kept."""
         if self.kept[intent.begin] != intent:
             self.kept[intent.begin] = intent
-            self._note(intent)
+            self._append(intent)
             self._must_sync = True
 
-    def over(self) -> None:
+    def end_synced(self) -> None:
         """The end of an intent that was begun in this run is on the disk."""
         self._under_way -= 1
 
-    def _note(self, record: Intent | Done) -> None:
+    def _append(self, record: Intent | Done) -> None:
         self._pending.append(encode(record))
-        self.noted()
+        self.on_pending()
 
     @property
     def file(self) -> File:
@@ -257,8 +257,8 @@ class Intents:
             self._file = self.fs.append(self.path)
         return self._file
 
-    def prepare(self) -> None:
-        """Write what is noted; sync it if something was begun. Raises OSError; a second call goes on where the first
+    def write_and_sync(self) -> None:
+        """Write what is pending; sync it if something was begun. Raises OSError; a second call goes on where the first
         one failed. Raises JournalFailure if the sync fails.
         """
         if not (self._pending or self._unwritten or self._must_sync):
@@ -281,7 +281,7 @@ class Intents:
                 self.restart(self.kept.values())
 
     def write(self) -> File:
-        self.prepare()
+        self.write_and_sync()
         return self.file
 
     def synced(self, now_ms: int) -> None:
@@ -316,7 +316,7 @@ class Intents:
             return
         self._restart_bytes = max(RESTART_BYTES, 2 * len(data))
         self._file = None
-        self.retire(file)
+        self.close_after_sync(file)
 
     def close(self) -> None:
         if self._file is not None:

@@ -176,7 +176,7 @@ def tell(text: str) -> None:
     click.echo(text, err=True)
 
 
-def told(kind: str) -> Callable[[dict[str, Any]], None]:
+def show_progress(kind: str) -> Callable[[dict[str, Any]], None]:
     """One line for each batch, overwritten on a terminal."""
     end = "\r" if sys.stderr.isatty() else "\n"
 
@@ -213,7 +213,7 @@ def archive(
         from staniel.pipeline.tasks.archive import archive as job
 
         options = source_options(queues, form, on_corrupt) | ({"maxBytesPerTrigger": batch} if batch else {})
-        rows = job(spark, spool, out, options, told("records"), tell)
+        rows = job(spark, spool, out, options, show_progress("records"), tell)
     tell(f"{rows:,} records added to {out}")
 
 
@@ -305,7 +305,7 @@ def drain(
     with one_line():
         reach(LiveOptions(options).servers)
     with spark_on(**spark_options) as spark:
-        rows = job(spark, out, options, not follow, told("items"))
+        rows = job(spark, out, options, not follow, show_progress("items"))
     tell(f"{rows:,} items drained to {out}")
 
 

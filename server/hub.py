@@ -281,8 +281,8 @@ class Hub:
         queue, pressing, connections = self._read_queue, self._pending.pressing, self._connections
         self._is_cut = len(events) >= EVENTS_PER_TURN
         if self._is_cut and late:
-            told = {fd for fd, _ in events}
-            self._postpone(fd for fd in late if fd not in told)
+            ready = {fd for fd, _ in events}
+            self._postpone(fd for fd in late if fd not in ready)
         is_crowded = bool(late or queue)
         front, queued, writers = list[tuple[int, int]](), dict[int, int](), list[int]()
         for event in events:

@@ -146,7 +146,7 @@ def _complain(job: Job, result: Result, verbose: bool, with_states: bool) -> Non
     )
     if verbose and not with_states:
         outcome = shrink(SeedPlan(result.seed, PROFILES[result.profile], job.crashes, job.steps))
-        for what, who, text in outcome.told:
+        for what, who, text in outcome.transcript:
             click.echo(f"  {what:9} {who:6} {text[:200]}")
         click.echo(f"  = {outcome.violation}")
 

@@ -27,7 +27,7 @@ GONE = (SessionState.CLOSING, SessionState.CLOSED)
 class Judge(Protocol):
     """Is told what clients ask and hear."""
 
-    told: list[tuple[str, str, str]]
+    transcript: list[tuple[str, str, str]]
 
     def on_request(self, who: str, request: Any) -> None: ...
 
@@ -85,7 +85,7 @@ class Actor(Client):
 
     def leave(self) -> None:
         """Hang up, without waiting for anything."""
-        self.judge.told.append(("hang-up", self.name, ""))
+        self.judge.transcript.append(("hang-up", self.name, ""))
         self.is_leaving = True
         self.judge.on_leave(self)
         self.session.close(self.world.now_ms)

@@ -40,7 +40,7 @@ UNABLE = (JournalFailure, OSError, SpoolError)
 
 
 class Outcome(Struct):
-    """What came of a seed. `told` is the history, for people."""
+    """What came of a seed. `transcript`: what clients asked and heard and what happened, for people."""
 
     seed: int
     profile: str
@@ -50,7 +50,7 @@ class Outcome(Struct):
     crashes: int
     facts: int
     answers: int
-    told: list[tuple[str, str, str]]
+    transcript: list[tuple[str, str, str]]
 
 
 class SeedPlan(Struct, frozen=True):
@@ -81,7 +81,7 @@ class History:
         self.seed_plan = seed_plan
         self.profile = seed_plan.profile
         self.rng = Random(seed_plan.seed)
-        self.told: list[tuple[str, str, str]] = []
+        self.transcript: list[tuple[str, str, str]] = []
         self.on_disk: Callable[[Disk], None] = lambda disk: None
         self.disk = self.first_disk()
         self.last_accident = Accident.STOP
@@ -136,7 +136,7 @@ class History:
         raise NotImplementedError
 
     def end_life(self) -> tuple[list[tuple[str, str, str]], int, int]:
-        """(what has been told, facts, answers) of the life that is over."""
+        """(transcript, facts, answers) of the life that is over."""
         raise NotImplementedError
 
     def content_of(self, disk: Disk) -> Any:
@@ -168,9 +168,11 @@ class History:
             where = traceback.extract_tb(broken.__traceback__)[-1]
             violation = Violation(Kind.BROKEN, f"{broken!r} at {where.filename.rpartition('/')[2]}:{where.lineno}")
         self._note_life(counts=False)
-        digest = crc32(repr((self.told, violation and violation.why)).encode(), self.crashes)
+        digest = crc32(repr((self.transcript, violation and violation.why)).encode(), self.crashes)
         seed, name = self.seed_plan.seed, self.profile.name
-        return Outcome(seed, name, violation, digest, self.done, self.crashes, self.facts, self.answers, self.told)
+        return Outcome(
+            seed, name, violation, digest, self.done, self.crashes, self.facts, self.answers, self.transcript
+        )
 
     def _slices(self) -> AbstractContextManager[None]:
         if not self.profile.slices:
@@ -205,9 +207,9 @@ class History:
                 self._accident(self.rng.choice((Accident.POWER, Accident.KILL)))
 
     def _note_life(self, *, counts: bool = True) -> None:
-        told, facts, answers = self.end_life()
-        self.told += told
-        told.clear()
+        transcript, facts, answers = self.end_life()
+        self.transcript += transcript
+        transcript.clear()
         if counts:
             self.facts += facts
             self.answers += answers
@@ -244,11 +246,11 @@ class History:
         self.crashes += 1
         self.is_due = False
         self._note_life()
-        self.told.append(("accident", accident.value, f"{len(self.disk.log)} steps of the disk"))
+        self.transcript.append(("accident", accident.value, f"{len(self.disk.log)} steps of the disk"))
         self.last_accident = accident
         worst = self._break(accident)
         found = self.content_of(self.disk)
-        self.told.append(("found", "", repr(found)))
+        self.transcript.append(("found", "", repr(found)))
         if self.profile.harmed_copies and self.rng.randrange(1000) < self.profile.harmed_copies:
             self.look_at_harmed(self.disk.copy())
         judged = self.judge(found, worst)
@@ -284,7 +286,7 @@ class History:
         except (PowerCut, *UNABLE):
             pass
         self.disk.stop_at = None
-        self.told.append(("accident", "power loss", "in recovery"))
+        self.transcript.append(("accident", "power loss", "in recovery"))
         self.crashes += 1
         self.disk = self.disk.crash(self.rng.choice((Crash.DROP, Crash.KEEP, self.rng.randrange)))
 
@@ -294,7 +296,7 @@ class History:
         self.disk.fail(verb, self.rng.choice(("s", "s", ".staniel")), errno.EIO, after=self.rng.randrange(8))
         with suppress(*UNABLE):
             World(self.config, self.disk, self.now_ms)
-        self.told.append(("accident", "failed sync", "in recovery"))
+        self.transcript.append(("accident", "failed sync", "in recovery"))
         self.crashes += 1
         self.disk = self.disk.kill()
 
@@ -323,7 +325,7 @@ class History:
         else:
             raise Violation(Kind.NO_START, "even with room on the disk")
         self.is_starting = False
-        self.told.append(("start", "", f"{self.world.summary.items} items"))
+        self.transcript.append(("start", "", f"{self.world.summary.items} items"))
 
     def _died(self, failure: Exception) -> Exception:
         """The process ends: only a disk that fails may cause that."""

@@ -147,7 +147,7 @@ class World:
         self.events.append(event)
         self._details.append((event, fields))
 
-    def told(self, event: str) -> list[dict[str, object]]:
+    def reported(self, event: str) -> list[dict[str, object]]:
         """What was said with each `event`, but for advice."""
         found = [fields for each, fields in self._details if each == event]
         return [{name: value for name, value in fields.items() if name != "hint"} for fields in found]

@@ -337,7 +337,7 @@ def picture(outcome: Outcome) -> str:
 
 
 @contextmanager
-def told() -> Iterator[None]:
+def failures_as_messages() -> Iterator[None]:
     try:
         yield
     except (Failed, OSError) as error:
@@ -363,7 +363,7 @@ def main(
         os.sched_setaffinity(0, {OUR_CORE})
     config = f'[default]\nsync_journal = "1s"\nmax_memory_size = "{memory}"\n'
     before = machine.ticks()
-    with told(), served(config, folder) as server:
+    with failures_as_messages(), served(config, folder) as server:
         facts = machine.facts(server.folder, [])
         story, restart_seconds = measure(server, item_bytes, memory_bytes, int(gib * GIB))
     # The server is not reaped before it has been killed: its time would count as a stranger's until then.

@@ -117,7 +117,7 @@ class MaintenanceScheduler:
             return  # hidden by an alias
         line = queue.line
         if log.open_transfers and self.packs.waits_for(log):
-            log.wants_unpin = True
+            log.blocks_transfers = True
         self.memory.weigh(queue)
         if line.behind:
             self.read_ahead.look(queue)
@@ -127,8 +127,8 @@ class MaintenanceScheduler:
         if log.policy_bytes + log.segments.sealed_bytes >= log.policy_threshold_bytes:
             self._act(queue, log, now_ms)
 
-    def use_unpinned(self, log: Log, now_ms: int) -> None:
-        """No transfer has pinned `log` any more, and none begins just now. Everything is written. Raises
+    def run_deferred_step(self, log: Log, now_ms: int) -> None:
+        """No transfer from or to `log` is under way, and none begins just now. Everything is written. Raises
         JournalFailure.
         """
         if self.packs.waits_for(log):
@@ -168,7 +168,7 @@ class MaintenanceScheduler:
             if not log.open_transfers:
                 self._shrink(queue, log, step, now_ms)
                 return
-            log.wants_unpin = True
+            log.blocks_transfers = True
         if step is not JournalStep.START_OVER and line.left + len(line.fresh) >= log.next_look_seq:
             self._consider(queue, log, now_ms)
 

@@ -39,7 +39,7 @@ class Sidecars:
 
     def adopt(self, log: Log) -> None:
         """`log` is served from now on: every sealed file of it gets a sidecar, sooner or later."""
-        log.segments.told = lambda segment: self.want(log, segment)
+        log.segments.on_sealed = lambda segment: self.want(log, segment)
         for segment in log.segments.sealed:
             if not segment.checks:
                 self.want(log, segment)

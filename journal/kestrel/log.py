@@ -66,6 +66,7 @@ class Log:
         "_size",
         "_unwritten",
         "batch",
+        "blocks_transfers",
         "config",
         "encoder",
         "failed_install",
@@ -89,7 +90,6 @@ class Log:
         "segments",
         "sync_ms",
         "transfers_in",
-        "wants_unpin",
     )
 
     def __init__(self, fs: Fs, folder: str, name: str, group: GroupCommit, config: QueueConfig) -> None:
@@ -119,7 +119,7 @@ class Log:
         self._file: File | None = None
         self.open_transfers = 0  # from or to this journal: a crash may still have to find the copy where it was written
         self.transfers_in = 0  # copies from other queues that the disk does not have yet
-        self.wants_unpin = False  # a step is due that open transfers forbid: none begins until it is done
+        self.blocks_transfers = False  # a step is due that open transfers forbid: none begins until it is done
         self._pending: list[bytes] = []
         self._counted, self._counted_bytes = 0, 0  # so many of them, with so many bytes
         self._size = 0  # of the current file, open or not
@@ -336,7 +336,7 @@ class Log:
         self.group.forget(self)
         self.group.open_files.closed(self)
         if self._file is not None:
-            self.group.retire(self._file)
+            self.group.close_after_sync(self._file)
             self._file = None
         self.is_erased = True
         remove_sidecars(self.fs, self.folder, self.archives)
@@ -371,11 +371,11 @@ class Log:
         assert not self._pending and not self._unwritten
         if self._file is not None:
             self.group.open_files.closed(self)
-            self.group.retire(self._file)
+            self.group.close_after_sync(self._file)
             self._file = None
 
     def _go_on_with(self, file: File) -> None:
-        self.group.retire(self.file)
+        self.group.close_after_sync(self.file)
         self._file = file
         self._size = file.size
 

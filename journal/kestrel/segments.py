@@ -167,7 +167,7 @@ class Segments:
         self.writer: Writer | None = None
         self.is_certain = True
         """Whether seqs and checkpoints tell all; not after an item was lost from the middle of the line."""
-        self.told: Callable[[LogSegment], None] = lambda segment: None
+        self.on_sealed: Callable[[LogSegment], None] = lambda segment: None
         """A hook, set by the owner: `segment` has been sealed."""
 
     def seal(self, name: str, number: int, size: int, checkpoint: Checkpoint, counter: int) -> LogSegment:
@@ -179,7 +179,7 @@ class Segments:
         sealed.checkpoint, sealed.counter = checkpoint, counter
         self.sealed.append(sealed)
         self.sealed_bytes += size
-        self.told(sealed)
+        self.on_sealed(sealed)
         return sealed
 
     def start_over(self, summary: LogSegment) -> None:
@@ -195,14 +195,14 @@ class Segments:
             segment.is_replaced = True
         self.sealed[: at + 1] = [summary]
         self.sealed_bytes = sum(segment.size for segment in self.sealed)
-        self.told(summary)
+        self.on_sealed(summary)
 
     def covered_by(self, last: LogSegment) -> list[LogSegment]:
         """Every segment up to `last`."""
         return self.sealed[: self.sealed.index(last) + 1]
 
     def hold(self, covered: list[LogSegment], seq: int) -> None:
-        """A summary is about to take the names of these, at a moment that is not told here: keep those open that
+        """A summary is about to take the names of these, at a moment that is not known here: keep those open that
         hold items from `seq` on. Raises OSError with none of them open.
         """
         try:

@@ -67,7 +67,7 @@ class Appender:
         assert not self.has_pending
         if self._file is not None:
             self.group.open_files.closed(self)
-            self.group.retire(self._file)
+            self.group.close_after_sync(self._file)
             self._file = None
 
     def abandon(self) -> None:
@@ -77,7 +77,7 @@ class Appender:
         self.group.forget(self)
         self.group.open_files.closed(self)
         if self._file is not None:
-            self.group.retire(self._file)
+            self.group.close_after_sync(self._file)
             self._file = None
 
     def write(self) -> File:

@@ -201,7 +201,7 @@ class StreamJournal:
         if head < self.segments.files[0].last_id:
             return
         if self.writer.open_transfers:
-            self.writer.wants_unpin = True
+            self.writer.blocks_transfers = True
             return
         gone = self.segments.drop_through(head)
         if gone:

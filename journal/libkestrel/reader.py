@@ -46,7 +46,7 @@ class ReaderLog(Appender):
         self.line: StreamLine
         self.has_file = True
         self.open_transfers = 0  # transfers whose removal must still be recorded here
-        self.wants_unpin = False
+        self.blocks_transfers = False
         self._is_dirty = False
         self._done = IntervalSet()  # confirmed above the head since the last write
         self._start_over_bytes = START_OVER_BYTES
@@ -186,4 +186,4 @@ class ReaderLog(Appender):
         assert can_append(file.size)
         self._switch_to(file)
         if old is not None:
-            self.group.retire(old)
+            self.group.close_after_sync(old)

@@ -34,7 +34,7 @@ class StreamWriter(Appender):
         self.newest_number = 0
         self.open_transfers = 0  # transfers whose recovery would look for their copy here
         self.transfers_in = 0  # copies from other queues that are not durable yet
-        self.wants_unpin = False  # a step is due that open transfers forbid: none begins until it is done
+        self.blocks_transfers = False  # a step is due that open transfers forbid: none begins until it is done
         self.rotations = 0
         self.written_id = segments.readable_id = segments.last_id
         self._entered_id = segments.last_id
@@ -175,7 +175,7 @@ class StreamWriter(Appender):
         if self.sync_ms == 0:
             file.sync()
             self.fs.sync_folder(self.folder)
-            self.group.retire(file)
+            self.group.close_after_sync(file)
         else:
             self.group.seal(file, self._rotated_ms)
         self.group.change_folder(self.sync_ms, self._rotated_ms)

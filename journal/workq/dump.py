@@ -39,13 +39,13 @@ def dump_segment(fs: Fs, path: str) -> Iterator[Record]:
         yield {"file": path, "at": 0, "size": fs.size(path), "damaged": why, "torn": is_begun(fs, path)}
         return
     reader = SegmentReader(fs, path)
-    told = 0
+    reported = 0
     for data, frames, base in reader.pieces():
         found: list[Record] = [_record(path, data, frame, base) for frame in frames]
-        found += [_corrupt_range(path, corrupt) for corrupt in reader.corrupt_ranges[told:]]
-        told = len(reader.corrupt_ranges)
+        found += [_corrupt_range(path, corrupt) for corrupt in reader.corrupt_ranges[reported:]]
+        reported = len(reader.corrupt_ranges)
         yield from sorted(found, key=lambda record: int(str(record["at"])))
-    yield from (_corrupt_range(path, corrupt) for corrupt in reader.corrupt_ranges[told:])
+    yield from (_corrupt_range(path, corrupt) for corrupt in reader.corrupt_ranges[reported:])
 
 
 def line(record: Record) -> str:

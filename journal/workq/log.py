@@ -292,7 +292,7 @@ class CmdLog:
         """Close the file; everything must have been written and synced."""
         assert not self._pending and not self._unwritten
         if self._file is not None:
-            self.group.retire(self._file)
+            self.group.close_after_sync(self._file)
             self._file = None
 
     def _stage(self) -> None:
@@ -305,9 +305,9 @@ class CmdLog:
         before, path = self._file, self.path
         self._open(number)
         if before is not None and self.sync_ms >= 0:
-            self.group.ask_for_sync(SyncRequest(path, before, partial(self.group.retire, before)))
+            self.group.ask_for_sync(SyncRequest(path, before, partial(self.group.close_after_sync, before)))
         elif before is not None:
-            self.group.retire(before)
+            self.group.close_after_sync(before)
 
     def _open(self, number: int) -> None:
         path = f"{self.folder}/{workq_files.segment_name(number)}"

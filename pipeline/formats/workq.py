@@ -185,14 +185,14 @@ def _rows(folder: Folder, segment: JournalSegment) -> Iterator[dict[str, Any]]:
         yield _damaged(segment, segment.end, Truncated() if torn else Corrupt(why))
         return
     reader = SegmentReader(fs, segment.file)
-    told = 0
+    reported = 0
     for data, frames, base in reader.pieces():
         found = [_row(segment, data, frame, base) for frame in frames]
-        found += [_corrupt_range(segment, corrupt) for corrupt in reader.corrupt_ranges[told:]]
-        told = len(reader.corrupt_ranges)
+        found += [_corrupt_range(segment, corrupt) for corrupt in reader.corrupt_ranges[reported:]]
+        reported = len(reader.corrupt_ranges)
         yield from (row for row in sorted(found, key=lambda row: row["offset"]) if row["offset"] >= segment.begin)
     yield from (
-        _corrupt_range(segment, corrupt) for corrupt in reader.corrupt_ranges[told:] if corrupt.at >= segment.begin
+        _corrupt_range(segment, corrupt) for corrupt in reader.corrupt_ranges[reported:] if corrupt.at >= segment.begin
     )
 
 

@@ -185,10 +185,10 @@ def stat_of(file: str | int) -> tuple[bool, int, str]:
     """Of a path or descriptor: whether it is a regular file, its size, and its id (see Entry): the inode, and when it
     was made, because numbers of inodes are given again. The device is left out: machines that mount the same folder
     number it differently. Raises FileNotFoundError."""
-    told = ctypes.create_string_buffer(256)
+    answer = ctypes.create_string_buffer(256)
     at, path, flags = (file, b"", AT_EMPTY_PATH) if isinstance(file, int) else (AT_FDCWD, os.fsencode(file), 0)
-    if hasattr(LIBC, "statx") and LIBC.statx(at, path, flags, STATX_WANTED, told) == 0:
-        mask, mode, inode, size, born_s, born_ns = STATX.unpack_from(told)
+    if hasattr(LIBC, "statx") and LIBC.statx(at, path, flags, STATX_WANTED, answer) == 0:
+        mask, mode, inode, size, born_s, born_ns = STATX.unpack_from(answer)
         id = f"{inode:x}.{born_s * 10**9 + born_ns:x}" if mask & STATX_BIRTH else ""
         return stat.S_ISREG(mode), size, id
     status = os.stat(file)

@@ -193,11 +193,11 @@ class Drain:
         """How many items the servers say are there. Raises ServerLost if one does not answer, UnknownQueue if none has
         one of the queues."""
         servers = list(dict.fromkeys(each.server for each in self.server_queues))
-        told = [self._stats(server) for server in servers]
+        replies = [self._stats(server) for server in servers]
         total = 0
         for queue in dict.fromkeys(each.queue for each in self.server_queues):
             name = f"queue_{queue}_items"
-            counts = [stats.get(ascii_word(name)) or stats.get(name) for stats in told]  # Kestrel escapes nothing
+            counts = [stats.get(ascii_word(name)) or stats.get(name) for stats in replies]  # Kestrel escapes nothing
             if not any(counts):
                 raise UnknownQueue(f"there is no queue {queue} on {' and '.join(servers)}")
             total += sum(int(count) for count in counts if count)

@@ -79,7 +79,7 @@ def _one(spool: Spool, queue: str, wanted: Format, now_ms: int) -> Converted:
     conversion = Conversion(spool, queue, now_ms, lambda *_: None)
     try:
         items = conversion.run(wanted)
-        left = [each.told() for each in conversion.left]
+        left = [each.describe() for each in conversion.left]
         is_whole = all(each.is_torn for each in conversion.left)
         return Converted(spool.folder, queue, items, "", left, is_whole)
     except (Refusal, JournalFailure, OSError) as error:

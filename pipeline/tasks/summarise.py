@@ -160,8 +160,8 @@ def _alone(task: SegmentTask) -> Summarised | XidScan | None:
     segment = task.segment
     place = pinned(task.url, [segment])
     try:
-        told = described(place, segment) if task.reading.use_summaries else None
-        return told or summarise_file(place, segment, task.entry, task.reading)
+        known = described(place, segment) if task.reading.use_summaries else None
+        return known or summarise_file(place, segment, task.entry, task.reading)
     except EffectMismatch:
         return None
     except CounterUnknown:

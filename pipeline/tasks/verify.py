@@ -50,9 +50,9 @@ class Finding(Struct, frozen=True):
         strays = f", {self.strays} records met nothing" if self.strays else ""
         yield f"{self.file}: {self.bytes:,} bytes, {self.items:,} items: {state}{strays}"
         if self.wrong:
-            yield Flaw(self.at, self.unread_bytes, self.wrong, self.torn).told(self.file)
+            yield Flaw(self.at, self.unread_bytes, self.wrong, self.torn).describe(self.file)
         for flaw in self.flaws or ():
-            yield flaw.told(self.file)
+            yield flaw.describe(self.file)
 
 
 def verify(spark: SparkSession, path: str, given: Mapping[str, str]) -> list[Finding]:

@@ -162,7 +162,7 @@ def _convert(spool: Spool, queue: str, wanted: Format) -> bool:
         return True
     click.echo(f"{queue}: {count:,} items moved to {wanted.value}; the old files are in {spool.own}/aside.{now_ms}")
     for damage in conversion.left:
-        click.echo(f"{queue}: {damage.told()}", err=True)
+        click.echo(f"{queue}: {damage.describe()}", err=True)
     return all(damage.is_torn for damage in conversion.left)
 
 
@@ -189,7 +189,7 @@ def dump_file(fs: Fs, path: str, options: DumpOptions) -> bool:
             return _dump_cmdlog(fs, path, options)
         magic = fs.read(path, 0, MAGIC_BYTES)
         if (begun := begun_stream(fs, path)) is not None:
-            click.echo(begun.told(path), err=True)
+            click.echo(begun.describe(path), err=True)
             return True
         dumper = next(make(magic) for recognises, make in FORMATS if recognises(magic))
         return _dump(fs, path, dumper, options)
@@ -206,7 +206,7 @@ def _dump_cmdlog(fs: Fs, path: str, options: DumpOptions) -> bool:
         if "damaged" in record:
             torn = record["torn"] = bool(record.get("torn")) and is_written_to(fs, path)
             flaw = Flaw(int(str(record["at"])), int(str(record["size"])), str(record["damaged"]), torn)
-            click.echo(flaw.told(path), err=True)
+            click.echo(flaw.describe(path), err=True)
             whole = whole and torn
         name = str(record.get("command", "torn" if record.get("torn") else "damaged")).upper()
         if (options.ops and name not in options.ops) or (
@@ -236,7 +236,7 @@ def _dump(fs: Fs, path: str, dumper: Dumper, options: DumpOptions) -> bool:
     except Corrupt as error:
         size = fs.size(path) - error.at
         flaw = Flaw(error.at, size, error.why, isinstance(error, Truncated) and is_written_to(fs, path))
-        click.echo(flaw.told(path), err=True)
+        click.echo(flaw.describe(path), err=True)
         return flaw.is_torn
     finally:
         if options.as_json and options.quiet:

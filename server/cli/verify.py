@@ -69,9 +69,9 @@ def verify(spool: str, queues: tuple[str, ...], as_json: bool, quiet: bool) -> N
         for found in inspect(fs, folder, frozenset(queues)):
             total.count(found)
             for flaw in () if quiet else found.flaws:
-                click.echo(_as_json(found, flaw) if as_json else flaw.told(found.path))
+                click.echo(_as_json(found, flaw) if as_json else flaw.describe(found.path))
             for hint in () if quiet else found.hints:
-                click.echo(_as_json(found, hint, is_hint=True) if as_json else f"{hint.told(found.path)}{NO_PROOF}")
+                click.echo(_as_json(found, hint, is_hint=True) if as_json else f"{hint.describe(found.path)}{NO_PROOF}")
     except OSError as error:
         raise CannotVerify(f"cannot read {folder}: {error.strerror}") from error
     finally:

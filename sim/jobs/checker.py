@@ -48,7 +48,7 @@ class JobChecker:
         self.model = model
         self.clients: list[CheckedClient] = []
         self.now_ms = self.settled_ms = 0
-        self.told: list[tuple[str, str, str]] = []
+        self.transcript: list[tuple[str, str, str]] = []
         self.facts = 0
         self.answers = 0
         self.handed: list[Handed] = []  # in this turn, and not shown to a client yet
@@ -96,7 +96,7 @@ class JobChecker:
 
     def states(self, fact: Fact) -> None:
         self.facts += 1
-        self.told.append(("fact", f"#{number_of(fact.id)}", fact.verb.value))
+        self.transcript.append(("fact", f"#{number_of(fact.id)}", fact.verb.value))
         before = self.model.take(fact)
         if fact.verb is Verb.ADD:
             self._added(fact)
@@ -180,7 +180,7 @@ class JobChecker:
     # what clients ask and are told
 
     def on_request(self, who: str, request: Request) -> None:
-        self.told.append(("ask", who, request.shown()))
+        self.transcript.append(("ask", who, request.shown()))
         if request.want is Want.RUN:
             self.runs.setdefault(request.id, 0)
 
@@ -188,7 +188,7 @@ class JobChecker:
         """An answer; how many facts it promises once it has reached the client. Raises Violation."""
         self.answers += 1
         request, end = answer.request, answer.end
-        self.told.append(("answer", who, f"{end} {answer.data.decode('latin-1')}".strip()))
+        self.transcript.append(("answer", who, f"{end} {answer.data.decode('latin-1')}".strip()))
         if end.startswith("-SERVER-ERROR"):
             if request.is_done:
                 raise Violation(Kind.INVENTED, f"{end} to {request.shown()!r}, and it was recorded")
@@ -288,12 +288,12 @@ class JobChecker:
         standing = self.model.now.get(request.id)
         if not answer.keys or request.id in self.runs:
             return
-        told = tuple(answer.keys[key] for key in ("name", "attempts", "state", "payload-size"))
+        shown = tuple(answer.keys[key] for key in ("name", "attempts", "state", "payload-size"))
         if standing is None:
             raise Violation(Kind.INVENTED, f"job {number_of(request.id)} is shown, and there is none")
         mine = standing.name, str(standing.attempts), str(standing.state.value), str(len(standing.payload))
-        if told != mine:
-            raise Violation(Kind.STATISTICS, f"job {number_of(request.id)} is shown as {told}, the model says {mine}")
+        if shown != mine:
+            raise Violation(Kind.STATISTICS, f"job {number_of(request.id)} is shown as {shown}, the model says {mine}")
 
     def _must_be_gone(self, request: Request) -> None:
         standing = self.model.now.get(request.id)

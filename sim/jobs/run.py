@@ -119,7 +119,7 @@ class JobRun(History):
         self.model.promised_after_kill = self.model.promised_after_power_loss = len(self.model.facts)
 
     def end_life(self) -> tuple[list[tuple[str, str, str]], int, int]:
-        return self.checker.told, self.checker.facts, self.checker.answers
+        return self.checker.transcript, self.checker.facts, self.checker.answers
 
     def content_of(self, disk: Disk) -> Snapshot:
         """Its clock is ten days back, so that no life and no lease ends under its hands."""

@@ -20,7 +20,7 @@ from staniel.journal.kestrel.log import Log
 from staniel.journal.kestrel.pack import Pack, Stage
 from staniel.journal.kestrel.recovery import Recovery
 from staniel.journal.spool import Spool
-from staniel.journal.transfer_log import Intents
+from staniel.journal.transfer_log import TransferLog
 from staniel.queues.changes import Confirmed, Removed
 from staniel.queues.line import Line
 from staniel.queues.queue import Queue
@@ -332,7 +332,7 @@ def recovery_unsynced() -> Any:
 
 @mutant("an intent is not synced before its copy", "transfers")
 def intent_unsynced() -> Any:
-    return silent_during(Intents, "prepare", "sync_inode")
+    return silent_during(TransferLog, "write_and_sync", "sync_inode")
 
 
 @mutant("a transfer's removal does not wait for the copy", "transfers")
@@ -352,7 +352,7 @@ def removal_first() -> Any:
 
 @mutant("recovery ignores intents", "transfers")
 def intents_ignored() -> Any:
-    return replaced(Intents, "read", lambda right: lambda self: [])
+    return replaced(TransferLog, "read", lambda right: lambda self: [])
 
 
 @mutant("a transfer is never removed from its source", "transfers")

@@ -15,7 +15,7 @@ from staniel.journal.group_commit import GroupCommit
 from staniel.journal.kestrel.log import Log
 from staniel.journal.libkestrel.family import StreamJournals
 from staniel.journal.renewal import Renewal
-from staniel.journal.transfer_log import Intents
+from staniel.journal.transfer_log import TransferLog
 from staniel.queues.registry import Queues
 from staniel.queues.stream.queue import StreamQueue
 from staniel.sim.mutants.queues import MUTANTS, mutant, replaced
@@ -85,7 +85,7 @@ def full_in_rotation() -> Any:
 
 @mutant("a sync of intents without room is tried again", "kinds-of-syncs")
 def full_in_intents() -> Any:
-    return lenient_during(Intents, "prepare")
+    return lenient_during(TransferLog, "write_and_sync")
 
 
 @mutant("a reload that makes a policy stricter asks for no sync", "reloads")

@@ -10,17 +10,17 @@ from staniel.broker.commands.text import HANDLERS
 from staniel.broker.session import Session
 from staniel.broker.transfer_recovery import TransferRecovery
 from staniel.broker.transfers import Transfers
-from staniel.journal.transfer_log import Intents
+from staniel.journal.transfer_log import TransferLog
 from staniel.protocol.text.replies import TextReplies
 from staniel.protocol.text.requests import TextPut
-from staniel.queues.claims import claim
+from staniel.queues.transfer_recovery import set_aside_found
 from staniel.sim.mutants.queues import MUTANTS, mutant, replaced
 
 
 @mutant("a transfer is finished with any equal item", "crc-collisions")
 def twin_taken() -> Any:
     def make(right: Any) -> Any:
-        return lambda self, source, intent, last: claim(source, 0, intent.means)
+        return lambda self, source, intent, last: set_aside_found(source, 0, intent.means)
 
     return replaced(TransferRecovery, "_find", make)
 
@@ -29,7 +29,7 @@ def twin_taken() -> Any:
 def intent_ended_early() -> Any:
     def make(right: Any) -> Any:
         def landed(self: Transfers, source: Any, taken: Any, own: Any, log: Any, number: int, now_ms: int) -> None:
-            self.intents.end(number)
+            self.transfer_log.end(number)
             right(self, source, taken, own, log, number, now_ms)
 
         return landed
@@ -40,13 +40,13 @@ def intent_ended_early() -> Any:
 @mutant("the first equal item is a copy, wherever it lies", "crc-collisions")
 def copy_anywhere() -> Any:
     def make(right: Any) -> Any:
-        def begin(self: Intents, source: str, taken: Any, target: str, next_write_position: Any, copy: Any) -> int:
+        def begin(self: TransferLog, source: str, taken: Any, target: str, next_write_position: Any, copy: Any) -> int:
             number: int = right(self, source, taken, target, (0, 0), copy)
             return number
 
         return begin
 
-    return replaced(Intents, "begin", make)
+    return replaced(TransferLog, "begin", make)
 
 
 @mutant("a text put that is refused midway says that nothing is stored", "full-disk")

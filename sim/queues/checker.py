@@ -66,7 +66,7 @@ class Checker:
         self.now_ms = 0
         self.taken: dict[str, list[Taken]] = {}
         self.opened: dict[str, list[Reading]] = {}
-        self.told: list[tuple[str, str, str]] = []
+        self.transcript: list[tuple[str, str, str]] = []
         self.facts = 0
         self.left: set[tuple[str, bytes]] = set()  # (queue, item) of this turn: a peek may have come before
         self.unheard: list[tuple[str, bytes]] = []  # removed for a client that left; may come back, also later
@@ -83,7 +83,7 @@ class Checker:
 
     def ends(self, queue: Queue) -> None:
         self.facts += 1
-        self.told.append(("fact", queue.name, "deleted"))
+        self.transcript.append(("fact", queue.name, "deleted"))
         model = self.model(queue.name)
         unanswered = self._wants(Want.DELETE, queue.name)
         for request in unanswered[:1]:
@@ -109,13 +109,13 @@ class Checker:
             assert record is not None
             if fact.verb is Verb.REMOVE or fact.verb is Verb.OPEN:
                 self.left.add((queue.name, record.data))
-            self.told.append(("fact", queue.name, f"{fact.verb.value} {fact.xid or ''} {shown(record.data)}"))
+            self.transcript.append(("fact", queue.name, f"{fact.verb.value} {fact.xid or ''} {shown(record.data)}"))
             self._judge(model, queue, fact, record)
 
     def passes(self, queue: Queue, item: Item) -> None:
         self.facts += 1
         self.model(queue.name).take(Fact(Verb.PASS, 0, Record(item.data, item.added_ms, item.expires_ms)))
-        self.told.append(("fact", queue.name, f"passed over {shown(item.data)}"))
+        self.transcript.append(("fact", queue.name, f"passed over {shown(item.data)}"))
 
     def _judge(self, model: QueueModel, queue: Queue, fact: Fact, record: Record) -> None:
         if fact.verb is Verb.ADD:
@@ -202,7 +202,7 @@ class Checker:
     # what clients ask and are told
 
     def on_request(self, who: str, request: Request) -> None:
-        self.told.append(("ask", who, request.shown()))
+        self.transcript.append(("ask", who, request.shown()))
         request.after_facts = self.facts
         if request.want in PUTS:
             for data in request.items:
@@ -219,10 +219,10 @@ class Checker:
             for want, name in request.keys:
                 self._end_reading(client, request, want, name)
         for name, data in answer.items:
-            self.told.append(("answer", who, f"{name}: {shown(data)}"))
+            self.transcript.append(("answer", who, f"{name}: {shown(data)}"))
             self._shown(client, request, name, data)
         if answer.end:
-            self.told.append(("answer", who, answer.end))
+            self.transcript.append(("answer", who, answer.end))
             self._answered(client, request, answer)
         ended = self.ended - before
         names = self._rests_on(request, answer, ended)
@@ -475,9 +475,9 @@ def audit_stats(models: dict[str, QueueModel], answer: Answer) -> None:
         if model.begun_after_facts > answer.request.after_facts:
             continue  # the answer took several turns: shown may be the queue of that name that was there before
         for key, number in _expected(model):
-            told = said.get(f"queue_{name}_{key}")
-            if told != str(number):
-                raise Violation(Kind.STATISTICS, f"{key} of {name} is {told}, the model says {number}")
+            answered = said.get(f"queue_{name}_{key}")
+            if answered != str(number):
+                raise Violation(Kind.STATISTICS, f"{key} of {name} is {answered}, the model says {number}")
 
 
 def _expected(model: QueueModel) -> list[tuple[str, int]]:

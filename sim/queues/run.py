@@ -99,7 +99,7 @@ class QueueRun(History):
             model.promised_after_kill = model.promised_after_power_loss = len(model.facts)
 
     def end_life(self) -> tuple[list[tuple[str, str, str]], int, int]:
-        return self.checker.told, self.checker.facts, self.checker.answers
+        return self.checker.transcript, self.checker.facts, self.checker.answers
 
     def content_of(self, disk: Disk) -> Found:
         try:

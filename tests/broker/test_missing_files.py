@@ -72,7 +72,7 @@ def test_a_sealed_file_that_is_gone_costs_its_items_alone_and_they_are_counted(
     for _ in range(2):  # it is told at each start
         world = started(disk, config)
         lost = [number for number in mine if number >= taken]
-        assert world.told("journal.gone") == [{"queue": "q", "file": files[at], "items": len(lost)}]
+        assert world.reported("journal.gone") == [{"queue": "q", "file": files[at], "items": len(lost)}]
         disk = world.disk.kill()
     assert drained(world, "q")[0] == [number for number in range(taken, COUNT) if number not in lost]
     fill(world, item(COUNT))
@@ -91,7 +91,7 @@ def test_a_sealed_file_that_has_lost_its_end_is_read_up_to_there(config: str, at
     assert any("missing at the end of a sealed file" in why for why in flaws(disk))
     world = started(disk, config)
     lost = [number for number in mine if number >= taken and number not in there]
-    assert world.told("journal.shortened") == [{"queue": "q", "file": files[at], "items": len(lost)}]
+    assert world.reported("journal.shortened") == [{"queue": "q", "file": files[at], "items": len(lost)}]
     assert drained(world, "q")[0] == [number for number in range(taken, COUNT) if number not in lost]
 
 
@@ -117,7 +117,7 @@ def test_a_queue_whose_files_are_all_gone_is_told_once() -> None:
         disk.remove(f"s/{name}")
     assert len(flaws(disk)) == len(files)
     world = started(disk)
-    assert [each["file"] for each in world.told("journal.gone")] == files
+    assert [each["file"] for each in world.reported("journal.gone")] == files
     assert "journal.gone" not in started(world.disk.kill()).events
 
 
@@ -126,7 +126,7 @@ def test_a_gone_file_without_a_readable_sidecar_is_told_too() -> None:
     disk.remove(f"s/{files[1]}")
     disk.truncate(kestrel_files.sidecar_path("s", files[1]), 30)
     world = started(disk)
-    assert world.told("journal.gone") == [{"queue": "q", "file": files[1], "items": "unknown"}]
+    assert world.reported("journal.gone") == [{"queue": "q", "file": files[1], "items": "unknown"}]
     found = drained(world, "q")[0]
     assert found == sorted(set(found)) and found[-1] == COUNT - 1
 
@@ -143,7 +143,7 @@ def test_a_sidecar_of_a_file_that_a_summary_has_replaced_is_not_taken_for_a_gone
         replace_file(disk, f"s/.staniel/segments/{each}", old[each])
     after = World(SMALL, disk)
     assert got(after, 300) == list(range(200, 300))
-    assert after.told("journal.unreadable_items") == [] and len(after.told("journal.gone")) == len(stale)
+    assert after.reported("journal.unreadable_items") == [] and len(after.reported("journal.gone")) == len(stale)
 
 
 def sidecars(disk: Disk) -> list[str]:
@@ -173,7 +173,7 @@ def test_stand_ins_of_a_summary_reach_nobody_when_what_removes_them_is_lost(memo
         found.append(heard.split()[4][:4])
     assert found and all(found), "an empty item was handed out"
     assert not more or after.items("late") == []
-    told = after.told("journal.stand_ins") + after.told("journal.unreadable_items")
+    told = after.reported("journal.stand_ins") + after.reported("journal.unreadable_items")
     assert sum(int(str(each["items"])) for each in told) == items_with_stand_ins(disk)
     assert World(SMALL, after.disk.kill()).items() == []
 

@@ -80,7 +80,7 @@ def test_intents_are_written_anew_while_some_are_always_under_way(monkeypatch: p
     flow.go_on(30)
     for _ in range(10):
         flow.go_on(15)
-        assert flow.world.broker.transfers.intents._under_way
+        assert flow.world.broker.transfers.transfer_log._under_way
         flow.check()
     assert flow.heard.count("VALUE") > 100
     assert flow.sizes["intents"] < 2 * LIMIT_BYTES, flow.sizes

@@ -12,9 +12,9 @@ import pytest
 from staniel.journal.disk.replace_file import replace_file
 from staniel.journal.kestrel.read_behind import ReadBehind
 from staniel.journal.transfer_log import Intent, encode, key_of
-from staniel.queues.claims import claim
 from staniel.queues.item import Item
 from staniel.queues.stream.stream import Stream
+from staniel.queues.transfer_recovery import set_aside_found
 from staniel.sim.disk.disk import Disk
 from staniel.sim.disk.durable import Crash
 from tests.broker.test_transfers import (
@@ -76,7 +76,7 @@ def test_a_queue_that_could_not_be_read_gets_no_second_copy_of_an_item(
         told = Telling(story, config, stop)
         for how in crashes(2):
             world = World(config, unreadable(told.world.disk.crash(how), broken), told.world.now_ms + 1000)
-            kept += len(world.broker.transfers.intents.kept)
+            kept += len(world.broker.transfers.transfer_log.kept)
             found = drain(world, other)
             settle(world)
             if comes_back_by == "reload":
@@ -89,7 +89,7 @@ def test_a_queue_that_could_not_be_read_gets_no_second_copy_of_an_item(
                 settle(world)
             found += drain(world, other) + drain(world, broken) + drain(world, other)
             assert is_in_one_place(found, whole.safe_by(stop), most), (stop, how, found)
-            assert not world.broker.transfers.intents.kept
+            assert not world.broker.transfers.transfer_log.kept
     assert kept or name.endswith("OS")
 
 
@@ -136,11 +136,11 @@ def test_an_intent_is_kept_while_an_alias_hides_its_source() -> None:
     world.client().says("move q dead 1")
     world.sync()
     world = World("", unreadable(world.disk.kill(), "dead"), world.now_ms + 1)
-    assert world.broker.transfers.intents.kept
+    assert world.broker.transfers.transfer_log.kept
     for config in ('[aliases]\nq = ["r"]\n', '[aliases]\nq = ["r"]\n', ""):
         world.config = config
         asks(world, "reload")
-        assert world.broker.transfers.intents.kept
+        assert world.broker.transfers.transfer_log.kept
     world.disk._faults.clear()
     asks(world, "reload")
     settle(world)
@@ -159,7 +159,7 @@ def test_an_intent_is_finished_in_a_source_that_an_alias_hides() -> None:
     asks(world, "reload")
     world.disk._faults.clear()
     asks(world, "reload")
-    assert [told["removal"] for told in world.told("transfer.finished")] == ["recorded"]
+    assert [told["removal"] for told in world.reported("transfer.finished")] == ["recorded"]
     settle(world)
     world = World("", world.disk.crash(Crash.DROP), world.now_ms + 1)
     assert (world.items("q"), world.items("dead")) == ([b"tock"], [b"tick"])
@@ -181,7 +181,7 @@ def test_an_item_held_back_in_a_queue_that_had_to_be_withdrawn_goes_when_both_ca
     assert world.broker.unreadable == {"q", "dead"}
     disk._faults.clear()
     asks(world, "reload")
-    assert [told["removal"] for told in world.told("transfer.finished")] == ["recorded"]
+    assert [told["removal"] for told in world.reported("transfer.finished")] == ["recorded"]
     settle(world)
     assert (world.items("q"), world.items("dead")) == ([b"1", b"2"], [b"0"])
     world = World(disk=world.disk.crash(Crash.DROP), now_ms=world.now_ms + 1)
@@ -194,7 +194,7 @@ def test_an_intent_ends_with_its_source_and_is_not_finished_in_another_queue_of_
     world.client().says("move q dead 1")
     world.sync()  # of the copy: the removal is only recorded
     world = World("", unreadable(world.disk.crash(Crash.DROP), "dead"), world.now_ms)
-    assert world.broker.transfers.intents.kept
+    assert world.broker.transfers.transfer_log.kept
     assert asks(world, "delete q", "set q 0 0 4", "tick") == "DELETED STORED"  # within the millisecond of the first
     settle(world)
     again = World("", world.disk.crash(Crash.DROP), world.now_ms)
@@ -240,7 +240,7 @@ def test_whoever_looks_for_one_item_of_a_long_queue_does_not_load_the_others(
         return found
 
     monkeypatch.setattr(*reads, counted)
-    assert claim(queue, 0, lambda item, item_id: key_of(item) == wanted) is not None
+    assert set_aside_found(queue, 0, lambda item, item_id: key_of(item) == wanted) is not None
     assert loaded[0] < 400
 
 

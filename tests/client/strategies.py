@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from hypothesis import strategies as st
 
-from staniel.protocol import escaping as printed
+from staniel.protocol import escaping
 from staniel.protocol.client.conversation import read
 from staniel.protocol.client.replies import Answer, Dump, Error, Fault, Item, Items, Number, Reply, StatsReply, Text
 from staniel.protocol.client.requests import EXPIRES_MS_MIN, TTL_MS_END
@@ -148,8 +148,8 @@ def tables(draw: st.DrawFn, replies: Replies) -> tuple[bytes, list[Reply]]:
     rows = draw(st.dictionaries(names, whys, max_size=3))
     lines = b"".join(replies.stat(name, value) for name, value in rows.items())
     if replies is replies_for(Dialect.KESTREL):
-        return lines + replies.end, [StatsReply({printed.word(name): value for name, value in rows.items()})]
-    shown = {printed.ascii_word(name): printed.ascii_text(value) for name, value in rows.items()}
+        return lines + replies.end, [StatsReply({escaping.word(name): value for name, value in rows.items()})]
+    shown = {escaping.ascii_word(name): escaping.ascii_text(value) for name, value in rows.items()}
     return lines + replies.end, [StatsReply(shown)]
 
 

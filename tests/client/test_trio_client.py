@@ -172,7 +172,7 @@ async def test_the_end_of_a_reservation_waits_for_another_tasks_turn_and_closes_
 
 
 async def test_a_reservation_that_gets_no_turn_in_time_is_handed_back_and_the_client_says_so(
-    server: Server, little_patience: None
+    server: Server, short_timeouts: None
 ) -> None:
     async with client_of(server) as client:
         await client.put_many("jobs", [b"a", b"b"])
@@ -186,7 +186,7 @@ async def test_a_reservation_that_gets_no_turn_in_time_is_handed_back_and_the_cl
 
 
 @pytest.fixture
-def little_patience(monkeypatch: pytest.MonkeyPatch) -> None:
+def short_timeouts(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("staniel.client.client.SETTLE_SECONDS", SHORT)
 
 

@@ -57,7 +57,7 @@ class Served(NamedTuple):
 
     content: Content
     refusal: str
-    told: list[str]
+    reports: list[str]
     blocked: frozenset[str] = frozenset()
 
 

@@ -31,7 +31,7 @@ def test_a_folder_in_the_place_of_an_own_file_is_moved_away_and_named(name: str)
         disk.remove(f"{OWN}/{name}")
     disk.make_folder(f"{OWN}/{name}")
     served = start(disk)
-    assert not served.refusal and f"{OWN}/damaged/{name}" in str(served.told)
+    assert not served.refusal and f"{OWN}/damaged/{name}" in str(served.reports)
     assert (name, False) in disk.list(f"{OWN}/damaged")
     assert served.content["plain"] == start(rich().copy()).content["plain"]
 
@@ -41,7 +41,7 @@ def test_a_folder_in_the_place_of_a_lock_of_the_command_log_is_moved_away(name: 
     disk = harmed(Harmed(f"{OWN}/cmdlog/{name}", "folder", 0))
     served = start(disk)
     assert not served.refusal and len(served.content["jobs"]) == 11
-    assert any(line.startswith("spool.cleared") for line in served.told)
+    assert any(line.startswith("spool.cleared") for line in served.reports)
 
 
 def test_a_version_file_that_is_not_ours_to_read_refuses_in_one_line() -> None:
@@ -120,8 +120,8 @@ def test_an_unreadable_file_costs_its_queue_and_the_error_names_it() -> None:
 def test_one_flipped_bit_of_the_intents_loses_and_doubles_nothing() -> None:
     wrong = [line for seed in range(FLIPS) for line in check(Harmed(f"{OWN}/intents", "flip", seed))]
     assert wrong == []
-    told = start(harmed(Harmed(f"{OWN}/intents", "flip", 1))).told
-    assert sum(line.startswith("intents.damaged") and "'lost': 0" in line for line in told) == 1
+    reports = start(harmed(Harmed(f"{OWN}/intents", "flip", 1))).reports
+    assert sum(line.startswith("intents.damaged") and "'lost': 0" in line for line in reports) == 1
 
 
 @pytest.mark.parametrize("what", ["flips", "cut", "empty", "gone", "garbage", "zeros", "folder", "unreadable"])
@@ -133,9 +133,9 @@ def test_intents_that_cannot_be_read_are_named_and_lose_nothing(what: str) -> No
         served = start(disk)
         assert not served.refusal and not served.blocked - {"moving"}
         assert set(served.content["late"]) == {b"old.0.", b"old.1.", b"old.2."}
-        told = [line for line in served.told if line.startswith("intents.")]
+        reports = [line for line in served.reports if line.startswith("intents.")]
         if what in ("flips", "garbage", "unreadable") and before.count(b"\n"):
-            assert len(told) == 1 and "damaged/intents" in told[0]
+            assert len(reports) == 1 and "damaged/intents" in reports[0]
             kept = [name for name, _ in disk.list(f"{OWN}/damaged") if name.startswith("intents@0+")]
             assert [disk.read(f"{OWN}/damaged/{name}", 0, 1 << 20) for name in kept] == [before]
 

@@ -35,8 +35,8 @@ from staniel.pipeline.lake.folders import LocalFolder
 from staniel.pipeline.sessions import quiet_log
 from staniel.pipeline.tasks import archive as archiving
 from staniel.pipeline.tasks import convert as converting
-from staniel.pipeline.tasks import pack as packs
-from staniel.pipeline.tasks import summarise as fleet
+from staniel.pipeline.tasks import pack as pack_module
+from staniel.pipeline.tasks import summarise as summarise_module
 from staniel.pipeline.tasks.archive import archive
 from staniel.pipeline.tasks.convert import convert
 from staniel.queues.config import Format, JournalDialect
@@ -110,7 +110,7 @@ class Dying:
 def work(spark: Any, job: str, spool: str, out: str) -> bool:
     """Run a job; whether it came to its end."""
     if job == "pack":
-        packs.pack(spark, spool, {}, JournalDialect.DOCUMENTS)
+        pack_module.pack(spark, spool, {}, JournalDialect.DOCUMENTS)
     elif job == "archive":
         archive(spark, spool, out, {"maxBytesPerTrigger": "6k"}, lambda told: None)
     else:
@@ -121,16 +121,16 @@ def work(spark: Any, job: str, spool: str, out: str) -> bool:
 @contextlib.contextmanager
 def armed(where: str, step: int, victim: int, mark: str) -> Iterator[None]:
     """The tasks, or this process, are going to kill."""
-    modules = (packs, archiving, converting)
+    modules = (pack_module, archiving, converting)
     if where == "task":
         for module in modules:
-            module.run = lambda spark, tasks, work: fleet.run(spark, tasks, Dying(work, step, victim, mark))
+            module.run = lambda spark, tasks, work: summarise_module.run(spark, tasks, Dying(work, step, victim, mark))
     else:
         arm(step, victim, mark)
     yield
     disarm()
     for module in modules:
-        module.run = fleet.run
+        module.run = summarise_module.run
 
 
 def session() -> Any:

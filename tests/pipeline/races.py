@@ -35,7 +35,7 @@ from staniel.pipeline.sources.journal import JournalReader, columns_of
 from staniel.pipeline.sources.journal_options import JournalOptions
 from staniel.pipeline.sources.journal_stream import JournalStream
 from staniel.pipeline.sources.offsets import DataLoss
-from staniel.pipeline.tasks import summarise as fleet
+from staniel.pipeline.tasks import summarise as summarise_module
 from staniel.pipeline.tasks import verify as verify_module
 from staniel.pipeline.tasks.archive import archive
 from staniel.pipeline.tasks.convert import convert_spool
@@ -86,7 +86,7 @@ class Fact:
         self.came = self.leaves = self.gone = NEVER
 
 
-class FailedSyncMarker:
+class CutOffGet:
     """A plain get whose reply never came whole: of the items that were there, the server took one out, or none.
 
     `facts`: those that it may have been. Only one item may be missing for it, and from then on that one has to be.
@@ -123,7 +123,7 @@ class Load(Thread):
         self.queues = queues
         self.chance = random.Random(seed)
         self.facts: dict[str, dict[bytes, Fact]] = {queue: {} for queue in queues}
-        self.doubts: dict[str, list[FailedSyncMarker]] = {queue: [] for queue in queues}
+        self.cut_off: dict[str, list[CutOffGet]] = {queue: [] for queue in queues}
         self.rounds = 0
         self.number = 0
         self.wrong = ""
@@ -186,7 +186,7 @@ class Load(Thread):
             except OSError:
                 if not reliable:  # an item that was opened returns
                     there = {value: fact for value, fact in self.facts[queue].items() if fact.leaves == NEVER}
-                    self.doubts[queue].append(FailedSyncMarker(sent, there))
+                    self.cut_off[queue].append(CutOffGet(sent, there))
                 raise
             if value is None:
                 return
@@ -256,7 +256,7 @@ class Races:
         ]
         self.loads = [*loads, jobs]
         self.of = dict(zip(("kestrel", "libkestrel", "workq"), self.loads, strict=True))
-        self.told: Counter[str] = Counter()
+        self.counts: Counter[str] = Counter()
         self.refused: Counter[str] = Counter()
         self.wrong: list[str] = []
         self.is_up = False
@@ -287,28 +287,28 @@ class Races:
         """Without one item for each get whose reply never came whole. That item is gone from now on."""
         rest = []
         for value in lost:
-            doubts = [each for some in self.of[form].doubts.values() for each in some]
-            failed_sync = next((each for each in doubts if value in each.facts), None)
-            if failed_sync is None:
+            cut_off = [each for some in self.of[form].cut_off.values() for each in some]
+            cut = next((each for each in cut_off if value in each.facts), None)
+            if cut is None:
                 rest.append(value)
                 continue
-            fact = failed_sync.facts[value]
-            fact.leaves, fact.gone = failed_sync.sent, time.monotonic()
-            for some in self.of[form].doubts.values():
-                some[:] = [each for each in some if each is not failed_sync]
-            self.told["replies cut off, and the item is gone"] += 1
+            fact = cut.facts[value]
+            fact.leaves, fact.gone = cut.sent, time.monotonic()
+            for some in self.of[form].cut_off.values():
+                some[:] = [each for each in some if each is not cut]
+            self.counts["replies cut off, and the item is gone"] += 1
         return rest
 
-    def no_more_doubts(self, form: str) -> None:
-        """Nobody changes the queues: a get for which nothing is missing now took nothing, or what has left since."""
+    def settle_cut_off(self, form: str) -> None:
+        """The queues are at rest: a get for which nothing is missing now took nothing, or what has left since."""
         if self.query(f"{form} at rest", form, lambda: self.view(form, "state"), lambda row: True):
-            for doubts in self.of[form].doubts.values():
-                self.told["replies cut off, and nothing is missing"] += len(doubts)
-                doubts.clear()
+            for cut_off in self.of[form].cut_off.values():
+                self.counts["replies cut off, and nothing is missing"] += len(cut_off)
+                cut_off.clear()
 
     def attempt(self, name: str, ask: Callable[[], Any]) -> Any:
         """What `ask` says; None, and a note, if it refuses by name."""
-        self.told[name] += 1
+        self.counts[name] += 1
         try:
             return ask()
         except (Vanished, DataLoss, SpoolInUse, ValueError) as refusal:
@@ -341,7 +341,9 @@ class Races:
         path = str(self.spools["kestrel"])
         spark: Any = None
         tasks = [
-            task for queue in fleet.queues_of(spark, path, {"format": "kestrel"}) for task in fleet._live_tasks(queue)
+            task
+            for queue in summarise_module.queues_of(spark, path, {"format": "kestrel"})
+            for task in summarise_module._live_tasks(queue)
         ]
         made = ((pinned(path, [one.segment for one in task.found]), task) for task in tasks)
         return [row for place, task in made for batch in live_rows(place, task, True) for row in batch.to_pylist()]
@@ -403,7 +405,7 @@ class Races:
                 self.attempt("pack", lambda: pack(spark, str(self.spools["kestrel"]), {}, JournalDialect.DOCUMENTS))
                 is None
             )
-            self.told["convert"] += 1
+            self.counts["convert"] += 1
             (refused,) = convert_spool((str(self.spools["kestrel"]), "k1", Format.LIBKESTREL, 1))
             self.refused[f"convert: {re.sub('[0-9]+|/[^ ]+', '…', refused.refusal)}"] += 1
             assert "stop it first" in refused.refusal, refused
@@ -439,12 +441,12 @@ class Races:
         spool = str(self.spools["kestrel"])
         spark: Any = None
         self.once()
-        self.no_more_doubts("kestrel")
-        self.no_more_doubts("libkestrel")
+        self.settle_cut_off("kestrel")
+        self.settle_cut_off("libkestrel")
         self.attempt("pack at rest", lambda: pack(spark, spool, {"queues": "k*"}, JournalDialect.DOCUMENTS))
         self.query("state of a packed spool", "kestrel", lambda: self.view("kestrel", "state"), lambda row: True)
         for wanted in (Format.LIBKESTREL, Format.KESTREL):
-            self.told[f"convert to {wanted.value}"] += 1
+            self.counts[f"convert to {wanted.value}"] += 1
             for each in convert_spool((spool, "k2", wanted, round(time.time() * 1000))):
                 assert each.refusal in ("", "there is no such queue"), each  # whether that is so, the query knows
             self.query("state of a converted spool", "kestrel", self.state_of_both, lambda row: row["queue"] in KESTREL)
@@ -485,8 +487,8 @@ class Races:
                 and not found[value]
             ],
         )
-        self.told[f"{name}: items"] += sum(found.values())
-        self.told[f"{name}: queues with gaps"] += len(gaps)
+        self.counts[f"{name}: items"] += sum(found.values())
+        self.counts[f"{name}: queues with gaps"] += len(gaps)
 
 
 def in_this_process(spark: object, tasks: list[Any], work: Callable[[Any], Any]) -> list[Any]:
@@ -509,12 +511,12 @@ def race(folder: Path, seconds: float, seed: int) -> Races:
 
 @contextlib.contextmanager
 def without_spark() -> Iterator[None]:
-    before = fleet.run_each
-    fleet.run_each = verify_module.run_each = in_this_process
+    before = summarise_module.run_each
+    summarise_module.run_each = verify_module.run_each = in_this_process
     try:
         yield
     finally:
-        fleet.run_each = verify_module.run_each = before
+        summarise_module.run_each = verify_module.run_each = before
 
 
 def _race(races: Races, seconds: float) -> Races:
@@ -540,7 +542,7 @@ def _race(races: Races, seconds: float) -> Races:
         for load in races.loads:
             if load.is_alive():
                 load.join(20)
-    races.told["items put"] = sum(len(some) for load in races.loads for some in load.facts.values())
+    races.counts["items put"] = sum(len(some) for load in races.loads for some in load.facts.values())
     return races
 
 
@@ -551,7 +553,7 @@ def main() -> None:
     given = parser.parse_args()
     with tempfile.TemporaryDirectory(prefix="races-") as folder:
         races = race(Path(folder), given.minutes * 60, given.seed)
-        for name, count in [*sorted(races.told.items()), *sorted(races.refused.items())]:
+        for name, count in [*sorted(races.counts.items()), *sorted(races.refused.items())]:
             print(f"{count:>9,}  {name}")
         print("\n".join(races.wrong) or "0 lost, 0 doubled, 0 invented")
 

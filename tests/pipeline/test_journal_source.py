@@ -10,7 +10,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from staniel.queues.config import JournalDialect
-from tests.pipeline.patience import patiently
+from tests.pipeline.slow_workers import retried
 from tests.pipeline.spools import contents, history, replayed, write
 from tests.support.records import NOW_MS, addx
 
@@ -76,7 +76,7 @@ class Stream:
 
     def run(self) -> int:
         """How many batches it took."""
-        return patiently(self._run)
+        return retried(self._run)
 
     def _run(self) -> int:
         source = self.spark.readStream.format("staniel-journal").options(**self.options).load(str(self.spool))

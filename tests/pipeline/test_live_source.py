@@ -26,7 +26,7 @@ from staniel.pipeline.sources.sink import (
 )
 from staniel.protocol.client.replies import Item
 from staniel.protocol.client.requests import read
-from tests.pipeline.patience import patiently
+from tests.pipeline.slow_workers import retried
 from tests.pipeline.test_drain import fill, server_address
 from tests.support.process import running
 
@@ -53,10 +53,10 @@ def test_a_drain_ends_with_what_was_there_and_goes_on_after_a_restart(spark: Spa
             return [progress.numInputRows for progress in query.recentProgress]
 
         first = fill(server_address(server), "jobs", 600)
-        rows = patiently(run)
+        rows = retried(run)
         assert max(rows) <= 250 and sum(rows) == 600
         second = fill(server_address(server), "jobs", 30)
-        assert sum(patiently(run)) == 30
+        assert sum(retried(run)) == 30
         assert taken(server_address(server), "jobs") == []
         found = spark.read.parquet(str(tmp_path / "out")).collect()
         assert sorted(bytes(row.value) for row in found) == sorted(first + second)
@@ -84,10 +84,10 @@ def test_a_stream_that_spark_repeats_is_put_once(spark: SparkSession, tmp_path: 
             writing = source.writeStream.format("staniel").options(**options).trigger(availableNow=True)
             writing.option("checkpointLocation", str(tmp_path / "ck")).start().awaitTermination()
 
-        patiently(run)
+        retried(run)
         for commit in (tmp_path / "ck" / "commits").iterdir():
             commit.unlink()  # as if the driver had died between the last task and its note
-        patiently(run)
+        retried(run)
         assert sorted(item.data for item in taken(server_address(server), "jobs")) == [row[0] for row in rows]
 
 
@@ -105,12 +105,12 @@ def test_the_same_rows_to_other_servers_or_by_another_query_are_put_there_too(
             writing.option("checkpointLocation", str(tmp_path / checkpoint)).start().awaitTermination()
 
         here, there = server_address(first), server_address(second)
-        patiently(lambda: run(here, "ck1"))
-        patiently(lambda: run(here, "ck2"))
+        retried(lambda: run(here, "ck1"))
+        retried(lambda: run(here, "ck2"))
         assert sorted(item.data for item in taken(here, "jobs")) == sorted([row[0] for row in rows] * 2)
         for commit in (tmp_path / "ck2" / "commits").iterdir():
             commit.unlink()  # the same batch of the same query once more, and elsewhere
-        patiently(lambda: run(there, "ck2"))
+        retried(lambda: run(there, "ck2"))
         assert sorted(item.data for item in taken(there, "jobs")) == [row[0] for row in rows]
 
 
@@ -143,9 +143,9 @@ def test_a_task_that_fails_half_way_goes_on_where_it_stopped(spark: SparkSession
             writing.start().awaitTermination()
 
         with pytest.raises(PySparkException, match="queue jobs is full; 50 items were put before"):
-            patiently(run)
+            retried(run)
         first = taken(address, "jobs")
-        patiently(run)
+        retried(run)
         assert [item.data for item in [*first, *taken(address, "jobs")]] == values
 
 

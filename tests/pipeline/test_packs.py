@@ -19,7 +19,7 @@ from staniel.pipeline.formats.kestrel.adapter import KestrelAdapter
 from staniel.pipeline.formats.kestrel.queue import hold
 from staniel.pipeline.formats.kestrel.state import QueueSummary
 from staniel.pipeline.lake.folders import LocalFolder
-from staniel.pipeline.tasks import pack as packs
+from staniel.pipeline.tasks import pack as pack_module
 from staniel.pipeline.tasks.pack import Packed, PackMismatch, PackTask, pack, write_pack
 from staniel.queues.config import JournalDialect
 from tests.pipeline.spools import history, write
@@ -90,8 +90,8 @@ def sealed_queues(_: Any, path: str, given: Any, sealed: bool) -> list[QueueSumm
 
 @pytest.fixture(autouse=True)
 def without_spark(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(packs, "queues_of", sealed_queues)
-    monkeypatch.setattr(packs, "run", lambda spark, tasks, work: list(map(work, tasks)))
+    monkeypatch.setattr(pack_module, "queues_of", sealed_queues)
+    monkeypatch.setattr(pack_module, "run", lambda spark, tasks, work: list(map(work, tasks)))
 
 
 def states(spool: Path) -> dict[str, Any]:
@@ -126,7 +126,7 @@ def names(spool: Path) -> list[str]:
 
 def deaths(monkeypatch: pytest.MonkeyPatch, folder: Path) -> Iterator[tuple[int, Path]]:
     """A spool for each step, packed until the process died before it."""
-    monkeypatch.setattr(packs, "OsFs", DyingDisk)
+    monkeypatch.setattr(pack_module, "OsFs", DyingDisk)
     for last in range(1000):
         spool = spool_of(folder / str(last))
         DyingDisk.last, DyingDisk.steps = last, 0
@@ -191,8 +191,8 @@ def test_the_pack_that_a_server_left_unfinished_is_finished_first(tmp_path: Path
 def test_a_new_file_that_lacks_an_item_replaces_nothing(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     spool = spool_of(tmp_path)
     before, files = states(spool), names(spool)
-    whole = packs.snapshot
-    monkeypatch.setattr(packs, "snapshot", lambda *task: list(whole(*task))[:-1])
+    whole = pack_module.snapshot
+    monkeypatch.setattr(pack_module, "snapshot", lambda *task: list(whole(*task))[:-1])
     with pytest.raises(PackMismatch, match="does not hold what the sealed files hold"):
         packed(spool)
     assert names(spool) == files and states(spool) == before
@@ -210,7 +210,7 @@ def test_a_new_file_that_has_changed_since_it_was_compared_replaces_nothing(
         path.write_bytes(path.read_bytes()[:-1])
         return written
 
-    monkeypatch.setattr(packs, "write_pack", changed)
+    monkeypatch.setattr(pack_module, "write_pack", changed)
     with pytest.raises(PackMismatch, match="has changed since it was compared"):
         packed(spool)
     assert [name for name in names(spool) if "~~" not in name] == files and states(spool) == before

@@ -26,5 +26,5 @@ def test_whoever_reads_a_spool_beside_a_server_loses_doubles_and_invents_nothing
         "convert",
         "pack at rest",
     )
-    assert all(races.told[name] for name in checks)
-    assert races.told["items put"] > 100 and races.told["stream of kestrel: items"] > 10
+    assert all(races.counts[name] for name in checks)
+    assert races.counts["items put"] > 100 and races.counts["stream of kestrel: items"] > 10

@@ -27,7 +27,7 @@ from staniel.pipeline.sources.journal_options import JournalOptions
 from staniel.pipeline.sources.journal_stream import JournalStream
 from staniel.pipeline.sources.offsets import DataLoss
 from staniel.pipeline.tasks import archive as archive_module
-from staniel.pipeline.tasks import summarise as fleet
+from staniel.pipeline.tasks import summarise as summarise_module
 from staniel.pipeline.tasks.archive import archive
 from staniel.queues.item import Item
 from tests.pipeline.spools import history, write
@@ -369,9 +369,9 @@ def test_a_state_made_by_many_tasks_is_planned_anew_when_a_file_was_replaced(
                 found.append(gone)
         return found
 
-    monkeypatch.setattr(fleet, "run_each", run_each)
+    monkeypatch.setattr(summarise_module, "run_each", run_each)
     spark: Any = None
-    (queue,) = fleet.queues_of(spark, str(tmp_path), {})
+    (queue,) = summarise_module.queues_of(spark, str(tmp_path), {})
     rows = [row["value"] for batch in live_rows(LocalFolder(str(tmp_path)), queue, True) for row in batch.to_pylist()]
     assert rows == [b"d", b"e", b"f"] and len(rounds) > 1
 

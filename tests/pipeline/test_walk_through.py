@@ -9,7 +9,7 @@ from types import ModuleType
 import pytest
 from pyspark.sql import SparkSession
 
-from tests.pipeline.patience import patiently
+from tests.pipeline.slow_workers import retried
 from tests.pipeline.spools import contents, history, replayed, write
 from tests.pipeline.test_drain import server_address
 from tests.support.process import running
@@ -38,7 +38,7 @@ def test_the_walk_through_says_what_replay_knows(
     assert f"|jobs|open|{opens}|" in capsys.readouterr().out.replace(" ", "")
     walk.what_was_there(spark, str(tmp_path / "spool"))
     assert "ms:" in capsys.readouterr().out
-    patiently(lambda: walk.into_a_lake(spark, str(tmp_path / "spool"), str(tmp_path / "lake")))
+    retried(lambda: walk.into_a_lake(spark, str(tmp_path / "spool"), str(tmp_path / "lake")))
     told = capsys.readouterr().out.splitlines()
     assert told[0] != "first run: 0 records" and told[-1] == "second run: 0 records"
     with running(tmp_path / "server") as server:

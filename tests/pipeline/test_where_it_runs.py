@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 from pyspark.sql import SparkSession
 
-from staniel.pipeline import requirements as needs
+from staniel.pipeline import requirements
 from staniel.pipeline.lake.folders import folder
 from staniel.pipeline.requirements import MissingRequirement, check_packages, java_home, java_release
 from tests.pipeline.conftest import SHORT_LIVED, SMALL_DATA
@@ -146,7 +146,7 @@ def test_executors_of_their_own_need_only_the_wheel(no_spark: None, wheel: Path,
 def test_a_machine_without_java_is_told_what_to_install(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setenv("JAVA_HOME", "")
     monkeypatch.setenv("PATH", str(tmp_path))
-    monkeypatch.setattr(needs.importlib.util, "find_spec", lambda name: None)
+    monkeypatch.setattr(requirements.importlib.util, "find_spec", lambda name: None)
     with pytest.raises(MissingRequirement, match=r"no Java was found.*pip install 'staniel\[spark-jre\]'"):
         java_home()
 
@@ -155,7 +155,7 @@ def test_the_java_of_the_extra_gets_a_folder_that_spark_can_start(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     monkeypatch.setenv("JAVA_HOME", "")
-    monkeypatch.setattr(needs.shutil, "which", lambda name: None)
+    monkeypatch.setattr(requirements.shutil, "which", lambda name: None)
     home = java_home(tmp_path)
     assert home == java_home(tmp_path) and java_release(home) == 21
     command = [f"{home}/bin/java", "--add-modules=jdk.incubator.vector", "-version"]
@@ -170,7 +170,7 @@ def test_the_java_of_the_extra_gets_a_folder_that_spark_can_start(
 def test_an_old_pyspark_is_told_with_the_command_that_helps(
     monkeypatch: pytest.MonkeyPatch, found: str, said: str
 ) -> None:
-    monkeypatch.setattr(needs, "version", lambda name: found)
+    monkeypatch.setattr(requirements, "version", lambda name: found)
     with pytest.raises(MissingRequirement, match=said):
         check_packages()
 

@@ -28,7 +28,7 @@ class Trouble:
 
 
 @contextmanager
-def committer(nice: int) -> Iterator[WorkerThread[Look | Trouble]]:
+def sync_thread(nice: int) -> Iterator[WorkerThread[Look | Trouble]]:
     made: WorkerThread[Look | Trouble] = WorkerThread("test", nice)
     try:
         yield made
@@ -41,9 +41,9 @@ def flag_is_up(fd: int) -> bool:
 
 
 @pytest.mark.parametrize("more", [0, 7])
-def test_the_thread_stands_back_as_far_as_it_was_told_and_nobody_else_does(more: int) -> None:
+def test_the_thread_is_as_nice_as_asked_and_the_others_are_not(more: int) -> None:
     ours = os.getpriority(os.PRIO_PROCESS, threading.get_native_id())
-    with committer(more) as thread:
+    with sync_thread(more) as thread:
         look = Look()
         thread.start(look)
         assert flag_is_up(thread.fd) and thread.finished() is look
@@ -52,7 +52,7 @@ def test_the_thread_stands_back_as_far_as_it_was_told_and_nobody_else_does(more:
 
 
 def test_what_a_task_raises_is_raised_where_its_end_is_asked_for() -> None:
-    with committer(0) as thread:
+    with sync_thread(0) as thread:
         thread.start(Trouble())
         assert flag_is_up(thread.fd)
         with pytest.raises(OSError, match="the disk is gone"):
@@ -61,7 +61,7 @@ def test_what_a_task_raises_is_raised_where_its_end_is_asked_for() -> None:
 
 
 def test_an_end_that_nobody_has_asked_for_is_not_waited_for() -> None:
-    with committer(0) as thread:
+    with sync_thread(0) as thread:
         assert thread.finished() is None
         look = Look()
         thread.start(look)

@@ -81,7 +81,7 @@ def test_a_failing_history_is_made_short() -> None:
         whole, short = run(0, "kill"), shrink(seed_plan)
     assert whole.violation is not None and short.violation is not None
     assert short.violation.kind is whole.violation.kind
-    assert len(short.told) < len(whole.told)
+    assert len(short.transcript) < len(whole.transcript)
 
 
 def test_the_command_says_how_many_and_that_all_is_well() -> None:

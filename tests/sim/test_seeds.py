@@ -70,7 +70,7 @@ def test_a_power_loss_before_any_step_of_the_disk_breaks_no_promise(profile: str
 def test_a_seed_is_the_same_history_every_time(profile: str) -> None:
     for seed in range(3):
         first, second = run(seed, profile), run(seed, profile)
-        assert (first.digest, first.told) == (second.digest, second.told)
+        assert (first.digest, first.transcript) == (second.digest, second.transcript)
     assert run(0, profile).digest != run(1, profile).digest
 
 
@@ -99,7 +99,7 @@ def test_a_process_killed_between_a_failed_sync_and_its_mark_takes_the_machine_a
     monkeypatch.setattr(history, "_step", step)
     outcome = history.outcome()
     assert outcome.violation is None
-    assert [who for what, who, _ in outcome.told if what == "accident"][:1] == ["power loss"]
+    assert [who for what, who, _ in outcome.transcript if what == "accident"][:1] == ["power loss"]
 
 
 def test_steps_that_are_left_out_do_not_happen() -> None:

@@ -98,12 +98,12 @@ def described(folder: Folder, segment: JournalSegment) -> Summarised | None:
     """A segment by its sidecar. None: it is not a whole sealed file, or has no sidecar that fits it."""
     if segment.live or segment.begin:
         return None
-    told = load_sidecar(folder, segment.file)
-    if told is None or told.file != segment.file or told.size != segment.end:
+    described = load_sidecar(folder, segment.file)
+    if described is None or described.file != segment.file or described.size != segment.end:
         return None
-    if sidecar.fit(told, FolderFs(folder, segment.end), segment.file) is Fit.OTHER:
+    if sidecar.fit(described, FolderFs(folder, segment.end), segment.file) is Fit.OTHER:
         return None
-    return Summarised(segment, told.effect, SegmentFacts([], []), None, told)
+    return Summarised(segment, described.effect, SegmentFacts([], []), None, described)
 
 
 def load_sidecar(folder: Folder, name: str) -> Sidecar | None:
@@ -133,8 +133,8 @@ def stand(name: str, found: list[Summarised]) -> tuple[QueueSummary, dict[int, S
         else:
             whole, given = _onto(merged([whole, *alone]), one.sidecar)
             known, alone = at + 1, []
-    told = [replace(one, summary=replace(one.summary, id_floor=ID_FLOOR_MIN)) for one in found[:known]]
-    queue = QueueSummary(name, [*told, *found[known:]], apply(merged([whole, *alone])), given)
+    known_segments = [replace(one, summary=replace(one.summary, id_floor=ID_FLOOR_MIN)) for one in found[:known]]
+    queue = QueueSummary(name, [*known_segments, *found[known:]], apply(merged([whole, *alone])), given)
     return queue, dict(_stretches(queue, known))
 
 
@@ -147,10 +147,10 @@ def merged(summaries: list[SegmentEffect]) -> SegmentEffect:
     return level[0]
 
 
-def _onto(before: SegmentEffect, told: Sidecar) -> tuple[SegmentEffect, Given]:
+def _onto(before: SegmentEffect, known: Sidecar) -> tuple[SegmentEffect, Given]:
     """The queue after a file that has a sidecar, as the server knows it. Raises EffectMismatch."""
-    state, effect = apply(before), told.effect
-    checkpoint = follow(checkpoint_of(before), state.counter, effect, told.last_id, told.opens, told.heads)
+    state, effect = apply(before), known.effect
+    checkpoint = follow(checkpoint_of(before), state.counter, effect, known.last_id, known.opens, known.heads)
     whole = whole_at(checkpoint, state.counter if effect.counter is None else effect.counter, state.listed)
     seqs = [*(seq for _, seq in checkpoint.open), *checkpoint.heads]
     ids = {seq: item_id for seq, (item_id, _) in zip(seqs, checkpoint.known, strict=True)}

@@ -212,10 +212,10 @@ def test_dead_letters_of_one_slow_sync_are_bounded_and_the_log_says_which_were_s
     sent = len(source.leaving)
     assert 0 < source.leaving_bytes <= ASIDE_BYTES_MAX and len(source.line) + sent == 150
     assert source.counters.dead_letters == sent == len(world.items("dead"))
-    assert world.told("item.dead") and all(each["deliveries"] == 1 for each in world.told("item.dead"))
+    assert world.reported("item.dead") and all(each["deliveries"] == 1 for each in world.reported("item.dead"))
     world.turn(60_000)  # another ten seconds' worth of lines
     client.says("get q/open", "get q/abort")
-    assert world.told("item.spared")[-1]["queue"] == "q" and len(world.told("item.dead")) < sent
+    assert world.reported("item.spared")[-1]["queue"] == "q" and len(world.reported("item.dead")) < sent
     sync.run()
     world.finish_sync(sync)
     while world.sync():

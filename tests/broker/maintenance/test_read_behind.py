@@ -8,8 +8,8 @@ import pytest
 
 from staniel.journal.kestrel import recovery
 from staniel.journal.kestrel.log import Log
-from staniel.queues.claims import claim
 from staniel.queues.queue import Queue
+from staniel.queues.transfer_recovery import set_aside_found
 from staniel.sim.disk.durable import Crash
 from tests.support.world import World
 
@@ -230,7 +230,7 @@ def test_an_item_taken_out_of_the_middle_of_a_long_line_leaves_all_others_once(w
     line = queue_of(world).line
     assert line.behind
     queue = queue_of(world)
-    taken = claim(queue, 0, lambda item, item_id: item.data == names[which].encode())
+    taken = set_aside_found(queue, 0, lambda item, item_id: item.data == names[which].encode())
     assert taken is not None
     queue.release(taken)
     left = [name.encode() for name in names if name != names[which]]

@@ -38,13 +38,13 @@ class Served:
     def __init__(self, journal: str = "1GB") -> None:
         self.fs = OsFs()
         self.world = World(CONFIG.format(journal=journal), self.fs)  # type: ignore[arg-type]
-        self.told: list[dict[str, object]] = []
+        self.reports: list[dict[str, object]] = []
         self.world.broker.maintenance._report = self._report
         self.world.broker.maintenance.packs._report = self._report
 
     def _report(self, level: object, event: str, /, **fields: object) -> None:
         if event == "journal.unreadable_items":
-            self.told.append(fields)
+            self.reports.append(fields)
 
     def stop(self) -> None:
         self.fs.close()
@@ -115,11 +115,11 @@ def test_a_flipped_bit_costs_the_items_of_its_block_and_is_named(spool: Path, se
     found = served.drain()
     assert found == sorted(set(found))
     assert COUNT - len(found) <= LOST_MAX
-    (told,) = served.told
-    begin, size = int(str(told["at"])), int(str(told["bytes"]))
-    assert told["file"] == path.name and begin <= at < begin + size
-    assert Path(str(told["saved_as"])).read_bytes() == path.read_bytes()[begin : begin + size]
-    assert told["items"] == COUNT - len(found)
+    (report,) = served.reports
+    begin, size = int(str(report["at"])), int(str(report["bytes"]))
+    assert report["file"] == path.name and begin <= at < begin + size
+    assert Path(str(report["saved_as"])).read_bytes() == path.read_bytes()[begin : begin + size]
+    assert report["items"] == COUNT - len(found)
     served.stop()
 
 
@@ -135,7 +135,7 @@ def test_damage_is_kept_aside_before_a_pack_replaces_the_file(spool: Path) -> No
         queue.take(served.world.now_ms)
         served.world.turn()
         served.world.sync()
-    assert served.told and not first.exists()
+    assert served.reports and not first.exists()
     served.drain()
     kept = [path for path in (spool / ".staniel" / "damaged").iterdir() if path.name.startswith(second.name)]
     assert kept and all(path.read_bytes() in damaged for path in kept)
@@ -154,7 +154,7 @@ def test_whatever_happens_to_sidecars_every_item_is_served(spool: Path, harm: st
         first.write_bytes(others[0].read_bytes())
     served = Served()
     assert served.drain() == list(range(COUNT))
-    assert not served.told
+    assert not served.reports
     served.stop()
 
 

@@ -1,4 +1,4 @@
-"""Starting a stream on a machine that is busy: Spark gives a Python worker ten seconds to say hello."""
+"""Starts a stream again when Spark's ten seconds for a new Python worker were too short on a busy machine."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ TRIES = 5
 TOO_SLOW = "failed to connect back"
 
 
-def patiently(start: Callable[[], Result]) -> Result:
+def retried(start: Callable[[], Result]) -> Result:
     """`start`, again if a worker was too slow to come up: then nothing was read, and a stream goes on where it was."""
     for _ in range(TRIES):
         try:

@@ -14,7 +14,7 @@ from staniel.queues.queue import Queue
 from staniel.queues.xids import next_xid, previous_xid
 
 
-def claim_open(queue: Queue, xid: int, means: Callable[[Item, int], bool]) -> Delivery | None:
+def set_aside_open(queue: Queue, xid: int, means: Callable[[Item, int], bool]) -> Delivery | None:
     """Set aside the item that the journal says is open under `xid`; None if none is, or another item."""
     taken = queue.open_reads.get(xid)
     if taken is None or not means(taken.item, taken.id):
@@ -24,7 +24,7 @@ def claim_open(queue: Queue, xid: int, means: Callable[[Item, int], bool]) -> De
     return taken
 
 
-def claim(queue: Queue, xid: int, means: Callable[[Item, int], bool]) -> Delivery | None:
+def set_aside_found(queue: Queue, xid: int, means: Callable[[Item, int], bool]) -> Delivery | None:
     """Set aside the first item that is meant, open under another number or in the line, under `xid` (0: the next
     number), of which the journal does not know. None if there is none. Raises OSError if the line cannot be read.
 

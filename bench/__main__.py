@@ -13,13 +13,14 @@ import msgspec
 from msgspec import Struct
 
 from staniel.bench.harness import chart, machine
-from staniel.bench.harness.machine import Machine
+from staniel.bench.harness.contestant import Contestant, Sync
+from staniel.bench.harness.machine import Machine, cores
 from staniel.bench.harness.process import StartFailed, exit_on_signals, running
 from staniel.bench.peers import figures, generator
 from staniel.bench.peers.figures import Row
-from staniel.bench.peers.rounds import Arena, Run, cores, planned, play, watched
-from staniel.bench.peers.servers import DEFAULT_SERVER, OURS, PEERS, Contestant, ours, present
-from staniel.bench.peers.workloads import WORKLOADS, Sync, Workload
+from staniel.bench.peers.rounds import Arena, Run, planned, play, watched
+from staniel.bench.peers.servers import DEFAULT_SERVER, OURS, PEERS, ours, present
+from staniel.bench.peers.workloads import WORKLOADS, Workload
 
 QUICK_ROUNDS = 3
 QUICK_SHARE = 6

@@ -10,7 +10,7 @@ from pathlib import Path
 
 from msgspec import Struct
 
-from staniel.bench.peers.servers import Contestant, version
+from staniel.bench.harness.contestant import Contestant, version
 
 MOUNTS = Path("/proc/self/mounts")
 CPU_INFO = Path("/proc/cpuinfo")
@@ -102,3 +102,9 @@ def busy_warning(others: float) -> list[str]:
     if others <= OTHERS_CORES_MAX:
         return []
     return [f"other programs used {others:.2f} cores meanwhile: believe no ratio before its spread, and run it again"]
+
+
+def cores() -> tuple[int | None, int | None]:
+    """A core for the server and another for the generator; two None when this process may use only one."""
+    usable = sorted(os.sched_getaffinity(0))
+    return (usable[0], usable[1]) if len(usable) > 1 else (None, None)

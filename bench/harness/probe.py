@@ -19,8 +19,8 @@ from collections.abc import Sequence
 import msgspec
 from msgspec import Struct
 
+from staniel.bench.harness.contestant import ROOT
 from staniel.bench.harness.process import child_setup
-from staniel.bench.peers.servers import ROOT
 
 CONNECTIONS = 10
 MORE_URGENT = -10  # on the core that it shares with the heavy client; only root may ask for that

@@ -22,8 +22,7 @@ from types import FrameType
 
 from msgspec import Struct
 
-from staniel.bench.peers.servers import ROOT, Contestant, Launch
-from staniel.bench.peers.workloads import Sync
+from staniel.bench.harness.contestant import ROOT, Contestant, Launch, Sync
 
 START_SECONDS_MAX = 15.0
 _POLL_SECONDS = 0.01

@@ -13,10 +13,10 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
+from staniel.bench.harness.contestant import ROOT
+from staniel.bench.harness.machine import cores
 from staniel.bench.harness.probe import Delays, Probe
 from staniel.bench.harness.process import child_setup
-from staniel.bench.peers.rounds import cores
-from staniel.bench.peers.servers import ROOT
 
 BURST = 256
 HEAR_SECONDS_MAX = 120.0

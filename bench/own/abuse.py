@@ -20,12 +20,12 @@ import msgspec
 from msgspec import Struct
 
 from staniel.bench.harness import machine
+from staniel.bench.harness.contestant import ROOT
 from staniel.bench.harness.probe import Delays
 from staniel.bench.harness.process import exit_on_signals
 from staniel.bench.harness.served import OUR_CORE, Client, Failed, Served, polite_delays, served
 from staniel.bench.own.attacks import ATTACKS, CONFIG, Attack, Target
 from staniel.bench.own.turns import Longest
-from staniel.bench.peers.servers import ROOT
 
 RATE = 250  # requests a second of all polite clients together
 POLITE = 8

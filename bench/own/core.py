@@ -22,8 +22,8 @@ import msgspec
 from msgspec import Struct
 
 from staniel.bench.harness import chart
+from staniel.bench.harness.contestant import ROOT
 from staniel.bench.own.layers import LAYERS
-from staniel.bench.peers.servers import ROOT
 
 BASELINE = Path(__file__).resolve().parent / "baseline.json"
 BUILD = BASELINE.parent / ".build"

@@ -11,11 +11,12 @@ from statistics import median
 
 from msgspec import Struct
 
+from staniel.bench.harness.contestant import Sync
 from staniel.bench.harness.machine import Machine
 from staniel.bench.peers.generator import Latency, Report
 from staniel.bench.peers.rounds import Run
 from staniel.bench.peers.servers import OURS
-from staniel.bench.peers.workloads import Sync, Workload
+from staniel.bench.peers.workloads import Workload
 
 
 class Spread(Struct, frozen=True):

@@ -10,10 +10,11 @@ from pathlib import Path
 
 from msgspec import Struct
 
+from staniel.bench.harness.contestant import Contestant
 from staniel.bench.harness.process import Running, StartFailed, log_tail, running
 from staniel.bench.peers import generator
 from staniel.bench.peers.generator import GeneratorFailed, Report
-from staniel.bench.peers.servers import OURS, Contestant, with_jobs
+from staniel.bench.peers.servers import OURS, with_jobs
 from staniel.bench.peers.workloads import Step, Workload, steps
 
 
@@ -98,12 +99,6 @@ def _one_step(arena: Arena, step: Step, server: Running) -> Report:
     if step.measured:
         os.sync()  # what was written before, by any process, is not this run's to pay for
     return generator.run(arena.program, step.args, server.port, server.pid, arena.generator_core)
-
-
-def cores() -> tuple[int | None, int | None]:
-    """A core for the server and another for the generator; two None when this process may use only one."""
-    usable = sorted(os.sched_getaffinity(0))
-    return (usable[0], usable[1]) if len(usable) > 1 else (None, None)
 
 
 def watched(runs: Iterator[Run], tell: Callable[[str], None]) -> list[Run]:

@@ -9,44 +9,16 @@ from __future__ import annotations
 import os
 import shlex
 import shutil
-import subprocess
 import sys
-from collections.abc import Callable
-from pathlib import Path
 
-from msgspec import Struct, structs
+from msgspec import structs
 
-from staniel.bench.peers.workloads import Sync
+from staniel.bench.harness.contestant import ROOT, Contestant, Launch, Sync, first_line
 
-ROOT = Path(__file__).resolve().parents[2]
 OURS = "ours"
 DEFAULT_SERVER = (
     f"{shlex.quote(sys.executable)} -m staniel.server serve --port {{port}} --spool {{dir}} --sync {{sync}}"
 )
-
-
-class Launch(Struct, frozen=True):
-    """Where and how one server shall run: a TCP port on loopback, a folder of its own, a promise."""
-
-    port: int
-    folder: Path
-    sync: Sync
-
-
-class Contestant(Struct, frozen=True):
-    """A server: its name in the table, the generator's protocol, the command that runs it in the foreground.
-
-    `described` is said instead of asking the program for its version.  `kv` is for a plain memcached: a key an item, so
-    it bounds what protocol and sockets cost with no queue behind them.
-    """
-
-    name: str
-    proto: str
-    program: str
-    command: Callable[[Launch], list[str]]
-    kv: bool = False
-    version_args: tuple[str, ...] = ()
-    described: str = ""
 
 
 def ours(template: str) -> Contestant:
@@ -111,17 +83,3 @@ PEERS = (
 
 def present(contestant: Contestant) -> bool:
     return shutil.which(contestant.program) is not None
-
-
-def version(contestant: Contestant) -> str:
-    """What a peer says of itself, on one line; for ours, the commit, or the command if one was given."""
-    return contestant.described or first_line([contestant.program, *contestant.version_args]) or "unknown"
-
-
-def first_line(command: list[str]) -> str:
-    """First line a command prints, or "" when it cannot be run or fails."""
-    try:
-        done = subprocess.run(command, capture_output=True, text=True, timeout=10, check=False)
-    except (OSError, subprocess.TimeoutExpired):
-        return ""
-    return (done.stdout.splitlines() or [""])[0].strip() if done.returncode == 0 else ""

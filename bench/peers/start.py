@@ -25,10 +25,10 @@ import msgspec
 from msgspec import Struct
 
 from staniel.bench.harness import machine
+from staniel.bench.harness.contestant import Contestant, Launch, Sync
+from staniel.bench.harness.machine import cores
 from staniel.bench.harness.process import START_SECONDS_MAX, StartFailed, child_setup, exit_on_signals, free_port
-from staniel.bench.peers.rounds import cores
-from staniel.bench.peers.servers import PEERS, Contestant, Launch, ours, present
-from staniel.bench.peers.workloads import Sync
+from staniel.bench.peers.servers import PEERS, ours, present
 
 ITEM = b"x" * 100
 BURST = 1_000

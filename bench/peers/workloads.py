@@ -10,19 +10,14 @@ from enum import Enum
 
 from msgspec import Struct
 
+from staniel.bench.harness.contestant import Sync
+
 
 class Mode(Enum):
     PUT = "put"
     GET = "get"
     FLOOD = "flood"
     PINGPONG = "pingpong"
-
-
-class Sync(Enum):
-    """What is promised before an answer; the value is our server's own spelling."""
-
-    JOURNALED = "1s"
-    DURABLE = "always"
 
 
 QUEUES = ("redis", "beanstalkd")

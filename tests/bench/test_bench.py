@@ -15,13 +15,14 @@ from click.testing import CliRunner
 
 from staniel.bench.__main__ import cut_short, main
 from staniel.bench.harness import machine
+from staniel.bench.harness.contestant import Contestant, Launch, Sync
 from staniel.bench.harness.process import StartFailed, free_port, running
 from staniel.bench.peers import figures, generator
 from staniel.bench.peers.figures import Row, Side, Spread, Versus
 from staniel.bench.peers.generator import CannotBuild, Latency, Report
 from staniel.bench.peers.rounds import Arena, Run, line_up, planned, play, run
-from staniel.bench.peers.servers import OURS, Contestant, Launch, ours
-from staniel.bench.peers.workloads import WORKLOADS, Mode, Sync, Workload, steps
+from staniel.bench.peers.servers import OURS, ours
+from staniel.bench.peers.workloads import WORKLOADS, Mode, Workload, steps
 
 FAKE_QUEUE = """
 import collections, itertools, socketserver, sys

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import msgspec
 
+from staniel.bench.harness.contestant import ROOT
 from staniel.bench.own import abuse
 from staniel.bench.own.attacks import ATTACKS
-from staniel.bench.peers.servers import ROOT
 
 
 def test_a_small_attack_is_measured_beside_polite_clients() -> None:

@@ -42,7 +42,7 @@ class Lease:
 
 
 class Leases:
-    """Numbers count from 1 for the life of the process; any client may end any of them."""
+    """All leases by number. Numbers count from 1 for the life of the process; any client may end any of them."""
 
     def __init__(self, timers: Timers) -> None:
         self._deadlines = timers

@@ -26,7 +26,7 @@ class QueuePause(Struct, frozen=True):
 
 
 class Content(Struct, frozen=True):
-    """The file."""
+    """The content of the file."""
 
     version: int
     queues: dict[str, QueuePause]

@@ -18,8 +18,8 @@ Entry = tuple[int, Queue, Delivery]
 
 
 class SessionUnsent:
-    """Of one client. `new`: by the piece of its session's `out` in which the item's answer begins. `placed`: by the
-    bytes ahead of that, counted from where `sent` was 0.
+    """The unsent items of one client. `new`: by the piece of its session's `out` in which the item's answer begins.
+    `placed`: by the bytes ahead of that, counted from where `sent` was 0.
     """
 
     __slots__ = ("new", "placed", "sent")

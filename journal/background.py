@@ -1,4 +1,4 @@
-"""Disk work that no reply waits for: reading ahead, syncing a summary, removing old files.
+"""Disk work that no reply waits for: reading ahead, syncing a pack, removing old files.
 
 The queue decides which task is next; the server runs tasks in a thread, the simulator whenever it likes. `run` calls
 nothing but what releases the interpreter; `done` runs where everything else does.

@@ -32,8 +32,8 @@ class Renewed(Struct, frozen=True):
 
 
 class Renewal:
-    """Of one spool. `own`: the spool's own folder. `jobs`: where the command log is; `serves_jobs`: this process has
-    its locks.
+    """What one start writes anew in one spool. `own`: the spool's own folder. `jobs`: where the command log is;
+    `serves_jobs`: this process has its locks.
     """
 
     def __init__(

@@ -163,8 +163,9 @@ def _read_name(spelled: str) -> str:
 
 
 class TransferLog:
-    """The file. `write_and_sync` must run before anything else is written in the same tick. To the commit group it is a
-    journal like others, so that the end of an intent can wait for a sync (see GroupMember).
+    """The log, as a file that is appended to. `write_and_sync` must run before anything else is written in the same
+    tick. To the commit group it is a journal like others, so that the end of an intent can wait for a sync (see
+    GroupMember).
     """
 
     batch = 0

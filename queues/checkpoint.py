@@ -1,5 +1,5 @@
 """What a queue holds, as its journal sees it: `JournalView` looks at the queue, and a `Checkpoint` is what it held at
-the end of a journal file, in numbers: enough to replace everything up to there by a summary, and to say what the next
+the end of a journal file, in numbers: enough to replace everything up to there by a pack, and to say what the next
 file does. Source: the checkpoints of the packing strategy in the Kestrel journal format.
 """
 

@@ -15,7 +15,7 @@ LEAST_ITEMS = 256  # fewer are freed on the spot, if they are not large
 
 
 class DeferredFree:
-    """`step` as long as something is `left`."""
+    """Frees dropped items a few at a time: call `step` as long as something is `left`."""
 
     def __init__(self) -> None:
         self.left: deque[Iterator[int]] = deque()

@@ -24,7 +24,7 @@ MORE_CUTS_PER_TURN = 32  # once it is a quarter too much: the limit comes before
 
 
 class Pending(Struct):
-    """Of one connection. `since_ms`: when `unsent_bytes` or `begun_bytes` was last seen to change."""
+    """What one connection holds. `since_ms`: when `unsent_bytes` or `begun_bytes` was last seen to change."""
 
     held_bytes: int
     unsent_bytes: int

@@ -26,7 +26,7 @@ class LingerTimeout:
 
 
 class IdleTimeout:
-    """`client_timeout`. A client that says nothing for so long, while it waits for nothing, is hung up on.
+    """Disconnects a client that sends nothing for `client_timeout` while it waits for nothing.
     A client that reads none of its replies for so long is dropped, between one time-out and two after it has stopped.
     """
 

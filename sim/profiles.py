@@ -19,7 +19,7 @@ class Profile(Struct, frozen=True, kw_only=True):
     short_write: int = 0
     eio: int = 0
     stuck_temps: int = 0
-    """How often a summary finds no room and its temporary file cannot be removed."""
+    """How often a pack finds no room and its temporary file cannot be removed."""
     harmed_copies: int = 0
     """How many of a thousand accidents are followed by a look at a copy of the disk whose newest files are lost."""
     sync_errnos: tuple[int, ...] = (errno.EIO,)  # with which a sync may fail

@@ -21,8 +21,8 @@ class PackScheduler:
         self._report = report
         self._wanted: dict[Log, LogSegment] = {}
         self._rests: dict[Log, tuple[int, int]] = {}  # what has failed: not before, and how long it rests
-        self._done: list[Log] = []  # whose summary has just been put in its place
-        self._again: dict[Log, int] = {}  # whose summary has failed, and when it has rested
+        self._done: list[Log] = []  # whose pack has just been put in its place
+        self._again: dict[Log, int] = {}  # whose pack has failed, and when it has rested
         self._pack: Pack | None = None
         self.is_quiet = True  # nothing is under way, waits for its turn or its time, or is to be told
 
@@ -35,21 +35,21 @@ class PackScheduler:
         return not (pack.is_idle or (pack.stage is Stage.SAFE and pack.log.open_transfers))
 
     def waits_for(self, log: Log) -> bool:
-        """Whether a summary of `log` is ready, and may take its place once no transfer of `log` is open."""
+        """Whether a pack of `log` is ready, and may take its place once no transfer of `log` is open."""
         pack = self._pack
         return pack is not None and pack.log is log and pack.stage is Stage.SAFE
 
     def has(self, log: Log) -> bool:
-        """Whether a summary of `log` is under way or waits for its turn."""
+        """Whether a pack of `log` is under way or waits for its turn."""
         return log in self._wanted or (self._pack is not None and self._pack.log is log)
 
     def is_at_work(self, log: Log) -> bool:
-        """Whether a thread is at work on a summary of `log`."""
+        """Whether a thread is at work on a pack of `log`."""
         pack = self._pack
         return pack is not None and pack.log is log and pack.task is not None and self._tasks.is_running(pack.task)
 
     def want(self, log: Log, last: LogSegment, now_ms: int) -> None:
-        """Summarise the files of `log` up to `last`, soon."""
+        """Pack the files of `log` up to `last`, soon."""
         if not self.has(log) and now_ms >= self._rests.get(log, (0, 0))[0]:
             self._wanted[log] = last
             self.is_quiet = False
@@ -66,12 +66,12 @@ class PackScheduler:
                 self._end(pack, now_ms)
 
     def done(self) -> list[Log]:
-        """Journals whose summary is in its place since this was last asked."""
+        """Journals whose pack is in its place since this was last asked."""
         done, self._done = self._done, []
         return done
 
     def rested(self, now_ms: int) -> list[Log]:
-        """Journals whose summary had failed and may be tried again: each once."""
+        """Journals whose pack had failed and may be tried again: each once."""
         found = [log for log, moment_ms in self._again.items() if moment_ms <= now_ms]
         for log in found:
             del self._again[log]
@@ -106,7 +106,7 @@ class PackScheduler:
         log = pack.log
         if log.failed_install is not None:
             raise log.group.failure(
-                f"cannot put the summary of {log.path} in place", log.failed_install
+                f"cannot put the pack of {log.path} in place", log.failed_install
             ) from log.failed_install
         if pack.stage is Stage.FAILED:
             rest_ms = min(RETRY_MAX_MS, 2 * self._rests.get(log, (0, RETRY_MS // 2))[1])

@@ -76,7 +76,7 @@ class MaintenanceScheduler:
         """The server stops: no file may change any more. Waits for the tasks that are running."""
         self.sidecars.close(now_ms)
         self.packs.close(now_ms)
-        self.sidecars.close(now_ms)  # a summary that has just taken its place wants one
+        self.sidecars.close(now_ms)  # a pack that has just taken its place wants one
 
     def _let_go(self, log: Log) -> None:
         """Nothing may touch the files of `log` any more."""
@@ -137,8 +137,8 @@ class MaintenanceScheduler:
             self._look_again(log, now_ms)
 
     def _look_whether_empty(self, log: Log, now_ms: int) -> None:
-        """A summary of `log` was in the way of starting over. Nothing else is done: what is still too large now would
-        be so again after the next summary, without an end, because no request has changed anything meanwhile.
+        """A pack of `log` was in the way of starting over. Nothing else is done: what is still too large now would
+        be so again after the next pack, without an end, because no request has changed anything meanwhile.
         """
         queue = self._unchanged(log)
         if queue is None or len(queue.line) or log.open_transfers or self.packs.has(log):
@@ -231,7 +231,7 @@ class MaintenanceScheduler:
             self.packs.want(log, best, now_ms)
 
     def _packed_bytes(self, queue: Queue, segment: LogSegment) -> int:
-        """About how large a summary up to the end of `segment` would be."""
+        """About how large a pack up to the end of `segment` would be."""
         mark, line = segment.checkpoint, queue.line
         assert mark is not None
         under_way = OPEN_READ_BYTES * (len(mark.open) + len(mark.heads))

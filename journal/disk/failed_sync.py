@@ -44,9 +44,9 @@ Value = str | list[str] | dict[str, str | list[str] | dict[str, str]] | None
 
 
 class SuspectPaths(Struct):
-    """Paths. `gone`: what an earlier start has found to be there no more, and may have left there, empty, or brought
-    back. `is_torn`: it was cut off, and more than it says may be in doubt. `puts` (to its temporary name) and
-    `removals`: a start has begun to rename and remove these, and all of it is to be done.
+    """Paths that a failed sync has put in doubt. `gone`: what an earlier start has found to be there no more, and may
+    have left there, empty, or brought back. `is_torn`: it was cut off, and more than it says may be in doubt. `puts`
+    (to its temporary name) and `removals`: a start has begun to rename and remove these, and all of it is to be done.
     """
 
     names: dict[str, None] = field(default_factory=dict)

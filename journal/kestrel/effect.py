@@ -19,11 +19,11 @@ Span = tuple[int, int]
 
 
 class EffectMismatch(Exception):
-    """The second of two summaries assumed what the first does not grant. Summarise it again from the known state."""
+    """The second of two effects assumed what the first does not grant. Scan its file again from the known state."""
 
 
 class Origin(IntEnum):
-    """Where an item that a summary speaks of comes from."""
+    """Where an item that an effect speaks of comes from."""
 
     LINE = 0  # the number counts along the incoming line followed by what the segment added
     OPEN = 1  # the number is the xid under which it was open when the segment began
@@ -81,7 +81,7 @@ NOTHING = SegmentEffect()
 
 
 class State(Struct, frozen=True):
-    """A queue after a summary that began with an empty one. Items are numbers, in the order of adding, from 0.
+    """A queue after an effect that began with an empty one. Items are numbers, in the order of adding, from 0.
 
     The line, head first: `front`, then the items `taken` to `added` - 1. The last id given is not here: it needs the
     add times of the items before `taken`.
@@ -130,25 +130,25 @@ def merge(first: SegmentEffect, second: SegmentEffect) -> SegmentEffect:
     )
 
 
-def apply(summary: SegmentEffect) -> State:
+def apply(effect: SegmentEffect) -> State:
     """A new queue after the segment. Raises EffectMismatch if the segment needs more than an empty queue."""
-    if summary.need > 0 or summary.line:
-        raise EffectMismatch(f"the first segment takes {summary.need or summary.line} items that were never added")
-    if summary.entered:
-        raise EffectMismatch(f"the first segment goes on from the transaction id {summary.entered}")
-    if summary.present:
-        raise EffectMismatch(f"the first segment gives back the open reads {sorted(summary.present)}")
-    for symbol in [*summary.front, *summary.opens.values()]:
+    if effect.need > 0 or effect.line:
+        raise EffectMismatch(f"the first segment takes {effect.need or effect.line} items that were never added")
+    if effect.entered:
+        raise EffectMismatch(f"the first segment goes on from the transaction id {effect.entered}")
+    if effect.present:
+        raise EffectMismatch(f"the first segment gives back the open reads {sorted(effect.present)}")
+    for symbol in [*effect.front, *effect.opens.values()]:
         if symbol.origin is Origin.OPEN:
             raise EffectMismatch(f"the first segment knows of an open read {symbol.number}")
     return State(
-        front=summary.front,
-        opens=summary.opens,
-        taken=summary.taken,
-        added=summary.added,
-        listed=summary.listed,
-        counter=summary.counter or 0,
-        named={number: xid for number, xid in summary.named.items() if number >= summary.taken},
+        front=effect.front,
+        opens=effect.opens,
+        taken=effect.taken,
+        added=effect.added,
+        listed=effect.listed,
+        counter=effect.counter or 0,
+        named={number: xid for number, xid in effect.named.items() if number >= effect.taken},
     )
 
 

@@ -191,7 +191,7 @@ class EffectScan:
         return at
 
     def finish(self) -> SegmentEffect:
-        """The summary of what was read."""
+        """The effect of what was read."""
         base = self.entry.line or 0
         gone = self._taken if self._known else 0
         return SegmentEffect(

@@ -133,7 +133,7 @@ class Encoder:
         return pack_with_xid(SAVE_XID, counter)
 
     def nothing(self, counter: int) -> bytes:
-        """All records of a summary that holds nothing. A summary that was cut off may hold one such record, or none: so
+        """All records of a pack that holds nothing. A pack that was cut off may hold one such record, or none: so
         this is two of them, and mean the same to every reader.
         """
         return self.save_xid(counter) * 2

@@ -27,7 +27,7 @@ def remove_sidecars(fs: Fs, folder: str, names: list[str]) -> None:
 
 
 def is_empty_pack(fs: Fs, path: str) -> bool:
-    """Whether a summary is empty, or no more than the record that all of them begin with: what a renewal or a power cut
+    """Whether a pack is empty, or no more than the record that all of them begin with: what a renewal or a power cut
     can leave of a name. One of ours that holds nothing says so in two records. Raises OSError.
     """
     size = fs.size(path)
@@ -39,7 +39,7 @@ def finish_pack(fs: Fs, folder: str, pack: str, sealed: str, covered: list[str])
 
     Their sidecars go first, because one of them speaks of a file with the name that the pack takes. The folder
     is synced between the two steps: were the disk to keep the rename and forget the removals, the old files
-    would be replayed in front of a summary that already contains them.
+    would be replayed in front of a pack that already contains them.
     """
     remove_sidecars(fs, folder, [*covered, sealed])
     remove_each(fs, folder, covered)
@@ -49,7 +49,7 @@ def finish_pack(fs: Fs, folder: str, pack: str, sealed: str, covered: list[str])
 
 
 class InstallPack(CallbackTask):
-    """A synced summary takes the place of the files that it covers. File names, in `folder`."""
+    """A synced pack takes the place of the files that it covers. File names, in `folder`."""
 
     def __init__(
         self,

@@ -105,9 +105,8 @@ class Log:
         self.segments.writer = self
         self.queue_view: QueueView = NoQueueView()
         self.is_erased = False
-        self.failed_install: OSError | None = (
-            None  # a summary was put in place half way: only a restart can finish that
-        )
+        # A pack was put in place half way: only a restart can finish that.
+        self.failed_install: OSError | None = None
         self.next_look_seq = 0  # once the reader is there, packing may be worth it
         self.seal_wanted = False  # the next sync is followed by a rotation, however small the file
         self.policy_bytes = 0
@@ -302,7 +301,7 @@ class Log:
         """Replace all files by one that holds the given state, which must be that of everything recorded and written.
 
         Without archives: a new file renamed over the current one. With archives the current file is sealed first, and
-        the summary becomes a pack that covers it: a crash at any point leaves files that replay to the same state.
+        the new file becomes a pack that covers it: a crash at any point leaves files that replay to the same state.
         Raises OSError with the state unchanged if there is no room.
         """
         assert not self._pending and not self._unwritten
@@ -313,18 +312,18 @@ class Log:
         records = list(encoder.snapshot(self.encoder.counter, open_reads, items))
         if self.segments.sealed and not records:
             records = [encoder.nothing(self.encoder.counter)]
-        temp, file = self._write_summary(records, max(now_ms, self.newest_number))
+        temp, file = self._write_synced(records, max(now_ms, self.newest_number))
         kept_bytes = file.size
-        summary = segment_of_rewrite(self.name, checkpoint, encoder.counter, open_reads, items, records)
+        rewritten = segment_of_rewrite(self.name, checkpoint, encoder.counter, open_reads, items, records)
         if self.segments.sealed:
-            self._install_pack(file, temp, summary)
+            self._install_pack(file, temp, rewritten)
             self.segments.current.entered = encoder.counter
         else:
             self._rename(file, temp, self.path)
             self.fs.sync_folder(self.folder)
             self._go_on_with(file)
-            summary.checkpoint = None
-            self.segments.start_over(summary)
+            rewritten.checkpoint = None
+            self.segments.start_over(rewritten)
         self.kept_bytes = kept_bytes
         self.encoder = encoder
         self.rewrites += 1
@@ -347,7 +346,7 @@ class Log:
         self.segments.sealed.clear()
 
     def _remove_all(self) -> None:
-        """Part of a journal is another queue than the whole of it. So an empty summary takes the place of everything
+        """Part of a journal is another queue than the whole of it. So an empty pack takes the place of everything
         first, and is the last to go.
         """
         number = self.newest_number + 1
@@ -356,7 +355,7 @@ class Log:
         records = [Encoder(self.config.journal_dialect).nothing(0)]
         # The disk may be full, and its queues must still be able to go.
         self.group.write_or_release_ballast(
-            lambda: self._write_summary(records, number)[1].close(), f"{self.folder}/{temp}"
+            lambda: self._write_synced(records, number)[1].close(), f"{self.folder}/{temp}"
         )
         self.fs.rename(self.path, f"{self.folder}/{last}")
         self.fs.sync_folder(self.folder)
@@ -379,7 +378,7 @@ class Log:
         self._file = file
         self._size = file.size
 
-    def _write_summary(self, records: list[bytes], number: int) -> tuple[str, File]:
+    def _write_synced(self, records: list[bytes], number: int) -> tuple[str, File]:
         """A synced temporary file, still open; nothing is left of it if that fails."""
         temp = f"{self.folder}/{layout.temp_name(self.name, number)}"
         file = fresh_file(self.fs, temp)
@@ -398,7 +397,7 @@ class Log:
             discard(self.fs, temp, file)
             raise
 
-    def _install_pack(self, file: File, temp: str, summary: LogSegment) -> None:
+    def _install_pack(self, file: File, temp: str, segment: LogSegment) -> None:
         last = self.segments.sealed[-1]
         pack = layout.pack_name(self.name, last.number)
         self._rename(file, temp, f"{self.folder}/{pack}")
@@ -408,10 +407,10 @@ class Log:
             finish_pack(self.fs, self.folder, pack, last.name, self.archives)
         except OSError as error:
             # Only a start can tell how far it came, and finishes it.
-            raise self.group.failure(f"cannot put the summary of {self.path} in place", error) from error
-        self.covered(last, summary)
+            raise self.group.failure(f"cannot put the pack of {self.path} in place", error) from error
+        self.covered(last, segment)
 
-    def covered(self, last: LogSegment, summary: LogSegment) -> None:
-        """The files up to `last` have been replaced by a summary under its number."""
-        summary.name, summary.number = layout.archive_name(self.name, last.number), last.number
-        self.segments.replace_through(last, summary)
+    def covered(self, last: LogSegment, pack: LogSegment) -> None:
+        """The files up to `last` have been replaced by a pack under its number."""
+        pack.name, pack.number = layout.archive_name(self.name, last.number), last.number
+        self.segments.replace_through(last, pack)

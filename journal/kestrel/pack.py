@@ -42,7 +42,7 @@ SYNC_BYTES = 4 << 20  # synced this often while it grows, so that no sync is lon
 class Stage(Enum):
     WRITING = "writing"
     WAITING = "waiting"  # for a task or for a sync of the journal
-    SYNCED = "synced"  # the summary is complete and on the disk
+    SYNCED = "synced"  # the pack is complete and on the disk
     SAFE = "safe"  # what it leaves out is known to be gone by what the disk has
     DONE = "done"
     FAILED = "failed"
@@ -50,7 +50,7 @@ class Stage(Enum):
 
 
 class Pack:
-    """`last` is the newest file that the summary replaces. `error` says why it failed; nothing is changed then."""
+    """`last` is the newest file that the pack replaces. `error` says why it failed; nothing is changed then."""
 
     def __init__(self, log: Log, last: LogSegment, submit: Callable[[BackgroundTask], None]) -> None:
         assert last.checkpoint is not None
@@ -67,14 +67,14 @@ class Pack:
         self._temp = kestrel_files.temp_name(log.name, last.number)
         self._file: File | None = None
         self._unsynced_bytes = 0
-        self._segment: LogSegment | None = None  # the summary as a segment, once it has its head
+        self._segment: LogSegment | None = None  # the pack as a segment, once it has its head
         self._lead: Iterator[bytes] = iter(())  # what of its head is not written yet
         self._head_bytes = 0
         self._came = 0, 0  # payload bytes of the items written, and how many have an expiry
         self._seq = self.checkpoint.left
         self._alive = log.queue_view.alive()
         self._kept = deque(sorted(seq for seq in self._alive if seq >= self.checkpoint.left))
-        # These stay valid: what leaves the line from now on is in the summary with its data.
+        # These stay valid: what leaves the line from now on is in the pack with its data.
         self._left = log.queue_view.checkpoint().left
         self._line = Line()  # as much of it as the files must tell
         self._reader = ReadBehind(log.segments, self._line)

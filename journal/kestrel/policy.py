@@ -23,7 +23,7 @@ class JournalStep(Enum):
 class Usage(Struct, frozen=True, gc=False):
     """What a journal and its queue hold, in bytes and items.
 
-    `kept_bytes` is what the last rewrite left, or the last summary of open reads: no rewrite can shrink that.
+    `kept_bytes` is what the last rewrite left, or the last pack of open reads: no rewrite can shrink that.
     `rewritten_ms` is when the last rewrite was that starts the delay. `behind_items` are those that only the journal
     holds.
     """
@@ -76,7 +76,7 @@ def is_worth_packing(covered_bytes: int, packed_bytes: int, total_bytes: int, co
 
 
 def saves_half(covered_bytes: int, packed_bytes: int) -> bool:
-    """Whether a summary of `packed_bytes` is at most half of what it replaces; asked of each file more, too: items that
+    """Whether a pack of `packed_bytes` is at most half of what it replaces; asked of each file more, too: items that
     are about to leave would be copied for next to nothing.
     """
     return 2 * packed_bytes <= covered_bytes

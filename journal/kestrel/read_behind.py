@@ -137,7 +137,7 @@ class ReadBehind:
         return [segment.name for segment in gone]
 
     def lose_stand_ins(self) -> None:
-        """From now on what is read is in the line: the stand-ins of a summary are lost items there."""
+        """From now on what is read is in the line: the stand-ins of a pack are lost items there."""
         self._loses_stand_ins = True
 
     def reset(self) -> None:
@@ -166,7 +166,7 @@ class ReadBehind:
 
     def wants(self) -> tuple[LogSegment, int, int] | None:
         """What should be read ahead: a segment, from byte, how many bytes; None if there is enough or nothing, or if a
-        summary is just taking the segment's place.
+        pack is just taking the segment's place.
 
         Ask after `decode`.
         """
@@ -264,7 +264,7 @@ class ReadBehind:
             self._next_segment()
 
     def _is_through(self, segment: LogSegment) -> bool:
-        """Whether no item follows in the segment. What else does is not read: a summary that covers these items may
+        """Whether no item follows in the segment. What else does is not read: a pack that covers these items may
         take the file's place at any moment.
         """
         if segment.checkpoint is None or self._seq != segment.checkpoint.end:

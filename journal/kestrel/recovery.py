@@ -138,7 +138,7 @@ class Recovery:
         size = self.fs.size(f"{self.folder}/{name}")
         saved_as = quarantine_entry(self.fs, self.folder, name, kestrel_files.damaged_folder(self.folder))
         del files.packs[name]
-        return Damage(name, 0, size, "an empty summary replaces nothing", saved_as)
+        return Damage(name, 0, size, "an empty pack replaces nothing", saved_as)
 
     def _finish_packs(self, queue: str, files: Files) -> None:
         newest = max(files.packs, key=lambda name: (files.packs[name], name))
@@ -220,7 +220,7 @@ class Recovery:
 
     def _go_on_from(self, checkpoint: Checkpoint, counter: int, name: str, files: Files) -> None:
         """Raises EffectMismatch unless the next sealed file that is there, if one is, goes on from there. It does not
-        if it is a summary that has replaced `name`, and the sidecar is a remainder: of a backup, say, made while the
+        if it is a pack that has replaced `name`, and the sidecar is a remainder: of a backup, say, made while the
         server was running.
         """
         order = files.sealed_in_order()
@@ -258,7 +258,7 @@ class Recovery:
                 recovered.missing_items[at] = MissingItems(missing.file, count, missing.is_gone)
 
     def drop_stand_ins(self, recovered: Recovered) -> None:
-        """In the state after all files of a queue there are no stand-ins of a summary, unless what removes them is
+        """In the state after all files of a queue there are no stand-ins of a pack, unless what removes them is
         lost: they are no items, and no client gets them.
         """
         line, opened = recovered.replay.line, recovered.replay.open

@@ -51,9 +51,9 @@ class LogSegment(Struct, eq=False):
 
     `index` rises: some record boundaries. `entry` and `entered`: what the queue held and which transaction id was the
     last before the file, or at the end of its snapshot if it has one. `checkpoint` and `counter`: the same at its end;
-    None while it is written. `is_replaced`: a summary has taken its place. `checks`: crc32 of each `block_bytes` of it;
+    None while it is written. `is_replaced`: a pack has taken its place. `checks`: crc32 of each `block_bytes` of it;
     none: they are not known. `is_damaged`: recovery could not read it to its end. `is_gone`: the file is not there, its
-    items are lost. `held`: the file, open, while a summary takes its name.
+    items are lost. `held`: the file, open, while a pack takes its name.
     """
 
     name: str
@@ -146,7 +146,7 @@ def _add_head(record: bytes) -> int:
 
 
 class Writer(Protocol):
-    """What appends to the last segment."""
+    """The log that appends to the last segment, as those see it that read: they need not import log.py."""
 
     @property
     def written_bytes(self) -> int: ...
@@ -156,7 +156,7 @@ class Writer(Protocol):
 
 
 class Segments:
-    """In order; `current` is the last one."""
+    """The files of one journal in order; `current` is the last one."""
 
     def __init__(self, fs: Fs, folder: str, name: str) -> None:
         self.fs = fs
@@ -182,27 +182,27 @@ class Segments:
         self.on_sealed(sealed)
         return sealed
 
-    def start_over(self, summary: LogSegment) -> None:
-        """`summary` takes the place of the only file."""
+    def start_over(self, pack: LogSegment) -> None:
+        """`pack` takes the place of the only file."""
         assert not self.sealed
         self.current.is_replaced = True
-        self.current = summary
+        self.current = pack
 
-    def replace_through(self, last: LogSegment, summary: LogSegment) -> None:
-        """`summary` now stands for every segment up to `last`."""
+    def replace_through(self, last: LogSegment, pack: LogSegment) -> None:
+        """`pack` now stands for every segment up to `last`."""
         at = self.sealed.index(last)
         for segment in self.sealed[: at + 1]:
             segment.is_replaced = True
-        self.sealed[: at + 1] = [summary]
+        self.sealed[: at + 1] = [pack]
         self.sealed_bytes = sum(segment.size for segment in self.sealed)
-        self.on_sealed(summary)
+        self.on_sealed(pack)
 
     def covered_by(self, last: LogSegment) -> list[LogSegment]:
         """Every segment up to `last`."""
         return self.sealed[: self.sealed.index(last) + 1]
 
     def hold(self, covered: list[LogSegment], seq: int) -> None:
-        """A summary is about to take the names of these, at a moment that is not known here: keep those open that
+        """A pack is about to take the names of these, at a moment that is not known here: keep those open that
         hold items from `seq` on. Raises OSError with none of them open.
         """
         try:

@@ -19,7 +19,7 @@ IDLE_QUEUES_MAX = 2048  # twice the names of one lease: a megabyte
 
 
 class Finish(Enum):
-    """What became of a complete or a fail."""
+    """The outcome of completing or failing a job."""
 
     DONE = "done"
     NOT_FOUND = "not found"

@@ -40,7 +40,7 @@ def leftover_met() -> Any:
     return replaced(pack, "fresh_file", lambda right: append_only)
 
 
-@mutant("stand-ins of a summary are handed out", "packs")
+@mutant("stand-ins of a pack are handed out", "packs")
 def stand_ins_served() -> Any:
     return replaced(Recovery, "drop_stand_ins", lambda right: lambda self, recovered: None)
 

@@ -77,9 +77,9 @@ def silent_during(owner: Any, name: str, verb: str) -> Iterator[None]:
 # the order of a rewrite and of a rotation
 
 
-@mutant("a rewrite renames its summary without syncing it", "power")
+@mutant("a rewrite renames its file without syncing it", "power")
 def no_sync_before_rename() -> Any:
-    return silent_during(Log, "_write_summary", "sync_inode")
+    return silent_during(Log, "_write_synced", "sync_inode")
 
 
 @mutant("a rotation seals a file that it has not synced", "packing")
@@ -92,7 +92,7 @@ def no_folder_sync() -> Any:
     return replaced(Disk, "sync_folder", lambda right: lambda self, folder: None)
 
 
-@mutant("a pack's summary is put in place unsynced", "packing")
+@mutant("a pack is put in place unsynced", "packing")
 def pack_unsynced() -> Any:
     return replaced(SyncFile, "work", lambda right: lambda self: None)
 
@@ -110,7 +110,7 @@ def pack_unsafe() -> Any:
     return replaced(Pack, "step", make)
 
 
-@mutant("the old files go before their summary is in place", "packing")
+@mutant("the old files go before their pack is in place", "packing")
 def old_order() -> Any:
     def make(right: Any) -> Any:
         def work(self: InstallPack) -> None:

@@ -1,8 +1,11 @@
-# Two stages: one builds the wheel, the other holds what runs and nothing else.
+# Two stages: one builds the compiled wheel, the other holds what runs and nothing else.
 FROM python:3.11-slim AS build
+RUN command -v cc || (apt-get update && apt-get install -y --no-install-recommends gcc libc6-dev)
+ENV HATCH_BUILD_HOOK_ENABLE_CUSTOM=1
 WORKDIR /src
 COPY pyproject.toml README.md LICENSE constraints.txt ./
-COPY src/staniel/__init__.py src/staniel/__main__.py src/staniel/py.typed ./src/staniel/
+COPY src/staniel/__init__.py src/staniel/__main__.py src/staniel/compiled.py src/staniel/py.typed ./src/staniel/
+COPY packaging ./packaging
 COPY protocol ./protocol
 COPY queues ./queues
 COPY journal ./journal

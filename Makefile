@@ -8,7 +8,7 @@ CONSTRAINTS ?= constraints.txt
 TEST_PROCESSES ?= 2
 # Where the environment forbids bytecode files, as many images do, each process would compile every module again, which
 # takes longer than the rest of a start. .gitignore covers the files.
-COMPILED := PYTHONDONTWRITEBYTECODE=
+WITH_BYTECODE := PYTHONDONTWRITEBYTECODE=
 
 PACKAGES := protocol queues journal broker server sim bench client pipeline
 # As pip does for what it installs: $(VENV)/bin/staniel may be started where the environment forbids to write them.
@@ -18,17 +18,23 @@ BASE := $(VENV)/.base-installed
 DEV := $(VENV)/.dev-installed
 
 .DEFAULT_GOAL := help
-.PHONY: help serve test check format sim bench wheel clean
+.PHONY: help serve compiled test check format sim bench wheel clean
 
 help: ## this list
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "make %-8s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
 	@echo "Variables: PYTHON=$(PYTHON) VENV=$(VENV) ARGS=... TEST_PROCESSES=$(TEST_PROCESSES) CONSTRAINTS=$(CONSTRAINTS)"
 
 serve: $(BASE) ## install what the server needs, then run it: make serve ARGS='--config my.toml'
-	@exec env $(COMPILED) $(VENV)/bin/staniel serve $(ARGS)
+	@exec env $(WITH_BYTECODE) $(VENV)/bin/staniel serve $(ARGS)
+
+compiled: $(BASE) ## compile the hot path into the environment (needs a C compiler); STANIEL_PURE=1 does without
+	$(PIP) 'cython>=3.1,<4' 'setuptools>=75'
+	$(VENV)/bin/python packaging/extensions.py $(VENV)/lib/staniel-compiled
+	@$(WRITE_BYTECODE)
+	@$(VENV)/bin/staniel --version
 
 test: $(DEV) ## every test this machine can run: make test ARGS='-k journal'
-	@$(COMPILED) $(VENV)/bin/pytest --numprocesses $(TEST_PROCESSES) --dist loadfile --no-loadscope-reorder $(ARGS)
+	@$(WITH_BYTECODE) $(VENV)/bin/pytest --numprocesses $(TEST_PROCESSES) --dist loadfile --no-loadscope-reorder $(ARGS)
 
 check: $(DEV) ## lint, format, types, import rules
 	$(VENV)/bin/ruff check .
@@ -41,10 +47,10 @@ format: $(DEV) ## let ruff mend what it can
 	$(VENV)/bin/ruff format .
 
 sim: $(DEV) ## the simulator: make sim ARGS='--help'
-	@$(COMPILED) $(VENV)/bin/python -m staniel.sim $(ARGS)
+	@$(WITH_BYTECODE) $(VENV)/bin/python -m staniel.sim $(ARGS)
 
 bench: $(DEV) ## the measurements: make bench ARGS='--help'
-	@$(COMPILED) $(VENV)/bin/python -m staniel.bench $(ARGS)
+	@$(WITH_BYTECODE) $(VENV)/bin/python -m staniel.bench $(ARGS)
 
 wheel: $(BASE) ## build the wheel into dist/
 	$(VENV)/bin/python -m pip --disable-pip-version-check wheel --quiet --no-deps --wheel-dir dist .

@@ -3,6 +3,10 @@
 A test marked `programs("memcping", "python:pylibmc", "perl:CGI")` is left out where one of them is missing, and one
 line at the end of the run says so. With STANIEL_REQUIRE_PROGRAMS=1, as in CI, such a test fails instead.
 
+Tests marked `compiled` need the compiled build (`make compiled`), tests marked `pure` patch classes and need plain
+Python; a run says how many it has left out. STANIEL_BUILD, `compiled` or `pure Python`, has a run fail that loads the
+other.
+
 Property tests try the same examples in every run, so that a red run is the change's fault; with STANIEL_SEEK=1 they try
 others.
 """
@@ -20,6 +24,8 @@ from typing import Any
 
 import pytest
 from hypothesis import settings
+
+from staniel.compiled import BUILD, IS_COMPILED
 
 NODE_MODULES = Path(__file__).parents[1] / ".foreign" / "node" / "node_modules"
 
@@ -69,11 +75,15 @@ def missing_programs(item: pytest.Item) -> list[str]:
 def pytest_configure(config: pytest.Config) -> None:
     settings.load_profile("seek" if os.environ.get("STANIEL_SEEK") == "1" else "repeat")
     config.stash[CLOSING_LINES] = []
+    wanted = os.environ.get("STANIEL_BUILD", BUILD)
+    if wanted != BUILD:
+        raise pytest.UsageError(f"STANIEL_BUILD asks for the build {wanted!r}, and {BUILD!r} is loaded")
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     slowest = {TESTS / name: at for at, name in enumerate(SLOWEST_FIRST)}
     items.sort(key=lambda item: slowest.get(item.path, len(slowest)))
+    leave_out_other_build(config, items)
     if REQUIRED:
         return
     left_out = [item for item in items if missing_programs(item)]
@@ -84,6 +94,15 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     names = sorted({name for item in left_out for name in missing_programs(item)})
     line = f"left out: {len(left_out)} tests marked `programs`; missing: {', '.join(names)}"
     config.stash[CLOSING_LINES].append(line)
+
+
+def leave_out_other_build(config: pytest.Config, items: list[pytest.Item]) -> None:
+    other = "pure" if IS_COMPILED else "compiled"
+    left_out = [item for item in items if item.get_closest_marker(other)]
+    if left_out:
+        items[:] = [item for item in items if item not in left_out]
+        config.hook.pytest_deselected(items=left_out)
+        config.stash[CLOSING_LINES].append(f"{BUILD}: left out {len(left_out)} tests that need the other build")
 
 
 def pytest_runtest_setup(item: pytest.Item) -> None:

@@ -14,7 +14,8 @@ def wanted() -> set[str]:
     wheel = project["tool"]["hatch"]["build"]["targets"]["wheel"]
     about = project["project"]
     files = {"pyproject.toml", about["readme"], *about["license-files"], "constraints.txt"}
-    return {*wheel["only-include"], *wheel["force-include"], *files}
+    hook = Path(wheel["hooks"]["custom"]["path"]).parts[0]
+    return {*wheel["only-include"], *wheel["force-include"], hook, *files}
 
 
 def copied() -> dict[str, str]:

@@ -119,7 +119,7 @@ def forbidden_imports(path: str, text: str) -> list[str]:
 def _may_import(path: str, package: str, name: str) -> bool:
     top, _, rest = name.partition(".")
     if top == "staniel":
-        return rest.partition(".")[0] in {package, *MAY_IMPORT[package]}
+        return rest == "compiled" or rest.partition(".")[0] in {package, *MAY_IMPORT[package]}
     if top in (*OURS, "tests"):  # one name for each module: staniel.journal, never journal
         return False
     name = top

@@ -1,0 +1,10 @@
+cimport cython
+
+from staniel.broker.commands.puts cimport store
+from staniel.broker.session cimport Session
+from staniel.protocol.memcache.item_requests cimport Set
+from staniel.queues.item cimport new_item
+
+
+@cython.locals(expires_ms="long long")
+cpdef set_item(Session session, Set request, long long now_ms)

@@ -1,0 +1,26 @@
+cimport cython
+
+from staniel.broker.counters cimport ServerCounters
+from staniel.journal.group_commit cimport GroupCommit
+from staniel.protocol.memcache.replies cimport Replies
+
+
+cdef class Session:
+    cdef public object _answer, _delivered, _queue, broker, dialect, backlog, number, state, waited_at
+    cdef public str address, client_id
+    cdef public Replies replies
+    cdef public ServerCounters counters
+    cdef public GroupCommit group
+    cdef public dict handlers, reads, by_name
+    cdef public list out
+    cdef public long long out_bytes, batch
+    cdef public bint creates, refuse_reads, refuse_writes, guarded, opens, peeks
+
+    cpdef execute(self, list requests, long long now_ms)
+    @cython.locals(handlers=dict, done=Py_ssize_t)
+    cpdef _execute_many(self, list requests, long long now_ms)
+    @cython.locals(handlers=dict, left=Py_ssize_t)
+    cpdef run_backlog(self, long long now_ms)
+    cpdef clear_out(self)
+    @cython.locals(batch="long long")
+    cpdef depend_on(self, queue)

@@ -1,0 +1,17 @@
+cimport cython
+
+
+cdef class GroupCommit:
+    cdef public object fs, failed_sync, ballast, open_files, before_write, after_sync, _running
+    cdef public str folder
+    cdef public long long gathering, durable, pending_bytes, budget_bytes, commit_above_bytes, _started, _next_due_ms
+    cdef public list _touched, _then, _closing
+    cdef public bint _waited_for, _folder_changed
+    cdef public dict _syncing, _now, _later, _asked, _sealed
+
+    cpdef touch(self, member)
+    cpdef bint admits(self, long long size) except -1
+    cpdef list write(self, long long now_ms)
+    @cython.locals(last="long long", files=dict)
+    cpdef start_sync(self, long long now_ms)
+    cpdef finish_sync(self, sync, long long now_ms)

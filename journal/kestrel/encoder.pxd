@@ -1,0 +1,23 @@
+cimport cython
+
+from staniel.journal.kestrel.addx cimport addx_record
+from staniel.queues.changes cimport Aborted, Added, Cleared, Confirmed, Opened, Removed
+from staniel.queues.item cimport Item
+
+
+cdef class Encoder:
+    cdef public object dialect
+    cdef public long long counter
+    cdef public set open
+    cdef public bint took
+    cdef public dict writers
+
+    @cython.locals(item=Item)
+    cpdef bytes added(self, Added change)
+    cpdef bytes addx(self, Item item)
+    cpdef bytes _removed(self, Removed change)
+    cpdef bytes _cleared(self, Cleared change)
+    @cython.locals(xid="long long", record=bytes)
+    cpdef bytes _opened(self, Opened change)
+    cpdef bytes _confirmed(self, Confirmed change)
+    cpdef bytes _aborted(self, Aborted change)

@@ -1,0 +1,26 @@
+cimport cython
+
+from staniel.journal.group_commit cimport GroupCommit
+from staniel.journal.kestrel.addx cimport addx_record
+from staniel.journal.kestrel.encoder cimport Encoder
+from staniel.queues.changes cimport Added
+
+
+cdef class Log:
+    cdef dict __dict__  # the simulator listens to `record`
+    cdef public object fs, segments, queue_view, config, failed_install, _file
+    cdef public str folder, name, path
+    cdef public GroupCommit group
+    cdef public Encoder encoder
+    cdef public object newest_number  # of a file name: any number of digits
+    cdef public long long batch, next_look_seq, policy_bytes, policy_threshold_bytes, kept_bytes
+    cdef public long long rewrites, rewritten_ms, rotations, sync_ms, open_transfers, transfers_in
+    cdef public long long _counted, _counted_bytes, _size
+    cdef public bint is_erased, seal_wanted, blocks_transfers
+    cdef public list _pending
+    cdef public bytes _unwritten
+
+    @cython.locals(data=bytes, pending=list, group=GroupCommit, put=Added)
+    cpdef record(self, change)
+    @cython.locals(records=list, data=bytes, before="long long", size="long long")
+    cpdef write(self)

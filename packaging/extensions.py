@@ -1,0 +1,173 @@
+"""Compiles the modules that have a .pxd beside them, with Cython and cc: `python packaging/extensions.py DIR`.
+
+DIR is replaced as a whole. It gets one extension for each module, and the manifest by which they are found and held
+against their sources (src/staniel/compiled.py). The C files are made in a temporary folder: the checkout stays clean.
+"""
+
+from __future__ import annotations
+
+import argparse
+import hashlib
+import importlib.util
+import os
+import re
+import shutil
+import sys
+import tempfile
+from concurrent.futures import ProcessPoolExecutor
+from pathlib import Path
+from typing import Any
+
+ROOT = Path(__file__).resolve().parent.parent
+SOURCE = ROOT / "src" / "staniel"
+KEYS = "keys.txt"  # what is there and unchanged is not compiled again
+DIRECTIVES: dict[str, Any] = {
+    "language_level": 3,
+    # A negative or too large index into a peer's bytes raises IndexError, as in Python.
+    "boundscheck": True,
+    "wraparound": True,
+    # What does not fit 64 bits raises OverflowError; division as Python does it.
+    "cdivision": False,
+    "overflowcheck": True,
+    # Types come from the .pxd files alone: annotations are for mypy.
+    "annotation_typing": False,
+    "always_allow_keywords": True,
+    "binding": False,
+}
+FLAGS = ["-O2", "-g0", "-fno-semantic-interposition", "-Wno-unused-function", "-Wno-unreachable-code"]
+SANITIZE = ["-O1", "-g", "-fno-omit-frame-pointer", "-fsanitize=address,undefined", "-fno-sanitize-recover=undefined"]
+
+
+def modules() -> list[str]:
+    """Those that are compiled, by their full names."""
+    found = []
+    for folder, _, names in os.walk(SOURCE, followlinks=True):
+        package = ".".join(["staniel", *Path(folder).relative_to(SOURCE).parts])
+        found += [f"{package}.{name[:-4]}" for name in names if name.endswith(".pxd") and name != "__init__.pxd"]
+    return sorted(found)
+
+
+def source_of(module: str) -> Path:
+    """The .pyx where there is one, else the .py itself."""
+    stem = SOURCE.joinpath(*module.split(".")[1:])
+    return next(path for path in (stem.with_suffix(".pyx"), stem.with_suffix(".py")) if path.exists())
+
+
+def translate(module: str, build: str) -> str:
+    """One module to C. Returns the file."""
+    from Cython.Compiler import Options
+    from Cython.Compiler.Main import CompilationOptions, compile_single
+
+    target = str(Path(build) / f"{module}.c")
+    options = CompilationOptions(
+        Options.default_options,
+        compiler_directives=Options.get_directive_defaults() | DIRECTIVES,
+        include_path=[str(ROOT / "src")],
+        output_file=target,
+    )
+    result = compile_single(str(source_of(module)), options, full_module_name=module)
+    if result.num_errors:
+        raise SystemExit(f"{module}: Cython found {result.num_errors} errors")
+    return target
+
+
+def build_one(module: str, build: str, folder: str, sanitize: bool) -> None:
+    """One module to an extension in `folder`."""
+    from setuptools import Distribution, Extension
+    from setuptools.command.build_ext import build_ext
+
+    flags = SANITIZE if sanitize else FLAGS
+    extension = Extension(
+        module.rpartition(".")[2],
+        [translate(module, build)],
+        extra_compile_args=flags,
+        extra_link_args=[flag for flag in flags if flag.startswith("-fsanitize")] or ["-s"],
+    )
+    command = build_ext(Distribution({"ext_modules": [extension]}))
+    command.build_lib = command.build_temp = os.path.join(build, module)
+    command.ensure_finalized()
+    command.run()
+    made = command.get_ext_fullpath(extension.name)
+    shutil.copy(made, os.path.join(folder, module + suffix()))
+
+
+def texts_of(module: str, seen: set[str]) -> list[str]:
+    """The sources that a module's extension depends on: its own, and the .pxd of all that it cimports, and so on."""
+    stem = SOURCE.joinpath(*module.split(".")[1:])
+    texts = [path.read_text("utf-8") for path in (stem.with_suffix(".pxd"), source_of(module)) if path.exists()]
+    for other in re.findall(r"^from (staniel[\w.]+) cimport", "\n".join(texts), re.MULTILINE):
+        if other not in seen:
+            seen.add(other)
+            texts += texts_of(other, seen)
+    return texts
+
+
+def keys_of(names: list[str], sanitize: bool) -> dict[str, str]:
+    """What each extension depends on, as a hash: sources, compiler, interpreter, options."""
+    import Cython
+
+    options = [Cython.__version__, sys.version, str(DIRECTIVES), str(SANITIZE if sanitize else FLAGS)]
+    return {name: hashlib.sha256("\0".join([*texts_of(name, {name}), *options]).encode()).hexdigest() for name in names}
+
+
+def known_keys(target: Path) -> dict[str, str]:
+    """Of the extensions that are there already."""
+    try:
+        return dict(line.split() for line in (target / KEYS).read_text("ascii").splitlines())
+    except (OSError, ValueError):
+        return {}
+
+
+def suffix() -> str:
+    import sysconfig
+
+    return str(sysconfig.get_config_var("EXT_SUFFIX"))
+
+
+def hashes(names: list[str]) -> list[str]:
+    spec = importlib.util.spec_from_file_location("compiled_finder", SOURCE / "compiled.py")
+    assert spec is not None
+    assert spec.loader is not None
+    finder = importlib.util.module_from_spec(spec)
+    os.environ["STANIEL_PURE"] = "1"
+    spec.loader.exec_module(finder)
+    return [finder.hash_of(str(SOURCE.joinpath(*name.split(".")[1:]))) for name in names]
+
+
+def compile_all(target: Path, names: list[str] | None = None, *, sanitize: bool = False) -> list[str]:
+    """Fill `target` with the extensions of all modules, or of some, and their manifest. Returns the modules."""
+    names = modules() if names is None else names
+    keys, known = keys_of(names, sanitize), known_keys(target)
+    target.parent.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory() as build, tempfile.TemporaryDirectory(dir=target.parent) as fresh:
+        with ProcessPoolExecutor(os.cpu_count()) as pool:
+            each = []
+            for name in names:
+                made = target / (name + suffix())
+                if known.get(name) == keys[name] and made.exists():
+                    shutil.copy(made, fresh)
+                else:
+                    each.append(pool.submit(build_one, name, build, fresh, sanitize))
+            for done in each:
+                done.result()
+        lines = [suffix(), *[f"{name} {known}" for name, known in zip(names, hashes(names), strict=True)], "end"]
+        Path(fresh, "manifest.txt").write_text("\n".join(lines), "ascii")
+        Path(fresh, KEYS).write_text("".join([f"{name} {key}\n" for name, key in keys.items()]), "ascii")
+        shutil.rmtree(target, ignore_errors=True)
+        os.chmod(fresh, 0o755)
+        shutil.copytree(fresh, target)
+    return names
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
+    parser.add_argument("folder", type=Path, help="where the extensions go; what is there is replaced")
+    parser.add_argument("--sanitize", action="store_true", help="with AddressSanitizer and UBSan, for the fuzzers")
+    chosen = parser.parse_args()
+    names = compile_all(chosen.folder, sanitize=chosen.sanitize)
+    size = sum(path.stat().st_size for path in chosen.folder.iterdir())
+    print(f"{len(names)} modules, {size / 1e6:.1f} MB in {chosen.folder}")
+
+
+if __name__ == "__main__":
+    sys.exit(main())

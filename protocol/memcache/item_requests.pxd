@@ -1,0 +1,41 @@
+# The C fields of item_requests's values; their sizes are tested at the bounds by tests/compiled/.
+
+cimport cython
+
+
+@cython.final
+@cython.freelist(64)
+cdef class Set:
+    cdef readonly str queue
+    cdef readonly bytes data
+    cdef readonly long long flags
+    cdef readonly object ttl_ms
+    cdef readonly long long expires_ms
+    cdef readonly bint noreply
+
+
+
+cpdef Set new_set(str queue, bytes data, long long flags, object ttl_ms, long long expires_ms, bint noreply)
+
+
+@cython.final
+cdef class Get:
+    cdef readonly bytes key
+    cdef readonly str queue
+    cdef readonly long long wait_ms
+    cdef readonly bint open
+    cdef readonly bint close
+    cdef readonly bint abort
+    cdef readonly bint peek
+    cdef readonly bint with_id
+
+
+@cython.final
+cdef class SetHead:
+    cdef readonly long long length
+    cdef readonly str queue
+    cdef readonly long long flags
+    cdef readonly object ttl_ms
+    cdef readonly long long expires_ms
+    cdef readonly bint noreply
+    cdef readonly object meta

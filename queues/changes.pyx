@@ -1,0 +1,182 @@
+# cython: language_level=3
+"""The six changes of a queue that its journal records; changes.py tells more."""
+
+cimport cython
+
+from staniel.queues.item cimport Item
+
+
+
+cdef tuple values_of(object value):
+    return tuple([getattr(value, name) for name in value.__match_args__])
+
+
+cdef str shown(object value):
+    fields = ", ".join([f"{name}={getattr(value, name)!r}" for name in value.__match_args__])
+    return f"{type(value).__name__}({fields})"
+
+
+cdef class Added:
+    """As in the .py beside this file."""
+
+    __match_args__ = ('item',)
+
+    def __init__(self, Item item not None):
+        self.item = item
+
+    def __eq__(self, other):
+        return values_of(self) == values_of(other) if type(other) is type(self) else NotImplemented
+
+    def __hash__(self):
+        return hash((type(self), values_of(self)))
+
+    def __repr__(self):
+        return shown(self)
+
+    def __reduce__(self):
+        return type(self), values_of(self)
+
+
+
+cpdef Added added(Item item):
+    """The same as Added(...), called from compiled code at a quarter of the cost."""
+    cdef Added made = Added.__new__(Added)
+    made.item = item
+    return made
+
+
+cdef class Removed:
+    """As in the .py beside this file."""
+
+    __match_args__ = ('id',)
+
+    def __init__(self, id):
+        self.id = id
+
+    def __eq__(self, other):
+        return values_of(self) == values_of(other) if type(other) is type(self) else NotImplemented
+
+    def __hash__(self):
+        return hash((type(self), values_of(self)))
+
+    def __repr__(self):
+        return shown(self)
+
+    def __reduce__(self):
+        return type(self), values_of(self)
+
+
+
+cpdef Removed removed(object id):
+    """The same as Removed(...), called from compiled code at a quarter of the cost."""
+    cdef Removed made = Removed.__new__(Removed)
+    made.id = id
+    return made
+
+
+cdef class Cleared:
+    """As in the .py beside this file."""
+
+    __match_args__ = ('count',)
+
+    def __init__(self, long long count):
+        self.count = count
+
+    def __eq__(self, other):
+        return values_of(self) == values_of(other) if type(other) is type(self) else NotImplemented
+
+    def __hash__(self):
+        return hash((type(self), values_of(self)))
+
+    def __repr__(self):
+        return shown(self)
+
+    def __reduce__(self):
+        return type(self), values_of(self)
+
+
+cdef class Opened:
+    """As in the .py beside this file."""
+
+    __match_args__ = ('id', 'xid')
+
+    def __init__(self, id, long long xid):
+        self.id = id
+        self.xid = xid
+
+    def __eq__(self, other):
+        return values_of(self) == values_of(other) if type(other) is type(self) else NotImplemented
+
+    def __hash__(self):
+        return hash((type(self), values_of(self)))
+
+    def __repr__(self):
+        return shown(self)
+
+    def __reduce__(self):
+        return type(self), values_of(self)
+
+
+
+cpdef Opened opened(object id, long long xid):
+    """The same as Opened(...), called from compiled code at a quarter of the cost."""
+    cdef Opened made = Opened.__new__(Opened)
+    made.id = id
+    made.xid = xid
+    return made
+
+
+cdef class Confirmed:
+    """As in the .py beside this file."""
+
+    __match_args__ = ('id', 'xid')
+
+    def __init__(self, id, long long xid):
+        self.id = id
+        self.xid = xid
+
+    def __eq__(self, other):
+        return values_of(self) == values_of(other) if type(other) is type(self) else NotImplemented
+
+    def __hash__(self):
+        return hash((type(self), values_of(self)))
+
+    def __repr__(self):
+        return shown(self)
+
+    def __reduce__(self):
+        return type(self), values_of(self)
+
+
+
+cpdef Confirmed confirmed(object id, long long xid):
+    """The same as Confirmed(...), called from compiled code at a quarter of the cost."""
+    cdef Confirmed made = Confirmed.__new__(Confirmed)
+    made.id = id
+    made.xid = xid
+    return made
+
+
+cdef class Aborted:
+    """As in the .py beside this file."""
+
+    __match_args__ = ('id', 'xid')
+
+    def __init__(self, id, long long xid):
+        self.id = id
+        self.xid = xid
+
+    def __eq__(self, other):
+        return values_of(self) == values_of(other) if type(other) is type(self) else NotImplemented
+
+    def __hash__(self):
+        return hash((type(self), values_of(self)))
+
+    def __repr__(self):
+        return shown(self)
+
+    def __reduce__(self):
+        return type(self), values_of(self)
+
+
+Change = Added | Removed | Cleared | Opened | Confirmed | Aborted

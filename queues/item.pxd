@@ -1,0 +1,41 @@
+# The C fields of item's values; their sizes are tested at the bounds by tests/compiled/.
+
+cimport cython
+
+
+cdef class Item:
+    cdef public bytes data
+    cdef public long long added_ms
+    cdef public long long expires_ms
+    cdef public long long flags
+
+
+
+cpdef Item new_item(bytes data, long long added_ms, long long expires_ms, long long flags)
+
+
+@cython.final
+cdef class Numbered(Item):
+    cdef public long long id
+    cdef public long long errors
+
+
+@cython.final
+cdef class ItemWithXid(Item):
+    cdef public long long xid
+
+
+@cython.final
+@cython.no_gc
+@cython.freelist(64)
+cdef class Delivery:
+    cdef public Item item
+    cdef public object id
+    cdef public long long deliveries
+    cdef public long long xid
+    cdef public long long opened_ms
+    cdef public long long seq
+
+
+
+cpdef Delivery new_delivery(Item item, object id, long long deliveries, long long xid, long long opened_ms, long long seq)

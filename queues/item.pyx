@@ -1,0 +1,113 @@
+# cython: language_level=3
+"""An item, and an item that has left the line at least once; item.py tells more."""
+
+cimport cython
+
+
+LOST_MS = -1
+
+
+cdef tuple values_of(object value):
+    return tuple([getattr(value, name) for name in value.__match_args__])
+
+
+cdef str shown(object value):
+    fields = ", ".join([f"{name}={getattr(value, name)!r}" for name in value.__match_args__])
+    return f"{type(value).__name__}({fields})"
+
+
+cdef class Item:
+    """As in the .py beside this file."""
+
+    __match_args__ = ('data', 'added_ms', 'expires_ms', 'flags')
+
+    def __init__(self, bytes data not None, long long added_ms, long long expires_ms=0, long long flags=0):
+        self.data = data
+        self.added_ms = added_ms
+        self.expires_ms = expires_ms
+        self.flags = flags
+
+    def __eq__(self, other):
+        return values_of(self) == values_of(other) if type(other) is type(self) else NotImplemented
+
+    def __repr__(self):
+        return shown(self)
+
+    def __reduce__(self):
+        return type(self), values_of(self)
+
+
+
+cpdef Item new_item(bytes data, long long added_ms, long long expires_ms, long long flags):
+    """The same as Item(...), called from compiled code at a quarter of the cost."""
+    cdef Item made = Item.__new__(Item)
+    made.data = data
+    made.added_ms = added_ms
+    made.expires_ms = expires_ms
+    made.flags = flags
+    return made
+
+
+cdef class Numbered(Item):
+    """As in the .py beside this file."""
+
+    __match_args__ = ('data', 'added_ms', 'expires_ms', 'flags', 'id', 'errors')
+
+    def __init__(self, bytes data not None, long long added_ms, long long expires_ms=0, long long flags=0, long long id=0, long long errors=0):
+        self.data = data
+        self.added_ms = added_ms
+        self.expires_ms = expires_ms
+        self.flags = flags
+        self.id = id
+        self.errors = errors
+
+
+cdef class ItemWithXid(Item):
+    """As in the .py beside this file."""
+
+    __match_args__ = ('data', 'added_ms', 'expires_ms', 'flags', 'xid')
+
+    def __init__(self, bytes data not None, long long added_ms, long long expires_ms=0, long long flags=0, long long xid=0):
+        self.data = data
+        self.added_ms = added_ms
+        self.expires_ms = expires_ms
+        self.flags = flags
+        self.xid = xid
+
+
+cdef class Delivery:
+    """As in the .py beside this file."""
+
+    __match_args__ = ('item', 'id', 'deliveries', 'xid', 'opened_ms', 'seq')
+
+    def __init__(self, Item item not None, id, long long deliveries=1, long long xid=0, long long opened_ms=0, long long seq=0):
+        self.item = item
+        self.id = id
+        self.deliveries = deliveries
+        self.xid = xid
+        self.opened_ms = opened_ms
+        self.seq = seq
+
+    def __repr__(self):
+        return shown(self)
+
+    def __reduce__(self):
+        return type(self), values_of(self)
+
+
+
+cpdef Delivery new_delivery(Item item, object id, long long deliveries, long long xid, long long opened_ms, long long seq):
+    """The same as Delivery(...), called from compiled code at a quarter of the cost."""
+    cdef Delivery made = Delivery.__new__(Delivery)
+    made.item = item
+    made.id = id
+    made.deliveries = deliveries
+    made.xid = xid
+    made.opened_ms = opened_ms
+    made.seq = seq
+    return made
+
+
+def ends_ms(now_ms, ttl_ms):
+    """The expiry of an item that lives for `ttl_ms` from now on; never less than 1."""
+    return max(1, now_ms + ttl_ms)

@@ -1,0 +1,7 @@
+cdef class ClientSocket:
+    cdef object _sock
+    cdef int _fd
+
+    cpdef bytes recv(self, Py_ssize_t count)
+    cpdef Py_ssize_t send(self, data) except -1
+    cdef Py_ssize_t _send(self, const char *data, Py_ssize_t count) except -1

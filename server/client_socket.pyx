@@ -1,0 +1,85 @@
+"""The socket of a client, as the hub uses it: one system call each, without the socket module's parsing of arguments
+and its look at the time-out. client_socket.py has the plain one.
+"""
+
+from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize, PyBytes_GET_SIZE
+from cpython.exc cimport PyErr_CheckSignals, PyErr_SetFromErrno
+from libc.errno cimport EINTR, errno
+
+cdef extern from "<sys/socket.h>" nogil:
+    ssize_t c_recv "recv" (int fd, void *buffer, size_t count, int flags)
+    ssize_t c_send "send" (int fd, const void *buffer, size_t count, int flags)
+    int MSG_DONTWAIT
+    int MSG_NOSIGNAL
+
+cdef enum:
+    BUFFER_BYTES = 524288  # connection.py reads no more at once
+    LONG_BYTES = 16384  # the kernel takes its time to copy more: other threads may run
+
+# One for all sockets, which one thread reads: what was read is copied out before the next read. A bytes object of the
+# full length for each read, cut to what came, costs an allocation from the system and its return.
+cdef char buffer[BUFFER_BYTES]
+
+
+cdef class ClientSocket:
+    """A non-blocking socket; its calls raise what the socket's own do, also once it is closed (EBADF)."""
+
+    def __init__(self, sock):
+        self._sock = sock
+        self._fd = sock.fileno()
+
+    cpdef bytes recv(self, Py_ssize_t count):
+        """b"" at the end of the stream. Raises BlockingIOError, OSError."""
+        cdef ssize_t size
+        if count < 0:
+            raise ValueError("negative buffersize in recv")
+        if count > BUFFER_BYTES:
+            count = BUFFER_BYTES
+        while True:
+            size = c_recv(self._fd, buffer, count, MSG_DONTWAIT)
+            if size >= 0:
+                return PyBytes_FromStringAndSize(buffer, size)
+            if errno != EINTR:
+                PyErr_SetFromErrno(OSError)
+            PyErr_CheckSignals()
+
+    cpdef Py_ssize_t send(self, data) except -1:
+        """How many bytes the socket took. Raises BlockingIOError, OSError."""
+        cdef const unsigned char[::1] view
+        if type(data) is bytes:
+            return self._send(PyBytes_AS_STRING(data), PyBytes_GET_SIZE(data))
+        view = data
+        return self._send(<const char *>&view[0], view.shape[0]) if view.shape[0] else 0
+
+    cdef Py_ssize_t _send(self, const char *data, Py_ssize_t count) except -1:
+        cdef ssize_t size
+        cdef int fd = self._fd
+        while True:
+            if count > LONG_BYTES:
+                with nogil:
+                    size = c_send(fd, data, count, MSG_DONTWAIT | MSG_NOSIGNAL)
+            else:
+                size = c_send(fd, data, count, MSG_DONTWAIT | MSG_NOSIGNAL)
+            if size >= 0:
+                return size
+            if errno != EINTR:
+                PyErr_SetFromErrno(OSError)
+            PyErr_CheckSignals()
+
+    def fileno(self):
+        """The descriptor, -1 once it is closed."""
+        return self._fd
+
+    def shutdown(self, how):
+        """Close one side or both. Raises OSError."""
+        self._sock.shutdown(how)
+
+    def close(self):
+        """Release the descriptor: from here on it may be another socket's."""
+        self._fd = -1
+        self._sock.close()
+
+
+def client_socket(sock):
+    """A non-blocking socket with `recv`, `send`, `fileno`, `shutdown` and `close`."""
+    return ClientSocket(sock)

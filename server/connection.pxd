@@ -1,0 +1,19 @@
+cimport cython
+
+from staniel.broker.session cimport Session
+
+
+cdef class Connection:
+    cdef public object sock, state, held, unsent, alarm, _rest, _parser, _recv, _send, _feed
+    cdef public Session session
+    cdef public dict _changed
+    cdef public int fd, events
+    cdef public long long held_bytes, _rest_bytes, unread_bytes, active_ms, read_bytes
+    cdef public bint has_read, sends_much
+
+    @cython.locals(data=bytes, size=Py_ssize_t, session=Session)
+    cpdef Py_ssize_t serve(self, long long now_ms) except? -3
+    @cython.locals(data=bytes, size=Py_ssize_t, sent=Py_ssize_t, session=Session, out=list)
+    cpdef Py_ssize_t answer_now(self, long long durable) except? -3
+    @cython.locals(data=bytes, sent=Py_ssize_t)
+    cpdef bint send_held(self, long long durable) except -1

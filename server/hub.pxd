@@ -1,0 +1,24 @@
+cimport cython
+
+from staniel.broker.counters cimport ServerCounters
+from staniel.journal.group_commit cimport GroupCommit
+from staniel.server.connection cimport Connection
+
+
+cdef class Hub:
+    cdef object __weakref__
+    cdef public object broker, clock, max_connections, _now_ns, _elapsed_ns, _waiting_bytes, _poller, _sync_thread
+    cdef public object _task_thread, _tasks, _pending, _read_queue, _latency_of_one, _latency_of_several, _sync
+    cdef public dict _connections, _of_session, _handlers, _backlogged, _holding, _tracked, _postponed
+    cdef public list _active, _listeners, _dropped
+    cdef public long long _queue_read_ns, _rest_ns
+    cdef public bint _is_cut, _stopping
+    cdef public GroupCommit _group
+    cdef public ServerCounters _counters
+
+    @cython.locals(connections=dict, active=list, group=GroupCommit, read="long long", size=Py_ssize_t, connection=Connection, until_ns="long long", began_ns="long long")
+    cpdef turn(self, list events)
+    @cython.locals(durable="long long", active=list, written="long long", written_max="long long", connection=Connection, sent=Py_ssize_t)
+    cpdef _answer_all(self, long long now_ms)
+    @cython.locals(durable="long long", connection=Connection, written_max="long long")
+    cpdef _release_held(self, long long now_ms)

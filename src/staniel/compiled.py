@@ -1,0 +1,103 @@
+"""Finds the compiled modules, where this installation has some: the same sources, translated by Cython.
+
+They lie in a folder of their own: beside this file in a platform wheel, below the environment (`lib/staniel-compiled`)
+after `make compiled`. `manifest.txt` names each with a hash of its sources. All of them are used or none: a set that is
+not whole, was made for another interpreter, or from other sources than those that are installed is refused in one
+line, and the plain Python modules run. STANIEL_PURE=1 asks for those; STANIEL_COMPILED names another folder.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from _imp import source_hash  # of importlib.util, whose import takes longer than all that is done here
+from importlib.machinery import EXTENSION_SUFFIXES, ExtensionFileLoader, ModuleSpec
+
+MANIFEST = "manifest.txt"
+HASH_KEY = 0x5374616E69656C
+SOURCES = (".py", ".pxd", ".pyx")
+PACKAGE = os.path.dirname(os.path.abspath(__file__))
+FOLDERS = (os.path.join(PACKAGE, "_compiled"), os.path.join(sys.prefix, "lib", "staniel-compiled"))
+
+
+class Refused(Exception):
+    """The compiled modules cannot be used; the text says why."""
+
+
+def hash_of(stem: str) -> str:
+    """Of the sources of one module: STEM.py with the .pxd and the .pyx beside it, as far as they exist."""
+    found = bytearray()
+    for suffix in SOURCES:
+        try:
+            with open(stem + suffix, "rb") as file:
+                found += file.read() + suffix.encode()
+        except FileNotFoundError:
+            continue
+    return source_hash(HASH_KEY, bytes(found)).hex()
+
+
+def stem_of(module: str) -> str:
+    """The path of a module's source, without its suffix."""
+    return os.path.join(PACKAGE, *module.split(".")[1:])
+
+
+def read_manifest(folder: str) -> dict[str, str]:
+    """The extensions' paths by the names of their modules. Raises Refused."""
+    try:
+        with open(os.path.join(folder, MANIFEST), encoding="utf-8") as file:
+            suffix, *lines = file.read().split("\n")
+    except (OSError, UnicodeDecodeError) as error:
+        raise Refused(f"the list of them cannot be read: {error}") from error
+    if suffix != EXTENSION_SUFFIXES[0]:
+        raise Refused(f"they are for another interpreter ({suffix[:80]!r}, not {EXTENSION_SUFFIXES[0]!r})")
+    if not lines or lines.pop() != "end":
+        raise Refused("the list of them is cut off")
+    there, found = set(os.listdir(folder)), {}
+    for line in lines:
+        module, _, known = line.partition(" ")
+        if module + suffix not in there:
+            raise Refused(f"{module} is missing")
+        if hash_of(stem_of(module)) != known:
+            raise Refused(f"the source of {module} has changed since")
+        found[module] = os.path.join(folder, module + suffix)
+    return found
+
+
+class CompiledFinder:
+    """Finds a module's extension before its source is found."""
+
+    def __init__(self, files: dict[str, str]) -> None:
+        self._files = files
+
+    def find_spec(self, name: str, path: object = None, target: object = None) -> ModuleSpec | None:
+        file = self._files.get(name)
+        if file is None:
+            return None
+        spec = ModuleSpec(name, ExtensionFileLoader(name, file), origin=file)
+        spec.has_location = True
+        return spec
+
+
+def install() -> bool:
+    """Have the compiled modules imported, if there are some that can be. Whether it is so."""
+    if os.environ.get("STANIEL_PURE", "0") not in ("", "0"):
+        return False
+    folder = os.environ.get("STANIEL_COMPILED") or next((each for each in FOLDERS if os.path.isdir(each)), "")
+    if not folder:
+        return False
+    try:
+        files = read_manifest(folder)
+    except Refused as refused:
+        how = "install the wheel again" if folder == FOLDERS[0] else "run `make compiled` again"
+        print(
+            f"staniel: the compiled modules in {folder} are not used: {refused}. To have them: {how}; "
+            "to do without and not be told: STANIEL_PURE=1",
+            file=sys.stderr,
+        )
+        return False
+    sys.meta_path.insert(0, CompiledFinder(files))
+    return True
+
+
+IS_COMPILED = install()
+BUILD = "compiled" if IS_COMPILED else "pure Python"

@@ -1,0 +1,162 @@
+"""What has a .pyx beside its .py: both say the same of any values, and C fields end where they should."""
+
+from __future__ import annotations
+
+import copy
+import importlib
+import pickle
+from importlib.machinery import SourceFileLoader
+from importlib.util import module_from_spec, spec_from_loader
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from staniel.compiled import stem_of
+
+pytestmark = pytest.mark.compiled
+
+INT64 = st.integers(-(2**63), 2**63 - 1) | st.sampled_from([-(2**63), 2**63 - 1, 0, 1, -1, 2**31, 2**32])
+ID = st.integers(0, 2**80)
+ITEM = {"data": st.binary(max_size=40), "added_ms": INT64, "expires_ms": INT64, "flags": INT64}
+TIMES = {"ttl_ms": st.none() | INT64, "expires_ms": INT64, "noreply": st.booleans()}
+VALUES: dict[str, dict[str, dict[str, Any]]] = {
+    "staniel.queues.item": {
+        "Item": ITEM,
+        "Numbered": ITEM | {"id": INT64, "errors": INT64},
+        "ItemWithXid": ITEM | {"xid": INT64},
+        "Delivery": {"item": None, "id": ID, "deliveries": INT64, "xid": INT64, "opened_ms": INT64, "seq": INT64},
+    },
+    "staniel.queues.changes": {
+        "Added": {"item": None},
+        "Removed": {"id": ID},
+        "Cleared": {"count": INT64},
+        "Opened": {"id": ID, "xid": INT64},
+        "Confirmed": {"id": ID, "xid": INT64},
+        "Aborted": {"id": ID, "xid": INT64},
+    },
+    "staniel.protocol.memcache.item_requests": {
+        "Set": {"queue": st.text(max_size=9), "data": st.binary(max_size=40), "flags": INT64, **TIMES},
+        "Get": {"key": st.binary(max_size=9), "queue": st.text(max_size=9), "wait_ms": INT64}
+        | dict.fromkeys(("open", "close", "abort", "peek", "with_id"), st.booleans()),
+        "SetHead": {"length": INT64, "queue": st.text(max_size=9), "flags": INT64, **TIMES, "meta": st.none()},
+    },
+}
+CASES = [(module, name) for module, classes in VALUES.items() for name in classes]
+FACTORIES = {
+    "Item": "new_item",
+    "Delivery": "new_delivery",
+    "Added": "added",
+    "Removed": "removed",
+    "Opened": "opened",
+    "Confirmed": "confirmed",
+    "Set": "new_set",
+}
+
+
+def in_python(module: str) -> ModuleType:
+    """The module as its .py has it, beside the one that is loaded."""
+    loader = SourceFileLoader(f"plain_{module.rpartition('.')[2]}", stem_of(module) + ".py")
+    spec = spec_from_loader(loader.name, loader)
+    assert spec is not None
+    found = module_from_spec(spec)
+    loader.exec_module(found)
+    return found
+
+
+PLAIN = {module: in_python(module) for module in (*VALUES, "staniel.journal.kestrel.addx")}
+COMPILED = {module: importlib.import_module(module) for module in PLAIN}
+
+
+def fields_of(module: str, name: str, draw: Any) -> tuple[dict[str, Any], dict[str, Any]]:
+    """The same values for the compiled class and for the plain one."""
+    drawn = {field: draw(values) for field, values in VALUES[module][name].items() if values is not None}
+    if "item" not in VALUES[module][name]:
+        return drawn, drawn
+    item = {field: draw(values) for field, values in ITEM.items()}
+    compiled, plain = (each["staniel.queues.item"].Item(**item) for each in (COMPILED, PLAIN))
+    return {"item": compiled, **drawn}, {"item": plain, **drawn}
+
+
+def test_all_twins_are_compared() -> None:
+    root = Path(stem_of("staniel.x")).parent
+    folders = [root / each for each in ("queues", "journal", "protocol", "broker", "server")]
+    found = {
+        str(path.resolve().relative_to(root.resolve().parents[1])) for each in folders for path in each.rglob("*.pyx")
+    }
+    known = {module.removeprefix("staniel.").replace(".", "/") + ".pyx" for module in PLAIN}
+    assert found == known
+    for module, name in CASES:
+        assert COMPILED[module].__file__ != PLAIN[module].__file__
+        assert not hasattr(getattr(COMPILED[module], name), "__struct_fields__"), "not the compiled one"
+
+
+@pytest.mark.parametrize(("module", "name"), CASES)
+@given(data=st.data())
+def test_a_value_says_the_same(module: str, name: str, data: st.DataObject) -> None:
+    for_compiled, for_plain = fields_of(module, name, data.draw)
+    made, plain = getattr(COMPILED[module], name)(**for_compiled), getattr(PLAIN[module], name)(**for_plain)
+    assert made.__match_args__ == plain.__struct_fields__
+    assert repr(made) == repr(plain)
+    by_position = getattr(COMPILED[module], name)(*for_compiled.values())
+    assert repr(by_position) == repr(made)
+    assert (by_position == made) == (getattr(PLAIN[module], name)(*for_plain.values()) == plain)
+    assert made != object()
+    assert repr(copy.copy(made)) == repr(made) == repr(pickle.loads(pickle.dumps(made)))
+    if name in FACTORIES:
+        assert repr(getattr(COMPILED[module], FACTORIES[name])(*for_compiled.values())) == repr(made)
+
+
+@pytest.mark.parametrize(("module", "name"), CASES)
+def test_what_may_be_left_out_may_be_left_out_in_both(module: str, name: str) -> None:
+    plain = getattr(PLAIN[module], name)
+    needed = plain.__struct_fields__[: len(plain.__struct_fields__) - len(plain.__struct_defaults__)]
+    values = {"item": None, "data": b"x", "key": b"k", "queue": "q", "noreply": False}
+    for_compiled = {field: values.get(field, 1) for field in needed}
+    for_plain = dict(for_compiled)
+    if "item" in needed:
+        for_compiled["item"] = COMPILED["staniel.queues.item"].Item(b"x", 1)
+        for_plain["item"] = PLAIN["staniel.queues.item"].Item(b"x", 1)
+    assert repr(getattr(COMPILED[module], name)(**for_compiled)) == repr(plain(**for_plain))
+    with pytest.raises(TypeError):
+        getattr(COMPILED[module], name)(**{field: for_compiled[field] for field in needed[1:]})
+
+
+@pytest.mark.parametrize(("module", "name"), CASES)
+def test_a_number_that_does_not_fit_is_an_error(module: str, name: str) -> None:
+    """Nothing wraps round: a C field takes 64 bits, or raises."""
+    kind = getattr(COMPILED[module], name)
+    item = COMPILED["staniel.queues.item"].Item(b"x", 1)
+    samples = {"item": item, "data": b"x", "key": b"k", "queue": "q", "ttl_ms": None, "meta": None}
+    numbers = [field for field, values in VALUES[module][name].items() if values is INT64]
+    usual = {field: samples.get(field, 1) for field in VALUES[module][name]}
+    for field in numbers:
+        for value in (2**63, -(2**63) - 1, 2**64, 2**100):
+            with pytest.raises(OverflowError):
+                kind(**{**usual, field: value})
+        for value in (2**63 - 1, -(2**63)):
+            assert getattr(kind(**{**usual, field: value}), field) == value
+
+
+@given(data=st.binary(max_size=100), added_ms=INT64, expires_ms=INT64)
+def test_the_record_of_a_put_is_the_same(data: bytes, added_ms: int, expires_ms: int) -> None:
+    made = COMPILED["staniel.journal.kestrel.addx"].addx_record(
+        COMPILED["staniel.queues.item"].Item(data, added_ms, expires_ms)
+    )
+    plain = PLAIN["staniel.queues.item"].Item(data, added_ms, expires_ms)
+    assert made == PLAIN["staniel.journal.kestrel.addx"].addx_record(plain)
+
+
+def test_ends_and_lost_are_the_same() -> None:
+    compiled, plain = COMPILED["staniel.queues.item"], PLAIN["staniel.queues.item"]
+    assert compiled.LOST_MS == plain.LOST_MS
+    for now_ms, ttl_ms in ((5, -9), (5, 0), (5, 3), (2**62, 2**63)):
+        assert compiled.ends_ms(now_ms, ttl_ms) == plain.ends_ms(now_ms, ttl_ms)
+    compiled_get = COMPILED["staniel.protocol.memcache.item_requests"]
+    plain_get = PLAIN["staniel.protocol.memcache.item_requests"]
+    fields = (b"q/open/close/t=9", "q", 9, True, True, False, False, True)
+    ended = [repr(each.without_ends(each.Get(*fields))) for each in (compiled_get, plain_get)]
+    assert ended[0] == ended[1]

@@ -1,0 +1,69 @@
+"""A .pxd lists the fields that its .py has: without one the compiled build alone would raise AttributeError."""
+
+from __future__ import annotations
+
+import ast
+import re
+from pathlib import Path
+
+import pytest
+
+from tests.tidy.test_tidy import PACKAGES, ROOT
+
+PXD = sorted(path for package in PACKAGES for path in (ROOT / package).rglob("*.pxd"))
+FIELDS = re.compile(r"    cdef (?:public |readonly )?(?:long long |object |\w+ )?(?P<names>[\w, ]+?)\s*(?:#.*)?$")
+IMPLICIT = {"__dict__", "__weakref__"}
+
+
+def fields_in_c(text: str) -> dict[str, set[str]]:
+    """The fields of each class of a .pxd."""
+    found: dict[str, set[str]] = {}
+    name = ""
+    for line in text.splitlines():
+        if match := re.match(r"cdef class (\w+)", line):
+            name = match[1]
+            found[name] = set()
+        elif name and "(" not in line and (match := FIELDS.match(line)):
+            found[name] |= {each.strip() for each in match["names"].split(",")}
+    return found
+
+
+def fields_in_python(text: str) -> dict[str, set[str]]:
+    """The `__slots__` of each class, its annotated fields if it is a Struct, else what `self.…` is set to in it."""
+    found: dict[str, set[str]] = {}
+    for node in ast.parse(text).body:
+        if not isinstance(node, ast.ClassDef):
+            continue
+        slots = [
+            each.value for each in node.body if isinstance(each, ast.Assign) and _is_name(each.targets[0], "__slots__")
+        ]
+        if slots:
+            value = ast.literal_eval(slots[0])
+            found[node.name] = {value} if isinstance(value, str) else set(value)
+        elif any(isinstance(each, ast.AnnAssign) for each in node.body):
+            found[node.name] = {ast.unparse(each.target) for each in node.body if isinstance(each, ast.AnnAssign)}
+        else:
+            targets = [
+                each for each in ast.walk(node) if isinstance(each, ast.Attribute) and isinstance(each.ctx, ast.Store)
+            ]
+            found[node.name] = {each.attr for each in targets if _is_name(each.value, "self")}
+    return found
+
+
+def _is_name(node: ast.expr, name: str) -> bool:
+    return isinstance(node, ast.Name) and node.id == name
+
+
+@pytest.mark.parametrize("path", PXD, ids=lambda path: str(path.relative_to(ROOT)))
+def test_a_pxd_lists_the_fields_of_its_classes(path: Path) -> None:
+    in_c = fields_in_c(path.read_text("utf-8"))
+    in_python = fields_in_python(path.with_suffix(".py").read_text("utf-8"))
+    for name, fields in in_c.items():
+        if name in in_python:  # else a class of the .pyx alone
+            assert fields - IMPLICIT == in_python[name] - IMPLICIT, name
+
+
+def test_the_fields_of_a_class_are_found() -> None:
+    assert PXD
+    text = "cdef class A:\n    cdef public long long a, b  # two\n    cdef dict __dict__\n    cpdef f(self)\n"
+    assert fields_in_c(text) == {"A": {"a", "b", "__dict__"}}

@@ -139,9 +139,12 @@ class Session:
         "backlog",
         "batch",
         "broker",
+        "by_name",
         "client_id",
+        "counters",
         "creates",
         "dialect",
+        "group",
         "guarded",
         "handlers",
         "number",
@@ -159,6 +162,7 @@ class Session:
 
     def __init__(self, broker: Broker, protocol: ProtocolSpec, address: str = "") -> None:
         self.broker = broker
+        self.counters, self.group, self.by_name = broker.counters, broker.group, broker.queues.by_name
         self.address = address
         self.handlers = protocol.handlers
         self.dialect = protocol.dialect

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from staniel.broker.access import why_unreadable
 from staniel.broker.version import WIRE_VERSION
+from staniel.compiled import BUILD
 from staniel.journal.journals import primary_log
 from staniel.journal.kestrel.log import Log
 from staniel.journal.libkestrel.writer import StreamWriter
@@ -83,6 +84,7 @@ def server_stats(broker: Broker, now_ms: int, totals: QueueTotals) -> Iterator[t
     yield "queue_creates", broker.queues.created
     yield "queue_deletes", broker.queues.deleted
     yield "queue_expires", broker.queues.expired
+    yield "build", BUILD
     yield "status", broker.status.reported.value.lower()
     yield "paused_queues", len(broker.pauses)
     yield "unreadable_queues", len(broker.queues.blocked) + totals.unreadable

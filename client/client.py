@@ -18,7 +18,8 @@ from staniel.client.monitoring import Monitoring
 from staniel.protocol.client.conversation import read
 from staniel.protocol.client.replies import Answer, Error, Item, Reply, StatsReply, Text
 from staniel.protocol.client.requests import TTL_MS_END
-from staniel.protocol.memcache.requests import Confirm, Delete, Flush, Monitor, Request, Set, Stats, Version
+from staniel.protocol.memcache.item_requests import Set
+from staniel.protocol.memcache.requests import Confirm, Delete, Flush, Monitor, Request, Stats, Version
 from staniel.protocol.words import INT32_MAX
 
 SETTLE_SECONDS = 5.0  # a close or abort is shielded from cancellation for so long, then the connection closes instead

@@ -51,3 +51,6 @@ class Aborted(Struct, frozen=True, gc=False):
 
 
 Change = Added | Removed | Cleared | Opened | Confirmed | Aborted
+
+# Called with all fields: compiled, these are cheaper than the classes (changes.pyx).
+added, removed, opened, confirmed = Added, Removed, Opened, Confirmed

@@ -12,7 +12,7 @@ from typing import Protocol
 
 from staniel.queues.checkpoint import Checkpoint
 from staniel.queues.deferred_free import DeferredFree
-from staniel.queues.item import LOST_MS, Delivery, Item
+from staniel.queues.item import LOST_MS, Delivery, Item, new_delivery
 
 ID_SHIFT = 16  # room for 65,536 items added within one millisecond before ids run ahead of the clock
 
@@ -110,12 +110,12 @@ class Line:
         self.look_items = small_bytes // ITEM_COST_BYTES  # with fewer, only payload can fill the line
 
     def __len__(self) -> int:
-        return len(self.fresh) + len(self.returned) + self.behind
+        return _items_of(self)
 
     @property
     def end(self) -> int:
         """The seq of the item that comes next."""
-        return self.left + len(self.fresh) + self.behind
+        return _end_of(self)
 
     @property
     def memory_items(self) -> int:
@@ -134,9 +134,7 @@ class Line:
     @property
     def is_full(self) -> bool:
         """Whether memory has taken all it may."""
-        if self.bytes - self.behind_bytes >= self.full_bytes:
-            return True
-        return len(self.fresh) >= self.look_items and self.weight_bytes >= self.heavy_bytes
+        return _is_full(self)
 
     def append(self, item: Item) -> int:
         """`item` is the last; its size in bytes."""
@@ -155,8 +153,10 @@ class Line:
 
     def head(self) -> Item | None:
         if self.returned:
-            return self.returned[-1].item
-        if not self.fresh and self.behind:
+            taken = self.returned[-1]
+            return taken.item
+        line = self
+        if not self.fresh and line.behind:
             self.load()
         return self.fresh[0] if self.fresh else None
 
@@ -184,7 +184,7 @@ class Line:
         self.last_id = item_id
         seq = self.left
         self.left = seq + 1
-        return Delivery(item, item_id, 1, 0, 0, seq)
+        return new_delivery(item, item_id, 1, 0, 0, seq)
 
     def drop(self) -> int:
         """Take the head off for good; its id. What only the journal holds is not read for that. Raises IndexError on an
@@ -194,7 +194,8 @@ class Line:
             taken = self.returned.pop()
             self._gone(taken.item)
             return taken.id
-        if not self.fresh and self.behind:
+        line = self
+        if not self.fresh and line.behind:
             self.drop_unread(1)
             return self.last_id
         item = self.fresh.popleft()
@@ -278,10 +279,11 @@ class Line:
 
     def give_back(self, taken: Delivery) -> None:
         """`taken` becomes the head."""
+        line, item = self, taken.item
         self.returned.append(taken)
-        self.bytes += len(taken.item.data)
-        if taken.item.expires_ms:
-            self.expiring += 1
+        line.bytes += len(item.data)
+        if item.expires_ms:
+            line.expiring += 1
 
     def items(self) -> list[Item]:
         """All items, head first, in memory."""
@@ -378,10 +380,28 @@ class Line:
         self.last_id = max(self.last_id, newest)
 
     def _gone(self, item: Item) -> None:
-        self.bytes -= len(item.data)
+        line = self
+        line.bytes -= len(item.data)
         if item.expires_ms:
-            self.expiring -= 1
+            line.expiring -= 1
 
     def _id_after(self, item: Item) -> int:
         by_clock = item.added_ms << ID_SHIFT
         return by_clock if by_clock > self.last_id else self.last_id + 1
+
+
+# Of any line. Compiled, a method of Line would read its own fields where a StreamLine has properties: see line.pxd.
+
+
+def _items_of(line: Line) -> int:
+    return len(line.fresh) + len(line.returned) + line.behind
+
+
+def _end_of(line: Line) -> int:
+    return line.left + len(line.fresh) + line.behind
+
+
+def _is_full(line: Line) -> bool:
+    if line.bytes - line.behind_bytes >= line.full_bytes:
+        return True
+    return len(line.fresh) >= line.look_items and line.weight_bytes >= line.heavy_bytes

@@ -49,7 +49,7 @@ from enum import Enum
 from operator import attrgetter
 
 from staniel.queues.batched_aborts import ENDED_AS_MANY, READS_PER_STEP, BatchedAborts
-from staniel.queues.changes import Aborted, Added, Change, Cleared, Confirmed, Opened, Removed
+from staniel.queues.changes import Aborted, Change, Cleared, Confirmed, Removed, added, confirmed, opened, removed
 from staniel.queues.config import UNLIMITED_BYTES, UNLIMITED_ITEMS, QueueConfig
 from staniel.queues.counters import QueueCounters
 from staniel.queues.interfaces import Admission, Journal, Reason, Timer, TransferSink, Waiter
@@ -95,6 +95,8 @@ class Queue:
     __slots__ = (  # without, Python finds no more than thirty fast
         "_armed_ms",
         "_bounded",
+        "_max_age_ms",
+        "_max_item_bytes",
         "_unrestricted",
         "_weight_limit_bytes",
         "batched_aborts",
@@ -169,6 +171,7 @@ class Queue:
     def configure(self, config: QueueConfig) -> None:
         """Take over changed settings; they apply from the next operation on."""
         self.config = config
+        self._max_item_bytes, self._max_age_ms = config.max_item_bytes, config.max_age_ms
         self._update_bounded()
         self.line.bound(config.max_memory_bytes)
         self._update_guarded()
@@ -225,22 +228,22 @@ class Queue:
 
     # what clients do
 
-    def add(self, item: Item, now_ms: int, *, forced: bool = False) -> bool:
+    def add(self, item: Item, now_ms: int, forced: bool = False) -> bool:
         """Append `item`; False when a limit refuses it. Limits are tested before adding: one item may go past
         max_bytes. `forced`: whatever the limits say, because it comes from another queue and must not be lost.
         """
-        config, line = self.config, self.line
+        line = self.line
         if not forced:
-            if len(item.data) > config.max_item_bytes or self.state is CLOSED:
+            if len(item.data) > self._max_item_bytes or self.state is CLOSED:
                 return False
             if self._bounded and not self._make_room():
                 return False
-        if line.expiring or config.max_age_ms:
-            if config.max_age_ms:
-                latest = now_ms + config.max_age_ms
+        if line.expiring or self._max_age_ms:
+            if self._max_age_ms:
+                latest = now_ms + self._max_age_ms
                 item.expires_ms = min(item.expires_ms, latest) if item.expires_ms else latest
-            self.expire(now_ms, config.max_expire_sweep)
-        self.journal.record(Added(item))
+            self.expire(now_ms, self.config.max_expire_sweep)
+        self.journal.record(added(item))
         self.counters.total_items += 1
         self.counters.put_bytes += line.append(item)
         if self.waiters:
@@ -254,7 +257,7 @@ class Queue:
             return None
         taken = line.pop()
         self.last_removed_added_ms = taken.item.added_ms
-        self._record(Removed(taken.id))
+        self._record(removed(taken.id))
         return taken
 
     def open(self, now_ms: int) -> Delivery | None:
@@ -283,7 +286,7 @@ class Queue:
         if self.open_reads.get(taken.xid) is not taken:
             return False
         del self.open_reads[taken.xid]
-        self.journal.record(Confirmed(taken.id, taken.xid))
+        self.journal.record(confirmed(taken.id, taken.xid))
         return True
 
     def abort(self, taken: Delivery, now_ms: int) -> Ended:
@@ -760,7 +763,7 @@ class Queue:
         if not 0 < xid <= XID_MAX or xid in self.open_reads or self.delayed or self.leaving:
             xid = next_xid(self.last_xid, self.open_reads, self.delayed, self.leaving)
         self.last_xid = taken.xid = xid
-        self.journal.record(Opened(taken.id, xid))
+        self.journal.record(opened(taken.id, xid))
 
     def _record(self, change: Change) -> None:
         """Record a change that is about the head of the line, or puts another item there."""

@@ -16,6 +16,7 @@ from staniel.broker.events import Level
 from staniel.broker.recovery import RecoverySummary, recover
 from staniel.broker.status import ServerStatus
 from staniel.broker.version import VERSION
+from staniel.compiled import BUILD
 from staniel.journal.disk.fs import Locked
 from staniel.journal.disk.os_fs import OsFs
 from staniel.journal.group_commit import JournalFailure
@@ -51,7 +52,7 @@ def greeting(sockets: list[socket.socket], config: Config, summary: RecoverySumm
         found += f", {summary.unreadable} unreadable queue{'s' * (summary.unreadable > 1)}"
     if summary.jobs_unreadable:
         found += ", an unreadable command log"
-    return f"staniel {VERSION} listens on {where}, spool {os.path.abspath(config.server.spool)}: {found}"
+    return f"staniel {VERSION} listens on {where}, spool {os.path.abspath(config.server.spool)}: {found} ({BUILD})"
 
 
 async def serve(load: Callable[[], Config]) -> None:

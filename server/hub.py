@@ -399,7 +399,7 @@ class Hub:
                 self.drop(connection, now_ms)
         self._counters.bytes_written += written
         if tracked := self._tracked:
-            self._pending.changed.update((connection, None) for connection in active if connection in tracked)
+            self._pending.changed.update(dict.fromkeys([each for each in active if each in tracked]))
 
     def _answer_with_items(self, now_ms: int) -> None:
         """As `_answer_all`; and some replies carry items that go back to their queues if the reply cannot leave."""

@@ -13,7 +13,8 @@ from time import perf_counter_ns
 
 from staniel.journal.background import BackgroundTask
 from staniel.journal.group_commit import Sync
-from staniel.server.interfaces import Clock
+from staniel.server.client_socket import client_socket
+from staniel.server.interfaces import Clock, Sock
 from staniel.server.sync_thread import WorkerThread
 
 TASKS_NICE = 10  # the kernel needs 50 ms to forget a file of 128 MB
@@ -51,13 +52,13 @@ class ListeningSocket:
     def fileno(self) -> int:
         return self._sock.fileno()
 
-    def accept(self) -> tuple[socket.socket, str]:
+    def accept(self) -> tuple[Sock, str]:
         """A client's socket and its name. Raises BlockingIOError, OSError."""
         sock, _ = self._sock.accept()
         sock.setblocking(False)
         if sock.family != socket.AF_UNIX:
             sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-        return sock, peer_name(sock)
+        return client_socket(sock), peer_name(sock)
 
     def close(self) -> None:
         self._sock.close()

@@ -18,9 +18,10 @@ from staniel.broker.session import ProtocolSpec, Session
 from staniel.journal.disk.fs import File
 from staniel.journal.disk.os_fs import OsFile, OsFs
 from staniel.protocol.limits import Limits
+from staniel.protocol.memcache.item_requests import Get, Set
 from staniel.protocol.memcache.parser import MemcacheParser
 from staniel.protocol.memcache.replies import replies_for
-from staniel.protocol.memcache.requests import Dialect, Get, Request, Set
+from staniel.protocol.memcache.requests import Dialect, Request
 from staniel.queues.changes import Added
 from staniel.queues.config import QueueConfig
 from staniel.queues.interfaces import NoJournal

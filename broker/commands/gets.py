@@ -14,8 +14,8 @@ from staniel.broker import access
 from staniel.broker.events import Level
 from staniel.broker.session import ITEMS_AT_ONCE, LONG_ITEM_BYTES, OUT_BYTES_PER_TURN, Session
 from staniel.protocol.memcache.commands import KEYS_AT_ONCE, key_of_many
-from staniel.protocol.memcache.item_requests import without_ends
-from staniel.protocol.memcache.requests import Get, GetKeys, GetMany, GetSome
+from staniel.protocol.memcache.item_requests import Get, without_ends
+from staniel.protocol.memcache.requests import GetKeys, GetMany, GetSome
 from staniel.protocol.requests import Invalid
 from staniel.queues.item import Delivery
 from staniel.queues.queue import Queue
@@ -27,7 +27,7 @@ KEYS_PER_TURN = KEYS_AT_ONCE  # of one line; then others go first
 
 def get(session: Session, request: Get, now_ms: int) -> None:
     """One key. The common case in one step: a plain get, of a queue that is there and has an item."""
-    queue = session.broker.queues.by_name.get(request.queue)
+    queue = session.by_name.get(request.queue)
     if (
         (request.open or request.close or request.abort or request.peek or session.reads)
         or (queue is None or queue.guarded or session.guarded)
@@ -41,7 +41,7 @@ def get(session: Session, request: Get, now_ms: int) -> None:
     batch = queue.journal.batch
     if batch > session.batch:
         session.batch = batch
-    counters = session.broker.counters
+    counters = session.counters
     counters.cmd_get += 1
     counters.get_hits += 1
     queue.counters.get_items_hit += 1
@@ -63,7 +63,7 @@ def get_with_care(session: Session, request: Get, now_ms: int) -> None:
             return
     if (request.open or session.reads) and not may_read(session, request):
         return
-    queue = session.broker.queues.by_name.get(request.queue)
+    queue = session.by_name.get(request.queue)
     if queue is None or queue.guarded or session.guarded:
         if request.queue in session.broker.queues.aliases:
             session.out.append(session.replies.end)
@@ -423,7 +423,7 @@ def show_value(session: Session, get: Get, taken: Delivery) -> None:
 
 def count(session: Session, request: Get, queue: Queue | None, taken: Delivery | None) -> None:
     """One answer, for the server and for the queue, if there is one."""
-    counters = session.broker.counters
+    counters = session.counters
     if request.peek:
         counters.cmd_peek += 1
     else:

@@ -7,35 +7,35 @@ from functools import partial
 from typing import Any
 
 from staniel.broker import access
-from staniel.broker.commands import admin, gets, puts
+from staniel.broker.commands import admin, gets
 from staniel.broker.commands.batches import BatchCommand
 from staniel.broker.commands.monitor import MonitorCommand, confirm
-from staniel.broker.commands.puts import STORED, PutResult
+from staniel.broker.commands.puts import STORED, PutResult, store
 from staniel.broker.events import Level
 from staniel.broker.session import ITEMS_AT_ONCE, LONG_ITEM_BYTES, Session
 from staniel.broker.version import WIRE_VERSION
 from staniel.protocol.memcache import requests as memcache
+from staniel.protocol.memcache.item_requests import Set
 from staniel.protocol.memcache.replies import Replies
 from staniel.protocol.memcache.requests import Dialect
 from staniel.protocol.requests import Invalid, More
-from staniel.queues.item import Delivery, Item, ends_ms
+from staniel.queues.item import Delivery, ends_ms, new_item
 from staniel.queues.queue import Queue
 from staniel.queues.registry import Refused
 
 ERROR = b"ERROR\r\n"
 
 
-def set_item(session: Session, request: memcache.Set, now_ms: int) -> None:
+def set_item(session: Session, request: Set, now_ms: int) -> None:
     """Append an item."""
-    counters = session.broker.counters
     expires_ms = request.expires_ms if request.ttl_ms is None else ends_ms(now_ms, request.ttl_ms)
     try:
-        verdict = puts.store(session, request.queue, Item(request.data, now_ms, expires_ms, request.flags), now_ms)
+        verdict = store(session, request.queue, new_item(request.data, now_ms, expires_ms, request.flags), now_ms)
     except Refused as refused:
-        counters.cmd_set += 1
+        session.counters.cmd_set += 1
         reply_refusal(session, refused, request.noreply)
         return
-    counters.cmd_set += 1
+    session.counters.cmd_set += 1
     if request.noreply:
         return
     if verdict is STORED:

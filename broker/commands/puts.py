@@ -38,12 +38,11 @@ def store(session: Session, name: str, item: Item, now_ms: int) -> PutResult:
     Whether the disk has room is asked before anything changes. With fan-out or an alias the reply waits for the
     strictest of the policies touched.
     """
-    broker = session.broker
     size = len(item.data) + RECORD_OVERHEAD_BYTES
-    group = broker.group
+    group = session.group
     if group.pending_bytes + size > group.budget_bytes and not group.admits(size):
         raise Refused(DISK_FULL, client=False)
-    queue = broker.queues.by_name.get(name)
+    queue = session.by_name.get(name)
     if queue is None or queue.guarded or session.guarded:
         return _store_with_care(session, name, item, now_ms)
     if (queue.children or queue.config.fanout_only) and not queue.puts_once:
@@ -53,7 +52,7 @@ def store(session: Session, name: str, item: Item, now_ms: int) -> PutResult:
     batch = queue.journal.batch
     if batch > session.batch:
         session.batch = batch
-    broker.counters.total_items += queue.copies
+    session.counters.total_items += queue.copies
     return STORED
 
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from typing import Any
 
+from staniel.journal.kestrel.addx import addx_record
 from staniel.journal.kestrel.records import (
     ADD_XID,
     ADD_XID_HEAD,
@@ -54,7 +55,7 @@ class Encoder:
         self.open: set[int] = set()
         self.took = False  # something has left the line since this was last looked at and reset
         self.writers: dict[type[Change], Callable[[Any], bytes]] = {
-            Added: self._added,
+            Added: self.added,
             Removed: self._removed,
             Cleared: self._cleared,
             Opened: self._opened,
@@ -82,18 +83,14 @@ class Encoder:
             yield self.addx(item)
         self.open.update(open_reads)
 
-    def _added(self, change: Added) -> bytes:
+    def added(self, change: Added) -> bytes:
+        """The record of a put."""
         item = change.item
-        if item.flags:
-            return self.addx(item)
-        data = item.data
-        return pack_addx(ADDX, len(data) + BLOCK_HEAD_BYTES, item.added_ms, item.expires_ms) + data
+        return self._flags(item.flags) + addx_record(item) if item.flags else addx_record(item)
 
     def addx(self, item: Item) -> bytes:
         """The record of one item in the line."""
-        data = item.data
-        head = pack_addx(ADDX, len(data) + BLOCK_HEAD_BYTES, item.added_ms, item.expires_ms)
-        return head + data if not item.flags else self._flags(item.flags) + head + data
+        return self._flags(item.flags) + addx_record(item) if item.flags else addx_record(item)
 
     def _removed(self, change: Removed) -> bytes:
         self.took = True

@@ -15,10 +15,9 @@ from staniel.journal.kestrel.records import (
     SIZE_END,
     STATE_DUMP,
     XID_BODY,
-    ItemWithXid,
     decode,
 )
-from staniel.queues.item import LOST_MS, Item
+from staniel.queues.item import LOST_MS, Item, ItemWithXid
 
 LOST = Item(b"", 0, LOST_MS)
 

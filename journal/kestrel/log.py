@@ -17,7 +17,7 @@ from staniel.journal.kestrel.encoder import Encoder
 from staniel.journal.kestrel.install import finish_pack, remove_sidecars
 from staniel.journal.kestrel.policy import Usage
 from staniel.journal.kestrel.segments import SAMPLE_BYTES, IndexEntry, LogSegment, Segments, index_records
-from staniel.queues.changes import Change
+from staniel.queues.changes import Added, Change
 from staniel.queues.checkpoint import Checkpoint
 from staniel.queues.config import QueueConfig
 from staniel.queues.item import Delivery, Item
@@ -198,7 +198,10 @@ class Log:
 
     def record(self, change: Change) -> None:
         """Take a change down; it is written with the batch being gathered."""
-        data = self.encoder.writers[type(change)](change)
+        if type(change) is Added:
+            data = self.encoder.added(change)
+        else:
+            data = self.encoder.writers[type(change)](change)
         pending, group = self._pending, self.group
         if not pending:
             group.touch(self)

@@ -13,7 +13,7 @@ import struct
 from msgspec import Struct
 
 from staniel.journal.errors import Corrupt, NeedMore, Truncated, past_end
-from staniel.queues.item import Item
+from staniel.queues.item import Item, ItemWithXid
 
 ADD, REMOVE, ADDX, REMOVE_TENTATIVE, SAVE_XID = 0, 1, 2, 3, 4
 UNREMOVE, CONFIRM_REMOVE, ADD_XID, STATE_DUMP, REMOVE_TENTATIVE_XID = 5, 6, 7, 8, 9
@@ -56,12 +56,6 @@ HEAD_BYTES = {
     ADD_XID: ADD_XID_HEAD_BYTES,
     STATE_DUMP: ADD_XID_HEAD_BYTES,
 }
-
-
-class ItemWithXid(Item, gc=False):
-    """An item that came with a transaction id of its own (ADD_XID); a plain item again once it has been reserved."""
-
-    xid: int = 0
 
 
 class Record(Struct, frozen=True, gc=False):

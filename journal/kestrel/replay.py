@@ -26,13 +26,12 @@ from staniel.journal.kestrel.records import (
     UNREMOVE,
     WITH_XID_BYTES,
     XID_BODY,
-    ItemWithXid,
     Record,
     decode,
     plain,
 )
 from staniel.queues.checkpoint import Checkpoint
-from staniel.queues.item import Delivery, Item
+from staniel.queues.item import Delivery, Item, ItemWithXid
 from staniel.queues.line import Line
 from staniel.queues.xids import next_xid
 

@@ -11,7 +11,8 @@ from functools import lru_cache
 from typing import Any
 
 from staniel.protocol.memcache import requests as memcache
-from staniel.protocol.memcache.requests import Get, Request
+from staniel.protocol.memcache.item_requests import Get
+from staniel.protocol.memcache.requests import Request
 from staniel.protocol.words import INT32_MAX, INT32_MIN, UINT32_MAX
 
 TTL_MS_END = 1_000_000_000

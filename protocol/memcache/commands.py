@@ -12,6 +12,7 @@ from collections.abc import Callable
 from staniel.protocol.limits import Limits
 from staniel.protocol.memcache import commands_meta
 from staniel.protocol.memcache.fields import block_too_large, expiry, hang_up, refuse
+from staniel.protocol.memcache.item_requests import Get, SetHead
 from staniel.protocol.memcache.keys import parse_key, parse_some
 from staniel.protocol.memcache.replies import replies_for
 from staniel.protocol.memcache.requests import (
@@ -24,7 +25,6 @@ from staniel.protocol.memcache.requests import (
     FlushAll,
     FlushAllExpired,
     FlushExpired,
-    Get,
     GetKeys,
     GetMany,
     GetSome,
@@ -35,7 +35,6 @@ from staniel.protocol.memcache.requests import (
     Quit,
     RefusedBlock,
     Reload,
-    SetHead,
     Shutdown,
     Stats,
     Status,

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from staniel.protocol.limits import Limits
 from staniel.protocol.memcache.commands import COMMON, Command, monitor_of
+from staniel.protocol.memcache.item_requests import SetHead
 from staniel.protocol.memcache.keys import parse_key
 from staniel.protocol.memcache.replies import replies_for
 from staniel.protocol.memcache.requests import (
@@ -19,7 +20,6 @@ from staniel.protocol.memcache.requests import (
     FlushExpired,
     Parsed,
     RefusedBlock,
-    SetHead,
     Stats,
 )
 from staniel.protocol.requests import Invalid

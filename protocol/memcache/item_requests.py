@@ -61,3 +61,6 @@ class SetHead(Struct, frozen=True, gc=False):
 def without_ends(request: Get) -> Get:
     """The same read, without the end of an open one that it also asks for."""
     return structs.replace(request, abort=False, close=False)
+
+
+new_set = Set  # called with all fields; compiled, it is cheaper than the class (item_requests.pyx)

@@ -5,7 +5,7 @@ Source: Kestrel 2.4's docs/guide.md. Names of queues are checked by the broker, 
 
 from __future__ import annotations
 
-from staniel.protocol.memcache.requests import Get
+from staniel.protocol.memcache.item_requests import Get
 from staniel.protocol.words import INT32_MAX, INT32_MIN, integer, text
 
 SOME_MAX = 1000

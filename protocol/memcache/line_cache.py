@@ -8,17 +8,9 @@ from functools import lru_cache
 from staniel.protocol.http import HTTP_REFUSED, is_http
 from staniel.protocol.limits import Limits
 from staniel.protocol.memcache import commands, commands_kestrel
+from staniel.protocol.memcache.item_requests import Get, SetHead
 from staniel.protocol.memcache.replies import replies_for
-from staniel.protocol.memcache.requests import (
-    Confirm,
-    Delete,
-    Dialect,
-    Get,
-    Monitor,
-    Parsed,
-    Request,
-    SetHead,
-)
+from staniel.protocol.memcache.requests import Confirm, Delete, Dialect, Monitor, Parsed, Request
 from staniel.protocol.memo import remember
 from staniel.protocol.requests import Invalid
 

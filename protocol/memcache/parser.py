@@ -23,9 +23,10 @@ from io import BytesIO
 
 from staniel.protocol.limits import REQUESTS_PER_FEED, WORK_PER_FEED, Limits
 from staniel.protocol.memcache.commands import bad_data_chunk
+from staniel.protocol.memcache.item_requests import Set, SetHead, new_set
 from staniel.protocol.memcache.line_cache import KNOWN_LINE_BYTES_MAX, line_cache_for
 from staniel.protocol.memcache.replies import replies_for
-from staniel.protocol.memcache.requests import Dialect, MetaSet, RefusedBlock, Request, Set, SetHead
+from staniel.protocol.memcache.requests import Dialect, MetaSet, RefusedBlock, Request
 from staniel.protocol.requests import Invalid, More
 
 BINARY_MAGIC = 0x80
@@ -112,11 +113,13 @@ class MemcacheParser:
             if len(data) <= KNOWN_LINE_BYTES_MAX and (single := self._single.get(data)):
                 return single
             at = self._last_line_bytes
-            head = self._known.get(data[:at])
-            if type(head) is SetHead and head.meta is None:
+            found = self._known.get(data[:at])
+            if type(found) is SetHead:
+                head = found
                 stop = at + head.length
-                if len(data) == stop + 2 and data[stop:] == CRLF:  # one put, its line as long as the last one and known
-                    return [Set(head.queue, data[at:stop], head.flags, head.ttl_ms, head.expires_ms, head.noreply)]
+                # One put, its line as long as the last one and known.
+                if len(data) == stop + 2 and data.endswith(CRLF) and head.meta is None:
+                    return [new_set(head.queue, data[at:stop], head.flags, head.ttl_ms, head.expires_ms, head.noreply)]
         return self._feed(data)
 
     def _feed(self, data: bytes) -> list[Request]:
@@ -192,12 +195,13 @@ class MemcacheParser:
                     parsed = self._lines.parse(line)
             at += len(line)
             if type(parsed) is SetHead:
-                stop = at + parsed.length
-                if data[stop : stop + 2] != CRLF:
-                    return self._begin_block(parsed, MemcacheState.BODY, at)
+                head = parsed
+                stop = at + head.length
+                if not data.startswith(CRLF, stop):
+                    return self._begin_block(head, MemcacheState.BODY, at)
                 body = data[at:stop]
-                put = Set(parsed.queue, body, parsed.flags, parsed.ttl_ms, parsed.expires_ms, parsed.noreply)
-                requests.append(put if parsed.meta is None else MetaSet(put, parsed.meta))
+                put = new_set(head.queue, body, head.flags, head.ttl_ms, head.expires_ms, head.noreply)
+                requests.append(put if head.meta is None else MetaSet(put, head.meta))
                 at = stop + 2
             elif type(parsed) is RefusedBlock:
                 return self._begin_block(parsed, MemcacheState.SKIP, at)

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from staniel.protocol import escaping
-from staniel.protocol.memcache.requests import Dialect, Get, Meta
+from staniel.protocol.memcache.item_requests import Get
+from staniel.protocol.memcache.requests import Dialect, Meta
 from staniel.protocol.memo import remember
 
 HEAD_BYTES_MAX = 512

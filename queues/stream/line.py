@@ -72,6 +72,7 @@ class StreamLine(Line):
         self.changed: Callable[[], object] = int  # called when it has read items into memory
         self.dropped: list[tuple[int, int]] = []
         super().__init__()
+        self.behind = self.behind_bytes = self.bytes = self.expiring = 0  # by the properties
         self.last_id = progress.head
 
     def expect(self, items: int, size: int, expiring: int) -> None:

@@ -113,7 +113,7 @@ class StreamQueue(Queue):
         """Whether all readers would take `item`."""
         return all(Queue.has_room(taker, item) for taker in recipients(self))
 
-    def add(self, item: Item, now_ms: int, *, forced: bool = False) -> bool:
+    def add(self, item: Item, now_ms: int, forced: bool = False) -> bool:
         """Put `item` to all readers that take it. What a child refuses the others keep; False if this queue
         itself refuses. `forced`: as in Queue; children get no copy.
         """

@@ -9,8 +9,9 @@ from staniel.protocol.client.conversation import read
 from staniel.protocol.client.replies import Answer, Dump, Error, Fault, Item, Items, Number, Reply, StatsReply, Text
 from staniel.protocol.client.requests import EXPIRES_MS_MIN, TTL_MS_END
 from staniel.protocol.memcache import requests as memcache
+from staniel.protocol.memcache.item_requests import Get
 from staniel.protocol.memcache.replies import Replies, replies_for
-from staniel.protocol.memcache.requests import Dialect, Get, Request
+from staniel.protocol.memcache.requests import Dialect, Request
 
 KESTREL_DATE_MS_MAX = (2**31 - 1) * 1000
 

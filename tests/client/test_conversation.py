@@ -11,6 +11,7 @@ from staniel.protocol.client.replies import Answer, Error, Fault, Item, Items, P
 from staniel.protocol.client.requests import EXPIRES_MS_MIN, TTL_MS_END
 from staniel.protocol.limits import Limits
 from staniel.protocol.memcache import requests as memcache
+from staniel.protocol.memcache.item_requests import Set
 from staniel.protocol.memcache.parser import MemcacheParser
 from staniel.protocol.memcache.requests import (
     Confirm,
@@ -21,7 +22,6 @@ from staniel.protocol.memcache.requests import (
     Monitor,
     Quit,
     Request,
-    Set,
     Shutdown,
     Version,
 )

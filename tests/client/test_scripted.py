@@ -11,8 +11,9 @@ import trio.testing
 
 from staniel.client import Client, ConnectionLost, NotAllStored, Refused
 from staniel.protocol.limits import Limits
+from staniel.protocol.memcache.item_requests import Get, Set
 from staniel.protocol.memcache.parser import MemcacheParser
-from staniel.protocol.memcache.requests import Confirm, Dialect, Get, Monitor, Request, Set
+from staniel.protocol.memcache.requests import Confirm, Dialect, Monitor, Request
 
 HANG_UP = b""
 SILENCE = None

@@ -6,8 +6,9 @@ import pytest
 
 from staniel.protocol.http import HTTP_REFUSED, is_http
 from staniel.protocol.limits import Limits
+from staniel.protocol.memcache.item_requests import Get, Set
 from staniel.protocol.memcache.parser import MemcacheState
-from staniel.protocol.memcache.requests import Dialect, Get, Set, Shutdown
+from staniel.protocol.memcache.requests import Dialect, Shutdown
 from staniel.protocol.text.parser import TextParser, TextState
 from staniel.protocol.text.requests import TextGet, TextPut
 from staniel.protocol.workq.parser import WorkqParser, WorkqState

@@ -10,8 +10,9 @@ import pytest
 
 from staniel.protocol.limits import REQUESTS_PER_FEED, WORK_PER_FEED, Limits
 from staniel.protocol.memcache.commands import KEYS_AT_ONCE
+from staniel.protocol.memcache.item_requests import Get, Set
 from staniel.protocol.memcache.parser import WINDOW_BYTES, MemcacheParser
-from staniel.protocol.memcache.requests import Dialect, Get, GetKeys, GetMany, Set
+from staniel.protocol.memcache.requests import Dialect, GetKeys, GetMany
 from staniel.protocol.requests import Invalid, More
 from staniel.protocol.text.parser import ITEMS_A_WORK, TextParser
 from staniel.protocol.text.requests import TextPut

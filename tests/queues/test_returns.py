@@ -134,6 +134,7 @@ def test_very_many_reads_time_out_some_a_turn_and_in_order() -> None:
     assert world.broker.queues.by_name["q"].counters.timed_out_transactions == MANY
 
 
+@pytest.mark.pure
 def test_the_alarm_of_a_queue_does_not_ring_while_its_reads_end(monkeypatch: pytest.MonkeyPatch) -> None:
     world = World(SETTINGS + "default.open_transaction_timeout = '1s'")
     open_many(world, world.client())

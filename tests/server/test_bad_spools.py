@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+from staniel.compiled import BUILD
 from tests.server.test_workq import add
 from tests.support.process import Server, run_staniel, running, until
 from tests.support.wire import Wire, drain, stats
@@ -142,7 +143,7 @@ def test_what_cannot_be_read_shows_in_the_greeting_in_stats_and_in_pings_exit_co
         for file in files:
             file.chmod(0)
         server.start()
-        assert server.greeting.endswith(", 1 unreadable queue, an unreadable command log\n")
+        assert server.greeting.endswith(f", 1 unreadable queue, an unreadable command log ({BUILD})\n")
         with Wire(server.address) as wire:
             assert (
                 wire.ask(b"delete secret") == b"SERVER_ERROR queue secret is not available: secret: Permission denied"

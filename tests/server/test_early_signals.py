@@ -82,6 +82,7 @@ def test_a_stop_before_the_greeting_is_one_line_and_a_clean_end(tmp_path: Path, 
     assert said.stderr == f"staniel: stopped by {name} before it served\n"
 
 
+@pytest.mark.pure
 @pytest.mark.parametrize("number", [signal.SIGHUP, signal.SIGTERM, signal.SIGINT, signal.SIGUSR1, signal.SIGUSR2])
 def test_a_signal_while_it_ends_changes_nothing(tmp_path: Path, number: int) -> None:
     with running(tmp_path, wrapper=struck_by(number, ENDING)) as server:

@@ -831,6 +831,7 @@ def test_who_waits_to_be_sent_more_keeps_its_place_though_it_is_not_told_of_in_e
             wire.sock.close()
 
 
+@pytest.mark.pure
 def test_fewer_who_send_much_are_read_if_what_they_want_takes_its_time(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -309,6 +309,7 @@ def test_every_key_is_described_as_it_was_written() -> None:
     assert dict(parse(b"", "").describe("q"))["disable_aggressive_rewrites"] is False
 
 
+@pytest.mark.pure
 def test_a_reload_configures_only_the_queues_whose_settings_have_changed(monkeypatch: pytest.MonkeyPatch) -> None:
     world = World("queues.slow.max_items = 5\nqueues.quick.max_items = 6")
     queues = [world.broker.queues.make(name, world.now_ms) for name in ("one", "two", "slow", "quick")]

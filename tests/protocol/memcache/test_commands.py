@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from staniel.protocol.memcache.item_requests import Get, Set
 from staniel.protocol.memcache.parser import MemcacheState
 from staniel.protocol.memcache.requests import (
     Confirm,
@@ -15,7 +16,6 @@ from staniel.protocol.memcache.requests import (
     FlushAll,
     FlushAllExpired,
     FlushExpired,
-    Get,
     GetMany,
     GetSome,
     Meta,
@@ -30,7 +30,6 @@ from staniel.protocol.memcache.requests import (
     Quit,
     Reload,
     Request,
-    Set,
     Shutdown,
     Stats,
     Status,

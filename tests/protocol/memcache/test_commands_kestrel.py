@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from staniel.protocol.memcache.item_requests import Get, Set
 from staniel.protocol.memcache.parser import MemcacheState
 from staniel.protocol.memcache.requests import (
     Confirm,
@@ -14,12 +15,10 @@ from staniel.protocol.memcache.requests import (
     FlushAll,
     FlushAllExpired,
     FlushExpired,
-    Get,
     Monitor,
     Quit,
     Reload,
     Request,
-    Set,
     Shutdown,
     Stats,
     Status,

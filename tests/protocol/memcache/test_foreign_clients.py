@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import pytest
 
+from staniel.protocol.memcache.item_requests import Get, Set
 from staniel.protocol.memcache.parser import MemcacheState
 from staniel.protocol.memcache.requests import (
     Delete,
     Dialect,
     FlushAll,
-    Get,
     GetMany,
     Meta,
     MetaGet,
@@ -17,7 +17,6 @@ from staniel.protocol.memcache.requests import (
     MetaSet,
     Quit,
     Request,
-    Set,
     Stats,
     Touch,
     Verbosity,

@@ -9,9 +9,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from staniel.protocol.limits import Limits
+from staniel.protocol.memcache.item_requests import Get, Set
 from staniel.protocol.memcache.line_cache import KNOWN_LINE_BYTES_MAX, LineCache
 from staniel.protocol.memcache.parser import MemcacheParser, MemcacheState
-from staniel.protocol.memcache.requests import Dialect, Get, Request, Set, Version
+from staniel.protocol.memcache.requests import Dialect, Request, Version
 from staniel.protocol.memo import ENTRIES_MAX
 from staniel.protocol.requests import Invalid
 from tests.support.feeding import SMALL, cut, read

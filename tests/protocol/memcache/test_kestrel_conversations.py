@@ -15,8 +15,9 @@ from typing import Any
 import pytest
 
 from staniel.protocol.limits import Limits
+from staniel.protocol.memcache.item_requests import Get, Set
 from staniel.protocol.memcache.parser import MemcacheParser
-from staniel.protocol.memcache.requests import Dialect, Get, Quit, Request, Set
+from staniel.protocol.memcache.requests import Dialect, Quit, Request
 from staniel.protocol.requests import Invalid
 
 CASES: list[dict[str, Any]] = json.loads((Path(__file__).parent / "kestrel_conversations.json").read_text())

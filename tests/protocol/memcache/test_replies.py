@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import pytest
 
+from staniel.protocol.memcache.item_requests import Get
 from staniel.protocol.memcache.replies import Replies, replies_for
-from staniel.protocol.memcache.requests import Dialect, Get
+from staniel.protocol.memcache.requests import Dialect
 
 MEMCACHED = replies_for(Dialect.MEMCACHED)
 KESTREL = replies_for(Dialect.KESTREL)

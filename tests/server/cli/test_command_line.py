@@ -13,6 +13,7 @@ import click
 import pytest
 
 from staniel.broker.config.load import defaults
+from staniel.compiled import BUILD
 from staniel.server.cli.main import serve
 from staniel.server.cli.ping import ping
 from tests.server.test_log_lines import lines
@@ -119,7 +120,7 @@ def test_a_status_and_pauses_show_in_the_greeting_in_stats_and_in_pings_exit_cod
     server.stop()
     server.start()
     port = ("--port", str(server.port))
-    assert server.greeting.endswith(" MB read, status quiescent, 2 paused queues\n")
+    assert server.greeting.endswith(f" MB read, status quiescent, 2 paused queues ({BUILD})\n")
     found = stats(server.address)
     assert (found["status"], found["paused_queues"]) == ("quiescent", "2")
     said = run_staniel("ping", *port)

@@ -88,7 +88,7 @@ def test_all_twins_are_compared() -> None:
         str(path.resolve().relative_to(root.resolve().parents[1])) for each in folders for path in each.rglob("*.pyx")
     }
     known = {module.removeprefix("staniel.").replace(".", "/") + ".pyx" for module in PLAIN}
-    assert found == known
+    assert found == {*known, "server/client_socket.pyx"}  # test_client_socket.py
     for module, name in CASES:
         assert COMPILED[module].__file__ != PLAIN[module].__file__
         assert not hasattr(getattr(COMPILED[module], name), "__struct_fields__"), "not the compiled one"

@@ -1,0 +1,125 @@
+"""The socket of a client, compiled and plain: what its calls return and raise."""
+
+from __future__ import annotations
+
+import select
+import socket
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+
+from staniel.compiled import IS_COMPILED
+from staniel.server import client_socket as module
+from staniel.server.interfaces import Sock
+
+Pair = tuple[Sock, socket.socket]
+LONG = bytes(range(256)) * 4096
+
+
+@pytest.fixture(params=["the hub's", "plain"])
+def pair(request: pytest.FixtureRequest) -> Iterator[Pair]:
+    """A socket as the hub has it, or a plain one, and its other end."""
+    ours, other = socket.socketpair()
+    ours.setblocking(False)
+    other.settimeout(5)
+    with ours, other:
+        yield (module.client_socket(ours) if request.param == "the hub's" else ours), other
+
+
+def raised(call: Callable[[], Any]) -> tuple[type[BaseException], int | None]:
+    with pytest.raises(OSError) as caught:
+        call()
+    return caught.type, caught.value.errno
+
+
+@pytest.mark.compiled
+def test_the_compiled_one_is_there() -> None:
+    ours, other = socket.socketpair()
+    with ours, other:
+        assert IS_COMPILED
+        assert not isinstance(module.client_socket(ours), socket.socket)
+
+
+def test_bytes_come_and_go(pair: Pair) -> None:
+    ours, other = pair
+    assert ours.fileno() > 0
+    assert ours.send(b"abc") == 3
+    assert ours.send(memoryview(b"abcdef")[3:]) == 3
+    assert ours.send(b"") == ours.send(memoryview(b"")) == 0
+    assert other.recv(10) == b"abcdef"
+    other.sendall(b"12345")
+    assert ours.recv(2) == b"12"
+    assert ours.recv(1 << 20) == b"345"
+
+
+def test_nothing_there_and_no_room_are_told(pair: Pair) -> None:
+    ours, _ = pair
+    assert raised(lambda: ours.recv(10))[0] is BlockingIOError
+    for _ in range(100):
+        try:
+            ours.send(LONG)
+        except BlockingIOError:
+            return
+    pytest.fail("the socket has taken 100 MB that are not read")
+
+
+def test_a_long_reply_arrives_whole(pair: Pair) -> None:
+    ours, other = pair
+    left, arrived = memoryview(LONG), bytearray()
+    while left:
+        try:
+            left = left[ours.send(left) :]
+        except BlockingIOError:
+            arrived += other.recv(1 << 20)
+    ours.shutdown(socket.SHUT_WR)
+    while more := other.recv(1 << 20):
+        arrived += more
+    assert arrived == LONG
+
+
+def test_more_than_the_buffer_is_read_in_pieces(pair: Pair) -> None:
+    ours, other = pair
+    other.setblocking(False)
+    left, arrived = memoryview(LONG), bytearray()
+    while len(arrived) < len(LONG):
+        if left and select.select([], [other], [], 0)[1]:
+            left = left[other.send(left) :]
+        try:
+            arrived += ours.recv(1 << 30)
+        except BlockingIOError:
+            continue
+    assert arrived == LONG
+
+
+def test_ends_and_errors_are_the_sockets_own(pair: Pair) -> None:
+    ours, other = pair
+    other.close()
+    assert ours.recv(10) == b""
+    assert raised(lambda: ours.send(b"x"))[0] is BrokenPipeError
+    ours.close()
+    assert ours.fileno() == -1
+    for call in (lambda: ours.recv(1), lambda: ours.send(b"x"), lambda: ours.shutdown(socket.SHUT_WR)):
+        assert raised(call) == (OSError, 9)
+    ours.close()
+
+
+def test_a_closed_socket_never_touches_the_next_ones_descriptor(pair: Pair) -> None:
+    ours, _ = pair
+    number = ours.fileno()
+    ours.close()
+    next_ours, next_other = socket.socketpair()
+    with next_ours, next_other:
+        assert number in (next_ours.fileno(), next_other.fileno()), "the descriptor is used again"
+        raised(lambda: ours.send(b"stray"))
+        for each in (next_ours, next_other):
+            each.setblocking(False)
+            assert raised(lambda each=each: each.recv(9))[0] is BlockingIOError
+
+
+def test_what_is_no_bytes_is_refused(pair: Pair) -> None:
+    ours, _ = pair
+    with pytest.raises(TypeError):
+        ours.send("text")  # type: ignore[arg-type]
+    with pytest.raises(ValueError, match="negative"):
+        ours.recv(-1)

@@ -12,8 +12,7 @@ cdef class Encoder:
     cdef public bint took
     cdef public dict writers
 
-    @cython.locals(item=Item)
-    cpdef bytes added(self, Added change)
+    cpdef bytes _added(self, Added change)
     cpdef bytes addx(self, Item item)
     cpdef bytes _removed(self, Removed change)
     cpdef bytes _cleared(self, Cleared change)

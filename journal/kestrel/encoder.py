@@ -55,7 +55,7 @@ class Encoder:
         self.open: set[int] = set()
         self.took = False  # something has left the line since this was last looked at and reset
         self.writers: dict[type[Change], Callable[[Any], bytes]] = {
-            Added: self.added,
+            Added: self._added,
             Removed: self._removed,
             Cleared: self._cleared,
             Opened: self._opened,
@@ -83,10 +83,8 @@ class Encoder:
             yield self.addx(item)
         self.open.update(open_reads)
 
-    def added(self, change: Added) -> bytes:
-        """The record of a put."""
-        item = change.item
-        return self._flags(item.flags) + addx_record(item) if item.flags else addx_record(item)
+    def _added(self, change: Added) -> bytes:
+        return self.addx(change.item)
 
     def addx(self, item: Item) -> bytes:
         """The record of one item in the line."""

@@ -4,6 +4,7 @@ from staniel.journal.group_commit cimport GroupCommit
 from staniel.journal.kestrel.addx cimport addx_record
 from staniel.journal.kestrel.encoder cimport Encoder
 from staniel.queues.changes cimport Added
+from staniel.queues.item cimport Item
 
 
 cdef class Log:
@@ -20,7 +21,7 @@ cdef class Log:
     cdef public list _pending
     cdef public bytes _unwritten
 
-    @cython.locals(data=bytes, pending=list, group=GroupCommit, put=Added)
+    @cython.locals(data=bytes, pending=list, group=GroupCommit, item=Item)
     cpdef record(self, change)
     @cython.locals(records=list, data=bytes, before="long long", size="long long")
     cpdef write(self)

@@ -12,6 +12,7 @@ from staniel.journal.disk.fs import File, Fs, remove_each, take_back
 from staniel.journal.disk.replace_file import discard, fresh_file
 from staniel.journal.group_commit import GroupCommit, is_stricter
 from staniel.journal.kestrel import files as layout
+from staniel.journal.kestrel.addx import addx_record
 from staniel.journal.kestrel.derived_effect import segment_of_rewrite
 from staniel.journal.kestrel.encoder import Encoder
 from staniel.journal.kestrel.install import finish_pack, remove_sidecars
@@ -199,7 +200,8 @@ class Log:
     def record(self, change: Change) -> None:
         """Take a change down; it is written with the batch being gathered."""
         if type(change) is Added:
-            data = self.encoder.added(change)
+            item = change.item
+            data = self.encoder.addx(item) if item.flags else addx_record(item)
         else:
             data = self.encoder.writers[type(change)](change)
         pending, group = self._pending, self.group

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
+import pytest
 from click.testing import CliRunner
 
 from staniel.bench.own.hops import main, walks
@@ -13,6 +14,9 @@ KNOWN_SET_FUNCTIONS_MAX = 27
 KNOWN_SET_CHANGES_MAX = 25
 PARKED_FUNCTIONS_MAX = 34
 WOKEN_FUNCTIONS_MAX = 44
+
+
+pytestmark = pytest.mark.pure  # compiled functions are not seen by a profile
 
 
 def test_a_set_of_a_known_queue_enters_few_functions() -> None:

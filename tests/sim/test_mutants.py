@@ -24,6 +24,7 @@ from staniel.sim.profiles import PROFILES
 from staniel.sim.run import run
 from staniel.sim.shrink import shrink
 
+pytestmark = pytest.mark.pure
 SEEDS_MAX = 400
 FROM = {
     "a pack does not wait for the records that it rests on": 132,

@@ -32,21 +32,21 @@ class Longest:
 
 
 def watch(path: str) -> None:
-    """From now on the turns of every hub in this process are timed."""
-    from staniel.server.hub import Hub
+    """From now on the turns of the hub that this process serves with are timed."""
+    from staniel.server import app, hub
 
     with open(path, "r+b") as file:
         longest = mmap.mmap(file.fileno(), NANOSECONDS.size)
-    turn = Hub.turn
 
-    def timed(hub: Hub, events: list[tuple[int, int]]) -> None:
-        began_ns = time.thread_time_ns()
-        turn(hub, events)
-        took_ns = time.thread_time_ns() - began_ns
-        if took_ns > NANOSECONDS.unpack_from(longest)[0]:
-            NANOSECONDS.pack_into(longest, 0, took_ns)
+    class TimedHub(hub.Hub):  # no patch of Hub: compiled, its methods cannot be replaced
+        def turn(self, events: list[tuple[int, int]]) -> None:
+            began_ns = time.thread_time_ns()
+            super().turn(events)
+            took_ns = time.thread_time_ns() - began_ns
+            if took_ns > NANOSECONDS.unpack_from(longest)[0]:
+                NANOSECONDS.pack_into(longest, 0, took_ns)
 
-    Hub.turn = timed  # type: ignore[method-assign, assignment]
+    app.Hub = TimedHub  # type: ignore[attr-defined]
 
 
 def main() -> None:

@@ -197,7 +197,7 @@ class MemcacheParser:
             if type(parsed) is SetHead:
                 head = parsed
                 stop = at + head.length
-                if data[stop : stop + 2] != CRLF:
+                if not data.startswith(CRLF, stop):
                     return self._begin_block(head, MemcacheState.BODY, at)
                 body = data[at:stop]
                 put = new_set(head.queue, body, head.flags, head.ttl_ms, head.expires_ms, head.noreply)

@@ -131,13 +131,27 @@ def test_without_root_ci_goes_on_and_names_what_it_leaves_out(checkout: Path) ->
     assert said.returncode == 0, said.stderr
     assert [call.strip() for call in calls(checkout)] == ["make check", "make test"]
     left_out = [line.rpartition(": ")[2] for line in said.stderr.splitlines() if "left out" in line]
-    assert left_out == ["gcc libc6-dev libmemcached-dev zlib1g-dev python3-dev", "pylibmc", "the image"]
+    packages = ["gcc libc6-dev libmemcached-dev zlib1g-dev python3-dev", "pylibmc", "gcc libc6-dev python3-dev"]
+    assert left_out == [*packages, "the compiled build", "the image"]
 
 
 def test_as_root_ci_builds_the_image_and_requires_everything(checkout: Path) -> None:
     assert run_ci(checkout, 0).returncode == 0
     made = [call.strip() for call in calls(checkout)]
-    assert made == ["make check", "apt-get update", "apt-get install", "image", "make test 1"]
+    assert made == ["make check", *["apt-get update", "apt-get install"] * 2, "image", "make test 1"]
+
+
+def test_where_there_is_a_compiler_both_builds_are_tested(checkout: Path) -> None:
+    script(checkout / ".venv" / "bin" / "python", "#!/bin/sh\nexit 0\n")
+    script(checkout / "bin" / "cc", "#!/bin/sh\nexit 0\n")
+    echo = '#!/bin/sh\necho "make $* ${STANIEL_BUILD:-either} ${STANIEL_PURE:-0}" >> "$CALLS"\n'
+    script(checkout / "bin" / "make", echo)
+    assert run_ci(checkout, 0).returncode == 0
+    made = [call for call in calls(checkout) if call.startswith("make")]
+    assert made[:2] == ["make check either 0", "make compiled either 0"]
+    assert made[2].startswith("make test ARGS=--ignore=tests/pipeline")
+    assert made[2].endswith(" compiled 0")
+    assert made[3:] == ["make test pure Python 1"]
 
 
 def test_an_image_that_cannot_be_built_fails_ci(checkout: Path) -> None:

@@ -19,7 +19,7 @@ from staniel.broker.events import Level
 from staniel.journal.group_commit import GroupMember
 from staniel.journal.journals import removal_log
 from staniel.protocol.limits import Limits
-from staniel.protocol.memcache.replies import replies_for
+from staniel.protocol.memcache.replies import ITEM_REPLIES, replies_for
 from staniel.protocol.memcache.requests import Dialect
 from staniel.queues.batched_aborts import ENDED_AS_MANY, READS_PER_STEP
 from staniel.queues.item import Delivery
@@ -156,6 +156,7 @@ class Session:
         "refuse_reads",
         "refuse_writes",
         "replies",
+        "reply_item",
         "state",
         "waited_at",
     )
@@ -167,7 +168,7 @@ class Session:
         self.handlers = protocol.handlers
         self.dialect = protocol.dialect
         self.creates = protocol.create_on_read
-        self.replies = replies_for(protocol.dialect)
+        self.replies, self.reply_item = replies_for(protocol.dialect), ITEM_REPLIES[protocol.dialect]
         self.number = broker.counters.total_connections
         self.client_id = ""
         self.refuse_reads = False

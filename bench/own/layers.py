@@ -18,9 +18,9 @@ from staniel.broker.session import ProtocolSpec, Session
 from staniel.journal.disk.fs import File
 from staniel.journal.disk.os_fs import OsFile, OsFs
 from staniel.protocol.limits import Limits
+from staniel.protocol.memcache.item_reply import item_reply
 from staniel.protocol.memcache.item_requests import Get, Set
 from staniel.protocol.memcache.parser import MemcacheParser
-from staniel.protocol.memcache.replies import replies_for
 from staniel.protocol.memcache.requests import Dialect, Request
 from staniel.queues.changes import Added
 from staniel.queues.config import QueueConfig
@@ -199,8 +199,8 @@ def in_session(*requests: Request) -> Layer:
 
 @contextmanager
 def reply_item(folder: str) -> Iterator[Work]:
-    replies, get = replies_for(Dialect.MEMCACHED), Get(b"jobs", "jobs")
-    yield simple(lambda: replies.item(get, DATA, 0, 1))
+    get = Get(b"jobs", "jobs")
+    yield simple(lambda: item_reply(get, DATA, 0, 1))
 
 
 class Brief(SyncLatency):

@@ -46,7 +46,7 @@ def get(session: Session, request: Get, now_ms: int) -> None:
     counters.get_hits += 1
     queue.counters.get_items_hit += 1
     item = taken.item
-    session.out.append(session.replies.item(request, item.data, item.flags, taken.id))
+    session.out.append(session.reply_item(request, item.data, item.flags, taken.id))
     session.out_bytes += len(item.data)
 
 
@@ -406,7 +406,7 @@ def answer(session: Session, request: Get, queue: Queue, taken: Delivery | None)
     if size > LONG_ITEM_BYTES:
         session.out += replies.item_in_pieces(request, item.data, item.flags, taken.id)
     else:
-        session.out.append(replies.item(request, item.data, item.flags, taken.id))
+        session.out.append(session.reply_item(request, item.data, item.flags, taken.id))
     session.out_bytes += size
 
 

@@ -173,7 +173,7 @@ def show_item(session: Session, replies: Replies, get: memcache.Get, taken: Deli
     if len(item.data) > LONG_ITEM_BYTES:
         session.out += replies.item_in_pieces(get, item.data, item.flags, taken.id)
     else:
-        session.out.append(replies.item(get, item.data, item.flags, taken.id))
+        session.out.append(session.reply_item(get, item.data, item.flags, taken.id))
     session.out_bytes += len(item.data)
 
 

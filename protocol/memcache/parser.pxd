@@ -1,6 +1,7 @@
 cimport cython
 
-from staniel.protocol.memcache.item_requests cimport SetHead, new_set
+from staniel.protocol.memcache.item_requests cimport Set, SetHead, new_set
+from staniel.protocol.memcache.known_put cimport known_put
 
 
 cdef class MemcacheParser:
@@ -11,7 +12,7 @@ cdef class MemcacheParser:
     cdef bytes _tail
     cdef public long long pending_bytes
 
-    @cython.locals(single=object, at=Py_ssize_t, stop=Py_ssize_t, found=object, head=SetHead)
+    @cython.locals(put=Set)
     cpdef list feed(self, bytes data)
     @cython.locals(requests=list, at=Py_ssize_t)
     cpdef list _feed(self, bytes data)

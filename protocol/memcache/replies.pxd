@@ -1,14 +1,8 @@
-cimport cython
-
 from staniel.protocol.memcache.item_requests cimport Get
 
 
 cdef class Replies:
-    cdef dict _heads
-
     cpdef bytes value(self, Get get, bytes data, long long flags, object item_id)
-    @cython.locals(head=bytes)
-    cpdef bytes item(self, Get get, bytes data, long long flags, object item_id)
     cpdef bytes _head(self, Get get, long long flags, Py_ssize_t size)
 
 

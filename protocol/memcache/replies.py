@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from functools import lru_cache
 
 from staniel.protocol import escaping
+from staniel.protocol.memcache.item_reply import item_reply
 from staniel.protocol.memcache.item_requests import Get
 from staniel.protocol.memcache.requests import Dialect, Meta
-from staniel.protocol.memo import remember
-
-HEAD_BYTES_MAX = 512
-"""With as many heads as a memo holds 5 MB at worst."""
 
 _NO_VALUES: Mapping[bytes, int] = {}
 
@@ -35,29 +33,14 @@ class Replies:
     meta_miss = b"EN\r\n"
     error = b"ERROR\r\n"
 
-    def __init__(self) -> None:
-        self._heads: dict[tuple[bytes, int, int], bytes] = {}  # by key, flags and length
-
     def value(self, get: Get, data: bytes, flags: int, item_id: int) -> bytes:
         """One item, without END: the key as asked for, `flags`, the length in bytes, and for `gets` the item's id."""
         if get.with_id:
             return b"VALUE %b %d %d %d\r\n%b\r\n" % (get.key, flags, len(data), item_id, data)
         return b"".join((self._head(get, flags, len(data)), data, b"\r\n"))
 
-    def item(self, get: Get, data: bytes, flags: int, item_id: int) -> bytes:
-        """The whole answer to a get of one key: `value` and END."""
-        if get.with_id:
-            return self.value(get, data, flags, item_id) + self.end
-        key = get.key, flags, len(data)
-        head = self._heads.get(key)
-        if head is None:
-            head = self._head(get, flags, len(data))
-            if len(head) <= HEAD_BYTES_MAX:
-                remember(self._heads, key, head)
-        return b"".join((head, data, b"\r\nEND\r\n"))
-
     def item_in_pieces(self, get: Get, data: bytes, flags: int, item_id: int) -> list[bytes]:
-        """The same as `item`, with `data` as it is: a long one is not copied."""
+        """The whole answer to a get of one key, with `data` as it is: a long one is not copied."""
         return [self._head_of(get, flags, len(data), item_id), data, b"\r\nEND\r\n"]
 
     def value_in_pieces(self, get: Get, data: bytes, flags: int, item_id: int) -> list[bytes]:
@@ -134,6 +117,16 @@ class Replies:
         return b" ".join(words) + b"\r\n"
 
 
+def kestrel_item_reply(get: Get, data: bytes, flags: int, item_id: int) -> bytes:
+    """The whole answer to a get of one key: `value` and END."""
+    return b"".join((_kestrel_head(get.queue, len(data)), data, b"\r\nEND\r\n"))
+
+
+@lru_cache(maxsize=4096)
+def _kestrel_head(queue: str, size: int) -> bytes:
+    return b"VALUE %b 0 %d\r\n" % (queue.encode("latin-1", "replace"), size)
+
+
 class KestrelReplies(Replies):
     """The answers of Kestrel 2.4: a delete always succeeds, errors give no reason, items have neither flags nor ids."""
 
@@ -148,7 +141,7 @@ class KestrelReplies(Replies):
         return self._head(get, flags, size)
 
     def _head(self, get: Get, flags: int, size: int) -> bytes:
-        return b"VALUE %b 0 %d\r\n" % (get.queue.encode("latin-1", "replace"), size)
+        return _kestrel_head(get.queue, size)
 
     def stat(self, name: str, value: object) -> bytes:
         return f"STAT {escaping.word(name)} {escaping.line(str(value))}\r\n".encode("latin-1", "replace")
@@ -170,6 +163,13 @@ class KestrelReplies(Replies):
 
 
 _REPLIES: dict[Dialect, Replies] = {Dialect.MEMCACHED: Replies(), Dialect.KESTREL: KestrelReplies()}
+
+
+ITEM_REPLIES: dict[Dialect, Callable[[Get, bytes, int, int], bytes]] = {
+    Dialect.MEMCACHED: item_reply,
+    Dialect.KESTREL: kestrel_item_reply,
+}
+"""The whole answer to a get of one key, with END: no methods of Replies, because that call costs more."""
 
 
 def replies_for(dialect: Dialect) -> Replies:

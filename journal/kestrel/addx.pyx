@@ -1,6 +1,6 @@
 """The record that a busy journal is full of: an item that joins the line; addx.py tells more."""
 
-from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize, PyBytes_GET_SIZE
+from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize
 from libc.stdint cimport int32_t, int64_t
 from libc.string cimport memcpy
 
@@ -18,7 +18,7 @@ assert (ADDX, ADDX_HEAD.size, BLOCK_HEAD_BYTES) == (OPCODE, HEAD, COUNTED_HEAD)
 cpdef bytes addx_record(Item item):
     """ADDX without its flags; little-endian, as the machines that this is compiled for."""
     cdef bytes data = item.data
-    cdef Py_ssize_t size = PyBytes_GET_SIZE(data)
+    cdef Py_ssize_t size = len(data)  # raises TypeError for None
     if size > 0x7FFFFFFF - COUNTED_HEAD:
         raise OverflowError(f"an item of {size} bytes does not fit a record")
     cdef bytes record = PyBytes_FromStringAndSize(NULL, size + HEAD)

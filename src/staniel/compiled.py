@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import os
 import sys
-from _imp import source_hash  # of importlib.util, whose import takes longer than all that is done here
+from _imp import create_dynamic, source_hash  # of importlib.util, whose import takes longer than all that is done here
 from importlib.machinery import EXTENSION_SUFFIXES, ExtensionFileLoader, ModuleSpec
 
 MANIFEST = "manifest.txt"
@@ -52,15 +52,32 @@ def read_manifest(folder: str) -> dict[str, str]:
         raise Refused(f"they are for another interpreter ({suffix[:80]!r}, not {EXTENSION_SUFFIXES[0]!r})")
     if not lines or lines.pop() != "end":
         raise Refused("the list of them is cut off")
-    there, found = set(os.listdir(folder)), {}
+    found: dict[str, str] = {}
     for line in lines:
         module, _, known = line.partition(" ")
-        if module + suffix not in there:
-            raise Refused(f"{module} is missing")
-        if hash_of(stem_of(module)) != known:
-            raise Refused(f"the source of {module} has changed since")
-        found[module] = os.path.join(folder, module + suffix)
+        path = os.path.join(folder, module + suffix)
+        try:
+            size, source = os.stat(path).st_size, hash_of(stem_of(module))
+        except FileNotFoundError as error:
+            raise Refused(f"{module} is missing") from error
+        except OSError as error:
+            raise Refused(f"{module} cannot be read: {error}") from error
+        if known != f"{source} {size}":
+            raise Refused(f"the source of {module} has changed since, or the extension is not whole")
+        found[module] = path
     return found
+
+
+def try_one(files: dict[str, str]) -> None:
+    """Load the first extension, not to be run. If another C library is needed, or the disk forbids execution, that is
+    so for all of them. Raises Refused.
+    """
+    for module, file in files.items():
+        try:
+            create_dynamic(ModuleSpec(module, None, origin=file))
+        except ImportError as error:
+            raise Refused(f"they cannot be loaded: {error}") from error
+        return
 
 
 class CompiledFinder:
@@ -87,6 +104,7 @@ def install() -> bool:
         return False
     try:
         files = read_manifest(folder)
+        try_one(files)
     except Refused as refused:
         how = "install the wheel again" if folder == FOLDERS[0] else "run `make compiled` again"
         print(

@@ -69,8 +69,29 @@ def damage_missing(folder: Path) -> str:
 def damage_stale(folder: Path) -> str:
     manifest = folder / "manifest.txt"
     lines = manifest.read_text().split("\n")
-    manifest.write_text("\n".join([lines[0], lines[1][:-1] + ("0" if lines[1][-1] != "0" else "1"), *lines[2:]]))
+    module, known, size = lines[1].split()
+    manifest.write_text("\n".join([lines[0], f"{module} {known[::-1]} {size}", *lines[2:]]))
     return "the source of staniel.broker.counters has changed"
+
+
+def damage_empty(folder: Path) -> str:
+    """As the power may have left it."""
+    next(folder.glob("staniel.queues.counters.*.so")).write_bytes(b"")
+    return "staniel.queues.counters has changed since, or the extension is not whole"
+
+
+def damage_unloadable(folder: Path) -> str:
+    """As one that needs a newer C library, or a disk that forbids execution."""
+    file = next(folder.glob("staniel.broker.counters.*.so"))
+    file.write_bytes(b"\x7fELF" + bytes(file.stat().st_size - 4))
+    return "cannot be loaded"
+
+
+def damage_loop(folder: Path) -> str:
+    file = next(folder.glob("staniel.queues.counters.*.so"))
+    file.unlink()
+    file.symlink_to(file.name)
+    return "staniel.queues.counters cannot be read"
 
 
 def damage_other_interpreter(folder: Path) -> str:
@@ -105,6 +126,9 @@ def damage_all(folder: Path) -> str:
     [
         damage_missing,
         damage_stale,
+        damage_empty,
+        damage_unloadable,
+        damage_loop,
         damage_other_interpreter,
         damage_cut_off,
         damage_no_text,

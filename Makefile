@@ -18,10 +18,10 @@ BASE := $(VENV)/.base-installed
 DEV := $(VENV)/.dev-installed
 
 .DEFAULT_GOAL := help
-.PHONY: help serve compiled test check format sim bench wheel clean
+.PHONY: help serve compiled sanitized test check format sim bench wheel clean
 
 help: ## this list
-	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "make %-8s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
+	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "make %-9s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
 	@echo "Variables: PYTHON=$(PYTHON) VENV=$(VENV) ARGS=... TEST_PROCESSES=$(TEST_PROCESSES) CONSTRAINTS=$(CONSTRAINTS)"
 
 serve: $(BASE) ## install what the server needs, then run it: make serve ARGS='--config my.toml'
@@ -32,6 +32,13 @@ compiled: $(BASE) ## compile the hot path into the environment (needs a C compil
 	$(VENV)/bin/python packaging/extensions.py $(VENV)/lib/staniel-compiled
 	@$(WRITE_BYTECODE)
 	@$(VENV)/bin/staniel --version
+
+SANITIZED := $(abspath $(VENV))/lib/staniel-sanitized
+sanitized: $(DEV) ## Python with the hot path under AddressSanitizer: make sanitized ARGS='-m staniel.sim --seeds 500'
+	$(PIP) 'cython>=3.1,<4' 'setuptools>=75'
+	$(VENV)/bin/python packaging/extensions.py $(SANITIZED) --sanitize
+	@env $(WITH_BYTECODE) STANIEL_COMPILED=$(SANITIZED) PYTHONMALLOC=malloc ASAN_OPTIONS=detect_leaks=0 \
+		LD_PRELOAD="$$($(CC) -print-file-name=libasan.so) $$($(CC) -print-file-name=libubsan.so)" $(VENV)/bin/python $(ARGS)
 
 test: $(DEV) ## every test this machine can run: make test ARGS='-k journal'
 	@$(WITH_BYTECODE) $(VENV)/bin/pytest --numprocesses $(TEST_PROCESSES) --dist loadfile --no-loadscope-reorder $(ARGS)

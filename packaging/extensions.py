@@ -13,6 +13,7 @@ import os
 import re
 import shutil
 import sys
+import sysconfig
 import tempfile
 from concurrent.futures import ProcessPoolExecutor
 from pathlib import Path
@@ -121,9 +122,16 @@ def known_keys(target: Path) -> dict[str, str]:
 
 
 def suffix() -> str:
-    import sysconfig
-
     return str(sysconfig.get_config_var("EXT_SUFFIX"))
+
+
+def missing_tool() -> str:
+    """What a compilation lacks on this machine; empty if there is nothing."""
+    compiler = (os.environ.get("CC") or sysconfig.get_config_var("CC") or "cc").split()[0]
+    if shutil.which(compiler) is None:
+        return f"the C compiler {compiler!r}"
+    header = Path(sysconfig.get_path("include"), "Python.h")
+    return "" if header.exists() else f"{header}, which comes with the interpreter's development package"
 
 
 def manifest(names: list[str], folder: Path) -> str:
@@ -143,6 +151,8 @@ def manifest(names: list[str], folder: Path) -> str:
 
 def compile_all(target: Path, names: list[str] | None = None, *, sanitize: bool = False) -> list[str]:
     """Fill `target` with the extensions of all modules, or of some, and their manifest. Returns the modules."""
+    if lacking := missing_tool():
+        raise SystemExit(f"cannot compile without {lacking}. It is optional: plain Python runs what is not compiled")
     names = modules() if names is None else names
     keys, known = keys_of(names, sanitize), known_keys(target)
     target.parent.mkdir(parents=True, exist_ok=True)

@@ -54,7 +54,8 @@ def read_manifest(folder: str) -> dict[str, str]:
         raise Refused("the list of them is cut off")
     found: dict[str, str] = {}
     for line in lines:
-        module, _, known = line.partition(" ")
+        module, _, made = line.partition(" ")
+        known, _, whole_bytes = made.partition(" ")
         path = os.path.join(folder, module + suffix)
         try:
             size, source = os.stat(path).st_size, hash_of(stem_of(module))
@@ -62,8 +63,10 @@ def read_manifest(folder: str) -> dict[str, str]:
             raise Refused(f"{module} is missing") from error
         except OSError as error:
             raise Refused(f"{module} cannot be read: {error}") from error
-        if known != f"{source} {size}":
-            raise Refused(f"the source of {module} has changed since, or the extension is not whole")
+        if known != source:
+            raise Refused(f"the source of {module} has changed since")
+        if whole_bytes != str(size):
+            raise Refused(f"{module} is not whole")
         found[module] = path
     return found
 

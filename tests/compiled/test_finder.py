@@ -77,7 +77,7 @@ def damage_stale(folder: Path) -> str:
 def damage_empty(folder: Path) -> str:
     """As the power may have left it."""
     next(folder.glob("staniel.queues.counters.*.so")).write_bytes(b"")
-    return "staniel.queues.counters has changed since, or the extension is not whole"
+    return "staniel.queues.counters is not whole"
 
 
 def damage_unloadable(folder: Path) -> str:
@@ -160,3 +160,14 @@ def test_the_checkout_has_no_extensions() -> None:
     folders = {ROOT / Path(line).parent for line in listed.splitlines()}
     found = [path for folder in folders for path in folder.glob("*") if path.suffix in (".so", ".c", ".pyd")]
     assert not [path for path in found if str(path.relative_to(ROOT)) not in listed.splitlines()]
+
+
+def test_a_missing_compiler_is_told_in_one_line(tmp_path: Path) -> None:
+    command = [sys.executable, str(ROOT / "packaging" / "extensions.py"), str(tmp_path / "set")]
+    env = {**os.environ, "PATH": str(tmp_path)}
+    env.pop("CC", None)
+    ran = subprocess.run(command, capture_output=True, text=True, timeout=60, env=env)
+    assert ran.returncode == 1
+    assert ran.stderr.startswith("cannot compile without the C compiler")
+    assert ran.stderr.count("\n") == 1
+    assert not (tmp_path / "set").exists()

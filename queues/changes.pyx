@@ -1,7 +1,7 @@
 # cython: language_level=3
 """The six changes of a queue that its journal records; changes.py tells more."""
 
-cimport cython
+cimport cython  # its decorators hold where a class is written, not where it is declared
 
 from staniel.queues.item cimport Item
 
@@ -16,6 +16,9 @@ cdef str shown(object value):
     return f"{type(value).__name__}({fields})"
 
 
+@cython.final
+@cython.no_gc
+@cython.freelist(8)
 cdef class Added:
     """As in the .py beside this file."""
 
@@ -45,6 +48,9 @@ cpdef Added added(Item item):
     return made
 
 
+@cython.final
+@cython.no_gc
+@cython.freelist(8)
 cdef class Removed:
     """As in the .py beside this file."""
 
@@ -74,6 +80,8 @@ cpdef Removed removed(object id):
     return made
 
 
+@cython.final
+@cython.no_gc
 cdef class Cleared:
     """As in the .py beside this file."""
 
@@ -95,6 +103,9 @@ cdef class Cleared:
         return type(self), values_of(self)
 
 
+@cython.final
+@cython.no_gc
+@cython.freelist(8)
 cdef class Opened:
     """As in the .py beside this file."""
 
@@ -126,6 +137,9 @@ cpdef Opened opened(object id, long long xid):
     return made
 
 
+@cython.final
+@cython.no_gc
+@cython.freelist(8)
 cdef class Confirmed:
     """As in the .py beside this file."""
 
@@ -157,6 +171,8 @@ cpdef Confirmed confirmed(object id, long long xid):
     return made
 
 
+@cython.final
+@cython.no_gc
 cdef class Aborted:
     """As in the .py beside this file."""
 

@@ -1,7 +1,7 @@
 # cython: language_level=3
 """An item, and an item that has left the line at least once; item.py tells more."""
 
-cimport cython
+cimport cython  # its decorators hold where a class is written, not where it is declared
 
 
 LOST_MS = -1
@@ -48,6 +48,7 @@ cpdef Item new_item(bytes data, long long added_ms, long long expires_ms, long l
     return made
 
 
+@cython.final
 cdef class Numbered(Item):
     """As in the .py beside this file."""
 
@@ -62,6 +63,7 @@ cdef class Numbered(Item):
         self.errors = errors
 
 
+@cython.final
 cdef class ItemWithXid(Item):
     """As in the .py beside this file."""
 
@@ -75,6 +77,9 @@ cdef class ItemWithXid(Item):
         self.xid = xid
 
 
+@cython.final
+@cython.no_gc
+@cython.freelist(64)
 cdef class Delivery:
     """As in the .py beside this file."""
 

@@ -4,6 +4,7 @@ cimport cython
 
 
 @cython.final
+@cython.no_gc
 @cython.freelist(64)
 cdef class Set:
     cdef readonly str queue
@@ -31,6 +32,7 @@ cdef class Get:
 
 
 @cython.final
+@cython.no_gc
 cdef class SetHead:
     cdef readonly long long length
     cdef readonly str queue

@@ -1,7 +1,7 @@
 # cython: language_level=3
 """The requests that a busy connection is full of; item_requests.py tells more."""
 
-cimport cython
+cimport cython  # its decorators hold where a class is written, not where it is declared
 
 
 
@@ -14,6 +14,9 @@ cdef str shown(object value):
     return f"{type(value).__name__}({fields})"
 
 
+@cython.final
+@cython.no_gc
+@cython.freelist(64)
 cdef class Set:
     """As in the .py beside this file."""
 
@@ -53,6 +56,7 @@ cpdef Set new_set(str queue, bytes data, long long flags, object ttl_ms, long lo
     return made
 
 
+@cython.final
 cdef class Get:
     """As in the .py beside this file."""
 
@@ -81,6 +85,8 @@ cdef class Get:
         return type(self), values_of(self)
 
 
+@cython.final
+@cython.no_gc
 cdef class SetHead:
     """As in the .py beside this file."""
 

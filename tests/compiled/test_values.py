@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import gc
 import importlib
 import pickle
 from importlib.machinery import SourceFileLoader
@@ -106,6 +107,8 @@ def test_a_value_says_the_same(module: str, name: str, data: st.DataObject) -> N
     made, plain = getattr(COMPILED[module], name)(**for_compiled), getattr(PLAIN[module], name)(**for_plain)
     assert made.__match_args__ == plain.__struct_fields__
     assert repr(made) == repr(plain)
+    assert not gc.is_tracked(made), "a million of them would be work for the collector"
+    assert not gc.is_tracked(plain)
     by_position = getattr(COMPILED[module], name)(*for_compiled.values())
     assert repr(by_position) == repr(made)
     assert (by_position == made) == (getattr(PLAIN[module], name)(*for_plain.values()) == plain)

@@ -25,6 +25,10 @@ stop() {
 
 trap 'kill -KILL $server 2>/dev/null || true' EXIT
 [ "$(id -u)" -ne 0 ] || { echo "ci: the image runs as root" >&2; exit 1; }
+case $(staniel --version) in
+*"(compiled)") ;;
+*) echo "ci: the image does not run the compiled build" >&2; exit 1 ;;
+esac
 
 serve "$@"
 python - <<'PYTHON'

@@ -21,6 +21,7 @@ from typing import Any
 
 ROOT = Path(__file__).resolve().parent.parent
 SOURCE = ROOT / "src" / "staniel"
+PACKAGES = ("broker", "journal", "protocol", "queues", "server")  # where a module may have a .pxd
 KEYS = "keys.txt"  # what is there and unchanged is not compiled again
 DIRECTIVES: dict[str, Any] = {
     "language_level": 3,
@@ -43,16 +44,28 @@ SANITIZE = ["-O1", "-g", "-fno-omit-frame-pointer", "-fsanitize=address,undefine
 
 def modules() -> list[str]:
     """Those that are compiled, by their full names."""
-    found = []
-    for folder, _, names in os.walk(SOURCE, followlinks=True):
-        package = ".".join(["staniel", *Path(folder).relative_to(SOURCE).parts])
-        found += [f"{package}.{name[:-4]}" for name in names if name.endswith(".pxd") and name != "__init__.pxd"]
-    return sorted(found)
+    paths = [path.relative_to(ROOT) for package in PACKAGES for path in (ROOT / package).rglob("*.pxd")]
+    return sorted([".".join(["staniel", *path.with_suffix("").parts]) for path in paths])
+
+
+def stem_of(module: str) -> Path:
+    """The path of a module's source, without its suffix. Not by the links of src/staniel: a source distribution and an
+    image's build do not have them.
+    """
+    return ROOT.joinpath(*module.split(".")[1:])
+
+
+def link_packages(folder: Path) -> None:
+    """The tree in which Cython looks for `staniel.queues.item`."""
+    folder.mkdir(parents=True)
+    for name in PACKAGES:
+        (folder / name).symlink_to(ROOT / name)
+    (folder / "__init__.py").symlink_to(SOURCE / "__init__.py")
 
 
 def source_of(module: str) -> Path:
     """The .pyx where there is one, else the .py itself."""
-    stem = SOURCE.joinpath(*module.split(".")[1:])
+    stem = stem_of(module)
     return next(path for path in (stem.with_suffix(".pyx"), stem.with_suffix(".py")) if path.exists())
 
 
@@ -65,7 +78,7 @@ def translate(module: str, build: str) -> str:
     options = CompilationOptions(
         Options.default_options,
         compiler_directives=Options.get_directive_defaults() | DIRECTIVES,
-        include_path=[str(ROOT / "src")],
+        include_path=[str(Path(build) / "tree")],
         output_file=target,
     )
     result = compile_single(str(source_of(module)), options, full_module_name=module)
@@ -96,7 +109,7 @@ def build_one(module: str, build: str, folder: str, sanitize: bool) -> None:
 
 def texts_of(module: str, seen: set[str]) -> list[str]:
     """The sources that a module's extension depends on: its own, and the .pxd of all that it cimports, and so on."""
-    stem = SOURCE.joinpath(*module.split(".")[1:])
+    stem = stem_of(module)
     texts = [path.read_text("utf-8") for path in (stem.with_suffix(".pxd"), source_of(module)) if path.exists()]
     for other in re.findall(r"^from (staniel[\w.]+) cimport", "\n".join(texts), re.MULTILINE):
         if other not in seen:
@@ -144,7 +157,7 @@ def manifest(names: list[str], folder: Path) -> str:
     spec.loader.exec_module(finder)
     lines = [suffix()]
     for name in names:
-        known = finder.hash_of(str(SOURCE.joinpath(*name.split(".")[1:])))
+        known = finder.hash_of(str(stem_of(name)))
         lines.append(f"{name} {known} {(folder / (name + suffix())).stat().st_size}")
     return "\n".join([*lines, "end"])
 
@@ -154,9 +167,11 @@ def compile_all(target: Path, names: list[str] | None = None, *, sanitize: bool 
     if lacking := missing_tool():
         raise SystemExit(f"cannot compile without {lacking}. It is optional: plain Python runs what is not compiled")
     names = modules() if names is None else names
+    assert names, "no module has a .pxd"
     keys, known = keys_of(names, sanitize), known_keys(target)
     target.parent.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory() as build, tempfile.TemporaryDirectory(dir=target.parent) as fresh:
+        link_packages(Path(build) / "tree" / "staniel")
         with ProcessPoolExecutor(os.cpu_count()) as pool:
             each = []
             for name in names:

@@ -17,9 +17,10 @@ from staniel.journal.workq.log import CmdLog
 from staniel.journal.workq.recovery import CmdLogRecovery
 from staniel.protocol.workq.requests import JobTerms
 from staniel.queues.config import SYNC_ALWAYS, SYNC_OS
-from staniel.queues.jobs.job import LEASED, Terms
+from staniel.queues.jobs.job import Terms
 from staniel.queues.jobs.jobs import Jobs
 from staniel.queues.jobs.replay import JobReplay
+from staniel.queues.jobs.states import LEASED
 
 JOBS_PER_TICK = 250  # that time does something to: about a millisecond
 TERMS_MAX = 4096

@@ -15,9 +15,10 @@ from staniel.journal.disk.ballast import RECORD_OVERHEAD_BYTES
 from staniel.protocol.requests import Invalid, More
 from staniel.protocol.workq import replies
 from staniel.protocol.workq import requests as workq
-from staniel.queues.jobs.job import COMPLETED, NS_A_MS, Job, Terms
+from staniel.queues.jobs.job import NS_A_MS, Job, Terms
 from staniel.queues.jobs.jobs import Finish, Jobs
 from staniel.queues.jobs.queue import JobQueue
+from staniel.queues.jobs.states import COMPLETED
 
 if TYPE_CHECKING:
     from staniel.broker.jobs import JobService
@@ -28,15 +29,15 @@ ADD_BYTES = 512  # of an add's record beside its payload, at most
 def add(session: Session, request: workq.AddJob, now_ms: int) -> None:
     """A new job."""
     service = session.broker.workq
-    log, group, payload = service.log, service.group, request.payload
+    log, group, jobs, payload = service.log, service.group, service.jobs, request.payload
     size = len(payload) + ADD_BYTES
     tight = group.pending_bytes + size > log.budget_bytes
     if (tight or session.guarded) and not may_write(session, service, size):
         return
     terms = service.terms.get(request.terms)
-    if terms is None and service.jobs.find(request.id, now_ms) is None:  # a job that is refused makes no queue
+    if terms is None and jobs.find(request.id, now_ms) is None:  # a job that is refused makes no queue
         terms = service.learn(request.terms)
-    if terms is None or service.jobs.add(request.id, terms, payload, now_ms) is None:
+    if terms is None or jobs.add(request.id, terms, payload, now_ms) is None:
         session.out.append(replies.duplicate_job)
         return
     batch = log.batch
@@ -149,7 +150,8 @@ def delete(session: Session, request: workq.DeleteJob, now_ms: int) -> None:
     service = session.broker.workq
     if session.guarded and not may_write(session, service, 0):
         return
-    if service.jobs.delete(request.id, now_ms):
+    jobs = service.jobs
+    if jobs.delete(request.id, now_ms):
         depend(session, service)
         session.out.append(replies.ok)
     else:
@@ -191,7 +193,8 @@ def show_result(session: Session, job: Job) -> None:
 
 def depend(session: Session, service: JobService) -> None:
     """A reply shows the last change: it must not leave before that is as durable as promised."""
-    batch = service.log.batch
+    log = service.log
+    batch = log.batch
     if batch > session.batch:
         session.batch = batch
 

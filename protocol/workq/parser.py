@@ -26,7 +26,8 @@ from staniel.protocol.memo import remember
 from staniel.protocol.requests import Invalid, More
 from staniel.protocol.workq.commands import Body, parse
 from staniel.protocol.workq.fields import is_job_id, read_id
-from staniel.protocol.workq.requests import AddJob, DeleteJob, JobTerms, LeaseJob, WorkqRequest
+from staniel.protocol.workq.job_requests import AddJob, LeaseJob, new_add, new_delete
+from staniel.protocol.workq.requests import JobTerms, WorkqRequest
 
 LINE_BYTES_MAX = 1_058_576  # the original's, CR LF included
 WINDOW_BYTES = 1 << 16
@@ -136,6 +137,7 @@ class WorkqParser:
 
     def _read_lines(self, data: bytes, at: int, requests: list[WorkqRequest]) -> int:
         """The hot path: lines like those before, and adds whose data arrived with their line, stay in this loop."""
+        adds, leases = _known_adds, _known_leases
         arrived = size = len(data)
         if size > WINDOW_BYTES:
             size = min(at + WINDOW_BYTES, size)
@@ -144,20 +146,20 @@ class WorkqParser:
             if end < 0:
                 return self._keep(data, at, requests)
             begin = data[at : at + 4]
-            if begin == b"add " and (tail := _known_adds.get(data[at + _ADD_TAIL : end])) is not None:
+            if begin == b"add " and (tail := adds.get(data[at + _ADD_TAIL : end])) is not None:
                 id = read_id(data[at + _ADD_ID : at + _ADD_TAIL])
                 stop = end + 1 + tail.size
                 if id is not None and id[6] >> 4 == 4 and id[8] >> 6 == 2 and data[stop : stop + 2] == b"\r\n":
-                    requests.append(AddJob(id, tail.terms, data[end + 1 : stop]))
+                    requests.append(new_add(id, tail.terms, data[end + 1 : stop]))
                     at = stop + 2
                     continue
             line = data[at:end]
-            if begin == b"leas" and (lease := _known_leases.get(line)) is not None:
+            if begin == b"leas" and (lease := leases.get(line)) is not None:
                 requests.append(lease)
                 at = end + 1
                 continue
             elif begin == b"dele" and (deleted := _deleted(line)) is not None:
-                requests.append(DeleteJob(deleted))
+                requests.append(new_delete(deleted))
                 at = end + 1
                 continue
             if self._work_left <= 0:

@@ -8,6 +8,9 @@ from __future__ import annotations
 from msgspec import Struct
 
 from staniel.protocol.requests import Invalid, More
+from staniel.protocol.workq.job_requests import AddJob as AddJob
+from staniel.protocol.workq.job_requests import DeleteJob as DeleteJob
+from staniel.protocol.workq.job_requests import LeaseJob as LeaseJob
 
 
 class JobTerms(Struct, frozen=True, eq=False):
@@ -22,14 +25,6 @@ class JobTerms(Struct, frozen=True, eq=False):
     priority: int = 0
     max_attempts: int = 0
     max_fails: int = 0
-
-
-class AddJob(Struct, frozen=True, gc=False):
-    """Add a job, to be handed out at once."""
-
-    id: bytes
-    terms: JobTerms
-    payload: bytes
 
 
 class ScheduleJob(Struct, frozen=True, gc=False):
@@ -50,26 +45,12 @@ class RunJob(Struct, frozen=True, gc=False):
     payload: bytes
 
 
-class LeaseJob(Struct, frozen=True):
-    """Wait for a job of one of these names. `has_invalid_name`: an invalid name follows them in the line."""
-
-    names: tuple[bytes, ...]
-    wait_ms: int
-    has_invalid_name: bool = False
-
-
 class FinishJob(Struct, frozen=True, gc=False):
     """Complete or fail a job."""
 
     id: bytes
     result: bytes
     success: bool
-
-
-class DeleteJob(Struct, frozen=True, gc=False):
-    """Remove a job."""
-
-    id: bytes
 
 
 class AwaitResult(Struct, frozen=True, gc=False):

@@ -4,10 +4,11 @@ because two jobs of one millisecond must keep theirs; all others are millisecond
 
 from __future__ import annotations
 
-from enum import Enum
 from typing import TYPE_CHECKING, Any
 
 from msgspec import Struct
+
+from staniel.queues.jobs.states import NEW, NEXT, PROCESSED, JobState
 
 if TYPE_CHECKING:
     from staniel.queues.jobs.queue import JobQueue
@@ -16,37 +17,15 @@ NS_A_MS = 1_000_000
 ATTEMPTS_MAX = 255  # the log's original reader counts them in a byte
 
 
-class JobState(Enum):
-    """The numbers are those that `inspect` shows. Which state may follow which is in NEXT.
+class Link(Struct, eq=False, gc=False, kw_only=True):
+    """What stands in a ring of the timers: its neighbours there. None out of it: nothing else would free a ring."""
 
-    NEW ─▶ LEASED ─▶ COMPLETED | FAILED         finishing without a lease is allowed, also before a scheduled time
-             │ ▲
-             ▼ │     the lease ends: FAILED after the last attempt, else
-           PENDING   back in its old place
-    """
-
-    NEW = 0
-    COMPLETED = 1
-    FAILED = 2
-    PENDING = 3  # leased before, and not finished in time
-    LEASED = 4
+    prev: Any = None
+    next: Any = None
 
 
-# Looking a member up in its Enum takes ten times as long as a global, and these are asked for at every request.
-NEW = JobState.NEW
-COMPLETED = JobState.COMPLETED
-FAILED = JobState.FAILED
-PENDING = JobState.PENDING
-LEASED = JobState.LEASED
-
-PROCESSED = (COMPLETED, FAILED)
-NEXT = {  # a failed job that may be tried again is PENDING, leased or not
-    NEW: (LEASED, PENDING, *PROCESSED),
-    PENDING: (LEASED, PENDING, *PROCESSED),
-    LEASED: (PENDING, *PROCESSED),
-    COMPLETED: (),
-    FAILED: (),
-}
+class Ring(Link, eq=False, gc=False):
+    """The beginning and end of the jobs of one slot. Alone it is its own neighbour."""
 
 
 class Terms(Struct, eq=False, gc=False):
@@ -70,11 +49,10 @@ class Terms(Struct, eq=False, gc=False):
         return self.max_attempts or ATTEMPTS_MAX
 
 
-class Job(Struct, eq=False, gc=False):
+class Job(Link, eq=False, gc=False):
     """`id` is the UUID's 16 bytes. `time_ns` 0: not scheduled. `until_ms`: when the lease ends, or the schedule; or 0.
     `holder`: the client that got it last, for the log. `origin`: where the journal has written its addition, for the
-    journal's use. `prev`, `next`: its neighbours in a ring of the timers, None out of it: nothing else would free a
-    ring.
+    journal's use.
     """
 
     id: bytes
@@ -89,8 +67,6 @@ class Job(Struct, eq=False, gc=False):
     result: bytes = b""
     holder: str = ""
     origin: int = 0
-    prev: Any = None
-    next: Any = None
 
     @property
     def limit_ms(self) -> int:
@@ -109,3 +85,7 @@ class Job(Struct, eq=False, gc=False):
         """Enter `state`. A lease does without this call: what is in a line of ready jobs is NEW or PENDING."""
         assert state in NEXT[self.state], (self.state, state)
         self.state = state
+
+
+# Called with the first five fields: compiled, this is cheaper than the class (job.pyx).
+new_job = Job

@@ -10,9 +10,10 @@ from collections.abc import Callable, Sequence
 from enum import Enum
 from typing import Protocol
 
-from staniel.queues.jobs.job import COMPLETED, FAILED, LEASED, NS_A_MS, PENDING, PROCESSED, Job, JobState, Terms
+from staniel.queues.jobs.job import NS_A_MS, Job, Terms, new_job
 from staniel.queues.jobs.journal import JobJournal
 from staniel.queues.jobs.queue import JobQueue, JobWaiter, Leaser
+from staniel.queues.jobs.states import COMPLETED, FAILED, LEASED, PENDING, PROCESSED, JobState
 from staniel.queues.jobs.timers import NEVER_MS, JobTimers
 
 IDLE_QUEUES_MAX = 2048  # twice the names of one lease: a megabyte
@@ -102,7 +103,7 @@ class Jobs:
         if created_ns <= self._last_ns:
             created_ns = self._last_ns + 1
         self._last_ns = created_ns
-        job = self.by_id[id] = Job(id, terms, payload, created_ns, time_ns)
+        job = self.by_id[id] = new_job(id, terms, payload, created_ns, time_ns)
         limit_ms = (time_ns or created_ns) // NS_A_MS + terms.ttl_ms
         self.journal.added(job, limit_ms)
         if time_ns > created_ns:
@@ -154,7 +155,8 @@ class Jobs:
         several starves.
         """
         if len(queues) == 1 and not self._behind:
-            job = queues[0].ready.pop()
+            queue = queues[0]
+            job = queue.ready.pop()
             if job is not None:
                 self._start(job, now_ms)
             return job
@@ -200,10 +202,11 @@ class Jobs:
 
     def _start(self, job: Job, now_ms: int) -> None:
         terms = job.terms
+        queue = terms.queue
         job.state = LEASED
         job.attempts += 1
         job.until_ms = now_ms + terms.ttr_ms
-        terms.queue.leased += 1
+        queue.leased += 1
         if terms.ttl_ms == 0:
             self._runners[job.id].leased(job, now_ms)
         else:
@@ -300,7 +303,8 @@ class Jobs:
 
     def _forget(self, job: Job) -> None:
         if job.state is LEASED:
-            job.terms.queue.leased -= 1
+            queue = job.terms.queue
+            queue.leased -= 1
         else:
             self._leave(job)
         self.timers.drop(job)
@@ -330,14 +334,14 @@ class Jobs:
 
     def ring(self, now_ms: int, most: int) -> None:
         """What time does to jobs: at most `most` of them in one go, the rest at the next."""
-        pop = self.timers.pop
+        timers = self.timers
         for _ in range(most):
-            job = pop(now_ms)
+            job = timers.pop(now_ms)
             if job is None:
                 self._behind = False
                 return
             self._look_at(job, now_ms)
-        self._behind = self.timers.next_ms() <= now_ms
+        self._behind = timers.next_ms() <= now_ms
 
     def _look_at(self, job: Job, now_ms: int) -> None:
         limit_ms = job.limit_ms
@@ -360,7 +364,7 @@ class Jobs:
         self.by_id = jobs
         ready: dict[JobQueue, list[Job]] = defaultdict(list)
         scheduled: dict[JobQueue, list[Job]] = defaultdict(list)
-        now_ns, set_timer = now_ms * NS_A_MS, self.timers.set
+        now_ns, timers = now_ms * NS_A_MS, self.timers
         for job in jobs.values():
             state, terms, time_ns = job.state, job.terms, job.time_ns
             moment_ms = (time_ns or job.created_ns) // NS_A_MS + terms.ttl_ms
@@ -375,7 +379,7 @@ class Jobs:
                 scheduled[terms.queue].append(job)
             else:
                 ready[terms.queue].append(job)
-            set_timer(job, moment_ms, now_ms)
+            timers.set(job, moment_ms, now_ms)
         for queue, found in ready.items():
             queue.ready.fill(found)
         for queue, found in scheduled.items():

@@ -16,8 +16,9 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable
 
-from staniel.queues.jobs.job import COMPLETED, FAILED, LEASED, NS_A_MS, PENDING, Job, Terms
+from staniel.queues.jobs.job import NS_A_MS, Job, Terms
 from staniel.queues.jobs.jobs import Jobs
+from staniel.queues.jobs.states import COMPLETED, FAILED, LEASED, PENDING
 
 Early = tuple[int, int, Callable[[bytes], None]]
 # How long before the addition a fact of the same job may have been written: the original does both at once, in two

@@ -8,11 +8,8 @@ for one, and sixteen bytes of a job.
 from __future__ import annotations
 
 import heapq
-from typing import Any
 
-from msgspec import Struct
-
-from staniel.queues.jobs.job import Job
+from staniel.queues.jobs.job import Job, Ring
 
 SLOT_MS = 8
 NEVER_MS = 2**63 - 1
@@ -20,13 +17,6 @@ NEVER_MS = 2**63 - 1
 FAR_MS, FAR_STEP_MS = 1 << 16, 1 << 13
 FAR_STEP_SLOTS = FAR_STEP_MS // SLOT_MS
 VERY_FAR_MS, VERY_FAR_STEP_MS = 1 << 23, 1 << 20
-
-
-class Ring(Struct, eq=False, gc=False):
-    """The beginning and end of the jobs of one slot. Alone it is its own neighbour."""
-
-    prev: Any = None
-    next: Any = None
 
 
 def slot_of(at_ms: int, now_ms: int) -> int:

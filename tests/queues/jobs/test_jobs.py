@@ -8,10 +8,11 @@ from random import Random
 import pytest
 
 from staniel.protocol.workq.fields import is_name
-from staniel.queues.jobs.job import COMPLETED, FAILED, LEASED, NEW, PENDING, Job, Terms
+from staniel.queues.jobs.job import Job, Terms
 from staniel.queues.jobs.jobs import Finish, Jobs
 from staniel.queues.jobs.queue import JobQueue
 from staniel.queues.jobs.replay import JobReplay
+from staniel.queues.jobs.states import COMPLETED, FAILED, LEASED, NEW, PENDING
 
 NOW = 1_700_000_000_000
 

@@ -1,0 +1,36 @@
+"""The requests that a busy connection is full of: add a job, lease one, delete one."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from msgspec import Struct
+
+if TYPE_CHECKING:
+    from staniel.protocol.workq.requests import JobTerms
+
+
+class AddJob(Struct, frozen=True, gc=False):
+    """Add a job, to be handed out at once."""
+
+    id: bytes
+    terms: JobTerms
+    payload: bytes
+
+
+class LeaseJob(Struct, frozen=True):
+    """Wait for a job of one of these names. `has_invalid_name`: an invalid name follows them in the line."""
+
+    names: tuple[bytes, ...]
+    wait_ms: int
+    has_invalid_name: bool = False
+
+
+class DeleteJob(Struct, frozen=True, gc=False):
+    """Remove a job."""
+
+    id: bytes
+
+
+# Called with all fields; compiled, these are cheaper than the classes (job_requests.pyx).
+new_add, new_delete = AddJob, DeleteJob

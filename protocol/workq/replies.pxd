@@ -1,0 +1,1 @@
+cpdef bytes leased(bytes id, bytes shown_terms, bytes payload)

@@ -1,0 +1,20 @@
+cimport cython
+
+from staniel.queues.jobs.job cimport Job
+
+
+cdef class JobLine:
+    cdef list _chunks
+    cdef Py_ssize_t _length
+
+    @cython.locals(chunks=list, chunk=list, last=Job)
+    cpdef add(self, Job job)
+    @cython.locals(chunks=list, chunk=list)
+    cpdef Job pop(self)
+    @cython.locals(chunks=list, chunk=list, number=Py_ssize_t, at=Py_ssize_t)
+    cpdef remove(self, Job job)
+
+
+@cython.locals(time_ns=object)
+cpdef order(Job job)
+cpdef _end(list chunk)

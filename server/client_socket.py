@@ -8,3 +8,8 @@ import socket
 def client_socket(sock: socket.socket) -> socket.socket:
     """A non-blocking socket with `recv`, `send`, `fileno`, `shutdown` and `close`: the socket itself has them."""
     return sock
+
+
+def plain_socket(sock: object) -> socket.socket | None:
+    """The system's socket below a client's, for its options; None in a simulated world."""
+    return sock if isinstance(sock, socket.socket) else None

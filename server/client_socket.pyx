@@ -2,6 +2,8 @@
 and its look at the time-out. client_socket.py has the plain one.
 """
 
+import socket
+
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize, PyBytes_GET_SIZE
 from cpython.exc cimport PyErr_CheckSignals, PyErr_SetFromErrno
 from libc.errno cimport EINTR, errno
@@ -83,3 +85,10 @@ cdef class ClientSocket:
 def client_socket(sock):
     """A non-blocking socket with `recv`, `send`, `fileno`, `shutdown` and `close`."""
     return ClientSocket(sock)
+
+
+def plain_socket(sock):
+    """The system's socket below a client's, for its options; None in a simulated world."""
+    if isinstance(sock, ClientSocket):
+        return (<ClientSocket>sock)._sock
+    return sock if isinstance(sock, socket.socket) else None

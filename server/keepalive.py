@@ -13,6 +13,8 @@ from typing import TYPE_CHECKING
 
 import trio
 
+from staniel.server.client_socket import plain_socket
+
 if TYPE_CHECKING:
     from staniel.server.hub import Hub
 
@@ -51,8 +53,9 @@ async def spare_slow_readers(hub: Hub, user_timeout_ms: int) -> None:
     """Check every client a few times in each time-out, until cancelled."""
     while user_timeout_ms:
         await trio.sleep(user_timeout_ms / 1000 / CHECKS_A_TIMEOUT)
-        for number, sock in enumerate(list(hub.sockets()), 1):
-            if isinstance(sock, socket.socket) and sock.family != socket.AF_UNIX:
+        for number, each in enumerate(list(hub.sockets()), 1):
+            sock = plain_socket(each)
+            if sock is not None and sock.family != socket.AF_UNIX:
                 try:
                     adjust_user_timeout(sock, user_timeout_ms)
                 except OSError:

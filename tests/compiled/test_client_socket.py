@@ -123,3 +123,11 @@ def test_what_is_no_bytes_is_refused(pair: Pair) -> None:
         ours.send("text")  # type: ignore[arg-type]
     with pytest.raises(ValueError, match="negative"):
         ours.recv(-1)
+
+
+def test_options_are_those_of_the_plain_socket() -> None:
+    ours, other = socket.socketpair()
+    with ours, other:
+        assert module.plain_socket(module.client_socket(ours)) is ours
+        assert module.plain_socket(ours) is ours
+        assert module.plain_socket(object()) is None

@@ -1,7 +1,6 @@
 cimport cython
 
-from staniel.protocol.memcache.item_requests cimport Set, SetHead, new_set
-from staniel.protocol.memcache.known_put cimport known_put
+from staniel.protocol.memcache.item_requests cimport SetHead, new_set
 
 
 cdef class MemcacheParser:
@@ -12,7 +11,8 @@ cdef class MemcacheParser:
     cdef bytes _tail
     cdef public long long pending_bytes
 
-    @cython.locals(put=Set)
+    # `text` is `data` as C sees it: its slices make no slice objects, and are not checked against its end.
+    @cython.locals(at=Py_ssize_t, stop=Py_ssize_t, text="const char *", found=object, head=SetHead)
     cpdef list feed(self, bytes data)
     @cython.locals(requests=list, at=Py_ssize_t)
     cpdef list _feed(self, bytes data)

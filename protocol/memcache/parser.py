@@ -24,7 +24,6 @@ from io import BytesIO
 from staniel.protocol.limits import REQUESTS_PER_FEED, WORK_PER_FEED, Limits
 from staniel.protocol.memcache.commands import bad_data_chunk
 from staniel.protocol.memcache.item_requests import Set, SetHead, new_set
-from staniel.protocol.memcache.known_put import CRLF, known_put
 from staniel.protocol.memcache.line_cache import KNOWN_LINE_BYTES_MAX, line_cache_for
 from staniel.protocol.memcache.replies import replies_for
 from staniel.protocol.memcache.requests import Dialect, MetaSet, RefusedBlock, Request
@@ -34,6 +33,7 @@ BINARY_MAGIC = 0x80
 WINDOW_BYTES = 1 << 16
 CR = 0x0D
 LF = 0x0A
+CRLF = b"\r\n"
 
 # A client of the binary protocol could not read a line, so memcached's dialect answers nothing. To Kestrel, which had
 # no binary protocol, this was an unknown command.
@@ -112,9 +112,13 @@ class MemcacheParser:
         if self._state is _LINE and not self._tail:
             if len(data) <= KNOWN_LINE_BYTES_MAX and (single := self._single.get(data)):
                 return single
-            put = known_put(self._known, data, self._last_line_bytes)
-            if put is not None:
-                return [put]
+            at, text = self._last_line_bytes, data
+            if at < len(data) and type(found := self._known.get(text[:at])) is SetHead:
+                head = found
+                stop = at + head.length
+                # One put, its line as long as the last one and known. In C, slices of `text` are not checked.
+                if len(data) == stop + 2 and data.endswith(CRLF) and head.meta is None:
+                    return [new_set(head.queue, text[at:stop], head.flags, head.ttl_ms, head.expires_ms, head.noreply)]
         return self._feed(data)
 
     def _feed(self, data: bytes) -> list[Request]:

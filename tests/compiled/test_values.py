@@ -91,7 +91,6 @@ SAMPLES: dict[str, Any] = {
 FUNCTIONS = (
     "staniel.journal.kestrel.addx",
     "staniel.protocol.memcache.item_reply",
-    "staniel.protocol.memcache.known_put",
 )
 CASES = [(module, name) for module, classes in VALUES.items() for name in classes]
 FACTORIES = {
@@ -236,32 +235,6 @@ def test_the_answer_to_a_get_is_the_same(key: bytes, flags: int, data: bytes, wi
         reply = each["staniel.protocol.memcache.item_reply"].item_reply
         found.append([reply(get, times * data, flags, item_id) for times in (1, 1, 1000)])
     assert found[0] == found[1]
-
-
-@given(
-    line=st.binary(min_size=1, max_size=30),
-    body=st.binary(max_size=30),
-    end=st.sampled_from([b"\r\n", b"\r\n", b"\n", b"\r", b"", b"xx", b"\r\n\r\n"]),
-    length=st.integers(-1, 31) | INT64,
-    cut=st.integers(-3, 70),
-    is_known=st.booleans(),
-)
-def test_a_known_put_is_the_same(line: bytes, body: bytes, end: bytes, length: int, cut: int, is_known: bool) -> None:
-    data = line + body + end
-    found = []
-    for each in (COMPILED, PLAIN):
-        head_of = each["staniel.protocol.memcache.item_requests"].SetHead
-        for size in (length, len(body)):
-            head = head_of(size, "q", 1, None, 2, False)
-            known = {line: head if is_known else object()}
-            for at in (cut, len(line)):
-                module = each["staniel.protocol.memcache.known_put"]
-                module.SetHead = head_of  # the plain module has imported the compiled class
-                module.new_set = each["staniel.protocol.memcache.item_requests"].new_set
-                found.append(repr(module.known_put(known, data, at)))
-    half = len(found) // 2
-    assert found[:half] == found[half:]
-    assert repr(body) in found[-1] or not is_known or end != b"\r\n"
 
 
 @given(created_ns=ANY, time_ns=ANY)

@@ -84,7 +84,7 @@ def server_stats(broker: Broker, now_ms: int, totals: QueueTotals) -> Iterator[t
     yield "queue_creates", broker.queues.created
     yield "queue_deletes", broker.queues.deleted
     yield "queue_expires", broker.queues.expired
-    yield "build", BUILD
+    yield "build", BUILD.lower().replace(" ", "-")  # one word, as clients split the line
     yield "status", broker.status.reported.value.lower()
     yield "paused_queues", len(broker.pauses)
     yield "unreadable_queues", len(broker.queues.blocked) + totals.unreadable

@@ -43,24 +43,13 @@ class Tail(Protocol):
 
 class Line:
     """Returned items first (the last returned is the head), then fresh ones in the order they were added, then those
-    that only the journal holds.
-
-    An item's id is made when it leaves the line for the first time: its add time in ms, shifted, or one more than the
-    id before it. So ids rise along a queue, cost no memory while an item waits, and come out the same after a replay
-    of the same records. Its seq is how many items had left before it.
+    that only the journal holds. What every line has; `PlainLine` keeps its numbers in fields, a `StreamLine` (stream/)
+    computes them, and is asked for them by the same names.
     """
 
     __slots__ = (
-        "_counted_end",
-        "_counted_id",
-        "_counted_seq",
-        "_unmeasured",
-        "_unmeasured_seq",
         "added_bytes",
         "added_expiring",
-        "behind",
-        "behind_bytes",
-        "bytes",
         "deferred_free",
         "expiring",
         "fresh",
@@ -75,22 +64,18 @@ class Line:
         "tail",
     )
 
-    def __init__(self, tail: Tail | None = None, memory_bytes: int = UNBOUNDED) -> None:
+    # Payload, in memory and behind; how many items only the journal holds; their payload. Each kind of line has its own:
+    # fields of this class would, compiled, hide the properties of a StreamLine.
+    bytes = behind = behind_bytes = 0
+
+    def __init__(self, memory_bytes: int = UNBOUNDED, tail: Tail | None = None) -> None:
         self.fresh: deque[Item] = deque()
         self.returned: list[Delivery] = []
-        self.bytes = 0  # of payload, in memory and behind
         self.expiring = 0  # how many of the items have an expiry of their own
         self.added_bytes = 0  # of payload, and how many with an expiry, of all items that ever joined the end
         self.added_expiring = 0
         self.last_id = 0
         self.left = 0  # how many fresh items have left: the seq of the next one
-        self.behind = 0  # how many items only the journal holds
-        self.behind_bytes = 0
-        self._unmeasured = 0  # items dropped unread, whose bytes are still counted,
-        self._unmeasured_seq = 0  # from this one on
-        self._counted_id = 0  # what the fresh item before this seq will get, if there is one
-        self._counted_seq = 0
-        self._counted_end = 0  # the seq behind the fresh items when they were counted last
         self.tail = tail
         self.read_error: OSError | None = None
         """Why the next items cannot be read from the journal. Nothing is read any more until it is None again."""
@@ -110,12 +95,12 @@ class Line:
         self.look_items = small_bytes // ITEM_COST_BYTES  # with fewer, only payload can fill the line
 
     def __len__(self) -> int:
-        return _items_of(self)
+        return len(self.fresh) + len(self.returned) + self.behind
 
     @property
     def end(self) -> int:
         """The seq of the item that comes next."""
-        return _end_of(self)
+        return self.left + len(self.fresh) + self.behind
 
     @property
     def memory_items(self) -> int:
@@ -134,10 +119,154 @@ class Line:
     @property
     def is_full(self) -> bool:
         """Whether memory has taken all it may."""
-        return _is_full(self)
+        if self.bytes - self.behind_bytes >= self.full_bytes:
+            return True
+        return len(self.fresh) >= self.look_items and self.weight_bytes >= self.heavy_bytes
+
+    def head(self) -> Item | None:
+        if self.returned:
+            taken = self.returned[-1]
+            return taken.item
+        if not self.fresh and self.behind:
+            self.load()
+        return self.fresh[0] if self.fresh else None
+
+    def peek(self) -> Delivery | None:
+        """The head as `pop` would give it, left where it is."""
+        head = self.head()
+        if self.returned:
+            taken = self.returned[-1]
+            return Delivery(taken.item, taken.id, taken.deliveries + 1, seq=taken.seq)
+        return Delivery(head, self._id_after(head), seq=self.left) if head is not None else None
+
+    def abandon(self) -> None:
+        """Let go of the items in memory. The line is empty then, or will never be used again."""
+        fresh, returned, size = self.fresh, self.returned, self.memory_bytes
+        self.fresh, self.returned = deque(), []
+        if self.deferred_free is not None:
+            self.deferred_free.add(fresh, size)
+            self.deferred_free.add(returned, size)
+
+    def give_back(self, taken: Delivery) -> None:
+        """`taken` becomes the head."""
+        item = taken.item
+        self.returned.append(taken)
+        self.bytes += len(item.data)  # type: ignore[misc]  # a slot or a property, as below
+        if item.expires_ms:
+            self.expiring += 1
+
+    def items(self) -> list[Item]:
+        """All items, head first, in memory."""
+        return list(self.walk())
+
+    def _gone(self, item: Item) -> None:
+        self.bytes -= len(item.data)  # type: ignore[misc]
+        if item.expires_ms:
+            self.expiring -= 1
+
+    def _pop_returned(self) -> Delivery:
+        taken = self.returned.pop()
+        self._gone(taken.item)
+        return Delivery(taken.item, taken.id, taken.deliveries + 1, seq=taken.seq)
+
+    def _drop_returned(self) -> int:
+        taken = self.returned.pop()
+        self._gone(taken.item)
+        return taken.id
+
+    # what the two kinds do in their own way
 
     def append(self, item: Item) -> int:
         """`item` is the last; its size in bytes."""
+        raise NotImplementedError
+
+    def pop(self) -> Delivery:
+        """Take the head off, delivered once more. Raises IndexError unless `head` has found one."""
+        raise NotImplementedError
+
+    def drop(self) -> int:
+        """Take the head off for good; its id. What only the journal holds is not read for that. Raises IndexError on an
+        empty line.
+        """
+        raise NotImplementedError
+
+    def expire(self, now_ms: int, oldest_ms: int, count_max: int) -> int:
+        """Drop items from the head that expired before `now_ms` or were added before `oldest_ms`, at most `count_max`.
+        Returns how many went.
+        """
+        raise NotImplementedError
+
+    def clear(self) -> int:
+        """Drop every item; how many there were. A short step if all of them are counted."""
+        raise NotImplementedError
+
+    def count(self, count_max: int, since_max: int = 0) -> bool:
+        """Work out which ids the next fresh items will get, `count_max` more of them at most, and of those that have
+        come since the last time `since_max`; whether it is known for all. Clearing a long line takes most of its time
+        for that.
+        """
+        raise NotImplementedError
+
+    def walk(self) -> Iterator[Item]:
+        """All items, head first; of those that only the journal holds some are read at a time, and stay there. The line
+        must not change meanwhile. Raises OSError.
+        """
+        raise NotImplementedError
+
+    def load(self, size_max: int = LOAD_BYTES) -> None:
+        """Read the next items from the journal, now. If that fails nothing comes, and there is `read_error`."""
+        raise NotImplementedError
+
+    def load_all(self) -> bool:
+        """Hold everything in memory, whatever the bound says; False if it cannot be read."""
+        raise NotImplementedError
+
+    def take_in(self, items: list[Item]) -> None:
+        """The next items, read from the journal."""
+        raise NotImplementedError
+
+    def settle(self) -> None:
+        """Count the bytes of what was dropped unread, and the ids that it took along. Raises OSError, and then they are
+        still to be counted.
+        """
+        raise NotImplementedError
+
+    def _id_after(self, item: Item) -> int:
+        """The id of a fresh item that is the head."""
+        raise NotImplementedError
+
+
+class PlainLine(Line):
+    """The line of a queue with items of its own.
+
+    An item's id is made when it leaves the line for the first time: its add time in ms, shifted, or one more than the
+    id before it. So ids rise along a queue, cost no memory while an item waits, and come out the same after a replay
+    of the same records. Its seq is how many items had left before it.
+    """
+
+    __slots__ = (
+        "_counted_end",
+        "_counted_id",
+        "_counted_seq",
+        "_unmeasured",
+        "_unmeasured_seq",
+        "behind",
+        "behind_bytes",
+        "bytes",
+    )
+
+    def __init__(self, tail: Tail | None = None, memory_bytes: int = UNBOUNDED) -> None:
+        super().__init__(memory_bytes, tail)
+        self.bytes = 0
+        self.behind = 0
+        self.behind_bytes = 0
+        self._unmeasured = 0  # items dropped unread, whose bytes are still counted,
+        self._unmeasured_seq = 0  # from this one on
+        self._counted_id = 0  # what the fresh item before this seq will get, if there is one
+        self._counted_seq = 0
+        self._counted_end = 0  # the seq behind the fresh items when they were counted last
+
+    def append(self, item: Item) -> int:
         size = len(item.data)
         if self.behind or self.bytes >= self.full_bytes or (len(self.fresh) >= self.look_items and self.is_full):
             self.behind += 1
@@ -151,29 +280,9 @@ class Line:
             self.added_expiring += 1
         return size
 
-    def head(self) -> Item | None:
-        if self.returned:
-            taken = self.returned[-1]
-            return taken.item
-        line = self
-        if not self.fresh and line.behind:
-            self.load()
-        return self.fresh[0] if self.fresh else None
-
-    def peek(self) -> Delivery | None:
-        """The head as `pop` would give it, left where it is."""
-        head = self.head()
-        if self.returned:
-            taken = self.returned[-1]
-            return Delivery(taken.item, taken.id, taken.deliveries + 1, seq=taken.seq)
-        return Delivery(head, self._id_after(head), seq=self.left) if head is not None else None
-
     def pop(self) -> Delivery:
-        """Take the head off, delivered once more. Raises IndexError unless `head` has found one."""
         if self.returned:
-            taken = self.returned.pop()
-            self._gone(taken.item)
-            return Delivery(taken.item, taken.id, taken.deliveries + 1, seq=taken.seq)
+            return self._pop_returned()
         item = self.fresh.popleft()
         self.bytes -= len(item.data)
         if item.expires_ms:
@@ -187,15 +296,9 @@ class Line:
         return new_delivery(item, item_id, 1, 0, 0, seq)
 
     def drop(self) -> int:
-        """Take the head off for good; its id. What only the journal holds is not read for that. Raises IndexError on an
-        empty line.
-        """
         if self.returned:
-            taken = self.returned.pop()
-            self._gone(taken.item)
-            return taken.id
-        line = self
-        if not self.fresh and line.behind:
+            return self._drop_returned()
+        if not self.fresh and self.behind:
             self.drop_unread(1)
             return self.last_id
         item = self.fresh.popleft()
@@ -226,9 +329,6 @@ class Line:
         return count
 
     def expire(self, now_ms: int, oldest_ms: int, count_max: int) -> int:
-        """Drop items from the head that expired before `now_ms` or were added before `oldest_ms`, at most `count_max`.
-        Returns how many went.
-        """
         count = 0
         while count < count_max and (head := self.head()) is not None:
             if not (head.expires_ms and head.expires_ms < now_ms) and head.added_ms >= oldest_ms:
@@ -238,7 +338,6 @@ class Line:
         return count
 
     def clear(self) -> int:
-        """Drop every item; how many there were. A short step if all of them are counted."""
         count = len(self)
         self.count(len(self.fresh))
         self.last_id = (self._counted_id if self.fresh else self.last_id) + self.behind
@@ -248,10 +347,6 @@ class Line:
         return count
 
     def count(self, count_max: int, since_max: int = 0) -> bool:
-        """Work out which ids the next fresh items will get, `count_max` more of them at most, and of those that have
-        come since the last time `since_max`; whether it is known for all. Clearing a long line takes most of its time
-        for that.
-        """
         fresh = self.fresh
         end = self.left + len(fresh)
         known = self._counted_seq - self.left
@@ -269,30 +364,7 @@ class Line:
         self._counted_id, self._counted_seq, self._counted_end = newest_id, self.left + known + count, end
         return known + count == len(fresh)
 
-    def abandon(self) -> None:
-        """Let go of the items in memory. The line is empty then, or will never be used again."""
-        fresh, returned, size = self.fresh, self.returned, self.memory_bytes
-        self.fresh, self.returned = deque(), []
-        if self.deferred_free is not None:
-            self.deferred_free.add(fresh, size)
-            self.deferred_free.add(returned, size)
-
-    def give_back(self, taken: Delivery) -> None:
-        """`taken` becomes the head."""
-        line, item = self, taken.item
-        self.returned.append(taken)
-        line.bytes += len(item.data)
-        if item.expires_ms:
-            line.expiring += 1
-
-    def items(self) -> list[Item]:
-        """All items, head first, in memory."""
-        return list(self.walk())
-
     def walk(self) -> Iterator[Item]:
-        """All items, head first; of those that only the journal holds some are read at a time, and stay there. The line
-        must not change meanwhile. Raises OSError.
-        """
         yield from [taken.item for taken in reversed(self.returned)]
         yield from list(self.fresh)
         seq = self.left + len(self.fresh)
@@ -330,7 +402,6 @@ class Line:
         self.added_expiring += expiring
 
     def load(self, size_max: int = LOAD_BYTES) -> None:
-        """Read the next items from the journal, now. If that fails nothing comes, and there is `read_error`."""
         if self.read_error is not None:
             return
         assert self.tail is not None
@@ -342,13 +413,11 @@ class Line:
             self.on_read_error()
 
     def load_all(self) -> bool:
-        """Hold everything in memory, whatever the bound says; False if it cannot be read."""
         while self.behind and self.read_error is None:
             self.load()
         return not self.behind
 
     def take_in(self, items: list[Item]) -> None:
-        """The next items, read from the journal."""
         del items[self.behind :]
         self.fresh.extend(items)
         self.behind -= len(items)
@@ -361,9 +430,6 @@ class Line:
             self.behind_bytes = 0
 
     def settle(self) -> None:
-        """Count the bytes of what was dropped unread, and the ids that it took along. Raises OSError, and then they are
-        still to be counted.
-        """
         if self._unmeasured:
             assert self.tail is not None
             self._keep_ids_rising()
@@ -379,29 +445,6 @@ class Line:
         newest = self.tail.newest_id(self._unmeasured_seq, self._unmeasured)
         self.last_id = max(self.last_id, newest)
 
-    def _gone(self, item: Item) -> None:
-        line = self
-        line.bytes -= len(item.data)
-        if item.expires_ms:
-            line.expiring -= 1
-
     def _id_after(self, item: Item) -> int:
         by_clock = item.added_ms << ID_SHIFT
         return by_clock if by_clock > self.last_id else self.last_id + 1
-
-
-# Of any line. Compiled, a method of Line would read its own fields where a StreamLine has properties: see line.pxd.
-
-
-def _items_of(line: Line) -> int:
-    return len(line.fresh) + len(line.returned) + line.behind
-
-
-def _end_of(line: Line) -> int:
-    return line.left + len(line.fresh) + line.behind
-
-
-def _is_full(line: Line) -> bool:
-    if line.bytes - line.behind_bytes >= line.full_bytes:
-        return True
-    return len(line.fresh) >= line.look_items and line.weight_bytes >= line.heavy_bytes

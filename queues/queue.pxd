@@ -3,12 +3,14 @@ cimport cython
 from staniel.queues.changes cimport added, confirmed, opened, removed
 from staniel.queues.counters cimport QueueCounters
 from staniel.queues.item cimport Delivery, Item
+from staniel.queues.line cimport Line
 
 
 cdef class Queue:
     cdef public str name
     cdef public object open_reads, delayed, batched_aborts, timer, config, journal, state, unrecorded, transfer_sink
-    cdef public object on_read_error, on_timed_out, waiters, line
+    cdef public object on_read_error, on_timed_out, waiters
+    cdef public Line line
     cdef public dict leaving, children
     cdef public QueueCounters counters
     cdef public long long delayed_bytes, _armed_ms, created_ms, leaving_bytes, last_xid, last_removed_added_ms

@@ -54,7 +54,7 @@ from staniel.queues.config import UNLIMITED_BYTES, UNLIMITED_ITEMS, QueueConfig
 from staniel.queues.counters import QueueCounters
 from staniel.queues.interfaces import Admission, Journal, Reason, Timer, TransferSink, Waiter
 from staniel.queues.item import LOST_MS, Delivery, Item, Numbered
-from staniel.queues.line import Line
+from staniel.queues.line import Line, PlainLine
 from staniel.queues.xids import XID_MAX, next_xid
 
 CLEARED_MAX = 1 << 20
@@ -145,7 +145,7 @@ class Queue:
         self.gets_paused = False
         self.puts_paused = False
         self.hidden = False  # by an alias
-        self.line = Line()
+        self.line: Line = PlainLine()
         self.line.on_read_error = self._on_line_error
         self.on_read_error: Callable[[Queue], None] = lambda queue: None  # called when the journal cannot be read
         # Called with open reads that have timed out.
@@ -581,7 +581,7 @@ class Queue:
     def close(self) -> None:
         """Stop serving: nothing comes in or out any more, and all waiters are dismissed."""
         self.state = QueueState.CLOSED
-        line, self.line = self.line, Line()
+        line, self.line = self.line, PlainLine()
         line.abandon()
         if self.timer is not None:
             self.timer.drop(self)

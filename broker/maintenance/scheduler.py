@@ -21,6 +21,7 @@ from staniel.journal.kestrel.read_behind import ReadBehind
 from staniel.journal.kestrel.segments import LogSegment
 from staniel.queues.checkpoint import JournalView
 from staniel.queues.deferred_free import DeferredFree
+from staniel.queues.line import PlainLine
 from staniel.queues.queue import Queue
 from staniel.queues.registry import Queues
 from staniel.queues.stream.queue import StreamQueue
@@ -55,8 +56,10 @@ class MaintenanceScheduler:
         if isinstance(queue.journal, Log):
             queue.journal.queue_view = JournalView(queue)
             self.sidecars.adopt(queue.journal)
-            if queue.line.tail is None:
-                queue.line.tail = ReadBehind(queue.journal.segments, queue.line)
+            line = queue.line
+            if line.tail is None:
+                assert isinstance(line, PlainLine), "a stream's queues have another journal"
+                line.tail = ReadBehind(queue.journal.segments, line)
         self.memory.adopt(queue)
 
     def is_at_work(self, queue: Queue) -> bool:

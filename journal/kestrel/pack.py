@@ -28,7 +28,7 @@ from staniel.journal.kestrel.segments import IndexEntry, LogSegment, index_recor
 from staniel.queues.checkpoint import Checkpoint
 from staniel.queues.config import JournalDialect
 from staniel.queues.item import Delivery, Item
-from staniel.queues.line import Line
+from staniel.queues.line import PlainLine
 
 STAND_IN = Item(b"", 0)  # without an add time it moves no id
 STAND_IN_RECORD = Encoder(JournalDialect.DOCUMENTS).addx(STAND_IN)  # in every dialect
@@ -76,7 +76,7 @@ class Pack:
         self._kept = deque(sorted(seq for seq in self._alive if seq >= self.checkpoint.left))
         # These stay valid: what leaves the line from now on is in the pack with its data.
         self._left = log.queue_view.checkpoint().left
-        self._line = Line()  # as much of it as the files must tell
+        self._line = PlainLine()  # as much of it as the files must tell
         self._reader = ReadBehind(log.segments, self._line)
         self._encoder = Encoder(log.config.journal_dialect)
 

@@ -16,7 +16,7 @@ from staniel.journal.kestrel.item_reader import LOST, read_items
 from staniel.journal.kestrel.records import plain
 from staniel.journal.kestrel.segments import IndexEntry, LogSegment, Segments
 from staniel.queues.item import LOST_MS, Item
-from staniel.queues.line import ID_SHIFT, Line
+from staniel.queues.line import ID_SHIFT, PlainLine
 
 PIECE_BYTES = 256 << 10
 AHEAD_BYTES = 1 << 20  # read ahead of need, at most this much and a piece
@@ -40,7 +40,7 @@ class UnreadableItems(Struct, frozen=True):
 class ReadBehind:
     """The tail of a line (see staniel.queues.line.Tail)."""
 
-    def __init__(self, segments: Segments, line: Line) -> None:
+    def __init__(self, segments: Segments, line: PlainLine) -> None:
         self.segments = segments
         self.line = line
         self.unreadable: list[UnreadableItems] = []

@@ -30,7 +30,7 @@ from staniel.journal.kestrel.replay import Replay
 from staniel.journal.kestrel.segments import IndexEntry, LogSegment, Segments
 from staniel.journal.kestrel.sidecar import is_beginning
 from staniel.queues.checkpoint import Checkpoint
-from staniel.queues.line import UNBOUNDED, Line
+from staniel.queues.line import UNBOUNDED, PlainLine
 
 CHUNK_BYTES = 256 << 10
 
@@ -112,7 +112,7 @@ class Recovery:
 
     def _prepare(self, queue: str, files: Files, now_ms: int, memory_bytes: int) -> Recovered:
         segments = Segments(self.fs, self.folder, queue)
-        line = Line()
+        line = PlainLine()
         line.tail = tail = ReadBehind(segments, line)
         line.bound(min(memory_bytes, START_MEMORY_BYTES))
         return Recovered(Replay(now_ms, line), files, segments, tail, 0, [])

@@ -32,7 +32,7 @@ from staniel.journal.kestrel.records import (
 )
 from staniel.queues.checkpoint import Checkpoint
 from staniel.queues.item import Delivery, Item, ItemWithXid
-from staniel.queues.line import Line
+from staniel.queues.line import PlainLine
 from staniel.queues.xids import next_xid
 
 TWO_REMOVES = bytes((REMOVE, REMOVE))
@@ -42,8 +42,8 @@ REMOVES_AT_ONCE = 4096
 class Replay:
     """The state of one queue after the records read so far, over all of its files."""
 
-    def __init__(self, now_ms: int, line: Line | None = None) -> None:
-        self.line = Line() if line is None else line
+    def __init__(self, now_ms: int, line: PlainLine | None = None) -> None:
+        self.line = PlainLine() if line is None else line
         self.open: dict[int, Delivery] = {}
         self.counter = 0
         self.now_ms = now_ms  # the add time of Starling's items, whose records have none

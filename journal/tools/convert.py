@@ -114,7 +114,7 @@ class Conversion:
                 self.fs.remove(f"{self.folder}/{name}")
 
     def _kestrel_lines(self) -> dict[str, Line]:
-        lines = {}
+        lines: dict[str, Line] = {}
         for name, files in sorted(self.spool.listing().kestrel.items()):
             if (parent_of(name) or name) != self.queue:
                 continue

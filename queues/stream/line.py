@@ -34,16 +34,15 @@ class Counts(Struct, frozen=True, gc=False):
 
     last_id: int
     bytes: int
-    expiring: int
 
 
 class StreamLine(Line):
     """Its items from `next_id` on are the stream's; those before it are in memory, as in any line. What is confirmed
     and was not read yet is not for this queue.
 
-    Its numbers (`behind`, `behind_bytes`, `bytes`, `expiring`) are differences: what the stream has counted so far,
-    less an origin that moves with what this line reads, drops or leaves out. So a put costs the same however many
-    queues follow, and looking at a number changes nothing.
+    `behind`, `behind_bytes` and `bytes` are differences: what the stream has counted so far, less an origin that moves
+    with what this line reads, drops or leaves out. So a put costs the same however many queues follow, and looking at a
+    number changes nothing. `expiring` is a field: a put of an item with an expiry adds to that of each member.
 
     `dropped`: (first, last) of ids that were dropped and are not in the journal yet.
     """
@@ -54,7 +53,6 @@ class StreamLine(Line):
         "_behind_bytes_origin",
         "_behind_origin",
         "_bytes_origin",
-        "_expiring_origin",
         "_next_id",
         "_source",
         "changed",
@@ -72,7 +70,7 @@ class StreamLine(Line):
         self.changed: Callable[[], object] = int  # called when it has read items into memory
         self.dropped: list[tuple[int, int]] = []
         super().__init__()
-        self.behind = self.behind_bytes = self.bytes = self.expiring = 0  # by the properties
+        self.behind = self.behind_bytes = self.bytes = 0  # by the properties
         self.last_id = progress.head
 
     def expect(self, items: int, size: int, expiring: int) -> None:
@@ -80,17 +78,17 @@ class StreamLine(Line):
         self._behind_origin -= items
         self._behind_bytes_origin -= size
         self._bytes_origin -= size
-        self._expiring_origin -= expiring
+        self.expiring += expiring
 
     def stop_following(self) -> None:
         """What is put from now on is not for this queue: a parent that only feeds its children."""
-        self._source = Counts(self.stream.last_id, self.stream.bytes, self.stream.expiring)
+        self._source = Counts(self.stream.last_id, self.stream.bytes)
 
     def follow_from_end(self) -> None:
         """Follow the stream again; what it has had so far is not for this queue."""
         source, stream = self._source, self.stream
         items, size = stream.last_id - source.last_id, stream.bytes - source.bytes
-        self.expect(-items, -size, source.expiring - stream.expiring)
+        self.expect(-items, -size, 0)
         self._added_origin += items
         self._added_bytes_origin += size
         self._next_id = stream.last_id + 1
@@ -142,14 +140,6 @@ class StreamLine(Line):
         self._bytes_origin = self._source.bytes - value
 
     @property
-    def expiring(self) -> int:
-        return self._source.expiring - self._expiring_origin
-
-    @expiring.setter
-    def expiring(self, value: int) -> None:
-        self._expiring_origin = self._source.expiring - value
-
-    @property
     def weight_bytes(self) -> int:
         """What it alone keeps in memory, beside what the stream keeps for all."""
         payload = self._behind_bytes_origin - self._bytes_origin
@@ -179,11 +169,11 @@ class StreamLine(Line):
 
     def pop(self) -> Delivery:
         if self.returned:
-            return super().pop()
+            return self._pop_returned()
         item = self.fresh.popleft()
         self._bytes_origin += len(item.data)
         if item.expires_ms:
-            self._expiring_origin += 1
+            self.expiring -= 1
         item_id: int = item.id  # type: ignore[attr-defined]
         self.last_id = item_id
         seq = self.left
@@ -191,11 +181,17 @@ class StreamLine(Line):
         return Delivery(item, item_id, 1 + item.errors, 0, 0, seq)  # type: ignore[attr-defined]
 
     def drop(self) -> int:
-        if not self.returned and not self.fresh:
+        if self.returned:
+            return self._drop_returned()
+        if not self.fresh:
             self.load()
             if not self.fresh:
                 return self.last_id
-        return super().drop()
+        item = self.fresh.popleft()
+        self._gone(item)
+        self.left += 1
+        self.last_id = item_id = self._id_after(item)
+        return item_id
 
     def expire(self, now_ms: int, oldest_ms: int, count_max: int) -> int:
         count = 0
@@ -263,7 +259,7 @@ class StreamLine(Line):
         self.fresh.extend(items)
         self._behind_origin += len(items)
         self._behind_bytes_origin += sum([len(item.data) for item in items])
-        self._expiring_origin -= len([item for item in items if item.expires_ms == LOST_MS])
+        self.expiring += len([item for item in items if item.expires_ms == LOST_MS])
         if not self.behind:
             # The size of a lost item is not known.
             self.bytes -= self.behind_bytes

@@ -86,6 +86,8 @@ class Stream:
             self._flags.append((item_id, flags))
         if item.expires_ms:
             self.expiring += 1
+            for member in self.members.values():
+                member.line.expiring += 1
         newest, size = self._newest, self.bytes
         if len(newest) >= self._chunk_items or size >= self._chunk_until:
             newest = self._newest = []

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from staniel.queues.changes import Aborted, Added, Change, Cleared, Confirmed, Opened, Removed
 from staniel.queues.config import QueueConfig
 from staniel.queues.item import Delivery, Item
-from staniel.queues.line import Line
+from staniel.queues.line import Line, PlainLine
 from staniel.queues.queue import Queue
 
 
@@ -125,7 +125,7 @@ class Model:
 class Replayed:
     """A tiny replay of changes, which also insists that each one names the item it is about."""
 
-    line: Line = field(default_factory=Line)
+    line: Line = field(default_factory=PlainLine)
     open: dict[int, Delivery] = field(default_factory=dict)
     last_xid: int = 0
 

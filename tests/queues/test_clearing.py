@@ -11,7 +11,7 @@ from staniel.queues.config import QueueConfig
 from staniel.queues.deferred_free import BYTES_PER_STEP, ITEMS_PER_STEP, LEAST_ITEMS, DeferredFree
 from staniel.queues.interfaces import NoJournal
 from staniel.queues.item import Delivery, Item, Numbered
-from staniel.queues.line import Line
+from staniel.queues.line import PlainLine
 from staniel.queues.queue import COUNTED_PER_TURN, Queue
 
 NOW_MS = 1_700_000_000_000
@@ -20,7 +20,7 @@ NOW_MS = 1_700_000_000_000
 @pytest.mark.parametrize("seed", range(20))
 def test_a_line_counted_in_pieces_and_cleared_goes_on_with_the_ids_of_one_that_was_emptied(seed: int) -> None:
     rng = Random(seed)
-    cleared, emptied = Line(), Line()
+    cleared, emptied = PlainLine(), PlainLine()
     now_ms = NOW_MS
     for _ in range(300):
         now_ms += rng.choice((-3, 0, 0, 0, 1, 5))
@@ -42,7 +42,7 @@ def test_a_line_counted_in_pieces_and_cleared_goes_on_with_the_ids_of_one_that_w
 
 
 def test_as_much_of_a_line_is_counted_as_was_asked_for_and_its_order_stays() -> None:
-    line = Line()
+    line = PlainLine()
     items = [Item(b"%d" % number, NOW_MS) for number in range(10)]
     for item in items:
         line.append(item)

@@ -64,8 +64,8 @@ class Line:
         "tail",
     )
 
-    # Payload, in memory and behind; how many items only the journal holds; their payload. Each kind of line has its own:
-    # fields of this class would, compiled, hide the properties of a StreamLine.
+    # Payload, in memory and behind; how many items only the journal holds; their payload. Each kind of line has its
+    # own: fields of this class would, compiled, hide the properties of a StreamLine.
     bytes = behind = behind_bytes = 0
 
     def __init__(self, memory_bytes: int = UNBOUNDED, tail: Tail | None = None) -> None:

@@ -30,8 +30,9 @@ class Launch(Struct, frozen=True):
 class Contestant(Struct, frozen=True):
     """A server: its name in the table, the generator's protocol, the command that runs it in the foreground.
 
-    `described` is said instead of asking the program for its version.  `kv` is for a plain memcached: a key an item, so
-    it bounds what protocol and sockets cost with no queue behind them.
+    `described` is said instead of asking the program for its version, or `version_program` if another one tells it.
+    `kv` is for a plain memcached: a key an item, so it bounds what protocol and sockets cost with no queue behind them.
+    `promises` says for a program that is installed what it can promise.
     """
 
     name: str
@@ -40,12 +41,18 @@ class Contestant(Struct, frozen=True):
     command: Callable[[Launch], list[str]]
     kv: bool = False
     version_args: tuple[str, ...] = ()
+    version_program: str = ""
     described: str = ""
+    promises: Callable[[], tuple[Sync, ...]] = lambda: tuple(Sync)
 
 
 def version(contestant: Contestant) -> str:
     """What a peer says of itself, on one line; for ours, the commit, or the command if one was given."""
-    return contestant.described or first_line([contestant.program, *contestant.version_args]) or "unknown"
+    return (
+        contestant.described
+        or first_line([contestant.version_program or contestant.program, *contestant.version_args])
+        or "unknown"
+    )
 
 
 def first_line(command: list[str]) -> str:

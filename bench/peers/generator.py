@@ -12,6 +12,7 @@ from msgspec import Struct
 from staniel.bench.harness.process import child_setup
 
 SOURCE = Path(__file__).resolve().parent / "queue_load.c"
+PARTS = (SOURCE, *sorted(SOURCE.parent.glob("wire_*.h")))
 BUILD = SOURCE.parent / ".build"
 NO_COMPILER = "no C compiler: the load generator is a C program, so install cc (gcc or clang), or set CC to one"
 
@@ -66,7 +67,7 @@ class Report(Struct, frozen=True):
 def build(folder: Path = BUILD, compiler: str = "cc") -> Path:
     """Compiles the generator into `folder` unless a newer one is there; its path.  Raises CannotBuild."""
     program = folder / "queue_load"
-    if program.exists() and program.stat().st_mtime > SOURCE.stat().st_mtime:
+    if program.exists() and program.stat().st_mtime > max(part.stat().st_mtime for part in PARTS):
         return program
     if shutil.which(compiler) is None:
         raise CannotBuild(NO_COMPILER)

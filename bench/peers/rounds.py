@@ -57,7 +57,11 @@ def planned(workloads: Sequence[Workload], contestants: Sequence[Contestant], ro
 
 def line_up(workload: Workload, contestants: Sequence[Contestant], number: int) -> list[Contestant]:
     """The contestants of a round, rotated by one each time: none always runs after the same neighbour's writes."""
-    field = [one for one in contestants if one.name == OURS or one.name in workload.peers]
+    field = [
+        one
+        for one in contestants
+        if one.name == OURS or (one.name in workload.peers and workload.sync in one.promises())
+    ]
     if workload.jobs:
         field = [with_jobs(one) if one.name == OURS else one for one in field]
     return field if number % 2 == 0 else field[::-1]

@@ -2,6 +2,7 @@
 
 Each peer is set up to do as little as its promise allows: no snapshots, no rewriting of its log. That favours the
 peers, and makes a short run measure the same thing as a long one: redis would otherwise begin to rewrite at 64 MB.
+What each acknowledgement means is in bench/README.md.
 """
 
 from __future__ import annotations
@@ -9,7 +10,11 @@ from __future__ import annotations
 import os
 import shlex
 import shutil
+import subprocess
 import sys
+import tempfile
+from functools import cache
+from pathlib import Path
 
 from msgspec import structs
 
@@ -74,10 +79,64 @@ def _memcached(launch: Launch) -> list[str]:
     return ["memcached", "-l", "127.0.0.1", "-p", str(launch.port), "-U", "0", "-m", "1024", "-t", "1", *user]
 
 
+def _nats(launch: Launch) -> list[str]:
+    """`sync_interval` is 2 minutes unless said otherwise; `always` syncs before each acknowledgement."""
+    sync = "    sync_interval: always\n" if launch.sync is Sync.DURABLE else ""
+    settings = launch.folder / "nats.conf"
+    settings.write_text(
+        f'listen: "127.0.0.1:{launch.port}"\njetstream {{\n    store_dir: "{launch.folder}"\n{sync}}}\n'
+    )
+    return ["nats-server", "-c", str(settings)]
+
+
+@cache
+def _nats_promises() -> tuple[Sync, ...]:
+    """Before 2.10 there is no `sync_interval`, and then nothing that it would sync before an answer."""
+    with tempfile.TemporaryDirectory() as folder:
+        command = _nats(Launch(4222, Path(folder), Sync.DURABLE))
+        known = subprocess.run([*command, "-t"], capture_output=True, check=False).returncode == 0
+    return tuple(Sync) if known else (Sync.JOURNALED,)
+
+
+# Debian's rabbitmq-server on the PATH changes to a user of its own, which cannot write to the run's folder.
+_RABBITMQ = next(
+    (path for path in ("/usr/lib/rabbitmq/bin/rabbitmq-server",) if os.access(path, os.X_OK)), "rabbitmq-server"
+)
+_RABBITMQ_START = 'epmd -port "$ERL_EPMD_PORT" -address 127.0.0.1 & exec "$0"'
+
+
+def _rabbitmq(launch: Launch) -> list[str]:
+    """A node with a port mapper of its own, both in the process group that is killed at the end. Nothing of it is
+    outside the folder. Quorum queues: in the journaled rows their log answers before it syncs.
+    """
+    folder, port = launch.folder, launch.port
+    strategy = "default" if launch.sync is Sync.DURABLE else "sync_after_notify"
+    (folder / "rabbitmq.conf").write_text(
+        f"listeners.tcp.1 = 127.0.0.1:{port}\nlog.console = true\nlog.console.level = error\nlog.file = false\n"
+    )
+    (folder / "advanced.config").write_text(f"[{{ra, [{{wal_write_strategy, {strategy}}}]}}].\n")
+    settings = {
+        "HOME": folder,
+        "ERL_EPMD_PORT": port + 1,
+        "RABBITMQ_DIST_PORT": port + 2,
+        "RABBITMQ_NODENAME": "bench@localhost",
+        "RABBITMQ_MNESIA_BASE": folder / "mnesia",
+        "RABBITMQ_LOG_BASE": folder / "log",
+        "RABBITMQ_CONFIG_FILE": folder / "rabbitmq",
+        "RABBITMQ_ADVANCED_CONFIG_FILE": folder / "advanced.config",
+        "RABBITMQ_ENABLED_PLUGINS_FILE": folder / "no-plugins",
+        "RABBITMQ_CONF_ENV_FILE": "/dev/null",
+        "RUNNING_UNDER_SYSTEMD": "true",  # the script becomes the server instead of waiting for it
+    }
+    return ["env", *(f"{name}={value}" for name, value in settings.items()), "sh", "-c", _RABBITMQ_START, _RABBITMQ]
+
+
 PEERS = (
     Contestant("redis", "redis", "redis-server", _redis, version_args=("--version",)),
     Contestant("beanstalkd", "beanstalk", "beanstalkd", _beanstalkd, version_args=("-v",)),
     Contestant("memcached", "memcache", "memcached", _memcached, kv=True, version_args=("-V",)),
+    Contestant("nats", "nats", "nats-server", _nats, version_args=("--version",), promises=_nats_promises),
+    Contestant("rabbitmq", "amqp", _RABBITMQ, _rabbitmq, version_args=("version",), version_program="rabbitmqctl"),
 )
 
 

@@ -21,7 +21,8 @@ class Mode(Enum):
 
 
 QUEUES = ("redis", "beanstalkd")
-QUEUES_AND_BOUND = (*QUEUES, "memcached")
+BROKERS = (*QUEUES, "nats", "rabbitmq")
+ALL = (*BROKERS, "memcached")
 
 
 class Workload(Struct, frozen=True):
@@ -47,21 +48,21 @@ class Workload(Struct, frozen=True):
 
 
 WORKLOADS = (
-    Workload("put", Mode.PUT, conns=100, ops=100_000, peers=QUEUES_AND_BOUND),
-    Workload("get", Mode.GET, conns=100, ops=100_000, peers=QUEUES_AND_BOUND),
-    Workload("get-reliable", Mode.GET, conns=100, ops=100_000, reliable=True),
+    Workload("put", Mode.PUT, conns=100, ops=100_000, peers=ALL),
+    Workload("get", Mode.GET, conns=100, ops=100_000, peers=ALL),
+    Workload("get-reliable", Mode.GET, conns=100, ops=100_000, peers=BROKERS, reliable=True),
     Workload("flood-1+1", Mode.FLOOD, conns=2, producers=1, ops=20_000),
     Workload("flood-1+1-wait", Mode.FLOOD, conns=2, producers=1, ops=20_000, wait=True),
     Workload("flood-50+50", Mode.FLOOD, conns=100, producers=50, ops=60_000),
     Workload("flood-50+50-wait", Mode.FLOOD, conns=100, producers=50, ops=60_000, wait=True),
-    Workload("put-10x32", Mode.PUT, conns=10, pipeline=32, ops=120_000),
-    Workload("get-10x32", Mode.GET, conns=10, pipeline=32, ops=120_000),
+    Workload("put-10x32", Mode.PUT, conns=10, pipeline=32, ops=120_000, peers=BROKERS),
+    Workload("get-10x32", Mode.GET, conns=10, pipeline=32, ops=120_000, peers=BROKERS),
     Workload("put-64B", Mode.PUT, conns=50, size_bytes=64, ops=120_000),
     Workload("get-64B", Mode.GET, conns=50, size_bytes=64, ops=120_000),
     Workload("open-10k", Mode.PINGPONG, conns=50, rate=10_000, ops=10_000),
-    Workload("durable-1c", Mode.PUT, conns=1, ops=4_000, sync=Sync.DURABLE),
-    Workload("durable-10c", Mode.PUT, conns=10, ops=10_000, sync=Sync.DURABLE),
-    Workload("durable-100c", Mode.PUT, conns=100, ops=24_000, sync=Sync.DURABLE),
+    Workload("durable-1c", Mode.PUT, conns=1, ops=4_000, sync=Sync.DURABLE, peers=BROKERS),
+    Workload("durable-10c", Mode.PUT, conns=10, ops=10_000, sync=Sync.DURABLE, peers=BROKERS),
+    Workload("durable-100c", Mode.PUT, conns=100, ops=24_000, sync=Sync.DURABLE, peers=BROKERS),
     Workload("jobs-add", Mode.PUT, conns=100, ops=60_000, peers=("redis",), jobs=True),
     Workload("jobs-lease", Mode.GET, conns=100, ops=60_000, peers=("redis",), jobs=True),
     Workload("jobs-durable-100c", Mode.PUT, conns=100, ops=24_000, sync=Sync.DURABLE, peers=("redis",), jobs=True),
@@ -109,6 +110,6 @@ def _measured(workload: Workload, proto: str) -> tuple[str, ...]:
         words += ["--rate", str(workload.rate)]
     if workload.wait:
         words.append("--wait")
-    if workload.reliable and proto == "memcache":  # the others confirm every read, or cannot
+    if workload.reliable and proto in ("memcache", "nats"):  # the others confirm every read, or cannot
         words.append("--reliable")
     return tuple(words)

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from functools import lru_cache
 
 from staniel.protocol import escaping
 from staniel.protocol.memcache.item_reply import item_reply
 from staniel.protocol.memcache.item_requests import Get
 from staniel.protocol.memcache.requests import Dialect, Meta
+from staniel.protocol.memo import remember
 
 _NO_VALUES: Mapping[bytes, int] = {}
 
@@ -122,9 +122,16 @@ def kestrel_item_reply(get: Get, data: bytes, flags: int, item_id: int) -> bytes
     return b"".join((_kestrel_head(get.queue, len(data)), data, b"\r\nEND\r\n"))
 
 
-@lru_cache(maxsize=4096)
+_kestrel_heads: dict[tuple[str, int], bytes] = {}  # by queue and length; a queue's name is short
+
+
 def _kestrel_head(queue: str, size: int) -> bytes:
-    return b"VALUE %b 0 %d\r\n" % (queue.encode("latin-1", "replace"), size)
+    key = queue, size
+    head = _kestrel_heads.get(key)
+    if head is None:
+        head = b"VALUE %b 0 %d\r\n" % (queue.encode("latin-1", "replace"), size)
+        remember(_kestrel_heads, key, head)
+    return head
 
 
 class KestrelReplies(Replies):

@@ -1,7 +1,7 @@
 cimport cython
 
 from staniel.journal.kestrel.addx cimport addx_record
-from staniel.queues.changes cimport Aborted, Added, Cleared, Confirmed, Opened, Removed
+from staniel.queues.changes cimport Aborted, Cleared, Confirmed, Opened, Removed
 from staniel.queues.item cimport Item
 
 
@@ -12,7 +12,6 @@ cdef class Encoder:
     cdef public bint took
     cdef public dict writers
 
-    cpdef bytes _added(self, Added change)
     cpdef bytes addx(self, Item item)
     cpdef bytes _removed(self, Removed change)
     cpdef bytes _cleared(self, Cleared change)

@@ -24,7 +24,7 @@ from staniel.journal.kestrel.records import (
     UNREMOVE,
     WITH_XID,
 )
-from staniel.queues.changes import Aborted, Added, Change, Cleared, Confirmed, Opened, Removed
+from staniel.queues.changes import Aborted, Change, Cleared, Confirmed, Opened, Removed
 from staniel.queues.config import JournalDialect
 from staniel.queues.item import Delivery, Item
 from staniel.queues.xids import XID_MAX, XID_MIN, next_xid
@@ -54,18 +54,13 @@ class Encoder:
         self.counter = counter
         self.open: set[int] = set()
         self.took = False  # something has left the line since this was last looked at and reset
-        self.writers: dict[type[Change], Callable[[Any], bytes]] = {
-            Added: self._added,
+        self.writers: dict[type[Change], Callable[[Any], bytes]] = {  # of all but Added, whose record is addx(item)
             Removed: self._removed,
             Cleared: self._cleared,
             Opened: self._opened,
             Confirmed: self._confirmed,
             Aborted: self._aborted,
         }
-
-    def encode(self, change: Change) -> bytes:
-        """The record of one change."""
-        return self.writers[type(change)](change)
 
     def snapshot(self, counter: int, open_reads: dict[int, Delivery], items: list[Item]) -> Iterator[bytes]:
         """The records of a new file, one by one: the counter, every open read, every item. Call it on a new Encoder.
@@ -82,9 +77,6 @@ class Encoder:
         for item in items:
             yield self.addx(item)
         self.open.update(open_reads)
-
-    def _added(self, change: Added) -> bytes:
-        return self.addx(change.item)
 
     def addx(self, item: Item) -> bytes:
         """The record of one item in the line."""

@@ -201,7 +201,7 @@ class Log:
         """Take a change down; it is written with the batch being gathered."""
         if type(change) is Added:
             item = change.item
-            data = self.encoder.addx(item) if item.flags else addx_record(item)
+            data = self.encoder.addx(item) if item.flags else addx_record(item)  # addx, without its call for most
         else:
             data = self.encoder.writers[type(change)](change)
         pending, group = self._pending, self.group

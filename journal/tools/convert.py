@@ -22,7 +22,6 @@ from staniel.journal.libkestrel.position import Position, encode_reader_file
 from staniel.journal.libkestrel.records import DATA_BYTES_MAX, MAGIC_BYTES, SEGMENT_MAGIC, encode_put
 from staniel.journal.libkestrel.segments import StreamSegments
 from staniel.journal.spool import Spool
-from staniel.queues.changes import Added
 from staniel.queues.config import Format, JournalDialect, QueueConfig
 from staniel.queues.item import LOST_MS, Item
 from staniel.queues.line import Line
@@ -186,7 +185,7 @@ class Conversion:
                 item = line.pop().item
                 refuse_lost(item)
                 digests[name].add(item)
-                pieces.append(encoder.encode(Added(Item(item.data, item.added_ms, item.expires_ms, item.flags))))
+                pieces.append(encoder.addx(Item(item.data, item.added_ms, item.expires_ms, item.flags)))
                 done = self._tell("writing", done + 1, total)
                 if len(pieces) == TOLD_EVERY_ITEMS or len(item.data) > PIECE_BYTES:
                     file.write(b"".join(pieces))

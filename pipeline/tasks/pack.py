@@ -32,7 +32,6 @@ from staniel.pipeline.lake.names import real_name, shown_name
 from staniel.pipeline.sources.journal_options import JournalOptions
 from staniel.pipeline.sources.planning import check_wanted
 from staniel.pipeline.tasks.summarise import queues_of, run
-from staniel.queues.changes import Added
 from staniel.queues.config import JournalDialect
 from staniel.queues.item import LOST_MS, Delivery, Item
 
@@ -236,7 +235,7 @@ def snapshot(path: str, queue: QueueSummary, dialect: JournalDialect) -> Iterato
         else:
             yield (encoder.save_xid if state.items else encoder.nothing)(state.counter)
         for row in _rows(path, replace(queue, state=replace(state, opens={}))):
-            yield encoder.encode(Added(copies.item(row)))
+            yield encoder.addx(copies.item(row))
     finally:
         copies.close()
 

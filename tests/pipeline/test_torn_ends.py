@@ -16,13 +16,12 @@ from staniel.pipeline.formats.base import OnCorrupt, Part, Reading
 from staniel.pipeline.formats.kestrel.adapter import read_summaries
 from staniel.pipeline.lake.folders import LocalFolder, Vanished
 from staniel.pipeline.tasks import verify as module
-from staniel.queues.changes import Added
 from staniel.queues.config import JournalDialect
 from staniel.queues.item import Item
 from tests.journal.workq.test_recovery import add
 
 ITEM = Item(b"item", 1_700_000_000_000)
-KESTREL = Encoder(JournalDialect.DOCUMENTS).encode(Added(ITEM))
+KESTREL = Encoder(JournalDialect.DOCUMENTS).addx(ITEM)
 FILES: dict[str, tuple[list[str], bytes]] = {
     "kestrel": (["q.5", "q"], KESTREL * 2),
     "libkestrel": (["q.5", "q.7"], SEGMENT_MAGIC + encode_put(ITEM, 1) + encode_put(ITEM, 2)),

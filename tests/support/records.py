@@ -81,6 +81,11 @@ OPERATIONS = st.lists(
 Operations = list[tuple[str, *tuple[object, ...]]]
 
 
+def record_of(encoder: Encoder, change: Change) -> bytes:
+    """What a Kestrel journal's log writes for one change."""
+    return encoder.addx(change.item) if isinstance(change, Added) else encoder.writers[type(change)](change)
+
+
 class Scribe:
     """A queue whose changes are encoded as they happen; `ends` are the lengths after each whole change."""
 
@@ -94,7 +99,7 @@ class Scribe:
 
     def record(self, change: Change) -> None:
         assert isinstance(change, Added | Removed | Cleared | Opened | Confirmed | Aborted)
-        self.data += self.encoder.encode(change)
+        self.data += record_of(self.encoder, change)
         self.ends.append(len(self.data))
 
     def run(self, operations: Operations) -> None:

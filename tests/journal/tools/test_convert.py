@@ -8,7 +8,6 @@ from staniel.journal.kestrel.encoder import Encoder
 from staniel.journal.libkestrel.records import DATA_BYTES_MAX
 from staniel.journal.spool import Spool
 from staniel.journal.tools.convert import Conversion, Refusal
-from staniel.queues.changes import Added
 from staniel.queues.config import Format, JournalDialect
 from staniel.queues.item import Item
 from staniel.sim.disk.disk import Disk, PowerCut
@@ -158,7 +157,7 @@ def test_a_name_that_the_format_cannot_hold_is_refused() -> None:
 
 def test_an_item_too_large_for_the_format_is_refused() -> None:
     disk = new_disk()
-    put_file(disk, "q", Encoder(JournalDialect.DOCUMENTS).encode(Added(Item(bytes(DATA_BYTES_MAX + 1), START_MS))))
+    put_file(disk, "q", Encoder(JournalDialect.DOCUMENTS).addx(Item(bytes(DATA_BYTES_MAX + 1), START_MS)))
     with pytest.raises(Refusal, match="holds 16MB at most"):
         convert(disk, Format.LIBKESTREL)
     assert "q" in names(disk)

@@ -21,6 +21,7 @@ from staniel.queues.changes import Aborted, Added, Confirmed, Opened, Removed
 from staniel.queues.config import JournalDialect
 from staniel.queues.item import Item
 from tests.support.process import run_staniel
+from tests.support.records import record_of
 
 ADDED_MS = 1321401903634
 ITEMS = (
@@ -37,7 +38,7 @@ def spool(tmp_path: Path) -> Path:
     (tmp_path / "jobs.read.a").write_bytes(READER_MAGIC + encode_read_head(1) + encode_read_done([3, 2]))
     encoder = Encoder(JournalDialect.DOCUMENTS)
     changes = [Added(Item(b"first", ADDED_MS)), Opened(1, 1), Aborted(1, 1), Opened(1, 2), Confirmed(1, 2)]
-    records = [encoder.encode(change) for change in [*changes, Added(Item(b"next", ADDED_MS)), Removed(2)]]
+    records = [record_of(encoder, change) for change in [*changes, Added(Item(b"next", ADDED_MS)), Removed(2)]]
     (tmp_path / "old").write_bytes(b"".join(records))
     return tmp_path
 

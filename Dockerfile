@@ -4,7 +4,7 @@ RUN command -v cc || (apt-get update && apt-get install -y --no-install-recommen
 ENV HATCH_BUILD_HOOK_ENABLE_CUSTOM=1
 WORKDIR /src
 COPY pyproject.toml README.md LICENSE constraints.txt ./
-COPY src/staniel/__init__.py src/staniel/__main__.py src/staniel/compiled.py src/staniel/py.typed ./src/staniel/
+COPY src/staniel/__init__.py src/staniel/__main__.py src/staniel/compiled.py src/staniel/values.py src/staniel/py.typed ./src/staniel/
 COPY packaging ./packaging
 COPY protocol ./protocol
 COPY queues ./queues

@@ -12,7 +12,6 @@ cdef class Added:
     cdef readonly Item item
 
 
-
 cpdef Added added(Item item)
 
 
@@ -21,7 +20,6 @@ cpdef Added added(Item item)
 @cython.freelist(8)
 cdef class Removed:
     cdef readonly object id
-
 
 
 cpdef Removed removed(object id)
@@ -41,7 +39,6 @@ cdef class Opened:
     cdef readonly long long xid
 
 
-
 cpdef Opened opened(object id, long long xid)
 
 
@@ -51,7 +48,6 @@ cpdef Opened opened(object id, long long xid)
 cdef class Confirmed:
     cdef readonly object id
     cdef readonly long long xid
-
 
 
 cpdef Confirmed confirmed(object id, long long xid)

@@ -4,16 +4,7 @@
 cimport cython  # its decorators hold where a class is written, not where it is declared
 
 from staniel.queues.item cimport Item
-
-
-
-cdef tuple values_of(object value):
-    return tuple([getattr(value, name) for name in value.__match_args__])
-
-
-cdef str shown(object value):
-    fields = ", ".join([f"{name}={getattr(value, name)!r}" for name in value.__match_args__])
-    return f"{type(value).__name__}({fields})"
+from staniel.values import copied, hash_of, is_equal, shown
 
 
 @cython.final
@@ -28,17 +19,16 @@ cdef class Added:
         self.item = item
 
     def __eq__(self, other):
-        return values_of(self) == values_of(other) if type(other) is type(self) else NotImplemented
+        return is_equal(self, other)
 
     def __hash__(self):
-        return hash((type(self), values_of(self)))
+        return hash_of(self)
 
     def __repr__(self):
         return shown(self)
 
     def __reduce__(self):
-        return type(self), values_of(self)
-
+        return copied(self)
 
 
 cpdef Added added(Item item):
@@ -60,17 +50,16 @@ cdef class Removed:
         self.id = id
 
     def __eq__(self, other):
-        return values_of(self) == values_of(other) if type(other) is type(self) else NotImplemented
+        return is_equal(self, other)
 
     def __hash__(self):
-        return hash((type(self), values_of(self)))
+        return hash_of(self)
 
     def __repr__(self):
         return shown(self)
 
     def __reduce__(self):
-        return type(self), values_of(self)
-
+        return copied(self)
 
 
 cpdef Removed removed(object id):
@@ -91,16 +80,16 @@ cdef class Cleared:
         self.count = count
 
     def __eq__(self, other):
-        return values_of(self) == values_of(other) if type(other) is type(self) else NotImplemented
+        return is_equal(self, other)
 
     def __hash__(self):
-        return hash((type(self), values_of(self)))
+        return hash_of(self)
 
     def __repr__(self):
         return shown(self)
 
     def __reduce__(self):
-        return type(self), values_of(self)
+        return copied(self)
 
 
 @cython.final
@@ -116,17 +105,16 @@ cdef class Opened:
         self.xid = xid
 
     def __eq__(self, other):
-        return values_of(self) == values_of(other) if type(other) is type(self) else NotImplemented
+        return is_equal(self, other)
 
     def __hash__(self):
-        return hash((type(self), values_of(self)))
+        return hash_of(self)
 
     def __repr__(self):
         return shown(self)
 
     def __reduce__(self):
-        return type(self), values_of(self)
-
+        return copied(self)
 
 
 cpdef Opened opened(object id, long long xid):
@@ -150,17 +138,16 @@ cdef class Confirmed:
         self.xid = xid
 
     def __eq__(self, other):
-        return values_of(self) == values_of(other) if type(other) is type(self) else NotImplemented
+        return is_equal(self, other)
 
     def __hash__(self):
-        return hash((type(self), values_of(self)))
+        return hash_of(self)
 
     def __repr__(self):
         return shown(self)
 
     def __reduce__(self):
-        return type(self), values_of(self)
-
+        return copied(self)
 
 
 cpdef Confirmed confirmed(object id, long long xid):
@@ -183,16 +170,16 @@ cdef class Aborted:
         self.xid = xid
 
     def __eq__(self, other):
-        return values_of(self) == values_of(other) if type(other) is type(self) else NotImplemented
+        return is_equal(self, other)
 
     def __hash__(self):
-        return hash((type(self), values_of(self)))
+        return hash_of(self)
 
     def __repr__(self):
         return shown(self)
 
     def __reduce__(self):
-        return type(self), values_of(self)
+        return copied(self)
 
 
 Change = Added | Removed | Cleared | Opened | Confirmed | Aborted

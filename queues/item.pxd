@@ -10,7 +10,6 @@ cdef class Item:
     cdef public long long flags
 
 
-
 cpdef Item new_item(bytes data, long long added_ms, long long expires_ms, long long flags)
 
 
@@ -35,7 +34,6 @@ cdef class Delivery:
     cdef public long long xid
     cdef public long long opened_ms
     cdef public long long seq
-
 
 
 cpdef Delivery new_delivery(Item item, object id, long long deliveries, long long xid, long long opened_ms, long long seq)

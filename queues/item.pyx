@@ -3,17 +3,10 @@
 
 cimport cython  # its decorators hold where a class is written, not where it is declared
 
+from staniel.values import copied, is_equal, shown
+
 
 LOST_MS = -1
-
-
-cdef tuple values_of(object value):
-    return tuple([getattr(value, name) for name in value.__match_args__])
-
-
-cdef str shown(object value):
-    fields = ", ".join([f"{name}={getattr(value, name)!r}" for name in value.__match_args__])
-    return f"{type(value).__name__}({fields})"
 
 
 cdef class Item:
@@ -28,14 +21,13 @@ cdef class Item:
         self.flags = flags
 
     def __eq__(self, other):
-        return values_of(self) == values_of(other) if type(other) is type(self) else NotImplemented
+        return is_equal(self, other)
 
     def __repr__(self):
         return shown(self)
 
     def __reduce__(self):
-        return type(self), values_of(self)
-
+        return copied(self)
 
 
 cpdef Item new_item(bytes data, long long added_ms, long long expires_ms, long long flags):
@@ -97,8 +89,7 @@ cdef class Delivery:
         return shown(self)
 
     def __reduce__(self):
-        return type(self), values_of(self)
-
+        return copied(self)
 
 
 cpdef Delivery new_delivery(Item item, object id, long long deliveries, long long xid, long long opened_ms, long long seq):

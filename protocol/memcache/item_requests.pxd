@@ -15,7 +15,6 @@ cdef class Set:
     cdef readonly bint noreply
 
 
-
 cpdef Set new_set(str queue, bytes data, long long flags, object ttl_ms, long long expires_ms, bint noreply)
 
 

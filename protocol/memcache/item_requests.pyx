@@ -3,15 +3,7 @@
 
 cimport cython  # its decorators hold where a class is written, not where it is declared
 
-
-
-cdef tuple values_of(object value):
-    return tuple([getattr(value, name) for name in value.__match_args__])
-
-
-cdef str shown(object value):
-    fields = ", ".join([f"{name}={getattr(value, name)!r}" for name in value.__match_args__])
-    return f"{type(value).__name__}({fields})"
+from staniel.values import copied, hash_of, is_equal, shown
 
 
 @cython.final
@@ -31,17 +23,16 @@ cdef class Set:
         self.noreply = noreply
 
     def __eq__(self, other):
-        return values_of(self) == values_of(other) if type(other) is type(self) else NotImplemented
+        return is_equal(self, other)
 
     def __hash__(self):
-        return hash((type(self), values_of(self)))
+        return hash_of(self)
 
     def __repr__(self):
         return shown(self)
 
     def __reduce__(self):
-        return type(self), values_of(self)
-
+        return copied(self)
 
 
 cpdef Set new_set(str queue, bytes data, long long flags, object ttl_ms, long long expires_ms, bint noreply):
@@ -73,16 +64,16 @@ cdef class Get:
         self.with_id = with_id
 
     def __eq__(self, other):
-        return values_of(self) == values_of(other) if type(other) is type(self) else NotImplemented
+        return is_equal(self, other)
 
     def __hash__(self):
-        return hash((type(self), values_of(self)))
+        return hash_of(self)
 
     def __repr__(self):
         return shown(self)
 
     def __reduce__(self):
-        return type(self), values_of(self)
+        return copied(self)
 
 
 @cython.final
@@ -102,16 +93,16 @@ cdef class SetHead:
         self.meta = meta
 
     def __eq__(self, other):
-        return values_of(self) == values_of(other) if type(other) is type(self) else NotImplemented
+        return is_equal(self, other)
 
     def __hash__(self):
-        return hash((type(self), values_of(self)))
+        return hash_of(self)
 
     def __repr__(self):
         return shown(self)
 
     def __reduce__(self):
-        return type(self), values_of(self)
+        return copied(self)
 
 
 def without_ends(Get request not None):

@@ -3,14 +3,7 @@
 
 cimport cython
 
-
-cdef tuple values_of(object value):
-    return tuple([getattr(value, name) for name in value.__match_args__])
-
-
-cdef str shown(object value):
-    fields = ", ".join([f"{name}={getattr(value, name)!r}" for name in value.__match_args__])
-    return f"{type(value).__name__}({fields})"
+from staniel.values import copied, hash_of, is_equal, shown
 
 
 @cython.no_gc
@@ -26,16 +19,16 @@ cdef class AddJob:
         self.payload = payload
 
     def __eq__(self, other):
-        return values_of(self) == values_of(other) if type(other) is type(self) else NotImplemented
+        return is_equal(self, other)
 
     def __hash__(self):
-        return hash((type(self), values_of(self)))
+        return hash_of(self)
 
     def __repr__(self):
         return shown(self)
 
     def __reduce__(self):
-        return type(self), values_of(self)
+        return copied(self)
 
 
 cpdef AddJob new_add(bytes id, terms, bytes payload):
@@ -58,16 +51,16 @@ cdef class LeaseJob:
         self.has_invalid_name = has_invalid_name
 
     def __eq__(self, other):
-        return values_of(self) == values_of(other) if type(other) is type(self) else NotImplemented
+        return is_equal(self, other)
 
     def __hash__(self):
-        return hash((type(self), values_of(self)))
+        return hash_of(self)
 
     def __repr__(self):
         return shown(self)
 
     def __reduce__(self):
-        return type(self), values_of(self)
+        return copied(self)
 
 
 @cython.no_gc
@@ -81,16 +74,16 @@ cdef class DeleteJob:
         self.id = id
 
     def __eq__(self, other):
-        return values_of(self) == values_of(other) if type(other) is type(self) else NotImplemented
+        return is_equal(self, other)
 
     def __hash__(self):
-        return hash((type(self), values_of(self)))
+        return hash_of(self)
 
     def __repr__(self):
         return shown(self)
 
     def __reduce__(self):
-        return type(self), values_of(self)
+        return copied(self)
 
 
 cpdef DeleteJob new_delete(bytes id):

@@ -4,18 +4,10 @@
 cimport cython
 
 from staniel.queues.jobs.states import NEW, NEXT, PROCESSED
+from staniel.values import copied, shown
 
 NS_A_MS = 1_000_000
 ATTEMPTS_MAX = 255
-
-
-cdef tuple values_of(object value):
-    return tuple([getattr(value, name) for name in value.__match_args__])
-
-
-cdef str shown(object value, str more):
-    fields = ", ".join([f"{name}={getattr(value, name)!r}" for name in value.__match_args__])
-    return f"{type(value).__name__}({fields}{more})"
 
 
 @cython.no_gc
@@ -54,10 +46,10 @@ cdef class Terms:
         return self.max_attempts or ATTEMPTS_MAX
 
     def __repr__(self):
-        return shown(self, "")
+        return shown(self)
 
     def __reduce__(self):
-        return type(self), values_of(self)
+        return copied(self)
 
 
 @cython.no_gc
@@ -105,7 +97,7 @@ cdef class Job(Link):
         return shown(self, ", prev=None, next=None" if self.next is None else ", prev=..., next=...")
 
     def __reduce__(self):
-        return type(self), values_of(self)
+        return copied(self)
 
 
 cpdef Job new_job(bytes id, Terms terms, bytes payload, object created_ns, object time_ns):

@@ -15,10 +15,10 @@ from staniel.journal.disk.ballast import RECORD_OVERHEAD_BYTES
 from staniel.protocol.requests import Invalid, More
 from staniel.protocol.workq import replies
 from staniel.protocol.workq import requests as workq
-from staniel.queues.jobs.job import NS_A_MS, Job, Terms
+from staniel.queues.jobs.job import Job, Terms
 from staniel.queues.jobs.jobs import Finish, Jobs
 from staniel.queues.jobs.queue import JobQueue
-from staniel.queues.jobs.states import COMPLETED
+from staniel.queues.jobs.states import COMPLETED, NS_A_MS
 
 if TYPE_CHECKING:
     from staniel.broker.jobs import JobService

@@ -8,8 +8,9 @@ from staniel.broker.session import Session
 from staniel.protocol.workq import replies
 from staniel.protocol.workq import requests as workq
 from staniel.protocol.workq.fields import show_id, show_time
-from staniel.queues.jobs.job import NS_A_MS, Job
+from staniel.queues.jobs.job import Job
 from staniel.queues.jobs.queue import JobQueue
+from staniel.queues.jobs.states import NS_A_MS
 
 
 def job(session: Session, request: workq.InspectJob, now_ms: int) -> None:

@@ -25,8 +25,9 @@ from staniel.journal.workq.log import CmdLog, SyncRequest
 from staniel.journal.workq.records import is_valid_command, read_time
 from staniel.journal.workq.segments import CmdLogSegment, Frame, SegmentReader
 from staniel.queues.config import SYNC_ALWAYS
-from staniel.queues.jobs.job import NS_A_MS, Job
+from staniel.queues.jobs.job import Job
 from staniel.queues.jobs.jobs import Jobs
+from staniel.queues.jobs.states import NS_A_MS
 from staniel.queues.jobs.timers import NEVER_MS
 
 SLICE_BYTES = 32 << 10  # some 500 small records, about a millisecond

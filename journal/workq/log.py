@@ -33,7 +33,8 @@ from staniel.journal.workq.encoder import (
     encode_time,
 )
 from staniel.journal.workq.segments import CmdLogSegment
-from staniel.queues.jobs.job import NS_A_MS, Job
+from staniel.queues.jobs.job import Job
+from staniel.queues.jobs.states import NS_A_MS
 
 SEGMENT_BYTES = 64 << 20
 NOTHING_YET = 2**62  # larger than any segment, so the first record begins one

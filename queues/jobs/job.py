@@ -8,13 +8,10 @@ from typing import TYPE_CHECKING, Any
 
 from msgspec import Struct
 
-from staniel.queues.jobs.states import NEW, NEXT, PROCESSED, JobState
+from staniel.queues.jobs.states import NEW, PROCESSED, RUN_TTL_MS, JobState, attempts_allowed, end_ms, followed
 
 if TYPE_CHECKING:
     from staniel.queues.jobs.queue import JobQueue
-
-NS_A_MS = 1_000_000
-ATTEMPTS_MAX = 255  # the log's original reader counts them in a byte
 
 
 class Link(Struct, eq=False, gc=False, kw_only=True):
@@ -29,8 +26,7 @@ class Ring(Link, eq=False, gc=False):
 
 
 class Terms(Struct, eq=False, gc=False):
-    """What a job was added with, beside its payload. Jobs alike in it share one. `ttl_ms` 0: a `run`, which lives in
-    memory and as long as its client waits for it.
+    """What a job was added with, beside its payload. Jobs alike in it share one. `ttl_ms` RUN_TTL_MS: a run.
 
     `coded` and `shown` are what the journal and the wire make of it, kept because a million jobs may share it.
     """
@@ -46,7 +42,7 @@ class Terms(Struct, eq=False, gc=False):
 
     @property
     def attempts_max(self) -> int:
-        return self.max_attempts or ATTEMPTS_MAX
+        return attempts_allowed(self.max_attempts)
 
 
 class Job(Link, eq=False, gc=False):
@@ -70,12 +66,11 @@ class Job(Link, eq=False, gc=False):
 
     @property
     def limit_ms(self) -> int:
-        """When its time to live is over: counted from its creation, a scheduled job's from its time."""
-        return (self.time_ns or self.created_ns) // NS_A_MS + self.terms.ttl_ms
+        return end_ms(self.created_ns, self.time_ns, self.terms.ttl_ms)
 
     @property
     def is_run(self) -> bool:
-        return self.terms.ttl_ms == 0
+        return self.terms.ttl_ms == RUN_TTL_MS
 
     @property
     def is_processed(self) -> bool:
@@ -83,8 +78,7 @@ class Job(Link, eq=False, gc=False):
 
     def become(self, state: JobState) -> None:
         """Enter `state`. A lease does without this call: what is in a line of ready jobs is NEW or PENDING."""
-        assert state in NEXT[self.state], (self.state, state)
-        self.state = state
+        self.state = followed(self.state, state)
 
 
 # Called with the first five fields: compiled, this is cheaper than the class (job.pyx).

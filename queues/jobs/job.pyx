@@ -3,11 +3,9 @@
 
 cimport cython
 
-from staniel.queues.jobs.states import NEW, NEXT, PROCESSED
+from staniel.queues.jobs.states cimport attempts_allowed, end_ms, followed
+from staniel.queues.jobs.states import NEW, PROCESSED, RUN_TTL_MS
 from staniel.values import copied, shown
-
-NS_A_MS = 1_000_000
-ATTEMPTS_MAX = 255
 
 
 @cython.no_gc
@@ -43,7 +41,7 @@ cdef class Terms:
 
     @property
     def attempts_max(self):
-        return self.max_attempts or ATTEMPTS_MAX
+        return attempts_allowed(self.max_attempts)
 
     def __repr__(self):
         return shown(self)
@@ -77,12 +75,11 @@ cdef class Job(Link):
 
     @property
     def limit_ms(self):
-        """When its time to live is over: counted from its creation, a scheduled job's from its time."""
-        return (self.time_ns or self.created_ns) // NS_A_MS + self.terms.ttl_ms
+        return end_ms(self.created_ns, self.time_ns, self.terms.ttl_ms)
 
     @property
     def is_run(self):
-        return self.terms.ttl_ms == 0
+        return self.terms.ttl_ms == RUN_TTL_MS
 
     @property
     def is_processed(self):
@@ -90,8 +87,7 @@ cdef class Job(Link):
 
     cpdef become(self, state):
         """Enter `state`."""
-        assert state in NEXT[self.state], (self.state, state)
-        self.state = state
+        self.state = followed(self.state, state)
 
     def __repr__(self):
         return shown(self, ", prev=None, next=None" if self.next is None else ", prev=..., next=...")

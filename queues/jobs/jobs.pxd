@@ -2,6 +2,7 @@ cimport cython
 
 from staniel.queues.jobs.job cimport Job, Terms, new_job
 from staniel.queues.jobs.queue cimport JobQueue
+from staniel.queues.jobs.states cimport end_ms
 from staniel.queues.jobs.timers cimport JobTimers
 
 

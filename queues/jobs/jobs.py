@@ -10,10 +10,20 @@ from collections.abc import Callable, Sequence
 from enum import Enum
 from typing import Protocol
 
-from staniel.queues.jobs.job import NS_A_MS, Job, Terms, new_job
+from staniel.queues.jobs.job import Job, Terms, new_job
 from staniel.queues.jobs.journal import JobJournal
 from staniel.queues.jobs.queue import JobQueue, JobWaiter, Leaser
-from staniel.queues.jobs.states import COMPLETED, FAILED, LEASED, PENDING, PROCESSED, JobState
+from staniel.queues.jobs.states import (
+    COMPLETED,
+    FAILED,
+    LEASED,
+    NS_A_MS,
+    PENDING,
+    PROCESSED,
+    RUN_TTL_MS,
+    JobState,
+    end_ms,
+)
 from staniel.queues.jobs.timers import NEVER_MS, JobTimers
 
 IDLE_QUEUES_MAX = 2048  # twice the names of one lease: a megabyte
@@ -104,7 +114,7 @@ class Jobs:
             created_ns = self._last_ns + 1
         self._last_ns = created_ns
         job = self.by_id[id] = new_job(id, terms, payload, created_ns, time_ns)
-        limit_ms = (time_ns or created_ns) // NS_A_MS + terms.ttl_ms
+        limit_ms = end_ms(created_ns, time_ns, terms.ttl_ms)
         self.journal.added(job, limit_ms)
         if time_ns > created_ns:
             self._schedule(job, now_ms)
@@ -207,11 +217,11 @@ class Jobs:
         job.attempts += 1
         job.until_ms = now_ms + terms.ttr_ms
         queue.leased += 1
-        if terms.ttl_ms == 0:
+        if terms.ttl_ms == RUN_TTL_MS:
             self._runners[job.id].leased(job, now_ms)
         else:
             self.journal.attempted(job, now_ms)
-            moment_ms, limit_ms = job.until_ms, (job.time_ns or job.created_ns) // NS_A_MS + terms.ttl_ms
+            moment_ms, limit_ms = job.until_ms, end_ms(job.created_ns, job.time_ns, terms.ttl_ms)
             self.timers.set(job, moment_ms if moment_ms < limit_ms else limit_ms, now_ms)
 
     def _time_out(self, job: Job, now_ms: int) -> None:
@@ -367,7 +377,7 @@ class Jobs:
         now_ns, timers = now_ms * NS_A_MS, self.timers
         for job in jobs.values():
             state, terms, time_ns = job.state, job.terms, job.time_ns
-            moment_ms = (time_ns or job.created_ns) // NS_A_MS + terms.ttl_ms
+            moment_ms = end_ms(job.created_ns, time_ns, terms.ttl_ms)
             if state is LEASED:
                 job.until_ms = now_ms + terms.ttr_ms
                 terms.queue.leased += 1

@@ -16,9 +16,9 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable
 
-from staniel.queues.jobs.job import NS_A_MS, Job, Terms
+from staniel.queues.jobs.job import Job, Terms
 from staniel.queues.jobs.jobs import Jobs
-from staniel.queues.jobs.states import COMPLETED, FAILED, LEASED, PENDING
+from staniel.queues.jobs.states import COMPLETED, FAILED, LEASED, PENDING, RUN_TTL_MS, end_ms
 
 Early = tuple[int, int, Callable[[bytes], None]]
 # How long before the addition a fact of the same job may have been written: the original does both at once, in two
@@ -48,8 +48,8 @@ class JobReplay:
         """A job was added, or scheduled for `time_ns`; the end of its life, in ms."""
         if id in self.found:
             self.removed(id)
-        limit_ms = (time_ns or created_ns) // NS_A_MS + terms.ttl_ms
-        if limit_ms <= self.now_ms or terms.ttl_ms == 0:  # without a life it would be taken for a run
+        limit_ms = end_ms(created_ns, time_ns, terms.ttl_ms)
+        if limit_ms <= self.now_ms or terms.ttl_ms == RUN_TTL_MS:  # without a life it would be taken for a run
             self.dead[origin] += 1
             return limit_ms
         job = Job(id, terms, payload, created_ns, time_ns)

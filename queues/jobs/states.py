@@ -1,8 +1,12 @@
-"""The states of a job, and which may follow which."""
+"""The states of a job, which may follow which, and the rules of its numbers: what job.py and job.pyx share."""
 
 from __future__ import annotations
 
 from enum import Enum
+
+NS_A_MS = 1_000_000
+ATTEMPTS_MAX = 255  # the log's original reader counts them in a byte
+RUN_TTL_MS = 0  # the time to live of a run, which lives in memory and as long as its client waits for it
 
 
 class JobState(Enum):
@@ -36,3 +40,19 @@ NEXT = {  # a failed job that may be tried again is PENDING, leased or not
     COMPLETED: (),
     FAILED: (),
 }
+
+
+def followed(before: JobState, after: JobState) -> JobState:
+    """The state `after`, which may follow `before`."""
+    assert after in NEXT[before], (before, after)
+    return after
+
+
+def attempts_allowed(max_attempts: int) -> int:
+    """How often a job is leased that asks for `max_attempts`, 0: for none."""
+    return max_attempts or ATTEMPTS_MAX
+
+
+def end_ms(created_ns: int, time_ns: int, ttl_ms: int) -> int:
+    """When a time to live is over: counted from a job's creation, a scheduled job's from its time."""
+    return (time_ns or created_ns) // NS_A_MS + ttl_ms

@@ -9,8 +9,8 @@ from enum import Enum
 
 from msgspec import Struct, structs
 
-from staniel.queues.jobs.job import ATTEMPTS_MAX, NS_A_MS, Job
-from staniel.queues.jobs.states import COMPLETED, FAILED, LEASED, NEW, PENDING, JobState
+from staniel.queues.jobs.job import Job
+from staniel.queues.jobs.states import ATTEMPTS_MAX, COMPLETED, FAILED, LEASED, NEW, NS_A_MS, PENDING, JobState
 from staniel.sim.queues.model import Written
 from staniel.sim.violations import Kind, Violation
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from staniel.journal.errors import NeedMore
+from staniel.journal.kestrel.adds import count_adds
 from staniel.journal.kestrel.records import (
     ADD,
     ADD_XID,
@@ -21,7 +22,6 @@ from staniel.journal.kestrel.records import (
     REMOVE_TENTATIVE,
     REMOVE_TENTATIVE_XID,
     SAVE_XID,
-    SIZE_END,
     STATE_DUMP,
     UNREMOVE,
     WITH_XID_BYTES,
@@ -169,20 +169,7 @@ class Replay:
 
     def _count_adds(self, data: bytes, at: int, end: int) -> int:
         """Count whole items that stay in the journal, as long as one follows the other; where the last of them ends."""
-        count = size_bytes = expiring = 0
-        last = end - ADDX_HEAD_BYTES
-        unpack = ADDX_BODY.unpack_from
-        while at <= last and data[at] == ADDX:
-            size, _, expires_ms = unpack(data, at + 1)
-            stop = at + SIZE_END + size
-            if size < BLOCK_HEAD_BYTES or stop > end:
-                break
-            if expires_ms:
-                expiring += 1
-            count += 1
-            size_bytes += size
-            at = stop
-        size_bytes -= BLOCK_HEAD_BYTES * count
+        count, size_bytes, expiring, at = count_adds(data, at, end)
         self.line.leave_behind(count, size_bytes, expiring)
         return at
 

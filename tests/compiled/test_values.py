@@ -89,6 +89,7 @@ SAMPLES: dict[str, Any] = {
     "noreply": False,
 }
 FUNCTIONS = (
+    "staniel.journal.kestrel.adds",
     "staniel.journal.kestrel.addx",
     "staniel.protocol.memcache.item_reply",
 )
@@ -213,6 +214,45 @@ def test_the_record_of_a_put_is_the_same(data: bytes, added_ms: int, expires_ms:
     )
     plain = PLAIN["staniel.queues.item"].Item(data, added_ms, expires_ms)
     assert made == PLAIN["staniel.journal.kestrel.addx"].addx_record(plain)
+
+
+def in_a_row(records: list[tuple[bytes, int]]) -> bytes:
+    addx = PLAIN["staniel.journal.kestrel.addx"].addx_record
+    item = PLAIN["staniel.queues.item"].Item
+    return b"".join([addx(item(data, 5, expires_ms)) for data, expires_ms in records])
+
+
+ADDS = st.lists(st.tuples(st.binary(max_size=40), st.sampled_from([0, 9, -1]))).map(in_a_row)
+SIZE = st.integers(-(2**31), 2**31 - 1) | st.sampled_from([15, 16, 17, -1, 2**31 - 1])
+
+
+@given(
+    adds=ADDS,
+    more=st.binary(max_size=40),
+    size=SIZE,
+    skipped=st.integers(0, 60),
+    cut=st.integers(0, 60),
+    data=st.data(),
+)
+def test_records_in_a_row_are_counted_alike(
+    adds: bytes, more: bytes, size: int, skipped: int, cut: int, data: st.DataObject
+) -> None:
+    """Whole ones, one cut off, one whose size cannot be, other bytes behind them; from any byte to any byte."""
+    damaged = b"\2" + size.to_bytes(4, "little", signed=True) + bytes(16)
+    piece = adds + data.draw(st.sampled_from([b"", damaged])) + more
+    at, end = min(skipped, len(piece)), max(0, len(piece) - cut)
+    for begin, stop in ((0, len(piece)), (0, end), (at, end)):
+        found = [each["staniel.journal.kestrel.adds"].count_adds(piece, begin, stop) for each in (COMPILED, PLAIN)]
+        assert found[0] == found[1]
+
+
+def test_bytes_outside_of_a_piece_are_not_counted() -> None:
+    count_adds = COMPILED["staniel.journal.kestrel.adds"].count_adds
+    for at, end in ((-1, 2), (0, 4)):
+        with pytest.raises(IndexError):
+            count_adds(b"abc", at, end)
+    with pytest.raises(TypeError):
+        count_adds(None, 0, 0)
 
 
 def test_ends_and_lost_are_the_same() -> None:

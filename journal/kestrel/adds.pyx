@@ -1,0 +1,40 @@
+"""Records of items that joined the line one after the other, counted at once; adds.py tells more."""
+
+from cpython.bytes cimport PyBytes_AS_STRING
+from libc.stdint cimport int32_t, int64_t
+from libc.string cimport memcpy
+
+from staniel.journal.kestrel.records import ADDX, ADDX_HEAD, ADDX_HEAD_BYTES, BLOCK_HEAD_BYTES, SIZE_END
+
+cdef enum:
+    OPCODE = 2
+    HEAD = 21  # opcode, size, time added, expiry
+    SIZE_AT = 1
+    EXPIRY_AT = 13
+    COUNTED_FROM = 5  # the size counts from here on,
+    COUNTED_HEAD = 16  # the times and the payload
+
+assert (ADDX, ADDX_HEAD_BYTES, BLOCK_HEAD_BYTES, SIZE_END) == (OPCODE, HEAD, COUNTED_HEAD, COUNTED_FROM)
+assert ADDX_HEAD.format == "<Biqq"
+
+
+cpdef tuple count_adds(bytes data, Py_ssize_t at, Py_ssize_t end):
+    """As in the .py beside this file. Raises IndexError where that would read outside of `data`."""
+    cdef Py_ssize_t count = 0, size_bytes = 0, expiring = 0, stop
+    cdef const char *bytes_at
+    cdef int32_t size
+    cdef int64_t expires_ms
+    if at < 0 or end > len(data):  # len raises TypeError for None
+        raise IndexError(f"bytes {at} to {end} of {len(data)}")
+    bytes_at = PyBytes_AS_STRING(data)
+    while at <= end - HEAD and bytes_at[at] == OPCODE:
+        memcpy(&size, bytes_at + at + SIZE_AT, 4)
+        if size < COUNTED_HEAD or size > end - at - COUNTED_FROM:
+            break
+        stop = at + COUNTED_FROM + size
+        memcpy(&expires_ms, bytes_at + at + EXPIRY_AT, 8)
+        expiring += expires_ms != 0
+        count += 1
+        size_bytes += size - COUNTED_HEAD
+        at = stop
+    return count, size_bytes, expiring, at

@@ -10,6 +10,7 @@ from pathlib import Path
 from msgspec import Struct
 
 ROOT = Path(__file__).resolve().parents[2]
+START_SECONDS_MAX = 15.0
 
 
 class Sync(Enum):
@@ -43,6 +44,7 @@ class Contestant(Struct, frozen=True):
     version_args: tuple[str, ...] = ()
     version_program: str = ""
     described: str = ""
+    start_seconds_max: float = START_SECONDS_MAX
     promises: Callable[[], tuple[Sync, ...]] = lambda: tuple(Sync)
 
 

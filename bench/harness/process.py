@@ -24,7 +24,6 @@ from msgspec import Struct
 
 from staniel.bench.harness.contestant import ROOT, Contestant, Launch, Sync
 
-START_SECONDS_MAX = 15.0
 _POLL_SECONDS = 0.01
 _LOG_TAIL_CHARS = 400
 _PR_SET_PDEATHSIG = 1
@@ -55,7 +54,7 @@ def running(contestant: Contestant, sync: Sync, base: Path, core: int | None) ->
         command = contestant.command(Launch(port, data, sync))
         with (folder / "log").open("wb") as log, _spawned(command, log.fileno(), core) as child:
             server = Running(child.pid, port, folder / "log")
-            _await_port(contestant.name, child, server)
+            _await_port(contestant, child, server)
             yield server
     finally:
         shutil.rmtree(folder, ignore_errors=True)
@@ -107,8 +106,9 @@ def free_port() -> int:
             return port
 
 
-def _await_port(name: str, child: subprocess.Popen[bytes], server: Running) -> None:
-    give_up = time.monotonic() + START_SECONDS_MAX
+def _await_port(contestant: Contestant, child: subprocess.Popen[bytes], server: Running) -> None:
+    name, seconds_max = contestant.name, contestant.start_seconds_max
+    give_up = time.monotonic() + seconds_max
     while time.monotonic() < give_up:
         if child.poll() is not None:
             raise StartFailed(f"{name} ended with status {child.returncode} at once: {log_tail(server)}")
@@ -118,7 +118,7 @@ def _await_port(name: str, child: subprocess.Popen[bytes], server: Running) -> N
             time.sleep(_POLL_SECONDS)
         else:
             return
-    raise StartFailed(f"{name} did not answer on its port in {START_SECONDS_MAX:.0f} s: {log_tail(server)}")
+    raise StartFailed(f"{name} did not answer on its port in {seconds_max:.0f} s: {log_tail(server)}")
 
 
 def log_tail(server: Running) -> str:

@@ -136,7 +136,15 @@ PEERS = (
     Contestant("beanstalkd", "beanstalk", "beanstalkd", _beanstalkd, version_args=("-v",)),
     Contestant("memcached", "memcache", "memcached", _memcached, kv=True, version_args=("-V",)),
     Contestant("nats", "nats", "nats-server", _nats, version_args=("--version",), promises=_nats_promises),
-    Contestant("rabbitmq", "amqp", _RABBITMQ, _rabbitmq, version_args=("version",), version_program="rabbitmqctl"),
+    Contestant(
+        "rabbitmq",
+        "amqp",
+        _RABBITMQ,
+        _rabbitmq,
+        version_args=("version",),
+        version_program="rabbitmqctl",
+        start_seconds_max=60.0,
+    ),
 )
 
 

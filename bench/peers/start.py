@@ -25,9 +25,9 @@ import msgspec
 from msgspec import Struct
 
 from staniel.bench.harness import machine
-from staniel.bench.harness.contestant import Contestant, Launch, Sync
+from staniel.bench.harness.contestant import START_SECONDS_MAX, Contestant, Launch, Sync
 from staniel.bench.harness.machine import cores
-from staniel.bench.harness.process import START_SECONDS_MAX, StartFailed, child_setup, exit_on_signals, free_port
+from staniel.bench.harness.process import StartFailed, child_setup, exit_on_signals, free_port
 from staniel.bench.peers.servers import PEERS, ours, present
 
 ITEM = b"x" * 100

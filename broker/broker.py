@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from msgspec import structs
 
+from staniel.broker.config.addresses import TcpAddress
 from staniel.broker.config.load import Config, ConfigError, ReloadError
 from staniel.broker.config.toml import joined
 from staniel.broker.counters import ServerCounters
@@ -43,6 +44,7 @@ from staniel.queues.queue import Ended, Queue
 from staniel.queues.registry import Queues
 
 if TYPE_CHECKING:
+    from staniel.broker.admin_access import AdminAccess
     from staniel.broker.jobs import JobService
     from staniel.queues.jobs.job import Job
 
@@ -66,6 +68,7 @@ class Broker:
         "_sessions",
         "_started_with",
         "_to_expire",
+        "admin",
         "client_events",
         "config",
         "counters",
@@ -124,6 +127,7 @@ class Broker:
         self.deletions = Deletions(self)
         self.pauses = Pauses(fs, f"{self.spool.own}/paused", report)
         self.status = self._new_status()
+        self.admin = admin_access(config, fs)
         self.counters = ServerCounters()
         self.leases = Leases(self.timers)
         self.leases.timed_out = self._log_lease_timeout
@@ -161,6 +165,10 @@ class Broker:
             self.report(Level.INFO, "session.start", session=session.number)
         self._guard(session)
         return session
+
+    def sessions(self) -> Iterator[Session]:
+        """Every client that is connected, the oldest first."""
+        return iter(self._sessions)
 
     def count_sessions(self, handlers: dict[type, Callable[[Session, Any, int], None]]) -> int:
         """How many clients speak the protocol with these handlers."""
@@ -372,10 +380,12 @@ class Broker:
             raise ReloadError("the server runs without a configuration file")
         try:
             config = self._load()
+            admin = admin_access(config, self.fs)
         except ConfigError as error:
             self.report(Level.ERROR, "config.refused", why=str(error), hint="nothing has changed")
             raise ReloadError(str(error)) from error
         self.config = config
+        self.admin = admin
         self.queues.config_of = config.queue
         later = config.later_keys(self._started_with)
         self._limit_queues()
@@ -524,6 +534,15 @@ class Broker:
         journal: Journal = (self.streams if is_stream else self.spool).create(name, config, now_ms)
         journal.batch = max(journal.batch, self.queues.erased.pop(name, 0))  # that it is empty now is news
         return journal
+
+
+def admin_access(config: Config, fs: Fs) -> AdminAccess | None:
+    """Who may use the admin listener over TCP; None: it has no such address. Raises ConfigError."""
+    if not any(isinstance(address, TcpAddress) for address in config.addresses("admin")):
+        return None
+    from staniel.broker.admin_access import AdminAccess  # loads OpenSSL
+
+    return AdminAccess(config, fs)
 
 
 def shorten(keys: list[str]) -> str:

@@ -5,11 +5,14 @@ All but memcache's are imported when asked for: few servers speak them, and thri
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from functools import partial
+from typing import Any
 
 from staniel.broker.commands import memcache as commands
 from staniel.broker.commands import meta as meta_commands
-from staniel.broker.session import ProtocolSpec
+from staniel.broker.session import ProtocolSpec, RequestParser, Session
+from staniel.protocol.limits import Limits
 from staniel.protocol.memcache.parser import MemcacheParser
 from staniel.protocol.memcache.requests import Dialect
 
@@ -27,14 +30,30 @@ def text(dialect: Dialect, create_on_read: bool = True) -> ProtocolSpec:
     from staniel.broker.commands import text as text_commands
     from staniel.protocol.text.parser import TextParser
 
-    return ProtocolSpec(TextParser, text_commands.HANDLERS, dialect, create_on_read)
+    return ProtocolSpec(TextParser, text_commands.HANDLERS, dialect, create_on_read, "text")
 
 
 def workq() -> ProtocolSpec:
     from staniel.broker.commands import workq as workq_commands
     from staniel.protocol.workq.parser import WorkqParser
 
-    return ProtocolSpec(WorkqParser, workq_commands.HANDLERS)
+    return ProtocolSpec(WorkqParser, workq_commands.HANDLERS, name="workq")
+
+
+def http() -> ProtocolSpec:
+    """The admin listener's. Its modules, h11 among them, are loaded for the first client: a socket that is used once a
+    week must not cost every start.
+    """
+    handlers: dict[type, Callable[[Session, Any, int], None]] = {}
+
+    def parser(limits: Limits) -> RequestParser:
+        from staniel.broker.commands.http import dispatch
+        from staniel.protocol.http.parser import HttpParser
+
+        handlers.update(dispatch.HANDLERS)
+        return HttpParser(limits)
+
+    return ProtocolSpec(parser, handlers, name="admin")
 
 
 def thrift(dialect: Dialect, create_on_read: bool = True) -> ProtocolSpec:
@@ -42,4 +61,4 @@ def thrift(dialect: Dialect, create_on_read: bool = True) -> ProtocolSpec:
     from staniel.broker.commands import thrift as thrift_commands
     from staniel.protocol.thrift.parser import ThriftParser
 
-    return ProtocolSpec(ThriftParser, thrift_commands.HANDLERS, dialect, create_on_read)
+    return ProtocolSpec(ThriftParser, thrift_commands.HANDLERS, dialect, create_on_read, "thrift")

@@ -7,7 +7,7 @@ from staniel.protocol.memcache.replies cimport Replies
 
 cdef class Session:
     cdef public object _answer, _delivered, _queue, broker, dialect, backlog, number, reply_item, state, waited_at
-    cdef public str address, client_id
+    cdef public str address, client_id, protocol
     cdef public Replies replies
     cdef public ServerCounters counters
     cdef public GroupCommit group

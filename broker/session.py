@@ -91,13 +91,14 @@ PAUSE = Continuation(_nothing)
 
 class ProtocolSpec(Struct, frozen=True):
     """One protocol: what reads its bytes, and which function serves which of its requests. `create_on_read`: reading
-    from a queue that does not exist makes it.
+    from a queue that does not exist makes it. `name`: for operators.
     """
 
     parser: Callable[[Limits], RequestParser]
     handlers: dict[type, Callable[[Session, Any, int], None]]
     dialect: Dialect = Dialect.MEMCACHED
     create_on_read: bool = False
+    name: str = "memcache"
 
 
 class RequestParser(Protocol):
@@ -152,6 +153,7 @@ class Session:
         "out",
         "out_bytes",
         "peeks",
+        "protocol",
         "reads",
         "refuse_reads",
         "refuse_writes",
@@ -165,7 +167,7 @@ class Session:
         self.broker = broker
         self.counters, self.group, self.by_name = broker.counters, broker.group, broker.queues.by_name
         self.address = address
-        self.handlers = protocol.handlers
+        self.handlers, self.protocol = protocol.handlers, protocol.name
         self.dialect = protocol.dialect
         self.creates = protocol.create_on_read
         self.replies, self.reply_item = replies_for(protocol.dialect), ITEM_REPLIES[protocol.dialect]

@@ -59,14 +59,15 @@ async def serve(load: Callable[[], Config]) -> None:
     """Run until a signal or `shutdown`. Raises StartError, SpoolError, Locked, JournalFailure."""
     config = load()
     report = open_log(config.server.log_level)
-    for warning in config.warnings:
-        report(Level.WARNING, "config.warning", text=warning)
     journals, clients = raise_file_limit()
     if clients < CLIENTS_MIN:
         raise StartError(f"only {4 * clients} files may be open, at least {4 * CLIENTS_MIN} are needed (ulimit -n)")
     broker = Broker(config, OsFs(), report, load)
     broker.group.open_files.allow(journals)
     with BoundSockets(config) as bound:
+        if config.admin.socket and (error := bound.open_in_spool(broker.spool.own)) is not None:
+            hint = "staniel's commands cannot reach this server over the spool; use [admin] listen"
+            report(Level.WARNING, "admin.no_socket", why=error.strerror, hint=hint)
         await open_service(config, broker, bound, min(clients, config.server.max_connections or clients))
     report(Level.INFO, "server.stopped", **broker.stop_cause)
 
@@ -81,7 +82,7 @@ async def open_service(config: Config, broker: Broker, bound: BoundSockets, clie
     gc_policy.enable()
     machine = SystemMachine(clock)
     hub = Hub(broker, machine, clients)
-    for sock, wire in bound.sockets:
+    for sock, wire in bound.all():
         try:
             sock.listen(config.server.connection_backlog or BACKLOG)
         except OSError as error:

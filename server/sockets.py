@@ -26,6 +26,8 @@ PATH_HINT = "choose another path, or stop the program that listens there"
 SHORTER_HINT = "give a shorter one in `listen`, in /run for example"
 PATH_BYTES_MAX = 107  # of a Unix socket: 108 in the kernel's struct, one of them for its end
 LOCK_SUFFIX = ".lock"
+ADMIN_SOCKET = "admin.sock"
+ADMIN_SOCKET_MODE = 0o600
 
 
 class StartError(Exception):
@@ -33,12 +35,13 @@ class StartError(Exception):
 
 
 class BoundSockets:
-    """A bound socket, not yet listening, for every address of a configuration: memcache first, then text, workq and
-    thrift. `sockets` pairs each with what is spoken there. Raises StartError.
+    """A bound socket, not yet listening, for every address of a configuration: memcache first, then text, workq, admin
+    and thrift. `sockets` pairs each with what is spoken there. Raises StartError.
     """
 
     def __init__(self, config: Config) -> None:
         self.sockets: list[tuple[socket.socket, ProtocolSpec]] = []
+        self.in_spool: tuple[socket.socket, ProtocolSpec] | None = None
         self._locks: list[int] = []
         self._paths: list[tuple[str, tuple[int, int]]] = []
         dialect = config.memcache.dialect
@@ -46,6 +49,7 @@ class BoundSockets:
             self._open(config, "memcache", lambda: protocols.memcache(dialect, config.memcache.create_on_read))
             self._open(config, "text", lambda: protocols.text(dialect, config.text.create_on_read))
             self._open(config, "workq", protocols.workq)
+            self._open(config, "admin", protocols.http)
             self._open(config, "thrift", lambda: protocols.thrift(dialect, config.thrift.create_on_read))
         except ImportError as error:
             self.close()
@@ -62,7 +66,7 @@ class BoundSockets:
 
     def close(self) -> None:
         """Close what is open, and remove the Unix sockets that are still the ones bound here."""
-        for sock, _ in self.sockets:
+        for sock, _ in self.all():
             sock.close()
         for path, identity in self._paths:
             try:
@@ -72,7 +76,11 @@ class BoundSockets:
                 pass  # gone, or not ours to remove any more
         for lock in self._locks:
             os.close(lock)
-        self.sockets, self._paths, self._locks = [], [], []
+        self.sockets, self.in_spool, self._paths, self._locks = [], None, [], []
+
+    def all(self) -> list[tuple[socket.socket, ProtocolSpec]]:
+        """With the one in the spool, if there is one."""
+        return [*self.sockets, self.in_spool] if self.in_spool is not None else list(self.sockets)
 
     def _open(self, config: Config, name: str, load: Callable[[], ProtocolSpec]) -> None:
         """Bind a listener's addresses, if it has any: only then is its protocol loaded."""
@@ -86,6 +94,29 @@ class BoundSockets:
             else:
                 sock = _bind(address, config.server)
             self.sockets.append((sock, protocol))
+
+    def open_in_spool(self, folder: str) -> OSError | None:
+        """The operators' socket in the spool's own folder, which this process has locked. It is bound through the
+        folder's descriptor, because the path of a spool may be longer than a socket's may be. Why not, if it cannot.
+        """
+        path = f"{folder}/{ADMIN_SOCKET}"
+        sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM | socket.SOCK_CLOEXEC)
+        try:
+            at = os.open(folder, os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
+            try:
+                if os.path.lexists(path):
+                    os.unlink(path)
+                os.fchmod(sock.fileno(), ADMIN_SOCKET_MODE)
+                sock.bind(f"/proc/self/fd/{at}/{ADMIN_SOCKET}")
+                self._paths.append((path, _identity(path)))
+                os.chmod(path, ADMIN_SOCKET_MODE)
+            finally:
+                os.close(at)
+        except OSError as error:
+            sock.close()
+            return error
+        self.in_spool = (sock, protocols.http())
+        return None
 
     def _bind_unix(self, address: UnixAddress, mode: int) -> socket.socket:
         path = address.path

@@ -10,26 +10,19 @@ from collections.abc import Callable, Iterable, Sequence
 
 from staniel.broker import access, stats
 from staniel.broker.commands.batches import BatchCommand, ChunkedReply, ExpireBatch
-from staniel.broker.commands.puts import DISK_FULL
 from staniel.broker.config.load import ReloadError
+from staniel.broker.operations.move import RunningMove, move_error
 from staniel.broker.pauses import QueuePause
 from staniel.broker.session import Session
 from staniel.broker.status import ServerStatus, by_name
-from staniel.journal.journals import removal_log
 from staniel.protocol.memcache import requests as memcache
 from staniel.protocol.memcache.requests import Dialect
-from staniel.queues.interfaces import Admission
-from staniel.queues.names import name_error
 from staniel.queues.queue import Queue
-from staniel.queues.registry import Refused
 
 SERVER_TOPIC = "server"  # of `stats`
 CLIENT_ERROR = b"CLIENT_ERROR\r\n"
 QUEUES_ADDED_UP_PER_TURN = 2000
 BLOCKS_PER_TURN = 16
-ITEMS_MOVED_PER_SLICE = 256  # some milliseconds; then it is the other clients' turn, and the disk's
-BYTES_MOVED_PER_SLICE = 1 << 20
-MOVE_OVERHEAD_BYTES = 512  # an item's intent, its copy's head and its records in the source, generously
 
 
 def show_stats(session: Session, request: memcache.Stats, now_ms: int) -> None:
@@ -187,7 +180,7 @@ def shutdown(session: Session, request: memcache.Shutdown, now_ms: int) -> None:
 
 def move(session: Session, request: memcache.Move, now_ms: int) -> None:
     """Answers when everything has been sent, with how many items that were."""
-    if why := move_error(session, request):
+    if why := move_error(session.broker.queues, request.source, request.target):
         session.client_error(why)
         return
     queues = session.broker.queues
@@ -198,102 +191,11 @@ def move(session: Session, request: memcache.Move, now_ms: int) -> None:
     if source is None:
         session.out.append(session.replies.not_found)
         return
-    there = len(source.line)
-    count = there if request.count is None else min(request.count, there)
-    MoveCommand(session, source, request.target, count).step(now_ms)
 
-
-def move_error(session: Session, request: memcache.Move) -> str:
-    """What is wrong with the two names; empty if nothing is."""
-    queues = session.broker.queues
-    for name in (request.source, request.target):
-        if queues.find(name) is None and (why := name_error(name)):
-            return why
-        if name in queues.aliases:
-            return f"{name} is an alias, name a queue"
-    return "the two queues are the same" if request.source == request.target else ""
-
-
-class MoveCommand:
-    """One running move. It ends early when the source has nothing live left, when the target is full, or when one of
-    them may no longer be used.
-    """
-
-    def __init__(self, session: Session, source: Queue, target: str, count: int) -> None:
-        self.session = session
-        self.source = source
-        self.target = target
-        self.left = count
-        self.moved = 0
-        self.is_ahead = False  # of the disk: as much of the source as may be is under way
-
-    def step(self, now_ms: int) -> None:
-        """Send a slice; then yield to other clients, or answer."""
-        try:
-            more = self._send_slice(now_ms)
-        except Refused as refused:
-            if not self.moved:
-                self.session.refuse(refused.why)
-                return
-            more = False
-        log = removal_log(self.source.journal)
-        if self.is_ahead and log is not None:
-            self.session.retry_after_sync(log, self.step)
-        elif more or self.is_ahead:
-            self.session.yield_turn(self.step)
+    def finish(moved: int, why: str) -> None:
+        if why and not moved:
+            session.refuse(why)
         else:
-            self.session.out.append(self.session.replies.moved(self.moved))
-            source, target = self.source.name, self.target
-            self.session.log_event("queue.moved", now_ms, queue=source, target=target, items=self.moved)
+            session.out.append(session.replies.moved(moved))
 
-    def _send_slice(self, now_ms: int) -> bool:
-        """Whether there is more to do. Raises Refused."""
-        self.is_ahead = False
-        if not self.left:
-            return False
-        target = self._check_target(now_ms)
-        last = self.moved + ITEMS_MOVED_PER_SLICE
-        size = 0
-        sent: int | None = 0
-        while self.left and self.moved < last and size < BYTES_MOVED_PER_SLICE and sent is not None:
-            sent = self._send_one(target, now_ms)
-            size += sent or 0
-        self.session.depend_on(self.source)
-        self.session.depend_on(target)
-        return self.left > 0 and (sent is not None or self.source.is_unsettled)
-
-    def _check_target(self, now_ms: int) -> Queue:
-        """The target, made if need be. A lot may have happened since the last slice. Raises Refused and Later."""
-        session = self.session
-        queues = session.broker.queues
-        for name in (self.target, self.source.name):
-            if name in queues.aliases:
-                raise Refused(f"{name} is an alias now", client=False)
-        if why := access.write_refusal(session, None) or access.read_refusal(session, self.source):
-            raise Refused(why, client=False)
-        target = queues.make_for_client(self.target, now_ms)
-        if why := access.write_refusal(session, target):
-            raise Refused(why, client=False)
-        return target
-
-    def _send_one(self, target: Queue, now_ms: int) -> int | None:
-        """The bytes of the item that was sent; None if none can be. Raises Refused."""
-        deletions = self.session.broker.deletions
-        if deletions.is_postponed(self.source) or deletions.is_postponed(target):
-            return None
-        head = self.source.peek(now_ms)
-        if head is None or not target.has_room(head.item):
-            return None
-        size = len(head.item.data) + MOVE_OVERHEAD_BYTES
-        if not self.session.broker.group.admits(size):
-            raise Refused(DISK_FULL, client=False)
-        match self.session.broker.transfers.admits(self.source, len(head.item.data)):
-            case Admission.SOON:
-                self.is_ahead = True
-                return None
-            case Admission.LATER:
-                raise Refused(f"too much of {self.source.name} waits for a queue that cannot be used", client=False)
-        self.source.send_head(self.target, now_ms)
-        self.moved += 1
-        self.left -= 1
-        return size
+    RunningMove(session, source, request.target, request.count, finish).step(now_ms)

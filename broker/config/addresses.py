@@ -51,6 +51,11 @@ def is_host(text: str) -> bool:
     return text != "" and text.count(":") != 1 and not any(letter in "[]/" or letter.isspace() for letter in text)
 
 
+def is_loopback(host: str) -> bool:
+    """Whether only programs of this machine can reach it. A name other than localhost may be any address."""
+    return host in ("localhost", "::1") or (host.startswith("127.") and host.replace(".", "").isdigit())
+
+
 def _unix(path: str) -> UnixAddress:
     if not path or "\0" in path:
         raise ValueError(path)

@@ -15,12 +15,12 @@ import msgspec
 from msgspec import UNSET, Struct, structs
 
 from staniel.broker.config import values
-from staniel.broker.config.addresses import Address, TcpAddress, UnixAddress, format_address
+from staniel.broker.config.addresses import Address, TcpAddress, UnixAddress, format_address, is_loopback
 from staniel.broker.config.checks import check_formats
 from staniel.broker.config.schema import (
-    NOT_SERVED,
     RELOADED,
     SECTIONS,
+    AdminSettings,
     KestrelListenerSettings,
     ListenerSettings,
     MemcacheSettings,
@@ -36,7 +36,6 @@ from staniel.queues.names import parent_of
 __all__ = ["Config", "ConfigError", "ReloadError", "defaults", "load", "parse"]
 
 LISTENERS = ("memcache", "text", "thrift", "workq", "admin")
-_BUILT_IN = QueueConfig()
 BLOCK_BYTES = 4096  # of a file system
 # No queue has the empty name, so it stands for all that nothing is said about.
 _ANY = ""
@@ -48,21 +47,17 @@ class ReloadError(Exception):
 
 
 class Config(Struct, frozen=True, kw_only=True):
-    """All settings. `default` and `queues` are as given, `resolved` is what they amount to: ask `queue` instead.
-
-    `warnings`: one line for each key that was accepted and has no effect.
-    """
+    """All settings. `default` and `queues` are as given, `resolved` is what they amount to: ask `queue` instead."""
 
     server: ServerSettings
     memcache: MemcacheSettings
     text: KestrelListenerSettings
     thrift: KestrelListenerSettings
     workq: WorkqSettings
-    admin: ListenerSettings
+    admin: AdminSettings
     default: QueueSettings
     queues: dict[str, QueueSettings]
     aliases: dict[str, tuple[str, ...]]
-    warnings: tuple[str, ...]
     resolved: dict[str, QueueConfig]
 
     def queue(self, name: str) -> QueueConfig:
@@ -132,6 +127,7 @@ class Config(Struct, frozen=True, kw_only=True):
         workq = self._workq_with({name: value for name, value in (cmdlog or {}).items() if value is not None})
         changed = structs.replace(self, server=server, memcache=memcache, default=default, workq=workq)
         _check_ports(changed)
+        _check_admin(changed)
         return structs.replace(changed, resolved=_resolve_all(default, self.queues))
 
     def _workq_with(self, options: dict[str, object]) -> WorkqSettings:
@@ -180,8 +176,9 @@ def parse(text: bytes, folder: str) -> Config:
     _check_dead_letters(resolved)
     _check_targets(resolved, aliases)
     check_formats(resolved, sections["default"], queues)
-    config = Config(**sections, warnings=tuple(_warnings(sections)), resolved=resolved)
+    config = Config(**sections, resolved=resolved)
     _check_ports(config)
+    _check_admin(config)
     return _anchored(config, folder)
 
 
@@ -252,6 +249,15 @@ def _check_ports(config: Config) -> None:
                 taken[address] = name
 
 
+def _check_admin(config: Config) -> None:
+    """Operations over a network need the token."""
+    for address in config.addresses("admin"):
+        if isinstance(address, TcpAddress) and not is_loopback(address.host) and not config.admin.token_file:
+            where = format_address(address)
+            why = f"expected a file with a token, because [admin] listens on {where}, which is not loopback"
+            raise ConfigError("admin.token_file", why)
+
+
 def _check_expiry(queues: dict[str, QueueSettings]) -> None:
     for name, settings in queues.items():
         if settings.expire_to_queue == name:
@@ -320,38 +326,6 @@ def _reachable(name: str, aliases: dict[str, tuple[str, ...]]) -> set[str]:
     return found
 
 
-def _warnings(sections: dict[str, Any]) -> Iterator[str]:
-    for name in NOT_SERVED:
-        places = list(_places(name, sections))
-        more = f" (and in {len(places) - 1} more places)" if len(places) > 1 else ""
-        if places:
-            yield f"{places[0]}: not served yet, ignored{more}"
-
-
-def _places(name: str, sections: dict[str, Any]) -> Iterator[str]:
-    """Where a file sets what `name` of NOT_SERVED means to something that would change our behaviour."""
-    section, _, key = name.partition(".")
-    if not key:
-        if sections[section] and sections[section] != ListenerSettings():
-            yield section
-    elif section == "server":
-        attribute, default = keys_of(ServerSettings)[key].attribute, keys_of(ServerSettings)[key].default
-        if getattr(sections["server"], attribute) != default:
-            yield name
-    else:
-        yield from _queue_places(key, sections)
-
-
-def _queue_places(key: str, sections: dict[str, Any]) -> Iterator[str]:
-    attribute = keys_of(QueueSettings)[key].attribute
-    harmless = (UNSET, getattr(_BUILT_IN, attribute))
-    if getattr(sections["default"], attribute) not in harmless:
-        yield joined("default", key)
-    for name, settings in sections["queues"].items():
-        if getattr(settings, attribute) not in harmless:
-            yield joined(joined("queues", name), key)
-
-
 def _resolve_all(default: QueueSettings, queues: dict[str, QueueSettings]) -> dict[str, QueueConfig]:
     """Every name that has settings unlike [default]; bounded by the file, whatever names clients think of."""
     names = {_ANY, *queues}
@@ -389,6 +363,9 @@ def _anchored(config: Config, folder: str) -> Config:
     default = _anchored_queue(config.default, folder)
     queues = {name: _anchored_queue(settings, folder) for name, settings in config.queues.items()}
     resolved = _resolve_all(default, queues)
+    if config.admin.token_file:
+        path = os.path.join(folder, config.admin.token_file)
+        listeners["admin"] = structs.replace(listeners["admin"], token_file=path)
     if config.workq.cmdlog_path:
         path = os.path.join(folder, config.workq.cmdlog_path)
         listeners["workq"] = structs.replace(listeners["workq"], cmdlog_path=path)

@@ -49,7 +49,7 @@ class ServerSettings(Struct, frozen=True, kw_only=True):
 
 
 class ListenerSettings(Struct, frozen=True, kw_only=True):
-    """[admin], and what all listeners have: `port` on the server's host, or the addresses of `listen` instead.
+    """What all listeners have: `port` on the server's host, or the addresses of `listen` instead.
     `socket_mode`: the rights of a Unix socket's file, whatever the umask; a process that may write to it may connect.
     """
 
@@ -90,6 +90,17 @@ class WorkqSettings(ListenerSettings, frozen=True, kw_only=True):
     cmdlog_clean_int_ms: Annotated[int, values.MAYBE_DURATION] = field(name="cmdlog_clean_int", default=300_000)
     cmdlog_seg_bytes: Annotated[int, values.size()] = field(name="cmdlog_seg_size", default=64 << 20)
     honour_max_fails: Annotated[bool, values.FLAG] = False
+
+
+class AdminSettings(ListenerSettings, frozen=True, kw_only=True):
+    """[admin]: HTTP for operators. `socket`: a Unix socket for them in the spool's own folder. `token_file`: its first
+    line is what requests over TCP must bring; "": every program that reaches the port may use it. `hosts`: names under
+    which browsers may ask for the listener, beside addresses, localhost and the server's host.
+    """
+
+    socket: Annotated[bool, values.FLAG] = True
+    token_file: Annotated[str, values.MAYBE_TEXT] = ""
+    hosts: Annotated[tuple[str, ...], values.HOSTS] = ()
 
 
 class QueueSettings(Struct, frozen=True, kw_only=True):
@@ -141,13 +152,10 @@ SECTIONS: dict[str, type[Struct]] = {
     "text": KestrelListenerSettings,
     "thrift": KestrelListenerSettings,
     "workq": WorkqSettings,
-    "admin": ListenerSettings,
+    "admin": AdminSettings,
     "default": QueueSettings,
     "queues": QueueSettings,
 }
-
-# Read and checked, without effect so far; each gives one warning. "default." stands for every queue's key.
-NOT_SERVED = ("admin",)
 
 # Keys of [server] that a reload takes over. All others of it, and all of the listeners and [workq], wait for a restart.
 RELOADED = frozenset(

@@ -86,6 +86,13 @@ class UnsyncedNames:
         there = [path for path, file in self._open.copy().items() if file.size]
         return list(dict.fromkeys([*self._unsynced.copy(), *there]))
 
+    def unsynced_bytes(self, path: str) -> int:
+        """How much of an open file no sync has covered. Not counted is what a sync of the whole file system has taken
+        along unasked.
+        """
+        file = self._open.get(path)
+        return 0 if file is None else file.size - file.safe_bytes
+
     def append(self, path: str) -> File:
         file = NamedFile(self, path, self._fs.append(path))
         if file.size == 0:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from functools import lru_cache
 
-from staniel.protocol.http import HTTP_REFUSED, is_http
+from staniel.protocol.http.detect import HTTP_REFUSED, is_http
 from staniel.protocol.limits import Limits
 from staniel.protocol.memcache import commands, commands_kestrel
 from staniel.protocol.memcache.item_requests import Get, SetHead

@@ -22,7 +22,7 @@ from __future__ import annotations
 from enum import Enum
 from functools import partial
 
-from staniel.protocol.http import HTTP_REFUSED, is_http
+from staniel.protocol.http.detect import HTTP_REFUSED, is_http
 from staniel.protocol.limits import WORK_PER_FEED, Limits
 from staniel.protocol.requests import Invalid, More
 from staniel.protocol.text.commands import parse, refuse

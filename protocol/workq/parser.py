@@ -20,7 +20,7 @@ from enum import Enum
 
 from msgspec import Struct
 
-from staniel.protocol.http import HTTP_REFUSED, is_http
+from staniel.protocol.http.detect import HTTP_REFUSED, is_http
 from staniel.protocol.limits import REQUESTS_PER_FEED, WORK_PER_FEED, Limits
 from staniel.protocol.memo import remember
 from staniel.protocol.requests import Invalid, More

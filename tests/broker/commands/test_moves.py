@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from staniel.broker.commands import admin
+from staniel.broker.operations import move
 from staniel.broker.transfers import ASIDE_BYTES_MAX
 from staniel.sim.disk.durable import Crash
 from staniel.sim.world import Client as SlowClient
@@ -35,15 +35,15 @@ def put_safely(world: SlowWorld, client: SlowClient, count: int) -> None:
 
 def test_a_long_move_lets_another_client_in_after_every_slice() -> None:
     world = World()
-    client = filled(world, 3 * admin.ITEMS_MOVED_PER_SLICE)
+    client = filled(world, 3 * move.ITEMS_PER_SLICE)
     other = world.client()
     client.says("move q r", "verbosity 1")
-    assert len(world.items("r")) < 3 * admin.ITEMS_MOVED_PER_SLICE
+    assert len(world.items("r")) < 3 * move.ITEMS_PER_SLICE
     other.says("get nothing")
     assert other.hears() == "END"
     settle(world)
-    assert client.hears() == f"MOVED {3 * admin.ITEMS_MOVED_PER_SLICE} OK"
-    assert world.items("r") == [b"%04d" % number for number in range(3 * admin.ITEMS_MOVED_PER_SLICE)]
+    assert client.hears() == f"MOVED {3 * move.ITEMS_PER_SLICE} OK"
+    assert world.items("r") == [b"%04d" % number for number in range(3 * move.ITEMS_PER_SLICE)]
 
 
 def test_a_pipeline_behind_a_move_waits_for_its_end() -> None:

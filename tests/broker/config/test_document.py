@@ -10,10 +10,9 @@ from msgspec import UNSET, Struct
 
 from staniel.broker.config.load import load
 from staniel.broker.config.schema import (
-    NOT_SERVED,
     RELOADED,
+    AdminSettings,
     KestrelListenerSettings,
-    ListenerSettings,
     MemcacheSettings,
     QueueSettings,
     ServerSettings,
@@ -29,7 +28,7 @@ SECTIONS: dict[str, type[Struct]] = {
     "[server]": ServerSettings,
     "[memcache]": MemcacheSettings,
     "[text], [thrift]": KestrelListenerSettings,
-    "[admin]": ListenerSettings,
+    "[admin]": AdminSettings,
     "[workq]": WorkqSettings,
     "[default] and [queues.NAME]": QueueSettings,
 }
@@ -70,19 +69,6 @@ def test_what_a_reload_takes_over_is_told() -> None:
     assert set(re.findall(r"`(\w+)`", of_server)) == RELOADED <= set(keys_of(ServerSettings))
 
 
-@pytest.mark.parametrize(("title", "prefix"), [("[server]", "server"), ("[default] and [queues.NAME]", "default")])
-def test_the_keys_marked_as_not_served_are_those_that_warn(title: str, prefix: str) -> None:
-    marked = {f"{prefix}.{row[0]}" for row in rows(title) if "*Not served yet.*" in row[5]}
-    assert marked == {name for name in NOT_SERVED if name.startswith(f"{prefix}.")}
-
-
-@pytest.mark.parametrize("title", ["[text], [thrift]", "[admin]", "[workq]", "[aliases]"])
-def test_the_sections_marked_as_not_served_are_those_that_warn(title: str) -> None:
-    names = [name.strip(" []") for name in title.split(",")]
-    body = DOCUMENT.split(f"\n## {title}\n")[1]
-    assert all(name in NOT_SERVED for name in names) == body.startswith("\n*Not served yet.*")
-
-
 def test_every_queue_setting_can_be_given() -> None:
     assert {key.attribute for key in keys_of(QueueSettings).values()} == set(QueueConfig.__struct_fields__)
 
@@ -91,9 +77,8 @@ def test_the_example_is_in_the_document() -> None:
     assert f"```toml\n{EXAMPLE.read_text()}```\n" in DOCUMENT
 
 
-def test_the_example_loads_without_warnings() -> None:
+def test_the_example_loads() -> None:
     config = load(str(EXAMPLE))
-    assert config.warnings == ()
     assert config.queue("jobs").max_age_ms == 0
     assert config.queue("recent").sync_ms == 50
     assert (config.queue("events+mail").max_age_ms, config.queue("events+audit").max_age_ms) == (3_600_000, 0)

@@ -1,4 +1,4 @@
-"""The configuration as a whole: inheritance, warnings, the command line, files."""
+"""The configuration as a whole: inheritance, the command line, files."""
 
 from __future__ import annotations
 
@@ -9,7 +9,6 @@ import pytest
 
 from staniel.broker.config.addresses import TcpAddress, UnixAddress
 from staniel.broker.config.load import Config, ConfigError, defaults, load, parse
-from staniel.broker.config.schema import NOT_SERVED
 from staniel.protocol.memcache.requests import Dialect
 from staniel.queues.config import SYNC_ALWAYS, SYNC_OS, UNLIMITED_BYTES, UNLIMITED_ITEMS, JournalDialect, QueueConfig
 from staniel.queues.queue import Queue
@@ -58,7 +57,6 @@ def test_defaults_are_what_a_new_user_wants() -> None:
     assert [built_in.addresses(name) for name in ("text", "thrift", "workq", "admin")] == [()] * 4
     assert built_in.queue("anything") == QueueConfig()
     assert built_in.item_bytes_max == 16 << 20
-    assert built_in.warnings == ()
 
 
 def test_a_file_in_kestrels_terms_is_accepted() -> None:
@@ -174,7 +172,9 @@ def test_relative_paths_count_from_the_files_folder() -> None:
 
 
 def test_listen_replaces_host_and_port() -> None:
-    settings = config('[server]\nhost = "h"\n[memcache]\nlisten = ["a:1", "[::1]:2"]\n[admin]\nport = 0')
+    settings = config(
+        '[server]\nhost = "h"\n[memcache]\nlisten = ["a:1", "[::1]:2"]\n[admin]\nport = 0\ntoken_file = "t"'
+    )
     assert settings.addresses("memcache") == (TcpAddress("a", 1), TcpAddress("::1", 2))
     assert settings.addresses("admin") == (TcpAddress("h", 0),)
 
@@ -186,48 +186,6 @@ def test_a_listener_without_a_port_is_off() -> None:
 def test_words_are_understood_as_kestrel_spells_them() -> None:
     assert config('[server]\ndefault_status = "WriteAvoid"').server.default_status == "writeavoid"
     assert config('[default]\njournal_dialect = "kestrel-2.4"').queue("q").journal_dialect is JournalDialect.KESTREL_24
-
-
-# A value for everything in NOT_SERVED that differs from the default.
-WITHOUT_EFFECT = {
-    "text": "[text]\nport = 1",
-    "thrift": "[thrift]\nport = 1",
-    "admin": "[admin]\nport = 1",
-    "aliases": "[aliases]\na = []",
-    "server.client_timeout": '[server]\nclient_timeout = "1s"',
-    "server.status_file": '[server]\nstatus_file = "s"',
-    "server.default_status": '[server]\ndefault_status = "readonly"',
-    "server.status_change_grace_period": "[server]\nstatus_change_grace_period = 1",
-    "server.connection_limit_refuse_writes": "[server]\nconnection_limit_refuse_writes = 0",
-    "server.connection_limit_refuse_reads": "[server]\nconnection_limit_refuse_reads = 0",
-    "server.enable_session_trace": "[server]\nenable_session_trace = true",
-    "default.expire_to_queue": '[default]\nexpire_to_queue = "e"',
-    "default.fanout_only": "[default]\nfanout_only = true",
-    "default.max_queue_age": "[default]\nmax_queue_age = 1",
-    "default.open_transaction_timeout": "[default]\nopen_transaction_timeout = 1",
-    "default.white_list_client_id_for_dequeue": '[default]\nwhite_list_client_id_for_dequeue = "c"',
-    "default.white_list_client_id_for_enqueue": '[default]\nwhite_list_client_id_for_enqueue = "c"',
-    "default.enable_trace": "[default]\nenable_trace = true",
-}
-
-
-@pytest.mark.parametrize("name", NOT_SERVED)
-def test_what_is_not_served_gives_one_warning_line(name: str) -> None:
-    assert config(WITHOUT_EFFECT[name]).warnings == (f"{name}: not served yet, ignored",)
-
-
-def test_a_key_without_effect_is_warned_of_once_however_many_queues_have_it(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("staniel.broker.config.load.NOT_SERVED", ("default.fanout_only", "default.max_queue_age"))
-    settings = config("[queues.a-b]\nfanout_only = true\n[queues.c]\nfanout_only = true\nmax_queue_age = 1")
-    assert settings.warnings == (
-        "queues.a-b.fanout_only: not served yet, ignored (and in 1 more places)",
-        "queues.c.max_queue_age: not served yet, ignored",
-    )
-
-
-def test_saying_what_happens_anyway_gives_no_warning() -> None:
-    text = '[server]\nclient_timeout = "none"\n[text]\nport = "none"\n[aliases]\n[default]\nfanout_only = false'
-    assert config(text).warnings == ()
 
 
 def test_the_command_line_overrides_the_file() -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from staniel.protocol.http import HTTP_REFUSED, is_http
+from staniel.protocol.http.detect import HTTP_REFUSED, is_http
 from staniel.protocol.limits import Limits
 from staniel.protocol.memcache.item_requests import Get, Set
 from staniel.protocol.memcache.parser import MemcacheState

@@ -1,0 +1,95 @@
+"""Who may use the admin listener over TCP: the token of `[admin] token_file`, and what keeps web pages out.
+
+A browser sends what any page tells it to, to any address that it can reach. So over TCP the Host must be an address or
+a name of ours (a page cannot choose it, and DNS rebinding brings a foreign one), an Origin must be that Host, a request
+that changes something must be JSON (which a page of another origin may not send unasked), and where there is a token
+every request must bring it, which such a page cannot. The Unix socket in the spool asks for none of this: the rights of
+its file say who may connect.
+"""
+
+from __future__ import annotations
+
+import hmac
+from hashlib import sha256
+from ipaddress import ip_address
+
+from staniel.broker.config.load import Config, ConfigError
+from staniel.journal.disk.fs import Fs
+from staniel.protocol.http.requests import HttpRequest
+
+TOKEN_BYTES_MIN, TOKEN_BYTES_MAX = 16, 4096
+COOKIE = "staniel"
+SAFE_METHODS = ("GET", "HEAD")
+OPEN_PATHS = ("/health/live", "/health/ready", "/login", "/ping")  # without a token: load balancers have none
+OWN_SITES = ("same-origin", "none")  # Sec-Fetch-Site of the page itself, and of what a person has typed
+
+
+class AdminAccess:
+    """The checks of one configuration."""
+
+    def __init__(self, config: Config, fs: Fs) -> None:
+        """Raises ConfigError if the token cannot be read."""
+        self._hosts = {"localhost", config.server.host.lower(), *(host.lower() for host in config.admin.hosts)}
+        self._token = read_token(fs, config.admin.token_file) if config.admin.token_file else b""
+        self._cookie = hmac.new(self._token, b"cookie of the admin page", sha256).hexdigest()
+
+    def refusal(self, request: HttpRequest) -> tuple[int, str]:
+        """(status, why) of a request over TCP that is not served; (0, "") if it is."""
+        host = request.headers.get("host", "")
+        if not self._is_ours(host):
+            return 421, "this Host is none of this server's; add it to [admin] hosts if it should be"
+        origin = request.headers.get("origin")
+        if origin is not None and origin.lower() not in (f"http://{host}".lower(), f"https://{host}".lower()):
+            return 403, "requests of other web sites are refused"
+        if request.method not in SAFE_METHODS:
+            if request.headers.get("sec-fetch-site", "none") not in OWN_SITES:
+                return 403, "requests of other web sites are refused"
+            if request.headers.get("content-type", "").partition(";")[0].strip().lower() != "application/json":
+                return 415, "expected Content-Type: application/json"
+        if self._token and request.path not in OPEN_PATHS and not self._has_token(request):
+            return 401, "expected Authorization: Bearer TOKEN, with the token of [admin] token_file"
+        return 0, ""
+
+    def is_token(self, given: bytes) -> bool:
+        """Whether this is the token; how long it takes does not depend on how much of it is right."""
+        return bool(self._token) and hmac.compare_digest(given, self._token)
+
+    def cookie(self) -> str:
+        """What the browser keeps after a login: it shows that the token was known, and is not the token."""
+        return f"{COOKIE}={self._cookie}; Path=/; HttpOnly; SameSite=Strict"
+
+    def _has_token(self, request: HttpRequest) -> bool:
+        kind, _, token = request.headers.get("authorization", "").partition(" ")
+        if kind.lower() == "bearer" and self.is_token(token.strip().encode("latin-1")):
+            return True
+        for piece in request.headers.get("cookie", "").split(";"):
+            name, _, value = piece.strip().partition("=")
+            if name == COOKIE and hmac.compare_digest(value.encode("latin-1"), self._cookie.encode()):
+                return True
+        return False
+
+    def _is_ours(self, host: str) -> bool:
+        name = host.lower()
+        if name.startswith("["):
+            name = name[1:].partition("]")[0]
+        elif name.count(":") <= 1:
+            name = name.partition(":")[0]
+        if name in self._hosts:
+            return True
+        try:
+            ip_address(name)
+        except ValueError:
+            return False
+        return True
+
+
+def read_token(fs: Fs, path: str) -> bytes:
+    """The first line of the file, without blanks around it. Raises ConfigError."""
+    try:
+        lines = fs.read(path, 0, TOKEN_BYTES_MAX).split(b"\n")
+    except OSError as error:
+        raise ConfigError("admin.token_file", f"cannot be read: {error.strerror}") from error
+    token = lines[0].strip()
+    if len(token) < TOKEN_BYTES_MIN:
+        raise ConfigError("admin.token_file", f"expected a token of at least {TOKEN_BYTES_MIN} bytes in {path}")
+    return token

@@ -1,0 +1,344 @@
+"""What changes something: POST and DELETE, with a body of JSON. Each answer says how many items it was about.
+
+An answer leaves when the change is as safe as the queue promises, as for every other client.
+"""
+
+from __future__ import annotations
+
+from base64 import b64decode, b64encode
+from binascii import Error as Base64Error
+from collections import deque
+
+from msgspec import Struct
+
+from staniel.broker import access
+from staniel.broker.commands import puts
+from staniel.broker.commands.admin import change_status
+from staniel.broker.commands.http.exchange import BadBody, Exchange
+from staniel.broker.commands.http.queries import find
+from staniel.broker.config.load import ReloadError
+from staniel.broker.operations.browse import as_text
+from staniel.broker.operations.move import RunningMove, move_error
+from staniel.broker.pauses import QueuePause
+from staniel.broker.session import Session
+from staniel.broker.status import by_name
+from staniel.queues.item import Delivery, Item, ends_ms
+from staniel.queues.names import name_error
+from staniel.queues.queue import Queue
+from staniel.queues.registry import Refused
+
+TAKEN_MAX = 64
+ABORTS_PER_TURN = 64
+
+
+class PutBody(Struct, forbid_unknown_fields=True):
+    """`encoding`: "text" (UTF-8) or "base64"; `expires_in_ms` 0: it does not expire."""
+
+    data: str
+    encoding: str = "text"
+    expires_in_ms: int = 0
+    flags: int = 0
+
+
+class TakeBody(Struct, forbid_unknown_fields=True):
+    """How many items, at most TAKEN_MAX."""
+
+    count: int = 1
+
+
+class PurgeBody(Struct, forbid_unknown_fields=True):
+    """`expected`: refuse if the queue has more items than the operator has been shown; null: whatever there is."""
+
+    expected: int | None = None
+
+
+class MoveBody(Struct, forbid_unknown_fields=True):
+    """`count` null: as many as there are now."""
+
+    to: str
+    count: int | None = None
+
+
+class RedriveBody(Struct, forbid_unknown_fields=True):
+    """`to` "": the queue whose dead letters these are, if there is one only."""
+
+    to: str = ""
+    count: int | None = None
+
+
+class PauseBody(Struct, forbid_unknown_fields=True):
+    gets: bool = True
+    puts: bool = True
+
+
+class StatusBody(Struct, forbid_unknown_fields=True):
+    """up, writeavoid, readonly or quiescent."""
+
+    status: str
+
+
+class Taken(Struct, frozen=True):
+    """One item that has been taken for good."""
+
+    encoding: str
+    data: str
+    flags: int
+    added_at_ms: int
+
+
+def put(exchange: Exchange, now_ms: int) -> None:
+    """Store one item, with fan-out and aliases, as any client's put."""
+    body, name, session = exchange.body(PutBody), exchange.names[0], exchange.session
+    data = _data(body)
+    if name not in exchange.broker.queues.aliases and (why := name_error(name)):
+        exchange.error(400, why)
+        return
+    if not 0 <= body.flags < 1 << 32:
+        raise BadBody("flags are a number of 32 bits")
+    expires_ms = ends_ms(now_ms, body.expires_in_ms) if body.expires_in_ms else 0
+    exchange.broker.counters.cmd_set += 1
+    try:
+        result = puts.store(session, name, Item(data, now_ms, expires_ms, body.flags), now_ms)
+    except Refused as refused:
+        exchange.error(400 if refused.client else 503, refused.why)
+        return
+    session.cancel_yield()
+    if result is puts.STORED:
+        exchange.json({"stored": 1})
+    elif result is puts.PutResult.TOO_LARGE:
+        exchange.error(413, f"the item has {len(data)} bytes, max_item_size of {name} is less")
+    else:
+        exchange.error(409, f"{name} is full (max_items or max_size)")
+
+
+def _data(body: PutBody) -> bytes:
+    if body.encoding == "text":
+        return body.data.encode("utf-8", "surrogatepass")
+    if body.encoding != "base64":
+        raise BadBody('encoding is "text" or "base64"')
+    try:
+        return b64decode(body.data, validate=True)
+    except (Base64Error, ValueError):
+        raise BadBody("data is no base64") from None
+
+
+def take(exchange: Exchange, now_ms: int) -> None:
+    """Take items off the head for good. Nothing waits."""
+    count = max(1, min(exchange.body(TakeBody).count, TAKEN_MAX))
+    found = find(exchange)
+    if found is not None:
+        _take(exchange, found, count, now_ms)
+
+
+def _take(exchange: Exchange, queue: Queue, count: int, now_ms: int) -> None:
+    session, counters = exchange.session, exchange.broker.counters
+    if why := access.read_refusal(session, queue):
+        exchange.error(503, why)
+        return
+    taken: list[Delivery] = []
+    while len(taken) < count and (next_one := queue.take(now_ms)) is not None:
+        taken.append(next_one)
+    if not taken and queue.is_unsettled:
+        session.retry_after_sweep(queue, lambda now_ms: _take(exchange, queue, count, now_ms))
+        return
+    counters.cmd_get += 1
+    counters.get_hits += bool(taken)
+    counters.get_misses += not taken
+    queue.counters.get_items_hit += len(taken)
+    for each in taken:
+        session.add_unsent(queue, each)
+    session.depend_on(queue)
+    exchange.json({"items": [_taken(each.item) for each in taken]})
+
+
+def _taken(item: Item) -> Taken:
+    text = as_text(item.data, is_cut=False)
+    encoding = "base64" if text is None else "text"
+    shown = b64encode(item.data).decode("ascii") if text is None else text
+    return Taken(encoding, shown, item.flags, item.added_ms)
+
+
+def purge(exchange: Exchange, now_ms: int) -> None:
+    """Remove every item that waits; open reads are not touched."""
+    expected = exchange.body(PurgeBody).expected
+    found = find(exchange)
+    if found is None:
+        return
+    if why := access.flush_refusal(exchange.session, [found]):
+        exchange.error(503, why)
+        return
+    if expected is not None and len(found.line) > expected:
+        exchange.error(409, f"{found.name} has {len(found.line)} items now, not {expected}: nothing was purged")
+        return
+    _purge(exchange, found, now_ms)
+
+
+def _purge(exchange: Exchange, queue: Queue, now_ms: int) -> None:
+    session = exchange.session
+    if not queue.prepare_flush():
+        session.yield_turn(lambda now_ms: _purge(exchange, queue, now_ms))
+        return
+    count = queue.flush()
+    session.depend_on(queue)
+    session.log_event("queue.flushed", now_ms, queue=queue.name, items=count)
+    exchange.json({"purged": count})
+
+
+def move(exchange: Exchange, now_ms: int) -> None:
+    body = exchange.body(MoveBody)
+    found = find(exchange)
+    if found is not None:
+        _move(exchange, found, body.to, body.count, now_ms)
+
+
+def redrive(exchange: Exchange, now_ms: int) -> None:
+    """Move dead letters back to where they came from."""
+    body = exchange.body(RedriveBody)
+    found = find(exchange)
+    if found is None:
+        return
+    target = body.to
+    if not target:
+        origins = [queue.name for queue in exchange.broker.queues if queue.config.dead_letter_queue == found.name]
+        if len(origins) != 1:
+            which = f"{len(origins)} queues send" if origins else "no queue sends"
+            exchange.error(409, f'{which} dead letters to {found.name}: say where to move them with "to"')
+            return
+        target = origins[0]
+    _move(exchange, found, target, body.count, now_ms)
+
+
+def _move(exchange: Exchange, source: Queue, target: str, count: int | None, now_ms: int) -> None:
+    queues = exchange.broker.queues
+    if why := move_error(queues, source.name, target):
+        exchange.error(400, why)
+        return
+    if why := queues.why_blocked(target):
+        exchange.error(503, why)
+        return
+    if count is not None and count < 0:
+        raise BadBody("count is less than nothing")
+
+    def finish(moved: int, why: str) -> None:
+        if why and not moved:
+            exchange.error(503, why)
+        else:
+            exchange.json({"moved": moved, "to": target, "why": why})
+
+    RunningMove(exchange.session, source, target, count, finish).step(now_ms)
+
+
+def pause(exchange: Exchange, now_ms: int) -> None:
+    body = exchange.body(PauseBody)
+    _pause(exchange, now_ms, body, is_paused=True)
+
+
+def resume(exchange: Exchange, now_ms: int) -> None:
+    body = exchange.body(PauseBody)
+    _pause(exchange, now_ms, body, is_paused=False)
+
+
+def _pause(exchange: Exchange, now_ms: int, body: PauseBody, *, is_paused: bool) -> None:
+    found = find(exchange)
+    if found is None:
+        return
+    gets = is_paused if body.gets else found.gets_paused
+    puts_too = is_paused if body.puts else found.puts_paused
+    try:
+        exchange.broker.pauses.change(found, QueuePause(gets, puts_too), now_ms)
+    except OSError as error:
+        exchange.error(503, f"the pause cannot be kept: {error.strerror}")
+        return
+    event = "queue.paused" if is_paused else "queue.resumed"
+    exchange.session.log_event(event, now_ms, queue=found.name, gets=gets, puts=puts_too)
+    exchange.json({"gets_paused": gets, "puts_paused": puts_too})
+
+
+def abort(exchange: Exchange, now_ms: int) -> None:
+    """Give one open read back: its item is the head again. Its client is not told, and may still be working."""
+    found = find(exchange)
+    if found is None:
+        return
+    xid = exchange.names[1]
+    taken = found.open_reads.get(int(xid)) if xid.isascii() and xid.isdigit() and len(xid) < 19 else None
+    if taken is None:
+        exchange.error(404, f"{found.name} has no open read {xid}")
+        return
+    _abort_each(exchange, deque([(found, taken)]), 0, now_ms)
+
+
+def abort_all(exchange: Exchange, now_ms: int) -> None:
+    """Give back every open read of a queue, the newest first, so that the old order is back."""
+    found = find(exchange)
+    if found is not None:
+        _abort_each(exchange, deque((found, taken) for taken in reversed(found.open_reads.values())), 0, now_ms)
+
+
+def abort_client(exchange: Exchange, now_ms: int) -> None:
+    """Give back every open read of one client."""
+    number = exchange.names[0]
+    holder = next((each for each in exchange.broker.sessions() if str(each.number) == number), None)
+    if holder is None:
+        exchange.error(404, f"there is no client {number}")
+        return
+    _abort_each(exchange, _reads_of(holder), 0, now_ms)
+
+
+def _reads_of(session: Session) -> deque[tuple[Queue, Delivery]]:
+    return deque(held for reads in session.reads.values() for held in reversed(reads))
+
+
+def _abort_each(exchange: Exchange, left: deque[tuple[Queue, Delivery]], done: int, now_ms: int) -> None:
+    session = exchange.session
+    for _ in range(min(ABORTS_PER_TURN, len(left))):
+        queue, taken = left.popleft()
+        done += session.give_back(queue, taken, now_ms)
+        session.depend_on(queue)
+    if left:
+        session.yield_turn(lambda now_ms: _abort_each(exchange, left, done, now_ms))
+        return
+    session.log_event("reads.aborted", now_ms, reads=done)
+    exchange.json({"aborted": done})
+
+
+def delete(exchange: Exchange, now_ms: int) -> None:
+    """Forget a queue and its files."""
+    session, name = exchange.session, exchange.names[0]
+    if why := access.write_refusal(session, None) or exchange.broker.queues.why_blocked(name):
+        exchange.error(503, why)
+        return
+    found = exchange.broker.queues.find(name)
+    if found is None:
+        exchange.error(404, f"there is no queue {name}")
+        return
+    items = len(found.line)
+    exchange.broker.deletions.delete(session, name, now_ms, lambda was_there: exchange.json({"deleted": items}))
+
+
+def status(exchange: Exchange, now_ms: int) -> None:
+    wanted = by_name(exchange.body(StatusBody).status)
+    if wanted is None:
+        exchange.error(400, "expected up, writeavoid, readonly or quiescent")
+        return
+    try:
+        change_status(exchange.session, wanted, now_ms)
+    except OSError as error:
+        exchange.error(503, f"the status cannot be kept: {error.strerror}")
+        return
+    exchange.json({"status": exchange.broker.status.reported.value.lower()})
+
+
+def reload(exchange: Exchange, now_ms: int) -> None:
+    """Read the configuration again."""
+    try:
+        later = exchange.broker.reload(now_ms)
+    except ReloadError as error:
+        exchange.error(409, str(error))
+        return
+    exchange.json({"reloaded": True, "only_after_restart": later})
+
+
+def stop(exchange: Exchange, now_ms: int) -> None:
+    """Stop the server as SIGTERM does."""
+    exchange.broker.stop("admin", exchange.session.address)
+    exchange.json({"stopping": True})

@@ -1,0 +1,79 @@
+"""From a request to what serves it: who may ask, which path it is, and a refusal for what is neither."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from msgspec import Struct
+
+from staniel.broker.commands.http.exchange import BadBody, Exchange
+from staniel.broker.commands.http.openapi import document
+from staniel.broker.commands.http.routes import find
+from staniel.broker.commands.memcache import invalid, more
+from staniel.broker.session import Session
+from staniel.protocol.http import replies
+from staniel.protocol.http.requests import HttpContinue, HttpRequest
+from staniel.protocol.requests import Invalid, More
+
+BEARER = {"www-authenticate": "Bearer"}
+
+
+class LoginBody(Struct, forbid_unknown_fields=True):
+    token: str
+
+
+def serve(session: Session, request: HttpRequest, now_ms: int) -> None:
+    """Raises Later, and nothing has been done."""
+    exchange = Exchange(session, request)
+    access = session.broker.admin
+    if access is not None and not session.address.startswith("unix:"):
+        status, why = access.refusal(request)
+        if status:
+            session.log_event("admin.refused", now_ms, status=status, why=why)
+            exchange.error(status, why, BEARER if status == 401 else None)
+            return
+    try:
+        _serve(exchange, now_ms)
+    except BadBody as error:
+        exchange.error(400, str(error))
+
+
+def _serve(exchange: Exchange, now_ms: int) -> None:
+    request = exchange.request
+    if request.path == "/openapi.json" and request.method in ("GET", "HEAD"):
+        exchange.reply(200, document(), replies.JSON)
+        return
+    if request.path == "/login" and request.method == "POST":
+        login(exchange, now_ms)
+        return
+    route, names, others = find(request.method, request.path)
+    if route is not None:
+        exchange.names = names
+        route.serve(exchange, now_ms)
+    elif others:
+        exchange.error(405, f"expected {' or '.join(sorted(set(others)))}", {"allow": ", ".join(sorted(set(others)))})
+    else:
+        exchange.error(404, "there is no such path; /openapi.json lists them")
+
+
+def login(exchange: Exchange, now_ms: int) -> None:
+    """A browser's: with the token it gets a cookie that stands for it."""
+    access = exchange.broker.admin
+    if access is None or not access.is_token(exchange.body(LoginBody).token.encode("utf-8", "replace")):
+        exchange.session.log_event("admin.refused", now_ms, status=401, why="a wrong token")
+        exchange.error(401, "this is not the token of [admin] token_file")
+        return
+    exchange.reply(200, b"{}\n", replies.JSON, {"set-cookie": access.cookie()})
+
+
+def go_on(session: Session, request: HttpContinue, now_ms: int) -> None:
+    session.out.append(replies.CONTINUE)
+
+
+HANDLERS: dict[type, Callable[[Session, Any, int], None]] = {
+    HttpRequest: serve,
+    HttpContinue: go_on,
+    Invalid: invalid,
+    More: more,
+}

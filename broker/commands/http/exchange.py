@@ -1,0 +1,90 @@
+"""One request and its reply, whole or in pieces, over as many turns as it takes."""
+
+from __future__ import annotations
+
+from typing import Any, TypeVar
+
+import msgspec
+
+from staniel.broker.session import Session
+from staniel.protocol.http import replies
+from staniel.protocol.http.requests import HttpRequest
+
+T = TypeVar("T")
+PIECE_BYTES = 64 << 10
+
+
+class BadBody(Exception):
+    """The body is not what this path takes; the text says why."""
+
+
+class Exchange:
+    """`names` are the parts of the path that a route leaves open, in their order."""
+
+    def __init__(self, session: Session, request: HttpRequest, names: tuple[str, ...] = ()) -> None:
+        self.session = session
+        self.broker = session.broker
+        self.request = request
+        self.names = names
+        self._held: list[bytes] = []  # of a body in pieces
+        self._held_bytes = 0
+
+    # what was asked
+
+    def number(self, name: str, default: int, most: int) -> int:
+        """A number of the query, from 0 to `most`. Raises BadBody."""
+        text = self.request.query.get(name)
+        if text is None:
+            return default
+        if not (text.isascii() and text.isdigit() and len(text) <= 18):
+            raise BadBody(f"{name} is not a number")
+        return min(int(text), most)
+
+    def body(self, kind: type[T]) -> T:
+        """The body as a `kind`; an empty one is {}. Raises BadBody."""
+        try:
+            return msgspec.json.decode(self.request.body or b"{}", type=kind)
+        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+            raise BadBody(f"the body is not what this path takes: {error}") from None
+
+    # the answer
+
+    def json(self, value: Any, status: int = 200) -> None:
+        self.send(replies.json_reply(self.request, status, value))
+
+    def error(self, status: int, why: str, more: dict[str, str] | None = None) -> None:
+        self.send(replies.error_reply(self.request, status, why, more))
+
+    def reply(self, status: int, body: bytes, content_type: str, more: dict[str, str] | None = None) -> None:
+        self.send(replies.reply(self.request, status, body, content_type, more))
+
+    def send(self, reply: bytes) -> None:
+        """A whole reply, the end of this request."""
+        self.session.out.append(reply)
+        self.session.out_bytes += len(reply)
+        self._end(replies.is_kept(self.request, 0))
+
+    def begin(self, content_type: str) -> None:
+        """A reply in pieces: `add` what there is, then `end`."""
+        self._held.append(replies.head(self.request, 200, content_type, None))
+
+    def add(self, data: bytes) -> None:
+        self._held.append(replies.chunk(self.request, data))
+        self._held_bytes += len(data)
+        if self._held_bytes >= PIECE_BYTES:
+            self._give()
+
+    def end(self) -> None:
+        self._held.append(replies.last_chunk(self.request))
+        self._give()
+        self._end(replies.is_kept(self.request, None))
+
+    def _give(self) -> None:
+        data = b"".join(self._held)
+        self.session.out.append(data)
+        self.session.out_bytes += len(data)
+        self._held, self._held_bytes = [], 0
+
+    def _end(self, is_kept: bool) -> None:
+        if not is_kept:
+            self.session.hang_up(b"")

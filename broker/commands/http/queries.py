@@ -1,0 +1,137 @@
+"""What can be looked at: GET, and nothing changes."""
+
+from __future__ import annotations
+
+from itertools import islice
+
+import msgspec
+
+from staniel.broker.commands.batches import BatchCommand
+from staniel.broker.commands.http.exchange import Exchange
+from staniel.broker.operations import browse, metrics, views
+from staniel.broker.operations.health import health
+from staniel.protocol.http import replies
+from staniel.queues.queue import Queue
+
+VIEWS_PER_TURN = 100  # 1 ms
+METRICS_PER_TURN = 64  # 2 ms
+READS_MAX = 1000
+LIMIT_DEFAULT = 20
+
+
+def live(exchange: Exchange, now_ms: int) -> None:
+    """A server that can answer is alive."""
+    exchange.json({"status": "ok"})
+
+
+def ready(exchange: Exchange, now_ms: int) -> None:
+    found = health(exchange.broker)
+    exchange.json(found, 200 if found.ready else 503)
+
+
+def server(exchange: Exchange, now_ms: int) -> None:
+    exchange.json(views.server_view(exchange.broker, now_ms))
+
+
+def queues(exchange: Exchange, now_ms: int) -> None:
+    """All queues by name, as an array, in pieces. `prefix`: only names that begin so."""
+    broker = exchange.broker
+    prefix = exchange.request.query.get("prefix", "")
+    names = sorted(name for name in broker.queues.by_name if name.startswith(prefix))
+    before = [b"["]
+
+    def show(name: str, now_ms: int) -> bool:
+        queue = broker.queues.find(name)
+        if queue is not None:  # it may have been deleted since
+            exchange.session.depend_on(queue)
+            exchange.add(before[0] + msgspec.json.encode(views.queue_view(broker, queue, now_ms)))
+            before[0] = b",\n"
+        return True
+
+    def finish() -> None:
+        exchange.add(b"[]\n" if before[0] == b"[" else b"]\n")
+        exchange.end()
+
+    exchange.begin(replies.JSON)
+    BatchCommand(exchange.session, names, show, finish, VIEWS_PER_TURN).step(now_ms)
+
+
+def queue(exchange: Exchange, now_ms: int) -> None:
+    found = find(exchange)
+    if found is not None:
+        exchange.json(views.queue_view(exchange.broker, found, now_ms))
+
+
+def items(exchange: Exchange, now_ms: int) -> None:
+    """A page of a queue's items, the head first; nothing is taken."""
+    found = find(exchange)
+    if found is None:
+        return
+    offset = exchange.number("offset", 0, 1 << 62)
+    limit = exchange.number("limit", LIMIT_DEFAULT, browse.LIMIT_MAX)
+    preview_bytes = exchange.number("bytes", browse.PREVIEW_BYTES, browse.BYTES_MAX)
+    try:
+        exchange.json(browse.browse(found, now_ms, offset, limit, preview_bytes))
+    except OSError as error:
+        exchange.error(503, f"the journal of {found.name} cannot be read: {error.strerror}")
+
+
+def open_reads(exchange: Exchange, now_ms: int) -> None:
+    found = find(exchange)
+    if found is not None:
+        offset, limit = exchange.number("offset", 0, 1 << 62), exchange.number("limit", READS_MAX, READS_MAX)
+        exchange.json(views.open_reads(exchange.broker, found, now_ms, offset, limit))
+
+
+def waiters(exchange: Exchange, now_ms: int) -> None:
+    found = find(exchange)
+    if found is not None:
+        offset, limit = exchange.number("offset", 0, 1 << 62), exchange.number("limit", READS_MAX, READS_MAX)
+        exchange.json(views.waiters(found, offset, limit))
+
+
+def queue_config(exchange: Exchange, now_ms: int) -> None:
+    """The resolved settings of any name, under the keys of the file; sizes in bytes, durations in ms."""
+    exchange.json(dict(exchange.broker.config.describe(exchange.names[0])))
+
+
+def clients(exchange: Exchange, now_ms: int) -> None:
+    limit = exchange.number("limit", READS_MAX, READS_MAX)
+    offset = exchange.number("offset", 0, 1 << 62)
+    exchange.json(list(islice(views.clients(exchange.broker, offset, limit), limit)))
+
+
+def prometheus(exchange: Exchange, now_ms: int) -> None:
+    """The format wants all samples of a metric together, so they are collected queue by queue, then sent."""
+    broker = exchange.broker
+    collected = metrics.QueueMetrics(metrics.names_to_show(broker))
+
+    def look(found: Queue, now_ms: int) -> bool:
+        collected.add(views.queue_view(broker, found, now_ms))
+        return True
+
+    def send() -> None:
+        exchange.begin(metrics.CONTENT_TYPE)
+        exchange.add(metrics.server_metrics(views.server_view(broker, now_ms), health(broker), broker))
+        for text in collected.families():
+            exchange.add(text)
+        exchange.end()
+
+    BatchCommand(exchange.session, broker.queues, look, send, METRICS_PER_TURN).step(now_ms)
+
+
+def find(exchange: Exchange) -> Queue | None:
+    """The queue that the path names; None after saying that there is none."""
+    name = exchange.names[0]
+    queues = exchange.broker.queues
+    found = queues.find(name)
+    if found is not None:
+        exchange.session.depend_on(found)  # nothing is shown that a power cut could take back
+        return found
+    if why := queues.why_blocked(name):
+        exchange.error(503, why)
+    elif name in queues.aliases:
+        exchange.error(404, f"{name} is an alias of {', '.join(queues.aliases[name].targets)}")
+    else:
+        exchange.error(404, f"there is no queue {name}")
+    return None

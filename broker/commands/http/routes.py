@@ -1,0 +1,92 @@
+"""Every path of the admin listener: its method, what serves it, and what its description says."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from msgspec import Struct
+
+from staniel.broker.commands.http import actions, kestrel, queries
+from staniel.broker.commands.http.exchange import Exchange
+from staniel.broker.operations.browse import Page
+from staniel.broker.operations.health import Health
+from staniel.broker.operations.views import ClientView, OpenReadView, QueueSnapshot, ServerView, WaiterView
+
+Handler = Callable[[Exchange, int], None]
+PAGING = ("offset", "limit")
+
+
+class Route(Struct, frozen=True):
+    """`path` has {name} where it is open. `body`: what a POST takes; `reply`: what a good answer holds, None where the
+    summary says it all; `query`: names of numbers.
+    """
+
+    method: str
+    path: str
+    serve: Handler
+    summary: str
+    reply: object = None
+    body: type[Struct] | None = None
+    query: tuple[str, ...] = ()
+
+    @property
+    def parts(self) -> list[str]:
+        return self.path.strip("/").split("/")
+
+
+ROUTES = (
+    Route("GET", "/health/live", queries.live, "Whether the process answers."),
+    Route("GET", "/health/ready", queries.ready, "Whether clients are served; if not: why, and what mends it.", Health),
+    Route("GET", "/metrics", queries.prometheus, "Everything countable, for Prometheus."),
+    Route("GET", "/api/server", queries.server, "The server as a whole.", ServerView),
+    Route("GET", "/api/queues", queries.queues, "All queues by name.", list[QueueSnapshot], query=("prefix",)),
+    Route("GET", "/api/queues/{queue}", queries.queue, "One queue.", QueueSnapshot),
+    Route(
+        "GET",
+        "/api/queues/{queue}/items",
+        queries.items,
+        "A page of its items, the head first; takes nothing.",
+        Page,
+        query=(*PAGING, "bytes"),
+    ),
+    Route("GET", "/api/queues/{queue}/open", queries.open_reads, "Who holds what.", list[OpenReadView], query=PAGING),
+    Route("GET", "/api/queues/{queue}/waiters", queries.waiters, "Who waits.", list[WaiterView], query=PAGING),
+    Route("GET", "/api/queues/{queue}/config", queries.queue_config, "Its settings, resolved."),
+    Route("GET", "/api/clients", queries.clients, "Connections, the oldest first.", list[ClientView], query=PAGING),
+    Route("POST", "/api/queues/{queue}/put", actions.put, "Store one item.", body=actions.PutBody),
+    Route("POST", "/api/queues/{queue}/take", actions.take, "Take items for good.", body=actions.TakeBody),
+    Route("POST", "/api/queues/{queue}/purge", actions.purge, "Remove all that waits.", body=actions.PurgeBody),
+    Route("POST", "/api/queues/{queue}/move", actions.move, "Move items to another queue.", body=actions.MoveBody),
+    Route("POST", "/api/queues/{queue}/redrive", actions.redrive, "Move dead letters back.", body=actions.RedriveBody),
+    Route("POST", "/api/queues/{queue}/pause", actions.pause, "Hold back gets or puts.", body=actions.PauseBody),
+    Route("POST", "/api/queues/{queue}/resume", actions.resume, "Let them go on.", body=actions.PauseBody),
+    Route("POST", "/api/queues/{queue}/open/abort", actions.abort_all, "Give back every open read of a queue."),
+    Route("POST", "/api/queues/{queue}/open/{xid}/abort", actions.abort, "Give one open read back."),
+    Route("POST", "/api/clients/{number}/abort", actions.abort_client, "Give back every open read of a client."),
+    Route("DELETE", "/api/queues/{queue}", actions.delete, "Delete a queue and its files."),
+    Route("POST", "/api/status", actions.status, "Change the server's status.", body=actions.StatusBody),
+    Route("POST", "/api/reload", actions.reload, "Read the configuration again."),
+    Route("POST", "/api/stop", actions.stop, "Stop the server as SIGTERM does."),
+    Route("GET", "/ping", kestrel.ping, "As Kestrel's: pong."),
+    Route("GET", "/stats.json", kestrel.show_stats, "As Kestrel's: counters, gauges, labels."),
+    Route("GET", "/stats.txt", kestrel.show_stats, "The same as text."),
+    Route("GET", "/server_info.txt", kestrel.server_info, "As Kestrel's: name, version, uptime."),
+    Route("GET", "/server_info.json", kestrel.server_info, "The same as JSON."),
+)
+_BY_LENGTH: dict[int, list[tuple[list[str], Route]]] = {}
+for _route in ROUTES:
+    _BY_LENGTH.setdefault(len(_route.parts), []).append((_route.parts, _route))
+
+
+def find(method: str, path: str) -> tuple[Route | None, tuple[str, ...], list[str]]:
+    """The route, and the open parts of the path. Without a route: the methods that there are for the path, if any."""
+    given = path.strip("/").split("/")
+    wanted = "GET" if method == "HEAD" else method
+    others: list[str] = []
+    for parts, route in _BY_LENGTH.get(len(given), ()):
+        if all(part == each or part.startswith("{") for part, each in zip(parts, given, strict=True)):
+            if route.method == wanted:
+                names = tuple(each for part, each in zip(parts, given, strict=True) if part.startswith("{"))
+                return route, names, []
+            others.append(route.method)
+    return None, (), others

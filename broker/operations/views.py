@@ -1,0 +1,247 @@
+"""Snapshots of a server for operators: queues, open reads, clients. Structs that every face of the server shows alike.
+
+Times are epoch milliseconds where a name ends in `_at_ms`, else durations. Looking changes nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from itertools import islice
+from typing import TYPE_CHECKING
+
+from msgspec import Struct
+
+from staniel.broker.access import why_unreadable
+from staniel.broker.stats import pause_name
+from staniel.broker.version import VERSION
+from staniel.compiled import BUILD
+from staniel.journal.journals import append_log, primary_log, removal_log, total_bytes
+from staniel.queues import ages
+from staniel.queues.config import SYNC_OS, Format
+from staniel.queues.item import Delivery
+from staniel.queues.queue import Queue
+
+if TYPE_CHECKING:
+    from staniel.broker.broker import Broker
+    from staniel.broker.session import Session
+
+SYNC_NAMES = {0: "always", SYNC_OS: "os"}
+
+
+class QueueSnapshot(Struct, frozen=True):
+    """One queue. `age_ms`: of the oldest item that can be handed out; `oldest_ms`: of all that it holds, open reads
+    included. `unsynced_bytes`: written to its files, and a power cut could take them. `put_items` and
+    `delivered_items`: since the process loaded it. `sync`: "always", "os", or a duration. `unreadable`: why nothing
+    can be read from it; empty if it can.
+    """
+
+    name: str
+    items: int
+    bytes: int
+    age_ms: int
+    oldest_ms: int
+    memory_items: int
+    memory_bytes: int
+    open_reads: int
+    delayed_items: int
+    leaving_items: int
+    waiters: int
+    put_items: int
+    put_bytes: int
+    delivered_items: int
+    expired_items: int
+    discarded_items: int
+    dead_letters: int
+    timed_out_reads: int
+    aborted_reads: int
+    journal_format: str
+    journal_bytes: int
+    unsynced_bytes: int
+    sync: str
+    paused: str
+    children: list[str]
+    unreadable: str
+
+
+class OpenReadView(Struct, frozen=True):
+    """One item in a client's hands. `client` "": it is not connected any more, or not known. `times_out_at_ms` 0: only
+    its client ends it. `data_bytes`: of the item.
+    """
+
+    xid: int
+    id: int
+    client: str
+    opened_at_ms: int
+    held_ms: int
+    times_out_at_ms: int
+    deliveries: int
+    added_at_ms: int
+    age_ms: int
+    data_bytes: int
+
+
+class WaiterView(Struct, frozen=True):
+    """One client that waits for an item; the first in the line is served first."""
+
+    client: str
+
+
+class ClientView(Struct, frozen=True):
+    """One connection. `waits_for` "": it does not wait. `backlog`: requests read and not executed yet."""
+
+    number: int
+    address: str
+    protocol: str
+    state: str
+    open_reads: int
+    waits_for: str
+    backlog: int
+
+
+class ServerView(Struct, frozen=True):
+    """The server as a whole."""
+
+    version: str
+    build: str
+    spool: str
+    status: str
+    started_at_ms: int
+    now_ms: int
+    uptime_ms: int
+    connections: int
+    queues: int
+    jobs: int
+    put_items: int
+    gets: int
+    bytes_read: int
+    bytes_written: int
+    is_full: bool
+    is_stopping: bool
+
+
+def queue_view(broker: Broker, queue: Queue, now_ms: int) -> QueueSnapshot:
+    """What one queue looks like now. 10 us."""
+    queue.sync_counters()
+    line, counters, config, journal = queue.line, queue.counters, queue.config, queue.journal
+    error = line.read_error
+    is_kept = primary_log(journal) is not None
+    is_stream = is_kept and broker.spool.format_of(queue.name, config) is Format.LIBKESTREL
+    kept_in = (Format.LIBKESTREL if is_stream else Format.KESTREL).value if is_kept else "none"
+    return QueueSnapshot(
+        name=queue.name,
+        items=len(line),
+        bytes=line.bytes,
+        age_ms=0 if error is not None else ages.ready_ms(queue, now_ms),
+        oldest_ms=ages.oldest_ms(queue, now_ms),
+        memory_items=line.memory_items,
+        memory_bytes=line.memory_bytes,
+        open_reads=len(queue.open_reads),
+        delayed_items=len(queue.delayed),
+        leaving_items=len(queue.leaving) + (queue.unrecorded is not None),
+        waiters=len(queue.waiters),
+        put_items=counters.total_items,
+        put_bytes=counters.put_bytes,
+        delivered_items=counters.get_items_hit,
+        expired_items=counters.expired_items,
+        discarded_items=counters.discarded,
+        dead_letters=counters.dead_letters,
+        timed_out_reads=counters.timed_out_transactions,
+        aborted_reads=counters.canceled_transactions,
+        journal_format=kept_in,
+        journal_bytes=total_bytes(journal),
+        unsynced_bytes=unsynced_bytes(broker, queue),
+        sync=SYNC_NAMES.get(config.sync_ms, f"{config.sync_ms}ms") if is_kept else "none",
+        paused=pause_name(queue),
+        children=list(queue.children),
+        unreadable="" if error is None else why_unreadable(error),
+    )
+
+
+def unsynced_bytes(broker: Broker, queue: Queue) -> int:
+    """What of a queue's files no sync has covered yet. With libkestrel's format: of what takes its items and of what
+    counts its removals together.
+    """
+    logs = {append_log(queue.journal), removal_log(queue.journal)}
+    return sum(broker.spool.fs.unsynced_bytes(log.path) for log in logs if log is not None)
+
+
+def open_reads(broker: Broker, queue: Queue, now_ms: int, offset: int, limit: int) -> list[OpenReadView]:
+    """Who holds what, the oldest first."""
+    holders = _holders(broker, queue)
+    timeout_ms = queue.config.open_timeout_ms
+    return [
+        _open_read(broker, taken, holders, timeout_ms, now_ms)
+        for taken in islice(queue.open_reads.values(), offset, offset + limit)
+    ]
+
+
+def _open_read(broker: Broker, taken: Delivery, holders: dict[int, str], timeout_ms: int, now_ms: int) -> OpenReadView:
+    lease = broker.leases.find(taken)
+    return OpenReadView(
+        xid=taken.xid,
+        id=taken.id,
+        client=lease.address if lease is not None else holders.get(taken.xid, ""),
+        opened_at_ms=taken.opened_ms,
+        held_ms=max(0, now_ms - taken.opened_ms),
+        times_out_at_ms=taken.opened_ms + timeout_ms if timeout_ms else 0,
+        deliveries=taken.deliveries,
+        added_at_ms=taken.item.added_ms,
+        age_ms=max(0, now_ms - taken.item.added_ms),
+        data_bytes=len(taken.item.data),
+    )
+
+
+def _holders(broker: Broker, queue: Queue) -> dict[int, str]:
+    """The address of the client that holds each open read of `queue`, by xid."""
+    found: dict[int, str] = {}
+    for session in broker.sessions():
+        for held_of, taken in session.reads.get(queue.name, ()):
+            if held_of is queue:
+                found[taken.xid] = session.address
+    return found
+
+
+def waiters(queue: Queue, offset: int, limit: int) -> list[WaiterView]:
+    """Who waits, in the order in which they are served."""
+    return [WaiterView(getattr(each, "address", "")) for each in islice(queue.waiters, offset, offset + limit)]
+
+
+def clients(broker: Broker, offset: int, limit: int) -> Iterator[ClientView]:
+    """Connections, the oldest first."""
+    for session in islice(broker.sessions(), offset, offset + limit):
+        yield client_view(session)
+
+
+def client_view(session: Session) -> ClientView:
+    waited_at = session.waited_at
+    return ClientView(
+        number=session.number,
+        address=session.address,
+        protocol=session.protocol,
+        state=session.state.value,
+        open_reads=sum(map(len, session.reads.values())),
+        waits_for=getattr(waited_at, "name", "") if waited_at is not None else "",
+        backlog=len(session.backlog),
+    )
+
+
+def server_view(broker: Broker, now_ms: int) -> ServerView:
+    counters = broker.counters
+    return ServerView(
+        version=VERSION,
+        build=BUILD,
+        spool=broker.spool.folder,
+        status=broker.status.reported.value.lower(),
+        started_at_ms=broker.started_ms,
+        now_ms=now_ms,
+        uptime_ms=now_ms - broker.started_ms,
+        connections=counters.curr_connections,
+        queues=len(broker.queues),
+        jobs=len(broker.workq.jobs.by_id) if broker.serves_jobs else 0,
+        put_items=counters.total_items,
+        gets=counters.cmd_get,
+        bytes_read=counters.bytes_read,
+        bytes_written=counters.bytes_written,
+        is_full=broker.group.is_full,
+        is_stopping=broker.stopping,
+    )

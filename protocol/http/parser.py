@@ -1,0 +1,203 @@
+"""The parser of HTTP/1.1, without a socket: bytes in, requests out, in order. h11 does the reading.
+
+    state   waits for               then
+    HEAD    the end of the headers  BODY; CLOSED if it is no request
+    BODY    the end of the body     HEAD; CLOSED if it is too large or the client asks to close
+    PAUSED  `More.resume`           the state that it was paused in; what arrives until then is stored
+    CLOSED  nothing                 for ever
+
+h11 pairs each request with its reply. Here the replies are made elsewhere, so each request gets an h11 connection of
+its own, which the bytes behind the one before it are handed to. Nothing that a peer sends raises: what is no request is
+an `Invalid`, whose reply says why, and the connection ends there, because where the next request would begin is not
+known.
+"""
+
+from __future__ import annotations
+
+from enum import Enum
+from functools import partial
+from urllib.parse import parse_qsl, unquote_to_bytes
+
+import h11
+
+from staniel.protocol.http import replies
+from staniel.protocol.http.requests import HttpContinue, HttpMessage, HttpRequest
+from staniel.protocol.limits import Limits
+from staniel.protocol.requests import Invalid, More
+
+HEAD_BYTES_MAX = 16 << 10
+"""The request line and all headers. Browsers send one or two KB."""
+
+BODY_BYTES_MAX = 1 << 20
+"""An item that is put through HTTP, with what JSON makes of it. Larger ones go through memcache's protocol."""
+
+QUERY_FIELDS_MAX = 32
+
+WORK_PER_FEED = 48
+"""What a turn has time for: pieces of bodies, 10 to 20 us each,"""
+
+WORK_OF_HEAD = 9
+"""and heads, which take h11 0.1 to 0.2 ms."""
+
+WHY = {
+    413: f"the body is larger than {BODY_BYTES_MAX} bytes",
+    431: f"the request line and the headers are larger than {HEAD_BYTES_MAX} bytes",
+    501: "this transfer encoding is not known here",
+}
+
+
+class HttpState(Enum):
+    HEAD = "head"
+    BODY = "body"
+    PAUSED = "paused"
+    CLOSED = "closed"
+
+
+class HttpParser:
+    """The reading half of one connection. `limits` are those of queues and play no part here."""
+
+    def __init__(self, limits: Limits) -> None:
+        self._state = HttpState.HEAD
+        self._connection = _new_connection()
+        self._request: h11.Request | None = None
+        self._body: list[bytes] = []
+        self._body_bytes = 0
+        self._rest = bytearray()  # arrived before the parser is resumed; empty unless PAUSED
+        self._kept_bytes = 0  # by h11: of a head that has not ended, or for the next turn
+
+    def limit(self, limits: Limits) -> None:
+        """HTTP has limits of its own."""
+
+    @property
+    def state(self) -> HttpState:
+        return self._state
+
+    @property
+    def pending_bytes(self) -> int:
+        """Bytes kept for a request that is not complete, or for the next turn."""
+        return self._body_bytes + self._kept_bytes + len(self._rest)
+
+    def feed(self, data: bytes) -> list[HttpMessage]:
+        """Every request that `data` completes, in order. If a turn has no time for all, the last one is a `More`."""
+        if self._state is HttpState.CLOSED:
+            return []
+        if self._state is HttpState.PAUSED:
+            self._rest += data
+            return []
+        found: list[HttpMessage] = []
+        if data:
+            self._connection.receive_data(data)
+            self._read(found)
+        return found
+
+    def _resume(self, state: HttpState) -> list[HttpMessage]:
+        assert self._state is HttpState.PAUSED
+        self._state = state
+        if self._rest:
+            self._connection.receive_data(bytes(self._rest))
+            self._rest.clear()
+        found: list[HttpMessage] = []
+        self._read(found)
+        return found
+
+    def _read(self, found: list[HttpMessage]) -> None:
+        work_left = WORK_PER_FEED
+        while self._state is not HttpState.CLOSED and work_left > 0:
+            work_left -= 1
+            try:
+                event = self._connection.next_event()
+            except h11.RemoteProtocolError as error:
+                self._refuse(error.error_status_hint, found)
+                return
+            if isinstance(event, h11.Request):
+                self._begin(event, found)
+                work_left -= WORK_OF_HEAD
+            elif isinstance(event, h11.Data):
+                self._take(bytes(event.data), found)
+            elif isinstance(event, h11.EndOfMessage):
+                self._end(found)
+            else:  # NEED_DATA, or a protocol that the client would like to switch to
+                self._kept_bytes = len(self._connection.trailing_data[0])
+                return
+        if self._state is not HttpState.CLOSED:
+            self._kept_bytes = len(self._connection.trailing_data[0])
+            found.append(More(partial(self._resume, self._state)))
+            self._state = HttpState.PAUSED
+
+    def _begin(self, event: h11.Request, found: list[HttpMessage]) -> None:
+        self._state, self._request = HttpState.BODY, event
+        # h11 counts what has not ended yet; that it came in one piece must not make a difference.
+        if sum([len(name) + len(value) for name, value in event.headers]) + len(event.target) > HEAD_BYTES_MAX:
+            self._refuse(431, found)
+            return
+        length = next((value for name, value in event.headers if name == b"content-length"), b"0")
+        if len(length) > 9 or int(length) > BODY_BYTES_MAX:
+            self._refuse(413, found)
+        elif self._connection.they_are_waiting_for_100_continue:
+            found.append(HttpContinue())
+
+    def _take(self, data: bytes, found: list[HttpMessage]) -> None:
+        self._body.append(data)
+        self._body_bytes += len(data)
+        if self._body_bytes > BODY_BYTES_MAX:
+            self._refuse(413, found)
+
+    def _end(self, found: list[HttpMessage]) -> None:
+        assert self._request is not None
+        request = _translated(self._request, b"".join(self._body))
+        found.append(request)
+        if not request.keep_alive:
+            self._close()
+            return
+        rest, _ = self._connection.trailing_data
+        self._forget()
+        self._state = HttpState.HEAD
+        if rest:
+            self._connection.receive_data(rest)
+
+    def _refuse(self, status: int, found: list[HttpMessage]) -> None:
+        why = WHY.get(status, "these bytes are no request of HTTP/1.1")
+        nothing = HttpRequest("GET", "/", keep_alive=False)
+        reply = replies.error_reply(nothing, status if status in WHY else 400, why)
+        found.append(Invalid(reply, hang_up=True, why=why))
+        self._close()
+
+    def _close(self) -> None:
+        self._forget()
+        self._state = HttpState.CLOSED
+
+    def _forget(self) -> None:
+        """The request is over: the next one begins anew, in a connection of h11's own."""
+        self._connection = _new_connection()
+        self._request, self._body, self._body_bytes, self._kept_bytes = None, [], 0, 0
+
+
+def _new_connection() -> h11.Connection:
+    return h11.Connection(h11.SERVER, max_incomplete_event_size=HEAD_BYTES_MAX)
+
+
+def _translated(event: h11.Request, body: bytes) -> HttpRequest:
+    headers: dict[str, str] = {}
+    for name, value in event.headers:
+        key, text = name.decode("latin-1"), value.decode("latin-1")
+        headers[key] = f"{headers[key]}, {text}" if key in headers else text
+    target = event.target.decode("latin-1")
+    path, _, query = target.partition("?")
+    words = [word.strip().lower() for word in headers.get("connection", "").split(",")]
+    version = event.http_version.decode("latin-1")
+    keep_alive = "keep-alive" in words if version == "1.0" else "close" not in words
+    return HttpRequest(
+        event.method.decode("latin-1"), _decoded(path), _fields(query), headers, body, keep_alive, version
+    )
+
+
+def _decoded(path: str) -> str:
+    return unquote_to_bytes(path).decode("utf-8", "replace")
+
+
+def _fields(query: str) -> dict[str, str]:
+    """Of a name that stands there twice, the last value; too many fields are none at all."""
+    try:
+        return dict(parse_qsl(query, keep_blank_values=True, max_num_fields=QUERY_FIELDS_MAX, errors="replace"))
+    except ValueError:
+        return {}

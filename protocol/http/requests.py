@@ -1,0 +1,31 @@
+"""The requests of an HTTP client."""
+
+from __future__ import annotations
+
+from msgspec import Struct, field
+
+from staniel.protocol.requests import Invalid, More
+
+
+class HttpRequest(Struct, frozen=True, gc=False):
+    """One request, its body included.
+
+    `path` and the names and values of `query` are decoded (UTF-8; bytes that are none become U+FFFD). `headers` have
+    names in lower case; of a header that came twice the values are joined by a comma. `keep_alive`: whether the
+    connection goes on after the reply. `version`: "1.1" or "1.0".
+    """
+
+    method: str
+    path: str
+    query: dict[str, str] = field(default_factory=dict)
+    headers: dict[str, str] = field(default_factory=dict)
+    body: bytes = b""
+    keep_alive: bool = True
+    version: str = "1.1"
+
+
+class HttpContinue(Struct, frozen=True, gc=False):
+    """The client waits to be told that it may send its body."""
+
+
+HttpMessage = HttpRequest | HttpContinue | Invalid | More

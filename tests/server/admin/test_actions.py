@@ -1,0 +1,143 @@
+"""What an operator does over HTTP, and that it is as safe as any client's change."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.server.admin.asking import Operator
+from tests.support.process import Server, running
+from tests.support.wire import Wire
+
+CONFIG = """
+admin.port = 0
+queues.work = { max_deliveries = 1, dead_letter_queue = "dead" }
+queues.small.max_items = 1
+"""
+
+
+@pytest.fixture
+def server(tmp_path: Path) -> Iterator[Server]:
+    with running(tmp_path, config=CONFIG) as server:
+        yield server
+
+
+@pytest.fixture
+def operator(server: Server) -> Operator:
+    return Operator(server.second_port)
+
+
+def fill(server: Server, queue: str, count: int) -> None:
+    with Wire(server.address) as wire:
+        for number in range(count):
+            assert wire.put(queue, b"%d" % number) == b"STORED"
+
+
+def held_by(server: Server, queue: str) -> list[bytes]:
+    with Wire(server.address) as wire:
+        found = []
+        while (data := wire.get(queue)) is not None:
+            found.append(data)
+        return found
+
+
+def test_an_item_is_put_and_taken(server: Server, operator: Operator) -> None:
+    assert operator.post("/api/queues/q/put", {"data": "héllo", "flags": 7}) == {"stored": 1}
+    assert operator.post("/api/queues/q/put", {"data": "/wA=", "encoding": "base64"}) == {"stored": 1}
+    server.restart()
+    operator = Operator(server.second_port)
+    first, second = operator.post("/api/queues/q/take", {"count": 5})["items"]
+    assert (first["data"], first["encoding"], first["flags"]) == ("héllo", "text", 7)
+    assert (second["data"], second["encoding"]) == ("/wA=", "base64")
+    server.restart()
+    assert Operator(server.second_port).post("/api/queues/q/take") == {"items": []}
+
+
+def test_a_purge_counts_and_refuses_if_there_is_more_than_was_shown(server: Server, operator: Operator) -> None:
+    fill(server, "q", 3)
+    reply = operator.ask("POST", "/api/queues/q/purge", {"expected": 2})
+    assert reply.status == 409 and "3 items now, not 2" in reply.json["error"]
+    assert operator.post("/api/queues/q/purge", {"expected": 3}) == {"purged": 3}
+    server.restart()
+    assert held_by(server, "q") == []
+
+
+def test_items_are_moved_and_dead_letters_go_back(server: Server, operator: Operator) -> None:
+    fill(server, "q", 300)
+    assert operator.post("/api/queues/q/move", {"to": "r", "count": 10}) == {"moved": 10, "to": "r", "why": ""}
+    assert operator.post("/api/queues/q/move", {"to": "r"})["moved"] == 290
+    assert held_by(server, "r") == [b"%d" % number for number in range(300)]
+    fill(server, "work", 2)
+    with Wire(server.address) as wire:
+        for _ in range(2):
+            assert wire.get("work/open") is not None
+            assert wire.ask(b"get work/abort") == b"END"
+    assert operator.post("/api/queues/dead/redrive")["moved"] == 2
+    assert held_by(server, "work") == [b"0", b"1"]
+    fill(server, "q", 1)
+    reply = operator.ask("POST", "/api/queues/q/redrive", {})
+    assert reply.status == 409 and "no queue sends dead letters to q" in reply.json["error"]
+
+
+def test_a_move_to_a_full_queue_says_how_far_it_came(server: Server, operator: Operator) -> None:
+    fill(server, "q", 3)
+    assert operator.post("/api/queues/q/move", {"to": "small"})["moved"] == 1
+    assert operator.ask("POST", "/api/queues/q/move", {"to": "q"}).status == 400
+
+
+def test_a_paused_queue_holds_back_what_was_asked_for(server: Server, operator: Operator) -> None:
+    fill(server, "q", 1)
+    assert operator.post("/api/queues/q/pause", {"puts": False}) == {"gets_paused": True, "puts_paused": False}
+    assert operator.get("/api/queues/q")["paused"] == "gets"
+    assert held_by(server, "q") == []
+    assert [each["name"] for each in operator.get("/health/ready")["reasons"]].count("queues_paused") == 1
+    assert operator.post("/api/queues/q/resume") == {"gets_paused": False, "puts_paused": False}
+    assert held_by(server, "q") == [b"0"]
+
+
+def test_open_reads_are_given_back_one_all_or_all_of_a_client(server: Server, operator: Operator) -> None:
+    fill(server, "q", 3)
+    with Wire(server.address) as one, Wire(server.address) as other:
+        assert (one.get("q/open"), other.get("q/open")) == (b"0", b"1")
+        first, second = operator.get("/api/queues/q/open")
+        assert operator.post(f"/api/queues/q/open/{first['xid']}/abort") == {"aborted": 1}
+        assert operator.ask("POST", f"/api/queues/q/open/{first['xid']}/abort").status == 404
+        with Wire(server.address) as third:
+            assert third.get("q") == b"0"
+        (number,) = [each["number"] for each in operator.get("/api/clients") if each["address"] == second["client"]]
+        assert operator.post(f"/api/clients/{number}/abort") == {"aborted": 1}
+        assert other.get("q/open") == b"1"
+        assert operator.post("/api/queues/q/open/abort") == {"aborted": 1}
+    assert held_by(server, "q") == [b"1", b"2"]
+
+
+def test_a_queue_is_deleted_and_the_server_stopped(server: Server, operator: Operator) -> None:
+    fill(server, "q", 2)
+    assert operator.ask("DELETE", "/api/queues/q").json == {"deleted": 2}
+    assert operator.ask("DELETE", "/api/queues/q").status == 404
+    assert operator.post("/api/reload")["reloaded"] is True
+    assert operator.post("/api/stop") == {"stopping": True}
+    assert server.wait() == 0
+
+
+@pytest.mark.parametrize(
+    ("path", "body"),
+    [
+        ("/api/queues/q/put", {"dta": "x"}),
+        ("/api/queues/q/put", {"data": "*", "encoding": "base64"}),
+        ("/api/queues/q/put", {"data": "x", "encoding": "hex"}),
+        ("/api/queues/q/put", {"data": "x", "flags": 1 << 32}),
+        ("/api/queues/a~b/put", {"data": "x"}),
+        ("/api/queues/q/move", {}),
+        ("/api/queues/q/move", {"to": "r", "count": -1}),
+        ("/api/status", {"status": "down"}),
+        ("/api/queues/q/pause", []),
+    ],
+)
+def test_a_body_that_is_not_what_the_path_takes_is_refused(operator: Operator, path: str, body: object) -> None:
+    assert operator.post("/api/queues/q/put", {"data": "kept"}) == {"stored": 1}
+    reply = operator.ask("POST", path, body)
+    assert reply.status == 400 and reply.json["error"]
+    assert operator.get("/api/queues/q")["items"] == 1

@@ -1,0 +1,198 @@
+"""What an operator sees over HTTP of a real server, on a port and on the socket in the spool."""
+
+from __future__ import annotations
+
+import re
+import stat
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.server.admin.asking import Operator
+from tests.support.process import Server, running
+from tests.support.wire import Wire
+
+CONFIG = """
+admin.port = 0
+queues.old = { max_memory_size = 4096, sync_journal = "os" }
+queues.s.journal_format = "libkestrel"
+"""
+
+
+@pytest.fixture
+def server(tmp_path: Path) -> Iterator[Server]:
+    with running(tmp_path, config=CONFIG) as server:
+        yield server
+
+
+@pytest.fixture
+def operator(server: Server) -> Operator:
+    return Operator(server.second_port)
+
+
+def test_a_queue_is_shown_as_it_is(server: Server, operator: Operator) -> None:
+    with Wire(server.address) as wire:
+        for data in (b"one", b"three"):
+            assert wire.put("work", data) == b"STORED"
+        assert wire.get("work/open") == b"one"
+        (shown,) = operator.get("/api/queues")
+        assert shown == operator.get("/api/queues/work") | {"age_ms": shown["age_ms"], "oldest_ms": shown["oldest_ms"]}
+        assert (shown["name"], shown["items"], shown["bytes"], shown["sync"]) == ("work", 1, 5, "always")
+        assert (shown["open_reads"], shown["waiters"], shown["put_items"]) == (1, 0, 2)
+        assert shown["unsynced_bytes"] == 0 and shown["journal_bytes"] > 8
+        (held,) = operator.get("/api/queues/work/open")
+        assert (held["xid"], held["deliveries"], held["data_bytes"]) == (1, 1, 3)
+        clients = operator.get("/api/clients")
+        assert held["client"] in [each["address"] for each in clients if each["open_reads"] == 1]
+        assert {each["protocol"] for each in clients} == {"memcache", "admin"}
+
+
+def test_unsynced_bytes_are_those_that_a_power_cut_could_take(server: Server, operator: Operator) -> None:
+    with Wire(server.address) as wire:
+        assert wire.put("old", b"x" * 100) == b"STORED"
+        assert wire.put("work", b"x" * 100) == b"STORED"
+    assert operator.get("/api/queues/old")["unsynced_bytes"] > 100
+    assert operator.get("/api/queues/work")["unsynced_bytes"] == 0
+
+
+def test_items_are_browsed_in_their_order_wherever_they_are_and_stay(server: Server, operator: Operator) -> None:
+    items = [b"%04d" % number + b"." * 60 for number in range(300)]
+    for queue in ("old", "s"):
+        with Wire(server.address) as wire:
+            for data in items:
+                assert wire.put(queue, data) == b"STORED"
+            assert wire.get(f"{queue}/open") == items[0]
+            assert wire.ask(b"get %b/abort" % queue.encode()) == b"END"
+        assert queue == "s" or operator.get("/api/queues/old")["memory_items"] < 300, "some are in the journal only"
+        for offset in (0, 1, 60, 63, 64, 65, 200, 299):
+            page = operator.get(f"/api/queues/{queue}/items?offset={offset}&limit=3")
+            assert page["items_total"] == 300
+            assert [each["data"].encode() for each in page["items"]] == items[offset : offset + 3]
+            assert [each["offset"] for each in page["items"]] == [*range(offset, 300)][:3]
+        assert operator.get(f"/api/queues/{queue}/items?offset=300")["items"] == []
+        assert operator.get(f"/api/queues/{queue}/items?limit=1")["items"][0]["deliveries"] == 1
+        with Wire(server.address) as wire:
+            assert [wire.get(queue) for _ in items] == items
+
+
+def test_a_long_item_is_cut_and_bytes_that_are_no_text_are_base64(server: Server, operator: Operator) -> None:
+    with Wire(server.address) as wire:
+        assert wire.put("work", b"a" * 10_000) == b"STORED"
+        assert wire.put("work", b"\xff\x00") == b"STORED"
+        assert wire.put("work", "é".encode() * 3000) == b"STORED"
+    long, raw, letters = operator.get("/api/queues/work/items?bytes=101")["items"]
+    assert (long["data"], long["data_bytes"], long["is_cut"]) == ("a" * 101, 10_000, True)
+    assert (raw["data"], raw["encoding"], raw["is_cut"]) == ("/wA=", "base64", False)
+    assert (letters["data"], letters["encoding"]) == ("é" * 50, "text"), "half a letter is left out"
+
+
+def test_health_says_what_is_wrong_and_what_mends_it(server: Server, operator: Operator) -> None:
+    assert operator.get("/health/live") == {"status": "ok"}
+    assert operator.get("/health/ready")["ready"] is True
+    assert operator.post("/api/status", {"status": "readonly"}) == {"status": "readonly"}
+    reply = operator.ask("GET", "/health/ready")
+    assert reply.status == 503 and reply.json["ready"] is False
+    (reason,) = [each for each in reply.json["reasons"] if each["name"] == "status"]
+    assert "readonly" in reason["text"] and reason["mend"] == "staniel status up"
+
+
+def test_metrics_are_prometheus_text(server: Server, operator: Operator) -> None:
+    with Wire(server.address) as wire:
+        assert wire.put('a"b\\c', b"12345") == b"STORED"
+    reply = operator.ask("GET", "/metrics")
+    assert reply.headers["content-type"].startswith("text/plain; version=0.0.4")
+    text = reply.body.decode()
+    assert '\nstaniel_queue_bytes{queue="a\\"b\\\\c"} 5\n' in text
+    sample = re.compile(r'staniel_[a-z_]+(\{[a-z]+="(\\.|[^"\\\n])*"(,[a-z]+="[^"]*")*\})? -?[0-9.e+-]+')
+    seen: list[str] = []
+    for line in text.splitlines():
+        if line.startswith("# TYPE "):
+            seen.append(line.split()[2])
+        elif not line.startswith("#"):
+            assert sample.fullmatch(line), line
+            assert re.split("[{ ]", line)[0] == seen[-1], "all samples of a metric stand together"
+    assert len(seen) == len(set(seen)) > 20
+
+
+def test_every_path_of_the_description_is_served_and_says_what_it_promises(server: Server, operator: Operator) -> None:
+    with Wire(server.address) as wire:
+        assert wire.put("work", b"1") == b"STORED"
+    document = operator.get("/openapi.json")
+    assert document["openapi"].startswith("3.1")
+    for path, methods in document["paths"].items():
+        if "get" not in methods:
+            assert operator.ask("GET", path.format(queue="work", xid="1", number="1")).status == 405
+            continue
+        reply = operator.ask("GET", path.format(queue="work"))
+        assert reply.status == 200, path
+        schema = methods["get"]["responses"]["200"].get("content", {}).get("application/json", {}).get("schema")
+        if schema is not None:
+            check(reply.json, schema, document["components"]["schemas"])
+
+
+def check(value: object, schema: dict[str, object], known: dict[str, dict[str, object]]) -> None:
+    """`value` has the fields, all of them, and the types that the schema names."""
+    if "$ref" in schema:
+        schema = known[str(schema["$ref"]).rpartition("/")[2]]
+    kinds = {"object": dict, "array": list, "string": str, "integer": int, "boolean": bool}
+    if "enum" in schema:
+        assert value in schema["enum"]  # type: ignore[operator]
+        return
+    assert isinstance(value, kinds[str(schema["type"])]), (value, schema)
+    if isinstance(value, list):
+        for each in value:
+            check(each, schema["items"], known)  # type: ignore[arg-type]
+    elif isinstance(value, dict):
+        properties = schema["properties"]
+        assert isinstance(properties, dict) and set(value) == set(properties)
+        for name, each in value.items():
+            check(each, properties[name], known)
+
+
+def test_what_is_not_there_is_named(operator: Operator) -> None:
+    for path, status in (("/api/queues/none", 404), ("/nope", 404), ("/api/queues/none/items", 404)):
+        reply = operator.ask("GET", path)
+        assert reply.status == status and reply.json["error"]
+    assert operator.ask("POST", "/metrics", {}).headers["allow"] == "GET"
+    assert operator.ask("HEAD", "/api/server").body == b""
+
+
+def test_many_queues_come_in_pieces_and_whole(server: Server, operator: Operator) -> None:
+    names = [f"q{number:04}" for number in range(700)]
+    with Wire(server.address) as wire:
+        for name in names:
+            assert wire.put(name, b"1") == b"STORED"
+    assert [each["name"] for each in operator.get("/api/queues")] == names
+    assert len(operator.get("/api/queues?prefix=q01")) == 100
+    text = operator.ask("GET", "/metrics").body.decode()
+    assert text.count("staniel_queue_items{") == 700
+
+
+def test_the_socket_in_the_spool_is_for_the_servers_user_and_goes_with_it(server: Server) -> None:
+    path = server.spool / ".staniel" / "admin.sock"
+    assert stat.S_IMODE(path.stat().st_mode) == 0o600
+    assert Operator(path).get("/api/server")["spool"] == str(server.spool)
+    server.restart()
+    assert Operator(path).get("/api/server")["queues"] == 0
+    server.stop()
+    assert not path.exists()
+
+
+def test_a_spool_with_a_long_path_has_its_socket_too(tmp_path: Path) -> None:
+    folder = tmp_path / ("long" * 30)
+    with running(folder) as server:
+        assert server.stderr == ""
+        assert (server.spool / ".staniel" / "admin.sock").is_socket()
+
+
+def test_kestrels_paths_answer_as_scripts_expect(server: Server, operator: Operator) -> None:
+    with Wire(server.address) as wire:
+        assert wire.put("work", b"12345") == b"STORED"
+    assert operator.ask("GET", "/ping").body == b"pong\n"
+    stats = operator.get("/stats.json")
+    assert set(stats) == {"counters", "gauges", "labels", "metrics"}
+    assert (stats["gauges"]["q/work/items"], stats["counters"]["q/work/total_items"]) == (1, 1)
+    assert "q/work/items: 1" in operator.ask("GET", "/stats.txt").body.decode()
+    assert operator.ask("GET", "/server_info.txt").body.startswith(b"name: staniel\n")
+    assert operator.ask("GET", "/shutdown").status == 404

@@ -40,7 +40,7 @@ class MemoryBudget:
         if isinstance(queue.journal, NoJournal):
             queue.journal.watch(queue, self.changed)
         elif isinstance(queue, StreamQueue):
-            queue.line.changed = lambda: self.changed.update({queue: None})
+            queue.stream_line.changed = lambda: self.changed.update({queue: None})
         if self.is_tight and len(self._queues) > 2 * self._shared_by:
             self.bound_all()
         else:

@@ -14,15 +14,16 @@ if TYPE_CHECKING:
 class Appender:
     """A member of the commit group. `path` changes when the file is renamed, or the next segment takes its place."""
 
-    family: StreamJournal
-    batch: int
+    __slots__ = ("_closed_bytes", "_file", "_unwritten", "family", "fs", "group", "is_erased", "path", "sync_ms")
+
+    batch = 0  # a slot of segments, a property of reader files
 
     def __init__(self, fs: Fs, path: str, group: GroupCommit, sync_ms: int) -> None:
+        self.family: StreamJournal
         self.fs = fs
         self.path = path
         self.group = group
         self.sync_ms = sync_ms
-        self.batch = 0
         self.is_erased = False
         self._file: File | None = None
         self._closed_bytes = 0  # the size while the file is not open

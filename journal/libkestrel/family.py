@@ -63,6 +63,22 @@ class RemoveSegments(CallbackTask):
 class StreamJournal:
     """One family: the segments and the readers, by the name in their files' names."""
 
+    __slots__ = (
+        "_being_removed",
+        "_own_sync_ms",
+        "archive",
+        "folder",
+        "fs",
+        "group",
+        "on_stuck",
+        "queue",
+        "readers",
+        "segments",
+        "stream",
+        "tasks",
+        "writer",
+    )
+
     def __init__(
         self,
         fs: Fs,
@@ -167,7 +183,7 @@ class StreamJournal:
     def _add_reader(self, reader: str, position: Position, config: QueueConfig) -> ReaderLog:
         found = ReaderLog(self.fs, self.folder, self.queue, reader, self.group, config, self.segments, position)
         found.line = StreamLine(self.stream, position)
-        found.family = self
+        found.family, found.writer = self, self.writer
         self.readers[reader] = found
         self._update_sync_policy()
         return found

@@ -14,6 +14,7 @@ from staniel.journal.libkestrel.appender import Appender
 from staniel.journal.libkestrel.files import reader_name, temp_name
 from staniel.journal.libkestrel.position import Position, can_append, encode_position, encode_reader_file
 from staniel.journal.libkestrel.segments import StreamSegments
+from staniel.journal.libkestrel.writer import StreamWriter
 from staniel.queues.changes import Change, Cleared, Confirmed, Removed
 from staniel.queues.config import QueueConfig
 from staniel.queues.stream.line import StreamLine
@@ -24,6 +25,24 @@ RECORDS_ESTIMATE_BYTES = 64  # counted as pending for a batch of one reader, bef
 
 class ReaderLog(Appender):
     """`name`: the reader's, "" for the default reader. `has_file`: false for a parent that only fans out."""
+
+    __slots__ = (
+        "__dict__",  # the simulator listens to `record`
+        "_batch",
+        "_done",
+        "_is_dirty",
+        "_start_over_bytes",
+        "blocks_transfers",
+        "folder",
+        "has_file",
+        "line",
+        "name",
+        "open_transfers",
+        "position",
+        "queue",
+        "segments",
+        "writer",
+    )
 
     def __init__(
         self,
@@ -44,6 +63,7 @@ class ReaderLog(Appender):
         self.position = position
         super().__init__(fs, f"{folder}/{self.file_name}", group, config.sync_ms)
         self.line: StreamLine
+        self.writer: StreamWriter  # of the family
         self.has_file = True
         self.open_transfers = 0  # transfers whose removal must still be recorded here
         self.blocks_transfers = False
@@ -60,7 +80,7 @@ class ReaderLog(Appender):
         """The batch that a reply waits for: this file's or the writer's, whichever is later, because items that the
         queue hands out are durable only when the writer has synced them.
         """
-        batch, items = self._batch, self.family.writer.batch
+        batch, items = self._batch, self.writer.batch
         return items if items > batch else batch
 
     @batch.setter

@@ -10,13 +10,12 @@ from staniel.journal.disk.fs import File, Fs, remove_each
 from staniel.journal.group_commit import GroupCommit
 from staniel.journal.libkestrel.appender import Appender
 from staniel.journal.libkestrel.files import segment_name
-from staniel.journal.libkestrel.records import MAGIC_BYTES, PUT, PUT_HEAD, SEGMENT_MAGIC, encode_put
+from staniel.journal.libkestrel.put_record import put_record
+from staniel.journal.libkestrel.records import MAGIC_BYTES, SEGMENT_MAGIC, encode_put
 from staniel.journal.libkestrel.scan import IdRun
 from staniel.journal.libkestrel.segments import StreamSegment, StreamSegments
 from staniel.queues.config import QueueConfig
 from staniel.queues.item import Numbered
-
-pack_put_head = PUT_HEAD.pack  # bound here: see journal/kestrel/encoder.py
 
 
 class StreamWriter(Appender):
@@ -24,10 +23,32 @@ class StreamWriter(Appender):
     when the batch is written.
     """
 
+    __slots__ = (
+        "_entered_id",
+        "_is_dirty",
+        "_pending_records",
+        "_planned",
+        "_rotated_ms",
+        "_run",
+        "_size",
+        "batch",
+        "blocks_transfers",
+        "folder",
+        "newest_number",
+        "open_transfers",
+        "queue",
+        "rotations",
+        "segment_bytes",
+        "segments",
+        "transfers_in",
+        "written_id",
+    )
+
     def __init__(
         self, fs: Fs, folder: str, queue: str, group: GroupCommit, config: QueueConfig, segments: StreamSegments
     ) -> None:
         super().__init__(fs, "", group, config.sync_ms)
+        self.batch = 0
         self.folder = folder
         self.queue = queue
         self.segments = segments
@@ -82,8 +103,7 @@ class StreamWriter(Appender):
         if item.expires_ms:
             record = encode_put(item, item.id, item.errors)
         else:
-            data = item.data
-            record = pack_put_head(PUT, len(data), item.errors, item.id, item.added_ms) + data
+            record = put_record(item)
         size = len(record)
         after = self._size + size
         if after > self.segment_bytes and after > size + MAGIC_BYTES:

@@ -50,14 +50,24 @@ def recipients(queue: Queue) -> Sequence[Queue]:
 class StreamQueue(Queue):
     """`orders` takes what is put to it with all its children (`orders+audit`), and a child what is put to it alone."""
 
-    journal: ReaderJournal
-    line: StreamLine
-    _takes_evenly = False  # all members take what is put here, and none has to expire items before
+    __slots__ = (
+        "__dict__",  # the simulator listens to `_put`
+        "_takes_evenly",
+        "copies",
+        "is_parent",
+        "puts_once",
+        "reader",
+        "stream",
+        "stream_line",
+    )
 
     def __init__(self, name: str, config: QueueConfig, journal: ReaderJournal, created_ms: int) -> None:
-        line = journal.line
+        self.reader = journal
+        self.stream_line = line = journal.line  # `line` while it is served
         self.stream: Stream = line.stream
         self.is_parent = not parent_of(name)
+        self.puts_once, self.copies = False, 1
+        self._takes_evenly = False  # all members take what is put here, and none has to expire items before
         super().__init__(name, config, journal, created_ms)
         self.line = line
         line.on_read_error = self._on_line_error
@@ -105,7 +115,7 @@ class StreamQueue(Queue):
     def sync_counters(self) -> None:
         if self.state is CLOSED:
             return  # counted when it was closed, and its line is gone
-        items, size = self.line.sync()
+        items, size = self.stream_line.sync()
         self.counters.total_items += items
         self.counters.put_bytes += size
 
@@ -165,16 +175,16 @@ class StreamQueue(Queue):
         if len(takers) < len(stream.members):
             for member in stream.members.values():
                 if member not in takers:
-                    member.line.leave_out(numbered)
-                    member.journal.confirm(numbered.id, numbered.id)
+                    member.stream_line.leave_out(numbered)
+                    member.reader.confirm(numbered.id, numbered.id)
         for taker in takers:
             if taker.waiters:
                 taker._serve(now_ms)
 
     def _begin_to_take(self, now_ms: int) -> tuple[StreamQueue, ...]:
         """fanout_only has been taken back."""
-        self.journal.create_at_end(now_ms)
-        self.line.follow_from_end()
+        self.reader.create_at_end(now_ms)
+        self.stream_line.follow_from_end()
         self.stream.members[self.name] = self
         self.regroup()
         return self.stream.takers
@@ -183,9 +193,9 @@ class StreamQueue(Queue):
         """Record that so many heads are gone."""
         if self.state is CLOSED:
             return  # a command over many queues may meet one that has been deleted, and its line is gone
-        dropped, self.line.dropped = self.line.dropped, []
+        dropped, self.stream_line.dropped = self.stream_line.dropped, []
         for first, last in dropped:
-            self.journal.confirm(first, last)
+            self.reader.confirm(first, last)
 
     def close(self) -> None:
         """Stop serving; the others go on."""

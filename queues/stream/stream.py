@@ -46,6 +46,28 @@ class Chunk(Struct, gc=False):
 class Stream:
     """`bytes` and `expiring` count everything that has come since the start (`expiring`: items with an expiry)."""
 
+    __slots__ = (
+        "__dict__",  # the simulator listens to `append`
+        "_chunk_bytes",
+        "_chunk_items",
+        "_chunk_until",
+        "_chunks",
+        "_flags",
+        "_heavy_bytes",
+        "_last_flags",
+        "_newest",
+        "bytes",
+        "deferred_free",
+        "expiring",
+        "is_strict",
+        "last_id",
+        "log",
+        "members",
+        "memory_bytes",
+        "parent",
+        "takers",
+    )
+
     def __init__(self, log: StreamLog, last_id: int, memory_bytes: int) -> None:
         self.log = log
         self.last_id = last_id
@@ -87,7 +109,7 @@ class Stream:
         if item.expires_ms:
             self.expiring += 1
             for member in self.members.values():
-                member.line.expiring += 1
+                member.stream_line.expiring += 1
         newest, size = self._newest, self.bytes
         if len(newest) >= self._chunk_items or size >= self._chunk_until:
             newest = self._newest = []
@@ -136,7 +158,7 @@ class Stream:
         chunks = self._chunks
         if not chunks:
             return
-        needed = min([member.line.next_id for member in self.members.values()], default=self.last_id + 1)
+        needed = min([member.stream_line.next_id for member in self.members.values()], default=self.last_id + 1)
         gone = 0
         for chunk in chunks:
             stop_id = chunk.first_id + len(chunk.items)

@@ -6,6 +6,7 @@ import copy
 import gc
 import importlib
 import pickle
+import struct
 import sys
 from importlib.machinery import SourceFileLoader
 from importlib.util import module_from_spec, spec_from_loader
@@ -90,6 +91,7 @@ SAMPLES: dict[str, Any] = {
 }
 FUNCTIONS = (
     "staniel.journal.kestrel.adds",
+    "staniel.journal.libkestrel.put_record",
     "staniel.journal.kestrel.addx",
     "staniel.protocol.memcache.item_reply",
 )
@@ -253,6 +255,26 @@ def test_bytes_outside_of_a_piece_are_not_counted() -> None:
             count_adds(b"abc", at, end)
     with pytest.raises(TypeError):
         count_adds(None, 0, 0)
+
+
+@given(data=st.binary(max_size=100), added_ms=INT64, item_id=INT64, errors=st.integers(-(2**31), 2**31 - 1))
+def test_the_record_of_a_put_in_libkestrels_format_is_the_same(
+    data: bytes, added_ms: int, item_id: int, errors: int
+) -> None:
+    made, plain = (
+        build["staniel.journal.libkestrel.put_record"].put_record(
+            build["staniel.queues.item"].Numbered(data, added_ms, 0, 0, item_id, errors)
+        )
+        for build in (COMPILED, PLAIN)
+    )
+    assert made == plain
+
+
+def test_errors_that_do_not_fit_the_record_of_a_put_are_an_error() -> None:
+    put_record = COMPILED["staniel.journal.libkestrel.put_record"].put_record
+    for errors in (2**31, -(2**31) - 1, 2**40):
+        with pytest.raises((OverflowError, struct.error)):
+            put_record(COMPILED["staniel.queues.item"].Numbered(b"data", 1, 0, 0, 1, errors))
 
 
 def test_ends_and_lost_are_the_same() -> None:

@@ -1,0 +1,13 @@
+from staniel.journal.group_commit cimport GroupCommit
+
+
+cdef class Appender:
+    cdef public object fs, family, _file
+    cdef public str path
+    cdef public GroupCommit group
+    cdef public long long sync_ms, _closed_bytes
+    cdef public bint is_erased
+    cdef public bytes _unwritten
+
+    cpdef write(self)
+    cpdef _append(self, bytes data)

@@ -1,0 +1,33 @@
+"""The record that a busy segment is full of: an item without an expiry; put_record.py tells more."""
+
+from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize
+from libc.stdint cimport int32_t, int64_t
+from libc.string cimport memcpy
+
+from staniel.journal.libkestrel.records import PUT, PUT_HEAD
+from staniel.queues.item cimport Numbered
+
+cdef enum:
+    COMMAND = 0x86
+    HEAD = 25  # command, size, errors, id, time added
+
+assert (PUT, PUT_HEAD.size) == (COMMAND, HEAD)
+
+
+cpdef bytes put_record(Numbered item):
+    """PUT without an expiry; little-endian, as the machines that this is compiled for."""
+    cdef bytes data = item.data
+    cdef Py_ssize_t size = len(data)  # raises TypeError for None
+    if size > 0x7FFFFFFF or not -0x80000000 <= item.errors <= 0x7FFFFFFF:
+        raise OverflowError(f"an item of {size} bytes with {item.errors} errors does not fit a record")
+    cdef bytes record = PyBytes_FromStringAndSize(NULL, size + HEAD)
+    cdef char *at = PyBytes_AS_STRING(record)
+    cdef int32_t counted = <int32_t>size, errors = <int32_t>item.errors
+    cdef int64_t item_id = item.id, added_ms = item.added_ms
+    at[0] = <char>COMMAND
+    memcpy(at + 1, &counted, 4)
+    memcpy(at + 5, &errors, 4)
+    memcpy(at + 9, &item_id, 8)
+    memcpy(at + 17, &added_ms, 8)
+    memcpy(at + HEAD, PyBytes_AS_STRING(data), size)
+    return record

@@ -1,0 +1,22 @@
+cimport cython
+
+from staniel.queues.item cimport Delivery, Item, Numbered
+from staniel.queues.line cimport Line
+from staniel.queues.stream.stream cimport Stream
+
+
+cdef class StreamLine(Line):
+    cdef public Stream stream
+    cdef public object progress, _source, changed
+    cdef public object _next_id, _added_origin, _behind_origin  # ids
+    cdef public long long _added_bytes_origin, _behind_bytes_origin, _bytes_origin
+    cdef public list dropped
+
+    cpdef Py_ssize_t append(self, Item item) except -1
+    @cython.locals(item=Numbered, item_id=object, seq="long long")
+    cpdef Delivery pop(self)
+    @cython.locals(item=Item)
+    cpdef drop(self)
+    cpdef load(self, size_max=*)
+    cpdef take_in(self, list items)
+    cpdef list _own(self, list items)

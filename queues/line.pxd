@@ -22,6 +22,8 @@ cdef class Line:
     cpdef Py_ssize_t append(self, Item item) except -1
     cpdef Delivery pop(self)
     cpdef drop(self)
+    cpdef load(self, size_max=*)
+    cpdef take_in(self, list items)
 
 
 cdef class PlainLine(Line):
@@ -35,3 +37,6 @@ cdef class PlainLine(Line):
     cpdef Delivery pop(self)
     @cython.locals(item=Item)
     cpdef drop(self)
+    cpdef load(self, size_max=*)
+    @cython.locals(item=Item, size="long long", lost="long long")
+    cpdef take_in(self, list items)

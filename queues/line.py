@@ -421,9 +421,13 @@ class PlainLine(Line):
         del items[self.behind :]
         self.fresh.extend(items)
         self.behind -= len(items)
-        self.behind_bytes -= sum([len(item.data) for item in items])
-        lost = [item for item in items if item.expires_ms == LOST_MS]
-        self.expiring += len(lost)
+        size = lost = 0
+        for item in items:
+            size += len(item.data)
+            if item.expires_ms == LOST_MS:
+                lost += 1
+        self.behind_bytes -= size
+        self.expiring += lost
         if not self.behind:
             # The size of a lost item is not known.
             self.bytes -= self.behind_bytes

@@ -38,9 +38,12 @@ PUT = b"set jobs 0 0 1024\r\n%b\r\n" % DATA
 PUT_OWN = PUT.replace(b"jobs", b"jo%d")
 GET = b"get jobs\r\n"
 RELIABLE = b"get jobs/close/open\r\n"
+TEXT_PUT = b"put jobs:\n%b\n\n" % DATA
+TEXT_GET = b"get jobs\n"
 STORED = b"STORED\r\n"
 LEASED = b"+OK 1\r\n00000000-0000-4000-8000-000000000000 jobs 600000 1024\r\n%b\r\n" % DATA
 LIBKESTREL = '[default]\njournal_format = "libkestrel"'
+BEHIND = "[default]\nmax_memory_size = 65536"
 COUNT = 400
 CONNECTIONS = 20
 LIMITS = Limits(1 << 16, 1 << 27)
@@ -203,6 +206,27 @@ def reply_item(folder: str) -> Iterator[Work]:
     yield simple(lambda: item_reply(get, DATA, 0, 1))
 
 
+@contextmanager
+def take_read_behind(folder: str) -> Iterator[Work]:
+    """Takes from a queue of which memory holds a sixth."""
+    broker = served_broker(folder, "1s", BEHIND)
+    queue = broker.queues.make("jobs", NOW_MS)
+
+    def work(meter: Meter) -> int:
+        for _ in range(COUNT):
+            queue.add(Item(DATA, NOW_MS), NOW_MS)
+        broker.commit(NOW_MS)
+        meter.begin()
+        for _ in range(COUNT):
+            queue.take(NOW_MS)
+        meter.end()
+        broker.commit(NOW_MS)
+        assert not len(queue.line)
+        return COUNT
+
+    yield work
+
+
 class Brief(SyncLatency):
     """A disk that is always fast enough to be waited for, also where valgrind makes everything slow."""
 
@@ -335,6 +359,28 @@ def jobs_served(adds: bool) -> Layer:
     return layer
 
 
+def text_served(counts_puts: bool) -> Layer:
+    """Ticks of the hub for clients of the text protocol: each puts an item and gets one, and one of the two counts. A
+    get confirms the one before.
+    """
+
+    @contextmanager
+    def layer(folder: str) -> Iterator[Work]:
+        with ExitStack() as stack:
+            crowd = Crowd(folder, "1s", CONNECTIONS, stack, "", protocols.text(Dialect.KESTREL))
+
+            def work(meter: Meter) -> int:
+                put, get = (meter, Unmetered()) if counts_puts else (Unmetered(), meter)
+                for _ in range(COUNT // CONNECTIONS):
+                    crowd.ask(put, TEXT_PUT, len(b"+1\n"))
+                    crowd.ask(get, TEXT_GET, len(b":%b\n" % DATA))
+                return COUNT
+
+            yield work
+
+    return layer
+
+
 LAYERS: dict[str, Layer] = {
     "parse a put": parsing(PUT, 1),
     "parse a get": parsing(GET, 1),
@@ -361,6 +407,9 @@ LAYERS: dict[str, Layer] = {
     "hub: put, libkestrel, always": served("always", PUT, len(STORED), fill=-1, more=LIBKESTREL),
     "hub: add a job": jobs_served(adds=True),
     "hub: lease and delete a job": jobs_served(adds=False),
+    "hub: put, text": text_served(counts_puts=True),
+    "hub: get, text": text_served(counts_puts=False),
+    "queue: take, read behind": take_read_behind,
     "hub: put, always, 1 connection": served("always", PUT, len(STORED), fill=-1, connections=1),
 }
 """By the name of the row."""

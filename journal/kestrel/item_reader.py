@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from staniel.journal.errors import NeedMore
+from staniel.journal.kestrel.read_adds import read_adds
 from staniel.journal.kestrel.records import (
     ADD_XID,
     ADDX,
@@ -47,7 +48,9 @@ def read_items(
     try:
         while at < end and len(items) < count_max:
             op = data[at]
-            if op == ADDX and end - at >= ADDX_HEAD_BYTES:
+            if op == ADDX and not saves and (stop := read_adds(data, at, end, items, count_max, loses_stand_ins)) > at:
+                at = stop
+            elif op == ADDX and end - at >= ADDX_HEAD_BYTES:
                 size, added_ms, expires_ms = unpack(data, at + 1)
                 stop = at + SIZE_END + size
                 if size < BLOCK_HEAD_BYTES or stop > end:

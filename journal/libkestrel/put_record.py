@@ -1,10 +1,16 @@
-"""The record that a busy segment is full of: an item without an expiry. Compiled, put_record.pyx takes its place."""
+"""The record that a busy segment is full of: an item without an expiry; made, and counted at once when it is written.
+Compiled, put_record.pyx takes its place.
+"""
 
 from __future__ import annotations
+
+from operator import itemgetter
 
 from staniel.journal.libkestrel.records import PUT, PUT_HEAD
 from staniel.queues.item import Numbered
 
+COMMAND_OF = itemgetter(0)
+PUTS = {PUT}
 pack_put_head = PUT_HEAD.pack  # bound here: see journal/kestrel/encoder.py
 
 
@@ -12,3 +18,8 @@ def put_record(item: Numbered) -> bytes:
     """PUT without an expiry. Source: "Write journal" of the libkestrel journal format."""
     data = item.data
     return pack_put_head(PUT, len(data), item.errors, item.id, item.added_ms) + data
+
+
+def size_of_puts(records: list[bytes]) -> int:
+    """How many bytes `records` have together; -1 if one of them is no PUT without an expiry."""
+    return sum(map(len, records)) if set(map(COMMAND_OF, records)) <= PUTS else -1

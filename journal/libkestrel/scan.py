@@ -7,11 +7,11 @@ libkestrel journal format.
 from __future__ import annotations
 
 import struct
-from operator import itemgetter
 
 from msgspec import Struct
 
 from staniel.journal.errors import Corrupt, NeedMore
+from staniel.journal.libkestrel.put_record import size_of_puts
 from staniel.journal.libkestrel.records import (
     PUT,
     PUT_COMMAND,
@@ -28,8 +28,6 @@ MARK_ITEMS = 512
 MARK_BYTES = 256 << 10
 Records = list[bytes]
 STEP_ITEMS = 64  # of written records that are indexed together
-COMMAND_OF = itemgetter(0)
-PUTS = {PUT}
 
 # Command, data size and id of a PUT, at the same offsets in both its forms.
 _PUT_PREFIX = struct.Struct("<Bi4xq")
@@ -79,8 +77,8 @@ class IdRun(Struct):
         """Count PUT records that lie one after the other from byte `offset` on."""
         for at in range(0, len(records), STEP_ITEMS):
             step = records[at : at + STEP_ITEMS]
-            size = sum(map(len, step))
-            if size > MARK_BYTES or set(map(COMMAND_OF, step)) != PUTS:
+            size = size_of_puts(step)
+            if not 0 <= size <= MARK_BYTES:
                 for record in step:
                     expiring = record[0] == PUT_EXPIRING
                     head_bytes = PUT_EXPIRING_HEAD.size if expiring else PUT_HEAD.size

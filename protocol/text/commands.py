@@ -47,25 +47,27 @@ _NO_NAME = refuse("Queue name required.")
 
 
 def _put(words: list[bytes]) -> TextRequest:
-    if not _name(words):
+    name = _name(words)
+    if not name:
         return _NO_NAME
     if len(words) < 2:
-        return TextPut(_name(words), ())
+        return TextPut(name, ())
     ttl_ms = _number(words[1])
     if ttl_ms is None:
         return refuse("Error parsing expiration time.")
-    return TextPut(_name(words), (), ttl_ms)
+    return TextPut(name, (), ttl_ms)
 
 
 def _read(words: list[bytes], kind: type[TextGet] | type[TextPeek]) -> TextRequest:
-    if not _name(words):
+    name = _name(words)
+    if not name:
         return _NO_NAME
     if len(words) < 2:
-        return kind(_name(words))
+        return kind(name)
     wait_ms = _number(words[1])
     if wait_ms is None:
         return refuse("Error parsing timeout.")
-    return kind(_name(words), wait_ms)
+    return kind(name, wait_ms)
 
 
 def _get(words: list[bytes]) -> TextRequest:

@@ -1,6 +1,6 @@
 cimport cython
 
-from staniel.queues.item cimport Delivery, Item, Numbered
+from staniel.queues.item cimport Delivery, Item, Numbered, new_delivery
 from staniel.queues.line cimport Line
 from staniel.queues.stream.stream cimport Stream
 
@@ -17,6 +17,8 @@ cdef class StreamLine(Line):
     cpdef Delivery pop(self)
     @cython.locals(item=Item)
     cpdef drop(self)
+    @cython.locals(found=list)
     cpdef load(self, size_max=*)
+    @cython.locals(item=Item, size="long long", lost="long long")
     cpdef take_in(self, list items)
     cpdef list _own(self, list items)

@@ -9,7 +9,7 @@ from typing import Protocol
 
 from msgspec import Struct
 
-from staniel.queues.item import LOST_MS, Delivery, Item, Numbered
+from staniel.queues.item import LOST_MS, Delivery, Item, Numbered, new_delivery
 from staniel.queues.line import ITEM_COST_BYTES, LOAD_BYTES, SMALL_ITEMS_BYTES, Line
 from staniel.queues.stream.stream import Stream
 
@@ -178,7 +178,7 @@ class StreamLine(Line):
         self.last_id = item_id
         seq = self.left
         self.left = seq + 1
-        return Delivery(item, item_id, 1 + item.errors, 0, 0, seq)  # type: ignore[attr-defined]
+        return new_delivery(item, item_id, 1 + item.errors, 0, 0, seq)  # type: ignore[attr-defined]
 
     def drop(self) -> int:
         if self.returned:
@@ -258,8 +258,13 @@ class StreamLine(Line):
     def take_in(self, items: list[Item]) -> None:
         self.fresh.extend(items)
         self._behind_origin += len(items)
-        self._behind_bytes_origin += sum([len(item.data) for item in items])
-        self.expiring += len([item for item in items if item.expires_ms == LOST_MS])
+        size = lost = 0
+        for item in items:
+            size += len(item.data)
+            if item.expires_ms == LOST_MS:
+                lost += 1
+        self._behind_bytes_origin += size
+        self.expiring += lost
         if not self.behind:
             # The size of a lost item is not known.
             self.bytes -= self.behind_bytes

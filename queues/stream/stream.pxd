@@ -1,3 +1,5 @@
+cimport cython
+
 from staniel.queues.item cimport Item, Numbered
 
 
@@ -11,6 +13,7 @@ cdef class Stream:
     cdef public bint is_strict
     cdef public list _chunks, _newest, _flags
 
+    @cython.locals(flags="long long", size="long long", newest=list, numbered=Numbered)
     cpdef Numbered append(self, Item item, long long now_ms)
     cpdef list read(self, item_id)
     cpdef trim(self)

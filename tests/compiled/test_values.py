@@ -93,6 +93,7 @@ FUNCTIONS = (
     "staniel.journal.kestrel.adds",
     "staniel.journal.libkestrel.put_record",
     "staniel.journal.kestrel.addx",
+    "staniel.journal.kestrel.read_adds",
     "staniel.protocol.memcache.item_reply",
 )
 CASES = [(module, name) for module, classes in VALUES.items() for name in classes]
@@ -248,6 +249,52 @@ def test_records_in_a_row_are_counted_alike(
         assert found[0] == found[1]
 
 
+@given(
+    adds=ADDS,
+    more=st.binary(max_size=40),
+    size=SIZE,
+    skipped=st.integers(0, 60),
+    cut=st.integers(0, 60),
+    there=st.integers(0, 3),
+    count_max=st.integers(0, 12),
+    stops=st.booleans(),
+    at_stand_in=st.booleans(),
+)
+def test_records_in_a_row_are_read_alike(
+    adds: bytes,
+    more: bytes,
+    size: int,
+    skipped: int,
+    cut: int,
+    there: int,
+    count_max: int,
+    stops: bool,
+    at_stand_in: bool,
+) -> None:
+    """As above; with items there already, few wanted, and a stand-in among them."""
+    stand_in = b"\2" + (16).to_bytes(4, "little") + bytes(16)
+    damaged = b"\2" + size.to_bytes(4, "little", signed=True) + bytes(16)
+    piece = adds + (stand_in + adds if at_stand_in else damaged) + more
+    at, end = min(skipped, len(piece)), max(0, len(piece) - cut)
+    for begin, stop in ((0, len(piece)), (0, end), (at, end)):
+        found = []
+        for each in (COMPILED, PLAIN):
+            items = there * [each["staniel.queues.item"].Item(b"", 1)]
+            done = each["staniel.journal.kestrel.read_adds"].read_adds(piece, begin, stop, items, count_max, stops)
+            found.append((done, [(item.data, item.added_ms, item.expires_ms, item.flags) for item in items]))
+        assert found[0] == found[1]
+
+
+def test_bytes_outside_of_a_piece_are_not_read() -> None:
+    read_adds = COMPILED["staniel.journal.kestrel.read_adds"].read_adds
+    for at, end in ((-1, 2), (0, 4)):
+        with pytest.raises(IndexError):
+            read_adds(b"abc", at, end, [], 9, False)
+    for data, items in ((None, []), (b"abc", None)):
+        with pytest.raises(TypeError):
+            read_adds(data, 0, 0, items, 9, False)
+
+
 def test_bytes_outside_of_a_piece_are_not_counted() -> None:
     count_adds = COMPILED["staniel.journal.kestrel.adds"].count_adds
     for at, end in ((-1, 2), (0, 4)):
@@ -268,6 +315,14 @@ def test_the_record_of_a_put_in_libkestrels_format_is_the_same(
         for build in (COMPILED, PLAIN)
     )
     assert made == plain
+
+
+@given(records=st.lists(st.binary(min_size=1, max_size=9).map(lambda rest: b"\x86" + rest) | st.binary(min_size=1)))
+def test_puts_are_counted_alike(records: list[bytes]) -> None:
+    of_each = [each["staniel.journal.libkestrel.put_record"].size_of_puts for each in (COMPILED, PLAIN)]
+    assert of_each[0](records) == of_each[1](records)
+    with pytest.raises(IndexError):
+        of_each[0]([b"\x86", b""])
 
 
 def test_errors_that_do_not_fit_the_record_of_a_put_are_an_error() -> None:

@@ -1,0 +1,28 @@
+"""Items that follow each other in a journal, read back at once: what a queue larger than memory is drained with.
+Compiled, read_adds.pyx takes its place.
+"""
+
+from __future__ import annotations
+
+from staniel.journal.kestrel.records import ADDX, ADDX_BODY, ADDX_HEAD_BYTES, BLOCK_HEAD_BYTES, SIZE_END
+from staniel.queues.item import Item
+
+unpack_addx = ADDX_BODY.unpack_from
+
+
+def read_adds(data: bytes, at: int, end: int, items: list[Item], count_max: int, stops_at_stand_ins: bool) -> int:
+    """Append the items of the whole ADDX records that follow each other from byte `at` on, up to byte `end`, until
+    `items` are `count_max`; the byte where that stopped. A stand-in is the record of an empty item put at the moment 0.
+    """
+    last, count = end - ADDX_HEAD_BYTES, count_max - len(items)
+    while at <= last and count > 0 and data[at] == ADDX:
+        size, added_ms, expires_ms = unpack_addx(data, at + 1)
+        stop = at + SIZE_END + size
+        if size < BLOCK_HEAD_BYTES or stop > end:
+            break
+        if size == BLOCK_HEAD_BYTES and stops_at_stand_ins and not (added_ms or expires_ms):
+            break
+        items.append(Item(data[at + ADDX_HEAD_BYTES : stop], added_ms, expires_ms))
+        count -= 1
+        at = stop
+    return at

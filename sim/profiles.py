@@ -44,6 +44,7 @@ class Profile(Struct, frozen=True, kw_only=True):
     writer began, with facts in front of their additions.
     """
     hub: bool = False  # with sockets and threads, and fewer commands
+    operators: int = 0  # of a hub: how many of a hundred new clients speak HTTP to the admin listener
     slices: bool = False  # what is done in one go is little, and pipelines are long
     families: tuple[str, ...] = ()  # more fan-out, with limits of its own
     large_items: int = 60
@@ -175,6 +176,7 @@ PROFILES = {
             clients=6,
         ),
         Profile(name="hub-durable", hub=True, policies=("always",), clients=4),
+        Profile(name="hub-admin", hub=True, operators=50, policies=("always",), clients=5),
         Profile(name="slices", slices=True, full_disk=10, operator=70, streams=300, large_items=120),
         Profile(name="hub-slices", hub=True, slices=True, policies=("always",), clients=4),
         Profile(name="everything", full_disk=20, short_write=5, eio=3, clock_jump=20, operator=70, large_items=120),

@@ -28,6 +28,7 @@ class Want(Enum):
     PING = "ping"  # answered with its number
     STATUS = "status"
     QUIT = "quit"
+    LOOK = "an operator's look"
 
 
 READS = frozenset((Want.GET, Want.OPEN, Want.CLOSE, Want.ABORT, Want.SOME, Want.MONITOR))
@@ -103,7 +104,8 @@ class NetClient:
     def end(self) -> None:
         """Send no more; listen on. What is not said yet never is."""
         self.side = Side.ENDED
-        self.why_over = "it has shut its side"
+        if self.why_over != "silence":  # that ends a client that reads slowly in the middle of an answer
+            self.why_over = "it has shut its side"
         self.link.client_ended = True
         self._forget_unsaid()
 
@@ -141,6 +143,8 @@ class NetClient:
     def _answers(self) -> list[Answer]:
         found: list[Answer] = []
         while self._heard:
+            if not self.unanswered and self._is_cut_short():
+                break
             if not self.unanswered:
                 raise Violation(Kind.NO_ANSWER, f"{self.name} hears {bytes(self._heard)[:60]!r}, and has asked nothing")
             answer = self._next(self.unanswered[0])
@@ -151,6 +155,10 @@ class NetClient:
             answer.is_aborted = any(request.want is Want.ABORT for request in self.unanswered)
             found.append(answer)
         return found
+
+    def _is_cut_short(self) -> bool:
+        """Whether what is heard may answer the beginning of a request whose rest was never said."""
+        return False
 
     def _next(self, request: Request) -> Answer | None:
         """The next part of the answer to `request`, once it is there."""

@@ -11,7 +11,9 @@ from random import Random
 from staniel.journal.group_commit import JournalFailure
 from staniel.sim.disk.disk import Disk
 from staniel.sim.history import UNABLE, History, SeedPlan
+from staniel.sim.hub import operators
 from staniel.sim.hub.clients import ITEM, TAKES, WAIT_MS, Answer, NetClient, Request, Side, Want
+from staniel.sim.hub.operators import Operator
 from staniel.sim.hub.world import HubWorld
 from staniel.sim.queues.promises import Accident
 from staniel.sim.violations import Kind, Violation
@@ -244,7 +246,7 @@ class HubRun(History):
             client = self._connect()
         else:
             client = rng.choice(here)
-        requests = self._pipeline(rng)
+        requests = self._pipeline(rng, client)
         self._said.append(("asks", client.name, " ⏎ ".join(repr(bytes(request.line[:40])) for request in requests)))
         client.say(requests)
         if requests[-1].want is Want.QUIT:
@@ -253,29 +255,43 @@ class HubRun(History):
 
     def _connect(self) -> NetClient:
         self.actors += 1
-        client = NetClient(f"c{self.actors}", self.world.connect())
+        if self.profile.operators and self.rng.randrange(100) < self.profile.operators:
+            client: NetClient = Operator(f"o{self.actors}", self.world.connect_operator())
+        else:
+            client = NetClient(f"c{self.actors}", self.world.connect())
         if self.ends_silent:
             client.why_over = "silence"
         self.clients.append(client)
         return client
 
-    def _pipeline(self, rng: Random) -> list[Request]:
+    def _pipeline(self, rng: Random, client: NetClient) -> list[Request]:
         requests: list[Request] = []
         for _ in range(rng.choice((1, 4, 12, 30) if self.profile.slices else (1, 1, 2, 4))):
-            requests.append(self._one(rng))
+            requests.append(self._one_of_operator(rng) if isinstance(client, Operator) else self._one(rng))
             if requests[-1].want is Want.QUIT:
                 break
         return requests
+
+    def _one_of_operator(self, rng: Random) -> Request:
+        queue = rng.choice(QUEUES)
+        draw = rng.randrange(100)
+        if draw < 40:
+            number, data = self._new_item(queue, rng)
+            return operators.puts(queue, number, data, rng)
+        return operators.takes(queue, rng) if draw < 60 else operators.looks(queue, rng)
+
+    def _new_item(self, queue: str, rng: Random) -> tuple[int, bytes]:
+        self.ledger.count += 1
+        number = self.ledger.count
+        self.ledger.put[number] = queue
+        return number, b"#%d#" % number + b"." * rng.choice((0, 5, 60, 200, 900))
 
     def _one(self, rng: Random) -> Request:
         queue = rng.choice(QUEUES)
         wait = rng.choice(("", "", *(f"/t={ms}" for ms in WAIT_MS)))
         draw = rng.randrange(100)
         if draw < 40:
-            self.ledger.count += 1
-            number = self.ledger.count
-            self.ledger.put[number] = queue
-            data = b"#%d#" % number + b"." * rng.choice((0, 5, 60, 200, 900))
+            number, data = self._new_item(queue, rng)
             return Request(Want.PUT, queue, b"set %b 0 0 %d\r\n%b\r\n" % (queue.encode(), len(data), data), number)
         at_work = [each.name for each in self.world.broker.queues if self.world.broker.maintenance.is_at_work(each)]
         if draw < 48 or (draw < 56 and at_work):
@@ -361,6 +377,8 @@ class HubRun(History):
                     client.push(self.rng, all_of_it=True)
                 self._rest()
                 outside = len(world.acceptor.waiting)
+                if world.admin_acceptor is not None:
+                    outside += len(world.admin_acceptor.waiting)
                 for client in list(self.clients):
                     if client.unanswered and client.link.server is not None:
                         raise Violation(Kind.UNANSWERED, f"{client.name} waits for {client.unanswered[0].line[:60]!r}")

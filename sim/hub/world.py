@@ -74,12 +74,22 @@ class HubWorld(World):
         self.hub = Hub(self.broker, self.machine, clients_max)
         self.acceptor = ListeningSock(self.net)
         self.hub.listen(self.acceptor, protocols.memcache(Dialect.MEMCACHED))
+        self.admin_acceptor: ListeningSock | None = None
         self.workers = (self.machine.syncs, self.machine.tasks)
         self.turns = 0
 
     def connect(self) -> Link:
         link = Link()
         self.acceptor.waiting.append(link)
+        return link
+
+    def connect_operator(self) -> Link:
+        """To the admin listener, which listens from then on."""
+        if self.admin_acceptor is None:
+            self.admin_acceptor = ListeningSock(self.net)
+            self.hub.listen(self.admin_acceptor, protocols.http())
+        link = Link()
+        self.admin_acceptor.waiting.append(link)
         return link
 
     def turn(self, ms: int = 0) -> None:
@@ -153,6 +163,8 @@ class HubWorld(World):
     def look_for_leaks(self) -> None:
         """Look for leaked descriptors and timers when all clients are gone and time has passed. Raises Violation."""
         known = {worker.fd for worker in self.workers} | {self.acceptor.fileno()}
+        if self.admin_acceptor is not None:
+            known.add(self.admin_acceptor.fileno())
         left = sorted(set(self.net.open) - known)
         if left or self.hub._connections or self.hub._of_session:
             raise Violation(Kind.LEAK, f"descriptors {left} belong to clients that are gone")

@@ -1,0 +1,118 @@
+"""A client of the admin listener for the hub: requests of HTTP in pipelines, and their replies, whole or in chunks."""
+
+from __future__ import annotations
+
+import json
+from base64 import b64decode
+from random import Random
+
+from staniel.protocol.http.replies import CONTINUE
+from staniel.sim.hub.clients import ITEM, Answer, NetClient, Request, Side, Want
+from staniel.sim.violations import Kind, Violation
+
+LOOKS = (
+    "/api/queues",
+    "/api/server",
+    "/api/clients",
+    "/health/ready",
+    "/metrics",
+    "/stats.json",
+    "/api/queues/{}",
+    "/api/queues/{}/items?bytes=0",  # shown without their bytes, because what a socket has taken counts as read
+    "/api/queues/{}/open",
+    "/api/queues/{}/waiters",
+    "/nope/{}",
+)
+HEADS = (b"", b"Connection: keep-alive\r\n", b"Expect: 100-continue\r\n")
+
+
+def looks(queue: str, rng: Random) -> Request:
+    """A request that changes nothing."""
+    path = rng.choice(LOOKS).format(queue)
+    return Request(Want.LOOK, queue, _request("GET", path, b"", rng))
+
+
+def puts(queue: str, number: int, data: bytes, rng: Random) -> Request:
+    body = json.dumps({"data": data.decode()}).encode()
+    return Request(Want.PUT, queue, _request("POST", f"/api/queues/{queue}/put", body, rng), number)
+
+
+def takes(queue: str, rng: Random) -> Request:
+    """One item, for good."""
+    return Request(Want.GET, queue, _request("POST", f"/api/queues/{queue}/take", b"", rng))
+
+
+def _request(method: str, path: str, body: bytes, rng: Random) -> bytes:
+    head = f"{method} {path} HTTP/1.1\r\nHost: staniel\r\nContent-Type: application/json\r\n".encode()
+    if body and rng.random() < 0.3:
+        at = rng.randrange(1, len(body))
+        pieces = b"".join([b"%x\r\n%b\r\n" % (len(piece), piece) for piece in (body[:at], body[at:])])
+        return head + b"Transfer-Encoding: chunked\r\n\r\n" + pieces + b"0\r\n\r\n"
+    return head + rng.choice(HEADS[: 3 if body else 2]) + b"Content-Length: %d\r\n\r\n%b" % (len(body), body)
+
+
+class Operator(NetClient):
+    """Its replies are those of HTTP; everything else is as with any client."""
+
+    def _is_cut_short(self) -> bool:
+        if self.side is not Side.ENDED or not CONTINUE.startswith(self._heard):
+            return False
+        if self._heard == CONTINUE:
+            self._heard.clear()
+        return True
+
+    def _next(self, request: Request) -> Answer | None:
+        while True:
+            head, blank, rest = bytes(self._heard).partition(b"\r\n\r\n")
+            if not blank:
+                return None
+            if head + blank != CONTINUE:
+                break
+            self._heard = bytearray(rest)
+        lines = head.split(b"\r\n")
+        headers = dict(line.lower().split(b": ", 1) for line in lines[1:])
+        found = _chunks(rest) if b"transfer-encoding" in headers else _counted(rest, int(headers[b"content-length"]))
+        if found is None:
+            return None
+        body, left = found
+        self._heard = bytearray(left)
+        return self._understood(request, lines[0], body)
+
+    def _understood(self, request: Request, status: bytes, body: bytes) -> Answer:
+        is_good = status.startswith(b"HTTP/1.1 200 ")
+        if request.want is Want.LOOK:
+            if not is_good and status[9:12] not in (b"404", b"503"):
+                raise Violation(Kind.NO_ANSWER, f"{self.name}: {status!r} is no answer to {request.line[:60]!r}")
+            return Answer(request, [], b"LOOKED")
+        told = json.loads(body)
+        if not is_good:
+            if "error" not in told:
+                raise Violation(Kind.NO_ANSWER, f"{self.name}: {status!r} without a reason")
+            return Answer(request, [], b"SERVER_ERROR " + status)
+        if request.want is Want.PUT:
+            return Answer(request, [], b"STORED" if told == {"stored": 1} else b"SERVER_ERROR")
+        items = [int(ITEM.match(_data(each))[1]) for each in told["items"]]  # type: ignore[index]
+        return Answer(request, items, b"END")
+
+
+def _data(item: dict[str, str]) -> bytes:
+    return b64decode(item["data"]) if item["encoding"] == "base64" else item["data"].encode()
+
+
+def _counted(rest: bytes, size: int) -> tuple[bytes, bytes] | None:
+    return (rest[:size], rest[size:]) if len(rest) >= size else None
+
+
+def _chunks(rest: bytes) -> tuple[bytes, bytes] | None:
+    body: list[bytes] = []
+    while True:
+        line, newline, rest = rest.partition(b"\r\n")
+        if not newline:
+            return None
+        size = int(line, 16)
+        if len(rest) < size + 2:
+            return None
+        piece, rest = rest[:size], rest[size + 2 :]
+        if not size:
+            return b"".join(body), rest
+        body.append(piece)

@@ -83,7 +83,7 @@ class Sync(Struct):
         files = self.files
         try:
             if len(files) > FILES_ONE_BY_ONE_MAX:
-                self.fs.sync_all(self.spool)
+                self.fs.sync_all_with(self.spool, files)
                 files = tuple(file for file in files if isinstance(file, SeparateDevice))
             for file in files:
                 file.sync()

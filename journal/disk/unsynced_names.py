@@ -9,7 +9,7 @@ it for a full disk; every later sync of the process raises it as well. failed_sy
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from operator import attrgetter
 from typing import NoReturn
 
@@ -139,6 +139,13 @@ class UnsyncedNames:
         for path, step in self._changed.copy().items():
             if step <= before and path.startswith(within) and "/" not in path[len(within) :]:
                 self._changed.pop(path, None)
+
+    def sync_all_with(self, folder: str, files: Iterable[File]) -> None:
+        """As `sync_all`, for the sake of `files`: what they have now is known to be safe then."""
+        written = [(file, file.size) for file in files if isinstance(file, NamedFile)]
+        self.sync_all(folder)
+        for file, size in written:
+            file.safe_bytes = max(size, file.safe_bytes)
 
     def sync_all(self, folder: str) -> None:
         within, before = f"{folder}/", self._steps

@@ -5,9 +5,11 @@ from __future__ import annotations
 import select
 from typing import Any
 
+from staniel.broker.commands.http.exchange import Exchange
 from staniel.broker.deletions import Deletions
 from staniel.broker.session import Session
 from staniel.journal.kestrel.log import Log
+from staniel.protocol.http.parser import HttpParser, HttpState
 from staniel.protocol.memcache.parser import MemcacheParser, MemcacheState
 from staniel.queues.queue import Queue, QueueState
 from staniel.server.connection import Connection, ConnectionState
@@ -251,3 +253,37 @@ def slice_overtakes() -> Any:
         return enter
 
     return replaced(MemcacheParser, "_enter", make)
+
+
+@mutant("an operator's answer waits for no sync", "hub-admin")
+def operator_told_early() -> Any:
+    def make(right: Any) -> Any:
+        def send(self: Exchange, reply: bytes) -> None:
+            self.session.batch = 0
+            right(self, reply)
+
+        return send
+
+    return replaced(Exchange, "send", make)
+
+
+@mutant("what arrives behind an operator's long pipeline is forgotten", "hub-admin")
+def operator_unheard() -> Any:
+    def make(right: Any) -> Any:
+        def feed(self: HttpParser, data: bytes) -> list[Any]:
+            return [] if self.state is HttpState.PAUSED else right(self, data)
+
+        return feed
+
+    return replaced(HttpParser, "feed", make)
+
+
+@mutant("the last piece of an operator's long answer is left out", "hub-admin")
+def operator_told_half() -> Any:
+    def make(right: Any) -> Any:
+        def end(self: Exchange) -> None:
+            self._give()
+
+        return end
+
+    return replaced(Exchange, "end", make)

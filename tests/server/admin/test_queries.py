@@ -196,3 +196,15 @@ def test_kestrels_paths_answer_as_scripts_expect(server: Server, operator: Opera
     assert "q/work/items: 1" in operator.ask("GET", "/stats.txt").body.decode()
     assert operator.ask("GET", "/server_info.txt").body.startswith(b"name: staniel\n")
     assert operator.ask("GET", "/shutdown").status == 404
+
+
+def test_what_one_sync_of_many_queues_has_covered_is_safe(server: Server, operator: Operator) -> None:
+    """More than eight files are synced all at once."""
+    names = [f"q{number}" for number in range(30)]
+    wires = [Wire(server.address) for _ in names]
+    for wire, name in zip(wires, names, strict=True):
+        wire.say(b"set %b 0 0 5\r\n12345\r\n" % name.encode())
+    assert [wire.line() for wire in wires] == [b"STORED"] * len(names)
+    for wire in wires:
+        wire.sock.close()
+    assert [each["unsynced_bytes"] for each in operator.get("/api/queues")] == [0] * len(names)

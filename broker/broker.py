@@ -532,7 +532,8 @@ class Broker:
         self.streams.check(name)
         is_stream = self.spool.format_of(name, config) is Format.LIBKESTREL
         journal: Journal = (self.streams if is_stream else self.spool).create(name, config, now_ms)
-        journal.batch = max(journal.batch, self.queues.erased.pop(name, 0))  # that it is empty now is news
+        # That it is empty now is news.
+        journal.batch = max(journal.batch, self.queues.erased.pop(name, 0))  # type: ignore[misc]
         return journal
 
 

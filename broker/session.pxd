@@ -13,6 +13,7 @@ cdef class Session:
     cdef public GroupCommit group
     cdef public dict handlers, reads, by_name
     cdef public list out
+    cdef public bytes stored
     cdef public long long out_bytes, batch
     cdef public bint creates, refuse_reads, refuse_writes, guarded, opens, peeks
 

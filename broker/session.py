@@ -160,6 +160,7 @@ class Session:
         "replies",
         "reply_item",
         "state",
+        "stored",
         "waited_at",
     )
 
@@ -171,6 +172,7 @@ class Session:
         self.dialect = protocol.dialect
         self.creates = protocol.create_on_read
         self.replies, self.reply_item = replies_for(protocol.dialect), ITEM_REPLIES[protocol.dialect]
+        self.stored = self.replies.stored
         self.number = broker.counters.total_connections
         self.client_id = ""
         self.refuse_reads = False
@@ -409,7 +411,7 @@ class Session:
 
     def depend_on(self, queue: Queue) -> None:
         """A reply shows `queue`'s last change: it must not leave before that change is as durable as promised."""
-        batch = queue.journal.batch
+        batch = queue.journal.reply_batch()
         if batch > self.batch:
             self.batch = batch
 

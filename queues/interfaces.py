@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from enum import Enum
 from typing import TYPE_CHECKING, Any, Protocol
 
@@ -13,30 +14,47 @@ if TYPE_CHECKING:
     from staniel.queues.queue import Queue
 
 
-class Journal(Protocol):
-    """The one thing a queue knows of disks."""
+class Journal:
+    """The one thing a queue knows of disks. A base class, and no Protocol: compiled code calls its methods without a
+    look-up. `batch` is no field here, because one kind of journal computes it.
+    """
+
+    __slots__ = ()
 
     batch: int
     """The commit batch that a reply about this queue's last change must wait for; 0: none."""
 
-    def record(self, change: Change) -> None: ...
+    def record(self, change: Change) -> None:
+        """Take a change down, before any client learns of it."""
+        raise NotImplementedError
+
+    def reply_batch(self) -> int:
+        """`batch`, for the hot path."""
+        return self.batch
 
 
-class NoJournal:
+class NoJournal(Journal):
     """For queues that live in memory alone (`keep_journal = false`). It only notes down that its queue has changed."""
 
-    batch = 0
+    __slots__ = ("_changed", "_queue", "batch", "is_noted", "listener")
 
     def __init__(self) -> None:
+        self.batch = 0
         self._queue: object = None
         self._changed: dict[Any, None] = {}
         self.is_noted = False  # there: most changes follow another
+        self.listener: Callable[[Change], None] | None = None  # the simulator's
 
     def watch(self, queue: object, changed: dict[Any, None]) -> None:
         """From now on enter `queue` into `changed` at the first change after `is_noted` was made false."""
         self._queue, self._changed, self.is_noted = queue, changed, False
 
+    def reply_batch(self) -> int:
+        return self.batch
+
     def record(self, change: Change) -> None:
+        if self.listener is not None:
+            self.listener(change)
         if not self.is_noted:
             self.is_noted = True
             self._changed[self._queue] = None

@@ -2,21 +2,24 @@ cimport cython
 
 from staniel.queues.changes cimport added, confirmed, opened, removed
 from staniel.queues.counters cimport QueueCounters
+from staniel.queues.interfaces cimport Journal
 from staniel.queues.item cimport Delivery, Item
 from staniel.queues.line cimport Line
 
 
 cdef class Queue:
     cdef public str name
-    cdef public object open_reads, delayed, batched_aborts, timer, config, journal, state, unrecorded, transfer_sink
+    cdef public object open_reads, delayed, batched_aborts, timer, config, state, unrecorded, transfer_sink
     cdef public object on_read_error, on_timed_out, waiters
     cdef public Line line
     cdef public dict leaving, children
     cdef public QueueCounters counters
+    cdef public Journal journal
     cdef public long long delayed_bytes, _armed_ms, created_ms, leaving_bytes, last_xid, last_removed_added_ms
     cdef public long long _weight_limit_bytes, _max_item_bytes, _max_age_ms
     cdef public bint gets_paused, puts_paused, hidden, has_more_expired, expiry_is_ahead, had_children
-    cdef public bint guarded, _bounded, _unrestricted
+    cdef public long long copies
+    cdef public bint puts_once, fanout_only, guarded, _bounded, _unrestricted
 
     cpdef bint add(self, Item item, long long now_ms, bint forced=*) except -1
     @cython.locals(taken=Delivery)

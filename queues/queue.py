@@ -102,11 +102,13 @@ class Queue:
         "batched_aborts",
         "children",
         "config",
+        "copies",
         "counters",
         "created_ms",
         "delayed",
         "delayed_bytes",
         "expiry_is_ahead",
+        "fanout_only",
         "gets_paused",
         "guarded",
         "had_children",
@@ -122,6 +124,7 @@ class Queue:
         "on_read_error",
         "on_timed_out",
         "open_reads",
+        "puts_once",
         "puts_paused",
         "state",
         "timer",
@@ -129,8 +132,6 @@ class Queue:
         "unrecorded",
         "waiters",
     )
-
-    puts_once, copies = False, 1  # see StreamQueue
 
     def __init__(self, name: str, config: QueueConfig, journal: Journal, created_ms: int) -> None:
         self.name = name
@@ -151,6 +152,7 @@ class Queue:
         # Called with open reads that have timed out.
         self.on_timed_out: OnTimedOut = lambda queue, reads, now_ms: None
         self._weight_limit_bytes = UNLIMITED_BYTES
+        self.puts_once, self.copies = False, 1  # see StreamQueue
         self.configure(config)
         self.journal = journal
         self.created_ms = created_ms
@@ -172,6 +174,7 @@ class Queue:
         """Take over changed settings; they apply from the next operation on."""
         self.config = config
         self._max_item_bytes, self._max_age_ms = config.max_item_bytes, config.max_age_ms
+        self.fanout_only = config.fanout_only
         self._update_bounded()
         self.line.bound(config.max_memory_bytes)
         self._update_guarded()

@@ -137,7 +137,7 @@ class Queues:
                 self._absent.clear()  # a reload has made others
             absent = self._absent[id(config)] = PlaceholderQueue(config, self.waiters_by_name)
         absent.name = name
-        absent.journal.batch = self.erased.get(name, 0)
+        absent.journal.batch = self.erased.get(name, 0)  # type: ignore[misc]
         return absent
 
     def adopt(self, name: str, journal: Journal, now_ms: int) -> Queue:

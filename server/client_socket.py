@@ -3,10 +3,19 @@
 from __future__ import annotations
 
 import socket
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from staniel.server.interfaces import Sock
 
 
 def client_socket(sock: socket.socket) -> socket.socket:
     """A non-blocking socket with `recv`, `send`, `fileno`, `shutdown` and `close`: the socket itself has them."""
+    return sock
+
+
+def channel_of(sock: Sock) -> Sock:
+    """What a connection reads from and writes to: compiled, of one class for all kinds of sockets."""
     return sock
 
 

@@ -4,6 +4,7 @@ and its look at the time-out. client_socket.py has the plain one.
 
 import socket
 
+cimport cython
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize, PyBytes_GET_SIZE
 from cpython.exc cimport PyErr_CheckSignals, PyErr_SetFromErrno
 from libc.errno cimport EINTR, errno
@@ -23,7 +24,32 @@ cdef enum:
 cdef char buffer[BUFFER_BYTES]
 
 
-cdef class ClientSocket:
+cdef class Channel:
+    """What a connection reads from and writes to."""
+
+    cpdef bytes recv(self, Py_ssize_t count):
+        raise NotImplementedError
+
+    cpdef Py_ssize_t send(self, data) except -1:
+        raise NotImplementedError
+
+
+@cython.final
+cdef class OtherChannel(Channel):
+    """Any socket: a simulated one, or the system's by itself."""
+
+    def __init__(self, sock):
+        self._recv, self._send = sock.recv, sock.send
+
+    cpdef bytes recv(self, Py_ssize_t count):
+        return self._recv(count)
+
+    cpdef Py_ssize_t send(self, data) except -1:
+        return self._send(data)
+
+
+@cython.final
+cdef class ClientSocket(Channel):
     """A non-blocking socket; its calls raise what the socket's own do, also once it is closed (EBADF)."""
 
     def __init__(self, sock):
@@ -85,6 +111,11 @@ cdef class ClientSocket:
 def client_socket(sock):
     """A non-blocking socket with `recv`, `send`, `fileno`, `shutdown` and `close`."""
     return ClientSocket(sock)
+
+
+def channel_of(sock):
+    """What a connection reads from and writes to."""
+    return sock if isinstance(sock, Channel) else OtherChannel(sock)
 
 
 def plain_socket(sock):

@@ -1,10 +1,14 @@
 cimport cython
 
 from staniel.broker.session cimport Session
+from staniel.protocol.parser cimport Parser
+from staniel.server.client_socket cimport Channel
 
 
 cdef class Connection:
-    cdef public object sock, state, held, unsent, alarm, _rest, _parser, _recv, _send, _feed
+    cdef public object sock, state, held, unsent, alarm, _rest
+    cdef public Parser _parser
+    cdef public Channel _channel
     cdef public Session session
     cdef public dict _changed
     cdef public int fd, events

@@ -12,6 +12,7 @@ from enum import Enum
 from staniel.broker.session import PARKED, READY, RequestParser, Session, SessionState
 from staniel.broker.timers import TimerOwner
 from staniel.protocol.limits import Limits
+from staniel.server.client_socket import channel_of
 from staniel.server.interfaces import Sock
 
 UNSENT_BYTES_MAX = 1 << 20  # with more than this to be sent, nothing new is executed until the client has read some
@@ -71,12 +72,10 @@ class Connection:
 
     __slots__ = (
         "_changed",
-        "_feed",
+        "_channel",
         "_parser",
-        "_recv",
         "_rest",
         "_rest_bytes",
-        "_send",
         "active_ms",
         "alarm",
         "events",
@@ -106,7 +105,7 @@ class Connection:
         self._rest: deque[bytes] = deque()  # the pieces behind `unsent`, which is empty only if there are none
         self._rest_bytes = 0
         self._parser = parser
-        self._recv, self._send, self._feed = sock.recv, sock.send, parser.feed
+        self._channel = channel_of(sock)
         self.unread_bytes = 0
         self.active_ms = 0  # when something was last read
         self.has_read = False  # since its time-out was last set, of what is sent to it
@@ -125,7 +124,7 @@ class Connection:
         was nothing to read after all.
         """
         try:
-            data = self._recv(self.read_bytes)
+            data = self._channel.recv(self.read_bytes)
         except BlockingIOError:
             return -1
         except OSError:
@@ -137,7 +136,7 @@ class Connection:
             self.sends_much = True
         if self.state is OPEN:
             session = self.session
-            requests = self._feed(data)
+            requests = self._parser.feed(data)
             if requests:
                 session.execute(requests, now_ms)
                 if session.backlog:
@@ -183,7 +182,7 @@ class Connection:
         if size > SEND_BYTES_MAX:
             return NOT_ANSWERED
         try:
-            sent = self._send(data)
+            sent = self._channel.send(data)
         except BlockingIOError:
             return NOT_ANSWERED
         out.clear()
@@ -205,7 +204,7 @@ class Connection:
             return False  # it may have waited for this
         data = held[0][1] if len(held) == 1 else b"".join([data for _, data in held])
         try:
-            sent = self._send(data)
+            sent = self._channel.send(data)
         except BlockingIOError:
             return False
         held.clear()
@@ -265,7 +264,7 @@ class Connection:
             size = len(self.unsent)
             long = size > SEND_BYTES_MAX
             try:
-                sent = self._send(memoryview(self.unsent)[:SEND_BYTES_MAX] if long else self.unsent)
+                sent = self._channel.send(memoryview(self.unsent)[:SEND_BYTES_MAX] if long else self.unsent)
             except BlockingIOError:
                 break
             self.has_read = True

@@ -27,6 +27,7 @@ from staniel.queues.config import QueueConfig
 from staniel.queues.interfaces import NoJournal
 from staniel.queues.item import Item
 from staniel.queues.queue import Queue
+from staniel.server.client_socket import client_socket
 from staniel.server.clock import SteadyClock
 from staniel.server.hub import Hub
 from staniel.server.machine import SystemMachine
@@ -250,7 +251,7 @@ class Crowd:
             ours, theirs = socket.socketpair()
             stack.callback(theirs.close)
             ours.setblocking(False)
-            self.hub.admit(ours, "", protocol, LIMITS, NOW_MS)
+            self.hub.admit(client_socket(ours), "", protocol, LIMITS, NOW_MS)
             self.clients.append(theirs)
 
     def ask(self, meter: Meter, request: bytes, answer_bytes: int) -> None:

@@ -38,7 +38,7 @@ def get(session: Session, request: Get, now_ms: int) -> None:
     if taken is None:
         miss(session, request, queue, now_ms)
         return
-    batch = queue.journal.batch
+    batch = queue.journal.reply_batch()
     if batch > session.batch:
         session.batch = batch
     counters = session.counters
@@ -393,7 +393,7 @@ def answer(session: Session, request: Get, queue: Queue, taken: Delivery | None)
     if taken is None and queue.line.read_error is not None:
         session.refuse(access.trouble(queue))
         return
-    batch = queue.journal.batch
+    batch = queue.journal.reply_batch()
     if batch > session.batch:
         session.batch = batch
     count(session, request, queue, taken)

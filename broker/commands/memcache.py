@@ -39,7 +39,7 @@ def set_item(session: Session, request: Set, now_ms: int) -> None:
     if request.noreply:
         return
     if verdict is STORED:
-        session.out.append(session.replies.stored)
+        session.out.append(session.stored)
     elif verdict is PutResult.TOO_LARGE and session.dialect is Dialect.MEMCACHED:
         reply_too_large(session, request)
     else:

@@ -45,11 +45,11 @@ def store(session: Session, name: str, item: Item, now_ms: int) -> PutResult:
     queue = session.by_name.get(name)
     if queue is None or queue.guarded or session.guarded:
         return _store_with_care(session, name, item, now_ms)
-    if (queue.children or queue.config.fanout_only) and not queue.puts_once:
+    if (queue.children or queue.fanout_only) and not queue.puts_once:
         return _store_with_care(session, name, item, now_ms)
     if not queue.add(item, now_ms):
         return _why_not(queue, item)
-    batch = queue.journal.batch
+    batch = queue.journal.reply_batch()
     if batch > session.batch:
         session.batch = batch
     session.counters.total_items += queue.copies

@@ -1,14 +1,62 @@
-"""The record that a busy journal is full of: an item that joins the line. Compiled, addx.pyx takes its place."""
+"""The records that a busy journal is full of: items that join the line, and what waits to be written. Compiled,
+addx.pyx takes its place: an item waits as it is, and is copied once, when its batch is written.
+"""
 
 from __future__ import annotations
 
-from staniel.journal.kestrel.records import ADDX, ADDX_HEAD, BLOCK_HEAD_BYTES
+from staniel.journal.kestrel.records import ADDX, ADDX_HEAD, BLOCK_HEAD_BYTES, SAVE_XID, WITH_XID
 from staniel.queues.item import Item
 
+FLAGS_BYTES = 2 * WITH_XID.size  # what stands before an item that has flags
+EXPIRY_AT = ADDX_HEAD.size - 8
+NEVER = bytes(8)
 pack_addx = ADDX_HEAD.pack  # bound here: CPython 3.11 makes a method object for each call of an imported name's method
+xid_record = WITH_XID.pack
+"""An opcode and a transaction id."""
 
 
 def addx_record(item: Item) -> bytes:
     """ADDX without its flags (see Encoder). Source: the Kestrel journal format document, opcode 2."""
     data = item.data
     return pack_addx(ADDX, len(data) + BLOCK_HEAD_BYTES, item.added_ms, item.expires_ms) + data
+
+
+waiting_record = addx_record
+"""What waits for the write in its place; `joined` and the functions below understand it."""
+
+
+def joined(records: list[bytes]) -> bytes:
+    """The bytes of waiting records."""
+    return b"".join(records)
+
+
+def size_of(records: list[bytes]) -> int:
+    """How many bytes they are."""
+    return sum(map(len, records))
+
+
+def boundaries(
+    records: list[bytes], at: int, seq: int, added_bytes: int, added_expiring: int, stride_bytes: int
+) -> list[tuple[int, int, int, int]]:
+    """Places between waiting records, the last one first, `stride_bytes` apart at least: the byte, the seq of the item
+    that is added next, payload bytes and items with an expiry before. The numbers passed are those behind the last one.
+    """
+    found, last = [], at
+    for record in reversed(records):
+        at -= len(record)
+        head = _add_head(record)
+        if head >= 0:
+            seq -= 1
+            added_bytes -= len(record) - head - ADDX_HEAD.size
+            added_expiring -= record[head + EXPIRY_AT : head + ADDX_HEAD.size] != NEVER
+        if last - at >= stride_bytes:
+            found.append((at, seq, added_bytes, added_expiring))
+            last = at
+    return found
+
+
+def _add_head(record: bytes) -> int:
+    """Where the ADDX in a record begins, -1: it adds nothing."""
+    if record[0] == ADDX:
+        return 0
+    return FLAGS_BYTES if record[0] == SAVE_XID and len(record) > FLAGS_BYTES else -1

@@ -1,28 +1,40 @@
-"""The record that a busy journal is full of: an item that joins the line; addx.py tells more."""
+"""The records that a busy journal is full of; addx.py tells more. An item waits as it is: its record is written into the
+batch, instead of being made and copied there.
+"""
 
-from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize
+from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize, PyBytes_GET_SIZE
 from libc.stdint cimport int32_t, int64_t
 from libc.string cimport memcpy
 
-from staniel.journal.kestrel.records import ADDX, ADDX_HEAD, BLOCK_HEAD_BYTES
+from staniel.journal.kestrel.records import ADDX, ADDX_HEAD, BLOCK_HEAD_BYTES, SAVE_XID as SAVE_XID_OPCODE, WITH_XID
 from staniel.queues.item cimport Item
 
 cdef enum:
     OPCODE = 2
+    SAVE_XID = 4
     HEAD = 21  # opcode, size, time added, expiry
     COUNTED_HEAD = 16  # of these the size field counts the times
+    WITH_XID_BYTES = 5
+    FLAGS_BYTES = 10  # what stands before an item that has flags
 
 assert (ADDX, ADDX_HEAD.size, BLOCK_HEAD_BYTES) == (OPCODE, HEAD, COUNTED_HEAD)
+assert (SAVE_XID_OPCODE, WITH_XID.size) == (SAVE_XID, WITH_XID_BYTES)
 
 
-cpdef bytes addx_record(Item item):
-    """ADDX without its flags; little-endian, as the machines that this is compiled for."""
-    cdef bytes data = item.data
-    cdef Py_ssize_t size = len(data)  # raises TypeError for None
+cdef Py_ssize_t checked_size(Item item) except -1:
+    """Of the item's payload. Raises TypeError for None."""
+    if item is None:
+        raise TypeError("no item")
+    cdef Py_ssize_t size = len(item.data)
     if size > 0x7FFFFFFF - COUNTED_HEAD:
         raise OverflowError(f"an item of {size} bytes does not fit a record")
-    cdef bytes record = PyBytes_FromStringAndSize(NULL, size + HEAD)
-    cdef char *at = PyBytes_AS_STRING(record)
+    return size
+
+
+cdef char *put_addx(Item item, char *at) noexcept:
+    """Write the record of an item whose size has been checked; where it ends."""
+    cdef bytes data = item.data
+    cdef Py_ssize_t size = PyBytes_GET_SIZE(data)
     cdef int32_t counted = <int32_t>(size + COUNTED_HEAD)
     cdef int64_t added_ms = item.added_ms, expires_ms = item.expires_ms
     at[0] = OPCODE
@@ -30,4 +42,85 @@ cpdef bytes addx_record(Item item):
     memcpy(at + 5, &added_ms, 8)
     memcpy(at + 13, &expires_ms, 8)
     memcpy(at + HEAD, PyBytes_AS_STRING(data), size)
+    return at + HEAD + size
+
+
+cpdef bytes addx_record(Item item):
+    """ADDX without its flags; little-endian, as the machines that this is compiled for."""
+    cdef bytes record = PyBytes_FromStringAndSize(NULL, checked_size(item) + HEAD)
+    put_addx(item, PyBytes_AS_STRING(record))
     return record
+
+
+cpdef bytes xid_record(int opcode, long long xid):
+    """An opcode and a transaction id."""
+    if not -0x80000000 <= xid <= 0x7FFFFFFF or not 0 <= opcode <= 255:
+        raise OverflowError(f"opcode {opcode} with {xid} does not fit a record")
+    cdef char record[WITH_XID_BYTES]
+    cdef int32_t number = <int32_t>xid
+    record[0] = <char>opcode
+    memcpy(record + 1, &number, 4)
+    return PyBytes_FromStringAndSize(record, WITH_XID_BYTES)
+
+
+cpdef Item waiting_record(Item item):
+    """The item itself: nothing in it changes once it is recorded."""
+    checked_size(item)
+    return item
+
+
+cpdef Py_ssize_t size_of(list records) except -1:
+    """How many bytes waiting records are."""
+    cdef Py_ssize_t size = 0
+    for record in records:
+        if type(record) is bytes:
+            size += PyBytes_GET_SIZE(record)
+        else:
+            size += checked_size(<Item?>record) + HEAD
+    return size
+
+
+cpdef bytes joined(list records):
+    """The bytes of waiting records."""
+    cdef bytes found = PyBytes_FromStringAndSize(NULL, size_of(records))
+    cdef char *at = PyBytes_AS_STRING(found)
+    cdef Py_ssize_t size
+    for record in records:
+        if type(record) is bytes:
+            size = PyBytes_GET_SIZE(record)
+            memcpy(at, PyBytes_AS_STRING(record), size)
+            at += size
+        else:
+            at = put_addx(<Item>record, at)
+    return found
+
+
+cpdef list boundaries(list records, long long at, long long seq, long long added_bytes, long long added_expiring, long long stride_bytes):
+    """Places between waiting records, the last one first."""
+    cdef list found = []
+    cdef long long last = at
+    cdef Py_ssize_t size, head, index
+    cdef bytes data
+    cdef const char *start
+    for index in range(len(records) - 1, -1, -1):
+        record = records[index]
+        if type(record) is not bytes:
+            size = checked_size(<Item?>record)
+            at -= size + HEAD
+            seq -= 1
+            added_bytes -= size
+            added_expiring -= (<Item>record).expires_ms != 0
+        else:
+            data = record
+            size = len(data)
+            at -= size
+            start = PyBytes_AS_STRING(data)
+            head = 0 if start[0] == OPCODE else FLAGS_BYTES if start[0] == SAVE_XID and size > FLAGS_BYTES else -1
+            if head >= 0:
+                seq -= 1
+                added_bytes -= size - head - HEAD
+                added_expiring -= data[head + HEAD - 8 : head + HEAD] != b"\0\0\0\0\0\0\0\0"
+        if last - at >= stride_bytes:
+            found.append((at, seq, added_bytes, added_expiring))
+            last = at
+    return found

@@ -1,6 +1,6 @@
 cimport cython
 
-from staniel.journal.kestrel.addx cimport addx_record
+from staniel.journal.kestrel.addx cimport addx_record, xid_record
 from staniel.queues.changes cimport Aborted, Cleared, Confirmed, Opened, Removed
 from staniel.queues.item cimport Item
 
@@ -10,10 +10,9 @@ cdef class Encoder:
     cdef public long long counter
     cdef public set open
     cdef public bint took
-    cdef public dict writers
 
+    cpdef bytes encode(self, change)
     cpdef bytes addx(self, Item item)
-    cpdef bytes _removed(self, Removed change)
     cpdef bytes _cleared(self, Cleared change)
     @cython.locals(xid="long long", record=bytes)
     cpdef bytes _opened(self, Opened change)

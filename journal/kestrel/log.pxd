@@ -1,15 +1,15 @@
 cimport cython
 
 from staniel.journal.group_commit cimport GroupCommit
-from staniel.journal.kestrel.addx cimport addx_record
+from staniel.journal.kestrel.addx cimport joined, size_of, waiting_record
 from staniel.journal.kestrel.encoder cimport Encoder
 from staniel.queues.changes cimport Added
+from staniel.queues.interfaces cimport Journal
 from staniel.queues.item cimport Item
 
 
-cdef class Log:
-    cdef dict __dict__  # the simulator listens to `record`
-    cdef public object fs, segments, queue_view, config, failed_install, _file
+cdef class Log(Journal):
+    cdef public object fs, segments, queue_view, config, failed_install, listener, _file
     cdef public str folder, name, path
     cdef public GroupCommit group
     cdef public Encoder encoder
@@ -21,7 +21,8 @@ cdef class Log:
     cdef public list _pending
     cdef public bytes _unwritten
 
-    @cython.locals(data=bytes, pending=list, group=GroupCommit, item=Item)
+    cpdef long long reply_batch(self) except? -1
+    @cython.locals(pending=list, group=GroupCommit, item=Item, size=Py_ssize_t)
     cpdef record(self, change)
     @cython.locals(records=list, data=bytes, before="long long", size="long long")
     cpdef write(self)

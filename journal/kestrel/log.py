@@ -6,21 +6,24 @@ pack.py rewrites what is too much for one step.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Protocol
 
 from staniel.journal.disk.fs import File, Fs, remove_each, take_back
 from staniel.journal.disk.replace_file import discard, fresh_file
 from staniel.journal.group_commit import GroupCommit, is_stricter
 from staniel.journal.kestrel import files as layout
-from staniel.journal.kestrel.addx import addx_record
+from staniel.journal.kestrel.addx import joined, size_of, waiting_record
 from staniel.journal.kestrel.derived_effect import segment_of_rewrite
-from staniel.journal.kestrel.encoder import Encoder
+from staniel.journal.kestrel.encoder import REMOVE_RECORD, Encoder
 from staniel.journal.kestrel.install import finish_pack, remove_sidecars
 from staniel.journal.kestrel.policy import Usage
+from staniel.journal.kestrel.records import ADDX_HEAD_BYTES
 from staniel.journal.kestrel.segments import SAMPLE_BYTES, IndexEntry, LogSegment, Segments, index_records
-from staniel.queues.changes import Added, Change
+from staniel.queues.changes import Added, Change, Removed
 from staniel.queues.checkpoint import Checkpoint
 from staniel.queues.config import QueueConfig
+from staniel.queues.interfaces import Journal
 from staniel.queues.item import Delivery, Item
 
 
@@ -55,11 +58,10 @@ class NoQueueView:
         return 0
 
 
-class Log:
+class Log(Journal):
     """The files of one queue in the Kestrel format. `queue_view` must be set before the journal may be rotated."""
 
-    __slots__ = (  # without, Python finds more than thirty slowly; __dict__: the simulator listens to `record`
-        "__dict__",
+    __slots__ = (  # without, Python finds more than thirty slowly
         "_counted",
         "_counted_bytes",
         "_file",
@@ -76,6 +78,7 @@ class Log:
         "group",
         "is_erased",
         "kept_bytes",
+        "listener",
         "name",
         "newest_number",
         "next_look_seq",
@@ -120,10 +123,11 @@ class Log:
         self.open_transfers = 0  # from or to this journal: a crash may still have to find the copy where it was written
         self.transfers_in = 0  # copies from other queues that the disk does not have yet
         self.blocks_transfers = False  # a step is due that open transfers forbid: none begins until it is done
-        self._pending: list[bytes] = []
+        self._pending: list[bytes] = []  # see waiting_record
         self._counted, self._counted_bytes = 0, 0  # so many of them, with so many bytes
         self._size = 0  # of the current file, open or not
         self._unwritten = b""
+        self.listener: Callable[[Change], None] | None = None  # the simulator's
         self.configure(config)
 
     def configure(self, config: QueueConfig) -> None:
@@ -162,7 +166,7 @@ class Log:
 
     def unwritten(self) -> bytes:
         """What is recorded and not yet in the file."""
-        return self._unwritten + b"".join(self._pending)
+        return self._unwritten + joined(self._pending)
 
     def try_close(self, force: bool) -> bool:
         """Close the current file, if nothing is pending and no sync is owed; it is opened again when needed. `force`:
@@ -188,7 +192,7 @@ class Log:
     @property
     def pending_bytes(self) -> int:
         """Of what is recorded and not yet written; counted when asked for, which is rare."""
-        self._counted_bytes += sum(map(len, self._pending[self._counted :]))
+        self._counted_bytes += size_of(self._pending[self._counted :])
         self._counted = len(self._pending)
         return self._counted_bytes
 
@@ -197,23 +201,38 @@ class Log:
         """The size of the current file once everything recorded is written."""
         return self.written_bytes + len(self._unwritten) + self.pending_bytes
 
+    def reply_batch(self) -> int:
+        return self.batch
+
     def record(self, change: Change) -> None:
         """Take a change down; it is written with the batch being gathered."""
-        if type(change) is Added:
-            item = change.item
-            data = self.encoder.addx(item) if item.flags else addx_record(item)  # addx, without its call for most
+        if self.listener is not None:
+            self.listener(change)
+        kind = type(change)
+        if kind is Added:
+            item = change.item  # type: ignore[union-attr]
+            if item.flags:
+                data = self.encoder.addx(item)
+                size = len(data)
+            else:
+                data = waiting_record(item)
+                size = ADDX_HEAD_BYTES + len(item.data)
+        elif kind is Removed:
+            self.encoder.took = True
+            data, size = REMOVE_RECORD, 1
         else:
-            data = self.encoder.writers[type(change)](change)
+            data = self.encoder.encode(change)
+            size = len(data)
         pending, group = self._pending, self.group
         if not pending:
             group.touch(self)
         pending.append(data)
-        group.pending_bytes += len(data)
+        group.pending_bytes += size
 
     def write(self) -> File:
         records = self._pending
         if records:
-            self._unwritten += b"".join(records)
+            self._unwritten += joined(records)
             self._pending = []
             self._counted = self._counted_bytes = 0
         file = self._file or self.file

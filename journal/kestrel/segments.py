@@ -13,15 +13,12 @@ from typing import NamedTuple, Protocol
 from msgspec import Struct, field
 
 from staniel.journal.disk.fs import Fs, Reader
+from staniel.journal.kestrel.addx import boundaries
 from staniel.journal.kestrel.effect import SegmentEffect
-from staniel.journal.kestrel.records import ADDX, ADDX_HEAD, SAVE_XID, WITH_XID
 from staniel.queues.checkpoint import Checkpoint
 
 SAMPLE_BYTES = 128 << 10  # a place is noted about this often, so that a seq is found without reading a whole file
 EMPTY_MARK = Checkpoint(0, 0)
-FLAGS_BYTES = 2 * WITH_XID.size  # what stands before an item that has flags
-EXPIRY_AT = ADDX_HEAD.size - 8
-NEVER = bytes(8)
 
 
 class IndexEntry(NamedTuple):
@@ -114,19 +111,9 @@ class LogSegment(Struct, eq=False):
 
 def index_records(segment: LogSegment, records: list[bytes], end: IndexEntry) -> None:
     """`records`, each a whole change, have been written to `segment`, up to `end`: keep some of their boundaries."""
-    at, seq, added_bytes, added_expiring = end
-    found = [end]
-    for record in reversed(records):
-        at -= len(record)
-        head = _add_head(record)
-        if head >= 0:
-            seq -= 1
-            added_bytes -= len(record) - head - ADDX_HEAD.size
-            added_expiring -= record[head + EXPIRY_AT : head + ADDX_HEAD.size] != NEVER
-        if found[-1].at - at >= SAMPLE_BYTES:
-            found.append(IndexEntry(at, seq, added_bytes, added_expiring))
-    for place in reversed(found):
-        segment.add_index_entry(place)
+    for place in reversed(boundaries(records, *end, SAMPLE_BYTES)):
+        segment.add_index_entry(IndexEntry(*place))
+    segment.add_index_entry(end)
 
 
 def index_run(segment: LogSegment, record_bytes: int, count: int, end: IndexEntry) -> None:
@@ -136,13 +123,6 @@ def index_run(segment: LogSegment, record_bytes: int, count: int, end: IndexEntr
     for done in range(stride, count, stride):
         segment.add_index_entry(IndexEntry(at + done * record_bytes, seq + done, end.added_bytes, end.added_expiring))
     segment.add_index_entry(end)
-
-
-def _add_head(record: bytes) -> int:
-    """Where the ADDX in a record begins, -1: it adds nothing."""
-    if record[0] == ADDX:
-        return 0
-    return FLAGS_BYTES if record[0] == SAVE_XID and len(record) > FLAGS_BYTES else -1
 
 
 class Writer(Protocol):

@@ -26,7 +26,8 @@ from staniel.protocol.memcache.commands import bad_data_chunk
 from staniel.protocol.memcache.item_requests import Set, SetHead, new_set
 from staniel.protocol.memcache.line_cache import KNOWN_LINE_BYTES_MAX, line_cache_for
 from staniel.protocol.memcache.replies import replies_for
-from staniel.protocol.memcache.requests import Dialect, MetaSet, RefusedBlock, Request
+from staniel.protocol.memcache.requests import Dialect, MetaSet, Parsed, RefusedBlock, Request
+from staniel.protocol.parser import Parser
 from staniel.protocol.requests import Invalid, More
 
 BINARY_MAGIC = 0x80
@@ -70,14 +71,12 @@ _LINE, _PAUSED = MemcacheState.LINE, MemcacheState.PAUSED
 """Compared in each feed: a module's name is found much faster than an Enum's member."""
 
 
-class MemcacheParser:
+class MemcacheParser(Parser):
     """The reading half of one connection."""
 
     def __init__(self, dialect: Dialect, limits: Limits) -> None:
         self._dialect = dialect
         self.limit(limits)
-        self._last_line_bytes = 0
-        """The length of the last line, with its end: the next one is mostly as long, and known."""
         self._work_left = 0
         self._state = MemcacheState.START
         self._tail = b""
@@ -98,6 +97,12 @@ class MemcacheParser:
         self._limits = limits
         self._lines = line_cache_for(self._dialect, limits)
         self._known, self._single = self._lines.known, self._lines.single
+        # The last line, with its end, and what it means: the next one is mostly the same. And the last read that was
+        # one known line, with its requests.
+        self._last_line = b""
+        self._last_parsed: Parsed | None = None
+        self._single_data = b""
+        self._single_found: list[Request] = []
 
     @property
     def state(self) -> MemcacheState:
@@ -110,10 +115,18 @@ class MemcacheParser:
         The list may be shared with other parsers: do not change it.
         """
         if self._state is _LINE and not self._tail:
-            if len(data) <= KNOWN_LINE_BYTES_MAX and (single := self._single.get(data)):
-                return single
-            at, text = self._last_line_bytes, data
-            if at < len(data) and type(found := self._known.get(text[:at])) is SetHead:
+            if data == self._single_data and data:
+                return self._single_found
+            found, at, text = self._last_parsed, len(self._last_line), data
+            if type(found) is not SetHead or not data.startswith(self._last_line):
+                if len(data) <= KNOWN_LINE_BYTES_MAX and (single := self._single.get(data)):
+                    self._single_data, self._single_found = data, single
+                    return single
+                line = text[:at] if at < len(data) else b""
+                found = self._known.get(line)
+                if found is not None:
+                    self._last_line, self._last_parsed = line, found
+            if type(found) is SetHead:
                 head = found
                 stop = at + head.length
                 # One put, its line as long as the last one and known. In C, slices of `text` are not checked.
@@ -173,32 +186,32 @@ class MemcacheParser:
         """The hot path: lines that are known, and sets whose block arrived with its line, stay in this loop."""
         if self._work_left <= 0:
             return self._pause(data, at, requests)
-        known = self._known
         arrived = size = len(data)
+        text = data  # in C, slices of it are not checked
         if size > WINDOW_BYTES:
             size = min(at + WINDOW_BYTES, size)
         while at < size:
-            line = data[at : at + self._last_line_bytes]
-            parsed = known.get(line)
-            if parsed is None:
+            line, parsed = self._last_line, self._last_parsed
+            if parsed is None or not data.startswith(line, at):
                 end = data.find(b"\n", at) + 1
                 if not end:
                     return self._keep_line(data, at, requests)
                 line = data[at:end]
-                self._last_line_bytes = end - at
-                parsed = known.get(line)
+                parsed = self._known.get(line)
                 if parsed is None:
                     if self._work_left <= 0:
                         return self._pause(data, at, requests)
                     self._work_left -= 1 + (len(line) >> 6)
                     parsed = self._lines.parse(line)
+                else:
+                    self._last_line, self._last_parsed = line, parsed
             at += len(line)
             if type(parsed) is SetHead:
                 head = parsed
                 stop = at + head.length
                 if not data.startswith(CRLF, stop):
                     return self._begin_block(head, MemcacheState.BODY, at)
-                body = data[at:stop]
+                body = text[at:stop]
                 put = new_set(head.queue, body, head.flags, head.ttl_ms, head.expires_ms, head.noreply)
                 requests.append(put if head.meta is None else MetaSet(put, head.meta))
                 at = stop + 2

@@ -24,6 +24,7 @@ from functools import partial
 
 from staniel.protocol.http.detect import HTTP_REFUSED, is_http
 from staniel.protocol.limits import WORK_PER_FEED, Limits
+from staniel.protocol.parser import Parser
 from staniel.protocol.requests import Invalid, More
 from staniel.protocol.text.commands import parse, refuse
 from staniel.protocol.text.requests import TextPut, TextRequest
@@ -58,7 +59,7 @@ PAUSED.followers = (LINE, ITEMS, SKIP)
 CLOSED.followers = ()
 
 
-class TextParser:
+class TextParser(Parser):
     """The reading half of one connection."""
 
     __slots__ = (

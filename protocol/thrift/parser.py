@@ -23,6 +23,7 @@ from typing import Any
 from thriftpy2.thrift import TMessageType
 
 from staniel.protocol.limits import WORK_PER_FEED, Limits
+from staniel.protocol.parser import Parser
 from staniel.protocol.requests import Invalid, More
 from staniel.protocol.thrift.frames import FRAME_BYTES_MAX, Frames
 from staniel.protocol.thrift.replies import (
@@ -72,7 +73,7 @@ _NEXT = {
 """The states that may follow a state; `_enter` asserts it."""
 
 
-class ThriftParser:
+class ThriftParser(Parser):
     """The reading half of one connection."""
 
     def __init__(self, limits: Limits, frame_bytes_max: int = FRAME_BYTES_MAX) -> None:

@@ -1,10 +1,11 @@
 cimport cython
 
+from staniel.protocol.parser cimport Parser
 from staniel.protocol.workq.fields cimport is_job_id, read_id
 from staniel.protocol.workq.job_requests cimport new_add, new_delete
 
 
-cdef class WorkqParser:
+cdef class WorkqParser(Parser):
     cdef object _state, _body
     cdef bytearray _tail, _data
     cdef bytes _rest

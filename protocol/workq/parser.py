@@ -23,6 +23,7 @@ from msgspec import Struct
 from staniel.protocol.http.detect import HTTP_REFUSED, is_http
 from staniel.protocol.limits import REQUESTS_PER_FEED, WORK_PER_FEED, Limits
 from staniel.protocol.memo import remember
+from staniel.protocol.parser import Parser
 from staniel.protocol.requests import Invalid, More
 from staniel.protocol.workq.commands import Body, parse
 from staniel.protocol.workq.fields import is_job_id, read_id
@@ -70,7 +71,7 @@ _known_adds: dict[bytes, _AddTail] = {}
 """Memos of lines, shared by all connections; an add's without its id, which differs from job to job."""
 
 
-class WorkqParser:
+class WorkqParser(Parser):
     """The reading half of one connection. The limits are the protocol's own."""
 
     def __init__(self, limits: Limits, line_bytes_max: int = LINE_BYTES_MAX) -> None:

@@ -5,7 +5,6 @@ item; everything that happens to an item after it was put is in Queue.
 from __future__ import annotations
 
 from collections.abc import Collection, Sequence
-from typing import Protocol, runtime_checkable
 
 from staniel.queues.config import QueueConfig
 from staniel.queues.interfaces import Journal
@@ -16,21 +15,21 @@ from staniel.queues.stream.line import StreamLine
 from staniel.queues.stream.stream import Stream
 
 
-@runtime_checkable
-class ReaderJournal(Journal, Protocol):
-    """The journal of one reader: it writes down which ids are confirmed."""
+class ReaderJournal(Journal):
+    """The journal of one reader: it writes down which ids are confirmed. `has_file`: an entrance that takes nothing
+    itself needs no file.
+    """
 
     line: StreamLine
-
-    @property
-    def has_file(self) -> bool:
-        """Whether there is a file: an entrance that takes nothing itself needs none."""
+    has_file: bool
 
     def create_at_end(self, now_ms: int) -> None:
         """Have a file from now on, at the end of the stream."""
+        raise NotImplementedError
 
     def confirm(self, first: int, last: int) -> None:
         """The ids from `first` to `last` are gone for good."""
+        raise NotImplementedError
 
 
 def queue_of(name: str, config: QueueConfig, journal: Journal, created_ms: int) -> Queue:

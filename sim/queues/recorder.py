@@ -7,7 +7,9 @@ from __future__ import annotations
 from typing import Protocol
 
 from staniel.broker.broker import Broker
+from staniel.journal.kestrel.log import Log
 from staniel.queues.changes import Added, Change, Cleared
+from staniel.queues.interfaces import NoJournal
 from staniel.queues.item import Item, Numbered
 from staniel.queues.queue import Queue
 from staniel.queues.stream.queue import StreamQueue
@@ -56,7 +58,10 @@ def _observe(queue: Queue, listener: Listener) -> None:
         listener.states(queue, change)
         record(change)
 
-    journal.record = recorded  # type: ignore[method-assign]
+    if isinstance(journal, Log | NoJournal):
+        journal.listener = lambda change: listener.states(queue, change)
+    else:
+        journal.record = recorded  # type: ignore[method-assign]
     if isinstance(queue, StreamQueue):
         _observe_stream(queue, listener)
     listener.begins(queue)

@@ -6,12 +6,13 @@ from dataclasses import dataclass, field
 
 from staniel.queues.changes import Aborted, Added, Change, Cleared, Confirmed, Opened, Removed
 from staniel.queues.config import QueueConfig
+from staniel.queues.interfaces import Journal
 from staniel.queues.item import Delivery, Item
 from staniel.queues.line import Line, PlainLine
 from staniel.queues.queue import Queue
 
 
-class Recorder:
+class Recorder(Journal):
     """A Journal that keeps every change."""
 
     batch = 0

@@ -11,6 +11,7 @@ from staniel.journal.kestrel.encoder import Encoder
 from staniel.journal.kestrel.replay import Replay
 from staniel.queues.changes import Aborted, Added, Change, Cleared, Confirmed, Opened, Removed
 from staniel.queues.config import JournalDialect, QueueConfig
+from staniel.queues.interfaces import Journal
 from staniel.queues.item import Delivery, Item
 from staniel.queues.queue import Queue
 from tests.support.judge import Content
@@ -83,10 +84,10 @@ Operations = list[tuple[str, *tuple[object, ...]]]
 
 def record_of(encoder: Encoder, change: Change) -> bytes:
     """What a Kestrel journal's log writes for one change."""
-    return encoder.addx(change.item) if isinstance(change, Added) else encoder.writers[type(change)](change)
+    return encoder.addx(change.item) if isinstance(change, Added) else encoder.encode(change)
 
 
-class Scribe:
+class Scribe(Journal):
     """A queue whose changes are encoded as they happen; `ends` are the lengths after each whole change."""
 
     def __init__(self, dialect: JournalDialect) -> None:

@@ -11,6 +11,7 @@ from staniel.journal.kestrel.replay import Replay
 from staniel.journal.spool import Spool
 from staniel.queues.changes import Change
 from staniel.queues.config import QueueConfig
+from staniel.queues.interfaces import Journal
 from staniel.queues.item import Item
 from staniel.queues.queue import Queue
 from staniel.sim.disk.disk import Disk
@@ -62,7 +63,7 @@ def commit(group: GroupCommit, now_ms: int = NOW_MS) -> None:
         group.finish_sync(sync, now_ms)
 
 
-class Service:
+class Service(Journal):
     """Queue `q` on a disk. `states[n]` is what n changes led to; `safe` of them must survive a crash from now on."""
 
     def __init__(self, disk: Disk, config: QueueConfig | None = None) -> None:

@@ -1,0 +1,2 @@
+cdef class Parser:
+    cpdef list feed(self, bytes data)

@@ -1,0 +1,19 @@
+# The journals of queues: every kind has Journal as its base, so that a queue calls its own without a look-up.
+
+cimport cython
+
+
+cdef class Journal:
+    cpdef record(self, change)
+    cpdef long long reply_batch(self) except? -1
+
+
+@cython.final
+cdef class NoJournal(Journal):
+    cdef public long long batch
+    cdef public object _queue, listener
+    cdef public dict _changed
+    cdef public bint is_noted
+
+    cpdef record(self, change)
+    cpdef long long reply_batch(self) except? -1

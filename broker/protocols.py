@@ -12,6 +12,7 @@ from typing import Any
 from staniel.broker.commands import memcache as commands
 from staniel.broker.commands import meta as meta_commands
 from staniel.broker.session import ProtocolSpec, RequestParser, Session
+from staniel.compiled import IS_COMPILED
 from staniel.protocol.limits import Limits
 from staniel.protocol.memcache.parser import MemcacheParser
 from staniel.protocol.memcache.requests import Dialect
@@ -22,7 +23,8 @@ MEMCACHE_HANDLERS = {**commands.HANDLERS, **meta_commands.HANDLERS}
 def memcache(dialect: Dialect, create_on_read: bool | None = None) -> ProtocolSpec:
     """`create_on_read` None: as is usual for the dialect."""
     creates = dialect is Dialect.KESTREL if create_on_read is None else create_on_read
-    return ProtocolSpec(partial(MemcacheParser, dialect), MEMCACHE_HANDLERS, dialect, creates)
+    items = commands.MemcacheItems() if IS_COMPILED else None
+    return ProtocolSpec(partial(MemcacheParser, dialect), MEMCACHE_HANDLERS, dialect, creates, items=items)
 
 
 def text(dialect: Dialect, create_on_read: bool = True) -> ProtocolSpec:

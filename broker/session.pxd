@@ -2,7 +2,13 @@ cimport cython
 
 from staniel.broker.counters cimport ServerCounters
 from staniel.journal.group_commit cimport GroupCommit
+from staniel.protocol.memcache.item_requests cimport Get, Set
 from staniel.protocol.memcache.replies cimport Replies
+
+
+cdef class ItemCommands:
+    cpdef put(self, Session session, Set request, long long now_ms)
+    cpdef get(self, Session session, Get request, long long now_ms)
 
 
 cdef class Session:
@@ -14,6 +20,7 @@ cdef class Session:
     cdef public dict handlers, reads, by_name
     cdef public list out
     cdef public bytes stored
+    cdef public ItemCommands items
     cdef public long long out_bytes, batch
     cdef public bint creates, refuse_reads, refuse_writes, guarded, opens, peeks
 
@@ -22,6 +29,7 @@ cdef class Session:
     cpdef _execute_many(self, list requests, long long now_ms)
     @cython.locals(handlers=dict, left=Py_ssize_t)
     cpdef run_backlog(self, long long now_ms)
+    cpdef _serve(self, request, long long now_ms)
     cpdef clear_out(self)
     @cython.locals(batch="long long")
     cpdef depend_on(self, queue)

@@ -19,6 +19,7 @@ from staniel.broker.events import Level
 from staniel.journal.group_commit import GroupMember
 from staniel.journal.journals import removal_log
 from staniel.protocol.limits import Limits
+from staniel.protocol.memcache.item_requests import Get, Set
 from staniel.protocol.memcache.replies import ITEM_REPLIES, replies_for
 from staniel.protocol.memcache.requests import Dialect
 from staniel.queues.batched_aborts import ENDED_AS_MANY, READS_PER_STEP
@@ -89,6 +90,18 @@ def _nothing(now_ms: int) -> None:
 PAUSE = Continuation(_nothing)
 
 
+class ItemCommands:
+    """Puts and gets of one key, as compiled code calls them; None in plain Python, where the table is as fast."""
+
+    __slots__ = ()
+
+    def put(self, session: Session, request: Set, now_ms: int) -> None:
+        raise NotImplementedError
+
+    def get(self, session: Session, request: Get, now_ms: int) -> None:
+        raise NotImplementedError
+
+
 class ProtocolSpec(Struct, frozen=True):
     """One protocol: what reads its bytes, and which function serves which of its requests. `create_on_read`: reading
     from a queue that does not exist makes it. `name`: for operators.
@@ -99,6 +112,7 @@ class ProtocolSpec(Struct, frozen=True):
     dialect: Dialect = Dialect.MEMCACHED
     create_on_read: bool = False
     name: str = "memcache"
+    items: ItemCommands | None = None
 
 
 class RequestParser(Protocol):
@@ -148,6 +162,7 @@ class Session:
         "group",
         "guarded",
         "handlers",
+        "items",
         "number",
         "opens",
         "out",
@@ -168,7 +183,7 @@ class Session:
         self.broker = broker
         self.counters, self.group, self.by_name = broker.counters, broker.group, broker.queues.by_name
         self.address = address
-        self.handlers, self.protocol = protocol.handlers, protocol.name
+        self.handlers, self.items, self.protocol = protocol.handlers, protocol.items, protocol.name
         self.dialect = protocol.dialect
         self.creates = protocol.create_on_read
         self.replies, self.reply_item = replies_for(protocol.dialect), ITEM_REPLIES[protocol.dialect]
@@ -198,26 +213,43 @@ class Session:
         if len(requests) == 1 and not self.backlog and self.state is READY:
             request = requests[0]
             try:
-                self.handlers[type(request)](self, request, now_ms)
+                if self.items is None:
+                    self.handlers[type(request)](self, request, now_ms)
+                else:
+                    self._serve(request, now_ms)
             except Later:
                 self._again(request)
         elif requests:
             self._execute_many(requests, now_ms)
 
     def _execute_many(self, requests: list[Any], now_ms: int) -> None:
-        handlers, backlog = self.handlers, self.backlog
+        handlers, backlog, items = self.handlers, self.backlog, self.items
         if backlog or self.state is not READY or len(requests) > REQUESTS_PER_TURN:
             backlog.extend(requests)
             self.run_backlog(now_ms)
             return
         for done, request in enumerate(requests, 1):
             try:
-                handlers[type(request)](self, request, now_ms)
+                if items is None:
+                    handlers[type(request)](self, request, now_ms)
+                else:
+                    self._serve(request, now_ms)
             except Later:
                 self._again(request)
             if self.state is not READY or self.out_bytes > OUT_BYTES_PER_TURN or backlog:
                 backlog.extend(requests[done:])
                 return
+
+    def _serve(self, request: Any, now_ms: int) -> None:
+        """Compiled: puts and gets of one key without the table and without boxed numbers."""
+        kind, items = type(request), self.items
+        assert items is not None
+        if kind is Set:
+            items.put(self, request, now_ms)
+        elif kind is Get:
+            items.get(self, request, now_ms)
+        else:
+            self.handlers[kind](self, request, now_ms)
 
     def run_backlog(self, now_ms: int) -> None:
         """Execute requests of the backlog, at most as many as one turn allows."""

@@ -1,14 +1,10 @@
 # The journals of queues: every kind has Journal as its base, so that a queue calls its own without a look-up.
 
-cimport cython
-
-
 cdef class Journal:
     cpdef record(self, change)
     cpdef long long reply_batch(self) except? -1
 
 
-@cython.final
 cdef class NoJournal(Journal):
     cdef public long long batch
     cdef public object _queue, listener

@@ -16,13 +16,12 @@ if TYPE_CHECKING:
 
 class Journal:
     """The one thing a queue knows of disks. A base class, and no Protocol: compiled code calls its methods without a
-    look-up. `batch` is no field here, because one kind of journal computes it.
+    look-up. `batch` is a field of most, and one kind of journal computes it.
     """
 
     __slots__ = ()
 
-    batch: int
-    """The commit batch that a reply about this queue's last change must wait for; 0: none."""
+    batch = 0  # the commit batch that a reply about this queue's last change must wait for; 0: none
 
     def record(self, change: Change) -> None:
         """Take a change down, before any client learns of it."""

@@ -19,7 +19,7 @@ cdef class Queue:
     cdef public long long _weight_limit_bytes, _max_item_bytes, _max_age_ms
     cdef public bint gets_paused, puts_paused, hidden, has_more_expired, expiry_is_ahead, had_children
     cdef public long long copies
-    cdef public bint puts_once, fanout_only, guarded, _bounded, _unrestricted
+    cdef public bint puts_once, fanout_only, traces, guarded, _bounded, _unrestricted
 
     cpdef bint add(self, Item item, long long now_ms, bint forced=*) except -1
     @cython.locals(taken=Delivery)

@@ -128,6 +128,7 @@ class Queue:
         "puts_paused",
         "state",
         "timer",
+        "traces",
         "transfer_sink",
         "unrecorded",
         "waiters",
@@ -174,7 +175,7 @@ class Queue:
         """Take over changed settings; they apply from the next operation on."""
         self.config = config
         self._max_item_bytes, self._max_age_ms = config.max_item_bytes, config.max_age_ms
-        self.fanout_only = config.fanout_only
+        self.fanout_only, self.traces = config.fanout_only, config.enable_trace
         self._update_bounded()
         self.line.bound(config.max_memory_bytes)
         self._update_guarded()

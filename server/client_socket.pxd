@@ -1,12 +1,8 @@
-cimport cython
-
-
 cdef class Channel:
     cpdef bytes recv(self, Py_ssize_t count)
     cpdef Py_ssize_t send(self, data) except -1
 
 
-@cython.final
 cdef class OtherChannel(Channel):
     cdef object _recv, _send
 
@@ -14,7 +10,6 @@ cdef class OtherChannel(Channel):
     cpdef Py_ssize_t send(self, data) except -1
 
 
-@cython.final
 cdef class ClientSocket(Channel):
     cdef object _sock
     cdef int _fd

@@ -4,7 +4,6 @@ and its look at the time-out. client_socket.py has the plain one.
 
 import socket
 
-cimport cython
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize, PyBytes_GET_SIZE
 from cpython.exc cimport PyErr_CheckSignals, PyErr_SetFromErrno
 from libc.errno cimport EINTR, errno
@@ -34,7 +33,6 @@ cdef class Channel:
         raise NotImplementedError
 
 
-@cython.final
 cdef class OtherChannel(Channel):
     """Any socket: a simulated one, or the system's by itself."""
 
@@ -48,7 +46,6 @@ cdef class OtherChannel(Channel):
         return self._send(data)
 
 
-@cython.final
 cdef class ClientSocket(Channel):
     """A non-blocking socket; its calls raise what the socket's own do, also once it is closed (EBADF)."""
 

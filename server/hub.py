@@ -263,8 +263,10 @@ class Hub:
         if tasks.is_due:
             for task in tasks.start():
                 self._task_thread.start(task)
-        answer_all = self._answer_with_items if broker.unsent.new else self._answer_all
-        answer_all(now_ms)
+        if broker.unsent.new:
+            self._answer_with_items(now_ms)
+        else:
+            self._answer_all(now_ms)
         if self._pending.changed:
             self._pending.count_changed(now_ms)
         if self._dropped:

@@ -354,7 +354,7 @@ def hold(session: Session, queue: Queue, taken: Delivery) -> None:
     if held is None:
         held = session.reads[queue.name] = deque()
     held.append((queue, taken))
-    if queue.config.enable_trace:
+    if queue.traces:
         trace(session, "read.open", queue, taken)
 
 
@@ -364,7 +364,7 @@ def close_oldest(session: Session, name: str) -> None:
     if held:
         queue, taken = held.popleft()
         queue.confirm(taken)
-        if queue.config.enable_trace:
+        if queue.traces:
             trace(session, "read.close", queue, taken)
         session.depend_on(queue)
         if not held:
@@ -377,7 +377,7 @@ def abort_oldest(session: Session, name: str, now_ms: int) -> None:
     if held:
         queue, taken = held.popleft()
         session.give_back(queue, taken, now_ms)
-        if queue.config.enable_trace:
+        if queue.traces:
             trace(session, "read.abort", queue, taken)
         session.depend_on(queue)
         if not held:

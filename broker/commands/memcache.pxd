@@ -1,10 +1,16 @@
 cimport cython
 
+from staniel.broker.commands.gets cimport get
 from staniel.broker.commands.puts cimport store
-from staniel.broker.session cimport Session
-from staniel.protocol.memcache.item_requests cimport Set
+from staniel.broker.session cimport ItemCommands, Session
+from staniel.protocol.memcache.item_requests cimport Get, Set
 from staniel.queues.item cimport new_item
 
 
 @cython.locals(expires_ms="long long")
 cpdef set_item(Session session, Set request, long long now_ms)
+
+
+cdef class MemcacheItems(ItemCommands):
+    cpdef put(self, Session session, Set request, long long now_ms)
+    cpdef get(self, Session session, Get request, long long now_ms)

@@ -9,13 +9,14 @@ from typing import Any
 from staniel.broker import access
 from staniel.broker.commands import admin, gets
 from staniel.broker.commands.batches import BatchCommand
+from staniel.broker.commands.gets import get
 from staniel.broker.commands.monitor import MonitorCommand, confirm
 from staniel.broker.commands.puts import STORED, PutResult, store
 from staniel.broker.events import Level
-from staniel.broker.session import ITEMS_AT_ONCE, LONG_ITEM_BYTES, Session
+from staniel.broker.session import ITEMS_AT_ONCE, LONG_ITEM_BYTES, ItemCommands, Session
 from staniel.broker.version import WIRE_VERSION
 from staniel.protocol.memcache import requests as memcache
-from staniel.protocol.memcache.item_requests import Set
+from staniel.protocol.memcache.item_requests import Get, Set
 from staniel.protocol.memcache.replies import Replies
 from staniel.protocol.memcache.requests import Dialect
 from staniel.protocol.requests import Invalid, More
@@ -222,6 +223,18 @@ def invalid(session: Session, request: Invalid, now_ms: int) -> None:
         session.hang_up(request.reply)
     else:
         session.out.append(request.reply)
+
+
+class MemcacheItems(ItemCommands):
+    """The same functions as in HANDLERS."""
+
+    __slots__ = ()
+
+    def put(self, session: Session, request: Set, now_ms: int) -> None:
+        set_item(session, request, now_ms)
+
+    def get(self, session: Session, request: Get, now_ms: int) -> None:
+        get(session, request, now_ms)
 
 
 HANDLERS: dict[type, Callable[[Session, Any, int], None]] = {

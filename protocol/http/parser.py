@@ -23,6 +23,7 @@ import h11
 from staniel.protocol.http import replies
 from staniel.protocol.http.requests import HttpContinue, HttpMessage, HttpRequest
 from staniel.protocol.limits import Limits
+from staniel.protocol.parser import Parser
 from staniel.protocol.requests import Invalid, More
 
 HEAD_BYTES_MAX = 16 << 10
@@ -53,7 +54,7 @@ class HttpState(Enum):
     CLOSED = "closed"
 
 
-class HttpParser:
+class HttpParser(Parser):
     """The reading half of one connection. `limits` are those of queues and play no part here."""
 
     def __init__(self, limits: Limits) -> None:

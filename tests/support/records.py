@@ -90,11 +90,12 @@ def record_of(encoder: Encoder, change: Change) -> bytes:
 class Scribe(Journal):
     """A queue whose changes are encoded as they happen; `ends` are the lengths after each whole change."""
 
+    batch = 0
+
     def __init__(self, dialect: JournalDialect) -> None:
         self.encoder = Encoder(dialect)
         self.data = b""
         self.ends = [0]
-        self.batch = 0
         self.queue = Queue("q", QueueConfig(), self, NOW_MS)
         self.ids: list[int] = []
 

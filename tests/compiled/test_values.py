@@ -332,6 +332,49 @@ def test_errors_that_do_not_fit_the_record_of_a_put_are_an_error() -> None:
             put_record(COMPILED["staniel.queues.item"].Numbered(b"data", 1, 0, 0, 1, errors))
 
 
+XID = st.integers(-(2**31), 2**31 - 1)
+WAITING = st.lists(
+    st.tuples(st.just("item"), st.binary(max_size=30), INT64)
+    | st.tuples(st.just("flagged"), st.binary(max_size=30), XID)
+    | st.tuples(st.just("xid"), st.sampled_from((4, 5, 6, 9)), XID)
+    | st.tuples(st.just("removed"), st.none(), st.none()),
+    max_size=12,
+)
+
+
+def waiting(build: dict[str, ModuleType], records: list[tuple[str, Any, Any]]) -> list[Any]:
+    """Records as they wait for the write."""
+    addx, item = build["staniel.journal.kestrel.addx"], build["staniel.queues.item"].Item
+    found = []
+    for kind, first, second in records:
+        if kind == "item":
+            found.append(addx.waiting_record(item(first, 7, second)))
+        elif kind == "flagged":
+            flags = addx.xid_record(4, second) + addx.xid_record(4, 0)
+            found.append(flags + addx.addx_record(item(first, 7, second, 1)))
+        else:
+            found.append(addx.xid_record(first, second) if kind == "xid" else b"\x01")
+    return found
+
+
+@given(records=WAITING, stride_bytes=st.integers(0, 90))
+def test_what_waits_for_a_write_is_the_same(records: list[tuple[str, Any, Any]], stride_bytes: int) -> None:
+    found = []
+    for build in (COMPILED, PLAIN):
+        addx, there = build["staniel.journal.kestrel.addx"], waiting(build, records)
+        places = addx.boundaries(there, 5000, 100, 4000, 50, stride_bytes)
+        found.append((addx.joined(there), addx.size_of(there), places))
+    assert found[0] == found[1]
+    assert found[0][1] == len(found[0][0])
+
+
+@pytest.mark.parametrize("xid", [2**31, -(2**31) - 1, 2**63])
+def test_a_transaction_id_that_does_not_fit_is_an_error(xid: int) -> None:
+    for build in (COMPILED, PLAIN):
+        with pytest.raises((OverflowError, struct.error)):
+            build["staniel.journal.kestrel.addx"].xid_record(4, xid)
+
+
 def test_ends_and_lost_are_the_same() -> None:
     compiled, plain = COMPILED["staniel.queues.item"], PLAIN["staniel.queues.item"]
     assert compiled.LOST_MS == plain.LOST_MS

@@ -6,7 +6,9 @@ import socket
 
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize, PyBytes_GET_SIZE
 from cpython.exc cimport PyErr_CheckSignals, PyErr_SetFromErrno
+from cpython.ref cimport Py_REFCNT
 from libc.errno cimport EINTR, errno
+from libc.string cimport memcpy
 
 cdef extern from "<sys/socket.h>" nogil:
     ssize_t c_recv "recv" (int fd, void *buffer, size_t count, int flags)
@@ -16,11 +18,36 @@ cdef extern from "<sys/socket.h>" nogil:
 
 cdef enum:
     BUFFER_BYTES = 524288  # connection.py reads no more at once
+    SPARE_BYTES_MIN = 512  # less has an allocator of its own, which costs little
+    SPARE_BYTES_MAX = 65536  # kept at most
     LONG_BYTES = 16384  # the kernel takes its time to copy more: other threads may run
+
+cdef extern from "Python.h":
+    ctypedef struct PyBytesObject:
+        Py_hash_t ob_shash  # -1: not known
 
 # One for all sockets, which one thread reads: what was read is copied out before the next read. A bytes object of the
 # full length for each read, cut to what came, costs an allocation from the system and its return.
 cdef char buffer[BUFFER_BYTES]
+
+# The last read that the system's allocator had to make, for the next one of that length if nothing else holds it: most
+# puts are as long as the one before, and their bytes are gone once the item has been cut out.
+cdef bytes spare = b""
+
+
+cdef bytes taken_from_buffer(Py_ssize_t size):
+    """The first bytes of the buffer."""
+    global spare
+    cdef bytes data
+    if SPARE_BYTES_MIN < size <= SPARE_BYTES_MAX:
+        if PyBytes_GET_SIZE(spare) == size and Py_REFCNT(spare) == 1:
+            memcpy(PyBytes_AS_STRING(spare), buffer, size)
+            (<PyBytesObject *>spare).ob_shash = -1
+            return spare
+        data = PyBytes_FromStringAndSize(buffer, size)
+        spare = data
+        return data
+    return PyBytes_FromStringAndSize(buffer, size)
 
 
 cdef class Channel:
@@ -63,7 +90,7 @@ cdef class ClientSocket(Channel):
         while True:
             size = c_recv(self._fd, buffer, count, MSG_DONTWAIT)
             if size >= 0:
-                return PyBytes_FromStringAndSize(buffer, size)
+                return taken_from_buffer(size)
             if errno != EINTR:
                 PyErr_SetFromErrno(OSError)
             PyErr_CheckSignals()

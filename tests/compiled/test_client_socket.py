@@ -131,3 +131,21 @@ def test_options_are_those_of_the_plain_socket() -> None:
         assert module.plain_socket(module.client_socket(ours)) is ours
         assert module.plain_socket(ours) is ours
         assert module.plain_socket(object()) is None
+
+
+def test_what_was_read_stays_as_it_is_when_the_next_read_is_as_long(pair: Pair) -> None:
+    ours, other = pair
+    other.sendall(b"a" * 1000)
+    first = ours.recv(4096)
+    table = {first: 1}  # its hash is known now
+    other.sendall(b"b" * 1000)
+    second = ours.recv(4096)
+    assert (first, second) == (b"a" * 1000, b"b" * 1000)
+    del first, table
+    hash(second)
+    held = [second]
+    del second
+    for letter in (b"c", b"d"):
+        other.sendall(letter * 1000)
+        assert {ours.recv(4096): 1} == {letter * 1000: 1}
+    assert held == [b"b" * 1000]

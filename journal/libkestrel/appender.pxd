@@ -1,7 +1,8 @@
 from staniel.journal.group_commit cimport GroupCommit
+from staniel.queues.interfaces cimport Journal
 
 
-cdef class Appender:
+cdef class Appender(Journal):
     cdef public object fs, family, _file
     cdef public str path
     cdef public GroupCommit group

@@ -6,12 +6,13 @@ from typing import TYPE_CHECKING
 
 from staniel.journal.disk.fs import File, Fs, write_whole
 from staniel.journal.group_commit import GroupCommit
+from staniel.queues.interfaces import Journal
 
 if TYPE_CHECKING:
     from staniel.journal.libkestrel.family import StreamJournal
 
 
-class Appender:
+class Appender(Journal):
     """A member of the commit group. `path` changes when the file is renamed, or the next segment takes its place."""
 
     __slots__ = ("_closed_bytes", "_file", "_unwritten", "family", "fs", "group", "is_erased", "path", "sync_ms")

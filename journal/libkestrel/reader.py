@@ -18,13 +18,12 @@ from staniel.journal.libkestrel.writer import StreamWriter
 from staniel.queues.changes import Change, Cleared, Confirmed, Removed
 from staniel.queues.config import QueueConfig
 from staniel.queues.stream.line import StreamLine
-from staniel.queues.stream.queue import ReaderJournal
 
 START_OVER_BYTES = 64 << 10
 RECORDS_ESTIMATE_BYTES = 64  # counted as pending for a batch of one reader, before its records are encoded
 
 
-class ReaderLog(Appender, ReaderJournal):
+class ReaderLog(Appender):
     """`name`: the reader's, "" for the default reader. `has_file`: false for a parent that only fans out."""
 
     __slots__ = (

@@ -1,7 +1,9 @@
 cimport cython
 
+from staniel.protocol.parser cimport Parser
 
-cdef class TextParser:
+
+cdef class TextParser(Parser):
     cdef object _state, _answer
     cdef long long _line_bytes_max, _item_bytes_max, _put_bytes_max, _items_bytes
     cdef bytearray _tail

@@ -11,8 +11,7 @@ cdef class StreamQueue(Queue):
     cdef public Stream stream
     cdef public StreamLine stream_line
     cdef public object reader
-    cdef public long long copies
-    cdef public bint is_parent, puts_once, _takes_evenly
+    cdef public bint is_parent, _takes_evenly
 
     @cython.locals(stream=Stream, size=Py_ssize_t, taker=StreamQueue, takers=tuple)
     cpdef bint add(self, Item item, long long now_ms, bint forced=*) except -1

@@ -5,6 +5,7 @@ item; everything that happens to an item after it was put is in Queue.
 from __future__ import annotations
 
 from collections.abc import Collection, Sequence
+from typing import Protocol, runtime_checkable
 
 from staniel.queues.config import QueueConfig
 from staniel.queues.interfaces import Journal
@@ -15,21 +16,21 @@ from staniel.queues.stream.line import StreamLine
 from staniel.queues.stream.stream import Stream
 
 
-class ReaderJournal(Journal):
-    """The journal of one reader: it writes down which ids are confirmed. `has_file`: an entrance that takes nothing
-    itself needs no file.
-    """
+@runtime_checkable
+class ReaderJournal(Protocol):
+    """The journal of one reader, besides being a Journal: it writes down which ids are confirmed."""
 
     line: StreamLine
-    has_file: bool
+
+    @property
+    def has_file(self) -> bool:
+        """Whether there is a file: an entrance that takes nothing itself needs none."""
 
     def create_at_end(self, now_ms: int) -> None:
         """Have a file from now on, at the end of the stream."""
-        raise NotImplementedError
 
     def confirm(self, first: int, last: int) -> None:
         """The ids from `first` to `last` are gone for good."""
-        raise NotImplementedError
 
 
 def queue_of(name: str, config: QueueConfig, journal: Journal, created_ms: int) -> Queue:
@@ -52,9 +53,7 @@ class StreamQueue(Queue):
     __slots__ = (
         "__dict__",  # the simulator listens to `_put`
         "_takes_evenly",
-        "copies",
         "is_parent",
-        "puts_once",
         "reader",
         "stream",
         "stream_line",
@@ -67,7 +66,7 @@ class StreamQueue(Queue):
         self.is_parent = not parent_of(name)
         self.puts_once, self.copies = False, 1
         self._takes_evenly = False  # all members take what is put here, and none has to expire items before
-        super().__init__(name, config, journal, created_ms)
+        super().__init__(name, config, journal, created_ms)  # type: ignore[arg-type]
         self.line = line
         line.on_read_error = self._on_line_error
         line.bound(config.max_memory_bytes)

@@ -39,6 +39,7 @@ ADD_BLOCK_HEAD_BYTES = 4  # in an ADD: the expiry alone
 SIZE_END = 5  # of an ADD and an ADDX: their size counts from here on
 XID_SIZE_END = 1 + XID_AND_NUMBER.size  # of an ADD_XID
 FLAGS_MASK = 0xFFFFFFFF
+NEVER = bytes(8)  # the expiry of an item that has none
 
 # The records that are complete with their opcode, or with a transaction id behind it, by their length.
 FIXED_BYTES = {

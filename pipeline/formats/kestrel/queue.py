@@ -19,11 +19,10 @@ from msgspec.structs import replace
 from staniel.journal.errors import Corrupt
 from staniel.journal.kestrel import files as kestrel_files
 from staniel.journal.kestrel import sidecar
-from staniel.journal.kestrel.addx import NEVER
 from staniel.journal.kestrel.derived_effect import checkpoint_of, follow, whole_at
 from staniel.journal.kestrel.effect import ID_FLOOR_MIN, NOTHING, EffectMismatch, Origin, SegmentEffect, apply, merge
 from staniel.journal.kestrel.effect_scan import MARK_EVERY, SegmentFacts, entry_state_of
-from staniel.journal.kestrel.records import ADD, ADD_XID, HEAD_BYTES
+from staniel.journal.kestrel.records import ADD, ADD_XID, HEAD_BYTES, NEVER
 from staniel.journal.kestrel.sidecar import SIDECAR_MAX_BYTES, Fit, Sidecar
 from staniel.pipeline.formats.base import JournalSegment, Part, Reading
 from staniel.pipeline.formats.kestrel.ops import OpsReader

@@ -33,6 +33,10 @@ class AdminAccess:
         self._token = read_token(fs, config.admin.token_file) if config.admin.token_file else b""
         self._cookie = hmac.new(self._token, b"cookie of the admin page", sha256).hexdigest()
 
+    @property
+    def has_token(self) -> bool:
+        return bool(self._token)
+
     def refusal(self, request: HttpRequest) -> tuple[int, str]:
         """(status, why) of a request over TCP that is not served; (0, "") if it is."""
         host = request.headers.get("host", "")

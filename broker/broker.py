@@ -381,6 +381,8 @@ class Broker:
         try:
             config = self._load()
             admin = admin_access(config, self.fs)
+            if self.admin is not None and (admin is None or (self.admin.has_token and not admin.has_token)):
+                admin = self.admin  # the listener stays as it is until the restart, so do its guards
         except ConfigError as error:
             self.report(Level.ERROR, "config.refused", why=str(error), hint="nothing has changed")
             raise ReloadError(str(error)) from error

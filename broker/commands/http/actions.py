@@ -29,6 +29,7 @@ from staniel.queues.registry import Refused
 
 TAKEN_MAX = 64
 ABORTS_PER_TURN = 64
+EXPIRES_IN_MS_MAX = 1 << 53  # an expiry is a signed number of 64 bits in every journal
 
 
 class PutBody(Struct, forbid_unknown_fields=True):
@@ -95,6 +96,8 @@ def put(exchange: Exchange, now_ms: int) -> None:
         return
     if not 0 <= body.flags < 1 << 32:
         raise BadBody("flags are a number of 32 bits")
+    if not 0 <= body.expires_in_ms <= EXPIRES_IN_MS_MAX:
+        raise BadBody(f"expires_in_ms is a number from 0 to {EXPIRES_IN_MS_MAX}")
     expires_ms = ends_ms(now_ms, body.expires_in_ms) if body.expires_in_ms else 0
     exchange.broker.counters.cmd_set += 1
     try:

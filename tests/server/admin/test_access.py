@@ -121,3 +121,12 @@ def test_clients_that_stall_flood_or_send_garbage_keep_no_other_waiting(server: 
     finally:
         for sock in (*stalled, flooding):
             sock.close()
+
+
+@pytest.mark.parametrize("config", ["[admin]\nport = 0\n", "aliases.a = ['q']\n"])
+def test_a_reload_does_not_open_a_listener_that_stays(server: Server, operator: Operator, config: str) -> None:
+    server.config.write_text(config)
+    assert operator.post("/api/reload", authorization=BEARER)["reloaded"] is True
+    assert operator.ask("GET", "/api/queues").status == 401
+    assert operator.ask("GET", "/api/queues", host="evil.example", authorization=BEARER).status == 421
+    assert operator.ask("GET", "/api/queues", authorization=BEARER).status == 200

@@ -129,6 +129,8 @@ def test_a_queue_is_deleted_and_the_server_stopped(server: Server, operator: Ope
         ("/api/queues/q/put", {"data": "*", "encoding": "base64"}),
         ("/api/queues/q/put", {"data": "x", "encoding": "hex"}),
         ("/api/queues/q/put", {"data": "x", "flags": 1 << 32}),
+        ("/api/queues/q/put", {"data": "x", "expires_in_ms": 1 << 63}),
+        ("/api/queues/q/put", {"data": "x", "expires_in_ms": -1}),
         ("/api/queues/a~b/put", {"data": "x"}),
         ("/api/queues/q/move", {}),
         ("/api/queues/q/move", {"to": "r", "count": -1}),

@@ -18,9 +18,12 @@ def main() -> None:
         from staniel.server import signals  # the others need no handlers
 
         signals.hold()
-    from staniel.server.cli.main import main as commands
+    try:
+        from staniel.server.cli.main import main as commands
 
-    commands(prog_name="staniel")
+        commands(prog_name="staniel")
+    except KeyboardInterrupt:  # while it was loaded; later ones are click's
+        sys.exit(1)
 
 
 def say_version() -> None:

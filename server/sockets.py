@@ -15,7 +15,7 @@ from collections.abc import Callable
 from types import TracebackType
 
 from staniel.broker import protocols
-from staniel.broker.config.addresses import Address, TcpAddress, UnixAddress, format_address
+from staniel.broker.config.addresses import ADMIN_SOCKET, Address, TcpAddress, UnixAddress, format_address
 from staniel.broker.config.load import Config
 from staniel.broker.config.schema import ServerSettings
 from staniel.broker.session import ProtocolSpec
@@ -26,7 +26,6 @@ PATH_HINT = "choose another path, or stop the program that listens there"
 SHORTER_HINT = "give a shorter one in `listen`, in /run for example"
 PATH_BYTES_MAX = 107  # of a Unix socket: 108 in the kernel's struct, one of them for its end
 LOCK_SUFFIX = ".lock"
-ADMIN_SOCKET = "admin.sock"
 ADMIN_SOCKET_MODE = 0o600
 
 

@@ -16,6 +16,12 @@ if TYPE_CHECKING:
 
 DAY_S = 86_400
 HELD_BACK, SILENT = 3, 4  # exit codes; click's own are 1 and 2
+GROUPS = {
+    "A server": ("serve", "ping", "health", "status", "clients", "reload", "stop"),
+    "Queues": ("queues", "peek", "open", "put", "get", "pause", "resume"),
+    "Queues, for good": ("abort", "move", "redrive", "purge", "delete"),
+    "Files": ("config", "journal", "pipeline"),
+}
 HELP = {"help_option_names": ["-h", "--help"]}
 
 
@@ -23,7 +29,7 @@ class Commands(click.Group):
     """Commands whose code is loaded when they are called: `serve` loads neither Spark nor the dumpers."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:
-        return sorted([*super().list_commands(ctx), "journal", "pipeline"])
+        return [name for names in GROUPS.values() for name in names]
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
         if cmd_name == "journal":
@@ -34,7 +40,21 @@ class Commands(click.Group):
             from staniel.pipeline.cli import pipeline
 
             return pipeline
-        return super().get_command(ctx, cmd_name)
+        if cmd_name == "config":
+            from staniel.server.cli.config import config
+
+            return config
+        if (found := super().get_command(ctx, cmd_name)) is None and cmd_name in self.list_commands(ctx):
+            from staniel.server.cli.live import COMMANDS
+
+            return COMMANDS[cmd_name]
+        return found
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        for title, names in GROUPS.items():
+            rows = [(name, self.get_command(ctx, name)) for name in names]
+            with formatter.section(title):
+                formatter.write_dl([(name, each.get_short_help_str(60)) for name, each in rows if each is not None])
 
 
 def seconds(value: float) -> float:
@@ -48,7 +68,11 @@ def seconds(value: float) -> float:
 @click.version_option(VERSION_LINE, "--version", "-V", message="%(version)s")
 def main() -> None:
     """Staniel, a persistent queue server: memcache protocol, Kestrel journals, nothing acknowledged that a crash can
-    take back."""
+    take back.
+
+    All but `serve`, `ping` and files ask a running server, over the socket in its spool: --spool FOLDER names it, or
+    --config FILE, or --url its admin port. docs/admin.md shows them.
+    """
 
 
 @main.command()

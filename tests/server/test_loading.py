@@ -39,6 +39,7 @@ VERSION_NEEDS_NOT = {
 PING_NEEDS_NOT = {
     "trio": "one socket is asked, and waited for",
     "staniel.server.app": "nothing is served",
+    "staniel.server.cli.live": "it is another command",
     "staniel.broker.config": "all that it needs are options",
     "staniel.journal": "no file is read",
     "staniel.queues": "no file is read",
@@ -48,6 +49,9 @@ SERVE_NEEDS_NOT = {
     "staniel.pipeline": "it is another command",
     "staniel.journal.tools": "it is another command's",
     "staniel.server.cli.journal": "it is another command",
+    "staniel.server.cli.live": "it is another command",
+    "staniel.server.cli.admin_client": "it is another command",
+    "staniel.server.cli.config": "it is another command",
     "staniel.server.cli.ping": "it is another command",
     "staniel.server.cli.verify": "it is another command",
     "staniel.protocol.text": "the text protocol is not configured",

@@ -21,7 +21,7 @@ from tests.support.process import Server, run_staniel, running, until
 from tests.support.wire import Wire, stats
 
 
-@pytest.mark.parametrize("command", [[], ["serve"], ["ping"], ["journal"], ["journal", "dump"]])
+@pytest.mark.parametrize("command", [[], ["serve"], ["ping"], ["queues"], ["config", "show"], ["journal", "dump"]])
 @pytest.mark.parametrize("option", ["--help", "-h"])
 def test_every_command_explains_itself(command: list[str], option: str) -> None:
     said = run_staniel(*command, option)
@@ -172,13 +172,6 @@ def test_a_configuration_that_is_not_there_is_one_line(tmp_path: Path) -> None:
     said = run_staniel("serve", "--config", str(tmp_path / "none.toml"))
     assert said.returncode == 1
     assert said.stderr == f"staniel: {tmp_path}/none.toml: cannot be read: No such file or directory\n"
-
-
-def test_settings_not_served_yet_are_named_at_the_start(tmp_path: Path) -> None:
-    with Server(tmp_path, config="[admin]\nport = 0\n") as server:
-        assert "admin: not served yet, ignored" in server.stderr
-        with Wire(server.address) as wire:
-            assert wire.put("jobs", b"a") == b"STORED"
 
 
 def test_the_options_of_serve_and_their_defaults_are_those_of_the_document() -> None:

@@ -1,0 +1,189 @@
+"""A client of the admin listener: one request a connection, over the Unix socket in a spool or over TCP.
+
+Nothing is sent twice: another way to the server is tried only as long as none could be opened.
+"""
+
+from __future__ import annotations
+
+import http.client
+import json
+import os
+import socket
+from collections.abc import Collection, Sequence
+from typing import Any, TypeAlias
+from urllib.parse import quote, urlencode
+
+from msgspec import Struct
+
+from staniel.broker.config.addresses import ADMIN_SOCKET, TcpAddress, UnixAddress, format_address
+from staniel.journal.kestrel.files import OWN_FOLDER
+from staniel.server.cli.text import printable
+
+CONNECT_S_MAX = 5.0
+ERROR_BYTES_MAX = 300  # of what another program answers
+OTHER_VERSION = "the server's answer is not what this version of the command knows; use the one of the server's version"
+NO_STANIEL = "what answers there is not the admin listener of a Staniel"
+
+
+class AdminError(Exception):
+    """Nothing came of a request: one line, why and what to do."""
+
+
+class SpoolAddress(Struct, frozen=True):
+    """The socket in the spool's own folder."""
+
+    spool: str
+
+
+AdminAddress: TypeAlias = SpoolAddress | TcpAddress | UnixAddress
+
+
+class Answer(dict[str, Any]):
+    """What the server says of a change. A field that is not there is that of another version: AdminError."""
+
+    def __init__(self, found: object) -> None:
+        super().__init__(found if isinstance(found, dict) else {})
+
+    def __missing__(self, name: str) -> Any:
+        raise AdminError(f"{OTHER_VERSION} ({name} is missing in it)")
+
+
+class AdminClient:
+    """`addresses` are ways to one server, the best first. `token`: what it asks for over TCP; b"" for none. An answer
+    may take `timeout_s`, from one piece of it to the next. All that is asked raises AdminError.
+    """
+
+    def __init__(self, addresses: Sequence[AdminAddress], token: bytes, timeout_s: float) -> None:
+        self._addresses = addresses
+        self._token = token
+        self._timeout_s = timeout_s
+
+    def get(self, path: str, also_good: Collection[int] = (), **query: object) -> Any:
+        """The JSON of an answer; its status is 200 or one of `also_good`."""
+        return self._ask("GET", f"{path}?{urlencode(query)}" if query else path, b"", also_good)
+
+    def post(self, path: str, body: dict[str, object] | None = None) -> Answer:
+        return Answer(self._ask("POST", path, json.dumps(body or {}).encode(), ()))
+
+    def delete(self, path: str) -> Answer:
+        return Answer(self._ask("DELETE", path, b"", ()))
+
+    def where(self) -> str:
+        """The server as messages name it."""
+        return describe(self._addresses[0])
+
+    def _ask(self, method: str, path: str, body: bytes, also_good: Collection[int]) -> Any:
+        connection, address = self._connect()
+        headers = {"content-type": "application/json", "connection": "close"}
+        if self._token and not isinstance(address, SpoolAddress):
+            headers["authorization"] = f"Bearer {self._token.decode('latin-1')}"
+        try:
+            try:
+                connection.request(method, path, body, headers)
+            except (BrokenPipeError, ConnectionResetError):
+                pass  # a body that is too large: the server has answered, and reads no more of it
+            answer = connection.getresponse()
+            status, found = answer.status, answer.read()
+        except TimeoutError:
+            again = "" if method == "GET" else "; it may still be doing what it was asked to: look before you ask again"
+            raise AdminError(f"{describe(address)} does not answer within {self._timeout_s:g} s{again}") from None
+        except http.client.HTTPException as error:
+            raise AdminError(f"{describe(address)}: {NO_STANIEL}: {_shortened(str(error))}") from error
+        except (OSError, ValueError) as error:
+            raise AdminError(f"{describe(address)}: {_why(error)}") from error
+        finally:
+            connection.close()
+        return self._read(status, found, address, also_good)
+
+    def _read(self, status: int, body: bytes, address: AdminAddress, also_good: Collection[int]) -> Any:
+        try:
+            found = json.loads(body)
+        except (ValueError, RecursionError):
+            raise AdminError(f"{describe(address)}: {NO_STANIEL} (HTTP status {status})") from None
+        if status == 200 or status in also_good:
+            return found
+        if status == 401:
+            wants = "this is not its token" if self._token else "it wants a token"
+            raise AdminError(f"{describe(address)}: {wants}: name its [admin] token_file with --token-file")
+        why = found.get("error") if isinstance(found, dict) else None
+        raise AdminError(_shortened(why) if isinstance(why, str) else f"{describe(address)}: HTTP status {status}")
+
+    def _connect(self) -> tuple[http.client.HTTPConnection, AdminAddress]:
+        """The first way that is open."""
+        failures: list[str] = []
+        for address in self._addresses:
+            connection = _connection(address, min(CONNECT_S_MAX, self._timeout_s))
+            try:
+                connection.connect()
+            except (OSError, ValueError, http.client.HTTPException) as error:
+                connection.close()
+                failures.append(_unreachable(address, error))
+                continue
+            connection.sock.settimeout(self._timeout_s)
+            return connection, address
+        raise AdminError("; ".join(dict.fromkeys(failures)))
+
+
+class SocketConnection(http.client.HTTPConnection):
+    """Over a Unix socket, which is reached through its folder's descriptor: the path of a spool may be longer than
+    that of a socket may be.
+    """
+
+    def __init__(self, folder: str, name: str, timeout_s: float) -> None:
+        super().__init__("staniel", timeout=timeout_s)
+        self._folder, self._name = folder, name
+
+    def connect(self) -> None:
+        at = os.open(self._folder, os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
+        try:
+            sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+            try:
+                sock.settimeout(self.timeout)
+                sock.connect(f"/proc/self/fd/{at}/{self._name}")
+            except OSError:
+                sock.close()
+                raise
+        finally:
+            os.close(at)
+        self.sock = sock
+
+
+def _connection(address: AdminAddress, timeout_s: float) -> http.client.HTTPConnection:
+    match address:
+        case SpoolAddress(spool):
+            return SocketConnection(os.path.join(spool, OWN_FOLDER), ADMIN_SOCKET, timeout_s)
+        case UnixAddress(path):
+            return SocketConnection(os.path.dirname(path) or ".", os.path.basename(path), timeout_s)
+        case TcpAddress(host, port):
+            return http.client.HTTPConnection(host, port, timeout=timeout_s)
+
+
+def describe(address: AdminAddress) -> str:
+    if isinstance(address, SpoolAddress):
+        return f"the server of the spool {printable(os.path.abspath(address.spool))}"
+    return f"the server on {printable(format_address(address))}"
+
+
+def queue_path(name: str, *parts: str) -> str:
+    """The path of a queue's, with any letters in its name."""
+    return "/".join(["/api/queues", quote(name, safe="", errors="surrogateescape"), *parts])
+
+
+def _unreachable(address: AdminAddress, error: Exception) -> str:
+    if isinstance(error, PermissionError):
+        return f"{describe(address)} may not be asked: run this as its user, or give its [admin] address with --url"
+    if isinstance(address, SpoolAddress):
+        spool = printable(os.path.abspath(address.spool))
+        if isinstance(error, FileNotFoundError | ConnectionRefusedError | NotADirectoryError):
+            return f"no server runs on the spool {spool}: start it, or name another with --spool, --config or --url"
+        return f"no server answers on the spool {spool}: {_why(error)}"
+    where = printable(format_address(address))
+    return f"no server answers on {where}: {_why(error)}; start it, or name another with --url or --spool"
+
+
+def _why(error: Exception) -> str:
+    return printable((error.strerror if isinstance(error, OSError) else None) or str(error) or type(error).__name__)
+
+
+def _shortened(text: str) -> str:
+    return printable(text if len(text) <= ERROR_BYTES_MAX else f"{text[:ERROR_BYTES_MAX]}…")

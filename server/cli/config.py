@@ -1,0 +1,121 @@
+"""`staniel config …`: whether a configuration file is right, what it amounts to, and where a running server differs.
+The first two need no server.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from typing import Any
+
+import click
+from msgspec import Struct
+
+from staniel.broker.admin_access import AdminAccess
+from staniel.broker.config.addresses import format_address
+from staniel.broker.config.load import LISTENERS, Config, ConfigError, defaults, load
+from staniel.broker.config.schema import SECTIONS, QueueSettings
+from staniel.broker.config.toml import joined, keys_of
+from staniel.broker.config.values import SettingKind, quoted
+from staniel.journal.disk.os_fs import OsFs
+from staniel.server.cli.admin_client import queue_path
+from staniel.server.cli.live_command import Live, LiveCommand, convert, tolerate
+from staniel.server.cli.text import counted, printable
+
+
+@click.group()
+def config() -> None:
+    """Check a configuration file, show what it amounts to."""
+    tolerate()
+
+
+def _load(path: str) -> Config:
+    try:
+        return load(path)
+    except ConfigError as error:
+        raise click.ClickException(printable(str(error))) from error
+
+
+@config.command()
+@click.argument("path", metavar="FILE")
+def check(path: str) -> None:
+    """Say whether a server would start with FILE, and if not, which line or key is wrong. Exit code 0: it would."""
+    found = _load(path)
+    try:
+        AdminAccess(found, OsFs())  # reads the token
+    except ConfigError as error:
+        raise click.ClickException(printable(f"{path}: {error}")) from error
+    click.echo(f"{printable(path)} is good: settings of {counted(len(found.queues), 'queue')} of their own")
+
+
+@config.command()
+@click.argument("path", metavar="[FILE]", required=False)
+@click.option("--json", "as_json", is_flag=True, help="The same as JSON.")
+def show(path: str | None, as_json: bool) -> None:
+    """Print all settings, with the defaults for what FILE does not say and what queues inherit: a FILE that means the
+    same.
+    """
+    lines = list(_as_toml(_load(path) if path is not None else defaults("")))
+    if as_json:
+        import tomllib
+
+        click.echo(json.dumps(tomllib.loads("\n".join(lines))))
+        return
+    for line in lines:
+        click.echo(printable(line))
+
+
+def _as_toml(found: Config) -> Iterator[str]:
+    for section in ("server", *LISTENERS):
+        settings = getattr(found, section)
+        left_out = {"port" if settings.listen else "listen"} if section in LISTENERS else set()
+        yield from _section(section, SECTIONS[section], settings, left_out)
+    yield from _section("default", QueueSettings, found.queue(""), set())
+    for name in sorted(filter(None, found.resolved)):
+        yield from _section(joined("queues", name), QueueSettings, found.queue(name), set())
+    if found.aliases:
+        yield "[aliases]"
+        for name, targets in found.aliases.items():
+            yield f"{joined('', name)} = {json.dumps(targets)}"
+
+
+def _section(name: str, kind: type[Struct], settings: Struct, left_out: set[str]) -> Iterator[str]:
+    yield f"[{name}]"
+    for spelled, key in keys_of(kind).items():
+        if spelled not in left_out:
+            yield f"{spelled} = {_shown(key.kind, getattr(settings, key.attribute))}"
+    yield ""
+
+
+def _shown(kind: SettingKind, value: object) -> str:
+    """All of it: a kind's own `show` is for messages, and cuts what is long."""
+    if isinstance(value, str) and value:
+        return quoted(value)
+    if isinstance(value, tuple):
+        return quoted(tuple(each if isinstance(each, str) else format_address(each) for each in value))
+    return kind.show(value)
+
+
+@config.command(cls=LiveCommand)
+@click.argument("config", metavar="FILE")
+@click.pass_obj
+def diff(live: Live, config: str) -> None:
+    """Show where the settings of a running server's queues differ from FILE, as after an edit without a reload.
+
+    The server is that of FILE's spool or [admin] address unless options name another.
+    """
+    wanted = _load(config)
+    names = {each["name"] for each in convert(live.client.get("/api/queues"), list[dict[str, Any]])}
+    found = []
+    for name in sorted(names | {*filter(None, wanted.resolved)}):
+        has = convert(live.client.get(queue_path(name, "config")), dict[str, Any])
+        for key, value in wanted.describe(name):
+            if has.get(key) != value:
+                found.append({"queue": name, "key": key, "server": has.get(key), "file": value})
+    if live.tell_json(found):
+        return
+    for each in found:
+        server, file = json.dumps(each["server"]), json.dumps(each["file"])
+        click.echo(f"{printable(str(each['queue']))}: {each['key']} is {server} in the server, {file} in the file")
+    if not found:
+        click.echo(f"no difference in the settings of {counted(len(names), 'queue')}")

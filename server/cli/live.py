@@ -1,0 +1,494 @@
+"""The commands on a running server. Each asks the admin listener once or twice, and prints what it says; what they do
+is done there. Those that destroy say first how much, and do no more than that.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from base64 import b64decode, b64encode
+from collections.abc import Callable
+from datetime import datetime
+from typing import Any
+
+import click
+
+from staniel.broker.config.values import DURATION_MS_MAX, parse_duration
+from staniel.broker.operations.browse import BYTES_MAX, ItemView, Page
+from staniel.broker.operations.health import Health, Severity
+from staniel.broker.operations.views import ClientView, OpenReadView, QueueSnapshot, ServerView
+from staniel.queues.names import file_error
+from staniel.server.cli.admin_client import AdminError, Answer, queue_path
+from staniel.server.cli.live_command import NOT_READY, Live, LiveCommand, confirm, convert
+from staniel.server.cli.text import counted, human_duration, human_size, printable, printable_bytes, table
+
+COMMANDS: dict[str, click.Command] = {}
+PAGE_ITEMS = 1000  # of the listener's lists
+TAKEN_AT_ONCE = 16
+SHOWN_BYTES = 200
+TEXT, HEX, RAW = "text", "hex", "raw"
+STATUSES = ("up", "writeavoid", "readonly", "quiescent")
+Callback = Callable[..., Any]
+
+
+def live(name: str) -> Callable[[Callback], click.Command]:
+    """Make a function a command of this file's; it gets its Live first."""
+
+    def make(function: Callback) -> click.Command:
+        made = click.command(name, cls=LiveCommand)(click.pass_obj(function))
+        COMMANDS[name] = made
+        return made
+
+    return make
+
+
+def _check_queue(ctx: click.Context, param: click.Parameter, value: str | None) -> str | None:
+    if value is not None and (why := file_error(value)):
+        raise click.BadParameter(why)
+    return value
+
+
+def _check_duration(ctx: click.Context, param: click.Parameter, value: str | None) -> int:
+    if value is None:
+        return 0
+    try:
+        duration_ms = parse_duration(value)
+    except ValueError as error:
+        raise click.BadParameter(str(error)) from error
+    if not 0 < duration_ms <= DURATION_MS_MAX:
+        raise click.BadParameter(f"{value} is no time in which an item can expire")
+    return duration_ms
+
+
+def a_queue(name: str = "queue", metavar: str = "QUEUE", *, required: bool = True) -> Callable[[Callback], Callback]:
+    return click.argument(name, metavar=metavar, required=required, callback=_check_queue)
+
+
+COUNT = click.option("--count", "-n", type=click.IntRange(1), help="How many items at most.  [default: all]")
+YES = click.option("--yes", "-y", "is_sure", is_flag=True, help="Do not ask.")
+
+
+# looking
+
+
+@live("queues")
+@click.option("--prefix", default="", help="Only queues whose names begin so.")
+def queues(live: Live, prefix: str) -> None:
+    """List the queues: what they hold, how old it is, who has it.
+
+    AGE is that of the oldest item that can be handed out. OPEN counts items in clients' hands, WAITING clients that
+    wait for an item, UNSYNCED what a power cut could still take.
+    """
+    found = live.client.get("/api/queues", prefix=prefix)
+    if live.tell_json(found):
+        return
+    shown = convert(found, list[QueueSnapshot])
+    heads = ("NAME", "ITEMS", "BYTES", "AGE", "OPEN", "WAITING", "UNSYNCED", "PAUSED")
+    _echo_table(heads, [_queue_row(each) for each in shown], "NAME", "PAUSED")
+    for each in shown:
+        if each.unreadable:
+            click.echo(f"{printable(each.name)} cannot be read: {printable(each.unreadable)}")
+
+
+def _queue_row(queue: QueueSnapshot) -> list[str]:
+    return [
+        printable(queue.name),
+        f"{queue.items:,}",
+        human_size(queue.bytes),
+        human_duration(queue.age_ms) if queue.items else "-",
+        f"{queue.open_reads:,}",
+        f"{queue.waiters:,}",
+        human_size(queue.unsynced_bytes),
+        "" if queue.paused == "none" else printable(queue.paused),
+    ]
+
+
+def _echo_table(heads: tuple[str, ...], rows: list[list[str]], *left: str) -> None:
+    for line in table(heads, rows, frozenset(left)):
+        click.echo(line)
+
+
+@live("peek")
+@a_queue()
+@click.option("--count", "-n", default=20, show_default=True, type=click.IntRange(1), help="How many items.")
+@click.option("--offset", default=0, show_default=True, type=click.IntRange(0), help="How many to leave out.")
+@click.option("--format", "form", type=click.Choice([TEXT, HEX, "json"]), default=TEXT, show_default=True)
+@click.option(
+    "--bytes",
+    "shown_bytes",
+    default=SHOWN_BYTES,
+    show_default=True,
+    type=click.IntRange(0, BYTES_MAX),
+    help="How much of each item.",
+)
+def peek(live: Live, queue: str, count: int, offset: int, form: str, shown_bytes: int) -> None:
+    """Show the items of QUEUE from its head on; nothing is taken.
+
+    A + after the data says that there is more of it. --format json is the same as --json.
+    """
+    path = queue_path(queue, "items")
+    found = live.client.get(path, offset=offset, limit=min(count, PAGE_ITEMS), bytes=shown_bytes)
+    page = convert(found, Page)
+    while page.items and len(found["items"]) < count:
+        left, at = count - len(found["items"]), page.items[-1].offset + 1
+        page = convert(live.client.get(path, offset=at, limit=min(left, PAGE_ITEMS), bytes=shown_bytes), Page)
+        found["items"] += [_plain(item) for item in page.items]
+    if live.tell_json(found):
+        return
+    if form == "json":
+        Live(live.client, True).tell_json(found)
+        return
+    shown = convert(found, Page)
+    rows = [_item_row(item, form) for item in shown.items]
+    _echo_table(("OFFSET", "AGE", "BYTES", "TRIES", "DATA"), rows, "DATA")
+    click.echo(f"{len(rows):,} of {counted(shown.items_total, 'item')}", err=True)
+
+
+def _plain(item: ItemView) -> dict[str, Any]:
+    import msgspec
+
+    plain: dict[str, Any] = msgspec.to_builtins(item)
+    return plain
+
+
+def _item_row(item: ItemView, form: str) -> list[str]:
+    data = _bytes_of(item.encoding, item.data)
+    shown = data.hex(" ") if form == HEX else printable_bytes(data)
+    row = [f"{item.offset:,}", human_duration(item.age_ms), human_size(item.data_bytes), f"{item.deliveries:,}"]
+    return [*row, shown + " +" * item.is_cut]
+
+
+def _bytes_of(encoding: str, data: str) -> bytes:
+    return b64decode(data) if encoding == "base64" else data.encode("utf-8", "surrogatepass")
+
+
+@live("open")
+@a_queue()
+def open_reads(live: Live, queue: str) -> None:
+    """Show who holds which items of QUEUE, and since when; the oldest first."""
+    found = _pages(live, queue_path(queue, "open"))
+    if live.tell_json(found):
+        return
+    heads = ("XID", "CLIENT", "SINCE", "HELD", "TRIES", "AGE", "BYTES")
+    rows = [
+        [
+            str(each.xid),
+            printable(each.client) or "-",
+            _moment(each.opened_at_ms),
+            human_duration(each.held_ms),
+            f"{each.deliveries:,}",
+            human_duration(each.age_ms),
+            human_size(each.data_bytes),
+        ]
+        for each in convert(found, list[OpenReadView])
+    ]
+    _echo_table(heads, rows, "CLIENT")
+
+
+def _moment(at_ms: int) -> str:
+    try:
+        return datetime.fromtimestamp(at_ms / 1000).isoformat(" ", "seconds")
+    except (OverflowError, ValueError, OSError):
+        return f"{at_ms} ms"
+
+
+def _pages(live: Live, path: str) -> list[Any]:
+    """All of a list that the server gives in pages."""
+    found: list[Any] = []
+    while True:
+        page = convert(live.client.get(path, offset=len(found), limit=PAGE_ITEMS), list[Any])
+        found += page
+        if len(page) < PAGE_ITEMS:
+            return found
+
+
+@live("clients")
+def clients(live: Live) -> None:
+    """List the connections, the oldest first.
+
+    NUMBER is what `abort --client` takes. BACKLOG counts requests that were read and are not executed yet.
+    """
+    found = _pages(live, "/api/clients")
+    if live.tell_json(found):
+        return
+    heads = ("NUMBER", "ADDRESS", "PROTOCOL", "STATE", "OPEN", "BACKLOG", "WAITS FOR")
+    rows = [
+        [
+            str(each.number),
+            printable(each.address),
+            printable(each.protocol),
+            printable(each.state),
+            f"{each.open_reads:,}",
+            f"{each.backlog:,}",
+            printable(each.waits_for),
+        ]
+        for each in convert(found, list[ClientView])
+    ]
+    _echo_table(heads, rows, "ADDRESS", "PROTOCOL", "STATE", "WAITS FOR")
+
+
+@live("health")
+def health(live: Live) -> None:
+    """Say whether clients are served, what is not as it should be, and what mends it.
+
+    Exit code 0: ready, warnings or not. 3: not ready. 1: no answer.
+    """
+    found = live.client.get("/health/ready", also_good=(503,))
+    shown = convert(found, Health)
+    if not live.tell_json(found):
+        click.echo(f"{'ready' if shown.ready else 'not ready'}, status {printable(shown.status)}")
+        for reason in shown.reasons:
+            kind = "warning" if reason.severity is Severity.WARNING else "not ready"
+            click.echo(f"{kind}: {printable(reason.text)}")
+            click.echo(f"  to mend it: {printable(reason.mend)}")
+    sys.exit(0 if shown.ready else NOT_READY)
+
+
+@live("status")
+@click.argument("wanted", metavar="[STATUS]", required=False, type=click.Choice(STATUSES))
+def status(live: Live, wanted: str | None) -> None:
+    """Show the server, or change its status.
+
+    up: everything is served. writeavoid: too, and clients are asked to write elsewhere. readonly: puts are refused.
+    quiescent: gets are, too. A status survives a restart.
+    """
+    if wanted is not None:
+        found = live.client.post("/api/status", {"status": wanted})
+        live.tell(found, f"status {printable(str(found['status']))}")
+        return
+    found = live.client.get("/api/server")
+    if live.tell_json(found):
+        return
+    server = convert(found, ServerView)
+    rows = {
+        "version": f"{server.version} ({server.build})",
+        "spool": server.spool,
+        "status": server.status + ", stopping" * server.is_stopping,
+        "running since": f"{_moment(server.started_at_ms)}, for {human_duration(server.uptime_ms)}",
+        "connections": f"{server.connections:,}",
+        "queues": f"{server.queues:,}",
+        "jobs": f"{server.jobs:,}",
+        "items put": f"{server.put_items:,}",
+        "gets": f"{server.gets:,}",
+        "read": human_size(server.bytes_read),
+        "written": human_size(server.bytes_written),
+        "disk": "full" if server.is_full else "has room",
+    }
+    for name, value in rows.items():
+        click.echo(f"{name + ':':<15}{printable(value)}")
+
+
+# items
+
+
+@live("put")
+@a_queue()
+@click.argument("data", required=False, metavar="[DATA|-]")
+@click.option("--expires", metavar="30s|5m|2h", callback=_check_duration, help="When the item is to expire.")
+def put(live: Live, queue: str, data: str | None, expires: int) -> None:
+    """Store one item in QUEUE: DATA, or all of standard input, byte by byte."""
+    payload = _read_input(data is None) if data in (None, "-") else os.fsencode(data or "")
+    body: dict[str, object] = {"expires_in_ms": expires}
+    try:
+        body |= {"data": payload.decode("utf-8")}
+    except UnicodeDecodeError:
+        body |= {"data": b64encode(payload).decode("ascii"), "encoding": "base64"}
+    found = live.client.post(queue_path(queue, "put"), body)
+    live.tell(found, f"stored {human_size(len(payload))} in {printable(queue)}")
+
+
+def _read_input(is_implied: bool) -> bytes:
+    if sys.stdin is None:
+        raise click.UsageError("there is no standard input: give the data")
+    if is_implied and sys.stdin.isatty():
+        click.echo("The item is read from the keyboard; Ctrl-D ends it.", err=True)
+    return sys.stdin.buffer.read()
+
+
+@live("get")
+@a_queue()
+@click.option("--count", "-n", type=click.IntRange(1), help="How many items at most; each gets an end of line.")
+@click.option("--format", "form", type=click.Choice([TEXT, HEX, RAW]), help="[default: text on a terminal, else raw]")
+def get(live: Live, queue: str, count: int | None, form: str | None) -> None:
+    """Take items from the head of QUEUE for good, and print them.
+
+    Without -n it is one, printed byte by byte and with nothing added. Exit code 1: there was none.
+    """
+    form = form or (TEXT if sys.stdout is not None and sys.stdout.isatty() else RAW)
+    wanted, taken = count or 1, 0
+    everything: list[Any] = []
+    while taken < wanted:
+        found = live.client.post(queue_path(queue, "take"), {"count": min(TAKEN_AT_ONCE, wanted - taken)})
+        if not (items := found["items"]):
+            break
+        taken += len(items)
+        everything += items
+        if not live.as_json:
+            data = [_bytes_of(each["encoding"], each["data"]) for each in map(Answer, items)]
+            _print_items(data, form, count is not None)
+    live.tell_json({"items": everything})
+    if not taken:
+        click.echo(f"{printable(queue)} has nothing to give", err=True)
+        sys.exit(1)
+
+
+def _print_items(items: list[bytes], form: str, with_ends: bool) -> None:
+    for data in items:
+        if form == RAW:
+            click.echo(data, nl=with_ends)
+        else:
+            click.echo(data.hex(" ") if form == HEX else printable_bytes(data))
+
+
+# changing
+
+
+@live("purge")
+@a_queue()
+@YES
+def purge(live: Live, queue: str, is_sure: bool) -> None:
+    """Remove every item that waits in QUEUE; what clients hold stays.
+
+    If there are more than were shown when you answer, nothing is removed.
+    """
+    body: dict[str, object] = {}
+    if not is_sure:
+        items = _snapshot(live, queue).items
+        confirm(f"remove {counted(items, 'item')} from {printable(queue)}", is_sure)
+        body = {"expected": items}
+    found = live.client.post(queue_path(queue, "purge"), body)
+    live.tell(found, f"removed {counted(found['purged'], 'item')} from {printable(queue)}")
+
+
+def _snapshot(live: Live, queue: str) -> QueueSnapshot:
+    return convert(live.client.get(queue_path(queue)), QueueSnapshot)
+
+
+@live("move")
+@a_queue("from_queue", "FROM")
+@a_queue("to_queue", "TO")
+@COUNT
+@YES
+def move(live: Live, from_queue: str, to_queue: str, count: int | None, is_sure: bool) -> None:
+    """Move items from the head of one queue to the end of another.
+
+    No crash loses or doubles an item on its way.
+    """
+    body: dict[str, object] = {"to": to_queue}
+    _move(live, from_queue, "move", body, f"to {printable(to_queue)}", count, is_sure)
+
+
+@live("redrive")
+@a_queue()
+@click.option("--to", "to_queue", default="", help="Where to.  [default: the queue whose dead letters these are]")
+@COUNT
+@YES
+def redrive(live: Live, queue: str, to_queue: str, count: int | None, is_sure: bool) -> None:
+    """Move dead letters from QUEUE back to where they came from."""
+    where = f"to {printable(to_queue)}" if to_queue else "back to where they came from"
+    _move(live, queue, "redrive", {"to": to_queue}, where, count, is_sure)
+
+
+def _move(
+    live: Live, queue: str, path: str, body: dict[str, object], where: str, count: int | None, is_sure: bool
+) -> None:
+    there = _snapshot(live, queue).items
+    wanted = there if count is None else min(count, there)
+    confirm(f"move {counted(wanted, 'item')} of {printable(queue)} {where}", is_sure)
+    found = live.client.post(queue_path(queue, path), {**body, "count": wanted})
+    moved, target, why = found["moved"], printable(str(found["to"])), printable(str(found["why"]))
+    live.tell(found, f"moved {counted(moved, 'item')} from {printable(queue)} to {target}")
+    if why:
+        raise AdminError(f"the others stay: {why}")
+    if moved < wanted and (left := _snapshot(live, queue).items):
+        raise AdminError(f"{counted(left, 'item')} stay in {printable(queue)}: {target} takes no more of them")
+
+
+@live("abort")
+@a_queue(metavar="[QUEUE]", required=False)
+@click.argument("xid", metavar="[XID]", required=False, type=click.IntRange(0))
+@click.option("--all", "is_all", is_flag=True, help="Every open read of QUEUE.")
+@click.option("--client", "number", type=click.IntRange(0), help="Every open read of this client; see `clients`.")
+@YES
+def abort(live: Live, queue: str | None, xid: int | None, is_all: bool, number: int | None, is_sure: bool) -> None:
+    """Give open reads back: their items are at the head again. `open` shows them.
+
+    Their client is not told and may still be working, so its work may be done twice.
+    """
+    if (queue is None) == (number is None) or (queue is not None and (xid is None) == (not is_all)):
+        raise click.UsageError("expected QUEUE XID, QUEUE --all, or --client NUMBER")
+    if number is not None and (is_all or xid is not None):
+        raise click.UsageError("--client is for all that one client holds")
+    if queue is None:
+        path = f"/api/clients/{number}/abort"
+    elif xid is not None:
+        path = queue_path(queue, "open", str(xid), "abort")
+    else:
+        path = queue_path(queue, "open", "abort")
+        if not is_sure:
+            held = _snapshot(live, queue).open_reads
+            confirm(f"give back {counted(held, 'open read')} of {printable(queue)}", is_sure)
+    found = live.client.post(path)
+    live.tell(found, f"gave back {counted(found['aborted'], 'open read')}")
+
+
+@live("delete")
+@a_queue()
+@YES
+def delete(live: Live, queue: str, is_sure: bool) -> None:
+    """Delete QUEUE, with its items and its files."""
+    if not is_sure:
+        found = _snapshot(live, queue)
+        held = f" and {counted(found.open_reads, 'open read')}" if found.open_reads else ""
+        what = f"delete {printable(queue)} with {counted(found.items, 'item')} ({human_size(found.bytes)}){held}"
+        confirm(what, is_sure)
+    answer = live.client.delete(queue_path(queue))
+    live.tell(answer, f"deleted {printable(queue)} with {counted(answer['deleted'], 'item')}")
+
+
+@live("pause")
+@a_queue()
+@click.option("--gets", is_flag=True, help="Only gets.")
+@click.option("--puts", is_flag=True, help="Only puts.")
+def pause(live: Live, queue: str, gets: bool, puts: bool) -> None:
+    """Hold back gets from QUEUE and puts into it, or one of them.
+
+    Gets find it empty, puts are refused. A pause survives a restart.
+    """
+    _pause(live, queue, "pause", gets, puts)
+
+
+@live("resume")
+@a_queue()
+@click.option("--gets", is_flag=True, help="Only gets.")
+@click.option("--puts", is_flag=True, help="Only puts.")
+def resume(live: Live, queue: str, gets: bool, puts: bool) -> None:
+    """Let gets and puts of QUEUE go on, or one of them."""
+    _pause(live, queue, "resume", gets, puts)
+
+
+def _pause(live: Live, queue: str, path: str, gets: bool, puts: bool) -> None:
+    both = not (gets or puts)
+    found = live.client.post(queue_path(queue, path), {"gets": gets or both, "puts": puts or both})
+    words = [f"{name} {'paused' if found[f'{name}_paused'] else 'served'}" for name in ("gets", "puts")]
+    live.tell(found, f"{printable(queue)}: {', '.join(words)}")
+
+
+@live("reload")
+def reload(live: Live) -> None:
+    """Have the server read its configuration again."""
+    found = live.client.post("/api/reload")
+    later = [printable(str(key)) for key in found["only_after_restart"]]
+    live.tell(found, "reloaded" + (f"; only a restart takes over {', '.join(later)}" if later else ""))
+
+
+@live("stop")
+@YES
+def stop(live: Live, is_sure: bool) -> None:
+    """Stop the server as SIGTERM does: what it has acknowledged is kept."""
+    if not is_sure:
+        server = convert(live.client.get("/api/server"), ServerView)
+        clients = max(0, server.connections - 1)  # without this one
+        confirm(f"stop {live.client.where()}, which has {counted(clients, 'client')}", is_sure)
+    found = live.client.post("/api/stop")
+    live.tell(found, f"{live.client.where()} is stopping")

@@ -1,0 +1,203 @@
+"""What the commands on a running server share: how they find it, how they show JSON, how they ask before they destroy,
+and how everything that goes wrong becomes one line and an exit code.
+"""
+
+from __future__ import annotations
+
+import errno
+import io
+import json
+import os
+import sys
+from typing import Any, TypeVar
+
+import click
+import msgspec
+from click.core import ParameterSource
+
+from staniel.broker.config.addresses import Address, TcpAddress
+from staniel.journal.disk.os_fs import OsFs
+from staniel.server.cli.admin_client import OTHER_VERSION, AdminAddress, AdminClient, AdminError, SpoolAddress
+from staniel.server.cli.text import printable
+
+WRONG_USE, NOT_READY = 2, 3  # exit codes
+TIMEOUT_S_DEFAULT, TIMEOUT_S_MAX = 60.0, 86_400.0
+SPOOL_DEFAULT = "spool"  # as serve's
+SHARED = {"spool", "config", "url", "token_file", "timeout", "as_json"}
+T = TypeVar("T")
+
+
+class Unsure(click.ClickException):
+    """Neither a terminal nor --yes says that it is meant."""
+
+    exit_code = WRONG_USE
+
+
+class Live:
+    """One call of a command: the server, and how its answers are to be shown."""
+
+    def __init__(self, client: AdminClient, as_json: bool) -> None:
+        self.client = client
+        self.as_json = as_json
+
+    def tell_json(self, found: object) -> bool:
+        """Print what the server has said, if that was wanted; letters beyond ASCII are escaped, so nothing steers a
+        terminal.
+        """
+        if self.as_json:
+            click.echo(json.dumps(found))
+        return self.as_json
+
+    def tell(self, found: object, text: str) -> None:
+        if not self.tell_json(found):
+            click.echo(text)
+
+
+def convert(found: object, kind: type[T]) -> T:
+    """JSON as a `kind`. Raises AdminError."""
+    try:
+        return msgspec.convert(found, kind)
+    except msgspec.ValidationError as error:
+        raise AdminError(f"{OTHER_VERSION} ({printable(str(error))})") from error
+
+
+def confirm(what: str, is_sure: bool) -> None:
+    """Ask on the terminal whether to do `what`, unless --yes has said so. Ends the command if not."""
+    if is_sure:
+        return
+    if sys.stdin is None or not sys.stdin.isatty():
+        raise Unsure(f"this would {what}: say --yes, because there is no terminal to ask on")
+    if not click.confirm(f"This will {what}. Go on?", err=True):
+        click.echo("Nothing was done.", err=True)
+        sys.exit(1)
+
+
+class LiveCommand(click.Command):
+    """A command on a running server; what it runs gets a Live first."""
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self._own = {each.name for each in self.params}
+        self.params += [each for each in _shared() if each.name not in self._own]
+
+    def invoke(self, ctx: click.Context) -> Any:
+        tolerate()
+        try:
+            ctx.obj = _live(ctx)
+            for name in SHARED - self._own:
+                del ctx.params[name]
+            return super().invoke(ctx)
+        except AdminError as error:
+            raise click.ClickException(str(error)) from error
+        except OSError as error:
+            if error.errno == errno.EPIPE:
+                raise  # click ends quietly
+            os.dup2(os.open(os.devnull, os.O_WRONLY), 1)  # what was not written cannot be at the end either
+            raise click.ClickException(f"cannot read or write: {error.strerror}") from error
+
+
+def tolerate() -> None:
+    """Print letters that the terminal's encoding does not have as escapes."""
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors="backslashreplace")
+
+
+def _shared() -> list[click.Parameter]:
+    return [
+        click.Option(["--spool", "-s"], envvar="STANIEL_SPOOL", metavar="DIR", help="Of the server.  [default: spool]"),
+        click.Option(["--config", "-c"], metavar="FILE", help="The server's; it names the spool and the admin port."),
+        click.Option(["--url"], envvar="STANIEL_URL", metavar="http://HOST:PORT", help="The server's admin port."),
+        click.Option(["--token-file"], envvar="STANIEL_TOKEN_FILE", metavar="FILE", help="Its first line: the token."),
+        click.Option(
+            ["--timeout"],
+            type=float,
+            default=TIMEOUT_S_DEFAULT,
+            show_default=True,
+            metavar="SECONDS",
+            help="How long an answer may take.",
+            callback=_check_timeout,
+        ),
+        click.Option(["--json", "as_json"], is_flag=True, help="Print the server's answer as JSON."),
+    ]
+
+
+def _check_timeout(ctx: click.Context, param: click.Parameter, value: float) -> float:
+    if not 0 < value <= TIMEOUT_S_MAX:
+        raise click.BadParameter(f"{value} is not a number of seconds from 0 to {TIMEOUT_S_MAX:g}")
+    return value
+
+
+def _live(ctx: click.Context) -> Live:
+    """What the shared options say."""
+    spool, config, url = (_given(ctx, name) for name in ("spool", "config", "url"))
+    token_file = ctx.params["token_file"]
+    if spool and url:
+        raise click.UsageError("--spool and --url name two servers", ctx)
+    addresses: list[AdminAddress] = []
+    if config:
+        addresses, said_file = _configured(config, spool)
+        token_file = token_file or said_file
+    if url:
+        addresses = [_parse_url(url, ctx)]
+    elif not config:
+        addresses = [SpoolAddress(spool or SPOOL_DEFAULT)]
+    token = _read_token(token_file) if token_file and not _is_local(addresses) else b""
+    return Live(AdminClient(addresses, token, ctx.params["timeout"]), ctx.params["as_json"])
+
+
+def _is_local(addresses: list[AdminAddress]) -> bool:
+    return all(isinstance(each, SpoolAddress) for each in addresses)
+
+
+def _given(ctx: click.Context, name: str) -> str | None:
+    """An option's value. The environment counts only where the command line names no server; there the URL wins."""
+    line = ParameterSource.COMMANDLINE
+    value: str | None = ctx.params[name]
+    named = [each for each in ("spool", "config", "url") if ctx.get_parameter_source(each) is line]
+    if ctx.get_parameter_source(name) is not line and (named or (name == "spool" and ctx.params["url"])):
+        return None
+    return value
+
+
+def _configured(path: str, spool: str | None) -> tuple[list[AdminAddress], str]:
+    """The ways to the server of a configuration file, and its token's file."""
+    from staniel.broker.config.load import ConfigError, load
+
+    try:
+        config = load(path).overridden(spool=spool)
+    except ConfigError as error:
+        raise AdminError(printable(str(error))) from error
+    addresses: list[AdminAddress] = [SpoolAddress(config.server.spool)] if config.admin.socket else []
+    addresses += [each for each in config.addresses("admin") if _has_port(each)]
+    if not addresses:
+        raise AdminError(f"{printable(path)}: [admin] has socket = false and no port that is known before the start")
+    return addresses, config.admin.token_file
+
+
+def _has_port(address: Address) -> bool:
+    return not isinstance(address, TcpAddress) or address.port != 0
+
+
+def _parse_url(url: str, ctx: click.Context) -> TcpAddress:
+    from urllib.parse import urlsplit
+
+    try:
+        parts = urlsplit(url)
+        host, port = parts.hostname, parts.port
+        is_plain = parts.path in ("", "/") and not (parts.query or parts.fragment or parts.username is not None)
+    except ValueError:
+        host, port, is_plain = None, None, False
+    if host is None or not is_plain or not url.lower().startswith("http://"):
+        raise click.UsageError(f"expected --url http://HOST:PORT, got {printable(url)}", ctx)
+    return TcpAddress(host, 80 if port is None else port)
+
+
+def _read_token(path: str) -> bytes:
+    from staniel.broker.admin_access import read_token
+    from staniel.broker.config.load import ConfigError
+
+    try:
+        return read_token(OsFs(), path)
+    except ConfigError as error:
+        raise AdminError(f"{printable(path)}: {error.why}") from error

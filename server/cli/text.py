@@ -1,0 +1,73 @@
+"""How the commands print: sizes and durations for people, tables, and text in which nothing can steer a terminal."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+SIZE_UNITS = ("B", "KB", "MB", "GB", "TB")
+DURATION_UNITS = (("d", 86_400), ("h", 3_600), ("m", 60), ("s", 1))
+ESCAPES = {"\n": "\\n", "\r": "\\r", "\t": "\\t"}
+
+
+def printable(text: str) -> str:
+    """`text` on one line: what is not printable (control characters, ends of lines, marks that turn the direction of
+    writing) is shown as an escape. Names and payloads come from clients, and a terminal obeys what it is sent.
+    """
+    if text.isprintable():
+        return text
+    return "".join([letter if letter.isprintable() else _escape(letter) for letter in text])
+
+
+def _escape(letter: str) -> str:
+    code = ord(letter)
+    if 0xDC80 <= code <= 0xDCFF:
+        return f"\\x{code - 0xDC00:02x}"  # a byte that is no UTF-8
+    if letter in ESCAPES:
+        return ESCAPES[letter]
+    return f"\\x{code:02x}" if code < 0x100 else f"\\u{code:04x}" if code < 0x10000 else f"\\U{code:08x}"
+
+
+def printable_bytes(data: bytes) -> str:
+    """The same of bytes that should be UTF-8."""
+    return printable(data.decode("utf-8", "surrogateescape"))
+
+
+def human_size(size: int) -> str:
+    """Bytes in units of 1024: "0 B", "1.5 KB", "12 MB"."""
+    amount, unit = float(size), 0
+    while amount >= 1023.5 and unit < len(SIZE_UNITS) - 1:
+        amount, unit = amount / 1024, unit + 1
+    return f"{amount:.1f} {SIZE_UNITS[unit]}" if unit and amount < 9.95 else f"{amount:.0f} {SIZE_UNITS[unit]}"
+
+
+def human_duration(duration_ms: int) -> str:
+    """The two largest units: "120 ms", "14 s", "2 h 14 m", "3 d 0 h"."""
+    if duration_ms < 1000:
+        return f"{duration_ms} ms"
+    left_s = duration_ms // 1000
+    at = next(at for at, (_, factor) in enumerate(DURATION_UNITS) if left_s >= factor)
+    unit, factor = DURATION_UNITS[at]
+    whole, rest = divmod(left_s, factor)
+    if factor == 1:
+        return f"{whole} {unit}"
+    smaller, smaller_factor = DURATION_UNITS[at + 1]
+    return f"{whole} {unit} {rest // smaller_factor} {smaller}"
+
+
+def counted(count: int, one: str, several: str = "") -> str:
+    """ "1 item", "1,200 items"."""
+    return f"{count:,} {one if count == 1 else several or one + 's'}"
+
+
+def table(heads: Sequence[str], rows: Sequence[Sequence[str]], left: frozenset[str]) -> list[str]:
+    """The lines of a table, two blanks between columns; those in `left` begin at the left, figures end at the right."""
+    widths = [max(map(len, column)) for column in zip(heads, *rows, strict=True)]
+
+    def line(cells: Sequence[str]) -> str:
+        parts = [
+            cell.ljust(width) if head in left else cell.rjust(width)
+            for head, cell, width in zip(heads, cells, widths, strict=True)
+        ]
+        return "  ".join(parts).rstrip()
+
+    return [line(heads), *map(line, rows)]

@@ -1,0 +1,485 @@
+"""The commands on a running server, over its spool's socket and over the admin port: a real server, real processes."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import pty
+import re
+import signal
+import socket
+import subprocess
+import threading
+import tomllib
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from staniel.broker.config.load import parse
+from staniel.server.cli.text import human_duration, human_size, printable, printable_bytes
+from tests.server.admin.asking import Operator
+from tests.support.process import STANIEL, START_SECONDS_MAX, Server, run_staniel, running
+from tests.support.wire import Wire
+
+TOKEN = "0123456789abcdef"
+CONFIG = """
+admin = { port = 0, token_file = "token" }
+queues.work = { max_deliveries = 1, dead_letter_queue = "dead" }
+queues.small.max_items = 1
+"""
+Ended = subprocess.CompletedProcess[str]
+
+
+@pytest.fixture
+def server(tmp_path: Path) -> Iterator[Server]:
+    (tmp_path / "token").write_text(TOKEN)
+    with running(tmp_path, config=CONFIG) as server:
+        yield server
+
+
+def run(server: Server, *arguments: str) -> Ended:
+    """A command on the server's spool."""
+    return run_staniel(*arguments, STANIEL_SPOOL=str(server.spool))
+
+
+def say(server: Server, *arguments: str) -> str:
+    """What a command prints that does what it should."""
+    ended = run(server, *arguments)
+    assert ended.returncode == 0, ended.stderr
+    return ended.stdout
+
+
+def fill(server: Server, queue: str, count: int) -> None:
+    with Wire(server.address) as wire:
+        for number in range(count):
+            assert wire.put(queue, b"%d" % number) == b"STORED"
+
+
+def operator(server: Server) -> Operator:
+    return Operator(server.spool / ".staniel" / "admin.sock")
+
+
+def items(server: Server, queue: str) -> int:
+    return next((each["items"] for each in operator(server).get("/api/queues") if each["name"] == queue), -1)
+
+
+def on_terminal(server: Server, answer: bytes, *arguments: str) -> tuple[int, str]:
+    """The exit code and what stood on the terminal of a command that has one."""
+    inner, outer = pty.openpty()
+    environment = {**os.environ, "STANIEL_SPOOL": str(server.spool)}
+    child = subprocess.Popen(
+        [*STANIEL, *arguments], stdin=outer, stdout=outer, stderr=outer, env=environment, start_new_session=True
+    )
+    os.close(outer)
+    os.write(inner, answer)
+    seen = b""
+    with contextlib.suppress(OSError):  # EIO: its other side is closed
+        while data := os.read(inner, 4096):
+            seen += data
+    os.close(inner)
+    return child.wait(START_SECONDS_MAX), seen.decode()
+
+
+def refuses(ended: Ended, code: int, why: str) -> bool:
+    """Whether it ended so, with one line on standard error."""
+    assert (ended.returncode, ended.stdout, ended.stderr.count("\n")) == (code, "", 1), ended
+    return why in ended.stderr
+
+
+# looking
+
+
+def test_queues_are_a_table_and_the_very_json_of_the_server(server: Server) -> None:
+    fill(server, "jobs", 2)
+    fill(server, "work", 1)
+    assert say(server, "pause", "work", "--gets") == "work: gets paused, puts served\n"
+    heads, jobs, work = say(server, "queues").splitlines()
+    assert heads.split() == ["NAME", "ITEMS", "BYTES", "AGE", "OPEN", "WAITING", "UNSYNCED", "PAUSED"]
+    assert jobs.split()[:4] == ["jobs", "2", "2", "B"] and work.split()[-1] == "gets"
+    assert len(say(server, "queues", "--prefix", "w").splitlines()) == 2
+    shown, found = json.loads(say(server, "queues", "--json")), operator(server).get("/api/queues")
+    ages = {"age_ms": 0, "oldest_ms": 0}
+    assert [each | ages for each in shown] == [each | ages for each in found]
+
+
+def test_peek_shows_items_in_pages_and_takes_none(server: Server) -> None:
+    fill(server, "q", 1100)
+    lines = say(server, "peek", "q", "-n", "1050", "--offset", "20").splitlines()
+    assert [line.split()[-1] for line in lines[1:]] == [str(number) for number in range(20, 1070)]
+    assert len(json.loads(say(server, "peek", "q", "--json", "-n", "2000"))["items"]) == 1100
+    assert say(server, "peek", "q", "-n", "1", "--format", "hex").splitlines()[1].split()[-1] == "30"
+    assert items(server, "q") == 1100
+
+
+def test_peek_says_that_there_is_more_of_an_item(server: Server) -> None:
+    say(server, "put", "q", "abcdef")
+    assert say(server, "peek", "q", "--bytes", "3").splitlines()[1].endswith("abc +")
+
+
+def test_open_and_clients_show_who_holds_what_and_abort_gives_it_back(server: Server) -> None:
+    fill(server, "q", 3)
+    with Wire(server.address) as one, Wire(server.address) as other:
+        assert (one.get("q/open"), other.get("q/open")) == (b"0", b"1")
+        first, second = json.loads(say(server, "open", "q", "--json"))
+        rows = say(server, "open", "q").splitlines()[1:]
+        assert [row.split()[:2] for row in rows] == [[str(each["xid"]), each["client"]] for each in (first, second)]
+        assert say(server, "abort", "q", str(first["xid"])) == "gave back 1 open read\n"
+        assert refuses(run(server, "abort", "q", str(first["xid"])), 1, "has no open read")
+        row = next(line for line in say(server, "clients").splitlines() if second["client"] in line)
+        assert say(server, "abort", "--client", row.split()[0]) == "gave back 1 open read\n"
+        assert refuses(run(server, "abort", "q", "--all"), 2, "give back 0 open reads of q")
+        assert other.get("q/open") == b"1"
+        assert say(server, "abort", "q", "--all", "--yes") == "gave back 1 open read\n"
+    assert items(server, "q") == 3
+
+
+@pytest.mark.parametrize("wrong", [[], ["q"], ["q", "1", "--all"], ["q", "--client", "1"], ["--client", "1", "--all"]])
+def test_abort_wants_to_know_which_reads(server: Server, wrong: list[str]) -> None:
+    ended = run(server, "abort", *wrong)
+    assert ended.returncode == 2 and "Error: " in ended.stderr
+
+
+def test_health_and_status_tell_what_is_refused_and_what_mends_it(server: Server) -> None:
+    assert say(server, "health") == "ready, status up\n"
+    assert "status:        up\n" in say(server, "status")
+    assert say(server, "status", "readonly") == "status readonly\n"
+    for options, what in (([], "to mend it: staniel status up"), (["--json"], '"ready": false')):
+        ended = run(server, "health", *options)
+        assert ended.returncode == 3 and what in ended.stdout
+    assert refuses(run(server, "put", "q", "x"), 1, "readonly")
+    assert json.loads(say(server, "status", "--json"))["status"] == "readonly"
+    assert say(server, "status", "up", "--json") == '{"status": "up"}\n'
+
+
+# items
+
+
+def test_what_is_put_is_what_is_got_byte_by_byte(server: Server) -> None:
+    data = bytes(range(256)) + b"\n"
+    environment = {**os.environ, "STANIEL_SPOOL": str(server.spool)}
+    for argument in ([], ["-"]):
+        subprocess.run([*STANIEL, "put", "q", *argument], input=data, env=environment, check=True, capture_output=True)
+        assert subprocess.run([*STANIEL, "get", "q"], env=environment, check=True, capture_output=True).stdout == data
+    assert refuses(run(server, "get", "q"), 1, "nothing to give")
+
+
+def test_get_takes_as_many_as_there_are(server: Server) -> None:
+    fill(server, "q", 40)
+    assert say(server, "get", "q", "-n", "35") == "".join(f"{number}\n" for number in range(35))
+    rest = json.loads(say(server, "get", "q", "-n", "9", "--json"))["items"]
+    assert [each["data"] for each in rest] == ["35", "36", "37", "38", "39"]
+    assert items(server, "q") == 0
+
+
+def test_an_item_expires_when_it_is_told_to(server: Server) -> None:
+    say(server, "put", "q", "x", "--expires", "2h")
+    (item,) = json.loads(say(server, "peek", "q", "--json"))["items"]
+    assert item["expires_at_ms"] - item["added_at_ms"] == 2 * 3_600_000
+    assert run(server, "put", "q", "x", "--expires", "soon").returncode == 2
+
+
+def test_an_item_that_http_does_not_take_is_refused_in_one_line(server: Server, tmp_path: Path) -> None:
+    (tmp_path / "large").write_bytes(bytes(3 << 20))
+    with (tmp_path / "large").open("rb") as large:
+        command = [*STANIEL, "put", "q", "--spool", str(server.spool)]
+        ended = subprocess.run(command, stdin=large, capture_output=True, text=True)
+    assert refuses(ended, 1, "larger than 1048576 bytes")
+
+
+# changing
+
+
+@pytest.mark.parametrize(
+    ("arguments", "what"),
+    [
+        (["purge", "q"], "remove 3 items from q"),
+        (["move", "q", "r", "-n", "2"], "move 2 items of q to r"),
+        (["redrive", "q", "--to", "r"], "move 3 items of q to r"),
+        (["delete", "q"], "delete q with 3 items (3 B)"),
+        (["stop"], "which has 0 clients"),
+    ],
+)
+def test_what_destroys_says_how_much_and_asks_first(server: Server, arguments: list[str], what: str) -> None:
+    fill(server, "q", 3)
+    assert refuses(run(server, *arguments), 2, what)
+    code, seen = on_terminal(server, b"n\n", *arguments)
+    assert code == 1 and what in seen and "Nothing was done." in seen
+    assert items(server, "q") == 3 and items(server, "r") == -1
+    code, seen = on_terminal(server, b"y\n", *arguments)
+    assert code == 0, seen
+
+
+def test_with_yes_nothing_is_asked(server: Server) -> None:
+    fill(server, "q", 3)
+    assert say(server, "move", "q", "r", "-n", "1", "--yes") == "moved 1 item from q to r\n"
+    assert say(server, "purge", "q", "-y") == "removed 2 items from q\n"
+    assert say(server, "delete", "q", "-y") == "deleted q with 0 items\n"
+    fill(server, "work", 1)
+    fill(server, "dead", 2)
+    assert say(server, "redrive", "dead", "-y") == "moved 2 items from dead to work\n"
+    assert say(server, "reload") == "reloaded\n"
+    assert "is stopping" in say(server, "stop", "-y")
+    assert server.wait() == 0
+
+
+def test_a_purge_removes_no_more_than_was_shown(server: Server) -> None:
+    fill(server, "q", 2)
+    inner, outer = pty.openpty()
+    command = [*STANIEL, "purge", "q", "--spool", str(server.spool)]
+    child = subprocess.Popen(command, stdin=outer, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    assert child.stderr is not None and child.stderr.read(len("This will remove 2")) == "This will remove 2"
+    fill(server, "q", 1)
+    os.write(inner, b"y\n")
+    _, said = child.communicate(timeout=START_SECONDS_MAX)
+    os.close(inner)
+    os.close(outer)
+    assert child.returncode == 1 and "3 items now, not 2: nothing was purged" in said
+    assert items(server, "q") == 3
+
+
+def test_a_move_that_ends_early_says_so(server: Server) -> None:
+    fill(server, "q", 3)
+    ended = run(server, "move", "q", "small", "-y")
+    assert (ended.returncode, ended.stdout) == (1, "moved 1 item from q to small\n")
+    assert "2 items stay in q: small takes no more" in ended.stderr
+
+
+# which server
+
+
+def test_the_port_is_asked_with_its_token(server: Server, tmp_path: Path) -> None:
+    fill(server, "q", 2)
+    url, token = f"http://127.0.0.1:{server.second_port}", str(tmp_path / "token")
+    assert "q " in say(server, "queues", "--url", url, "--token-file", token)
+    ended = run_staniel("queues", STANIEL_URL=url, STANIEL_TOKEN_FILE=token)
+    assert ended.returncode == 0 and ended.stdout.count("\n") == 2
+    assert "q " in say(server, "queues", "--url", url, "--config", str(server.config))
+    assert refuses(run(server, "queues", "--url", url), 1, "it wants a token: name its [admin] token_file")
+    (tmp_path / "wrong").write_text("fedcba9876543210")
+    assert refuses(run(server, "queues", "--url", url, "--token-file", str(tmp_path / "wrong")), 1, "not its token")
+    assert refuses(run(server, "queues", "--url", url, "--token-file", str(tmp_path / "none")), 1, "cannot be read")
+
+
+def test_a_configuration_names_the_spool_or_the_port(tmp_path: Path) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as probe:
+        port = probe.getsockname()[1]
+    with running(tmp_path, config=f"[admin]\nport = {port}\nsocket = false\n") as server:
+        fill(server, "q", 2)
+        assert "q " in say(server, "queues", "--config", str(server.config))
+        assert refuses(run(server, "queues"), 1, "no server runs on the spool")
+
+
+def test_a_spool_may_have_a_longer_path_than_a_socket(tmp_path: Path) -> None:
+    folder = tmp_path / ("a" * 100) / ("b" * 100)
+    with running(folder) as server:
+        fill(server, "q", 1)
+        assert "q " in say(server, "queues")
+        server.kill()
+        assert refuses(run(server, "queues"), 1, "no server runs on the spool")
+
+
+def test_where_no_server_is_one_line_says_what_to_do(tmp_path: Path) -> None:
+    hint = "start it, or name another with --spool, --config or --url"
+    assert refuses(run_staniel("queues", "--spool", str(tmp_path / "none")), 1, hint)
+    with socket.create_server(("127.0.0.1", 0)) as probe:
+        port = probe.getsockname()[1]
+    assert refuses(run_staniel("health", "--url", f"http://127.0.0.1:{port}"), 1, "Connection refused; start it")
+    assert refuses(run_staniel("stop", "--config", str(tmp_path / "none.toml")), 1, "cannot be read")
+
+
+@pytest.mark.parametrize(
+    ("answer", "why"),
+    [
+        (b"", "not the admin listener of a Staniel"),
+        (b"SSH-2.0-\x1b[2J\r\n", "not the admin listener of a Staniel"),
+        (b"HTTP/1.0 200 OK\r\n\r\n<html>", "not the admin listener of a Staniel"),
+        (b"HTTP/1.0 200 OK\r\n\r\n[{}]", "not what this version of the command knows"),
+        (b"HTTP/1.0 500 No\r\n\r\n{}", "HTTP status 500"),
+        (b'HTTP/1.0 500 No\r\n\r\n{"error": "a\\u001b[2J\\nb"}', "a\\x1b[2J\\nb"),
+    ],
+)
+def test_another_program_on_the_port_is_told_apart(answer: bytes, why: str) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as listening:
+
+        def serve() -> None:
+            sock, _ = listening.accept()
+            with sock:
+                sock.recv(4096)
+                sock.sendall(answer)
+
+        thread = threading.Thread(target=serve)
+        thread.start()
+        ended = run_staniel("queues", "--url", f"http://127.0.0.1:{listening.getsockname()[1]}")
+        thread.join()
+    assert refuses(ended, 1, why), ended.stderr
+    assert ended.stderr.removesuffix("\n").isprintable()
+
+
+def test_a_server_that_says_nothing_is_given_up() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        where = ("--url", f"http://127.0.0.1:{silent.getsockname()[1]}", "--timeout", "0.2")
+        assert refuses(run_staniel("queues", *where), 1, "does not answer within 0.2 s")
+        assert refuses(run_staniel("purge", "q", "-y", *where), 1, "look before you ask again")
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        ["queues", "--url", "https://h:1"],
+        ["queues", "--url", "h:1"],
+        ["queues", "--url", "http://h:99999"],
+        ["queues", "--url", "http://user@h"],
+        ["queues", "--url", "http://[::1"],
+        ["queues", "--url", "http://h/", "--spool", "s"],
+        ["queues", "--timeout", "nan"],
+        ["peek", "a/b"],
+        ["peek", ""],
+        ["status", "down"],
+        ["put"],
+        ["nope"],
+    ],
+)
+def test_wrong_use_is_told_without_asking_a_server(wrong: list[str]) -> None:
+    ended = run_staniel(*wrong)
+    assert ended.returncode == 2 and "Traceback" not in ended.stderr
+
+
+# how it is shown
+
+
+HOSTILE = b"\x1b]0;owned\x07\r\nline\x9b2J\xe2\x80\xae"
+
+
+def test_no_name_and_no_payload_steers_the_terminal(server: Server) -> None:
+    with Wire(server.address) as wire:
+        assert wire.put("q\u009b2J", HOSTILE) == b"STORED"
+        assert wire.put("plain", HOSTILE) == b"STORED"
+    for arguments in (["queues"], ["peek", "plain"], ["peek", "q\u00c2\u009b2J"], ["queues", "--json"], ["health"]):
+        assert all(line.isprintable() for line in say(server, *arguments).split("\n"))
+    assert r"\x1b]0;owned\x07\r\nline\x9b2J\u202e" in say(server, "peek", "plain")
+    _, seen = on_terminal(server, b"", "get", "plain")
+    assert seen == "\\x1b]0;owned\\x07\\r\\nline\\x9b2J\\u202e\r\n"
+
+
+def test_a_closed_pipe_a_full_disk_and_a_plain_terminal_end_without_a_traceback(server: Server) -> None:
+    say(server, "put", "q", "€")
+    fill(server, "other", 300)
+    environment = {**os.environ, "STANIEL_SPOOL": str(server.spool)}
+    reading, writing = os.pipe()
+    os.close(reading)
+    with os.fdopen(writing, "wb") as closed, Path("/dev/full").open("wb") as full:
+        for out, code, lines in ((closed, 1, 0), (full, 1, 1)):
+            command = [*STANIEL, "peek", "other", "-n", "300"]
+            ended = subprocess.run(command, stdout=out, stderr=subprocess.PIPE, text=True, env=environment)
+            assert (ended.returncode, ended.stderr.count("\n")) == (code, lines), ended.stderr
+    ended = run_staniel("peek", "q", "--spool", str(server.spool), PYTHONIOENCODING="latin-1")
+    assert ended.stdout.splitlines()[1].endswith(r"\u20ac")
+
+
+def test_ctrl_c_ends_a_command_without_a_traceback() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        command = [*STANIEL, "queues", "--url", f"http://127.0.0.1:{silent.getsockname()[1]}"]
+        child = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+        sock, _ = silent.accept()
+        child.send_signal(signal.SIGINT)
+        out, said = child.communicate(timeout=START_SECONDS_MAX)
+        sock.close()
+    assert (child.returncode, out, said) == (1, "", "\nAborted!\n")
+
+
+@pytest.mark.parametrize(
+    ("size", "text"),
+    [(0, "0 B"), (1023, "1023 B"), (1024, "1.0 KB"), (10 * 1024, "10 KB"), (1 << 20, "1.0 MB"), (5 << 50, "5120 TB")],
+)
+def test_sizes_are_for_people(size: int, text: str) -> None:
+    assert human_size(size) == text
+
+
+@pytest.mark.parametrize(
+    ("duration_ms", "text"),
+    [
+        (0, "0 ms"),
+        (999, "999 ms"),
+        (14_000, "14 s"),
+        (60_000, "1 m 0 s"),
+        (8_040_000, "2 h 14 m"),
+        (90_000_000, "1 d 1 h"),
+    ],
+)
+def test_durations_are_for_people(duration_ms: int, text: str) -> None:
+    assert human_duration(duration_ms) == text
+
+
+def test_text_that_cannot_do_harm_is_left_as_it_is() -> None:
+    assert printable('{"a": "ü\\n"}') == '{"a": "ü\\n"}'
+    assert printable("\U000e0001\u2028") == r"\U000e0001\u2028"
+    assert printable_bytes(b"\xff\xc3\xbc\0") == "\\xffü\\x00"
+
+
+VARYING = re.compile(r"\d+ (?:ms|s|m \d+ s)\b|127\.0\.0\.1:\d+|\d{4}-\d\d-\d\d \d\d:\d\d:\d\d")
+
+
+def test_the_transcript_of_the_document_is_what_the_commands_say(server: Server) -> None:
+    document = (Path(__file__).parents[3] / "docs" / "admin.md").read_text("utf-8")
+    transcript = document.partition("## The command line")[2].partition("```console\n")[2].partition("```")[0]
+    commands = [piece.partition("\n")[::2] for piece in re.split(r"^\$ ", transcript, flags=re.MULTILINE)[1:]]
+    assert len(commands) > 10
+    environment = {**os.environ, "STANIEL_SPOOL": str(server.spool)}
+    environment["PATH"] = f"{Path(*STANIEL).parent}:{os.environ['PATH']}"
+    with Wire(server.address) as wire:
+        for command, told in commands:
+            if command == "staniel open orders":
+                assert wire.get("orders/open") == b'{"id": 1}'
+            said = subprocess.run(
+                command, shell=True, env=environment, stdin=subprocess.DEVNULL, stdout=-1, stderr=subprocess.STDOUT
+            ).stdout.decode()
+            assert unvarying(said) == unvarying(told), command
+
+
+def unvarying(text: str) -> list[list[str]]:
+    """The words of each line, without moments, ages and ports."""
+    return [VARYING.sub("…", line).split() for line in text.splitlines()]
+
+
+# configuration
+
+
+def test_a_configuration_is_checked_without_a_server(tmp_path: Path) -> None:
+    good, bad, no_token = tmp_path / "good.toml", tmp_path / "bad.toml", tmp_path / "token.toml"
+    good.write_text(CONFIG.replace('token_file = "token"', 'socket_mode = "0660"'))
+    bad.write_text("[server]\nspol = 'x'\n")
+    no_token.write_text(CONFIG)
+    assert run_staniel("config", "check", str(good)).returncode == 0
+    assert refuses(run_staniel("config", "check", str(bad)), 1, 'did you mean "spool"?')
+    assert refuses(run_staniel("config", "check", str(no_token)), 1, "admin.token_file: cannot be read")
+
+
+def test_what_is_shown_of_a_configuration_means_the_same(tmp_path: Path) -> None:
+    text = """
+    memcache.listen = ["127.0.0.1:1", "unix:/run/a.sock"]
+    default.max_items = 7
+    queues.a = { max_age = "30s", sync_journal = "50ms", disable_aggressive_rewrites = true }
+    queues."a+b".max_size = "1.5MB"
+    queues.s.journal_format = "libkestrel"
+    aliases.all = ["a", "s"]
+    """
+    (tmp_path / "c.toml").write_text(text)
+    shown = run_staniel("config", "show", str(tmp_path / "c.toml"))
+    given, again = parse(text.encode(), str(tmp_path)), parse(shown.stdout.encode(), str(tmp_path))
+    assert {name: again.queue(name) for name in given.resolved} == given.resolved
+    assert (again.server, again.memcache, again.aliases) == (given.server, given.memcache, given.aliases)
+    as_json = run_staniel("config", "show", str(tmp_path / "c.toml"), "--json")
+    assert json.loads(as_json.stdout) == tomllib.loads(shown.stdout)
+    assert parse(run_staniel("config", "show").stdout.encode(), "").resolved == parse(b"", "").resolved
+
+
+def test_a_running_server_is_compared_with_a_file(server: Server, tmp_path: Path) -> None:
+    fill(server, "q", 1)
+    other = tmp_path / "other.toml"
+    other.write_text(
+        f"server.spool = {json.dumps(str(server.spool))}\n{CONFIG.replace('max_items = 1', 'max_items = 2')}"
+    )
+    assert say(server, "config", "diff", str(other)) == "small: max_items is 1 in the server, 2 in the file\n"
+    assert json.loads(say(server, "config", "diff", str(other), "--json"))[0]["file"] == 2

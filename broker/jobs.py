@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from staniel.broker.access import why_unreadable
-from staniel.broker.commands.workq import BLOCKED, HANDLERS
 from staniel.broker.config.schema import WorkqSettings
 from staniel.broker.events import EventSink, Level
 from staniel.broker.session import Session
@@ -179,11 +178,15 @@ class JobService:
 
     def block(self, session: Session) -> None:
         """Refuse what `session` asks for, if it speaks workq: there is `trouble`."""
+        from staniel.broker.commands.workq import BLOCKED, HANDLERS  # which has this class's fields
+
         if session.handlers is HANDLERS:
             session.handlers = BLOCKED
 
     def unblock(self, session: Session) -> None:
         """Serve it again."""
+        from staniel.broker.commands.workq import BLOCKED, HANDLERS
+
         if session.handlers is BLOCKED:
             session.handlers = HANDLERS
 

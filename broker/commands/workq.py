@@ -15,24 +15,26 @@ from staniel.journal.disk.ballast import RECORD_OVERHEAD_BYTES
 from staniel.protocol.requests import Invalid, More
 from staniel.protocol.workq import replies
 from staniel.protocol.workq import requests as workq
+from staniel.protocol.workq.job_texts import leased
 from staniel.queues.jobs.job import Job, Terms
 from staniel.queues.jobs.jobs import Finish, Jobs
 from staniel.queues.jobs.queue import JobQueue
-from staniel.queues.jobs.states import COMPLETED, NS_A_MS
+from staniel.queues.jobs.states import COMPLETED
+from staniel.queues.jobs.times import NS_A_MS
 
 if TYPE_CHECKING:
     from staniel.broker.jobs import JobService
 
+OK = replies.ok  # a name of this module is found sooner
 ADD_BYTES = 512  # of an add's record beside its payload, at most
 
 
 def add(session: Session, request: workq.AddJob, now_ms: int) -> None:
     """A new job."""
     service = session.broker.workq
-    log, group, jobs, payload = service.log, service.group, service.jobs, request.payload
+    log, jobs, payload = service.log, service.jobs, request.payload
     size = len(payload) + ADD_BYTES
-    tight = group.pending_bytes + size > log.budget_bytes
-    if (tight or session.guarded) and not may_write(session, service, size):
+    if (session.guarded or log.is_tight(size)) and not may_write(session, service, size):
         return
     terms = service.terms.get(request.terms)
     if terms is None and jobs.find(request.id, now_ms) is None:  # a job that is refused makes no queue
@@ -43,7 +45,7 @@ def add(session: Session, request: workq.AddJob, now_ms: int) -> None:
     batch = log.batch
     if batch > session.batch:
         session.batch = batch
-    session.out.append(replies.ok)
+    session.out.append(OK)
 
 
 def schedule(session: Session, request: workq.ScheduleJob, now_ms: int) -> None:
@@ -121,7 +123,7 @@ def wait_for_lease(session: Session, service: JobService, queues: list[JobQueue]
 def show_lease(session: Session, service: JobService, job: Job) -> None:
     terms = job.terms
     shown = terms.shown or show_terms(terms)
-    session.out.append(replies.leased(job.id, shown, job.payload))
+    session.out.append(leased(job.id, shown, job.payload))
     session.out_bytes += len(job.payload)
     job.holder = session.address
     depend(session, service)
@@ -153,7 +155,7 @@ def delete(session: Session, request: workq.DeleteJob, now_ms: int) -> None:
     jobs = service.jobs
     if jobs.delete(request.id, now_ms):
         depend(session, service)
-        session.out.append(replies.ok)
+        session.out.append(OK)
     else:
         session.out.append(replies.not_found)
 

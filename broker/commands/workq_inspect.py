@@ -10,7 +10,7 @@ from staniel.protocol.workq import requests as workq
 from staniel.protocol.workq.fields import show_id, show_time
 from staniel.queues.jobs.job import Job
 from staniel.queues.jobs.queue import JobQueue
-from staniel.queues.jobs.states import NS_A_MS
+from staniel.queues.jobs.times import NS_A_MS
 
 
 def job(session: Session, request: workq.InspectJob, now_ms: int) -> None:

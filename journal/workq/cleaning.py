@@ -27,8 +27,7 @@ from staniel.journal.workq.segments import CmdLogSegment, Frame, SegmentReader
 from staniel.queues.config import SYNC_ALWAYS
 from staniel.queues.jobs.job import Job
 from staniel.queues.jobs.jobs import Jobs
-from staniel.queues.jobs.states import NS_A_MS
-from staniel.queues.jobs.timers import NEVER_MS
+from staniel.queues.jobs.times import NEVER_MS, NS_A_MS
 
 SLICE_BYTES = 32 << 10  # some 500 small records, about a millisecond
 

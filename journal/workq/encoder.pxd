@@ -1,10 +1,8 @@
 cimport cython
 
+from staniel.journal.workq.job_records cimport addition, crc_of, encode_time
 from staniel.queues.jobs.job cimport Job, Terms
 
 
-cpdef bytes encode_time(at_ns)
-@cython.locals(terms=Terms, data=bytes, coded=bytes, length=bytes, sized=bytes, count=Py_ssize_t, size=Py_ssize_t)
+@cython.locals(terms=Terms, coded=bytes)
 cpdef bytes encode_addition(Job job, bytes time)
-cpdef bytes with_crc(bytes record)
-cpdef bytes encode_bare(bytes time, Py_ssize_t kind, bytes id)

@@ -1,26 +1,33 @@
 cimport cython
 
 from staniel.journal.group_commit cimport GroupCommit
-from staniel.journal.workq.encoder cimport encode_addition, encode_bare, encode_time
+from staniel.journal.workq.encoder cimport encode_addition
+from staniel.journal.workq.job_records cimport encode_bare, encode_time
+from staniel.journal.workq.segments cimport CmdLogSegment
 from staniel.queues.jobs.job cimport Job
+from staniel.queues.jobs.journal cimport JobJournal
 
 
-cdef class CmdLog:
+cdef class CmdLog(JobJournal):
     cdef dict __dict__  # the simulator listens to changes
-    cdef public object fs, ballast, latest_ns, segment, _unwritten, _file, _time_ns, _second_ns, _now_ms
+    cdef public object fs, ballast, latest_ns, _unwritten, _file, _time_ns
+    cdef public CmdLogSegment segment
     cdef public str folder, path
     cdef public GroupCommit group
     cdef public dict segments, _early
     cdef public list _pending
-    cdef public long long sync_ms, batch, records
+    cdef public long long sync_ms, batch, records, _now_ms
     cdef public long long _segment_bytes, _planned_bytes, _pending_bytes, _written_number
     cdef public bint _touched
-    cdef public bytes _time, _second
+    cdef public bytes _time
 
-    @cython.locals(record=bytes, time=bytes)
-    cpdef added(self, Job job, limit_ms)
-    cpdef attempted(self, Job job, now_ms)
-    cpdef deleted(self, Job job, now_ms)
+    @cython.locals(group=GroupCommit, pending_bytes="long long")
+    cpdef bint is_tight(self, long long size) except -1
+    @cython.locals(record=bytes, time=bytes, segment=CmdLogSegment)
+    cpdef added(self, Job job, long long limit_ms)
+    cpdef attempted(self, Job job, long long now_ms)
+    @cython.locals(segment=CmdLogSegment)
+    cpdef deleted(self, Job job, long long now_ms)
     cpdef bytes _advance(self, now_ms)
     @cython.locals(size=Py_ssize_t, group=GroupCommit)
     cpdef _record(self, bytes record)

@@ -22,19 +22,16 @@ from staniel.journal.workq.encoder import (
     EXPIRE,
     FAIL,
     MAGIC,
-    NS_A_SECOND,
-    SECONDS_BYTES,
     START_ATTEMPT,
     TIMEOUT_ATTEMPT,
-    ZONE,
     encode_addition,
-    encode_bare,
     encode_finished,
-    encode_time,
 )
+from staniel.journal.workq.job_records import encode_bare, encode_time
 from staniel.journal.workq.segments import CmdLogSegment
 from staniel.queues.jobs.job import Job
-from staniel.queues.jobs.states import NS_A_MS
+from staniel.queues.jobs.journal import JobJournal
+from staniel.queues.jobs.times import NS_A_MS
 
 SEGMENT_BYTES = 64 << 20
 NOTHING_YET = 2**62  # larger than any segment, so the first record begins one
@@ -88,7 +85,7 @@ class SyncRequest:
             self._on_synced()
 
 
-class CmdLog:
+class CmdLog(JobJournal):
     """The journal of the jobs, and a member of the commit group.
 
     `segments`: by number. `segment`: the one that records are planned into; its file may not exist yet. `ballast`: a
@@ -123,8 +120,6 @@ class CmdLog:
         self._now_ms = -1
         self._time_ns = 0
         self._time = b""
-        self._second_ns = 0
-        self._second = b""
 
     # the file
 
@@ -158,12 +153,11 @@ class CmdLog:
         """The segments that are complete and written, oldest first."""
         return [self.segments[number] for number in sorted(self.segments) if number < self._written_number]
 
-    @property
-    def budget_bytes(self) -> int:
-        """How many bytes may be pending without asking `admits`."""
-        if self.ballast is None:
-            return self.group.budget_bytes
-        return min(self.group.budget_bytes, self.ballast.budget_bytes)
+    def is_tight(self, size: int) -> bool:
+        """Whether `admits` has to be asked about `size` more bytes: the reserve alone does not cover them."""
+        group, ballast = self.group, self.ballast
+        pending_bytes = group.pending_bytes + size
+        return pending_bytes > group.budget_bytes or (ballast is not None and pending_bytes > ballast.budget_bytes)
 
     def admits(self, size: int) -> bool:
         """Whether the disk has room for `size` more bytes."""
@@ -176,11 +170,8 @@ class CmdLog:
     # changes of jobs
 
     def added(self, job: Job, limit_ms: int) -> None:
-        created_ns = self._time_ns = job.created_ns
-        nanos = created_ns - self._second_ns
-        if not 0 <= nanos < NS_A_SECOND:
-            nanos = self._begin_second(created_ns)
-        self._time = time = self._second + nanos.to_bytes(4, "big") + ZONE
+        self._time_ns = job.created_ns
+        self._time = time = encode_time(job.created_ns)
         record = encode_addition(job, time)
         self._record(record)
         crc: int = crc32c(record)
@@ -207,7 +198,8 @@ class CmdLog:
         if now_ms > self._now_ms:
             self._advance(now_ms)
         self._record(encode_bare(self._time, DELETE, job.id))
-        self.segments[job.origin].dead += 1
+        segment = self.segments[job.origin]
+        segment.dead += 1
 
     def expired(self, job: Job, now_ms: int) -> None:
         self._record(encode_bare(self._advance(now_ms), EXPIRE, job.id))
@@ -218,13 +210,6 @@ class CmdLog:
         id later is another one.
         """
         self._record(encode_bare(self._advance(now_ms), EXPIRE, id))
-
-    def _begin_second(self, at_ns: int) -> int:
-        """Cache the first bytes of every TIME in the second of `at_ns`. Returns the nanoseconds within that second."""
-        seconds, nanos = divmod(at_ns, NS_A_SECOND)
-        self._second_ns = seconds * NS_A_SECOND
-        self._second = encode_time(self._second_ns)[:SECONDS_BYTES]
-        return nanos
 
     def _advance(self, now_ms: int) -> bytes:
         """TIME of a record, never less than that of the record before it: so records of a job are not older than its

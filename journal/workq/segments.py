@@ -27,20 +27,23 @@ Frame = tuple[int, int, int]
 """Offsets in a piece: of a record, of its payload, and of the end of the record after its CRC."""
 
 
-class CmdLogSegment(Struct, eq=False):
+class CmdLogSegment:
     """One file. `adds`: additions in it, of which `dead` are of jobs that are gone; `limits_ms`: the sum of their ends
     of life. `due_ms`: when to clean it. `corrupt_ranges`: how many ranges hold no records. `invalid_records`: how many
     records have a valid CRC and an invalid command.
     """
 
-    number: int
-    size: int = 0
-    adds: int = 0
-    dead: int = 0
-    limits_ms: int = 0
-    due_ms: int = 0
-    corrupt_ranges: int = 0
-    invalid_records: int = 0
+    __slots__ = ("adds", "corrupt_ranges", "dead", "due_ms", "invalid_records", "limits_ms", "number", "size")
+
+    def __init__(self, number: int) -> None:
+        self.number = number
+        self.size = 0
+        self.adds = 0
+        self.dead = 0
+        self.limits_ms = 0
+        self.due_ms = 0
+        self.corrupt_ranges = 0
+        self.invalid_records = 0
 
     def settle_due(self) -> None:
         """Cleaning is due at the average end of life of its jobs, as in the document; at once if it has none."""

@@ -3,41 +3,18 @@
 from __future__ import annotations
 
 import re
-from binascii import Error, hexlify, unhexlify
 from datetime import date
 
-ID_BYTES = 36
-HEX_BYTES = 32
+from staniel.protocol.workq.job_texts import is_job_id as is_job_id
+from staniel.protocol.workq.job_texts import read_id as read_id
+from staniel.protocol.workq.job_texts import show_id as show_id
+
 NS_A_SECOND = 1_000_000_000
 DIGITS_MAX = 20  # of a number of 64 bits, without leading zeros
 _NAME = re.compile(rb"[A-Za-z0-9_.\-]{1,255}")
 _TIME = re.compile(rb"(\d{4})-(\d\d)-(\d\d)T(\d\d?):(\d\d):(\d\d)(?:[.,](\d+))?Z")
 _EPOCH_DAY = date(1970, 1, 1).toordinal()
 _DAYS_0_TO_3 = 1461  # Python has no year 0; the year 4 is as long
-
-
-def read_id(word: bytes) -> bytes | None:
-    """The 16 bytes of a UUID in canonical form, of any version."""
-    if len(word) != ID_BYTES or word[8:24:5] != b"----":
-        return None
-    digits = word.replace(b"-", b"")
-    if len(digits) != HEX_BYTES:
-        return None
-    try:
-        return unhexlify(digits)
-    except Error:
-        return None
-
-
-def is_job_id(raw: bytes) -> bool:
-    """Whether it is one that a job can have: random (version 4), of the usual variant."""
-    return raw[6] & 0xF0 == 0x40 and raw[8] & 0xC0 == 0x80
-
-
-def show_id(raw: bytes) -> bytes:
-    """The canonical text of 16 bytes."""
-    text = hexlify(raw)
-    return b"%b-%b-%b-%b-%b" % (text[:8], text[8:12], text[12:16], text[16:20], text[20:])
 
 
 def is_name(word: bytes) -> bool:

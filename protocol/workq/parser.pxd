@@ -1,8 +1,10 @@
 cimport cython
 
 from staniel.protocol.parser cimport Parser
-from staniel.protocol.workq.fields cimport is_job_id, read_id
 from staniel.protocol.workq.job_requests cimport new_add, new_delete
+from staniel.protocol.workq.job_texts cimport job_id_at
+
+cdef char _CR, _LF, _A, _D, _L
 
 
 cdef class WorkqParser(Parser):
@@ -10,12 +12,11 @@ cdef class WorkqParser(Parser):
     cdef bytearray _tail, _data
     cdef bytes _rest
     cdef long long _line_bytes_max, _work_left
+    cdef Py_ssize_t _add_bytes, _lease_bytes
     cdef public long long pending_bytes
 
     @cython.locals(requests=list, at=Py_ssize_t)
     cpdef list feed(self, bytes data)
-    @cython.locals(adds=dict, leases=dict, arrived=Py_ssize_t, size=Py_ssize_t, end=Py_ssize_t, stop=Py_ssize_t, begin=bytes, line=bytes, id=bytes, deleted=bytes)
+    # `text` is `data` as C sees it: its slices make no slice objects, and are not checked against its end.
+    @cython.locals(text="const char *", first=char, adds=dict, leases=dict, arrived=Py_ssize_t, size=Py_ssize_t, guess=Py_ssize_t, end=Py_ssize_t, stop=Py_ssize_t, length=Py_ssize_t, tail=tuple, line=bytes, id=bytes)
     cpdef Py_ssize_t _read_lines(self, bytes data, Py_ssize_t at, list requests) except -1
-
-
-cpdef bytes _deleted(bytes line)

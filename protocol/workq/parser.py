@@ -18,16 +18,14 @@ from __future__ import annotations
 
 from enum import Enum
 
-from msgspec import Struct
-
 from staniel.protocol.http.detect import HTTP_REFUSED, is_http
 from staniel.protocol.limits import REQUESTS_PER_FEED, WORK_PER_FEED, Limits
 from staniel.protocol.memo import remember
 from staniel.protocol.parser import Parser
 from staniel.protocol.requests import Invalid, More
 from staniel.protocol.workq.commands import Body, parse
-from staniel.protocol.workq.fields import is_job_id, read_id
 from staniel.protocol.workq.job_requests import AddJob, LeaseJob, new_add, new_delete
+from staniel.protocol.workq.job_texts import job_id_at, read_id
 from staniel.protocol.workq.requests import JobTerms, WorkqRequest
 
 LINE_BYTES_MAX = 1_058_576  # the original's, CR LF included
@@ -35,9 +33,9 @@ WINDOW_BYTES = 1 << 16
 KNOWN_BYTES_MAX = 512
 _HANG_UP = Invalid(b"", hang_up=True, why="a line without CR LF")
 
-_ADD_ID, _ADD_TAIL = 4, 40
-_DELETE_ID = slice(7, 43)
-_DELETE_BYTES = 44
+_ADD_ID, _ADD_TAIL = 4, 40  # where an add's line has its id, and what follows it
+_DELETE_ID, _DELETE_BYTES = 7, 44
+_CR, _LF, _A, _D, _L = b"\r\nadl"
 
 
 class WorkqState(Enum):
@@ -59,16 +57,11 @@ _LINE, _PAUSED = WorkqState.LINE, WorkqState.PAUSED
 """Compared in each feed: a module's name is found much faster than an Enum's member."""
 
 
-class _AddTail(Struct, frozen=True):
-    """What an add's line says behind its id."""
-
-    size: int
-    terms: JobTerms
-
-
 _known_leases: dict[bytes, LeaseJob] = {}
-_known_adds: dict[bytes, _AddTail] = {}
-"""Memos of lines, shared by all connections; an add's without its id, which differs from job to job."""
+_known_adds: dict[bytes, tuple[int, JobTerms]] = {}
+"""Memos of lines, shared by all connections; an add's without its id, which differs from job to job: the length of its
+data, and its terms.
+"""
 
 
 class WorkqParser(Parser):
@@ -83,6 +76,8 @@ class WorkqParser(Parser):
         self._rest = b""
         """Bytes that arrived before the parser is resumed. Empty unless PAUSED."""
         self._work_left = 0
+        self._add_bytes = self._lease_bytes = 0
+        """Of the last such line: the next is probably as long, and its end need not be looked for."""
         self._data = bytearray()
         """Of the block that has not ended. It grows with what has arrived, never with what was announced."""
         self.pending_bytes = 0
@@ -138,31 +133,54 @@ class WorkqParser(Parser):
 
     def _read_lines(self, data: bytes, at: int, requests: list[WorkqRequest]) -> int:
         """The hot path: lines like those before, and adds whose data arrived with their line, stay in this loop."""
-        adds, leases = _known_adds, _known_leases
+        text, adds, leases = data, _known_adds, _known_leases
         arrived = size = len(data)
         if size > WINDOW_BYTES:
             size = min(at + WINDOW_BYTES, size)
         while at < size:
+            first = text[at]
+            guess = 0
+            if first == _A:
+                guess = self._add_bytes
+                end = at + guess
+                if guess > _ADD_TAIL and end < arrived and text[end] == _LF and text[at : at + _ADD_ID] == b"add ":
+                    tail = adds.get(text[at + _ADD_TAIL : end])
+                    if tail is not None:
+                        length, terms = tail
+                        stop = end + 1 + length
+                        is_whole = stop + 1 < arrived and text[stop] == _CR and text[stop + 1] == _LF
+                        if is_whole and (id := job_id_at(data, at + _ADD_ID)) is not None:
+                            requests.append(new_add(id, terms, text[end + 1 : stop]))
+                            at = stop + 2
+                            continue
+            elif first == _L:
+                guess = self._lease_bytes
+                end = at + guess
+                if end < arrived and text[end] == _LF:
+                    lease = leases.get(text[at:end])
+                    if lease is not None:
+                        requests.append(lease)
+                        at = end + 1
+                        continue
+            elif first == _D:
+                end = at + _DELETE_BYTES
+                is_line = end < arrived and text[end] == _LF and text[end - 1] == _CR
+                is_delete = is_line and text[at : at + _DELETE_ID] == b"delete "
+                if is_delete and (id := job_id_at(data, at + _DELETE_ID)) is not None:
+                    requests.append(new_delete(id))
+                    at = end + 1
+                    continue
             end = data.find(b"\n", at)
             if end < 0:
                 return self._keep(data, at, requests)
-            begin = data[at : at + 4]
-            if begin == b"add " and (tail := adds.get(data[at + _ADD_TAIL : end])) is not None:
-                id = read_id(data[at + _ADD_ID : at + _ADD_TAIL])
-                stop = end + 1 + tail.size
-                if id is not None and id[6] >> 4 == 4 and id[8] >> 6 == 2 and data[stop : stop + 2] == b"\r\n":
-                    requests.append(new_add(id, tail.terms, data[end + 1 : stop]))
-                    at = stop + 2
+            if guess != end - at:
+                if first == _A and end - at > _ADD_TAIL and data[at + _ADD_TAIL : end] in adds:
+                    self._add_bytes = end - at
+                    continue
+                if first == _L and data[at:end] in leases:
+                    self._lease_bytes = end - at
                     continue
             line = data[at:end]
-            if begin == b"leas" and (lease := leases.get(line)) is not None:
-                requests.append(lease)
-                at = end + 1
-                continue
-            elif begin == b"dele" and (deleted := _deleted(line)) is not None:
-                requests.append(new_delete(deleted))
-                at = end + 1
-                continue
             if self._work_left <= 0:
                 return self._pause(data, at, requests)
             self._work_left -= 1 + (len(line) >> 6)
@@ -224,18 +242,10 @@ class WorkqParser(Parser):
         self._enter(WorkqState.CLOSED)
 
 
-def _deleted(line: bytes) -> bytes | None:
-    """The id, if the line is a delete with one space and a canonical id."""
-    if len(line) != _DELETE_BYTES or not line.startswith(b"delete ") or not line.endswith(b"\r"):
-        return None
-    id = read_id(line[_DELETE_ID])
-    return id if id is not None and is_job_id(id) else None
-
-
 def _remember_add(line: bytes, body: Body) -> None:
     """Adds differ in their ids; what follows an id is the same for many of them."""
     if line[:4] != b"add " or len(line) > KNOWN_BYTES_MAX or read_id(line[_ADD_ID:_ADD_TAIL]) is None:
         return
     request = body.make(b"")
     if isinstance(request, AddJob) and line[_ADD_TAIL : _ADD_TAIL + 1] == b" ":
-        remember(_known_adds, line[_ADD_TAIL:], _AddTail(body.size, request.terms))
+        remember(_known_adds, line[_ADD_TAIL:], (body.size, request.terms))

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from binascii import hexlify
 from collections.abc import Sequence
 
 from staniel.protocol.workq.fields import show_id
@@ -33,12 +32,6 @@ read_only = server_error("Read-only mode triggered by cmdlog circuit breaker")
 def terms(name: bytes, ttr_ms: int) -> bytes:
     """The part of a lease's reply between the id of the job and the length of its payload."""
     return b" %b %d " % (name, ttr_ms)
-
-
-def leased(id: bytes, shown_terms: bytes, payload: bytes) -> bytes:
-    text = hexlify(id)
-    parts = text[:8], text[8:12], text[12:16], text[16:20], text[20:], shown_terms, len(payload), payload
-    return b"+OK 1\r\n%b-%b-%b-%b-%b%b%d\r\n%b\r\n" % parts
 
 
 def result(id: bytes, success: bool, data: bytes) -> bytes:

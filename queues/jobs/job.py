@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, Any
 
 from msgspec import Struct
 
-from staniel.queues.jobs.states import NEW, PROCESSED, RUN_TTL_MS, JobState, attempts_allowed, end_ms, followed
+from staniel.queues.jobs.states import NEW, PROCESSED, RUN_TTL_MS, JobState, attempts_allowed, followed
+from staniel.queues.jobs.times import end_ms
 
 if TYPE_CHECKING:
     from staniel.queues.jobs.queue import JobQueue

@@ -3,7 +3,8 @@
 
 cimport cython
 
-from staniel.queues.jobs.states cimport attempts_allowed, end_ms, followed
+from staniel.queues.jobs.states cimport attempts_allowed, followed
+from staniel.queues.jobs.times cimport end_ms
 from staniel.queues.jobs.states import NEW, PROCESSED, RUN_TTL_MS
 from staniel.values import copied, shown
 

@@ -17,14 +17,13 @@ from staniel.queues.jobs.states import (
     COMPLETED,
     FAILED,
     LEASED,
-    NS_A_MS,
     PENDING,
     PROCESSED,
     RUN_TTL_MS,
     JobState,
-    end_ms,
 )
-from staniel.queues.jobs.timers import NEVER_MS, JobTimers
+from staniel.queues.jobs.timers import JobTimers
+from staniel.queues.jobs.times import NEVER_MS, NS_A_MS, end_ms, next_ns
 
 IDLE_QUEUES_MAX = 2048  # twice the names of one lease: a megabyte
 
@@ -109,12 +108,13 @@ class Jobs:
         """A new job, to be handed out from `time_ns` on; None if a job has that id already."""
         if id in self.by_id and self.find(id, now_ms) is not None:
             return None
+        # As next_ns and end_ms, without their calls; what a client asks for is within their bounds.
         created_ns = now_ms * NS_A_MS
         if created_ns <= self._last_ns:
             created_ns = self._last_ns + 1
         self._last_ns = created_ns
         job = self.by_id[id] = new_job(id, terms, payload, created_ns, time_ns)
-        limit_ms = end_ms(created_ns, time_ns, terms.ttl_ms)
+        limit_ms = (time_ns or created_ns) // NS_A_MS + terms.ttl_ms
         self.journal.added(job, limit_ms)
         if time_ns > created_ns:
             self._schedule(job, now_ms)
@@ -131,8 +131,8 @@ class Jobs:
         """A job that is not kept: it goes when it is finished, or when `abandon` is called. None as with `add`."""
         if id in self.by_id and self.find(id, now_ms) is not None:
             return None
-        job = self.by_id[id] = Job(id, terms, payload, max(now_ms * NS_A_MS, self._last_ns + 1))
-        self._last_ns = job.created_ns
+        self._last_ns = next_ns(now_ms, self._last_ns)
+        job = self.by_id[id] = Job(id, terms, payload, self._last_ns)
         self._runners[id] = runner
         self._make_ready(job, now_ms)
         return job
@@ -215,14 +215,14 @@ class Jobs:
         queue = terms.queue
         job.state = LEASED
         job.attempts += 1
-        job.until_ms = now_ms + terms.ttr_ms
+        job.until_ms = until_ms = now_ms + terms.ttr_ms
         queue.leased += 1
         if terms.ttl_ms == RUN_TTL_MS:
             self._runners[job.id].leased(job, now_ms)
         else:
             self.journal.attempted(job, now_ms)
-            moment_ms, limit_ms = job.until_ms, end_ms(job.created_ns, job.time_ns, terms.ttl_ms)
-            self.timers.set(job, moment_ms if moment_ms < limit_ms else limit_ms, now_ms)
+            limit_ms = end_ms(job.created_ns, job.time_ns, terms.ttl_ms)
+            self.timers.set(job, until_ms if until_ms < limit_ms else limit_ms, now_ms)
 
     def _time_out(self, job: Job, now_ms: int) -> None:
         job.terms.queue.leased -= 1

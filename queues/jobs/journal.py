@@ -4,31 +4,36 @@ that two facts can never be written in another order than they happened.
 
 from __future__ import annotations
 
-from typing import Protocol
-
 from staniel.queues.jobs.job import Job
 
 
-class JobJournal(Protocol):
-    """The one thing that jobs know of disks."""
+class JobJournal:
+    """The one thing that jobs know of disks. A base class, and no Protocol: compiled code calls its methods without a
+    look-up.
+    """
 
-    batch: int
-    """The commit batch that a reply about the last fact must wait for; 0: none."""
+    __slots__ = ()
 
     def added(self, job: Job, limit_ms: int) -> None:
         """A new job, whose life ends at `limit_ms`; `job.time_ns` says whether it is scheduled. Sets `job.origin`."""
+        raise NotImplementedError
 
     def attempted(self, job: Job, now_ms: int) -> None:
         """It has been leased."""
+        raise NotImplementedError
 
     def timed_out(self, job: Job, now_ms: int) -> None:
         """Its lease is over."""
+        raise NotImplementedError
 
     def finished(self, job: Job, result: bytes, now_ms: int, *, success: bool) -> None:
         """A client has completed or failed it."""
+        raise NotImplementedError
 
     def deleted(self, job: Job, now_ms: int) -> None:
         """A client has removed it."""
+        raise NotImplementedError
 
     def expired(self, job: Job, now_ms: int) -> None:
         """Its time to live is over, and it is gone."""
+        raise NotImplementedError

@@ -18,7 +18,8 @@ from collections.abc import Callable
 
 from staniel.queues.jobs.job import Job, Terms
 from staniel.queues.jobs.jobs import Jobs
-from staniel.queues.jobs.states import COMPLETED, FAILED, LEASED, PENDING, RUN_TTL_MS, end_ms
+from staniel.queues.jobs.states import COMPLETED, FAILED, LEASED, PENDING, RUN_TTL_MS
+from staniel.queues.jobs.times import end_ms
 
 Early = tuple[int, int, Callable[[bytes], None]]
 # How long before the addition a fact of the same job may have been written: the original does both at once, in two

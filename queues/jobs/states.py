@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from enum import Enum
 
-NS_A_MS = 1_000_000
 ATTEMPTS_MAX = 255  # the log's original reader counts them in a byte
 RUN_TTL_MS = 0  # the time to live of a run, which lives in memory and as long as its client waits for it
 
@@ -51,8 +50,3 @@ def followed(before: JobState, after: JobState) -> JobState:
 def attempts_allowed(max_attempts: int) -> int:
     """How often a job is leased that asks for `max_attempts`, 0: for none."""
     return max_attempts or ATTEMPTS_MAX
-
-
-def end_ms(created_ns: int, time_ns: int, ttl_ms: int) -> int:
-    """When a time to live is over: counted from a job's creation, a scheduled job's from its time."""
-    return (time_ns or created_ns) // NS_A_MS + ttl_ms

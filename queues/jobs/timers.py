@@ -10,9 +10,9 @@ from __future__ import annotations
 import heapq
 
 from staniel.queues.jobs.job import Job, Ring
+from staniel.queues.jobs.times import NEVER_MS
 
 SLOT_MS = 8
-NEVER_MS = 2**63 - 1
 # Moments further ahead than these are counted in larger steps, and looked at twice.
 FAR_MS, FAR_STEP_MS = 1 << 16, 1 << 13
 FAR_STEP_SLOTS = FAR_STEP_MS // SLOT_MS

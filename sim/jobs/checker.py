@@ -14,7 +14,8 @@ from msgspec import Struct
 from staniel.broker.broker import Broker
 from staniel.broker.jobs import sync_ms_of
 from staniel.queues.jobs.job import Job
-from staniel.queues.jobs.states import LEASED, NEW, NS_A_MS
+from staniel.queues.jobs.states import LEASED, NEW
+from staniel.queues.jobs.times import NS_A_MS
 from staniel.sim.jobs.conversation import ADDS, FINISHES, Answer, Request, Want, number_of
 from staniel.sim.jobs.model import Fact, JobModel, Standing, Verb, standing_of
 from staniel.sim.violations import Kind, Violation

@@ -10,7 +10,8 @@ from enum import Enum
 from msgspec import Struct, structs
 
 from staniel.queues.jobs.job import Job
-from staniel.queues.jobs.states import ATTEMPTS_MAX, COMPLETED, FAILED, LEASED, NEW, NS_A_MS, PENDING, JobState
+from staniel.queues.jobs.states import ATTEMPTS_MAX, COMPLETED, FAILED, LEASED, NEW, PENDING, JobState
+from staniel.queues.jobs.times import NS_A_MS
 from staniel.sim.queues.model import Written
 from staniel.sim.violations import Kind, Violation
 

@@ -19,7 +19,7 @@ from staniel.journal.workq.encoder import (
 from staniel.journal.workq.files import segment_name
 from staniel.queues.jobs.job import Job, Terms
 from staniel.queues.jobs.queue import JobQueue
-from staniel.queues.jobs.states import NS_A_MS
+from staniel.queues.jobs.times import NS_A_MS
 from staniel.sim.actor import Actor
 from staniel.sim.disk.disk import Disk
 from staniel.sim.history import UNABLE, History, SeedPlan

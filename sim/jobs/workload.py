@@ -6,7 +6,7 @@ from random import Random
 
 from staniel.journal.workq.encoder import DELETE, encode_bare, encode_time
 from staniel.protocol.workq.fields import show_time
-from staniel.queues.jobs.states import NS_A_MS
+from staniel.queues.jobs.times import NS_A_MS
 from staniel.sim.jobs.conversation import Request, Want, job_id, raw_id
 from staniel.sim.profiles import Profile
 

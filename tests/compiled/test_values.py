@@ -15,7 +15,7 @@ from types import ModuleType
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from staniel.compiled import stem_of
@@ -94,7 +94,10 @@ FUNCTIONS = (
     "staniel.journal.libkestrel.put_record",
     "staniel.journal.kestrel.addx",
     "staniel.journal.kestrel.read_adds",
+    "staniel.journal.workq.job_records",
     "staniel.protocol.memcache.item_reply",
+    "staniel.protocol.workq.job_texts",
+    "staniel.queues.jobs.times",
 )
 CASES = [(module, name) for module, classes in VALUES.items() for name in classes]
 FACTORIES = {
@@ -425,3 +428,123 @@ def test_a_job_frees_its_neighbours_when_it_leaves_a_ring() -> None:
         job.next = object()
     job.prev = job.next = ring.prev = ring.next = None
     assert (sys.getrefcount(ring), sys.getrefcount(job)) == before
+
+
+@given(created_ns=ANY, time_ns=st.just(0) | ANY, ttl_ms=ANY, now_ms=INT64, last_ns=ANY)
+@example(2**63 - 1, 0, 2**63 - 1, 2**63 - 1, 2**63 - 1)
+@example(0, 0, 2**63 - 1, 9_000_000_000_000, 0)
+@example(10**6, 0, 2**63 - 2, 0, -1)
+@example(-1, 0, 0, -1, -1)
+def test_the_moments_of_a_job_are_the_same(
+    created_ns: int, time_ns: int, ttl_ms: int, now_ms: int, last_ns: int
+) -> None:
+    compiled, plain = (each["staniel.queues.jobs.times"] for each in (COMPILED, PLAIN))
+    assert compiled.end_ms(created_ns, time_ns, ttl_ms) == plain.end_ms(created_ns, time_ns, ttl_ms)
+    assert compiled.next_ns(now_ms, last_ns) == plain.next_ns(now_ms, last_ns)
+    assert (compiled.NS_A_MS, compiled.NEVER_MS) == (plain.NS_A_MS, plain.NEVER_MS)
+
+
+SIXTEEN = st.binary(min_size=16, max_size=16)
+TIME = st.binary(min_size=15, max_size=15)
+
+
+@given(
+    at_ns=ANY,
+    number=st.integers(0, 2**64 - 1),
+    time=TIME,
+    kind=st.integers(1, 8),
+    id=SIXTEEN,
+    data=st.binary(),
+    later=TIME,
+)
+@example(-1, 2**64 - 1, bytes(15), 1, bytes(16), bytes(5000), bytes(15))
+@example(2**63, 2**63, bytes(15), 2, bytes(16), bytes(1 << 20), bytes(15))
+def test_the_records_of_jobs_are_the_same(
+    at_ns: int, number: int, time: bytes, kind: int, id: bytes, data: bytes, later: bytes
+) -> None:
+    compiled, plain = (each["staniel.journal.workq.job_records"] for each in (COMPILED, PLAIN))
+    assert compiled.encode_time(at_ns) == plain.encode_time(at_ns)
+    assert compiled.encode_unsigned(number) == plain.encode_unsigned(number)
+    assert compiled.crc_of(data) == plain.crc_of(data)
+    assert compiled.encode_bare(time, kind, id) == plain.encode_bare(time, kind, id)
+    terms = data[:40]
+    made = compiled.addition(time, kind, id, terms, data, later)
+    assert made == plain.addition(time, kind, id, terms, data, later)
+
+
+def test_a_record_takes_no_time_or_id_of_another_length() -> None:
+    module = COMPILED["staniel.journal.workq.job_records"]
+    for time, id in ((bytes(14), bytes(16)), (bytes(15), bytes(15)), (bytes(16), bytes(16))):
+        with pytest.raises(ValueError, match="15 bytes"):
+            module.encode_bare(time, 1, id)
+        with pytest.raises(ValueError, match="15 bytes"):
+            module.addition(time, 1, id, b"", b"", bytes(15))
+    with pytest.raises(ValueError, match="15 bytes"):
+        module.addition(bytes(15), 1, bytes(16), b"", b"", b"")
+    for number in (2**64, -1):
+        with pytest.raises(OverflowError):
+            module.encode_unsigned(number)
+
+
+HEX = st.text("0123456789abcdefABCDEF", min_size=32, max_size=32)
+TEXT_OF_ID = st.builds(lambda text: "-".join((text[:8], text[8:12], text[12:16], text[16:20], text[20:])), HEX)
+
+
+def altered(text: str, at: int, byte: bytes) -> bytes:
+    return text.encode()[:at] + byte + text.encode()[at + 1 :]
+
+
+ID_TEXTS = st.one_of(
+    TEXT_OF_ID.map(str.encode),
+    st.builds(lambda text: (text[:14] + "4" + text[15:19] + "a" + text[20:]).encode(), TEXT_OF_ID),
+    st.builds(altered, TEXT_OF_ID, st.integers(0, 35), st.binary(max_size=2)),
+    st.binary(min_size=36, max_size=36),
+)
+
+
+@given(
+    text=ID_TEXTS, before=st.binary(max_size=9), behind=st.binary(max_size=9), raw=SIXTEEN, data=st.binary(max_size=50)
+)
+def test_the_texts_of_jobs_are_the_same(text: bytes, before: bytes, behind: bytes, raw: bytes, data: bytes) -> None:
+    compiled, plain = (each["staniel.protocol.workq.job_texts"] for each in (COMPILED, PLAIN))
+    assert compiled.read_id(text) == plain.read_id(text)
+    line = before + text + behind
+    for at in (*range(len(line) + 3), 2**40):
+        assert compiled.job_id_at(line, at) == plain.job_id_at(line, at)
+    assert compiled.is_job_id(raw) == plain.is_job_id(raw)
+    assert compiled.show_id(raw) == plain.show_id(raw)
+    assert compiled.leased(raw, data, 30 * data) == plain.leased(raw, data, 30 * data)
+
+
+def test_what_is_no_id_is_refused() -> None:
+    module = COMPILED["staniel.protocol.workq.job_texts"]
+    assert module.job_id_at(bytes(50), -1) is None
+    for raw in (b"", bytes(15), bytes(17)):
+        with pytest.raises(ValueError, match="16 bytes"):
+            module.show_id(raw)
+        with pytest.raises(ValueError, match="16 bytes"):
+            module.leased(raw, b"", b"")
+
+
+def test_the_fields_of_the_command_log_end_at_64_bits() -> None:
+    segment = importlib.import_module("staniel.journal.workq.segments").CmdLogSegment(2**63 - 1)
+    for field in ("number", "size", "adds", "dead", "corrupt_ranges", "invalid_records"):
+        setattr(segment, field, 2**63 - 1)
+        assert getattr(segment, field) == 2**63 - 1
+        with pytest.raises(OverflowError):
+            setattr(segment, field, 2**63)
+    segment.limits_ms, segment.adds = 2**80, 2
+    segment.settle_due()
+    assert segment.due_ms == 2**79
+
+
+def test_a_moment_of_a_timer_ends_at_64_bits() -> None:
+    timers = importlib.import_module("staniel.queues.jobs.timers")
+    module = COMPILED["staniel.queues.jobs.job"]
+    job, found = module.Job(b"id", module.Terms(None, 1, 2), b"x", 1), timers.JobTimers()
+    for at_ms in (0, 1_700_000_000_000, timers.NEVER_MS):
+        found.set(job, at_ms, 1_700_000_000_000)
+        assert 0 < found.next_ms() <= max(at_ms, 1_700_000_000_000 + timers.SLOT_MS)
+    with pytest.raises(OverflowError):
+        found.set(job, 2**63, 0)
+    found.clear()

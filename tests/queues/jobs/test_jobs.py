@@ -10,6 +10,7 @@ import pytest
 from staniel.protocol.workq.fields import is_name
 from staniel.queues.jobs.job import Job, Terms
 from staniel.queues.jobs.jobs import Finish, Jobs
+from staniel.queues.jobs.journal import JobJournal
 from staniel.queues.jobs.queue import JobQueue
 from staniel.queues.jobs.replay import JobReplay
 from staniel.queues.jobs.states import COMPLETED, FAILED, LEASED, NEW, PENDING
@@ -17,7 +18,7 @@ from staniel.queues.jobs.states import COMPLETED, FAILED, LEASED, NEW, PENDING
 NOW = 1_700_000_000_000
 
 
-class Notes:
+class Notes(JobJournal):
     """A journal of calls; `replay` plays them to new jobs."""
 
     batch = 0

@@ -6,7 +6,8 @@ from random import Random
 
 from staniel.queues.jobs.job import Job, Terms
 from staniel.queues.jobs.queue import JobQueue
-from staniel.queues.jobs.timers import NEVER_MS, SLOT_MS, JobTimers
+from staniel.queues.jobs.timers import SLOT_MS, JobTimers
+from staniel.queues.jobs.times import NEVER_MS
 
 TERMS = Terms(JobQueue(b"q"), 1, 1)
 

@@ -1,0 +1,5 @@
+cpdef bytes encode_time(at_ns)
+cpdef bytes encode_unsigned(unsigned long long number)
+cpdef bytes crc_of(bytes record)
+cpdef bytes addition(bytes time, long kind, bytes id, bytes coded, bytes data, bytes later)
+cpdef bytes encode_bare(bytes time, long kind, bytes id)

@@ -1,0 +1,17 @@
+"""How the command log's records are laid out: kinds, sizes, and what TIME counts from. encoder.py tells more."""
+
+from __future__ import annotations
+
+import struct
+
+ADD, SCHEDULE, COMPLETE, FAIL, DELETE, EXPIRE, START_ATTEMPT, TIMEOUT_ATTEMPT = range(1, 9)
+TIME_BYTES = 15
+CRC_BYTES = 4
+ID_BYTES = 16
+BARE_BYTES = 1 + ID_BYTES  # a payload that is a type and an id
+
+NS_A_SECOND = 1_000_000_000
+YEAR_1_S = -62_135_596_800  # 1 January of the year 1, from which TIME counts, in seconds since 1970
+UTC = -1
+TIME = struct.Struct(">bqih")  # its version, seconds, nanoseconds, zone
+NO_TIME = b"\x01" + 12 * b"\x00" + b"\xff\xff"

@@ -1,1 +1,0 @@
-cpdef bytes leased(bytes id, bytes shown_terms, bytes payload)

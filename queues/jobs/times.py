@@ -1,0 +1,18 @@
+"""The moments of a job, from what logs and clients give: any integers. Compiled, times.pyx takes its place."""
+
+from __future__ import annotations
+
+NS_A_MS = 1_000_000
+NEVER_MS = 2**63 - 1
+
+
+def end_ms(created_ns: int, time_ns: int, ttl_ms: int) -> int:
+    """When a time to live is over: counted from a job's creation, a scheduled job's from its time. 0 to NEVER_MS."""
+    end = (time_ns or created_ns) // NS_A_MS + ttl_ms
+    return end if 0 <= end < NEVER_MS else NEVER_MS if end > 0 else 0
+
+
+def next_ns(now_ms: int, last_ns: int) -> int:
+    """When a job is created at `now_ms`: later than the one before it, so that they keep their order."""
+    created_ns = now_ms * NS_A_MS
+    return created_ns if created_ns > last_ns else last_ns + 1

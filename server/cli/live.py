@@ -19,7 +19,7 @@ from staniel.broker.operations.health import Health, Severity
 from staniel.broker.operations.views import ClientView, OpenReadView, QueueSnapshot, ServerView
 from staniel.queues.names import file_error
 from staniel.server.cli.admin_client import AdminError, Answer, queue_path
-from staniel.server.cli.live_command import NOT_READY, Live, LiveCommand, confirm, convert
+from staniel.server.cli.live_command import NOT_READY, Live, LiveCommand, complete_queue, confirm, convert
 from staniel.server.cli.text import counted, human_duration, human_size, printable, printable_bytes, table
 
 COMMANDS: dict[str, click.Command] = {}
@@ -61,7 +61,9 @@ def _check_duration(ctx: click.Context, param: click.Parameter, value: str | Non
 
 
 def a_queue(name: str = "queue", metavar: str = "QUEUE", *, required: bool = True) -> Callable[[Callback], Callback]:
-    return click.argument(name, metavar=metavar, required=required, callback=_check_queue)
+    return click.argument(
+        name, metavar=metavar, required=required, callback=_check_queue, shell_complete=complete_queue
+    )
 
 
 COUNT = click.option("--count", "-n", type=click.IntRange(1), help="How many items at most.  [default: all]")

@@ -22,6 +22,7 @@ from staniel.server.cli.text import printable
 
 WRONG_USE, NOT_READY = 2, 3  # exit codes
 TIMEOUT_S_DEFAULT, TIMEOUT_S_MAX = 60.0, 86_400.0
+COMPLETION_S_MAX = 1.0  # a prompt that hangs is worse than one that does not help
 SPOOL_DEFAULT = "spool"  # as serve's
 SHARED = {"spool", "config", "url", "token_file", "timeout", "as_json"}
 T = TypeVar("T")
@@ -103,9 +104,21 @@ def tolerate() -> None:
             stream.reconfigure(errors="backslashreplace")
 
 
+def complete_queue(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[str]:
+    """The server's queues whose names begin so, for a shell; none if it cannot be asked at once."""
+    ctx.params["timeout"] = COMPLETION_S_MAX
+    try:
+        found = convert(_live(ctx).client.get("/api/queues", prefix=incomplete), list[dict[str, Any]])
+    except (AdminError, click.ClickException, OSError):
+        return []
+    return [name for each in found if (name := str(each.get("name"))).isprintable()]
+
+
 def _shared() -> list[click.Parameter]:
     return [
-        click.Option(["--spool", "-s"], envvar="STANIEL_SPOOL", metavar="DIR", help="Of the server.  [default: spool]"),
+        click.Option(
+            ["--spool", "-s"], envvar="STANIEL_SPOOL", metavar="DIR", help="The server's spool.  [default: spool]"
+        ),
         click.Option(["--config", "-c"], metavar="FILE", help="The server's; it names the spool and the admin port."),
         click.Option(["--url"], envvar="STANIEL_URL", metavar="http://HOST:PORT", help="The server's admin port."),
         click.Option(["--token-file"], envvar="STANIEL_TOKEN_FILE", metavar="FILE", help="Its first line: the token."),

@@ -418,6 +418,15 @@ def test_text_that_cannot_do_harm_is_left_as_it_is() -> None:
     assert printable_bytes(b"\xff\xc3\xbc\0") == "\\xffü\\x00"
 
 
+def test_a_shell_completes_the_names_of_queues(server: Server, tmp_path: Path) -> None:
+    for queue in ("work", "wood", "other"):
+        fill(server, queue, 1)
+    for spool, names in ((server.spool, ["plain,wood", "plain,work"]), (tmp_path / "none", [])):
+        asked = {"_STANIEL_COMPLETE": "bash_complete", "COMP_WORDS": "staniel peek wo", "COMP_CWORD": "2"}
+        ended = run_staniel(STANIEL_SPOOL=str(spool), **asked)
+        assert (ended.stdout.split(), ended.stderr) == (names, "")
+
+
 VARYING = re.compile(r"\d+ (?:ms|s|m \d+ s)\b|127\.0\.0\.1:\d+|\d{4}-\d\d-\d\d \d\d:\d\d:\d\d")
 
 

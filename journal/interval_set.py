@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
 from collections.abc import Iterable, Iterator
+from itertools import islice
 
 
 class IntervalSet:
@@ -80,3 +81,13 @@ class IntervalSet:
         """The last id of the interval that holds `item_id`; the one before `item_id` if none does."""
         at = bisect_right(self.starts, item_id) - 1
         return self._ends[at] if at >= 0 and item_id <= self._ends[at] else item_id - 1
+
+    def nth_outside(self, item_id: int, count: int) -> int:
+        """Of the numbers from `item_id` on that are not in the set, the one that has `count` of them before it."""
+        at = bisect_left(self._ends, item_id)
+        for start, end in zip(islice(self.starts, at, None), islice(self._ends, at, None), strict=True):
+            if count < start - item_id:
+                break
+            count -= max(0, start - item_id)
+            item_id = end + 1
+        return item_id + count

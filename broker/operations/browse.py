@@ -23,7 +23,6 @@ from staniel.queues.stream.line import StreamLine
 LIMIT_MAX = 1000
 PREVIEW_BYTES = 4096
 BYTES_MAX = 1 << 20  # of payload in one answer
-PIECE_BYTES = 64 << 10  # read from a journal at once
 ROTATE_FROM = 64  # a longer way into a deque is a thousandth of the time by rotating it
 
 
@@ -56,17 +55,18 @@ class Page(Struct, frozen=True):
 
 
 def browse(queue: Queue, now_ms: int, offset: int, limit: int, preview_bytes: int = PREVIEW_BYTES) -> Page:
-    """The items from `offset` on, at most `limit` and about BYTES_MAX of payload. An expired item at the head is shown
-    like any other until it is swept. Raises OSError if the journal cannot be read.
+    """The items from `offset` on, at most `limit` and about BYTES_MAX of payload, shown or read. An expired item at the
+    head is shown like any other until it is swept. Raises OSError if the journal cannot be read.
     """
     views: list[ItemView] = []
     size = 0
     total = len(queue.line)
+    in_memory = total - queue.line.behind
     if offset < total:
         for at, (item, deliveries) in enumerate(islice(_items_from(queue, offset), limit), offset):
             if item.expires_ms != LOST_MS:
                 views.append(_view(item, deliveries, at, now_ms, preview_bytes))
-                size += min(len(item.data), preview_bytes)
+                size += min(len(item.data), preview_bytes) if at < in_memory else len(item.data)  # all of it is read
             if size >= BYTES_MAX:
                 break
     return Page(queue.name, now_ms, total, offset, views)
@@ -112,25 +112,19 @@ def _behind(queue: Queue, offset: int) -> Iterator[Item]:
     reader.lose_stand_ins()
     seq = line.left + len(line.fresh) + offset
     while seq < line.end:
-        found = reader.load(seq, PIECE_BYTES)[: line.end - seq]
-        yield from found
-        seq += len(found)
+        yield reader.fetch((seq,))[seq]  # reads ahead by itself; `load` would decode all of a line of empty items
+        seq += 1
 
 
 def _unread_of_stream(line: StreamLine, offset: int) -> Iterator[Item]:
-    """Ids follow one another, so the way to an item is short unless some of them are not for this queue."""
+    """Ids follow one another, but for those that are not for this queue or are confirmed already."""
     done = line.progress.done
-    next_id = line.next_id if done else line.next_id + offset
-    skipped = offset if done else 0
+    next_id = done.nth_outside(line.next_id, offset)
     while more := line.stream.read(next_id):
         for item in more:
-            if done and item.id in done:
-                continue
-            if skipped:
-                skipped -= 1
-                continue
-            yield item
-        next_id = more[-1].id + 1
+            if item.id not in done:
+                yield item
+        next_id = done.reach(more[-1].id + 1) + 1
 
 
 def _view(item: Item, deliveries: int, offset: int, now_ms: int, preview_bytes: int) -> ItemView:

@@ -98,9 +98,9 @@ class QueueMetrics:
         self._others = others
 
     def families(self) -> Iterable[bytes]:
-        """The text of each family."""
+        """The text of each family, once: of 10,000 queues half a megabyte, 1 ms each."""
         for at, family in enumerate(FAMILIES):
-            lines = self._lines[at]
+            lines, self._lines[at] = self._lines[at], []
             if self._others is not None:
                 lines.append(f'{family.name}{{queue=""}} {self._others[at]:g}\n')
             yield _head(family.name, family.kind, family.help).encode() + "".join(lines).encode()

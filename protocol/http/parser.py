@@ -61,8 +61,7 @@ class HttpParser(Parser):
         self._state = HttpState.HEAD
         self._connection = _new_connection()
         self._request: h11.Request | None = None
-        self._body: list[bytes] = []
-        self._body_bytes = 0
+        self._body = bytearray()
         self._rest = bytearray()  # arrived before the parser is resumed; empty unless PAUSED
         self._kept_bytes = 0  # by h11: of a head that has not ended, or for the next turn
 
@@ -76,7 +75,7 @@ class HttpParser(Parser):
     @property
     def pending_bytes(self) -> int:
         """Bytes kept for a request that is not complete, or for the next turn."""
-        return self._body_bytes + self._kept_bytes + len(self._rest)
+        return len(self._body) + self._kept_bytes + len(self._rest)
 
     def feed(self, data: bytes) -> list[HttpMessage]:
         """Every request that `data` completes, in order. If a turn has no time for all, the last one is a `More`."""
@@ -138,14 +137,13 @@ class HttpParser(Parser):
             found.append(HttpContinue())
 
     def _take(self, data: bytes, found: list[HttpMessage]) -> None:
-        self._body.append(data)
-        self._body_bytes += len(data)
-        if self._body_bytes > BODY_BYTES_MAX:
+        self._body += data
+        if len(self._body) > BODY_BYTES_MAX:
             self._refuse(413, found)
 
     def _end(self, found: list[HttpMessage]) -> None:
         assert self._request is not None
-        request = _translated(self._request, b"".join(self._body))
+        request = _translated(self._request, bytes(self._body))
         found.append(request)
         if not request.keep_alive:
             self._close()
@@ -170,7 +168,7 @@ class HttpParser(Parser):
     def _forget(self) -> None:
         """The request is over: the next one begins anew, in a connection of h11's own."""
         self._connection = _new_connection()
-        self._request, self._body, self._body_bytes, self._kept_bytes = None, [], 0, 0
+        self._request, self._body, self._kept_bytes = None, bytearray(), 0
 
 
 def _new_connection() -> h11.Connection:

@@ -28,6 +28,10 @@ class ConfirmedIds(Protocol):
 
     def __contains__(self, item_id: int) -> bool: ...
 
+    def reach(self, item_id: int) -> int: ...
+
+    def nth_outside(self, item_id: int, count: int) -> int: ...
+
 
 class Counts(Struct, frozen=True, gc=False):
     """What a stream had counted at some moment, under the stream's names."""

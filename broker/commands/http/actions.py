@@ -8,6 +8,7 @@ from __future__ import annotations
 from base64 import b64decode, b64encode
 from binascii import Error as Base64Error
 from collections import deque
+from functools import partial
 
 from msgspec import Struct
 
@@ -20,7 +21,7 @@ from staniel.broker.config.load import ReloadError
 from staniel.broker.operations.browse import as_text
 from staniel.broker.operations.move import RunningMove, move_error
 from staniel.broker.pauses import QueuePause
-from staniel.broker.session import Session
+from staniel.broker.session import ITEMS_AT_ONCE, Session
 from staniel.broker.status import by_name
 from staniel.queues.item import Delivery, Item, ends_ms
 from staniel.queues.names import name_error
@@ -28,6 +29,7 @@ from staniel.queues.queue import Queue
 from staniel.queues.registry import Refused
 
 TAKEN_MAX = 64
+TAKEN_BYTES_MAX = 1 << 20
 ABORTS_PER_TURN = 64
 EXPIRES_IN_MS_MAX = 1 << 53  # an expiry is a signed number of 64 bits in every journal
 
@@ -99,13 +101,14 @@ def put(exchange: Exchange, now_ms: int) -> None:
     if not 0 <= body.expires_in_ms <= EXPIRES_IN_MS_MAX:
         raise BadBody(f"expires_in_ms is a number from 0 to {EXPIRES_IN_MS_MAX}")
     expires_ms = ends_ms(now_ms, body.expires_in_ms) if body.expires_in_ms else 0
-    exchange.broker.counters.cmd_set += 1
+    counters = exchange.broker.counters
     try:
         result = puts.store(session, name, Item(data, now_ms, expires_ms, body.flags), now_ms)
     except Refused as refused:
+        counters.cmd_set += 1
         exchange.error(400 if refused.client else 503, refused.why)
         return
-    session.cancel_yield()
+    counters.cmd_set += 1
     if result is puts.STORED:
         exchange.json({"stored": 1})
     elif result is puts.PutResult.TOO_LARGE:
@@ -126,23 +129,22 @@ def _data(body: PutBody) -> bytes:
 
 
 def take(exchange: Exchange, now_ms: int) -> None:
-    """Take items off the head for good. Nothing waits."""
+    """Take items off the head for good, about TAKEN_BYTES_MAX of them. Nothing waits."""
     count = max(1, min(exchange.body(TakeBody).count, TAKEN_MAX))
-    found = find(exchange)
-    if found is not None:
-        _take(exchange, found, count, now_ms)
-
-
-def _take(exchange: Exchange, queue: Queue, count: int, now_ms: int) -> None:
+    queue = find(exchange)
+    if queue is None:
+        return
     session, counters = exchange.session, exchange.broker.counters
     if why := access.read_refusal(session, queue):
         exchange.error(503, why)
         return
     taken: list[Delivery] = []
-    while len(taken) < count and (next_one := queue.take(now_ms)) is not None:
+    size = 0
+    while len(taken) < count and size < TAKEN_BYTES_MAX and (next_one := queue.take(now_ms)) is not None:
         taken.append(next_one)
+        size += len(next_one.item.data)
     if not taken and queue.is_unsettled:
-        session.retry_after_sweep(queue, lambda now_ms: _take(exchange, queue, count, now_ms))
+        session.retry_after_sweep(queue, partial(take, exchange))
         return
     counters.cmd_get += 1
     counters.get_hits += bool(taken)
@@ -173,17 +175,14 @@ def purge(exchange: Exchange, now_ms: int) -> None:
     if expected is not None and len(found.line) > expected:
         exchange.error(409, f"{found.name} has {len(found.line)} items now, not {expected}: nothing was purged")
         return
-    _purge(exchange, found, now_ms)
-
-
-def _purge(exchange: Exchange, queue: Queue, now_ms: int) -> None:
-    session = exchange.session
-    if not queue.prepare_flush():
-        session.yield_turn(lambda now_ms: _purge(exchange, queue, now_ms))
+    if not found.prepare_flush():
+        exchange.session.yield_turn(partial(purge, exchange))  # from the beginning: other clients come in between
         return
-    count = queue.flush()
-    session.depend_on(queue)
-    session.log_event("queue.flushed", now_ms, queue=queue.name, items=count)
+    count = found.flush()
+    exchange.session.depend_on(found)
+    exchange.session.log_event("queue.flushed", now_ms, queue=found.name, items=count)
+    if count > ITEMS_AT_ONCE:
+        exchange.session.yield_turn()
     exchange.json({"purged": count})
 
 
@@ -310,9 +309,8 @@ def delete(exchange: Exchange, now_ms: int) -> None:
     if why := access.write_refusal(session, None) or exchange.broker.queues.why_blocked(name):
         exchange.error(503, why)
         return
-    found = exchange.broker.queues.find(name)
+    found = find(exchange)
     if found is None:
-        exchange.error(404, f"there is no queue {name}")
         return
     items = len(found.line)
     exchange.broker.deletions.delete(session, name, now_ms, lambda was_there: exchange.json({"deleted": items}))

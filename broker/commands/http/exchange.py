@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Any, TypeVar
 
 import msgspec
@@ -73,6 +74,19 @@ class Exchange:
         self._held_bytes += len(data)
         if self._held_bytes >= PIECE_BYTES:
             self._give()
+
+    def add_each(self, pieces: Iterator[bytes]) -> None:
+        """`add` one piece a turn, made when it is its turn; then `end`."""
+
+        def step(now_ms: int) -> None:
+            piece = next(pieces, None)
+            if piece is None:
+                self.end()
+                return
+            self.add(piece)
+            self.session.yield_turn(step)
+
+        self.session.yield_turn(step)
 
     def end(self) -> None:
         self._held.append(replies.last_chunk(self.request))

@@ -4,7 +4,10 @@ Source: Ostrich's admin service in Kestrel 2.4: /ping, /stats.json, /stats.txt, 
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 import msgspec
+from msgspec import Struct
 
 from staniel.broker import stats
 from staniel.broker.commands.batches import BatchCommand
@@ -19,6 +22,21 @@ COUNTERS = frozenset(("total_items", "cmd_get", "cmd_set", "cmd_peek", "get_hits
 QUEUE_COUNTERS = frozenset(
     ("total_items", "expired_items", "discarded", "transactions", "canceled_transactions", "total_flushes")
 )
+KINDS = ("counters", "gauges", "labels", "metrics")
+
+
+class Frame(Struct, frozen=True):
+    """What stands around and between the values of each kind."""
+
+    begin: bytes
+    next: bytes
+    between: bytes
+    end: bytes
+    last: bytes
+
+
+JSON_FRAME = Frame(b'{"%b":{', b',"%b":{', b",", b"}", b"}\n")
+TEXT_FRAME = Frame(b"%b:\n", b"%b:\n", b"", b"", b"")
 
 
 def ping(exchange: Exchange, now_ms: int) -> None:
@@ -42,35 +60,60 @@ def server_info(exchange: Exchange, now_ms: int) -> None:
 
 
 def show_stats(exchange: Exchange, now_ms: int) -> None:
-    """Counters and gauges of the server, and of each queue as q/NAME/STATISTIC."""
+    """Counters and gauges of the server, and of each queue as q/NAME/STATISTIC, in the order of names."""
     broker = exchange.broker
-    counters: dict[str, object] = {}
-    gauges: dict[str, object] = {}
-    labels: dict[str, object] = {}
+    is_json = exchange.request.path.endswith(".json")
+    show = _as_json if is_json else _as_text
+    texts: dict[str, list[bytes]] = {kind: [] for kind in KINDS}  # one for each queue that has some of the kind
     totals = stats.QueueTotals()
-
-    def sort(name: str, value: object, is_counter: bool) -> None:
-        kind = labels if isinstance(value, str) else counters if is_counter else gauges
-        kind[name] = value
 
     def look(queue: Queue, now_ms: int) -> bool:
         totals.add(queue)
-        for name, value in stats.queue_stats(queue, now_ms, Dialect.KESTREL):
-            sort(f"q/{queue.name}/{name}", value, name in QUEUE_COUNTERS)
+        values = [(f"q/{queue.name}/{name}", name in QUEUE_COUNTERS, value) for name, value in _of(queue, now_ms)]
+        for kind, found in _by_kind(values).items():
+            texts[kind].append(show(found))
         return True
 
     def send() -> None:
-        for name, value in stats.server_stats(broker, now_ms, totals):
-            sort(name, value, name in COUNTERS)
-        found = {"counters": counters, "gauges": gauges, "labels": labels, "metrics": {}}
-        if exchange.request.path.endswith(".json"):
-            exchange.begin(replies.JSON)
-            exchange.add(msgspec.json.encode(found) + b"\n")
-        else:
-            exchange.begin(replies.TEXT)
-            for kind, values in found.items():
-                lines = [f"  {name}: {value}\n" for name, value in sorted(values.items())]
-                exchange.add(f"{kind}:\n{''.join(lines)}".encode())
-        exchange.end()
+        values = [(name, name in COUNTERS, value) for name, value in stats.server_stats(broker, now_ms, totals)]
+        for kind, found in _by_kind(sorted(values)).items():
+            before = [each for each in found if each[0] < "q/"]
+            texts[kind][:0] = [show(before)] if before else []
+            texts[kind] += [show(found[len(before) :])] if found[len(before) :] else []
+        exchange.begin(replies.JSON if is_json else replies.TEXT)
+        exchange.add_each(_pieces(texts, JSON_FRAME if is_json else TEXT_FRAME))
 
-    BatchCommand(exchange.session, broker.queues, look, send, QUEUES_PER_TURN).step(now_ms)
+    queues = sorted(broker.queues, key=lambda queue: f"{queue.name}/")
+    BatchCommand(exchange.session, queues, look, send, QUEUES_PER_TURN).step(now_ms)
+
+
+def _of(queue: Queue, now_ms: int) -> list[tuple[str, object]]:
+    return sorted(stats.queue_stats(queue, now_ms, Dialect.KESTREL))
+
+
+def _by_kind(values: list[tuple[str, bool, object]]) -> dict[str, list[tuple[str, object]]]:
+    found: dict[str, list[tuple[str, object]]] = {}
+    for name, is_counter, value in values:
+        kind = "labels" if isinstance(value, str) else "counters" if is_counter else "gauges"
+        found.setdefault(kind, []).append((name, value))
+    return found
+
+
+def _as_json(values: list[tuple[str, object]]) -> bytes:
+    """The members of an object, without its braces."""
+    return msgspec.json.encode(dict(values))[1:-1]
+
+
+def _as_text(values: list[tuple[str, object]]) -> bytes:
+    return "".join([f"  {name}: {value}\n" for name, value in values]).encode()
+
+
+def _pieces(texts: dict[str, list[bytes]], frame: Frame) -> Iterator[bytes]:
+    """All kinds, some queues a piece."""
+    begin = frame.begin
+    for kind, parts in texts.items():
+        yield begin % kind.encode()
+        for at in range(0, len(parts), QUEUES_PER_TURN):
+            yield (frame.between if at else b"") + frame.between.join(parts[at : at + QUEUES_PER_TURN])
+        begin = frame.end + frame.next
+    yield frame.end + frame.last

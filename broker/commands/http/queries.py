@@ -113,9 +113,7 @@ def prometheus(exchange: Exchange, now_ms: int) -> None:
     def send() -> None:
         exchange.begin(metrics.CONTENT_TYPE)
         exchange.add(metrics.server_metrics(views.server_view(broker, now_ms), health(broker), broker))
-        for text in collected.families():
-            exchange.add(text)
-        exchange.end()
+        exchange.add_each(iter(collected.families()))
 
     BatchCommand(exchange.session, broker.queues, look, send, METRICS_PER_TURN).step(now_ms)
 
@@ -128,6 +126,7 @@ def find(exchange: Exchange) -> Queue | None:
     if found is not None:
         exchange.session.depend_on(found)  # nothing is shown that a power cut could take back
         return found
+    exchange.session.batch = max(exchange.session.batch, queues.erased.get(name, 0))  # nor brought back
     if why := queues.why_blocked(name):
         exchange.error(503, why)
     elif name in queues.aliases:

@@ -189,6 +189,8 @@ def test_a_set_of_intervals_is_a_set(added: list[tuple[int, int]], cut: int) -> 
     while reach + 1 in model:
         reach += 1
     assert ids.reach(cut) == reach
+    outside = [each for each in range(cut, 200) if each not in model]
+    assert [ids.nth_outside(cut, count) for count in range(20)] == outside[:20]
     ids.discard(cut)
     assert (ids == whole) == (cut not in model) and set(ids) == model - {cut}
     ids.drop_through(cut)

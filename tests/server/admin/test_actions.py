@@ -55,6 +55,13 @@ def test_an_item_is_put_and_taken(server: Server, operator: Operator) -> None:
     assert Operator(server.second_port).post("/api/queues/q/take") == {"items": []}
 
 
+def test_a_take_is_about_a_megabyte(server: Server, operator: Operator) -> None:
+    with Wire(server.address) as wire:
+        for _ in range(3):
+            assert wire.put("q", b"x" * 700_000) == b"STORED"
+    assert [len(operator.post("/api/queues/q/take", {"count": 9})["items"]) for _ in range(3)] == [2, 1, 0]
+
+
 def test_a_purge_counts_and_refuses_if_there_is_more_than_was_shown(server: Server, operator: Operator) -> None:
     fill(server, "q", 3)
     reply = operator.ask("POST", "/api/queues/q/purge", {"expected": 2})

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 import stat
 from collections.abc import Iterator
@@ -85,6 +86,55 @@ def test_a_long_item_is_cut_and_bytes_that_are_no_text_are_base64(server: Server
     assert (long["data"], long["data_bytes"], long["is_cut"]) == ("a" * 101, 10_000, True)
     assert (raw["data"], raw["encoding"], raw["is_cut"]) == ("/wA=", "base64", False)
     assert (letters["data"], letters["encoding"]) == ("é" * 50, "text"), "half a letter is left out"
+
+
+def test_a_page_reads_little_of_a_journal_though_it_shows_nothing_of_its_items(
+    server: Server, operator: Operator
+) -> None:
+    with Wire(server.address) as wire:
+        for _ in range(40):
+            assert wire.put("old", b"x" * 100_000) == b"STORED"
+    assert operator.get("/api/queues/old")["memory_items"] < 5
+    page = operator.get("/api/queues/old/items?offset=5&limit=1000&bytes=0")
+    assert 10 <= len(page["items"]) <= 16 and page["items"][0]["data_bytes"] == 100_000
+
+
+def test_what_others_have_confirmed_is_no_item_of_a_page(server: Server, operator: Operator) -> None:
+    items = [b"%d" % number for number in range(6)]
+    server.config.write_text(CONFIG + "queues.s.max_memory_size = 1\n")
+    with Wire(server.address) as one, Wire(server.address) as other:
+        for data in items:
+            assert one.put("s", data) == b"STORED"
+        assert one.get("s/open") == items[0]
+        assert other.get("s/open") == items[1]
+        assert other.ask(b"get s/close") == b"END"
+        server.kill()
+    operator = Operator(server.start().second_port)
+    for offset in range(5):
+        page = operator.get(f"/api/queues/s/items?offset={offset}")
+        assert [each["data"].encode() for each in page["items"]] == [items[0], *items[2:]][offset:]
+
+
+@pytest.mark.parametrize("path", ["/stats.json", "/stats.txt"])
+def test_kestrels_statistics_of_many_queues_are_one_answer_in_the_order_of_names(
+    server: Server, operator: Operator, path: str
+) -> None:
+    with Wire(server.address) as wire:
+        for number in range(150):
+            assert wire.put(f"q{number}", b"1") == b"STORED"
+        assert wire.put("q1+x", b"1") == b"STORED"
+    body = operator.ask("GET", path).body
+    if path.endswith(".json"):
+        found = {kind: list(values) for kind, values in json.loads(body).items()}
+    else:
+        found = {}
+        for line in body.decode().splitlines():
+            name, _, _ = line.strip().rpartition(":") if line.endswith(":") else line.strip().partition(": ")
+            (found.setdefault(name, []) if not line.startswith(" ") else found[[*found][-1]].append(name))
+    assert list(found) == ["counters", "gauges", "labels", "metrics"]
+    assert all(names == sorted(names) for names in found.values())
+    assert sum(name.endswith("/items") for name in found["gauges"]) == 151
+    assert {"cmd_set", "q/q149/total_items", "total_items"} <= set(found["counters"])
 
 
 def test_health_says_what_is_wrong_and_what_mends_it(server: Server, operator: Operator) -> None:

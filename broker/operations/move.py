@@ -49,6 +49,7 @@ class RunningMove:
         self.left = there if count is None else min(count, there)
         self.moved = 0
         self.is_ahead = False  # of the disk: as much of the source as may be is under way
+        self.is_target_full = False  # which ended it early
 
     def step(self, now_ms: int) -> None:
         """Send a slice; then yield to other clients, or finish."""
@@ -70,7 +71,7 @@ class RunningMove:
 
     def _send_slice(self, now_ms: int) -> bool:
         """Whether there is more to do. Raises Refused."""
-        self.is_ahead = False
+        self.is_ahead = self.is_target_full = False
         if not self.left:
             return False
         target = self._check_target(now_ms)
@@ -104,7 +105,10 @@ class RunningMove:
         if deletions.is_postponed(self.source) or deletions.is_postponed(target):
             return None
         head = self.source.peek(now_ms)
-        if head is None or not target.has_room(head.item):
+        if head is None:
+            return None
+        if not target.has_room(head.item):
+            self.is_target_full = True
             return None
         size = len(head.item.data) + OVERHEAD_BYTES
         if not self.session.broker.group.admits(size):

@@ -222,12 +222,15 @@ def _move(exchange: Exchange, source: Queue, target: str, count: int | None, now
         raise BadBody("count is less than nothing")
 
     def finish(moved: int, why: str) -> None:
+        if running.is_target_full:
+            why = f"{target} is full (max_items or max_size)"
         if why and not moved:
-            exchange.error(503, why)
+            exchange.error(409 if running.is_target_full else 503, why)
         else:
             exchange.json({"moved": moved, "to": target, "why": why})
 
-    RunningMove(exchange.session, source, target, count, finish).step(now_ms)
+    running = RunningMove(exchange.session, source, target, count, finish)
+    running.step(now_ms)
 
 
 def pause(exchange: Exchange, now_ms: int) -> None:

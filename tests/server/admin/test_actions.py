@@ -90,7 +90,9 @@ def test_items_are_moved_and_dead_letters_go_back(server: Server, operator: Oper
 
 def test_a_move_to_a_full_queue_says_how_far_it_came(server: Server, operator: Operator) -> None:
     fill(server, "q", 3)
-    assert operator.post("/api/queues/q/move", {"to": "small"})["moved"] == 1
+    told = {"moved": 1, "to": "small", "why": "small is full (max_items or max_size)"}
+    assert operator.post("/api/queues/q/move", {"to": "small"}) == told
+    assert operator.ask("POST", "/api/queues/q/move", {"to": "small"}).status == 409
     assert operator.ask("POST", "/api/queues/q/move", {"to": "q"}).status == 400
 
 

@@ -243,7 +243,8 @@ def test_a_move_that_ends_early_says_so(server: Server) -> None:
     fill(server, "q", 3)
     ended = run(server, "move", "q", "small", "-y")
     assert (ended.returncode, ended.stdout) == (1, "moved 1 item from q to small\n")
-    assert "2 items stay in q: small takes no more" in ended.stderr
+    assert "the others stay: small is full (max_items or max_size)" in ended.stderr
+    assert refuses(run(server, "move", "q", "small", "-y"), 1, "small is full")
 
 
 # which server

@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from staniel.broker import protocols
+from staniel.protocol.http.parser import BODY_BYTES_MAX, HEAD_BYTES_MAX, HttpParser
 from staniel.protocol.limits import Limits
 from staniel.protocol.memcache.parser import MemcacheParser
 from staniel.protocol.memcache.requests import Dialect
@@ -67,6 +68,11 @@ def _fed(parser: Any, data: bytes) -> list[Any]:
 def memcache_parser(data: bytes) -> None:
     for dialect in Dialect:
         _parsed_alike(lambda dialect=dialect: MemcacheParser(dialect, SMALL), data, 256 + 128)
+
+
+def http_parser(data: bytes) -> None:
+    """A head may end anywhere in what is kept; a piece of a body more than its limit is not."""
+    _parsed_alike(lambda: HttpParser(SMALL), data, HEAD_BYTES_MAX + BODY_BYTES_MAX)
 
 
 def text_parser(data: bytes) -> None:
@@ -195,12 +201,18 @@ def _thrift() -> Iterator[bytes]:
 
 
 MEMCACHE = _spoken("kestrel/protocol_cases", b"\x05")
+HTTP = (
+    b"\x05GET /api/queues?prefix=a%20 HTTP/1.1\r\nHost: h\r\nConnection: close\r\n\r\n",
+    b"\x03POST /p HTTP/1.1\r\nHost: h\r\nExpect: 100-continue\r\nContent-Length: 3\r\n\r\nabcGET / HTTP/1.0\r\n\r\n",
+    b"\x07POST /p HTTP/1.1\r\nHost: h\r\nTransfer-Encoding: chunked\r\n\r\n3\r\nabc\r\n0\r\n\r\n",
+)
 TARGETS = {
     "memcache": Target(memcache_parser, MEMCACHE),
     "text": Target(
         text_parser, lambda: iter([b"\x05put q:\nitem\n\nget q\nconfirm q 1\nmonitor q 1 2\npeek q\nflush q\n"])
     ),
     "thrift": Target(thrift_parser, _thrift),
+    "http": Target(http_parser, lambda: iter(HTTP)),
     "workq": Target(workq_parser, _spoken("workq/protocol_cases", b"\x05")),
     "conversation": Target(conversation, MEMCACHE),
     "jobs": Target(conversation, _spoken("workq/protocol_cases", b"\x0f")),

@@ -9,8 +9,10 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from click.testing import CliRunner
 
-from tests.fuzz.targets import TARGETS
+from tests.fuzz import mutate
+from tests.fuzz.targets import TARGETS, Target
 
 ROOT = Path(__file__).resolve().parents[2]
 RUNS = {"memcache": 800, "text": 3000, "thrift": 6000, "workq": 800}
@@ -48,3 +50,19 @@ def test_what_breaks_a_promise_is_found_and_named(promise: str, found: str, tmp_
     )
     assert told.returncode != 0 and found in told.stdout + told.stderr
     assert list(tmp_path.glob("crash-*"))
+
+
+def test_changed_inputs_reach_every_target() -> None:
+    result = CliRunner().invoke(mutate.main, ["--seconds", "3"])
+    assert result.exit_code == 0, result.output
+    tried = dict(re.findall(r"^([\w-]+): ([0-9]+) inputs$", result.output, re.MULTILINE))
+    assert list(tried) == list(TARGETS) and all(int(count) > 0 for count in tried.values())
+
+
+def test_an_input_that_breaks_a_target_is_shown(monkeypatch: pytest.MonkeyPatch) -> None:
+    def check(data: bytes) -> None:
+        assert b"\xff" not in data
+
+    monkeypatch.setitem(TARGETS, "text", Target(check, TARGETS["text"].seeds))
+    result = CliRunner().invoke(mutate.main, ["text", "--seconds", "60"])
+    assert isinstance(result.exception, AssertionError) and "\\xff" in result.output

@@ -1,0 +1,81 @@
+"""Requests of HTTP that take several turns, or that answer for what the disk does not have yet."""
+
+from __future__ import annotations
+
+import pytest
+from msgspec.structs import replace
+
+from staniel.broker import protocols
+from staniel.broker.operations.metrics import FAMILIES, QueueMetrics
+from staniel.broker.operations.views import queue_view
+from staniel.queues.item import Item
+from staniel.queues.queue import COUNTED_PER_TURN
+from staniel.sim.world import Client
+from tests.support.world import World
+
+
+def fill(world: World, name: str, count: int) -> None:
+    queue = world.broker.queues.make(name, world.now_ms)
+    for _ in range(count):
+        queue.add(Item(b"x", world.now_ms), world.now_ms)
+
+
+def asks(world: World, method: str, path: str, body: str = "") -> Client:
+    """No turn ends."""
+    client = Client(world, protocols.http())
+    world.clients.append(client)
+    head = f"{method} {path} HTTP/1.1\r\nHost: h\r\nContent-Type: application/json\r\nContent-Length: {len(body)}\r\n"
+    client.sends(f"{head}\r\n{body}".encode())
+    return client
+
+
+def answer(world: World, client: Client) -> str:
+    while client.session.wants_turn:
+        world.turn()
+    world.turn()
+    world.sync()
+    return client.hears()
+
+
+@pytest.mark.parametrize("late", [0, 1])
+def test_a_purge_of_many_turns_takes_no_more_than_was_expected(late: int) -> None:
+    world, there = World(), 4 * COUNTED_PER_TURN
+    fill(world, "q", there)
+    client = asks(world, "POST", "/api/queues/q/purge", f'{{"expected": {there}}}')
+    assert client.session.wants_turn
+    fill(world, "q", late)
+    heard = answer(world, client)
+    if late:
+        assert heard.startswith("HTTP/1.1 409 ") and len(world.broker.queues.by_name["q"].line) == there + 1
+    else:
+        assert heard.endswith(f'{{"purged":{there}}}') and not len(world.broker.queues.by_name["q"].line)
+
+
+def test_a_purge_of_a_queue_that_is_deleted_meanwhile_says_that_there_is_none() -> None:
+    world = World()
+    fill(world, "q", 4 * COUNTED_PER_TURN)
+    client = asks(world, "POST", "/api/queues/q/purge")
+    world.client().says("delete q")
+    assert answer(world, client).startswith("HTTP/1.1 404 ")
+
+
+@pytest.mark.parametrize("method", ["GET", "DELETE"])
+def test_that_a_queue_is_gone_is_told_once_the_disk_knows(method: str) -> None:
+    world = World("default.sync_journal = 'always'")
+    world.client().puts("x", "q")
+    world.sync()
+    world.client().sends(b"delete q\r\n")
+    client = asks(world, method, "/api/queues/q")
+    assert client.session.batch > world.broker.group.durable, "a power cut could bring the queue back"
+    assert answer(world, client).startswith("HTTP/1.1 404 ")
+
+
+def test_what_queues_have_together_is_told_to_the_last_digit() -> None:
+    world = World()
+    fill(world, "q", 1)
+    view = queue_view(world.broker, world.broker.queues.by_name["q"], world.now_ms)
+    metrics = QueueMetrics(named=set())
+    for _ in range(2):
+        metrics.add(replace(view, bytes=12_345_678))
+    at = [family.name for family in FAMILIES].index("staniel_queue_bytes")
+    assert [*metrics.families()][at].endswith(b'\nstaniel_queue_bytes{queue=""} 24691356\n')

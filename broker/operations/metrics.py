@@ -84,7 +84,7 @@ class QueueMetrics:
         if self._named is not None and view.name not in self._named:
             self._add_up(view)
             return
-        label = view.name.translate(_ESCAPES)
+        label = view.name.encode("utf-8", "backslashreplace").decode().translate(_ESCAPES)
         for family, text in zip(FAMILIES, self._texts, strict=True):
             value = getattr(view, family.attribute)
             shown = value if family.scale == 1 else value * family.scale

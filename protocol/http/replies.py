@@ -5,6 +5,7 @@ Every reply forbids the browser to guess its type, to store it, and to show it i
 
 from __future__ import annotations
 
+import json
 from typing import Any
 
 import msgspec
@@ -84,12 +85,20 @@ def reply(
 
 def json_reply(request: HttpRequest, status: int, value: Any) -> bytes:
     """`value` as JSON, with a line feed behind it, as terminals like it."""
-    return reply(request, status, msgspec.json.encode(value) + b"\n")
+    return reply(request, status, encode(value) + b"\n")
+
+
+def encode(value: Any) -> bytes:
+    """JSON. A name that a file has and that is no UTF-8 has its odd bytes as \\udc80 to \\udcff."""
+    try:
+        return msgspec.json.encode(value)
+    except UnicodeEncodeError:
+        return json.dumps(msgspec.to_builtins(value), separators=(",", ":")).encode("ascii")
 
 
 def error_reply(request: HttpRequest, status: int, why: str, more: dict[str, str] | None = None) -> bytes:
     """A refusal: {"error": why}."""
-    return reply(request, status, msgspec.json.encode({"error": why}) + b"\n", JSON, more)
+    return reply(request, status, encode({"error": why}) + b"\n", JSON, more)
 
 
 def chunk(request: HttpRequest, data: bytes) -> bytes:

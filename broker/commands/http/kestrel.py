@@ -6,7 +6,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-import msgspec
 from msgspec import Struct
 
 from staniel.broker import stats
@@ -101,11 +100,11 @@ def _by_kind(values: list[tuple[str, bool, object]]) -> dict[str, list[tuple[str
 
 def _as_json(values: list[tuple[str, object]]) -> bytes:
     """The members of an object, without its braces."""
-    return msgspec.json.encode(dict(values))[1:-1]
+    return replies.encode(dict(values))[1:-1]
 
 
 def _as_text(values: list[tuple[str, object]]) -> bytes:
-    return "".join([f"  {name}: {value}\n" for name, value in values]).encode()
+    return "".join([f"  {name}: {value}\n" for name, value in values]).encode("utf-8", "backslashreplace")
 
 
 def _pieces(texts: dict[str, list[bytes]], frame: Frame) -> Iterator[bytes]:

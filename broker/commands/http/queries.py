@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from itertools import islice
 
-import msgspec
-
 from staniel.broker.commands.batches import BatchCommand
 from staniel.broker.commands.http.exchange import Exchange
 from staniel.broker.operations import browse, metrics, views
@@ -44,7 +42,7 @@ def queues(exchange: Exchange, now_ms: int) -> None:
         queue = broker.queues.find(name)
         if queue is not None:  # it may have been deleted since
             exchange.session.depend_on(queue)
-            exchange.add(before[0] + msgspec.json.encode(views.queue_view(broker, queue, now_ms)))
+            exchange.add(before[0] + replies.encode(views.queue_view(broker, queue, now_ms)))
             before[0] = b",\n"
         return True
 

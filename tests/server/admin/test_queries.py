@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import re
 import stat
 from collections.abc import Iterator
@@ -135,6 +136,18 @@ def test_kestrels_statistics_of_many_queues_are_one_answer_in_the_order_of_names
     assert all(names == sorted(names) for names in found.values())
     assert sum(name.endswith("/items") for name in found["gauges"]) == 151
     assert {"cmd_set", "q/q149/total_items", "total_items"} <= set(found["counters"])
+
+
+def test_a_queue_whose_file_name_is_no_utf_8_is_shown(tmp_path: Path) -> None:
+    (tmp_path / "spool").mkdir()
+    (tmp_path / "spool" / os.fsdecode(b"a\xff")).touch()
+    with running(tmp_path, config=CONFIG) as server:
+        operator = Operator(server.second_port)
+        assert [each["name"] for each in operator.get("/api/queues")] == ["a\udcff"]
+        assert b'{queue="a\\\\udcff"} 0\n' in operator.ask("GET", "/metrics").body
+        assert "q/a\udcff/items" in operator.get("/stats.json")["gauges"]
+        assert b"  q/a\\udcff/items: 0\n" in operator.ask("GET", "/stats.txt").body
+        assert operator.ask("GET", "/api/queues/a%FF").status == 404
 
 
 def test_health_says_what_is_wrong_and_what_mends_it(server: Server, operator: Operator) -> None:

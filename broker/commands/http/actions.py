@@ -9,6 +9,7 @@ from base64 import b64decode, b64encode
 from binascii import Error as Base64Error
 from collections import deque
 from functools import partial
+from typing import TYPE_CHECKING
 
 from msgspec import Struct
 
@@ -27,6 +28,9 @@ from staniel.queues.item import Delivery, Item, ends_ms
 from staniel.queues.names import name_error
 from staniel.queues.queue import Queue
 from staniel.queues.registry import Refused
+
+if TYPE_CHECKING:
+    from staniel.broker.broker import Broker
 
 TAKEN_MAX = 64
 TAKEN_BYTES_MAX = 1 << 20
@@ -201,13 +205,20 @@ def redrive(exchange: Exchange, now_ms: int) -> None:
         return
     target = body.to
     if not target:
-        origins = [queue.name for queue in exchange.broker.queues if queue.config.dead_letter_queue == found.name]
+        origins = _origins(exchange.broker, found.name)
         if len(origins) != 1:
             which = f"{len(origins)} queues send" if origins else "no queue sends"
             exchange.error(409, f'{which} dead letters to {found.name}: say where to move them with "to"')
             return
         target = origins[0]
     _move(exchange, found, target, body.count, now_ms)
+
+
+def _origins(broker: Broker, name: str) -> list[str]:
+    """The queues whose dead letters go to `name`; where there is none, the names that the configuration says it of."""
+    there = [queue.name for queue in broker.queues if queue.config.dead_letter_queue == name]
+    resolved = broker.config.resolved
+    return there or [each for each in resolved if each and resolved[each].dead_letter_queue == name]
 
 
 def _move(exchange: Exchange, source: Queue, target: str, count: int | None, now_ms: int) -> None:

@@ -216,7 +216,6 @@ def test_with_yes_nothing_is_asked(server: Server) -> None:
     assert say(server, "move", "q", "r", "-n", "1", "--yes") == "moved 1 item from q to r\n"
     assert say(server, "purge", "q", "-y") == "removed 2 items from q\n"
     assert say(server, "delete", "q", "-y") == "deleted q with 0 items\n"
-    fill(server, "work", 1)
     fill(server, "dead", 2)
     assert say(server, "redrive", "dead", "-y") == "moved 2 items from dead to work\n"
     assert say(server, "reload") == "reloaded\n"

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import partial
+from importlib.util import find_spec
 from typing import Any
 
 from staniel.broker.commands import memcache as commands
@@ -44,8 +45,10 @@ def workq() -> ProtocolSpec:
 
 def http() -> ProtocolSpec:
     """The admin listener's. Its modules, h11 among them, are loaded for the first client: a socket that is used once a
-    week must not cost every start.
+    week must not cost every start. Raises ImportError where h11 is missing: its absence must not be met by a client.
     """
+    if find_spec("h11") is None:
+        raise ImportError("h11 is not installed")
     handlers: dict[type, Callable[[Session, Any, int], None]] = {}
 
     def parser(limits: Limits) -> RequestParser:

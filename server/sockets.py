@@ -7,6 +7,7 @@ a lock on a file that others may remove guards nothing.
 
 from __future__ import annotations
 
+import errno
 import fcntl
 import os
 import socket
@@ -52,6 +53,8 @@ class BoundSockets:
             self._open(config, "thrift", lambda: protocols.thrift(dialect, config.thrift.create_on_read))
         except ImportError as error:
             self.close()
+            if "h11" in str(error):
+                raise StartError("[admin] needs h11: pip install 'h11>=0.14,<1'") from error
             raise StartError("[thrift] needs an extra: pip install 'staniel[thrift]'") from error
         except StartError:
             self.close()
@@ -98,6 +101,10 @@ class BoundSockets:
         """The operators' socket in the spool's own folder, which this process has locked. It is bound through the
         folder's descriptor, because the path of a spool may be longer than a socket's may be. Why not, if it cannot.
         """
+        try:
+            protocol = protocols.http()
+        except ImportError as missing:
+            return OSError(errno.ENOPKG, str(missing))
         path = f"{folder}/{ADMIN_SOCKET}"
         sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM | socket.SOCK_CLOEXEC)
         try:
@@ -114,7 +121,7 @@ class BoundSockets:
         except OSError as error:
             sock.close()
             return error
-        self.in_spool = (sock, protocols.http())
+        self.in_spool = (sock, protocol)
         return None
 
     def _bind_unix(self, address: UnixAddress, mode: int) -> socket.socket:

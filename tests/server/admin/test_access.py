@@ -10,6 +10,7 @@ import pytest
 
 from tests.server.admin.asking import Operator
 from tests.support.process import Server, run_staniel, running
+from tests.support.wire import Wire
 
 TOKEN = "0123456789abcdefé"
 
@@ -130,3 +131,21 @@ def test_a_reload_does_not_open_a_listener_that_stays(server: Server, operator: 
     assert operator.ask("GET", "/api/queues").status == 401
     assert operator.ask("GET", "/api/queues", host="evil.example", authorization=BEARER).status == 421
     assert operator.ask("GET", "/api/queues", authorization=BEARER).status == 200
+
+
+def test_a_server_without_h11_says_so_and_serves_its_clients(tmp_path: Path) -> None:
+    """After an upgrade of the program alone, say."""
+    (tmp_path / "hide").mkdir()
+    hide = "import sys\nsys.meta_path.insert(0, type('Hide', (), {'find_spec': lambda self, name, *_: (_ for _ in ())"
+    hide += ".throw(ModuleNotFoundError(name)) if name == 'h11' else None})())\n"
+    (tmp_path / "hide" / "sitecustomize.py").write_text(hide)
+    wrapper = ("env", f"PYTHONPATH={tmp_path / 'hide'}")
+    with running(tmp_path / "one", wrapper=wrapper) as server:
+        assert "h11" in server.stderr and "admin.no_socket" in server.stderr
+        with Wire(server.address) as wire:
+            assert wire.put("q", b"1") == b"STORED"
+    (tmp_path / "c.toml").write_text("admin.port = 0\n")
+    ended = run_staniel(
+        "serve", "--config", str(tmp_path / "c.toml"), "--spool", str(tmp_path / "s"), PYTHONPATH=str(tmp_path / "hide")
+    )
+    assert ended.returncode == 1 and "[admin] needs h11" in ended.stderr

@@ -98,7 +98,8 @@ class AdminSettings(ListenerSettings, frozen=True, kw_only=True):
     which browsers may ask for the listener, beside addresses, localhost and the server's host.
     """
 
-    socket: Annotated[bool, values.FLAG] = True
+    # Off: programs that copy a folder file by file, Python's shutil among them, fail at a socket in it.
+    socket: Annotated[bool, values.FLAG] = False
     token_file: Annotated[str, values.MAYBE_TEXT] = ""
     hosts: Annotated[tuple[str, ...], values.HOSTS] = ()
 

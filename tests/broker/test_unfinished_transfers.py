@@ -218,6 +218,7 @@ def test_an_intent_outlives_its_source_until_no_power_cut_can_bring_that_back() 
         assert found[b"tick"] == 1 and found[b"tock"] <= 1, (how, found)
 
 
+@pytest.mark.pure
 @pytest.mark.parametrize(
     ("journal_format", "reads"), [("kestrel", (ReadBehind, "load")), ("libkestrel", (Stream, "read"))]
 )

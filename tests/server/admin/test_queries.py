@@ -16,7 +16,7 @@ from tests.support.process import Server, running
 from tests.support.wire import Wire
 
 CONFIG = """
-admin.port = 0
+admin = { port = 0, socket = true }
 queues.old = { max_memory_size = 4096, sync_journal = "os" }
 queues.s.journal_format = "libkestrel"
 """
@@ -244,7 +244,7 @@ def test_the_socket_in_the_spool_is_for_the_servers_user_and_goes_with_it(server
 
 def test_a_spool_with_a_long_path_has_its_socket_too(tmp_path: Path) -> None:
     folder = tmp_path / ("long" * 30)
-    with running(folder) as server:
+    with running(folder, config="admin.socket = true\n") as server:
         assert server.stderr == ""
         assert (server.spool / ".staniel" / "admin.sock").is_socket()
 

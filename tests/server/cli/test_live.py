@@ -25,7 +25,7 @@ from tests.support.wire import Wire
 
 TOKEN = "0123456789abcdef"
 CONFIG = """
-admin = { port = 0, token_file = "token" }
+admin = { port = 0, socket = true, token_file = "token" }
 queues.work = { max_deliveries = 1, dead_letter_queue = "dead" }
 queues.small.max_items = 1
 """
@@ -268,16 +268,16 @@ def test_a_configuration_names_the_spool_or_the_port(tmp_path: Path) -> None:
     with running(tmp_path, config=f"[admin]\nport = {port}\nsocket = false\n") as server:
         fill(server, "q", 2)
         assert "q " in say(server, "queues", "--config", str(server.config))
-        assert refuses(run(server, "queues"), 1, "no server runs on the spool")
+        assert refuses(run(server, "queues"), 1, "no server listens in the spool")
 
 
 def test_a_spool_may_have_a_longer_path_than_a_socket(tmp_path: Path) -> None:
     folder = tmp_path / ("a" * 100) / ("b" * 100)
-    with running(folder) as server:
+    with running(folder, config="admin.socket = true\n") as server:
         fill(server, "q", 1)
         assert "q " in say(server, "queues")
         server.kill()
-        assert refuses(run(server, "queues"), 1, "no server runs on the spool")
+        assert refuses(run(server, "queues"), 1, "no server listens in the spool")
 
 
 def test_where_no_server_is_one_line_says_what_to_do(tmp_path: Path) -> None:
@@ -381,7 +381,10 @@ def test_a_closed_pipe_a_full_disk_and_a_plain_terminal_end_without_a_traceback(
 def test_ctrl_c_ends_a_command_without_a_traceback() -> None:
     with socket.create_server(("127.0.0.1", 0)) as silent:
         command = [*STANIEL, "queues", "--url", f"http://127.0.0.1:{silent.getsockname()[1]}"]
-        child = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+        child = subprocess.Popen(
+            command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+            preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),  # what runs behind a shell's & ignores it
+        )  # fmt: skip
         sock, _ = silent.accept()
         child.send_signal(signal.SIGINT)
         out, said = child.communicate(timeout=START_SECONDS_MAX)

@@ -175,9 +175,8 @@ def _unreachable(address: AdminAddress, error: Exception) -> str:
     if isinstance(address, SpoolAddress):
         spool = printable(os.path.abspath(address.spool))
         if isinstance(error, FileNotFoundError | ConnectionRefusedError | NotADirectoryError):
-            return (
-                f"no server listens in the spool {spool}: start it with [admin] socket = true, or name one with --url"
-            )
+            start = "start it with [admin] socket = true, or name another with --spool, --config or --url"
+            return f"no server listens in the spool {spool}: {start}"
         return f"no server answers on the spool {spool}: {_why(error)}"
     where = printable(format_address(address))
     return f"no server answers on {where}: {_why(error)}; start it, or name another with --url or --spool"

@@ -281,7 +281,7 @@ def test_a_spool_may_have_a_longer_path_than_a_socket(tmp_path: Path) -> None:
 
 
 def test_where_no_server_is_one_line_says_what_to_do(tmp_path: Path) -> None:
-    hint = "start it, or name another with --spool, --config or --url"
+    hint = "or name another with --spool, --config or --url"
     assert refuses(run_staniel("queues", "--spool", str(tmp_path / "none")), 1, hint)
     with socket.create_server(("127.0.0.1", 0)) as probe:
         port = probe.getsockname()[1]

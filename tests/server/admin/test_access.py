@@ -23,11 +23,6 @@ def server(tmp_path: Path) -> Iterator[Server]:
         yield server
 
 
-@pytest.fixture
-def operator(server: Server) -> Operator:
-    return Operator(server.second_port)
-
-
 BEARER = f"Bearer {TOKEN}".encode().decode("latin-1")
 
 

@@ -24,11 +24,6 @@ def server(tmp_path: Path) -> Iterator[Server]:
         yield server
 
 
-@pytest.fixture
-def operator(server: Server) -> Operator:
-    return Operator(server.second_port)
-
-
 def fill(server: Server, queue: str, count: int) -> None:
     with Wire(server.address) as wire:
         for number in range(count):

@@ -28,22 +28,17 @@ def server(tmp_path: Path) -> Iterator[Server]:
         yield server
 
 
-@pytest.fixture
-def operator(server: Server) -> Operator:
-    return Operator(server.second_port)
-
-
 def test_a_queue_is_shown_as_it_is(server: Server, operator: Operator) -> None:
     with Wire(server.address) as wire:
         for data in (b"one", b"three"):
-            assert wire.put("work", data) == b"STORED"
-        assert wire.get("work/open") == b"one"
+            assert wire.put("mail", data) == b"STORED"
+        assert wire.get("mail/open") == b"one"
         (shown,) = operator.get("/api/queues")
-        assert shown == operator.get("/api/queues/work") | {"age_ms": shown["age_ms"], "oldest_ms": shown["oldest_ms"]}
-        assert (shown["name"], shown["items"], shown["bytes"], shown["sync"]) == ("work", 1, 5, "always")
+        assert shown == operator.get("/api/queues/mail") | {"age_ms": shown["age_ms"], "oldest_ms": shown["oldest_ms"]}
+        assert (shown["name"], shown["items"], shown["bytes"], shown["sync"]) == ("mail", 1, 5, "always")
         assert (shown["open_reads"], shown["waiters"], shown["put_items"]) == (1, 0, 2)
         assert shown["unsynced_bytes"] == 0 and shown["journal_bytes"] > 8
-        (held,) = operator.get("/api/queues/work/open")
+        (held,) = operator.get("/api/queues/mail/open")
         assert (held["xid"], held["deliveries"], held["data_bytes"]) == (1, 1, 3)
         clients = operator.get("/api/clients")
         assert held["client"] in [each["address"] for each in clients if each["open_reads"] == 1]
@@ -53,9 +48,9 @@ def test_a_queue_is_shown_as_it_is(server: Server, operator: Operator) -> None:
 def test_unsynced_bytes_are_those_that_a_power_cut_could_take(server: Server, operator: Operator) -> None:
     with Wire(server.address) as wire:
         assert wire.put("old", b"x" * 100) == b"STORED"
-        assert wire.put("work", b"x" * 100) == b"STORED"
+        assert wire.put("mail", b"x" * 100) == b"STORED"
     assert operator.get("/api/queues/old")["unsynced_bytes"] > 100
-    assert operator.get("/api/queues/work")["unsynced_bytes"] == 0
+    assert operator.get("/api/queues/mail")["unsynced_bytes"] == 0
 
 
 def test_items_are_browsed_in_their_order_wherever_they_are_and_stay(server: Server, operator: Operator) -> None:
@@ -80,10 +75,10 @@ def test_items_are_browsed_in_their_order_wherever_they_are_and_stay(server: Ser
 
 def test_a_long_item_is_cut_and_bytes_that_are_no_text_are_base64(server: Server, operator: Operator) -> None:
     with Wire(server.address) as wire:
-        assert wire.put("work", b"a" * 10_000) == b"STORED"
-        assert wire.put("work", b"\xff\x00") == b"STORED"
-        assert wire.put("work", "é".encode() * 3000) == b"STORED"
-    long, raw, letters = operator.get("/api/queues/work/items?bytes=101")["items"]
+        assert wire.put("mail", b"a" * 10_000) == b"STORED"
+        assert wire.put("mail", b"\xff\x00") == b"STORED"
+        assert wire.put("mail", "é".encode() * 3000) == b"STORED"
+    long, raw, letters = operator.get("/api/queues/mail/items?bytes=101")["items"]
     assert (long["data"], long["data_bytes"], long["is_cut"]) == ("a" * 101, 10_000, True)
     assert (raw["data"], raw["encoding"], raw["is_cut"]) == ("/wA=", "base64", False)
     assert (letters["data"], letters["encoding"]) == ("é" * 50, "text"), "half a letter is left out"
@@ -180,14 +175,14 @@ def test_metrics_are_prometheus_text(server: Server, operator: Operator) -> None
 
 def test_every_path_of_the_description_is_served_and_says_what_it_promises(server: Server, operator: Operator) -> None:
     with Wire(server.address) as wire:
-        assert wire.put("work", b"1") == b"STORED"
+        assert wire.put("mail", b"1") == b"STORED"
     document = operator.get("/openapi.json")
     assert document["openapi"].startswith("3.1")
     for path, methods in document["paths"].items():
         if "get" not in methods:
-            assert operator.ask("GET", path.format(queue="work", xid="1", number="1")).status == 405
+            assert operator.ask("GET", path.format(queue="mail", xid="1", number="1")).status == 405
             continue
-        reply = operator.ask("GET", path.format(queue="work"))
+        reply = operator.ask("GET", path.format(queue="mail"))
         assert reply.status == 200, path
         schema = methods["get"]["responses"]["200"].get("content", {}).get("application/json", {}).get("schema")
         if schema is not None:
@@ -251,12 +246,12 @@ def test_a_spool_with_a_long_path_has_its_socket_too(tmp_path: Path) -> None:
 
 def test_kestrels_paths_answer_as_scripts_expect(server: Server, operator: Operator) -> None:
     with Wire(server.address) as wire:
-        assert wire.put("work", b"12345") == b"STORED"
+        assert wire.put("mail", b"12345") == b"STORED"
     assert operator.ask("GET", "/ping").body == b"pong\n"
     stats = operator.get("/stats.json")
     assert set(stats) == {"counters", "gauges", "labels", "metrics"}
-    assert (stats["gauges"]["q/work/items"], stats["counters"]["q/work/total_items"]) == (1, 1)
-    assert "q/work/items: 1" in operator.ask("GET", "/stats.txt").body.decode()
+    assert (stats["gauges"]["q/mail/items"], stats["counters"]["q/mail/total_items"]) == (1, 1)
+    assert "q/mail/items: 1" in operator.ask("GET", "/stats.txt").body.decode()
     assert operator.ask("GET", "/server_info.txt").body.startswith(b"name: staniel\n")
     assert operator.ask("GET", "/shutdown").status == 404
 

@@ -14,25 +14,18 @@ from staniel.protocol.http.requests import HttpRequest
 
 REASONS = {
     200: "OK",
-    204: "No Content",
-    303: "See Other",
-    304: "Not Modified",
     400: "Bad Request",
     401: "Unauthorized",
     403: "Forbidden",
     404: "Not Found",
     405: "Method Not Allowed",
-    408: "Request Timeout",
     409: "Conflict",
-    411: "Length Required",
     413: "Content Too Large",
     415: "Unsupported Media Type",
     421: "Misdirected Request",
     431: "Request Header Fields Too Large",
-    500: "Internal Server Error",
     501: "Not Implemented",
     503: "Service Unavailable",
-    505: "HTTP Version Not Supported",
 }
 CONTINUE = b"HTTP/1.1 100 Continue\r\n\r\n"
 JSON = "application/json"

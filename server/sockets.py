@@ -26,6 +26,8 @@ PORT_HINT = "choose another with --port, or stop the program that has it"
 PATH_HINT = "choose another path, or stop the program that listens there"
 SHORTER_HINT = "give a shorter one in `listen`, in /run for example"
 PATH_BYTES_MAX = 107  # of a Unix socket: 108 in the kernel's struct, one of them for its end
+HTTP_LIBRARY = "h11: pip install 'h11>=0.14,<1'"
+THRIFT_EXTRA = "an extra: pip install 'staniel[thrift]'"
 LOCK_SUFFIX = ".lock"
 ADMIN_SOCKET_MODE = 0o600
 
@@ -49,14 +51,9 @@ class BoundSockets:
             self._open(config, "memcache", lambda: protocols.memcache(dialect, config.memcache.create_on_read))
             self._open(config, "text", lambda: protocols.text(dialect, config.text.create_on_read))
             self._open(config, "workq", protocols.workq)
-            self._open(config, "admin", protocols.http)
-            self._open(config, "thrift", lambda: protocols.thrift(dialect, config.thrift.create_on_read))
-        except ImportError as error:
-            self.close()
-            if "h11" in str(error):
-                raise StartError("[admin] needs h11: pip install 'h11>=0.14,<1'") from error
-            raise StartError("[thrift] needs an extra: pip install 'staniel[thrift]'") from error
-        except StartError:
+            self._open(config, "admin", protocols.http, HTTP_LIBRARY)
+            self._open(config, "thrift", lambda: protocols.thrift(dialect, config.thrift.create_on_read), THRIFT_EXTRA)
+        except (StartError, ImportError):
             self.close()
             raise
 
@@ -84,12 +81,19 @@ class BoundSockets:
         """With the one in the spool, if there is one."""
         return [*self.sockets, self.in_spool] if self.in_spool is not None else list(self.sockets)
 
-    def _open(self, config: Config, name: str, load: Callable[[], ProtocolSpec]) -> None:
-        """Bind a listener's addresses, if it has any: only then is its protocol loaded."""
+    def _open(self, config: Config, name: str, load: Callable[[], ProtocolSpec], needs: str = "") -> None:
+        """Bind a listener's addresses, if it has any: only then is its protocol loaded. `needs`: what it has to have
+        installed, for the message where that is missing.
+        """
         addresses = config.addresses(name)
         if not addresses:
             return
-        protocol = load()
+        try:
+            protocol = load()
+        except ImportError as missing:
+            if not needs:
+                raise
+            raise StartError(f"[{name}] needs {needs}") from missing
         for address in addresses:
             if isinstance(address, UnixAddress):
                 sock = self._bind_unix(address, config.socket_mode(name))

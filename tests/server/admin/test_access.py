@@ -139,8 +139,3 @@ def test_a_server_without_h11_says_so_and_serves_its_clients(tmp_path: Path) -> 
         assert "h11" in server.stderr and "admin.no_socket" in server.stderr
         with Wire(server.address) as wire:
             assert wire.put("q", b"1") == b"STORED"
-    (tmp_path / "c.toml").write_text("admin.port = 0\n")
-    ended = run_staniel(
-        "serve", "--config", str(tmp_path / "c.toml"), "--spool", str(tmp_path / "s"), PYTHONPATH=str(tmp_path / "hide")
-    )
-    assert ended.returncode == 1 and "[admin] needs h11" in ended.stderr

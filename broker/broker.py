@@ -391,6 +391,8 @@ class Broker:
         self.queues.config_of = config.queue
         later = config.later_keys(self._started_with)
         self._limit_queues()
+        for session in self._sessions:
+            session.max_open_reads = config.server.max_open_transactions
         for queue, changed in self._reconfigured(config):
             if not self._configure(queue, changed):
                 later.append(joined(joined("queues", queue.name), "keep_journal"))

@@ -24,8 +24,8 @@ MEMCACHE_HANDLERS = {**commands.HANDLERS, **meta_commands.HANDLERS}
 def memcache(dialect: Dialect, create_on_read: bool | None = None) -> ProtocolSpec:
     """`create_on_read` None: as is usual for the dialect."""
     creates = dialect is Dialect.KESTREL if create_on_read is None else create_on_read
-    items = commands.MemcacheItems() if IS_COMPILED else None
-    return ProtocolSpec(partial(MemcacheParser, dialect), MEMCACHE_HANDLERS, dialect, creates, items=items)
+    served = commands.MemcacheCommands() if IS_COMPILED else None
+    return ProtocolSpec(partial(MemcacheParser, dialect), MEMCACHE_HANDLERS, dialect, creates, commands=served)
 
 
 def text(dialect: Dialect, create_on_read: bool = True) -> ProtocolSpec:
@@ -40,7 +40,8 @@ def workq() -> ProtocolSpec:
     from staniel.broker.commands import workq as workq_commands
     from staniel.protocol.workq.parser import WorkqParser
 
-    return ProtocolSpec(WorkqParser, workq_commands.HANDLERS, name="workq")
+    served = workq_commands.WorkqCommands() if IS_COMPILED else None
+    return ProtocolSpec(WorkqParser, workq_commands.HANDLERS, name="workq", commands=served)
 
 
 def http() -> ProtocolSpec:

@@ -2,17 +2,15 @@ cimport cython
 
 from staniel.broker.counters cimport ServerCounters
 from staniel.journal.group_commit cimport GroupCommit
-from staniel.protocol.memcache.item_requests cimport Get, Set
 from staniel.protocol.memcache.replies cimport Replies
 
 
-cdef class ItemCommands:
-    cpdef put(self, Session session, Set request, long long now_ms)
-    cpdef get(self, Session session, Get request, long long now_ms)
+cdef class FrequentCommands:
+    cpdef serve(self, Session session, request, long long now_ms)
 
 
 cdef class Session:
-    cdef public object _answer, _delivered, _queue, broker, dialect, backlog, number, reply_item, state, waited_at
+    cdef public object _answer, _delivered, _queue, broker, dialect, backlog, number, reply_item, state, waited_at, workq
     cdef public str address, client_id, protocol
     cdef public Replies replies
     cdef public ServerCounters counters
@@ -20,16 +18,15 @@ cdef class Session:
     cdef public dict handlers, reads, by_name
     cdef public list out
     cdef public bytes stored
-    cdef public ItemCommands items
-    cdef public long long out_bytes, batch
+    cdef public FrequentCommands commands
+    cdef public long long out_bytes, batch, max_open_reads
     cdef public bint creates, refuse_reads, refuse_writes, guarded, opens, peeks
 
     cpdef execute(self, list requests, long long now_ms)
-    @cython.locals(handlers=dict, done=Py_ssize_t)
+    @cython.locals(handlers=dict, commands=FrequentCommands, done=Py_ssize_t)
     cpdef _execute_many(self, list requests, long long now_ms)
     @cython.locals(handlers=dict, left=Py_ssize_t)
     cpdef run_backlog(self, long long now_ms)
-    cpdef _serve(self, request, long long now_ms)
     cpdef clear_out(self)
     @cython.locals(batch="long long")
     cpdef depend_on(self, queue)

@@ -19,7 +19,6 @@ from staniel.broker.events import Level
 from staniel.journal.group_commit import GroupMember
 from staniel.journal.journals import removal_log
 from staniel.protocol.limits import Limits
-from staniel.protocol.memcache.item_requests import Get, Set
 from staniel.protocol.memcache.replies import ITEM_REPLIES, replies_for
 from staniel.protocol.memcache.requests import Dialect
 from staniel.queues.batched_aborts import ENDED_AS_MANY, READS_PER_STEP
@@ -30,6 +29,7 @@ from staniel.queues.registry import Later
 
 if TYPE_CHECKING:
     from staniel.broker.broker import Broker
+    from staniel.broker.jobs import JobService
 
 Answer = Callable[[Any, int], None]
 Reads = deque[tuple[Queue, Delivery]]
@@ -90,15 +90,13 @@ def _nothing(now_ms: int) -> None:
 PAUSE = Continuation(_nothing)
 
 
-class ItemCommands:
-    """Puts and gets of one key, as compiled code calls them; None in plain Python, where the table is as fast."""
+class FrequentCommands:
+    """A protocol's table of handlers, as compiled code asks it; None in plain Python, where the table is as fast."""
 
     __slots__ = ()
 
-    def put(self, session: Session, request: Set, now_ms: int) -> None:
-        raise NotImplementedError
-
-    def get(self, session: Session, request: Get, now_ms: int) -> None:
+    def serve(self, session: Session, request: Any, now_ms: int) -> None:
+        """Call the handler of `request`, the frequent ones without the table and without boxed numbers."""
         raise NotImplementedError
 
 
@@ -112,7 +110,7 @@ class ProtocolSpec(Struct, frozen=True):
     dialect: Dialect = Dialect.MEMCACHED
     create_on_read: bool = False
     name: str = "memcache"
-    items: ItemCommands | None = None
+    commands: FrequentCommands | None = None
 
 
 class RequestParser(Protocol):
@@ -156,13 +154,14 @@ class Session:
         "broker",
         "by_name",
         "client_id",
+        "commands",
         "counters",
         "creates",
         "dialect",
         "group",
         "guarded",
         "handlers",
-        "items",
+        "max_open_reads",
         "number",
         "opens",
         "out",
@@ -177,13 +176,16 @@ class Session:
         "state",
         "stored",
         "waited_at",
+        "workq",
     )
 
     def __init__(self, broker: Broker, protocol: ProtocolSpec, address: str = "") -> None:
         self.broker = broker
+        if broker.serves_jobs:
+            self.workq: JobService = broker.workq
         self.counters, self.group, self.by_name = broker.counters, broker.group, broker.queues.by_name
         self.address = address
-        self.handlers, self.items, self.protocol = protocol.handlers, protocol.items, protocol.name
+        self.handlers, self.commands, self.protocol = protocol.handlers, protocol.commands, protocol.name
         self.dialect = protocol.dialect
         self.creates = protocol.create_on_read
         self.replies, self.reply_item = replies_for(protocol.dialect), ITEM_REPLIES[protocol.dialect]
@@ -198,7 +200,8 @@ class Session:
         self.batch = 0
         self.state = READY
         self.backlog: deque[Any] = deque()
-        self.reads: dict[str, deque[tuple[Queue, Delivery]]] = {}
+        self.reads: dict[str, Reads] = {}
+        self.max_open_reads = broker.config.server.max_open_transactions  # of each name; Broker.reload changes it
         self.waited_at: Any = None  # what the last wait was for: its queue, or the one that has been made meanwhile
         self.opens = False
         self.peeks = False
@@ -213,43 +216,32 @@ class Session:
         if len(requests) == 1 and not self.backlog and self.state is READY:
             request = requests[0]
             try:
-                if self.items is None:
+                if self.commands is None:
                     self.handlers[type(request)](self, request, now_ms)
                 else:
-                    self._serve(request, now_ms)
+                    self.commands.serve(self, request, now_ms)
             except Later:
                 self._again(request)
         elif requests:
             self._execute_many(requests, now_ms)
 
     def _execute_many(self, requests: list[Any], now_ms: int) -> None:
-        handlers, backlog, items = self.handlers, self.backlog, self.items
+        handlers, backlog, commands = self.handlers, self.backlog, self.commands
         if backlog or self.state is not READY or len(requests) > REQUESTS_PER_TURN:
             backlog.extend(requests)
             self.run_backlog(now_ms)
             return
         for done, request in enumerate(requests, 1):
             try:
-                if items is None:
+                if commands is None:
                     handlers[type(request)](self, request, now_ms)
                 else:
-                    self._serve(request, now_ms)
+                    commands.serve(self, request, now_ms)
             except Later:
                 self._again(request)
             if self.state is not READY or self.out_bytes > OUT_BYTES_PER_TURN or backlog:
                 backlog.extend(requests[done:])
                 return
-
-    def _serve(self, request: Any, now_ms: int) -> None:
-        """Compiled: puts and gets of one key without the table and without boxed numbers."""
-        kind, items = type(request), self.items
-        assert items is not None
-        if kind is Set:
-            items.put(self, request, now_ms)
-        elif kind is Get:
-            items.get(self, request, now_ms)
-        else:
-            self.handlers[kind](self, request, now_ms)
 
     def run_backlog(self, now_ms: int) -> None:
         """Execute requests of the backlog, at most as many as one turn allows."""

@@ -4,7 +4,7 @@ is freed in a turn than clients can put meanwhile.
 
 from __future__ import annotations
 
-from collections import OrderedDict, deque
+from collections import deque
 from collections.abc import Iterable, Iterator
 
 from staniel.queues.item import Delivery, Item, Numbered
@@ -20,7 +20,7 @@ class DeferredFree:
     def __init__(self) -> None:
         self.left: deque[Iterator[int]] = deque()
 
-    def add(self, items: deque[Item] | list[Delivery] | OrderedDict[int, Delivery], size: int) -> None:
+    def add(self, items: deque[Item] | list[Delivery] | dict[int, Delivery], size: int) -> None:
         """`size`: of their payload, at most. The caller gives these very lists away."""
         if len(items) <= LEAST_ITEMS and size <= BYTES_PER_STEP:
             items.clear()
@@ -66,6 +66,6 @@ def _given_back(items: list[Delivery]) -> Iterator[int]:
         yield len(items.pop().item.data)
 
 
-def _reads(reads: OrderedDict[int, Delivery]) -> Iterator[int]:
+def _reads(reads: dict[int, Delivery]) -> Iterator[int]:
     while reads:
         yield len(reads.popitem()[1].item.data)

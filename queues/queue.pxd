@@ -26,6 +26,8 @@ cdef class Queue:
     cpdef Delivery take(self, long long now_ms)
     @cython.locals(taken=Delivery)
     cpdef Delivery open(self, long long now_ms)
+    # `xid` is boxed once for both of its look-ups.
+    @cython.locals(xid=object)
     cpdef bint confirm(self, Delivery taken) except -1
     cpdef bint _find_live(self, long long now_ms) except -1
     cpdef _record(self, change)

@@ -136,9 +136,9 @@ class Queue:
 
     def __init__(self, name: str, config: QueueConfig, journal: Journal, created_ms: int) -> None:
         self.name = name
-        # By xid. Ordered dictionaries: a plain one is slow to find its first entry once many before it are gone.
-        self.open_reads: OrderedDict[int, Delivery] = OrderedDict()  # in the order of opening
-        # Aborted, and at rest until retry_delay is over: `opened_ms` is when they are handed out again.
+        self.open_reads: dict[int, Delivery] = {}  # by xid, in the order of opening; see _order_reads
+        # By xid: aborted, and at rest until retry_delay is over: `opened_ms` is when they are handed out again. Ordered
+        # for the reason that _order_reads gives.
         self.delayed: OrderedDict[int, Delivery] = OrderedDict()
         self.delayed_bytes = 0  # payload
         self.batched_aborts = BatchedAborts(self)
@@ -177,9 +177,18 @@ class Queue:
         self._max_item_bytes, self._max_age_ms = config.max_item_bytes, config.max_age_ms
         self.fanout_only, self.traces = config.fanout_only, config.enable_trace
         self._update_bounded()
+        self._order_reads()
         self.line.bound(config.max_memory_bytes)
         self._update_guarded()
         self._arm()
+
+    def _order_reads(self) -> None:
+        """Time-outs ask for the oldest read, which a plain dictionary is slow to find once many before it are gone; an
+        entry of an ordered one costs three times as much.
+        """
+        kind = OrderedDict if self.config.open_timeout_ms else dict
+        if type(self.open_reads) is not kind:
+            self.open_reads = kind(self.open_reads)
 
     def limit_weight(self, weight_bytes: int | None) -> None:
         """Take no more items than weigh so much in memory, besides all other limits; None: as many as they allow."""
@@ -287,9 +296,13 @@ class Queue:
 
     def confirm(self, taken: Delivery) -> bool:
         """End an open read for good; False if it is no longer open (timed out, or the queue was deleted)."""
-        if self.open_reads.get(taken.xid) is not taken:
+        reads, xid = self.open_reads, taken.xid
+        try:
+            if reads[xid] is not taken:
+                return False
+        except KeyError:
             return False
-        del self.open_reads[taken.xid]
+        del reads[xid]
         self.journal.record(confirmed(taken.id, taken.xid))
         return True
 
@@ -538,7 +551,7 @@ class Queue:
         if self.open_reads.get(taken.xid) is not taken:
             return False
         taken.opened_ms = now_ms
-        self.open_reads.move_to_end(taken.xid)
+        self.open_reads[taken.xid] = self.open_reads.pop(taken.xid)  # as the newest
         return True
 
     def age_ms(self, now_ms: int) -> int:
@@ -557,7 +570,8 @@ class Queue:
         line.deferred_free = self.line.deferred_free
         self.line = line
         line.on_read_error = self._on_line_error
-        self.open_reads = OrderedDict(open_reads)
+        self.open_reads = dict(open_reads)
+        self._order_reads()
         self.last_xid = last_xid
 
     def return_open_reads(self) -> None:
@@ -589,7 +603,7 @@ class Queue:
         line.abandon()
         if self.timer is not None:
             self.timer.drop(self)
-        reads, self.open_reads = self.open_reads, OrderedDict()
+        reads, self.open_reads = self.open_reads, {}
         delayed, self.delayed = self.delayed, OrderedDict()
         if line.deferred_free is not None:
             line.deferred_free.add(reads, 0)

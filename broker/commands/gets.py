@@ -12,7 +12,7 @@ from functools import partial
 
 from staniel.broker import access
 from staniel.broker.events import Level
-from staniel.broker.session import ITEMS_AT_ONCE, LONG_ITEM_BYTES, OUT_BYTES_PER_TURN, Session
+from staniel.broker.session import ITEMS_AT_ONCE, LONG_ITEM_BYTES, OUT_BYTES_PER_TURN, Reads, Session
 from staniel.protocol.memcache.commands import KEYS_AT_ONCE, key_of_many
 from staniel.protocol.memcache.item_requests import Get, without_ends
 from staniel.protocol.memcache.requests import GetKeys, GetMany, GetSome
@@ -56,11 +56,29 @@ def get_with_care(session: Session, request: Get, now_ms: int) -> None:
         abort_oldest(session, request.queue, now_ms)
         session.out.append(session.replies.end)
         return
-    if request.close:
+    if request.close and request.open:
+        close_and_open(session, request, now_ms)
+    elif request.close:
         close_oldest(session, request.queue)
-        if not request.open:
-            session.out.append(session.replies.end)
-            return
+        session.out.append(session.replies.end)
+    else:
+        get_next(session, request, now_ms)
+
+
+def close_and_open(session: Session, request: Get, now_ms: int) -> None:
+    """What a reliable reader asks for all the time. The list of its reads stays where it is between the two."""
+    held = session.reads.get(request.queue)
+    if held:
+        close_first(session, held)
+    try:
+        get_next(session, request, now_ms)
+    finally:
+        if held is not None and not held:
+            del session.reads[request.queue]  # nothing was opened
+
+
+def get_next(session: Session, request: Get, now_ms: int) -> None:
+    """What comes behind the end of an open read, if that was asked for."""
     if (request.open or session.reads) and not may_read(session, request):
         return
     queue = session.by_name.get(request.queue)
@@ -193,7 +211,7 @@ def take_one_of_many(session: Session, single: Get, now_ms: int) -> bool:
     if single.close:
         close_oldest(session, single.queue)
     held = session.reads.get(single.queue, ())
-    full = single.open and len(held) >= session.broker.config.server.max_open_transactions
+    full = single.open and len(held) >= session.max_open_reads
     if full or not fetches(session, single):
         return True
     queue = session.broker.queues.by_name.get(single.queue)
@@ -273,7 +291,7 @@ class MultiItemGet:
             return False
         if session.guarded and access.read_refusal(session, self.queue):
             return False  # since the wait for the first one
-        limit = session.broker.config.server.max_open_transactions
+        limit = session.max_open_reads
         return not get.open or len(session.reads.get(get.queue, ())) < limit
 
     def _show(self, taken: Delivery) -> None:
@@ -305,8 +323,8 @@ def may_read(session: Session, request: Get) -> bool:
     """Whether this connection's open reads allow it; if not, the client has been told."""
     held = session.reads.get(request.queue)
     if request.open:
-        limit = session.broker.config.server.max_open_transactions
-        if len(held or ()) >= limit:
+        limit = session.max_open_reads
+        if (len(held) if held is not None else 0) >= limit:
             session.client_error(
                 f"{limit} reads of {request.queue} are open on this connection, close one first", ERROR
             )
@@ -362,13 +380,19 @@ def close_oldest(session: Session, name: str) -> None:
     """Confirm the oldest open read of a queue. None open, or timed out meanwhile: nothing happens, as in Kestrel."""
     held = session.reads.get(name)
     if held:
-        queue, taken = held.popleft()
-        queue.confirm(taken)
-        if queue.traces:
-            trace(session, "read.close", queue, taken)
-        session.depend_on(queue)
+        close_first(session, held)
         if not held:
             del session.reads[name]
+
+
+def close_first(session: Session, held: Reads) -> None:
+    queue, taken = held.popleft()
+    queue.confirm(taken)
+    if queue.traces:
+        trace(session, "read.close", queue, taken)
+    batch = queue.journal.reply_batch()
+    if batch > session.batch:
+        session.batch = batch
 
 
 def abort_oldest(session: Session, name: str, now_ms: int) -> None:

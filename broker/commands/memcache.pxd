@@ -2,7 +2,7 @@ cimport cython
 
 from staniel.broker.commands.gets cimport get
 from staniel.broker.commands.puts cimport store
-from staniel.broker.session cimport ItemCommands, Session
+from staniel.broker.session cimport FrequentCommands, Session
 from staniel.protocol.memcache.item_requests cimport Get, Set
 from staniel.queues.item cimport new_item
 
@@ -11,6 +11,5 @@ from staniel.queues.item cimport new_item
 cpdef set_item(Session session, Set request, long long now_ms)
 
 
-cdef class MemcacheItems(ItemCommands):
-    cpdef put(self, Session session, Set request, long long now_ms)
-    cpdef get(self, Session session, Get request, long long now_ms)
+cdef class MemcacheCommands(FrequentCommands):
+    cpdef serve(self, Session session, request, long long now_ms)

@@ -13,8 +13,7 @@ from staniel.broker.commands.gets import get
 from staniel.broker.commands.monitor import MonitorCommand, confirm
 from staniel.broker.commands.puts import STORED, PutResult, store
 from staniel.broker.events import Level
-from staniel.broker.operations import changes
-from staniel.broker.session import LONG_ITEM_BYTES, ItemCommands, Session
+from staniel.broker.session import ITEMS_AT_ONCE, LONG_ITEM_BYTES, FrequentCommands, Session
 from staniel.broker.version import WIRE_VERSION
 from staniel.protocol.memcache import requests as memcache
 from staniel.protocol.memcache.item_requests import Get, Set
@@ -98,9 +97,24 @@ def flush(session: Session, request: memcache.Flush, now_ms: int) -> None:
         return
     if is_blocked(session, request.queue):
         return
-    if queue is not None and changes.empty(session, queue, now_ms, partial(flush, session, request)) is None:
+    if queue is not None and not empty(session, queue, now_ms, partial(flush, session, request)):
         return
     session.out.append(session.replies.end)
+
+
+def empty(session: Session, queue: Queue, now_ms: int, again: Callable[[int], None]) -> bool:
+    """Remove every item of a queue. False if nothing has been done yet: there are many, and `again` comes in the next
+    turn.
+    """
+    if not queue.prepare_flush():
+        session.yield_turn(again)
+        return False
+    items = queue.flush()
+    if items > ITEMS_AT_ONCE:
+        session.yield_turn()
+    session.depend_on(queue)
+    session.log_event("queue.flushed", now_ms, queue=queue.name, items=items)
+    return True
 
 
 def flush_all(session: Session, request: memcache.FlushAll, now_ms: int) -> None:
@@ -150,7 +164,7 @@ def monitor(session: Session, request: memcache.Monitor, now_ms: int) -> None:
     queue = gets.queue_for(session, request.queue, now_ms, noreply=session.dialect is Dialect.KESTREL)
     if queue is None:
         return
-    limit = session.broker.config.server.max_open_transactions
+    limit = session.max_open_reads
     most = limit if request.max_items is None else request.max_items
     MonitorCommand(session, queue, now_ms + request.wait_ms, most, show, finish).step(now_ms)
 
@@ -211,16 +225,19 @@ def invalid(session: Session, request: Invalid, now_ms: int) -> None:
         session.out.append(request.reply)
 
 
-class MemcacheItems(ItemCommands):
+class MemcacheCommands(FrequentCommands):
     """The same functions as in HANDLERS."""
 
     __slots__ = ()
 
-    def put(self, session: Session, request: Set, now_ms: int) -> None:
-        set_item(session, request, now_ms)
-
-    def get(self, session: Session, request: Get, now_ms: int) -> None:
-        get(session, request, now_ms)
+    def serve(self, session: Session, request: Any, now_ms: int) -> None:
+        kind = type(request)
+        if kind is Get:
+            get(session, request, now_ms)
+        elif kind is Set:
+            set_item(session, request, now_ms)
+        else:
+            session.handlers[kind](session, request, now_ms)
 
 
 HANDLERS: dict[type, Callable[[Session, Any, int], None]] = {

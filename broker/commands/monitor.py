@@ -54,7 +54,7 @@ class MonitorCommand:
 
     def _may_take(self, now_ms: int) -> bool:
         held = self.session.reads.get(self.queue.name, ())
-        limit = self.session.broker.config.server.max_open_transactions
+        limit = self.session.max_open_reads
         if self.left <= 0 or len(held) >= limit or now_ms >= self.until_ms:
             return False
         return not access.read_refusal(self.session, self.queue)

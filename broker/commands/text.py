@@ -13,9 +13,8 @@ from typing import Any
 from staniel.broker import access
 from staniel.broker.commands import gets, puts
 from staniel.broker.commands.admin import change_status
-from staniel.broker.commands.memcache import invalid, more, quit_session
+from staniel.broker.commands.memcache import empty, invalid, more, quit_session
 from staniel.broker.commands.monitor import MonitorCommand, confirm
-from staniel.broker.operations import changes
 from staniel.broker.session import LONG_ITEM_BYTES, Session
 from staniel.broker.status import by_name
 from staniel.broker.version import WIRE_VERSION
@@ -48,7 +47,7 @@ def put(session: Session, request: text.TextPut, now_ms: int) -> None:
 def get(session: Session, request: text.TextGet, now_ms: int) -> None:
     """Confirm what is open, then open the next item."""
     confirm_all(session, request.queue)
-    limit = session.broker.config.server.max_open_transactions
+    limit = session.max_open_reads
     if limit <= 0:
         session.out.append(replies.too_many_open(limit))
         return
@@ -111,7 +110,7 @@ def monitor(session: Session, request: text.TextMonitor, now_ms: int) -> None:
     queue = queue_to_read(session, request.queue, "monitorUntil", now_ms)
     if queue is None:
         return
-    limit = session.broker.config.server.max_open_transactions
+    limit = session.max_open_reads
 
     def finish() -> None:
         session.out.append(replies.none)
@@ -164,7 +163,7 @@ def flush(session: Session, request: memcache.Flush, now_ms: int) -> None:
     if why := session.broker.queues.why_blocked(request.queue):
         session.out.append(replies.error(why))
         return
-    if queue is not None and changes.empty(session, queue, now_ms, partial(flush, session, request)) is None:
+    if queue is not None and not empty(session, queue, now_ms, partial(flush, session, request)):
         return
     session.out.append(replies.done)
 

@@ -13,9 +13,8 @@ from typing import Any
 from staniel.broker import access
 from staniel.broker.commands import gets, puts
 from staniel.broker.commands.admin import change_status
-from staniel.broker.commands.memcache import flush_each, invalid, more
+from staniel.broker.commands.memcache import empty, flush_each, invalid, more
 from staniel.broker.leases import Lease
-from staniel.broker.operations import changes
 from staniel.broker.session import ITEMS_AT_ONCE, OUT_BYTES_PER_TURN, Session
 from staniel.broker.status import ServerStatus
 from staniel.broker.version import WIRE_VERSION
@@ -96,7 +95,7 @@ class ItemCollector:
         session, call = self.session, self.call
         if len(self.found) >= min(call.max_items, ITEMS_MAX) or self.bytes > OUT_BYTES_PER_TURN:
             return False
-        limit = session.broker.config.server.max_open_transactions
+        limit = session.max_open_reads
         return not call.auto_abort_ms or session.broker.leases.held(session.number, self.queue.name) < limit
 
     def _on_delivery(self, taken: Delivery | None, now_ms: int) -> None:
@@ -285,7 +284,7 @@ def flush(session: Session, call: thrift.ThriftFlush, now_ms: int) -> None:
     ):
         session.out.append(replies.failure(call, why))
         return
-    if queue is not None and changes.empty(session, queue, now_ms, partial(flush, session, call)) is None:
+    if queue is not None and not empty(session, queue, now_ms, partial(flush, session, call)):
         return
     session.out.append(replies.done(call))
 

@@ -1,7 +1,7 @@
 cimport cython
 
 from staniel.broker.jobs cimport JobService
-from staniel.broker.session cimport Session
+from staniel.broker.session cimport FrequentCommands, Session
 from staniel.journal.workq.log cimport CmdLog
 from staniel.protocol.workq.job_requests cimport AddJob, DeleteJob, LeaseJob
 from staniel.protocol.workq.job_texts cimport leased
@@ -19,3 +19,7 @@ cpdef show_lease(Session session, JobService service, Job job)
 cpdef delete(Session session, DeleteJob request, long long now_ms)
 @cython.locals(log=CmdLog, batch="long long")
 cpdef depend(Session session, JobService service)
+
+
+cdef class WorkqCommands(FrequentCommands):
+    cpdef serve(self, Session session, request, long long now_ms)

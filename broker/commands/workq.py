@@ -10,11 +10,12 @@ from typing import TYPE_CHECKING, Any
 from staniel.broker import access
 from staniel.broker.commands import workq_inspect
 from staniel.broker.commands.memcache import invalid, more
-from staniel.broker.session import ITEMS_AT_ONCE, Session
+from staniel.broker.session import ITEMS_AT_ONCE, FrequentCommands, Session
 from staniel.journal.disk.ballast import RECORD_OVERHEAD_BYTES
 from staniel.protocol.requests import Invalid, More
 from staniel.protocol.workq import replies
 from staniel.protocol.workq import requests as workq
+from staniel.protocol.workq.job_requests import AddJob, DeleteJob, LeaseJob
 from staniel.protocol.workq.job_texts import leased
 from staniel.queues.jobs.job import Job, Terms
 from staniel.queues.jobs.jobs import Finish, Jobs
@@ -31,7 +32,7 @@ ADD_BYTES = 512  # of an add's record beside its payload, at most
 
 def add(session: Session, request: workq.AddJob, now_ms: int) -> None:
     """A new job."""
-    service = session.broker.workq
+    service = session.workq
     log, jobs, payload = service.log, service.jobs, request.payload
     size = len(payload) + ADD_BYTES
     if (session.guarded or log.is_tight(size)) and not may_write(session, service, size):
@@ -50,7 +51,7 @@ def add(session: Session, request: workq.AddJob, now_ms: int) -> None:
 
 def schedule(session: Session, request: workq.ScheduleJob, now_ms: int) -> None:
     """A new job, for later."""
-    service = session.broker.workq
+    service = session.workq
     if not may_write(session, service, len(request.payload) + ADD_BYTES):
         return
     if request.time_ns // NS_A_MS + request.terms.ttl_ms <= now_ms:
@@ -66,7 +67,7 @@ def schedule(session: Session, request: workq.ScheduleJob, now_ms: int) -> None:
 
 def run(session: Session, request: workq.RunJob, now_ms: int) -> None:
     """A new job whose end is waited for."""
-    service = session.broker.workq
+    service = session.workq
     if not may_write(session, service, 0):
         return
     if service.jobs.find(request.id, now_ms) is not None:
@@ -90,7 +91,7 @@ def run(session: Session, request: workq.RunJob, now_ms: int) -> None:
 
 def lease(session: Session, request: workq.LeaseJob, now_ms: int) -> None:
     """A job of one of several names, now or as soon as there is one."""
-    service = session.broker.workq
+    service = session.workq
     jobs = service.jobs
     if session.guarded and (why := access.read_refusal(session, None)):
         session.out.append(replies.server_error(why))
@@ -136,7 +137,7 @@ def show_terms(terms: Terms) -> bytes:
 
 def finish(session: Session, request: workq.FinishJob, now_ms: int) -> None:
     """A worker says how it went."""
-    service = session.broker.workq
+    service = session.workq
     size = len(request.result)
     if not may_write(session, service, size and size + RECORD_OVERHEAD_BYTES):
         return
@@ -149,7 +150,7 @@ def finish(session: Session, request: workq.FinishJob, now_ms: int) -> None:
 
 
 def delete(session: Session, request: workq.DeleteJob, now_ms: int) -> None:
-    service = session.broker.workq
+    service = session.workq
     if session.guarded and not may_write(session, service, 0):
         return
     jobs = service.jobs
@@ -162,7 +163,7 @@ def delete(session: Session, request: workq.DeleteJob, now_ms: int) -> None:
 
 def result(session: Session, request: workq.AwaitResult, now_ms: int) -> None:
     """The end of a job, now or when it comes."""
-    service = session.broker.workq
+    service = session.workq
     job = service.jobs.find(request.id, now_ms)
     if job is None:
         session.out.append(replies.not_found)
@@ -190,7 +191,7 @@ def wait_for_result(session: Session, service: JobService, job: Job, until_ms: i
 def show_result(session: Session, job: Job) -> None:
     session.out.append(replies.result(job.id, job.state is COMPLETED, job.result))
     session.out_bytes += len(job.result)
-    depend(session, session.broker.workq)
+    depend(session, session.workq)
 
 
 def depend(session: Session, service: JobService) -> None:
@@ -321,7 +322,26 @@ HANDLERS: dict[type, Callable[[Session, Any, int], None]] = {
 
 def refuse(session: Session, request: Any, now_ms: int) -> None:
     """The command log cannot be read."""
-    session.out.append(replies.server_error(session.broker.workq.trouble))
+    session.out.append(replies.server_error(session.workq.trouble))
+
+
+class WorkqCommands(FrequentCommands):
+    """The same functions as in HANDLERS, unless the session is blocked."""
+
+    __slots__ = ()
+
+    def serve(self, session: Session, request: Any, now_ms: int) -> None:
+        kind = type(request)
+        if session.handlers is not HANDLERS:
+            session.handlers[kind](session, request, now_ms)
+        elif kind is AddJob:
+            add(session, request, now_ms)
+        elif kind is LeaseJob:
+            lease(session, request, now_ms)
+        elif kind is DeleteJob:
+            delete(session, request, now_ms)
+        else:
+            session.handlers[kind](session, request, now_ms)
 
 
 BLOCKED: dict[type, Callable[[Session, Any, int], None]] = dict.fromkeys(HANDLERS, refuse)

@@ -14,7 +14,7 @@ from staniel.queues.jobs.times import NS_A_MS
 
 
 def job(session: Session, request: workq.InspectJob, now_ms: int) -> None:
-    found = session.broker.workq.jobs.find(request.id, now_ms)
+    found = session.workq.jobs.find(request.id, now_ms)
     if found is None:
         session.out.append(replies.not_found)
     else:
@@ -23,7 +23,7 @@ def job(session: Session, request: workq.InspectJob, now_ms: int) -> None:
 
 def jobs(session: Session, request: workq.InspectJobs, now_ms: int) -> None:
     """A page of a queue's ready jobs, or of its scheduled ones, in the order in which they are handed out."""
-    queue = session.broker.workq.jobs.queues.get(request.name)
+    queue = session.workq.jobs.queues.get(request.name)
     if queue is None:
         session.out.append(replies.not_found)
         return
@@ -32,7 +32,7 @@ def jobs(session: Session, request: workq.InspectJobs, now_ms: int) -> None:
 
 
 def queue(session: Session, request: workq.InspectQueue, now_ms: int) -> None:
-    found = session.broker.workq.jobs.queues.get(request.name)
+    found = session.workq.jobs.queues.get(request.name)
     if found is None:
         session.out.append(replies.not_found)
     else:
@@ -40,13 +40,13 @@ def queue(session: Session, request: workq.InspectQueue, now_ms: int) -> None:
 
 
 def queues(session: Session, request: workq.InspectQueues, now_ms: int) -> None:
-    by_name = session.broker.workq.jobs.queues
+    by_name = session.workq.jobs.queues
     names = sorted(by_name)[request.offset : request.offset + request.limit]
     session.out.append(replies.objects([queue_block(by_name[name]) for name in names]))
 
 
 def server(session: Session, request: workq.InspectServer, now_ms: int) -> None:
-    service = session.broker.workq
+    service = session.workq
     lines = [
         (b"active-clients", number(session.broker.count_sessions(session.handlers))),
         (b"evicted-jobs", number(service.jobs.evicted)),
@@ -59,7 +59,7 @@ def show(session: Session, found: Sequence[Job]) -> None:
     session.out.append(replies.objects([job_block(each) for each in found]))
     session.out_bytes += sum(len(each.payload) for each in found)
     # What is shown may rest on a change that the disk does not have yet.
-    session.batch = max(session.batch, session.broker.workq.log.batch)
+    session.batch = max(session.batch, session.workq.log.batch)
 
 
 def job_block(job: Job) -> bytes:

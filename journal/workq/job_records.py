@@ -6,10 +6,11 @@ from __future__ import annotations
 
 from google_crc32c import value as crc32c
 
-from staniel.journal.workq.layout import BARE_BYTES, CRC_BYTES, NS_A_SECOND, TIME, TIME_BYTES, UTC, YEAR_1_S
+from staniel.journal.workq.layout import BARE_BYTES, CRC, NS_A_SECOND, TIME, TIME_BYTES, UTC, YEAR_1_S
 
 SMALL = 1 << 12  # smaller numbers are encoded in advance
-pack_time = TIME.pack  # bound here: CPython 3.11 makes a method object for each call of an imported name's method
+# Bound here: CPython 3.11 makes a method object for each call of an imported name's method.
+pack_time, pack_crc = TIME.pack, CRC.pack
 
 
 def encode_time(at_ns: int) -> bytes:
@@ -34,8 +35,7 @@ def _encode(number: int) -> bytes:
 
 def crc_of(record: bytes) -> bytes:
     """The CRC that follows a record."""
-    crc: int = crc32c(record)
-    return crc.to_bytes(CRC_BYTES, "big")
+    return pack_crc(crc32c(record))
 
 
 def addition(time: bytes, kind: int, id: bytes, coded: bytes, data: bytes, later: bytes) -> bytes:
@@ -52,8 +52,7 @@ def addition(time: bytes, kind: int, id: bytes, coded: bytes, data: bytes, later
 def encode_bare(time: bytes, kind: int, id: bytes) -> bytes:
     """A record whose payload is a type and an id, with its CRC."""
     record = time + _BARE[kind] + id
-    crc: int = crc32c(record)
-    return record + crc.to_bytes(CRC_BYTES, "big")
+    return record + pack_crc(crc32c(record))
 
 
 _SMALL = tuple(_encode(number) for number in range(SMALL))

@@ -77,6 +77,10 @@ cpdef bytes crc_of(bytes record):
     return PyBytes_FromStringAndSize(crc, CRC_BYTES)
 
 
+# A bare record without its CRC, written anew for each: nothing but the checksum's function sees it.
+cdef bytes bare = PyBytes_FromStringAndSize(NULL, TIME_BYTES + 1 + BARE_BYTES)
+
+
 cdef check(bytes time, bytes id):
     if time is None or id is None:
         raise TypeError("a record takes bytes")
@@ -119,13 +123,12 @@ cpdef bytes addition(bytes time, long kind, bytes id, bytes coded, bytes data, b
 cpdef bytes encode_bare(bytes time, long kind, bytes id):
     """A record whose payload is a type and an id, with its CRC."""
     check(time, id)
-    cdef bytes record = PyBytes_FromStringAndSize(NULL, TIME_BYTES + 1 + BARE_BYTES)
-    cdef char *at = PyBytes_AS_STRING(record)
+    cdef char *at = PyBytes_AS_STRING(bare)
     memcpy(at, PyBytes_AS_STRING(time), TIME_BYTES)
     at[TIME_BYTES] = BARE_BYTES
     at[TIME_BYTES + 1] = <char>kind
     memcpy(at + TIME_BYTES + 2, PyBytes_AS_STRING(id), ID_BYTES)
     cdef bytes whole = PyBytes_FromStringAndSize(NULL, TIME_BYTES + 1 + BARE_BYTES + CRC_BYTES)
     memcpy(PyBytes_AS_STRING(whole), at, TIME_BYTES + 1 + BARE_BYTES)
-    put(crc32c(record), CRC_BYTES, PyBytes_AS_STRING(whole) + TIME_BYTES + 1 + BARE_BYTES)
+    put(crc32c(bare), CRC_BYTES, PyBytes_AS_STRING(whole) + TIME_BYTES + 1 + BARE_BYTES)
     return whole

@@ -6,7 +6,8 @@ import struct
 
 ADD, SCHEDULE, COMPLETE, FAIL, DELETE, EXPIRE, START_ATTEMPT, TIMEOUT_ATTEMPT = range(1, 9)
 TIME_BYTES = 15
-CRC_BYTES = 4
+CRC = struct.Struct(">I")
+CRC_BYTES = CRC.size
 ID_BYTES = 16
 BARE_BYTES = 1 + ID_BYTES  # a payload that is a type and an id
 

@@ -2,7 +2,7 @@ cimport cython
 
 from staniel.journal.group_commit cimport GroupCommit
 from staniel.journal.workq.encoder cimport encode_addition
-from staniel.journal.workq.job_records cimport encode_bare, encode_time
+from staniel.journal.workq.job_records cimport crc_of, encode_bare, encode_time
 from staniel.journal.workq.segments cimport CmdLogSegment
 from staniel.queues.jobs.job cimport Job
 from staniel.queues.jobs.journal cimport JobJournal

@@ -9,8 +9,6 @@ from collections import deque
 from collections.abc import Callable
 from functools import partial
 
-from google_crc32c import value as crc32c
-
 from staniel.journal.disk.ballast import Ballast
 from staniel.journal.disk.fs import FULL_ERRNOS, File, Fs
 from staniel.journal.group_commit import GroupCommit, SeparateDevice
@@ -27,7 +25,7 @@ from staniel.journal.workq.encoder import (
     encode_addition,
     encode_finished,
 )
-from staniel.journal.workq.job_records import encode_bare, encode_time
+from staniel.journal.workq.job_records import crc_of, encode_bare, encode_time
 from staniel.journal.workq.segments import CmdLogSegment
 from staniel.queues.jobs.job import Job
 from staniel.queues.jobs.journal import JobJournal
@@ -174,8 +172,7 @@ class CmdLog(JobJournal):
         self._time = time = encode_time(job.created_ns)
         record = encode_addition(job, time)
         self._record(record)
-        crc: int = crc32c(record)
-        self._pending.append(crc.to_bytes(CRC_BYTES, "big"))
+        self._pending.append(crc_of(record))
         self._planned_bytes += CRC_BYTES
         segment = self.segment
         job.origin = segment.number

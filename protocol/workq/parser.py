@@ -76,8 +76,12 @@ class WorkqParser(Parser):
         self._rest = b""
         """Bytes that arrived before the parser is resumed. Empty unless PAUSED."""
         self._work_left = 0
-        self._add_bytes = self._lease_bytes = 0
-        """Of the last such line: the next is probably as long, and its end need not be looked for."""
+        self._last_add = self._last_lease = b"\n"
+        """What follows the id in the last add's line, and the last lease's line, with the LF: the next ones are mostly
+        the same.
+        """
+        self._add_found: tuple[int, JobTerms] | None = None
+        self._lease_found: LeaseJob | None = None
         self._data = bytearray()
         """Of the block that has not ended. It grows with what has arrived, never with what was announced."""
         self.pending_bytes = 0
@@ -133,39 +137,36 @@ class WorkqParser(Parser):
 
     def _read_lines(self, data: bytes, at: int, requests: list[WorkqRequest]) -> int:
         """The hot path: lines like those before, and adds whose data arrived with their line, stay in this loop."""
-        text, adds, leases = data, _known_adds, _known_leases
+        text = data
         arrived = size = len(data)
         if size > WINDOW_BYTES:
             size = min(at + WINDOW_BYTES, size)
         while at < size:
             first = text[at]
-            guess = 0
             if first == _A:
-                guess = self._add_bytes
-                end = at + guess
-                if guess > _ADD_TAIL and end < arrived and text[end] == _LF and text[at : at + _ADD_ID] == b"add ":
-                    tail = adds.get(text[at + _ADD_TAIL : end])
-                    if tail is not None:
-                        length, terms = tail
-                        stop = end + 1 + length
-                        is_whole = stop + 1 < arrived and text[stop] == _CR and text[stop + 1] == _LF
-                        if is_whole and (id := job_id_at(data, at + _ADD_ID)) is not None:
-                            requests.append(new_add(id, terms, text[end + 1 : stop]))
-                            at = stop + 2
-                            continue
-            elif first == _L:
-                guess = self._lease_bytes
-                end = at + guess
-                if end < arrived and text[end] == _LF:
-                    lease = leases.get(text[at:end])
-                    if lease is not None:
-                        requests.append(lease)
-                        at = end + 1
+                known = self._add_found
+                if (
+                    known is not None
+                    and data.startswith(self._last_add, at + _ADD_TAIL)
+                    and data.startswith(b"add ", at)
+                ):
+                    length, terms = known
+                    begin = at + _ADD_TAIL + len(self._last_add)
+                    stop = begin + length
+                    is_whole = stop + 1 < arrived and text[stop] == _CR and text[stop + 1] == _LF
+                    if is_whole and (id := job_id_at(data, at + _ADD_ID)) is not None:
+                        requests.append(new_add(id, terms, text[begin:stop]))
+                        at = stop + 2
                         continue
+            elif first == _L:
+                if self._lease_found is not None and data.startswith(self._last_lease, at):
+                    requests.append(self._lease_found)
+                    at += len(self._last_lease)
+                    continue
             elif first == _D:
                 end = at + _DELETE_BYTES
                 is_line = end < arrived and text[end] == _LF and text[end - 1] == _CR
-                is_delete = is_line and text[at : at + _DELETE_ID] == b"delete "
+                is_delete = is_line and data.startswith(b"delete ", at)
                 if is_delete and (id := job_id_at(data, at + _DELETE_ID)) is not None:
                     requests.append(new_delete(id))
                     at = end + 1
@@ -173,13 +174,8 @@ class WorkqParser(Parser):
             end = data.find(b"\n", at)
             if end < 0:
                 return self._keep(data, at, requests)
-            if guess != end - at:
-                if first == _A and end - at > _ADD_TAIL and data[at + _ADD_TAIL : end] in adds:
-                    self._add_bytes = end - at
-                    continue
-                if first == _L and data[at:end] in leases:
-                    self._lease_bytes = end - at
-                    continue
+            if first in (_A, _L) and self._recall(data[at : end + 1]):
+                continue
             line = data[at:end]
             if self._work_left <= 0:
                 return self._pause(data, at, requests)
@@ -190,6 +186,21 @@ class WorkqParser(Parser):
         if at < arrived and len(requests) > REQUESTS_PER_FEED:
             return self._pause(data, at, requests)
         return at
+
+    def _recall(self, line: bytes) -> bool:
+        """Whether this line, with its LF, is known, and not as the last of its kind: from now on it is."""
+        if line[0] == _L:
+            lease = _known_leases.get(line[:-1])
+            if lease is None or line == self._last_lease:
+                return False
+            self._last_lease, self._lease_found = line, lease
+            return True
+        tail = line[_ADD_TAIL:]
+        add = _known_adds.get(tail[:-1])
+        if add is None or tail == self._last_add:
+            return False
+        self._last_add, self._add_found = tail, add
+        return True
 
     def _pause(self, data: bytes, at: int, requests: list[WorkqRequest]) -> int:
         """End this slice. Nothing is parsed before the More is resumed: its requests come first."""

@@ -108,15 +108,11 @@ class Jobs:
         """A new job, to be handed out from `time_ns` on; None if a job has that id already."""
         if id in self.by_id and self.find(id, now_ms) is not None:
             return None
-        # As next_ns and end_ms, without their calls; what a client asks for is within their bounds.
-        created_ns = now_ms * NS_A_MS
-        if created_ns <= self._last_ns:
-            created_ns = self._last_ns + 1
-        self._last_ns = created_ns
+        self._last_ns = created_ns = next_ns(now_ms, self._last_ns)
         job = self.by_id[id] = new_job(id, terms, payload, created_ns, time_ns)
-        limit_ms = (time_ns or created_ns) // NS_A_MS + terms.ttl_ms
+        limit_ms = end_ms(created_ns, time_ns, terms.ttl_ms)
         self.journal.added(job, limit_ms)
-        if time_ns > created_ns:
+        if time_ns and time_ns > created_ns:
             self._schedule(job, now_ms)
             return job
         self.timers.set(job, limit_ms, now_ms)

@@ -2,8 +2,8 @@ cimport cython
 
 from staniel.queues.jobs.job cimport Job, Link, Ring
 
-
-cpdef long long slot_of(long long at_ms, long long now_ms) except -1
+cdef long long _SLOT_MS, _FAR_MS, _FAR_STEP_MS, _FAR_STEP_SLOTS
+cdef long long _VERY_FAR_MS, _VERY_FAR_STEP_MS, _VERY_FAR_STEP_SLOTS
 
 
 cdef class JobTimers:
@@ -17,4 +17,5 @@ cdef class JobTimers:
     cpdef drop(self, Job job)
     @cython.locals(heap=list, rings=dict, ring=Ring, slot="long long")
     cpdef long long next_ms(self) except -1
+    @cython.locals(job=Job)
     cpdef Job pop(self, long long now_ms)

@@ -13,23 +13,15 @@ from staniel.queues.jobs.job import Job, Ring
 from staniel.queues.jobs.times import NEVER_MS
 
 SLOT_MS = 8
+_SLOT_MS = SLOT_MS  # these are C integers, compiled
 # Moments further ahead than these are counted in larger steps, and looked at twice.
-FAR_MS, FAR_STEP_MS = 1 << 16, 1 << 13
-FAR_STEP_SLOTS = FAR_STEP_MS // SLOT_MS
-VERY_FAR_MS, VERY_FAR_STEP_MS = 1 << 23, 1 << 20
-
-
-def slot_of(at_ms: int, now_ms: int) -> int:
-    """The slot in which a moment is looked at; a slot is looked at when its number times SLOT_MS is reached."""
-    ahead_ms = at_ms - now_ms
-    if ahead_ms <= FAR_MS:
-        return max(at_ms, now_ms) // SLOT_MS + 1
-    step_ms = FAR_STEP_MS if ahead_ms <= VERY_FAR_MS else VERY_FAR_STEP_MS
-    return at_ms // step_ms * (step_ms // SLOT_MS)
+_FAR_MS, _FAR_STEP_MS = 1 << 16, 1 << 13
+_VERY_FAR_MS, _VERY_FAR_STEP_MS = 1 << 23, 1 << 20
+_FAR_STEP_SLOTS, _VERY_FAR_STEP_SLOTS = _FAR_STEP_MS // _SLOT_MS, _VERY_FAR_STEP_MS // _SLOT_MS
 
 
 class JobTimers:
-    """Rings of jobs by slot."""
+    """Rings of jobs by slot. A slot is looked at when its number times SLOT_MS is reached."""
 
     def __init__(self) -> None:
         self._rings: dict[int, Ring] = {}
@@ -41,12 +33,13 @@ class JobTimers:
         if after is not None:
             before = job.prev
             before.next, after.prev = after, before
-        # As slot_of, whose call would cost as much as all the rest.
         ahead_ms = at_ms - now_ms
-        if FAR_MS < ahead_ms <= VERY_FAR_MS:
-            slot = at_ms // FAR_STEP_MS * FAR_STEP_SLOTS
+        if ahead_ms <= _FAR_MS:
+            slot = (at_ms if ahead_ms > 0 else now_ms) // _SLOT_MS + 1
+        elif ahead_ms <= _VERY_FAR_MS:
+            slot = at_ms // _FAR_STEP_MS * _FAR_STEP_SLOTS
         else:
-            slot = slot_of(at_ms, now_ms)
+            slot = at_ms // _VERY_FAR_STEP_MS * _VERY_FAR_STEP_SLOTS
         ring = self._rings.get(slot)
         if ring is None:
             ring = self._begin(slot)
@@ -73,7 +66,7 @@ class JobTimers:
         while heap:
             ring = rings[heap[0]]
             if ring.next is not ring:
-                return heap[0] * SLOT_MS
+                return heap[0] * _SLOT_MS
             ring.prev = ring.next = None
             del rings[heapq.heappop(heap)]
         return NEVER_MS

@@ -90,6 +90,30 @@ def test_only_so_many_reads_of_a_queue_may_be_open() -> None:
     assert client.says("get q/close/open").hears() == "VALUE q/close/open 0 1 c END"
 
 
+def test_a_reload_changes_how_many_reads_those_may_have_open_who_are_connected() -> None:
+    world = World(MEMORY + "\nserver.max_open_transactions = 2")
+    client = filled(world, "a", "b", "c", "d").says("get q/open", "get q/open")
+    client.hears()
+    world.config = MEMORY + "\nserver.max_open_transactions = 1"
+    world.client().says("reload")
+    assert client.says("get q/close/open").hears().startswith("CLIENT_ERROR 1 reads of q are open")
+    assert client.says("get q/close/open").hears() == "VALUE q/close/open 0 1 c END"
+    world.config = MEMORY + "\nserver.max_open_transactions = 0"
+    world.client().says("reload")
+    assert client.says("get q/close/open").hears().startswith("CLIENT_ERROR 0 reads of q are open")
+    assert not client.session.reads and world.items() == [b"d"]
+
+
+def test_close_and_open_that_finds_nothing_waits_and_holds_nothing_meanwhile(world: World) -> None:
+    client = filled(world, "a").says("get q/open")
+    client.hears()
+    assert client.says("get q/close/open/t=100").hears() == "" and not client.session.reads
+    world.client().puts("b")
+    assert client.hears() == "VALUE q/close/open/t=100 0 1 b END" and len(client.session.reads["q"]) == 1
+    client.hangs_up()
+    assert world.items() == [b"b"]
+
+
 def test_closing_what_a_deleted_queue_had_open_does_not_confirm_a_stranger(world: World) -> None:
     old = filled(world, "old").says("get q/open")
     other = world.client().says("delete q").puts("new").says("get q/open")

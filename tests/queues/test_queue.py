@@ -177,3 +177,18 @@ def test_what_comes_back_unheard_is_not_counted_as_put_again() -> None:
     queue.put_back([each.item for each in taken if each is not None], NOW_MS)
     assert [item.data for item in queue.line.items()] == [b"a", b"bc", b"d"]
     assert (queue.counters.total_items, queue.counters.put_bytes) == (3, 4)
+
+
+def test_reads_keep_their_order_when_a_reload_begins_to_time_them_out_and_ends_it() -> None:
+    queue = queue_with(b"a", b"b", b"c", b"d")
+    a, b, c = (queue.open(NOW_MS) for _ in range(3))
+    assert a is not None and b is not None and c is not None
+    queue.configure(QueueConfig(open_timeout_ms=100))
+    assert queue.extend(a, NOW_MS + 50) and queue.next_due_ms() == NOW_MS + 100
+    assert queue.confirm(b) and not queue.confirm(b)
+    queue.configure(QueueConfig())
+    assert queue.extend(c, NOW_MS + 60) and queue.next_due_ms() == 0
+    queue.configure(QueueConfig(open_timeout_ms=100))
+    assert list(queue.open_reads.values()) == [a, c] and queue.next_due_ms() == NOW_MS + 150
+    assert queue.time_out(NOW_MS + 155) == 1 and list(queue.open_reads) == [c.xid]
+    queue.check()

@@ -5,7 +5,7 @@ record with its time and a checksum. A segment is never changed in place: cleani
 the records that are still needed and renames it over the segment, or removes a segment that has none left; so the
 numbers may have holes. A file with another header is set aside as `….log.damaged`. layout.py says how records are laid
 out, encoder.py and job_records.py write them, records.py reads them; segments.py reads a segment, also past damage;
-log.py appends, cleaning.py rewrites, recovery.py is the start, dump.py shows records to people. Jobs themselves are
-queues/jobs, and no other journal format is imported here. Source: "Command log" of the workq documents,
-docs/journal-workq.md.
+log.py appends, cleaning.py rewrites, recovery.py is the start, dump.py shows records to people, trace.py follows single
+jobs. Jobs themselves are queues/jobs, and no other journal format is imported here. Source: "Command log" of the workq
+documents, docs/journal-workq.md.
 """

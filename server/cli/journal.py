@@ -1,4 +1,4 @@
-"""`staniel journal …`: looking into journal files, and moving a queue to another format. The server must not run.
+"""`staniel journal …`: looking into journal files, and moving a queue to another format, for which no server may run.
 
 Options, and how rows are printed; each format's room has a dumper.
 """
@@ -28,6 +28,8 @@ from staniel.journal.tools.verify import begun_stream, is_written_to
 from staniel.journal.workq import dump as workq_dump
 from staniel.journal.workq import files as workq_files
 from staniel.queues.config import Format
+from staniel.server.cli.journal_reading import at, history, stats
+from staniel.server.cli.text import printable, printable_bytes
 from staniel.server.cli.verify import verify
 
 LOCKS = (workq_files.APPEND_LOCK, workq_files.READ_LOCK)  # beside a command log's segments
@@ -85,7 +87,8 @@ def journal() -> None:
     """Look into journal files, verify them, or change their format."""
 
 
-journal.add_command(verify)
+for each in (verify, stats, history, at):
+    journal.add_command(each)
 
 
 @journal.command()
@@ -189,7 +192,7 @@ def dump_file(fs: Fs, path: str, options: DumpOptions) -> bool:
             return _dump_cmdlog(fs, path, options)
         magic = fs.read(path, 0, MAGIC_BYTES)
         if (begun := begun_stream(fs, path)) is not None:
-            click.echo(begun.describe(path), err=True)
+            click.echo(printable(begun.describe(path)), err=True)
             return True
         dumper = next(make(magic) for recognises, make in FORMATS if recognises(magic))
         return _dump(fs, path, dumper, options)
@@ -206,7 +209,7 @@ def _dump_cmdlog(fs: Fs, path: str, options: DumpOptions) -> bool:
         if "damaged" in record:
             torn = record["torn"] = bool(record.get("torn")) and is_written_to(fs, path)
             flaw = Flaw(int(str(record["at"])), int(str(record["size"])), str(record["damaged"]), torn)
-            click.echo(flaw.describe(path), err=True)
+            click.echo(printable(flaw.describe(path)), err=True)
             whole = whole and torn
         name = str(record.get("command", "torn" if record.get("torn") else "damaged")).upper()
         if (options.ops and name not in options.ops) or (
@@ -216,7 +219,7 @@ def _dump_cmdlog(fs: Fs, path: str, options: DumpOptions) -> bool:
         count += 1
         size += int(str(record["size"]))
         if not options.quiet:
-            click.echo(json.dumps(record, default=str) if options.as_json else workq_dump.line(record))
+            click.echo(json.dumps(record, default=str) if options.as_json else printable(workq_dump.line(record)))
     if options.quiet or not options.as_json:
         totals = {"file": path, "records": count, "bytes": size}
         click.echo(json.dumps(totals) if options.as_json else f"{path}: {count} records, {size} bytes.")
@@ -226,7 +229,7 @@ def _dump_cmdlog(fs: Fs, path: str, options: DumpOptions) -> bool:
 def _dump(fs: Fs, path: str, dumper: Dumper, options: DumpOptions) -> bool:
     totals = Totals()
     if not options.as_json:
-        click.echo(f"Queue: {path}")
+        click.echo(printable(f"Queue: {path}"))
     try:
         for row in rows(fs, path, dumper):
             if options.takes(row):
@@ -236,7 +239,7 @@ def _dump(fs: Fs, path: str, dumper: Dumper, options: DumpOptions) -> bool:
     except Corrupt as error:
         size = fs.size(path) - error.at
         flaw = Flaw(error.at, size, error.why, isinstance(error, Truncated) and is_written_to(fs, path))
-        click.echo(flaw.describe(path), err=True)
+        click.echo(printable(flaw.describe(path)), err=True)
         return flaw.is_torn
     finally:
         if options.as_json and options.quiet:
@@ -265,7 +268,9 @@ def _as_text(row: Row, options: DumpOptions) -> str:
     for name, value in row.more.items():
         line += f" ({', '.join(map(str, value))})" if isinstance(value, list) else f" {name}={value}"
     if row.data is not None and options.payload != "none":
-        line += f"\n    {_payload(row.data, options.payload)}"
+        line += (
+            f"\n    {printable_bytes(row.data) if options.payload == 'text' else _payload(row.data, options.payload)}"
+        )
     return line
 
 
@@ -281,7 +286,10 @@ def _as_json(path: str, row: Row, options: DumpOptions) -> str:
     return json.dumps(fields | row.more)
 
 
-def _payload(data: bytes, form: str) -> str:
+def _payload(data: bytes, form: str, *, is_shown: bool = False) -> str:
+    """`is_shown`: on a terminal, perhaps, which obeys what it is sent."""
+    if form == "text" and is_shown:
+        return printable_bytes(data)
     if form == "hex":
         return data.hex(" ")
     return base64.b64encode(data).decode() if form == "base64" else data.decode("latin-1")

@@ -1,4 +1,4 @@
-"""The progress of a recovery: a line that changes on a terminal, and every few seconds a line in the log."""
+"""The progress of a recovery: a line that changes on a terminal, and every few seconds one in the log. And of tools."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from staniel.broker.recovery import RecoveryProgress
 
 LINE_EVERY_MS = 100
 LOG_EVERY_MS = 5000
+TOOL_QUIET_MS = 1000  # a tool that is done by then shows nothing
 CLEAR = "\r\x1b[K"
 
 
@@ -73,3 +74,39 @@ class Display:
             self._out.flush()
         except OSError:
             self._is_terminal = False  # the terminal is gone
+
+
+class Ticker:
+    """How much a tool has read, on a terminal's standard error alone: a line that changes, from the first second on.
+    `out` None: closed.
+    """
+
+    def __init__(self, what: str, steady_ms: Callable[[], int], out: TextIO | None) -> None:
+        self._what = what
+        self._steady_ms = steady_ms
+        self._out = out if out is not None and out.isatty() else None
+        self._next_ms = steady_ms() + TOOL_QUIET_MS
+        self._bytes = 0
+        self._is_dirty = False
+
+    def __call__(self, more_bytes: int) -> None:
+        self._bytes += more_bytes
+        if self._out is None or (now_ms := self._steady_ms()) < self._next_ms:
+            return
+        self._next_ms = now_ms + LINE_EVERY_MS
+        self._is_dirty = True
+        self._show(f"{CLEAR}{self._what}: {megabytes(self._bytes)} MB")
+
+    def clear(self) -> None:
+        """Before anything else is printed."""
+        if self._is_dirty:
+            self._show(CLEAR)
+            self._is_dirty = False
+
+    def _show(self, text: str) -> None:
+        if self._out is not None:
+            try:
+                self._out.write(text)
+                self._out.flush()
+            except OSError:
+                self._out = None  # the terminal is gone

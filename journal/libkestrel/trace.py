@@ -1,0 +1,184 @@
+"""The life of single items in libkestrel's format: each has an id, and the segments say when it was put. A reader's
+file says up to where, and which ids beyond, its queue is done with, in the order in which that was written, without a
+time. Opens and aborts are not recorded, and a reader's file begins anew with where it stands.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator
+
+from msgspec import Struct
+
+from staniel.journal.dump import Row, rows
+from staniel.journal.errors import Corrupt, Flaw, Truncated
+from staniel.journal.interval_set import IntervalSet
+from staniel.journal.libkestrel.dump import LibkestrelDumper
+from staniel.journal.libkestrel.files import StreamFiles
+from staniel.journal.libkestrel.records import MAGIC_BYTES, READER_MAGIC, SEGMENT_MAGIC
+from staniel.journal.trace import Event, FrozenFs, Happened, Payload, Progress
+
+
+class Put(Struct, frozen=True, gc=False):
+    """One item, and its record: `size` bytes from byte `at` of `file` on."""
+
+    id: int
+    file: str
+    at: int
+    size: int
+    payload: Payload
+    added_ms: int
+    expires_ms: int
+
+
+class Confirmation(Struct, frozen=True, gc=False):
+    """One record of a reader's file: every id up to `head` is done (-1: it says nothing of that), and these `ids`."""
+
+    file: str
+    at: int
+    size: int
+    record: str
+    head: int
+    ids: tuple[int, ...]
+
+    def covers(self, item_id: int) -> bool:
+        return item_id <= self.head or item_id in self.ids
+
+
+class ReaderPosition:
+    """How far a reader has come."""
+
+    def __init__(self) -> None:
+        self._head = 0
+        self._ids = IntervalSet()
+
+    def note(self, confirmed: Confirmation) -> None:
+        if confirmed.head >= 0:
+            self._head = confirmed.head
+        for item_id in confirmed.ids:
+            self._ids.add(item_id)
+
+    def __contains__(self, item_id: int) -> bool:
+        return item_id <= self._head or item_id in self._ids
+
+
+class StreamTrace:
+    """The files of one queue with its fan-out children."""
+
+    def __init__(self, fs: FrozenFs, folder: str, files: StreamFiles, progress: Progress = lambda size: None) -> None:
+        self.flaws: list[tuple[str, Flaw]] = []
+        self.records: Counter[str] = Counter()
+        self._fs, self._folder, self._files, self._progress = fs, folder, files, progress
+
+    def readers(self) -> dict[str, str]:
+        """The files of readers, by the names of their queues. The default one counts only where it is alone."""
+        found, queue = self._files.readers, self._files.queue
+        names = {
+            queue if reader in ("", queue) else f"{queue}+{reader}": name
+            for reader, name in found.items()
+            if reader or len(found) == 1
+        }
+        return dict(sorted(names.items()))
+
+    def puts(self) -> Iterator[Put]:
+        """Every item that is in a segment, once, as a start reads them."""
+        seen = IntervalSet()
+        for name in self._segments():
+            for row in self._rows(name, SEGMENT_MAGIC, name == self._newest):
+                if row.data is None or row.number is None or row.number in seen:
+                    continue
+                seen.add(row.number)
+                payload = Payload(name, row.at + row.size - len(row.data), len(row.data))
+                yield Put(row.number, name, row.at, row.size, payload, row.added_ms or 0, row.expires_ms or 0)
+
+    def confirmations(self, name: str) -> Iterator[Confirmation]:
+        """The records of a reader's file, in order."""
+        for row in self._rows(name, READER_MAGIC, True):
+            ids = row.more.get("ids", [])
+            assert isinstance(ids, list)
+            head = row.number if row.op == "HEAD" and row.number is not None else -1
+            yield Confirmation(name, row.at, row.size, row.op, head, tuple(ids))
+
+    def done(self, name: str | None) -> ReaderPosition:
+        """Where the reader of this file stands; None: without a file nothing is done."""
+        found = ReaderPosition()
+        for confirmed in self.confirmations(name) if name is not None else ():
+            found.note(confirmed)
+        return found
+
+    def done_before(self, name: str | None, later: IntervalSet) -> ReaderPosition:
+        """Where it stood before its file speaks of one of these ids, or soon after that. A head sums up, and what a
+        file begins with sums up all that was before: so records count until there is another head.
+        """
+        found = ReaderPosition()
+        head = head_then = -1
+        has_met = False
+        for confirmed in self.confirmations(name) if name is not None else ():
+            if confirmed.head >= 0:
+                head = confirmed.head
+            if has_met and head != head_then:
+                break
+            found.note(confirmed)
+            if not has_met and later and (later.starts[0] <= head or any(each in later for each in confirmed.ids)):
+                has_met, head_then = True, head
+        return found
+
+    def history(self, queues: set[str], item_id: int) -> list[Event]:
+        """The life of one item, in these queues."""
+        put = next((each for each in self.puts() if each.id == item_id), None)
+        events = list[Event]()
+        if put is not None:
+            place = (put.file, put.at, put.size, "PUT")
+            events.append(Event(Happened.ADDED, str(item_id), *place, put.added_ms, put.added_ms))
+        for queue, name in self.readers().items():
+            if queue in queues:
+                events += self._closed(queue, name, item_id, 0 if put is None else put.added_ms)
+        return events if put is not None or len(events) else []
+
+    def _closed(self, queue: str, name: str, item_id: int, added_ms: int) -> list[Event]:
+        """Empty if the reader of this file is not done with the item."""
+        first = next((each for each in self.confirmations(name) if each.covers(item_id)), None)
+        if first is None or item_id not in self.done(name):  # a later head may take it back
+            return []
+        place = (first.file, first.at, first.size, first.record)
+        return [Event(Happened.CLOSED, str(item_id), *place, added_ms, None, None, queue)]
+
+    @property
+    def _newest(self) -> str:
+        numbers = self._files.segments
+        return max(numbers, key=lambda name: numbers[name], default="")
+
+    def _segments(self) -> list[str]:
+        """In the order of their first ids, which is what orders them; without those that hold none."""
+        firsts = dict[str, int]()
+        for name in sorted(self._files.segments, key=lambda name: self._files.segments[name]):
+            path = f"{self._folder}/{name}"
+            begin = self._fs.read(path, 0, MAGIC_BYTES)
+            if begin != SEGMENT_MAGIC:
+                if begin:
+                    torn = name == self._newest and SEGMENT_MAGIC.startswith(begin)
+                    self.flaws.append((name, Flaw(0, self._fs.size(path), "no segment begins so", torn)))
+                continue
+            try:
+                first = next((row for row in rows(self._fs, path, LibkestrelDumper(SEGMENT_MAGIC)) if row.number), None)
+            except Corrupt:
+                first = None  # it is told when the file is read
+            firsts[name] = first.number or 0 if first is not None else 0
+        return sorted(firsts, key=lambda name: (firsts[name], self._files.segments[name]))
+
+    def _rows(self, name: str, magic: bytes, is_written: bool) -> Iterator[Row]:
+        """Up to where the file cannot be read."""
+        path = f"{self._folder}/{name}"
+        size = self._fs.size(path)
+        if magic == READER_MAGIC and self._fs.read(path, 0, MAGIC_BYTES) != magic:
+            if size:
+                self.flaws.append((name, Flaw(0, size, "no reader's file begins so")))
+            return
+        try:
+            for row in rows(self._fs, path, LibkestrelDumper(magic)):
+                self.records[row.op] += 1
+                self._progress(row.size)
+                yield row
+        except Corrupt as error:
+            torn = is_written and isinstance(error, Truncated)
+            self.flaws.append((name, Flaw(error.at, size - error.at, error.why, torn)))

@@ -1,0 +1,237 @@
+"""What a queue held at a moment, as far as its files can tell.
+
+A command log has the time of each record, so the answer is exact for all that cleaning has left. The other formats have
+the time of an addition alone. In Kestrel's, changes stand in their order, so those between two additions happened
+between these times, and what a sealed file says happened before the time in its name. In libkestrel's a reader's file
+has no times: but what it says behind a record that is done with a later item happened later. What remains open is said:
+such an item was `perhaps` there.
+"""
+
+from __future__ import annotations
+
+from msgspec import Struct
+
+from staniel.journal.interval_set import IntervalSet
+from staniel.journal.kestrel.trace import KestrelTrace, Step, TracedItem
+from staniel.journal.libkestrel.trace import Put
+from staniel.journal.tools.source import FileFlaw, NotFound, ReadSource, named
+from staniel.journal.trace import FrozenFs, Happened, Payload
+from staniel.journal.workq.dump import show_id
+from staniel.journal.workq.trace import CmdLogTrace
+from staniel.queues.jobs.job import Job
+from staniel.queues.jobs.jobs import Jobs
+from staniel.queues.jobs.journal import JobJournal
+from staniel.queues.jobs.replay import JobReplay
+from staniel.queues.jobs.states import JobState
+from staniel.queues.jobs.times import NS_A_MS
+
+JOB_STATES = {JobState.NEW: "ready", JobState.PENDING: "ready again", JobState.LEASED: "leased"}
+
+
+class Held(Struct, frozen=True, gc=False):
+    """One item. `state`: "waiting", "open", or "waiting or open"; of a job "ready", "ready again", "scheduled",
+    "leased", "completed" or "failed". `is_certain`: it was there; else it may have been gone already. `data`: its
+    payload, where that is not to be read from a file.
+    """
+
+    id: str
+    state: str
+    is_certain: bool
+    added_ms: int
+    expires_ms: int
+    payload: Payload | None
+    data: bytes = b""
+    xid: int | None = None
+
+    @property
+    def data_bytes(self) -> int:
+        return len(self.data) if self.payload is None else self.payload.size
+
+
+class Contents(Struct):
+    """What was there, the head first, then what was open, then what was perhaps there. `notes`: what the files cannot
+    tell of that moment. `files` stay open, as they were read.
+    """
+
+    format: str
+    items: list[Held]
+    notes: list[str]
+    flaws: list[FileFlaw]
+    files: FrozenFs
+    folder: str
+
+    def read(self, held: Held, count: int) -> bytes:
+        """At most `count` bytes of a payload, from its beginning on."""
+        if held.payload is None:
+            return held.data[:count]
+        return self.files.read(f"{self.folder}/{held.payload.file}", held.payload.at, min(count, held.payload.size))
+
+
+def contents(source: ReadSource, queue: str, at_ms: int, now_ms: int, *, jobs: bool) -> Contents:
+    """`jobs`: those called `queue`, and not the queue of that name. `now_ms`: everything in the files was before it.
+    Raises NotFound, OSError.
+    """
+    known = queue in source.listing.kestrel or source.family(queue) or queue in source.listing.mixed
+    if jobs or (not known and source.cmdlog):
+        return _of_jobs(source, queue, at_ms, now_ms)
+    source.check(queue)
+    if family := source.family(queue):
+        return _of_stream(source, family, queue, at_ms, now_ms)
+    return _of_kestrel(source, queue, at_ms, now_ms)
+
+
+# Kestrel's
+
+
+class Window:
+    """The items that have changed since the last point which is known to lie before the moment, with their state at
+    that point. They may have been in that state at the moment.
+    """
+
+    def __init__(self) -> None:
+        self.before: dict[str, tuple[TracedItem, str, int | None]] = {}
+
+    def note(self, step: Step) -> None:
+        for event, item in zip(step.events, step.items, strict=True):
+            was_open = event.happened in (Happened.CLOSED, Happened.ABORTED)
+            if event.happened is not Happened.ADDED:
+                before = (item, "open" if was_open else "waiting", event.xid if was_open else None)
+                self.before.setdefault(item.id, before)
+
+    def clear(self) -> None:
+        self.before.clear()
+
+
+def _of_kestrel(source: ReadSource, queue: str, at_ms: int, now_ms: int) -> Contents:
+    trace, files = source.kestrel(queue)
+    found = _held(trace, _follow(trace, at_ms, is_over=at_ms >= now_ms))
+    items = [held for held in found if held is not None]
+    notes = _kestrel_notes(trace, at_ms, at_ms >= now_ms)
+    if left_out := len(found) - len(items):
+        notes.append(f"{left_out} more that have been removed since: a pack has left them out, they are in no file")
+    return Contents("kestrel", items, notes, named(trace.flaws), files, source.folder)
+
+
+def _follow(trace: KestrelTrace, at_ms: int, *, is_over: bool) -> Window:
+    """Read up to the moment. `is_over`: all of it came before."""
+    window, file = Window(), ""
+    for step in trace.steps():
+        if step.file != file:
+            ended_ms = trace.sealed_ms(file) if file else None
+            if ended_ms is not None and ended_ms > at_ms:
+                trace.undo(step)  # all of this file came later
+                break
+            if ended_ms is not None:
+                window.clear()
+            file = step.file
+        sealed_ms = trace.sealed_ms(file)
+        is_before = is_over or (sealed_ms is not None and sealed_ms <= at_ms)
+        if step.added_ms > at_ms and not is_before:
+            trace.undo(step)
+            break
+        if is_before or 0 < step.added_ms == trace.clock_ms:
+            window.clear()
+        else:
+            window.note(step)
+    else:
+        if is_over or ((sealed_ms := trace.sealed_ms(file)) is not None and sealed_ms <= at_ms):
+            window.clear()
+    return window
+
+
+def _held(trace: KestrelTrace, window: Window) -> list[Held | None]:
+    """None for what a pack has put there in an item's place."""
+    there: list[tuple[TracedItem, str, int | None]] = [(item, "waiting", None) for item in trace.line]
+    there += [(item, "open", xid) for xid, item in sorted(trace.open.items())]
+    found = []
+    for item, state, xid in there:
+        before = window.before.pop(item.id, None)
+        shown = state if before is None or before[1] == state else "waiting or open"
+        found.append(_kestrel_item(item, shown, xid, is_certain=True))
+    found += [_kestrel_item(item, state, xid, is_certain=False) for item, state, xid in window.before.values()]
+    return found
+
+
+def _kestrel_item(item: TracedItem, state: str, xid: int | None, *, is_certain: bool) -> Held | None:
+    if item.is_stand_in:
+        return None
+    return Held(item.id, state, is_certain, item.added_ms, item.expires_ms, item.payload, b"", xid)
+
+
+def _kestrel_notes(trace: KestrelTrace, at_ms: int, is_over: bool) -> list[str]:
+    names = trace.names()
+    notes = []
+    if names and not is_over and trace.begins_with_state(names[0]):
+        sealed_ms = trace.sealed_ms(names[0])
+        if sealed_ms is None or sealed_ms > at_ms:
+            written = "at a time that it does not tell" if sealed_ms is None else f"not long before {sealed_ms} ms"
+            notes.append(f"{names[0]} was written anew {written}: what had been removed by then is in no file")
+    if not is_over:
+        notes.append("removals and opens have no time: between two additions it is not known when they happened")
+        notes.append("an item that was moved here has the time at which it was first put")
+    return notes
+
+
+# libkestrel's
+
+
+def _of_stream(source: ReadSource, family: str, queue: str, at_ms: int, now_ms: int) -> Contents:
+    trace, files = source.stream(family)
+    name = trace.readers().get(queue)
+    if name is None and trace.readers():
+        raise NotFound(f"there is no queue {queue} in {source.folder}")
+    is_over = at_ms >= now_ms
+    # What its file says behind a later item, happened later.
+    before = trace.done_before(name, IntervalSet(put.id for put in trace.puts() if put.added_ms > at_ms))
+    final = trace.done(name)
+    certain, perhaps = list[Held](), list[Held]()
+    oldest = 0
+    for put in trace.puts():
+        oldest = min(oldest or put.id, put.id)
+        if put.added_ms > at_ms and not is_over:
+            continue
+        if put.id not in final or (put.id not in before and not is_over):
+            certain.append(_stream_item(put, is_certain=True))
+        elif not is_over:
+            perhaps.append(_stream_item(put, is_certain=False))
+    notes = ["opens are not recorded"]
+    if oldest > 1:
+        notes.append(f"items below the number {oldest} are in no file any more")
+    if not is_over:
+        notes.append("a reader's file has no times: when an item was done with is known only by later additions")
+    return Contents("libkestrel", certain + perhaps, notes, named(trace.flaws), files, source.folder)
+
+
+def _stream_item(put: Put, *, is_certain: bool) -> Held:
+    return Held(str(put.id), "waiting or open", is_certain, put.added_ms, put.expires_ms, put.payload)
+
+
+# workq's
+
+
+def replayed(trace: CmdLogTrace, now_ms: int, *, until_ns: int | None) -> JobReplay:
+    """The jobs as they were at `now_ms`, by the records up to `until_ns`, all if that is None. Raises OSError."""
+    replay = JobReplay(Jobs(JobJournal()), now_ms)
+    for step in trace.steps():
+        if until_ns is None or step.time_ns <= until_ns:
+            step.apply(replay)
+    return replay
+
+
+def _of_jobs(source: ReadSource, queue: str, at_ms: int, now_ms: int) -> Contents:
+    trace, files = source.jobs()
+    replay = replayed(trace, at_ms, until_ns=None if at_ms >= now_ms else (at_ms + 1) * NS_A_MS - 1)
+    jobs = [job for job in replay.found.values() if job.terms.queue.name.decode("latin-1") == queue]
+    notes = ["jobs that were over and have been cleaned away since are in no file"]
+    return Contents("workq", [_job(job, at_ms) for job in jobs], notes, named(trace.flaws), files, source.cmdlog)
+
+
+def job_state(job: Job, at_ms: int) -> str:
+    if job.state is JobState.NEW and job.time_ns > at_ms * NS_A_MS:
+        return "scheduled"
+    return JOB_STATES.get(job.state, job.state.name.lower())
+
+
+def _job(job: Job, at_ms: int) -> Held:
+    added_ms = job.created_ns // NS_A_MS
+    return Held(show_id(job.id), job_state(job, at_ms), True, added_ms, job.limit_ms, None, job.payload)

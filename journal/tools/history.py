@@ -1,0 +1,99 @@
+"""The life of one item, from the journal's records. What an id is depends on the format: in Kestrel's the place of the
+record that added the item, `FILE:BYTE`, or `xid=NUMBER` for every item that was open under that number; in libkestrel's
+the item's number; in a command log the job's id.
+"""
+
+from __future__ import annotations
+
+import re
+from contextlib import closing
+
+from msgspec import Struct
+
+from staniel.journal.tools.source import FileFlaw, NotFound, ReadSource, named
+from staniel.journal.trace import Event, Happened
+
+JOB_ID = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}", re.IGNORECASE)
+PLACE = re.compile(r"(?:(?P<file>.+):)?(?P<at>0[xX][0-9a-fA-F]+|[0-9]+)", re.DOTALL)
+XID = re.compile(r"xid=(-?[0-9]+)")
+
+
+class History(Struct):
+    """What happened to an item, in the order of the records. `is_there`: it is still in the queue, as far as they tell.
+    `note`: what they cannot tell.
+    """
+
+    format: str
+    events: list[Event]
+    is_there: bool
+    flaws: list[FileFlaw]
+    note: str = ""
+
+
+def history(source: ReadSource, queue: str, item_id: str) -> History:
+    """Raises NotFound, and OSError."""
+    if JOB_ID.fullmatch(item_id):
+        return _of_job(source, queue, item_id.lower())
+    source.check(queue)
+    if family := source.family(queue):
+        return _of_stream(source, family, queue, item_id)
+    return _of_kestrel(source, queue, item_id)
+
+
+def _of_kestrel(source: ReadSource, queue: str, item_id: str) -> History:
+    wanted = _opened_under(source, queue, int(found[1])) if (found := XID.fullmatch(item_id)) else None
+    if wanted is None:
+        place = PLACE.fullmatch(item_id)
+        if place is None:
+            raise NotFound(f"{item_id!r} is no id of this format: give FILE:BYTE, or BYTE of {queue}, or xid=NUMBER")
+        wanted = {f"{place['file'] or queue}:{int(place['at'], 0)}"}
+    trace, files = source.kestrel(queue)
+    with closing(files):
+        events = [event for step in trace.steps() for event in step.events if event.id in wanted]
+        if not events:
+            raise NotFound(f"no record of {queue} has added or opened {item_id}")
+        is_there = any(item.id in wanted for item in [*trace.line, *trace.open.values()])
+        first = trace.names()[0]
+        note = ""
+        if trace.begins_with_state(first):
+            note = f"{first} begins with what the queue held when it was written; what was before is in no file"
+        return History("kestrel", events, is_there, named(trace.flaws), note)
+
+
+def _opened_under(source: ReadSource, queue: str, xid: int) -> set[str]:
+    trace, files = source.kestrel(queue)
+    with closing(files):
+        steps = (event for step in trace.steps() for event in step.events)
+        return {event.id for event in steps if event.xid == xid and event.happened is Happened.OPENED}
+
+
+def _of_stream(source: ReadSource, family: str, queue: str, item_id: str) -> History:
+    if not (item_id.isascii() and item_id.isdigit() and len(item_id) <= 19):
+        raise NotFound(f"{item_id!r} is no id of this format: give the item's number")
+    trace, files = source.stream(family)
+    with closing(files):
+        readers = set(trace.readers())
+        wanted = readers if queue == family else readers & {queue}
+        if queue != family and not wanted:
+            raise NotFound(f"there is no queue {queue} in {source.folder}")
+        events = trace.history(wanted, int(item_id))
+        was_put = bool(events) and events[0].happened is Happened.ADDED
+        if not was_put:
+            raise NotFound(f"no segment of {family} has an item {item_id}: never put, or in a segment that is gone")
+        closed = {event.queue for event in events}
+        note = "opens and aborts are not recorded; a reader's file begins anew with where it stands"
+        return History("libkestrel", events, not wanted <= closed, named(trace.flaws), note)
+
+
+def _of_job(source: ReadSource, queue: str, job_id: str) -> History:
+    trace, files = source.jobs()
+    with closing(files):
+        raw = bytes.fromhex(job_id.replace("-", ""))
+        steps = [step for step in trace.steps() if step.id == raw]
+        names = {name for step in steps if (name := step.name())}
+        if not steps or (names and queue not in names):
+            raise NotFound(f"no record of a job {job_id} of {queue}: never added, or cleaned away since it was over")
+        events = [step.event() for step in steps]
+        is_there = events[-1].happened not in (Happened.DELETED, Happened.EXPIRED)
+        note = "" if names else "its addition is not in the log any more"
+        return History("workq", events, is_there, named(trace.flaws), note)

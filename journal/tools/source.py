@@ -1,0 +1,90 @@
+"""Where a tool that only looks finds a queue's files, in any format, whether or not a server has them open."""
+
+from __future__ import annotations
+
+from msgspec import Struct
+
+from staniel.journal.disk.fs import Fs
+from staniel.journal.errors import Flaw
+from staniel.journal.kestrel import files as kestrel_files
+from staniel.journal.kestrel.trace import KestrelTrace
+from staniel.journal.libkestrel import files as libkestrel_files
+from staniel.journal.libkestrel.trace import StreamTrace
+from staniel.journal.spool_listing import SpoolListing, list_spool
+from staniel.journal.tools.verify import CMDLOG_FOLDER
+from staniel.journal.trace import FrozenFs, Progress
+from staniel.journal.workq import files as workq_files
+from staniel.journal.workq.trace import CmdLogTrace
+from staniel.queues.names import parent_of
+
+JOBS = "jobs"  # what a command log is called where queues have names
+
+
+class NotFound(Exception):
+    """There is nothing of the kind; the text says what."""
+
+
+class FileFlaw(Struct, frozen=True):
+    """What of a file cannot be read."""
+
+    file: str
+    flaw: Flaw
+
+
+class ReadSource:
+    """A spool, or the folder of a command log. Raises OSError."""
+
+    def __init__(self, fs: Fs, folder: str, progress: Progress = lambda size: None) -> None:
+        self.fs = fs
+        self.folder = folder
+        self.progress = progress
+        self.listing: SpoolListing = list_spool(fs, folder)
+        self.cmdlog = next((each for each in (folder, f"{folder}/{CMDLOG_FOLDER}") if _has_segments(fs, each)), "")
+
+    def queues(self) -> list[str]:
+        """Every queue that has files of its own, and each family of libkestrel's format, in order of their names."""
+        return sorted([*self.listing.kestrel, *self.listing.streams])
+
+    def family(self, queue: str) -> str:
+        """Under which name libkestrel's files of a queue stand; empty if it has none."""
+        name = parent_of(queue) or queue
+        return name if name in self.listing.streams else ""
+
+    def check(self, queue: str) -> None:
+        """Raises NotFound if no queue is called so."""
+        if queue in self.listing.mixed:
+            raise NotFound(f"queue {queue} cannot be read: {self.listing.mixed[queue]}")
+        if queue not in self.listing.kestrel and not self.family(queue):
+            raise NotFound(f"there is no queue {queue} in {self.folder}")
+
+    def kestrel(self, queue: str) -> tuple[KestrelTrace, FrozenFs]:
+        """Raises OSError."""
+        frozen = FrozenFs(self.fs, self.folder, lambda name: kestrel_files.parse(name).queue == queue)
+        files = kestrel_files.sort_out(frozen.list(self.folder))[0].get(queue)
+        none = kestrel_files.Files(queue, {}, {}, [])
+        return KestrelTrace(frozen, self.folder, files or none, self.progress), frozen
+
+    def stream(self, family: str) -> tuple[StreamTrace, FrozenFs]:
+        """Raises OSError."""
+        frozen = FrozenFs(self.fs, self.folder, lambda name: libkestrel_files.parse(name).queue == family)
+        files = libkestrel_files.group_by_queue(frozen.list(self.folder)).get(family)
+        none = libkestrel_files.StreamFiles(family, {}, {}, [])
+        return StreamTrace(frozen, self.folder, files or none, self.progress), frozen
+
+    def jobs(self) -> tuple[CmdLogTrace, FrozenFs]:
+        """Raises OSError, NotFound."""
+        if not self.cmdlog:
+            raise NotFound(f"there is no command log in {self.folder}")
+        frozen = FrozenFs(self.fs, self.cmdlog, lambda name: bool(workq_files.segment_numbers([(name, True)])))
+        return CmdLogTrace(frozen, self.cmdlog, self.progress), frozen
+
+
+def _has_segments(fs: Fs, folder: str) -> bool:
+    try:
+        return bool(workq_files.segment_numbers(fs.list(folder)))
+    except (FileNotFoundError, NotADirectoryError):
+        return False
+
+
+def named(flaws: list[tuple[str, Flaw]]) -> list[FileFlaw]:
+    return [FileFlaw(*each) for each in dict.fromkeys(flaws)]

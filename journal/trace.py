@@ -1,0 +1,117 @@
+"""What the records of journal files do to single items, for tools that tell the life of one, or what a queue held at a
+moment. Each format's room has a trace.py that reads its files in order; here is what they say.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from enum import Enum
+from errno import EAGAIN
+from typing import Any
+
+from msgspec import Struct
+
+from staniel.journal.disk.fs import Fs, Reader
+
+TRIES = 20  # a server renames files of one queue some times a second at most
+TIMES_FROM_MS = 1_000_000_000_000  # 2001: smaller numbers in names of files are no times
+Progress = Callable[[int], None]
+"""Called with how many more bytes have been read."""
+
+
+class Happened(Enum):
+    """What one record did to an item. A queue's items are added, opened, aborted, closed or removed; a job's life has
+    the words of workq.
+    """
+
+    ADDED = "added"
+    OPENED = "opened"
+    ABORTED = "aborted"
+    CLOSED = "closed"
+    REMOVED = "removed"
+    SCHEDULED = "scheduled"
+    LEASED = "leased"
+    TIMED_OUT = "timed out"
+    COMPLETED = "completed"
+    FAILED = "failed"
+    DELETED = "deleted"
+    EXPIRED = "expired"
+
+
+class Event(Struct, frozen=True, gc=False):
+    """One thing that happened to the item `id`, by the record `record` with `size` bytes from byte `at` of `file` on.
+
+    It was not before `from_ms` nor after `until_ms`, as far as the files tell: 0 and None for what they do not. The two
+    are equal where the record has its time. `queue`: whose, where files are of several. `xid`: of an open read.
+    """
+
+    happened: Happened
+    id: str
+    file: str
+    at: int
+    size: int
+    record: str
+    from_ms: int = 0
+    until_ms: int | None = None
+    xid: int | None = None
+    queue: str = ""
+
+
+class Payload(Struct, frozen=True, gc=False):
+    """Where an item's bytes are."""
+
+    file: str
+    at: int
+    size: int
+
+
+def _refuse(*given: Any, **named: Any) -> Any:
+    raise AssertionError("a tool that looks must not change anything")
+
+
+class FrozenFs:
+    """Some files of a folder as they are when this is made, whatever a server does to their names meanwhile: they stay
+    open until `close`. For reading alone. Raises OSError.
+    """
+
+    append = rename = remove = truncate = sync_folder = sync_all = make_folder = allocate = _refuse
+    set_aside = free_bytes = memory_bytes = lock = hold = _refuse
+
+    def __init__(self, fs: Fs, folder: str, wanted: Callable[[str], bool]) -> None:
+        self._readers: dict[str, Reader] = {}
+        self._sizes: dict[str, int] = {}
+        for _ in range(TRIES):
+            names = self._listed(fs, folder, wanted)
+            try:
+                for name in names:
+                    path = f"{folder}/{name}"
+                    self._readers[path] = fs.reader(path)
+                    self._sizes[path] = fs.size(path)
+            except FileNotFoundError:
+                pass
+            else:
+                if self._listed(fs, folder, wanted) == names:
+                    self._entries = [(name, True) for name in names]
+                    return
+            self.close()
+        raise OSError(EAGAIN, f"the files change faster than they can be opened, {TRIES} times in a row", folder)
+
+    def _listed(self, fs: Fs, folder: str, wanted: Callable[[str], bool]) -> list[str]:
+        return [name for name, regular in fs.list(folder) if regular and wanted(name)]
+
+    def list(self, folder: str) -> list[tuple[str, bool]]:
+        return self._entries
+
+    def reader(self, path: str) -> Reader:
+        return self._readers[path]
+
+    def read(self, path: str, at: int, count: int) -> bytes:
+        return self._readers[path].read(at, min(count, max(0, self._sizes[path] - at)))
+
+    def size(self, path: str) -> int:
+        return self._sizes[path]
+
+    def close(self) -> None:
+        for reader in self._readers.values():
+            reader.close()
+        self._readers.clear()

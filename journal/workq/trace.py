@@ -1,0 +1,135 @@
+"""The life of single jobs in a command log: each record names its job and has its time. What cleaning has removed of
+jobs that are over is in no file.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator
+
+from msgspec import Struct
+
+from staniel.journal.errors import Corrupt, Flaw
+from staniel.journal.trace import Event, FrozenFs, Happened, Progress
+from staniel.journal.workq import files as workq_files
+from staniel.journal.workq.dump import show_id
+from staniel.journal.workq.encoder import (
+    ADD,
+    BARE_BYTES,
+    COMMANDS,
+    COMPLETE,
+    CRC_BYTES,
+    DELETE,
+    EXPIRE,
+    FAIL,
+    SCHEDULE,
+    START_ATTEMPT,
+    TIMEOUT_ATTEMPT,
+)
+from staniel.journal.workq.records import kind_of, read_added, read_fields, read_result, read_time
+from staniel.journal.workq.segments import SegmentReader, header_error, is_begun
+from staniel.queues.jobs.job import Terms
+from staniel.queues.jobs.replay import JobReplay
+from staniel.queues.jobs.times import NS_A_MS
+
+HAPPENED = {
+    ADD: Happened.ADDED,
+    SCHEDULE: Happened.SCHEDULED,
+    COMPLETE: Happened.COMPLETED,
+    FAIL: Happened.FAILED,
+    DELETE: Happened.DELETED,
+    EXPIRE: Happened.EXPIRED,
+    START_ATTEMPT: Happened.LEASED,
+    TIMEOUT_ATTEMPT: Happened.TIMED_OUT,
+}
+
+
+class JobStep(Struct, frozen=True, gc=False):
+    """One record: `command` are its bytes from the type to the end of the fields."""
+
+    file: str
+    at: int
+    size: int
+    kind: int
+    time_ns: int
+    id: bytes
+    command: bytes
+
+    def event(self) -> Event:
+        at_ms = self.time_ns // NS_A_MS
+        word = COMMANDS[self.kind]
+        return Event(HAPPENED[self.kind], show_id(self.id), self.file, self.at, self.size, word, at_ms, at_ms)
+
+    def name(self) -> str:
+        """Of the job's queue, which an addition alone says; empty if this is none."""
+        if self.kind > SCHEDULE:
+            return ""
+        return read_fields(read_added(self.command, 0, len(self.command)).coded).name.decode("latin-1")
+
+    def apply(self, replay: JobReplay) -> None:
+        """As a start does."""
+        data, stop = self.command, len(self.command)
+        if self.kind <= SCHEDULE:
+            add = read_added(data, 0, stop)
+            fields = read_fields(add.coded)
+            queue = replay.jobs.queue(fields.name)
+            limits = (fields.priority, fields.max_attempts, fields.max_fails)
+            terms = Terms(queue, fields.ttr_ms, fields.ttl_ms, *limits, add.coded)
+            replay.added(add.id, terms, add.payload, add.created_ns, add.time_ns, replay.origin)
+        elif self.kind == START_ATTEMPT:
+            replay.attempted(self.id, self.time_ns)
+        elif self.kind in (COMPLETE, FAIL):
+            replay.finished(self.id, read_result(data, 0, stop), self.time_ns, success=self.kind == COMPLETE)
+        elif self.kind in (DELETE, EXPIRE):
+            replay.removed(self.id)
+        else:
+            replay.timed_out(self.id)
+
+
+class CmdLogTrace:
+    """The segments of one command log."""
+
+    def __init__(self, fs: FrozenFs, folder: str, progress: Progress = lambda size: None) -> None:
+        self.flaws: list[tuple[str, Flaw]] = []
+        self.records: Counter[str] = Counter()
+        self._fs, self._folder, self._progress = fs, folder, progress
+
+    def names(self) -> list[str]:
+        return [workq_files.segment_name(number) for number in workq_files.segment_numbers(self._fs.list(self._folder))]
+
+    def steps(self) -> Iterator[JobStep]:
+        """One record after the other; what cannot be read is left out and told."""
+        names = self.names()
+        for name in names:
+            path, is_newest = f"{self._folder}/{name}", name == names[-1]
+            size = self._fs.size(path)
+            if is_newest and not size:
+                continue  # a crash came between its creation and its first bytes
+            if why := header_error(self._fs, path):
+                self.flaws.append((name, Flaw(0, size, why, is_newest and is_begun(self._fs, path))))
+                continue
+            reader = SegmentReader(self._fs, path)
+            for data, frames, base in reader.pieces():
+                for at, start, end in frames:
+                    try:
+                        step = self._step(name, base, data, (at, start, end))
+                    except Corrupt as error:
+                        self.flaws.append((name, Flaw(base + at, end - at, error.why)))
+                        continue
+                    self.records[COMMANDS[step.kind]] += 1
+                    self._progress(step.size)
+                    yield step
+            for each in reader.corrupt_ranges:
+                self.flaws.append((name, Flaw(each.at, each.size, each.why, is_newest and each.is_torn)))
+
+    def _step(self, name: str, base: int, data: bytes, frame: tuple[int, int, int]) -> JobStep:
+        """Raises Corrupt for a command that is none."""
+        at, start, end = frame
+        stop = end - CRC_BYTES
+        kind = kind_of(data, start, stop)
+        if kind <= SCHEDULE:
+            read_fields(read_added(data, start, stop).coded)
+        elif kind in (COMPLETE, FAIL):
+            read_result(data, start, stop)
+        job_id = data[start + 1 : start + BARE_BYTES]
+        return JobStep(name, base + at, end - at, kind, read_time(data, at), job_id, data[start:stop])

@@ -1,0 +1,346 @@
+"""`staniel journal stats`, `history` and `at`: what a queue's files tell, whether or not a server has them open.
+Nothing is changed. Options, moments, and how findings are printed; journal/tools reads the files.
+"""
+
+from __future__ import annotations
+
+import base64
+import errno
+import json
+import re
+import sys
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
+from datetime import UTC, datetime
+from time import monotonic_ns, time
+
+import click
+
+from staniel.journal.disk.os_fs import OsFs
+from staniel.journal.tools import contents as contents_tool
+from staniel.journal.tools import history as history_tool
+from staniel.journal.tools import stats as stats_tool
+from staniel.journal.tools.contents import Held
+from staniel.journal.tools.source import FileFlaw, NotFound, ReadSource
+from staniel.journal.tools.stats import LineStats, QueueStats
+from staniel.journal.trace import Event
+from staniel.server.cli.progress import Ticker
+from staniel.server.cli.text import counted, human_size, printable, printable_bytes, table
+
+NOW = -1
+MS_FROM = 100_000_000_000  # a number from here on is milliseconds since 1970, a smaller one seconds
+UNITS_MS = {"ms": 1, "s": 1000, "m": 60_000, "h": 3_600_000, "d": 86_400_000}
+AGO = re.compile(r"-?([0-9]+)(ms|s|m|h|d)")
+LIMIT_DEFAULT = 1000
+PREVIEW_BYTES = 60
+PAYLOADS = ("none", "text", "hex", "base64")
+
+spool_option = click.option(
+    "--spool",
+    "-s",
+    "folder",
+    envvar="STANIEL_SPOOL",
+    default="spool",
+    show_default=True,
+    metavar="DIR",
+    type=click.Path(exists=True, file_okay=False),
+    help="The spool, or the folder of a command log.",
+)
+json_option = click.option("--json", "as_json", is_flag=True, help="JSON, an object a line.")
+
+
+class CannotRead(click.ClickException):
+    """There is nothing to tell: told apart from damage by the exit code."""
+
+    exit_code = 2
+
+
+class Moment(click.ParamType[int]):
+    """A time in ms since 1970, or NOW: as late as the files are read."""
+
+    name = "moment"
+
+    def convert(self, value: object, param: click.Parameter | None, ctx: click.Context | None) -> int:
+        text = str(value).strip()
+        if text == "now":
+            return NOW
+        if ago := AGO.fullmatch(text):
+            return now_ms() - int(ago[1]) * UNITS_MS[ago[2]]
+        if text.isascii() and text.isdigit() and len(text) <= 17:
+            return int(text) if int(text) >= MS_FROM else int(text) * 1000
+        try:
+            moment = datetime.fromisoformat(text)
+        except ValueError:
+            self.fail(f"{text!r} is no moment: give 2026-11-23T10:00:00 (UTC, or with a zone), 2h, or now", param, ctx)
+        return int((moment if moment.tzinfo else moment.replace(tzinfo=UTC)).timestamp() * 1000)
+
+
+def now_ms() -> int:
+    return int(time() * 1000)
+
+
+@contextmanager
+def reading(folder: str, what: str) -> Iterator[tuple[ReadSource, Ticker]]:
+    """A source, and its progress; what goes wrong is one line."""
+    fs, folder = OsFs(), folder.rstrip("/") or "/"
+    ticker = Ticker(what, lambda: monotonic_ns() // 1_000_000, sys.stderr)
+    try:
+        yield ReadSource(fs, folder, ticker), ticker
+    except NotFound as nothing:
+        ticker.clear()
+        raise CannotRead(printable(str(nothing))) from nothing
+    except OSError as error:
+        ticker.clear()
+        if error.errno == errno.EPIPE:
+            raise  # click ends quietly
+        where = printable(str(error.filename or folder))
+        raise CannotRead(f"cannot read {where}: {error.strerror}") from error
+    finally:
+        fs.close()
+
+
+def tell_flaws(folder: str, flaws: Iterable[FileFlaw]) -> bool:
+    """A line for each on standard error; whether one of them is damage."""
+    is_damaged = False
+    for each in flaws:
+        click.echo(printable(each.flaw.describe(f"{folder}/{each.file}")), err=True)
+        is_damaged = is_damaged or not each.flaw.is_torn
+    return is_damaged
+
+
+def flaws_as_json(flaws: Iterable[FileFlaw]) -> list[dict[str, object]]:
+    return [
+        {
+            "file": each.file,
+            "at": each.flaw.at,
+            "bytes": each.flaw.size,
+            "why": each.flaw.why,
+            "torn": each.flaw.is_torn,
+        }
+        for each in flaws
+    ]
+
+
+def moment_text(at_ms: int | None) -> str:
+    """UTC, to the millisecond."""
+    if at_ms is None:
+        return "-"
+    try:
+        return datetime.fromtimestamp(at_ms / 1000, UTC).strftime("%Y-%m-%d %H:%M:%S.") + f"{at_ms % 1000:03}"
+    except (OverflowError, ValueError, OSError):
+        return f"{at_ms} ms"
+
+
+# stats
+
+
+@click.command()
+@click.argument("folder", metavar="SPOOL", type=click.Path(exists=True, file_okay=False))
+@click.option("--queue", "-Q", "queues", multiple=True, help="Only this queue. May be repeated.")
+@json_option
+def stats(folder: str, queues: tuple[str, ...], as_json: bool) -> None:
+    """Show what the journals of SPOOL hold: of each queue its files, records, items and their ages, and how large the
+    files would be if they held only what is still needed.
+
+    SPOOL is a spool, or the folder of a workq command log. A server may be using it. Exit code 0; 1: something is
+    damaged, and is told on standard error; 2: there is nothing to show.
+    """
+    is_damaged, count = False, 0
+    with reading(folder, "read") as (source, ticker):
+        for found in stats_tool.stats(source, now_ms(), frozenset(queues)):
+            ticker.clear()
+            count += 1
+            is_damaged = tell_flaws(source.folder, found.flaws) or is_damaged
+            click.echo(_stats_json(found) if as_json else _stats_text(found))
+        for name, why in source.listing.mixed.items():
+            if not queues or name in queues:
+                click.echo(printable(f"{name}: {why}"), err=True)
+                is_damaged = True
+        ticker.clear()
+    if not count and not is_damaged:
+        raise CannotRead(f"no journal file {'of such a queue ' if queues else ''}in {printable(folder)}")
+    sys.exit(1 if is_damaged else 0)
+
+
+def _stats_json(found: QueueStats) -> str:
+    lines = {
+        name: {
+            "states": line.states,
+            "item_bytes": line.item_bytes,
+            "oldest_ms": line.oldest_ms,
+            "newest_ms": line.newest_ms,
+        }
+        for name, line in found.lines.items()
+    }
+    return json.dumps(
+        {
+            "name": found.name,
+            "format": found.format,
+            "files": found.files,
+            "bytes": found.bytes,
+            "records": found.records,
+            "items": lines,
+            "packed_bytes": found.packed_bytes,
+            "packed_share": round(found.packed_share, 4),
+            "damage": flaws_as_json(found.flaws),
+        }
+    )
+
+
+def _stats_text(found: QueueStats) -> str:
+    records = ", ".join(f"{count:,} {name}" for name, count in sorted(found.records.items())) or "none"
+    lines = [
+        f"{printable(found.name)}: {found.format}, {counted(found.files, 'file')}, {human_size(found.bytes)}",
+        f"  records: {records}",
+        *(f"  {_line_text(name, line, found)}" for name, line in sorted(found.lines.items())),
+        f"  packed: {human_size(found.packed_bytes)}, {found.packed_share:.0%} of the files",
+    ]
+    return "\n".join(lines)
+
+
+def _line_text(name: str, line: LineStats, found: QueueStats) -> str:
+    is_own = name == found.name and found.format != "workq"
+    title = ("jobs " if found.format == "workq" else "items") + ("" if is_own else f" of {printable(name)}")
+    if not line.states:
+        return f"{title}: none"
+    states = ", ".join(f"{count:,} {state}" for state, count in line.states.items())
+    ages = f"added {moment_text(line.oldest_ms)} to {moment_text(line.newest_ms)}"
+    return f"{title}: {states}; {human_size(line.item_bytes)}; {ages}"
+
+
+# history
+
+
+@click.command()
+@click.argument("queue")
+@click.argument("item_id", metavar="ID")
+@spool_option
+@json_option
+def history(queue: str, item_id: str, folder: str, as_json: bool) -> None:
+    """Tell the life of one item of QUEUE: when it was added, opened, aborted, closed, by which file, byte and record.
+
+    ID is, in Kestrel's format, the place of the record that added it, FILE:BYTE, or xid=NUMBER for all that was open
+    under that number; in libkestrel's format the item's number; in a command log the job's id. `staniel journal at`
+    and `dump` show them. A server may be using the spool. Exit code 0; 1: a file is damaged; 2: no such item.
+    """
+    with reading(folder, "read") as (source, ticker):
+        found = history_tool.history(source, queue, item_id)
+        ticker.clear()
+        base = source.cmdlog if found.format == "workq" else source.folder
+        is_damaged = tell_flaws(base, found.flaws)
+    if as_json:
+        for event in found.events:
+            click.echo(json.dumps(_event_json(event)))
+        end = {"format": found.format, "events": len(found.events), "is_there": found.is_there, "note": found.note}
+        click.echo(json.dumps({**end, "damage": flaws_as_json(found.flaws)}))
+    else:
+        rows = [_event_row(event) for event in found.events]
+        click.echo("\n".join(table(("WHEN", "WHAT", "RECORD", "FILE", "BYTE", "BYTES"), rows, LEFT)))
+        click.echo("still there" if found.is_there else "not there any more")
+        if found.note:
+            click.echo(f"note: {printable(found.note)}")
+    sys.exit(1 if is_damaged else 0)
+
+
+LEFT = frozenset(("WHEN", "WHAT", "RECORD", "FILE", "ID", "STATE", "ADDED", "DATA"))
+
+
+def _event_json(event: Event) -> dict[str, object]:
+    fields: dict[str, object] = {"happened": event.happened.value, "id": event.id}
+    fields |= {"file": event.file, "at": event.at, "bytes": event.size, "record": event.record}
+    fields |= {"not_before_ms": event.from_ms or None, "not_after_ms": event.until_ms}
+    if event.xid is not None:
+        fields["xid"] = event.xid
+    if event.queue:
+        fields["queue"] = event.queue
+    return fields
+
+
+def _event_row(event: Event) -> tuple[str, ...]:
+    what = event.happened.value + (f" as {event.xid}" if event.xid is not None else "")
+    what += f" in {printable(event.queue)}" if event.queue else ""
+    return (_when(event), what, event.record, printable(event.file), str(event.at), str(event.size))
+
+
+def _when(event: Event) -> str:
+    if event.until_ms == event.from_ms and event.from_ms:
+        return moment_text(event.from_ms)
+    after = f"from {moment_text(event.from_ms)}" if event.from_ms else ""
+    until = f"until {moment_text(event.until_ms)}" if event.until_ms is not None else ""
+    return " ".join(filter(None, (after, until))) or "unknown"
+
+
+# at
+
+
+@click.command()
+@click.argument("moment", type=Moment())
+@click.argument("queue")
+@spool_option
+@click.option("--jobs", is_flag=True, help="The jobs of that name, where a queue is called so, too.")
+@click.option("--limit", "-n", default=LIMIT_DEFAULT, show_default=True, type=click.IntRange(min=0), help="0: all.")
+@click.option("--payload", type=click.Choice(PAYLOADS), default="text", show_default=True, help="How items are shown.")
+@json_option
+def at(moment: int, queue: str, folder: str, jobs: bool, limit: int, payload: str, as_json: bool) -> None:
+    """Show what QUEUE held at MOMENT, as far as its files can tell.
+
+    MOMENT is 2026-11-23T10:00:00 (UTC, or with a zone), seconds or milliseconds since 1970, 2h (ago), or now. A command
+    log has the time of everything; the other formats have the times of additions alone. An item that may have been gone
+    by then is shown as "perhaps", and lines at the end say what the files cannot tell. A server may be using the spool.
+    Exit code 0; 1: a file is damaged; 2: no such queue.
+    """
+    with reading(folder, "read") as (source, ticker):
+        read_ms = now_ms()
+        moment = read_ms if moment == NOW else moment
+        found = contents_tool.contents(source, queue, moment, read_ms, jobs=jobs)
+        ticker.clear()
+        base = source.cmdlog if found.format == "workq" else source.folder
+        is_damaged = tell_flaws(base, found.flaws)
+    shown = found.items[: limit or None]
+    if as_json:
+        for held in shown:
+            click.echo(json.dumps(_held_json(held, found.read, payload)))
+    else:
+        rows = [_held_row(held, found.read, payload, moment) for held in shown]
+        click.echo("\n".join(table(("ID", "STATE", "ADDED", "BYTES", "DATA"), rows, LEFT)))
+    perhaps = sum(not held.is_certain for held in found.items)
+    if as_json:
+        end = {"queue": queue, "at_ms": moment, "format": found.format, "items": len(found.items), "perhaps": perhaps}
+        click.echo(json.dumps({**end, "notes": found.notes, "damage": flaws_as_json(found.flaws)}))
+    else:
+        count = counted(len(found.items), "job" if found.format == "workq" else "item")
+        more = f", {perhaps:,} of them perhaps" if perhaps else ""
+        cut = f"; the first {len(shown):,} are shown" if len(shown) < len(found.items) else ""
+        click.echo(f"{count} at {moment_text(moment)} UTC{more}{cut}")
+        for note in found.notes:
+            click.echo(f"note: {printable(note)}")
+    sys.exit(1 if is_damaged else 0)
+
+
+Read = Callable[[Held, int], bytes]
+
+
+def _held_json(held: Held, read: Read, payload: str) -> dict[str, object]:
+    fields: dict[str, object] = {"id": held.id, "state": held.state, "is_certain": held.is_certain}
+    fields |= {"added_ms": held.added_ms, "expires_ms": held.expires_ms, "data_bytes": held.data_bytes}
+    if held.xid is not None:
+        fields["xid"] = held.xid
+    if payload != "none":
+        fields["data"] = _encoded(read(held, held.data_bytes), payload)
+    return fields
+
+
+def _held_row(held: Held, read: Read, payload: str, at_ms: int) -> tuple[str, ...]:
+    state = held.state if held.is_certain else f"perhaps {held.state}"
+    if 0 < held.expires_ms <= at_ms:
+        state += ", expired"
+    data = "" if payload == "none" else printable(_encoded(read(held, PREVIEW_BYTES), payload))
+    if payload != "none" and held.data_bytes > PREVIEW_BYTES:
+        data += "+"
+    return printable(held.id), state, moment_text(held.added_ms or None), f"{held.data_bytes:,}", data
+
+
+def _encoded(data: bytes, payload: str) -> str:
+    if payload == "text":
+        return printable_bytes(data)
+    return data.hex(" ") if payload == "hex" else base64.b64encode(data).decode("ascii")

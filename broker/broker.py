@@ -46,6 +46,7 @@ from staniel.queues.registry import Queues
 if TYPE_CHECKING:
     from staniel.broker.admin_access import AdminAccess
     from staniel.broker.jobs import JobService
+    from staniel.broker.operations.sampler import Sampler
     from staniel.queues.jobs.job import Job
 
 BALLAST_RETRY_MS = 1000
@@ -65,6 +66,7 @@ class Broker:
         "__weakref__",
         "_ballast_due_ms",
         "_load",
+        "_sampler",
         "_sessions",
         "_started_with",
         "_to_expire",
@@ -76,6 +78,7 @@ class Broker:
         "expire_due_ms",
         "fs",
         "group",
+        "has_sent_all",
         "leases",
         "maintenance",
         "pauses",
@@ -114,6 +117,8 @@ class Broker:
         self._load = load
         self._started_with = config
         self.reloaded: Callable[[int], None] = lambda now_ms: None  # the driver's part of a reload
+        # The driver's, too: whether all that was answered to a client has been given to its socket.
+        self.has_sent_all: Callable[[Session], bool] = lambda session: True
         self.queues = Queues(config.queue, self._new_journal)
         self.transfers = Transfers(self.queues, self.spool, report)
         self.queues.transfer_sink, self.queues.timer = self.transfers, self.timers
@@ -147,6 +152,15 @@ class Broker:
         self.expire_due_ms = 0
         self._to_expire: deque[Queue] = deque()  # of this round
         self._ballast_due_ms = 0
+        self._sampler: Sampler | None = None
+
+    def sampler(self, now_ms: int) -> Sampler:
+        """What operators see of all queues and of the last day. It begins when it is first asked for."""
+        if self._sampler is None:
+            from staniel.broker.operations.sampler import Sampler  # a server without an admin listener has none
+
+            self._sampler = Sampler(self, now_ms)
+        return self._sampler
 
     # clients, and the stop
 

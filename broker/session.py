@@ -138,6 +138,24 @@ class Source(Protocol):
     def abort(self, taken: Any, now_ms: int) -> object: ...
 
 
+class Pulse:
+    """What a session waits for that goes on by itself at a moment: nothing is ever handed over."""
+
+    name = ""
+
+    def park(self, waiter: Session) -> None:
+        """Its timer is all there is."""
+
+    def unpark(self, waiter: Session) -> None:
+        """Likewise."""
+
+    def abort(self, taken: Any, now_ms: int) -> None:
+        raise AssertionError("nothing was handed over")
+
+
+PULSE = Pulse()
+
+
 class Session:
     """One connection's state. `address` is the client's, for the log.
 
@@ -285,7 +303,7 @@ class Session:
         counters.curr_connections -= 1
         if self._queue is not None:
             self._stop_waiting(self._queue)
-            counters.cmd_get_timeout_dropped += 1
+            counters.cmd_get_timeout_dropped += self._queue is not PULSE
             if self._delivered is not None:
                 counters.finished_but_add += 1
                 if not isinstance(self._queue, Queue):

@@ -80,6 +80,8 @@ async def open_service(config: Config, broker: Broker, bound: BoundSockets, clie
     gc_policy.disable()
     summary = recover(broker, clock.now_ms(), Display(broker.report, steady_ms, sys.stderr))
     gc_policy.enable()
+    if config.addresses("admin"):  # a page may be opened; without one a history begins when it is asked for
+        broker.sampler(clock.now_ms())
     machine = SystemMachine(clock)
     hub = Hub(broker, machine, clients)
     for sock, wire in bound.all():

@@ -70,7 +70,7 @@ class Hub:
         self._poller, self._sync_thread, self._task_thread = machine.poller, machine.syncs, machine.tasks
         self._tasks = broker.maintenance.tasks
         self._tasks.wait_for = self._wait_for
-        broker.reloaded = self._on_reload
+        broker.reloaded, broker.has_sent_all = self._on_reload, self._has_sent_all
         self._poller.register(self._sync_thread.fd, select.EPOLLIN)
         self._poller.register(self._task_thread.fd, select.EPOLLIN)
         self._connections: dict[int, Connection] = {}
@@ -123,6 +123,10 @@ class Hub:
                 self._set_idle_timeout(connection, now_ms)
             elif isinstance(connection.alarm, IdleTimeout):
                 connection.alarm.restart(now_ms)
+
+    def _has_sent_all(self, session: Session) -> bool:
+        connection = self._of_session.get(session)
+        return connection is None or connection.owes_nothing
 
     def _set_idle_timeout(self, connection: Connection, now_ms: int) -> None:
         connection.alarm = timeout = IdleTimeout(connection, self, now_ms)

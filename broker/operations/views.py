@@ -119,6 +119,19 @@ class ServerView(Struct, frozen=True):
     is_stopping: bool
 
 
+class JobsView(Struct, frozen=True):
+    """The jobs of one name of workq's. `leased`: with a worker; `finished`: completed or failed, and still known;
+    `waiters`: workers that wait for one.
+    """
+
+    name: str
+    ready: int
+    scheduled: int
+    leased: int
+    finished: int
+    waiters: int
+
+
 def queue_view(broker: Broker, queue: Queue, now_ms: int) -> QueueSnapshot:
     """What one queue looks like now. 10 us."""
     queue.sync_counters()
@@ -245,3 +258,19 @@ def server_view(broker: Broker, now_ms: int) -> ServerView:
         is_full=broker.group.is_full,
         is_stopping=broker.stopping,
     )
+
+
+def jobs(broker: Broker, offset: int, limit: int) -> list[JobsView]:
+    """By name, in the order in which the names were first used; none if no jobs are served."""
+    queues = broker.workq.jobs.queues.values() if broker.serves_jobs else ()
+    return [
+        JobsView(
+            name=each.name.decode("latin-1"),
+            ready=len(each.ready),
+            scheduled=len(each.scheduled),
+            leased=each.leased,
+            finished=each.finished,
+            waiters=len(each.waiters),
+        )
+        for each in islice(queues, offset, offset + limit)
+    ]

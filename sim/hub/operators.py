@@ -1,13 +1,17 @@
-"""A client of the admin listener for the hub: requests of HTTP in pipelines, and their replies, whole or in chunks."""
+"""Clients of the admin listener for the hub: requests of HTTP in pipelines, and their replies, whole or in chunks; and
+pages that listen to events.
+"""
 
 from __future__ import annotations
 
 import json
 from base64 import b64decode
 from random import Random
+from typing import Any
 
 from staniel.protocol.http.replies import CONTINUE
 from staniel.sim.hub.clients import ITEM, Answer, NetClient, Request, Side, Want
+from staniel.sim.hub.net import Link
 from staniel.sim.violations import Kind, Violation
 
 LOOKS = (
@@ -95,8 +99,61 @@ class Operator(NetClient):
         return Answer(request, items, b"END")
 
 
+class Page(NetClient):
+    """Listens to /api/events, perhaps slowly: `table` has how many items each queue holds, as far as it was told."""
+
+    def __init__(self, name: str, link: Link) -> None:
+        super().__init__(name, link)
+        self.unsaid += b"GET /api/events HTTP/1.1\r\nHost: staniel\r\n\r\n"
+        self.table: dict[str, int] = {}
+        self.is_told_all = False
+        self._body = bytearray()
+        self._has_head = False
+
+    def _forget_unsaid(self) -> None:
+        self.unsaid.clear()
+
+    def _answers(self) -> list[Answer]:
+        if not self._has_head:
+            head, blank, rest = bytes(self._heard).partition(b"\r\n\r\n")
+            if not blank:
+                return []
+            if not head.startswith(b"HTTP/1.1 200 ") or b"text/event-stream" not in head:
+                raise Violation(Kind.NO_ANSWER, f"{self.name}: {head[:60]!r} begins no stream of events")
+            self._has_head, self._heard = True, bytearray(rest)
+        while (found := _chunk(bytes(self._heard))) is not None:
+            piece, rest = found
+            self._heard = bytearray(rest)
+            self._body += piece
+        *events, rest = bytes(self._body).split(b"\n\n")
+        self._body = bytearray(rest)
+        for event in events:
+            if event.startswith(b"data: "):
+                self._learn(json.loads(event[6:]))
+        return []
+
+    def _learn(self, event: dict[str, Any]) -> None:
+        if event.get("is_first"):
+            self.table.clear()
+        for name, *row in event.get("rows", ()):
+            if row:
+                self.table[name] = row[0]
+            else:
+                self.table.pop(name, None)
+        self.is_told_all = "more" not in event
+
+
 def _data(item: dict[str, str]) -> bytes:
     return b64decode(item["data"]) if item["encoding"] == "base64" else item["data"].encode()
+
+
+def _chunk(heard: bytes) -> tuple[bytes, bytes] | None:
+    """The first chunk, and what follows it; None if it is not whole."""
+    line, newline, rest = heard.partition(b"\r\n")
+    if not newline:
+        return None
+    size = int(line, 16)
+    return (rest[:size], rest[size + 2 :]) if len(rest) >= size + 2 else None
 
 
 def _counted(rest: bytes, size: int) -> tuple[bytes, bytes] | None:

@@ -13,7 +13,7 @@ from staniel.sim.disk.disk import Disk
 from staniel.sim.history import UNABLE, History, SeedPlan
 from staniel.sim.hub import operators
 from staniel.sim.hub.clients import ITEM, TAKES, WAIT_MS, Answer, NetClient, Request, Side, Want
-from staniel.sim.hub.operators import Operator
+from staniel.sim.hub.operators import Operator, Page
 from staniel.sim.hub.world import HubWorld
 from staniel.sim.queues.promises import Accident
 from staniel.sim.violations import Kind, Violation
@@ -241,11 +241,18 @@ class HubRun(History):
 
     def _request(self) -> None:
         rng = self.rng
-        here = [client for client in self.clients if client.side is Side.OPEN and client.why_over in ("", "silence")]
+        here = [
+            client
+            for client in self.clients
+            if client.side is Side.OPEN and client.why_over in ("", "silence") and not isinstance(client, Page)
+        ]
         if not here or (len(here) < self.profile.clients and rng.random() < 0.5):
             client = self._connect()
         else:
             client = rng.choice(here)
+        if isinstance(client, Page):
+            client.push(rng)
+            return
         requests = self._pipeline(rng, client)
         self._said.append(("asks", client.name, " ⏎ ".join(repr(bytes(request.line[:40])) for request in requests)))
         client.say(requests)
@@ -256,7 +263,8 @@ class HubRun(History):
     def _connect(self) -> NetClient:
         self.actors += 1
         if self.profile.operators and self.rng.randrange(100) < self.profile.operators:
-            client: NetClient = Operator(f"o{self.actors}", self.world.connect_operator())
+            kind = Page if self.rng.randrange(4) == 0 else Operator
+            client: NetClient = kind(f"o{self.actors}", self.world.connect_operator())
         else:
             client = NetClient(f"c{self.actors}", self.world.connect())
         if self.ends_silent:
@@ -382,6 +390,7 @@ class HubRun(History):
                 for client in list(self.clients):
                     if client.unanswered and client.link.server is not None:
                         raise Violation(Kind.UNANSWERED, f"{client.name} waits for {client.unanswered[0].line[:60]!r}")
+                self._look_at_pages()
                 inside = [client for client in self.clients if client.link.server is not None]
                 if outside and not inside:
                     raise Violation(Kind.UNANSWERED, f"{outside} clients are not accepted, and none is connected")
@@ -395,6 +404,14 @@ class HubRun(History):
         except (JournalFailure, OSError) as failure:
             raise self._died(failure) from failure
         self.now_ms = world.now_ms
+
+    def _look_at_pages(self) -> None:
+        """After a rest each page has been told what there is. Raises Violation."""
+        there = {queue.name: len(queue.line) for queue in self.world.broker.queues}
+        pages = [each for each in self.clients if isinstance(each, Page) and each.side is Side.OPEN]
+        for page in pages:
+            if page.link.server is not None and not (page.is_told_all and page.table == there):
+                raise Violation(Kind.UNANSWERED, f"{page.name} is told of {page.table}, and there is {there}")
 
     def _rest(self) -> None:
         """Until nothing moves any more, with all clients reading what comes."""

@@ -7,7 +7,8 @@ from random import Random
 from typing import TYPE_CHECKING
 
 from staniel.broker import protocols
-from staniel.broker.session import SessionState
+from staniel.broker.commands.http.events import EVENT_BYTES_MAX
+from staniel.broker.session import PULSE, SessionState
 from staniel.journal.background import BackgroundTask
 from staniel.journal.group_commit import Sync
 from staniel.protocol.memcache.requests import Dialect
@@ -23,6 +24,7 @@ from staniel.sim.world import World
 if TYPE_CHECKING:
     from staniel.server.interfaces import Clock
 
+OWED_TO_PAGE_MAX = EVENT_BYTES_MAX + 4096
 LEAVING = select.EPOLLRDHUP | select.EPOLLHUP | select.EPOLLERR
 BETWEEN_LOOKS_NS = (0, 0, 0, 0, 0, 0, 50_000, 300_000, 5_000_000)
 ON_THE_SPOT_NS = (20_000, 60_000, 60_000, 200_000, 4_000_000)
@@ -113,6 +115,9 @@ class HubWorld(World):
             raise Violation(Kind.LOST, "an item was handed to a client whose hang-up was known")
         if not self.broker.status.enforced.reads and any(queue.waiters for queue in self.broker.queues):
             raise Violation(Kind.UNANSWERED, "a client waits for an item of a server that hands out none")
+        for connection in self.hub._connections.values():
+            if connection.session.waited_at is PULSE and connection.owed_bytes > OWED_TO_PAGE_MAX:
+                raise Violation(Kind.LEAK, f"{connection.owed_bytes} bytes are kept for a page that does not read them")
         for alarm in self.broker.timers._slot_of:
             if isinstance(alarm, IdleTimeout | LingerTimeout) and alarm.connection.state is ConnectionState.CLOSED:
                 raise Violation(Kind.LEAK, "an alarm keeps a connection that is gone")

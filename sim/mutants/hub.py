@@ -5,8 +5,10 @@ from __future__ import annotations
 import select
 from typing import Any
 
+from staniel.broker.commands.http.events import PageEvents
 from staniel.broker.commands.http.exchange import Exchange
 from staniel.broker.deletions import Deletions
+from staniel.broker.operations.sampler import Sampler
 from staniel.broker.session import Session
 from staniel.journal.kestrel.log import Log
 from staniel.protocol.http.parser import HttpParser, HttpState
@@ -282,8 +284,47 @@ def operator_unheard() -> Any:
 def operator_told_half() -> Any:
     def make(right: Any) -> Any:
         def end(self: Exchange) -> None:
-            self._give()
+            self.give()
 
         return end
 
     return replaced(Exchange, "end", make)
+
+
+@mutant("a page that has not read the last event counts as told", "hub-admin")
+def page_untold() -> Any:
+    def make(right: Any) -> Any:
+        def go_on(self: PageEvents, waited: Any, now_ms: int) -> None:
+            if not self._broker.stopping and not self._broker.has_sent_all(self._session):
+                self._known = max((row.number for row in self._sampler.rows.values()), default=0)
+            right(self, waited, now_ms)
+
+        return go_on
+
+    return replaced(PageEvents, "_go_on", make)
+
+
+@mutant("a deleted queue stays on pages", "hub-admin")
+def page_keeps_the_dead() -> Any:
+    def make(right: Any) -> Any:
+        def mark_gone(self: Sampler, name: str) -> None:
+            del self.rows[name]
+
+        return mark_gone
+
+    return replaced(Sampler, "_mark_gone", make)
+
+
+@mutant("events are made for a page that does not read", "hub-admin")
+def page_piles_up() -> Any:
+    def make(right: Any) -> Any:
+        def go_on(self: PageEvents, waited: Any, now_ms: int) -> None:
+            if self._broker.stopping:
+                right(self, waited, now_ms)
+            else:
+                self._epoch = -1  # all of it each time, because the simulator's queues are few
+                self._tell(now_ms)
+
+        return go_on
+
+    return replaced(PageEvents, "_go_on", make)

@@ -78,6 +78,12 @@ class PauseBody(Struct, forbid_unknown_fields=True):
     puts: bool = True
 
 
+class AbortBody(Struct, forbid_unknown_fields=True):
+    """`expected`: refuse if more reads are open than the operator has been shown; null: whatever there is."""
+
+    expected: int | None = None
+
+
 class StatusBody(Struct, forbid_unknown_fields=True):
     """up, writeavoid, readonly or quiescent."""
 
@@ -285,9 +291,16 @@ def abort(exchange: Exchange, now_ms: int) -> None:
 
 def abort_all(exchange: Exchange, now_ms: int) -> None:
     """Give back every open read of a queue, the newest first, so that the old order is back."""
+    expected = exchange.body(AbortBody).expected
     found = find(exchange)
-    if found is not None:
-        _abort_each(exchange, deque((found, taken) for taken in reversed(found.open_reads.values())), 0, now_ms)
+    if found is None:
+        return
+    if expected is not None and len(found.open_reads) > expected:
+        exchange.error(
+            409, f"{found.name} has {len(found.open_reads)} open reads now, not {expected}: none was given back"
+        )
+        return
+    _abort_each(exchange, deque((found, taken) for taken in reversed(found.open_reads.values())), 0, now_ms)
 
 
 def abort_client(exchange: Exchange, now_ms: int) -> None:

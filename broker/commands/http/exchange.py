@@ -73,7 +73,7 @@ class Exchange:
         self._held.append(replies.chunk(self.request, data))
         self._held_bytes += len(data)
         if self._held_bytes >= PIECE_BYTES:
-            self._give()
+            self.give()
 
     def add_each(self, pieces: Iterator[bytes]) -> None:
         """`add` one piece a turn, made when it is its turn; then `end`."""
@@ -90,10 +90,11 @@ class Exchange:
 
     def end(self) -> None:
         self._held.append(replies.last_chunk(self.request))
-        self._give()
+        self.give()
         self._end(replies.is_kept(self.request, None))
 
-    def _give(self) -> None:
+    def give(self) -> None:
+        """Let what was added leave at the end of this turn."""
         data = b"".join(self._held)
         self.session.out.append(data)
         self.session.out_bytes += len(data)

@@ -10,7 +10,7 @@ from staniel.broker.commands.http.routes import ROUTES, Route
 from staniel.broker.version import VERSION
 
 ERROR = {"type": "object", "properties": {"error": {"type": "string"}}, "required": ["error"]}
-TEXT_PARAMETERS = ("prefix",)
+TEXT_PARAMETERS = ("prefix", "span")
 
 
 def document() -> bytes:
@@ -47,7 +47,7 @@ def _operation(route: Route, of_kind: dict[int, dict[str, Any]]) -> dict[str, An
     ]
     good: dict[str, Any] = {"description": route.summary}
     if route.reply is not None:
-        good["content"] = {"application/json": {"schema": of_kind[id(route.reply)]}}
+        good["content"] = {route.type: {"schema": of_kind[id(route.reply)]}}
     error = {"application/json": {"schema": {"$ref": "#/components/schemas/Error"}}}
     found: dict[str, Any] = {
         "summary": route.summary,

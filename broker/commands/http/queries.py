@@ -5,9 +5,13 @@ from __future__ import annotations
 from itertools import islice
 
 from staniel.broker.commands.batches import BatchCommand
-from staniel.broker.commands.http.exchange import Exchange
+from staniel.broker.commands.http.events import PageEvents
+from staniel.broker.commands.http.exchange import BadBody, Exchange
 from staniel.broker.operations import browse, metrics, views
+from staniel.broker.operations.files import journal_view
 from staniel.broker.operations.health import health
+from staniel.broker.operations.history import SPANS
+from staniel.broker.operations.history import view as history_view
 from staniel.protocol.http import replies
 from staniel.queues.queue import Queue
 
@@ -91,6 +95,42 @@ def waiters(exchange: Exchange, now_ms: int) -> None:
 def queue_config(exchange: Exchange, now_ms: int) -> None:
     """The resolved settings of any name, under the keys of the file; sizes in bytes, durations in ms."""
     exchange.json(dict(exchange.broker.config.describe(exchange.names[0])))
+
+
+def history(exchange: Exchange, now_ms: int) -> None:
+    """What the queue was like in the last ten minutes, or hour, or day."""
+    span = exchange.request.query.get("span", "10m")
+    if span not in SPANS:
+        raise BadBody(f"span is one of {', '.join(SPANS)}")
+    found = find(exchange)
+    if found is not None:
+        row = exchange.broker.sampler(now_ms).rows.get(found.name)
+        exchange.json(history_view(found.name, row.ring if row is not None else None, span))
+
+
+def history_of_all(exchange: Exchange, now_ms: int) -> None:
+    """The same for all queues together."""
+    span = exchange.request.query.get("span", "10m")
+    if span not in SPANS:
+        raise BadBody(f"span is one of {', '.join(SPANS)}")
+    exchange.json(history_view("", exchange.broker.sampler(now_ms).ring, span))
+
+
+def journal(exchange: Exchange, now_ms: int) -> None:
+    """The files of its journal."""
+    found = find(exchange)
+    if found is not None:
+        exchange.json(journal_view(exchange.broker, found))
+
+
+def jobs(exchange: Exchange, now_ms: int) -> None:
+    limit = exchange.number("limit", READS_MAX, READS_MAX)
+    exchange.json(views.jobs(exchange.broker, exchange.number("offset", 0, 1 << 62), limit))
+
+
+def events(exchange: Exchange, now_ms: int) -> None:
+    """What a page is told as long as it listens."""
+    PageEvents(exchange, now_ms).begin(now_ms)
 
 
 def clients(exchange: Exchange, now_ms: int) -> None:

@@ -7,10 +7,15 @@ from collections.abc import Callable
 from msgspec import Struct
 
 from staniel.broker.commands.http import actions, kestrel, queries
+from staniel.broker.commands.http.events import CONTENT_TYPE as EVENTS
+from staniel.broker.commands.http.events import PageEvent
 from staniel.broker.commands.http.exchange import Exchange
 from staniel.broker.operations.browse import Page
+from staniel.broker.operations.files import JournalFiles
 from staniel.broker.operations.health import Health
-from staniel.broker.operations.views import ClientView, OpenReadView, QueueSnapshot, ServerView, WaiterView
+from staniel.broker.operations.history import HistoryView
+from staniel.broker.operations.views import ClientView, JobsView, OpenReadView, QueueSnapshot, ServerView, WaiterView
+from staniel.protocol.http import replies
 
 Handler = Callable[[Exchange, int], None]
 PAGING = ("offset", "limit")
@@ -18,7 +23,7 @@ PAGING = ("offset", "limit")
 
 class Route(Struct, frozen=True):
     """`path` has {name} where it is open. `body`: what a POST takes; `reply`: what a good answer holds, None where the
-    summary says it all; `query`: names of numbers.
+    summary says it all; `query`: names of numbers; `type`: of the reply.
     """
 
     method: str
@@ -28,6 +33,7 @@ class Route(Struct, frozen=True):
     reply: object = None
     body: type[Struct] | None = None
     query: tuple[str, ...] = ()
+    type: str = replies.JSON
 
     @property
     def parts(self) -> list[str]:
@@ -51,8 +57,20 @@ ROUTES = (
     ),
     Route("GET", "/api/queues/{queue}/open", queries.open_reads, "Who holds what.", list[OpenReadView], query=PAGING),
     Route("GET", "/api/queues/{queue}/waiters", queries.waiters, "Who waits.", list[WaiterView], query=PAGING),
+    Route(
+        "GET",
+        "/api/queues/{queue}/history",
+        queries.history,
+        "The last ten minutes, hour or day of it.",
+        HistoryView,
+        query=("span",),
+    ),
+    Route("GET", "/api/queues/{queue}/journal", queries.journal, "The files of its journal.", JournalFiles),
     Route("GET", "/api/queues/{queue}/config", queries.queue_config, "Its settings, resolved."),
     Route("GET", "/api/clients", queries.clients, "Connections, the oldest first.", list[ClientView], query=PAGING),
+    Route("GET", "/api/history", queries.history_of_all, "All queues together.", HistoryView, query=("span",)),
+    Route("GET", "/api/jobs", queries.jobs, "Jobs of workq's by name.", list[JobsView], query=PAGING),
+    Route("GET", "/api/events", queries.events, "What changes, as it does.", PageEvent, type=EVENTS),
     Route("POST", "/api/queues/{queue}/put", actions.put, "Store one item.", body=actions.PutBody),
     Route("POST", "/api/queues/{queue}/take", actions.take, "Take items for good.", body=actions.TakeBody),
     Route("POST", "/api/queues/{queue}/purge", actions.purge, "Remove all that waits.", body=actions.PurgeBody),
@@ -60,7 +78,9 @@ ROUTES = (
     Route("POST", "/api/queues/{queue}/redrive", actions.redrive, "Move dead letters back.", body=actions.RedriveBody),
     Route("POST", "/api/queues/{queue}/pause", actions.pause, "Hold back gets or puts.", body=actions.PauseBody),
     Route("POST", "/api/queues/{queue}/resume", actions.resume, "Let them go on.", body=actions.PauseBody),
-    Route("POST", "/api/queues/{queue}/open/abort", actions.abort_all, "Give back every open read of a queue."),
+    Route(
+        "POST", "/api/queues/{queue}/open/abort", actions.abort_all, "Give back all open reads.", body=actions.AbortBody
+    ),
     Route("POST", "/api/queues/{queue}/open/{xid}/abort", actions.abort, "Give one open read back."),
     Route("POST", "/api/clients/{number}/abort", actions.abort_client, "Give back every open read of a client."),
     Route("DELETE", "/api/queues/{queue}", actions.delete, "Delete a queue and its files."),

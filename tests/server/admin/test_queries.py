@@ -182,6 +182,8 @@ def test_every_path_of_the_description_is_served_and_says_what_it_promises(serve
         if "get" not in methods:
             assert operator.ask("GET", path.format(queue="mail", xid="1", number="1")).status == 405
             continue
+        if "text/event-stream" in methods["get"]["responses"]["200"].get("content", {}):
+            continue  # it has no end; see test_events.py
         reply = operator.ask("GET", path.format(queue="mail"))
         assert reply.status == 200, path
         schema = methods["get"]["responses"]["200"].get("content", {}).get("application/json", {}).get("schema")
@@ -193,7 +195,12 @@ def check(value: object, schema: dict[str, object], known: dict[str, dict[str, o
     """`value` has the fields, all of them, and the types that the schema names."""
     if "$ref" in schema:
         schema = known[str(schema["$ref"]).rpartition("/")[2]]
-    kinds = {"object": dict, "array": list, "string": str, "integer": int, "boolean": bool}
+    kinds = {"object": dict, "array": list, "string": str, "integer": int, "boolean": bool, "number": (int, float)}
+    if "anyOf" in schema:
+        options = [each for each in schema["anyOf"] if each != {"type": "null"}]  # type: ignore[attr-defined]
+        if value is not None:
+            check(value, *options, known)
+        return
     if "enum" in schema:
         assert value in schema["enum"]  # type: ignore[operator]
         return

@@ -1,0 +1,139 @@
+"""The stream of events that a page of the operator's listens to (server-sent events, WHATWG HTML, 9.2).
+
+Each event is one line of JSON, a `PageEvent`. The first ones bring all queues, EVENT_BYTES_MAX at a time; later ones
+what has changed since. Nothing is made for a client whose socket has not taken the last event: it waits here, as one
+number, and is told the newest state once it reads again.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from msgspec import UNSET, Struct, UnsetType
+
+from staniel.broker.commands.http.exchange import Exchange
+from staniel.broker.operations import views
+from staniel.broker.operations.health import Health
+from staniel.broker.operations.sampler import DiskView, QueueRow, QueueSums, Sampler, Seen
+from staniel.broker.session import PULSE
+from staniel.protocol.http import replies
+
+CONTENT_TYPE = "text/event-stream"
+EVERY_MS = 1_000
+SOON_MS = 40  # there is more: other clients come in between
+ALIVE_MS = 3_000  # a page that hears nothing for longer than twice this says so
+RETRY_MS = 1_000  # for the browser, when the connection ends
+EVENT_BYTES_MAX = 64 << 10
+FIRST_ROWS = 200  # with their last ten minutes, which take 15 us each
+
+
+class PageEvent(Struct, frozen=True):
+    """What an event may hold; for the description. `at_ms`: the server's time. `is_first`: forget what earlier events
+    said. `more`: further rows follow at once. `server` comes in the first event; `health`, `totals` and `disk` there,
+    and when they have changed; `rows` are the queues that have changed.
+    """
+
+    at_ms: int
+    is_first: bool | UnsetType = UNSET
+    more: bool | UnsetType = UNSET
+    server: views.ServerView | UnsetType = UNSET
+    health: Health | UnsetType = UNSET
+    totals: QueueSums | UnsetType = UNSET
+    disk: DiskView | UnsetType = UNSET
+    rows: list[QueueRow] | UnsetType = UNSET
+
+
+class PageEvents:
+    """One page's stream. `known`: the number of the last change that it was told."""
+
+    def __init__(self, exchange: Exchange, now_ms: int) -> None:
+        self._exchange = exchange
+        self._session = exchange.session
+        self._broker = exchange.broker
+        self._sampler: Sampler = exchange.broker.sampler(now_ms)
+        self._epoch = -1
+        self._known = 0
+        self._is_caught_up = False  # the first rows, which bring the last ten minutes, have been told
+        self._told: dict[str, bytes] = {}  # of the server's state
+        self._sent_ms = now_ms
+
+    def begin(self, now_ms: int) -> None:
+        self._exchange.begin(CONTENT_TYPE)
+        if self._exchange.request.method == "HEAD":
+            self._exchange.end()
+            return
+        self._exchange.add(b"retry: %d\n\n" % RETRY_MS)
+        self._sampler.watch(now_ms)
+        self._tell(now_ms)
+
+    def _go_on(self, _: Any, now_ms: int) -> None:
+        """The wait is over: the moment has come, or the server stops."""
+        if self._broker.stopping:
+            self._exchange.end()
+        elif self._broker.has_sent_all(self._session):
+            self._sampler.watch(now_ms)
+            self._tell(now_ms)
+        else:
+            self._wait(now_ms + EVERY_MS)
+
+    def _wait(self, until_ms: int) -> None:
+        self._session.park(PULSE, until_ms, self._go_on, opens=False, peeks=True)
+
+    def _tell(self, now_ms: int) -> None:
+        sampler = self._sampler
+        is_first = self._epoch != sampler.epoch
+        if is_first:
+            self._epoch, self._known, self._is_caught_up = sampler.epoch, 0, False
+            self._told.clear()
+        rows, more = self._rows()
+        more = more or not sampler.is_whole
+        self._is_caught_up = self._is_caught_up or not more
+        pieces = [b'"at_ms":%d' % now_ms]
+        if is_first:
+            pieces.append(b'"is_first":true,"server":' + replies.encode(views.server_view(self._broker, now_ms)))
+        if more:
+            pieces.append(b'"more":true')
+        pieces += self._news(now_ms)
+        if rows:
+            pieces.append(b'"rows":[' + b",".join(rows) + b"]")
+        if len(pieces) > 1 or now_ms - self._sent_ms >= ALIVE_MS:
+            self._session.batch = max(self._session.batch, sampler.batch)
+            self._exchange.add(b"data: {" + b",".join(pieces) + b"}\n\n")
+            self._exchange.give()
+            self._sent_ms = now_ms
+        self._wait(now_ms + (SOON_MS if more else EVERY_MS))
+
+    def _rows(self) -> tuple[list[bytes], bool]:
+        """Those that the page does not know, as JSON, as many as one event takes; whether there are more."""
+        found: list[bytes] = []
+        size = 0
+        for row in self._sampler.changed_since(self._known):
+            data = _encoded(row)
+            if not self._is_caught_up and row.ring is not None and row.shown is not None:
+                most, letters = row.ring.spark()
+                data = b'%b,%d,"%b"]' % (data[:-1], most, letters.encode())
+            size += len(data)
+            if found and (size > EVENT_BYTES_MAX or (not self._is_caught_up and len(found) >= FIRST_ROWS)):
+                return found, True
+            found.append(data)
+            self._known = row.number
+        return found, False
+
+    def _news(self, now_ms: int) -> list[bytes]:
+        """Of the server's state, what this page was told otherwise."""
+        found = []
+        state = self._sampler.state(now_ms)
+        for name, value in (("health", state.health), ("totals", state.totals), ("disk", state.disk)):
+            data = replies.encode(value)
+            if self._told.get(name) != data:
+                self._told[name] = data
+                found.append(b'"%b":%b' % (name.encode(), data))
+        return found
+
+
+def _encoded(row: Seen) -> bytes:
+    """Made once for all pages."""
+    if not row.encoded:
+        shown = row.shown
+        row.encoded = replies.encode([row.queue.name] if shown is None else shown)
+    return row.encoded

@@ -1,0 +1,115 @@
+"""The files of a queue's journal, for operators: what each is, how large, and how much of it has not been read."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from itertools import pairwise
+from typing import TYPE_CHECKING
+
+from msgspec import Struct
+
+from staniel.journal.journals import append_log, removal_log
+from staniel.journal.kestrel.log import Log
+from staniel.journal.kestrel.segments import LogSegment
+from staniel.journal.libkestrel.reader import ReaderLog
+from staniel.journal.libkestrel.writer import StreamWriter
+from staniel.queues.queue import Queue
+from staniel.queues.stream.line import StreamLine
+
+if TYPE_CHECKING:
+    from staniel.broker.broker import Broker
+
+FILES_MAX = 1_000
+PACK = ".pack"
+
+
+class JournalFile(Struct, frozen=True):
+    """One file. `state`: "sealed", "packed" (one file that replaces older ones), "written to", or "reads", which in
+    libkestrel's format says what has been read. `items`: that it added; `unread_items`: of those, the ones that have
+    not been handed out. `unsynced_bytes`: what a power cut could take. `is_damaged`: not all of it could be read.
+    """
+
+    name: str
+    state: str
+    bytes: int
+    items: int
+    unread_items: int
+    unsynced_bytes: int
+    is_damaged: bool
+
+
+class JournalFiles(Struct, frozen=True):
+    """The files of a queue, the oldest first; of more than FILES_MAX the newest. A queue without a journal has none.
+    `folder`: where they are; `files_total`: how many there are.
+    """
+
+    queue: str
+    format: str
+    folder: str
+    files_total: int
+    bytes: int
+    unsynced_bytes: int
+    files: list[JournalFile]
+
+
+def journal_view(broker: Broker, queue: Queue) -> JournalFiles:
+    journal = queue.journal
+    if isinstance(journal, Log):
+        found = list(_of_log(broker, queue, journal))
+    elif isinstance(journal, ReaderLog):
+        found = list(_of_stream(broker, queue, journal))
+    else:
+        found = []
+    log = append_log(journal) or removal_log(journal)
+    kind = "none" if log is None else "kestrel" if isinstance(log, Log) else "libkestrel"
+    return JournalFiles(
+        queue=queue.name,
+        format=kind,
+        folder=log.folder if isinstance(log, Log | StreamWriter) else "",
+        files_total=len(found),
+        bytes=sum(each.bytes for each in found),
+        unsynced_bytes=sum(each.unsynced_bytes for each in found),
+        files=found[-FILES_MAX:],
+    )
+
+
+def _of_log(broker: Broker, queue: Queue, log: Log) -> Iterator[JournalFile]:
+    segments = log.segments
+    every = [*segments.sealed, segments.current]
+    tip = queue.line.left + len(queue.line.fresh) + queue.line.behind
+    ends = [after.first for _, after in pairwise(every)]
+    for segment, end in zip(every, [*ends, max(tip, every[-1].first)], strict=True):
+        is_current = segment is segments.current
+        yield JournalFile(
+            name=segment.name,
+            state="written to" if is_current else _sealed_state(segment),
+            bytes=segments.size(segment),
+            items=max(0, end - segment.first),
+            unread_items=max(0, end - max(segment.first, queue.line.left)),
+            unsynced_bytes=broker.spool.fs.unsynced_bytes(log.path) if is_current else 0,
+            is_damaged=segment.is_damaged or segment.is_gone,
+        )
+
+
+def _sealed_state(segment: LogSegment) -> str:
+    return "packed" if segment.name.endswith(PACK) or segment.head is not None else "sealed"
+
+
+def _of_stream(broker: Broker, queue: Queue, log: ReaderLog) -> Iterator[JournalFile]:
+    line, writer = queue.line, log.writer
+    head = line.next_id if isinstance(line, StreamLine) else 0
+    for segment in log.segments.files:
+        is_current = segment is log.segments.files[-1]
+        items = segment.last_id - segment.first_id + 1 if segment.last_id else 0
+        yield JournalFile(
+            name=segment.name,
+            state="written to" if is_current else "sealed",
+            bytes=segment.size,
+            items=items,
+            unread_items=min(items, max(0, segment.last_id - head + 1)) if items else 0,
+            unsynced_bytes=broker.spool.fs.unsynced_bytes(writer.path) if is_current else 0,
+            is_damaged=False,
+        )
+    if log.has_file:
+        unsynced = broker.spool.fs.unsynced_bytes(log.path)
+        yield JournalFile(log.file_name, "reads", log.current_bytes, 0, 0, unsynced, is_damaged=False)

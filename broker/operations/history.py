@@ -1,0 +1,197 @@
+"""What a queue was like before now: points in rings of a fixed size, fine for the last minutes and coarse for a day.
+
+Three levels: ten minutes of 5 s, an hour of 30 s, a day of 10 min. A finer level feeds the next one, so that keeping a
+point costs the same whatever it is for. A ring grows to at most RING_BYTES_MAX, when a day is over.
+"""
+
+from __future__ import annotations
+
+import math
+from array import array
+from collections.abc import Iterator
+
+from msgspec import Struct
+
+FINE_MS = 5_000
+SPANS = {"10m": 0, "1h": 1, "1d": 2}
+"""The spans that can be asked for, each with its level."""
+STEPS_MS = (FINE_MS, 30_000, 600_000)
+POINTS = (120, 120, 144)
+FIELDS = 6
+RING_BYTES_MAX = sum(POINTS) * FIELDS * 4 + 1_000  # the last for what Python keeps beside the numbers
+SPARK_POINTS = 60
+SPARK_ALPHABET = "0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz-_"
+NOT_SEEN = math.nan
+
+
+class Point(Struct, frozen=True, gc=False):
+    """One moment of a queue, or what a longer time makes of several: depth and open reads at its end, the mean of the
+    rates (items a second), the most of the age and of the unsynced bytes, because a peak must not vanish.
+    """
+
+    items: float
+    puts: float
+    gets: float
+    age_ms: float
+    open_reads: float
+    unsynced_bytes: float
+
+
+class HistoryView(Struct, frozen=True):
+    """A queue's history: one value a step in each list, the oldest first; the last one belongs to the step that ends at
+    `end_at_ms`. null: the queue was not looked at then. `is_kept` false: there is none for this queue. `items`,
+    `open_reads`: at the end of each step; `put_rate`, `get_rate`: items a second; `age_ms`, `unsynced_bytes`: the most
+    within it.
+    """
+
+    queue: str
+    is_kept: bool
+    step_ms: int
+    end_at_ms: int
+    items: list[float | None]
+    put_rate: list[float | None]
+    get_rate: list[float | None]
+    age_ms: list[float | None]
+    open_reads: list[float | None]
+    unsynced_bytes: list[float | None]
+
+
+class HistoryLevel:
+    """The points of one step length. `bucket`: the number of the step that is going on, counted from the epoch."""
+
+    __slots__ = (
+        "_count",
+        "_gets",
+        "_last",
+        "_most_age",
+        "_most_unsynced",
+        "_next",
+        "_puts",
+        "_size",
+        "_values",
+        "bucket",
+        "ended_ms",
+        "step_ms",
+    )
+
+    def __init__(self, at: int) -> None:
+        self.step_ms = STEPS_MS[at]
+        self.bucket = -1
+        self.ended_ms = 0  # when the step of the last complete point began
+        self._size = POINTS[at] * FIELDS
+        self._values = array("f")  # in the order of time from `_next` on, once it is full
+        self._next = 0
+        self._begin()
+
+    def _begin(self) -> None:
+        self._last: Point | None = None
+        self._count = 0
+        self._puts = self._gets = self._most_age = self._most_unsynced = 0.0
+
+    def add(self, point: Point, now_ms: int) -> Point | None:
+        """Count a point that was seen at `now_ms`; the point that is complete with that, if one is."""
+        bucket = now_ms // self.step_ms
+        done: Point | None = None
+        if bucket != self.bucket:
+            done = self._end()
+            self._skip(bucket)
+            self.bucket = bucket
+            self._begin()
+        self._last = point
+        self._count += 1
+        self._puts += point.puts
+        self._gets += point.gets
+        self._most_age = max(self._most_age, point.age_ms)
+        self._most_unsynced = max(self._most_unsynced, point.unsynced_bytes)
+        return done
+
+    def _end(self) -> Point | None:
+        if self._last is None:
+            return None
+        last, count = self._last, self._count
+        self.ended_ms = self.bucket * self.step_ms
+        done = Point(
+            last.items, self._puts / count, self._gets / count, self._most_age, last.open_reads, self._most_unsynced
+        )
+        self._push((done.items, done.puts, done.gets, done.age_ms, done.open_reads, done.unsynced_bytes))
+        return done
+
+    def _skip(self, bucket: int) -> None:
+        """Steps in which the queue was not looked at; of a clock that went back none."""
+        if self.bucket < 0:
+            return
+        for _ in range(min(bucket - self.bucket - 1, self._size // FIELDS)):
+            self._push((NOT_SEEN,) * FIELDS)
+
+    def _push(self, values: tuple[float, ...]) -> None:
+        if len(self._values) < self._size:
+            self._values.extend(values)
+            return
+        self._values[self._next : self._next + FIELDS] = array("f", values)
+        self._next = (self._next + FIELDS) % self._size
+
+    def column(self, field: int) -> list[float]:
+        """One field of all points, the oldest first."""
+        values = self._values
+        return [*values[self._next + field :: FIELDS], *values[field : self._next : FIELDS]]
+
+    @property
+    def end_at_ms(self) -> int:
+        """When the step of the last point ended."""
+        return max(0, self.bucket) * self.step_ms
+
+
+class HistoryRing:
+    """One queue's history. `idle_points`: so many fine points in a row had neither items nor traffic."""
+
+    __slots__ = ("idle_points", "levels")
+
+    def __init__(self) -> None:
+        self.levels = (HistoryLevel(0), HistoryLevel(1), HistoryLevel(2))
+        self.idle_points = 0
+
+    def add(self, point: Point, now_ms: int) -> None:
+        """A look at the queue."""
+        done: Point | None = point
+        for level in self.levels:
+            if done is None:
+                return
+            done = level.add(done, now_ms)
+            now_ms = level.ended_ms
+            if level.step_ms == FINE_MS and done is not None:
+                is_idle = not (done.items or done.puts or done.gets or done.open_reads)
+                self.idle_points = self.idle_points + 1 if is_idle else 0
+
+    def spark(self) -> tuple[int, str]:
+        """The depth of the last ten minutes in a few bytes: the largest, and a letter for each 10 s as its part of
+        that, in 63 steps of SPARK_ALPHABET.
+        """
+        depth = [0.0 if math.isnan(each) else each for each in self.levels[0].column(0)]
+        depth = depth[1::2] if len(depth) % 2 == 0 else depth[::2]
+        most = max(depth, default=0)
+        scale = (len(SPARK_ALPHABET) - 1) / most if most else 0
+        return int(most), "".join([SPARK_ALPHABET[round(each * scale)] for each in depth[-SPARK_POINTS:]])
+
+
+def view(queue: str, ring: HistoryRing | None, span: str) -> HistoryView:
+    """The history of one span of SPANS."""
+    level = (ring or HistoryRing()).levels[SPANS[span]]
+    columns = [list(_rounded(level.column(field))) for field in range(FIELDS)]
+    items, puts, gets, age, open_reads, unsynced = columns
+    return HistoryView(
+        queue=queue,
+        is_kept=ring is not None,
+        step_ms=level.step_ms,
+        end_at_ms=level.end_at_ms,
+        items=items,
+        put_rate=puts,
+        get_rate=gets,
+        age_ms=age,
+        open_reads=open_reads,
+        unsynced_bytes=unsynced,
+    )
+
+
+def _rounded(values: list[float]) -> Iterator[float | None]:
+    for value in values:
+        yield None if math.isnan(value) else round(value, 2)

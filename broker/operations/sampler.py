@@ -1,0 +1,375 @@
+"""Looks at all queues in turn, a slice a turn, so that pages and histories can be told what has changed.
+
+    who is there             which queues                                  how often
+    a page is open           all                                           every second; beyond 1,000 queues each 64 ms
+                                                                           64 of them, so 10,000 take ten seconds
+    none                     those with a ring, and 256 of the others      every five seconds, as far as that goes
+
+Each queue has a row: what was last seen of it. Rows stand in the order of their last change, which has a number, so
+that a page needs to remember one number to be told all that it does not know; how slow it is makes no difference.
+
+A ring of points (history.py) is kept for RINGS_MAX queues, at most 10 MB. More queues than that: those that had one
+first keep it, but for a queue that has had neither items nor traffic for ten minutes, whose ring goes to one that has.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from itertools import islice
+from typing import TYPE_CHECKING
+
+from msgspec import Struct
+
+from staniel.broker.operations.health import Health, health
+from staniel.broker.operations.history import POINTS, RING_BYTES_MAX, HistoryRing, Point
+from staniel.broker.operations.views import SYNC_NAMES, unsynced_bytes
+from staniel.broker.stats import pause_name
+from staniel.journal.journals import primary_log, total_bytes
+from staniel.queues.queue import Queue
+
+if TYPE_CHECKING:
+    from staniel.broker.broker import Broker
+
+ROUND_MS = 1_000
+QUIET_ROUND_MS = 5_000
+SLICE_MS = 64
+SLICE = 64  # queues: under a millisecond
+OTHERS = 256  # queues without a ring that are looked at in a quiet round
+HISTORY_BYTES_MAX = 10 << 20
+RINGS_MAX = HISTORY_BYTES_MAX // RING_BYTES_MAX
+WATCHED_MS = 3_000  # a page asks once a second
+LOOK_MAX = 16  # items at the head, of which the oldest counts
+STATE_MS = 500
+DISK_STEP_BYTES = 1 << 20
+GONE_MAX = 1_000  # deleted queues that pages are told of; more of them, and they begin anew
+
+
+class QueueRow(Struct, frozen=True, array_like=True):
+    """One queue as pages get it, as an array. `oldest_at_ms` 0: nothing can be handed out. Rates: items a second since
+    the last look. `max_items` -1: there is no limit. `dead_letters_to` "": nowhere. A queue that is gone is its name
+    alone. In a page's first rows two more fields follow: the largest depth of the last ten minutes, and the depth every
+    10 s as letters (see `HistoryRing.spark`).
+    """
+
+    name: str
+    items: int
+    bytes: int
+    oldest_at_ms: int
+    put_rate: float
+    get_rate: float
+    open_reads: int
+    waiters: int
+    unsynced_bytes: int
+    journal_bytes: int
+    paused: str
+    sync: str
+    max_items: int
+    dead_letters_to: str
+    unreadable: bool
+
+
+class QueueSums(Struct):
+    """Sums over all rows; `oldest_at_ms` of them all, in `oldest_in`. Ages are those of the last round."""
+
+    queues: int = 0
+    items: int = 0
+    bytes: int = 0
+    put_rate: float = 0
+    get_rate: float = 0
+    open_reads: int = 0
+    waiters: int = 0
+    unsynced_bytes: int = 0
+    journal_bytes: int = 0
+    oldest_at_ms: int = 0
+    oldest_in: str = ""
+
+
+class DiskView(Struct, frozen=True):
+    """The spool's disk; what is free in steps of a MB."""
+
+    free_bytes: int
+    bytes: int
+
+
+class ServerState(Struct, frozen=True):
+    """What there is once a server, as it was at `at_ms`."""
+
+    at_ms: int
+    health: Health
+    totals: QueueSums
+    disk: DiskView
+
+
+class Seen:
+    """What was last seen of one queue. `number`: of its last change; `shown`: the row, None once the queue is gone."""
+
+    __slots__ = ("encoded", "gets", "looked_ms", "number", "puts", "queue", "ring", "shown")
+
+    def __init__(self, queue: Queue) -> None:
+        self.queue = queue
+        self.shown: QueueRow | None = None
+        self.number = 0
+        self.puts = self.gets = 0
+        self.looked_ms = 0
+        self.ring: HistoryRing | None = None
+        self.encoded = b""  # as JSON, once a page has asked
+
+
+class Sampler:
+    """`rows`: every queue that is looked at, in the order of the last change. `batch`: what they show is as safe as
+    promised once the commit group has come so far. `epoch`: pages of an earlier one begin anew.
+    """
+
+    def __init__(self, broker: Broker, now_ms: int) -> None:
+        self.broker = broker
+        self.rows: dict[str, Seen] = {}
+        self.totals = QueueSums()
+        self.ring = HistoryRing()  # of all queues together
+        self.rings = 0
+        self.batch = 0
+        self.epoch = 0
+        self.is_whole = False  # every queue has a row
+        self._changes = 0
+        self._gone = 0
+        self._watched_ms = 0
+        self._idle: dict[str, None] = {}  # queues whose rings may go to others
+        self._left: deque[str] = deque()  # of this round
+        self._round_ms = now_ms
+        self._others = 0  # of those without a ring, how many quiet rounds have gone by
+        self._state: ServerState | None = None
+        self._begin(now_ms)
+        broker.timers.soon(self)
+
+    # pages
+
+    def watch(self, now_ms: int) -> None:
+        """A page is there: look at everything, and often, until WATCHED_MS from now."""
+        is_new = now_ms >= self._watched_ms
+        self._watched_ms = now_ms + WATCHED_MS
+        if is_new:
+            self._begin(now_ms)
+            self.broker.timers.soon(self)
+
+    def state(self, now_ms: int) -> ServerState:
+        """Looked at once for all pages that ask within STATE_MS."""
+        if self._state is None or not 0 <= now_ms - self._state.at_ms < STATE_MS:
+            free, total = self.broker.spool.fs.free_bytes(self.broker.spool.folder)
+            disk = DiskView(free - free % DISK_STEP_BYTES, total)
+            self._state = ServerState(now_ms, health(self.broker), self.totals, disk)
+        return self._state
+
+    def changed_since(self, number: int) -> list[Seen]:
+        """Those that have changed, the one that changed first is first."""
+        found = []
+        for row in reversed(self.rows.values()):
+            if row.number <= number:
+                break
+            found.append(row)
+        found.reverse()
+        return found
+
+    # rounds
+
+    def _begin(self, now_ms: int) -> None:
+        """A round: which queues are looked at."""
+        names = self.broker.queues.by_name
+        self._round_ms, self._is_over = now_ms, False
+        self.is_watched = now_ms < self._watched_ms
+        if self.is_watched or len(names) <= RINGS_MAX:
+            self._left = deque(names)
+        else:
+            self.is_whole = False
+            for name in [name for name, row in self.rows.items() if row.ring is None]:
+                self._forget(name)
+            others = list(islice((name for name in names if name not in self.rows), self._others, None))
+            self._others = 0 if len(others) <= OTHERS else self._others + OTHERS
+            self._left = deque([*self.rows, *others[:OTHERS]])
+
+    def due(self, now_ms: int) -> int:
+        """A slice of the round; returns the work, as timers count it."""
+        if self._is_over:
+            self._begin(now_ms)
+        left = self._left
+        done = 1
+        while left and done <= SLICE:
+            name = left.popleft()
+            found = self.broker.queues.find(name)
+            if found is not None:
+                done += self._look(found, now_ms)
+        if left:
+            is_first = not self.is_whole and self.is_watched
+            if is_first:
+                self.broker.timers.soon(self)
+            else:
+                self.broker.timers.set(self, now_ms + SLICE_MS)
+        else:
+            self._end(now_ms)
+        return done * 50
+
+    def _end(self, now_ms: int) -> None:
+        """All have been looked at."""
+        self._is_over = True
+        names = self.broker.queues.by_name
+        for name in [name for name, row in self.rows.items() if row.shown is not None and name not in names]:
+            self._mark_gone(name)
+        self.is_whole = self.is_whole or self.is_watched or len(names) <= RINGS_MAX
+        self._find_oldest()
+        totals = self.totals
+        age_ms = now_ms - totals.oldest_at_ms if totals.oldest_at_ms else 0
+        rates = totals.put_rate, totals.get_rate
+        self.ring.add(Point(totals.items, *rates, age_ms, totals.open_reads, totals.unsynced_bytes), now_ms)
+        every_ms = ROUND_MS if now_ms < self._watched_ms else QUIET_ROUND_MS
+        self.broker.timers.set(self, max(now_ms + SLICE_MS, self._round_ms + every_ms))
+
+    def _find_oldest(self) -> None:
+        totals = self.totals
+        totals.oldest_at_ms, totals.oldest_in = 0, ""
+        for row in self.rows.values():
+            shown = row.shown
+            if shown is not None and shown.oldest_at_ms and not 0 < totals.oldest_at_ms <= shown.oldest_at_ms:
+                totals.oldest_at_ms, totals.oldest_in = shown.oldest_at_ms, shown.name
+
+    # a queue
+
+    def _look(self, queue: Queue, now_ms: int) -> int:
+        """Returns how many queues with nothing to read from the journal take as long."""
+        line = queue.line
+        took = SLICE if line.behind and not (line.fresh or line.returned or line.read_error) else 1
+        row = self.rows.get(queue.name) or self._new_row(queue)
+        if row.queue is not queue:
+            self._begin_again(row, queue)
+        shown = self._row_of(row, now_ms)
+        self.batch = max(self.batch, queue.journal.reply_batch())
+        if row.ring is None:
+            row.ring = self._new_ring(row, shown)
+        if row.ring is not None:
+            self._keep(row, row.ring, shown, now_ms)
+        if shown != row.shown:
+            if row.shown is not None:
+                self._count(row.shown, -1)
+            self._count(shown, 1)
+            row.shown, row.encoded = shown, b""
+            self._moved(row)
+        return took
+
+    def _new_row(self, queue: Queue) -> Seen:
+        row = self.rows[queue.name] = Seen(queue)
+        return row
+
+    def _begin_again(self, row: Seen, queue: Queue) -> None:
+        """A queue of that name has been deleted, and this one was made since."""
+        row.queue, row.looked_ms = queue, 0
+        if row.shown is None:
+            self._gone -= 1
+
+    def _row_of(self, row: Seen, now_ms: int) -> QueueRow:
+        queue = row.queue
+        queue.sync_counters()
+        puts, gets = queue.counters.total_items, queue.counters.get_items_hit
+        passed_ms = now_ms - row.looked_ms
+        is_first = not row.looked_ms or passed_ms <= 0
+        put_rate = 0.0 if is_first else max(0, puts - row.puts) * 1000 / passed_ms
+        get_rate = 0.0 if is_first else max(0, gets - row.gets) * 1000 / passed_ms
+        row.puts, row.gets, row.looked_ms = puts, gets, now_ms
+        config, is_kept = queue.config, primary_log(queue.journal) is not None
+        return QueueRow(
+            name=queue.name,
+            items=len(queue.line),
+            bytes=queue.line.bytes,
+            oldest_at_ms=_oldest_at_ms(queue, now_ms),
+            put_rate=round(put_rate, 2),
+            get_rate=round(get_rate, 2),
+            open_reads=len(queue.open_reads),
+            waiters=len(queue.waiters),
+            unsynced_bytes=unsynced_bytes(self.broker, queue) if is_kept else 0,
+            journal_bytes=total_bytes(queue.journal),
+            paused=pause_name(queue),
+            sync=SYNC_NAMES.get(config.sync_ms, f"{config.sync_ms}ms") if is_kept else "none",
+            max_items=config.max_items if config.max_items < 1 << 53 else -1,
+            dead_letters_to=config.dead_letter_queue,
+            unreadable=queue.line.read_error is not None,
+        )
+
+    def _moved(self, row: Seen) -> None:
+        """It has changed last."""
+        name = row.queue.name
+        self._changes += 1
+        row.number = self._changes
+        del self.rows[name]
+        self.rows[name] = row
+
+    def _count(self, shown: QueueRow, sign: int) -> None:
+        totals = self.totals
+        totals.queues += sign
+        totals.items += sign * shown.items
+        totals.bytes += sign * shown.bytes
+        totals.open_reads += sign * shown.open_reads
+        totals.waiters += sign * shown.waiters
+        totals.unsynced_bytes += sign * shown.unsynced_bytes
+        totals.journal_bytes += sign * shown.journal_bytes
+        # What was added and taken away in another order leaves a rest.
+        totals.put_rate = round(totals.put_rate + sign * shown.put_rate, 2) if totals.queues else 0
+        totals.get_rate = round(totals.get_rate + sign * shown.get_rate, 2) if totals.queues else 0
+
+    def _mark_gone(self, name: str) -> None:
+        row = self.rows[name]
+        assert row.shown is not None
+        self._count(row.shown, -1)
+        self._drop_ring(row)
+        row.shown, row.encoded = None, b""
+        self._moved(row)
+        self._gone += 1
+        if self._gone > GONE_MAX or not self.is_watched:
+            for each in [each for each, seen in self.rows.items() if seen.shown is None]:
+                del self.rows[each]
+            self._gone = 0
+            self.epoch += 1
+
+    def _forget(self, name: str) -> None:
+        """No page is there, and the queue has no ring."""
+        row = self.rows.pop(name)
+        if row.shown is not None:
+            self._count(row.shown, -1)
+        else:
+            self._gone -= 1
+
+    # rings
+
+    def _new_ring(self, row: Seen, shown: QueueRow) -> HistoryRing | None:
+        """A ring for a queue that has none, if there is one to be had."""
+        if self.rings >= RINGS_MAX:
+            is_busy = shown.items or shown.open_reads or shown.put_rate or shown.get_rate
+            if not is_busy or not self._idle:
+                return None
+            self._drop_ring(self.rows[next(iter(self._idle))])
+        self.rings += 1
+        return HistoryRing()
+
+    def _drop_ring(self, row: Seen) -> None:
+        self._idle.pop(row.queue.name, None)
+        if row.ring is not None:
+            row.ring = None
+            self.rings -= 1
+
+    def _keep(self, row: Seen, ring: HistoryRing, shown: QueueRow, now_ms: int) -> None:
+        age_ms = max(0, now_ms - shown.oldest_at_ms) if shown.oldest_at_ms else 0
+        rates = shown.put_rate, shown.get_rate
+        ring.add(Point(shown.items, *rates, age_ms, shown.open_reads, shown.unsynced_bytes), now_ms)
+        if ring.idle_points >= POINTS[0]:
+            self._idle[shown.name] = None
+        elif self._idle:
+            self._idle.pop(shown.name, None)
+
+
+def _oldest_at_ms(queue: Queue, now_ms: int) -> int:
+    """When the oldest of the first few items that can be handed out was put; 0 if there is none, or it is not known."""
+    line = queue.line
+    if line.read_error is not None or not len(line):
+        return 0
+    came_back = [taken.item for taken in islice(reversed(line.returned), LOOK_MAX)]
+    found = [item.added_ms for item in came_back if item.added_ms and not queue.is_expired(item, now_ms)]
+    if found:
+        return min(found)
+    line.head()  # reads, if there is nothing in memory
+    fresh = islice(line.fresh, LOOK_MAX)
+    return next((item.added_ms for item in fresh if item.added_ms and not queue.is_expired(item, now_ms)), 0)

@@ -17,7 +17,7 @@ from staniel.journal.workq import files as workq_files
 from staniel.journal.workq.trace import CmdLogTrace
 from staniel.queues.names import parent_of
 
-JOBS = "jobs"  # what a command log is called where queues have names
+JOBS = "command log"  # no queue is called so: names have no blanks
 
 
 class NotFound(Exception):

@@ -99,28 +99,35 @@ class CmdLogTrace:
 
     def steps(self) -> Iterator[JobStep]:
         """One record after the other; what cannot be read is left out and told."""
-        names = self.names()
-        for name in names:
-            path, is_newest = f"{self._folder}/{name}", name == names[-1]
-            size = self._fs.size(path)
-            if is_newest and not size:
-                continue  # a crash came between its creation and its first bytes
-            if why := header_error(self._fs, path):
-                self.flaws.append((name, Flaw(0, size, why, is_newest and is_begun(self._fs, path))))
-                continue
-            reader = SegmentReader(self._fs, path)
-            for data, frames, base in reader.pieces():
-                for at, start, end in frames:
-                    try:
-                        step = self._step(name, base, data, (at, start, end))
-                    except Corrupt as error:
-                        self.flaws.append((name, Flaw(base + at, end - at, error.why)))
-                        continue
-                    self.records[COMMANDS[step.kind]] += 1
-                    self._progress(step.size)
-                    yield step
-            for each in reader.corrupt_ranges:
-                self.flaws.append((name, Flaw(each.at, each.size, each.why, is_newest and each.is_torn)))
+        for name in self.names():
+            yield from self.steps_of(name)
+
+    def steps_of(self, name: str) -> Iterator[JobStep]:
+        """Those of one segment."""
+        path, is_newest = f"{self._folder}/{name}", name == self.names()[-1]
+        size = self._fs.size(path)
+        if is_newest and not size:
+            return  # a crash came between its creation and its first bytes
+        if why := header_error(self._fs, path):
+            self.flaws.append((name, Flaw(0, size, why, is_newest and is_begun(self._fs, path))))
+            return
+        reader = SegmentReader(self._fs, path)
+        for data, frames, base in reader.pieces():
+            for at, start, end in frames:
+                try:
+                    step = self._step(name, base, data, (at, start, end))
+                except Corrupt as error:
+                    self.flaws.append((name, Flaw(base + at, end - at, error.why)))
+                    continue
+                self.records[COMMANDS[step.kind]] += 1
+                self._progress(step.size)
+                yield step
+        for each in reader.corrupt_ranges:
+            self.flaws.append((name, Flaw(each.at, each.size, each.why, is_newest and each.is_torn)))
+
+    def bytes_of(self, step: JobStep) -> bytes:
+        """The whole record, as it stands in the file."""
+        return self._fs.read(f"{self._folder}/{step.file}", step.at, step.size)
 
     def _step(self, name: str, base: int, data: bytes, frame: tuple[int, int, int]) -> JobStep:
         """Raises Corrupt for a command that is none."""

@@ -29,6 +29,7 @@ from staniel.journal.workq import dump as workq_dump
 from staniel.journal.workq import files as workq_files
 from staniel.queues.config import Format
 from staniel.server.cli.journal_reading import at, history, stats
+from staniel.server.cli.journal_repair import repair
 from staniel.server.cli.text import printable, printable_bytes
 from staniel.server.cli.verify import verify
 
@@ -87,7 +88,7 @@ def journal() -> None:
     """Look into journal files, verify them, or change their format."""
 
 
-for each in (verify, stats, history, at):
+for each in (verify, stats, history, at, repair):
     journal.add_command(each)
 
 

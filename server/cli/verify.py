@@ -23,7 +23,7 @@ NO_PROOF = ": written so, or left by a power loss; no damage for certain"
 
 
 class CannotVerify(click.ClickException):
-    """Nothing was verified: told apart from damage by the exit code."""
+    """Nothing was looked at: told apart from damage by the exit code."""
 
     exit_code = 2
 
@@ -65,7 +65,7 @@ def verify(spool: str, queues: tuple[str, ...], as_json: bool, quiet: bool) -> N
     fs, folder = OsFs(), spool.rstrip("/") or "/"
     total = Total()
     try:
-        _lock(fs, folder)
+        lock(fs, folder, "verify")
         for found in inspect(fs, folder, frozenset(queues)):
             total.count(found)
             for flaw in () if quiet else found.flaws:
@@ -82,15 +82,17 @@ def verify(spool: str, queues: tuple[str, ...], as_json: bool, quiet: bool) -> N
     sys.exit(1 if total.damaged else 0)
 
 
-def _lock(fs: Fs, folder: str) -> None:
-    """Keep servers off the folder until this process ends. One that no server has used has no lock, and needs none."""
+def lock(fs: Fs, folder: str, what: str) -> None:
+    """Keep servers off the folder until this process ends, or say that one has it, and to do `what` with a copy. One
+    that no server has used has no lock, and needs none.
+    """
     for path in (f"{folder}/{kestrel_files.OWN_FOLDER}/lock", f"{folder}/{workq_files.APPEND_LOCK}"):
         try:
             fs.size(path)
             fs.lock(path)
         except Locked as locked:
             holder = locked.holder or "another process"
-            raise CannotVerify(f"{holder} has {folder} open; stop it first, or verify a copy") from None
+            raise CannotVerify(f"{holder} has {folder} open; stop it first, or {what} a copy") from None
         except OSError as error:
             if error.errno not in (errno.ENOENT, errno.ENOTDIR, errno.EROFS):
                 raise CannotVerify(f"cannot lock {path}: {error.strerror}") from error

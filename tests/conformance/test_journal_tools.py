@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import shutil
 import zlib
 from pathlib import Path
 from typing import Any
@@ -12,15 +13,21 @@ import pytest
 from staniel.journal.disk.os_fs import OsFs
 from staniel.journal.tools.contents import Contents, contents
 from staniel.journal.tools.history import history
+from staniel.journal.tools.repair import Repair, Repaired
 from staniel.journal.tools.source import NotFound, ReadSource
 from staniel.journal.tools.stats import QueueStats, stats
+from staniel.journal.tools.verify import inspect
 from staniel.journal.trace import Happened
 from tests.conformance import replay
 from tests.conformance.server import fill
-from tests.conformance.spool import NOW_MS
-from tests.conformance.test_journal import CASES
+from tests.conformance.spool import NOW_MS, recovered
+from tests.conformance.test_journal import CASES, answers, config_of, expect
 from tests.conformance.test_libkestrel import CASES as STREAM_CASES
+from tests.conformance.test_libkestrel import check as check_stream
+from tests.conformance.test_libkestrel import recovered as recovered_stream
 from tests.conformance.test_workq_fixtures import DAMAGED, FIXTURES, TORN
+from tests.conformance.test_workq_fixtures import check as check_jobs
+from tests.support.job_world import JobWorld, disk_with_log
 
 JOB_STATES = {0: ("ready", "scheduled"), 1: ("completed",), 2: ("failed",), 3: ("ready again",), 4: ("leased",)}
 
@@ -109,3 +116,53 @@ def test_the_jobs_of_a_log_are_shown_as_the_original_had_them(name: str, tmp_pat
         assert shown[job_id].data_bytes == wanted["payload_size"]
     assert any(not each.flaw.is_torn for each in log.flaws) == (name in DAMAGED)
     assert any(each.flaw.is_torn for each in log.flaws) == (name in TORN)
+
+
+def repaired(folder: Path, target: Path) -> dict[str, Repaired]:
+    """A copy of a folder, of which nothing is changed; what became of each journal."""
+    before = {path.name: path.read_bytes() for path in folder.iterdir() if path.is_file()}
+    run = Repair(OsFs(), str(folder), None, str(target), NOW_MS, lambda size: None)
+    found = {each.name: each for each in run.run()}
+    assert {path.name: path.read_bytes() for path in folder.iterdir() if path.is_file()} == before
+    assert not any(flaw for each in inspect(OsFs(), str(target)) for flaw in each.flaws)
+    return found
+
+
+@pytest.mark.parametrize("case", CASES, ids=lambda case: str(case["name"]))
+def test_a_repaired_copy_serves_what_kestrels_files_would(case: dict[str, Any], tmp_path: Path) -> None:
+    spool, queue = tmp_path / "spool", case["queue"]
+    spool.mkdir()
+    fill(spool, case["files"])
+    found = repaired(spool, tmp_path / "copy")
+    valid = case["expect"].get("valid_prefix", {})
+    assert {each.file: each.flaw.at for each in found[queue].lost} == valid if queue in found else not valid
+    shutil.rmtree(tmp_path / "copy" / ".staniel")
+    with recovered(tmp_path / "copy", config_of(case)) as copy:
+        assert not copy.damages
+        expect("items delivered", copy.drain(queue), *answers(case["expect"]))
+
+
+@pytest.mark.parametrize("case", STREAM_CASES, ids=lambda case: str(case["name"]))
+def test_a_repaired_copy_holds_what_libkestrels_files_do(case: dict[str, Any], tmp_path: Path) -> None:
+    (tmp_path / "old").mkdir()
+    for name, content in case["files"].items():
+        (tmp_path / "old" / name).write_bytes(bytes.fromhex(content))
+    repaired(tmp_path / "old", tmp_path / "copy")
+    copy = recovered_stream(tmp_path / "copy", case["queue"])
+    assert not copy.damages
+    if any(name for name in copy.files.names()):
+        check_stream(case, copy)
+
+
+@pytest.mark.parametrize("name", FIXTURES)
+def test_a_repaired_log_gives_the_jobs_that_the_original_had(name: str, tmp_path: Path) -> None:
+    fixture = FIXTURES[name]
+    (tmp_path / "old").mkdir()
+    for file, data in fixture["files"].items():
+        (tmp_path / "old" / file).write_bytes(zlib.decompress(base64.b64decode(data)))
+    found = repaired(tmp_path / "old", tmp_path / "copy")
+    assert any(each.has_losses for each in found.values()) == (name in DAMAGED)
+    files = {path.name: path.read_bytes() for path in (tmp_path / "copy").glob("*.log")}
+    world = JobWorld(disk=disk_with_log(files), now_ms=int(fixture["truth_at_epoch"] * 1000))
+    check_jobs(world, fixture)
+    assert not {"cmdlog.damaged", "cmdlog.torn"} & set(world.events)

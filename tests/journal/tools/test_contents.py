@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from random import Random
 
 import pytest
 
+from staniel.journal.disk.fs import Reader
+from staniel.journal.disk.os_fs import OsFs
 from staniel.journal.tools.contents import contents
 from staniel.journal.tools.history import history
 from staniel.journal.tools.source import ReadSource
 from staniel.journal.trace import Happened
+from tests.support.records import addx
 from tests.support.streams import LIB, asks
 from tests.support.world import World
 
@@ -80,6 +84,29 @@ def test_without_packs_nothing_is_missing_at_all(config: str, seed: int) -> None
         found = contents(ReadSource(recorded.world.disk, "s"), "q", at_ms, recorded.now_ms + 1, jobs=False)
         shown = {found.read(held, held.data_bytes).decode().split()[1] for held in found.items}
         assert there <= shown, at_ms
+
+
+class Rotating(OsFs):
+    """A server seals the file while it is being opened."""
+
+    def __init__(self, folder: Path, times: int) -> None:
+        super().__init__()
+        self.folder, self.left = folder, times
+
+    def reader(self, path: str) -> Reader:
+        if self.left:
+            self.left -= 1
+            (self.folder / "q").rename(self.folder / f"q.{100 - self.left}")
+            (self.folder / "q").write_bytes(addx(b"%d" % self.left))
+        return super().reader(path)
+
+
+def test_files_that_are_renamed_meanwhile_are_read_once_each(tmp_path: Path) -> None:
+    (tmp_path / "q").write_bytes(addx(b"first"))
+    found = contents(ReadSource(Rotating(tmp_path, 3), str(tmp_path)), "q", 1, 1, jobs=False)
+    assert [found.read(held, 9) for held in found.items] == [b"first", b"2", b"1", b"0"]
+    with pytest.raises(OSError, match="change faster"):
+        contents(ReadSource(Rotating(tmp_path, 90), str(tmp_path)), "q", 1, 1, jobs=False)
 
 
 def test_the_life_of_an_item_is_told_in_order() -> None:

@@ -49,11 +49,13 @@ def objects(*arguments: str | Path, spool: Path | None = None) -> list[dict[str,
 
 def test_stats_of_a_spool_in_use_tell_every_queue_and_the_jobs(server: Server) -> None:
     found = {each["name"]: each for each in objects("stats", server.spool)}
-    assert set(found) == {"orders", "mail", "jobs"}
+    assert set(found) == {"orders", "mail", "command log"}
     assert found["orders"]["records"] == {"ADD": 3, "REM": 1} and found["orders"]["files"] == 1
     assert found["orders"]["items"]["orders"]["states"] == found["mail"]["items"]["mail"]["states"] == {"waiting": 2}
     assert found["mail"]["records"]["PUT"] == 3
-    assert found["jobs"]["items"]["work"]["states"] == {"ready": 1} and found["jobs"]["packed_share"] > 0.8
+    assert (
+        found["command log"]["items"]["work"]["states"] == {"ready": 1} and found["command log"]["packed_share"] > 0.8
+    )
     text = read("stats", server.spool, "-Q", "orders").stdout
     assert text.startswith("orders: kestrel, 1 file, ") and "  records: 3 ADD, 1 REM\n" in text
     assert "  items: 2 waiting; 17 B; added 20" in text and "% of the files\n" in text

@@ -1,0 +1,300 @@
+"""A repaired copy of journal files: what a start would serve of them, in files without a flaw. The originals are only
+read.
+
+Files whose end alone is damaged are copied and cut there, as a start does. A queue in Kestrel's format of which a
+sealed file is damaged or gone is written anew, because later files speak of what stood there. A command log is copied
+record by record. Each queue is copied to a folder of work beside the new files first, recovered there, and read back.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import closing
+
+from msgspec import Struct, field
+
+from staniel.journal.disk.fs import Fs
+from staniel.journal.disk.replace_file import replace_file
+from staniel.journal.errors import Flaw
+from staniel.journal.kestrel import files as kestrel_files
+from staniel.journal.kestrel.encoder import Encoder
+from staniel.journal.kestrel.files import OWN_FOLDER, Files, sidecar_path
+from staniel.journal.kestrel.recovery import Recovered, Recovery
+from staniel.journal.kestrel.sidecar import names_in
+from staniel.journal.libkestrel import files as libkestrel_files
+from staniel.journal.libkestrel.recovery import StreamRecovery
+from staniel.journal.spool_listing import list_spool
+from staniel.journal.tools.convert import MEMORY_BYTES, PIECE_BYTES, finish_file
+from staniel.journal.tools.source import JOBS, FileFlaw, ReadSource
+from staniel.journal.tools.verify import CMDLOG_FOLDER, inspect
+from staniel.journal.trace import Progress
+from staniel.journal.transfer_log import TransferLog
+from staniel.journal.workq import files as workq_files
+from staniel.journal.workq.encoder import MAGIC
+from staniel.journal.workq.trace import CmdLogTrace
+from staniel.queues.config import JournalDialect
+from staniel.queues.item import LOST_MS, Item
+
+WORK = "repair"  # in the own folder of the copy, while it is made
+COPIED = ("version", "status", "paused")  # of a spool's own files
+INTENTS = "intents"
+
+
+class CannotRepair(Exception):
+    """Nothing has been made of it; the text says why and what to do."""
+
+
+class Repaired(Struct):
+    """What has become of one queue, family or command log: the items or records in its new files, and what of the old
+    ones could not be read. `lost_items`: of a queue that was written anew, those that are known to be missing.
+    """
+
+    name: str
+    format: str
+    files: list[str]
+    count: int
+    is_anew: bool = False
+    lost: list[FileFlaw] = field(default_factory=list)
+    lost_items: int = 0
+    why_not: str = ""
+
+    @property
+    def has_losses(self) -> bool:
+        return bool(self.why_not or self.lost_items) or not all(each.flaw.is_torn for each in self.lost)
+
+
+class Repair:
+    """One run, from the files `names` of `folder`, all if that is None, into the empty folder `target`. No server may
+    have either.
+    """
+
+    def __init__(
+        self, fs: Fs, folder: str, names: frozenset[str] | None, target: str, now_ms: int, progress: Progress
+    ) -> None:
+        self.fs, self.folder, self.target = fs, folder, target
+        self.now_ms, self.progress = now_ms, progress
+        self.work = f"{target}/{OWN_FOLDER}/{WORK}"
+        self.anew = f"{self.work}/anew"
+        self._names = names
+        self._anew: set[str] = set()
+
+    def run(self) -> Iterator[Repaired]:
+        """Raises CannotRepair before anything is made; OSError, JournalFailure."""
+        fs, folder = self.fs, self.folder
+        if _is_there(fs, kestrel_files.plan_path(f"{folder}/{OWN_FOLDER}")):
+            raise CannotRepair(f"a conversion in {folder} is not finished: finish `staniel journal convert` first")
+        source = ReadSource(fs, folder)
+        listing = source.listing
+        fs.make_folder(kestrel_files.sidecar_folder(self.work))
+        fs.make_folder(self.anew)
+        fs.make_folder(kestrel_files.sidecar_folder(self.target))
+        for name, why in sorted(listing.mixed.items()):
+            yield Repaired(name, "mixed", [], 0, why_not=why)
+        for name in source.queues():
+            is_stream = name in listing.streams
+            files = (listing.streams[name] if is_stream else listing.kestrel[name]).names()
+            if wanted := [each for each in files if self._names is None or each in self._names]:
+                yield self._stream(name, wanted) if is_stream else self._kestrel(name, wanted)
+                self._clear_work()
+        if source.cmdlog and (self._names is None or source.cmdlog == folder):
+            yield self._jobs(source)
+        if self._names is None:
+            self._copy_own()
+        fs.sync_folder(self.target)
+
+    # Kestrel's
+
+    def _kestrel(self, queue: str, names: list[str]) -> Repaired:
+        fs, work = self.fs, self.work
+        for name in names:
+            self._copy(f"{self.folder}/{name}", f"{work}/{name}")
+        for name in names_in(fs, self.folder):
+            if kestrel_files.parse(name).queue == queue and self._names is None:
+                self._copy(sidecar_path(self.folder, name), sidecar_path(work, name))
+        lost = self._flaws(work, queue)
+        files = list_spool(fs, work).kestrel.get(queue, Files(queue, {}, {}, []))
+        files.gone = {
+            name: kestrel_files.parse(name).number
+            for name in names_in(fs, work)
+            if name not in files.archives and kestrel_files.parse(name).queue == queue
+        }
+        recovery = Recovery(fs, work)
+        recovered = recovery.recover(queue, files, self.now_ms, MEMORY_BYTES)
+        recovery.drop_stand_ins(recovered)
+        told = {each.file for each in lost}
+        cut = [each for each in recovered.damages if each.file not in told]
+        lost += [FileFlaw(each.file, Flaw(each.at, each.lost_bytes, each.why, each.is_torn)) for each in cut]
+        is_sound = all(each.file == queue for each in lost) and not (recovered.stand_ins or recovered.missing_items)
+        if is_sound:
+            found = Repaired(queue, "kestrel", files.names(), self._count(queue, work), lost=lost)
+            self._check(found, work)
+            self._move(found.files, work)
+            return found
+        count, lost_items = self._write_anew(queue, recovered)
+        found = Repaired(queue, "kestrel", [queue], count, True, lost, lost_items)
+        self._anew.add(queue)
+        self._check(found, self.anew)
+        self._move(found.files, self.anew)
+        return found
+
+    def _write_anew(self, queue: str, recovered: Recovered) -> tuple[int, int]:
+        """One file with what the queue holds; (how many items, how many are lost)."""
+        replay, encoder = recovered.replay, Encoder(JournalDialect.DOCUMENTS)
+        opened = {xid: taken for xid, taken in replay.open.items() if not _is_lost(taken.item)}
+        lost_items = len(replay.open) - len(opened)
+        file = self.fs.append(f"{self.anew}/{queue}")
+        pieces = list(encoder.snapshot(replay.counter, opened, [])) or [encoder.save_xid(replay.counter)]
+        count, pending = len(opened), 0
+        while replay.line.head() is not None:
+            item = replay.line.pop().item
+            if _is_lost(item):
+                lost_items += 1
+                continue
+            count += 1
+            pieces.append(encoder.addx(Item(item.data, item.added_ms, item.expires_ms, item.flags)))
+            pending += len(pieces[-1])
+            if pending > PIECE_BYTES:
+                file.write(b"".join(pieces))
+                pieces.clear()
+                pending = 0
+        finish_file(file, b"".join(pieces))
+        found = self._count(queue, self.anew)
+        assert found == count, f"{queue}: {count} items were written, {found} are read back"
+        return count, lost_items
+
+    def _count(self, queue: str, folder: str) -> int:
+        """How many items the files of a queue hold."""
+        trace, files = ReadSource(self.fs, folder).kestrel(queue)
+        with closing(files):
+            for _ in trace.steps():
+                pass
+            return sum(not item.is_stand_in for item in [*trace.line, *trace.open.values()])
+
+    # libkestrel's
+
+    def _stream(self, family: str, names: list[str]) -> Repaired:
+        fs, work = self.fs, self.work
+        for name in names:
+            self._copy(f"{self.folder}/{name}", f"{work}/{name}")
+        lost = self._flaws(work, family)
+        files = libkestrel_files.group_by_queue(fs.list(work))[family]
+        found = StreamRecovery(fs, work, f"{work}/damaged").recover(files, self.now_ms)
+        kept = [name for name in found.files.names() if name not in found.ignored]
+        for name in found.ignored:
+            fs.remove(f"{work}/{name}")
+        trace, frozen = ReadSource(fs, work).stream(family)
+        with closing(frozen):
+            count = sum(1 for _ in trace.puts())
+        repaired = Repaired(family, "libkestrel", kept, count, lost=lost)
+        self._check(repaired, work)
+        self._move(kept, work)
+        return repaired
+
+    # workq's
+
+    def _jobs(self, source: ReadSource) -> Repaired:
+        """Every record that can be read, in the segments in which they were."""
+        folder = self.target if source.cmdlog == self.folder else f"{self.target}/{CMDLOG_FOLDER}"
+        self.fs.make_folder(folder)
+        lost = self._flaws(source.cmdlog, "")
+        trace, frozen = source.jobs()
+        found = Repaired(JOBS, "workq", [], 0, lost=lost)
+        with closing(frozen):
+            for name in trace.names():
+                if self._names is None or name in self._names:
+                    self._copy_records(trace, name, folder, found)
+        self.fs.sync_folder(folder)
+        self._check(found, folder)
+        return found
+
+    def _copy_records(self, trace: CmdLogTrace, name: str, folder: str, found: Repaired) -> None:
+        pieces, pending, file = [MAGIC], 0, None
+        for step in trace.steps_of(name):
+            file = file or self.fs.append(f"{folder}/{name}")
+            pieces.append(trace.bytes_of(step))
+            pending += step.size
+            found.count += 1
+            if pending > PIECE_BYTES:
+                file.write(b"".join(pieces))
+                self.progress(pending)
+                pieces.clear()
+                pending = 0
+        if file is not None:
+            finish_file(file, b"".join(pieces))
+            found.files.append(name)
+
+    # what all share
+
+    def _flaws(self, folder: str, queue: str) -> list[FileFlaw]:
+        """What `verify` finds, in the files of a queue or, without one, of a command log alone."""
+        found = []
+        for each in inspect(self.fs, folder, frozenset((queue,) if queue else ())):
+            name = each.path.removeprefix(f"{folder}/")
+            if queue or workq_files.segment_numbers([(name, True)]):
+                found += [FileFlaw(name, flaw) for flaw in each.flaws]
+        return found
+
+    def _check(self, found: Repaired, folder: str) -> None:
+        queue = "" if found.format == "workq" else found.name
+        left = self._flaws(folder, queue) if found.files else []
+        assert not left, f"the new files of {found.name} are not sound: {left[0]}"
+
+    def _copy(self, old: str, new: str) -> None:
+        size, at = self.fs.size(old), 0
+        file = self.fs.append(new)
+        try:
+            while at < size:
+                piece = self.fs.read(old, at, PIECE_BYTES)
+                if not piece:
+                    break
+                file.write(piece)
+                self.progress(len(piece))
+                at += len(piece)
+            file.sync()
+        finally:
+            file.close()
+
+    def _move(self, names: list[str], work: str) -> None:
+        """Into the copy, with their sidecars."""
+        for name in names:
+            self.fs.rename(f"{work}/{name}", f"{self.target}/{name}")
+        moved = [name for name in names_in(self.fs, work) if name in names]
+        for name in moved:
+            self.fs.rename(sidecar_path(work, name), sidecar_path(self.target, name))
+        if moved:
+            self.fs.sync_folder(kestrel_files.sidecar_folder(self.target))
+        self.fs.sync_folder(self.target)
+
+    def _clear_work(self) -> None:
+        own = f"{self.work}/{OWN_FOLDER}"
+        for folder in (self.work, f"{self.work}/damaged", f"{own}/segments", f"{own}/damaged"):
+            if _is_there(self.fs, folder):
+                for name, regular in self.fs.list(folder):
+                    if regular:
+                        self.fs.remove(f"{folder}/{name}")
+
+    def _copy_own(self) -> None:
+        """What a spool says besides its journals. Transfers that were under way are finished by the next start, unless
+        they speak of places in files that are others now: then the item may be in both queues.
+        """
+        own, new = f"{self.folder}/{OWN_FOLDER}", f"{self.target}/{OWN_FOLDER}"
+        names = list(COPIED)
+        if _is_there(self.fs, f"{own}/{INTENTS}"):
+            under_way = TransferLog(self.fs, f"{own}/{INTENTS}").read()
+            is_anew = any({each.source, each.target} & self._anew for each in under_way)
+            names += [] if is_anew else [INTENTS]
+        for name in names:
+            if _is_there(self.fs, f"{own}/{name}"):
+                replace_file(self.fs, f"{new}/{name}", self.fs.read(f"{own}/{name}", 0, 1 << 30))
+
+
+def _is_lost(item: Item) -> bool:
+    return item.expires_ms == LOST_MS
+
+
+def _is_there(fs: Fs, path: str) -> bool:
+    try:
+        fs.size(path)
+    except (FileNotFoundError, NotADirectoryError):
+        return False
+    return True

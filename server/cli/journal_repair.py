@@ -1,0 +1,108 @@
+"""`staniel journal repair`: a copy of a spool, or of some files, without what cannot be read of them.
+
+Options, locks, and how losses are printed; journal/tools/repair.py does it.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import sys
+from time import monotonic_ns
+
+import click
+
+from staniel.journal.disk.fs import JournalFailure
+from staniel.journal.disk.os_fs import OsFs
+from staniel.journal.kestrel.files import OWN_FOLDER
+from staniel.journal.tools.repair import CannotRepair, Repair, Repaired
+from staniel.server.cli.journal_reading import CannotRead, flaws_as_json, json_option, now_ms
+from staniel.server.cli.progress import Ticker
+from staniel.server.cli.text import counted, printable
+from staniel.server.cli.verify import lock
+
+
+@click.command()
+@click.argument("paths", nargs=-1, required=True, type=click.Path(exists=True), metavar="SPOOL|FILE...")
+@click.option("--to", "target", required=True, type=click.Path(), metavar="DIR", help="New, or an empty folder.")
+@json_option
+def repair(paths: tuple[str, ...], target: str, as_json: bool) -> None:
+    """Write a repaired copy of SPOOL, or of journal FILEs of one folder, to DIR, and list what is lost.
+
+    Nothing is changed where it is read, which no server may have open. What a start would serve is in the copy, and
+    `staniel journal verify` finds nothing wrong with it. DIR needs room for the files, and for those of the largest
+    queue once more. Exit code 0: all of it could be read, but for torn ends; 1: something is lost, and said; 2: there
+    is no copy, or only a part of one.
+    """
+    fs, target = OsFs(), target.rstrip("/") or "/"
+    folder, names = _named(paths)
+    if os.path.lexists(target) and not (os.path.isdir(target) and not os.listdir(target)):
+        raise CannotRead(f"{printable(target)} is not empty: give a new folder with --to")
+    ticker = Ticker("copied", lambda: monotonic_ns() // 1_000_000, sys.stderr)
+    total = has_losses = 0
+    try:
+        lock(fs, folder, "repair")
+        for found in Repair(fs, folder, names, target, now_ms(), ticker).run():
+            ticker.clear()
+            total += 1
+            has_losses += found.has_losses
+            _tell(folder, found, as_json)
+    except CannotRepair as refused:
+        raise CannotRead(printable(str(refused))) from refused
+    except (OSError, JournalFailure) as error:
+        ticker.clear()
+        why = error.strerror if isinstance(error, OSError) else error
+        left = f"; {target} holds a part of it, remove it" if os.path.isdir(target) else ""
+        raise CannotRead(printable(f"the copy is not finished: {why}{left}")) from error
+    finally:
+        fs.close()
+    _clear(target)
+    if not total:
+        raise CannotRead(f"no journal file in {printable(folder)}")
+    if not as_json:
+        lost = f"; {has_losses} of them lost something" if has_losses else ""
+        click.echo(f"{counted(total, 'journal')} in {printable(target)}{lost}")
+    sys.exit(1 if has_losses else 0)
+
+
+def _named(paths: tuple[str, ...]) -> tuple[str, frozenset[str] | None]:
+    """The folder, and which of its files; None: all."""
+    if len(paths) == 1 and os.path.isdir(paths[0]):
+        return paths[0].rstrip("/") or "/", None
+    folders = {os.path.dirname(path) or "." for path in paths}
+    if len(folders) > 1 or any(os.path.isdir(path) for path in paths):
+        raise click.UsageError("expected one spool, or files of one folder")
+    return folders.pop(), frozenset(map(os.path.basename, paths))
+
+
+def _tell(folder: str, found: Repaired, as_json: bool) -> None:
+    if as_json:
+        fields: dict[str, object] = {"name": found.name, "format": found.format, "files": found.files}
+        fields |= {"records" if found.format == "workq" else "items": found.count, "is_anew": found.is_anew}
+        fields |= {"lost": flaws_as_json(found.lost), "lost_items": found.lost_items, "why_not": found.why_not}
+        click.echo(json.dumps(fields))
+        return
+    if found.why_not:
+        click.echo(printable(f"{found.name}: not copied: {found.why_not}"))
+        return
+    what = counted(found.count, "record" if found.format == "workq" else "item")
+    where = "written anew, in one file" if found.is_anew else f"in {counted(len(found.files), 'file')}"
+    click.echo(printable(f"{found.name}: {what} {where}"))
+    for each in found.lost:
+        place = f"{folder}/{each.file}: byte {each.flaw.at}, {each.flaw.size} bytes"
+        kind = "torn end, " if each.flaw.is_torn else ""
+        click.echo(printable(f"  left out: {place}: {kind}{each.flaw.why}"))
+    if found.lost_items:
+        click.echo(f"  lost: {counted(found.lost_items, 'item')}")
+
+
+def _clear(target: str) -> None:
+    """The folder of work, and those that are of no use in a copy that is no spool."""
+    own = f"{target}/{OWN_FOLDER}"
+    shutil.rmtree(f"{own}/repair", ignore_errors=True)
+    for folder in (f"{own}/segments", own, target):
+        try:
+            os.rmdir(folder)
+        except OSError:
+            pass  # it holds something

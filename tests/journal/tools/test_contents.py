@@ -94,7 +94,7 @@ class Rotating(OsFs):
         self.folder, self.left = folder, times
 
     def reader(self, path: str) -> Reader:
-        if self.left:
+        if self.left and path == f"{self.folder}/q":
             self.left -= 1
             (self.folder / "q").rename(self.folder / f"q.{100 - self.left}")
             (self.folder / "q").write_bytes(addx(b"%d" % self.left))

@@ -288,12 +288,12 @@ class Broker:
         if now_ms >= self.timers.due_ms:
             self.timers.fire(now_ms)
         maintenance = self.maintenance
-        if any(maintenance.waiting) or not maintenance.packs.is_quiet:
+        to_read, to_free, to_seal = maintenance.waiting
+        if to_read or to_free or to_seal or not maintenance.packs.is_quiet:
             maintenance.step(now_ms)
         if self.serves_jobs:
             self.workq.tick(now_ms)
-        every_ms = self.config.server.expiration_timer_ms
-        if every_ms and now_ms >= self.expire_due_ms:
+        if now_ms >= self.expire_due_ms and (every_ms := self.config.server.expiration_timer_ms):
             self.expire_due_ms = now_ms + every_ms
             if not self._to_expire:
                 self._to_expire.extend(self.queues)

@@ -112,16 +112,11 @@ class Line:
         return self.bytes - self.behind_bytes
 
     @property
-    def weight_bytes(self) -> int:
-        """What the items in memory really cost."""
-        return self.bytes - self.behind_bytes + ITEM_COST_BYTES * (len(self.fresh) + len(self.returned))
-
-    @property
     def is_full(self) -> bool:
         """Whether memory has taken all it may."""
         if self.bytes - self.behind_bytes >= self.full_bytes:
             return True
-        return len(self.fresh) >= self.look_items and self.weight_bytes >= self.heavy_bytes
+        return len(self.fresh) >= self.look_items and self.weight_bytes() >= self.heavy_bytes
 
     def head(self) -> Item | None:
         if self.returned:
@@ -175,6 +170,10 @@ class Line:
         return taken.id
 
     # what the two kinds do in their own way
+
+    def weight_bytes(self) -> int:
+        """What the items in memory really cost."""
+        raise NotImplementedError
 
     def append(self, item: Item) -> int:
         """`item` is the last; its size in bytes."""
@@ -265,6 +264,9 @@ class PlainLine(Line):
         self._counted_id = 0  # what the fresh item before this seq will get, if there is one
         self._counted_seq = 0
         self._counted_end = 0  # the seq behind the fresh items when they were counted last
+
+    def weight_bytes(self) -> int:
+        return self.bytes - self.behind_bytes + ITEM_COST_BYTES * (len(self.fresh) + len(self.returned))
 
     def append(self, item: Item) -> int:
         size = len(item.data)

@@ -761,7 +761,7 @@ class Queue:
         config, line = self.config, self.line
         if len(line) >= config.max_items or line.bytes >= config.max_bytes:
             return True
-        return self._weight_limit_bytes < UNLIMITED_BYTES and line.weight_bytes >= self._weight_limit_bytes
+        return self._weight_limit_bytes < UNLIMITED_BYTES and line.weight_bytes() >= self._weight_limit_bytes
 
     def drop_head(self) -> None:
         """Remove the head for good."""

@@ -9,10 +9,9 @@ from staniel.queues.queue cimport Queue
 
 @cython.locals(queue=Queue, taken=Delivery, item=Item, counters=ServerCounters, batch="long long")
 cpdef get(Session session, Get request, long long now_ms)
-cpdef get_with_care(Session session, Get request, long long now_ms)
-cpdef close_and_open(Session session, Get request, long long now_ms)
+cpdef end_and_get(Session session, Get request, long long now_ms)
 @cython.locals(queue=Queue, taken=Delivery)
-cpdef get_next(Session session, Get request, long long now_ms)
+cpdef get_with_care(Session session, Get request, long long now_ms)
 @cython.locals(limit="long long", count=Py_ssize_t)
 cpdef bint may_read(Session session, Get request) except -1
 @cython.locals(taken=Delivery)

@@ -27,11 +27,11 @@ KEYS_PER_TURN = KEYS_AT_ONCE  # of one line; then others go first
 
 def get(session: Session, request: Get, now_ms: int) -> None:
     """One key. The common case in one step: a plain get, of a queue that is there and has an item."""
+    if request.close or request.abort:
+        end_and_get(session, request, now_ms)
+        return
     queue = session.by_name.get(request.queue)
-    if (
-        (request.open or request.close or request.abort or request.peek or session.reads)
-        or (queue is None or queue.guarded or session.guarded)
-    ):  # fmt: skip
+    if request.open or request.peek or session.reads or queue is None or queue.guarded or session.guarded:
         get_with_care(session, request, now_ms)
         return
     taken = queue.take(now_ms)
@@ -50,35 +50,32 @@ def get(session: Session, request: Get, now_ms: int) -> None:
     session.out_bytes += len(item.data)
 
 
-def get_with_care(session: Session, request: Get, now_ms: int) -> None:
-    """One key. A reply that shows an item waits for whatever change made it visible."""
+def end_and_get(session: Session, request: Get, now_ms: int) -> None:
+    """End the oldest open read. Then perhaps open the next: a reliable reader asks for both, all the time, and the list
+    of its reads stays where it is between the two.
+    """
     if request.abort:
         abort_oldest(session, request.queue, now_ms)
         session.out.append(session.replies.end)
         return
-    if request.close and request.open:
-        close_and_open(session, request, now_ms)
-    elif request.close:
+    if not request.open:
         close_oldest(session, request.queue)
         session.out.append(session.replies.end)
-    else:
-        get_next(session, request, now_ms)
-
-
-def close_and_open(session: Session, request: Get, now_ms: int) -> None:
-    """What a reliable reader asks for all the time. The list of its reads stays where it is between the two."""
+        return
     held = session.reads.get(request.queue)
     if held:
         close_first(session, held)
     try:
-        get_next(session, request, now_ms)
+        get_with_care(session, request, now_ms)
     finally:
         if held is not None and not held:
             del session.reads[request.queue]  # nothing was opened
 
 
-def get_next(session: Session, request: Get, now_ms: int) -> None:
-    """What comes behind the end of an open read, if that was asked for."""
+def get_with_care(session: Session, request: Get, now_ms: int) -> None:
+    """One key, when all that may be in the way has been looked at. A reply that shows an item waits for whatever change
+    made it visible.
+    """
     if (request.open or session.reads) and not may_read(session, request):
         return
     queue = session.by_name.get(request.queue)

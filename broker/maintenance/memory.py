@@ -49,7 +49,7 @@ class MemoryBudget:
 
     def weigh(self, queue: Queue) -> None:
         """`queue` has changed."""
-        weight, weights = queue.line.weight_bytes + queue.leaving_bytes, self._weights
+        weight, weights = queue.line.weight_bytes() + queue.leaving_bytes, self._weights
         self.used_bytes += weight - weights.get(queue, 0)
         weights[queue] = weight
         if self.is_tight or self.used_bytes > self.limit_bytes:
@@ -69,7 +69,7 @@ class MemoryBudget:
             if isinstance(queue.journal, NoJournal):
                 queue.journal.is_noted = False
             if queue in self._weights:
-                self._weigh(queue, queue.line.weight_bytes + queue.leaving_bytes)
+                self._weigh(queue, queue.line.weight_bytes() + queue.leaving_bytes)
 
     def forget(self, queue: Queue) -> None:
         """`queue` is gone."""
@@ -81,7 +81,7 @@ class MemoryBudget:
         """Set what `queue` may keep: its own setting, or while memory is tight a small share of the limit."""
         memory_bytes = self.bytes_for(queue.config)
         if isinstance(queue.journal, NoJournal):
-            queue.limit_weight(max(self._share_bytes, queue.line.weight_bytes) if self.is_tight else None)
+            queue.limit_weight(max(self._share_bytes, queue.line.weight_bytes()) if self.is_tight else None)
         elif memory_bytes < queue.config.max_memory_bytes:
             queue.line.bound(memory_bytes, memory_bytes)
         else:

@@ -35,7 +35,7 @@ class MaintenanceScheduler:
     """For all queues of a broker."""
 
     def __init__(self, queues: Queues, group: GroupCommit, memory_bytes: int, report: EventSink) -> None:
-        self.queues = queues
+        self.queues, self._by_name = queues, queues.by_name
         self.group = group
         self.tasks = TaskQueue()
         self.packs = PackScheduler(self.tasks, report)
@@ -115,7 +115,7 @@ class MaintenanceScheduler:
 
     def look_after(self, log: Log, now_ms: int) -> None:
         """A batch of changes of this journal has been written."""
-        queue = self.queues.by_name.get(log.name)
+        queue = self._by_name.get(log.name)
         if queue is None:
             return  # hidden by an alias
         line = queue.line

@@ -203,6 +203,8 @@ class MemcacheParser(Parser):
                         return self._pause(data, at, requests)
                     self._work_left -= 1 + (len(line) >> 6)
                     parsed = self._lines.parse(line)
+                    if type(parsed) is SetHead and len(line) <= KNOWN_LINE_BYTES_MAX:
+                        self._last_line, self._last_parsed = line, parsed
                 else:
                     self._last_line, self._last_parsed = line, parsed
             at += len(line)

@@ -12,6 +12,7 @@ cdef class StreamLine(Line):
     cdef public long long _added_bytes_origin, _behind_bytes_origin, _bytes_origin
     cdef public list dropped
 
+    cpdef long long weight_bytes(self) except? -1
     cpdef Py_ssize_t append(self, Item item) except -1
     @cython.locals(item=Numbered, item_id=object, seq="long long")
     cpdef Delivery pop(self)

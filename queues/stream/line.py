@@ -143,7 +143,6 @@ class StreamLine(Line):
     def bytes(self, value: int) -> None:
         self._bytes_origin = self._source.bytes - value
 
-    @property
     def weight_bytes(self) -> int:
         """What it alone keeps in memory, beside what the stream keeps for all."""
         payload = self._behind_bytes_origin - self._bytes_origin

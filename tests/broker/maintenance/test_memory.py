@@ -17,7 +17,7 @@ def really_used(world: World) -> int:
     queues = list(world.broker.queues)
     streams = {queue.stream for queue in queues if isinstance(queue, StreamQueue)}
     windows = sum(stream.window_bytes + 128 * stream.window_items for stream in streams)
-    return windows + sum(queue.line.weight_bytes for queue in queues)
+    return windows + sum(queue.line.weight_bytes() for queue in queues)
 
 
 def fill(client: Client, queue: str, items: int, size: int) -> None:

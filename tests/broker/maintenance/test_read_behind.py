@@ -104,7 +104,7 @@ def test_small_items_are_bounded_by_what_they_really_cost() -> None:
             world.turn()
     line = queue_of(world).line
     assert line.bytes == 20_000 and line.behind > 0
-    assert line.weight_bytes <= 1.5 * (1 << 20)
+    assert line.weight_bytes() <= 1.5 * (1 << 20)
 
 
 def test_all_queues_together_keep_to_the_total_and_go_on() -> None:

@@ -20,7 +20,8 @@ from staniel.protocol.http.requests import HttpRequest
 TOKEN_BYTES_MIN, TOKEN_BYTES_MAX = 16, 4096
 COOKIE = "staniel"
 SAFE_METHODS = ("GET", "HEAD")
-OPEN_PATHS = ("/health/live", "/health/ready", "/login", "/ping")  # without a token: load balancers have none
+OPEN_PATHS = ("/health/live", "/health/ready", "/login", "/ping", "/")  # without a token: load balancers have none,
+PAGE_FILES = "/page/"  # and the page asks for it
 OWN_SITES = ("same-origin", "none")  # Sec-Fetch-Site of the page itself, and of what a person has typed
 
 
@@ -50,7 +51,8 @@ class AdminAccess:
                 return 403, "requests of other web sites are refused"
             if request.headers.get("content-type", "").partition(";")[0].strip().lower() != "application/json":
                 return 415, "expected Content-Type: application/json"
-        if self._token and request.path not in OPEN_PATHS and not self._has_token(request):
+        is_open = request.path in OPEN_PATHS or request.path.startswith(PAGE_FILES)
+        if self._token and not is_open and not self._has_token(request):
             return 401, "expected Authorization: Bearer TOKEN, with the token of [admin] token_file"
         return 0, ""
 

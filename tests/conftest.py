@@ -47,6 +47,7 @@ SLOWEST_FIRST = (
     *("conformance/test_protocol_libkestrel.py", "pipeline/test_names.py", "conformance/test_memcached.py"),
     *("sim/test_mutants.py", "pipeline/test_journal_source.py", "sim/test_seeds.py", "examples/test_examples.py"),
     *("conformance/test_journal.py", "faults/test_sweep.py", "broker/test_transfers.py"),
+    "server/page/test_page.py",
 )
 """Files that take more than half a minute. `make test` gives each file to one process: a long one that begins last is
 waited for by all the others.

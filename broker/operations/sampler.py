@@ -25,6 +25,7 @@ from staniel.broker.operations.history import POINTS, RING_BYTES_MAX, HistoryRin
 from staniel.broker.operations.views import SYNC_NAMES, unsynced_bytes
 from staniel.broker.stats import pause_name
 from staniel.journal.journals import primary_log, total_bytes
+from staniel.queues.config import UNLIMITED_ITEMS
 from staniel.queues.queue import Queue
 
 if TYPE_CHECKING:
@@ -285,7 +286,7 @@ class Sampler:
             journal_bytes=total_bytes(queue.journal),
             paused=pause_name(queue),
             sync=SYNC_NAMES.get(config.sync_ms, f"{config.sync_ms}ms") if is_kept else "none",
-            max_items=config.max_items if config.max_items < 1 << 53 else -1,
+            max_items=config.max_items if config.max_items < UNLIMITED_ITEMS else -1,
             dead_letters_to=config.dead_letter_queue,
             unreadable=queue.line.read_error is not None,
         )

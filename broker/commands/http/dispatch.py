@@ -7,6 +7,7 @@ from typing import Any
 
 from msgspec import Struct
 
+from staniel.broker.commands.http import page
 from staniel.broker.commands.http.exchange import BadBody, Exchange
 from staniel.broker.commands.http.openapi import document
 from staniel.broker.commands.http.routes import find
@@ -43,6 +44,9 @@ def _serve(exchange: Exchange, now_ms: int) -> None:
     request = exchange.request
     if request.path == "/openapi.json" and request.method in ("GET", "HEAD"):
         exchange.reply(200, document(), replies.JSON)
+        return
+    if request.method in ("GET", "HEAD") and (file := page.file_of(request.path)):
+        page.send(exchange, file)
         return
     if request.path == "/login" and request.method == "POST":
         login(exchange, now_ms)

@@ -1,0 +1,200 @@
+// Operations on queues: a dialog says how many items it is about, what becomes of them and which command does the same.
+// What is confirmed is what was shown: the server refuses if there is more by then.
+
+import { $, command, fill, h, icon, say, toast } from './dom.js';
+import * as f from './format.js';
+import { get, originsOf, post, queuePath, store } from './store.js';
+
+function report(error) {
+  toast(error.message, true);
+}
+
+function isCutOff() {
+  if (store.state === 'live') return false;
+  toast('Not connected: nothing can be changed from here now.', true);
+  return true;
+}
+
+// `points`: [icon, text, kind]; `act`: what the button does. The focus stands on Cancel.
+export function confirm({ title, points, fields = [], same, button, isDanger = false, act }) {
+  if (isCutOff() || document.querySelector('dialog[open]')) return;
+  const from = document.activeElement;
+  const list = h('ul', null, points.map(([name, text, kind]) => h('li', { class: kind || '' }, icon(name), h('span', null, text))));
+  const yes = h('button', { class: `btn main${isDanger ? ' danger' : ''}`, type: 'submit', id: 'confirm' }, button);
+  const no = h('button', { class: 'btn', type: 'button', id: 'cancel', onclick: () => dialog.close() }, 'Cancel');
+  const sameBox = h('div', { class: 'same' }, 'Same as', command(same));
+  const form = h('form', { class: 'ask' }, h('h2', { id: 'ask-title' }, title), list, fields, sameBox, h('footer', null, no, yes));
+  const dialog = h('dialog', { 'aria-labelledby': 'ask-title' }, form);
+  form.addEventListener('submit', async (event) => {
+    event.preventDefault();
+    yes.disabled = true;
+    try {
+      const told = await act();
+      dialog.close();
+      toast(told);
+    } catch (error) {
+      yes.disabled = false;
+      fill(list, h('li', { class: 'hurt' }, icon('warn'), h('span', null, error.message)), h('li', null, icon('back'), h('span', null, 'Cancel, and look again: the counts have changed.')));
+      say(error.message);
+    }
+  });
+  dialog.addEventListener('close', () => {
+    dialog.remove();
+    if (from?.isConnected) from.focus({ preventScroll: true });
+  });
+  document.body.append(dialog);
+  dialog.showModal();
+  no.focus();
+  return { button: yes, same: (text) => fill(sameBox, 'Same as', command(text)) };
+}
+
+const fresh = async (row) => get(queuePath(row.name));
+const guarded = (operation) => async (row, ...more) => {
+  if (isCutOff()) return;
+  try {
+    await operation(row, ...more);
+  } catch (error) {
+    report(error);
+  }
+};
+const named = (row) => f.oneLine(row.name);
+
+export const purge = guarded(async (row) => {
+  const { items, bytes, open_reads: open } = await fresh(row);
+  if (!items) {
+    toast(`Nothing to purge: ${named(row)} is empty.`);
+    return;
+  }
+  confirm({
+    title: `Purge ${f.items(items)} from ${named(row)}?`,
+    isDanger: true,
+    button: `Purge ${f.items(items)}`,
+    same: `staniel purge ${f.shell(row.name)} --yes`,
+    points: [
+      ['out', `${f.items(items)} (${f.bytes(bytes)}) leave the queue: all that wait now. Consumers never see them.`],
+      ['stay', `${open ? `${f.many(open, 'open read stays', 'open reads stay')} with ${open === 1 ? 'its client' : 'their clients'}. ` : ''}If more than ${f.items(items)} wait by then, nothing is purged.`],
+      ['final', 'This cannot be undone.', 'hurt'],
+    ],
+    act: async () => `Purged ${f.items((await post(queuePath(row.name, 'purge'), { expected: items })).purged)} from ${named(row)}.`,
+  });
+});
+
+export const pause = guarded(async (row) => {
+  const isPaused = row.paused !== 'none';
+  await post(queuePath(row.name, isPaused ? 'resume' : 'pause'), isPaused ? {} : { gets: true, puts: false });
+  toast(isPaused ? `Resumed ${named(row)}.` : `Paused gets of ${named(row)}. Puts go on.`);
+});
+
+export const pausePuts = guarded(async (row) => {
+  await post(queuePath(row.name, 'pause'), { gets: false, puts: true });
+  toast(`Paused puts to ${named(row)}. Gets go on.`);
+});
+
+export const move = guarded(async (row) => {
+  const { items, open_reads: open } = await fresh(row);
+  if (!items) {
+    toast(`Nothing to move: ${named(row)} is empty.`);
+    return;
+  }
+  const names = [...store.rows.keys()].filter((name) => name !== row.name).slice(0, 500);
+  const to = h('input', { class: 'field', id: 'move-to', required: true, autocomplete: 'off', spellcheck: false });
+  to.setAttribute('list', 'move-names');
+  const count = h('input', { class: 'field', id: 'move-count', type: 'number', min: 1, max: items, value: items, required: true });
+  const shown = confirm({
+    title: `Move items from ${named(row)}`,
+    button: `Move ${f.items(items)}`,
+    same: `staniel move ${f.shell(row.name)} QUEUE -n ${items} --yes`,
+    fields: h('div', { class: 'two' }, h('label', null, 'To', to, h('datalist', { id: 'move-names' }, names.map((name) => h('option', { value: name })))), h('label', null, 'How many, from the head', count)),
+    points: [
+      ['out', 'They leave from the head and join the end of the other queue, which is made if there is none. No crash loses or doubles one on its way.'],
+      ['stay', `${open ? `${f.many(open, 'open read stays', 'open reads stay')} here. ` : ''}What is put meanwhile stays.`],
+      ['back', 'They can be moved back; their old order among others is gone.'],
+    ],
+    act: async () => {
+      const found = await post(queuePath(row.name, 'move'), { to: to.value, count: Number(count.value) });
+      return `Moved ${f.items(found.moved)} to ${f.oneLine(found.to)}.${found.why ? ` Ended early: ${found.why}.` : ''}`;
+    },
+  });
+  const update = () => {
+    shown.button.textContent = `Move ${f.items(Number(count.value) || 0)}`;
+    shown.same(`staniel move ${f.shell(row.name)} ${to.value ? f.shell(to.value) : 'QUEUE'} -n ${Number(count.value) || 0} --yes`);
+  };
+  for (const field of [to, count]) field.addEventListener('input', update);
+});
+
+export const redrive = guarded(async (row) => {
+  const { items } = await fresh(row);
+  const origins = originsOf(row.name);
+  if (!items) {
+    toast(`Nothing to redrive: ${named(row)} is empty.`);
+    return;
+  }
+  const to = origins.length === 1 ? origins[0] : '';
+  const field = h('input', { class: 'field', id: 'redrive-to', required: true, value: to, autocomplete: 'off', spellcheck: false });
+  confirm({
+    title: `Redrive ${f.items(items)} from ${named(row)}?`,
+    button: `Redrive ${f.items(items)}`,
+    same: `staniel redrive ${f.shell(row.name)}${to ? '' : ' --to QUEUE'} -n ${items} --yes`,
+    fields: to ? [] : h('label', null, `Back to${origins.length ? `, one of ${origins.map(f.oneLine).join(', ')}` : ''}`, field),
+    points: [
+      ['out', `${f.items(items)} go back to ${to ? f.oneLine(to) : 'the queue that you name'}, each with all its tries anew.`],
+      ['stay', 'What has made them fail will do so again, if it is still there.'],
+    ],
+    act: async () => {
+      const found = await post(queuePath(row.name, 'redrive'), { to: to || field.value, count: items });
+      return `Redrove ${f.items(found.moved)} to ${f.oneLine(found.to)}.${found.why ? ` Ended early: ${found.why}.` : ''}`;
+    },
+  });
+});
+
+const TWICE = 'Their clients are not told and may still be working: these items may be done twice.';
+
+export const abortAll = guarded(async (row) => {
+  const { open_reads: open } = await fresh(row);
+  if (!open) {
+    toast(`${named(row)} has no open reads.`);
+    return;
+  }
+  confirm({
+    title: `Give back ${f.many(open, 'open read')} of ${named(row)}?`,
+    isDanger: true,
+    button: `Give back ${f.many(open, 'read')}`,
+    same: `staniel abort ${f.shell(row.name)} --all --yes`,
+    points: [['back', `${f.items(open)} stand at the head again, in their old order, and are handed out next.`], ['warn', TWICE, 'hurt']],
+    act: async () => `Gave back ${f.many((await post(queuePath(row.name, 'open/abort'), { expected: open })).aborted, 'open read')}.`,
+  });
+});
+
+export const abortOne = guarded(async (row, read) => {
+  confirm({
+    title: `Give back open read ${read.xid} of ${named(row)}?`,
+    isDanger: true,
+    button: 'Give back 1 read',
+    same: `staniel abort ${f.shell(row.name)} ${read.xid}`,
+    points: [['back', `Its item (${f.bytes(read.data_bytes)}) stands at the head again and is handed out next.`], ['warn', 'Its client is not told and may still be working: this item may be done twice.', 'hurt']],
+    act: async () => `Gave back ${f.many((await post(queuePath(row.name, `open/${read.xid}/abort`))).aborted, 'open read')}.`,
+  });
+});
+
+const KEYS = [
+  ['Find or run', 'Ctrl K'], ['Filter', '/'], ['Next, previous row', 'j k'], ['Open', '↵'], ['Operations of the row', '.'],
+  ['Pause or resume', 'p'], ['Purge…', 'P'], ['Move…', 'm'], ['Next sort order', 's'], ['Tabs of a queue', '1 … 5'], ['Text, JSON, hex', 'v'],
+  ['Look again', 'r'], ['Back, clear', 'Esc'], ['Queues', 'g q'], ['Jobs', 'g j'], ['Light or dark', 't'], ['These keys', '?'],
+];
+
+export const ask = {
+  keys() {
+    if (document.querySelector('dialog[open]')) return;
+    const close = h('button', { class: 'btn', type: 'button', onclick: () => dialog.close() }, 'Close');
+    const dialog = h('dialog', { 'aria-label': 'Keys' }, h('div', { class: 'ask' }, h('h2', null, 'Keys'), h('div', { class: 'cols' }, KEYS.map(([what, keys]) => h('div', null, what, h('span', null, keys.split(' ').map((key) => [h('kbd', null, key), ' ']))))), h('footer', null, close)));
+    dialog.addEventListener('close', () => dialog.remove());
+    document.body.append(dialog);
+    dialog.showModal();
+    close.focus();
+  },
+};
+
+export const lock = () => {
+  for (const button of document.querySelectorAll('[data-acts]')) button.disabled = store.state !== 'live';
+  $('main').classList.toggle('off', store.state === 'lost');
+};

@@ -1,0 +1,234 @@
+// What the server has said: one stream of events, and the rows that it brings. Pages read it and are told when it changes.
+
+import { inPath } from './format.js';
+
+export const SPARK_POINTS = 60;
+const SPARK_STEP_MS = 10_000;
+const LETTERS = '0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz-_';
+const SILENT_MS = 10_000; // the server says something every 3 s
+const PROBE_MS = 2000;
+const UNREAD_MS = 300_000; // an older item, and nothing takes any
+const SMOOTH = 0.25; // of a new rate: one second says little
+
+export const store = {
+  state: 'connecting', // live, lost, login
+  rows: new Map(),
+  server: null,
+  health: null,
+  totals: null,
+  disk: null,
+  lostAt: 0,
+  isWhole: false,
+};
+const listeners = new Set();
+let stream = null;
+let heardAt = 0;
+let offset = 0; // of the server's clock to ours
+let isDated = false;
+let generation = 0;
+let sparkStep = 0;
+let version = 0;
+
+// `f(what)` is called after "rows" or "state" have changed, and with "tick" every second.
+export const listen = (f) => {
+  listeners.add(f);
+  return () => listeners.delete(f);
+};
+const tell = (what) => listeners.forEach((f) => f(what));
+
+export const now = () => (store.state === 'lost' ? store.lostAt : Date.now() + offset);
+
+export function start() {
+  open();
+  setInterval(beat, 1000);
+  document.addEventListener('visibilitychange', () => {
+    // A browser has few connections for one server: a page that is not looked at leaves them to the others.
+    if (document.hidden) close();
+    else if (!stream && store.state !== 'login') open();
+  });
+}
+
+function open() {
+  close();
+  heardAt = performance.now();
+  stream = new EventSource('/api/events');
+  stream.onmessage = (event) => learn(JSON.parse(event.data));
+  stream.onerror = () => {
+    if (store.state === 'live') lose();
+    if (stream && stream.readyState === EventSource.CLOSED) {
+      close();
+      probe();
+    }
+  };
+}
+
+function close() {
+  stream?.close();
+  stream = null;
+}
+
+function lose() {
+  store.lostAt = now();
+  store.state = 'lost';
+  tell('state');
+}
+
+// The stream was refused, and does not say why.
+async function probe() {
+  try {
+    const reply = await fetch('/api/server', { cache: 'no-store' });
+    if (reply.status === 401) {
+      store.state = 'login';
+      tell('state');
+      return;
+    }
+    if (reply.ok && !document.hidden) {
+      open();
+      return;
+    }
+  } catch {
+    if (store.state === 'connecting') lose();
+  }
+  setTimeout(() => { if (!stream && !document.hidden) probe(); }, PROBE_MS);
+}
+
+export const retry = () => (store.state === 'login' ? null : open());
+
+function beat() {
+  const step = Math.floor(now() / SPARK_STEP_MS);
+  if (store.state === 'live') {
+    if (sparkStep && step !== sparkStep) store.rows.forEach(shiftSpark);
+    sparkStep = step;
+    if (stream && performance.now() - heardAt > SILENT_MS) {
+      lose();
+      open();
+    }
+  } else if (store.state === 'lost' && stream && performance.now() - heardAt > SILENT_MS) open();
+  if (!document.hidden) tell('tick');
+}
+
+function learn(event) {
+  heardAt = performance.now();
+  const ahead = event.at_ms - Date.now();
+  offset = isDated ? Math.max(offset - 50, ahead) : ahead; // the fastest event says it best
+  isDated = true;
+  if (event.is_first) generation += 1;
+  for (const name of ['server', 'health', 'totals', 'disk']) if (event[name]) store[name] = event[name];
+  for (const row of event.rows || []) learnRow(row);
+  store.isWhole = !event.more;
+  if (!event.more) forgetOld();
+  if (store.state !== 'live') {
+    store.state = 'live';
+    tell('state');
+  }
+  tell('rows');
+}
+
+function learnRow(fields) {
+  const [name] = fields;
+  if (fields.length === 1) {
+    store.rows.delete(name);
+    return;
+  }
+  let row = store.rows.get(name);
+  if (!row) {
+    row = { name, spark: [], sparkMost: 0, inSmooth: fields[4], outSmooth: fields[5] };
+    store.rows.set(name, row);
+  }
+  [, row.items, row.bytes, row.oldestAt, row.in, row.out, row.open, row.waiters, row.unsynced, row.journal, row.paused,
+    row.sync, row.max, row.deadTo, row.unreadable] = fields;
+  if (fields.length > 15) row.spark = [...fields[16]].map((c) => (LETTERS.indexOf(c) / 63) * fields[15]);
+  row.inSmooth = smooth(row.inSmooth, row.in);
+  row.outSmooth = smooth(row.outSmooth, row.out);
+  row.generation = generation;
+  row.deadOf = null;
+  judge(row);
+}
+
+const smooth = (before, value) => {
+  const next = before + (value - before) * SMOOTH;
+  return next < 0.02 ? value : next;
+};
+
+function shiftSpark(row) {
+  row.spark.push(row.items);
+  if (row.spark.length > SPARK_POINTS) row.spark.shift();
+  judge(row);
+}
+
+// What an operator should know about a queue at a glance; `level` 1: look, 2: it does not work.
+function judge(row) {
+  version += 1;
+  row.version = version;
+  const age = row.oldestAt ? now() - row.oldestAt : 0;
+  const net = row.inSmooth - row.outSmooth;
+  const before = row.spark.length ? row.spark[0] : row.items;
+  const isHeld = row.paused === 'all' || row.paused === 'gets';
+  row.net = net;
+  row.trend = 'steady';
+  if (!row.items) row.trend = 'empty';
+  else if (isHeld) row.trend = 'paused';
+  else if (!row.open && !row.waiters && row.outSmooth < 0.005) row.trend = 'no reader';
+  else if (net > Math.max(0.5, row.inSmooth * 0.02)) row.trend = 'grows';
+  else if (-net > Math.max(0.5, row.outSmooth * 0.02)) row.trend = 'drains';
+  row.level = 0;
+  row.why = '';
+  if (row.unreadable) [row.level, row.why] = [2, 'cannot be read'];
+  else if (row.trend === 'no reader' && age > UNREAD_MS && !isDeadLetters(row.name)) [row.level, row.why] = [1, 'nothing reads it'];
+  else if (row.trend === 'grows' && row.items > 1000 && row.items > before * 1.2) [row.level, row.why] = [1, 'more comes in than goes out'];
+  else if (row.max > 0 && row.items >= row.max * 0.9) [row.level, row.why] = [1, `${Math.floor((row.items / row.max) * 100)} % full`];
+}
+
+let deadLetters = new Map();
+export const isDeadLetters = (name) => deadLetters.has(name);
+export const originsOf = (name) => deadLetters.get(name) || [];
+
+function forgetOld() {
+  const found = new Map();
+  for (const row of store.rows.values()) {
+    if (row.generation !== generation) store.rows.delete(row.name);
+    else if (row.deadTo) found.set(row.deadTo, [...(found.get(row.deadTo) || []), row.name]);
+  }
+  deadLetters = found;
+}
+
+// Requests
+
+export class Refused extends Error {
+  constructor(status, text) {
+    super(text);
+    this.status = status;
+  }
+}
+
+export const queuePath = (name, rest = '') => `/api/queues/${inPath(name)}${rest && '/'}${rest}`;
+
+async function ask(path, options) {
+  let reply;
+  try {
+    reply = await fetch(path, { cache: 'no-store', ...options });
+  } catch {
+    throw new Refused(0, 'The server does not answer.');
+  }
+  const body = await reply.json().catch(() => ({}));
+  if (reply.status === 401 && path !== '/login') {
+    close();
+    store.state = 'login';
+    tell('state');
+  }
+  if (!reply.ok) throw new Refused(reply.status, body.error || `The server says ${reply.status}.`);
+  return body;
+}
+export const get = (path) => ask(path, {});
+export const post = (path, body = {}) => ask(path, {
+  method: 'POST',
+  headers: { 'content-type': 'application/json' },
+  body: JSON.stringify(body),
+});
+
+export async function login(token) {
+  await post('/login', { token });
+  store.state = 'connecting';
+  tell('state');
+  open();
+}

@@ -1,0 +1,131 @@
+"""Makes the pictures of the operator's page in docs/pictures: python -m tests.server.page.pictures [MINUTES]
+
+A server is kept busy for MINUTES (11), so that its histories say something, then its page is opened and photographed.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import sys
+import tempfile
+import time
+from pathlib import Path
+from random import Random
+from typing import Any
+
+from playwright.sync_api import sync_playwright
+
+from tests.support.process import Server, running
+from tests.support.wire import Wire
+
+PICTURES = Path(__file__).resolve().parents[3] / "docs" / "pictures"
+CONFIG = """
+[admin]
+port = 0
+[default]
+sync_journal = "20s"
+[queues.orders]
+sync_journal = "always"
+[queues.emails]
+max_deliveries = 5
+dead_letter_queue = "emails_dead"
+[queues.events]
+max_items = 20000
+[queues.crawl]
+default_journal_size = "200KB"
+max_journal_size = "100MB"
+[queues.recent]
+keep_journal = false
+"""
+FULL = {
+    "invoices": 4800, "emails_dead": 317, "imports-csv": 3300, "crawl": 9000, "audit": 826, "thumbnails": 87,
+    "recent": 2000, "orders": 900, "telemetry": 300, "push": 260, "emails": 400, "search-index": 160, "events": 1200,
+}  # fmt: skip
+FLOWS = (  # queue, items in a second, items out, how much that swings, over how many seconds
+    ("orders", 31, 31, 18, 61),
+    ("telemetry", 42, 42, 25, 47),
+    ("push", 16, 16, 9, 83),
+    ("emails", 6, 6, 2, 70),
+    ("search-index", 11, 11, 5, 40),
+    ("events", 27, 21, 6, 90),
+    ("crawl", 3, 8, 2, 50),
+    ("webhooks-out", 3, 0, 1, 60),
+    ("recent", 5, 5, 2, 45),
+    ("imports-csv", 0, 4, 0, 1),
+)
+STEP_SECONDS = 0.1
+SHOTS = (  # name, route, width, height, dark, what is clicked
+    ("page-overview", "", 1440, 900, False, ""),
+    ("page-queue", "#/queues/orders", 1440, 1000, False, ""),
+    ("page-dark", "#/queues/crawl/journal", 1440, 1000, True, ""),
+    ("page-purge", "#/queues/invoices", 1440, 900, False, "#purge"),
+    ("page-open-reads", "#/queues/orders/open", 1440, 1000, False, ".toggle"),
+    ("page-phone", "", 390, 844, False, ""),
+)
+
+
+def order(number: int) -> bytes:
+    customer = {"id": 7_647_252 + number, "name": "Jürgen", "tier": None}
+    lines = [{"sku": f"SK-{number * 77 % 65536:04X}", "count": number % 5 + 1, "cents": 11_430 + number}]
+    return json.dumps({"order": 88_410_000 + number, "customer": customer, "lines": lines}, ensure_ascii=False).encode()
+
+
+def keep_busy(wire: Wire, minutes: float) -> None:
+    rng = Random(4)
+    began = time.monotonic()
+    for step in range(int(minutes * 60 / STEP_SECONDS)):
+        at = step * STEP_SECONDS
+        for queue, puts, gets, swing, period in FLOWS:
+            now = math.sin(at / period * 6.283) * swing
+            then = math.sin((at - 6) / period * 6.283) * swing
+            for _ in range(int(max(0.0, puts + now) * STEP_SECONDS + rng.random())):
+                wire.put(queue, order(step % 1000))
+            for _ in range(int(max(0.0, gets + then) * STEP_SECONDS + rng.random()) if gets else 0):
+                wire.get(queue)
+        time.sleep(max(0.0, began + at - time.monotonic()))
+
+
+def photograph(browser: Any, server: Server) -> None:
+    for name, route, width, height, is_dark, click in SHOTS:
+        context = browser.new_context(
+            viewport={"width": width, "height": height},
+            color_scheme="dark" if is_dark else "light",
+            device_scale_factor=2 if width < 640 else 1,
+        )
+        page = context.new_page()
+        page.goto(f"http://127.0.0.1:{server.second_port}/{route}")
+        page.wait_for_selector("#live:not(.wait)")
+        page.wait_for_selector(".foot span")
+        page.wait_for_timeout(2500)
+        if click:
+            page.click(click)
+            page.wait_for_timeout(500)
+        page.screenshot(path=PICTURES / f"{name}.png")
+        context.close()
+
+
+def main() -> None:
+    minutes = float(sys.argv[1]) if len(sys.argv) > 1 else 11
+    with (
+        tempfile.TemporaryDirectory() as folder,
+        running(Path(folder), config=CONFIG) as server,
+        Wire(server.address) as wire,
+        Wire(server.address) as worker,
+        Wire(server.address) as slow,
+    ):
+        for queue, count in FULL.items():
+            for number in range(count):
+                wire.put(queue, order(number))
+        for number in range(14):
+            (worker if number % 3 else slow).get("orders/open" if number < 9 else "emails/open")
+        keep_busy(wire, minutes)
+        wire.say(b"get waiting-room/t=60000\r\n")
+        with sync_playwright() as playwright:
+            browser = playwright.chromium.launch(executable_path="/usr/bin/chromium", args=["--no-sandbox"])
+            photograph(browser, server)
+            browser.close()
+
+
+if __name__ == "__main__":
+    main()

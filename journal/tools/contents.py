@@ -50,7 +50,7 @@ class Held(Struct, frozen=True, gc=False):
 
 class Contents(Struct):
     """What was there, the head first, then what was open, then what was perhaps there. `notes`: what the files cannot
-    tell of that moment. `files` stay open, as they were read.
+    tell of that moment. `files` stay open, as they were read, until `close`.
     """
 
     format: str
@@ -65,6 +65,9 @@ class Contents(Struct):
         if held.payload is None:
             return held.data[:count]
         return self.files.read(f"{self.folder}/{held.payload.file}", held.payload.at, min(count, held.payload.size))
+
+    def close(self) -> None:
+        self.files.close()
 
 
 def contents(source: ReadSource, queue: str, at_ms: int, now_ms: int, *, jobs: bool) -> Contents:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import shutil
 import zlib
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -54,13 +55,8 @@ def test_the_state_of_kestrels_files_is_shown_as_the_judge_reads_it(case: dict[s
             contents(source, queue, NOW_MS, NOW_MS, jobs=False)
         assert not wanted.items
         return
-    found = contents(source, queue, NOW_MS, NOW_MS, jobs=False)
-    assert data_of(found, "waiting") == [record.data for record in wanted.items]
-    assert {held.xid: found.read(held, held.data_bytes) for held in found.items if held.state == "open"} == {
-        xid: record.data for xid, record in wanted.open.items()
-    }
-    valid = case["expect"].get("valid_prefix", {})
-    assert {each.file: each.flaw.at for each in found.flaws} == valid
+    with closing(contents(source, queue, NOW_MS, NOW_MS, jobs=False)) as found:
+        check_contents(found, case, wanted)
     line = stats_of(source)[queue].lines[queue]
     assert line.states.get("waiting", 0) == len(wanted.items) and line.states.get("open", 0) == len(wanted.open)
     assert line.item_bytes == sum(len(each.data) for each in [*wanted.items, *wanted.open.values()])
@@ -70,6 +66,15 @@ def test_the_state_of_kestrels_files_is_shown_as_the_judge_reads_it(case: dict[s
         assert life.events[0].happened is Happened.ADDED or life.events[0].record == "DUMP"
         under = history(source, queue, f"xid={held.xid}") if held.xid is not None else life
         assert {event.id for event in under.events} >= {held.id}
+
+
+def check_contents(found: Contents, case: dict[str, Any], wanted: replay.State) -> None:
+    assert data_of(found, "waiting") == [record.data for record in wanted.items]
+    assert {held.xid: found.read(held, held.data_bytes) for held in found.items if held.state == "open"} == {
+        xid: record.data for xid, record in wanted.open.items()
+    }
+    valid = case["expect"].get("valid_prefix", {})
+    assert {each.file: each.flaw.at for each in found.flaws} == valid
 
 
 @pytest.mark.parametrize("case", STREAM_CASES, ids=lambda case: str(case["name"]))
@@ -83,11 +88,11 @@ def test_the_state_of_libkestrels_files_is_shown_as_they_say(case: dict[str, Any
     answers = [case["expect"]["readers"], *case["expect"].get("readers_also", [])]
     lines, shown = stats_of(source)[family].lines, dict[str, list[str]]()
     for queue in lines:
-        found = contents(source, queue, NOW_MS, NOW_MS, jobs=False)
+        with closing(contents(source, queue, NOW_MS, NOW_MS, jobs=False)) as found:
+            alive = [held for held in found.items if not 0 < held.expires_ms < NOW_MS and held.expires_ms >= 0]
+            reader = queue.partition("+")[2] or ("" if "" in answers[0] else family)
+            shown[reader] = [found.read(held, held.data_bytes).decode("latin-1") for held in alive]
         assert all(held.is_certain for held in found.items) and len(found.items) == sum(lines[queue].states.values())
-        alive = [held for held in found.items if not 0 < held.expires_ms < NOW_MS and held.expires_ms >= 0]
-        reader = queue.partition("+")[2] or ("" if "" in answers[0] else family)
-        shown[reader] = [found.read(held, held.data_bytes).decode("latin-1") for held in alive]
         for held in found.items:
             life = history(source, queue, held.id)
             assert life.events[0].happened is Happened.ADDED and (queue != family or life.is_there)
@@ -106,7 +111,9 @@ def test_the_jobs_of_a_log_are_shown_as_the_original_had_them(name: str, tmp_pat
     (log,) = stats(source, at_ms)
     shown = {}
     for queue in log.lines:
-        for held in contents(source, queue, at_ms, at_ms, jobs=True).items:
+        with closing(contents(source, queue, at_ms, at_ms, jobs=True)) as found:
+            items = found.items
+        for held in items:
             shown[held.id] = held
             life = history(source, queue, held.id)
             assert life.is_there and life.events[0].from_ms == life.events[0].until_ms
@@ -121,8 +128,10 @@ def test_the_jobs_of_a_log_are_shown_as_the_original_had_them(name: str, tmp_pat
 def repaired(folder: Path, target: Path) -> dict[str, Repaired]:
     """A copy of a folder, of which nothing is changed; what became of each journal."""
     before = {path.name: path.read_bytes() for path in folder.iterdir() if path.is_file()}
-    run = Repair(OsFs(), str(folder), None, str(target), NOW_MS, lambda size: None)
+    fs = OsFs()
+    run = Repair(fs, str(folder), None, str(target), NOW_MS, lambda size: None)
     found = {each.name: each for each in run.run()}
+    fs.close()
     assert {path.name: path.read_bytes() for path in folder.iterdir() if path.is_file()} == before
     assert not any(flaw for each in inspect(OsFs(), str(target)) for flaw in each.flaws)
     return found

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import closing
 from pathlib import Path
 from random import Random
 
@@ -103,8 +104,8 @@ class Rotating(OsFs):
 
 def test_files_that_are_renamed_meanwhile_are_read_once_each(tmp_path: Path) -> None:
     (tmp_path / "q").write_bytes(addx(b"first"))
-    found = contents(ReadSource(Rotating(tmp_path, 3), str(tmp_path)), "q", 1, 1, jobs=False)
-    assert [found.read(held, 9) for held in found.items] == [b"first", b"2", b"1", b"0"]
+    with closing(contents(ReadSource(Rotating(tmp_path, 3), str(tmp_path)), "q", 1, 1, jobs=False)) as found:
+        assert [found.read(held, 9) for held in found.items] == [b"first", b"2", b"1", b"0"]
     with pytest.raises(OSError, match="change faster"):
         contents(ReadSource(Rotating(tmp_path, 90), str(tmp_path)), "q", 1, 1, jobs=False)
 

@@ -101,8 +101,6 @@ class Broker:
         "workq",
     )
 
-    workq: JobService
-
     def __init__(
         self, config: Config, fs: Fs, report: EventSink = discard, load: Callable[[], Config] | None = None
     ) -> None:
@@ -140,7 +138,7 @@ class Broker:
         if self.serves_jobs:
             from staniel.broker.jobs import JobService  # a tenth of what a server loads, and most serve no jobs
 
-            self.workq = JobService(config.workq, self.spool, report)
+            self.workq: JobService = JobService(config.workq, self.spool, report)
             self.workq.jobs.lease_over = self._log_job_timeout
         self.stopping = False
         self.stop_cause: dict[str, object] = {}  # for the log

@@ -1,0 +1,20 @@
+from staniel.broker.counters cimport ServerCounters
+from staniel.broker.maintenance.scheduler cimport MaintenanceScheduler
+from staniel.journal.group_commit cimport GroupCommit
+
+
+cdef class Broker:
+    cdef object __weakref__
+    cdef public object admin, client_events, config, deletions, fs, leases, pauses, queues, rate_limited, reloaded, report
+    cdef public object spool, status, streams, timers, transfers, unreadable, unsent, woken, workq, _load, _started_with
+    cdef public object _sampler, _to_expire
+    cdef public GroupCommit group
+    cdef public MaintenanceScheduler maintenance
+    cdef public ServerCounters counters
+    cdef public dict stop_cause, _sessions
+    cdef public object has_sent_all
+    cdef public bint serves_jobs, stopping
+    cdef public long long expire_due_ms, started_ms, _ballast_due_ms
+
+    cpdef tick(self, long long now_ms)
+    cpdef commit(self, long long now_ms)

@@ -14,6 +14,8 @@ from staniel.queues.queue import Queue
 if TYPE_CHECKING:
     from staniel.broker.session import Session
 
+DISK_FULL = "disk full, nothing can be stored until there is space"
+
 
 def read_refusal(session: Session, queue: Queue | None) -> str:
     """Why this session may not take from `queue` (None: from any, or only look at it); empty if it may."""

@@ -3,8 +3,8 @@
 A browser sends what any page tells it to, to any address that it can reach. So over TCP the Host must be an address or
 a name of ours (a page cannot choose it, and DNS rebinding brings a foreign one), an Origin must be that Host, a request
 that changes something must be JSON (which a page of another origin may not send unasked), and where there is a token
-every request must bring it, which such a page cannot. The Unix socket in the spool asks for none of this: the rights of
-its file say who may connect.
+every request must bring it, which such a page cannot. Unix sockets ask for none of this: the rights of a file, or the
+kernel's word on who connects, say who may.
 """
 
 from __future__ import annotations

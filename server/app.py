@@ -31,6 +31,7 @@ from staniel.server.log import open_log
 from staniel.server.loop import Loop
 from staniel.server.machine import ListeningSocket, SystemMachine, own_name, raise_file_limit
 from staniel.server.sockets import PORT_HINT, BoundSockets, StartError
+from staniel.server.spool_socket import allowed_clients
 
 BACKLOG = 1024
 CLIENTS_MIN = 16  # what a limit of 64 open files leaves them
@@ -65,7 +66,7 @@ async def serve(load: Callable[[], Config]) -> None:
     broker = Broker(config, OsFs(), report, load)
     broker.group.open_files.allow(journals)
     with BoundSockets(config) as bound:
-        if config.admin.socket and (error := bound.open_in_spool(broker.spool.own)) is not None:
+        if config.admin.socket and (error := bound.open_for_spool(broker.spool.own)) is not None:
             hint = "staniel's commands cannot reach this server over the spool; use [admin] listen"
             report(Level.WARNING, "admin.no_socket", why=error.strerror, hint=hint)
         await open_service(config, broker, bound, min(clients, config.server.max_connections or clients))
@@ -89,7 +90,8 @@ async def open_service(config: Config, broker: Broker, bound: BoundSockets, clie
             sock.listen(config.server.connection_backlog or BACKLOG)
         except OSError as error:
             raise StartError(f"cannot listen on {own_name(sock)}: {error.strerror}; {PORT_HINT}") from error
-        hub.listen(ListeningSocket(sock), wire)
+        is_of_spool = bound.of_spool is not None and sock is bound.of_spool[0]
+        hub.listen(ListeningSocket(sock, allowed_clients() if is_of_spool else None), wire)
     hello = greeting([sock for sock, _ in bound.sockets], config, summary, steady_ms() - began_ms)
     failure = await run_until_stopped(Loop(hub, machine, gc_policy), hello)
     if failure is not None:

@@ -51,7 +51,9 @@ class Acceptor(Protocol):
     def fileno(self) -> int: ...
 
     def accept(self) -> tuple[Sock, str]:
-        """A client's socket, ready for use, and the client's address. Raises BlockingIOError, OSError."""
+        """A client's socket, ready for use, and the client's address. Raises BlockingIOError; PermissionError with the
+        name of a client that may not use it; OSError.
+        """
 
     def close(self) -> None: ...
 

@@ -46,6 +46,10 @@ class Listener:
                 sock, name = self.acceptor.accept()
             except BlockingIOError:
                 return
+            except PermissionError as refused:
+                client, why = refused.filename or "", refused.strerror
+                self.rate_limited(Level.WARNING, "client.refused", now_ms, client=client, why=why)
+                continue
             except OSError as error:
                 if error.errno in OUT_OF_FILES:
                     hint = f"{error.strerror}: raise the limit of open files (ulimit -n)"

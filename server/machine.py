@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
+import errno
 import fcntl
 import resource
 import select
 import socket
-import struct
 import sys
 import termios
 from time import perf_counter_ns
@@ -15,10 +15,10 @@ from staniel.journal.background import BackgroundTask
 from staniel.journal.group_commit import Sync
 from staniel.server.client_socket import client_socket
 from staniel.server.interfaces import Clock, Sock
+from staniel.server.spool_socket import credentials
 from staniel.server.sync_thread import WorkerThread
 
 TASKS_NICE = 10  # the kernel needs 50 ms to forget a file of 128 MB
-UCRED = struct.Struct("iII")  # what SO_PEERCRED gives: pid, uid, gid
 NO_INT = bytes(4)
 RESERVED_FILES = 64  # listeners, poller, lock, ballast, folders, logs
 
@@ -39,11 +39,12 @@ class SystemMachine:
 
 
 class ListeningSocket:
-    """A bound socket that listens."""
+    """A bound socket that listens. `uids`: whose programs may connect; None: all that can."""
 
-    def __init__(self, sock: socket.socket) -> None:
+    def __init__(self, sock: socket.socket, uids: frozenset[int] | None = None) -> None:
         sock.setblocking(False)
         self._sock = sock
+        self._uids = uids
 
     @property
     def name(self) -> str:
@@ -53,8 +54,12 @@ class ListeningSocket:
         return self._sock.fileno()
 
     def accept(self) -> tuple[Sock, str]:
-        """A client's socket and its name. Raises BlockingIOError, OSError."""
+        """A client's socket and its name. Raises BlockingIOError, PermissionError, OSError."""
         sock, _ = self._sock.accept()
+        if self._uids is not None and credentials(sock)[1] not in self._uids:
+            name = peer_name(sock)
+            sock.close()
+            raise PermissionError(errno.EACCES, "a program of another user", name)
         sock.setblocking(False)
         if sock.family != socket.AF_UNIX:
             sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
@@ -65,8 +70,12 @@ class ListeningSocket:
 
 
 def own_name(sock: socket.socket) -> str:
-    """Where a socket listens, as the configuration has it: `192.0.2.1:22133`, `[::1]:22133`, `unix:/run/staniel`."""
+    """Where a socket listens, as the configuration has it: `192.0.2.1:22133`, `[::1]:22133`, `unix:/run/staniel`. An
+    abstract name begins with @, as other programs show it.
+    """
     name = sock.getsockname()
+    if isinstance(name, bytes):
+        return f"unix:@{name[1:].decode()}"
     if isinstance(name, str):
         return f"unix:{name}"
     host, port = name[:2]
@@ -77,7 +86,7 @@ def peer_name(sock: socket.socket) -> str:
     """The client's address, for the log: `192.0.2.1:40712`, `[::1]:40712`, `unix:pid=7,uid=0`."""
     try:
         if sock.family == socket.AF_UNIX:
-            pid, uid, _ = UCRED.unpack(sock.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, UCRED.size))
+            pid, uid, _ = credentials(sock)
             return f"unix:pid={pid},uid={uid}"
         host, port = sock.getpeername()[:2]
     except OSError:

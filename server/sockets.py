@@ -16,18 +16,20 @@ from collections.abc import Callable
 from types import TracebackType
 
 from staniel.broker import protocols
-from staniel.broker.config.addresses import ADMIN_SOCKET, Address, TcpAddress, UnixAddress, format_address
+from staniel.broker.config.addresses import Address, TcpAddress, UnixAddress, format_address
 from staniel.broker.config.load import Config
 from staniel.broker.config.schema import ServerSettings
 from staniel.broker.session import ProtocolSpec
 from staniel.server import keepalive
+from staniel.server.spool_socket import socket_address
 
 PORT_HINT = "choose another with --port, or stop the program that has it"
 PATH_HINT = "choose another path, or stop the program that listens there"
 SHORTER_HINT = "give a shorter one in `listen`, in /run for example"
 PATH_BYTES_MAX = 107  # of a Unix socket: 108 in the kernel's struct, one of them for its end
+HTTP_LIBRARY = "h11: pip install 'h11>=0.14,<1'"
+THRIFT_EXTRA = "an extra: pip install 'staniel[thrift]'"
 LOCK_SUFFIX = ".lock"
-ADMIN_SOCKET_MODE = 0o600
 
 
 class StartError(Exception):
@@ -41,7 +43,7 @@ class BoundSockets:
 
     def __init__(self, config: Config) -> None:
         self.sockets: list[tuple[socket.socket, ProtocolSpec]] = []
-        self.in_spool: tuple[socket.socket, ProtocolSpec] | None = None
+        self.of_spool: tuple[socket.socket, ProtocolSpec] | None = None
         self._locks: list[int] = []
         self._paths: list[tuple[str, tuple[int, int]]] = []
         dialect = config.memcache.dialect
@@ -49,14 +51,9 @@ class BoundSockets:
             self._open(config, "memcache", lambda: protocols.memcache(dialect, config.memcache.create_on_read))
             self._open(config, "text", lambda: protocols.text(dialect, config.text.create_on_read))
             self._open(config, "workq", protocols.workq)
-            self._open(config, "admin", protocols.http)
-            self._open(config, "thrift", lambda: protocols.thrift(dialect, config.thrift.create_on_read))
-        except ImportError as error:
-            self.close()
-            if "h11" in str(error):
-                raise StartError("[admin] needs h11: pip install 'h11>=0.14,<1'") from error
-            raise StartError("[thrift] needs an extra: pip install 'staniel[thrift]'") from error
-        except StartError:
+            self._open(config, "admin", protocols.http, HTTP_LIBRARY)
+            self._open(config, "thrift", lambda: protocols.thrift(dialect, config.thrift.create_on_read), THRIFT_EXTRA)
+        except (StartError, ImportError):
             self.close()
             raise
 
@@ -78,18 +75,25 @@ class BoundSockets:
                 pass  # gone, or not ours to remove any more
         for lock in self._locks:
             os.close(lock)
-        self.sockets, self.in_spool, self._paths, self._locks = [], None, [], []
+        self.sockets, self.of_spool, self._paths, self._locks = [], None, [], []
 
     def all(self) -> list[tuple[socket.socket, ProtocolSpec]]:
-        """With the one in the spool, if there is one."""
-        return [*self.sockets, self.in_spool] if self.in_spool is not None else list(self.sockets)
+        """With the one of the spool, if there is one."""
+        return [*self.sockets, self.of_spool] if self.of_spool is not None else list(self.sockets)
 
-    def _open(self, config: Config, name: str, load: Callable[[], ProtocolSpec]) -> None:
-        """Bind a listener's addresses, if it has any: only then is its protocol loaded."""
+    def _open(self, config: Config, name: str, load: Callable[[], ProtocolSpec], needs: str = "") -> None:
+        """Bind a listener's addresses, if it has any: only then is its protocol loaded. `needs`: what it has to have
+        installed, for the message where that is missing.
+        """
         addresses = config.addresses(name)
         if not addresses:
             return
-        protocol = load()
+        try:
+            protocol = load()
+        except ImportError as missing:
+            if not needs:
+                raise
+            raise StartError(f"[{name}] needs {needs}") from missing
         for address in addresses:
             if isinstance(address, UnixAddress):
                 sock = self._bind_unix(address, config.socket_mode(name))
@@ -97,31 +101,21 @@ class BoundSockets:
                 sock = _bind(address, config.server)
             self.sockets.append((sock, protocol))
 
-    def open_in_spool(self, folder: str) -> OSError | None:
-        """The operators' socket in the spool's own folder, which this process has locked. It is bound through the
-        folder's descriptor, because the path of a spool may be longer than a socket's may be. Why not, if it cannot.
+    def open_for_spool(self, folder: str) -> OSError | None:
+        """The operators' socket of the spool whose own folder this is, and which this process has locked. Why not, if
+        it cannot be bound.
         """
-        try:
-            protocol = protocols.http()
-        except ImportError as missing:
-            return OSError(errno.ENOPKG, str(missing))
-        path = f"{folder}/{ADMIN_SOCKET}"
         sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM | socket.SOCK_CLOEXEC)
         try:
-            at = os.open(folder, os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
-            try:
-                if os.path.lexists(path):
-                    os.unlink(path)
-                os.fchmod(sock.fileno(), ADMIN_SOCKET_MODE)
-                sock.bind(f"/proc/self/fd/{at}/{ADMIN_SOCKET}")
-                self._paths.append((path, _identity(path)))
-                os.chmod(path, ADMIN_SOCKET_MODE)
-            finally:
-                os.close(at)
+            protocol = protocols.http()
+            sock.bind(socket_address(folder))
+        except ImportError as missing:
+            sock.close()
+            return OSError(errno.ENOPKG, str(missing))
         except OSError as error:
             sock.close()
             return error
-        self.in_spool = (sock, protocol)
+        self.of_spool = (sock, protocol)
         return None
 
     def _bind_unix(self, address: UnixAddress, mode: int) -> socket.socket:

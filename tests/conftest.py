@@ -34,8 +34,9 @@ LIBRARIES: dict[str, Callable[[str], list[str]]] = {
     "php": lambda name: ["php", "-r", f"exit(extension_loaded('{name}') ? 0 : 1);"],
     "node": lambda name: ["node", "-e", f"require('{NODE_MODULES / name}')"],
     "ruby": lambda name: ["ruby", "-e", f"require '{name}'"],
+    "user": lambda name: ["sh", "-c", f'test "$(id -un)" = {name}'],
 }
-"""Commands that succeed where a library of another language is there."""
+"""Commands that succeed where a library of another language is there, or where this is the user."""
 
 REQUIRED = os.environ.get("STANIEL_REQUIRE_PROGRAMS") == "1"
 settings.register_profile("repeat", derandomize=True, database=None)
@@ -57,7 +58,9 @@ CLOSING_LINES = pytest.StashKey[list[str]]()
 
 @cache
 def is_there(program: str) -> bool:
-    """Whether a program is on the PATH, or a library, written `python:name` or `perl:name`, can be loaded."""
+    """Whether a program is on the PATH, or a library, written `python:name` or `perl:name`, can be loaded,
+    or whether this is `user:name`.
+    """
     language, colon, name = program.partition(":")
     if not colon:
         return shutil.which(program) is not None

@@ -11,8 +11,8 @@ from collections.abc import Callable, Iterable, Sequence
 from staniel.broker import access, stats
 from staniel.broker.commands.batches import BatchCommand, ChunkedReply, ExpireBatch
 from staniel.broker.config.load import ReloadError
+from staniel.broker.operations import changes
 from staniel.broker.operations.move import RunningMove, move_error
-from staniel.broker.pauses import QueuePause
 from staniel.broker.session import Session
 from staniel.broker.status import ServerStatus, by_name
 from staniel.protocol.memcache import requests as memcache
@@ -151,15 +151,11 @@ def pause(session: Session, request: memcache.Pause, now_ms: int) -> None:
         else:
             session.out.append(session.replies.not_found)
         return
-    gets = request.paused if request.gets else queue.gets_paused
-    puts = request.paused if request.puts else queue.puts_paused
     try:
-        session.broker.pauses.change(queue, QueuePause(gets, puts), now_ms)
+        changes.pause(session, queue, now_ms, gets=request.gets, puts=request.puts, is_paused=request.paused)
     except OSError as error:
         session.refuse(f"the pause cannot be kept: {error.strerror}")
         return
-    event = "queue.paused" if request.paused else "queue.resumed"
-    session.log_event(event, now_ms, queue=queue.name, paused=stats.pause_name(queue))
     session.out.append(session.replies.ok)
 
 

@@ -13,7 +13,8 @@ from staniel.broker.commands.gets import get
 from staniel.broker.commands.monitor import MonitorCommand, confirm
 from staniel.broker.commands.puts import STORED, PutResult, store
 from staniel.broker.events import Level
-from staniel.broker.session import ITEMS_AT_ONCE, LONG_ITEM_BYTES, FrequentCommands, Session
+from staniel.broker.operations import changes
+from staniel.broker.session import LONG_ITEM_BYTES, FrequentCommands, Session
 from staniel.broker.version import WIRE_VERSION
 from staniel.protocol.memcache import requests as memcache
 from staniel.protocol.memcache.item_requests import Get, Set
@@ -97,24 +98,9 @@ def flush(session: Session, request: memcache.Flush, now_ms: int) -> None:
         return
     if is_blocked(session, request.queue):
         return
-    if queue is not None and not empty(session, queue, now_ms, partial(flush, session, request)):
+    if queue is not None and changes.empty(session, queue, now_ms, partial(flush, session, request)) is None:
         return
     session.out.append(session.replies.end)
-
-
-def empty(session: Session, queue: Queue, now_ms: int, again: Callable[[int], None]) -> bool:
-    """Remove every item of a queue. False if nothing has been done yet: there are many, and `again` comes in the next
-    turn.
-    """
-    if not queue.prepare_flush():
-        session.yield_turn(again)
-        return False
-    items = queue.flush()
-    if items > ITEMS_AT_ONCE:
-        session.yield_turn()
-    session.depend_on(queue)
-    session.log_event("queue.flushed", now_ms, queue=queue.name, items=items)
-    return True
 
 
 def flush_all(session: Session, request: memcache.FlushAll, now_ms: int) -> None:

@@ -20,7 +20,6 @@ ITEMS_PER_TURN = 64
 BYTES_PER_TURN = 1 << 20
 WIDE_PER_TURN = 4  # of the items of one request, if each goes to more than TARGETS_AT_ONCE queues
 TARGETS_AT_ONCE = 8  # a copy for each of so many queues is a turn's work
-DISK_FULL = "disk full, nothing can be stored until there is space"
 
 
 class PutResult(Enum):
@@ -41,7 +40,7 @@ def store(session: Session, name: str, item: Item, now_ms: int) -> PutResult:
     size = len(item.data) + RECORD_OVERHEAD_BYTES
     group = session.group
     if group.pending_bytes + size > group.budget_bytes and not group.admits(size):
-        raise Refused(DISK_FULL, client=False)
+        raise Refused(access.DISK_FULL, client=False)
     queue = session.by_name.get(name)
     if queue is None or queue.guarded or session.guarded:
         return _store_with_care(session, name, item, now_ms)
@@ -160,7 +159,7 @@ def _check_access(session: Session, queue: Queue) -> None:
 
 def _check_room(session: Session, targets: list[Target], item: Item) -> None:
     if not session.broker.group.admits(len(targets) * (len(item.data) + RECORD_OVERHEAD_BYTES)):
-        raise Refused(DISK_FULL, client=False)
+        raise Refused(access.DISK_FULL, client=False)
 
 
 def _why_not(queue: Queue, item: Item) -> PutResult:

@@ -13,8 +13,9 @@ from typing import Any
 from staniel.broker import access
 from staniel.broker.commands import gets, puts
 from staniel.broker.commands.admin import change_status
-from staniel.broker.commands.memcache import empty, invalid, more, quit_session
+from staniel.broker.commands.memcache import invalid, more, quit_session
 from staniel.broker.commands.monitor import MonitorCommand, confirm
+from staniel.broker.operations import changes
 from staniel.broker.session import LONG_ITEM_BYTES, Session
 from staniel.broker.status import by_name
 from staniel.broker.version import WIRE_VERSION
@@ -163,7 +164,7 @@ def flush(session: Session, request: memcache.Flush, now_ms: int) -> None:
     if why := session.broker.queues.why_blocked(request.queue):
         session.out.append(replies.error(why))
         return
-    if queue is not None and not empty(session, queue, now_ms, partial(flush, session, request)):
+    if queue is not None and changes.empty(session, queue, now_ms, partial(flush, session, request)) is None:
         return
     session.out.append(replies.done)
 

@@ -13,8 +13,9 @@ from typing import Any
 from staniel.broker import access
 from staniel.broker.commands import gets, puts
 from staniel.broker.commands.admin import change_status
-from staniel.broker.commands.memcache import empty, flush_each, invalid, more
+from staniel.broker.commands.memcache import flush_each, invalid, more
 from staniel.broker.leases import Lease
+from staniel.broker.operations import changes
 from staniel.broker.session import ITEMS_AT_ONCE, OUT_BYTES_PER_TURN, Session
 from staniel.broker.status import ServerStatus
 from staniel.broker.version import WIRE_VERSION
@@ -284,7 +285,7 @@ def flush(session: Session, call: thrift.ThriftFlush, now_ms: int) -> None:
     ):
         session.out.append(replies.failure(call, why))
         return
-    if queue is not None and not empty(session, queue, now_ms, partial(flush, session, call)):
+    if queue is not None and changes.empty(session, queue, now_ms, partial(flush, session, call)) is None:
         return
     session.out.append(replies.done(call))
 

@@ -7,7 +7,6 @@ from typing import TypeAlias
 from msgspec import Struct
 
 PORT_MAX = 65_535
-ADMIN_SOCKET = "admin.sock"  # the operators', in the folder of ours in a spool
 
 
 class TcpAddress(Struct, frozen=True):

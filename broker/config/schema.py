@@ -93,13 +93,12 @@ class WorkqSettings(ListenerSettings, frozen=True, kw_only=True):
 
 
 class AdminSettings(ListenerSettings, frozen=True, kw_only=True):
-    """[admin]: HTTP for operators. `socket`: a Unix socket for them in the spool's own folder. `token_file`: its first
-    line is what requests over TCP must bring; "": every program that reaches the port may use it. `hosts`: names under
-    which browsers may ask for the listener, beside addresses, localhost and the server's host.
+    """[admin]: HTTP for operators. `socket`: an abstract Unix socket for them, found by the spool. `token_file`: its
+    first line is what requests over TCP must bring; "": every program that reaches the port may use it. `hosts`: names
+    under which browsers may ask for the listener, beside addresses, localhost and the server's host.
     """
 
-    # Off: programs that copy a folder file by file, Python's shutil among them, fail at a socket in it.
-    socket: Annotated[bool, values.FLAG] = False
+    socket: Annotated[bool, values.FLAG] = True
     token_file: Annotated[str, values.MAYBE_TEXT] = ""
     hosts: Annotated[tuple[str, ...], values.HOSTS] = ()
 

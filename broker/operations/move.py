@@ -9,7 +9,6 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from staniel.broker import access
-from staniel.broker.commands.puts import DISK_FULL
 from staniel.broker.session import Session
 from staniel.journal.journals import removal_log
 from staniel.queues.interfaces import Admission
@@ -112,7 +111,7 @@ class RunningMove:
             return None
         size = len(head.item.data) + OVERHEAD_BYTES
         if not self.session.broker.group.admits(size):
-            raise Refused(DISK_FULL, client=False)
+            raise Refused(access.DISK_FULL, client=False)
         match self.session.broker.transfers.admits(self.source, len(head.item.data)):
             case Admission.SOON:
                 self.is_ahead = True

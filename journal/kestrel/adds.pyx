@@ -4,18 +4,7 @@ from cpython.bytes cimport PyBytes_AS_STRING
 from libc.stdint cimport int32_t, int64_t
 from libc.string cimport memcpy
 
-from staniel.journal.kestrel.records import ADDX, ADDX_HEAD, ADDX_HEAD_BYTES, BLOCK_HEAD_BYTES, SIZE_END
-
-cdef enum:
-    OPCODE = 2
-    HEAD = 21  # opcode, size, time added, expiry
-    SIZE_AT = 1
-    EXPIRY_AT = 13
-    COUNTED_FROM = 5  # the size counts from here on,
-    COUNTED_HEAD = 16  # the times and the payload
-
-assert (ADDX, ADDX_HEAD_BYTES, BLOCK_HEAD_BYTES, SIZE_END) == (OPCODE, HEAD, COUNTED_HEAD, COUNTED_FROM)
-assert ADDX_HEAD.format == "<Biqq"
+from staniel.journal.kestrel.addx cimport COUNTED_FROM, COUNTED_HEAD, EXPIRY_AT, HEAD, OPCODE, SIZE_AT
 
 
 cpdef tuple count_adds(bytes data, Py_ssize_t at, Py_ssize_t end):

@@ -1,5 +1,15 @@
 from staniel.queues.item cimport Item
 
+# How an ADDX is laid out, for every loop in C over such records; addx.pyx holds it against records.py.
+cdef enum:
+    OPCODE = 2
+    SIZE_AT = 1
+    ADDED_AT = 5
+    EXPIRY_AT = 13
+    HEAD = 21  # opcode, size, time added, expiry
+    COUNTED_FROM = 5  # the size counts from here on,
+    COUNTED_HEAD = 16  # the times and the payload
+
 
 cpdef bytes addx_record(Item item)
 cpdef bytes xid_record(int opcode, long long xid)

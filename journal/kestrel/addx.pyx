@@ -6,18 +6,24 @@ from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize, PyBytes
 from libc.stdint cimport int32_t, int64_t
 from libc.string cimport memcpy
 
-from staniel.journal.kestrel.records import ADDX, ADDX_HEAD, BLOCK_HEAD_BYTES, SAVE_XID as SAVE_XID_OPCODE, WITH_XID
+from staniel.journal.kestrel.records import (
+    ADDX,
+    ADDX_HEAD,
+    ADDX_HEAD_BYTES,
+    BLOCK_HEAD_BYTES,
+    SAVE_XID as SAVE_XID_OPCODE,
+    SIZE_END,
+    WITH_XID,
+)
 from staniel.queues.item cimport Item
 
 cdef enum:
-    OPCODE = 2
     SAVE_XID = 4
-    HEAD = 21  # opcode, size, time added, expiry
-    COUNTED_HEAD = 16  # of these the size field counts the times
     WITH_XID_BYTES = 5
     FLAGS_BYTES = 10  # what stands before an item that has flags
 
-assert (ADDX, ADDX_HEAD.size, BLOCK_HEAD_BYTES) == (OPCODE, HEAD, COUNTED_HEAD)
+assert (ADDX, ADDX_HEAD_BYTES, BLOCK_HEAD_BYTES, SIZE_END) == (OPCODE, HEAD, COUNTED_HEAD, COUNTED_FROM)
+assert (ADDX_HEAD.format, SIZE_AT, ADDED_AT, EXPIRY_AT) == ("<Biqq", 1, 5, 13)
 assert (SAVE_XID_OPCODE, WITH_XID.size) == (SAVE_XID, WITH_XID_BYTES)
 
 
@@ -38,9 +44,9 @@ cdef char *put_addx(Item item, char *at) noexcept:
     cdef int32_t counted = <int32_t>(size + COUNTED_HEAD)
     cdef int64_t added_ms = item.added_ms, expires_ms = item.expires_ms
     at[0] = OPCODE
-    memcpy(at + 1, &counted, 4)
-    memcpy(at + 5, &added_ms, 8)
-    memcpy(at + 13, &expires_ms, 8)
+    memcpy(at + SIZE_AT, &counted, 4)
+    memcpy(at + ADDED_AT, &added_ms, 8)
+    memcpy(at + EXPIRY_AT, &expires_ms, 8)
     memcpy(at + HEAD, PyBytes_AS_STRING(data), size)
     return at + HEAD + size
 
@@ -119,7 +125,7 @@ cpdef list boundaries(list records, long long at, long long seq, long long added
             if head >= 0:
                 seq -= 1
                 added_bytes -= size - head - HEAD
-                added_expiring -= data[head + HEAD - 8 : head + HEAD] != b"\0\0\0\0\0\0\0\0"
+                added_expiring -= data[head + EXPIRY_AT : head + HEAD] != b"\0\0\0\0\0\0\0\0"
         if last - at >= stride_bytes:
             found.append((at, seq, added_bytes, added_expiring))
             last = at

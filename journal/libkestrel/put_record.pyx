@@ -9,9 +9,13 @@ from staniel.queues.item cimport Numbered
 
 cdef enum:
     COMMAND = 0x86
+    SIZE_AT = 1
+    ERRORS_AT = 5
+    ID_AT = 9
+    ADDED_AT = 17
     HEAD = 25  # command, size, errors, id, time added
 
-assert (PUT, PUT_HEAD.size) == (COMMAND, HEAD)
+assert (PUT, PUT_HEAD.size, PUT_HEAD.format) == (COMMAND, HEAD, "<Biiqq")
 
 
 cpdef bytes put_record(Numbered item):
@@ -25,10 +29,10 @@ cpdef bytes put_record(Numbered item):
     cdef int32_t counted = <int32_t>size, errors = <int32_t>item.errors
     cdef int64_t item_id = item.id, added_ms = item.added_ms
     at[0] = <char>COMMAND
-    memcpy(at + 1, &counted, 4)
-    memcpy(at + 5, &errors, 4)
-    memcpy(at + 9, &item_id, 8)
-    memcpy(at + 17, &added_ms, 8)
+    memcpy(at + SIZE_AT, &counted, 4)
+    memcpy(at + ERRORS_AT, &errors, 4)
+    memcpy(at + ID_AT, &item_id, 8)
+    memcpy(at + ADDED_AT, &added_ms, 8)
     memcpy(at + HEAD, PyBytes_AS_STRING(data), size)
     return record
 

@@ -1,10 +1,11 @@
-"""A client of the admin listener: one request a connection, over the Unix socket in a spool or over TCP.
+"""A client of the admin listener: one request a connection, over the socket of a spool or over TCP.
 
 Nothing is sent twice: another way to the server is tried only as long as none could be opened.
 """
 
 from __future__ import annotations
 
+import errno
 import http.client
 import json
 import os
@@ -15,11 +16,14 @@ from urllib.parse import quote, urlencode
 
 from msgspec import Struct
 
-from staniel.broker.config.addresses import ADMIN_SOCKET, TcpAddress, UnixAddress, format_address
+from staniel.broker.config.addresses import TcpAddress, UnixAddress, format_address
 from staniel.journal.kestrel.files import OWN_FOLDER
 from staniel.server.cli.text import printable
+from staniel.server.spool_socket import distrust, socket_address
 
 CONNECT_S_MAX = 5.0
+SPOOL_LOCK = "lock"  # in the own folder of a spool; it names who holds it
+HOLDER_BYTES_MAX = 200
 ERROR_BYTES_MAX = 300  # of what another program answers
 OTHER_VERSION = "the server's answer is not what this version of the command knows; use the one of the server's version"
 NO_STANIEL = "what answers there is not the admin listener of a Staniel"
@@ -30,7 +34,7 @@ class AdminError(Exception):
 
 
 class SpoolAddress(Struct, frozen=True):
-    """The socket in the spool's own folder."""
+    """The abstract socket of a spool."""
 
     spool: str
 
@@ -124,9 +128,31 @@ class AdminClient:
         raise AdminError("; ".join(dict.fromkeys(failures)))
 
 
+class SpoolConnection(http.client.HTTPConnection):
+    """To the server of a spool, if it is to be trusted with a request."""
+
+    def __init__(self, spool: str, timeout_s: float) -> None:
+        super().__init__("staniel", timeout=timeout_s)
+        self._folder = os.path.join(spool, OWN_FOLDER)
+
+    def connect(self) -> None:
+        """Raises OSError; PermissionError with the reason if the other end is another user's."""
+        address = socket_address(self._folder)
+        sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+        try:
+            sock.settimeout(self.timeout)
+            sock.connect(address)
+            if why := distrust(sock, self._folder):
+                raise PermissionError(errno.EACCES, why)
+        except OSError:
+            sock.close()
+            raise
+        self.sock = sock
+
+
 class SocketConnection(http.client.HTTPConnection):
-    """Over a Unix socket, which is reached through its folder's descriptor: the path of a spool may be longer than
-    that of a socket may be.
+    """Over a Unix socket, which is reached through its folder's descriptor: its path may be longer than the system
+    takes.
     """
 
     def __init__(self, folder: str, name: str, timeout_s: float) -> None:
@@ -151,7 +177,7 @@ class SocketConnection(http.client.HTTPConnection):
 def _connection(address: AdminAddress, timeout_s: float) -> http.client.HTTPConnection:
     match address:
         case SpoolAddress(spool):
-            return SocketConnection(os.path.join(spool, OWN_FOLDER), ADMIN_SOCKET, timeout_s)
+            return SpoolConnection(spool, timeout_s)
         case UnixAddress(path):
             return SocketConnection(os.path.dirname(path) or ".", os.path.basename(path), timeout_s)
         case TcpAddress(host, port):
@@ -170,16 +196,38 @@ def queue_path(name: str, *parts: str) -> str:
 
 
 def _unreachable(address: AdminAddress, error: Exception) -> str:
+    if isinstance(error, PermissionError) and isinstance(address, SpoolAddress) and error.filename is None:
+        return f"{describe(address)} is not asked: {_why(error)}"
     if isinstance(error, PermissionError):
         return f"{describe(address)} may not be asked: run this as its user, or give its [admin] address with --url"
     if isinstance(address, SpoolAddress):
         spool = printable(os.path.abspath(address.spool))
+        if holder := _holder(address.spool):
+            why = "it has [admin] socket = false, or runs in another container: give its [admin] port with --url"
+            return f"{printable(holder)} has the spool {spool} open and does not listen for it: {why}"
         if isinstance(error, FileNotFoundError | ConnectionRefusedError | NotADirectoryError):
-            start = "start it with [admin] socket = true, or name another with --spool, --config or --url"
-            return f"no server listens in the spool {spool}: {start}"
+            start = "start it, or name another with --spool, --config or --url"
+            return f"no server listens for the spool {spool}: {start}"
         return f"no server answers on the spool {spool}: {_why(error)}"
     where = printable(format_address(address))
     return f"no server answers on {where}: {_why(error)}; start it, or name another with --url or --spool"
+
+
+def _holder(spool: str) -> str:
+    """What has the spool open, by its lock file; empty if nothing has, or that cannot be known. The lock itself is not
+    touched: a server that starts at this moment must get it.
+    """
+    try:
+        with open(os.path.join(spool, OWN_FOLDER, SPOOL_LOCK), "rb") as file:
+            found = os.fstat(file.fileno())
+            holder = file.read(HOLDER_BYTES_MAX).decode("utf-8", "replace").strip()
+        device = found.st_dev
+        place = f"{os.major(device):02x}:{os.minor(device):02x}:{found.st_ino}"
+        with open("/proc/locks", encoding="ascii") as locks:
+            is_held = any(line.split()[1] == "FLOCK" and place in line.split() for line in locks)
+    except (OSError, IndexError):
+        return ""
+    return (holder or "a server") if is_held else ""
 
 
 def _why(error: Exception) -> str:

@@ -70,8 +70,8 @@ def main() -> None:
     """Staniel, a persistent queue server: memcache protocol, Kestrel journals, nothing acknowledged that a crash can
     take back.
 
-    All but `serve`, `ping` and files ask a running server with [admin] socket = true, or an [admin] port: --spool
-    FOLDER names it, or --config FILE, or --url. docs/admin.md shows them.
+    All but `serve`, `ping` and files ask a running server: --spool FOLDER names it (for its own user and root), or
+    --config FILE, or --url and its [admin] port. docs/admin.md shows them.
     """
 
 

@@ -202,3 +202,22 @@ def test_a_log_that_nobody_reads_any_more_stops_nothing(tmp_path: Path) -> None:
         child.wait()
         assert child.stdout is not None
         child.stdout.close()
+
+
+@pytest.mark.parametrize(
+    ("module", "config", "said"),
+    [
+        ("h11", "[admin]\nport = 0\n", "[admin] needs h11: pip install"),
+        ("thriftpy2", "[thrift]\nport = 0\n", "[thrift] needs an extra: pip install 'staniel[thrift]'"),
+    ],
+)
+def test_a_listener_whose_library_is_missing_says_what_to_install(
+    tmp_path: Path, module: str, config: str, said: str
+) -> None:
+    hide = "import sys\nsys.meta_path.insert(0, type('Hide', (), {'find_spec': lambda self, name, *_: (_ for _ in ())"
+    hide += f".throw(ModuleNotFoundError(name)) if name.partition('.')[0] == {module!r} else None}})())\n"
+    (tmp_path / "sitecustomize.py").write_text(hide)
+    (tmp_path / "c.toml").write_text(config)
+    options = ("--config", str(tmp_path / "c.toml"), "--spool", str(tmp_path / "s"), "--port", "0")
+    ended = run_staniel("serve", *options, PYTHONPATH=str(tmp_path))
+    assert ended.returncode == 1 and said in ended.stderr and "Traceback" not in ended.stderr

@@ -19,10 +19,10 @@ from staniel.broker.commands.admin import change_status
 from staniel.broker.commands.http.exchange import BadBody, Exchange
 from staniel.broker.commands.http.queries import find
 from staniel.broker.config.load import ReloadError
+from staniel.broker.operations import changes
 from staniel.broker.operations.browse import as_text
 from staniel.broker.operations.move import RunningMove, move_error
-from staniel.broker.pauses import QueuePause
-from staniel.broker.session import ITEMS_AT_ONCE, Session
+from staniel.broker.session import Session
 from staniel.broker.status import by_name
 from staniel.queues.item import Delivery, Item, ends_ms
 from staniel.queues.names import name_error
@@ -34,7 +34,6 @@ if TYPE_CHECKING:
 
 TAKEN_MAX = 64
 TAKEN_BYTES_MAX = 1 << 20
-ABORTS_PER_TURN = 64
 EXPIRES_IN_MS_MAX = 1 << 53  # an expiry is a signed number of 64 bits in every journal
 
 
@@ -185,15 +184,10 @@ def purge(exchange: Exchange, now_ms: int) -> None:
     if expected is not None and len(found.line) > expected:
         exchange.error(409, f"{found.name} has {len(found.line)} items now, not {expected}: nothing was purged")
         return
-    if not found.prepare_flush():
-        exchange.session.yield_turn(partial(purge, exchange))  # from the beginning: other clients come in between
-        return
-    count = found.flush()
-    exchange.session.depend_on(found)
-    exchange.session.log_event("queue.flushed", now_ms, queue=found.name, items=count)
-    if count > ITEMS_AT_ONCE:
-        exchange.session.yield_turn()
-    exchange.json({"purged": count})
+    # Again from the beginning, if it takes another turn: other clients come in between.
+    count = changes.empty(exchange.session, found, now_ms, partial(purge, exchange))
+    if count is not None:
+        exchange.json({"purged": count})
 
 
 def move(exchange: Exchange, now_ms: int) -> None:
@@ -264,16 +258,12 @@ def _pause(exchange: Exchange, now_ms: int, body: PauseBody, *, is_paused: bool)
     found = find(exchange)
     if found is None:
         return
-    gets = is_paused if body.gets else found.gets_paused
-    puts_too = is_paused if body.puts else found.puts_paused
     try:
-        exchange.broker.pauses.change(found, QueuePause(gets, puts_too), now_ms)
+        changes.pause(exchange.session, found, now_ms, gets=body.gets, puts=body.puts, is_paused=is_paused)
     except OSError as error:
         exchange.error(503, f"the pause cannot be kept: {error.strerror}")
         return
-    event = "queue.paused" if is_paused else "queue.resumed"
-    exchange.session.log_event(event, now_ms, queue=found.name, gets=gets, puts=puts_too)
-    exchange.json({"gets_paused": gets, "puts_paused": puts_too})
+    exchange.json({"gets_paused": found.gets_paused, "puts_paused": found.puts_paused})
 
 
 def abort(exchange: Exchange, now_ms: int) -> None:
@@ -286,7 +276,7 @@ def abort(exchange: Exchange, now_ms: int) -> None:
     if taken is None:
         exchange.error(404, f"{found.name} has no open read {xid}")
         return
-    _abort_each(exchange, deque([(found, taken)]), 0, now_ms)
+    _abort_each(exchange, deque([(found, taken)]), now_ms)
 
 
 def abort_all(exchange: Exchange, now_ms: int) -> None:
@@ -300,7 +290,7 @@ def abort_all(exchange: Exchange, now_ms: int) -> None:
             409, f"{found.name} has {len(found.open_reads)} open reads now, not {expected}: none was given back"
         )
         return
-    _abort_each(exchange, deque((found, taken) for taken in reversed(found.open_reads.values())), 0, now_ms)
+    _abort_each(exchange, deque((found, taken) for taken in reversed(found.open_reads.values())), now_ms)
 
 
 def abort_client(exchange: Exchange, now_ms: int) -> None:
@@ -310,24 +300,15 @@ def abort_client(exchange: Exchange, now_ms: int) -> None:
     if holder is None:
         exchange.error(404, f"there is no client {number}")
         return
-    _abort_each(exchange, _reads_of(holder), 0, now_ms)
+    _abort_each(exchange, _reads_of(holder), now_ms)
 
 
 def _reads_of(session: Session) -> deque[tuple[Queue, Delivery]]:
     return deque(held for reads in session.reads.values() for held in reversed(reads))
 
 
-def _abort_each(exchange: Exchange, left: deque[tuple[Queue, Delivery]], done: int, now_ms: int) -> None:
-    session = exchange.session
-    for _ in range(min(ABORTS_PER_TURN, len(left))):
-        queue, taken = left.popleft()
-        done += session.give_back(queue, taken, now_ms)
-        session.depend_on(queue)
-    if left:
-        session.yield_turn(lambda now_ms: _abort_each(exchange, left, done, now_ms))
-        return
-    session.log_event("reads.aborted", now_ms, reads=done)
-    exchange.json({"aborted": done})
+def _abort_each(exchange: Exchange, left: deque[tuple[Queue, Delivery]], now_ms: int) -> None:
+    changes.RunningAbort(exchange.session, left, lambda count: exchange.json({"aborted": count})).step(now_ms)
 
 
 def delete(exchange: Exchange, now_ms: int) -> None:

@@ -20,18 +20,24 @@ class Reply:
         return json.loads(self.body)
 
 
-class UnixConnection(http.client.HTTPConnection):
-    def __init__(self, path: Path) -> None:
+def socket_of(spool: Path) -> str:
+    """The abstract socket of a spool."""
+    found = (spool / ".staniel").stat()
+    return f"\0staniel-admin-{found.st_dev}-{found.st_ino}"
+
+
+class SpoolConnection(http.client.HTTPConnection):
+    def __init__(self, spool: Path) -> None:
         super().__init__("staniel")
-        self._path = path
+        self._spool = spool
 
     def connect(self) -> None:
         self.sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
-        self.sock.connect(str(self._path))
+        self.sock.connect(socket_of(self._spool))
 
 
 class Operator:
-    """`where`: a port of this machine, or the path of a Unix socket."""
+    """`where`: a port of this machine, or the spool of a server, whose socket is asked."""
 
     def __init__(self, where: int | Path) -> None:
         self._where = where
@@ -39,7 +45,7 @@ class Operator:
     def ask(self, method: str, path: str, body: object = None, **headers: str) -> Reply:
         """One request on a connection of its own. A POST is JSON unless a header says otherwise."""
         if isinstance(self._where, Path):
-            connection: http.client.HTTPConnection = UnixConnection(self._where)
+            connection: http.client.HTTPConnection = SpoolConnection(self._where)
         else:
             connection = http.client.HTTPConnection("127.0.0.1", self._where, timeout=10)
         sent = {name.replace("_", "-"): value for name, value in headers.items()}

@@ -18,7 +18,7 @@ TOKEN = "0123456789abcdefé"
 @pytest.fixture
 def server(tmp_path: Path) -> Iterator[Server]:
     (tmp_path / "token").write_text(f" {TOKEN} \nsecond line\n", "utf-8")
-    config = "[admin]\nport = 0\nsocket = true\ntoken_file = 'token'\nhosts = ['Queues.example']\n"
+    config = "[admin]\nport = 0\ntoken_file = 'token'\nhosts = ['Queues.example']\n"
     with running(tmp_path, config=config) as server:
         yield server
 
@@ -32,7 +32,7 @@ def test_without_the_token_there_is_health_and_nothing_else(server: Server, oper
         reply = operator.ask("GET", "/api/queues", **headers)
         assert (reply.status, reply.headers["www-authenticate"]) == (401, "Bearer")
     assert TOKEN not in server.stderr and "admin.refused" in server.stderr
-    assert Operator(server.spool / ".staniel" / "admin.sock").get("/api/queues") == []
+    assert Operator(server.spool).get("/api/queues") == []
 
 
 def test_a_browser_gets_a_cookie_for_the_token(operator: Operator) -> None:
@@ -135,12 +135,7 @@ def test_a_server_without_h11_says_so_and_serves_its_clients(tmp_path: Path) -> 
     hide += ".throw(ModuleNotFoundError(name)) if name == 'h11' else None})())\n"
     (tmp_path / "hide" / "sitecustomize.py").write_text(hide)
     wrapper = ("env", f"PYTHONPATH={tmp_path / 'hide'}")
-    with running(tmp_path / "one", config="admin.socket = true\n", wrapper=wrapper) as server:
+    with running(tmp_path / "one", wrapper=wrapper) as server:
         assert "h11" in server.stderr and "admin.no_socket" in server.stderr
         with Wire(server.address) as wire:
             assert wire.put("q", b"1") == b"STORED"
-    (tmp_path / "c.toml").write_text("admin.port = 0\n")
-    ended = run_staniel(
-        "serve", "--config", str(tmp_path / "c.toml"), "--spool", str(tmp_path / "s"), PYTHONPATH=str(tmp_path / "hide")
-    )
-    assert ended.returncode == 1 and "[admin] needs h11" in ended.stderr

@@ -1,11 +1,10 @@
-"""What an operator sees over HTTP of a real server, on a port and on the socket in the spool."""
+"""What an operator sees over HTTP of a real server, on a port and by the socket of its spool."""
 
 from __future__ import annotations
 
 import json
 import os
 import re
-import stat
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -16,7 +15,7 @@ from tests.support.process import Server, running
 from tests.support.wire import Wire
 
 CONFIG = """
-admin = { port = 0, socket = true }
+admin = { port = 0 }
 queues.old = { max_memory_size = 4096, sync_journal = "os" }
 queues.s.journal_format = "libkestrel"
 """
@@ -232,23 +231,6 @@ def test_many_queues_come_in_pieces_and_whole(server: Server, operator: Operator
     assert len(operator.get("/api/queues?prefix=q01")) == 100
     text = operator.ask("GET", "/metrics").body.decode()
     assert text.count("staniel_queue_items{") == 700
-
-
-def test_the_socket_in_the_spool_is_for_the_servers_user_and_goes_with_it(server: Server) -> None:
-    path = server.spool / ".staniel" / "admin.sock"
-    assert stat.S_IMODE(path.stat().st_mode) == 0o600
-    assert Operator(path).get("/api/server")["spool"] == str(server.spool)
-    server.restart()
-    assert Operator(path).get("/api/server")["queues"] == 0
-    server.stop()
-    assert not path.exists()
-
-
-def test_a_spool_with_a_long_path_has_its_socket_too(tmp_path: Path) -> None:
-    folder = tmp_path / ("long" * 30)
-    with running(folder, config="admin.socket = true\n") as server:
-        assert server.stderr == ""
-        assert (server.spool / ".staniel" / "admin.sock").is_socket()
 
 
 def test_kestrels_paths_answer_as_scripts_expect(server: Server, operator: Operator) -> None:

@@ -1,0 +1,67 @@
+"""What an operator changes of a queue where it is: emptying it, holding it back, giving back what clients have open.
+Each is logged with who asked, and the reply depends on it. Whether it may be done is the caller's to ask.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable
+
+from staniel.broker.pauses import QueuePause
+from staniel.broker.session import ITEMS_AT_ONCE, Session
+from staniel.broker.stats import pause_name
+from staniel.queues.item import Delivery
+from staniel.queues.queue import Queue
+
+ABORTS_PER_TURN = 64
+
+
+def empty(session: Session, queue: Queue, now_ms: int, again: Callable[[int], None]) -> int | None:
+    """Remove every item that waits; how many that were. None if nothing has been done yet: there are many, and `again`
+    comes in the next turn.
+    """
+    if not queue.prepare_flush():
+        session.yield_turn(again)
+        return None
+    items = queue.flush()
+    if items > ITEMS_AT_ONCE:
+        session.yield_turn()
+    session.depend_on(queue)
+    session.log_event("queue.flushed", now_ms, queue=queue.name, items=items)
+    return items
+
+
+def pause(session: Session, queue: Queue, now_ms: int, *, gets: bool, puts: bool, is_paused: bool) -> None:
+    """Hold back `gets` or `puts` or both, or let them go on. Raises OSError if that cannot be kept: nothing has
+    changed.
+    """
+    gets_paused = is_paused if gets else queue.gets_paused
+    puts_paused = is_paused if puts else queue.puts_paused
+    session.broker.pauses.change(queue, QueuePause(gets_paused, puts_paused), now_ms)
+    event = "queue.paused" if is_paused else "queue.resumed"
+    session.log_event(event, now_ms, queue=queue.name, paused=pause_name(queue))
+
+
+class RunningAbort:
+    """Gives open reads back, whose ever they are, in the order of `left` and some a turn. `finish(count)` is called
+    behind the last one, with how many were still open.
+    """
+
+    def __init__(self, session: Session, left: deque[tuple[Queue, Delivery]], finish: Callable[[int], None]) -> None:
+        self._session = session
+        self._left = left
+        self._finish = finish
+        self._aborted = 0
+
+    def step(self, now_ms: int) -> None:
+        """A turn."""
+        session, left = self._session, self._left
+        for _ in range(min(ABORTS_PER_TURN, len(left))):
+            queue, taken = left.popleft()
+            self._aborted += session.give_back(queue, taken, now_ms)
+            session.depend_on(queue)
+        if left:
+            session.yield_turn(self.step)
+            return
+        session.log_event("reads.aborted", now_ms, reads=self._aborted)
+        self._finish(self._aborted)

@@ -1,0 +1,53 @@
+"""The operators' socket of a spool: how it is called, and who may use it.
+
+It is an abstract Unix socket, so nothing stands in the spool that programs which copy folders stumble over, and a copy
+of a spool is never taken for the spool. Its name is made of the device and inode of the spool's own folder. No file's
+rights say who may connect to such a name, and any program can take it: so both ends ask the kernel who the other is.
+Abstract names are those of a network namespace: a container has its own. Source: unix(7).
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import socket
+import struct
+import sys
+
+UCRED = struct.Struct("iII")  # what SO_PEERCRED gives: pid, uid, gid
+ROOT = 0
+
+
+def socket_address(folder: str) -> bytes:
+    """Of the spool whose own folder this is. Raises OSError if there is none, or where there are no such sockets."""
+    if sys.platform != "linux":
+        raise OSError(errno.EOPNOTSUPP, "abstract Unix sockets are Linux's alone")
+    found = os.stat(folder)
+    return f"\0staniel-admin-{found.st_dev}-{found.st_ino}".encode()
+
+
+def credentials(sock: socket.socket) -> tuple[int, int, int]:
+    """(pid, uid, gid) of the process at the other end, as it was when it connected or began to listen."""
+    pid, uid, gid = UCRED.unpack(sock.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, UCRED.size))
+    return pid, uid, gid
+
+
+def allowed_clients() -> frozenset[int]:
+    """The uids whose programs a server serves there."""
+    return frozenset((os.geteuid(), ROOT))
+
+
+def distrust(sock: socket.socket, folder: str) -> str:
+    """Why the server that `sock` is connected to is not to be asked by this process; empty if it may be. Raises
+    OSError.
+    """
+    _, uid, _ = credentials(sock)
+    own = os.geteuid()
+    if uid == own:
+        return ""
+    if own != ROOT:
+        return f"the server is user {uid}'s, and this command user {own}'s: run it as that user, or as root"
+    owner = os.stat(folder).st_uid
+    if uid == owner:
+        return ""
+    return f"user {uid} answers for it, and {folder} is user {owner}'s: it need not be this spool's server"

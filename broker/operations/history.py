@@ -144,11 +144,13 @@ class HistoryLevel:
 class HistoryRing:
     """One queue's history. `idle_points`: so many fine points in a row had neither items nor traffic."""
 
-    __slots__ = ("idle_points", "levels")
+    __slots__ = ("_spark", "_spark_bucket", "idle_points", "levels")
 
     def __init__(self) -> None:
         self.levels = (HistoryLevel(0), HistoryLevel(1), HistoryLevel(2))
         self.idle_points = 0
+        self._spark = (0, "")
+        self._spark_bucket = -1  # of the finest level, when it was made
 
     def add(self, point: Point, now_ms: int) -> None:
         """A look at the queue."""
@@ -162,10 +164,22 @@ class HistoryRing:
                 is_idle = not (done.items or done.puts or done.gets or done.open_reads)
                 self.idle_points = self.idle_points + 1 if is_idle else 0
 
+    def has_seen(self, now_ms: int) -> bool:
+        """Whether the step that is going on has a point already: another one like it would change nothing but the
+        age, which is taken at the step's beginning then.
+        """
+        return now_ms // FINE_MS == self.levels[0].bucket
+
     def spark(self) -> tuple[int, str]:
         """The depth of the last ten minutes in a few bytes: the largest, and a letter for each 10 s as its part of
-        that, in 63 steps of SPARK_ALPHABET.
+        that, in 63 steps of SPARK_ALPHABET. Made once for all pages.
         """
+        if self._spark_bucket != self.levels[0].bucket:
+            self._spark_bucket = self.levels[0].bucket
+            self._spark = self._new_spark()
+        return self._spark
+
+    def _new_spark(self) -> tuple[int, str]:
         depth = [0.0 if math.isnan(each) else each for each in self.levels[0].column(0)]
         depth = depth[1::2] if len(depth) % 2 == 0 else depth[::2]
         most = max(depth, default=0)

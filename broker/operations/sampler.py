@@ -39,6 +39,7 @@ OTHERS = 256  # queues without a ring that are looked at in a quiet round
 HISTORY_BYTES_MAX = 10 << 20
 RINGS_MAX = HISTORY_BYTES_MAX // RING_BYTES_MAX
 WATCHED_MS = 3_000  # a page asks once a second
+SKIPPED_MAX = 9  # what changes of a queue with which nothing happens, the size of its journal, is seen that late
 LOOK_MAX = 16  # items at the head, of which the oldest counts
 STATE_MS = 500
 DISK_STEP_BYTES = 1 << 20
@@ -104,7 +105,7 @@ class ServerState(Struct, frozen=True):
 class Seen:
     """What was last seen of one queue. `number`: of its last change; `shown`: the row, None once the queue is gone."""
 
-    __slots__ = ("encoded", "gets", "looked_ms", "number", "puts", "queue", "ring", "shown")
+    __slots__ = ("encoded", "gets", "looked_ms", "mark", "number", "puts", "queue", "ring", "shown", "skipped")
 
     def __init__(self, queue: Queue) -> None:
         self.queue = queue
@@ -112,6 +113,8 @@ class Seen:
         self.number = 0
         self.puts = self.gets = 0
         self.looked_ms = 0
+        self.mark: tuple[int, ...] = ()  # by which it is seen that nothing has happened
+        self.skipped = 0  # looks since, that went no further
         self.ring: HistoryRing | None = None
         self.encoded = b""  # as JSON, once a page has asked
 
@@ -175,6 +178,7 @@ class Sampler:
         """A round: which queues are looked at."""
         names = self.broker.queues.by_name
         self._round_ms, self._is_over = now_ms, False
+        self._oldest = 0, ""
         self.is_watched = now_ms < self._watched_ms
         if self.is_watched or len(names) <= RINGS_MAX:
             self._left = deque(names)
@@ -197,6 +201,7 @@ class Sampler:
             found = self.broker.queues.find(name)
             if found is not None:
                 done += self._look(found, now_ms)
+                self._note_age(self.rows[name])
         if left:
             is_first = not self.is_whole and self.is_watched
             if is_first:
@@ -211,24 +216,23 @@ class Sampler:
         """All have been looked at."""
         self._is_over = True
         names = self.broker.queues.by_name
-        for name in [name for name, row in self.rows.items() if row.shown is not None and name not in names]:
-            self._mark_gone(name)
+        if not self.is_whole or self.totals.queues != len(names):
+            for name in [name for name, row in self.rows.items() if row.shown is not None and name not in names]:
+                self._mark_gone(name)
         self.is_whole = self.is_whole or self.is_watched or len(names) <= RINGS_MAX
-        self._find_oldest()
         totals = self.totals
+        totals.oldest_at_ms, totals.oldest_in = self._oldest
         age_ms = now_ms - totals.oldest_at_ms if totals.oldest_at_ms else 0
         rates = totals.put_rate, totals.get_rate
         self.ring.add(Point(totals.items, *rates, age_ms, totals.open_reads, totals.unsynced_bytes), now_ms)
         every_ms = ROUND_MS if now_ms < self._watched_ms else QUIET_ROUND_MS
         self.broker.timers.set(self, max(now_ms + SLICE_MS, self._round_ms + every_ms))
 
-    def _find_oldest(self) -> None:
-        totals = self.totals
-        totals.oldest_at_ms, totals.oldest_in = 0, ""
-        for row in self.rows.values():
-            shown = row.shown
-            if shown is not None and shown.oldest_at_ms and not 0 < totals.oldest_at_ms <= shown.oldest_at_ms:
-                totals.oldest_at_ms, totals.oldest_in = shown.oldest_at_ms, shown.name
+    def _note_age(self, row: Seen) -> None:
+        """Of this round."""
+        shown = row.shown
+        if shown is not None and shown.oldest_at_ms and not 0 < self._oldest[0] <= shown.oldest_at_ms:
+            self._oldest = shown.oldest_at_ms, shown.name
 
     # a queue
 
@@ -239,6 +243,19 @@ class Sampler:
         row = self.rows.get(queue.name) or self._new_row(queue)
         if row.queue is not queue:
             self._begin_again(row, queue)
+        queue.sync_counters()
+        counters = queue.counters
+        mark = (
+            *(counters.total_items, counters.get_items_hit, len(line), len(queue.open_reads), len(queue.waiters)),
+            *(queue.guarded, id(queue.config)),
+        )
+        if mark == row.mark and row.skipped < SKIPPED_MAX and row.shown is not None and _is_quiet(row.shown):
+            row.skipped += 1
+            row.looked_ms = now_ms
+            if row.ring is not None and not row.ring.has_seen(now_ms):
+                self._keep(row, row.ring, row.shown, now_ms)
+            return took
+        row.mark, row.skipped = mark, 0
         shown = self._row_of(row, now_ms)
         self.batch = max(self.batch, queue.journal.reply_batch())
         if row.ring is None:
@@ -265,7 +282,6 @@ class Sampler:
 
     def _row_of(self, row: Seen, now_ms: int) -> QueueRow:
         queue = row.queue
-        queue.sync_counters()
         puts, gets = queue.counters.total_items, queue.counters.get_items_hit
         passed_ms = now_ms - row.looked_ms
         is_first = not row.looked_ms or passed_ms <= 0
@@ -360,6 +376,11 @@ class Sampler:
             self._idle[shown.name] = None
         elif self._idle:
             self._idle.pop(shown.name, None)
+
+
+def _is_quiet(shown: QueueRow) -> bool:
+    """Whether the row stays as it is if nothing happens."""
+    return not (shown.put_rate or shown.get_rate or shown.unsynced_bytes)
 
 
 def _oldest_at_ms(queue: Queue, now_ms: int) -> int:

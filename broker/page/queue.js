@@ -17,6 +17,7 @@ const FIGURES = [
   ['items', 'Items'], ['age', 'Oldest', 'Age of the oldest item that can be handed out'], ['in', 'In'], ['out', 'Out'], ['trend', 'Trend'],
   ['open', 'Open reads', 'Handed out, not yet confirmed'], ['waiters', 'Waiters', 'Clients that wait for an item'], ['unsynced', 'Not yet on disk', 'What a power cut could take'], ['journal', 'Journal'],
 ];
+const interval = (text) => (Number.parseInt(text, 10) < 1000 ? text.replace('ms', ' ms') : f.duration(Number.parseInt(text, 10)));
 const SYNC = { always: 'synced before each reply', os: 'synced when the system likes', none: '' };
 
 export function queuePage(name, tab) {
@@ -104,7 +105,7 @@ export function queuePage(name, tab) {
     setFigure(figures.trend, now_.trend === 'drains' ? `−${f.rate(-now_.net)}/s` : trendText(now_) || 'empty', now_.trend === 'drains' ? trendText(now_) : left, now_.level ? 'warn' : '');
     setFigure(figures.open, f.count(now_.open));
     setFigure(figures.waiters, f.count(now_.waiters));
-    setFigure(figures.unsynced, now_.sync === 'none' ? 'no journal' : f.bytes(now_.unsynced), SYNC[now_.sync] ?? `sync ${now_.sync}`);
+    setFigure(figures.unsynced, now_.sync === 'none' ? 'no journal' : f.bytes(now_.unsynced), SYNC[now_.sync] ?? `synced within ${interval(now_.sync)}`);
     setFigure(figures.journal, now_.sync === 'none' ? 'none' : f.bytes(now_.journal), now_.sync === 'none' ? 'a restart empties it' : '');
   }
 

@@ -132,12 +132,17 @@ function learnRow(fields) {
   }
   let row = store.rows.get(name);
   if (!row) {
-    row = { name, spark: [], sparkMost: 0, inSmooth: fields[4], outSmooth: fields[5] };
+    row = { name, spark: [], tookAt: 0, inSmooth: fields[4], outSmooth: fields[5] };
     store.rows.set(name, row);
   }
   [, row.items, row.bytes, row.oldestAt, row.in, row.out, row.open, row.waiters, row.unsynced, row.journal, row.paused,
     row.sync, row.max, row.deadTo, row.unreadable] = fields;
-  if (fields.length > 15) row.spark = [...fields[16]].map((c) => (LETTERS.indexOf(c) / 63) * fields[15]);
+  if (fields.length > 15) {
+    row.spark = [...fields[16]].map((c) => (LETTERS.indexOf(c) / 63) * fields[15]);
+    const late = row.spark.slice(-UNREAD_MS / SPARK_STEP_MS);
+    if (late.some((depth, at) => at && depth < late[at - 1])) row.tookAt = now();
+  }
+  if (row.out || row.open) row.tookAt = now();
   row.inSmooth = smooth(row.inSmooth, row.in);
   row.outSmooth = smooth(row.outSmooth, row.out);
   row.generation = generation;
@@ -174,7 +179,7 @@ function judge(row) {
   row.level = 0;
   row.why = '';
   if (row.unreadable) [row.level, row.why] = [2, 'cannot be read'];
-  else if (row.trend === 'no reader' && age > UNREAD_MS && !isDeadLetters(row.name)) [row.level, row.why] = [1, 'nothing reads it'];
+  else if (row.trend === 'no reader' && age > UNREAD_MS && now() - row.tookAt > UNREAD_MS && !isDeadLetters(row.name)) [row.level, row.why] = [1, 'nothing reads it'];
   else if (row.trend === 'grows' && row.items > 1000 && row.items > before * 1.2) [row.level, row.why] = [1, 'more comes in than goes out'];
   else if (row.max > 0 && row.items >= row.max * 0.9) [row.level, row.why] = [1, `${Math.floor((row.items / row.max) * 100)} % full`];
 }
@@ -189,7 +194,9 @@ function forgetOld() {
     if (row.generation !== generation) store.rows.delete(row.name);
     else if (row.deadTo) found.set(row.deadTo, [...(found.get(row.deadTo) || []), row.name]);
   }
+  const isNew = [...found.keys()].some((name) => !deadLetters.has(name));
   deadLetters = found;
+  if (isNew) store.rows.forEach(judge);
 }
 
 // Requests

@@ -24,7 +24,7 @@ SOON_MS = 40  # there is more: other clients come in between
 ALIVE_MS = 3_000  # a page that hears nothing for longer than twice this says so
 RETRY_MS = 1_000  # for the browser, when the connection ends
 EVENT_BYTES_MAX = 64 << 10
-FIRST_ROWS = 200  # with their last ten minutes, which take 15 us each
+FIRST_ROWS = 100  # with their last ten minutes, which take 20 us each
 
 
 class PageEvent(Struct, frozen=True):

@@ -7,9 +7,12 @@ from __future__ import annotations
 
 import json
 import math
+import shutil
 import sys
 import tempfile
+import threading
 import time
+from itertools import count
 from pathlib import Path
 from random import Random
 from typing import Any
@@ -34,6 +37,7 @@ dead_letter_queue = "emails_dead"
 max_items = 20000
 [queues.crawl]
 default_journal_size = "200KB"
+max_memory_size = "100MB"
 max_journal_size = "100MB"
 [queues.recent]
 keep_journal = false
@@ -50,9 +54,11 @@ FLOWS = (  # queue, items in a second, items out, how much that swings, over how
     ("search-index", 11, 11, 5, 40),
     ("events", 27, 21, 6, 90),
     ("crawl", 3, 8, 2, 50),
-    ("webhooks-out", 3, 0, 1, 60),
+    ("webhooks-out", 3, 2, 1, 60),
     ("recent", 5, 5, 2, 45),
     ("imports-csv", 0, 4, 0, 1),
+    ("audit", 2, 2, 1, 30),
+    ("thumbnails", 4, 4, 3, 20),
 )
 STEP_SECONDS = 0.1
 SHOTS = (  # name, route, width, height, dark, what is clicked
@@ -71,10 +77,12 @@ def order(number: int) -> bytes:
     return json.dumps({"order": 88_410_000 + number, "customer": customer, "lines": lines}, ensure_ascii=False).encode()
 
 
-def keep_busy(wire: Wire, minutes: float) -> None:
+def keep_busy(wire: Wire, is_over: threading.Event) -> None:
     rng = Random(4)
     began = time.monotonic()
-    for step in range(int(minutes * 60 / STEP_SECONDS)):
+    for step in count():
+        if is_over.is_set():
+            return
         at = step * STEP_SECONDS
         for queue, puts, gets, swing, period in FLOWS:
             now = math.sin(at / period * 6.283) * swing
@@ -114,17 +122,23 @@ def main() -> None:
         Wire(server.address) as worker,
         Wire(server.address) as slow,
     ):
-        for queue, count in FULL.items():
-            for number in range(count):
+        for queue, items in FULL.items():
+            for number in range(items):
                 wire.put(queue, order(number))
         for number in range(14):
             (worker if number % 3 else slow).get("orders/open" if number < 9 else "emails/open")
-        keep_busy(wire, minutes)
-        wire.say(b"get waiting-room/t=60000\r\n")
-        with sync_playwright() as playwright:
-            browser = playwright.chromium.launch(executable_path="/usr/bin/chromium", args=["--no-sandbox"])
-            photograph(browser, server)
-            browser.close()
+        is_over = threading.Event()
+        load = threading.Thread(target=keep_busy, args=(wire, is_over))
+        load.start()
+        try:
+            is_over.wait(minutes * 60)
+            with sync_playwright() as playwright:
+                browser = playwright.chromium.launch(executable_path=shutil.which("chromium"), args=["--no-sandbox"])
+                photograph(browser, server)
+                browser.close()
+        finally:
+            is_over.set()
+            load.join()
 
 
 if __name__ == "__main__":

@@ -32,6 +32,7 @@ from staniel.server.loop import Loop
 from staniel.server.machine import ListeningSocket, SystemMachine, own_name, raise_file_limit
 from staniel.server.sockets import PORT_HINT, BoundSockets, StartError
 from staniel.server.spool_socket import allowed_clients
+from staniel.server.supervisor import Supervisor
 
 BACKLOG = 1024
 CLIENTS_MIN = 16  # what a limit of 64 open files leaves them
@@ -59,7 +60,7 @@ def greeting(sockets: list[socket.socket], config: Config, summary: RecoverySumm
 async def serve(load: Callable[[], Config]) -> None:
     """Run until a signal or `shutdown`. Raises StartError, SpoolError, Locked, JournalFailure."""
     config = load()
-    report = open_log(config.server.log_level)
+    report = open_log(config.server.log_level, config.server.log_format)
     journals, clients = raise_file_limit()
     if clients < CLIENTS_MIN:
         raise StartError(f"only {4 * clients} files may be open, at least {4 * CLIENTS_MIN} are needed (ulimit -n)")
@@ -109,11 +110,15 @@ async def run_until_stopped(loop: Loop, hello: str) -> Exception | None:
         if signals.begin_service():
             loop.reload()
         say(hello)
+        supervisor = Supervisor(os.environ, os.getpid())
+        supervisor.tell("READY=1", f"STATUS={hello}")
+        nursery.start_soon(supervisor.stay_alive)
         nursery.start_soon(spare_slow_readers, loop.hub, loop.hub.broker.config.server.tcp_user_timeout_ms)
         try:
             await loop.run()
         except (JournalFailure, OSError) as error:
             failure = error
+        supervisor.tell("STOPPING=1")
         nursery.cancel_scope.cancel()
     return failure
 

@@ -1,5 +1,5 @@
-"""Events as lines on standard error: time, level, event, then `name=value` pairs. One line an event, quiet by
-default.
+"""Events as lines on standard error, one each, quiet by default: time, level, event, then `name=value` pairs; or all of
+that as JSON.
 """
 
 from __future__ import annotations
@@ -32,20 +32,43 @@ class LineFormatter(logging.Formatter):
         return " ".join(words + [f"{name}={_value(value)}" for name, value in fields.items()])
 
 
+class JsonFormatter(LineFormatter):
+    """One JSON object: time, level, event, then the fields. Numbers and truths stay what they are."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        fields: dict[str, object] = getattr(record, "fields", {})
+        line = {"time": self.formatTime(record), "level": record.levelname.lower(), "event": record.getMessage()}
+        return msgspec.json.encode(line | {name: _plain(value) for name, value in fields.items()}).decode()
+
+
+FORMATTERS = {"logfmt": LineFormatter, "json": JsonFormatter}
+
+
+def _plain(value: object) -> object:
+    return value if isinstance(value, int | float) else _encodable(str(value))
+
+
+def _encodable(text: str) -> str:
+    """Names of files may hold bytes that are no UTF-8."""
+    return text.encode("utf-8", "backslashreplace").decode()
+
+
 def _value(value: object) -> str:
-    text = str(value)
+    text = _encodable(str(value))
     if text and text.isprintable() and not any(mark in text for mark in ' "='):
         return text
     return msgspec.json.encode(text).decode()
 
 
-def open_log(level: str) -> EventSink:
-    """Everything from `level` ("debug", "info", "warning", "error") upwards goes to standard error."""
+def open_log(level: str, form: str) -> EventSink:
+    """Everything from `level` ("debug", "info", "warning", "error") upwards goes to standard error, in the `form` that
+    one of FORMATTERS is called after.
+    """
     logger = logging.getLogger("staniel")
     logger.setLevel(level.upper())
     logger.propagate = False
     handler = logging.StreamHandler(sys.stderr)
-    handler.setFormatter(LineFormatter())
+    handler.setFormatter(FORMATTERS[form]())
     logger.handlers[:] = [handler]
 
     def report(level: Level, event: str, /, **fields: object) -> None:

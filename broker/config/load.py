@@ -110,6 +110,7 @@ class Config(Struct, frozen=True, kw_only=True):
         spool: str | None = None,
         sync: str | None = None,
         log_level: str | None = None,
+        log_format: str | None = None,
         cmdlog: dict[str, object] | None = None,
     ) -> Config:
         """This configuration with the command line's values; None changes nothing. Raises ConfigError with the option.
@@ -119,7 +120,8 @@ class Config(Struct, frozen=True, kw_only=True):
         """
         if host is not None and port is None and self.memcache.listen:
             raise ConfigError("--host", "memcache.listen says where to listen; give --port too to replace it")
-        server = _with_options(self.server, {"host": host, "spool": spool, "log_level": log_level})
+        options: dict[str, object] = {"host": host, "spool": spool, "log_level": log_level, "log_format": log_format}
+        server = _with_options(self.server, options)
         memcache = _with_options(self.memcache, {"port": port})
         if port is not None:
             memcache = structs.replace(memcache, listen=())

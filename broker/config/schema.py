@@ -46,6 +46,7 @@ class ServerSettings(Struct, frozen=True, kw_only=True):
     connection_limit_refuse_reads: Annotated[int | None, values.MAYBE_COUNT] = None
     enable_session_trace: Annotated[bool, values.FLAG] = False
     log_level: Annotated[str, values.words("debug", "info", "warning", "error")] = "info"
+    log_format: Annotated[str, values.words("logfmt", "json")] = "logfmt"
 
 
 class ListenerSettings(Struct, frozen=True, kw_only=True):

@@ -86,6 +86,7 @@ def main() -> None:
     help="What a reply waits for, but for queues with a sync_journal of their own.  [default: always]",
 )
 @click.option("--log-level", type=click.Choice(["debug", "info", "warning", "error"]), help="[default: info]")
+@click.option("--log-format", type=click.Choice(["logfmt", "json"]), help="[default: logfmt]")
 @click.option("--workq-port", type=click.IntRange(0, 65535), help="Workq port.  [default: 9922, if workq is served]")
 @click.option("-cmdlog-path", "--cmdlog-path", metavar="FOLDER", help="Workq's command log.  [default: in the spool]")
 @click.option("-cmdlog-sync", "--cmdlog-sync", metavar="interval|os|always", help="[default: always]")
@@ -99,6 +100,7 @@ def serve(
     spool: str | None,
     sync: str | None,
     log_level: str | None,
+    log_format: str | None,
     workq_port: int | None,
     **cmdlog: object,
 ) -> None:
@@ -114,9 +116,9 @@ def serve(
 
     def read_config() -> Config:
         config = load(path) if path else defaults(".")
-        return config.overridden(
-            host=host, port=port, spool=spool, sync=sync, log_level=log_level, cmdlog={"port": workq_port, **cmdlog}
-        )
+        logs = {"log_level": log_level, "log_format": log_format}
+        jobs: dict[str, object] = {"port": workq_port, **cmdlog}
+        return config.overridden(host=host, port=port, spool=spool, sync=sync, cmdlog=jobs, **logs)
 
     sys.exit(run(read_config))
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+import os
 import signal
 from pathlib import Path
 
@@ -94,3 +96,23 @@ def test_the_last_line_says_why_the_server_stops(server: Server, how: str) -> No
             server.signal(getattr(signal, how))
         assert server.wait() == 0
     assert lines(server, "server.stopped") == [expected]
+
+
+def test_lines_may_be_json_and_hold_whatever_a_name_holds(tmp_path: Path) -> None:
+    (tmp_path / "spool").mkdir()
+    (tmp_path / os.fsdecode(b'spool/q.\xff"\n')).touch()
+    with running(tmp_path, "--log-format", "json") as server, Wire(server.address) as wire:
+        assert wire.put("a", b"1") == b"STORED" and wire.ask(b"flush a") == b"END"
+        told = [json.loads(line) for line in server.stderr.splitlines()]
+    by_event = {line["event"]: line for line in told}
+    assert all(set(line) > {"time", "level", "event"} for line in told)
+    flushed = by_event["queue.flushed"]
+    assert (flushed["queue"], flushed["items"], flushed["level"]) == ("a", 1, "info")
+    assert by_event["spool.foreign"]["file"] == 'q.\\udcff"\n'
+
+
+def test_a_name_that_is_no_utf_8_does_not_break_a_line(tmp_path: Path) -> None:
+    (tmp_path / "spool").mkdir()
+    (tmp_path / os.fsdecode(b'spool/q.\xff"\n')).touch()
+    with running(tmp_path) as server:
+        assert 'spool.foreign file="q.\\\\udcff\\"\\n"' in server.stderr and len(server.stderr.splitlines()) == 1

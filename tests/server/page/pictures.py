@@ -17,6 +17,7 @@ from pathlib import Path
 from random import Random
 from typing import Any
 
+from PIL import Image
 from playwright.sync_api import sync_playwright
 
 from tests.support.process import Server, running
@@ -61,12 +62,12 @@ FLOWS = (  # queue, items in a second, items out, how much that swings, over how
     ("thumbnails", 4, 4, 3, 20),
 )
 STEP_SECONDS = 0.1
+COLOURS = 128  # a third of the bytes
 SHOTS = (  # name, route, width, height, dark, what is clicked
     ("page-overview", "", 1440, 900, False, ""),
     ("page-queue", "#/queues/orders", 1440, 1000, False, ""),
     ("page-dark", "#/queues/crawl/journal", 1440, 1000, True, ""),
     ("page-purge", "#/queues/invoices", 1440, 900, False, "#purge"),
-    ("page-open-reads", "#/queues/orders/open", 1440, 1000, False, ".toggle"),
     ("page-phone", "", 390, 844, False, ""),
 )
 
@@ -109,8 +110,10 @@ def photograph(browser: Any, server: Server) -> None:
         if click:
             page.click(click)
             page.wait_for_timeout(500)
-        page.screenshot(path=PICTURES / f"{name}.png")
+        path = PICTURES / f"{name}.png"
+        page.screenshot(path=path)
         context.close()
+        Image.open(path).convert("RGB").quantize(COLOURS).save(path, optimize=True)
 
 
 def main() -> None:

@@ -291,19 +291,6 @@ def operator_told_half() -> Any:
     return replaced(Exchange, "end", make)
 
 
-@mutant("a page that has not read the last event counts as told", "hub-admin")
-def page_untold() -> Any:
-    def make(right: Any) -> Any:
-        def go_on(self: PageEvents, waited: Any, now_ms: int) -> None:
-            if not self._broker.stopping and not self._broker.has_sent_all(self._session):
-                self._known = max((row.number for row in self._sampler.rows.values()), default=0)
-            right(self, waited, now_ms)
-
-        return go_on
-
-    return replaced(PageEvents, "_go_on", make)
-
-
 @mutant("a deleted queue stays on pages", "hub-admin")
 def page_keeps_the_dead() -> Any:
     def make(right: Any) -> Any:

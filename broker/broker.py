@@ -108,7 +108,7 @@ class Broker:
         self.report = report
         self.rate_limited = RateLimitedSink(report)
         self.client_events = RateLimitedSink(report, CLIENT_EVENTS_MAX)
-        self.spool = Spool(fs, config.server.spool)
+        self.spool = Spool(fs, config.server.spool, config.server.redo_log_bytes)
         self.fs = fs = self.spool.fs
         self.group = self.spool.group
         self.timers = Timers()
@@ -218,6 +218,8 @@ class Broker:
         while self.woken:
             self.settle(now_ms)
         self.group.settle(now_ms)
+        for task in list(self.group.redo.running):
+            self.maintenance.tasks.complete(task, now_ms)
         self.transfers.transfer_log.close()
         if self.serves_jobs:
             self.workq.close()
@@ -226,6 +228,7 @@ class Broker:
             if isinstance(queue.journal, Log):
                 queue.journal.close()
         self.streams.close()
+        self.spool.end_log()
 
     def stop(self, why: str, client: str = "") -> None:
         """The server is to stop after this tick, because of a signal or of what a client has asked."""
@@ -329,12 +332,23 @@ class Broker:
                 maintenance.look_after(member, now_ms)
             elif isinstance(member, Appender):
                 self.streams.look_after(member, now_ms)
+        if group.redo.is_due:
+            self._submit_redo_tasks()
         if had_space and group.budget_bytes < 0:
             self._ballast_due_ms = now_ms + BALLAST_RETRY_MS
             self.report(Level.ERROR, "disk.full", spool=self.spool.folder, hint="puts are refused until there is space")
         if self.transfers.unblocked:
             self._run_deferred_steps(now_ms)
             self.commit(now_ms)  # what has begun now must be written before the next sync
+
+    def _submit_redo_tasks(self) -> None:
+        redo = self.group.redo
+        for task in redo.tasks():
+            self.maintenance.tasks.submit(task, urgent=True)
+        if redo.trouble:
+            hint = "answers wait for the queues' own files, as without it; a restart tries again"
+            self.report(Level.WARNING, "redo.off", spool=self.spool.folder, why=redo.trouble, hint=hint)
+            redo.trouble = ""
 
     def _run_deferred_steps(self, now_ms: int) -> None:
         """Journals that block transfers have none under way: take the steps due, then begin transfers again."""

@@ -19,6 +19,7 @@ from staniel.journal.kestrel.files import Files
 from staniel.journal.kestrel.log import Log
 from staniel.journal.kestrel.read_behind import ReadBehind
 from staniel.journal.libkestrel.files import StreamFiles
+from staniel.journal.redo.replay import Legibility
 from staniel.journal.spool import SpoolError
 from staniel.journal.spool_listing import SpoolListing
 from staniel.queues.config import Format
@@ -73,7 +74,11 @@ def recover(
     group.ballast.release()  # repairs may need its space; it is restored below
     spool.failed_sync.set_room_aside()
     _report_spool_damage(broker)
+    _replay_log(broker)
     found = _renew(broker, spool.listing())
+    if spool.used_log:  # before anything else gets a name that the log knows
+        spool.settle()
+        spool.end_log()
     for name in spool.orphans(found):
         hint = "with all other files of its queue; not told again"
         report(Level.ERROR, "journal.gone", queue=name.rpartition(".")[0], file=name, items="unknown", hint=hint)
@@ -120,6 +125,35 @@ def _report_spool_damage(broker: Broker) -> None:
         broker.report(
             Level.ERROR, "convert.plan_damaged", file=plan.path, why=plan.why, saved_as=plan.saved_as, held=held
         )
+
+
+def _replay_log(broker: Broker) -> None:
+    """After a power cut the redo log may have what the journals lack. Raises SpoolError."""
+    spool, report = broker.spool, broker.report
+    if not spool.used_log:
+        return
+    content, changes = spool.replay_log()
+    if content.found is not Legibility.WHOLE:
+        hint = "copied to .staniel/damaged; after a power cut the last answered changes may be missing"
+        report(Level.ERROR, "redo.damaged", spool=spool.folder, what=content.found.value, hint=hint)
+    if changes:
+        written, cut = sum(each.written_bytes for each in changes), sum(each.cut_bytes for each in changes)
+        report(Level.WARNING, "redo.replayed", files=len(changes), written_bytes=written, cut_bytes=cut)
+    for change in changes:
+        if change.why:
+            hint = "what the redo log has for it is not used"
+            report(Level.ERROR, "redo.unusable", file=change.path, why=change.why, hint=hint)
+        elif change.cut_bytes:
+            why = "these bytes were not all on the disk, and no answer waited for them"
+            report(
+                Level.WARNING,
+                "redo.cut",
+                file=change.path,
+                at=change.cut_at,
+                bytes=change.cut_bytes,
+                why=why,
+                saved_as=change.saved_as,
+            )
 
 
 def _renew(broker: Broker, found: SpoolListing) -> SpoolListing:

@@ -14,7 +14,8 @@ from staniel.journal.disk.ballast import Ballast, Space
 from staniel.journal.disk.failed_sync import FailedSyncMarker
 from staniel.journal.disk.fs import FULL_ERRNOS, File, JournalFailure
 from staniel.journal.disk.open_files import OpenFiles
-from staniel.journal.disk.unsynced_names import UnsyncedNames
+from staniel.journal.disk.unsynced_names import NamedFile, UnsyncedNames
+from staniel.journal.redo.log import LogState, RedoLog
 
 __all__ = ["GroupCommit", "GroupMember", "JournalFailure", "SeparateDevice", "Sync", "is_stricter"]
 
@@ -77,10 +78,15 @@ class Sync(Struct):
     asked: tuple[GroupMember, ...]
     then: tuple[Callable[[int], None], ...]
     is_plain: bool  # nothing but journals whose clients wait for them
+    redo: RedoLog | None = None
+    taken: list[tuple[bytes, int]] = []  # for the redo log, if there is one
 
     def run(self) -> None:
         """Raises JournalFailure; a failed sync is never tried again, because the kernel may have dropped the pages."""
         files = self.files
+        if self.redo is not None:
+            taken, self.taken = self.taken, []
+            self.redo.carry_out(taken)
         try:
             if len(files) > FILES_ONE_BY_ONE_MAX:
                 self.fs.sync_all_with(self.spool, files)
@@ -96,10 +102,21 @@ class Sync(Struct):
 class GroupCommit:
     """All journals of a spool, committed together."""
 
-    def __init__(self, fs: UnsyncedNames, folder: str, ballast: Ballast, failed_sync: FailedSyncMarker) -> None:
+    def __init__(
+        self,
+        fs: UnsyncedNames,
+        folder: str,
+        ballast: Ballast,
+        failed_sync: FailedSyncMarker,
+        redo: RedoLog | None = None,
+    ) -> None:
         self.fs = fs
         self.failed_sync = failed_sync
         self.folder = folder
+        self.redo = redo = redo or RedoLog(fs, folder, "", 0)
+        self.wait_for: Callable[[Sync], None] = lambda sync: None
+        """Set by the server or the simulator: return once this running sync has run."""
+        redo.wait_for_sync = self._wait_for_sync
         self.ballast = ballast
         self.open_files = OpenFiles()
         self.before_write: Callable[[], None] | None = None  # there only while it has something to do
@@ -174,6 +191,8 @@ class GroupCommit:
         if self.before_write is not None:
             self.before_write()
         touched, self._touched = self._touched, []
+        redo = self.redo
+        is_logged = redo.is_in_use
         for member in touched:
             try:
                 file = member.write()
@@ -181,8 +200,17 @@ class GroupCommit:
                 file = self._release_ballast_and_retry(error, member.write, member.path)
             if member.sync_ms == 0 or member.batch == self.gathering:  # promised before the policy was changed
                 self._now[file] = None
+                if is_logged and type(file) is NamedFile:
+                    redo.adopt(file, has_data=True)
             else:
                 self._sync_later(file, member.sync_ms, now_ms)
+                if is_logged and type(file) is NamedFile:
+                    redo.adopt(file, has_data=False)
+        if touched:
+            if redo.state is LogState.UNUSED:
+                redo.is_due = True
+            elif redo.has_extents and self._running is None and not redo.write_extents():
+                self._next_due_ms = now_ms  # a sync waits for room in the log
         self.pending_bytes = 0
         if self._waited_for:
             self._waited_for = False
@@ -257,7 +285,12 @@ class GroupCommit:
             if last == self._started:
                 return None
             files, self._now = self._now, {}
-            sync = Sync(last, tuple(files), "", self.folder, self.fs, (), (), True)
+            if self.redo.is_in_use:
+                redo = self.redo
+                direct = tuple([file for file in files if type(file) is not NamedFile or not redo.covers(file)])
+                sync = Sync(last, direct, "", self.folder, self.fs, (), (), True, redo, redo.take())
+            else:
+                sync = Sync(last, tuple(files), "", self.folder, self.fs, (), (), True)
         elif last == self._started and self._next_due_ms > now_ms and not self._then and not self._asked:
             return None
         else:
@@ -277,7 +310,14 @@ class GroupCommit:
         self._now = {}
         folder = self.folder if self._folder_changed else ""
         self._folder_changed = False
-        return files, Sync(last, tuple(files), folder, self.folder, self.fs, asked, then, False)
+        sync = Sync(last, tuple(files), folder, self.folder, self.fs, asked, then, False)
+        if self.redo.is_in_use:
+            sync.redo, sync.taken = self.redo, self.redo.take()
+        return files, sync
+
+    def _wait_for_sync(self) -> None:
+        if self._running is not None:
+            self.wait_for(self._running)
 
     def _take_due(self, now_ms: int) -> dict[File, None]:
         if self._next_due_ms > now_ms:
@@ -294,6 +334,8 @@ class GroupCommit:
         self._running = None
         self._syncing = {}
         self.durable = sync.batch
+        if sync.redo is not None:
+            sync.redo.free_retired()
         if self._closing:
             for file in self._closing:
                 file.close()
@@ -372,6 +414,11 @@ class GroupCommit:
             self._waited_for = True
         else:
             self._later[member.file] = self._next_due_ms = 0
+
+    def complete(self, file: File) -> None:
+        """Nothing more is written to `file`, which has been synced: what follows in other files may rest on that."""
+        if type(file) is NamedFile and file.binding is not None:
+            self.redo.complete(file)
 
     def seal(self, file: File, now_ms: int) -> None:
         """Nothing more is written to `file`: sync it next, then close it."""

@@ -12,7 +12,7 @@ from staniel.journal.convert_plan import UNREADABLE, UnreadablePlan, carry_out
 from staniel.journal.disk.ballast import Ballast
 from staniel.journal.disk.failed_sync import ROOM_SUFFIX, FailedSyncMarker
 from staniel.journal.disk.fs import Fs, JournalFailure, Locked
-from staniel.journal.disk.quarantine import quarantine_entry
+from staniel.journal.disk.quarantine import quarantine, quarantine_entry
 from staniel.journal.disk.replace_file import replace_file
 from staniel.journal.disk.unsynced_names import UnsyncedNames
 from staniel.journal.group_commit import GroupCommit
@@ -25,6 +25,9 @@ from staniel.journal.kestrel.sidecar import names_in, prune
 from staniel.journal.libkestrel.family import StreamJournals
 from staniel.journal.libkestrel.files import StreamFiles
 from staniel.journal.libkestrel.reader import ReaderLog
+from staniel.journal.redo import log as redo_log
+from staniel.journal.redo.log import IN_USE, UNUSED, RedoLog
+from staniel.journal.redo.replay import FileChange, Legibility, LogContent, read_log, replay_file
 from staniel.journal.renewal import Renewal, Renewed
 from staniel.journal.spool_listing import SpoolListing, list_spool
 from staniel.journal.transfer_log import TransferLog
@@ -32,10 +35,10 @@ from staniel.journal.workq import files as workq_files
 from staniel.queues.config import Format, QueueConfig
 from staniel.queues.names import parent_of
 
-FORMAT_VERSION = "staniel-spool 1"
+FORMAT_VERSION = UNUSED
 MARK = "failed_sync"
 LOCK = "lock"
-OWN_FILES = (MARK, f"{MARK}{ROOM_SUFFIX}", "ballast", "intents", "paused", "status")
+OWN_FILES = (MARK, f"{MARK}{ROOM_SUFFIX}", "ballast", "intents", "paused", "status", *redo_log.NAMES)
 
 
 class SpoolError(Exception):
@@ -45,16 +48,22 @@ class SpoolError(Exception):
 class Spool:
     """The journals of one folder, in both formats."""
 
-    def __init__(self, fs: Fs, folder: str) -> None:
-        """Takes the lock. Raises SpoolError, or staniel.journal.disk.fs.Locked if another server has it."""
+    def __init__(self, fs: Fs, folder: str, redo_log_bytes: int = 0) -> None:
+        """Takes the lock. Raises SpoolError, or staniel.journal.disk.fs.Locked if another server has it.
+
+        `redo_log_bytes`: the size of the redo log, once there is something to write; 0: there is to be none.
+        """
         self.fs = fs = UnsyncedNames(fs)
         self.folder = folder
         self.own = f"{folder}/{OWN_FOLDER}"
         self.failed_sync = FailedSyncMarker(fs, f"{self.own}/{MARK}", f"{self.own}/ballast", folder)
         self.cleared: list[tuple[str, str]] = []  # what stood in the way of a file of ours, and where it is now
         self.stuck_plan: UnreadablePlan | None = None  # of a conversion that is not over
+        self.used_log = b""  # the id of the redo log that the last server has left in use
         self._prepare()
-        self.group = GroupCommit(fs, folder, Ballast(fs, folder, f"{self.own}/ballast"), self.failed_sync)
+        self.redo = RedoLog(fs, folder, self.own, redo_log_bytes)
+        ballast = Ballast(fs, folder, f"{self.own}/ballast")
+        self.group = GroupCommit(fs, folder, ballast, self.failed_sync, self.redo)
         self.recovery = Recovery(fs, folder)
         self.streams = StreamJournals(fs, folder, f"{self.own}/damaged", self.group)
         self._kestrel: dict[str, set[str]] = {}  # queues with files in Kestrel's format, by fan-out parent
@@ -107,9 +116,47 @@ class Spool:
         except FileNotFoundError:
             replace_file(self.fs, path, f"{FORMAT_VERSION}\n".encode())
             return
-        if found != FORMAT_VERSION:
+        if found.startswith(f"{IN_USE} ") and (number := _hex(found.removeprefix(f"{IN_USE} "))):
+            self.used_log = number
+        elif found != FORMAT_VERSION:
             why = f"{path} says {found!r}, this program knows {FORMAT_VERSION!r}"
             raise SpoolError(f"{why}; use the version of staniel that wrote it")
+
+    def replay_log(self) -> tuple[LogContent, list[FileChange]]:
+        """After a power cut: bring the files up to date from the redo log that was in use; what it held, and what was
+        done. What is damaged of it is copied to `damaged/`. Raises SpoolError.
+        """
+        paths = [f"{self.own}/{name}" for name in redo_log.NAMES]
+        try:
+            content = read_log(self.fs, paths, self.used_log)
+            if content.found is Legibility.NEWER:
+                raise SpoolError(f"{paths[0]} is of a later version of staniel; use the one that wrote it")
+            changes: list[FileChange] = []
+            boot_id = self.fs.boot_id()
+            if content.found is not Legibility.WHOLE:
+                self._save_log(paths)
+            if content.boot_id != boot_id or not any(boot_id):
+                may_cut = content.found is Legibility.WHOLE and any(boot_id)
+                for history in content.files.values():
+                    if not history.is_done:
+                        change = replay_file(self.fs, self.folder, history, f"{self.own}/damaged", may_cut=may_cut)
+                        changes += [change] if change is not None else []
+        except OSError as error:
+            why = f"cannot use the redo log of {self.folder}: {error}"
+            raise SpoolError(f"{why}; mend that, then start again: it has what journals may lack") from error
+        return content, changes
+
+    def _save_log(self, paths: list[str]) -> None:
+        for path in paths:
+            if size := self._size(path):
+                quarantine(self.fs, path, 0, size, f"{self.own}/damaged")
+
+    def end_log(self) -> None:
+        """All journals are synced: no redo log is needed any more. Raises OSError, JournalFailure."""
+        if self.used_log:
+            replace_file(self.fs, f"{self.own}/version", f"{FORMAT_VERSION}\n".encode())
+            self.used_log = b""
+        self.redo.end()
 
     def listing(self) -> SpoolListing:
         """One listing: the files of each queue, and the names of what is left alone. Raises OSError."""
@@ -237,3 +284,11 @@ class Spool:
     def _create(self, log: Log, now_ms: int) -> None:
         assert log.file.size == 0
         self.group.change_folder(log.sync_ms, now_ms)
+
+
+def _hex(text: str) -> bytes:
+    """The bytes that `text` spells; none if it does not."""
+    try:
+        return bytes.fromhex(text)
+    except ValueError:
+        return b""

@@ -70,6 +70,7 @@ class Hub:
         self._poller, self._sync_thread, self._task_thread = machine.poller, machine.syncs, machine.tasks
         self._tasks = broker.maintenance.tasks
         self._tasks.wait_for = self._wait_for
+        broker.group.wait_for = self._wait_for_sync
         broker.reloaded, broker.has_sent_all = self._on_reload, self._has_sent_all
         self._poller.register(self._sync_thread.fd, select.EPOLLIN)
         self._poller.register(self._task_thread.fd, select.EPOLLIN)
@@ -669,6 +670,11 @@ class Hub:
         task = self._task_thread.finished()
         if task is not None:
             self.broker.finish_task(task, now_ms)
+
+    def _wait_for_sync(self, sync: Sync) -> None:
+        """A turn has to write to the redo log, which `sync` is writing to. It ends as usual afterwards."""
+        if sync is self._sync:
+            self._sync_thread.join()
 
     def _wait_for(self, task: BackgroundTask) -> None:
         """The server stops."""

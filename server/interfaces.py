@@ -1,6 +1,7 @@
 """The poller, sockets, threads and clock that a hub uses. machine.py has the real ones, sim/hub/ simulated ones.
 
-Nothing here blocks but `Worker.wait`, which only a stop calls.
+Nothing here blocks but `Worker.wait`, which only a stop calls, and `Worker.join`, for a file name that is used again
+while the redo log is being written.
 """
 
 from __future__ import annotations
@@ -82,6 +83,9 @@ class Worker(Protocol[E]):
 
     def wait(self) -> E:
         """Block until the task that was started has ended, and return it. For the stop of the server alone."""
+
+    def join(self) -> None:
+        """Block until the task that was started has run. `finished` returns it afterwards."""
 
     def close(self) -> None:
         """End the thread once it is idle."""

@@ -47,12 +47,16 @@ class WorkerThread(Generic[E]):
 
     def wait(self) -> E:
         """Block until the task that was started has ended, and return it."""
-        flag = select.poll()
-        flag.register(self.fd, select.POLLIN)
-        flag.poll()
+        self.join()
         task = self.finished()
         assert task is not None
         return task
+
+    def join(self) -> None:
+        """Block until the task that was started has ended; it is still to be `finished`."""
+        flag = select.poll()
+        flag.register(self.fd, select.POLLIN)
+        flag.poll()
 
     def close(self) -> None:
         """End the thread once it is idle."""

@@ -65,6 +65,9 @@ class World:
         upkeep = getattr(self.broker, "maintenance", None)
         if upkeep is not None:
             upkeep.tasks.wait_for = self.run_task
+        self.running_sync: Callable[[Sync], None] = lambda sync: None
+        """Have a sync run that has been handed out, if it has not."""
+        self.broker.group.wait_for = lambda sync: self.running_sync(sync)
         self.summary = recover(self.broker, now_ms)
         if ready is not None:
             ready(self.broker)
@@ -237,7 +240,9 @@ def content(
     It is asked as a client asks. Its clock is ten days back, or `now_ms`, so that nothing expires under its hands, and
     it has no limits. `memory_queues` keep no journal, whatever else of their `families` does.
     """
-    text = "\n".join(['default.sync_journal = "os"', *journals_kept(memory_queues, families)])
+    text = "\n".join(
+        ['default.sync_journal = "os"', 'server.redo_log = "none"', *journals_kept(memory_queues, families)]
+    )
     copy = disk.copy()
     copy.capacity_bytes = 1 << 40
     world = World(text, copy, now_ms)

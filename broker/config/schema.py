@@ -45,6 +45,8 @@ class ServerSettings(Struct, frozen=True, kw_only=True):
     connection_limit_refuse_writes: Annotated[int | None, values.MAYBE_COUNT] = None
     connection_limit_refuse_reads: Annotated[int | None, values.MAYBE_COUNT] = None
     enable_session_trace: Annotated[bool, values.FLAG] = False
+    # Both halves together. Off until more than the simulator has cut its power.
+    redo_log_bytes: Annotated[int, values.REDO_LOG] = field(name="redo_log", default=0)
     log_level: Annotated[str, values.words("debug", "info", "warning", "error")] = "info"
     log_format: Annotated[str, values.words("logfmt", "json")] = "logfmt"
 

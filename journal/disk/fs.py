@@ -49,6 +49,20 @@ class File(Protocol):
     def close(self) -> None: ...
 
 
+class Region(Protocol):
+    """One file open for writing over bytes that it has already. `size`: when it was opened."""
+
+    size: int
+
+    def write_at(self, at: int, data: bytes) -> None:
+        """Write all of `data` at byte `at`, as a rule within the file."""
+
+    def sync(self) -> None:
+        """Raises SyncFailed."""
+
+    def close(self) -> None: ...
+
+
 class Reader(Protocol):
     """One file open for reading: the same file whatever becomes of its name."""
 
@@ -97,6 +111,23 @@ class Fs(Protocol):
         """Keep room on the disk for the first `size` bytes of `path`, made empty if missing, without making it longer.
         Raises OSError: no room, or a file system that cannot.
         """
+
+    def overwrite(self, path: str) -> Region:
+        """Open `path`, which exists, for writing over what it has."""
+
+    def fill(self, path: str, size: int) -> None:
+        """Make `path` at least `size` bytes long, made empty if missing, with zeros that are written and synced. Raises
+        OSError: then it is as long as before.
+        """
+
+    def boot_id(self) -> bytes:
+        """16 bytes that are others after each start of the machine; zeros if it does not tell."""
+
+    def unique_id(self) -> bytes:
+        """16 bytes that have never been before."""
+
+    def is_same_device(self, path: str, folder: str) -> bool:
+        """Whether both are on one file system. Raises OSError."""
 
     def free_bytes(self, folder: str) -> tuple[int, int]:
         """(free, total) bytes of the file system that holds `folder`."""

@@ -9,10 +9,11 @@ import os
 import stat
 from collections.abc import Callable
 
-from staniel.journal.disk.fs import File, Locked, Reader, SyncFailed
+from staniel.journal.disk.fs import File, Locked, Reader, Region, SyncFailed
 
 LIBC = ctypes.CDLL(None, use_errno=True)  # for what `os` does not have; its calls release the interpreter
 FALLOC_FL_KEEP_SIZE = 1  # linux/falloc.h
+ZEROS = bytes(1 << 20)
 
 
 def _sync(sync: Callable[[int], None], fd: int, path: str = "") -> None:
@@ -54,6 +55,31 @@ class OsFile:
             os.fdatasync(self.fd)
         except OSError as error:
             raise SyncFailed(error.errno, error.strerror) from error
+
+    def close(self) -> None:
+        os.close(self.fd)
+
+
+class OsRegion:
+    """A file descriptor to write with at given places."""
+
+    __slots__ = ("fd", "size")
+
+    def __init__(self, path: str) -> None:
+        self.fd = os.open(path, os.O_WRONLY | os.O_CLOEXEC | os.O_NONBLOCK)
+        status = os.fstat(self.fd)
+        if not stat.S_ISREG(status.st_mode):
+            os.close(self.fd)
+            raise OSError(errno.EINVAL, "not a regular file", path)
+        self.size = status.st_size
+
+    def write_at(self, at: int, data: bytes) -> None:
+        written = os.pwrite(self.fd, data, at)
+        while written < len(data):
+            written += os.pwrite(self.fd, memoryview(data)[written:], at + written)
+
+    def sync(self) -> None:
+        _sync(os.fdatasync, self.fd)
 
     def close(self) -> None:
         os.close(self.fd)
@@ -161,6 +187,38 @@ class OsFs:
                 raise OSError(number, os.strerror(number), path)
         finally:
             os.close(fd)
+
+    def overwrite(self, path: str) -> Region:
+        return OsRegion(path)
+
+    def fill(self, path: str, size: int) -> None:
+        fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC | os.O_NONBLOCK, 0o640)
+        try:
+            before = at = os.fstat(fd).st_size
+            try:
+                while (
+                    at < size
+                ):  # written, not only allocated: the first write to such a block would be a change of its own
+                    at += os.pwrite(fd, memoryview(ZEROS)[: size - at], at)
+                os.fsync(fd)
+            except OSError:
+                os.ftruncate(fd, before)
+                raise
+        finally:
+            os.close(fd)
+
+    def boot_id(self) -> bytes:
+        try:
+            with open("/proc/sys/kernel/random/boot_id") as file:
+                return bytes.fromhex(file.read().strip().replace("-", ""))
+        except (OSError, ValueError):
+            return bytes(16)
+
+    def unique_id(self) -> bytes:
+        return os.urandom(16)
+
+    def is_same_device(self, path: str, folder: str) -> bool:
+        return os.stat(path).st_dev == os.stat(folder).st_dev
 
     def free_bytes(self, folder: str) -> tuple[int, int]:
         numbers = os.statvfs(folder)

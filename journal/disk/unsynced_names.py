@@ -9,33 +9,83 @@ it for a full disk; every later sync of the process raises it as well. failed_sy
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Container, Iterable
 from operator import attrgetter
-from typing import NoReturn
+from typing import TYPE_CHECKING, NoReturn, Protocol
 
 from staniel.journal.disk.fs import File, Fs, JournalFailure, SyncFailed
 
 NAMES_MAX = 10_000  # where nothing is ever synced, the oldest are forgotten
 
 
+class WriteLog(Protocol):
+    """What is told of writes and names, so that bytes can be made safe before their file is synced (journal/redo)."""
+
+    @property
+    def bound(self) -> Container[str]:
+        """The paths of the files of which it takes down what is written."""
+
+    @property
+    def left(self) -> Container[str]:
+        """Paths that such files had. They must not be given to others unasked."""
+
+    def wrote(self, file: NamedFile, at: int, data: bytes) -> None: ...
+
+    def opened(self, file: NamedFile) -> None: ...
+
+    def closed(self, file: NamedFile) -> None: ...
+
+    def leave(self, path: str) -> None: ...
+
+    def removed(self, path: str) -> None: ...
+
+    def free_name(self, path: str) -> None: ...
+
+    def unsynced_bytes(self, file: NamedFile) -> int: ...
+
+
 class NamedFile:
     """A File under the name that it has now. Its sync raises JournalFailure. `safe_bytes`: so many were there
-    when it was last synced, or opened. What writes is the other file itself: that is done for every batch.
+    when it was last synced, or opened; `is_in_doubt`: not even those may be on the disk. `binding`: what a WriteLog
+    knows of it; without one, what writes is the other file itself: that is done for every batch.
     """
 
-    __slots__ = ("_file", "_names", "path", "safe_bytes", "write")
+    __slots__ = ("_file", "_names", "binding", "is_in_doubt", "path", "safe_bytes", "write")
 
     def __init__(self, names: UnsyncedNames, path: str, file: File) -> None:
         self._file = file
         self._names = names
         self.path = path
         self.safe_bytes = file.size
+        self.is_in_doubt = False
+        self.binding: object = None
         self.write = file.write
+
+    def bind(self, binding: object) -> None:
+        """Tell the log of each write from now on."""
+        self.binding = binding
+        self.write = self._write_and_tell
+
+    def unbind(self) -> None:
+        self.binding = None
+        self.write = self._file.write
+
+    def _write_and_tell(self, data: bytes) -> None:
+        file = self._file
+        at = file.size
+        file.write(data)
+        log = self._names.write_log
+        assert log is not None
+        log.wrote(self, at, data)
 
     def _set_size(self, size: int) -> None:
         self._file.size = size
+        self.safe_bytes = min(size, self.safe_bytes)  # cut off: what is written there next is not safe
 
-    size = property(attrgetter("_file.size"), _set_size)
+    if TYPE_CHECKING:
+        size: int
+    else:
+        size = property(attrgetter("_file.size"), _set_size)
 
     def sync(self) -> None:
         names, file = self._names, self._file
@@ -49,6 +99,7 @@ class NamedFile:
         if names.failure:
             raise JournalFailure(names.failure)
         self.safe_bytes = size
+        self.is_in_doubt = False
 
     def close(self) -> None:
         self._names.closed(self)
@@ -68,6 +119,7 @@ class UnsyncedNames:
         """A sync has failed."""
         self.failure = ""
         """Why no sync is done any more."""
+        self.write_log: WriteLog | None = None
         self._changed: dict[str, int] = {}
         self._open: dict[str, NamedFile] = {}
         self._unsynced: dict[str, int] = {}  # files that were closed with bytes that no sync has covered
@@ -76,6 +128,8 @@ class UnsyncedNames:
         self.allocate, self.set_aside = fs.allocate, fs.set_aside
         self.free_bytes, self.memory_bytes = fs.free_bytes, fs.memory_bytes
         self.lock, self.hold = fs.lock, fs.hold
+        self.overwrite, self.boot_id, self.unique_id = fs.overwrite, fs.boot_id, fs.unique_id
+        self.is_same_device = fs.is_same_device
 
     def changed_names(self) -> list[str]:
         """The paths that a power cut may bring back or take away."""
@@ -91,23 +145,41 @@ class UnsyncedNames:
         along unasked.
         """
         file = self._open.get(path)
-        return 0 if file is None else file.size - file.safe_bytes
+        if file is None:
+            return 0
+        if file.binding is not None and self.write_log is not None:
+            return self.write_log.unsynced_bytes(file)
+        return file.size - file.safe_bytes
 
     def append(self, path: str) -> File:
+        log = self.write_log
+        if log is not None and path in log.left:
+            log.free_name(path)
         file = NamedFile(self, path, self._fs.append(path))
         if file.size == 0:
             self._note(path)
         self._open[path] = file
+        file.is_in_doubt = path in self._unsynced
+        if log is not None and path in log.bound:
+            log.opened(file)
         return file
 
     def closed(self, file: NamedFile) -> None:
         """`file` is about to be closed."""
+        if file.binding is not None and self.write_log is not None:
+            self.write_log.closed(file)
         if self._open.get(file.path) is file:
             del self._open[file.path]
             if file.size > file.safe_bytes:
                 self._remember(self._unsynced, file.path)
 
     def rename(self, old: str, new: str) -> None:
+        log = self.write_log
+        if log is not None:
+            if old in log.bound:
+                log.leave(old)
+            if new in log.bound or new in log.left:
+                log.free_name(new)
         self._fs.rename(old, new)
         self._note(old)
         self._note(new)
@@ -122,13 +194,21 @@ class UnsyncedNames:
 
     def remove(self, path: str) -> None:
         self._fs.remove(path)
+        if self.write_log is not None and path in self.write_log.bound:
+            self.write_log.removed(path)
         self._note(path)
         self._open.pop(path, None)
         self._unsynced.pop(path, None)
 
     def truncate(self, path: str, size: int) -> None:
+        log = self.write_log
+        if log is not None and path in log.bound:
+            log.free_name(path)
         self.guard(lambda: self._fs.truncate(path, size))
         self._unsynced.pop(path, None)
+
+    def fill(self, path: str, size: int) -> None:
+        self.guard(lambda: self._fs.fill(path, size))
 
     def make_folder(self, path: str) -> None:
         self.guard(lambda: self._fs.make_folder(path))

@@ -194,6 +194,7 @@ class StreamWriter(Appender):
         file = self.file
         if self.sync_ms == 0:
             file.sync()
+            self.group.complete(file)
             self.fs.sync_folder(self.folder)
             self.group.close_after_sync(file)
         else:

@@ -95,7 +95,7 @@ class Conversion:
     def _format(self) -> Format:
         found = self.spool.listing()
         kestrel = [name for name in found.kestrel if (parent_of(name) or name) == self.queue]
-        if self.spool.failed_sync.exists or self.spool.has_intents(self.queue):
+        if self.spool.used_log or self.spool.failed_sync.exists or self.spool.has_intents(self.queue):
             raise Refusal("the last server left work to finish; start it once, stop it, and try again")
         if self.queue in found.mixed:
             raise Refusal(f"queue {self.queue}: {found.mixed[self.queue]}")

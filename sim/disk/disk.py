@@ -17,7 +17,7 @@ from typing import NamedTuple
 
 from msgspec import Struct
 
-from staniel.journal.disk.fs import File, Locked, Reader, SyncFailed
+from staniel.journal.disk.fs import File, Locked, Reader, Region, SyncFailed
 from staniel.sim.disk.durable import Choose, Crash, Edit, Folder, Inode, Move, Node, carry
 
 CAPACITY_BYTES = 1 << 30
@@ -99,6 +99,27 @@ class DiskFile:
         self._disk.forget_if_dead(self._inode)
 
 
+class DiskRegion:
+    """journal.disk.fs.Region on a Disk."""
+
+    def __init__(self, disk: Disk, inode: Inode) -> None:
+        self.size = len(inode.data)
+        self._disk = disk
+        self._inode = inode
+        inode.is_region = True
+        inode.handles += 1
+
+    def write_at(self, at: int, data: bytes) -> None:
+        self._disk.write_over(self._inode, at, data)
+
+    def sync(self) -> None:
+        self._disk.sync_inode(self._inode)
+
+    def close(self) -> None:
+        self._inode.handles -= 1
+        self._disk.forget_if_dead(self._inode)
+
+
 class DiskReader:
     """journal.disk.fs.Reader on a Disk."""
 
@@ -130,6 +151,8 @@ class Disk:
         self.before_step: Callable[[], None] = lambda: None
         """Called before each step that changes the disk, or what of it is durable."""
         self.where = Where.TURN  # the part that is at work now
+        self.boots = 1
+        self.ids = 0  # handed out
         self._root = Folder()
         self._faults: list[Fault] = []
         self._locks: set[str] = set()
@@ -157,7 +180,9 @@ class Disk:
 
     def crash(self, how: Crash | Choose) -> Disk:
         """The disk after power loss. This one stays as it is, so that one run can crash in many ways."""
-        return self._copied(lambda inode: inode.left_by(how), lambda folder: folder.left_by(how))
+        left = self._copied(lambda inode: inode.left_by(how), lambda folder: folder.left_by(how))
+        left.boots = self.boots + 1
+        return left
 
     def copy(self) -> Disk:
         """What a reader sees, as if it were all on the platter: also what a failed sync has left in the caches."""
@@ -165,6 +190,7 @@ class Disk:
 
     def _copied(self, bytes_of: Callable[[Inode], bytearray], names_of: Callable[[Folder], dict[str, Node]]) -> Disk:
         left = Disk(self.capacity_bytes)
+        left.boots, left.ids = self.boots, self.ids
         memo: dict[Inode, Inode] = {}
 
         def copy(node: Node, path: str) -> Node:
@@ -330,6 +356,32 @@ class Disk:
         finally:
             file.close()
 
+    def overwrite(self, path: str) -> Region:
+        return DiskRegion(self, self._inode(path))
+
+    def fill(self, path: str, size: int) -> None:
+        self.trip("allocate", path)
+        self.append(path).close()
+        inode = self._inode(path)
+        more = size - len(inode.data)
+        if more <= 0:
+            return
+        if more > self.free_bytes("")[0]:
+            raise _os_error(errno.ENOSPC, path)
+        self._step(Op("fill", path, more))
+        self._grow(inode, bytes(more))
+        self.sync_inode(inode)
+
+    def boot_id(self) -> bytes:
+        return self.boots.to_bytes(16)
+
+    def unique_id(self) -> bytes:
+        self.ids += 1
+        return self.ids.to_bytes(16)
+
+    def is_same_device(self, path: str, folder: str) -> bool:
+        return True
+
     def free_bytes(self, folder: str) -> tuple[int, int]:
         return max(0, self.capacity_bytes - self.used_bytes), self.capacity_bytes
 
@@ -365,6 +417,19 @@ class Disk:
         self._grow(inode, data[:room])
         if fault is not None or room < len(data):
             raise _os_error(errno.ENOSPC if fault is None else fault.errno, inode.path)
+
+    def write_over(self, inode: Inode, at: int, data: bytes) -> None:
+        """Write at a given place. Beyond the end there must be room."""
+        self._power("write")
+        fault = self._fault("write", inode.path)
+        more = max(0, at + len(data) - inode.occupied)
+        if fault is None and more > self.free_bytes("")[0]:
+            raise _os_error(errno.ENOSPC, inode.path)
+        self.log.append(Op("write", inode.path, len(data) if fault is None else fault.short))
+        inode.edit(Edit(at, data if fault is None else data[: fault.short]))
+        self.used_bytes += more
+        if fault is not None:
+            raise _os_error(fault.errno, inode.path)
 
     def sync_inode(self, inode: Inode) -> None:
         try:

@@ -34,9 +34,12 @@ class Edit(NamedTuple):
 
 
 class Inode:
-    """A file without its name. `reserved`: blocks that it occupies without having bytes in them."""
+    """A file without its name. `reserved`: blocks that it occupies without having bytes in them. `is_region`: it is
+    written over in place, so that a power loss may keep any part of that.
+    """
 
     def __init__(self) -> None:
+        self.is_region = False
         self.data = bytearray()
         self.durable = bytearray()
         self.dirty: list[Edit] = []
@@ -61,6 +64,10 @@ class Inode:
     def left_by(self, how: Crash | Choose) -> bytearray:
         """The bytes after power loss."""
         left = bytearray(self.durable)
+        if self.is_region and not isinstance(how, Crash):
+            for edit in self.dirty:
+                _any_part(edit, how, left)
+            return left
         kept = _how_many(len(self.dirty), how)
         for edit in self.dirty[:kept]:
             edit.apply(left)
@@ -142,6 +149,21 @@ def _torn(edit: Edit, choose: Choose) -> Edit:
     sectors = (edit.at + len(edit.data)) // SECTOR_BYTES - edit.at // SECTOR_BYTES
     stop = (edit.at // SECTOR_BYTES + choose(sectors + 1)) * SECTOR_BYTES
     return Edit(edit.at, edit.data[: max(0, stop - edit.at)])
+
+
+def _any_part(edit: Edit, choose: Choose, left: bytearray) -> None:
+    """What is left of a write to blocks that are there: nothing, all of it, or any of its sectors."""
+    how = choose(4)
+    if how < 2 or not edit.data:
+        if how == 0:
+            edit.apply(left)
+        return
+    at = edit.at
+    while at < edit.at + len(edit.data):
+        end = min((at // SECTOR_BYTES + 1) * SECTOR_BYTES, edit.at + len(edit.data))
+        if choose(2):
+            Edit(at, edit.data[at - edit.at : end - edit.at]).apply(left)
+        at = end
 
 
 def _how_many(steps: int, how: Crash | Choose) -> int:

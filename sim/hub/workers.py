@@ -78,6 +78,10 @@ class SimWorker(Generic[E]):
             raise Violation(Kind.STUCK, f"the stop waits for the {self.name}, which has nothing to do")
         return task
 
+    def join(self) -> None:
+        while self.stage is Stage.GIVEN:
+            self.go_on()
+
     def close(self) -> None:
         while self.go_on():
             pass

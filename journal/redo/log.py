@@ -1,0 +1,562 @@
+"""The redo log as it is written: which bytes of which files go into it, its two segments, and how they are used again.
+
+A batch of durable queues is one write to the log and one sync of it. The log's blocks exist already, so that this sync
+commits nothing of the file system's own journal; the files of the queues have the same bytes in the page cache and are
+synced when a segment is full, in the background. While the log is in use, `.staniel/version` names it, so that no older
+server takes the files for complete.
+
+Of a queue that is synced later, or never by us, the log has the checksum of each piece that was written (EXTENT): after
+a power cut they tell which bytes of its file are whole.
+
+Who may touch what: `wrote` and everything else about files is called in the turn. Writing and syncing the log belongs
+to the running Sync, from the moment it is handed out until it has run, and otherwise to the turn; background tasks sync
+other files and fill segments that are not in use.
+"""
+
+from __future__ import annotations
+
+import errno
+from collections.abc import Callable
+from enum import Enum
+
+from staniel.journal.disk.fs import JournalFailure, Region
+from staniel.journal.disk.replace_file import replace_file
+from staniel.journal.disk.unsynced_names import NamedFile, UnsyncedNames
+from staniel.journal.redo import records
+from staniel.journal.redo.records import BLOCK_BYTES, BatchHead
+
+NAMES = ("redo.0", "redo.1")
+SEGMENTS = len(NAMES)
+FIRST_SEGMENT_BYTES = 1 << 20  # they double each time they have been full
+SHARE_OF_DISK = 16
+PIECE_SHARE = 4  # a write larger than this share of a segment is not worth a second copy
+CATCH_UP_BYTES_MAX = 4 << 20  # so much of a file is read back, to be in the log before what follows it
+SEGMENT_BYTES_MIN = 16 << 10
+IN_USE = "staniel-spool 2"  # in `.staniel/version`, before the log's id
+UNUSED = "staniel-spool 1"  # also what servers write that know no such log
+
+
+class LogState(Enum):
+    OFF = "off"  # by its setting, or because it could not be made
+    UNUSED = "unused"  # until a journal is written to
+    BEING_MADE = "being made"
+    IN_USE = "in use"
+
+
+class SegmentState(Enum):
+    FREE = "free"
+    ACTIVE = "active"
+    FULL = "full"
+    RETIRING = "retiring"  # the files whose bytes it has are being synced
+    SAFE = "safe"  # they are; the record of that is not synced yet
+
+
+class Segment:
+    """One of the two files. `at`: where the next batch goes. `last`: the number of its last batch. `take`: the last
+    take that it has something of. `safe_take`: the one that says that it is SAFE.
+    """
+
+    __slots__ = ("at", "file", "last", "path", "safe_take", "size", "state", "take")
+
+    def __init__(self, path: str) -> None:
+        self.path = path
+        self.file: Region | None = None
+        self.size = 0
+        self.at = 0
+        self.last = 0
+        self.take = 0
+        self.safe_take = 0
+        self.state = SegmentState.FREE
+
+    @property
+    def region(self) -> Region:
+        assert self.file is not None
+        return self.file
+
+
+class Binding:
+    """A file that the log knows. `direct_bytes`: what the log has of it up to there is no more than checksums, so that
+    the file itself must be synced. `taken`: the last take that has something of it.
+    """
+
+    __slots__ = ("direct_bytes", "file", "has_data", "number", "path", "safe_bytes", "size", "taken")
+
+    def __init__(self, number: int, path: str, file: NamedFile, *, has_data: bool) -> None:
+        self.number = number
+        self.path = path
+        self.file: NamedFile | None = file
+        self.has_data = has_data
+        self.size = file.size  # while it is closed; also safe_bytes
+        self.safe_bytes = file.safe_bytes
+        self.direct_bytes = 0
+        self.taken = 0
+
+    def known_safe_bytes(self) -> int:
+        file = self.file
+        return self.safe_bytes if file is None else min(file.safe_bytes, file.size)
+
+    def written_bytes(self) -> int:
+        return self.size if self.file is None else self.file.size
+
+    def mark_safe(self, size: int) -> None:
+        """The first `size` bytes have been synced."""
+        self.safe_bytes = max(self.safe_bytes, size)
+        if self.file is not None:
+            self.file.safe_bytes = max(self.file.safe_bytes, size)
+
+
+class RedoLog:
+    """The log of the spool in `folder`. `bytes_max`: of both segments together; 0: there is none."""
+
+    def __init__(self, fs: UnsyncedNames, folder: str, own: str, bytes_max: int) -> None:
+        self.fs = fs
+        self.folder = folder
+        self.own = own
+        self.state = LogState.UNUSED if bytes_max else LogState.OFF
+        self.segment_bytes_max = bytes_max // SEGMENTS // BLOCK_BYTES * BLOCK_BYTES
+        self.segments = tuple(Segment(f"{own}/{name}") for name in NAMES)
+        self.active = self.segments[0]
+        self.spool_id = bytes(records.ID_BYTES)  # another for each time that it is taken into use
+        self.boot_id = fs.boot_id() if bytes_max else bytes(records.ID_BYTES)
+        if bytes_max:
+            fs.write_log = self
+        self.trouble = ""
+        """Why there is none, if it could not be made."""
+        self.wait_for_sync: Callable[[], None] = lambda: None
+        """Set by the group: return once the sync that is running, if one is, has run."""
+        self.is_due = False
+        """Whether `tasks` must be asked."""
+        self.running: list[RedoTask] = []
+        self.bound: dict[str, Binding] = {}
+        self.left: dict[str, Binding] = {}
+        """By path: files that are gone or have another name; that must be on the disk before others get the name."""
+        self.has_extents = False  # taken down and not written, of queues whose answers do not wait for a sync
+        self.taken = 0  # how often `take` has been called with something to take
+        self.durable_take = 0
+        self.next_number = 1  # of a batch
+        self.synced = 0
+        self._oldest = self._oldest_unsynced = 1
+        self._files = 0  # numbers given to files
+        self._table_bytes = 0  # of BIND records for all that are bound
+        self._piece_bytes = 0  # the most that goes into the log in one piece; a batch is of at most two such
+        self._pending: list[bytes] = []
+        self._pending_bytes = 0
+        self._sealed: list[tuple[bytes, int]] = []  # whole batches: records, and the new oldest number or 0
+        self._sealed_bytes = 0
+        self._unsynced: dict[Segment, None] = {}
+        self._to_grow: list[Segment] = []
+
+    # the files
+
+    @property
+    def is_in_use(self) -> bool:
+        return self.state is LogState.IN_USE
+
+    def covers(self, file: NamedFile) -> bool:
+        """Whether a sync of the log, once all is written that is pending, stands for one of `file`."""
+        binding = file.binding
+        return isinstance(binding, Binding) and binding.has_data and file.safe_bytes >= binding.direct_bytes
+
+    def adopt(self, file: NamedFile, *, has_data: bool) -> None:
+        """Take down what is written to `file` from now on, and what no sync has covered yet. `has_data`: the bytes
+        themselves, not only their checksums.
+        """
+        before = file.binding
+        if isinstance(before, Binding):
+            before.has_data = has_data
+            return
+        if not self._may_bind(file):
+            return
+        path = file.path[len(self.folder) + 1 :]
+        self._files += 1
+        binding = Binding(self._files, path, file, has_data=has_data)
+        record = records.bind(binding.number, binding.known_safe_bytes(), path)
+        self._table_bytes += len(record)
+        self._note(record)
+        self.bound[file.path] = binding
+        file.bind(binding)
+        at = binding.known_safe_bytes()
+        while at < file.size:
+            piece = self.fs.read(file.path, at, min(self._piece_bytes, file.size - at))
+            if not piece:
+                break
+            self.wrote(file, at, piece)
+            at += len(piece)
+
+    def _may_bind(self, file: NamedFile) -> bool:
+        if not self.is_in_use or not file.path.startswith(f"{self.folder}/"):
+            return False
+        if file.is_in_doubt or file.size - file.safe_bytes > CATCH_UP_BYTES_MAX:
+            return False
+        if self._table_bytes + len(file.path) + records.BIND.size > self.active.size // PIECE_SHARE:
+            return False
+        return self.fs.is_same_device(file.path, self.folder)
+
+    def wrote(self, file: NamedFile, at: int, data: bytes) -> None:
+        """`data` has just been written to `file`, which is bound, at byte `at`."""
+        binding = file.binding
+        assert isinstance(binding, Binding)
+        size = len(data)
+        if binding.has_data and size <= self._piece_bytes:
+            self._note(records.data_head(binding.number, at, binding.known_safe_bytes(), size), data)
+        else:
+            binding.direct_bytes = at + size
+            self._note(records.extent(binding.number, at, binding.known_safe_bytes(), data))
+            self.has_extents = True
+        binding.taken = self.taken + 1
+        if self._pending_bytes > self._piece_bytes:
+            self._seal()
+
+    def opened(self, file: NamedFile) -> None:
+        """`file` has been opened under a name that is bound."""
+        binding = self.bound[file.path]
+        assert file.size == binding.size, f"{file.path} has been changed behind the log's back"
+        file.safe_bytes = binding.safe_bytes
+        binding.file = file
+        file.bind(binding)
+
+    def closed(self, file: NamedFile) -> None:
+        """`file`, which is bound, is about to be closed."""
+        binding = file.binding
+        assert isinstance(binding, Binding)
+        binding.size, binding.safe_bytes, binding.file = file.size, min(file.safe_bytes, file.size), None
+
+    def leave(self, path: str) -> None:
+        """The file at `path` is about to be renamed, cut or replaced: what the log says of it must not be used again
+        afterwards. Raises OSError, JournalFailure.
+        """
+        binding = self._release(path)
+        if binding is None:
+            return
+        if binding.known_safe_bytes() < binding.written_bytes():
+            file = binding.file or self.fs.append(path)
+            file.sync()
+            if file is not binding.file:
+                file.close()
+        self._note(records.done(binding.number))
+        self.left[path] = binding
+
+    def removed(self, path: str) -> None:
+        """The file at `path` has been removed. As long as a power cut may bring it back, so may the log its bytes."""
+        binding = self._release(path)
+        if binding is not None:
+            self.left[path] = binding
+
+    def free_name(self, path: str) -> None:
+        """`path` is about to be the name of another file, or the file there is about to be cut: see to it that no power
+        cut brings bytes of the old one into it. Raises OSError, JournalFailure.
+        """
+        self.leave(path)
+        binding = self.left.pop(path, None)
+        if binding is None:
+            return
+        self.fs.sync_folder(path.rpartition("/")[0])
+        self._note(records.done(binding.number))
+        self.wait_for_sync()
+        self.carry_out(self.take())
+
+    def complete(self, file: NamedFile) -> None:
+        """Nothing more is written to `file`, and a sync has covered it. What the log does not have of it yet must not
+        be cut off: later bytes in other files rest on it. Raises JournalFailure.
+        """
+        self.leave(file.path)
+        self.wait_for_sync()
+        self.carry_out(self.take())
+
+    def _release(self, path: str) -> Binding | None:
+        binding = self.bound.pop(path, None)
+        if binding is None:
+            return None
+        self._table_bytes -= records.BIND.size + len(binding.path.encode("utf-8", "surrogateescape"))
+        if binding.file is not None:
+            binding.file.unbind()
+        binding.taken = self.taken + 1
+        return binding
+
+    # what is taken down
+
+    def _note(self, *pieces: bytes) -> None:
+        self._pending.extend(pieces)
+        self._pending_bytes += sum(map(len, pieces))
+
+    def _seal(self, oldest: int = 0) -> None:
+        self._sealed.append((b"".join(self._pending), oldest))
+        self._sealed_bytes += records.batch_bytes(self._pending_bytes)
+        self._pending.clear()
+        self._pending_bytes = 0
+
+    def take(self) -> list[tuple[bytes, int]]:
+        """What has been taken down and is not written yet, for `carry_out`."""
+        if self._pending:
+            self._seal()
+        sealed, self._sealed = self._sealed, []
+        self._sealed_bytes = 0
+        self.has_extents = False
+        if sealed:
+            self.taken += 1
+        return sealed
+
+    def unsynced_bytes(self, file: NamedFile) -> int:
+        """How many bytes of a bound file a power cut may take."""
+        binding = file.binding
+        assert isinstance(binding, Binding)
+        if binding.taken <= self.durable_take and self.covers(file):
+            return 0
+        return file.size - binding.known_safe_bytes()
+
+    # writing and syncing: the running Sync's, otherwise the turn's
+
+    def write_extents(self) -> bool:
+        """Write what has been taken down: no answer waits for it, but a process that is killed now may be started again
+        after a power cut. False if there is no room for it at once. Raises JournalFailure.
+        """
+        size = self._sealed_bytes + records.batch_bytes(self._pending_bytes)
+        if not self._fits(size):
+            other = self.segments[self.active is self.segments[0]]
+            if other.state is not SegmentState.FREE or size > 2 * self._piece_bytes:
+                return False
+        self._write_each(self.take())
+        return True
+
+    def carry_out(self, taken: list[tuple[bytes, int]]) -> None:
+        """Write and sync. Raises JournalFailure."""
+        self._write_each(taken)
+        self._sync()
+        self.durable_take = self.taken
+
+    def _write_each(self, taken: list[tuple[bytes, int]]) -> None:
+        for batch, oldest in taken:
+            if not self._fits(records.batch_bytes(len(batch))):
+                self._switch()
+            self._write(batch, oldest)
+
+    def _fits(self, size: int) -> bool:
+        """Whether a batch so large leaves room for what may have to end a segment: a batch about all files."""
+        active = self.active
+        return active.at + size + records.batch_bytes(self._table_bytes + BLOCK_BYTES) <= active.size
+
+    def _write(self, batch: bytes, oldest: int = 0) -> None:
+        """`oldest`: with what this batch says, none before that one is needed. Those that follow may say so once this
+        one is on the disk: it may be lost where they are not.
+        """
+        active, number = self.active, self.next_number
+        self._oldest_unsynced = max(oldest, self._oldest_unsynced)
+        head = BatchHead(len(batch), number, max(oldest, self._oldest), self.synced, self.spool_id, self.boot_id)
+        data = records.encode_batch(head, batch)
+        assert active.at + len(data) <= active.size
+        try:
+            active.region.write_at(active.at, data)
+        except OSError as error:
+            raise JournalFailure(f"cannot write the redo log {active.path}: {error}") from error
+        active.at += len(data)
+        active.last = number
+        active.take = self.taken
+        self._unsynced[active] = None
+        self.next_number = number + 1
+
+    def _sync(self) -> None:
+        for segment in list(self._unsynced):
+            self.fs.guard(segment.region.sync)
+        self._unsynced.clear()
+        self.synced = self.next_number - 1
+        self._oldest = self._oldest_unsynced
+
+    def _switch(self) -> None:
+        """Go on in the other segment. If it is still needed, sync all files of the spool first."""
+        full, other = self.active, self.segments[self.active is self.segments[0]]
+        if other.state is not SegmentState.FREE:
+            self._retire_now()
+        full.state = SegmentState.FULL
+        self.is_due = True
+        other.state = SegmentState.ACTIVE
+        other.at = 0
+        self.active = other
+        self._write(b"".join(self._table()))
+
+    def _retire_now(self) -> None:
+        bindings = list(self.bound.values())
+        sizes = [binding.written_bytes() for binding in bindings]
+        self.fs.sync_all(self.folder)
+        for binding, size in zip(bindings, sizes, strict=True):
+            binding.mark_safe(size)
+        table = [records.safe(each.number, each.known_safe_bytes()) for each in bindings]
+        self._write(b"".join(table), oldest=self.next_number)
+        self._sync()
+
+    def _table(self) -> list[bytes]:
+        return [
+            records.bind(binding.number, binding.known_safe_bytes(), binding.path)
+            for binding in list(self.bound.values())
+        ]
+
+    # the life of the segments
+
+    def tasks(self) -> list[RedoTask]:
+        """What is to be done in the background now."""
+        self.is_due = False
+        tasks: list[RedoTask] = []
+        if self.state is LogState.UNUSED:
+            self.state = LogState.BEING_MADE
+            tasks.append(MakeLog(self))
+        for segment in self.segments:
+            if segment.state is SegmentState.FULL:
+                segment.state = SegmentState.RETIRING
+                tasks.append(RetireSegment(self, segment))
+        tasks.extend(GrowSegment(self, segment) for segment in self._to_grow)
+        self._to_grow.clear()
+        self.running += tasks
+        return tasks
+
+    def begin(self) -> None:
+        """The segments are there, and the first of them has one batch, which says nothing."""
+        for segment in self.segments:
+            segment.state, segment.at, segment.last, segment.take = SegmentState.FREE, 0, 0, self.taken
+            segment.size = segment.region.size
+        self.active = self.segments[0]
+        self.active.state = SegmentState.ACTIVE
+        self.active.at = BLOCK_BYTES
+        self.next_number = 2
+        self._oldest = self._oldest_unsynced = self.synced = 1
+        self.measure()
+        self.state = LogState.IN_USE
+
+    def measure(self) -> None:
+        """The segments have these sizes now."""
+        self._piece_bytes = min(segment.size for segment in self.segments) // PIECE_SHARE
+
+    def retired(self, segment: Segment, sizes: list[tuple[Binding, int]]) -> None:
+        """All files have been synced since `segment` was full; they had these sizes before."""
+        for binding, size in sizes:
+            binding.mark_safe(size)
+        if self._pending:
+            self._seal()
+        for path, binding in list(self.bound.items()):
+            if binding.taken <= segment.take and binding.known_safe_bytes() == binding.written_bytes():
+                self._release(path)
+                self._note(records.done(binding.number))
+                self.left[path] = binding
+            else:
+                self._note(records.safe(binding.number, binding.known_safe_bytes()))
+        self._seal(oldest=segment.last + 1)
+        segment.state = SegmentState.SAFE
+        segment.safe_take = self.taken + 1
+
+    def free_retired(self) -> None:
+        """After a sync of the log: a segment that nothing needs any more may be used again."""
+        for segment in self.segments:
+            if segment.state is SegmentState.SAFE and segment.safe_take <= self.durable_take:
+                segment.state = SegmentState.FREE
+                self.left = {path: each for path, each in self.left.items() if each.taken > segment.take}
+                if segment.size < self.segment_bytes_max:
+                    self._to_grow.append(segment)
+                    self.is_due = True
+
+    def end(self) -> None:
+        """All files of the spool are safe, and nothing is written to them any more: older servers may have them. Raises
+        OSError, JournalFailure.
+        """
+        if self.state is LogState.IN_USE:
+            self.state = LogState.UNUSED
+            replace_file(self.fs, f"{self.own}/version", f"{UNUSED}\n".encode())
+        for path in list(self.bound):
+            self._release(path)
+        for segment in self.segments:
+            if segment.file is not None:
+                segment.file.close()
+                segment.file = None
+
+
+class RedoTask:
+    """Work for the background thread. `run` calls nothing but the disk."""
+
+    def __init__(self, log: RedoLog) -> None:
+        self.log = log
+        self.error: OSError | None = None
+
+    def run(self) -> None:
+        """An OSError is kept for `done`. Raises JournalFailure."""
+        try:
+            self.work()
+        except OSError as error:
+            self.error = error
+
+    def done(self, now_ms: int) -> None:
+        self.log.running.remove(self)
+        self.end()
+
+    def work(self) -> None:
+        """Raises OSError, JournalFailure."""
+        raise NotImplementedError
+
+    def end(self) -> None:
+        """It has run."""
+        raise NotImplementedError
+
+
+class MakeLog(RedoTask):
+    """Make the two files, or go on with those of an earlier run, and note in `version` that they are in use."""
+
+    def work(self) -> None:
+        log, fs = self.log, self.log.fs
+        total = fs.free_bytes(log.folder)[1]
+        log.segment_bytes_max = min(
+            log.segment_bytes_max, total // SHARE_OF_DISK // SEGMENTS // BLOCK_BYTES * BLOCK_BYTES
+        )
+        if log.segment_bytes_max < SEGMENT_BYTES_MIN:
+            raise OSError(errno.ENOSPC, "the disk is too small for a redo log", log.own)
+        for segment in log.segments:
+            fs.fill(segment.path, min(FIRST_SEGMENT_BYTES, log.segment_bytes_max))
+            segment.file = fs.overwrite(segment.path)
+        log.spool_id = fs.unique_id()
+        bare = BatchHead(0, 1, 1, 0, log.spool_id, log.boot_id)
+        first = log.segments[0].region
+        first.write_at(0, records.encode_batch(bare, b""))
+        fs.guard(first.sync)
+        fs.sync_folder(log.own)
+        replace_file(fs, f"{log.own}/version", f"{IN_USE} {log.spool_id.hex()}\n".encode())
+
+    def end(self) -> None:
+        if self.error is None:
+            self.log.begin()
+        else:
+            self.log.state = LogState.OFF
+            self.log.trouble = str(self.error)
+            self.log.is_due = True
+
+
+class RetireSegment(RedoTask):
+    """Sync all files, so that a full segment is not needed any more."""
+
+    def __init__(self, log: RedoLog, segment: Segment) -> None:
+        super().__init__(log)
+        self.segment = segment
+        self.last = segment.last
+        self.sizes: list[tuple[Binding, int]] = []
+
+    def work(self) -> None:
+        self.sizes = [(binding, binding.written_bytes()) for binding in list(self.log.bound.values())]
+        self.log.fs.sync_all(self.log.folder)
+
+    def end(self) -> None:
+        # The log may have had to go on in this segment before.
+        if self.segment.state is SegmentState.RETIRING and self.segment.last == self.last:
+            self.log.retired(self.segment, self.sizes)
+
+
+class GrowSegment(RedoTask):
+    """Make a segment twice as large: what is added is behind all that may be written there meanwhile."""
+
+    def __init__(self, log: RedoLog, segment: Segment) -> None:
+        super().__init__(log)
+        self.segment = segment
+
+    def work(self) -> None:
+        log = self.log
+        size = min(2 * self.segment.size, log.segment_bytes_max)
+        if log.fs.free_bytes(log.folder)[0] > SHARE_OF_DISK * size:
+            log.fs.fill(self.segment.path, size)
+
+    def end(self) -> None:
+        if self.error is None and self.segment.file is not None:
+            self.segment.size = self.log.fs.size(self.segment.path)
+            self.log.measure()

@@ -1,0 +1,178 @@
+"""What the bytes of the redo log mean.
+
+The log is two files of preallocated, zero-written blocks, `.staniel/redo.0` and `.staniel/redo.1`, its segments. Each
+is a row of batches that begin at multiples of BLOCK_BYTES, from its first byte on; batches are numbered, over both
+segments, without gaps. Numbers are little-endian.
+
+    batch   8   "STNREDO1"; another digit is another version
+            4   crc32c of all that follows in the batch
+            4   bytes of records
+            8   number of the batch
+            8   oldest: no batch before this one is needed any more
+            8   synced: each batch up to this one was on the disk when this one was written
+            16  the spool's id, as in `.staniel/version`
+            16  the boot id of the machine, zeros if it has none
+            records, then zeros up to the next multiple of BLOCK_BYTES
+
+    record  1   kind
+            4   number of a file, in the order of BIND records
+        BIND    8  bytes of the file that are known to be on the disk; 2 length of its path; the path below the spool
+        DATA    8  at; 8 bytes known to be on the disk; 4 length; the bytes that were written there
+        EXTENT  8  at; 8 bytes known to be on the disk; 4 length; 4 crc32c of the bytes that were written there
+        DONE       what the log says of this file does not hold any more: it is safe, and its name may be another's
+        SAFE    8  bytes of the file that are known to be on the disk
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from enum import Enum
+from struct import Struct as Layout
+from struct import error as LayoutError
+
+from google_crc32c import extend, value
+from msgspec import Struct
+
+MAGIC = b"STNREDO1"
+BLOCK_BYTES = 4096
+ID_BYTES = 16
+
+HEAD = Layout("<8sIIQQQ16s16s")
+_TAIL = Layout("<IQQQ16s16s")  # of the head: what the checksum covers
+CHECKED_AT = 12
+BIND = Layout("<BIQH")
+DATA = Layout("<BIQQI")
+EXTENT = Layout("<BIQQII")
+DONE = Layout("<BI")
+SAFE = Layout("<BIQ")
+
+
+class RedoKind(Enum):
+    BIND = 1
+    DATA = 2
+    EXTENT = 3
+    DONE = 4
+    SAFE = 5
+
+
+class BatchHead(Struct, frozen=True):
+    """`number`, `oldest` and `synced` count batches; `records_bytes` are those of its records."""
+
+    records_bytes: int
+    number: int
+    oldest: int
+    synced: int
+    spool_id: bytes
+    boot_id: bytes
+
+
+class RedoRecord(Struct, frozen=True):
+    """`at`: for BIND and SAFE, the bytes known to be safe. `data`: DATA's, as a part of the batch, or a path."""
+
+    kind: RedoKind
+    file: int
+    at: int = 0
+    safe_bytes: int = 0
+    length: int = 0
+    crc: int = 0
+    data: memoryview | bytes = b""
+
+
+class BadBatch(Exception):
+    """What a batch holds cannot be read, although its checksum is right."""
+
+
+def blocks(size: int) -> int:
+    """`size` bytes, up to the end of their last block."""
+    return -(-size // BLOCK_BYTES) * BLOCK_BYTES
+
+
+def batch_bytes(records_bytes: int) -> int:
+    """What a batch with so many bytes of records takes."""
+    return blocks(HEAD.size + records_bytes)
+
+
+def encode_batch(head: BatchHead, records: bytes) -> bytes:
+    """A whole batch, with the zeros behind it."""
+    tail = _TAIL.pack(head.records_bytes, head.number, head.oldest, head.synced, head.spool_id, head.boot_id)
+    crc: int = extend(value(tail), records)
+    size = HEAD.size + len(records)
+    return b"".join((MAGIC, crc.to_bytes(4, "little"), tail, records, bytes(blocks(size) - size)))
+
+
+def decode_head(data: bytes | memoryview) -> BatchHead | None:
+    """The head of a batch of this version; None if there is none. Its checksum is not looked at."""
+    if len(data) < HEAD.size:
+        return None
+    magic, _, size, number, oldest, synced, spool_id, boot_id = HEAD.unpack_from(data)
+    return BatchHead(size, number, oldest, synced, spool_id, boot_id) if magic == MAGIC else None
+
+
+def other_version(data: bytes | memoryview) -> str:
+    """The version of a log that is not of this one, "" if this is none or of this one."""
+    magic = bytes(data[: len(MAGIC)])
+    return magic[-1:].decode("latin-1") if magic != MAGIC and magic[:-1] == MAGIC[:-1] else ""
+
+
+def is_whole(data: bytes | memoryview, head: BatchHead) -> bool:
+    """Whether the batch that `data` begins with is as it was written."""
+    end = HEAD.size + head.records_bytes
+    if len(data) < end:
+        return False
+    crc: int = value(bytes(data[CHECKED_AT:end]))
+    return crc == int.from_bytes(data[8:CHECKED_AT], "little")
+
+
+def bind(file: int, safe_bytes: int, path: str) -> bytes:
+    raw = path.encode("utf-8", "surrogateescape")
+    return BIND.pack(1, file, safe_bytes, len(raw)) + raw
+
+
+def data_head(file: int, at: int, safe_bytes: int, length: int) -> bytes:
+    return DATA.pack(2, file, at, safe_bytes, length)
+
+
+def extent(file: int, at: int, safe_bytes: int, data: bytes) -> bytes:
+    return EXTENT.pack(3, file, at, safe_bytes, len(data), value(data))
+
+
+def done(file: int) -> bytes:
+    return DONE.pack(4, file)
+
+
+def safe(file: int, safe_bytes: int) -> bytes:
+    return SAFE.pack(5, file, safe_bytes)
+
+
+def decode(records: memoryview) -> Iterator[RedoRecord]:
+    """The records of a batch. Raises BadBatch."""
+    at, end = 0, len(records)
+    try:
+        while at < end:
+            record, size = _decode_one(records, at)
+            at += size
+            if at > end:
+                raise BadBatch("a record reaches beyond its batch")
+            yield record
+    except (ValueError, LayoutError) as error:
+        raise BadBatch(str(error)) from error
+
+
+def _decode_one(records: memoryview, at: int) -> tuple[RedoRecord, int]:
+    kind = RedoKind(records[at])
+    if kind is RedoKind.DATA:
+        _, file, where, safe_bytes, length = DATA.unpack_from(records, at)
+        begin = at + DATA.size
+        record = RedoRecord(kind, file, where, safe_bytes, length, 0, records[begin : begin + length])
+        return record, DATA.size + length
+    if kind is RedoKind.EXTENT:
+        _, file, where, safe_bytes, length, crc = EXTENT.unpack_from(records, at)
+        return RedoRecord(kind, file, where, safe_bytes, length, crc), EXTENT.size
+    if kind is RedoKind.BIND:
+        _, file, safe_bytes, length = BIND.unpack_from(records, at)
+        begin = at + BIND.size
+        return RedoRecord(kind, file, safe_bytes, data=bytes(records[begin : begin + length])), BIND.size + length
+    if kind is RedoKind.DONE:
+        return RedoRecord(kind, DONE.unpack_from(records, at)[1]), DONE.size
+    _, file, safe_bytes = SAFE.unpack_from(records, at)
+    return RedoRecord(kind, file, safe_bytes), SAFE.size

@@ -1,0 +1,227 @@
+"""What a start does with a redo log that is in use: bring the files up to date, and cut off what is not whole.
+
+After a kill the files are complete, in the page cache: nothing is done. After a power cut, which the boot id tells,
+each file that the log knows is followed from its last bytes that are known to be on the disk: what the log has of it is
+written there again, what it has checksums of is compared, and where that ends or differs, the rest of the file goes
+into `.staniel/damaged/`. No answer that was to survive depends on the rest.
+"""
+
+from __future__ import annotations
+
+from enum import Enum
+
+from google_crc32c import value as crc32c
+from msgspec import Struct, field
+
+from staniel.journal.disk.fs import Fs
+from staniel.journal.disk.quarantine import quarantine
+from staniel.journal.redo.records import (
+    BLOCK_BYTES,
+    HEAD,
+    BadBatch,
+    BatchHead,
+    RedoKind,
+    RedoRecord,
+    batch_bytes,
+    decode,
+    decode_head,
+    is_whole,
+    other_version,
+)
+
+
+class Legibility(Enum):
+    """What there is to read."""
+
+    WHOLE = "whole"
+    DAMAGED = "damaged"  # batches are missing that were on the disk once
+    GONE = "gone"  # not one batch of this log
+    NEWER = "newer"  # written by another version
+
+
+class FileHistory(Struct):
+    """What the log says of one file. `ranges`: DATA and EXTENT records in their order."""
+
+    number: int
+    path: str
+    safe_bytes: int
+    ranges: list[RedoRecord] = field(default_factory=list)
+    is_done: bool = False
+
+
+class LogContent(Struct):
+    """A log as a start finds it. `boot_id`: of its last batch."""
+
+    found: Legibility
+    boot_id: bytes = b""
+    batches: int = 0
+    bytes: int = 0
+    files: dict[str, FileHistory] = field(default_factory=dict)
+
+
+class FileChange(Struct):
+    """What has been done to a file: so many bytes written again, and those from `cut_at` on saved and cut off. `why`
+    is given if nothing could be done.
+    """
+
+    path: str
+    written_bytes: int = 0
+    cut_at: int = -1
+    cut_bytes: int = 0
+    saved_as: str = ""
+    why: str = ""
+
+
+def read_log(fs: Fs, paths: list[str], spool_id: bytes) -> LogContent:
+    """The batches in these segments that are of the log `spool_id` and needed, put together by file. Raises OSError."""
+    found: dict[int, tuple[BatchHead, memoryview]] = {}
+    for path in paths:
+        try:
+            data = memoryview(_read_all(fs, path))
+        except FileNotFoundError:
+            continue
+        if other_version(data):
+            return LogContent(Legibility.NEWER)
+        found.update(_batches(data, spool_id))
+    if not found:
+        return LogContent(Legibility.GONE)
+    numbers, is_damaged = _needed(found)
+    if not numbers:
+        return LogContent(Legibility.DAMAGED)
+    content = LogContent(Legibility.DAMAGED if is_damaged else Legibility.WHOLE, found[numbers[-1]][0].boot_id)
+    by_number: dict[int, FileHistory] = {}
+    for number in numbers:
+        head, records = found[number]
+        content.batches += 1
+        content.bytes += head.records_bytes
+        try:
+            for record in decode(records):
+                _follow(by_number, record)
+        except BadBatch:
+            content.found = Legibility.DAMAGED
+            break
+    for number in sorted(by_number):  # only the last file of a name has it
+        content.files[by_number[number].path] = by_number[number]
+    return content
+
+
+def _read_all(fs: Fs, path: str) -> bytes:
+    reader = fs.reader(path)
+    try:
+        pieces = []
+        at = 0
+        while piece := reader.read(at, 1 << 20):
+            pieces.append(piece)
+            at += len(piece)
+        return b"".join(pieces)
+    finally:
+        reader.close()
+
+
+def _batches(data: memoryview, spool_id: bytes) -> dict[int, tuple[BatchHead, memoryview]]:
+    """The whole batches of one segment, by number. Behind one that is not whole, others may follow."""
+    found = {}
+    at, latest = 0, 0
+    while at < len(data):
+        head = decode_head(data[at : at + HEAD.size])
+        # Lower numbers are of the last time that the segment was used.
+        if head is not None and head.spool_id == spool_id and head.number > latest and is_whole(data[at:], head):
+            begin = at + HEAD.size
+            found[head.number] = head, data[begin : begin + head.records_bytes]
+            latest = head.number
+            at += batch_bytes(head.records_bytes)
+        else:
+            at += BLOCK_BYTES
+    return found
+
+
+def _needed(found: dict[int, tuple[BatchHead, memoryview]]) -> tuple[list[int], bool]:
+    """The numbers of the batches to use, and whether some are missing that were on the disk once. What was never synced
+    may be missing, and what follows it is not used.
+    """
+    oldest = max(head.oldest for head, _ in found.values())
+    synced = max(head.synced for head, _ in found.values())
+    numbers = []
+    is_damaged = False
+    expected = oldest
+    for number in sorted(found):
+        if number < oldest:
+            continue
+        if number != expected:
+            if expected > synced:
+                break
+            is_damaged = True
+        numbers.append(number)
+        expected = number + 1
+    return numbers, is_damaged or expected <= synced
+
+
+def _follow(files: dict[int, FileHistory], record: RedoRecord) -> None:
+    if record.kind is RedoKind.BIND:
+        path = bytes(record.data).decode("utf-8", "surrogateescape")
+        known = files.get(record.file)
+        if known is None:
+            files[record.file] = FileHistory(record.file, path, record.at)
+        else:
+            known.safe_bytes = max(known.safe_bytes, record.at)
+        return
+    file = files.get(record.file)
+    if file is None:
+        return  # of a batch whose BIND is not needed any more: it was synced, and then left
+    if record.kind is RedoKind.DONE:
+        file.is_done = True
+    elif record.kind is RedoKind.SAFE:
+        file.safe_bytes = max(file.safe_bytes, record.at)
+    else:
+        file.safe_bytes = max(file.safe_bytes, record.safe_bytes)
+        file.ranges.append(record)
+
+
+def replay_file(fs: Fs, folder: str, history: FileHistory, damaged: str, *, may_cut: bool) -> FileChange | None:
+    """Bring one file up to date after a power cut; None if it was. `may_cut`: the log tells all that was written.
+    Raises OSError, JournalFailure.
+    """
+    path = f"{folder}/{history.path}"
+    change = FileChange(path)
+    try:
+        size = fs.size(path)
+    except FileNotFoundError:
+        return None  # removed, or its name was never on the disk
+    at = history.safe_bytes
+    if size < at:
+        change.why = f"it has {size} bytes, of which {at} were on the disk once"
+        return change
+    for record in history.ranges:
+        end = record.at + record.length
+        if end <= at:
+            continue
+        if record.at > at:
+            break
+        if record.kind is RedoKind.DATA:
+            change.written_bytes += _write_again(fs, path, record.at, bytes(record.data))
+        elif not _is_whole(fs, path, record):
+            break
+        at = end
+    size = fs.size(path)
+    if may_cut and at < size:
+        change.cut_at, change.cut_bytes = at, size - at
+        change.saved_as = quarantine(fs, path, at, size - at, damaged)
+        fs.truncate(path, at)
+    return change if change.written_bytes or change.cut_bytes else None
+
+
+def _write_again(fs: Fs, path: str, at: int, data: bytes) -> int:
+    if fs.read(path, at, len(data)) == data:
+        return 0
+    file = fs.overwrite(path)
+    try:
+        file.write_at(at, data)
+    finally:
+        file.close()
+    return len(data)
+
+
+def _is_whole(fs: Fs, path: str, record: RedoRecord) -> bool:
+    data = fs.read(path, record.at, record.length)
+    crc: int = crc32c(data)
+    return len(data) == record.length and crc == record.crc

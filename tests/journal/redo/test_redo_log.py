@@ -1,0 +1,203 @@
+"""The redo log: what a power cut takes of the journals is in it, and what is not whole is not served."""
+
+from __future__ import annotations
+
+import pytest
+
+from staniel.journal.redo import records
+from staniel.journal.redo.records import BatchHead, RedoKind
+from staniel.journal.redo.replay import Legibility, read_log
+from staniel.journal.spool import Spool, SpoolError
+from staniel.sim.disk.disk import Disk
+from staniel.sim.disk.durable import Crash
+from staniel.sim.world import World
+
+LOG = 'server.redo_log = "64KB"\n'
+PATHS = ["s/.staniel/redo.0", "s/.staniel/redo.1"]
+
+
+def in_use(config: str = LOG) -> World:
+    """A server whose log is in use, and whose queue `q` is in it."""
+    world = World(config)
+    world.client().puts("first")
+    world.do_tasks()
+    world.client().puts("second")
+    world.sync()
+    assert world.broker.group.redo.is_in_use
+    return world
+
+
+def version(disk: Disk) -> bytes:
+    return disk.read("s/.staniel/version", 0, 100)
+
+
+def overwrite(disk: Disk, path: str, at: int, data: bytes) -> None:
+    region = disk.overwrite(path)
+    region.write_at(at, data)
+    region.sync()
+    region.close()
+
+
+def test_an_answer_waits_for_one_sync_of_the_log_and_none_of_the_journal() -> None:
+    world = in_use()
+    client = world.client()
+    before = len(world.disk.log)
+    client.puts("third")
+    assert client.hears() == ""
+    world.sync()
+    assert client.hears() == "STORED"
+    synced = [op.path for op in world.disk.log[before:] if op.verb.startswith("sync")]
+    assert synced == [PATHS[0]]
+
+
+def test_what_was_answered_survives_a_power_cut_that_takes_the_journal() -> None:
+    world = in_use()
+    world.client().puts("third")
+    world.sync()
+    after = world.crash(Crash.DROP)
+    assert after.items() == [b"first", b"second", b"third"]
+    assert after.reported("redo.replayed")[0]["files"] == 1
+    assert version(after.disk) == b"staniel-spool 1\n"
+
+
+def test_after_a_kill_the_journals_are_complete_and_nothing_is_replayed() -> None:
+    world = in_use()
+    world.client().puts("third")
+    after = World(LOG, world.disk.kill(), world.now_ms)
+    assert after.items() == [b"first", b"second", b"third"]
+    assert not after.reported("redo.replayed")
+
+
+def test_a_clean_stop_leaves_the_spool_to_older_servers() -> None:
+    world = in_use()
+    assert version(world.disk).startswith(b"staniel-spool 2 ")
+    world.broker.shutdown(world.now_ms)
+    assert version(world.disk) == b"staniel-spool 1\n"
+    assert world.crash(Crash.DROP).items() == [b"first", b"second"]
+
+
+@pytest.mark.parametrize("policy", ["1s", "os"])
+def test_an_item_of_which_a_part_has_reached_the_disk_is_not_served(policy: str) -> None:
+    world = in_use(f'{LOG}default.sync_journal = "{policy}"\n')
+    world.broker.group.settle(world.now_ms)
+    size = world.disk.size("s/q")
+    world.client().puts("x" * 2000)
+    left = world.disk.crash(Crash.KEEP)
+    overwrite(left, "s/q", size + 1000, bytes(500))
+    after = World(LOG, left, world.now_ms)
+    assert after.items() == [b"first", b"second"]
+    (cut,) = after.reported("redo.cut")
+    assert (cut["file"], cut["at"]) == ("s/q", size)
+    assert left.size(str(cut["saved_as"])) == cut["bytes"]
+
+
+def test_the_log_is_used_again_and_again() -> None:
+    world = in_use()
+    redo = world.broker.group.redo
+    for number in range(400):
+        world.client().puts(f"{number:0200d}")
+        world.sync()
+        if number % 7 == 0:
+            world.do_tasks()
+    assert redo.next_number > 400 and redo.segments[0].size == redo.segment_bytes_max
+    assert len(world.crash(Crash.DROP).items()) == 402
+
+
+def test_a_write_too_large_for_the_log_is_synced_in_its_journal() -> None:
+    world = in_use()
+    before = len(world.disk.log)
+    world.client().puts("x" * 30_000)
+    world.sync()
+    assert [op.path for op in world.disk.log[before:] if op.verb == "sync"] == [PATHS[0], "s/q"]
+    assert len(world.crash(Crash.DROP).items()[-1]) == 30_000
+
+
+def test_a_disk_without_room_for_the_log_is_told_and_served_without_it() -> None:
+    world = World(LOG)
+    world.disk.fail("allocate", "redo.0", 28)
+    world.client().puts("first")
+    world.do_tasks()
+    world.client().puts("second")
+    world.sync()
+    assert not world.broker.group.redo.is_in_use and world.reported("redo.off")
+    assert world.crash(Crash.DROP).items() == [b"first", b"second"]
+
+
+def test_a_bit_that_was_synced_and_flipped_is_damage_and_nothing_is_cut_off() -> None:
+    world = in_use()
+    for _ in range(3):
+        world.client().puts("more")
+        world.sync()
+    left = world.disk.crash(Crash.KEEP)
+    overwrite(left, PATHS[0], records.BLOCK_BYTES + 90, b"\xff\xff")
+    after = World(LOG, left, world.now_ms)
+    assert [each["what"] for each in after.reported("redo.damaged")] == ["damaged"]
+    assert not after.reported("redo.cut") and len(after.items()) == 5
+    assert "redo.0@0+32768" in [name for name, _ in left.list("s/.staniel/damaged")]
+
+
+def test_a_log_that_is_gone_is_told() -> None:
+    world = in_use()
+    left = world.disk.crash(Crash.KEEP)
+    for path in PATHS:
+        left.remove(path)
+    after = World(LOG, left, world.now_ms)
+    assert [each["what"] for each in after.reported("redo.damaged")] == ["gone"]
+    assert after.items() == [b"first", b"second"]
+
+
+def test_a_log_of_another_spool_is_not_used() -> None:
+    world, other = in_use(), in_use()
+    other.client().puts("foreign")
+    other.sync()
+    left = world.disk.crash(Crash.KEEP)
+    overwrite(left, "s/.staniel/version", 0, b"staniel-spool 2 " + b"ab" * 16)
+    assert [each["what"] for each in World(LOG, left, world.now_ms).reported("redo.damaged")] == ["gone"]
+
+
+def test_a_log_of_a_later_version_is_refused() -> None:
+    world = in_use()
+    left = world.disk.crash(Crash.KEEP)
+    overwrite(left, PATHS[0], 0, b"STNREDO2")
+    with pytest.raises(SpoolError, match="later version"):
+        World(LOG, left, world.now_ms)
+
+
+def test_a_spool_whose_log_is_in_use_is_read_without_one_too() -> None:
+    world = in_use()
+    world.client().puts("third")
+    world.sync()
+    left = world.disk.crash(Crash.DROP)
+    assert Spool(left.copy(), "s").used_log
+    assert World("", left, world.now_ms).items() == [b"first", b"second", b"third"]
+
+
+def test_batches_that_were_never_synced_end_the_log_without_damage() -> None:
+    disk = Disk()
+    disk.make_folder("s/.staniel")
+    disk.fill(PATHS[0], 4 * records.BLOCK_BYTES)
+    spool_id = bytes(range(16))
+    for number, at in ((1, 0), (3, 2)):
+        head = BatchHead(0, number, 1, 1, spool_id, spool_id)
+        overwrite(disk, PATHS[0], at * records.BLOCK_BYTES, records.encode_batch(head, b""))
+    found = read_log(disk, PATHS, spool_id)
+    assert (found.found, found.batches) == (Legibility.WHOLE, 1)
+
+
+def test_records_come_back_as_they_were_written() -> None:
+    data = bytes(range(200))
+    written = b"".join(
+        (
+            records.bind(1, 2**40, "caf\udcff+x"),
+            records.data_head(1, 2**40, 7, len(data)) + data,
+            records.extent(2, 2**63, 9, data),
+            records.safe(2, 2**64 - 1),
+            records.done(2**32 - 1),
+        )
+    )
+    found = list(records.decode(memoryview(written)))
+    kinds = [RedoKind.BIND, RedoKind.DATA, RedoKind.EXTENT, RedoKind.SAFE, RedoKind.DONE]
+    assert [each.kind for each in found] == kinds
+    assert [each.file for each in found] == [1, 1, 2, 2, 2**32 - 1]
+    assert [each.at for each in found] == [2**40, 2**40, 2**63, 2**64 - 1, 0]
+    assert bytes(found[0].data) == "caf\udcff+x".encode("utf-8", "surrogateescape") and bytes(found[1].data) == data

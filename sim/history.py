@@ -316,6 +316,7 @@ class History:
         for _ in range(RESTARTS_MAX):
             try:
                 self.world = self.make_world()
+                self.world.running_sync = self._run_handed_out
                 break
             except UNABLE as failure:
                 if not self.has_faults:
@@ -404,6 +405,12 @@ class History:
                 self._run(thread)
                 if self.rng.random() < 0.7:
                     self._finish(thread)
+
+    def _run_handed_out(self, sync: Sync) -> None:
+        """A turn waits until it has run."""
+        for thread in self.threads:
+            if thread.task is sync and not thread.has_run:
+                self._run(thread)
 
     def _run(self, thread: Thread) -> None:
         self.disk.where = Where.THREAD

@@ -37,6 +37,7 @@ class Profile(Struct, frozen=True, kw_only=True):
     operator: int = 40
     transfers: bool = True
     fanout: bool = True
+    redo_logs: tuple[str, ...] = ()  # sizes of the redo log, one for each seed; small ones are full often
     streams: int = 0  # how many of a thousand queues are kept in libkestrel's format
     jobs: bool = False  # workq's, instead of queues
     forged: int = 0
@@ -84,6 +85,7 @@ PACKING = Profile(
     fanout=False,
     clients=7,
 )
+REDO_LOGS = ("32KB", "32KB", "64KB")
 READERS = ("f", "f+x", "f+y", "f+z", "g", "g+x", "g+y")
 
 PROFILES = {
@@ -177,6 +179,20 @@ PROFILES = {
         ),
         Profile(name="hub-durable", hub=True, policies=("always",), clients=4),
         Profile(name="hub-admin", hub=True, operators=50, policies=("always",), clients=5),
+        Profile(
+            name="redo",
+            redo_logs=REDO_LOGS,
+            accidents=(Accident.POWER, Accident.POWER, Accident.KILL, Accident.STOP),
+            policies=("always", "always", "always", "50ms", "os"),
+            operator=70,
+            streams=250,
+            large_items=150,
+        ),
+        structs.replace(SYNCS, name="redo-syncs", redo_logs=REDO_LOGS),
+        Profile(
+            name="redo-faults", redo_logs=REDO_LOGS, full_disk=20, short_write=8, eio=5, clock_jump=10, operator=70
+        ),
+        Profile(name="hub-redo", hub=True, redo_logs=REDO_LOGS, policies=("always",), clients=5),
         Profile(name="slices", slices=True, full_disk=10, operator=70, streams=300, large_items=120),
         Profile(name="hub-slices", hub=True, slices=True, policies=("always",), clients=4),
         Profile(name="everything", full_disk=20, short_write=5, eio=3, clock_jump=20, operator=70, large_items=120),

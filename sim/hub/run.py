@@ -131,6 +131,8 @@ class HubRun(History):
             f"default.max_journal_size = {rng.choice((400, 900)) if small else 1_000_000}",
             "default.min_journal_compact_delay = 0",
         ]
+        if self.profile.redo_logs:
+            lines.append(f'server.redo_log = "{rng.choice(self.profile.redo_logs)}"')
         if timeout:
             lines.append(f'server.client_timeout = "{timeout}"')
         return "\n".join(lines) + "\n"

@@ -52,6 +52,7 @@ class Workload:
             self.aliases[SECOND_ALIAS] = (ALIAS, self.aliases[ALIAS][0])
             self.names += [SECOND_ALIAS, SECOND_ALIAS, CHANGING, CHANGING]
             self.readers += [CHANGING, CHANGING]
+        self.redo_log = rng.choice(profile.redo_logs) if profile.redo_logs else ""
         self.count = 0
 
     def _streams(self, rng: Random) -> list[str]:
@@ -72,6 +73,7 @@ class Workload:
         lines = [
             f'server.expiration_timer_frequency = "{rng.choice(("20ms", "100ms", "1s", "none"))}"',
             f'default.sync_journal = "{rng.choice(self.profile.policies)}"',
+            *([f'server.redo_log = "{self.redo_log}"'] if self.redo_log else []),
             *self._sizes(rng),
             *journals_kept(self.memory_queues, self.profile.families if self.profile.mixed else ()),
         ]

@@ -16,6 +16,7 @@ from staniel.sim.mutants.hub import MUTANTS as OF_HUBS
 from staniel.sim.mutants.jobs import MUTANTS as OF_JOBS
 from staniel.sim.mutants.packs import MUTANTS as OF_PACKS
 from staniel.sim.mutants.queues import MUTANTS
+from staniel.sim.mutants.redo import MUTANTS as OF_REDO
 from staniel.sim.mutants.settings import MUTANTS as OF_SETTINGS
 from staniel.sim.mutants.streams import MUTANTS as OF_STREAMS
 from staniel.sim.mutants.syncs import MUTANTS as OF_SYNCS
@@ -44,10 +45,11 @@ FROM = {
     "a mark counts as whole before the start has synced what a killed process left": 235,
     "a torn mark forgets the names that archives have had before": 400_189,
     "a client that waits behind a delete is not told that it is done": 126,
+    "a file that is complete stays in the redo log as it was": 233,
     "items go back though their answer has left, when a later one cannot": 34,
 }
 """Where to look first, as docs/simulator.md has it: a matter of time alone."""
-assert OF_JOBS is OF_HUBS is OF_STREAMS is OF_PACKS is OF_SETTINGS is OF_SYNCS is OF_TRANSFERS
+assert OF_JOBS is OF_HUBS is OF_STREAMS is OF_PACKS is OF_REDO is OF_SETTINGS is OF_SYNCS is OF_TRANSFERS
 assert OF_TRANSFERS is MUTANTS  # each file adds its own
 
 

@@ -1,0 +1,54 @@
+"""Broken rules of the redo log."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from staniel.journal.redo.log import RedoLog, RetireSegment
+from staniel.sim.mutants.queues import MUTANTS, mutant, replaced
+
+__all__ = ["MUTANTS"]
+
+
+@mutant("an answer does not wait for the sync of the redo log", "redo")
+def log_is_not_synced() -> Any:
+    def make(right: Any) -> Any:
+        def sync(self: RedoLog) -> None:
+            self._unsynced.clear()
+
+        return sync
+
+    return replaced(RedoLog, "_sync", make)
+
+
+@mutant("a name is used again while the redo log has bytes for it", "redo")
+def name_is_not_freed() -> Any:
+    def make(right: Any) -> Any:
+        def free_name(self: RedoLog, path: str) -> None:
+            self._release(path)
+
+        return free_name
+
+    return replaced(RedoLog, "free_name", make)
+
+
+@mutant("a segment of the redo log counts as safe before the files are synced", "redo")
+def segment_is_not_safe() -> Any:
+    def make(right: Any) -> Any:
+        def work(self: RetireSegment) -> None:
+            self.sizes = [(each, each.written_bytes()) for each in list(self.log.bound.values())]
+
+        return work
+
+    return replaced(RetireSegment, "work", make)
+
+
+@mutant("a file that is complete stays in the redo log as it was", "redo")
+def complete_is_not_told() -> Any:
+    def make(right: Any) -> Any:
+        def complete(self: RedoLog, file: Any) -> None:
+            """Nothing."""
+
+        return complete
+
+    return replaced(RedoLog, "complete", make)

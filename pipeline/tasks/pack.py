@@ -129,7 +129,7 @@ def _ready(disk: OsFs, path: str) -> Spool:
     except SpoolError as error:
         raise ValueError(str(error)) from None
     found = spool.listing().kestrel
-    if spool.failed_sync.exists or spool.stuck_plan is not None or any(map(spool.has_intents, found)):
+    if spool.used_log or spool.failed_sync.exists or spool.stuck_plan is not None or any(map(spool.has_intents, found)):
         raise ValueError(f"the last server left work to finish in {path}; start it once, stop it, and try again")
     for queue, files in found.items():
         spool.recovery.finish(queue, files)

@@ -216,11 +216,12 @@ def test_a_new_file_that_has_changed_since_it_was_compared_replaces_nothing(
     assert [name for name in names(spool) if "~~" not in name] == files and states(spool) == before
 
 
-def test_a_spool_in_which_a_server_has_work_to_finish_is_not_packed(tmp_path: Path) -> None:
+@pytest.mark.parametrize("left", [("failed_sync", ""), ("version", f"staniel-spool 2 {'ab' * 16}\n")])
+def test_a_spool_in_which_a_server_has_work_to_finish_is_not_packed(tmp_path: Path, left: tuple[str, str]) -> None:
     spool = spool_of(tmp_path)
     own = spool / ".staniel"
     own.mkdir()
-    (own / "failed_sync").write_text("")
+    (own / left[0]).write_text(left[1])
     files = names(spool)
     with pytest.raises(ValueError, match="the last server left work to finish"):
         packed(spool)

@@ -192,7 +192,7 @@ class GroupCommit:
             self.before_write()
         touched, self._touched = self._touched, []
         redo = self.redo
-        is_logged = redo.is_in_use
+        is_logged = redo.state is LogState.IN_USE
         for member in touched:
             try:
                 file = member.write()
@@ -285,7 +285,7 @@ class GroupCommit:
             if last == self._started:
                 return None
             files, self._now = self._now, {}
-            if self.redo.is_in_use:
+            if self.redo.state is LogState.IN_USE:
                 redo = self.redo
                 direct = tuple([file for file in files if type(file) is not NamedFile or not redo.covers(file)])
                 sync = Sync(last, direct, "", self.folder, self.fs, (), (), True, redo, redo.take())
@@ -311,7 +311,7 @@ class GroupCommit:
         folder = self.folder if self._folder_changed else ""
         self._folder_changed = False
         sync = Sync(last, tuple(files), folder, self.folder, self.fs, asked, then, False)
-        if self.redo.is_in_use:
+        if self.redo.state is LogState.IN_USE:
             sync.redo, sync.taken = self.redo, self.redo.take()
         return files, sync
 

@@ -25,12 +25,12 @@ segments, without gaps. Numbers are little-endian.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from enum import Enum
+from functools import cache
 from struct import Struct as Layout
 from struct import error as LayoutError
 
-from google_crc32c import extend, value
 from msgspec import Struct
 
 MAGIC = b"STNREDO1"
@@ -82,6 +82,18 @@ class BadBatch(Exception):
     """What a batch holds cannot be read, although its checksum is right."""
 
 
+@cache
+def _checksums() -> tuple[Callable[[int, bytes], int], Callable[[bytes], int]]:
+    from google_crc32c import extend, value  # a server without a log does not load it
+
+    return extend, value
+
+
+def crc_of(data: bytes) -> int:
+    """The crc32c of `data`."""
+    return _checksums()[1](data)
+
+
 def blocks(size: int) -> int:
     """`size` bytes, up to the end of their last block."""
     return -(-size // BLOCK_BYTES) * BLOCK_BYTES
@@ -95,7 +107,8 @@ def batch_bytes(records_bytes: int) -> int:
 def encode_batch(head: BatchHead, records: bytes) -> bytes:
     """A whole batch, with the zeros behind it."""
     tail = _TAIL.pack(head.records_bytes, head.number, head.oldest, head.synced, head.spool_id, head.boot_id)
-    crc: int = extend(value(tail), records)
+    extend, value = _checksums()
+    crc = extend(value(tail), records)
     size = HEAD.size + len(records)
     return b"".join((MAGIC, crc.to_bytes(4, "little"), tail, records, bytes(blocks(size) - size)))
 
@@ -119,8 +132,7 @@ def is_whole(data: bytes | memoryview, head: BatchHead) -> bool:
     end = HEAD.size + head.records_bytes
     if len(data) < end:
         return False
-    crc: int = value(bytes(data[CHECKED_AT:end]))
-    return crc == int.from_bytes(data[8:CHECKED_AT], "little")
+    return crc_of(bytes(data[CHECKED_AT:end])) == int.from_bytes(data[8:CHECKED_AT], "little")
 
 
 def bind(file: int, safe_bytes: int, path: str) -> bytes:
@@ -133,7 +145,7 @@ def data_head(file: int, at: int, safe_bytes: int, length: int) -> bytes:
 
 
 def extent(file: int, at: int, safe_bytes: int, data: bytes) -> bytes:
-    return EXTENT.pack(3, file, at, safe_bytes, len(data), value(data))
+    return EXTENT.pack(3, file, at, safe_bytes, len(data), crc_of(data))
 
 
 def done(file: int) -> bytes:

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 from enum import Enum
 
-from google_crc32c import value as crc32c
 from msgspec import Struct, field
 
 from staniel.journal.disk.fs import Fs
@@ -23,6 +22,7 @@ from staniel.journal.redo.records import (
     RedoKind,
     RedoRecord,
     batch_bytes,
+    crc_of,
     decode,
     decode_head,
     is_whole,
@@ -223,5 +223,4 @@ def _write_again(fs: Fs, path: str, at: int, data: bytes) -> int:
 
 def _is_whole(fs: Fs, path: str, record: RedoRecord) -> bool:
     data = fs.read(path, record.at, record.length)
-    crc: int = crc32c(data)
-    return len(data) == record.length and crc == record.crc
+    return len(data) == record.length and crc_of(data) == record.crc

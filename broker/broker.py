@@ -21,6 +21,7 @@ from staniel.broker.deletions import Deletions
 from staniel.broker.events import CLIENT_EVENTS_MAX, EventSink, Level, RateLimitedSink, discard
 from staniel.broker.leases import Lease, Leases
 from staniel.broker.maintenance.scheduler import MaintenanceScheduler
+from staniel.broker.operations.audit import Audit
 from staniel.broker.pauses import Pauses
 from staniel.broker.recovery import retry_unreadable
 from staniel.broker.session import LAST_TIME, ProtocolSpec, Session, dead_letter
@@ -71,6 +72,7 @@ class Broker:
         "_started_with",
         "_to_expire",
         "admin",
+        "audit",
         "client_events",
         "config",
         "counters",
@@ -128,6 +130,7 @@ class Broker:
         self._limit_queues()
         self.streams = StreamQueues(self)
         self.deletions = Deletions(self)
+        self.audit = Audit(self.group, self.spool.own, config.admin.audit_log_bytes, report)
         self.pauses = Pauses(fs, f"{self.spool.own}/paused", report)
         self.status = self._new_status()
         self.admin = admin_access(config, fs)
@@ -217,7 +220,10 @@ class Broker:
             session.stop_waiting(now_ms)
         while self.woken:
             self.settle(now_ms)
+        if "client" not in self.stop_cause and self.stop_cause:
+            self.audit.note_signal("stop", str(self.stop_cause["why"]), now_ms)
         self.group.settle(now_ms)
+        self.audit.close()
         for task in list(self.group.redo.running):
             self.maintenance.tasks.complete(task, now_ms)
         self.transfers.transfer_log.close()

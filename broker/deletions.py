@@ -38,6 +38,7 @@ class Deletions:
             then(broker.queues.waiters_by_name.dismiss(name))  # readers may wait for it
             return
         session.log_event("queue.deleted", now_ms, queue=name, items=len(queue.line))
+        broker.audit.note(session, "delete", now_ms, queue=name, items=len(queue.line))
         if self.must_wait(queue):
             self.postponed.setdefault(queue, []).append(session)
             broker.group.after_sync = self.carry_out

@@ -5,6 +5,8 @@ from __future__ import annotations
 from enum import Enum
 from typing import Protocol
 
+from msgspec import Struct
+
 SELDOM_MS = 10_000  # between two lines about the same
 CLIENT_EVENTS_MAX = 20  # lines about one thing that clients do, in that time
 KINDS_MAX = 64  # of lines that are told apart; then all begin anew
@@ -27,6 +29,50 @@ def discard(level: Level, event: str, /, **fields: object) -> None:
     """A sink for nothing."""
 
 
+class LineWindow(Struct):
+    """What has come of one kind since `since_ms`: how many lines, and how many were left out before the next one."""
+
+    since_ms: int
+    length_ms: int = SELDOM_MS
+    lines: int = 0
+    left_out: int = 0
+    is_exceeded: bool = False
+
+
+class RateLimit:
+    """At most `burst` lines of a kind in SELDOM_MS. Of a kind that goes on exceeding that the windows become twice as
+    long each time, up to `longest_ms`.
+    """
+
+    def __init__(self, burst: int, longest_ms: int = SELDOM_MS) -> None:
+        self._burst = burst
+        self._longest_ms = longest_ms
+        self._windows: dict[object, LineWindow] = {}
+
+    def admits(self, kind: object, now_ms: int) -> bool:
+        """Whether a line of this kind would be written now; if not, it counts as left out."""
+        window = self._windows.get(kind)
+        if window is None:
+            if len(self._windows) >= KINDS_MAX:
+                self._windows.clear()
+            self._windows[kind] = LineWindow(now_ms)
+        elif now_ms >= window.since_ms + window.length_ms:
+            longer_ms = min(2 * window.length_ms, self._longest_ms) if window.is_exceeded else SELDOM_MS
+            window.since_ms, window.length_ms, window.lines, window.is_exceeded = now_ms, longer_ms, 0, False
+        elif window.lines >= self._burst:
+            window.left_out += 1
+            window.is_exceeded = True
+            return False
+        return True
+
+    def count(self, kind: object) -> int:
+        """A line of a kind that was admitted is written; how many were left out before it."""
+        window = self._windows[kind]
+        left_out, window.left_out = window.left_out, 0
+        window.lines += 1
+        return left_out
+
+
 class RateLimitedSink:
     """For events that clients cause as often as they like: at most `burst` lines in SELDOM_MS for each event and `why`.
     The next line after those says in `left_out` how many were not written.
@@ -34,32 +80,17 @@ class RateLimitedSink:
 
     def __init__(self, report: EventSink, burst: int = 1) -> None:
         self._report = report
-        self._burst = burst
-        self._windows: dict[tuple[str, object], list[int]] = {}  # since when, how many lines, how many are left out
+        self._limit = RateLimit(burst)
 
     def __call__(self, level: Level, event: str, now_ms: int, /, **fields: object) -> None:
         if not self.is_wanted(event, now_ms, fields.get("why")):
             return
-        window = self._windows[event, fields.get("why")]
-        if window[2]:
-            fields["left_out"] = window[2]
-            window[2] = 0
-        window[1] += 1
+        if left_out := self._limit.count((event, fields.get("why"))):
+            fields["left_out"] = left_out
         self._report(level, event, **fields)
 
     def is_wanted(self, event: str, now_ms: int, why: object = None) -> bool:
         """Whether a line about this would be written now; if not, it counts as left out. For events whose fields take
         time to find.
         """
-        kind = (event, why)
-        window = self._windows.get(kind)
-        if window is None:
-            if len(self._windows) >= KINDS_MAX:
-                self._windows.clear()
-            self._windows[kind] = [now_ms, 0, 0]
-        elif now_ms >= window[0] + SELDOM_MS:
-            window[0], window[1] = now_ms, 0
-        elif window[1] >= self._burst:
-            window[2] += 1
-            return False
-        return True
+        return self._limit.admits((event, why), now_ms)

@@ -38,7 +38,17 @@ from staniel.queues.names import parent_of
 FORMAT_VERSION = UNUSED
 MARK = "failed_sync"
 LOCK = "lock"
-OWN_FILES = (MARK, f"{MARK}{ROOM_SUFFIX}", "ballast", "intents", "paused", "status", *redo_log.NAMES)
+OWN_FILES = (
+    MARK,
+    f"{MARK}{ROOM_SUFFIX}",
+    "ballast",
+    "intents",
+    "paused",
+    "status",
+    "audit",
+    "audit.1",
+    *redo_log.NAMES,
+)
 
 
 class SpoolError(Exception):

@@ -184,10 +184,12 @@ class Hub:
 
     def reload(self) -> None:
         """Read the configuration again, between two turns. What is wrong with it has been reported."""
+        now_ms = self.clock.now_ms()
         try:
-            self.broker.reload(self.clock.now_ms())
+            self.broker.reload(now_ms)
         except ReloadError:
             return
+        self.broker.audit.note_signal("reload", "SIGHUP", now_ms)
 
     def close(self) -> None:
         """Stop accepting, answer every waiting client, leave every journal synced, close every socket."""

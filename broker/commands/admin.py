@@ -140,6 +140,7 @@ def change_status(session: Session, wanted: ServerStatus, now_ms: int) -> None:
     was = session.broker.status.reported
     if session.broker.set_status(wanted, now_ms):
         session.log_event("status.changed", now_ms, was=was.value.lower(), now=wanted.value.lower())
+        session.broker.audit.note(session, "status", now_ms, target=wanted.value.lower())
 
 
 def pause(session: Session, request: memcache.Pause, now_ms: int) -> None:
@@ -166,10 +167,12 @@ def reload(session: Session, request: memcache.Reload, now_ms: int) -> None:
     except ReloadError as error:
         session.refuse(str(error))
         return
+    session.broker.audit.note(session, "reload", now_ms)
     session.out.append(session.replies.reloaded(later))
 
 
 def shutdown(session: Session, request: memcache.Shutdown, now_ms: int) -> None:
+    session.broker.audit.note(session, "stop", now_ms)
     session.broker.stop("shutdown", session.address)
     session.hang_up(b"")
 

@@ -14,6 +14,7 @@ from staniel.broker.commands.monitor import MonitorCommand, confirm
 from staniel.broker.commands.puts import STORED, PutResult, store
 from staniel.broker.events import Level
 from staniel.broker.operations import changes
+from staniel.broker.operations.audit import Result
 from staniel.broker.session import LONG_ITEM_BYTES, FrequentCommands, Session
 from staniel.broker.version import WIRE_VERSION
 from staniel.protocol.memcache import requests as memcache
@@ -120,15 +121,24 @@ def flush_all(session: Session, request: memcache.FlushAll, now_ms: int) -> None
 def flush_each(session: Session, now_ms: int, finish: Callable[[], None]) -> BatchCommand[Queue]:
     """Flush every queue there is, then `finish`."""
 
+    items = 0
+
     def visit(queue: Queue, now_ms: int) -> bool:
+        nonlocal items
         if not queue.prepare_flush():
             return False
-        queue.flush()
+        items += queue.flush()
         session.depend_on(queue)
         return True
 
+    def end() -> None:
+        audit.note(session, "flush_all", now_ms, items=items, number=number)
+        finish()
+
+    audit = session.broker.audit
     session.log_event("queues.flushed", now_ms, queues=len(session.broker.queues.by_name))
-    return BatchCommand(session, session.broker.queues, visit, finish)
+    number = audit.note(session, "flush_all", now_ms, result=Result.BEGUN)
+    return BatchCommand(session, session.broker.queues, visit, end)
 
 
 def monitor(session: Session, request: memcache.Monitor, now_ms: int) -> None:

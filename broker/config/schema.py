@@ -98,12 +98,14 @@ class WorkqSettings(ListenerSettings, frozen=True, kw_only=True):
 class AdminSettings(ListenerSettings, frozen=True, kw_only=True):
     """[admin]: HTTP for operators. `socket`: an abstract Unix socket for them, found by the spool. `token_file`: its
     first line is what requests over TCP must bring; "": every program that reaches the port may use it. `hosts`: names
-    under which browsers may ask for the listener, beside addresses, localhost and the server's host.
+    under which browsers may ask for the listener, beside addresses, localhost and the server's host. `audit_log_bytes`:
+    of the files that say what was done to queues and the server, 0: none.
     """
 
     socket: Annotated[bool, values.FLAG] = True
     token_file: Annotated[str, values.MAYBE_TEXT] = ""
     hosts: Annotated[tuple[str, ...], values.HOSTS] = ()
+    audit_log_bytes: Annotated[int, values.AUDIT_LOG] = field(name="audit_log", default=4 << 20)
 
 
 class QueueSettings(Struct, frozen=True, kw_only=True):

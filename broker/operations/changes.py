@@ -16,7 +16,9 @@ from staniel.queues.queue import Queue
 ABORTS_PER_TURN = 64
 
 
-def empty(session: Session, queue: Queue, now_ms: int, again: Callable[[int], None]) -> int | None:
+def empty(
+    session: Session, queue: Queue, now_ms: int, again: Callable[[int], None], operation: str = "flush"
+) -> int | None:
     """Remove every item that waits; how many that were. None if nothing has been done yet: there are many, and `again`
     comes in the next turn.
     """
@@ -28,6 +30,7 @@ def empty(session: Session, queue: Queue, now_ms: int, again: Callable[[int], No
         session.yield_turn()
     session.depend_on(queue)
     session.log_event("queue.flushed", now_ms, queue=queue.name, items=items)
+    session.broker.audit.note(session, operation, now_ms, queue=queue.name, items=items)
     return items
 
 
@@ -40,15 +43,26 @@ def pause(session: Session, queue: Queue, now_ms: int, *, gets: bool, puts: bool
     session.broker.pauses.change(queue, QueuePause(gets_paused, puts_paused), now_ms)
     event = "queue.paused" if is_paused else "queue.resumed"
     session.log_event(event, now_ms, queue=queue.name, paused=pause_name(queue))
+    operation = "pause" if is_paused else "resume"
+    session.broker.audit.note(session, operation, now_ms, queue=queue.name, target=pause_name(queue))
 
 
 class RunningAbort:
     """Gives open reads back, whose ever they are, in the order of `left` and some a turn. `finish(count)` is called
-    behind the last one, with how many were still open.
+    behind the last one, with how many were still open. `queue`
+    and `client`, an address: whose they are, for the audit log.
     """
 
-    def __init__(self, session: Session, left: deque[tuple[Queue, Delivery]], finish: Callable[[int], None]) -> None:
+    def __init__(
+        self,
+        session: Session,
+        left: deque[tuple[Queue, Delivery]],
+        finish: Callable[[int], None],
+        queue: str = "",
+        client: str = "",
+    ) -> None:
         self._session = session
+        self._about = queue, client
         self._left = left
         self._finish = finish
         self._aborted = 0
@@ -64,4 +78,6 @@ class RunningAbort:
             session.yield_turn(self.step)
             return
         session.log_event("reads.aborted", now_ms, reads=self._aborted)
+        name, client = self._about
+        session.broker.audit.note(session, "abort", now_ms, queue=name, target=client, items=self._aborted)
         self._finish(self._aborted)

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from staniel.broker import access
+from staniel.broker.operations.audit import Result
 from staniel.broker.session import Session
 from staniel.journal.journals import removal_log
 from staniel.queues.interfaces import Admission
@@ -38,9 +39,17 @@ class RunningMove:
     """
 
     def __init__(
-        self, session: Session, source: Queue, target: str, count: int | None, finish: Callable[[int, str], None]
+        self,
+        session: Session,
+        source: Queue,
+        target: str,
+        count: int | None,
+        finish: Callable[[int, str], None],
+        operation: str = "move",
     ) -> None:
         self.session = session
+        self.operation = operation
+        self.number = 0  # in the audit log, once it is there
         self.source = source
         self.target = target
         self.finish = finish
@@ -58,15 +67,32 @@ class RunningMove:
         except Refused as refused:
             more, why = False, refused.why
         log = removal_log(self.source.journal)
+        if (more or self.is_ahead) and not self.number:
+            self._note(now_ms, Result.BEGUN, self.moved + self.left, "")
         if self.is_ahead and log is not None:
             self.session.retry_after_sync(log, self.step)
         elif more or self.is_ahead:
             self.session.yield_turn(self.step)
         else:
             self.finish(self.moved, why)
+            self._note(now_ms, Result.REFUSED if why and not self.moved else Result.DONE, self.moved, why)
             if self.moved or not why:
                 source, target = self.source.name, self.target
                 self.session.log_event("queue.moved", now_ms, queue=source, target=target, items=self.moved)
+
+    def _note(self, now_ms: int, result: Result, items: int, why: str) -> None:
+        source, audit = self.source.name, self.session.broker.audit
+        self.number = audit.note(
+            self.session,
+            self.operation,
+            now_ms,
+            queue=source,
+            target=self.target,
+            items=items,
+            result=result,
+            why=why,
+            number=self.number,
+        )
 
     def _send_slice(self, now_ms: int) -> bool:
         """Whether there is more to do. Raises Refused."""

@@ -14,6 +14,7 @@ from typing import Any
 import click
 
 from staniel.broker.config.values import DURATION_MS_MAX, parse_duration
+from staniel.broker.operations.audit import KEPT, AuditEntry
 from staniel.broker.operations.browse import BYTES_MAX, ItemView, Page
 from staniel.broker.operations.health import Health, Severity
 from staniel.broker.operations.views import ClientView, OpenReadView, QueueSnapshot, ServerView
@@ -27,6 +28,7 @@ PAGE_ITEMS = 1000  # of the listener's lists
 TAKEN_AT_ONCE = 16
 SHOWN_BYTES = 200
 TEXT, HEX, RAW = "text", "hex", "raw"
+AUDIT_HEADS = ("ID", "WHEN", "OPERATION", "ABOUT", "ITEMS", "RESULT", "CLIENT", "PROTOCOL", "WHY")
 STATUSES = ("up", "writeavoid", "readonly", "quiescent")
 Callback = Callable[..., Any]
 
@@ -278,6 +280,39 @@ def status(live: Live, wanted: str | None) -> None:
     }
     for name, value in rows.items():
         click.echo(f"{name + ':':<15}{printable(value)}")
+
+
+@live("audit")
+@click.option("--count", "-n", default=20, show_default=True, type=click.IntRange(1, KEPT), help="How many entries.")
+def audit(live: Live, count: int) -> None:
+    """Show what was done to queues and the server, and who did it; the newest last.
+
+    RESULT begun: it was going on when the line was written; one of the same ID with its result follows, unless it was
+    cut off. The files are SPOOL/.staniel/audit and audit.1.
+    """
+    found = live.client.get("/api/audit", limit=count)
+    if live.tell_json(found):
+        return
+    rows = [_audit_row(each) for each in reversed(convert(found, list[AuditEntry]))]
+    _echo_table(AUDIT_HEADS, rows, *AUDIT_HEADS[1:4], *AUDIT_HEADS[5:])
+    for each in convert(found, list[AuditEntry]):
+        if each.left_out:
+            click.echo(f"before {each.id} there were {each.left_out:,} more of its kind", err=True)
+
+
+def _audit_row(entry: AuditEntry) -> list[str]:
+    about = printable(entry.queue) + f" > {printable(entry.target)}" * bool(entry.target)
+    return [
+        str(entry.id),
+        _moment(entry.at_ms),
+        entry.operation,
+        about.strip(),
+        f"{entry.items:,}",
+        entry.result.value,
+        printable(entry.client),
+        printable(entry.protocol),
+        printable(entry.why),
+    ]
 
 
 # items

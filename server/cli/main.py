@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 DAY_S = 86_400
 HELD_BACK, SILENT = 3, 4  # exit codes; click's own are 1 and 2
 GROUPS = {
-    "A server": ("serve", "ping", "health", "status", "clients", "reload", "stop"),
+    "A server": ("serve", "ping", "health", "status", "clients", "audit", "reload", "stop"),
     "Queues": ("queues", "peek", "open", "put", "get", "pause", "resume"),
     "Queues, for good": ("abort", "move", "redrive", "purge", "delete"),
     "Files": ("config", "journal", "pipeline"),

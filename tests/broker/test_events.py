@@ -33,7 +33,7 @@ def test_reasons_without_end_are_not_remembered() -> None:
     tell = RateLimitedSink(lines)
     for number in range(10 * KINDS_MAX):
         tell(Level.INFO, "e", 1, why=str(number))
-    assert len(lines.seen) == 10 * KINDS_MAX and len(tell._windows) <= KINDS_MAX
+    assert len(lines.seen) == 10 * KINDS_MAX and len(tell._limit._windows) <= KINDS_MAX
 
 
 def test_a_burst_of_lines_is_written_and_the_rest_counted() -> None:

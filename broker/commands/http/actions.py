@@ -185,7 +185,7 @@ def purge(exchange: Exchange, now_ms: int) -> None:
         exchange.error(409, f"{found.name} has {len(found.line)} items now, not {expected}: nothing was purged")
         return
     # Again from the beginning, if it takes another turn: other clients come in between.
-    count = changes.empty(exchange.session, found, now_ms, partial(purge, exchange))
+    count = changes.empty(exchange.session, found, now_ms, partial(purge, exchange), "purge")
     if count is not None:
         exchange.json({"purged": count})
 
@@ -194,7 +194,7 @@ def move(exchange: Exchange, now_ms: int) -> None:
     body = exchange.body(MoveBody)
     found = find(exchange)
     if found is not None:
-        _move(exchange, found, body.to, body.count, now_ms)
+        _move(exchange, found, body.to, body.count, now_ms, "move")
 
 
 def redrive(exchange: Exchange, now_ms: int) -> None:
@@ -211,7 +211,7 @@ def redrive(exchange: Exchange, now_ms: int) -> None:
             exchange.error(409, f'{which} dead letters to {found.name}: say where to move them with "to"')
             return
         target = origins[0]
-    _move(exchange, found, target, body.count, now_ms)
+    _move(exchange, found, target, body.count, now_ms, "redrive")
 
 
 def _origins(broker: Broker, name: str) -> list[str]:
@@ -221,7 +221,7 @@ def _origins(broker: Broker, name: str) -> list[str]:
     return there or [each for each in resolved if each and resolved[each].dead_letter_queue == name]
 
 
-def _move(exchange: Exchange, source: Queue, target: str, count: int | None, now_ms: int) -> None:
+def _move(exchange: Exchange, source: Queue, target: str, count: int | None, now_ms: int, operation: str) -> None:
     queues = exchange.broker.queues
     if why := move_error(queues, source.name, target):
         exchange.error(400, why)
@@ -240,7 +240,7 @@ def _move(exchange: Exchange, source: Queue, target: str, count: int | None, now
         else:
             exchange.json({"moved": moved, "to": target, "why": why})
 
-    running = RunningMove(exchange.session, source, target, count, finish)
+    running = RunningMove(exchange.session, source, target, count, finish, operation)
     running.step(now_ms)
 
 
@@ -276,7 +276,7 @@ def abort(exchange: Exchange, now_ms: int) -> None:
     if taken is None:
         exchange.error(404, f"{found.name} has no open read {xid}")
         return
-    _abort_each(exchange, deque([(found, taken)]), now_ms)
+    _abort_each(exchange, deque([(found, taken)]), now_ms, queue=found.name)
 
 
 def abort_all(exchange: Exchange, now_ms: int) -> None:
@@ -290,7 +290,8 @@ def abort_all(exchange: Exchange, now_ms: int) -> None:
             409, f"{found.name} has {len(found.open_reads)} open reads now, not {expected}: none was given back"
         )
         return
-    _abort_each(exchange, deque((found, taken) for taken in reversed(found.open_reads.values())), now_ms)
+    left = deque((found, taken) for taken in reversed(found.open_reads.values()))
+    _abort_each(exchange, left, now_ms, queue=found.name)
 
 
 def abort_client(exchange: Exchange, now_ms: int) -> None:
@@ -300,15 +301,20 @@ def abort_client(exchange: Exchange, now_ms: int) -> None:
     if holder is None:
         exchange.error(404, f"there is no client {number}")
         return
-    _abort_each(exchange, _reads_of(holder), now_ms)
+    _abort_each(exchange, _reads_of(holder), now_ms, client=holder.address)
 
 
 def _reads_of(session: Session) -> deque[tuple[Queue, Delivery]]:
     return deque(held for reads in session.reads.values() for held in reversed(reads))
 
 
-def _abort_each(exchange: Exchange, left: deque[tuple[Queue, Delivery]], now_ms: int) -> None:
-    changes.RunningAbort(exchange.session, left, lambda count: exchange.json({"aborted": count})).step(now_ms)
+def _abort_each(
+    exchange: Exchange, left: deque[tuple[Queue, Delivery]], now_ms: int, queue: str = "", client: str = ""
+) -> None:
+    def finish(count: int) -> None:
+        exchange.json({"aborted": count})
+
+    changes.RunningAbort(exchange.session, left, finish, queue, client).step(now_ms)
 
 
 def delete(exchange: Exchange, now_ms: int) -> None:
@@ -344,10 +350,12 @@ def reload(exchange: Exchange, now_ms: int) -> None:
     except ReloadError as error:
         exchange.error(409, str(error))
         return
+    exchange.broker.audit.note(exchange.session, "reload", now_ms)
     exchange.json({"reloaded": True, "only_after_restart": later})
 
 
 def stop(exchange: Exchange, now_ms: int) -> None:
     """Stop the server as SIGTERM does."""
+    exchange.broker.audit.note(exchange.session, "stop", now_ms)
     exchange.broker.stop("admin", exchange.session.address)
     exchange.json({"stopping": True})

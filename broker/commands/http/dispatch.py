@@ -53,7 +53,7 @@ def _serve(exchange: Exchange, now_ms: int) -> None:
         return
     route, names, others = find(request.method, request.path)
     if route is not None:
-        exchange.names = names
+        exchange.names, exchange.operation, exchange.now_ms = names, route.operation, now_ms
         route.serve(exchange, now_ms)
     elif others:
         exchange.error(405, f"expected {' or '.join(sorted(set(others)))}", {"allow": ", ".join(sorted(set(others)))})

@@ -7,6 +7,7 @@ from typing import Any, TypeVar
 
 import msgspec
 
+from staniel.broker.operations.audit import Result
 from staniel.broker.session import Session
 from staniel.protocol.http import replies
 from staniel.protocol.http.requests import HttpRequest
@@ -27,6 +28,8 @@ class Exchange:
         self.broker = session.broker
         self.request = request
         self.names = names
+        self.operation = ""  # what a refusal is called in the audit log; "": it is not taken down there
+        self.now_ms = 0
         self._held: list[bytes] = []  # of a body in pieces
         self._held_bytes = 0
 
@@ -54,6 +57,11 @@ class Exchange:
         self.send(replies.json_reply(self.request, status, value))
 
     def error(self, status: int, why: str, more: dict[str, str] | None = None) -> None:
+        if self.operation:
+            about = self.names[0] if self.names else ""
+            self.broker.audit.note(
+                self.session, self.operation, self.now_ms, queue=about, result=Result.REFUSED, why=why
+            )
         self.send(replies.error_reply(self.request, status, why, more))
 
     def reply(self, status: int, body: bytes, content_type: str, more: dict[str, str] | None = None) -> None:

@@ -8,6 +8,7 @@ from staniel.broker.commands.batches import BatchCommand
 from staniel.broker.commands.http.events import PageEvents
 from staniel.broker.commands.http.exchange import BadBody, Exchange
 from staniel.broker.operations import browse, metrics, views
+from staniel.broker.operations.audit import KEPT
 from staniel.broker.operations.files import journal_view
 from staniel.broker.operations.health import health
 from staniel.broker.operations.history import SPANS
@@ -19,6 +20,7 @@ VIEWS_PER_TURN = 100  # 1 ms
 METRICS_PER_TURN = 64  # 2 ms
 READS_MAX = 1000
 LIMIT_DEFAULT = 20
+AUDIT_DEFAULT = 100
 
 
 def live(exchange: Exchange, now_ms: int) -> None:
@@ -137,6 +139,11 @@ def clients(exchange: Exchange, now_ms: int) -> None:
     limit = exchange.number("limit", READS_MAX, READS_MAX)
     offset = exchange.number("offset", 0, 1 << 62)
     exchange.json(list(islice(views.clients(exchange.broker, offset, limit), limit)))
+
+
+def audit(exchange: Exchange, now_ms: int) -> None:
+    limit = exchange.number("limit", AUDIT_DEFAULT, KEPT)
+    exchange.json(exchange.broker.audit.newest(exchange.number("offset", 0, 1 << 62), limit))
 
 
 def prometheus(exchange: Exchange, now_ms: int) -> None:

@@ -10,6 +10,7 @@ from staniel.broker.commands.http import actions, kestrel, queries
 from staniel.broker.commands.http.events import CONTENT_TYPE as EVENTS
 from staniel.broker.commands.http.events import PageEvent
 from staniel.broker.commands.http.exchange import Exchange
+from staniel.broker.operations.audit import AuditEntry
 from staniel.broker.operations.browse import Page
 from staniel.broker.operations.files import JournalFiles
 from staniel.broker.operations.health import Health
@@ -23,7 +24,8 @@ PAGING = ("offset", "limit")
 
 class Route(Struct, frozen=True):
     """`path` has {name} where it is open. `body`: what a POST takes; `reply`: what a good answer holds, None where the
-    summary says it all; `query`: names of numbers; `type`: of the reply.
+    summary says it all; `query`: names of numbers; `type`: of the reply; `operation`: as its refusals are taken down in
+    the audit log, "": they are not.
     """
 
     method: str
@@ -34,6 +36,7 @@ class Route(Struct, frozen=True):
     body: type[Struct] | None = None
     query: tuple[str, ...] = ()
     type: str = replies.JSON
+    operation: str = ""
 
     @property
     def parts(self) -> list[str]:
@@ -70,12 +73,41 @@ ROUTES = (
     Route("GET", "/api/clients", queries.clients, "Connections, the oldest first.", list[ClientView], query=PAGING),
     Route("GET", "/api/history", queries.history_of_all, "All queues together.", HistoryView, query=("span",)),
     Route("GET", "/api/jobs", queries.jobs, "Jobs of workq's by name.", list[JobsView], query=PAGING),
+    Route(
+        "GET",
+        "/api/audit",
+        queries.audit,
+        "What was done to queues and the server, and who did it; the newest first.",
+        list[AuditEntry],
+        query=PAGING,
+    ),
     Route("GET", "/api/events", queries.events, "What changes, as it does.", PageEvent, type=EVENTS),
     Route("POST", "/api/queues/{queue}/put", actions.put, "Store one item.", body=actions.PutBody),
     Route("POST", "/api/queues/{queue}/take", actions.take, "Take items for good.", body=actions.TakeBody),
-    Route("POST", "/api/queues/{queue}/purge", actions.purge, "Remove all that waits.", body=actions.PurgeBody),
-    Route("POST", "/api/queues/{queue}/move", actions.move, "Move items to another queue.", body=actions.MoveBody),
-    Route("POST", "/api/queues/{queue}/redrive", actions.redrive, "Move dead letters back.", body=actions.RedriveBody),
+    Route(
+        "POST",
+        "/api/queues/{queue}/purge",
+        actions.purge,
+        "Remove all that waits.",
+        body=actions.PurgeBody,
+        operation="purge",
+    ),
+    Route(
+        "POST",
+        "/api/queues/{queue}/move",
+        actions.move,
+        "Move items to another queue.",
+        body=actions.MoveBody,
+        operation="move",
+    ),
+    Route(
+        "POST",
+        "/api/queues/{queue}/redrive",
+        actions.redrive,
+        "Move dead letters back.",
+        body=actions.RedriveBody,
+        operation="redrive",
+    ),
     Route("POST", "/api/queues/{queue}/pause", actions.pause, "Hold back gets or puts.", body=actions.PauseBody),
     Route("POST", "/api/queues/{queue}/resume", actions.resume, "Let them go on.", body=actions.PauseBody),
     Route(
@@ -83,9 +115,16 @@ ROUTES = (
     ),
     Route("POST", "/api/queues/{queue}/open/{xid}/abort", actions.abort, "Give one open read back."),
     Route("POST", "/api/clients/{number}/abort", actions.abort_client, "Give back every open read of a client."),
-    Route("DELETE", "/api/queues/{queue}", actions.delete, "Delete a queue and its files."),
-    Route("POST", "/api/status", actions.status, "Change the server's status.", body=actions.StatusBody),
-    Route("POST", "/api/reload", actions.reload, "Read the configuration again."),
+    Route("DELETE", "/api/queues/{queue}", actions.delete, "Delete a queue and its files.", operation="delete"),
+    Route(
+        "POST",
+        "/api/status",
+        actions.status,
+        "Change the server's status.",
+        body=actions.StatusBody,
+        operation="status",
+    ),
+    Route("POST", "/api/reload", actions.reload, "Read the configuration again.", operation="reload"),
     Route("POST", "/api/stop", actions.stop, "Stop the server as SIGTERM does."),
     Route("GET", "/ping", kestrel.ping, "As Kestrel's: pong."),
     Route("GET", "/stats.json", kestrel.show_stats, "As Kestrel's: counters, gauges, labels."),

@@ -1,0 +1,225 @@
+"""What was done to queues and to the server, and who did it: a line of JSON for each operation, in the spool's own
+folder.
+
+Every protocol's purges, flushes, deletes, moves, pauses, aborts, status changes, reloads and stops are in it, and the
+refusals of those that came over HTTP. The file is bounded: once it has grown, it becomes the older one of two. So that
+no client can wash out what others did, of each operation a protocol gets a few lines in ten seconds, and fewer the
+longer it floods. A line is written before the answer leaves, and synced within a second; one that cannot be written is
+told in the log, and what it tells of is done all the same: an operator must be able to make room on a full disk.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import deque
+from collections.abc import Iterable
+from contextlib import suppress
+from enum import Enum
+from typing import TYPE_CHECKING
+
+import msgspec
+from msgspec import Struct
+
+from staniel.broker.events import EventSink, Level, RateLimit, RateLimitedSink
+from staniel.journal.disk.quarantine import UNDECODABLE
+
+if TYPE_CHECKING:
+    from staniel.broker.session import Session
+    from staniel.journal.disk.fs import File
+    from staniel.journal.group_commit import GroupCommit
+
+NAMES = ("audit", "audit.1")  # the newer one first
+BURST = 20  # lines of one operation over one protocol in ten seconds
+OPERATORS = "admin"
+OPERATORS_BURST = 1000
+LONGEST_WINDOW_MS = 3_600_000
+KEPT = 1000  # entries in memory, for those who ask
+READ_BYTES = 512 << 10  # of each file, at the first question
+WHY_MAX = 300
+SYNC_MS = 1000
+UNIX_CLIENT = re.compile(r"unix:pid=(\d+),uid=(\d+)")
+NO_FILE = 0
+
+
+class Result(Enum):
+    DONE = "done"
+    REFUSED = "refused"  # nothing has changed; `why` says why
+    BEGUN = "begun"  # goes on over many turns; a line of the same id with its result follows, unless it was cut off
+
+
+class AuditEntry(Struct, frozen=True):
+    """One operation. `queue` "": it was about the server; `target`: where items went, or what a status became. `items`:
+    how many it was about. `uid`, `pid`: of a program on a Unix socket, else -1. `left_out`: so many operations of this
+    kind over this protocol, before this one, have no line.
+    """
+
+    id: int
+    at_ms: int
+    operation: str
+    queue: str
+    target: str
+    items: int
+    result: Result
+    why: str
+    client: str
+    protocol: str
+    uid: int = -1
+    pid: int = -1
+    left_out: int = 0
+
+
+class Audit:
+    """The two files of one spool, and the newest entries in memory. `size_max`: of both files together; NO_FILE: there
+    are none, and entries are in memory alone.
+    """
+
+    def __init__(self, group: GroupCommit, folder: str, size_max: int, report: EventSink) -> None:
+        self._group = group
+        self._fs = group.fs
+        self._paths = [f"{folder}/{name}" for name in NAMES]
+        self._size_max = size_max
+        self._report = RateLimitedSink(report)
+        self._limits = {True: RateLimit(OPERATORS_BURST), False: RateLimit(BURST, LONGEST_WINDOW_MS)}
+        self._entries: deque[AuditEntry] = deque(maxlen=KEPT)
+        self._is_loaded = False
+        self._file: File | None = None
+        self._is_torn = False  # the file may end in half a line
+        self._last_id = 0
+
+    def next_id(self) -> int:
+        """The number of a new operation. They rise over restarts."""
+        self._load()
+        self._last_id += 1
+        return self._last_id
+
+    def newest(self, offset: int, limit: int) -> list[AuditEntry]:
+        """At most `limit` entries, the newest first, `offset` of them left out."""
+        self._load()
+        found = list(self._entries)[::-1]
+        return found[offset : offset + limit]
+
+    def note(
+        self,
+        session: Session,
+        operation: str,
+        now_ms: int,
+        *,
+        queue: str = "",
+        target: str = "",
+        items: int = 0,
+        result: Result = Result.DONE,
+        why: str = "",
+        number: int = 0,
+    ) -> int:
+        """Take down what a client has done; the number of the operation, `number` if it has one already."""
+        kind, limit = (operation, session.protocol, result), self._limits[session.protocol == OPERATORS]
+        number = number or self.next_id()
+        if limit.admits(kind, now_ms):
+            left_out = limit.count(kind)
+            address, protocol = session.address, session.protocol
+            self._add(number, now_ms, operation, queue, target, items, result, why, address, protocol, left_out)
+        return number
+
+    def note_signal(self, operation: str, signal: str, now_ms: int) -> None:
+        """Take down what a signal to the process has caused."""
+        self._add(self.next_id(), now_ms, operation, "", "", 0, Result.DONE, "", signal, "signal", 0)
+
+    def close(self) -> None:
+        """The server stops; what was written has been synced."""
+        if self._file is not None:
+            self._file.close()
+            self._file = None
+
+    def _add(
+        self,
+        number: int,
+        at_ms: int,
+        operation: str,
+        queue: str,
+        target: str,
+        items: int,
+        result: Result,
+        why: str,
+        client: str,
+        protocol: str,
+        left_out: int,
+    ) -> None:
+        found = UNIX_CLIENT.fullmatch(client)
+        pid, uid = map(int, found.groups()) if found is not None else (-1, -1)
+        entry = AuditEntry(
+            number, at_ms, operation, queue, target, items, result, why[:WHY_MAX], client, protocol, uid, pid, left_out
+        )
+        self._entries.append(entry)
+        if self._size_max == NO_FILE:
+            return
+        try:
+            self._write(_encoded(entry), at_ms)
+        except OSError as error:
+            self._is_torn = True
+            hint = "what it tells of was done all the same"
+            self._report(
+                Level.ERROR,
+                "audit.unwritten",
+                at_ms,
+                file=self._paths[0],
+                operation=operation,
+                why=str(error),
+                hint=hint,
+            )
+
+    def _write(self, line: bytes, now_ms: int) -> None:
+        if self._file is None:
+            self._file = self._fs.append(self._paths[0])
+            self._is_torn = self._file.size > 0 and self._fs.read(self._paths[0], self._file.size - 1, 1) != b"\n"
+        elif self._file.size + len(line) > self._size_max // 2:
+            self._rotate()
+            self._file = self._fs.append(self._paths[0])
+        self._file.write(b"\n" * self._is_torn + line)
+        self._is_torn = False
+        self._group.include(self._file, SYNC_MS, now_ms)
+
+    def _rotate(self) -> None:
+        file, self._file = self._file, None
+        assert file is not None
+        self._group.close_after_sync(file)
+        self._fs.rename(*self._paths)
+
+    def _load(self) -> None:
+        """Read the newest entries of an earlier run."""
+        if self._is_loaded:
+            return
+        self._is_loaded = True
+        if self._size_max == NO_FILE:
+            return
+        for path in reversed(self._paths):
+            try:
+                size = self._fs.size(path)
+                lines = self._fs.read(path, max(0, size - READ_BYTES), READ_BYTES).split(b"\n")
+            except FileNotFoundError:
+                continue
+            except OSError as error:
+                self._report(Level.ERROR, "audit.unreadable", 0, file=path, why=str(error))
+                continue
+            self._entries.extend(_decoded(lines))
+        self._last_id = max([self._last_id, *[each.id for each in self._entries]])
+
+
+def _encoded(entry: AuditEntry) -> bytes:
+    """A line. A queue's name need not be UTF-8: its odd bytes are \\udc80 to \\udcff, as in answers over HTTP."""
+    try:
+        return msgspec.json.encode(entry) + b"\n"
+    except UnicodeEncodeError:
+        import json
+
+        return json.dumps(msgspec.to_builtins(entry), separators=(",", ":")).encode("ascii") + b"\n"
+
+
+def _decoded(lines: Iterable[bytes]) -> list[AuditEntry]:
+    """What can be read of them: the first may have lost its beginning, and any its end."""
+    import json
+
+    found = []
+    for line in lines:
+        with suppress(*UNDECODABLE):
+            found.append(msgspec.convert(json.loads(line), AuditEntry))
+    return found

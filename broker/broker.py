@@ -19,6 +19,7 @@ from staniel.broker.config.toml import joined
 from staniel.broker.counters import ServerCounters
 from staniel.broker.deletions import Deletions
 from staniel.broker.events import CLIENT_EVENTS_MAX, EventSink, Level, RateLimitedSink, discard
+from staniel.broker.latencies import Latencies
 from staniel.broker.leases import Lease, Leases
 from staniel.broker.maintenance.scheduler import MaintenanceScheduler
 from staniel.broker.operations.audit import Audit
@@ -81,6 +82,7 @@ class Broker:
         "fs",
         "group",
         "has_sent_all",
+        "latencies",
         "leases",
         "maintenance",
         "pauses",
@@ -135,6 +137,7 @@ class Broker:
         self.status = self._new_status()
         self.admin = admin_access(config, fs)
         self.counters = ServerCounters()
+        self.latencies = Latencies()
         self.leases = Leases(self.timers)
         self.leases.timed_out = self._log_lease_timeout
         self.serves_jobs = bool(config.addresses("workq"))

@@ -16,6 +16,10 @@ LOOK_MAX = 1000
 def ready_ms(queue: Queue, now_ms: int) -> int:
     """The age of the oldest item that can be handed out, be it once the queue is not paused; 0 if there is none."""
     line = queue.line
+    if not line.returned:
+        head = line.head()
+        if head is None or not queue.is_expired(head, now_ms):  # as a rule
+            return max(0, now_ms - head.added_ms) if head is not None and head.added_ms else 0
     came_back = [item for item in _returned(queue) if not queue.is_expired(item, now_ms)]
     if came_back:  # it was there before all that is behind it
         return _age_ms(came_back, now_ms)

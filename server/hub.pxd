@@ -10,15 +10,15 @@ cdef class Hub:
     cdef object __weakref__
     cdef public Broker broker
     cdef public object clock, max_connections, _now_ns, _elapsed_ns, _waiting_bytes, _poller, _sync_thread
-    cdef public object _task_thread, _tasks, _pending, _read_queue, _latency_of_one, _latency_of_several, _sync
+    cdef public object _task_thread, _tasks, _pending, _read_queue, _latency_of_one, _latency_of_several, _latencies, _sync
     cdef public dict _connections, _of_session, _handlers, _backlogged, _holding, _tracked, _postponed
-    cdef public list _active, _listeners, _dropped
-    cdef public long long _queue_read_ns, _rest_ns
+    cdef public list _active, _listeners, _dropped, _sampled
+    cdef public long long _queue_read_ns, _rest_ns, _sample_due_ns, _delivery_due_ns
     cdef public bint _is_cut, _stopping
     cdef public GroupCommit _group
     cdef public ServerCounters _counters
 
-    @cython.locals(broker=Broker, connections=dict, active=list, group=GroupCommit, read="long long", size=Py_ssize_t, connection=Connection, until_ns="long long", began_ns="long long")
+    @cython.locals(broker=Broker, connections=dict, active=list, group=GroupCommit, read="long long", size=Py_ssize_t, connection=Connection, until_ns="long long", began_ns="long long", now_ns="long long")
     cpdef turn(self, list events)
     @cython.locals(durable="long long", active=list, written="long long", written_max="long long", connection=Connection, sent=Py_ssize_t)
     cpdef _answer_all(self, long long now_ms)

@@ -13,7 +13,8 @@ from collections.abc import Callable, Iterable
 
 from staniel.broker.broker import Broker
 from staniel.broker.config.load import ReloadError
-from staniel.broker.session import PARKED, ProtocolSpec, Session
+from staniel.broker.latencies import SAMPLE_NS, Histogram, ShownItem
+from staniel.broker.session import PARKED, READY, ProtocolSpec, Session
 from staniel.journal.background import BackgroundTask
 from staniel.journal.group_commit import Sync
 from staniel.protocol.limits import Limits
@@ -49,6 +50,7 @@ FEW = 4  # so many that send much are no crowd
 EVENTS_PER_TURN = 1023  # more are told in the next turns: not to be told does not mean not to be ready
 FIRST_BYTES_MAX = 1 << 10  # a client that begins with more is read after those that ask for something short
 WRITERS_PER_TURN = 8  # of those that are slow to read their replies
+SAMPLES_MAX = 64  # answers that are timed at once: a disk that hangs holds them all
 SENT_BYTES_PER_TURN = 512 << 10  # then only short replies leave: the kernel copies the long ones while all clients wait
 
 
@@ -95,6 +97,10 @@ class Hub:
         self._counters = broker.counters
         self._latency_of_one = SyncLatency(ONE_JOURNAL_NS)
         self._latency_of_several = SyncLatency(SEVERAL_JOURNALS_NS)
+        self._latencies = broker.latencies
+        self._sample_due_ns = self._delivery_due_ns = 0
+        # Answers that are timed: where to, their batch, since when.
+        self._sampled: list[tuple[Histogram, int, int]] = []
         self._sync: Sync | None = None  # in the thread
         self._stopping = False
 
@@ -223,9 +229,7 @@ class Hub:
     # a turn
 
     def turn(self, events: list[tuple[int, int]]) -> None:
-        """Serve what is ready now, once. What there is no time for is still ready at the next turn, and comes first
-        there.
-        """
+        """Serve what is ready now, once. What there is no time for is still ready, and comes first, in the next."""
         now_ms = self.clock.now_ms()
         queued: dict[int, int] | None = None
         began_ns = 0
@@ -240,7 +244,10 @@ class Hub:
                 events = self._serve_rare(events, now_ms)
                 break
         elapsed_ns = self._elapsed_ns
-        until_ns = elapsed_ns() + FREE_SHARE_NS
+        now_ns = elapsed_ns()
+        if now_ns >= self._sample_due_ns and events:
+            events = self._serve_sampled(events, now_ns, now_ms)
+        until_ns = now_ns + FREE_SHARE_NS
         for fd, _ in events:
             connection = connections.get(fd)
             if connection is None:
@@ -262,8 +269,7 @@ class Hub:
             self._run_backlogs(now_ms)
         broker.tick(now_ms)
         if broker.woken:
-            for session in broker.settle(now_ms):
-                self._resume(session, now_ms)
+            self._settle(now_ns, now_ms)
         broker.commit(now_ms)
         if (sync := group.start_sync(now_ms)) is not None:
             self._run_sync(sync, now_ms)
@@ -276,10 +282,58 @@ class Hub:
             self._answer_all(now_ms)
         if self._pending.changed:
             self._pending.count_changed(now_ms)
+        if self._sampled:
+            self._end_samples()
         if self._dropped:
             self._close_dropped()
         if queued:
             self._rest_ns = self._elapsed_ns() - self._queue_read_ns
+
+    def _serve_sampled(self, events: list[tuple[int, int]], now_ns: int, now_ms: int) -> list[tuple[int, int]]:
+        """Serve the first client alone, so that it is known what it has asked for, and time its answer. Returns the
+        other events that this turn has time for.
+        """
+        self._sample_due_ns = now_ns + SAMPLE_NS
+        at = next((at for at, (fd, _) in enumerate(events) if fd in self._connections), -1)
+        if at < 0 or len(self._sampled) > SAMPLES_MAX:
+            return events
+        connection, counters, latencies = self._connections[events[at][0]], self._counters, self._latencies
+        session = connection.session
+        puts, gets, shown = counters.cmd_set, counters.cmd_get, ShownItem(session)
+        self._read(connection, now_ms)
+        added_ms = shown.end()
+        has_put, has_got = counters.cmd_set > puts, counters.cmd_get > gets
+        if has_put != has_got and session.state is READY and not session.backlog:
+            self._sampled.append((latencies.puts if has_put else latencies.gets, session.batch, now_ns))
+            latencies.add_rest(added_ms, now_ms)
+        left = events[:at] + events[at + 1 :]
+        if self._elapsed_ns() > now_ns + FREE_SHARE_NS:
+            self._read_short(left, now_ns + SHARE_NS, now_ms)
+            return []
+        return left
+
+    def _settle(self, now_ns: int, now_ms: int) -> None:
+        """Go on with sessions whose wait has ended. An item that one of them has waited for is timed."""
+        broker = self.broker
+        first = broker.woken[0]
+        if now_ns < self._delivery_due_ns or not first.has_delivery or len(self._sampled) > SAMPLES_MAX:
+            for session in broker.settle(now_ms):
+                self._resume(session, now_ms)
+            return
+        self._delivery_due_ns = now_ns + SAMPLE_NS
+        shown = ShownItem(first)
+        for session in broker.settle(now_ms):
+            self._resume(session, now_ms)
+        self._latencies.add_rest(shown.end(), now_ms)
+        self._sampled.append((self._latencies.deliveries, first.batch, now_ns))
+
+    def _end_samples(self) -> None:
+        """Those whose answers have left in this turn."""
+        durable, now_ns = self._group.durable, self._elapsed_ns()
+        for histogram, batch, began_ns in self._sampled:
+            if batch <= durable:
+                histogram.add(now_ns - began_ns)
+        self._sampled = [each for each in self._sampled if each[1] > durable]
 
     def _prioritize(self, events: list[tuple[int, int]]) -> tuple[list[tuple[int, int]], dict[int, int]]:
         """Events to serve at once, the postponed ones first, and apart from them those of clients that are read last:
@@ -620,7 +674,9 @@ class Hub:
         if sync.is_plain and latency.is_brief:
             began_ns = self._now_ns()
             sync.run()
-            latency.add(self._now_ns() - began_ns)
+            took_ns = self._now_ns() - began_ns
+            latency.add(took_ns)
+            self._latencies.syncs.add(took_ns)
             self._group.finish_sync(sync, now_ms)
             if self._holding:
                 self._release_held(now_ms)
@@ -636,6 +692,7 @@ class Hub:
     def _end_sync(self, sync: Sync, now_ms: int) -> None:
         """A sync in the thread has ended."""
         assert sync is self._sync
+        self._latencies.syncs.add(self._sync_thread.took_ns)
         if sync.is_plain:
             latency = self._latency_of_one if len(sync.files) == 1 else self._latency_of_several
             latency.add(self._sync_thread.took_ns)

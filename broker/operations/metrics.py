@@ -1,4 +1,4 @@
-"""Prometheus' text format 0.0.4 of everything that `views` shows, made in pieces.
+"""Prometheus' text format 0.0.4 of what `views` shows, and of how long things take, made in pieces.
 
 The label `queue` is bounded: of more than QUEUES_MAX queues those with the most items and bytes at rest are named, and
 the others are added up under `queue=""`, so that nothing is missing from a sum.
@@ -6,14 +6,18 @@ the others are added up under `queue=""`, so that nothing is missing from a sum.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterator
 from enum import Enum
 from typing import TYPE_CHECKING
 
 from msgspec import Struct
 
+from staniel.broker.latencies import Histogram
 from staniel.broker.operations.health import Health
-from staniel.broker.operations.views import QueueSnapshot, ServerView
+from staniel.broker.operations.views import ServerView, unsynced_bytes
+from staniel.journal.journals import total_bytes
+from staniel.queues import ages
+from staniel.queues.queue import Queue
 
 if TYPE_CHECKING:
     from staniel.broker.broker import Broker
@@ -26,84 +30,102 @@ _ESCAPES = str.maketrans({"\\": r"\\", '"': r"\"", "\n": r"\n"})
 class MetricKind(Enum):
     COUNTER = "counter"
     GAUGE = "gauge"
+    HISTOGRAM = "histogram"
 
 
 class Family(Struct, frozen=True):
-    """One metric of queues: its name, what it is, and which attribute of a QueueSnapshot it shows, `scale` times.
-    `is_sum`: of several queues it is their sum, else their maximum.
-    """
+    """One metric of queues: its name, what it is. `is_sum`: of several queues it is their sum, else their maximum."""
 
     name: str
     kind: MetricKind
     help: str
-    attribute: str
-    scale: float = 1
     is_sum: bool = True
 
 
 FAMILIES = (
-    Family("staniel_queue_items", MetricKind.GAUGE, "Items that wait in the queue.", "items"),
-    Family("staniel_queue_bytes", MetricKind.GAUGE, "Payload of the items that wait.", "bytes"),
-    Family("staniel_queue_age_seconds", MetricKind.GAUGE, "Age of the oldest item that waits.", "age_ms", 0.001, False),
-    Family("staniel_queue_memory_bytes", MetricKind.GAUGE, "Payload kept in memory.", "memory_bytes"),
-    Family("staniel_queue_open_reads", MetricKind.GAUGE, "Items in the hands of clients.", "open_reads"),
-    Family("staniel_queue_delayed_items", MetricKind.GAUGE, "Items at rest before another try.", "delayed_items"),
-    Family("staniel_queue_waiters", MetricKind.GAUGE, "Clients that wait for an item.", "waiters"),
-    Family("staniel_queue_put_items_total", MetricKind.COUNTER, "Items put since the start.", "put_items"),
-    Family("staniel_queue_put_bytes_total", MetricKind.COUNTER, "Payload put since the start.", "put_bytes"),
-    Family(
-        "staniel_queue_delivered_items_total",
-        MetricKind.COUNTER,
-        "Items handed out since the start.",
-        "delivered_items",
-    ),
-    Family("staniel_queue_expired_items_total", MetricKind.COUNTER, "Items expired since the start.", "expired_items"),
-    Family("staniel_queue_discarded_items_total", MetricKind.COUNTER, "Items dropped for new ones.", "discarded_items"),
-    Family(
-        "staniel_queue_dead_letters_total", MetricKind.COUNTER, "Items given up to the dead letters.", "dead_letters"
-    ),
-    Family("staniel_queue_timed_out_reads_total", MetricKind.COUNTER, "Open reads ended by time.", "timed_out_reads"),
-    Family("staniel_queue_aborted_reads_total", MetricKind.COUNTER, "Open reads given back.", "aborted_reads"),
-    Family("staniel_queue_journal_bytes", MetricKind.GAUGE, "Size of the queue's journal files.", "journal_bytes"),
-    Family(
-        "staniel_queue_unsynced_bytes", MetricKind.GAUGE, "Written, and not yet synced to the disk.", "unsynced_bytes"
-    ),
+    Family("staniel_queue_items", MetricKind.GAUGE, "Items that wait in the queue."),
+    Family("staniel_queue_bytes", MetricKind.GAUGE, "Payload of the items that wait."),
+    Family("staniel_queue_age_seconds", MetricKind.GAUGE, "Age of the oldest item that waits.", False),
+    Family("staniel_queue_memory_bytes", MetricKind.GAUGE, "Payload kept in memory."),
+    Family("staniel_queue_open_reads", MetricKind.GAUGE, "Items in the hands of clients."),
+    Family("staniel_queue_delayed_items", MetricKind.GAUGE, "Items at rest before another try."),
+    Family("staniel_queue_waiters", MetricKind.GAUGE, "Clients that wait for an item."),
+    Family("staniel_queue_put_items_total", MetricKind.COUNTER, "Items put since the start."),
+    Family("staniel_queue_put_bytes_total", MetricKind.COUNTER, "Payload put since the start."),
+    Family("staniel_queue_delivered_items_total", MetricKind.COUNTER, "Items handed out since the start."),
+    Family("staniel_queue_expired_items_total", MetricKind.COUNTER, "Items expired since the start."),
+    Family("staniel_queue_discarded_items_total", MetricKind.COUNTER, "Items dropped for new ones."),
+    Family("staniel_queue_dead_letters_total", MetricKind.COUNTER, "Items given up to the dead letters."),
+    Family("staniel_queue_timed_out_reads_total", MetricKind.COUNTER, "Open reads ended by time."),
+    Family("staniel_queue_aborted_reads_total", MetricKind.COUNTER, "Open reads given back."),
+    Family("staniel_queue_journal_bytes", MetricKind.GAUGE, "Size of the queue's journal files."),
+    Family("staniel_queue_unsynced_bytes", MetricKind.GAUGE, "Written, and not yet synced to the disk."),
 )
+QUEUES_PER_PIECE = 2_500  # of one family: 1 ms
+
+
+def queue_samples(broker: Broker, queue: Queue, now_ms: int) -> tuple[float, ...]:
+    """The values of FAMILIES, in their order. Not by a QueueSnapshot: that takes three times as long."""
+    queue.sync_counters()
+    line, counters, journal = queue.line, queue.counters, queue.journal
+    return (
+        len(line),
+        line.bytes,
+        0 if line.read_error is not None else ages.ready_ms(queue, now_ms) / 1000,
+        line.memory_bytes,
+        len(queue.open_reads),
+        len(queue.delayed),
+        len(queue.waiters),
+        counters.total_items,
+        counters.put_bytes,
+        counters.get_items_hit,
+        counters.expired_items,
+        counters.discarded,
+        counters.dead_letters,
+        counters.timed_out_transactions,
+        counters.canceled_transactions,
+        total_bytes(journal),
+        unsynced_bytes(broker, queue),
+    )
 
 
 class QueueMetrics:
-    """Collects the samples of one queue after another, by family, as the format demands."""
+    """Collects the samples of one queue after another, and gives them by family, as the format demands."""
 
     def __init__(self, named: set[str] | None) -> None:
         """`named`: the queues with a label of their own; None: all."""
         self._named = named
-        self._texts = [bytearray() for _ in FAMILIES]  # lines of their own would take three times the memory
+        self._rows: list[tuple[str, tuple[float, ...]]] = []  # a label, the values of FAMILIES
         self._others: list[float] | None = None
 
-    def add(self, view: QueueSnapshot) -> None:
-        if self._named is not None and view.name not in self._named:
-            self._add_up(view)
+    def add(self, name: str, values: tuple[float, ...]) -> None:
+        if self._named is not None and name not in self._named:
+            self._add_up(values)
             return
-        label = view.name.encode("utf-8", "backslashreplace").decode().translate(_ESCAPES)
-        for family, text in zip(FAMILIES, self._texts, strict=True):
-            value = getattr(view, family.attribute)
-            shown = value if family.scale == 1 else value * family.scale
-            text += f'{family.name}{{queue="{label}"}} {shown}\n'.encode()
+        label = name.encode("utf-8", "backslashreplace").decode().translate(_ESCAPES)
+        self._rows.append((f'{{queue="{label}"}} ', values))
 
-    def _add_up(self, view: QueueSnapshot) -> None:
+    def _add_up(self, values: tuple[float, ...]) -> None:
         others = self._others or [0] * len(FAMILIES)
-        for at, family in enumerate(FAMILIES):
-            value = getattr(view, family.attribute) * family.scale
+        for at, (family, value) in enumerate(zip(FAMILIES, values, strict=True)):
             others[at] = others[at] + value if family.is_sum else max(others[at], value)
         self._others = others
 
-    def families(self) -> Iterable[bytes]:
-        """The text of each family, once: of 10,000 queues half a megabyte, 1 ms each."""
+    def families(self) -> Iterator[bytes]:
+        """The text of each family, in pieces of a millisecond."""
+        rows = self._rows
         for at, family in enumerate(FAMILIES):
-            text, self._texts[at] = self._texts[at], bytearray()
+            text = _head(family.name, family.kind, family.help)
+            name = family.name
+            for begin in range(0, len(rows), QUEUES_PER_PIECE):
+                part = rows[begin : begin + QUEUES_PER_PIECE]
+                text += "".join([f"{name}{label}{values[at]}\n" for label, values in part])
+                if begin + QUEUES_PER_PIECE < len(rows):
+                    yield text.encode()
+                    text = ""
             if self._others is not None:
-                text += f'{family.name}{{queue=""}} {self._others[at]}\n'.encode()
-            yield _head(family.name, family.kind, family.help).encode() + text
+                text += f'{name}{{queue=""}} {self._others[at]}\n'
+            yield text.encode()
 
 
 def names_to_show(broker: Broker) -> set[str] | None:
@@ -149,7 +171,27 @@ def server_metrics(view: ServerView, health: Health, broker: Broker) -> bytes:
         text.append(
             _head("staniel_jobs", MetricKind.GAUGE, "Jobs that the server knows.") + f"staniel_jobs {view.jobs}\n"
         )
-    return "".join(text).encode()
+    return "".join([*text, *_histograms(broker)]).encode()
+
+
+def _histograms(broker: Broker) -> Iterator[str]:
+    """How long things take. `le` is in seconds."""
+    found, sampled = broker.latencies, "of one request at most every 10 ms"
+    yield _histogram("staniel_put_seconds", f"From a put's last byte to its answer, {sampled}.", found.puts)
+    yield _histogram("staniel_get_seconds", f"From a get to its answer, {sampled}; none that waits.", found.gets)
+    about = "From an item's coming until a waiting client was sent it, of one at most every 10 ms."
+    yield _histogram("staniel_delivery_seconds", about, found.deliveries)
+    yield _histogram("staniel_sync_seconds", "Syncs of the disk that replies wait for, all of them.", found.syncs)
+    about = "How long an item was here when a get took or opened it, of one at most every 10 ms."
+    yield _histogram("staniel_item_rest_seconds", about, found.rests)
+
+
+def _histogram(name: str, about: str, histogram: Histogram) -> str:
+    lines, count = [_head(name, MetricKind.HISTOGRAM, about)], 0
+    for bound, here in zip((*histogram.bounds_s, "+Inf"), histogram.counts, strict=True):
+        count += here
+        lines.append(f'{name}_bucket{{le="{bound}"}} {count}\n')
+    return "".join([*lines, f"{name}_sum {histogram.sum_ns / 1e9}\n{name}_count {count}\n"])
 
 
 def _head(name: str, kind: MetricKind, about: str) -> str:

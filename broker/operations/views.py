@@ -174,8 +174,11 @@ def unsynced_bytes(broker: Broker, queue: Queue) -> int:
     """What of a queue's files no sync has covered yet. With libkestrel's format: of what takes its items and of what
     counts its removals together.
     """
-    logs = {append_log(queue.journal), removal_log(queue.journal)}
-    return sum(broker.spool.fs.unsynced_bytes(log.path) for log in logs if log is not None)
+    fs, added, removed = broker.spool.fs, append_log(queue.journal), removal_log(queue.journal)
+    found = fs.unsynced_bytes(added.path) if added is not None else 0
+    if removed is not None and removed is not added:
+        found += fs.unsynced_bytes(removed.path)
+    return found
 
 
 def open_reads(broker: Broker, queue: Queue, now_ms: int, offset: int, limit: int) -> list[OpenReadView]:

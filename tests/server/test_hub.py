@@ -19,6 +19,7 @@ import pytest
 from staniel.broker import protocols
 from staniel.broker.broker import SETTLED_PER_TURN, Broker
 from staniel.broker.config.load import parse
+from staniel.broker.latencies import Histogram
 from staniel.broker.recovery import recover
 from staniel.broker.session import REQUESTS_PER_TURN
 from staniel.journal.disk.os_fs import OsFs
@@ -41,6 +42,7 @@ SMALL = 'default.max_memory_size = "16KB"\ndefault.max_journal_size = "64KB"\n'
 THREE = b"".join(b"set q 0 0 1\r\n%d\r\n" % number for number in range(3))
 CLIENTS = 6
 SECONDS = 1.5
+SECONDS_NS = 1_500_000_000
 
 
 class Served:
@@ -901,3 +903,73 @@ def test_what_a_client_has_paid_is_not_counted_any_more(tmp_path: Path) -> None:
                 heard += len(wire.sock.recv(1 << 20)) if has_answer(wire) else 0
             it.turn()
             assert totals >= {True} and it.hub._pending.total_bytes == 0 and not it.hub._pending.pressing
+
+
+def timed(it: Served) -> dict[str, int]:
+    """How many values each histogram has, the syncs' left out."""
+    found = it.hub.broker.latencies
+    return {name: sum(getattr(found, name).counts) for name in ("puts", "gets", "deliveries", "rests")}
+
+
+def test_of_a_request_at_most_every_10_ms_the_answer_is_timed(tmp_path: Path) -> None:
+    with served(tmp_path, 'default.sync_journal = "os"\n') as it:
+        (wire,) = it.connect_many(1)
+        (fd,) = it.hub._connections
+        it.hub._sample_due_ns = 0
+        for _ in range(3):  # no time passes
+            wire.say(b"set q 0 0 1\r\nx\r\n")
+            it.turn(fd)
+            assert wire.line() == b"STORED"
+        assert timed(it) == {"puts": 1, "gets": 0, "deliveries": 0, "rests": 0}
+        it.spent_ns = hub.SAMPLE_NS
+        wire.say(b"get q\r\n")
+        it.turn(fd)
+        assert timed(it) == {"puts": 1, "gets": 1, "deliveries": 0, "rests": 1}
+        wire.say(b"get none\r\nset q 0 0 1\r\nx\r\n")  # which of them?
+        it.turn(fd)
+        assert timed(it) == {"puts": 1, "gets": 1, "deliveries": 0, "rests": 1}
+        wire.sock.close()
+
+
+def test_an_answer_that_waits_for_the_disk_is_timed_when_it_leaves(tmp_path: Path) -> None:
+    with served(tmp_path, 'default.sync_journal = "always"\n') as it:
+        (wire,) = it.connect_many(1)
+        (fd,) = it.hub._connections
+        it.hub._sample_due_ns = 0
+        it.hub._latency_of_one.add(SECONDS_NS)  # so that the thread does it
+        it.hub._latency_of_several.add(SECONDS_NS)
+        wire.say(b"set q 0 0 1\r\nx\r\n")
+        it.turn_alone(fd)
+        assert timed(it)["puts"] == 0 and not has_answer(wire)
+        it.spent_ns = 300_000_000
+        while not has_answer(wire):
+            it.turn(it.sync_fd)
+        puts = it.hub.broker.latencies.puts
+        assert sum(puts.counts) == 1 and puts.sum_ns >= 300_000_000
+        assert sum(it.hub.broker.latencies.syncs.counts) >= 1
+        wire.sock.close()
+
+
+@pytest.mark.parametrize("option", ["", "/open"])
+def test_a_wait_is_timed_from_the_coming_of_its_item(tmp_path: Path, option: str) -> None:
+    with served(tmp_path, 'default.sync_journal = "os"\n') as it:
+        reader, writer = it.connect_many(2)
+        fds = list(it.hub._connections)
+        it.spent_ns = hub.SAMPLE_NS
+        reader.say(f"get q{option}/t=60000\r\n".encode())
+        it.turn(fds[0])
+        assert timed(it) == {"puts": 0, "gets": 0, "deliveries": 0, "rests": 0}
+        writer.say(b"set q 0 0 1\r\nx\r\n")
+        it.turn(fds[1])
+        while not has_answer(reader):
+            it.turn()
+        assert timed(it) == {"puts": 1, "gets": 0, "deliveries": 1, "rests": 1}
+        reader.sock.close()
+        writer.sock.close()
+
+
+def test_a_value_is_counted_in_the_bucket_of_the_next_larger_bound() -> None:
+    histogram = Histogram((0.001, 0.01))
+    for value_ns in (0, 1_000_000, 1_000_001, 10_000_001):
+        histogram.add(value_ns)
+    assert histogram.counts == [2, 1, 1] and histogram.sum_ns == 12_000_002

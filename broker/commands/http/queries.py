@@ -17,7 +17,7 @@ from staniel.protocol.http import replies
 from staniel.queues.queue import Queue
 
 VIEWS_PER_TURN = 100  # 1 ms
-METRICS_PER_TURN = 64  # 2 ms
+METRICS_PER_TURN = 128  # 1 ms
 READS_MAX = 1000
 LIMIT_DEFAULT = 20
 AUDIT_DEFAULT = 100
@@ -152,7 +152,7 @@ def prometheus(exchange: Exchange, now_ms: int) -> None:
     collected = metrics.QueueMetrics(metrics.names_to_show(broker))
 
     def look(found: Queue, now_ms: int) -> bool:
-        collected.add(views.queue_view(broker, found, now_ms))
+        collected.add(found.name, metrics.queue_samples(broker, found, now_ms))
         return True
 
     def send() -> None:

@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 import pytest
-from msgspec.structs import replace
 
 from staniel.broker import protocols
-from staniel.broker.operations.metrics import FAMILIES, QueueMetrics
-from staniel.broker.operations.views import queue_view
+from staniel.broker.operations.metrics import FAMILIES, QueueMetrics, queue_samples
 from staniel.queues.item import Item
 from staniel.queues.queue import COUNTED_PER_TURN
 from staniel.sim.world import Client
@@ -73,9 +71,11 @@ def test_that_a_queue_is_gone_is_told_once_the_disk_knows(method: str) -> None:
 def test_what_queues_have_together_is_told_to_the_last_digit() -> None:
     world = World()
     fill(world, "q", 1)
-    view = queue_view(world.broker, world.broker.queues.by_name["q"], world.now_ms)
+    at = [family.name for family in FAMILIES].index("staniel_queue_bytes")
+    values = list(queue_samples(world.broker, world.broker.queues.by_name["q"], world.now_ms))
+    assert values[at] == 1
+    values[at] = 12_345_678
     metrics = QueueMetrics(named=set())
     for _ in range(2):
-        metrics.add(replace(view, bytes=12_345_678))
-    at = [family.name for family in FAMILIES].index("staniel_queue_bytes")
+        metrics.add("q", tuple(values))
     assert [*metrics.families()][at].endswith(b'\nstaniel_queue_bytes{queue=""} 24691356\n')

@@ -1,0 +1,89 @@
+"""How long things take, as histograms for Prometheus: what is counted, and in which steps.
+
+Syncs are all counted. Of requests and items one is looked at, at most every SAMPLE_NS, so that others cost nothing.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from staniel.broker.session import Session
+    from staniel.protocol.memcache.item_requests import Get
+
+SAMPLE_NS = 10_000_000
+REQUEST_BOUNDS_S = (0.0001, 0.00025, 0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 10)
+"""From an answer out of memory to a disk that is in trouble."""
+REST_BOUNDS_S = (0.001, 0.01, 0.1, 1, 5, 15, 60, 300, 900, 3_600, 21_600, 86_400, 604_800)
+"""From an item that is waited for to one that has lain for a week."""
+
+
+class Histogram:
+    """Counts of values by size. `bounds_s`: the largest value of each bucket, in seconds; `counts` has one more, for
+    what is larger than all. `sum_ns` in nanoseconds.
+    """
+
+    __slots__ = ("_bounds_ns", "bounds_s", "counts", "sum_ns")
+
+    def __init__(self, bounds_s: tuple[float, ...]) -> None:
+        self.bounds_s = bounds_s
+        self._bounds_ns = [round(bound * 1e9) for bound in bounds_s]
+        self.counts = [0] * (len(bounds_s) + 1)
+        self.sum_ns = 0
+
+    def add(self, value_ns: int) -> None:
+        self.counts[bisect_left(self._bounds_ns, value_ns)] += 1
+        self.sum_ns += value_ns
+
+
+class Latencies:
+    """`puts`, `gets`: from the read of a request's last byte until its answer was given to the socket, for answers that
+    are not waited for. `deliveries`: from the beginning of the turn in which an item came to a client that waited.
+    `syncs`: of the disk. `rests`: how long an item was in the server when a get took or opened it.
+    """
+
+    __slots__ = ("deliveries", "gets", "puts", "rests", "syncs")
+
+    def __init__(self) -> None:
+        self.puts = Histogram(REQUEST_BOUNDS_S)
+        self.gets = Histogram(REQUEST_BOUNDS_S)
+        self.deliveries = Histogram(REQUEST_BOUNDS_S)
+        self.syncs = Histogram(REQUEST_BOUNDS_S)
+        self.rests = Histogram(REST_BOUNDS_S)
+
+    def add_rest(self, added_ms: int, now_ms: int) -> None:
+        """An item leaves that came at `added_ms`; 0: that is not known."""
+        if added_ms:
+            self.rests.add(max(0, now_ms - added_ms) * 1_000_000)
+
+
+class ShownItem:
+    """Takes the place of a session's `reply_item` while one of its requests is executed, to see which item it shows.
+    Of memcache's requests alone: other protocols do not call it.
+    """
+
+    __slots__ = ("_reply_item", "_request", "_session")
+
+    def __init__(self, session: Session) -> None:
+        self._session = session
+        self._reply_item = session.reply_item
+        self._request: Get | None = None
+        session.reply_item = self
+
+    def __call__(self, request: Get, data: bytes, flags: int, item_id: int) -> bytes:
+        self._request = request
+        return self._reply_item(request, data, flags, item_id)
+
+    def end(self) -> int:
+        """Give the session its own back. Returns when the item came that was shown last and is out of its queue; 0 if
+        there is none.
+        """
+        session, request = self._session, self._request
+        session.reply_item = self._reply_item
+        if request is None or request.peek or (queue := session.by_name.get(request.queue)) is None:
+            return 0
+        if not request.open:
+            return queue.last_removed_added_ms
+        held = session.reads.get(request.queue)
+        return held[-1][1].item.added_ms if held else 0

@@ -48,6 +48,7 @@ from staniel.queues.registry import Queues
 if TYPE_CHECKING:
     from staniel.broker.admin_access import AdminAccess
     from staniel.broker.jobs import JobService
+    from staniel.broker.operations.backup import BackupHold
     from staniel.broker.operations.sampler import Sampler
     from staniel.queues.jobs.job import Job
 
@@ -82,6 +83,7 @@ class Broker:
         "fs",
         "group",
         "has_sent_all",
+        "holds",
         "latencies",
         "leases",
         "maintenance",
@@ -157,6 +159,7 @@ class Broker:
         self._to_expire: deque[Queue] = deque()  # of this round
         self._ballast_due_ms = 0
         self._sampler: Sampler | None = None
+        self.holds: list[BackupHold] = []  # of backups that are being copied
 
     def sampler(self, now_ms: int) -> Sampler:
         """What operators see of all queues and of the last day. It begins when it is first asked for."""

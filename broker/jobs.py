@@ -10,6 +10,7 @@ from staniel.journal.disk.ballast import Ballast
 from staniel.journal.disk.fs import Locked
 from staniel.journal.errors import Damage
 from staniel.journal.spool import Spool, SpoolError
+from staniel.journal.spool_listing import JOBS_HELD
 from staniel.journal.workq import files as workq_files
 from staniel.journal.workq.cleaning import Cleaner, CleaningResult
 from staniel.journal.workq.log import CmdLog
@@ -64,6 +65,7 @@ class JobService:
             fs.make_folder(self.folder)
             self._spool.clear_way(self.folder, [workq_files.APPEND_LOCK, workq_files.READ_LOCK])
             fs.lock(f"{self.folder}/{workq_files.APPEND_LOCK}")
+            self._spool.clear_held(f"{self.folder}/{JOBS_HELD}")
             fs.sync_folder(self.folder)
         except Locked as locked:
             why = f"the command log {self.folder} is in use by {locked.holder or 'another server'}"

@@ -7,11 +7,12 @@ spool.
 from __future__ import annotations
 
 from collections.abc import Iterable
+from contextlib import suppress
 
 from staniel.journal.convert_plan import UNREADABLE, UnreadablePlan, carry_out
 from staniel.journal.disk.ballast import Ballast
 from staniel.journal.disk.failed_sync import ROOM_SUFFIX, FailedSyncMarker
-from staniel.journal.disk.fs import Fs, JournalFailure, Locked
+from staniel.journal.disk.fs import Fs, JournalFailure, Locked, remove_each
 from staniel.journal.disk.quarantine import quarantine, quarantine_entry
 from staniel.journal.disk.replace_file import replace_file
 from staniel.journal.disk.unsynced_names import UnsyncedNames
@@ -29,13 +30,14 @@ from staniel.journal.redo import log as redo_log
 from staniel.journal.redo.log import IN_USE, UNUSED, RedoLog
 from staniel.journal.redo.replay import FileChange, Legibility, LogContent, read_log, replay_file
 from staniel.journal.renewal import Renewal, Renewed
-from staniel.journal.spool_listing import SpoolListing, list_spool
+from staniel.journal.spool_listing import HELD, SpoolListing, list_spool
 from staniel.journal.transfer_log import TransferLog
 from staniel.journal.workq import files as workq_files
 from staniel.queues.config import Format, QueueConfig
 from staniel.queues.names import parent_of
 
 FORMAT_VERSION = UNUSED
+UNFINISHED = "staniel-spool unfinished"  # in `.staniel/version`, while the files of a restore are being written
 MARK = "failed_sync"
 LOCK = "lock"
 OWN_FILES = (
@@ -84,6 +86,7 @@ class Spool:
             self.clear_way(self.own, [LOCK])
             self._lock()
             self.clear_way(self.own, OWN_FILES)
+            self.clear_held(f"{self.own}/{HELD}")
             self._finish_renewal()
             self.stuck_plan = carry_out(self.fs, self.folder, self.own)
             # What a killed server had created and not synced is seen again: it must not vanish any more.
@@ -92,6 +95,13 @@ class Spool:
         except OSError as error:
             why = f"cannot use the spool {self.folder}: {error.strerror}"
             raise SpoolError(f"{why}; give a folder that this user may write, with --spool") from error
+
+    def clear_held(self, folder: str) -> None:
+        """Remove the second names that files of a backup had when the last server was killed. Nothing depends on them:
+        those that cannot be removed stay.
+        """
+        with suppress(OSError):
+            remove_each(self.fs.beneath, folder, [name for name, regular in self.fs.list(folder) if regular])
 
     def _finish_renewal(self) -> None:
         """Before anything else is made of the files, and before temporary ones are cleared away. Raises SpoolError."""
@@ -128,6 +138,8 @@ class Spool:
             return
         if found.startswith(f"{IN_USE} ") and (number := _hex(found.removeprefix(f"{IN_USE} "))):
             self.used_log = number
+        elif found == UNFINISHED:
+            raise SpoolError(f"{self.folder} is not complete, what was copied into it was interrupted; copy it again")
         elif found != FORMAT_VERSION:
             why = f"{path} says {found!r}, this program knows {FORMAT_VERSION!r}"
             raise SpoolError(f"{why}; use the version of staniel that wrote it")

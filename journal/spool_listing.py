@@ -12,11 +12,19 @@ from msgspec import Struct
 
 from staniel.journal.disk.fs import Fs
 from staniel.journal.kestrel import files as kestrel_files
-from staniel.journal.kestrel.files import Files
+from staniel.journal.kestrel.files import OWN_FOLDER, Files, sidecar_folder
 from staniel.journal.libkestrel import files as libkestrel_files
 from staniel.journal.libkestrel.records import MAGIC_BYTES, SEGMENT_MAGIC
+from staniel.journal.workq import files as workq_files
 from staniel.queues.names import parent_of
 
+INTENTS, PAUSED, STATUS = "intents", "paused", "status"
+SPOOL_STATE = (INTENTS, PAUSED, STATUS)  # in the own folder: what a spool says besides its journals
+HELD = "held"  # in the own folder: files that a backup is copying, under other names
+JOBS_HELD = ".staniel-held"  # the same within the folder of a command log that lies elsewhere
+CMDLOG = f"{OWN_FOLDER}/{workq_files.OWN_FOLDER}"
+JOURNAL_KINDS = (kestrel_files.Kind.CURRENT, kestrel_files.Kind.ARCHIVE, kestrel_files.Kind.PACK)
+STREAM_KINDS = (libkestrel_files.StreamFileKind.SEGMENT, libkestrel_files.StreamFileKind.READER)
 MIXED = "it has files of both journal formats; move those of one away, or finish `staniel journal convert`"
 
 
@@ -67,3 +75,58 @@ def first_bytes(fs: Fs, path: str) -> bytes:
         return fs.read(path, 0, MAGIC_BYTES)
     except OSError:
         return b""
+
+
+class SpoolFile(Struct, frozen=True):
+    """A file that belongs to what a spool holds. `name`: within the spool, that of a command log's segment as if it lay
+    there. `is_whole`: it is small, and may be cut or written anew at its place; the others only grow.
+    """
+
+    name: str
+    path: str
+    is_whole: bool = False
+
+
+def is_journal_file(name: str) -> bool:
+    """Whether a start would take a file of this name for one of a queue."""
+    if kestrel_files.parse(name).kind in JOURNAL_KINDS:
+        return True
+    return libkestrel_files.parse(name).kind in STREAM_KINDS
+
+
+def spool_files(fs: Fs, folder: str, jobs: str = "") -> list[SpoolFile]:
+    """What a copy of a spool must have: journals with their sidecars, the command log, which lies in the folder `jobs`
+    or within the spool, and what is known of transfers, pauses and status. Raises OSError.
+    """
+    own = f"{folder}/{OWN_FOLDER}"
+    found = [
+        SpoolFile(name, f"{folder}/{name}") for name, regular in fs.list(folder) if regular and is_journal_file(name)
+    ]
+    sidecars = filter(is_journal_file, _names(fs, sidecar_folder(folder)))
+    found += [SpoolFile(f"{OWN_FOLDER}/segments/{name}", f"{sidecar_folder(folder)}/{name}") for name in sidecars]
+    there = set(_names(fs, own))
+    found += [SpoolFile(f"{OWN_FOLDER}/{name}", f"{own}/{name}", True) for name in SPOOL_STATE if name in there]
+    jobs = jobs or f"{folder}/{CMDLOG}"
+    for number in workq_files.segment_numbers((name, True) for name in _names(fs, jobs)):
+        name = workq_files.segment_name(number)
+        found.append(SpoolFile(f"{CMDLOG}/{name}", f"{jobs}/{name}"))
+    return found
+
+
+def may_be_in_spool(name: str) -> bool:
+    """Whether `spool_files` may give this name."""
+    folder, _, last = name.rpartition("/")
+    if not last or last in (".", "..") or "\0" in name:
+        return False
+    if folder == OWN_FOLDER:
+        return last in SPOOL_STATE
+    if folder == CMDLOG:
+        return bool(workq_files.segment_numbers([(last, True)]))
+    return folder in ("", f"{OWN_FOLDER}/segments") and is_journal_file(last)
+
+
+def _names(fs: Fs, folder: str) -> list[str]:
+    try:
+        return [name for name, regular in fs.list(folder) if regular]
+    except (FileNotFoundError, NotADirectoryError):
+        return []

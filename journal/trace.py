@@ -74,7 +74,7 @@ class FrozenFs:
     open until `close`. For reading alone. Raises OSError.
     """
 
-    append = rename = remove = truncate = sync_folder = sync_all = make_folder = allocate = overwrite = _refuse
+    append = rename = link = remove = truncate = sync_folder = sync_all = make_folder = allocate = overwrite = _refuse
     set_aside = fill = free_bytes = memory_bytes = boot_id = unique_id = is_same_device = lock = hold = _refuse
 
     def __init__(self, fs: Fs, folder: str, wanted: Callable[[str], bool]) -> None:

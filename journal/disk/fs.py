@@ -90,6 +90,11 @@ class Fs(Protocol):
 
     def rename(self, old: str, new: str) -> None: ...
 
+    def link(self, path: str, other: str) -> None:
+        """Give the file at `path` another name, `other`, on the same file system: the same file, whatever becomes of
+        its first name.
+        """
+
     def remove(self, path: str) -> None: ...
 
     def truncate(self, path: str, size: int) -> None:

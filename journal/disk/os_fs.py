@@ -135,6 +135,9 @@ class OsFs:
     def rename(self, old: str, new: str) -> None:
         os.rename(old, new)
 
+    def link(self, path: str, other: str) -> None:
+        os.link(path, other)
+
     def remove(self, path: str) -> None:
         os.unlink(path)
 

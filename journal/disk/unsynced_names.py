@@ -114,7 +114,8 @@ class UnsyncedNames:
     """
 
     def __init__(self, fs: Fs) -> None:
-        self._fs = fs
+        self._fs = self.beneath = fs
+        """For files that are nothing to a start, so that no sync need cover their names."""
         self.failed: Callable[[], None] = lambda: None
         """A sync has failed."""
         self.failure = ""
@@ -127,7 +128,7 @@ class UnsyncedNames:
         self.read, self.reader, self.size, self.list = fs.read, fs.reader, fs.size, fs.list
         self.allocate, self.set_aside = fs.allocate, fs.set_aside
         self.free_bytes, self.memory_bytes = fs.free_bytes, fs.memory_bytes
-        self.lock, self.hold = fs.lock, fs.hold
+        self.lock, self.hold, self.link = fs.lock, fs.hold, fs.link
         self.overwrite, self.boot_id, self.unique_id = fs.overwrite, fs.boot_id, fs.unique_id
         self.is_same_device = fs.is_same_device
 

@@ -33,6 +33,10 @@ class AdminError(Exception):
     """Nothing came of a request: one line, why and what to do."""
 
 
+class Unreachable(AdminError):
+    """No server could be asked."""
+
+
 class SpoolAddress(Struct, frozen=True):
     """The abstract socket of a spool."""
 
@@ -78,12 +82,9 @@ class AdminClient:
 
     def _ask(self, method: str, path: str, body: bytes, also_good: Collection[int]) -> Any:
         connection, address = self._connect()
-        headers = {"content-type": "application/json", "connection": "close"}
-        if self._token and not isinstance(address, SpoolAddress):
-            headers["authorization"] = f"Bearer {self._token.decode('latin-1')}"
         try:
             try:
-                connection.request(method, path, body, headers)
+                connection.request(method, path, body, self._headers(address))
             except (BrokenPipeError, ConnectionResetError):
                 pass  # a body that is too large: the server has answered, and reads no more of it
             answer = connection.getresponse()
@@ -98,6 +99,27 @@ class AdminClient:
         finally:
             connection.close()
         return self._read(status, found, address, also_good)
+
+    def follow(self, path: str) -> tuple[http.client.HTTPResponse, socket.socket]:
+        """POST, and an answer that goes on: it is read from the first, and ends when the second is closed."""
+        connection, address = self._connect()
+        try:
+            connection.request("POST", path, b"{}", self._headers(address))
+            sock = connection.sock.dup()  # the other goes with the connection
+            answer = connection.getresponse()
+            if answer.status != 200:
+                sock.close()
+                self._read(answer.status, answer.read(), address, ())
+            return answer, sock
+        except (OSError, http.client.HTTPException) as error:
+            connection.close()
+            raise AdminError(f"{describe(address)}: {_why(error)}") from error
+
+    def _headers(self, address: AdminAddress) -> dict[str, str]:
+        headers = {"content-type": "application/json", "connection": "close"}
+        if self._token and not isinstance(address, SpoolAddress):
+            headers["authorization"] = f"Bearer {self._token.decode('latin-1')}"
+        return headers
 
     def _read(self, status: int, body: bytes, address: AdminAddress, also_good: Collection[int]) -> Any:
         try:
@@ -125,7 +147,7 @@ class AdminClient:
                 continue
             connection.sock.settimeout(self._timeout_s)
             return connection, address
-        raise AdminError("; ".join(dict.fromkeys(failures)))
+        raise Unreachable("; ".join(dict.fromkeys(failures)))
 
 
 class SpoolConnection(http.client.HTTPConnection):

@@ -9,7 +9,7 @@ import io
 import json
 import os
 import sys
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 import msgspec
@@ -19,6 +19,9 @@ from staniel.broker.config.addresses import Address, TcpAddress
 from staniel.journal.disk.os_fs import OsFs
 from staniel.server.cli.admin_client import OTHER_VERSION, AdminAddress, AdminClient, AdminError, SpoolAddress
 from staniel.server.cli.text import printable
+
+if TYPE_CHECKING:
+    from staniel.broker.config.load import Config
 
 WRONG_USE, NOT_READY = 2, 3  # exit codes
 TIMEOUT_S_DEFAULT, TIMEOUT_S_MAX = 60.0, 86_400.0
@@ -35,11 +38,14 @@ class Unsure(click.ClickException):
 
 
 class Live:
-    """One call of a command: the server, and how its answers are to be shown."""
+    """One call of a command: the server, and how its answers are to be shown. `spool`: its folder, if that was said,
+    and `jobs`: that of its command log, if it lies elsewhere.
+    """
 
-    def __init__(self, client: AdminClient, as_json: bool) -> None:
+    def __init__(self, client: AdminClient, as_json: bool, spool: str = "", jobs: str = "") -> None:
         self.client = client
         self.as_json = as_json
+        self.spool, self.jobs = spool, jobs
 
     def tell_json(self, found: object) -> bool:
         """Print what the server has said, if that was wanted; letters beyond ASCII are escaped, so nothing steers a
@@ -148,15 +154,18 @@ def _live(ctx: click.Context) -> Live:
     if spool and url:
         raise click.UsageError("--spool and --url name two servers", ctx)
     addresses: list[AdminAddress] = []
+    folder = jobs = ""
     if config:
-        addresses, said_file = _configured(config, spool)
-        token_file = token_file or said_file
+        found = _load(config, spool)
+        addresses, folder, jobs = _addresses(found, config), found.server.spool, found.workq.cmdlog_path
+        token_file = token_file or found.admin.token_file
     if url:
         addresses = [_parse_url(url, ctx)]
     elif not config:
-        addresses = [SpoolAddress(spool or SPOOL_DEFAULT)]
+        folder = spool or SPOOL_DEFAULT
+        addresses = [SpoolAddress(folder)]
     token = _read_token(token_file) if token_file and not _is_local(addresses) else b""
-    return Live(AdminClient(addresses, token, ctx.params["timeout"]), ctx.params["as_json"])
+    return Live(AdminClient(addresses, token, ctx.params["timeout"]), ctx.params["as_json"], folder, jobs)
 
 
 def _is_local(addresses: list[AdminAddress]) -> bool:
@@ -173,19 +182,22 @@ def _given(ctx: click.Context, name: str) -> str | None:
     return value
 
 
-def _configured(path: str, spool: str | None) -> tuple[list[AdminAddress], str]:
-    """The ways to the server of a configuration file, and its token's file."""
+def _load(path: str, spool: str | None) -> Config:
     from staniel.broker.config.load import ConfigError, load
 
     try:
-        config = load(path).overridden(spool=spool)
+        return load(path).overridden(spool=spool)
     except ConfigError as error:
         raise AdminError(printable(str(error))) from error
+
+
+def _addresses(config: Config, path: str) -> list[AdminAddress]:
+    """The ways to the server of a configuration file, which is at `path`."""
     addresses: list[AdminAddress] = [SpoolAddress(config.server.spool)] if config.admin.socket else []
     addresses += [each for each in config.addresses("admin") if _has_port(each)]
     if not addresses:
         raise AdminError(f"{printable(path)}: [admin] has socket = false and no port that is known before the start")
-    return addresses, config.admin.token_file
+    return addresses
 
 
 def _has_port(address: Address) -> bool:

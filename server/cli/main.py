@@ -20,7 +20,7 @@ GROUPS = {
     "A server": ("serve", "ping", "health", "status", "clients", "audit", "reload", "stop"),
     "Queues": ("queues", "peek", "open", "put", "get", "pause", "resume"),
     "Queues, for good": ("abort", "move", "redrive", "purge", "delete"),
-    "Files": ("config", "journal", "pipeline"),
+    "Files": ("backup", "restore", "config", "journal", "pipeline"),
 }
 HELP = {"help_option_names": ["-h", "--help"]}
 
@@ -44,6 +44,10 @@ class Commands(click.Group):
             from staniel.server.cli.config import config
 
             return config
+        if cmd_name in ("backup", "restore"):
+            from staniel.server.cli import backup
+
+            return backup.backup if cmd_name == "backup" else backup.restore
         if (found := super().get_command(ctx, cmd_name)) is None and cmd_name in self.list_commands(ctx):
             from staniel.server.cli.live import COMMANDS
 

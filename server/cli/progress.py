@@ -78,11 +78,12 @@ class Display:
 
 class Ticker:
     """How much a tool has read, on a terminal's standard error alone: a line that changes, from the first second on.
-    `out` None: closed.
+    `out` None: closed. `all_bytes` 0: how much there will be is not known.
     """
 
-    def __init__(self, what: str, steady_ms: Callable[[], int], out: TextIO | None) -> None:
+    def __init__(self, what: str, steady_ms: Callable[[], int], out: TextIO | None, all_bytes: int = 0) -> None:
         self._what = what
+        self._of = f" of {megabytes(all_bytes)}" if all_bytes else ""
         self._steady_ms = steady_ms
         self._out = out if out is not None and out.isatty() else None
         self._next_ms = steady_ms() + TOOL_QUIET_MS
@@ -95,7 +96,7 @@ class Ticker:
             return
         self._next_ms = now_ms + LINE_EVERY_MS
         self._is_dirty = True
-        self._show(f"{CLEAR}{self._what}: {megabytes(self._bytes)} MB")
+        self._show(f"{CLEAR}{self._what}: {megabytes(self._bytes)}{self._of} MB")
 
     def clear(self) -> None:
         """Before anything else is printed."""

@@ -279,6 +279,15 @@ class Disk:
         if isinstance(replaced, Inode) and replaced is not node:
             self._unlinked(replaced)
 
+    def link(self, path: str, other: str) -> None:
+        inode = self._inode(path)
+        folder, name = self._folder_of(other)
+        if name in folder.entries:
+            raise _os_error(errno.EEXIST, other)
+        self._step(Op("link", path, new=other))
+        folder.move(Move("", name, inode))
+        inode.links += 1
+
     def remove(self, path: str) -> None:
         folder, name = self._folder_of(path)
         node = self._inode(path)

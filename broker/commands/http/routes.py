@@ -6,11 +6,12 @@ from collections.abc import Callable
 
 from msgspec import Struct
 
-from staniel.broker.commands.http import actions, kestrel, queries
+from staniel.broker.commands.http import actions, backup, kestrel, queries
 from staniel.broker.commands.http.events import CONTENT_TYPE as EVENTS
 from staniel.broker.commands.http.events import PageEvent
 from staniel.broker.commands.http.exchange import Exchange
 from staniel.broker.operations.audit import AuditEntry
+from staniel.broker.operations.backup import HeldFiles
 from staniel.broker.operations.browse import Page
 from staniel.broker.operations.files import JournalFiles
 from staniel.broker.operations.health import Health
@@ -116,6 +117,14 @@ ROUTES = (
     Route("POST", "/api/queues/{queue}/open/{xid}/abort", actions.abort, "Give one open read back."),
     Route("POST", "/api/clients/{number}/abort", actions.abort_client, "Give back every open read of a client."),
     Route("DELETE", "/api/queues/{queue}", actions.delete, "Delete a queue and its files.", operation="delete"),
+    Route(
+        "POST",
+        "/api/backup",
+        backup.hold,
+        "Hold the files of a consistent copy as long as the connection lasts, and list them.",
+        HeldFiles,
+        type=backup.CONTENT_TYPE,
+    ),
     Route(
         "POST",
         "/api/status",

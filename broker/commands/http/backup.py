@@ -1,0 +1,58 @@
+"""A backup's files, held as long as the connection lasts that has asked for them."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from staniel.broker.commands.http.exchange import Exchange
+from staniel.broker.operations.backup import HOLDS_MAX, BackupHold
+from staniel.broker.session import PULSE
+
+CONTENT_TYPE = "application/x-ndjson"
+PULSE_MS = 3_000  # the copier hears that the server lives; and a connection that has broken is noticed
+END = b'{"end":true}\n'
+
+
+def hold(exchange: Exchange, now_ms: int) -> None:
+    """Hold the files of a consistent copy, and list them; then empty lines, as long as the connection lasts."""
+    session, broker = exchange.session, exchange.broker
+    if len(broker.holds) >= HOLDS_MAX:
+        exchange.error(409, f"{len(broker.holds)} backups are being copied: wait for one of them")
+        return
+    held = BackupHold(broker, session)
+    held.prepare(lambda now_ms: session.deliver(True))
+    session.suspend(lambda _, now_ms: _answer(exchange, held, now_ms))
+
+
+def _answer(exchange: Exchange, held: BackupHold, now_ms: int) -> None:
+    session = exchange.session
+    if held.why or held.summary is None:
+        exchange.error(503, held.why)
+        return
+    session.log_event("backup.held", now_ms, files=held.summary.files, bytes=held.summary.bytes)
+    pieces = held.pieces()
+
+    def step(now_ms: int) -> None:
+        piece = next(pieces, None)
+        exchange.add(END if piece is None else piece)
+        if piece is not None:
+            session.yield_turn(step)
+            return
+        exchange.give()
+        wait(now_ms)
+
+    def wait(now_ms: int) -> None:
+        session.park(PULSE, now_ms + PULSE_MS, go_on, opens=False, peeks=True)
+
+    def go_on(_: Any, now_ms: int) -> None:
+        if exchange.broker.stopping:
+            held.release()
+            exchange.end()
+            return
+        if exchange.broker.has_sent_all(session):
+            exchange.add(b"\n")
+            exchange.give()
+        wait(now_ms)
+
+    exchange.begin(CONTENT_TYPE)
+    session.yield_turn(step)

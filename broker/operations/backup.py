@@ -1,0 +1,212 @@
+"""Holding the files of a backup at one moment, while another process copies them and the server goes on.
+
+The moment lies right behind a commit and between two background tasks: the files are then what a killed process would
+leave, of all queues together, and a start finishes what was under way between two of them. What was answered before is
+in it, whatever its queue's sync policy: other processes read what the page cache has.
+
+The files get second names (hard links) in the spool's own folder, so that nothing that becomes of their first ones,
+a rotation, a pack, a deletion, takes them from the copier. Journals only grow, so a length is all that must be known
+besides; the few files that are written anew in place are copied at once. The second names are removed when the
+connection that has asked is gone; those of a killed server, at the next start.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator
+from typing import TYPE_CHECKING
+
+from msgspec import Struct, structs
+
+from staniel.broker.operations.views import SYNC_NAMES
+from staniel.broker.session import SessionState
+from staniel.broker.version import VERSION
+from staniel.journal.background import CallbackTask
+from staniel.journal.disk.fs import Fs, remove_each
+from staniel.journal.journals import primary_log
+from staniel.journal.spool_listing import HELD, JOBS_HELD, SpoolFile, spool_files
+from staniel.queues.config import QueueConfig
+
+if TYPE_CHECKING:
+    from staniel.broker.broker import Broker
+    from staniel.broker.session import Session
+
+HOLDS_MAX = 4
+LOOK_EVERY_MS = 1_000  # whether the connection is still there
+FILES_PER_PIECE = 500
+
+
+class HeldFiles(Struct, frozen=True):
+    """What is held. Lengths and counts are those of the moment `made_at_ms`. `items`: in queues that keep a journal,
+    open reads included. `sync`: the policy of queues without one of their own, `other_syncs` those of the others that
+    differ. Behind it come `files` lines [name, length, path]: a file's name within the spool, how many of its bytes
+    count, and where to read them.
+    """
+
+    made_at_ms: int
+    version: str
+    spool: str
+    queues: int
+    items: int
+    jobs: int
+    sync: str
+    other_syncs: dict[str, str]
+    files: int
+    bytes: int
+
+
+class HeldFile(Struct, frozen=True):
+    name: str
+    bytes: int
+    path: str
+
+
+class BackupHold:
+    """One backup's files, from `prepare` on as long as `session` lives."""
+
+    def __init__(self, broker: Broker, session: Session) -> None:
+        self._broker = broker
+        self._session = session
+        self._fs: Fs = broker.spool.fs.beneath
+        self._names: dict[str, list[str]] = {}  # by folder
+        self.files: list[HeldFile] = []
+        self.summary: HeldFiles | None = None
+        self.why = ""
+        """Why there is nothing to copy."""
+
+    def prepare(self, then: Callable[[int], None]) -> None:
+        """Call `then(now_ms)` once the files are held, or `why` says why they are not."""
+        broker = self._broker
+        broker.holds.append(self)
+        folders = [f"{broker.spool.own}/{HELD}"]
+        if self._outside:
+            folders.append(f"{self._outside}/{JOBS_HELD}")
+
+        def begin(error: OSError | None, now_ms: int) -> None:
+            try:
+                if error is not None:
+                    raise error
+                if self._session.state is SessionState.CLOSED:
+                    self.release()
+                    return
+                self._hold(folders, now_ms)
+            except OSError as failure:
+                self.why = f"the files cannot be held: {failure.filename}: {failure.strerror}"
+                self.release()
+            else:
+                broker.timers.set(self, now_ms + LOOK_EVERY_MS)
+            then(now_ms)
+
+        # Urgent or not, it runs alone: no other task has begun, and none is half way through its changes of names.
+        broker.maintenance.tasks.submit(MakeFolders(broker.spool.fs.make_folder, folders, begin), urgent=True)
+
+    def due(self, now_ms: int) -> None:
+        """Let go once the connection is gone."""
+        if self._session.state is SessionState.CLOSED:
+            self.release()
+        else:
+            self._broker.timers.set(self, now_ms + LOOK_EVERY_MS)
+
+    def release(self) -> None:
+        """The files are needed no more."""
+        broker = self._broker
+        broker.timers.drop(self)
+        if self in broker.holds:
+            broker.holds.remove(self)
+            task = RemoveNames(self._fs, self._names)
+            if broker.stopping:
+                task.run()
+            else:
+                broker.maintenance.tasks.submit(task)
+
+    @property
+    def _outside(self) -> str:
+        """The folder of a command log that does not lie within the spool; empty if there is none."""
+        broker = self._broker
+        if not broker.serves_jobs or broker.workq.folder.startswith(f"{broker.spool.own}/"):
+            return ""
+        return broker.workq.folder
+
+    def _hold(self, folders: list[str], now_ms: int) -> None:
+        """Raises OSError, JournalFailure."""
+        broker, fs, outside = self._broker, self._fs, self._outside
+        broker.commit(now_ms)
+        number = max((int(name.partition("-")[0]) for name, _ in fs.list(folders[0])), default=0) + 1
+        for at, file in enumerate(spool_files(fs, broker.spool.folder, outside)):
+            folder = folders[bool(outside) and file.path.startswith(f"{outside}/")]
+            self.files.append(self._hold_file(file, folder, f"{number}-{at}"))
+        self.summary = self._summarize(now_ms)
+
+    def _hold_file(self, file: SpoolFile, folder: str, name: str) -> HeldFile:
+        path = f"{folder}/{name}"
+        self._names.setdefault(folder, []).append(name)
+        if not file.is_whole:
+            self._fs.link(file.path, path)
+            return HeldFile(file.name, self._fs.size(path), path)
+        data = self._fs.read(file.path, 0, self._fs.size(file.path))
+        copy = self._fs.append(path)
+        try:
+            copy.write(data)
+        finally:
+            copy.close()
+        return HeldFile(file.name, len(data), path)
+
+    def _summarize(self, now_ms: int) -> HeldFiles:
+        broker = self._broker
+        kept = [queue for queue in broker.queues if primary_log(queue.journal) is not None]
+        usual = shown_sync(broker.config.queue(""))
+        syncs = {queue.name: shown_sync(queue.config) for queue in kept}
+        return HeldFiles(
+            made_at_ms=now_ms,
+            version=VERSION,
+            spool=broker.spool.folder,
+            queues=len(kept),
+            items=sum([len(each.line) + len(each.open_reads) + len(each.delayed) + len(each.leaving) for each in kept]),
+            jobs=len(broker.workq.jobs.by_id) if broker.serves_jobs else 0,
+            sync=usual,
+            other_syncs={name: sync for name, sync in syncs.items() if sync != usual},
+            files=len(self.files),
+            bytes=sum([file.bytes for file in self.files]),
+        )
+
+    def pieces(self) -> Iterator[bytes]:
+        """The answer: a line about all of it, then the files. Names of queues need not be UTF-8, so letters beyond
+        ASCII are escaped.
+        """
+        assert self.summary is not None
+        yield _line(structs.asdict(self.summary))
+        for first in range(0, len(self.files), FILES_PER_PIECE):
+            some = self.files[first : first + FILES_PER_PIECE]
+            yield b"".join([_line([file.name, file.bytes, file.path]) for file in some])
+
+
+class MakeFolders(CallbackTask):
+    def __init__(
+        self, make_folder: Callable[[str], None], folders: list[str], then: Callable[[OSError | None, int], None]
+    ) -> None:
+        super().__init__(then)
+        self._make_folder, self._folders = make_folder, folders
+
+    def work(self) -> None:
+        for folder in self._folders:
+            self._make_folder(folder)
+
+
+class RemoveNames(CallbackTask):
+    """What cannot be removed now is removed by the next start."""
+
+    def __init__(self, fs: Fs, names: dict[str, list[str]]) -> None:
+        super().__init__(lambda error, now_ms: None)
+        self._fs, self._names = fs, names
+
+    def work(self) -> None:
+        for folder, names in self._names.items():
+            remove_each(self._fs, folder, names)
+
+
+def shown_sync(config: QueueConfig) -> str:
+    return SYNC_NAMES.get(config.sync_ms, f"{config.sync_ms}ms")
+
+
+def _line(value: object) -> bytes:
+    return json.dumps(value).encode() + b"\n"

@@ -1,0 +1,63 @@
+"""Whether all bytes of backups are there, and are those that were copied."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from hashlib import sha256
+
+from msgspec import Struct
+
+from staniel.server.backup import store as stores
+from staniel.server.backup.manifest import BackedUpFile, BackupError
+from staniel.server.backup.store import Progress, Store, data_name
+
+
+class Fault(Struct, frozen=True):
+    """What is wrong with a backup. `file`: of the spool; empty if it is all of it."""
+
+    backup: str
+    file: str
+    why: str
+
+
+class Checked(Struct):
+    """So much was read; each piece once, however many backups have it."""
+
+    backups: int = 0
+    files: int = 0
+    bytes: int = 0
+
+
+def check(store: Store, ids: list[str], total: Checked, progress: Progress) -> Iterator[Fault]:
+    """Read everything that these backups need. Raises BackupError: the store cannot be used."""
+    there = stores.stored_data(store)
+    verdicts: dict[tuple[str, int], str] = {}
+    for backup_id in ids:
+        total.backups += 1
+        try:
+            manifest = stores.load(store, backup_id)
+        except BackupError as error:
+            yield Fault(backup_id, "", str(error))
+            continue
+        for file in manifest.files:
+            key = file.sha256, file.bytes
+            if key not in verdicts:
+                total.files += 1
+                total.bytes += file.bytes
+                verdicts[key] = _flaw(store, file, progress) if file.sha256 in there else "it is missing"
+            if verdicts[key]:
+                yield Fault(backup_id, file.name, verdicts[key])
+
+
+def _flaw(store: Store, file: BackedUpFile, progress: Progress) -> str:
+    hashed, size = sha256(), 0
+    try:
+        for piece in store.pieces(data_name(file.sha256)):
+            hashed.update(piece)
+            size += len(piece)
+            progress(len(piece))
+    except BackupError as error:
+        return str(error)
+    if size != file.bytes:
+        return f"{size:,} bytes, and {file.bytes:,} were copied"
+    return "" if hashed.hexdigest() == file.sha256 else "its bytes are not those that were copied"

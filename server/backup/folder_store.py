@@ -1,0 +1,171 @@
+"""Backups in a folder of this machine, or of what is mounted there. One process at a time writes to it."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from hashlib import sha256
+
+from staniel.journal.disk.fs import Locked
+from staniel.journal.disk.os_fs import OsFs
+from staniel.journal.disk.replace_file import replace_file
+from staniel.server.backup.manifest import BackupError
+from staniel.server.backup.store import MARKER, LocalFile, Progress, Stored, data_name
+
+PIECE_BYTES = 1 << 20
+LOCK, TEMPORARY = "lock", "unfinished"
+# Files get their names once they are on the disk; one sync serves so many.
+PENDING_FILES_MAX, PENDING_BYTES_MAX = 1_000, 1 << 30
+OURS = (LOCK, TEMPORARY, "lost+found")
+
+
+class FolderStore:
+    """See Store. `writes`: makes the folder if need be, and locks it."""
+
+    quiet_ms = 0  # the lock keeps others out
+
+    def __init__(self, folder: str, *, writes: bool) -> None:
+        self.where = folder
+        self._folder = folder
+        self._fs = OsFs()
+        self._pending: dict[str, str] = {}  # temporary name -> name
+        self._pending_bytes = 0
+        self._numbers = 0
+        self._made: set[str] = set()
+        with self._told():
+            if writes:
+                self._fs.make_folder(folder)
+                self._lock()
+            elif not os.path.isdir(folder):
+                raise BackupError(f"there is no folder {folder}")
+
+    def _lock(self) -> None:
+        others = [name for name in os.listdir(self._folder) if name not in OURS]
+        if others and MARKER not in others:
+            raise BackupError(f"{self.where} holds something that is no backup: give a new folder, or an empty one")
+        try:
+            self._fs.lock(f"{self._folder}/{LOCK}")
+        except Locked as locked:
+            holder = locked.holder or "another process"
+            raise BackupError(f"{holder} makes a backup in {self.where}: wait for it") from None
+        self._fs.make_folder(f"{self._folder}/{TEMPORARY}")
+        for name, _ in self._fs.list(f"{self._folder}/{TEMPORARY}"):
+            if name.isdigit():  # of one that was killed
+                self._fs.remove(f"{self._folder}/{TEMPORARY}/{name}")
+
+    def names(self, prefix: str) -> dict[str, Stored]:
+        found: dict[str, Stored] = {}
+        top = f"{self._folder}/{prefix}".rstrip("/")
+        with self._told():
+            for folder, folders, names in os.walk(top):
+                if folder == self._folder:
+                    folders[:] = [name for name in folders if name not in OURS]
+                    names = [name for name in names if name not in OURS]
+                for name in names:
+                    path = f"{folder}/{name}"
+                    found[path.removeprefix(f"{self._folder}/")] = Stored(os.stat(path).st_size)
+        return found
+
+    def read(self, name: str) -> bytes | None:
+        path = f"{self._folder}/{name}"
+        with self._told():
+            try:
+                return self._fs.read(path, 0, self._fs.size(path))
+            except FileNotFoundError:
+                return None
+
+    def pieces(self, name: str) -> Iterator[bytes]:
+        with self._told():
+            reader = self._fs.reader(f"{self._folder}/{name}")
+            at = 0
+            try:
+                while piece := reader.read(at, PIECE_BYTES):
+                    at += len(piece)
+                    yield piece
+            finally:
+                reader.close()
+
+    def write(self, name: str, data: bytes) -> None:
+        with self._told():
+            self._settle()
+            folder = f"{self._folder}/{name}".rpartition("/")[0]
+            self._fs.make_folder(folder)
+            replace_file(self._fs, f"{self._folder}/{name}", data, f"{self._folder}/{TEMPORARY}/{self._number()}")
+
+    def add(self, file: LocalFile, progress: Progress) -> tuple[str, bool]:
+        with self._told():
+            temporary = f"{self._folder}/{TEMPORARY}/{self._number()}"
+            checksum = self._copy(file, temporary, progress)
+            name = f"{self._folder}/{data_name(checksum)}"
+            if name in self._pending.values() or os.path.exists(name):
+                self._fs.remove(temporary)
+                return checksum, False
+            self._pending[temporary] = name
+            self._pending_bytes += file.bytes
+            if len(self._pending) > PENDING_FILES_MAX or self._pending_bytes > PENDING_BYTES_MAX:
+                self._settle()
+            return checksum, True
+
+    def _copy(self, file: LocalFile, temporary: str, progress: Progress) -> str:
+        hashed, at = sha256(), 0
+        reader = self._fs.reader(file.path)
+        try:
+            copy = self._fs.append(temporary)
+            try:
+                while at < file.bytes:
+                    piece = reader.read(at, min(PIECE_BYTES, file.bytes - at))
+                    if not piece:
+                        raise BackupError(f"{file.path} has lost its end while it was copied: make the backup again")
+                    hashed.update(piece)
+                    copy.write(piece)
+                    at += len(piece)
+                    progress(len(piece))
+            finally:
+                copy.close()
+        finally:
+            reader.close()
+        return hashed.hexdigest()
+
+    def _settle(self) -> None:
+        """Give what was copied its names, once it is on the disk: what has a name is whole, whatever happens."""
+        if not self._pending:
+            return
+        self._fs.sync_all(self._folder)
+        folders = set()
+        for temporary, name in self._pending.items():
+            folder = name.rpartition("/")[0]
+            if folder not in self._made:
+                self._fs.make_folder(folder)
+                self._made.add(folder)
+            self._fs.rename(temporary, name)
+            folders.add(folder)
+        self._fs.sync_all(self._folder)
+        self._pending.clear()
+        self._pending_bytes = 0
+
+    def _number(self) -> str:
+        self._numbers += 1
+        return str(self._numbers)
+
+    def remove(self, names: list[str]) -> None:
+        with self._told():
+            for name in names:
+                try:
+                    self._fs.remove(f"{self._folder}/{name}")
+                except FileNotFoundError:
+                    pass
+
+    def abort_uploads(self, before_ms: int) -> None:
+        """There are none."""
+
+    def close(self) -> None:
+        self._fs.close()
+
+    @contextmanager
+    def _told(self) -> Iterator[None]:
+        try:
+            yield
+        except OSError as error:
+            name = error.filename or self._folder
+            raise BackupError(f"cannot read or write: {name}: {error.strerror}") from error

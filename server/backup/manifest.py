@@ -1,0 +1,95 @@
+"""What a backup is: its files by name, length and checksum, and what is to be known about it. One JSON file each, with
+a checksum of its own; without it the bytes that were copied are no backup.
+"""
+
+from __future__ import annotations
+
+import json
+from datetime import UTC, datetime
+from hashlib import sha256
+
+import msgspec
+from msgspec import Struct, structs
+
+from staniel.journal.spool_listing import may_be_in_spool
+
+FORMAT = 1
+SHA256_LETTERS = 64
+
+
+class BackupError(Exception):
+    """It cannot be done; one line says why, and what to do."""
+
+
+class BackedUpFile(Struct, frozen=True, forbid_unknown_fields=True):
+    """A file of the spool. `sha256`: of its first `bytes` bytes, under which they are stored. `known_by`: the device,
+    the inode and the time of change that it had, so that the next backup knows it without reading it.
+    """
+
+    name: str
+    bytes: int
+    sha256: str
+    known_by: tuple[int, int, int] = (0, 0, 0)
+
+
+class Manifest(Struct, frozen=True, kw_only=True):
+    """One backup, of the moment `made_at_ms`. `origin`: the host and the folder of the spool. `was_running`: a server
+    held the files; else none had the spool, and `queues`, `items` and `jobs` were not counted, -1. `sync`: what queues
+    promise unless `other_syncs` names them. `copied_bytes`: that no earlier backup had.
+    """
+
+    format: int
+    id: str
+    made_at_ms: int
+    took_ms: int
+    version: str
+    origin: str
+    was_running: bool
+    queues: int
+    items: int
+    jobs: int
+    sync: str
+    other_syncs: dict[str, str]
+    bytes: int
+    copied_files: int
+    copied_bytes: int
+    files: list[BackedUpFile]
+
+
+def new_id(made_at_ms: int, taken: set[str]) -> str:
+    """A name for a backup, by its time: they sort as they were made."""
+    moment = datetime.fromtimestamp(made_at_ms / 1000, UTC).strftime("%Y%m%dT%H%M%SZ")
+    wanted, number = moment, 1
+    while wanted in taken:
+        number += 1
+        wanted = f"{moment}-{number:02}"
+    return wanted
+
+
+def encode(manifest: Manifest) -> bytes:
+    """A line, and the checksum of it. Names of files need not be UTF-8, so letters beyond ASCII are escaped."""
+    fields = structs.asdict(manifest) | {"files": [structs.asdict(file) for file in manifest.files]}
+    line = json.dumps(fields, separators=(",", ":")).encode()
+    return line + b"\n" + sha256(line).hexdigest().encode() + b"\n"
+
+
+def decode(data: bytes) -> Manifest:
+    """Raises BackupError: it is damaged, or of another version."""
+    line, _, checksum = data.partition(b"\n")
+    if sha256(line).hexdigest().encode() != checksum.strip():
+        raise BackupError("it is damaged: its checksum does not match")
+    try:
+        fields = json.loads(line)
+        if isinstance(fields, dict) and fields.get("format") != FORMAT:
+            raise BackupError(f"it is of format {fields.get('format')}, this program knows {FORMAT}; use a later one")
+        manifest = msgspec.convert(fields, Manifest)
+    except (ValueError, msgspec.ValidationError) as error:
+        raise BackupError(f"it cannot be read: {error}") from error
+    for file in manifest.files:
+        if not may_be_in_spool(file.name) or not is_sha256(file.sha256) or file.bytes < 0:
+            raise BackupError(f"it names a file that no spool has: {file.name!r}")
+    return manifest
+
+
+def is_sha256(text: str) -> bool:
+    return len(text) == SHA256_LETTERS and set(text) <= set("0123456789abcdef")

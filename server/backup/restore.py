@@ -1,0 +1,148 @@
+"""A new spool from a backup. Until all of it is on the disk, a mark in it keeps servers off."""
+
+from __future__ import annotations
+
+import errno
+import os
+import shutil
+from hashlib import sha256
+
+from staniel.journal.disk.fs import Fs, Locked
+from staniel.journal.disk.os_fs import OsFs
+from staniel.journal.disk.replace_file import replace_file
+from staniel.journal.kestrel.files import OWN_FOLDER, sidecar_folder
+from staniel.journal.spool import FORMAT_VERSION, LOCK, UNFINISHED
+from staniel.journal.spool_listing import CMDLOG
+from staniel.server.backup.manifest import BackedUpFile, BackupError, Manifest
+from staniel.server.backup.store import Progress, Store, data_name
+
+VERSION = "version"
+SPARE_BYTES = 1 << 20
+
+
+class NewSpool:
+    """A folder that is becoming a spool: new, empty, or left unfinished by an earlier try. Locked, and marked until
+    `finish`. Raises BackupError.
+    """
+
+    def __init__(self, folder: str, size: int) -> None:
+        self.folder = folder
+        self.own = f"{folder}/{OWN_FOLDER}"
+        self.fs: Fs = OsFs()
+        try:
+            self._begin(size)
+        except OSError as error:
+            raise failure(error, folder) from error
+
+    def _begin(self, size: int) -> None:
+        fs, version = self.fs, f"{self.own}/{VERSION}"
+        refuse_used(self.folder)
+        fs.make_folder(self.own)
+        try:
+            fs.lock(f"{self.own}/{LOCK}")
+        except Locked as locked:
+            raise BackupError(f"{locked.holder or 'another process'} has {self.folder} open") from None
+        replace_file(fs, version, f"{UNFINISHED}\n".encode())
+        self._clear()
+        free = fs.free_bytes(self.folder)[0]
+        if size + SPARE_BYTES > free:
+            raise BackupError(
+                f"{self.folder} has room for {free:,} bytes, {size:,} are needed: make room, or use another"
+            )
+        for folder in (sidecar_folder(self.folder), f"{self.folder}/{CMDLOG}"):
+            fs.make_folder(folder)
+
+    def _clear(self) -> None:
+        """What an earlier try has left: it came into an empty folder."""
+        for folder, kept in ((self.folder, (OWN_FOLDER, "lost+found")), (self.own, (LOCK, VERSION))):
+            for name in os.listdir(folder):
+                path = f"{folder}/{name}"
+                if name not in kept:
+                    shutil.rmtree(path) if os.path.isdir(path) and not os.path.islink(path) else os.unlink(path)
+
+    def finish(self) -> None:
+        """All of it is there: make it a spool. Raises BackupError."""
+        try:
+            for folder in (sidecar_folder(self.folder), f"{self.folder}/{CMDLOG}"):
+                if not os.listdir(folder):
+                    os.rmdir(folder)
+            self._give_to_owner()
+            self.fs.sync_all(self.folder)
+            replace_file(self.fs, f"{self.own}/{VERSION}", f"{FORMAT_VERSION}\n".encode())
+            self._give_to_owner()
+        except OSError as error:
+            raise failure(error, self.folder) from error
+
+    def _give_to_owner(self) -> None:
+        """Root copies for the owner of the folder, whose server is to write to it."""
+        found = os.stat(self.folder)
+        if os.geteuid() or not found.st_uid:
+            return
+        for folder, folders, names in os.walk(self.folder):
+            for name in [*folders, *names]:
+                os.chown(f"{folder}/{name}", found.st_uid, found.st_gid, follow_symlinks=False)
+
+    def close(self) -> None:
+        assert isinstance(self.fs, OsFs)
+        self.fs.close()
+
+
+def refuse_used(folder: str) -> None:
+    """Raises BackupError: there is something in the folder that must stay. Raises OSError."""
+    if not os.path.lexists(folder):
+        return
+    if not os.path.isdir(folder):
+        raise BackupError(f"{folder} is no folder: give a new one, or an empty one")
+    there = [name for name in os.listdir(folder) if name != "lost+found"]
+    if there and not is_unfinished(folder):
+        raise BackupError(f"{folder} is not empty: give a new folder, or an empty one")
+
+
+def is_unfinished(folder: str) -> bool:
+    """Whether the folder has the mark of a copy that was interrupted, or nothing but what is made before that mark."""
+    try:
+        with open(f"{folder}/{OWN_FOLDER}/{VERSION}", "rb") as file:
+            return file.read(100).strip() == UNFINISHED.encode()
+    except FileNotFoundError:
+        own = f"{folder}/{OWN_FOLDER}"
+        there = set(os.listdir(own)) if os.path.isdir(own) else {""}
+        return set(os.listdir(folder)) <= {OWN_FOLDER, "lost+found"} and there <= {LOCK, f"{VERSION}.new"}
+    except NotADirectoryError:
+        return False
+
+
+def restore(store: Store, manifest: Manifest, folder: str, progress: Progress) -> None:
+    """Write a backup into a new or empty folder. Raises BackupError: then no server takes what is there for a spool."""
+    spool = NewSpool(folder, manifest.bytes)
+    try:
+        for file in manifest.files:
+            _write(store, file, spool, progress)
+        spool.finish()
+    finally:
+        spool.close()
+
+
+def _write(store: Store, file: BackedUpFile, spool: NewSpool, progress: Progress) -> None:
+    hashed, size = sha256(), 0
+    try:
+        made = spool.fs.append(f"{spool.folder}/{file.name}")
+        try:
+            for piece in store.pieces(data_name(file.sha256)):
+                hashed.update(piece)
+                made.write(piece)
+                size += len(piece)
+                progress(len(piece))
+        finally:
+            made.close()
+    except OSError as error:
+        raise failure(error, spool.folder) from error
+    if size != file.bytes or hashed.hexdigest() != file.sha256:
+        why = "is not what was copied: take another backup; `staniel backup verify` says which are sound"
+        raise BackupError(f"{file.name} in {store.where} {why}. {spool.folder} is not complete")
+
+
+def failure(error: OSError, folder: str) -> BackupError:
+    more = "; it is not complete, and no server starts on it" if os.path.isdir(folder) and is_unfinished(folder) else ""
+    if error.errno in (errno.EACCES, errno.EPERM):
+        more = "; run this as a user that may write there"
+    return BackupError(f"cannot write to {error.filename or folder}: {error.strerror}{more}")

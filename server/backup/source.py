@@ -1,0 +1,167 @@
+"""Where a backup's files come from: a running server, which holds them as long as we are connected to it, or a spool
+that no server has.
+"""
+
+from __future__ import annotations
+
+import errno
+import json
+import os
+import socket
+from http.client import HTTPException
+from typing import Any, Protocol
+
+import msgspec
+from msgspec import Struct
+
+from staniel.broker.operations.backup import HeldFiles
+from staniel.broker.version import VERSION
+from staniel.journal.disk.fs import Locked
+from staniel.journal.disk.os_fs import OsFs
+from staniel.journal.kestrel.files import OWN_FOLDER, plan_path
+from staniel.journal.redo.log import UNUSED
+from staniel.journal.spool import LOCK, MARK
+from staniel.journal.spool_listing import CMDLOG, spool_files
+from staniel.journal.workq.files import APPEND_LOCK
+from staniel.server.backup.manifest import BackupError
+from staniel.server.backup.store import LocalFile
+
+NOT_COUNTED = -1
+LAST_CHUNK = b"0\r\n\r\n"
+START_ONCE = "start a server on it once, then stop it, or back up while it runs"
+
+
+class SourceFile(Struct, frozen=True):
+    """`name`: within the spool; `local`: where its bytes are."""
+
+    name: str
+    local: LocalFile
+
+
+class BackupSource(Protocol):
+    """`held`: what is known of the moment."""
+
+    held: HeldFiles
+    files: list[SourceFile]
+    was_running: bool
+
+    def check(self) -> None:
+        """All of it was there to the end. Raises BackupError."""
+
+    def close(self) -> None: ...
+
+
+class RunningSource:
+    """What a server holds for us. `answer`: of its admin listener, whose lines name the files. Raises BackupError."""
+
+    was_running = True
+
+    def __init__(self, answer: Any, sock: socket.socket) -> None:
+        self._answer, self._sock = answer, sock
+        try:
+            self.held = msgspec.convert(self._line(), HeldFiles)
+            self.files = [self._file(self._line()) for _ in range(self.held.files)]
+            if self._line() != {"end": True}:
+                raise BackupError("the server's answer is not what this version of the command knows")
+        except msgspec.ValidationError as error:
+            raise BackupError(f"the server's answer is not what this version of the command knows ({error})") from error
+        missing = next((each.local.path for each in self.files if not os.path.exists(each.local.path)), "")
+        if missing:
+            why = "run this on the server's machine, in its container, as a user that may read its spool"
+            raise BackupError(f"cannot see the files that the server holds, such as {missing}: {why}")
+
+    def _line(self) -> Any:
+        try:
+            line = self._answer.readline()
+            return json.loads(line)
+        except (OSError, HTTPException, ValueError) as error:
+            raise BackupError(f"the server has hung up: {error}; make the backup again") from error
+
+    def _file(self, line: Any) -> SourceFile:
+        name, size, path = msgspec.convert(line, tuple[str, int, str])
+        return SourceFile(name, LocalFile(path, size))
+
+    def check(self) -> None:
+        """Raises BackupError if the server is gone: what it held may have been another's meanwhile."""
+        self._sock.setblocking(False)
+        try:
+            while data := self._sock.recv(1 << 16):
+                if data.endswith(LAST_CHUNK):
+                    break
+        except BlockingIOError:
+            return
+        except OSError:
+            pass
+        raise BackupError("the server ended while its files were copied: start it, then make the backup again")
+
+    def close(self) -> None:
+        self._sock.close()
+        self._answer.close()
+
+
+class RestingSource:
+    """A spool that no server has, locked against them. `jobs`: the folder of its command log, if that lies elsewhere.
+    Raises BackupError.
+    """
+
+    was_running = False
+
+    def __init__(self, spool: str, now_ms: int, jobs: str = "") -> None:
+        self._fs = fs = OsFs()
+        own = f"{spool}/{OWN_FOLDER}"
+        try:
+            self._lock(f"{own}/{LOCK}", spool)
+            if jobs and os.path.isdir(jobs):
+                self._lock(f"{jobs}/{APPEND_LOCK}", jobs)
+            elif os.path.isdir(f"{spool}/{CMDLOG}"):
+                self._lock(f"{spool}/{CMDLOG}/{APPEND_LOCK}", spool)
+            _refuse_unfinished(spool)
+            found = spool_files(fs, spool, jobs)
+            self.files = [SourceFile(each.name, LocalFile(each.path, fs.size(each.path))) for each in found]
+        except OSError as error:
+            raise BackupError(f"cannot read {error.filename or spool}: {error.strerror}") from error
+        self.held = HeldFiles(
+            made_at_ms=now_ms,
+            version=VERSION,
+            spool=os.path.abspath(spool),
+            queues=NOT_COUNTED,
+            items=NOT_COUNTED,
+            jobs=NOT_COUNTED,
+            sync="",
+            other_syncs={},
+            files=len(self.files),
+            bytes=sum(each.local.bytes for each in self.files),
+        )
+
+    def _lock(self, path: str, folder: str) -> None:
+        try:
+            self._fs.lock(path)
+        except Locked as locked:
+            raise BackupError(f"{locked.holder or 'another process'} has {folder} open") from None
+        except OSError as error:
+            if error.errno != errno.EROFS:
+                raise
+
+    def check(self) -> None:
+        """The lock has kept servers off."""
+
+    def close(self) -> None:
+        self._fs.close()
+
+
+def is_spool(folder: str) -> bool:
+    """Whether a server has used the folder as its spool."""
+    return os.path.isfile(f"{folder}/{OWN_FOLDER}/version")
+
+
+def _refuse_unfinished(spool: str) -> None:
+    """Raises BackupError: what the files say is not all that they hold, or not right yet. Raises OSError."""
+    own = f"{spool}/{OWN_FOLDER}"
+    with open(f"{own}/version", encoding="utf-8", errors="replace") as file:
+        found = file.read(100).strip()
+    if found != UNUSED:
+        raise BackupError(f"the server of {spool} was not stopped cleanly, or is another version's: {START_ONCE}")
+    if os.path.exists(f"{own}/{MARK}"):
+        raise BackupError(f"a sync has failed in the last run of {spool}: {START_ONCE}")
+    if os.path.exists(plan_path(own)):
+        raise BackupError(f"a conversion in {spool} is not finished: finish `staniel journal convert` first")

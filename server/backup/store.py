@@ -1,0 +1,133 @@
+"""Where backups are: a folder, or a bucket of an object store. Both have the same names in them:
+
+staniel-backup         says that this is a place of backups, and of which format
+backups/ID.json        a backup's manifest, written last
+data/HH/SHA256         the bytes of files, under their checksum; HH are its first two digits
+running/ID             a backup that is being made, or was when its process ended
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Protocol
+
+from msgspec import Struct
+
+from staniel.server.backup.manifest import BackupError, Manifest, decode, is_sha256
+
+MARKER, MARKER_TEXT = "staniel-backup", b"staniel-backup 1\n"
+BACKUPS, DATA, RUNNING = "backups/", "data/", "running/"
+Progress = Callable[[int], None]
+"""Called with how many more bytes have been read or written."""
+
+
+class Stored(Struct, frozen=True):
+    """Something in a store. `changed_at_ms` 0: not known."""
+
+    bytes: int
+    changed_at_ms: int = 0
+
+
+class LocalFile(Struct, frozen=True):
+    """The first `bytes` bytes of a file at `path`."""
+
+    path: str
+    bytes: int
+
+
+class Store(Protocol):
+    """What a place of backups can do. All of it raises BackupError."""
+
+    where: str
+    """As messages name it."""
+    quiet_ms: int
+    """What nothing needs is left alone for so long: another process may be about to."""
+
+    def names(self, prefix: str) -> dict[str, Stored]:
+        """By name, everything whose name begins with `prefix`."""
+
+    def read(self, name: str) -> bytes | None:
+        """All of something small; None: there is none."""
+
+    def pieces(self, name: str) -> Iterator[bytes]: ...
+
+    def write(self, name: str, data: bytes) -> None:
+        """Something small, as a whole; with it everything that was added is there for good."""
+
+    def add(self, file: LocalFile, progress: Progress) -> tuple[str, bool]:
+        """The checksum of a file under which its bytes are stored from now on, and whether that is news. It may be
+        durable only after the next `write`.
+        """
+
+    def remove(self, names: list[str]) -> None: ...
+
+    def abort_uploads(self, before_ms: int) -> None:
+        """End what was begun before then to be stored, and shows in no list."""
+
+    def close(self) -> None: ...
+
+
+def data_name(checksum: str) -> str:
+    return f"{DATA}{checksum[:2]}/{checksum}"
+
+
+def ids(store: Store) -> list[str]:
+    """All backups, the oldest first."""
+    names = [name.removeprefix(BACKUPS) for name in store.names(BACKUPS)]
+    return sorted(name.removesuffix(".json") for name in names if name.endswith(".json") and "/" not in name)
+
+
+def load(store: Store, backup_id: str) -> Manifest:
+    """Raises BackupError."""
+    data = store.read(f"{BACKUPS}{backup_id}.json")
+    if data is None:
+        raise BackupError(f"there is no backup {backup_id} in {store.where}; `staniel backup list` shows them")
+    try:
+        return decode(data)
+    except BackupError as error:
+        raise BackupError(f"backup {backup_id} in {store.where} cannot be used: {error}") from error
+
+
+def stored_data(store: Store) -> dict[str, Stored]:
+    """By checksum, all bytes of files that the store has."""
+    found = {name.rpartition("/")[2]: stored for name, stored in store.names(DATA).items()}
+    return {checksum: stored for checksum, stored in found.items() if is_sha256(checksum)}
+
+
+def check_marker(store: Store) -> None:
+    """Raises BackupError: this is no place of backups."""
+    found = store.read(MARKER)
+    if found is None:
+        raise BackupError(f"{store.where} has no backups: name the place that `staniel backup` was given")
+    if found != MARKER_TEXT:
+        raise BackupError(
+            f"{store.where} has backups of another format, {found[:40]!r}; use a later version of staniel"
+        )
+
+
+def prepare(store: Store) -> None:
+    """See to it that the store is one for backups. Raises BackupError: it holds something else."""
+    if store.read(MARKER) is None:
+        if any(store.names("")):
+            raise BackupError(f"{store.where} holds something that is no backup: give a new place, or an empty one")
+        store.write(MARKER, MARKER_TEXT)
+    check_marker(store)
+
+
+def open_store(text: str, *, writes: bool) -> Store:
+    """`text`: a path, file:PATH or s3://BUCKET/PREFIX. Raises BackupError."""
+    scheme, colon, rest = text.partition(":")
+    if colon and scheme.lower() == "s3":
+        from staniel.server.backup.s3_store import S3Store
+
+        return S3Store(rest)
+    if colon and scheme.lower() != "file" and rest.startswith("//"):
+        raise BackupError(f"cannot use {text}: expected a path, file:PATH or s3://BUCKET/PREFIX")
+    from staniel.server.backup.folder_store import FolderStore
+
+    path = text
+    if colon and scheme.lower() == "file":
+        path = rest.removeprefix("//") if rest.startswith("///") else rest
+        if path.startswith("//") or not path:
+            raise BackupError(f"cannot use {text}: expected file:PATH or file:///PATH")
+    return FolderStore(path.rstrip("/") or "/", writes=writes)

@@ -1,0 +1,28 @@
+"""Removing backups, and what no backup needs."""
+
+from __future__ import annotations
+
+from staniel.server.backup import store as stores
+from staniel.server.backup.store import Store, data_name
+
+
+def tidy(store: Store, now_ms: int) -> int:
+    """Remove what interrupted runs have left; how many bytes that frees. Raises BackupError: also if a manifest cannot
+    be read, because what it needs is not known then.
+    """
+    needed: set[str] = set()
+    for backup_id in stores.ids(store):
+        needed.update(file.sha256 for file in stores.load(store, backup_id).files)
+    before_ms = now_ms - store.quiet_ms
+    found = stores.stored_data(store)
+    idle = {name: each for name, each in found.items() if name not in needed and each.changed_at_ms <= before_ms}
+    store.remove([data_name(name) for name in idle])
+    store.remove([name for name, each in store.names(stores.RUNNING).items() if each.changed_at_ms <= before_ms])
+    store.abort_uploads(before_ms)
+    return sum(each.bytes for each in idle.values())
+
+
+def remove(store: Store, ids: list[str], now_ms: int) -> int:
+    """Remove backups, and what they alone needed. Raises BackupError."""
+    store.remove([f"{stores.BACKUPS}{backup_id}.json" for backup_id in ids])
+    return tidy(store, now_ms)

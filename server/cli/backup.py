@@ -1,0 +1,264 @@
+"""`staniel backup` and `staniel restore`: options, progress, and how results are printed; server/backup does it."""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from time import monotonic_ns, time
+from typing import Any
+
+import click
+from msgspec import structs
+
+from staniel.server.backup import check as checks
+from staniel.server.backup import store as stores
+from staniel.server.backup.manifest import BackupError, Manifest
+from staniel.server.backup.restore import restore as restore_files
+from staniel.server.backup.source import NOT_COUNTED, BackupSource, RestingSource, RunningSource, is_spool
+from staniel.server.backup.store import Store, open_store
+from staniel.server.backup.take import take
+from staniel.server.backup.tidy import remove
+from staniel.server.cli.admin_client import Unreachable
+from staniel.server.cli.live_command import Live, LiveCommand, confirm, tolerate
+from staniel.server.cli.progress import Ticker
+from staniel.server.cli.text import counted, human_size, printable, table
+
+DAMAGED, NOT_CHECKED = 1, 2  # exit codes of verify, as those of `journal verify`
+TAKE = "take"
+json_option = click.option("--json", "as_json", is_flag=True, help="Print JSON.")
+which_option = click.option("--backup", "backup_id", metavar="ID", help="Which one.  [default: the newest]")
+
+
+class NotChecked(click.ClickException):
+    exit_code = NOT_CHECKED
+
+
+class BackupGroup(click.Group):
+    """`backup DEST` is `backup take DEST`: only the other commands are called by name."""
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        names = [*self.commands, *ctx.help_option_names]
+        if args and args[0] not in names:
+            args = [TAKE, *args]
+        return super().parse_args(ctx, args)
+
+    def collect_usage_pieces(self, ctx: click.Context) -> list[str]:
+        return ["[OPTIONS] DEST | COMMAND [ARGS]..."]
+
+
+@click.group(cls=BackupGroup)
+def backup() -> None:
+    """Back up a spool, also while its server runs.
+
+    `staniel backup DEST` copies what DEST does not have yet: DEST is a folder (a path, file:PATH) or
+    s3://BUCKET/PREFIX, and holds any number of backups. `staniel backup take --help` lists its options.
+    """
+    tolerate()
+
+
+@contextmanager
+def _told() -> Iterator[None]:
+    try:
+        yield
+    except BackupError as error:
+        raise click.ClickException(printable(str(error))) from error
+
+
+@contextmanager
+def _store(text: str, *, writes: bool = False) -> Iterator[Store]:
+    store = open_store(text, writes=writes)
+    try:
+        if writes:
+            stores.prepare(store)
+        else:
+            stores.check_marker(store)
+        yield store
+    finally:
+        store.close()
+
+
+def steady_ms() -> int:
+    return monotonic_ns() // 1_000_000
+
+
+def now_ms() -> int:
+    return int(time() * 1000)
+
+
+# making
+
+
+@backup.command(TAKE, cls=LiveCommand)
+@click.argument("dest")
+@click.pass_obj
+def take_one(live: Live, dest: str) -> None:
+    """Back up a running server, or a spool that no server has, to DEST.
+
+    DEST is a path, file:PATH or s3://BUCKET/PREFIX. All queues are backed up as they were at one moment; everything
+    that was answered before is in it. Files that DEST has from earlier backups of the spool are not copied again.
+    Run it where the spool is, as a user that may read it. It may be interrupted at any time.
+    """
+    with _told(), _store(_checked(dest, live), writes=True) as store:
+        source = _source(live)
+        ticker = Ticker("backed up", steady_ms, sys.stderr, sum(each.local.bytes for each in source.files))
+        try:
+            manifest = take(store, source, steady_ms, ticker)
+        finally:
+            ticker.clear()
+            source.close()
+    live.tell(_summary(manifest), _told_of(manifest, store.where))
+
+
+def _checked(dest: str, live: Live) -> str:
+    """Raises BackupError: within the spool a copy would be lost with it."""
+    path = dest.partition(":")[2] if dest.lower().startswith("file:") else dest
+    if live.spool and not dest.lower().startswith("s3:"):
+        inside, spool = os.path.realpath(path), os.path.realpath(live.spool)
+        if inside == spool or inside.startswith(f"{spool}/"):
+            raise BackupError(f"{dest} lies within the spool: give a place outside, best on another disk")
+    return dest
+
+
+def _source(live: Live) -> BackupSource:
+    """Raises BackupError, AdminError."""
+    try:
+        return RunningSource(*live.client.follow("/api/backup"))
+    except Unreachable:
+        if not live.spool or not is_spool(live.spool):
+            raise
+        return RestingSource(live.spool, now_ms(), live.jobs)
+
+
+def _summary(manifest: Manifest) -> dict[str, Any]:
+    fields = structs.asdict(manifest)
+    return {name: value for name, value in fields.items() if name != "files"} | {"files": len(manifest.files)}
+
+
+def _told_of(manifest: Manifest, where: str) -> str:
+    files, copied = counted(len(manifest.files), "file"), manifest.copied_files
+    lines = [f"backup {manifest.id} in {printable(where)}: {files}, {human_size(manifest.bytes)}"]
+    speed = manifest.copied_bytes * 1000 // max(1, manifest.took_ms)
+    news = f"copied {counted(copied, 'file')}, {human_size(manifest.copied_bytes)}"
+    lines.append(f"  {news}, in {manifest.took_ms / 1000:.1f} s ({human_size(speed)}/s); the others were there")
+    if manifest.queues != NOT_COUNTED:
+        jobs = f", {counted(manifest.jobs, 'job')}" if manifest.jobs else ""
+        lines.append(f"  {counted(manifest.queues, 'queue')} with {counted(manifest.items, 'item')}{jobs}")
+    else:
+        lines.append("  no server had the spool; items were not counted")
+    return "\n".join(lines)
+
+
+# looking
+
+
+@backup.command("list")
+@click.argument("source")
+@json_option
+def list_all(source: str, as_json: bool) -> None:
+    """List the backups in SOURCE, the newest last. NEW is what it has that no earlier one had."""
+    with _told(), _store(source) as store:
+        found = [stores.load(store, each) for each in stores.ids(store)]
+    if as_json:
+        click.echo(json.dumps([_summary(each) for each in found]))
+        return
+    heads = ("ID", "FILES", "SIZE", "NEW", "QUEUES", "ITEMS", "JOBS", "VERSION", "SPOOL")
+    rows = [
+        [
+            each.id,
+            f"{len(each.files):,}",
+            human_size(each.bytes),
+            human_size(each.copied_bytes),
+            *("-" if count == NOT_COUNTED else f"{count:,}" for count in (each.queues, each.items, each.jobs)),
+            printable(each.version),
+            printable(each.origin),
+        ]
+        for each in found
+    ]
+    for line in table(heads, rows, frozenset(("ID", "VERSION", "SPOOL"))):
+        click.echo(line)
+
+
+@backup.command("verify")
+@click.argument("source")
+@click.option("--backup", "backup_id", metavar="ID", help="Only this one.  [default: all]")
+@json_option
+def verify(source: str, backup_id: str | None, as_json: bool) -> None:
+    """Read all bytes of the backups in SOURCE and compare their checksums.
+
+    Exit code 0: all of it is as it was copied; 1: something is not, and a line says what; 2: nothing was verified.
+    """
+    ticker = Ticker("verified", steady_ms, sys.stderr)
+    total, faults = checks.Checked(), 0
+    try:
+        with _store(source) as store:
+            ids = [backup_id] if backup_id else stores.ids(store)
+            if backup_id and backup_id not in stores.ids(store):
+                raise BackupError(f"there is no backup {backup_id} in {store.where}")
+            if not ids:
+                raise BackupError(f"there is no backup in {store.where}")
+            for fault in checks.check(store, ids, total, ticker):
+                ticker.clear()
+                faults += 1
+                where = f"{fault.backup}: {fault.file}: " if fault.file else ""
+                click.echo(json.dumps(structs.asdict(fault)) if as_json else printable(f"{where}{fault.why}"))
+    except BackupError as error:
+        raise NotChecked(printable(str(error))) from error
+    finally:
+        ticker.clear()
+    if as_json:
+        click.echo(json.dumps(structs.asdict(total) | {"faults": faults}))
+    else:
+        found = f"{counted(total.backups, 'backup')}, {counted(total.files, 'file')}, {human_size(total.bytes)} read"
+        click.echo(f"{found}; {counted(faults, 'fault')}")
+    sys.exit(DAMAGED if faults else 0)
+
+
+@backup.command("prune")
+@click.argument("source")
+@click.option("--keep", required=True, type=click.IntRange(1), metavar="N", help="How many of the newest stay.")
+@click.option("--yes", "-y", "is_sure", is_flag=True, help="Do not ask.")
+def prune(source: str, keep: int, is_sure: bool) -> None:
+    """Remove all but the newest backups in SOURCE, and what no backup needs."""
+    with _told(), _store(source, writes=True) as store:
+        gone = stores.ids(store)[:-keep]
+        if gone:
+            confirm(f"remove {counted(len(gone), 'backup')} from {printable(store.where)}", is_sure)
+        freed = remove(store, gone, now_ms())
+    click.echo(f"removed {counted(len(gone), 'backup')}; {human_size(freed)} freed")
+
+
+# giving back
+
+
+@click.command("restore")
+@click.argument("source")
+@click.argument("spool")
+@which_option
+@json_option
+def restore(source: str, spool: str, backup_id: str | None, as_json: bool) -> None:
+    """Make a new spool from a backup in SOURCE.
+
+    SPOOL must be new, or an empty folder; root gives the files to that folder's owner. Every file is compared with its
+    checksum. Until all of it is on the disk no server starts on SPOOL; after an interruption, do it again.
+    """
+    tolerate()
+    with _told(), _store(source) as store:
+        found = stores.ids(store)
+        if not found:
+            raise BackupError(f"there is no backup in {store.where}")
+        manifest = stores.load(store, backup_id or found[-1])
+        ticker = Ticker("restored", steady_ms, sys.stderr, manifest.bytes)
+        try:
+            restore_files(store, manifest, spool.rstrip("/") or "/", ticker)
+        finally:
+            ticker.clear()
+    if as_json:
+        click.echo(json.dumps(_summary(manifest) | {"spool": os.path.abspath(spool)}))
+        return
+    files = f"{counted(len(manifest.files), 'file')}, {human_size(manifest.bytes)}"
+    click.echo(f"restored backup {manifest.id} to {printable(spool)}: {files}")
+    if manifest.queues != NOT_COUNTED:
+        click.echo(f"  {counted(manifest.queues, 'queue')} with {counted(manifest.items, 'item')} at that moment")

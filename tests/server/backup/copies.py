@@ -1,0 +1,91 @@
+"""Backups for tests: the command line, and what a server hands out of a spool."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import subprocess
+from pathlib import Path
+from typing import Any
+
+from tests.support.process import STANIEL, run_staniel, running
+from tests.support.wire import Wire
+
+SMALL = """
+[server]
+max_open_transactions = 1000
+[default]
+max_item_size = "1MB"
+max_memory_size = 20000
+max_journal_size = 60000
+default_journal_size = 5000
+min_journal_compact_delay = "none"
+[queues.mail]
+journal_format = "libkestrel"
+[workq]
+port = 0
+cmdlog_seg_size = 4096
+cmdlog_clean_int = "50ms"
+"""
+"""Small files of all formats, which are rotated, packed and removed all the time."""
+
+
+def staniel(*arguments: str | Path, code: int = 0, **environment: str) -> subprocess.CompletedProcess[str]:
+    said = run_staniel(*map(str, arguments), **environment)
+    assert said.returncode == code and "Traceback" not in said.stderr, said
+    return said
+
+
+def back_up(spool: Path, dest: Path | str, **environment: str) -> dict[str, Any]:
+    found: dict[str, Any] = json.loads(staniel("backup", dest, "--spool", spool, "--json", **environment).stdout)
+    return found
+
+
+def drained(folder: Path, queues: tuple[str, ...], config: str = SMALL) -> dict[str, list[bytes]]:
+    """What a server with the spool `folder`/spool hands out; it is gone afterwards. It starts without a complaint."""
+    found: dict[str, list[bytes]] = {}
+    with running(folder, config=config) as server, Wire(server.address) as wire:
+        assert " error " not in server.stderr and "warning" not in server.stderr, server.stderr
+        for queue in queues:
+            found[queue] = []
+            while (item := wire.get(queue)) is not None:
+                found[queue].append(item)
+    return found
+
+
+def restored(dest: Path | str, folder: Path, *options: str) -> Path:
+    """`folder` with a spool from a backup."""
+    shutil.rmtree(folder, ignore_errors=True)
+    folder.mkdir(parents=True)
+    staniel("restore", dest, folder / "spool", *options)
+    return folder
+
+
+def held(spool: Path) -> list[str]:
+    folder = spool / ".staniel" / "held"
+    return sorted(path.name for path in folder.iterdir()) if folder.exists() else []
+
+
+def data_files(dest: Path) -> list[Path]:
+    return sorted(path for path in (dest / "data").rglob("*") if path.is_file())
+
+
+KILLED_AT = """
+import os, sys
+from staniel.server.cli import backup, progress
+left = [int(sys.argv[1])]
+def step(self, more_bytes):
+    left[0] -= 1
+    if not left[0]:
+        os.kill(os.getpid(), 9)
+progress.Ticker.__call__ = step
+getattr(backup, sys.argv[2]).main(sys.argv[3:])
+"""
+
+
+def killed_after(pieces: int, command: str, *arguments: str | Path) -> bool:
+    """Run `command` until it has copied so many pieces, then kill it; whether it came so far."""
+    line = [str(Path(STANIEL[0]).with_name("python")), "-c", KILLED_AT, str(pieces), command, *map(str, arguments)]
+    done = subprocess.run(line, capture_output=True, text=True, timeout=30)
+    assert done.returncode in (0, -9), done
+    return done.returncode == -9

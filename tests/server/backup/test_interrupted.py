@@ -1,0 +1,146 @@
+"""A backup or a restore that is killed: what is left is no backup and no spool, and the next one begins well."""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.server.admin.asking import SpoolConnection
+from tests.server.backup.copies import SMALL, back_up, data_files, drained, held, killed_after, restored, staniel
+from tests.support.process import Server, run_staniel, running, until
+from tests.support.wire import Wire
+
+
+@pytest.fixture
+def served(tmp_path: Path) -> Path:
+    """A spool of 60 items in two queues, at rest."""
+    with running(tmp_path / "server", config=SMALL) as server:
+        fill(server)
+        server.stop()
+        shutil.copytree(server.spool, tmp_path / "spool", ignore=shutil.ignore_patterns("ballast"))
+    return tmp_path / "spool"
+
+
+def fill(server: Server) -> None:
+    with Wire(server.address) as wire:
+        for number in range(60):
+            for queue in ("orders", "mail"):
+                assert wire.put(queue, (b"%d." % number).ljust(1000, b".")) == b"STORED"
+
+
+@pytest.mark.slow
+def test_a_backup_that_is_killed_at_any_piece_is_none_and_the_next_one_is_whole(served: Path, tmp_path: Path) -> None:
+    dest, pieces = tmp_path / "dest", 0
+    while killed_after(pieces + 1, "backup", "take", str(dest), "--spool", str(served)):
+        pieces += 1
+        assert not list(dest.glob("backups/*"))
+        assert len(list(dest.glob("running/*"))) == 1  # what came before is gone
+        assert sum(1 for _ in dest.glob("unfinished/*")) <= pieces
+        listed = staniel("backup", "list", dest).stdout
+        assert listed.count("\n") == 1
+        said = staniel("restore", dest, tmp_path / "new", code=1)
+        assert "there is no backup" in said.stderr and not (tmp_path / "new").exists()
+    assert pieces > 4
+    assert not list(dest.glob("running/*")) and not list(dest.glob("unfinished/*"))
+    assert "0 faults" in staniel("backup", "verify", dest).stdout
+    found = drained(restored(dest, tmp_path / "copy"), ("orders", "mail"))
+    assert [len(items) for items in found.values()] == [60, 60]
+
+
+def test_what_a_killed_backup_has_copied_does_not_stay_for_ever(served: Path, tmp_path: Path) -> None:
+    dest = tmp_path / "dest"
+    staniel("backup", dest, "--spool", served)
+    (served / "orders").write_bytes((served / "orders").read_bytes() * 2)
+    before = data_files(dest)
+    assert killed_after(2, "backup", "take", str(dest), "--spool", str(served)) or True
+    (dest / "data" / "ab").mkdir(exist_ok=True)
+    (dest / "data" / "ab" / ("ab" * 32)).write_bytes(b"of a file that has changed since")
+    (dest / "running" / "20260101T000000Z").touch()
+    staniel("backup", dest, "--spool", served)
+    assert not (dest / "data" / "ab" / ("ab" * 32)).exists()
+    assert set(before) <= set(data_files(dest))
+
+
+@pytest.mark.slow
+def test_a_restore_that_is_killed_at_any_piece_leaves_no_spool_and_can_be_done_again(
+    served: Path, tmp_path: Path
+) -> None:
+    dest, spool, pieces = tmp_path / "dest", tmp_path / "copy" / "spool", 0
+    staniel("backup", dest, "--spool", served)
+    spool.parent.mkdir()
+    while killed_after(pieces + 1, "restore", str(dest), str(spool)):
+        pieces += 1
+        said = run_staniel("serve", "--port", "0", "--spool", str(spool))
+        assert said.returncode == 1 and "is not complete" in said.stderr, said
+    assert pieces > 4
+    found = drained(spool.parent, ("orders", "mail"))
+    assert [len(items) for items in found.values()] == [60, 60]
+
+
+def test_a_restore_that_was_killed_before_its_mark_can_be_done_again(served: Path, tmp_path: Path) -> None:
+    dest = tmp_path / "dest"
+    staniel("backup", dest, "--spool", served)
+    (tmp_path / "new" / ".staniel").mkdir(parents=True)
+    (tmp_path / "new" / ".staniel" / "lock").touch()
+    staniel("restore", dest, tmp_path / "new")
+
+
+def test_the_server_lets_go_of_the_files_of_a_backup_that_is_killed(tmp_path: Path) -> None:
+    with running(tmp_path / "server", config=SMALL) as server:
+        fill(server)
+        assert killed_after(3, "backup", "take", str(tmp_path / "dest"), "--spool", str(server.spool))
+        assert until(lambda: not held(server.spool))
+        back_up(server.spool, tmp_path / "dest")
+
+
+def test_files_that_a_killed_server_was_holding_are_let_go_of_by_the_next_start(tmp_path: Path) -> None:
+    with running(tmp_path / "server", config=SMALL) as server:
+        fill(server)
+        connection = SpoolConnection(server.spool)
+        connection.request("POST", "/api/backup", "{}", {"content-type": "application/json"})
+        assert b'"items": 120' in connection.getresponse().readline()
+        assert held(server.spool)
+        server.restart()
+        assert not held(server.spool)
+        connection.close()
+
+
+DYING_SERVER = """
+import os, sys
+from staniel.server.cli import backup, progress
+pid, left = int(sys.argv[1]), [2]
+def step(self, more_bytes):
+    left[0] -= 1
+    if not left[0]:
+        os.kill(pid, int(sys.argv[2]))
+        while is_there():
+            pass
+def is_there():
+    try:
+        return open(f"/proc/{pid}/stat").read().rpartition(")")[2].split()[0] != "Z"
+    except OSError:
+        return False
+progress.Ticker.__call__ = step
+backup.backup.main(sys.argv[3:])
+"""
+
+
+@pytest.mark.parametrize("number", [9, 15])
+def test_a_backup_whose_server_ends_meanwhile_is_none(number: int, tmp_path: Path) -> None:
+    with running(tmp_path / "server", config=SMALL, forked=False) as server:
+        fill(server)
+        line = ["take", str(tmp_path / "dest"), "--spool", str(server.spool)]
+        copier = subprocess.Popen(
+            [sys.executable, "-c", DYING_SERVER, str(server.pid), str(number), *line],
+            stderr=subprocess.PIPE, text=True,
+        )  # fmt: skip
+        server.wait()
+        _, said = copier.communicate(timeout=30)
+        assert copier.returncode == 1 and "the server ended while its files were copied" in said, said
+        assert not list((tmp_path / "dest" / "backups").glob("*"))
+        server.start()
+        back_up(server.spool, tmp_path / "dest")

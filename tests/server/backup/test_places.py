@@ -1,0 +1,205 @@
+"""Where backups are: folders and buckets, what they hold after several backups, damage, and what is refused."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Iterator
+from pathlib import Path
+from urllib.request import Request, urlopen
+
+import pytest
+
+from tests.server.backup.copies import SMALL, back_up, data_files, drained, restored, staniel
+from tests.support.process import Server, run_staniel, running
+from tests.support.wire import Wire
+
+ITEM = b"x" * 1000
+
+
+@pytest.fixture
+def busy(tmp_path: Path) -> Iterator[Server]:
+    with running(tmp_path / "server", config=SMALL) as server:
+        put(server, "orders", 100)
+        put(server, "mail", 100)
+        yield server
+
+
+def put(server: Server, queue: str, count: int) -> None:
+    with Wire(server.address) as wire:
+        for number in range(count):
+            assert wire.put(queue, b"%d" % number + ITEM) == b"STORED"
+
+
+def test_a_second_backup_copies_only_what_is_new(busy: Server, tmp_path: Path) -> None:
+    first = back_up(busy.spool, tmp_path / "dest")
+    again = back_up(busy.spool, tmp_path / "dest")
+    assert first["copied_bytes"] >= first["bytes"] - 10 and first["bytes"] > 200_000
+    assert (again["copied_files"], again["copied_bytes"]) == (0, 0)
+    put(busy, "orders", 1)
+    more = back_up(busy.spool, tmp_path / "dest")
+    assert more["copied_bytes"] < 30_000 and more["copied_files"] == 1
+    stored = {path.name: path.stat().st_size for path in data_files(tmp_path / "dest")}
+    assert sum(stored.values()) == first["copied_bytes"] + more["copied_bytes"]
+    found = json.loads(staniel("backup", "list", tmp_path / "dest", "--json").stdout)
+    assert [each["id"] for each in found] == sorted(each["id"] for each in (first, again, more))
+    assert [each["items"] for each in found] == [200, 200, 201]
+    for made, count in ((first, 100), (more, 101)):
+        folder = restored(tmp_path / "dest", tmp_path / "copy", "--backup", made["id"])
+        assert len(drained(folder, ("orders",))["orders"]) == count
+
+
+def test_what_only_an_old_backup_needs_goes_with_it(busy: Server, tmp_path: Path) -> None:
+    dest = tmp_path / "dest"
+    back_up(busy.spool, dest)
+    with Wire(busy.address) as wire:
+        assert wire.ask(b"delete orders") == b"DELETED"
+    last = back_up(busy.spool, dest)
+    refused = staniel("backup", "prune", dest, "--keep", "1", code=2)
+    assert "say --yes" in refused.stderr
+    said = staniel("backup", "prune", dest, "--keep", "1", "--yes")
+    assert said.stdout.startswith("removed 1 backup;")
+    assert sum(path.stat().st_size for path in data_files(dest)) == last["bytes"]
+    assert len(drained(restored(dest, tmp_path / "copy"), ("mail",))["mail"]) == 100
+
+
+def test_a_flipped_bit_or_a_missing_file_is_found_and_never_restored(busy: Server, tmp_path: Path) -> None:
+    dest = tmp_path / "dest"
+    made = back_up(busy.spool, dest)
+    largest = max(data_files(dest), key=lambda path: path.stat().st_size)
+    whole = largest.read_bytes()
+    largest.write_bytes(whole[:500] + bytes([whole[500] ^ 1]) + whole[501:])
+    said = staniel("backup", "verify", dest, code=1)
+    assert "its bytes are not those that were copied" in said.stdout and said.stdout.endswith("; 1 fault\n")
+    spool = tmp_path / "copy" / "spool"
+    spool.parent.mkdir()
+    assert "is not what was copied" in staniel("restore", dest, spool, code=1).stderr
+    started = run_staniel("serve", "--port", "0", "--spool", str(spool))
+    assert started.returncode == 1 and "is not complete" in started.stderr
+    largest.unlink()
+    (fault, totals) = map(json.loads, staniel("backup", "verify", dest, "--json", code=1).stdout.splitlines())
+    assert (fault["backup"], fault["why"], totals["faults"]) == (made["id"], "it is missing", 1)
+    again = back_up(busy.spool, dest)
+    assert again["copied_bytes"] == len(whole)
+    assert "0 faults" in staniel("backup", "verify", dest).stdout
+    staniel("restore", dest, spool)
+    assert len(drained(spool.parent, ("mail",))["mail"]) == 100
+
+
+def test_a_damaged_list_of_files_is_found_and_other_backups_go_on(busy: Server, tmp_path: Path) -> None:
+    dest = tmp_path / "dest"
+    first, last = back_up(busy.spool, dest), back_up(busy.spool, dest)
+    path = dest / "backups" / f"{last['id']}.json"
+    data = path.read_bytes()
+    path.write_bytes(data.replace(b'"items":200', b'"items":201'))
+    assert "its checksum does not match" in staniel("backup", "verify", dest, code=1).stdout
+    assert "cannot be used" in staniel("restore", dest, tmp_path / "new", code=1).stderr
+    assert "cannot be used" in staniel("backup", "prune", dest, "--keep", "2", "--yes", code=1).stderr
+    assert back_up(busy.spool, dest)["copied_bytes"] == 0
+    restored(dest, tmp_path / "copy", "--backup", first["id"])
+
+
+def test_a_list_that_names_files_outside_the_spool_is_refused(busy: Server, tmp_path: Path) -> None:
+    from staniel.server.backup.manifest import BackedUpFile, decode, encode
+
+    made = back_up(busy.spool, tmp_path / "dest")
+    path = tmp_path / "dest" / "backups" / f"{made['id']}.json"
+    manifest = decode(path.read_bytes())
+    for name in ("../outside", "/etc/passwd", ".staniel/version", ".staniel/segments/../../x", ".staniel/cmdlog/x", ""):
+        manifest.files[0] = BackedUpFile(name, 0, "0" * 64)
+        path.write_bytes(encode(manifest))
+        said = staniel("restore", tmp_path / "dest", tmp_path / "new", code=1)
+        assert "names a file that no spool has" in said.stderr and not (tmp_path / "new").exists()
+
+
+def test_what_cannot_be_done_is_one_line_that_says_what_to_do(busy: Server, tmp_path: Path) -> None:
+    dest, other = tmp_path / "dest", tmp_path / "other"
+    other.mkdir()
+    (other / "file").write_text("of another program")
+    back_up(busy.spool, dest)
+    for words, arguments, code in (
+        ("holds something that is no backup", ("backup", other, "--spool", busy.spool), 1),
+        ("lies within the spool", ("backup", busy.spool / "here", "--spool", busy.spool), 1),
+        ("expected a path", ("backup", "ftp://host/x", "--spool", busy.spool), 1),
+        ("no server listens", ("backup", dest, "--spool", other), 1),
+        ("has no backups", ("restore", other, tmp_path / "new"), 1),
+        ("there is no folder", ("backup", "list", tmp_path / "nowhere"), 1),
+        ("there is no folder", ("backup", "verify", tmp_path / "nowhere"), 2),
+        ("is not empty", ("restore", dest, other), 1),
+        ("is not empty", ("restore", dest, busy.spool), 1),
+        ("is no folder", ("restore", dest, other / "file"), 1),
+        ("there is no backup x", ("restore", dest, tmp_path / "new", "--backup", "x"), 1),
+    ):
+        said = staniel(*arguments, code=code)
+        assert words in said.stderr and said.stderr.count("\n") == 1, said.stderr
+    assert (other / "file").read_text() == "of another program" and len(list(other.iterdir())) == 1
+
+
+def test_two_backups_into_one_folder_do_not_run_at_once(busy: Server, tmp_path: Path) -> None:
+    from staniel.server.backup.store import open_store
+
+    back_up(busy.spool, tmp_path / "dest")
+    first = open_store(str(tmp_path / "dest"), writes=True)
+    said = staniel("backup", tmp_path / "dest", "--spool", busy.spool, code=1)
+    assert "makes a backup in" in said.stderr
+    first.close()
+    back_up(busy.spool, f"file:{tmp_path}/dest")
+
+
+def test_a_queue_whose_name_is_no_utf8_comes_back(tmp_path: Path) -> None:
+    name = os.fsdecode(b"caf\xe9 \xff")
+    with running(tmp_path / "server") as server:
+        path = server.spool / name
+        server.stop()
+        path.write_bytes(b"")
+        server.start()
+        back_up(server.spool, tmp_path / "dest")
+    assert (restored(tmp_path / "dest", tmp_path / "copy") / "spool" / name).exists()
+
+
+@pytest.fixture
+def bucket() -> Iterator[dict[str, str]]:
+    """An object store on loopback with a bucket `store`; the environment that leads there."""
+    import boto3
+    from moto.server import ThreadedMotoServer
+
+    server = ThreadedMotoServer(ip_address="127.0.0.1", port=0)
+    server.start()
+    host, port = server.get_host_and_port()
+    urlopen(Request(f"http://{host}:{port}/moto-api/reset", method="POST"), timeout=30).close()
+    found = {
+        "AWS_ACCESS_KEY_ID": "testing", "AWS_SECRET_ACCESS_KEY": "testing", "AWS_DEFAULT_REGION": "us-east-1",
+        "AWS_ENDPOINT_URL": f"http://{host}:{port}",
+    }  # fmt: skip
+    client = boto3.client(
+        "s3", endpoint_url=found["AWS_ENDPOINT_URL"], aws_access_key_id="testing", aws_secret_access_key="testing",
+        region_name="us-east-1",
+    )  # fmt: skip
+    client.create_bucket(Bucket="store")
+    client.close()
+    yield found
+    server.stop()
+
+
+def listed(place: str, bucket: dict[str, str]) -> list[str]:
+    return [each["id"] for each in json.loads(staniel("backup", "list", place, "--json", **bucket).stdout)]
+
+
+def test_backups_in_a_bucket(busy: Server, tmp_path: Path, bucket: dict[str, str]) -> None:
+    place = "s3://store/some/prefix"
+    first = back_up(busy.spool, place, **bucket)
+    put(busy, "orders", 1)
+    second = back_up(busy.spool, place, **bucket)
+    assert second["copied_files"] == 1 and first["copied_files"] > 10
+    assert listed(place, bucket) == [first["id"], second["id"]]
+    assert "0 faults" in staniel("backup", "verify", place, **bucket).stdout
+    assert "has no backups" in staniel("backup", "verify", "s3://store/other", code=2, **bucket).stderr
+    (tmp_path / "copy").mkdir()
+    staniel("restore", place, tmp_path / "copy" / "spool", "--backup", second["id"], **bucket)
+    found = drained(tmp_path / "copy", ("orders", "mail"))
+    assert [len(items) for items in found.values()] == [101, 100]
+    staniel("backup", "prune", place, "--keep", "1", "--yes", **bucket)
+    assert listed(place, bucket) == [second["id"]]
+    assert "0 faults" in staniel("backup", "verify", place, **bucket).stdout
+    wrong = staniel("backup", "s3://nowhere/x", "--spool", busy.spool, code=1, **bucket)
+    assert "cannot use s3://nowhere/x" in wrong.stderr and wrong.stderr.count("\n") == 1

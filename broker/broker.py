@@ -75,6 +75,7 @@ class Broker:
         "_to_expire",
         "admin",
         "audit",
+        "check_reload",
         "client_events",
         "config",
         "counters",
@@ -120,7 +121,9 @@ class Broker:
         self.timers = Timers()
         self._load = load
         self._started_with = config
-        self.reloaded: Callable[[int], None] = lambda now_ms: None  # the driver's part of a reload
+        # The driver's parts of a reload: what may refuse it with a ConfigError, and what takes it over.
+        self.check_reload: Callable[[Config], None] = lambda config: None
+        self.reloaded: Callable[[int], None] = lambda now_ms: None
         # The driver's, too: whether all that was answered to a client has been given to its socket.
         self.has_sent_all: Callable[[Session], bool] = lambda session: True
         self.queues = Queues(config.queue, self._new_journal)
@@ -142,7 +145,7 @@ class Broker:
         self.latencies = Latencies()
         self.leases = Leases(self.timers)
         self.leases.timed_out = self._log_lease_timeout
-        self.serves_jobs = bool(config.addresses("workq"))
+        self.serves_jobs = bool(config.all_addresses("workq"))
         if self.serves_jobs:
             from staniel.broker.jobs import JobService  # a tenth of what a server loads, and most serve no jobs
 
@@ -421,6 +424,7 @@ class Broker:
             admin = admin_access(config, self.fs)
             if self.admin is not None and (admin is None or (self.admin.has_token and not admin.has_token)):
                 admin = self.admin  # the listener stays as it is until the restart, so do its guards
+            self.check_reload(config)
         except ConfigError as error:
             self.report(Level.ERROR, "config.refused", why=str(error), hint="nothing has changed")
             raise ReloadError(str(error)) from error
@@ -581,7 +585,7 @@ class Broker:
 
 def admin_access(config: Config, fs: Fs) -> AdminAccess | None:
     """Who may use the admin listener over TCP; None: it has no such address. Raises ConfigError."""
-    if not any(isinstance(address, TcpAddress) for address in config.addresses("admin")):
+    if not any(isinstance(address, TcpAddress) for address in config.all_addresses("admin")):
         return None
     from staniel.broker.admin_access import AdminAccess  # loads OpenSSL
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import signal
-import socket
 import sys
 from collections.abc import Callable
 
@@ -26,6 +25,7 @@ from staniel.server.cli.progress import Display, megabytes
 from staniel.server.clock import SteadyClock, steady_ms
 from staniel.server.gc_policy import GcPolicy
 from staniel.server.hub import Hub
+from staniel.server.interfaces import Security
 from staniel.server.keepalive import spare_slow_readers
 from staniel.server.log import open_log
 from staniel.server.loop import Loop
@@ -38,10 +38,10 @@ BACKLOG = 1024
 CLIENTS_MIN = 16  # what a limit of 64 open files leaves them
 
 
-def greeting(sockets: list[socket.socket], config: Config, summary: RecoverySummary, took_ms: int) -> str:
+def greeting(bound: BoundSockets, config: Config, summary: RecoverySummary, took_ms: int) -> str:
     """The line that a start prints."""
-    where = ", ".join(own_name(sock) for sock in sockets)
-    jobs = f", {summary.jobs} jobs" if config.addresses("workq") else ""
+    where = ", ".join(("tls:" if sock in bound.secure else "") + own_name(sock) for sock, _ in bound.sockets)
+    jobs = f", {summary.jobs} jobs" if config.all_addresses("workq") else ""
     found = f"{summary.queues} queues, {summary.items} items{jobs} recovered in {took_ms} ms"
     found += f", {megabytes(summary.read_bytes)} MB read"
     if summary.spared_bytes:
@@ -82,22 +82,40 @@ async def open_service(config: Config, broker: Broker, bound: BoundSockets, clie
     gc_policy.disable()
     summary = recover(broker, clock.now_ms(), Display(broker.report, steady_ms, sys.stderr))
     gc_policy.enable()
-    if config.addresses("admin"):  # a page may be opened; without one a history begins when it is asked for
+    if config.all_addresses("admin"):  # a page may be opened; without one a history begins when it is asked for
         broker.sampler(clock.now_ms())
     machine = SystemMachine(clock)
     hub = Hub(broker, machine, clients)
+    security = secure(broker) if bound.secure else None
     for sock, wire in bound.all():
         try:
             sock.listen(config.server.connection_backlog or BACKLOG)
         except OSError as error:
             raise StartError(f"cannot listen on {own_name(sock)}: {error.strerror}; {PORT_HINT}") from error
         is_of_spool = bound.of_spool is not None and sock is bound.of_spool[0]
-        hub.listen(ListeningSocket(sock, allowed_clients() if is_of_spool else None), wire)
-    hello = greeting([sock for sock, _ in bound.sockets], config, summary, steady_ms() - began_ms)
+        acceptor = ListeningSocket(sock, allowed_clients() if is_of_spool else None)
+        hub.listen(acceptor, wire, security if sock in bound.secure else None)
+    hello = greeting(bound, config, summary, steady_ms() - began_ms)
     failure = await run_until_stopped(Loop(hub, machine, gc_policy), hello)
     if failure is not None:
         raise failure
     hub.close()
+
+
+def secure(broker: Broker) -> Security:
+    """What TLS listeners need, renewed by each reload. Raises ConfigError."""
+    from staniel.server.certificates import Certificates  # loads OpenSSL
+
+    certificates = Certificates(broker.config, broker.report)
+    broker.check_reload = certificates.prepare
+    hub_reloaded = broker.reloaded
+
+    def reloaded(now_ms: int) -> None:
+        certificates.take_over()
+        hub_reloaded(now_ms)
+
+    broker.reloaded = reloaded
+    return certificates
 
 
 async def run_until_stopped(loop: Loop, hello: str) -> Exception | None:

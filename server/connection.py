@@ -131,7 +131,7 @@ class Connection:
             return 0
         size = len(data)
         self.active_ms = now_ms
-        if size == self.read_bytes:
+        if size >= self.read_bytes:
             self.read_bytes = min(4 * size, READ_BYTES_MAX)
             self.sends_much = True
         if self.state is OPEN:

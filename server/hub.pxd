@@ -11,6 +11,7 @@ cdef class Hub:
     cdef public Broker broker
     cdef public object clock, max_connections, _now_ns, _elapsed_ns, _waiting_bytes, _poller, _sync_thread
     cdef public object _task_thread, _tasks, _pending, _read_queue, _latency_of_one, _latency_of_several, _latencies, _sync
+    cdef public object handshakes
     cdef public dict _connections, _of_session, _handlers, _backlogged, _holding, _tracked, _postponed
     cdef public list _active, _listeners, _dropped, _sampled
     cdef public long long _queue_read_ns, _rest_ns, _sample_due_ns, _delivery_due_ns

@@ -32,7 +32,8 @@ from staniel.server.connection import (
     WAITS_FOR_SYNC,
     Connection,
 )
-from staniel.server.interfaces import Acceptor, Machine, Sock
+from staniel.server.handshakes import Handshakes
+from staniel.server.interfaces import Acceptor, Machine, SecureSock, Security, Sock
 from staniel.server.listener import Listener
 from staniel.server.pending_bytes import PendingBytes
 from staniel.server.sync_latency import ONE_JOURNAL_NS, SEVERAL_JOURNALS_NS, SyncLatency
@@ -86,6 +87,7 @@ class Hub:
         self._active: list[Connection] = []  # to be answered in this turn
         self._backlogged: dict[Connection, None] = {}
         self._holding: dict[Connection, None] = {}
+        self.handshakes = Handshakes(self, broker.report)
         self._pending = PendingBytes(self)
         self._tracked = self._pending.tracked
         self._dropped: list[Sock] = []  # closed at the end of the turn
@@ -106,9 +108,9 @@ class Hub:
 
     # life
 
-    def listen(self, acceptor: Acceptor, protocol: ProtocolSpec) -> None:
-        """Accept clients from a listening socket."""
-        listener = Listener(self, acceptor, protocol, self._limits(), self.broker.report)
+    def listen(self, acceptor: Acceptor, protocol: ProtocolSpec, security: Security | None = None) -> None:
+        """Accept clients from a listening socket; with `security` under TLS."""
+        listener = Listener(self, acceptor, protocol, self._limits(), self.broker.report, security)
         self._listeners.append(listener)
         self._handlers[acceptor.fileno()] = listener.on_ready
 
@@ -145,7 +147,7 @@ class Hub:
 
     def has_room(self) -> bool:
         """Whether another client may be accepted."""
-        return len(self._connections) < self.max_connections
+        return len(self._connections) + len(self.handshakes) < self.max_connections
 
     def admit(self, sock: Sock, name: str, protocol: ProtocolSpec, limits: Limits, now_ms: int) -> None:
         """Serve a new client."""
@@ -156,6 +158,36 @@ class Hub:
         self._poller.register(connection.fd, READABLE_OR_ENDED)
         if self.broker.config.server.client_timeout_ms:
             self._set_idle_timeout(connection, now_ms)
+
+    def admit_secure(self, sock: SecureSock, name: str, listener: Listener, now_ms: int) -> None:
+        """Serve a client whose handshake is done. What it has asked may have come with the end of it: nothing but a
+        read would tell.
+        """
+        self.admit(sock, name, listener.protocol, listener.limits, now_ms)
+        self._read(self._connections[sock.fileno()], now_ms)
+
+    def discard(self, sock: Sock) -> None:
+        """Close a socket that has become no client's; at the end of the turn, as those of clients. There is room for
+        another.
+        """
+        self._dropped.append(sock)
+        for listener in self._listeners:
+            listener.resume()
+
+    def elapsed_ns(self) -> int:
+        return self._elapsed_ns()
+
+    def watch_fd(self, fd: int, mask: int, on_ready: Callable[[int], None]) -> None:
+        """Watch what is neither a client's nor a listener's."""
+        self._handlers[fd] = on_ready
+        self._poller.register(fd, mask)
+
+    def watch_fd_for(self, fd: int, mask: int) -> None:
+        self._poller.modify(fd, mask)
+
+    def unwatch_fd(self, fd: int) -> None:
+        del self._handlers[fd]
+        self._poller.unregister(fd)
 
     def hang_up(self, connection: Connection) -> None:
         """Close a connection once its replies have left."""
@@ -206,6 +238,7 @@ class Hub:
         if self._sync is not None:
             self._end_sync(self._sync_thread.wait(), now_ms)
         self.broker.shutdown(now_ms)
+        self.handshakes.close()
         for connection in list(self._connections.values()):
             self._send_last(connection)
         self._close_dropped()

@@ -43,6 +43,36 @@ class Sock(Protocol):
     def close(self) -> None: ...
 
 
+class HandshakeError(OSError):
+    """A client has not become one under TLS; the text says why."""
+
+
+class SecureSock(Sock, Protocol):
+    """A client's socket under TLS. `read_bytes`: encrypted ones, during the handshake."""
+
+    read_bytes: int
+
+    def handshake(self, count: int, /) -> bool:
+        """Go on with it, reading `count` bytes at most; whether it is done. Raises HandshakeError, OSError."""
+
+    @property
+    def wants_write(self) -> bool:
+        """Whether something waits for the socket to take it."""
+
+    def names(self) -> tuple[str, ...]:
+        """What the client's certificate calls it; none without one."""
+
+
+class Security(Protocol):
+    """What makes sockets secure ones. `timeout_ms`: of a handshake."""
+
+    @property
+    def timeout_ms(self) -> int: ...
+
+    def wrap(self, sock: Sock) -> SecureSock:
+        """With the certificate of now."""
+
+
 class Acceptor(Protocol):
     """A listening socket. `name`: its address, for the log."""
 

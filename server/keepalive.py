@@ -54,7 +54,7 @@ async def spare_slow_readers(hub: Hub, user_timeout_ms: int) -> None:
     while user_timeout_ms:
         await trio.sleep(user_timeout_ms / 1000 / CHECKS_A_TIMEOUT)
         for number, each in enumerate(list(hub.sockets()), 1):
-            sock = plain_socket(each)
+            sock = plain_socket(getattr(each, "below", each))  # a secure one stands on it
             if sock is not None and sock.family != socket.AF_UNIX:
                 try:
                     adjust_user_timeout(sock, user_timeout_ms)

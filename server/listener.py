@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 from staniel.broker.events import EventSink, Level, RateLimitedSink
 from staniel.broker.session import ProtocolSpec
 from staniel.protocol.limits import Limits
-from staniel.server.interfaces import Acceptor
+from staniel.server.interfaces import Acceptor, Security
 
 if TYPE_CHECKING:
     from staniel.server.hub import Hub
@@ -23,13 +23,22 @@ OUT_OF_FILES = frozenset((errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOME
 
 
 class Listener:
-    """One address. `watched`: whether the poller watches it."""
+    """One address. `security`: of TLS, where that is spoken. `watched`: whether the poller watches it."""
 
-    def __init__(self, hub: Hub, acceptor: Acceptor, protocol: ProtocolSpec, limits: Limits, report: EventSink) -> None:
+    def __init__(
+        self,
+        hub: Hub,
+        acceptor: Acceptor,
+        protocol: ProtocolSpec,
+        limits: Limits,
+        report: EventSink,
+        security: Security | None = None,
+    ) -> None:
         self.hub = hub
         self.acceptor = acceptor
         self.protocol = protocol
         self.limits = limits
+        self.security = security
         self.rate_limited = RateLimitedSink(report)
         self.watched = False
         self.resume()
@@ -55,7 +64,10 @@ class Listener:
                     hint = f"{error.strerror}: raise the limit of open files (ulimit -n)"
                     self._pause(now_ms, now_ms + PAUSE_MS, "accept.failed", hint)
                 return
-            self.hub.admit(sock, name, self.protocol, self.limits, now_ms)
+            if self.security is not None:
+                self.hub.handshakes.begin(self, self.security, self.security.wrap(sock), name, now_ms)
+            else:
+                self.hub.admit(sock, name, self.protocol, self.limits, now_ms)
 
     def resume(self) -> None:
         """Watch for connections, again."""

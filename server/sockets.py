@@ -38,11 +38,12 @@ class StartError(Exception):
 
 class BoundSockets:
     """A bound socket, not yet listening, for every address of a configuration: memcache first, then text, workq, admin
-    and thrift. `sockets` pairs each with what is spoken there. Raises StartError.
+    and thrift. `sockets` pairs each with what is spoken there; those in `secure` speak it under TLS. Raises StartError.
     """
 
     def __init__(self, config: Config) -> None:
         self.sockets: list[tuple[socket.socket, ProtocolSpec]] = []
+        self.secure: set[socket.socket] = set()
         self.of_spool: tuple[socket.socket, ProtocolSpec] | None = None
         self._locks: list[int] = []
         self._paths: list[tuple[str, tuple[int, int]]] = []
@@ -86,7 +87,8 @@ class BoundSockets:
         installed, for the message where that is missing.
         """
         addresses = config.addresses(name)
-        if not addresses:
+        of_tls = config.tls_addresses(name)
+        if not (addresses or of_tls):
             return
         try:
             protocol = load()
@@ -100,6 +102,10 @@ class BoundSockets:
             else:
                 sock = _bind(address, config.server)
             self.sockets.append((sock, protocol))
+        for tcp in of_tls:
+            sock = _bind(tcp, config.server)
+            self.sockets.append((sock, protocol))
+            self.secure.add(sock)
 
     def open_for_spool(self, folder: str) -> OSError | None:
         """The operators' socket of the spool whose own folder this is, and which this process has locked. Why not, if

@@ -26,6 +26,7 @@ from staniel.broker.config.schema import (
     MemcacheSettings,
     QueueSettings,
     ServerSettings,
+    TlsSettings,
     WorkqSettings,
 )
 from staniel.broker.config.toml import ConfigError, joined, keys_of, read_struct, read_table, read_value, unknown_key
@@ -55,6 +56,7 @@ class Config(Struct, frozen=True, kw_only=True):
     thrift: KestrelListenerSettings
     workq: WorkqSettings
     admin: AdminSettings
+    tls: TlsSettings
     default: QueueSettings
     queues: dict[str, QueueSettings]
     aliases: dict[str, tuple[str, ...]]
@@ -79,9 +81,18 @@ class Config(Struct, frozen=True, kw_only=True):
         return max(config.max_item_bytes for config in self.resolved.values())
 
     def addresses(self, listener: str) -> tuple[Address, ...]:
-        """Where "memcache", "text", "thrift", "workq" or "admin" is to listen; nothing: it is off."""
+        """Where "memcache", "text", "thrift", "workq" or "admin" is to listen without TLS."""
         settings: ListenerSettings = getattr(self, listener)
         return settings.addresses(self.server.host)
+
+    def tls_addresses(self, listener: str) -> tuple[TcpAddress, ...]:
+        """Where it is to listen with TLS."""
+        settings: ListenerSettings = getattr(self, listener)
+        return settings.tls_addresses(self.server.host)
+
+    def all_addresses(self, listener: str) -> tuple[Address, ...]:
+        """Both; nothing: this listener is off."""
+        return *self.addresses(listener), *self.tls_addresses(listener)
 
     def socket_mode(self, listener: str) -> int:
         """The rights of the files of a listener's Unix sockets."""
@@ -179,6 +190,7 @@ def parse(text: bytes, folder: str) -> Config:
     _check_targets(resolved, aliases)
     check_formats(resolved, sections["default"], queues)
     config = Config(**sections, resolved=resolved)
+    _check_tls(config)
     _check_ports(config)
     _check_admin(config)
     return _anchored(config, folder)
@@ -242,18 +254,37 @@ def _check_ports(config: Config) -> None:
     """Two listeners cannot share an address; port 0 is a new one each time."""
     taken: dict[Address, str] = {}
     for name in LISTENERS:
-        for address in config.addresses(name):
+        of_tls = config.tls_addresses(name)
+        for address in config.all_addresses(name):
             if address in taken:
-                key = joined(name, "listen" if getattr(config, name).listen else "port")
+                key = joined(name, _key_of(config, name, address in of_tls))
                 found = f"{format_address(address)} of [{taken[address]}]"
                 raise ConfigError(key, f"expected an address of its own, got {found}")
             if not (isinstance(address, TcpAddress) and address.port == 0):
                 taken[address] = name
 
 
+def _key_of(config: Config, name: str, is_tls: bool) -> str:
+    """The one that says where a listener listens."""
+    if is_tls:
+        return "tls_port"
+    return "listen" if getattr(config, name).listen else "port"
+
+
+def _check_tls(config: Config) -> None:
+    tls = config.tls
+    for name in LISTENERS:
+        if config.tls_addresses(name) and not tls.certificate:
+            raise ConfigError(
+                "tls.certificate", f"expected a file with a certificate, because {name}.tls_port is given"
+            )
+    if tls.client_certificates == "required" and not tls.client_ca:
+        raise ConfigError("tls.client_ca", "expected a file, because client_certificates are required")
+
+
 def _check_admin(config: Config) -> None:
     """Operations over a network need the token."""
-    for address in config.addresses("admin"):
+    for address in config.all_addresses("admin"):
         if isinstance(address, TcpAddress) and not is_loopback(address.host) and not config.admin.token_file:
             where = format_address(address)
             why = f"expected a file with a token, because [admin] listens on {where}, which is not loopback"
@@ -368,10 +399,19 @@ def _anchored(config: Config, folder: str) -> Config:
     if config.admin.token_file:
         path = os.path.join(folder, config.admin.token_file)
         listeners["admin"] = structs.replace(listeners["admin"], token_file=path)
+    tls = structs.replace(
+        config.tls, **{name: path and os.path.join(folder, path) for name, path in _tls_files(config.tls)}
+    )
     if config.workq.cmdlog_path:
         path = os.path.join(folder, config.workq.cmdlog_path)
         listeners["workq"] = structs.replace(listeners["workq"], cmdlog_path=path)
-    return structs.replace(config, server=server, default=default, queues=queues, resolved=resolved, **listeners)
+    return structs.replace(
+        config, server=server, default=default, queues=queues, resolved=resolved, tls=tls, **listeners
+    )
+
+
+def _tls_files(tls: TlsSettings) -> list[tuple[str, str]]:
+    return [("certificate", tls.certificate), ("key", tls.key), ("client_ca", tls.client_ca)]
 
 
 def _anchored_queue(settings: QueueSettings, folder: str) -> QueueSettings:

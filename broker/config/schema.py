@@ -53,18 +53,24 @@ class ServerSettings(Struct, frozen=True, kw_only=True):
 
 class ListenerSettings(Struct, frozen=True, kw_only=True):
     """What all listeners have: `port` on the server's host, or the addresses of `listen` instead.
-    `socket_mode`: the rights of a Unix socket's file, whatever the umask; a process that may write to it may connect.
+    `tls_port`: a second one, under TLS. `socket_mode`: the rights of a Unix socket's file, whatever the umask; a
+    process that may write to it may connect.
     """
 
     port: Annotated[int | None, values.MAYBE_PORT] = None
+    tls_port: Annotated[int | None, values.MAYBE_PORT] = None
     listen: Annotated[tuple[Address, ...], values.ADDRESSES] = ()
     socket_mode: Annotated[int, values.FILE_MODE] = 0o600
 
     def addresses(self, host: str) -> tuple[Address, ...]:
-        """Where to listen; nothing: this listener is off."""
+        """Where to listen without TLS; nothing: nowhere."""
         if self.listen or self.port is None:
             return self.listen
         return (TcpAddress(host, self.port),)
+
+    def tls_addresses(self, host: str) -> tuple[TcpAddress, ...]:
+        """Where to listen with it."""
+        return () if self.tls_port is None else (TcpAddress(host, self.tls_port),)
 
 
 class KestrelListenerSettings(ListenerSettings, frozen=True, kw_only=True):
@@ -93,6 +99,19 @@ class WorkqSettings(ListenerSettings, frozen=True, kw_only=True):
     cmdlog_clean_int_ms: Annotated[int, values.MAYBE_DURATION] = field(name="cmdlog_clean_int", default=300_000)
     cmdlog_seg_bytes: Annotated[int, values.size()] = field(name="cmdlog_seg_size", default=64 << 20)
     honour_max_fails: Annotated[bool, values.FLAG] = False
+
+
+class TlsSettings(Struct, frozen=True, kw_only=True):
+    """[tls]: files in PEM, read at the start and at each reload. `key` "": in the certificate's file. `client_ca`:
+    whose certificates of clients are accepted; "": none is asked for. A client that has not ended its handshake within
+    `handshake_timeout_ms` is dropped.
+    """
+
+    certificate: Annotated[str, values.MAYBE_TEXT] = ""
+    key: Annotated[str, values.MAYBE_TEXT] = ""
+    client_ca: Annotated[str, values.MAYBE_TEXT] = ""
+    client_certificates: Annotated[str, values.words("optional", "required")] = "optional"
+    handshake_timeout_ms: Annotated[int, values.duration_from(100)] = field(name="handshake_timeout", default=10_000)
 
 
 class AdminSettings(ListenerSettings, frozen=True, kw_only=True):
@@ -158,11 +177,13 @@ SECTIONS: dict[str, type[Struct]] = {
     "thrift": KestrelListenerSettings,
     "workq": WorkqSettings,
     "admin": AdminSettings,
+    "tls": TlsSettings,
     "default": QueueSettings,
     "queues": QueueSettings,
 }
 
-# Keys of [server] that a reload takes over. All others of it, and all of the listeners and [workq], wait for a restart.
+# Keys of [server] that a reload takes over. All others of it, and all of the listeners and [workq], wait for a restart;
+# [tls] is taken over.
 RELOADED = frozenset(
     {
         "max_open_transactions",

@@ -18,6 +18,7 @@ from staniel.broker.config.schema import SECTIONS, QueueSettings
 from staniel.broker.config.toml import joined, keys_of
 from staniel.broker.config.values import SettingKind, quoted
 from staniel.journal.disk.os_fs import OsFs
+from staniel.server.certificates import make_context
 from staniel.server.cli.admin_client import queue_path
 from staniel.server.cli.live_command import Live, LiveCommand, convert, tolerate
 from staniel.server.cli.text import counted, printable
@@ -43,6 +44,8 @@ def check(path: str) -> None:
     found = _load(path)
     try:
         AdminAccess(found, OsFs())  # reads the token
+        if found.tls.certificate:
+            make_context(found.tls)
     except ConfigError as error:
         raise click.ClickException(printable(f"{path}: {error}")) from error
     click.echo(f"{printable(path)} is good: settings of {counted(len(found.queues), 'queue')} of their own")
@@ -66,7 +69,7 @@ def show(path: str | None, as_json: bool) -> None:
 
 
 def _as_toml(found: Config) -> Iterator[str]:
-    for section in ("server", *LISTENERS):
+    for section in ("server", *LISTENERS, "tls"):
         settings = getattr(found, section)
         left_out = {"port" if settings.listen else "listen"} if section in LISTENERS else set()
         yield from _section(section, SECTIONS[section], settings, left_out)

@@ -16,6 +16,7 @@ from staniel.broker.config.schema import (
     MemcacheSettings,
     QueueSettings,
     ServerSettings,
+    TlsSettings,
     WorkqSettings,
 )
 from staniel.broker.config.toml import keys_of
@@ -29,6 +30,7 @@ SECTIONS: dict[str, type[Struct]] = {
     "[memcache]": MemcacheSettings,
     "[text], [thrift]": KestrelListenerSettings,
     "[admin]": AdminSettings,
+    "[tls]": TlsSettings,
     "[workq]": WorkqSettings,
     "[default] and [queues.NAME]": QueueSettings,
 }

@@ -1,0 +1,127 @@
+"""Clients that are not clients yet: their TLS handshakes, a few in each turn.
+
+Only once a handshake is done is there a connection with a session; until then a socket costs what is bounded here. A
+handshake takes up to a millisecond of OpenSSL's time, as much as a hundred requests: a crowd that connects must not
+stand before the clients that are there.
+"""
+
+from __future__ import annotations
+
+import select
+from typing import TYPE_CHECKING
+
+from staniel.broker.events import CLIENT_EVENTS_MAX, EventSink, Level, RateLimitedSink
+from staniel.server.interfaces import HandshakeError, SecureSock, Security
+
+if TYPE_CHECKING:
+    from staniel.server.hub import Hub
+    from staniel.server.listener import Listener
+
+# With a certificate and all above it a client sends 5 KB, and OpenSSL takes 100 KB of certificates.
+HANDSHAKE_BYTES_MAX = 128 << 10
+READ_BYTES = 16 << 10
+# Begun and not ended. An honest client takes two round trips: where there are more, the oldest have stopped.
+HANDSHAKES_MAX = 1024
+TURN_NS = 2_000_000  # for all of them in one turn, and the one that goes beyond it
+WORK = 5_000  # of a step, as timers count it: some ten steps a turn, whatever a clock says
+
+
+class Handshake:
+    """One of them. `is_ready`: there is something to read, or room to write."""
+
+    def __init__(self, owner: Handshakes, sock: SecureSock, name: str, listener: Listener) -> None:
+        self.owner = owner
+        self.sock = sock
+        self.fd = sock.fileno()
+        self.name = name
+        self.listener = listener
+        self.watched = select.EPOLLIN
+        self.is_ready = False
+
+    def due(self, now_ms: int) -> None:
+        self.owner.refuse(self, "no end of the handshake within [tls] handshake_timeout", now_ms)
+
+
+class Handshakes:
+    """All of a hub. `done` and `refused` count."""
+
+    def __init__(self, hub: Hub, report: EventSink) -> None:
+        self._hub = hub
+        self._timers = hub.broker.timers
+        self._rate_limited = RateLimitedSink(report, CLIENT_EVENTS_MAX)
+        self._under_way: dict[int, Handshake] = {}  # by descriptor, the oldest first
+        self._ready: dict[int, None] = {}
+        self.done = self.refused = 0
+
+    def __len__(self) -> int:
+        return len(self._under_way)
+
+    def begin(self, listener: Listener, security: Security, sock: SecureSock, name: str, now_ms: int) -> None:
+        """A client has connected."""
+        if len(self._under_way) >= HANDSHAKES_MAX:
+            oldest = next(iter(self._under_way.values()))
+            self.refuse(oldest, "too many handshakes at a time, and this was the oldest", now_ms)
+        handshake = Handshake(self, sock, name, listener)
+        self._under_way[handshake.fd] = handshake
+        self._hub.watch_fd(handshake.fd, handshake.watched, lambda now_ms: self._on_ready(handshake))
+        self._timers.set(handshake, now_ms + security.timeout_ms)
+
+    def close(self) -> None:
+        """The server stops."""
+        for handshake in list(self._under_way.values()):
+            self._forget(handshake)
+            handshake.sock.close()
+
+    def _on_ready(self, handshake: Handshake) -> None:
+        self._ready[handshake.fd] = None
+        self._timers.soon(self)
+
+    def due(self, now_ms: int) -> int:
+        """A turn's share of those that can go on. Returns the work."""
+        hub, work = self._hub, 0
+        until_ns = hub.elapsed_ns() + TURN_NS
+        while self._ready and (not work or hub.elapsed_ns() < until_ns):
+            fd = next(iter(self._ready))
+            del self._ready[fd]
+            self._step(self._under_way[fd], now_ms)
+            work += WORK
+        if self._ready:
+            self._timers.soon(self)
+        return work
+
+    def _step(self, handshake: Handshake, now_ms: int) -> None:
+        sock = handshake.sock
+        try:
+            is_done = sock.handshake(READ_BYTES)
+        except HandshakeError as error:
+            self.refuse(handshake, str(error), now_ms)
+            return
+        except OSError as error:
+            self.refuse(handshake, error.strerror or "gone", now_ms)
+            return
+        if is_done and not sock.wants_write:
+            self._forget(handshake)
+            self.done += 1
+            self._hub.admit_secure(sock, handshake.name, handshake.listener, now_ms)
+            return
+        if sock.read_bytes > HANDSHAKE_BYTES_MAX:
+            self.refuse(handshake, f"more than {HANDSHAKE_BYTES_MAX} bytes before the end of the handshake", now_ms)
+            return
+        wanted = select.EPOLLOUT if sock.wants_write else select.EPOLLIN
+        if wanted != handshake.watched:
+            handshake.watched = wanted
+            self._hub.watch_fd_for(handshake.fd, wanted)
+
+    def refuse(self, handshake: Handshake, why: str, now_ms: int) -> None:
+        """Log why, and hang up."""
+        self.refused += 1
+        address = handshake.listener.acceptor.name
+        self._rate_limited(Level.WARNING, "tls.refused", now_ms, client=handshake.name, address=address, why=why)
+        self._forget(handshake)
+        self._hub.discard(handshake.sock)
+
+    def _forget(self, handshake: Handshake) -> None:
+        del self._under_way[handshake.fd]
+        self._ready.pop(handshake.fd, None)
+        self._timers.drop(handshake)
+        self._hub.unwatch_fd(handshake.fd)

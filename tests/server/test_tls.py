@@ -1,0 +1,341 @@
+"""TLS on real sockets: what is served, what is refused and how that reads in the log."""
+
+from __future__ import annotations
+
+import signal
+import socket
+import ssl
+import subprocess
+import time
+from collections.abc import Iterator
+from contextlib import closing, contextmanager
+from pathlib import Path
+
+import pytest
+
+from tests.support.certificates import Authority, Files, self_signed
+from tests.support.process import Server, run_staniel, running, until
+
+LOCAL = "127.0.0.1"
+
+
+class Place:
+    """A folder with an authority, and the files of a server."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.authority = Authority(folder)
+        self.files = self.authority.issue("server")
+
+    def config(self, more: str = "", tables: str = "[memcache]\ntls_port = 0\n") -> str:
+        paths = f'certificate = "{self.files.certificate}"\nkey = "{self.files.key}"\n'
+        return f"[tls]\n{paths}{more}\n{tables}"
+
+
+@pytest.fixture
+def place(tmp_path: Path) -> Place:
+    return Place(tmp_path)
+
+
+@pytest.fixture
+def server(place: Place) -> Iterator[Server]:
+    with running(place.folder / "server", config=place.config()) as started:
+        yield started
+
+
+def context(place: Place, client: Files | None = None) -> ssl.SSLContext:
+    made = ssl.create_default_context(cafile=str(place.authority.path))
+    if client is not None:
+        made.load_cert_chain(client.certificate, client.key)
+    return made
+
+
+@contextmanager
+def connected(server: Server, wanted: ssl.SSLContext) -> Iterator[ssl.SSLSocket]:
+    with (
+        closing(socket.create_connection((LOCAL, server.second_port), 5)) as plain,
+        closing(wanted.wrap_socket(plain, server_hostname="localhost")) as sock,
+    ):
+        yield sock
+
+
+def ask(sock: ssl.SSLSocket, line: bytes, end: bytes = b"\r\n") -> bytes:
+    sock.sendall(line)
+    return hear(sock, end)
+
+
+def hear(sock: socket.socket, end: bytes) -> bytes:
+    heard = b""
+    while not heard.endswith(end):
+        piece = sock.recv(65536)
+        assert piece, f"the end, after {heard[-100:]!r}"
+        heard += piece
+    return heard
+
+
+def refused(server: Server, why: str) -> bool:
+    return until(lambda: any("tls.refused" in line and why in line for line in server.stderr.splitlines()))
+
+
+@pytest.mark.parametrize("version", [ssl.TLSVersion.TLSv1_2, ssl.TLSVersion.TLSv1_3])
+def test_plain_and_tls_clients_share_queues(place: Place, server: Server, version: ssl.TLSVersion) -> None:
+    wanted = context(place)
+    wanted.minimum_version = wanted.maximum_version = version
+    with connected(server, wanted) as sock, closing(socket.create_connection(server.address, 5)) as plain:
+        assert ask(sock, b"set q 0 0 5\r\nhello\r\n") == b"STORED\r\n"
+        plain.sendall(b"get q\r\n")
+        assert hear(plain, b"END\r\n") == b"VALUE q 0 5\r\nhello\r\nEND\r\n"
+
+
+def test_what_is_older_than_1_2_is_refused(place: Place, server: Server) -> None:
+    wanted = context(place)
+    with pytest.warns(DeprecationWarning, match="TLS"):
+        wanted.minimum_version = wanted.maximum_version = ssl.TLSVersion.TLSv1_1
+    wanted.set_ciphers("ALL:@SECLEVEL=0")
+    with pytest.raises((ssl.SSLError, OSError)), connected(server, wanted):
+        pass
+    assert refused(server, "protocol")
+
+
+def test_a_pipeline_of_long_and_short_requests_is_answered_in_order(place: Place, server: Server) -> None:
+    long = b"x" * 3_000_000
+    count = 200
+    said = b"".join([b"set a 0 0 %d\r\n%b\r\n" % (size, b"y" * size) for size in range(count)])
+    with connected(server, context(place)) as sock:
+        sock.sendall(said + b"set b 0 0 %d\r\n%b\r\n" % (len(long), long))
+        assert hear(sock, b"STORED\r\n" * (count + 1)) == b"STORED\r\n" * (count + 1)
+        sock.sendall(b"get a\r\n" * count + b"get b/open\r\nget b/close\r\n")
+        heard = hear(sock, b"x\r\nEND\r\nEND\r\n")
+        sizes = [b"VALUE a 0 %d\r\n%b\r\nEND\r\n" % (size, b"y" * size) for size in range(count)]
+        assert heard == b"".join(sizes) + b"VALUE b/open 0 %d\r\n%b\r\nEND\r\nEND\r\n" % (len(long), long)
+
+
+def test_a_client_that_does_not_read_holds_back_itself_alone(place: Place, server: Server) -> None:
+    item = b"z" * 1_000_000
+    with connected(server, context(place)) as slow, connected(server, context(place)) as other:
+        assert ask(slow, b"set q 0 0 %d\r\n%b\r\n" % (len(item), item)) == b"STORED\r\n"
+        slow.sendall(b"get q/peek\r\n" * 40)
+        assert ask(other, b"set r 0 0 1\r\na\r\n") == b"STORED\r\n"
+        wanted = (b"VALUE q/peek 0 %d\r\n%b\r\nEND\r\n" % (len(item), item)) * 40
+        heard = bytearray()
+        while len(heard) < len(wanted):
+            heard += slow.recv(1 << 20)
+        assert heard == wanted
+
+
+def test_what_comes_with_the_end_of_the_handshake_is_answered(place: Place, server: Server) -> None:
+    incoming, outgoing = ssl.MemoryBIO(), ssl.MemoryBIO()
+    tls = context(place).wrap_bio(incoming, outgoing, server_hostname="localhost")
+    with closing(socket.create_connection((LOCAL, server.second_port), 5)) as sock:
+        while True:
+            try:
+                tls.do_handshake()
+                break
+            except ssl.SSLWantReadError:
+                sock.sendall(outgoing.read())
+                incoming.write(sock.recv(65536))
+        tls.write(b"version\r\n")
+        sock.sendall(outgoing.read())  # the last of the handshake, and the first request
+        incoming.write(sock.recv(65536))
+        assert tls.read(100).startswith(b"VERSION ")
+
+
+def test_close_notify_and_an_end_without_it_give_back_what_was_open(place: Place, server: Server) -> None:
+    with connected(server, context(place)) as looker:
+        ask(looker, b"set q 0 0 1\r\na\r\n")
+        with connected(server, context(place)) as polite:
+            assert ask(polite, b"get q/open\r\n", b"END\r\n").startswith(b"VALUE")
+            with closing(polite.unwrap()):
+                pass
+        assert ask(looker, b"get q/t=2000/open\r\n", b"END\r\n").startswith(b"VALUE")
+        assert ask(looker, b"get q/abort\r\n") == b"END\r\n"
+        with connected(server, context(place)) as rude:
+            assert ask(rude, b"get q/open\r\n", b"END\r\n").startswith(b"VALUE")
+            with closing(socket.socket(fileno=rude.detach())):
+                pass
+        assert ask(looker, b"get q/t=2000/open\r\n", b"END\r\n").startswith(b"VALUE")
+
+
+def test_the_server_says_goodbye(place: Place, server: Server) -> None:
+    with connected(server, context(place)) as sock:
+        sock.suppress_ragged_eofs = False
+        sock.sendall(b"version\r\nquit\r\n")
+        assert hear(sock, b"\r\n").startswith(b"VERSION ")
+        assert sock.recv(100) == b""
+
+
+def test_plain_text_on_the_tls_port_is_named_and_not_too_often(server: Server) -> None:
+    for _ in range(50):
+        with closing(socket.create_connection((LOCAL, server.second_port), 5)) as sock:
+            sock.sendall(b"get q\r\n")
+            assert sock.recv(100) == b""
+    assert refused(server, "plain text on a TLS port")
+    assert server.stderr.count("plain text") <= 20
+
+
+@pytest.mark.parametrize(
+    "garbage",
+    [b"\x16", b"\x16\x03\x01\xff\xff" + b"\0" * 70_000, b"\x16\x03\x01\x00\x05\x01\x00\x00\x01\x00", b"\x16" * 200_000],
+)
+def test_garbage_ends_alone(place: Place, server: Server, garbage: bytes) -> None:
+    with closing(socket.create_connection((LOCAL, server.second_port), 5)) as sock:
+        try:
+            sock.sendall(garbage)
+            sock.shutdown(socket.SHUT_WR)
+            while sock.recv(65536):
+                pass
+        except OSError:
+            pass
+    assert until(lambda: "tls.refused" in server.stderr)
+    with connected(server, context(place)) as sock:
+        assert ask(sock, b"version\r\n").startswith(b"VERSION ")
+
+
+def test_garbage_behind_a_handshake_ends_that_client(place: Place, server: Server) -> None:
+    with closing(socket.create_connection((LOCAL, server.second_port), 5)) as plain:
+        sock = context(place).wrap_socket(plain, server_hostname="localhost")
+        assert ask(sock, b"version\r\n").startswith(b"VERSION ")
+        raw = socket.socket(fileno=sock.detach())
+        with closing(raw):
+            raw.settimeout(5)
+            raw.sendall(b"\x17\x03\x03\x00\x20" + b"a" * 32)
+            while raw.recv(65536):
+                pass
+    with connected(server, context(place)) as other:
+        assert ask(other, b"version\r\n").startswith(b"VERSION ")
+
+
+def test_half_a_handshake_ends_in_time_and_others_connect_meanwhile(place: Place) -> None:
+    with running(place.folder / "server", config=place.config('handshake_timeout = "300ms"')) as server:
+        halves = [socket.create_connection((LOCAL, server.second_port), 5) for _ in range(200)]
+        try:
+            for sock in halves[::2]:
+                sock.sendall(b"\x16\x03\x01")
+            with connected(server, context(place)) as other:
+                assert ask(other, b"version\r\n").startswith(b"VERSION ")
+            assert all(sock.recv(1) == b"" for sock in halves)
+        finally:
+            for sock in halves:
+                sock.close()
+        assert refused(server, "handshake_timeout")
+
+
+def test_a_renegotiation_is_refused(place: Place, server: Server) -> None:
+    command = ["openssl", "s_client", "-connect", f"{LOCAL}:{server.second_port}", "-tls1_2"]
+    with subprocess.Popen(
+        [*command, "-CAfile", str(place.authority.path)], stdin=subprocess.PIPE, stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+    ) as client:  # fmt: skip
+        assert client.stdin is not None
+        assert client.stdout is not None
+        client.stdin.write(b"R\n")
+        client.stdin.close()
+        assert b"no renegotiation" in client.stdout.read()
+
+
+def test_openssl_reads_and_writes(place: Place, server: Server) -> None:
+    command = ["openssl", "s_client", "-connect", f"{LOCAL}:{server.second_port}", "-quiet", "-verify_return_error"]
+    said = b"set q 0 0 1\r\na\r\nget q\r\nquit\r\n"
+    found = subprocess.run(
+        [*command, "-CAfile", str(place.authority.path)], input=said, capture_output=True, timeout=20
+    )
+    assert found.stdout == b"STORED\r\nVALUE q 0 1\r\na\r\nEND\r\n"
+
+
+def serial(server: Server) -> bytes:
+    """Of the certificate that the server shows now."""
+    with closing(socket.create_connection((LOCAL, server.second_port), 5)) as plain:
+        wanted = ssl._create_unverified_context()
+        with closing(wanted.wrap_socket(plain)) as sock:
+            shown = sock.getpeercert(binary_form=True)
+        assert shown is not None
+        return shown
+
+
+def test_a_reload_brings_a_new_certificate_and_a_broken_one_is_refused(place: Place, server: Server) -> None:
+    first = serial(server)
+    with connected(server, context(place)) as before:
+        place.authority.issue("server")  # into the same files
+        server.signal(signal.SIGHUP)
+        assert until(lambda: serial(server) != first)
+        second = serial(server)
+        place.files.key.write_text("no key")
+        server.signal(signal.SIGHUP)
+        assert until(lambda: "config.refused" in server.stderr)
+        assert "tls.certificate: no certificate with its key" in server.stderr
+        assert serial(server) == second
+        assert ask(before, b"reload\r\n").startswith(b"SERVER_ERROR tls.certificate")
+        assert ask(before, b"version\r\n").startswith(b"VERSION ")
+
+
+def test_certificates_of_clients_are_asked_for_and_checked(place: Place) -> None:
+    stranger = Authority(place.folder, "stranger")
+    good = place.authority.issue("worker")
+    old = place.authority.issue("worker", "old", is_expired=True)
+    config = place.config(f'client_ca = "{place.authority.path}"\nclient_certificates = "required"')
+    with running(place.folder / "server", config=config) as server:
+        with connected(server, context(place, good)) as sock:
+            assert ask(sock, b"version\r\n").startswith(b"VERSION ")
+        wrong = [
+            (old, "certificate has expired"),
+            (stranger.issue("worker", "foreign"), "unable to get local issuer certificate"),
+            (self_signed(place.folder, "worker"), "self"),
+            (None, "peer did not return a certificate"),
+        ]
+        for files, why in wrong:
+            with pytest.raises((ssl.SSLError, OSError)), connected(server, context(place, files)) as sock:
+                ask(sock, b"version\r\n")
+            assert refused(server, why)
+
+
+def test_every_listener_speaks_it(place: Place) -> None:
+    tables = "[memcache]\ntls_port = 0\n[text]\ntls_port = 0\n[workq]\nport = 0\ntls_port = 0\n[admin]\ntls_port = 0\n"
+    with running(place.folder / "server", config=place.config(tables=tables)) as server:
+        where = server.greeting.split(" listens on ")[1].split(", spool")[0].split(", ")
+        ports = [int(each.rpartition(":")[2]) for each in where if each.startswith("tls:")]
+        asked = [
+            (b"version\r\n", b"VERSION "),
+            (b"put q:\nhello\n\n", b"+1"),
+            (b"nonsense\r\n", b"-"),
+            (b"GET /ping HTTP/1.1\r\nhost: localhost\r\n\r\n", b"HTTP/1.1 200"),
+        ]
+        for port, (line, wanted) in zip(ports, asked, strict=True):
+            with (
+                closing(socket.create_connection((LOCAL, port), 5)) as plain,
+                closing(context(place).wrap_socket(plain, server_hostname="localhost")) as sock,
+            ):
+                sock.sendall(line)
+                assert sock.recv(1000).startswith(wanted)
+
+
+def test_a_stop_answers_and_says_goodbye(place: Place, server: Server) -> None:
+    with connected(server, context(place)) as sock:
+        sock.suppress_ragged_eofs = False
+        assert ask(sock, b"set q 0 0 1\r\na\r\n") == b"STORED\r\n"
+        sock.sendall(b"get r/t=60000\r\n")
+        time.sleep(0.1)
+        server.signal(signal.SIGTERM)
+        assert hear(sock, b"END\r\n") == b"END\r\n"
+        assert sock.recv(10) == b""
+        assert server.wait() == 0
+
+
+def test_what_is_wrong_with_the_files_stops_the_start(place: Place, tmp_path: Path) -> None:
+    config = tmp_path / "wrong.toml"
+    other = place.authority.issue("other")
+    mixed = (
+        f'[tls]\ncertificate = "{place.files.certificate}"\nkey = "{other.key}"\n[memcache]\nport = 0\ntls_port = 0\n'
+    )
+    for text, why in [
+        ("[memcache]\nport = 0\ntls_port = 0\n", "tls.certificate: expected a file"),
+        (mixed, "key values mismatch"),
+        (mixed.replace(str(other.key), "nowhere"), "tls.key"),
+        (place.config(f'client_ca = "{other.key}"'), "tls.client_ca: no certificates"),
+    ]:
+        config.write_text(text)
+        found = run_staniel("serve", "--config", str(config), "--spool", str(tmp_path / "spool"), "--port", "0")
+        assert found.returncode == 1
+        assert why in found.stderr
+        checked = run_staniel("config", "check", str(config))
+        assert checked.returncode == 1
+        assert why in checked.stderr

@@ -13,8 +13,22 @@ from pathlib import Path
 
 import pytest
 
+from tests.support.transcripts import Document, free_port, play
+
 ROOT = Path(__file__).resolve().parents[2]
-DEPENDENCIES = ("msgspec", "click", "trio", "outcome", "sniffio", "attr", "attrs", "sortedcontainers", "idna")
+DEPENDENCIES = (
+    "msgspec",
+    "click",
+    "trio",
+    "outcome",
+    "sniffio",
+    "attr",
+    "attrs",
+    "sortedcontainers",
+    "idna",
+    "h11",
+    "pymemcache",
+)
 OWN_MODULES = {
     "server.py": "NAME = 'server'",
     "queues.py": "NAME = 'queues'",
@@ -117,6 +131,13 @@ def test_a_program_with_modules_of_our_names_is_served(
     command = [str(programs / "python"), "program.py", str(port)]
     ran = subprocess.run(command, cwd=folder, env=env, capture_output=True, text=True, timeout=SECONDS_MAX)
     assert ran.stdout == "server queues client broker protocol journal.disk\nresize 17.png\n", ran.stderr
+
+
+def test_what_the_readme_shows_works_with_the_wheel(installed: tuple[Path, dict[str, str]], tmp_path: Path) -> None:
+    programs, env = installed
+    document = Document(ROOT / "README.md")
+    heard = play(document, tmp_path, free_port(), {**env, "PATH": f"{programs}:{env['PATH']}"})
+    assert document.missing_in(heard) == [], heard
 
 
 def test_the_wheel_has_one_package(wheel: Path) -> None:

@@ -8,7 +8,7 @@ cdef class Broker:
     cdef public object admin, client_events, config, deletions, fs, holds, latencies, leases, pauses, queues, rate_limited
     cdef public object reloaded, report
     cdef public object spool, status, streams, timers, transfers, unreadable, unsent, woken, workq, _load, _started_with
-    cdef public object _sampler, _to_expire, audit
+    cdef public object _sampler, _to_expire, audit, undos
     cdef public GroupCommit group
     cdef public MaintenanceScheduler maintenance
     cdef public ServerCounters counters

@@ -23,6 +23,7 @@ from staniel.broker.latencies import Latencies
 from staniel.broker.leases import Lease, Leases
 from staniel.broker.maintenance.scheduler import MaintenanceScheduler
 from staniel.broker.operations.audit import Audit
+from staniel.broker.operations.undo import Undos
 from staniel.broker.pauses import Pauses
 from staniel.broker.recovery import retry_unreadable
 from staniel.broker.session import LAST_TIME, ProtocolSpec, Session, dead_letter
@@ -102,6 +103,7 @@ class Broker:
         "streams",
         "timers",
         "transfers",
+        "undos",
         "unreadable",
         "unsent",
         "woken",
@@ -138,6 +140,7 @@ class Broker:
         self.streams = StreamQueues(self)
         self.deletions = Deletions(self)
         self.audit = Audit(self.group, self.spool.own, config.admin.audit_log_bytes, report)
+        self.undos = Undos(self)
         self.pauses = Pauses(fs, f"{self.spool.own}/paused", report)
         self.status = self._new_status()
         self.admin = admin_access(config, fs)
@@ -217,9 +220,11 @@ class Broker:
         self.stopping = True
         for session in self._sessions:
             session.backlog.clear()  # what has not been executed is not answered
+        if self.undos.running:
+            self.undos.stop(now_ms)
         self.maintenance.close(now_ms)
         self.deletions.carry_out(now_ms)
-        self._commit_all(now_ms)
+        self.commit_all(now_ms)
         self.queues.waiters_by_name.dismiss_all()
         for queue in self.queues.all():
             if not self.status.enforced.writes and not len(queue.line):
@@ -251,8 +256,8 @@ class Broker:
             self.stopping = True
             self.stop_cause = {"why": why, "client": client} if client else {"why": why}
 
-    def _commit_all(self, now_ms: int) -> None:
-        """Commit until nothing is under way between two queues."""
+    def commit_all(self, now_ms: int) -> None:
+        """Commit until nothing is under way between two queues. No sync may be running."""
         self.commit(now_ms)
         while (sync := self.group.start_sync(now_ms)) is not None:
             sync.run()
@@ -351,6 +356,7 @@ class Broker:
             self._submit_redo_tasks()
         if had_space and group.budget_bytes < 0:
             self._ballast_due_ms = now_ms + BALLAST_RETRY_MS
+            self.undos.drop_all("the disk is full")
             self.report(Level.ERROR, "disk.full", spool=self.spool.folder, hint="puts are refused until there is space")
         if self.transfers.unblocked:
             self._run_deferred_steps(now_ms)

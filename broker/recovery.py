@@ -14,6 +14,7 @@ from msgspec import Struct
 from staniel.broker.access import why_unreadable
 from staniel.broker.events import Level
 from staniel.broker.status import ServerStatus
+from staniel.broker.undo_recovery import UndoRecovery
 from staniel.journal.errors import Damage
 from staniel.journal.kestrel.files import Files
 from staniel.journal.kestrel.log import Log
@@ -88,7 +89,11 @@ def recover(
     broker.streams.recover(found, now_ms)
     progress, ambiguous = _recover_queues(broker, found.kestrel, now_ms, on_progress)
     spool.settle()
+    undo = UndoRecovery(broker)
+    undo.read(now_ms)
+    undo.classify()
     kept = broker.transfers.recovery.recover()
+    undo.find_copies()
     for queue in list(queues):
         queue.return_open_reads()
         queues.create_expiry_target(queue, now_ms)
@@ -354,7 +359,12 @@ def _recover_blocked(broker: Broker, now_ms: int) -> None:
         elif name in found.kestrel and _recover_or_block(broker, name, found.kestrel[name], now_ms, RecoveryProgress()):
             ambiguous.append(name)
     recovered = [queue for queue in broker.queues if queue.name not in known]
+    undo = broker.undos.unresolved
+    if undo is not None:
+        undo.classify()
     broker.transfers.recovery.retry(now_ms)  # what it puts elsewhere may make a queue, and serve its waiters
+    if undo is not None:
+        undo.find_copies()
     for queue in recovered:
         queue.return_open_reads()
         broker.queues.create_expiry_target(queue, now_ms)

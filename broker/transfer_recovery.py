@@ -84,6 +84,25 @@ class TransferRecovery:
             else:
                 self.spool.group.after(log, self._ending(number))
 
+    def find_copies(self, target: str, position: tuple[int, int], items: list[Item]) -> set[int]:
+        """Which of `items`, by their places, have copies with the same times in `target`, behind `position`. What a
+        power cut has left of others is removed. Raises OSError.
+        """
+        queue = self.queues.known(target)
+        if queue is None or not items:
+            return set()
+        intents = [
+            Intent(~at, target, item.added_ms, target, *position, *key_of(item)) for at, item in enumerate(items)
+        ]
+        self._held |= {~at: (queue, Delivery(item, 0)) for at, item in enumerate(items)}  # so that they are known whole
+        try:
+            found = self._look_for(target, intents)
+        finally:
+            for intent in intents:
+                del self._held[intent.begin]
+                self._copies.pop(intent.begin, None)
+        return {~number for number, fate in found.items() if fate is Fate.LANDED}
+
     def withdraw(self, source: Queue) -> None:
         """`source` is served no more, and its files stay: what was held back in it is looked for in them again."""
         self._held = {number: held for number, held in self._held.items() if held[0] is not source}
@@ -128,7 +147,7 @@ class TransferRecovery:
         """What became of the copies in `target`, by intent; None: they never came."""
         fates = {intent.begin: intent.fate for intent in intents}
         asked = [intent for intent in intents if intent.fate is Fate.UNKNOWN]
-        if not asked or self._is_blocked(target):
+        if not asked or self.is_blocked(target):
             return {**fates}
         try:
             return {**fates, **self._look_for(target, asked)}
@@ -204,7 +223,7 @@ class TransferRecovery:
         """Do in one source what the fate of the copies asks for; which intents must be kept."""
         source = self.queues.known(name)
         if source is None:
-            if not self._is_blocked(name):
+            if not self.is_blocked(name):
                 return []  # the queue is gone, and the items with it
             known = [(intent, found[intent.begin]) for intent in intents]
             return [replace(intent, fate=fate) for intent, fate in known if fate is not None]
@@ -252,7 +271,7 @@ class TransferRecovery:
 
         return set_aside_found(source, intent.xid, means)
 
-    def _is_blocked(self, name: str) -> bool:
+    def is_blocked(self, name: str) -> bool:
         """Whether there may be files of queue `name` that could not be read."""
         blocked = self.queues.blocked
         return self.queues.known(name) is None and (name in blocked or (parent_of(name) or name) in blocked)

@@ -30,6 +30,7 @@ from staniel.queues.registry import Queues, Refused
 
 ASIDE_BYTES_MAX = 1 << 20  # of one queue's payload: in memory, besides its line
 RETRY_MS = 1000
+Pinned = list[Log | ReaderLog | StreamWriter]
 
 
 class Transfer(Struct, frozen=True):
@@ -113,6 +114,22 @@ class Transfers:
         on the disk, the files of both queues must be those that it speaks of.
         """
         return any(log.open_transfers for log in ends_of(queue))
+
+    def pin(self, queue: Queue) -> Pinned:
+        """Until `unpin`, the files of `queue` are as those of one with transfers under way: neither rewritten nor
+        deleted.
+        """
+        logs = ends_of(queue)
+        for log in logs:
+            log.open_transfers += 1
+        return logs
+
+    def unpin(self, logs: Pinned) -> None:
+        """As the end of a transfer."""
+        for each in logs:
+            each.open_transfers -= 1
+            if each.blocks_transfers and not each.open_transfers:
+                self.unblocked.append(each)
 
     def hold(self, queue: Queue) -> None:
         """Begin no transfer from or to `queue` until `resume`, so that those under way come to an end."""
@@ -207,13 +224,10 @@ class Transfers:
         self.group.after(self.transfer_log, partial(self._end, own, log))
 
     def _end(self, own: Log | ReaderLog, log: Log | StreamWriter, now_ms: int) -> None:
-        for each in (own, log):
-            each.open_transfers -= 1
-            if each.blocks_transfers and not each.open_transfers:
-                self.unblocked.append(each)
+        self.unpin([own, log])
         self.transfer_log.end_synced()
 
 
-def ends_of(queue: Queue) -> list[Log | ReaderLog | StreamWriter]:
+def ends_of(queue: Queue) -> Pinned:
     """The files that say what comes to `queue` and what leaves it."""
     return [log for log in (append_log(queue.journal), removal_log(queue.journal)) if log is not None]

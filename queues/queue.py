@@ -439,7 +439,7 @@ class Queue:
                     taken = self.unrecorded = line.pop()
                     self.leaving_bytes += len(head.data)
                 else:
-                    taken = self._open_to_leave()
+                    taken = self.open_to_leave()
                 sink.accept(self, taken, Reason.EXPIRED, now_ms)
                 size += len(head.data)
             count += 1
@@ -463,10 +463,10 @@ class Queue:
         assert self.transfer_sink is not None
         if not self._find_live(now_ms):
             return False
-        self.transfer_sink.accept(self, self._open_to_leave(), Reason.MOVED, now_ms, target)
+        self.transfer_sink.accept(self, self.open_to_leave(), Reason.MOVED, now_ms, target)
         return True
 
-    def _open_to_leave(self) -> Delivery:
+    def open_to_leave(self) -> Delivery:
         """Take the head off, under a transaction of its own."""
         taken = self.line.pop()
         self._record_opened(taken)

@@ -46,6 +46,7 @@ class Profile(Struct, frozen=True, kw_only=True):
     """
     hub: bool = False  # with sockets and threads, and fewer commands
     operators: int = 0  # of a hub: how many of a hundred new clients speak HTTP to the admin listener
+    undo: bool = False  # those purge queues, for good or not, and undo that
     slices: bool = False  # what is done in one go is little, and pipelines are long
     families: tuple[str, ...] = ()  # more fan-out, with limits of its own
     large_items: int = 60
@@ -179,6 +180,14 @@ PROFILES = {
         ),
         Profile(name="hub-durable", hub=True, policies=("always",), clients=4),
         Profile(name="hub-admin", hub=True, operators=50, policies=("always",), clients=5),
+        Profile(
+            name="hub-undo",
+            hub=True,
+            operators=80,
+            undo=True,
+            policies=("always",),
+            clients=5,
+        ),
         Profile(
             name="redo",
             redo_logs=REDO_LOGS,

@@ -11,6 +11,7 @@ import staniel.broker.broker
 import staniel.broker.commands.gets
 import staniel.broker.commands.monitor
 import staniel.broker.commands.puts
+import staniel.broker.operations.undo
 import staniel.broker.session
 import staniel.broker.timers
 import staniel.protocol.memcache.parser
@@ -20,7 +21,8 @@ import staniel.queues.queue
 import staniel.server.connection
 from staniel.protocol.memcache.line_cache import line_cache_for
 
-CHOICES: tuple[tuple[Any, str, tuple[int, ...]], ...] = (
+Choices = tuple[tuple[Any, str, tuple[int, ...]], ...]
+CHOICES: Choices = (
     (staniel.protocol.memcache.parser, "WORK_PER_FEED", (1, 2, 5, 64)),
     (staniel.protocol.memcache.parser, "REQUESTS_PER_FEED", (1, 2, 5, 1024)),
     (staniel.protocol.memcache.parser, "WINDOW_BYTES", (1, 30, 100, 1 << 16)),
@@ -47,8 +49,30 @@ CHOICES: tuple[tuple[Any, str, tuple[int, ...]], ...] = (
     (staniel.server.connection, "UNREAD_BYTES_MAX", (200, 256 << 10)),
 )
 
+OF_UNDO: Choices = ((staniel.broker.operations.undo, "ITEMS_PER_SLICE", (1, 2, 512)),)
+"""What is purged, and returned, between two syncs."""
+
 WITHIN_ANSWERS = ((staniel.broker.commands.gets, "OUT_BYTES_PER_TURN", (10, 300, 1 << 20)),)
 """An answer is begun in one turn and ended in another. Not for a judge that looks at what is open behind each turn."""
+
+
+@contextmanager
+def small_undos(seed: int) -> Iterator[None]:
+    """Purges and undos take many slices."""
+    with _chosen(OF_UNDO, Random(seed)):
+        yield
+
+
+@contextmanager
+def _chosen(those: Choices, rng: Random) -> Iterator[None]:
+    before = [(owner, name, getattr(owner, name)) for owner, name, _ in those]
+    try:
+        for owner, name, choices in those:
+            setattr(owner, name, rng.choice(choices))
+        yield
+    finally:
+        for owner, name, value in before:
+            setattr(owner, name, value)
 
 
 @contextmanager
@@ -57,14 +81,8 @@ def small_slices(seed: int, *, within_answers: bool) -> Iterator[None]:
     those = CHOICES + WITHIN_ANSWERS if within_answers else CHOICES
     rng = Random(seed)
     line_cache_for.cache_clear()  # lines that an earlier history has made known would be no work
-    before = [(owner, name, getattr(owner, name)) for owner, name, _ in those]
-    try:
-        for owner, name, choices in those:
-            setattr(owner, name, rng.choice(choices))
+    with _chosen(those, rng):
         # What a hub may send without a further look is less than what it stops listening for.
         sent_max, unsent_max = staniel.server.connection.SEND_BYTES_MAX, staniel.server.connection.UNSENT_BYTES_MAX
         staniel.server.connection.SEND_BYTES_MAX = min(sent_max, unsent_max - 1)
         yield
-    finally:
-        for owner, name, value in before:
-            setattr(owner, name, value)

@@ -16,6 +16,7 @@ from staniel.broker import protocols
 from staniel.broker.broker import Broker
 from staniel.broker.config.load import Config, parse
 from staniel.broker.events import Level
+from staniel.broker.operations.undo import undo
 from staniel.broker.recovery import recover
 from staniel.broker.session import ProtocolSpec, SessionState
 from staniel.broker.status import ServerStatus
@@ -239,7 +240,7 @@ def content(
     disk: Disk, memory_queues: Sequence[str] = (), families: Sequence[str] = (), now_ms: int = LONG_AGO_MS
 ) -> dict[str, list[bytes]]:
     """What a server that starts on a copy of `disk` would hand out, queue by queue, in that order; empty ones are left
-    out.
+    out. What was purged and can be undone is undone first.
 
     It is asked as a client asks. Its clock is ten days back, or `now_ms`, so that nothing expires under its hands, and
     it has no limits. `memory_queues` keep no journal, whatever else of their `families` does.
@@ -253,7 +254,18 @@ def content(
     world.broker.set_status(ServerStatus.UP, world.now_ms)
     for queue in world.broker.queues:
         queue.pause(gets=False, puts=False)
+    _undo_all(world)
     return {queue.name: items for queue in list(world.broker.queues) if (items := _drained(world, queue))}
+
+
+def _undo_all(world: World) -> None:
+    undos = world.broker.undos
+    for record in list(undos.by_id.values()):
+        undo(world.client().session, record, world.now_ms, lambda count, why: None)
+        while undos.running:
+            world.do_tasks()
+            world.turn()
+            world.sync()
 
 
 def _drained(world: World, queue: Queue) -> list[bytes]:

@@ -118,13 +118,16 @@ class AdminSettings(ListenerSettings, frozen=True, kw_only=True):
     """[admin]: HTTP for operators. `socket`: an abstract Unix socket for them, found by the spool. `token_file`: its
     first line is what requests over TCP must bring; "": every program that reaches the port may use it. `hosts`: names
     under which browsers may ask for the listener, beside addresses, localhost and the server's host. `audit_log_bytes`:
-    of the files that say what was done to queues and the server, 0: none.
+    of the files that say what was done to queues and the server, 0: none. `undo_ms`: for how long a purge can be
+    undone, 0: it cannot; `undo_max_bytes`: what may be kept on the disk for that.
     """
 
     socket: Annotated[bool, values.FLAG] = True
     token_file: Annotated[str, values.MAYBE_TEXT] = ""
     hosts: Annotated[tuple[str, ...], values.HOSTS] = ()
     audit_log_bytes: Annotated[int, values.AUDIT_LOG] = field(name="audit_log", default=4 << 20)
+    undo_ms: Annotated[int, values.MAYBE_DURATION] = field(name="undo_time", default=3_600_000)
+    undo_max_bytes: Annotated[int, values.MAYBE_BYTES] = field(name="undo_max_size", default=1 << 30)
 
 
 class QueueSettings(Struct, frozen=True, kw_only=True):

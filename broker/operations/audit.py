@@ -92,6 +92,11 @@ class Audit:
         self._last_id += 1
         return self._last_id
 
+    def know_id(self, number: int) -> None:
+        """Some operation has had this number, though the files may not tell of it."""
+        self._load()
+        self._last_id = max(self._last_id, number)
+
     def newest(self, offset: int, limit: int) -> list[AuditEntry]:
         """At most `limit` entries, the newest first, `offset` of them left out."""
         self._load()

@@ -73,9 +73,12 @@ export const purge = guarded(async (row) => {
     points: [
       ['out', `${f.items(items)} (${f.bytes(bytes)}) leave the queue: all that wait now. Consumers never see them.`],
       ['stay', `${open ? `${f.many(open, 'open read stays', 'open reads stay')} with ${open === 1 ? 'its client' : 'their clients'}. ` : ''}If more than ${f.items(items)} wait by then, nothing is purged.`],
-      ['final', 'This cannot be undone.', 'hurt'],
+      ['back', 'For as long as the server keeps them, an undo returns them to the end of the queue; the answer names it.'],
     ],
-    act: async () => `Purged ${f.items((await post(queuePath(row.name, 'purge'), { expected: items })).purged)} from ${named(row)}.`,
+    act: async () => {
+      const found = await post(queuePath(row.name, 'purge'), { expected: items });
+      return `Purged ${f.items(found.purged)} from ${named(row)}.${found.undo ? ` To take it back: staniel undo ${found.undo}` : ''}${found.why ? ` Ended early: ${found.why}.` : ''}`;
+    },
   });
 });
 

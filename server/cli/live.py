@@ -17,6 +17,7 @@ from staniel.broker.config.values import DURATION_MS_MAX, parse_duration
 from staniel.broker.operations.audit import KEPT, AuditEntry
 from staniel.broker.operations.browse import BYTES_MAX, ItemView, Page
 from staniel.broker.operations.health import Health, Severity
+from staniel.broker.operations.undo import UndoView
 from staniel.broker.operations.views import ClientView, OpenReadView, QueueSnapshot, ServerView
 from staniel.queues.names import file_error
 from staniel.server.cli.admin_client import AdminError, Answer, queue_path
@@ -382,19 +383,67 @@ def _print_items(items: list[bytes], form: str, with_ends: bool) -> None:
 
 @live("purge")
 @a_queue()
+@click.option("--no-undo", is_flag=True, help="Remove them at once and for good.")
 @YES
-def purge(live: Live, queue: str, is_sure: bool) -> None:
+def purge(live: Live, queue: str, no_undo: bool, is_sure: bool) -> None:
     """Remove every item that waits in QUEUE; what clients hold stays.
 
-    If there are more than were shown when you answer, nothing is removed.
+    If there are more than were shown when you answer, nothing is removed. `undo` brings them back, for as long as the
+    server keeps them: it says until when.
     """
-    body: dict[str, object] = {}
+    body: dict[str, object] = {"no_undo": no_undo}
     if not is_sure:
         items = _snapshot(live, queue).items
-        confirm(f"remove {counted(items, 'item')} from {printable(queue)}", is_sure)
-        body = {"expected": items}
+        final = " for good" * no_undo
+        confirm(f"remove {counted(items, 'item')} from {printable(queue)}{final}", is_sure)
+        body["expected"] = items
     found = live.client.post(queue_path(queue, "purge"), body)
     live.tell(found, f"removed {counted(found['purged'], 'item')} from {printable(queue)}")
+    if found["undo"] and not live.as_json:
+        click.echo(f"until {_moment(found['undo_until_at_ms'])}, to take it back: staniel undo {found['undo']}")
+    if found["why"]:
+        raise AdminError(printable(str(found["why"])))
+
+
+@live("undo")
+@click.argument("number", metavar="[ID]", required=False, type=click.IntRange(1))
+@click.option("--forget", is_flag=True, help="Have what ID removed be gone for good, now.")
+def undo(live: Live, number: int | None, forget: bool) -> None:
+    """Bring back what purge ID has removed, to the end of its queue; without ID, list what can be undone.
+
+    The items keep the times when they were put and when they expire.
+    """
+    if number is None:
+        if forget:
+            raise click.UsageError("expected ID with --forget")
+        _list_undos(live)
+    elif forget:
+        found = live.client.delete(f"/api/undo/{number}")
+        live.tell(found, f"{counted(found['forgotten'], 'item')} cannot be brought back any more")
+    else:
+        found = live.client.post(f"/api/undo/{number}")
+        live.tell(found, f"returned {counted(found['returned'], 'item')} to {printable(str(found['queue']))}")
+        if found["why"]:
+            raise AdminError(f"the others can still be returned: {printable(str(found['why']))}")
+
+
+def _list_undos(live: Live) -> None:
+    found = live.client.get("/api/undo")
+    if live.tell_json(found):
+        return
+    rows = [
+        [
+            str(each.id),
+            printable(each.operation),
+            printable(each.queue),
+            f"{each.items:,}",
+            human_size(each.bytes),
+            _moment(each.at_ms),
+            _moment(each.until_at_ms),
+        ]
+        for each in convert(found, list[UndoView])
+    ]
+    _echo_table(("ID", "OPERATION", "QUEUE", "ITEMS", "BYTES", "AT", "UNTIL"), rows, "OPERATION", "QUEUE")
 
 
 def _snapshot(live: Live, queue: str) -> QueueSnapshot:

@@ -29,6 +29,9 @@ class Want(Enum):
     STATUS = "status"
     QUIT = "quit"
     LOOK = "an operator's look"
+    PURGE = "a purge that can be undone"
+    ERASE = "a purge for good"
+    UNDO = "an undo"
 
 
 READS = frozenset((Want.GET, Want.OPEN, Want.CLOSE, Want.ABORT, Want.SOME, Want.MONITOR))

@@ -41,6 +41,18 @@ def puts(queue: str, number: int, data: bytes, rng: Random) -> Request:
     return Request(Want.PUT, queue, _request("POST", f"/api/queues/{queue}/put", body, rng), number)
 
 
+def purges(queue: str, rng: Random, *, no_undo: bool) -> Request:
+    body = b'{"no_undo": true}' if no_undo else rng.choice((b"", b"{}"))
+    return Request(
+        Want.ERASE if no_undo else Want.PURGE, queue, _request("POST", f"/api/queues/{queue}/purge", body, rng)
+    )
+
+
+def undoes(number: int, rng: Random) -> Request:
+    """Whatever purge `number` was about."""
+    return Request(Want.UNDO, "", _request("POST", f"/api/undo/{number}", b"", rng))
+
+
 def takes(queue: str, rng: Random) -> Request:
     """One item, for good."""
     return Request(Want.GET, queue, _request("POST", f"/api/queues/{queue}/take", b"", rng))
@@ -93,6 +105,10 @@ class Operator(NetClient):
             if "error" not in told:
                 raise Violation(Kind.NO_ANSWER, f"{self.name}: {status!r} without a reason")
             return Answer(request, [], b"SERVER_ERROR " + status)
+        if request.want in (Want.PURGE, Want.ERASE):
+            return Answer(request, [], b"PURGED")
+        if request.want is Want.UNDO:
+            return Answer(request, [], b"RETURNED")
         if request.want is Want.PUT:
             return Answer(request, [], b"STORED" if told == {"stored": 1} else b"SERVER_ERROR")
         items = [int(ITEM.match(_data(each))[1]) for each in told["items"]]  # type: ignore[index]

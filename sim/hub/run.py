@@ -17,7 +17,7 @@ from staniel.sim.hub.operators import Operator, Page
 from staniel.sim.hub.world import HubWorld
 from staniel.sim.queues.promises import Accident
 from staniel.sim.violations import Kind, Violation
-from staniel.sim.world import content
+from staniel.sim.world import AUDIT_LOG, content
 
 QUEUES = ("a", "b", "c")
 STATUS = (b"status quiescent\r\n", *(b"status up\r\n",) * 5)
@@ -58,7 +58,7 @@ class Ledger:
                 item = held.popleft()
                 if request.want is Want.CLOSE:
                     self.done.add(item)
-        elif request.want is Want.DELETE and answer.end == b"DELETED":
+        elif (request.want is Want.DELETE and answer.end == b"DELETED") or request.want is Want.ERASE:
             self._free(queue)
 
     def _has_given_up(self, client: NetClient, answer: Answer) -> bool:
@@ -72,7 +72,7 @@ class Ledger:
         self.shown.update(int(number) for number in ITEM.findall(client.link.sent))
         for request in client.unanswered:
             self.loose[request.queue] += TAKES.get(request.want, 0) + (request.want is Want.CLOSE)
-            if request.want is Want.DELETE:
+            if request.want in (Want.DELETE, Want.ERASE):
                 self.doomed.add(request.queue)
         client.unanswered.clear()
 
@@ -133,6 +133,8 @@ class HubRun(History):
         ]
         if self.profile.redo_logs:
             lines.append(f'server.redo_log = "{rng.choice(self.profile.redo_logs)}"')
+        if self.profile.undo:
+            lines.append(f'{AUDIT_LOG} = "64KB"')
         if timeout:
             lines.append(f'server.client_timeout = "{timeout}"')
         return "\n".join(lines) + "\n"
@@ -285,6 +287,12 @@ class HubRun(History):
     def _one_of_operator(self, rng: Random) -> Request:
         queue = rng.choice(QUEUES)
         draw = rng.randrange(100)
+        known = list(self.world.broker.undos.by_id)
+        if self.profile.undo and draw >= 35:
+            if known and draw < 65:
+                return operators.undoes(rng.choice(known), rng)
+            if draw < 90:
+                return operators.purges(queue, rng, no_undo=draw == 89)
         if draw < 40:
             number, data = self._new_item(queue, rng)
             return operators.puts(queue, number, data, rng)

@@ -21,6 +21,7 @@ from staniel.sim.mutants.settings import MUTANTS as OF_SETTINGS
 from staniel.sim.mutants.streams import MUTANTS as OF_STREAMS
 from staniel.sim.mutants.syncs import MUTANTS as OF_SYNCS
 from staniel.sim.mutants.transfers import MUTANTS as OF_TRANSFERS
+from staniel.sim.mutants.undo import MUTANTS as OF_UNDO
 from staniel.sim.profiles import PROFILES
 from staniel.sim.run import run
 from staniel.sim.shrink import shrink
@@ -47,10 +48,12 @@ FROM = {
     "a client that waits behind a delete is not told that it is done": 126,
     "a file that is complete stays in the redo log as it was": 233,
     "items go back though their answer has left, when a later one cannot": 34,
+    "a slice counts as returned before the disk has it": 98,
+    "a purge is over before the disk has its removals": 24,
 }
 """Where to look first, as docs/simulator.md has it: a matter of time alone."""
 assert OF_JOBS is OF_HUBS is OF_STREAMS is OF_PACKS is OF_REDO is OF_SETTINGS is OF_SYNCS is OF_TRANSFERS
-assert OF_TRANSFERS is MUTANTS  # each file adds its own
+assert OF_TRANSFERS is OF_UNDO is MUTANTS  # each file adds its own
 
 
 @pytest.mark.parametrize("what", MUTANTS)

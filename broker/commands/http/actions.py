@@ -22,6 +22,8 @@ from staniel.broker.config.load import ReloadError
 from staniel.broker.operations import changes
 from staniel.broker.operations.browse import as_text
 from staniel.broker.operations.move import RunningMove, move_error
+from staniel.broker.operations.undo import RunningPurge, UndoRecord
+from staniel.broker.operations.undo import undo as begin_undo
 from staniel.broker.session import Session
 from staniel.broker.status import by_name
 from staniel.queues.item import Delivery, Item, ends_ms
@@ -53,9 +55,12 @@ class TakeBody(Struct, forbid_unknown_fields=True):
 
 
 class PurgeBody(Struct, forbid_unknown_fields=True):
-    """`expected`: refuse if the queue has more items than the operator has been shown; null: whatever there is."""
+    """`expected`: refuse if the queue has more items than the operator has been shown; null: whatever there is.
+    `no_undo`: remove them at once and for good.
+    """
 
     expected: int | None = None
+    no_undo: bool = False
 
 
 class MoveBody(Struct, forbid_unknown_fields=True):
@@ -87,6 +92,25 @@ class StatusBody(Struct, forbid_unknown_fields=True):
     """up, writeavoid, readonly or quiescent."""
 
     status: str
+
+
+class Purged(Struct, frozen=True):
+    """So many items were removed; `POST /api/undo/UNDO` returns them until then. `undo` 0: it cannot be undone. `why`:
+    what ended it early; empty if all of them were.
+    """
+
+    purged: int
+    undo: int = 0
+    undo_until_at_ms: int = 0
+    why: str = ""
+
+
+class Undone(Struct, frozen=True):
+    """So many items are back in the queue. `why`: what ended it early; the others can still be returned."""
+
+    returned: int
+    queue: str
+    why: str = ""
 
 
 class Taken(Struct, frozen=True):
@@ -174,7 +198,8 @@ def _taken(item: Item) -> Taken:
 
 def purge(exchange: Exchange, now_ms: int) -> None:
     """Remove every item that waits; open reads are not touched."""
-    expected = exchange.body(PurgeBody).expected
+    body = exchange.body(PurgeBody)
+    expected = body.expected
     found = find(exchange)
     if found is None:
         return
@@ -184,10 +209,88 @@ def purge(exchange: Exchange, now_ms: int) -> None:
     if expected is not None and len(found.line) > expected:
         exchange.error(409, f"{found.name} has {len(found.line)} items now, not {expected}: nothing was purged")
         return
+    undos = exchange.broker.undos
+    if undos.is_on and not body.no_undo and len(found.line):
+        _purge_undoably(exchange, found, now_ms)
+        return
     # Again from the beginning, if it takes another turn: other clients come in between.
     count = changes.empty(exchange.session, found, now_ms, partial(purge, exchange), "purge")
     if count is not None:
-        exchange.json({"purged": count})
+        exchange.json(Purged(count))
+
+
+def _purge_undoably(exchange: Exchange, found: Queue, now_ms: int) -> None:
+    undos, number = exchange.broker.undos, exchange.broker.audit.next_id()
+
+    def finish(count: int, why: str) -> None:
+        if why and not count:
+            exchange.operation = ""  # it is in the audit log already
+            exchange.error(503, f"nothing was purged: {why}")
+            return
+        record = undos.by_id.get(number)
+        exchange.json(Purged(count, number if record else 0, record.content.began.until_ms if record else 0, why))
+
+    if why := undos.refusal(found):
+        exchange.error(409, why)
+        return
+    try:
+        RunningPurge(exchange.session, found, number, now_ms, finish)
+    except OSError as error:
+        exchange.error(503, f"nothing was purged, the undo file cannot be made: {error.strerror}")
+
+
+def undo(exchange: Exchange, now_ms: int) -> None:
+    """Return what an operation has removed to the end of its queue."""
+    record = _undo_record(exchange)
+    if record is None:
+        return
+    session, name = exchange.session, record.queue
+    queues = exchange.broker.queues
+    if name in queues.aliases:
+        exchange.error(409, f"{name} is an alias now")
+        return
+    if why := access.write_refusal(session, None) or queues.why_blocked(name):
+        exchange.error(503, why)
+        return
+
+    def finish(count: int, why: str) -> None:
+        exchange.operation = ""  # it is in the audit log already
+        if why and not count:
+            exchange.error(503, f"nothing was returned: {why}")
+        else:
+            exchange.json(Undone(count, name, why))
+
+    try:
+        begin_undo(session, record, now_ms, finish)
+    except Refused as refused:
+        exchange.error(503, refused.why)
+
+
+def forget_undo(exchange: Exchange, now_ms: int) -> None:
+    """What an operation has removed is gone for good."""
+    record = _undo_record(exchange)
+    if record is not None:
+        items, _ = record.content.counts()
+        exchange.broker.undos.drop(record, "an operator wished it")
+        exchange.broker.audit.note(
+            exchange.session, "forget", now_ms, queue=record.queue, target=str(record.id), items=items
+        )
+        exchange.json({"forgotten": items})
+
+
+def _undo_record(exchange: Exchange) -> UndoRecord | None:
+    """The one that the path names, if nothing is being done with it; None after saying why not."""
+    text = exchange.names[0]
+    record = (
+        exchange.broker.undos.by_id.get(int(text)) if text.isascii() and text.isdigit() and len(text) < 19 else None
+    )
+    if record is None:
+        exchange.error(404, f"there is nothing to undo under {text}: its time is over, or it was undone")
+    elif record.is_busy:
+        exchange.error(409, f"{text} is being undone")
+    else:
+        return record
+    return None
 
 
 def move(exchange: Exchange, now_ms: int) -> None:

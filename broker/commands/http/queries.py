@@ -146,6 +146,10 @@ def audit(exchange: Exchange, now_ms: int) -> None:
     exchange.json(exchange.broker.audit.newest(exchange.number("offset", 0, 1 << 62), limit))
 
 
+def undos(exchange: Exchange, now_ms: int) -> None:
+    exchange.json(exchange.broker.undos.views())
+
+
 def prometheus(exchange: Exchange, now_ms: int) -> None:
     """The format wants all samples of a metric together, so they are collected queue by queue, then sent."""
     broker = exchange.broker

@@ -16,6 +16,7 @@ from staniel.broker.operations.browse import Page
 from staniel.broker.operations.files import JournalFiles
 from staniel.broker.operations.health import Health
 from staniel.broker.operations.history import HistoryView
+from staniel.broker.operations.undo import UndoView
 from staniel.broker.operations.views import ClientView, JobsView, OpenReadView, QueueSnapshot, ServerView, WaiterView
 from staniel.protocol.http import replies
 
@@ -90,7 +91,8 @@ ROUTES = (
         "/api/queues/{queue}/purge",
         actions.purge,
         "Remove all that waits.",
-        body=actions.PurgeBody,
+        actions.Purged,
+        actions.PurgeBody,
         operation="purge",
     ),
     Route(
@@ -135,6 +137,9 @@ ROUTES = (
     ),
     Route("POST", "/api/reload", actions.reload, "Read the configuration again.", operation="reload"),
     Route("POST", "/api/stop", actions.stop, "Stop the server as SIGTERM does."),
+    Route("GET", "/api/undo", queries.undos, "What can be undone, the newest first.", list[UndoView]),
+    Route("POST", "/api/undo/{number}", actions.undo, "Return what was purged.", actions.Undone, operation="undo"),
+    Route("DELETE", "/api/undo/{number}", actions.forget_undo, "Have it be gone for good.", operation="forget"),
     Route("GET", "/ping", kestrel.ping, "As Kestrel's: pong."),
     Route("GET", "/stats.json", kestrel.show_stats, "As Kestrel's: counters, gauges, labels."),
     Route("GET", "/stats.txt", kestrel.show_stats, "The same as text."),

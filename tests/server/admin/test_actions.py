@@ -61,7 +61,7 @@ def test_a_purge_counts_and_refuses_if_there_is_more_than_was_shown(server: Serv
     fill(server, "q", 3)
     reply = operator.ask("POST", "/api/queues/q/purge", {"expected": 2})
     assert reply.status == 409 and "3 items now, not 2" in reply.json["error"]
-    assert operator.post("/api/queues/q/purge", {"expected": 3}) == {"purged": 3}
+    assert operator.post("/api/queues/q/purge", {"expected": 3})["purged"] == 3
     server.restart()
     assert held_by(server, "q") == []
 

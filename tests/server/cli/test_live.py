@@ -214,13 +214,29 @@ def test_what_destroys_says_how_much_and_asks_first(server: Server, arguments: l
 def test_with_yes_nothing_is_asked(server: Server) -> None:
     fill(server, "q", 3)
     assert say(server, "move", "q", "r", "-n", "1", "--yes") == "moved 1 item from q to r\n"
-    assert say(server, "purge", "q", "-y") == "removed 2 items from q\n"
+    assert say(server, "purge", "q", "-y", "--no-undo") == "removed 2 items from q\n"
     assert say(server, "delete", "q", "-y") == "deleted q with 0 items\n"
     fill(server, "dead", 2)
     assert say(server, "redrive", "dead", "-y") == "moved 2 items from dead to work\n"
     assert say(server, "reload") == "reloaded\n"
     assert "is stopping" in say(server, "stop", "-y")
     assert server.wait() == 0
+
+
+def test_a_purge_is_undone_by_the_number_that_it_names(server: Server) -> None:
+    fill(server, "q", 3)
+    first, second = say(server, "purge", "q", "-y").splitlines()
+    number = second.rpartition(" ")[2]
+    assert first == "removed 3 items from q" and second.endswith(f"to take it back: staniel undo {number}")
+    assert "purge" in say(server, "undo") and items(server, "q") == 0
+    server.kill()
+    server.start()
+    assert say(server, "undo", number) == "returned 3 items to q\n"
+    assert items(server, "q") == 3
+    assert refuses(run(server, "undo", number), 1, "there is nothing to undo")
+    number = json.loads(say(server, "purge", "q", "-y", "--json"))["undo"]
+    assert say(server, "undo", str(number), "--forget") == "3 items cannot be brought back any more\n"
+    assert json.loads(say(server, "undo", "--json")) == []
 
 
 def test_a_purge_removes_no_more_than_was_shown(server: Server) -> None:

@@ -1,0 +1,166 @@
+"""Undo files that an earlier run has left: which of their items are in their queues, so that an undo doubles none.
+
+A purge that was cut off: the journal tells, by the numbers of transactions or by ids, which items have gone. An undo
+that was cut off: its copies are looked for where the file says, as those of a transfer are. What is found is written
+to the undo file and synced, before anything else changes the journal.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from staniel.broker.events import Level
+from staniel.broker.operations.undo import UndoRecord, Undos
+from staniel.journal.journals import removal_log
+from staniel.journal.undo_file import Kept, Over, UndoContent, UndoItem, frame, read_content, read_items
+from staniel.queues.item import Item, Numbered
+from staniel.queues.queue import Queue
+from staniel.queues.stream.line import StreamLine
+from staniel.queues.xids import steps_past
+
+if TYPE_CHECKING:
+    from staniel.broker.broker import Broker
+
+
+class UndoRecovery:
+    """Call `classify` when every queue is loaded and none has been changed, then `find_copies` behind the recovery of
+    transfers, and before open reads are put back.
+    """
+
+    def __init__(self, broker: Broker) -> None:
+        self.broker = broker
+        self.undos: Undos = broker.undos
+        self.fs = broker.spool.fs
+        self._unresolved: list[UndoRecord] = []
+
+    def read(self, now_ms: int) -> None:
+        """Look at the files; those that cannot be undone any more go."""
+        try:
+            names = [name for name, regular in self.fs.list(self.undos.folder) if regular and name.isdigit()]
+        except OSError:
+            return  # nothing was ever undone here, or it cannot be
+        for name in sorted(names, key=int):
+            path = f"{self.undos.folder}/{name}"
+            try:
+                content = read_content(self.fs, path)
+                if content is not None and self.fs.size(path) > content.end:
+                    self.fs.truncate(path, content.end)
+            except OSError as error:
+                self._report("undo.unreadable", path, str(error))
+                continue
+            if content is None or content.began.until_ms <= now_ms:
+                self.undos.erase(path)
+            else:
+                self.broker.audit.know_id(content.began.id)
+                self._unresolved.append(UndoRecord(path, content))
+
+    def classify(self) -> None:
+        """Of purges that were not over: which items have gone. Reads alone, but for the undo files."""
+        for record in self._unresolved:
+            queue = self.broker.queues.known(record.queue)
+            if record.content.is_over or (queue is None and self._is_blocked(record.queue)):
+                continue
+            try:
+                self._write(record, [*self._still_there(record, queue), Over()])
+            except OSError as error:
+                self._give_up(record, error)
+            else:
+                items, _ = record.content.counts()
+                self._report("purge.interrupted", record.path, "the server ended", queue=record.queue, items=items)
+
+    def _still_there(self, record: UndoRecord, queue: Queue | None) -> list[Kept]:
+        """Of a queue in memory alone, or one that is gone, there is nothing. Raises OSError."""
+        if queue is None or removal_log(queue.journal) is None:
+            return []
+        present = Present(queue)
+        found = []
+        for number in range(len(record.content.slices)):
+            places = [at for at, (each, _) in enumerate(self._items(record, number)) if present.holds(each)]
+            if places:
+                found.append(Kept(number, places))
+        return found
+
+    def find_copies(self) -> None:
+        """Of undos that were not over: which copies are there. What is settled can be undone, or undone further."""
+        left, self._unresolved = self._unresolved, []
+        self.undos.unresolved = None
+        for record in left:
+            content = record.content
+            if self.broker.queues.known(record.queue) is None and self._is_blocked(record.queue):
+                self._unresolved.append(record)
+                self.undos.unresolved = self
+                continue
+            try:
+                if content.returning is not None:
+                    self._look(record, content)
+            except OSError as error:
+                self._give_up(record, error)
+            if content.counts()[0]:
+                self.undos.add(record)
+            else:
+                self.undos.erase(record.path)
+
+    def _look(self, record: UndoRecord, content: UndoContent) -> None:
+        returning = content.returning
+        assert returning is not None
+        kept = content.kept.get(returning.slice, frozenset())
+        items = [(at, item) for at, (_, item) in enumerate(self._items(record, returning.slice)) if at not in kept]
+        position = returning.after, returning.at
+        landed = self.broker.transfers.recovery.find_copies(record.queue, position, [item for _, item in items])
+        self._write(record, [Kept(returning.slice, [items[each][0] for each in sorted(landed)])])
+        count, _ = content.counts()
+        self._report("undo.interrupted", record.path, "the server ended", queue=record.queue, items=count)
+
+    def _items(self, record: UndoRecord, number: int) -> list[tuple[UndoItem, Item]]:
+        """Of a slice; none if it is damaged: then they cannot be returned either. Raises OSError."""
+        place = record.content.slices[number]
+        found = read_items(self.fs.read(record.path, place.at, place.size))
+        if found is None:
+            self._report("undo.damaged", record.path, f"slice {number} is not what was written", queue=record.queue)
+        return found or []
+
+    def _write(self, record: UndoRecord, heads: Sequence[Kept | Over]) -> None:
+        """Raises OSError, JournalFailure."""
+        file = self.fs.append(record.path)
+        try:
+            for head in heads:
+                data = frame(head)
+                file.write(data)
+                record.content.apply(head, record.content.end, len(data))
+            file.sync()
+        finally:
+            file.close()
+
+    def _give_up(self, record: UndoRecord, error: OSError) -> None:
+        """It must not be taken up again when the journal has gone on."""
+        self._report("undo.unreadable", record.path, str(error), queue=record.queue)
+        self.undos.erase(record.path)
+        record.content.returned.update(range(len(record.content.slices)))  # nothing is left to be returned
+
+    def _is_blocked(self, name: str) -> bool:
+        return self.broker.transfers.recovery.is_blocked(name)
+
+    def _report(self, event: str, path: str, why: str, **fields: object) -> None:
+        self.broker.report(Level.WARNING, event, file=path, why=why, hint="staniel undo shows what is left", **fields)
+
+
+class Present:
+    """Which items of an undo file are still in `queue`, as its journal says after a crash."""
+
+    def __init__(self, queue: Queue) -> None:
+        self._queue = queue
+        self._last = queue.last_xid
+        self._ids: set[int] = set()
+        if isinstance(queue.line, StreamLine):
+            self._ids = {taken.id for taken in queue.open_reads.values()}
+            self._ids.update([item.id for item in queue.line.walk() if isinstance(item, Numbered)])
+
+    def holds(self, described: UndoItem) -> bool:
+        """Its transaction is recorded before its removal: what the journal knows of and is not open has gone."""
+        if described.id:
+            return described.id in self._ids
+        if steps_past(self._last, described.xid) > 0:
+            return True
+        taken = self._queue.open_reads.get(described.xid)
+        return taken is not None and described.is_of(taken.item)

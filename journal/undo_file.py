@@ -1,0 +1,243 @@
+"""The file of one operation that can be undone: the items that it takes, written and synced before they go.
+
+It is a row of frames, each written and synced before the next one is begun:
+
+    u32 bytes of the head · u32 bytes of the payload · u32 crc32 of the head · u32 crc32 of the payload · head · payload
+
+Numbers are little-endian; the head is msgpack, one of the Structs below. A file begins with `Began`. A purge appends a
+`Slice` for each piece of the queue, and `Over` when the disk has the last removal. An undo notes each slice that it is
+about to return (`Returning`), and that the disk has its copies (`Returned`). `Kept` is written by the start after a
+crash: those items of a slice are in their queue, and are not to be returned.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Callable, Iterator
+from zlib import crc32
+
+import msgspec
+from msgspec import Struct
+
+from staniel.journal.background import CallbackTask
+from staniel.journal.disk.fs import File, Fs
+from staniel.journal.disk.quarantine import UNDECODABLE
+from staniel.queues.item import Delivery, Item, Numbered
+
+FORMAT_VERSION = 1
+LENGTHS = struct.Struct("<IIII")
+
+
+class UndoItem(Struct, frozen=True, array_like=True):
+    """An item, without its payload. `xid` or `id` says which of several equal ones it is, as in transfer_log.Intent."""
+
+    added_ms: int
+    expires_ms: int
+    flags: int
+    size: int
+    crc: int
+    xid: int
+    id: int
+
+    def is_of(self, item: Item) -> bool:
+        return (self.added_ms, self.size, self.crc) == (item.added_ms, len(item.data), crc32(item.data))
+
+
+class Began(Struct, frozen=True, tag="began"):
+    """Operation `id` took items from `queue`, whose name need not be UTF-8. `until_ms`: how long it can be undone."""
+
+    version: int
+    id: int
+    at_ms: int
+    until_ms: int
+    operation: str
+    queue: bytes
+
+
+class Slice(Struct, frozen=True, tag="slice"):
+    """Items from the head of the queue, in their order; the payload is theirs, one behind the other."""
+
+    items: list[UndoItem]
+
+
+class Over(Struct, frozen=True, tag="over"):
+    """The disk has the removal of all items, but for those that are kept."""
+
+
+class Kept(Struct, frozen=True, tag="kept"):
+    """Items of slice number `slice`, by their places in it, that are in the queue."""
+
+    slice: int
+    places: list[int]
+
+
+class Returning(Struct, frozen=True, tag="returning"):
+    """Slice number `slice` is about to be returned: its copies will be found behind the file numbered `after`, at byte
+    `at` or later, as in transfer_log.Intent.
+    """
+
+    slice: int
+    after: int
+    at: int
+
+
+class Returned(Struct, frozen=True, tag="returned"):
+    """The disk has all copies of slice number `slice`."""
+
+    slice: int
+
+
+Head = Began | Slice | Over | Kept | Returning | Returned
+_DECODER = msgspec.msgpack.Decoder(Head)
+
+
+class Place(Struct, frozen=True):
+    """Where a slice lies in its file: its frame, and how many items and bytes of payload it has."""
+
+    at: int
+    size: int
+    items: int
+    payload_bytes: int
+
+
+class UndoContent(Struct):
+    """What a file tells. `end`: behind its last whole frame; `kept`: by slice; `returning`: the slice of which it is
+    not known whether it has been returned.
+    """
+
+    began: Began
+    end: int = 0
+    slices: list[Place] = []
+    kept: dict[int, frozenset[int]] = {}
+    is_over: bool = False
+    returning: Returning | None = None
+    returned: set[int] = set()
+
+    def apply(self, head: Head, at: int, size: int) -> None:
+        """A frame of `size` bytes at `at`."""
+        match head:
+            case Slice(items):
+                self.slices.append(Place(at, size, len(items), sum([item.size for item in items])))
+            case Over():
+                self.is_over = True
+            case Kept(number, places):
+                self.kept[number] = self.kept.get(number, frozenset()) | frozenset(places)
+                if self.returning is not None and self.returning.slice == number:
+                    self.returning = None
+            case Returning():
+                self.returning = head
+            case Returned(number):
+                self.returned.add(number)
+                self.returning = None
+            case Began():
+                pass
+        self.end = at + size
+
+    def add_slice(self, taken: list[Delivery], size: int) -> None:
+        """A frame of `size` bytes with these items has been written."""
+        self.slices.append(Place(self.end, size, len(taken), sum([len(each.item.data) for each in taken])))
+        self.end += size
+
+    @property
+    def left(self) -> list[int]:
+        """The numbers of the slices that are not returned."""
+        return [number for number in range(len(self.slices)) if number not in self.returned]
+
+    def counts(self) -> tuple[int, int]:
+        """(items, about how many bytes of payload) that an undo would return."""
+        left = [(self.slices[number], len(self.kept.get(number, ()))) for number in self.left]
+        return sum([place.items - kept for place, kept in left]), sum([place.payload_bytes for place, _ in left])
+
+
+def frame(head: Head, payload: bytes = b"") -> bytes:
+    body = msgspec.msgpack.encode(head)
+    return LENGTHS.pack(len(body), len(payload), crc32(body), crc32(payload)) + body + payload
+
+
+def slice_frame(taken: list[Delivery]) -> bytes:
+    """The frame of items that have just been set aside."""
+    return frame(Slice([_described(each) for each in taken]), b"".join([each.item.data for each in taken]))
+
+
+def _described(taken: Delivery) -> UndoItem:
+    item = taken.item
+    item_id = item.id if isinstance(item, Numbered) else 0
+    xid = 0 if item_id else taken.xid
+    return UndoItem(item.added_ms, item.expires_ms, item.flags, len(item.data), crc32(item.data), xid, item_id)
+
+
+def read_content(fs: Fs, path: str) -> UndoContent | None:
+    """What the file tells, up to its first frame that is not whole; None if that is its first. Raises OSError."""
+    found: UndoContent | None = None
+    size, at = fs.size(path), 0
+    while (entry := _head_at(fs, path, at, size)) is not None:
+        head, length = entry
+        if found is None:
+            if not isinstance(head, Began) or head.version != FORMAT_VERSION:
+                return None
+            found = UndoContent(head)
+        found.apply(head, at, length)
+        at += length
+    return found
+
+
+def _head_at(fs: Fs, path: str, at: int, size: int) -> tuple[Head, int] | None:
+    """The head of the frame at byte `at`, and the frame's length; None if it is not whole. The payload is read only of
+    the last frame: those before it were synced before another was begun.
+    """
+    lengths = fs.read(path, at, LENGTHS.size)
+    if len(lengths) < LENGTHS.size:
+        return None
+    head_bytes, payload_bytes, head_crc, payload_crc = LENGTHS.unpack(lengths)
+    length = LENGTHS.size + head_bytes + payload_bytes
+    if not head_bytes or at + length > size:
+        return None
+    body = fs.read(path, at + LENGTHS.size, head_bytes)
+    if crc32(body) != head_crc:
+        return None
+    if at + length == size and crc32(fs.read(path, at + LENGTHS.size + head_bytes, payload_bytes)) != payload_crc:
+        return None
+    try:
+        return _DECODER.decode(body), length
+    except UNDECODABLE:
+        return None
+
+
+def read_items(data: bytes) -> list[tuple[UndoItem, Item]] | None:
+    """The items of the frame of a slice; None if it is damaged."""
+    if len(data) < LENGTHS.size:
+        return None
+    head_bytes, payload_bytes, head_crc, payload_crc = LENGTHS.unpack_from(data)
+    body = data[LENGTHS.size : LENGTHS.size + head_bytes]
+    payload = data[LENGTHS.size + head_bytes :]
+    if len(payload) != payload_bytes or crc32(body) != head_crc or crc32(payload) != payload_crc:
+        return None
+    try:
+        head = _DECODER.decode(body)
+    except UNDECODABLE:
+        return None
+    return list(_items(head.items, payload)) if isinstance(head, Slice) else None
+
+
+def _items(described: list[UndoItem], payload: bytes) -> Iterator[tuple[UndoItem, Item]]:
+    at = 0
+    for each in described:
+        yield each, Item(payload[at : at + each.size], each.added_ms, each.expires_ms, each.flags)
+        at += each.size
+
+
+class AppendFrames(CallbackTask):
+    """Write `data` at the end of an undo file, and sync it; its name too, if `folder` is not empty."""
+
+    def __init__(
+        self, file: File, data: bytes, fs: Fs, folder: str, then: Callable[[OSError | None, int], None]
+    ) -> None:
+        super().__init__(then)
+        self._file, self._data = file, data
+        self._fs, self._folder = fs, folder
+
+    def work(self) -> None:
+        self._file.write(self._data)
+        self._file.sync()
+        if self._folder:
+            self._fs.sync_folder(self._folder)

@@ -1,0 +1,254 @@
+"""A purge that can be undone: nothing is lost or doubled, wherever the server is cut off, and bounds are kept."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+
+from staniel.broker import protocols
+from staniel.broker.operations.undo import ITEMS_PER_SLICE
+from staniel.protocol.limits import Limits
+from staniel.queues.item import Item
+from staniel.sim.disk.durable import Crash
+from staniel.sim.world import World
+
+
+class Admin:
+    """A client of the admin listener."""
+
+    def __init__(self, world: World) -> None:
+        self.world = world
+        protocol = protocols.http()
+        self.session = world.broker.connect(protocol, "unix:pid=7,uid=0")
+        self.parser = protocol.parser(Limits())
+
+    def asks(self, method: str, path: str, body: object = None) -> None:
+        data = json.dumps(body).encode() if body is not None else b""
+        head = f"{method} {path} HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\n"
+        length = f"Content-Length: {len(data)}\r\n\r\n"
+        self.session.execute(self.parser.feed((head + length).encode() + data), self.world.now_ms)
+
+    def hears(self) -> tuple[int, Any] | None:
+        """What has been answered, though it may still have to wait for the disk."""
+        if not self.session.out:
+            return None
+        head, _, body = b"".join(self.session.out).partition(b"\r\n\r\n")
+        self.session.clear_out()
+        return int(head.split()[1]), json.loads(body)
+
+
+def goes_on(world: World) -> bool:
+    """A turn, a sync, a task: whatever there is."""
+    world.turn(1)
+    is_more = world.sync()
+    for task in world.start_tasks():
+        world.finish_task(task)
+        is_more = True
+    return is_more
+
+
+def settles(world: World) -> None:
+    while goes_on(world):
+        pass
+    world.turn(1)
+
+
+def asked(world: World, method: str, path: str, body: object = None) -> tuple[int, Any]:
+    admin = Admin(world)
+    admin.asks(method, path, body)
+    settles(world)
+    while (heard := admin.hears()) is None:
+        world.turn(1)
+    return heard
+
+
+def filled(count: int, config: str = "", queue: str = "q") -> World:
+    world = World(config)
+    client = world.client()
+    for number in range(count):
+        client.puts(f"item {number}", queue)
+    settles(world)
+    return world
+
+
+@pytest.mark.parametrize("config", ["", 'default.sync_journal = "os"', 'default.journal_format = "libkestrel"'])
+def test_a_purge_comes_back_with_its_times(config: str) -> None:
+    world = filled(3, config)
+    world.client().says("set q 5 60 4", "temp")
+    settles(world)
+    queue = world.broker.queues.by_name["q"]
+    before = [(item.data, item.added_ms, item.expires_ms, item.flags) for item in queue.line.items()]
+    status, purged = asked(world, "POST", "/api/queues/q/purge", {"expected": 4})
+    assert status == 200 and purged["purged"] == 4 and purged["undo"] and world.items() == []
+    world.client().puts("newer")
+    world.now_ms += 5000
+    assert asked(world, "GET", "/api/undo")[1][0]["items"] == 4
+    assert asked(world, "POST", f"/api/undo/{purged['undo']}") == (200, {"returned": 4, "queue": "q", "why": ""})
+    after = [(item.data, item.added_ms, item.expires_ms, item.flags) for item in queue.line.items()]
+    assert after[0][0] == b"newer" and after[1:] == before
+    assert asked(world, "GET", "/api/undo")[1] == []
+    assert asked(world, "POST", f"/api/undo/{purged['undo']}")[0] == 404
+    again = World(config, world.disk.crash(Crash.DROP), world.now_ms)
+    assert again.items() == [data for data, *_ in after]
+
+
+def test_what_comes_while_it_goes_on_stays() -> None:
+    world = filled(ITEMS_PER_SLICE + 10)
+    admin = Admin(world)
+    admin.asks("POST", "/api/queues/q/purge")
+    world.client().puts("newer")
+    settles(world)
+    heard = admin.hears()
+    assert heard is not None and heard[1]["purged"] == ITEMS_PER_SLICE + 10
+    assert world.items() == [b"newer"]
+
+
+def test_it_goes_on_when_its_client_hangs_up() -> None:
+    world = filled(ITEMS_PER_SLICE + 10)
+    admin = Admin(world)
+    admin.asks("POST", "/api/queues/q/purge")
+    admin.session.close(world.now_ms)
+    settles(world)
+    assert world.items() == [] and not world.broker.undos.running
+    number = asked(world, "GET", "/api/undo")[1][0]["id"]
+    admin = Admin(world)
+    admin.asks("POST", f"/api/undo/{number}")
+    admin.session.close(world.now_ms)
+    settles(world)
+    assert len(world.items()) == ITEMS_PER_SLICE + 10
+
+
+def contents(world: World) -> list[bytes]:
+    """What the queue has when everything that can be undone has been."""
+    settles(world)
+    for each in asked(world, "GET", "/api/undo")[1]:
+        assert asked(world, "POST", f"/api/undo/{each['id']}")[0] == 200
+    return world.items()
+
+
+@pytest.mark.parametrize("config", ["", 'default.journal_format = "libkestrel"'])
+@pytest.mark.parametrize("how", list(Crash))
+@pytest.mark.parametrize("does_undo", [False, True])
+def test_a_crash_at_any_step_neither_loses_nor_doubles(how: Crash, does_undo: bool, config: str) -> None:
+    count = ITEMS_PER_SLICE + 5
+    start = filled(count, config)
+    number = asked(start, "POST", "/api/queues/q/purge")[1]["undo"] if does_undo else 0
+    for steps in range(100):
+        world = World(config, start.disk.copy(), start.now_ms)
+        admin = Admin(world)
+        admin.asks("POST", f"/api/undo/{number}" if does_undo else "/api/queues/q/purge")
+        for _ in range(steps):
+            is_more = step(world)
+        after = World(config, world.disk.crash(how), world.now_ms)
+        assert sorted(contents(after)) == sorted(b"item %d" % each for each in range(count)), steps
+        if steps and not is_more:
+            return
+    raise AssertionError("it never ends")
+
+
+def test_an_undo_may_be_cut_off_twice() -> None:
+    start = filled(3)
+    number = asked(start, "POST", "/api/queues/q/purge")[1]["undo"]
+    for first in range(7):
+        for second in range(7):
+            world = World("", start.disk.copy(), start.now_ms)
+            for steps in (first, second):
+                Admin(world).asks("POST", f"/api/undo/{number}")
+                for _ in range(steps):
+                    step(world)
+                world = World("", world.disk.crash(Crash.KEEP), world.now_ms)
+            assert sorted(contents(world)) == [b"item 0", b"item 1", b"item 2"], (first, second)
+
+
+def step(world: World) -> bool:
+    """One of the things that `goes_on` does."""
+    world.turn(1)
+    tasks = world.start_tasks()
+    for task in tasks:
+        world.finish_task(task)
+    return bool(tasks) or world.sync()
+
+
+def test_a_purge_that_does_not_fit_says_so_and_no_undo_erases() -> None:
+    world = filled(40, 'admin.undo_max_size = "1KB"')
+    status, refused = asked(world, "POST", "/api/queues/q/purge")
+    assert status == 409 and "no_undo" in refused["error"] and len(world.items()) == 40
+    purged = {"purged": 40, "undo": 0, "undo_until_at_ms": 0, "why": ""}
+    assert asked(world, "POST", "/api/queues/q/purge", {"no_undo": True}) == (200, purged)
+    assert asked(world, "GET", "/api/undo")[1] == []
+
+
+def test_the_oldest_makes_way_and_time_ends_them() -> None:
+    world = filled(20, 'admin.undo_max_size = "1KB"')
+    first = asked(world, "POST", "/api/queues/q/purge")[1]["undo"]
+    for number in range(20):
+        world.client().puts(f"more {number}")
+    second = asked(world, "POST", "/api/queues/q/purge")[1]["undo"]
+    assert [each["id"] for each in asked(world, "GET", "/api/undo")[1]] == [second] != [first]
+    world.turn(3_600_000)
+    world.turn(100)
+    assert asked(world, "GET", "/api/undo")[1] == []
+    assert world.disk.list("s/.staniel/undo") == []
+
+
+def test_a_full_disk_takes_them_first() -> None:
+    world = filled(3)
+    asked(world, "POST", "/api/queues/q/purge")
+    world.broker.undos.drop_all("the disk is full")
+    assert world.disk.list("s/.staniel/undo") == [] and world.broker.undos.views() == []
+
+
+def test_a_stop_in_the_middle_keeps_everything() -> None:
+    for steps in range(12):
+        for does_undo in (False, True):
+            world = filled(ITEMS_PER_SLICE + 5)
+            path = "/api/queues/q/purge"
+            if does_undo:
+                path = f"/api/undo/{asked(world, 'POST', path)[1]['undo']}"
+            Admin(world).asks("POST", path)
+            for _ in range(steps):
+                step(world)
+            world.broker.shutdown(world.now_ms)
+            after = World("", world.disk.crash(Crash.DROP), world.now_ms)
+            assert len(contents(after)) == len(set(after.items())) == ITEMS_PER_SLICE + 5
+
+
+def test_a_queue_that_is_gone_is_made_again() -> None:
+    world = filled(3)
+    number = asked(world, "POST", "/api/queues/q/purge")[1]["undo"]
+    assert asked(world, "DELETE", "/api/queues/q") == (200, {"deleted": 0})
+    assert asked(world, "POST", f"/api/undo/{number}")[1]["returned"] == 3
+    assert len(world.items()) == 3
+
+
+def test_what_is_forgotten_cannot_come_back() -> None:
+    world = filled(3)
+    number = asked(world, "POST", "/api/queues/q/purge")[1]["undo"]
+    assert asked(world, "DELETE", f"/api/undo/{number}") == (200, {"forgotten": 3})
+    assert asked(world, "POST", f"/api/undo/{number}")[0] == 404
+
+
+def test_a_paused_queue_and_one_in_memory_alone() -> None:
+    world = filled(3, "queues.m.keep_journal = false")
+    client = world.client()
+    client.says("pause q")
+    client.puts("x", "m")
+    settles(world)
+    for queue, count in (("q", 3), ("m", 1)):
+        number = asked(world, "POST", f"/api/queues/{queue}/purge")[1]["undo"]
+        assert world.items(queue) == []
+        assert asked(world, "POST", f"/api/undo/{number}")[1]["returned"] == count
+        assert len(world.items(queue)) == count
+
+
+def test_an_expired_item_comes_back_to_expire() -> None:
+    world = filled(0)
+    queue = world.broker.queues.make("q", world.now_ms)
+    queue.add(Item(b"soon", world.now_ms, world.now_ms + 50), world.now_ms)
+    settles(world)
+    number = asked(world, "POST", "/api/queues/q/purge")[1]["undo"]
+    world.now_ms += 100
+    assert asked(world, "POST", f"/api/undo/{number}")[1]["returned"] == 1
+    assert queue.take(world.now_ms) is None

@@ -20,6 +20,7 @@ from staniel.broker.config.values import SettingKind, quoted
 from staniel.journal.disk.os_fs import OsFs
 from staniel.server.certificates import make_context
 from staniel.server.cli.admin_client import queue_path
+from staniel.server.cli.import_kestrel import import_kestrel
 from staniel.server.cli.live_command import Live, LiveCommand, convert, tolerate
 from staniel.server.cli.text import counted, printable
 
@@ -28,6 +29,9 @@ from staniel.server.cli.text import counted, printable
 def config() -> None:
     """Check a configuration file, show what it amounts to."""
     tolerate()
+
+
+config.add_command(import_kestrel)
 
 
 def _load(path: str) -> Config:

@@ -1,0 +1,316 @@
+"""`staniel config import-kestrel`: a configuration of Kestrel's as one of ours, and a line for each thing in it that
+has no place here.
+"""
+
+from __future__ import annotations
+
+import re
+import sys
+from collections.abc import Callable, Iterator
+
+import click
+from msgspec import Struct
+
+from staniel.broker.config.addresses import is_loopback
+from staniel.broker.config.load import ConfigError, parse
+from staniel.broker.config.schema import MOVED, REFUSED, SECTIONS, QueueSettings
+from staniel.broker.config.toml import joined, keys_of, read_value
+from staniel.broker.config.values import NONE, format_duration, format_size, quoted
+from staniel.server.cli.kestrel_config import (
+    Assignment,
+    Duration,
+    Made,
+    Nothing,
+    ScalaError,
+    Size,
+    Unknown,
+    Value,
+    Word,
+    read_config,
+)
+from staniel.server.cli.text import counted, printable
+
+LEFT_OUT, UNREADABLE = 1, 2  # exit codes
+OVERFLOW_DEFAULT = 10  # of maxJournalOverflow
+LEVELS = {
+    "TRACE": "debug", "DEBUG": "debug", "ALL": "debug", "INFO": "info", "WARNING": "warning", "WARN": "warning",
+    "ERROR": "error", "CRITICAL": "error", "FATAL": "error", "OFF": "error",
+}  # fmt: skip
+ADMIN = "the admin port has metrics for Prometheus, health and a page; there are no other collectors"
+REASONS = {
+    **REFUSED,
+    "multifile_journal": "a journal always has several files",
+    "max_journal_overflow": "Kestrel 2.0's; what it says is in max_journal_size",
+    "admin": ADMIN,
+}
+# What Kestrel does where its file says nothing, and we do not.
+OTHER_DEFAULTS = {
+    "server": {
+        "host": '"0.0.0.0"', "max_open_transactions": "1", "expiration_timer_frequency": '"none"',
+    },
+    "memcache": {"dialect": '"kestrel"'},
+    "text": {"port": "2222"},
+    "thrift": {"port": "2229"},
+    "default": {"sync_journal": '"os"', "max_item_size": '"none"'},
+}  # fmt: skip
+Note = Callable[[int, str, str], None]
+"""Called with a line, what stands there, and why it is not carried over."""
+
+
+class Setting(Struct, frozen=True):
+    """`value` as TOML, `comment` behind it."""
+
+    value: str
+    comment: str = ""
+
+
+class Misfit(Exception):
+    """A value that the setting cannot have; the text says why."""
+
+
+class Import:
+    """`sections` in the order in which they are written; `note` is told what they do not have."""
+
+    def __init__(self, note: Note) -> None:
+        self._note = note
+        self.sections: dict[str, dict[str, Setting]] = {name: {} for name in ("server", "memcache", "text", "thrift")}
+        self.sections |= {"admin": {}, "default": {}}
+        self.aliases: dict[str, str] = {}
+        self._overflow: int | None = None  # times max_journal_size, in files of Kestrel 2.0
+
+    def run(self, assignments: list[Assignment]) -> None:
+        self._overflow = _overflow_of(assignments)
+        defaults = list[Assignment]()
+        for each in assignments:
+            head, _, rest = each.path.partition(".")
+            if head == "default":
+                defaults += each.value.fields if isinstance(each.value, Made) else [_renamed(each, rest)]
+            elif head == "queues" and not rest:
+                self._queues(each)
+            elif head == "aliases" and not rest:
+                self._aliases(each)
+            elif head == "loggers":
+                self._loggers(each)
+            else:
+                self._setting(each)
+        self._queue("default", defaults)
+        self._guard_admin(assignments)
+
+    def _guard_admin(self, assignments: list[Assignment]) -> None:
+        """Kestrel's admin port is open to all; ours wants a token beyond loopback."""
+        host, port = self.sections["server"].get("host"), self.sections["admin"].pop("port", None)
+        if port is None:
+            return
+        if host is None or is_loopback(host.value.strip('"')):
+            self.sections["admin"]["port"] = port
+            return
+        line = next((each.line for each in assignments if each.path == "admin.httpPort"), 0)
+        self._note(line, "admin.httpPort", "on 127.0.0.1 alone; for other addresses set [admin] listen and token_file")
+        self.sections["admin"]["listen"] = Setting(f'["127.0.0.1:{port.value}"]')
+
+    def _setting(self, each: Assignment) -> None:
+        name = _snake(each.path)
+        if each.path == "admin.httpPort":
+            name = "http_port"
+        section, _, key = MOVED.get(name, f"server.{name}").partition(".")
+        if key not in keys_of(SECTIONS[section]):
+            reason = REASONS.get(name.partition(".")[0], "Staniel has no such setting")
+            if not re.fullmatch(r"[\w.]+", name):
+                reason = "not understood: a program, not a value"
+            self._note(each.line, each.path, reason)
+            return
+        try:
+            setting = _setting_of(section, key, each.value)
+        except Misfit as misfit:
+            self._note(each.line, each.path, str(misfit))
+            return
+        if key == "spool":
+            comment = "Kestrel's own: copy it, and name the copy here"
+            setting = Setting(setting.value, comment)
+        self.sections[section][key] = setting
+
+    def _loggers(self, each: Assignment) -> None:
+        found = each.value[0] if isinstance(each.value, list) and each.value else each.value
+        level = (
+            next((each.value for each in found.fields if each.path == "level"), None)
+            if isinstance(found, Made)
+            else None
+        )
+        if isinstance(level, Word) and (ours := LEVELS.get(level.text.rpartition(".")[2])):
+            self.sections["server"]["log_level"] = Setting(quoted(ours))
+        self._note(each.line, each.path, f"all but the level: {REFUSED['loggers']}")
+
+    # queues
+
+    def _queues(self, each: Assignment) -> None:
+        for found in each.value if isinstance(each.value, list) else [each.value]:
+            if not isinstance(found, Made):
+                self._note(each.line, each.path, "not understood: expected new QueueBuilder { … }, or a list of them")
+                continue
+            name = next((field.value for field in found.fields if field.path == "name"), None)
+            if not isinstance(name, str):
+                self._note(found.line, f"new {found.name}", "a queue without a name that is text")
+                continue
+            self._queue(joined("queues", name), [field for field in found.fields if field.path != "name"])
+
+    def _queue(self, section: str, fields: list[Assignment]) -> None:
+        settings = self.sections.setdefault(section, {})
+        for each in fields:
+            key = _snake(each.path)
+            if key not in keys_of(QueueSettings):
+                self._note(each.line, each.path, REASONS.get(key, "Staniel has no such setting of queues"))
+                continue
+            try:
+                settings[key] = _setting_of(section, key, each.value)
+                if self._overflow is not None and key == "max_journal_size":
+                    settings |= self._old_sizes(each.value, fields)
+            except Misfit as misfit:
+                self._note(each.line, each.path, str(misfit))
+
+    def _old_sizes(self, value: Value, fields: list[Assignment]) -> dict[str, Setting]:
+        """In Kestrel 2.0 max_journal_size was what default_journal_size is now, and so many times of it the most."""
+        here = next((each.value for each in fields if each.path == "maxJournalOverflow"), self._overflow)
+        times = here if isinstance(here, int) else OVERFLOW_DEFAULT
+        size = value.bytes if isinstance(value, Size) else value
+        if not isinstance(size, int | float):
+            return {}
+        return {
+            "default_journal_size": Setting(quoted(format_size(int(size))), "maxJournalSize of Kestrel 2.0"),
+            "max_journal_size": Setting(quoted(format_size(int(size) * times)), f"{times} times that"),
+        }
+
+    def _aliases(self, each: Assignment) -> None:
+        for found in each.value if isinstance(each.value, list) else [each.value]:
+            fields = {field.path: field.value for field in found.fields} if isinstance(found, Made) else {}
+            name, targets = fields.get("name"), fields.get("destinationQueues")
+            if isinstance(name, str) and isinstance(targets, list) and all(isinstance(each, str) for each in targets):
+                self.aliases[name] = quoted(tuple(str(each) for each in targets)).replace(": ", ":")
+            else:
+                line = found.line if isinstance(found, Made) else each.line
+                self._note(line, each.path, "not understood: expected new AliasBuilder { name; destinationQueues }")
+
+    # the file
+
+    def lines(self, path: str) -> Iterator[str]:
+        yield f"# From {path}, by `staniel config import-kestrel`. Every key, with its default, is in docs/config.md."
+        for name, settings in self.sections.items():
+            unsaid = {key: value for key, value in OTHER_DEFAULTS.get(name, {}).items() if key not in settings}
+            if not settings and not unsaid and not name.startswith("queues."):
+                continue
+            yield ""
+            yield f"[{name}]"
+            for key, setting in settings.items():
+                yield f"{key} = {setting.value}" + (f"  # {setting.comment}" if setting.comment else "")
+            for key, value in unsaid.items():
+                yield f"# {key} = {value}  # so Kestrel, where its file says nothing"
+        if self.aliases:
+            yield ""
+            yield "[aliases]"
+            for name, targets in self.aliases.items():
+                yield f"{joined('', name)} = {targets}"
+
+
+def _overflow_of(assignments: list[Assignment]) -> int | None:
+    """Kestrel 2.0's maxJournalOverflow of all queues; None: the file is of a later version."""
+    said: int | None = None
+    for each in assignments:
+        if each.path == "default.maxJournalOverflow" and isinstance(each.value, int):
+            return each.value
+        made = each.value if isinstance(each.value, list) else [each.value]
+        if any(field.path == "maxJournalOverflow" for one in made if isinstance(one, Made) for field in one.fields):
+            said = OVERFLOW_DEFAULT
+    return said
+
+
+def _renamed(each: Assignment, path: str) -> Assignment:
+    return Assignment(path, each.value, each.line)
+
+
+def _snake(name: str) -> str:
+    return re.sub(r"(?<=[a-z0-9])([A-Z])", lambda match: f"_{match[1].lower()}", name)
+
+
+def _setting_of(section: str, key: str, value: Value) -> Setting:
+    """Raises Misfit."""
+    kind = keys_of(SECTIONS[section.partition(".")[0]])[key].kind
+    plain = _plain(key, kind.word, value)
+    try:
+        read_value("", kind, plain)
+    except ConfigError as error:
+        raise Misfit(error.why) from None
+    return Setting(quoted(plain) if isinstance(plain, str) else str(plain).lower())
+
+
+def _plain(key: str, word: str, value: Value) -> object:
+    """A value as TOML has it. Raises Misfit."""
+    if key == "sync_journal" and isinstance(value, bool | Nothing):
+        return "always" if value is True else "os"  # Kestrel 2.0 had a flag
+    match value:
+        case Duration(ms):
+            return _duration(key, ms)
+        case Size(size):
+            return format_size(int(size))
+        case Nothing():
+            return NONE
+        case Word(text):
+            return text.rpartition(".")[2].lower()
+        case bool() | str():
+            return value
+        case int() if "duration" in word and value:
+            raise Misfit("a time without a unit")
+        case int() if value >= 1 << 62 or ("number" in word and value == (1 << 31) - 1):
+            return NONE
+        case int() if "size" in word:
+            return format_size(value)
+        case int() | float():
+            return value
+        case Unknown():
+            raise Misfit("its value is not understood")
+        case _:
+            raise Misfit(f"expected {word}")
+
+
+def _duration(key: str, ms: float) -> str:
+    if not ms:
+        return "always" if key == "sync_journal" else NONE
+    return format_duration(max(1, round(ms)))
+
+
+@click.command("import-kestrel")
+@click.argument("path", metavar="FILE.scala")
+def import_kestrel(path: str) -> None:
+    """Write a configuration of Kestrel 2 as one of Staniel's to standard output.
+
+    What has no place in it is named on standard error, with its line. What Kestrel does where its file says nothing,
+    and Staniel does not, stands in it as comments. Exit code 0: all of it was carried over; 1: something was not; 2:
+    the file cannot be read.
+    """
+    notes = list[tuple[int, str, str]]()
+    try:
+        with open(path, encoding="utf-8", errors="surrogateescape") as file:
+            assignments = read_config(file.read())
+    except OSError as error:
+        raise _Unreadable(printable(f"cannot read {path}: {error.strerror}")) from error
+    except ScalaError as error:
+        raise _Unreadable(printable(f"{path}: {error}")) from error
+    except RecursionError:
+        raise _Unreadable(printable(f"{path}: its brackets are nested too deeply")) from None
+    found = Import(lambda line, what, why: notes.append((line, what, why)))
+    found.run(assignments)
+    lines = list(found.lines(path))
+    for line in lines:
+        click.echo(printable(line))
+    for line_number, what, why in sorted(notes):
+        click.echo(printable(f"{path}:{line_number}: {what}: {why}"), err=True)
+    try:
+        parse("\n".join(lines).encode("utf-8", "surrogateescape"), ".")
+    except ConfigError as error:
+        click.echo(printable(f"{path}: as a whole it is refused: {error}; mend that in the new file"), err=True)
+        sys.exit(LEFT_OUT)
+    if notes:
+        click.echo(f"{counted(len(notes), 'thing')} not carried over", err=True)
+    sys.exit(LEFT_OUT if notes else 0)
+
+
+class _Unreadable(click.ClickException):
+    exit_code = UNREADABLE

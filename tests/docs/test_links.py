@@ -17,6 +17,7 @@ def documents() -> list[Path]:
             *(ROOT / "docs").rglob("*.md"),
             *(ROOT / "examples").glob("*.md"),
             *(ROOT / "bench").glob("*.md"),
+            *(ROOT / "monitoring").glob("*.md"),
         ]
     )
 

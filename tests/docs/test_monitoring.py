@@ -1,0 +1,130 @@
+"""monitoring/ and the tables of docs/operating.md against what a real server says of itself."""
+
+from __future__ import annotations
+
+import json
+import re
+import subprocess
+from collections.abc import Iterator
+from http.client import HTTPConnection
+from pathlib import Path
+
+import pytest
+
+from tests.docs.test_links import anchors
+from tests.support.process import running
+from tests.support.wire import Wire, stats
+
+ROOT = Path(__file__).resolve().parents[2]
+MONITORING = ROOT / "monitoring"
+ALERTS = MONITORING / "prometheus-alerts.yml"
+ALERT_TESTS = MONITORING / "prometheus-alerts.test.yml"
+OPERATING = ROOT / "docs" / "operating.md"
+NAME = re.compile(r"\bstaniel_\w+")
+CONFIG = """
+admin.port = 0
+workq.port = 0
+aliases.all = ["q"]
+queues.q.retry_delay = "1h"
+"""
+
+
+class Said:
+    """What one server says: `metrics` is the text of a scrape, `stats` the statistics by name."""
+
+    def __init__(self, metrics: str, stats: dict[str, str]) -> None:
+        self.metrics = metrics
+        self.stats = stats
+
+
+@pytest.fixture(scope="module")
+def said(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Said]:
+    """By a server on which every kind of thing is there that has a statistic of its own."""
+    with running(tmp_path_factory.mktemp("monitored"), config=CONFIG) as server:
+        with Wire(server.address) as wire:
+            assert wire.put("q", b"1") == b"STORED"
+            assert wire.ask(b"get q+child") == b"END"
+            assert wire.ask(b"pause q") == b"OK"
+        with Wire(server.workq_address) as wire:
+            wire.say(b"add 98e8ec83-3d5a-4d9e-9c0b-ab17f7f33e28 mail 60 600 1\r\nx\r\n")
+            assert wire.line() == b"+OK"
+        http = HTTPConnection("127.0.0.1", admin_port(server.greeting))
+        http.request("GET", "/metrics")
+        yield Said(http.getresponse().read().decode(), stats(server.address))
+        http.close()
+
+
+def admin_port(greeting: str) -> int:
+    """Of the listeners of a start's line the last is the admin's."""
+    return int(re.findall(r"127\.0\.0\.1:(\d+)", greeting)[-1])
+
+
+def names_in(metrics: str) -> set[str]:
+    """Of all samples, those of histograms with their suffixes."""
+    return {re.split("[{ ]", line)[0] for line in metrics.splitlines() if not line.startswith("#")}
+
+
+def alerts() -> list[str]:
+    return re.findall(r"- alert: (\w+)", ALERTS.read_text("utf-8"))
+
+
+@pytest.mark.programs("promtool")
+def test_promtool_finds_nothing_wrong_with_a_scrape(said: Said) -> None:
+    ran = subprocess.run(["promtool", "check", "metrics"], input=said.metrics, capture_output=True, text=True)
+    assert (ran.returncode, ran.stdout + ran.stderr) == (0, "")
+
+
+@pytest.mark.programs("promtool")
+@pytest.mark.parametrize("command", [("check", ALERTS), ("test", ALERT_TESTS)])
+def test_promtool_accepts_the_alerts_and_their_tests_pass(command: tuple[str, Path]) -> None:
+    verb, path = command
+    ran = subprocess.run(["promtool", verb, "rules", str(path)], capture_output=True, text=True)
+    assert ran.returncode == 0 and "SUCCESS" in ran.stdout, ran.stdout + ran.stderr
+
+
+def test_each_alert_has_a_test_and_a_paragraph_that_its_link_leads_to() -> None:
+    known, tested = anchors(OPERATING), ALERT_TESTS.read_text("utf-8")
+    links = re.findall(r"runbook: docs/operating\.md#(\w+)", ALERTS.read_text("utf-8"))
+    assert len(alerts()) >= 15 and links == [name.lower() for name in alerts()]
+    assert [link for link in links if link not in known] == []
+    assert [name for name in alerts() if name.removeprefix("Staniel") not in tested] == []
+    headings = re.findall(r"^#### (Staniel\w+)$", OPERATING.read_text("utf-8"), re.MULTILINE)
+    assert headings == alerts(), "in the same order, and none without an alert"
+
+
+@pytest.mark.parametrize("name", ["prometheus-alerts.yml", "prometheus-alerts.test.yml", "grafana-dashboard.json"])
+def test_every_metric_that_is_named_is_there(said: Said, name: str) -> None:
+    text = (MONITORING / name).read_text("utf-8")
+    asked = set(NAME.findall(text))
+    assert len(asked) >= 10
+    assert asked - names_in(said.metrics) == set()
+
+
+def test_every_panel_of_the_dashboard_asks_for_something_and_none_covers_another() -> None:
+    board = json.loads((MONITORING / "grafana-dashboard.json").read_text("utf-8"))
+    taken: set[tuple[int, int]] = set()
+    for panel in board["panels"]:
+        assert panel["title"] and all(target["expr"] for target in panel["targets"]) and panel["targets"]
+        at = panel["gridPos"]
+        cells = {(x, y) for x in range(at["x"], at["x"] + at["w"]) for y in range(at["y"], at["y"] + at["h"])}
+        assert not cells & taken and at["x"] + at["w"] <= 24
+        taken |= cells
+    ids = [panel["id"] for panel in board["panels"]]
+    assert len(ids) == len(set(ids)) > 15
+
+
+def cells_of_the_table(column: int) -> set[str]:
+    """All names in one column of the tables of statistics."""
+    section = OPERATING.read_text("utf-8").partition("\n## Every statistic\n")[2].partition("\n## ")[0]
+    rows = [line.split("|")[1:-1] for line in section.splitlines() if line.startswith("|")]
+    return {name for row in rows for name in re.findall(r"`([\w.…]+)`", row[column])} - {"stats"}
+
+
+def test_the_table_has_every_statistic_and_no_other(said: Said) -> None:
+    own = {re.sub(r"^queue_(q\+child|q|all)_|^jobs_mail_", "", name) for name in said.stats}
+    assert cells_of_the_table(0) == own | {"unreadable"}  # of a queue that cannot be read, which is none of these
+
+
+def test_the_table_has_every_metric_and_no_other(said: Said) -> None:
+    families = {line.split()[2] for line in said.metrics.splitlines() if line.startswith("# TYPE ")}
+    assert cells_of_the_table(1) - {"queue"} == families

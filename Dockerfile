@@ -13,6 +13,7 @@ COPY broker ./broker
 COPY server ./server
 COPY client ./client
 COPY pipeline ./pipeline
+COPY docs/man ./docs/man
 COPY pyspark_staniel.py pyspark_staniel_journal.py ./
 RUN python -m venv /opt/staniel \
  && python -m pip wheel --no-cache-dir --no-deps --wheel-dir /wheels . \

@@ -18,7 +18,7 @@ BASE := $(VENV)/.base-installed
 DEV := $(VENV)/.dev-installed
 
 .DEFAULT_GOAL := help
-.PHONY: help serve compiled sanitized test check format sim bench wheel clean
+.PHONY: help serve compiled sanitized test check format sim bench wheel man clean
 
 help: ## this list
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "make %-9s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
@@ -58,6 +58,9 @@ sim: $(DEV) ## the simulator: make sim ARGS='--help'
 
 bench: $(DEV) ## the measurements: make bench ARGS='--help'
 	@$(WITH_BYTECODE) $(VENV)/bin/python -m staniel.bench $(ARGS)
+
+man: $(BASE) ## make the manual pages in docs/man from the help of the commands
+	$(VENV)/bin/python packaging/man_pages.py docs/man
 
 wheel: $(BASE) ## build the wheel into dist/
 	$(VENV)/bin/python -m pip --disable-pip-version-check wheel --quiet --no-deps --wheel-dir dist .

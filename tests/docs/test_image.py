@@ -15,7 +15,7 @@ def wanted() -> set[str]:
     about = project["project"]
     files = {"pyproject.toml", about["readme"], *about["license-files"], "constraints.txt"}
     hook = Path(wheel["hooks"]["custom"]["path"]).parts[0]
-    return {*wheel["only-include"], *wheel["force-include"], hook, *files}
+    return {*wheel["only-include"], *wheel["force-include"], *wheel["shared-data"], hook, *files}
 
 
 def copied() -> dict[str, str]:

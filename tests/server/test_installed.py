@@ -144,6 +144,9 @@ def test_the_wheel_has_one_package(wheel: Path) -> None:
     with zipfile.ZipFile(wheel) as archive:
         names = [Path(name) for name in archive.namelist()]
     names = [name for name in names if not name.parts[0].endswith(".dist-info")]
+    manuals = {path.name for path in (ROOT / "docs" / "man").iterdir()}
+    assert manuals == {name.name for name in names if name.parts[1:-1] == ("data", "share", "man", "man1")}
+    names = [name for name in names if not name.parts[0].endswith(".data")]
     assert {name.parts[0] for name in names} == {"staniel", *AT_THE_TOP}
     assert {name.parts[1] for name in names if len(name.parts) > 2} == ROOMS
     assert {Path("staniel/py.typed"), Path("staniel/__init__.py"), Path("staniel/__main__.py")} <= set(names)

@@ -2,5 +2,6 @@
 
 `manifest` says what a backup is, `store` where they are (`folder_store`, `s3_store`), `source` where the files come
 from, a running server or a spool at rest; `take`, `restore` and `check` are what is done with them, `tidy` removes what
-nothing needs. The commands are in server/cli/backup.py. No server imports this: a backup is copied by the command.
+nothing needs; `adopt` makes a spool of another server's folder. The commands are in server/cli. No server imports this:
+a backup is copied by the command.
 """

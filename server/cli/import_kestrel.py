@@ -125,7 +125,7 @@ class Import:
             self._note(each.line, each.path, str(misfit))
             return
         if key == "spool":
-            comment = "Kestrel's own: copy it, and name the copy here"
+            comment = "Kestrel's own: copy it with `staniel adopt`, name the copy"
             setting = Setting(setting.value, comment)
         self.sections[section][key] = setting
 

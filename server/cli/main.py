@@ -20,7 +20,7 @@ GROUPS = {
     "A server": ("serve", "ping", "health", "status", "clients", "audit", "reload", "stop"),
     "Queues": ("queues", "peek", "open", "put", "get", "pause", "resume"),
     "Queues, for good": ("abort", "move", "redrive", "purge", "undo", "delete"),
-    "Files": ("backup", "restore", "config", "journal", "pipeline"),
+    "Files": ("backup", "restore", "adopt", "config", "journal", "pipeline"),
 }
 HELP = {"help_option_names": ["-h", "--help"]}
 
@@ -44,6 +44,10 @@ class Commands(click.Group):
             from staniel.server.cli.config import config
 
             return config
+        if cmd_name == "adopt":
+            from staniel.server.cli.adopt import adopt_folder
+
+            return adopt_folder
         if cmd_name in ("backup", "restore"):
             from staniel.server.cli import backup
 

@@ -72,14 +72,14 @@ def data_files(dest: Path) -> list[Path]:
 
 KILLED_AT = """
 import os, sys
-from staniel.server.cli import backup, progress
+from staniel.server.cli import adopt, backup, progress
 left = [int(sys.argv[1])]
 def step(self, more_bytes):
-    left[0] -= 1
+    left[0] -= self._what != "read"
     if not left[0]:
         os.kill(os.getpid(), 9)
 progress.Ticker.__call__ = step
-getattr(backup, sys.argv[2]).main(sys.argv[3:])
+(adopt if sys.argv[2].startswith('adopt') else backup).__dict__[sys.argv[2]].main(sys.argv[3:])
 """
 
 

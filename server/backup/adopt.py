@@ -1,0 +1,268 @@
+"""A new spool from the folder of another server: Kestrel's, libkestrel's or workq's. The folder is only read.
+
+First it is surveyed: every record is read. Then its files are copied as they are, and a recovery, the one with which a
+server starts, reads the copies. The items of each queue must be as many as the survey has found.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from contextlib import suppress
+
+from msgspec import Struct, field
+
+from staniel.broker.broker import Broker
+from staniel.broker.config.load import parse
+from staniel.broker.config.values import quoted
+from staniel.broker.events import Level
+from staniel.broker.recovery import recover
+from staniel.journal.disk.fs import JournalFailure, Locked
+from staniel.journal.disk.os_fs import OsFs
+from staniel.journal.disk.replace_file import replace_file
+from staniel.journal.errors import Flaw
+from staniel.journal.kestrel import files as kestrel_files
+from staniel.journal.libkestrel import files as libkestrel_files
+from staniel.journal.spool import UNFINISHED, SpoolError
+from staniel.journal.spool_listing import CMDLOG, is_journal_file
+from staniel.journal.tools.source import JOBS, ReadSource
+from staniel.journal.tools.stats import stats
+from staniel.journal.workq import files as workq_files
+from staniel.server.backup.manifest import BackupError
+from staniel.server.backup.restore import VERSION, NewSpool, failure
+from staniel.server.backup.source import is_spool
+from staniel.server.backup.store import Progress
+
+PIECE_BYTES = 1 << 20
+TROUBLES = ("journal.unreadable", "cmdlog.unreadable", "queue.blocked")
+
+
+class OldQueue(Struct, frozen=True):
+    """A queue, or all jobs of one name. `open_items`: of `items`, those that clients held; they are ready again."""
+
+    name: str
+    items: int
+    open_items: int
+
+
+class OldFlaw(Struct, frozen=True):
+    file: str
+    flaw: Flaw
+
+
+class OldJournal(Struct, frozen=True):
+    """The files under one name: of a queue in Kestrel's format, of a queue and its children in libkestrel's, or a
+    command log, whose `queues` are names of jobs. `why_not`: no server can serve it; its files are copied all the same.
+    """
+
+    name: str
+    format: str
+    files: int = 0
+    bytes: int = 0
+    queues: list[OldQueue] = []
+    flaws: list[OldFlaw] = []
+    notes: list[str] = []
+    why_not: str = ""
+
+    @property
+    def items(self) -> int:
+        return sum(each.items for each in self.queues)
+
+    @property
+    def has_losses(self) -> bool:
+        return bool(self.why_not) or not all(each.flaw.is_torn for each in self.flaws)
+
+
+class Survey(Struct):
+    """What a folder has. `left_alone`: names that are no journals. `files`: those that are copied, and their names in
+    the new spool; `marks`: by which a change of them is known.
+    """
+
+    folder: str
+    journals: list[OldJournal] = field(default_factory=list)
+    left_alone: list[str] = field(default_factory=list)
+    files: dict[str, str] = field(default_factory=dict)
+    marks: dict[str, tuple[int, int]] = field(default_factory=dict)
+    bytes: int = 0
+
+    @property
+    def has_losses(self) -> bool:
+        return any(each.has_losses for each in self.journals)
+
+
+def survey(folder: str, now_ms: int, progress: Progress) -> Survey:
+    """Raises BackupError: it is no such folder, or a server uses it."""
+    fs = OsFs()
+    try:
+        if not os.path.isdir(folder):
+            raise BackupError(f"{folder} is no folder: name the one in which the old server kept its journals")
+        if is_spool(folder):
+            raise BackupError(f"{folder} is a spool of Staniel already: copy it with `staniel backup` and `restore`")
+        _refuse_used(fs, folder)
+        found = Survey(folder)
+        for name, is_file in fs.list(folder):
+            is_segment = bool(workq_files.segment_numbers([(name, is_file)]))
+            if is_file and (is_segment or is_journal_file(name)):
+                found.files[name] = f"{CMDLOG}/{name}" if is_segment else name
+            elif not (is_file and (_is_temporary(name) or name in (workq_files.APPEND_LOCK, workq_files.READ_LOCK))):
+                found.left_alone.append(name)
+        found.marks = _marks(folder, found.files)
+        found.bytes = sum(size for size, _ in found.marks.values())
+        source = ReadSource(fs, folder, progress)
+        found.journals = list(_journals(source, now_ms))
+    except OSError as error:
+        raise BackupError(f"cannot read {error.filename or folder}: {error.strerror}") from error
+    finally:
+        fs.close()
+    if not found.journals:
+        raise BackupError(f"{folder} has no journals of Kestrel's, libkestrel's or workq's")
+    return found
+
+
+def _journals(source: ReadSource, now_ms: int) -> Iterator[OldJournal]:
+    listing = source.listing
+    for name, why in sorted(listing.mixed.items()):
+        yield OldJournal(name, "mixed", why_not=why)
+    for each in stats(source, now_ms):
+        queues = [
+            OldQueue(name, sum(line.states.values()), line.states.get("open", 0)) for name, line in each.lines.items()
+        ]
+        flaws = [OldFlaw(flaw.file, flaw.flaw) for flaw in each.flaws]
+        notes = list[str]()
+        if each.name in listing.kestrel:
+            notes = _oddities(listing.kestrel[each.name])
+        elif each.name in listing.streams:
+            notes = [f"{name} is unfinished, and left out" for name in listing.streams[each.name].temps]
+        yield OldJournal(each.name, each.format, each.files, each.bytes, queues, flaws, notes)
+
+
+def _oddities(files: kestrel_files.Files) -> list[str]:
+    found = [f"{name} is a pack that was not put in its place: the start does that" for name in sorted(files.packs)]
+    return found + [f"{name} is unfinished, and left out" for name in files.temps]
+
+
+def _is_temporary(name: str) -> bool:
+    is_stream = libkestrel_files.parse(name).kind is libkestrel_files.StreamFileKind.TEMP
+    return is_stream or kestrel_files.parse(name).kind is kestrel_files.Kind.TEMP
+
+
+def _marks(folder: str, names: dict[str, str]) -> dict[str, tuple[int, int]]:
+    """Raises OSError."""
+    found = {name: os.stat(f"{folder}/{name}") for name in names}
+    return {name: (status.st_size, status.st_mtime_ns) for name, status in found.items()}
+
+
+def _refuse_used(fs: OsFs, folder: str) -> None:
+    """Raises BackupError if a server uses the folder, as far as this user can see. Raises OSError."""
+    path = f"{folder}/{workq_files.APPEND_LOCK}"
+    if os.path.exists(path) and os.access(path, os.W_OK):
+        try:
+            fs.hold(path, shared=False)()
+        except Locked:
+            raise BackupError(f"a workq server uses {folder}: stop it first") from None
+    inside = f"{os.path.realpath(folder)}/"
+    for pid in filter(str.isdigit, os.listdir("/proc")):
+        with suppress(OSError):
+            for number in os.listdir(f"/proc/{pid}/fd"):
+                with suppress(OSError):
+                    opened = os.readlink(f"/proc/{pid}/fd/{number}")
+                    if opened.startswith(inside) and int(pid) != os.getpid():
+                        raise BackupError(f"process {pid} ({_command(pid)}) has {opened} open: stop it first")
+
+
+def _command(pid: str) -> str:
+    with open(f"/proc/{pid}/comm", encoding="utf-8", errors="replace") as file:
+        return file.read().strip()
+
+
+class Adopted(Struct, frozen=True):
+    """What a recovery has found in the copy. `differences`: queues that hold more or less than the old files."""
+
+    queues: int
+    items: int
+    jobs: int
+    differences: list[str]
+
+
+def adopt(found: Survey, target: str, now_ms: int, progress: Progress) -> Adopted:
+    """Copy what was surveyed into a new spool, and prove it. Raises BackupError: then there is no spool at `target`."""
+    old, new = os.path.realpath(found.folder), os.path.realpath(target)
+    if f"{new}/".startswith(f"{old}/") or f"{old}/".startswith(f"{new}/"):
+        raise BackupError(f"{target} and {found.folder} lie within each other: give a folder elsewhere")
+    spool = NewSpool(target, found.bytes)
+    try:
+        for name, new_name in found.files.items():
+            _copy(found, name, f"{target}/{new_name}", spool, progress)
+        _refuse_changed(found)
+        spool.finish()
+    finally:
+        spool.close()
+    proved = _prove(found, target, now_ms)
+    if proved.differences:
+        fs = OsFs()
+        try:
+            replace_file(fs, f"{spool.own}/{VERSION}", f"{UNFINISHED}\n".encode())
+        finally:
+            fs.close()
+    return proved
+
+
+def _copy(found: Survey, name: str, path: str, spool: NewSpool, progress: Progress) -> None:
+    size, at = found.marks[name][0], 0
+    try:
+        reader = spool.fs.reader(f"{found.folder}/{name}")
+        try:
+            made = spool.fs.append(path)
+            try:
+                while at < size and (piece := reader.read(at, min(PIECE_BYTES, size - at))):
+                    made.write(piece)
+                    at += len(piece)
+                    progress(len(piece))
+            finally:
+                made.close()
+        finally:
+            reader.close()
+    except OSError as error:
+        raise failure(error, spool.folder) from error
+
+
+def _refuse_changed(found: Survey) -> None:
+    """Raises BackupError."""
+    changed = list(found.files)[:1]
+    with suppress(OSError):
+        now = _marks(found.folder, found.files)
+        changed = [name for name, mark in now.items() if found.marks[name] != mark]
+    if changed:
+        raise BackupError(f"{found.folder}/{changed[0]} has changed while it was copied: stop the old server first")
+
+
+def _prove(found: Survey, target: str, now_ms: int) -> Adopted:
+    """Start on the copy as a server does, without sockets, and count. Raises BackupError."""
+    wanted = {each.name: each.items for one in found.journals if one.name != JOBS for each in one.queues}
+    jobs = sum(each.items for each in found.journals if each.name == JOBS)
+    has_jobs = any(each.name == JOBS for each in found.journals)
+    config = f"[server]\nspool = {quoted(os.path.abspath(target))}\n" + ("[workq]\n" if has_jobs else "")
+    fs = OsFs()
+    troubles = list[str]()
+
+    def report(level: Level, event: str, /, **fields: object) -> None:
+        if event in TROUBLES:
+            troubles.append(f"{event}: {fields}")
+
+    try:
+        broker = Broker(parse(config.encode("utf-8", "surrogateescape"), "/"), fs, report)
+        summary = recover(broker, now_ms)
+        has = {queue.name: len(queue.line) for queue in broker.queues}
+        broker.shutdown(now_ms)
+    except (OSError, SpoolError, JournalFailure, Locked) as error:
+        raise BackupError(f"a server cannot start on {target}: {error}") from error
+    finally:
+        fs.close()
+    differences = [
+        f"{name}: {wanted.get(name, 0):,} items in the old files, {has.get(name, 0):,} in the new spool"
+        for name in sorted({*wanted, *has})
+        if wanted.get(name, 0) != has.get(name, 0)
+    ]
+    if summary.jobs != jobs:
+        differences.append(f"{jobs:,} jobs in the old files, {summary.jobs:,} in the new spool")
+    return Adopted(len(has), sum(has.values()), summary.jobs, differences + troubles)

@@ -5,6 +5,7 @@ cdef class GroupCommit:
     cdef public object fs, failed_sync, ballast, open_files, before_write, after_sync, redo, wait_for, _running
     cdef public str folder
     cdef public long long gathering, durable, pending_bytes, budget_bytes, commit_above_bytes, _started, _next_due_ms
+    cdef public long long synced_ms
     cdef public list _touched, _then, _closing
     cdef public bint _waited_for, _folder_changed
     cdef public dict _syncing, _now, _later, _asked, _sealed

@@ -125,6 +125,7 @@ class GroupCommit:
         """Called when a sync has ended, behind everything else. May raise JournalFailure."""
         self.gathering = 1  # the batch that changes join now
         self.durable = 0  # every batch up to this one is on the disk
+        self.synced_ms = 0  # when the last sync ended
         self.pending_bytes = 0
         self.budget_bytes = ballast.budget_bytes
         self.commit_above_bytes = 0  # more pending than this is better written before anything else is executed
@@ -334,6 +335,7 @@ class GroupCommit:
         self._running = None
         self._syncing = {}
         self.durable = sync.batch
+        self.synced_ms = now_ms
         if sync.redo is not None:
             sync.redo.free_retired()
         if self._closing:

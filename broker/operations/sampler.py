@@ -68,6 +68,7 @@ class QueueRow(Struct, frozen=True, array_like=True):
     max_items: int
     dead_letters_to: str
     unreadable: bool
+    memory_bytes: int
 
 
 class QueueSums(Struct):
@@ -93,6 +94,15 @@ class DiskView(Struct, frozen=True):
     bytes: int
 
 
+class LoadView(Struct, frozen=True):
+    """Connections; what all items in memory cost, and may; when a sync ended last, 0: none has."""
+
+    connections: int
+    memory_bytes: int
+    memory_bytes_max: int
+    synced_at_ms: int
+
+
 class ServerState(Struct, frozen=True):
     """What there is once a server, as it was at `at_ms`."""
 
@@ -100,6 +110,7 @@ class ServerState(Struct, frozen=True):
     health: Health
     totals: QueueSums
     disk: DiskView
+    load: LoadView
 
 
 class Seen:
@@ -159,7 +170,10 @@ class Sampler:
         if self._state is None or not 0 <= now_ms - self._state.at_ms < STATE_MS:
             free, total = self.broker.spool.fs.free_bytes(self.broker.spool.folder)
             disk = DiskView(free - free % DISK_STEP_BYTES, total)
-            self._state = ServerState(now_ms, health(self.broker), self.totals, disk)
+            memory, group = self.broker.maintenance.memory, self.broker.group
+            connections = self.broker.counters.curr_connections
+            load = LoadView(connections, memory.used_bytes, memory.limit_bytes, group.synced_ms)
+            self._state = ServerState(now_ms, health(self.broker), self.totals, disk, load)
         return self._state
 
     def changed_since(self, number: int) -> list[Seen]:
@@ -305,6 +319,7 @@ class Sampler:
             max_items=config.max_items if config.max_items < UNLIMITED_ITEMS else -1,
             dead_letters_to=config.dead_letter_queue,
             unreadable=queue.line.read_error is not None,
+            memory_bytes=queue.line.memory_bytes,
         )
 
     def _moved(self, row: Seen) -> None:

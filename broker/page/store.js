@@ -136,9 +136,9 @@ function learnRow(fields) {
     store.rows.set(name, row);
   }
   [, row.items, row.bytes, row.oldestAt, row.in, row.out, row.open, row.waiters, row.unsynced, row.journal, row.paused,
-    row.sync, row.max, row.deadTo, row.unreadable] = fields;
-  if (fields.length > 15) {
-    row.spark = [...fields[16]].map((c) => (LETTERS.indexOf(c) / 63) * fields[15]);
+    row.sync, row.max, row.deadTo, row.unreadable, row.memory] = fields;
+  if (fields.length > 16) {
+    row.spark = [...fields[17]].map((c) => (LETTERS.indexOf(c) / 63) * fields[16]);
     const late = row.spark.slice(-UNREAD_MS / SPARK_STEP_MS);
     if (late.some((depth, at) => at && depth < late[at - 1])) row.tookAt = now();
   }

@@ -10,7 +10,8 @@ import http.client
 import json
 import os
 import socket
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterator, Sequence
+from contextlib import contextmanager
 from typing import Any, TypeAlias
 from urllib.parse import quote, urlencode
 
@@ -75,6 +76,20 @@ class AdminClient:
 
     def delete(self, path: str) -> Answer:
         return Answer(self._ask("DELETE", path, b"", ()))
+
+    @contextmanager
+    def stream(self, path: str, silent_s_max: float) -> Iterator[http.client.HTTPResponse]:
+        """An answer that has no end, to be read as it comes; a TimeoutError once nothing has for so long."""
+        connection, address = self._connect()
+        connection.sock.settimeout(silent_s_max)
+        try:
+            connection.request("GET", path, headers=self._headers(address))
+            answer = connection.getresponse()
+            if answer.status != 200:
+                self._read(answer.status, answer.read(), address, ())
+            yield answer
+        finally:
+            connection.close()
 
     def where(self) -> str:
         """The server as messages name it."""

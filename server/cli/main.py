@@ -18,7 +18,7 @@ DAY_S = 86_400
 HELD_BACK, SILENT = 3, 4  # exit codes; click's own are 1 and 2
 GROUPS = {
     "A server": ("serve", "ping", "health", "status", "clients", "audit", "reload", "stop"),
-    "Queues": ("queues", "peek", "open", "put", "get", "pause", "resume"),
+    "Queues": ("top", "queues", "peek", "open", "put", "get", "pause", "resume"),
     "Queues, for good": ("abort", "move", "redrive", "purge", "undo", "delete"),
     "Files": ("backup", "restore", "adopt", "config", "journal", "pipeline"),
 }
@@ -40,6 +40,10 @@ class Commands(click.Group):
             from staniel.pipeline.cli import pipeline
 
             return pipeline
+        if cmd_name == "top":
+            from staniel.server.cli.top.command import top
+
+            return top
         if cmd_name == "config":
             from staniel.server.cli.config import config
 

@@ -14,7 +14,7 @@ from msgspec import UNSET, Struct, UnsetType
 from staniel.broker.commands.http.exchange import Exchange
 from staniel.broker.operations import views
 from staniel.broker.operations.health import Health
-from staniel.broker.operations.sampler import DiskView, QueueRow, QueueSums, Sampler, Seen
+from staniel.broker.operations.sampler import DiskView, LoadView, QueueRow, QueueSums, Sampler, Seen
 from staniel.broker.session import PULSE
 from staniel.protocol.http import replies
 
@@ -29,8 +29,8 @@ FIRST_ROWS = 100  # with their last ten minutes, which take 20 us each
 
 class PageEvent(Struct, frozen=True):
     """What an event may hold; for the description. `at_ms`: the server's time. `is_first`: forget what earlier events
-    said. `more`: further rows follow at once. `server` comes in the first event; `health`, `totals` and `disk` there,
-    and when they have changed; `rows` are the queues that have changed.
+    said. `more`: further rows follow at once. `server` comes in the first event; `health`, `totals`, `disk` and
+    `load` there, and when they have changed; `rows` are the queues that have changed.
     """
 
     at_ms: int
@@ -40,6 +40,7 @@ class PageEvent(Struct, frozen=True):
     health: Health | UnsetType = UNSET
     totals: QueueSums | UnsetType = UNSET
     disk: DiskView | UnsetType = UNSET
+    load: LoadView | UnsetType = UNSET
     rows: list[QueueRow] | UnsetType = UNSET
 
 
@@ -123,7 +124,8 @@ class PageEvents:
         """Of the server's state, what this page was told otherwise."""
         found = []
         state = self._sampler.state(now_ms)
-        for name, value in (("health", state.health), ("totals", state.totals), ("disk", state.disk)):
+        told = (("health", state.health), ("totals", state.totals), ("disk", state.disk), ("load", state.load))
+        for name, value in told:
             data = replies.encode(value)
             if self._told.get(name) != data:
                 self._told[name] = data

@@ -1,7 +1,7 @@
 """Prometheus' text format 0.0.4 of what `views` shows, and of how long things take, made in pieces.
 
-The label `queue` is bounded: of more than QUEUES_MAX queues those with the most items and bytes at rest are named, and
-the others are added up under `queue=""`, so that nothing is missing from a sum.
+The label `queue` is bounded: of more than QUEUES_MAX queues the longest are named, and the others are added up under
+`queue=""`, so that nothing is missing from a sum.
 """
 
 from __future__ import annotations
@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 
 CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 QUEUES_MAX = 10_000
+LENGTH_BITS = 65
 _ESCAPES = str.maketrans({"\\": r"\\", '"': r"\"", "\n": r"\n"})
 
 
@@ -92,20 +93,17 @@ def queue_samples(broker: Broker, queue: Queue, now_ms: int) -> tuple[float, ...
 class QueueMetrics:
     """Collects the samples of one queue after another, and gives them by family, as the format demands."""
 
-    def __init__(self, named: set[str] | None) -> None:
-        """`named`: the queues with a label of their own; None: all."""
-        self._named = named
+    def __init__(self) -> None:
         self._rows: list[tuple[str, tuple[float, ...]]] = []  # a label, the values of FAMILIES
         self._others: list[float] | None = None
 
     def add(self, name: str, values: tuple[float, ...]) -> None:
-        if self._named is not None and name not in self._named:
-            self._add_up(values)
-            return
+        """A queue with a label of its own."""
         label = name.encode("utf-8", "backslashreplace").decode().translate(_ESCAPES)
         self._rows.append((f'{{queue="{label}"}} ', values))
 
-    def _add_up(self, values: tuple[float, ...]) -> None:
+    def add_to_others(self, values: tuple[float, ...]) -> None:
+        """One of those that are shown together."""
         others = self._others or [0] * len(FAMILIES)
         for at, (family, value) in enumerate(zip(FAMILIES, values, strict=True)):
             others[at] = others[at] + value if family.is_sum else max(others[at], value)
@@ -128,12 +126,43 @@ class QueueMetrics:
             yield text.encode()
 
 
-def names_to_show(broker: Broker) -> set[str] | None:
-    """The queues that get a label of their own; None: all of them."""
-    if len(broker.queues) <= QUEUES_MAX:
-        return None
-    largest = sorted(broker.queues, key=lambda queue: (len(queue.line), queue.line.bytes), reverse=True)
-    return {queue.name for queue in largest[:QUEUES_MAX]}
+class NamedQueues:
+    """Which queues get a label of their own: all, or QUEUES_MAX of them, the longest to a factor of two. `look` at each
+    queue, `decide`, then ask `takes` once a queue: passes that may be made in pieces, while queues change.
+    """
+
+    def __init__(self, count: int) -> None:
+        """`count`: of queues; if these are few, there is nothing to look at."""
+        self.are_all = count <= QUEUES_MAX
+        self._by_bits = [0] * LENGTH_BITS
+        self._least_bits, self._of_least = 0, QUEUES_MAX
+        self._left = QUEUES_MAX
+
+    def look(self, queue: Queue, now_ms: int) -> bool:
+        self._by_bits[len(queue.line).bit_length()] += 1
+        return True
+
+    def decide(self) -> None:
+        """The queues of so many bits of length, and of more, are too many; those of more alone are not."""
+        left = QUEUES_MAX
+        for bits in reversed(range(LENGTH_BITS)):
+            if self._by_bits[bits] > left:
+                self._least_bits, self._of_least = bits, left
+                return
+            left -= self._by_bits[bits]
+
+    def takes(self, queue: Queue) -> bool:
+        if self.are_all:
+            return True
+        bits = len(queue.line).bit_length()
+        if bits < self._least_bits or not self._left:
+            return False
+        if bits == self._least_bits:
+            if not self._of_least:
+                return False
+            self._of_least -= 1
+        self._left -= 1
+        return True
 
 
 def server_metrics(view: ServerView, health: Health, broker: Broker) -> bytes:

@@ -18,6 +18,7 @@ from staniel.queues.queue import Queue
 
 VIEWS_PER_TURN = 100  # 1 ms
 METRICS_PER_TURN = 128  # 1 ms
+RANKED_PER_TURN = 2_000  # 1 ms
 READS_MAX = 1000
 LIMIT_DEFAULT = 20
 AUDIT_DEFAULT = 100
@@ -153,10 +154,14 @@ def undos(exchange: Exchange, now_ms: int) -> None:
 def prometheus(exchange: Exchange, now_ms: int) -> None:
     """The format wants all samples of a metric together, so they are collected queue by queue, then sent."""
     broker = exchange.broker
-    collected = metrics.QueueMetrics(metrics.names_to_show(broker))
+    collected, named = metrics.QueueMetrics(), metrics.NamedQueues(len(broker.queues))
 
     def look(found: Queue, now_ms: int) -> bool:
-        collected.add(found.name, metrics.queue_samples(broker, found, now_ms))
+        values = metrics.queue_samples(broker, found, now_ms)
+        if named.takes(found):
+            collected.add(found.name, values)
+        else:
+            collected.add_to_others(values)
         return True
 
     def send() -> None:
@@ -164,7 +169,16 @@ def prometheus(exchange: Exchange, now_ms: int) -> None:
         exchange.add(metrics.server_metrics(views.server_view(broker, now_ms), health(broker), broker))
         exchange.add_each(iter(collected.families()))
 
-    BatchCommand(exchange.session, broker.queues, look, send, METRICS_PER_TURN).step(now_ms)
+    collect = BatchCommand(exchange.session, broker.queues, look, send, METRICS_PER_TURN)
+    if named.are_all:
+        collect.step(now_ms)
+        return
+
+    def decide() -> None:
+        named.decide()
+        exchange.session.yield_turn(collect.step)
+
+    BatchCommand(exchange.session, broker.queues, named.look, decide, RANKED_PER_TURN).step(now_ms)
 
 
 def find(exchange: Exchange) -> Queue | None:

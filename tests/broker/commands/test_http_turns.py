@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import re
+
 import pytest
 
 from staniel.broker import protocols
+from staniel.broker.commands.http import queries
+from staniel.broker.operations import metrics
 from staniel.broker.operations.metrics import FAMILIES, QueueMetrics, queue_samples
 from staniel.queues.item import Item
 from staniel.queues.queue import COUNTED_PER_TURN
@@ -75,7 +79,30 @@ def test_what_queues_have_together_is_told_to_the_last_digit() -> None:
     values = list(queue_samples(world.broker, world.broker.queues.by_name["q"], world.now_ms))
     assert values[at] == 1
     values[at] = 12_345_678
-    metrics = QueueMetrics(named=set())
+    together = QueueMetrics()
     for _ in range(2):
-        metrics.add("q", tuple(values))
-    assert [*metrics.families()][at].endswith(b'\nstaniel_queue_bytes{queue=""} 24691356\n')
+        together.add_to_others(tuple(values))
+    assert [*together.families()][at].endswith(b'\nstaniel_queue_bytes{queue=""} 24691356\n')
+
+
+def test_of_many_queues_the_longest_are_named_and_the_others_are_in_the_sums(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(metrics, "QUEUES_MAX", 3)
+    monkeypatch.setattr(queries, "RANKED_PER_TURN", 2)  # more than one turn
+    world = World()
+    for length in (0, 1, 9, 1, 40, 0, 5):
+        fill(world, f"q{len(world.broker.queues)}", length)
+    heard = answer(world, asks(world, "GET", "/metrics"))
+    found = dict(re.findall(r'staniel_queue_items{queue="(\w*)"} (\d+)', heard))
+    assert found == {"q2": "9", "q4": "40", "q6": "5", "": "2"}
+
+
+def test_no_more_are_named_than_may_be_although_queues_grow_meanwhile(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(metrics, "QUEUES_MAX", 2)
+    monkeypatch.setattr(queries, "METRICS_PER_TURN", 1)
+    world = World()
+    for name in "abcd":
+        fill(world, name, 1)
+    client = asks(world, "GET", "/metrics")
+    for name in "abcd":
+        fill(world, name, 100)
+    assert len(re.findall(r'staniel_queue_items{queue="\w', answer(world, client))) == 2

@@ -191,12 +191,13 @@ def _translated(event: h11.Request, body: bytes) -> HttpRequest:
 
 
 def _decoded(path: str) -> str:
-    return unquote_to_bytes(path).decode("utf-8", "replace")
+    """The names of files, and so of queues, need not be UTF-8."""
+    return unquote_to_bytes(path).decode("utf-8", "surrogateescape")
 
 
 def _fields(query: str) -> dict[str, str]:
     """Of a name that stands there twice, the last value; too many fields are none at all."""
     try:
-        return dict(parse_qsl(query, keep_blank_values=True, max_num_fields=QUERY_FIELDS_MAX, errors="replace"))
+        return dict(parse_qsl(query, keep_blank_values=True, max_num_fields=QUERY_FIELDS_MAX, errors="surrogateescape"))
     except ValueError:
         return {}

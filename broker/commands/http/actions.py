@@ -64,17 +64,19 @@ class PurgeBody(Struct, forbid_unknown_fields=True):
 
 
 class MoveBody(Struct, forbid_unknown_fields=True):
-    """`count` null: as many as there are now."""
+    """`count` null: as many as there are now. `expected`: as of a purge."""
 
     to: str
     count: int | None = None
+    expected: int | None = None
 
 
 class RedriveBody(Struct, forbid_unknown_fields=True):
-    """`to` "": the queue whose dead letters these are, if there is one only."""
+    """`to` "": the queue whose dead letters these are, if there is one only. `expected`: as of a purge."""
 
     to: str = ""
     count: int | None = None
+    expected: int | None = None
 
 
 class PauseBody(Struct, forbid_unknown_fields=True):
@@ -126,7 +128,8 @@ def put(exchange: Exchange, now_ms: int) -> None:
     """Store one item, with fan-out and aliases, as any client's put."""
     body, name, session = exchange.body(PutBody), exchange.names[0], exchange.session
     data = _data(body)
-    if name not in exchange.broker.queues.aliases and (why := name_error(name)):
+    queues = exchange.broker.queues
+    if name not in queues.aliases and queues.find(name) is None and (why := name_error(name)):
         exchange.error(400, why)
         return
     if not 0 <= body.flags < 1 << 32:
@@ -206,8 +209,7 @@ def purge(exchange: Exchange, now_ms: int) -> None:
     if why := access.flush_refusal(exchange.session, [found]):
         exchange.error(503, why)
         return
-    if expected is not None and len(found.line) > expected:
-        exchange.error(409, f"{found.name} has {len(found.line)} items now, not {expected}: nothing was purged")
+    if _has_more(exchange, found, expected, "purged"):
         return
     undos = exchange.broker.undos
     if undos.is_on and not body.no_undo and len(found.line):
@@ -217,6 +219,15 @@ def purge(exchange: Exchange, now_ms: int) -> None:
     count = changes.empty(exchange.session, found, now_ms, partial(purge, exchange), "purge")
     if count is not None:
         exchange.json(Purged(count))
+
+
+def _has_more(exchange: Exchange, found: Queue, expected: int | None, done: str) -> bool:
+    """Whether the queue has more items than the operator has been shown: that is told, and nothing is done."""
+    there = len(found.line)
+    if expected is None or there <= expected:
+        return False
+    exchange.error(409, f"{found.name} has {there} items now, not {expected}: nothing was {done}")
+    return True
 
 
 def _purge_undoably(exchange: Exchange, found: Queue, now_ms: int) -> None:
@@ -296,7 +307,7 @@ def _undo_record(exchange: Exchange) -> UndoRecord | None:
 def move(exchange: Exchange, now_ms: int) -> None:
     body = exchange.body(MoveBody)
     found = find(exchange)
-    if found is not None:
+    if found is not None and not _has_more(exchange, found, body.expected, "moved"):
         _move(exchange, found, body.to, body.count, now_ms, "move")
 
 
@@ -304,7 +315,7 @@ def redrive(exchange: Exchange, now_ms: int) -> None:
     """Move dead letters back to where they came from."""
     body = exchange.body(RedriveBody)
     found = find(exchange)
-    if found is None:
+    if found is None or _has_more(exchange, found, body.expected, "moved"):
         return
     target = body.to
     if not target:

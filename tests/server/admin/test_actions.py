@@ -69,14 +69,17 @@ def test_a_purge_counts_and_refuses_if_there_is_more_than_was_shown(server: Serv
 def test_items_are_moved_and_dead_letters_go_back(server: Server, operator: Operator) -> None:
     fill(server, "q", 300)
     assert operator.post("/api/queues/q/move", {"to": "r", "count": 10}) == {"moved": 10, "to": "r", "why": ""}
-    assert operator.post("/api/queues/q/move", {"to": "r"})["moved"] == 290
+    refused = operator.ask("POST", "/api/queues/q/move", {"to": "r", "expected": 289})
+    assert refused.status == 409 and "290 items now, not 289: nothing was moved" in refused.json["error"]
+    assert operator.post("/api/queues/q/move", {"to": "r", "expected": 290})["moved"] == 290
     assert held_by(server, "r") == [b"%d" % number for number in range(300)]
     fill(server, "work", 2)
     with Wire(server.address) as wire:
         for _ in range(2):
             assert wire.get("work/open") is not None
             assert wire.ask(b"get work/abort") == b"END"
-    assert operator.post("/api/queues/dead/redrive")["moved"] == 2
+    assert operator.ask("POST", "/api/queues/dead/redrive", {"expected": 1}).status == 409
+    assert operator.post("/api/queues/dead/redrive", {"expected": 2})["moved"] == 2
     assert held_by(server, "work") == [b"0", b"1"]
     fill(server, "q", 1)
     reply = operator.ask("POST", "/api/queues/q/redrive", {})

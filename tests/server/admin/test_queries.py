@@ -141,7 +141,16 @@ def test_a_queue_whose_file_name_is_no_utf_8_is_shown(tmp_path: Path) -> None:
         assert b'{queue="a\\\\udcff"} 0\n' in operator.ask("GET", "/metrics").body
         assert "q/a\udcff/items" in operator.get("/stats.json")["gauges"]
         assert b"  q/a\\udcff/items: 0\n" in operator.ask("GET", "/stats.txt").body
-        assert operator.ask("GET", "/api/queues/a%FF").status == 404
+        assert operator.get("/api/queues/a%FF")["name"] == "a\udcff"
+        assert operator.post("/api/queues/a%FF/put", {"data": "x"}) == {"stored": 1}
+        number = operator.post("/api/queues/a%FF/purge")["undo"]
+        assert operator.post(f"/api/undo/{number}")["queue"] == "a\udcff"
+        assert [each["queue"] for each in operator.get("/api/audit")] == ["a\udcff", "a\udcff"]
+        server.restart()
+        operator = Operator(server.second_port)
+        assert {each["queue"] for each in operator.get("/api/audit")} == {"a\udcff"}
+        assert operator.get("/api/queues/a%FF")["items"] == 1
+        assert operator.ask("GET", "/api/queues/a%FE").status == 404
 
 
 def test_health_says_what_is_wrong_and_what_mends_it(server: Server, operator: Operator) -> None:

@@ -28,7 +28,7 @@ RUN groupadd --gid 22133 staniel \
  && useradd --uid 22133 --gid staniel --no-create-home --home-dir /var/lib/staniel --shell /usr/sbin/nologin staniel \
  && install --directory --owner=staniel --group=staniel --mode=0750 /var/lib/staniel \
  && install --directory /etc/staniel \
- && printf '[server]\nhost = "0.0.0.0"\nspool = "/var/lib/staniel"\n\n[memcache]\nport = 22133\n' \
+ && printf '[server]\nhost = "0.0.0.0"\nopen_network = true\nspool = "/var/lib/staniel"\n\n[memcache]\nport = 22133\n' \
         > /etc/staniel/staniel.toml
 # By number, so that an orchestrator can see that it is not root.
 USER 22133:22133

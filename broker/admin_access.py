@@ -32,14 +32,17 @@ class AdminAccess:
         """Raises ConfigError if the token cannot be read."""
         self._hosts = {"localhost", config.server.host.lower(), *(host.lower() for host in config.admin.hosts)}
         self._token = read_token(fs, config.admin.token_file) if config.admin.token_file else b""
+        self._wants_token = bool(self._token or config.users)
         self._cookie = hmac.new(self._token, b"cookie of the admin page", sha256).hexdigest()
 
     @property
     def has_token(self) -> bool:
         return bool(self._token)
 
-    def refusal(self, request: HttpRequest) -> tuple[int, str]:
-        """(status, why) of a request over TCP that is not served; (0, "") if it is."""
+    def refusal(self, request: HttpRequest, is_known: bool) -> tuple[int, str]:
+        """(status, why) of a request over TCP that is not served; (0, "") if it is. `is_known`: a user's, or with the
+        token.
+        """
         host = request.headers.get("host", "")
         if not self._is_ours(host):
             return 421, "this Host is none of this server's; add it to [admin] hosts if it should be"
@@ -52,8 +55,8 @@ class AdminAccess:
             if request.headers.get("content-type", "").partition(";")[0].strip().lower() != "application/json":
                 return 415, "expected Content-Type: application/json"
         is_open = request.path in OPEN_PATHS or request.path.startswith(PAGE_FILES)
-        if self._token and not is_open and not self._has_token(request):
-            return 401, "expected Authorization: Bearer TOKEN, with the token of [admin] token_file"
+        if self._wants_token and not is_open and not is_known and not self._has_token(request):
+            return 401, "expected Authorization: Bearer TOKEN, with the token of [admin] token_file, or a user's"
         return 0, ""
 
     def is_token(self, given: bytes) -> bool:
@@ -65,8 +68,9 @@ class AdminAccess:
         return f"{COOKIE}={self._cookie}; Path=/; HttpOnly; SameSite=Strict"
 
     def _has_token(self, request: HttpRequest) -> bool:
-        kind, _, token = request.headers.get("authorization", "").partition(" ")
-        if kind.lower() == "bearer" and self.is_token(token.strip().encode("latin-1")):
+        if not self._token:
+            return False  # and no cookie stands for it
+        if self.is_token(bearer(request)):
             return True
         for piece in request.headers.get("cookie", "").split(";"):
             name, _, value = piece.strip().partition("=")
@@ -87,6 +91,12 @@ class AdminAccess:
         except ValueError:
             return False
         return True
+
+
+def bearer(request: HttpRequest) -> bytes:
+    """The token that a request brings; b"" for none."""
+    kind, _, token = request.headers.get("authorization", "").partition(" ")
+    return token.strip().encode("latin-1", "replace") if kind.lower() == "bearer" else b""
 
 
 def read_token(fs: Fs, path: str) -> bytes:

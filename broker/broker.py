@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable, Iterator
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from msgspec import structs
 
@@ -26,12 +26,14 @@ from staniel.broker.operations.audit import Audit
 from staniel.broker.operations.undo import Undos
 from staniel.broker.pauses import Pauses
 from staniel.broker.recovery import retry_unreadable
+from staniel.broker.rights import STRANGER, Rights
 from staniel.broker.session import LAST_TIME, ProtocolSpec, Session, dead_letter
 from staniel.broker.status import ServerStatus, StatusControl, by_name
 from staniel.broker.streams import StreamQueues
 from staniel.broker.timers import Timers
 from staniel.broker.transfers import Transfers
 from staniel.broker.unsent_items import UnsentItems
+from staniel.broker.users import Logins, Users
 from staniel.journal.background import BackgroundTask
 from staniel.journal.disk.ballast import RECORD_OVERHEAD_BYTES
 from staniel.journal.disk.fs import Fs
@@ -63,6 +65,9 @@ SETTLED_PER_TURN = 256  # sessions whose wait has ended: each may have requests 
 QUEUES_PER_TURN = 16  # made for clients: each makes a file, and takes up to half a millisecond
 
 
+Load = Callable[[], Config]
+
+
 class Broker:
     """One spool, served. Takes the spool's lock: raises SpoolError or Locked. `workq` is there if `serves_jobs`."""
 
@@ -88,6 +93,8 @@ class Broker:
         "holds",
         "latencies",
         "leases",
+        "logged_in",
+        "logins",
         "maintenance",
         "pauses",
         "queues",
@@ -106,12 +113,13 @@ class Broker:
         "undos",
         "unreadable",
         "unsent",
+        "users",
         "woken",
         "workq",
     )
 
     def __init__(
-        self, config: Config, fs: Fs, report: EventSink = discard, load: Callable[[], Config] | None = None
+        self, config: Config, fs: Fs, report: EventSink = discard, load: Load | None = None, known: Logins | None = None
     ) -> None:
         self.config = config
         self.report = report
@@ -126,6 +134,7 @@ class Broker:
         # The driver's parts of a reload: what may refuse it with a ConfigError, and what takes it over.
         self.check_reload: Callable[[Config], None] = lambda config: None
         self.reloaded: Callable[[int], None] = lambda now_ms: None
+        self.logged_in: Callable[[Session], None] = lambda session: None  # the driver's part of it
         # The driver's, too: whether all that was answered to a client has been given to its socket.
         self.has_sent_all: Callable[[Session], bool] = lambda session: True
         self.queues = Queues(config.queue, self._new_journal)
@@ -144,6 +153,8 @@ class Broker:
         self.pauses = Pauses(fs, f"{self.spool.own}/paused", report)
         self.status = self._new_status()
         self.admin = admin_access(config, fs)
+        self.logins = known or Logins()
+        self.users = Users(config, fs, self.logins.own_uids)
         self.counters = ServerCounters()
         self.latencies = Latencies()
         self.leases = Leases(self.timers)
@@ -177,11 +188,16 @@ class Broker:
 
     # clients, and the stop
 
-    def connect(self, protocol: ProtocolSpec, address: str = "") -> Session:
-        """A new client, at `address`. Beyond the connection limits its reads or writes are refused until it goes."""
+    def connect(self, protocol: ProtocolSpec, address: str = "", certificate: tuple[str, ...] = ()) -> Session:
+        """A new client, at `address`, with the names in its `certificate`. Beyond the connection limits its reads or
+        writes are refused until it goes.
+        """
         self.counters.curr_connections += 1
         self.counters.total_connections += 1
         session = Session(self, protocol, address)
+        user, rights = self.users.identify(protocol.name, address, certificate)
+        if rights is not None:
+            self.authorize(session, user, rights)
         server, count = self.config.server, self.counters.curr_connections
         if self.serves_jobs and self.workq.trouble:
             self.workq.block(session)
@@ -197,9 +213,9 @@ class Broker:
         """Every client that is connected, the oldest first."""
         return iter(self._sessions)
 
-    def count_sessions(self, handlers: dict[type, Callable[[Session, Any, int], None]]) -> int:
-        """How many clients speak the protocol with these handlers."""
-        return sum(session.handlers is handlers for session in self._sessions)
+    def count_sessions(self, protocol: str) -> int:
+        """How many clients speak it."""
+        return sum(session.protocol == protocol for session in self._sessions)
 
     def allow_jobs(self) -> None:
         """Serve workq clients again, if the command log can be read now."""
@@ -430,12 +446,14 @@ class Broker:
             admin = admin_access(config, self.fs)
             if self.admin is not None and (admin is None or (self.admin.has_token and not admin.has_token)):
                 admin = self.admin  # the listener stays as it is until the restart, so do its guards
+            users = Users(config, self.fs, self.users.own_uids)
             self.check_reload(config)
         except ConfigError as error:
             self.report(Level.ERROR, "config.refused", why=str(error), hint="nothing has changed")
             raise ReloadError(str(error)) from error
         self.config = config
         self.admin = admin
+        self._take_over(users, now_ms)
         self.queues.config_of = config.queue
         later = config.later_keys(self._started_with)
         self._limit_queues()
@@ -458,6 +476,32 @@ class Broker:
         if later:
             self.report(Level.WARNING, "config.later", keys=shorten(later), hint="only a restart takes these over")
         return shorten(later)
+
+    def authorize(self, session: Session, user: str, rights: Rights) -> None:
+        """From its next request on `session` is this user's."""
+        from staniel.broker.commands.authorized import handlers_for  # where there are users, or a network
+
+        was_stranger = session.rights is STRANGER
+        session.user, session.rights, session.commands = user, rights, None
+        session.handlers = handlers_for(session.protocol, session.handlers, rights)
+        if was_stranger:
+            self.logged_in(session)
+
+    def _take_over(self, users: Users, now_ms: int) -> None:
+        """A client whose user is gone, has other secrets or has lost a right is hung up on, wherever it is in its
+        requests: it may wait, and what it has open goes back. A client whose user has gained rights has them at once.
+        """
+        before, self.users = self.users, users
+        for session in list(self._sessions):
+            known, found = before.by_name.get(session.user), users.by_name.get(session.user)
+            if session.user and known is not None:
+                if found is not None and found.replaces(known):
+                    session.rights = found.rights
+                    continue
+            elif session.rights is users.strangers or users.knows_all(session.protocol, session.address):
+                continue
+            self.client_events(Level.INFO, "client.expelled", now_ms, client=session.address, user=session.user)
+            session.hang_up(b"")
 
     def _limit_queues(self) -> None:
         server = self.config.server

@@ -180,9 +180,9 @@ class JobService:
 
     def block(self, session: Session) -> None:
         """Refuse what `session` asks for, if it speaks workq: there is `trouble`."""
-        from staniel.broker.commands.workq import BLOCKED, HANDLERS  # which has this class's fields
+        from staniel.broker.commands.workq import BLOCKED  # which has this class's fields
 
-        if session.handlers is HANDLERS:
+        if session.protocol == "workq":
             session.handlers = BLOCKED
 
     def unblock(self, session: Session) -> None:
@@ -191,6 +191,8 @@ class JobService:
 
         if session.handlers is BLOCKED:
             session.handlers = HANDLERS
+            if session.rights is not None:
+                session.broker.authorize(session, session.user, session.rights)
 
     def close(self) -> None:
         """Everything must have been written and synced."""

@@ -10,8 +10,8 @@ cdef class FrequentCommands:
 
 
 cdef class Session:
-    cdef public object _answer, _delivered, _queue, broker, dialect, backlog, number, reply_item, state, waited_at, workq
-    cdef public str address, client_id, protocol
+    cdef public object _answer, _delivered, _queue, broker, dialect, backlog, number, reply_item, rights, state, waited_at, workq
+    cdef public str address, client_id, protocol, user
     cdef public Replies replies
     cdef public ServerCounters counters
     cdef public GroupCommit group
@@ -20,6 +20,7 @@ cdef class Session:
     cdef public bytes stored
     cdef public FrequentCommands commands
     cdef public long long out_bytes, batch, max_open_reads
+    cdef public int failures
     cdef public bint creates, refuse_reads, refuse_writes, guarded, opens, peeks
 
     cpdef execute(self, list requests, long long now_ms)

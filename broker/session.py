@@ -176,6 +176,7 @@ class Session:
         "counters",
         "creates",
         "dialect",
+        "failures",
         "group",
         "guarded",
         "handlers",
@@ -191,8 +192,10 @@ class Session:
         "refuse_writes",
         "replies",
         "reply_item",
+        "rights",
         "state",
         "stored",
+        "user",
         "waited_at",
         "workq",
     )
@@ -212,6 +215,9 @@ class Session:
         self.client_id = ""
         self.refuse_reads = False
         self.refuse_writes = False
+        self.user = ""  # of the configuration; "": none
+        self.rights: Any = None  # a Rights, if not all is allowed
+        self.failures = 0  # to log in
         self.guarded = False  # something may be refused to this session just now
         self.out: list[bytes] = []
         self.out_bytes = 0  # of the items shown in `out`

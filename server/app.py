@@ -10,10 +10,12 @@ from collections.abc import Callable
 import trio
 
 from staniel.broker.broker import Broker
+from staniel.broker.config.addresses import format_address
 from staniel.broker.config.load import Config, ConfigError
-from staniel.broker.events import Level
+from staniel.broker.events import EventSink, Level
 from staniel.broker.recovery import RecoverySummary, recover
 from staniel.broker.status import ServerStatus
+from staniel.broker.users import Logins, is_unguarded, open_addresses
 from staniel.broker.version import VERSION
 from staniel.compiled import BUILD
 from staniel.journal.disk.fs import Locked
@@ -64,7 +66,8 @@ async def serve(load: Callable[[], Config]) -> None:
     journals, clients = raise_file_limit()
     if clients < CLIENTS_MIN:
         raise StartError(f"only {4 * clients} files may be open, at least {4 * CLIENTS_MIN} are needed (ulimit -n)")
-    broker = Broker(config, OsFs(), report, load)
+    check_network(config, report)
+    broker = Broker(config, OsFs(), report, load, Logins(os.urandom(32), allowed_clients()))
     broker.group.open_files.allow(journals)
     with BoundSockets(config) as bound:
         if config.admin.socket and (error := bound.open_for_spool(broker.spool.own)) is not None:
@@ -72,6 +75,20 @@ async def serve(load: Callable[[], Config]) -> None:
             report(Level.WARNING, "admin.no_socket", why=error.strerror, hint=hint)
         await open_service(config, broker, bound, min(clients, config.server.max_connections or clients))
     report(Level.INFO, "server.stopped", **broker.stop_cause)
+
+
+def check_network(config: Config, report: EventSink) -> None:
+    """Raises StartError if other machines would be served without being asked who they are, and that is not meant."""
+    if not is_unguarded(config):
+        return
+    where = ", ".join(format_address(address) for address in open_addresses(config))
+    if not config.server.open_network:
+        raise StartError(
+            f"{where} can be reached by other machines, and no client is asked who it is: give [users] or "
+            "[tls] client_certificates, or say that it is meant with [server] open_network = true or --open-network"
+        )
+    hint = "give [users] or [tls] client_certificates; see docs/security.md"
+    report(Level.WARNING, "network.open", address=where, hint=hint)
 
 
 async def open_service(config: Config, broker: Broker, bound: BoundSockets, clients: int) -> None:

@@ -14,7 +14,8 @@ from collections.abc import Callable, Iterable
 from staniel.broker.broker import Broker
 from staniel.broker.config.load import ReloadError
 from staniel.broker.latencies import SAMPLE_NS, Histogram, ShownItem
-from staniel.broker.session import PARKED, READY, ProtocolSpec, Session
+from staniel.broker.rights import STRANGER
+from staniel.broker.session import CLOSING, PARKED, READY, ProtocolSpec, Session
 from staniel.journal.background import BackgroundTask
 from staniel.journal.group_commit import Sync
 from staniel.protocol.limits import Limits
@@ -37,9 +38,11 @@ from staniel.server.interfaces import Acceptor, Machine, SecureSock, Security, S
 from staniel.server.listener import Listener
 from staniel.server.pending_bytes import PendingBytes
 from staniel.server.sync_latency import ONE_JOURNAL_NS, SEVERAL_JOURNALS_NS, SyncLatency
-from staniel.server.timeouts import IdleTimeout, LingerTimeout
+from staniel.server.timeouts import IdleTimeout, LingerTimeout, LoginTimeout
 
 LINGER_MS = 2000
+LOGIN_MS = 10_000  # for a client to say who it is, where it has to
+LOGIN_BYTES_MAX = 64 << 10  # of a request before that, and of those that come in the same packet
 READABLE = select.EPOLLIN
 GONE = select.EPOLLHUP | select.EPOLLERR
 SHARE_NS = 4_000_000  # of a turn, for each of: reading, going on with backlogs, closing
@@ -75,6 +78,7 @@ class Hub:
         self._tasks.wait_for = self._wait_for
         broker.group.wait_for = self._wait_for_sync
         broker.reloaded, broker.has_sent_all = self._on_reload, self._has_sent_all
+        broker.logged_in = self._on_login
         self._poller.register(self._sync_thread.fd, select.EPOLLIN)
         self._poller.register(self._task_thread.fd, select.EPOLLIN)
         self._connections: dict[int, Connection] = {}
@@ -125,8 +129,11 @@ class Hub:
         for listener in self._listeners:
             listener.limits = limits
         for connection in self._connections.values():
-            connection.limit(limits)
-            if not timeout_ms:
+            if connection.session.state is CLOSING:
+                self._active.append(connection)  # its user is gone
+            is_stranger = connection.session.rights is STRANGER
+            connection.limit(of_strangers(limits) if is_stranger else limits)
+            if is_stranger or not timeout_ms:
                 continue  # a time-out that is no longer configured does nothing when it is due
             if connection.alarm is None:
                 self._set_idle_timeout(connection, now_ms)
@@ -149,21 +156,43 @@ class Hub:
         """Whether another client may be accepted."""
         return len(self._connections) + len(self.handshakes) < self.max_connections
 
-    def admit(self, sock: Sock, name: str, protocol: ProtocolSpec, limits: Limits, now_ms: int) -> None:
-        """Serve a new client."""
-        session = self.broker.connect(protocol, name)
+    def admit(
+        self,
+        sock: Sock,
+        name: str,
+        protocol: ProtocolSpec,
+        limits: Limits,
+        now_ms: int,
+        certificate: tuple[str, ...] = (),
+    ) -> None:
+        """Serve a new client; `certificate`: the names in it, if it has shown one."""
+        session = self.broker.connect(protocol, name, certificate)
+        if session.rights is STRANGER:
+            limits = of_strangers(limits)
         connection = Connection(sock, session, protocol.parser(limits), self._pending.changed)
         self._connections[connection.fd] = connection
         self._of_session[connection.session] = connection
         self._poller.register(connection.fd, READABLE_OR_ENDED)
-        if self.broker.config.server.client_timeout_ms:
+        if session.rights is STRANGER:
+            connection.alarm = LoginTimeout(connection, self.hang_up)
+            self.broker.timers.set(connection.alarm, now_ms + LOGIN_MS)
+        elif self.broker.config.server.client_timeout_ms:
             self._set_idle_timeout(connection, now_ms)
+
+    def _on_login(self, session: Session) -> None:
+        connection = self._of_session.get(session)
+        if connection is None:
+            return
+        connection.limit(self._limits())
+        self._forget_alarm(connection)
+        if self.broker.config.server.client_timeout_ms:
+            self._set_idle_timeout(connection, self.clock.now_ms())
 
     def admit_secure(self, sock: SecureSock, name: str, listener: Listener, now_ms: int) -> None:
         """Serve a client whose handshake is done. What it has asked may have come with the end of it: nothing but a
         read would tell.
         """
-        self.admit(sock, name, listener.protocol, listener.limits, now_ms)
+        self.admit(sock, name, listener.protocol, listener.limits, now_ms, sock.names())
         self._read(self._connections[sock.fileno()], now_ms)
 
     def discard(self, sock: Sock) -> None:
@@ -772,6 +801,11 @@ class Hub:
         """The server stops."""
         ended = self._task_thread.wait()
         assert ended is task
+
+
+def of_strangers(limits: Limits) -> Limits:
+    """Of clients that have to say who they are, and have not."""
+    return Limits(limits.line_bytes_max, min(limits.item_bytes_max, LOGIN_BYTES_MAX))
 
 
 def behind(fd: int, events: list[tuple[int, int]]) -> list[tuple[int, int]]:

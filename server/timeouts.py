@@ -25,6 +25,18 @@ class LingerTimeout:
         self._drop(self.connection, now_ms)
 
 
+class LoginTimeout:
+    """A client that has not said in time who it is is hung up on."""
+
+    def __init__(self, connection: Connection, hang_up: Callable[[Connection], None]) -> None:
+        self.connection = connection
+        self._hang_up = hang_up
+
+    def due(self, now_ms: int) -> None:
+        if self.connection.state is not CLOSED:
+            self._hang_up(self.connection)
+
+
 class IdleTimeout:
     """Disconnects a client that sends nothing for `client_timeout` while it waits for nothing.
     A client that reads none of its replies for so long is dropped, between one time-out and two after it has stopped.

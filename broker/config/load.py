@@ -27,9 +27,11 @@ from staniel.broker.config.schema import (
     QueueSettings,
     ServerSettings,
     TlsSettings,
+    UserSettings,
     WorkqSettings,
 )
 from staniel.broker.config.toml import ConfigError, joined, keys_of, read_struct, read_table, read_value, unknown_key
+from staniel.broker.rights import Role
 from staniel.journal.disk.os_fs import OsFs
 from staniel.queues.config import QueueConfig
 from staniel.queues.names import parent_of
@@ -57,6 +59,7 @@ class Config(Struct, frozen=True, kw_only=True):
     workq: WorkqSettings
     admin: AdminSettings
     tls: TlsSettings
+    users: dict[str, UserSettings]
     default: QueueSettings
     queues: dict[str, QueueSettings]
     aliases: dict[str, tuple[str, ...]]
@@ -123,6 +126,7 @@ class Config(Struct, frozen=True, kw_only=True):
         log_level: str | None = None,
         log_format: str | None = None,
         cmdlog: dict[str, object] | None = None,
+        open_network: bool = False,
     ) -> Config:
         """This configuration with the command line's values; None changes nothing. Raises ConfigError with the option.
 
@@ -133,6 +137,8 @@ class Config(Struct, frozen=True, kw_only=True):
             raise ConfigError("--host", "memcache.listen says where to listen; give --port too to replace it")
         options: dict[str, object] = {"host": host, "spool": spool, "log_level": log_level, "log_format": log_format}
         server = _with_options(self.server, options)
+        if open_network:
+            server = structs.replace(server, open_network=True)
         memcache = _with_options(self.memcache, {"port": port})
         if port is not None:
             memcache = structs.replace(memcache, listen=())
@@ -174,17 +180,20 @@ def parse(text: bytes, folder: str) -> Config:
         if name not in SECTIONS and name != "aliases":
             raise unknown_key("", name, [*SECTIONS, "aliases"])
     sections: dict[str, Any] = {
-        name: read_struct(kind, name, document.get(name, {})) for name, kind in SECTIONS.items() if name != "queues"
+        name: read_struct(kind, name, document.get(name, {}))
+        for name, kind in SECTIONS.items()
+        if name not in ("queues", "users")
     }
     if "workq" not in document:
         sections["workq"] = WorkqSettings(port=None)
     queues = _read_queues(document.get("queues", {}))
     aliases = _read_aliases(document.get("aliases", {}))
+    users = _read_users(document.get("users", {}))
     _check_listeners(document)
     _check_cmdlog(sections["workq"], "workq.cmdlog_sync_int")
     _check_expiry(queues)
     _check_aliases(aliases, queues)
-    sections |= {"queues": queues, "aliases": aliases}
+    sections |= {"queues": queues, "aliases": aliases, "users": users}
     resolved = _resolve_all(sections["default"], queues)
     _check_dead_letters(resolved)
     _check_targets(resolved, aliases)
@@ -225,6 +234,20 @@ def _read_queues(table: object) -> dict[str, QueueSettings]:
         read_value(path, values.QUEUE_NAME, name)
         queues[name] = read_struct(QueueSettings, path, settings)
     return queues
+
+
+def _read_users(table: object) -> dict[str, UserSettings]:
+    users = {}
+    for name, settings in read_table("users", table).items():
+        path = joined("users", name)
+        if not name or not name.isprintable() or " " in name:
+            raise ConfigError(path, "expected a name without blanks")
+        users[name] = user = read_struct(UserSettings, path, settings)
+        if user.password_hash and user.password_file:
+            raise ConfigError(f"{path}.password_file", "expected password_hash or password_file, got both")
+        if user.roles and not user.queues and Role.ADMIN not in user.roles:
+            raise ConfigError(f"{path}.queues", 'expected names of queues; ["*"] is all of them')
+    return users
 
 
 def _read_aliases(table: object) -> dict[str, tuple[str, ...]]:
@@ -283,9 +306,10 @@ def _check_tls(config: Config) -> None:
 
 
 def _check_admin(config: Config) -> None:
-    """Operations over a network need the token."""
+    """Operations over a network need the token, or a user's."""
+    has_token = config.admin.token_file or any(user.token_file for user in config.users.values())
     for address in config.all_addresses("admin"):
-        if isinstance(address, TcpAddress) and not is_loopback(address.host) and not config.admin.token_file:
+        if isinstance(address, TcpAddress) and not is_loopback(address.host) and not has_token:
             where = format_address(address)
             why = f"expected a file with a token, because [admin] listens on {where}, which is not loopback"
             raise ConfigError("admin.token_file", why)
@@ -402,12 +426,25 @@ def _anchored(config: Config, folder: str) -> Config:
     tls = structs.replace(
         config.tls, **{name: path and os.path.join(folder, path) for name, path in _tls_files(config.tls)}
     )
+    users = {name: _anchored_user(user, folder) for name, user in config.users.items()}
     if config.workq.cmdlog_path:
         path = os.path.join(folder, config.workq.cmdlog_path)
         listeners["workq"] = structs.replace(listeners["workq"], cmdlog_path=path)
     return structs.replace(
-        config, server=server, default=default, queues=queues, resolved=resolved, tls=tls, **listeners
+        config,
+        server=server,
+        default=default,
+        queues=queues,
+        resolved=resolved,
+        tls=tls,
+        users=users,
+        **listeners,
     )
+
+
+def _anchored_user(user: UserSettings, folder: str) -> UserSettings:
+    files = {"password_file": user.password_file, "token_file": user.token_file}
+    return structs.replace(user, **{name: path and os.path.join(folder, path) for name, path in files.items()})
 
 
 def _tls_files(tls: TlsSettings) -> list[tuple[str, str]]:

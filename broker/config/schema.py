@@ -12,6 +12,7 @@ from msgspec import UNSET, Struct, UnsetType, field
 
 from staniel.broker.config import values
 from staniel.broker.config.addresses import Address, TcpAddress
+from staniel.broker.rights import Role
 from staniel.protocol.memcache.requests import Dialect
 from staniel.queues.config import UNLIMITED_BYTES, Format, JournalDialect
 
@@ -47,6 +48,8 @@ class ServerSettings(Struct, frozen=True, kw_only=True):
     enable_session_trace: Annotated[bool, values.FLAG] = False
     # Both halves together. Off until more than the simulator has cut its power.
     redo_log_bytes: Annotated[int, values.REDO_LOG] = field(name="redo_log", default=0)
+    open_network: Annotated[bool, values.FLAG] = False
+    operator_commands: Annotated[str, values.words("auto", "everywhere", "local")] = "auto"
     log_level: Annotated[str, values.words("debug", "info", "warning", "error")] = "info"
     log_format: Annotated[str, values.words("logfmt", "json")] = "logfmt"
 
@@ -130,6 +133,21 @@ class AdminSettings(ListenerSettings, frozen=True, kw_only=True):
     undo_max_bytes: Annotated[int, values.MAYBE_BYTES] = field(name="undo_max_size", default=1 << 30)
 
 
+class UserSettings(Struct, frozen=True, kw_only=True):
+    """[users.NAME]. `queues`: names, or beginnings of names with a `*`. `certificates`: names in those of clients.
+    `uids`: of processes on Unix sockets. `password_file`: with the hash in it; `token_file`: what requests to [admin]
+    bring.
+    """
+
+    roles: Annotated[tuple[Role, ...], values.ROLES] = ()
+    queues: Annotated[tuple[str, ...], values.PATTERNS] = ()
+    password_hash: Annotated[str, values.PASSWORD_HASH] = ""
+    password_file: Annotated[str, values.MAYBE_TEXT] = ""
+    certificates: Annotated[tuple[str, ...], values.TEXTS] = ()
+    uids: Annotated[tuple[int, ...], values.UIDS] = ()
+    token_file: Annotated[str, values.MAYBE_TEXT] = ""
+
+
 class QueueSettings(Struct, frozen=True, kw_only=True):
     """[default] and [queues.NAME]: what was given. Attributes and values are those of QueueConfig."""
 
@@ -183,10 +201,11 @@ SECTIONS: dict[str, type[Struct]] = {
     "tls": TlsSettings,
     "default": QueueSettings,
     "queues": QueueSettings,
+    "users": UserSettings,
 }
 
 # Keys of [server] that a reload takes over. All others of it, and all of the listeners and [workq], wait for a restart;
-# [tls] is taken over.
+# [tls] and [users] are taken over.
 RELOADED = frozenset(
     {
         "max_open_transactions",
@@ -201,6 +220,7 @@ RELOADED = frozenset(
         "connection_limit_refuse_writes",
         "connection_limit_refuse_reads",
         "enable_session_trace",
+        "operator_commands",
     }
 )
 

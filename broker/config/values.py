@@ -12,6 +12,7 @@ from typing import Any
 from msgspec import Struct
 
 from staniel.broker.config.addresses import PORT_MAX, Address, format_address, is_host, parse_address
+from staniel.broker.rights import Role
 from staniel.protocol.memcache.requests import Dialect
 from staniel.queues.config import SYNC_ALWAYS, SYNC_OS, UNLIMITED_BYTES, UNLIMITED_ITEMS, Format, JournalDialect
 from staniel.queues.names import NAME_BYTES_MAX, name_error
@@ -87,9 +88,15 @@ def quoted(value: str | tuple[str, ...]) -> str:
     return json.dumps(value, ensure_ascii=False)
 
 
+class Hidden(str):
+    """Stands in a message for a value that is secret."""
+
+
 def shown(value: object) -> str:
     """A TOML value as an error message quotes it, cut to a line's length."""
     match value:
+        case Hidden():
+            return str(value)
         case bool():
             return "true" if value else "false"
         case str():
@@ -279,6 +286,33 @@ def _array(read: Callable[[object], Any], what: str) -> Callable[[object], tuple
     return read_all
 
 
+def _read_pattern(value: object) -> str:
+    """Of one queue, or a beginning."""
+    expected = 'a queue name, or the beginning of one and a "*"'
+    if not isinstance(value, str) or not value or "*" in value[:-1]:
+        raise Mismatch(expected, value)
+    if value != "*" and name_error(value.removesuffix("*")):
+        raise Mismatch(expected, value)
+    return value
+
+
+def _read_uid(value: object) -> int:
+    if type(value) is not int or not 0 <= value < 2**32 - 1:
+        raise Mismatch("the number of a user of the system", value)
+    return value
+
+
+def _read_password_hash(value: object) -> str:
+    """What is wrong is not shown."""
+    from staniel.broker.passwords import parse_hash  # loads OpenSSL
+
+    try:
+        parse_hash(value if isinstance(value, str) else "")
+    except ValueError as error:
+        raise Mismatch("what `staniel user hash` prints", Hidden(str(error))) from None
+    return str(value)
+
+
 def _show_addresses(addresses: tuple[Address, ...]) -> str:
     return "[" + ", ".join(shown(format_address(address)) for address in addresses) + "]"
 
@@ -296,6 +330,14 @@ ADDRESSES = SettingKind("array of addresses", _array(_read_address, "addresses")
 DURATION = SettingKind("duration", _read_duration, _show_duration)
 SYNC = SettingKind('"always" / "os" / duration', _read_sync, _show_sync)
 MEMCACHE_DIALECT = choice({dialect.value: dialect for dialect in Dialect})
+ROLE = choice({role.value: role for role in Role})
+ROLES = SettingKind(
+    "array of roles", _array(ROLE.read, "roles"), lambda roles: quoted(tuple(each.value for each in roles))
+)
+PATTERNS = SettingKind("array of queue names", _array(_read_pattern, "queue names"), quoted)
+TEXTS = SettingKind("array of texts", _array(_read_text, "texts"), quoted)
+UIDS = SettingKind("array of numbers", _array(_read_uid, "numbers"), lambda uids: str(list(uids)))
+PASSWORD_HASH = optional(SettingKind("hash", _read_password_hash, lambda value: shown("(hidden)")), "")
 JOURNAL_FORMAT = choice({format_.value: format_ for format_ in Format})
 JOURNAL_DIALECT = choice({dialect.value: dialect for dialect in JournalDialect})
 

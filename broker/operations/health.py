@@ -9,6 +9,7 @@ from msgspec import Struct
 
 from staniel.broker.access import why_unreadable
 from staniel.broker.status import ServerStatus
+from staniel.broker.users import is_unguarded
 
 if TYPE_CHECKING:
     from staniel.broker.broker import Broker
@@ -58,6 +59,10 @@ def _of_server(broker: Broker) -> list[HealthReason]:
     elif status is not ServerStatus.UP:
         text = f"the status is {status.value.lower()}: clients are asked to write elsewhere"
         found.append(HealthReason("status", Severity.WARNING, text, "staniel status up"))
+    if is_unguarded(broker.config):
+        text = "other machines reach this server, and no client is asked who it is"
+        mend = "give [users] or [tls] client_certificates; see docs/security.md"
+        found.append(HealthReason("network_open", Severity.WARNING, text, mend))
     if broker.serves_jobs and broker.workq.trouble:
         text = f"the command log of jobs cannot be read: {broker.workq.trouble}"
         found.append(HealthReason("jobs_unreadable", Severity.NOT_READY, text, "mend the file, then: staniel reload"))

@@ -12,11 +12,12 @@ import click
 from msgspec import Struct
 
 from staniel.broker.admin_access import AdminAccess
-from staniel.broker.config.addresses import format_address
+from staniel.broker.config.addresses import TcpAddress, UnixAddress, format_address
 from staniel.broker.config.load import LISTENERS, Config, ConfigError, defaults, load
-from staniel.broker.config.schema import SECTIONS, QueueSettings
+from staniel.broker.config.schema import SECTIONS, QueueSettings, UserSettings
 from staniel.broker.config.toml import joined, keys_of
-from staniel.broker.config.values import SettingKind, quoted
+from staniel.broker.config.values import PASSWORD_HASH, SettingKind, quoted
+from staniel.broker.users import Users
 from staniel.journal.disk.os_fs import OsFs
 from staniel.server.certificates import make_context
 from staniel.server.cli.admin_client import queue_path
@@ -50,6 +51,7 @@ def check(path: str) -> None:
         AdminAccess(found, OsFs())  # reads the token
         if found.tls.certificate:
             make_context(found.tls)
+        Users(found, OsFs(), frozenset())  # reads secrets
     except ConfigError as error:
         raise click.ClickException(printable(f"{path}: {error}")) from error
     click.echo(f"{printable(path)} is good: settings of {counted(len(found.queues), 'queue')} of their own")
@@ -80,6 +82,8 @@ def _as_toml(found: Config) -> Iterator[str]:
     yield from _section("default", QueueSettings, found.queue(""), set())
     for name in sorted(filter(None, found.resolved)):
         yield from _section(joined("queues", name), QueueSettings, found.queue(name), set())
+    for name, user in found.users.items():
+        yield from _section(joined("users", name), UserSettings, user, set())
     if found.aliases:
         yield "[aliases]"
         for name, targets in found.aliases.items():
@@ -89,7 +93,9 @@ def _as_toml(found: Config) -> Iterator[str]:
 def _section(name: str, kind: type[Struct], settings: Struct, left_out: set[str]) -> Iterator[str]:
     yield f"[{name}]"
     for spelled, key in keys_of(kind).items():
-        if spelled not in left_out:
+        if key.kind is PASSWORD_HASH:
+            yield "# password_hash is not shown"
+        elif spelled not in left_out:
             yield f"{spelled} = {_shown(key.kind, getattr(settings, key.attribute))}"
     yield ""
 
@@ -98,7 +104,7 @@ def _shown(kind: SettingKind, value: object) -> str:
     """All of it: a kind's own `show` is for messages, and cuts what is long."""
     if isinstance(value, str) and value:
         return quoted(value)
-    if isinstance(value, tuple):
+    if isinstance(value, tuple) and all(isinstance(each, str | TcpAddress | UnixAddress) for each in value):
         return quoted(tuple(each if isinstance(each, str) else format_address(each) for each in value))
     return kind.show(value)
 

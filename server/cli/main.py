@@ -5,7 +5,7 @@ it runs.
 from __future__ import annotations
 
 import sys
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -20,7 +20,7 @@ GROUPS = {
     "A server": ("serve", "ping", "health", "status", "clients", "audit", "reload", "stop"),
     "Queues": ("top", "queues", "peek", "open", "put", "get", "pause", "resume"),
     "Queues, for good": ("abort", "move", "redrive", "purge", "undo", "delete"),
-    "Files": ("backup", "restore", "adopt", "config", "journal", "pipeline"),
+    "Files": ("backup", "restore", "adopt", "config", "user", "journal", "pipeline"),
 }
 HELP = {"help_option_names": ["-h", "--help"]}
 
@@ -44,6 +44,10 @@ class Commands(click.Group):
             from staniel.server.cli.top.command import top
 
             return top
+        if cmd_name == "user":
+            from staniel.server.cli.user import user
+
+            return user
         if cmd_name == "config":
             from staniel.server.cli.config import config
 
@@ -97,6 +101,7 @@ def main() -> None:
     metavar="always|os|50ms",
     help="What a reply waits for, but for queues with a sync_journal of their own.  [default: always]",
 )
+@click.option("--open-network", is_flag=True, help="Serve other machines without asking them who they are.")
 @click.option("--log-level", type=click.Choice(["debug", "info", "warning", "error"]), help="[default: info]")
 @click.option("--log-format", type=click.Choice(["logfmt", "json"]), help="[default: logfmt]")
 @click.option("--workq-port", type=click.IntRange(0, 65535), help="Workq port.  [default: 9922, if workq is served]")
@@ -111,6 +116,7 @@ def serve(
     port: int | None,
     spool: str | None,
     sync: str | None,
+    open_network: bool,
     log_level: str | None,
     log_format: str | None,
     workq_port: int | None,
@@ -128,9 +134,15 @@ def serve(
 
     def read_config() -> Config:
         config = load(path) if path else defaults(".")
-        logs = {"log_level": log_level, "log_format": log_format}
         jobs: dict[str, object] = {"port": workq_port, **cmdlog}
-        return config.overridden(host=host, port=port, spool=spool, sync=sync, cmdlog=jobs, **logs)
+        texts: dict[str, Any] = {
+            "host": host,
+            "spool": spool,
+            "sync": sync,
+            "log_level": log_level,
+            "log_format": log_format,
+        }
+        return config.overridden(port=port, cmdlog=jobs, open_network=open_network, **texts)
 
     sys.exit(run(read_config))
 

@@ -7,11 +7,14 @@ from typing import Any
 
 from msgspec import Struct
 
+from staniel.broker.admin_access import bearer
+from staniel.broker.commands.authorized import path_refusal
 from staniel.broker.commands.http import page
 from staniel.broker.commands.http.exchange import BadBody, Exchange
 from staniel.broker.commands.http.openapi import document
 from staniel.broker.commands.http.routes import find
 from staniel.broker.commands.memcache import invalid, more
+from staniel.broker.rights import Rights
 from staniel.broker.session import Session
 from staniel.protocol.http import replies
 from staniel.protocol.http.requests import HttpContinue, HttpRequest
@@ -28,19 +31,32 @@ def serve(session: Session, request: HttpRequest, now_ms: int) -> None:
     """Raises Later, and nothing has been done."""
     exchange = Exchange(session, request)
     access = session.broker.admin
+    rights, is_known = asker(session, request)
     if access is not None and not session.address.startswith("unix:"):
-        status, why = access.refusal(request)
+        status, why = access.refusal(request, is_known)
         if status:
             session.log_event("admin.refused", now_ms, status=status, why=why)
             exchange.error(status, why, BEARER if status == 401 else None)
             return
     try:
-        _serve(exchange, now_ms)
+        _serve(exchange, rights, now_ms)
     except BadBody as error:
         exchange.error(400, str(error))
 
 
-def _serve(exchange: Exchange, now_ms: int) -> None:
+def asker(session: Session, request: HttpRequest) -> tuple[Rights | None, bool]:
+    """(rights, whether it is known who asks); rights None: all, as far as `AdminAccess` lets the request through. A
+    token is worth more than a certificate or a Unix socket's user: it comes with the request.
+    """
+    broker, given = session.broker, bearer(request)
+    if given and (user := broker.users.of_token(given)) is not None:
+        return user.rights, True
+    if broker.admin is not None and given and broker.admin.is_token(given):
+        return None, True
+    return session.rights, bool(session.user)
+
+
+def _serve(exchange: Exchange, rights: Rights | None, now_ms: int) -> None:
     request = exchange.request
     if request.path == "/openapi.json" and request.method in ("GET", "HEAD"):
         exchange.reply(200, document(), replies.JSON)
@@ -54,6 +70,11 @@ def _serve(exchange: Exchange, now_ms: int) -> None:
     route, names, others = find(request.method, request.path)
     if route is not None:
         exchange.names, exchange.operation, exchange.now_ms = names, route.operation, now_ms
+        if rights is not None and (why := path_refusal(rights, route.method, route.path, names)):
+            exchange.broker.logins.refused += 1
+            exchange.session.log_event("command.refused", now_ms, why=why)
+            exchange.error(403, why)
+            return
         route.serve(exchange, now_ms)
     elif others:
         exchange.error(405, f"expected {' or '.join(sorted(set(others)))}", {"allow": ", ".join(sorted(set(others)))})

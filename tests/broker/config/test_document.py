@@ -17,6 +17,7 @@ from staniel.broker.config.schema import (
     QueueSettings,
     ServerSettings,
     TlsSettings,
+    UserSettings,
     WorkqSettings,
 )
 from staniel.broker.config.toml import keys_of
@@ -31,6 +32,7 @@ SECTIONS: dict[str, type[Struct]] = {
     "[text], [thrift]": KestrelListenerSettings,
     "[admin]": AdminSettings,
     "[tls]": TlsSettings,
+    "[users.NAME]": UserSettings,
     "[workq]": WorkqSettings,
     "[default] and [queues.NAME]": QueueSettings,
 }

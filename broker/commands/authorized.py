@@ -1,0 +1,285 @@
+"""Which right each request needs, and the tables of commands for clients that do not have all of them.
+
+Such a client's session has a table of its own in place of its protocol's, so a client that may do everything pays
+nothing. What is in no list here is refused: a new command has to be thought of.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from staniel.broker.commands.login import login
+from staniel.broker.rights import STRANGER, Rights, Role
+from staniel.broker.session import Session
+from staniel.protocol.memcache import requests as memcache
+from staniel.protocol.requests import Invalid, More
+from staniel.protocol.words import text
+
+Handler = Callable[[Session, Any, int], None]
+Handlers = dict[type, Handler]
+Rule = Callable[[Session, Any, int], str]
+"""Why the request is refused to this session; empty if it is not."""
+
+
+def rights_of(session: Session) -> Rights:
+    rights: Rights = session.rights
+    return rights
+
+
+def on_queue(role: Role) -> Rule:
+    """For requests with a `queue`."""
+
+    def rule(session: Session, request: Any, now_ms: int) -> str:
+        return rights_of(session).refusal(role, request.queue)
+
+    return rule
+
+
+def on_part(role: Role, part: str) -> Rule:
+    """For requests with a part that has the `queue`."""
+
+    def rule(session: Session, request: Any, now_ms: int) -> str:
+        return rights_of(session).refusal(role, getattr(request, part).queue)
+
+    return rule
+
+
+def on_all(role: Role) -> Rule:
+    def rule(session: Session, request: Any, now_ms: int) -> str:
+        return rights_of(session).refusal_of_all(role)
+
+    return rule
+
+
+def known(session: Session, request: Any, now_ms: int) -> str:
+    """For every client that has said who it is."""
+    return "unauthenticated" if session.rights is STRANGER else ""
+
+
+def always(session: Session, request: Any, now_ms: int) -> str:
+    return ""
+
+
+def _each(session: Session, role: Role, names: set[str]) -> str:
+    return next((why for name in sorted(names) if (why := rights_of(session).refusal(role, name))), "")
+
+
+def _many(session: Session, request: memcache.GetMany, now_ms: int) -> str:
+    return _each(session, Role.READ, {get.queue for get in request.gets})
+
+
+def _keys(session: Session, request: memcache.GetKeys, now_ms: int) -> str:
+    return _each(session, Role.READ, {text(key.partition(b"/")[0]) for key in request.keys})
+
+
+def _move(session: Session, request: memcache.Move, now_ms: int) -> str:
+    return _each(session, Role.OPERATE, {request.source, request.target})
+
+
+def _named(session: Session, request: memcache.DumpStats | memcache.DumpConfig, now_ms: int) -> str:
+    if request.queues:
+        return _each(session, Role.READ, set(request.queues))
+    return _statistics(session, request, now_ms)
+
+
+def _statistics(session: Session, request: Any, now_ms: int) -> str:
+    """They tell of all queues."""
+    rights = rights_of(session)
+    return rights.refusal_of_all(Role.READ) and rights.refusal_of_all(Role.OPERATE)
+
+
+def _status(session: Session, request: memcache.Status, now_ms: int) -> str:
+    return known(session, request, now_ms) if request.name is None else rights_of(session).refusal_of_all(Role.ADMIN)
+
+
+COMMON: dict[type, Rule] = {
+    memcache.Flush: on_queue(Role.OPERATE),
+    memcache.Delete: on_queue(Role.OPERATE),
+    memcache.Status: _status,
+    memcache.Version: known,
+    memcache.Quit: always,
+    memcache.Shutdown: on_all(Role.ADMIN),
+    Invalid: always,
+    More: always,
+}
+MEMCACHE: dict[type, Rule] = {
+    **COMMON,
+    memcache.Set: on_queue(Role.WRITE),
+    memcache.Get: on_queue(Role.READ),
+    memcache.GetMany: _many,
+    memcache.GetKeys: _keys,
+    memcache.GetSome: on_part(Role.READ, "get"),
+    memcache.Touch: on_queue(Role.READ),
+    memcache.Monitor: on_queue(Role.READ),
+    memcache.Confirm: on_queue(Role.READ),
+    memcache.MetaSet: on_part(Role.WRITE, "set"),
+    memcache.MetaGet: on_part(Role.READ, "get"),
+    memcache.MetaDelete: on_queue(Role.OPERATE),
+    memcache.MetaNoop: known,
+    memcache.MetaDebug: known,
+    memcache.FlushAll: on_all(Role.OPERATE),
+    memcache.FlushExpired: on_queue(Role.OPERATE),
+    memcache.FlushAllExpired: on_all(Role.OPERATE),
+    memcache.Move: _move,
+    memcache.Pause: on_queue(Role.OPERATE),
+    memcache.Stats: _statistics,
+    memcache.DumpStats: _named,
+    memcache.DumpConfig: _named,
+    memcache.Reload: on_all(Role.ADMIN),
+    memcache.Verbosity: known,
+}
+
+
+def _text_rules() -> dict[type, Rule]:
+    from staniel.protocol.text import requests
+
+    reads = (requests.TextGet, requests.TextPeek, requests.TextMonitor, requests.TextConfirm)
+    return {**COMMON, requests.TextPut: on_queue(Role.WRITE), **dict.fromkeys(reads, on_queue(Role.READ))}
+
+
+def _thrift_rules() -> dict[type, Rule]:
+    from staniel.protocol.thrift import requests as thrift
+
+    reads = (thrift.ThriftGet, thrift.ThriftConfirm, thrift.ThriftAbort, thrift.ThriftPeek)
+    return {
+        **dict.fromkeys(reads, on_queue(Role.READ)),
+        thrift.ThriftPut: on_queue(Role.WRITE),
+        thrift.ThriftFlush: on_queue(Role.OPERATE),
+        thrift.ThriftDelete: on_queue(Role.OPERATE),
+        thrift.ThriftFlushAll: on_all(Role.OPERATE),
+        thrift.ThriftSetStatus: on_all(Role.ADMIN),
+        thrift.ThriftCurrentStatus: known,
+        thrift.ThriftVersion: known,
+        thrift.ThriftUpgrade: always,
+        Invalid: always,
+        More: always,
+    }
+
+
+def _workq_rules() -> dict[type, Rule]:
+    """Jobs have names as queues do; a job that is asked for by its id is that of its name."""
+    from staniel.protocol.workq import requests as workq
+
+    def by_terms(session: Session, request: Any, now_ms: int) -> str:
+        return rights_of(session).refusal(Role.WRITE, request.terms.name.decode("latin-1"))
+
+    def by_names(session: Session, request: workq.LeaseJob, now_ms: int) -> str:
+        return _each(session, Role.READ, {name.decode("latin-1") for name in request.names})
+
+    def by_id(role: Role) -> Rule:
+        def rule(session: Session, request: Any, now_ms: int) -> str:
+            job = session.workq.jobs.find(request.id, now_ms)
+            if job is None:
+                return known(session, request, now_ms)
+            return rights_of(session).refusal(role, job.terms.queue.name.decode("latin-1"))
+
+        return rule
+
+    def by_name(session: Session, request: Any, now_ms: int) -> str:
+        return rights_of(session).refusal(Role.READ, request.name.decode("latin-1"))
+
+    return {
+        **dict.fromkeys((workq.AddJob, workq.ScheduleJob, workq.RunJob), by_terms),
+        workq.LeaseJob: by_names,
+        workq.FinishJob: by_id(Role.READ),
+        workq.DeleteJob: by_id(Role.WRITE),
+        workq.AwaitResult: by_id(Role.WRITE),
+        workq.InspectJob: by_id(Role.READ),
+        workq.InspectJobs: by_name,
+        workq.InspectQueue: by_name,
+        workq.InspectQueues: _statistics,
+        workq.InspectServer: known,
+        Invalid: always,
+        More: always,
+    }
+
+
+OPEN_PATHS = frozenset(("/health/live", "/health/ready", "/ping"))
+ADMIN_PATHS = frozenset(
+    ("/api/status", "/api/reload", "/api/stop", "/api/backup", "/api/audit", "/api/clients/{number}/abort")
+)
+OF_QUEUE = "/api/queues/{queue}"
+
+
+def path_refusal(rights: Rights, method: str, path: str, names: tuple[str, ...]) -> str:
+    """Why this path of the admin listener is not for a client with these rights; empty if it is. `path` is a route's,
+    `names` what its open parts are.
+    """
+    if path in OPEN_PATHS:
+        return ""
+    if path in ADMIN_PATHS:
+        return rights.refusal_of_all(Role.ADMIN)
+    last = path.rpartition("/")[2]
+    if method == "GET":
+        if path.startswith(OF_QUEUE):
+            return rights.refusal(Role.READ, names[0])
+        return rights.refusal_of_all(Role.READ) and rights.refusal_of_all(Role.OPERATE)
+    if not path.startswith(OF_QUEUE):
+        return rights.refusal_of_all(Role.ADMIN)
+    if last in ("move", "redrive"):  # to any queue
+        return rights.refusal_of_all(Role.OPERATE)
+    role = {"put": Role.WRITE, "take": Role.READ}.get(last, Role.OPERATE)
+    return rights.refusal(role, names[0])
+
+
+RULES: dict[str, Callable[[], dict[type, Rule]]] = {
+    "memcache": lambda: MEMCACHE,
+    "text": _text_rules,
+    "thrift": _thrift_rules,
+    "workq": _workq_rules,
+}
+
+
+def refuse(session: Session, request: Any, why: str) -> None:
+    """In the words of the session's protocol."""
+    match session.protocol:
+        case "text":
+            from staniel.protocol.text.replies import TextReplies
+
+            session.out.append(TextReplies.error(why))
+        case "thrift":
+            from staniel.protocol.thrift.replies import ThriftReplies
+
+            session.out.append(ThriftReplies.failure(request, why))
+        case "workq":
+            from staniel.protocol.workq import replies
+
+            session.out.append(replies.server_error(why))
+        case _:
+            session.client_error(why, noreply=getattr(request, "noreply", False))
+
+
+def _guarded(handler: Handler, rule: Rule) -> Handler:
+    def serve(session: Session, request: Any, now_ms: int) -> None:
+        if why := rule(session, request, now_ms):
+            session.broker.logins.refused += 1
+            if session.rights is not STRANGER:
+                session.log_event("command.refused", now_ms, why=why)
+            refuse(session, request, why)
+        else:
+            handler(session, request, now_ms)
+
+    return serve
+
+
+def _unlisted(session: Session, request: Any, now_ms: int) -> str:
+    return rights_of(session).refusal_of_all(Role.ADMIN)
+
+
+_TABLES: dict[str, tuple[Handlers, Handlers]] = {}
+
+
+def handlers_for(protocol: str, handlers: Handlers, rights: Rights) -> Handlers:
+    """The table of a client with these rights; `handlers` are its protocol's, at least the first time. The admin
+    listener's asks for each path by itself.
+    """
+    if protocol not in RULES:
+        return handlers
+    made = _TABLES.get(protocol)
+    if made is None:
+        rules = RULES[protocol]()
+        table = {kind: _guarded(each, rules.get(kind, _unlisted)) for kind, each in handlers.items()}
+        strangers = {**table, memcache.Set: login} if protocol == "memcache" else table
+        made = _TABLES[protocol] = table, strangers
+    return made[1] if rights is STRANGER else made[0]

@@ -1,0 +1,75 @@
+"""memcached's ASCII authentication: the first `set`, of any key, carries "USER PASSWORD". Source: `authfile` of
+memcached 1.6 (proto_text.c), whose replies these are.
+"""
+
+from __future__ import annotations
+
+from staniel.broker.events import Level
+from staniel.broker.passwords import CHECKS_MAX, NOBODYS, PASSWORD_BYTES_MAX, PasswordCheck
+from staniel.broker.session import PULSE, Session
+from staniel.protocol.memcache.item_requests import Set
+
+FAILURES_MAX = 3  # of a connection; then we hang up
+FAILURE_MS = 500  # before the answer to the first, twice that before the second
+BAD_FORMAT = "bad authentication token format"
+FAILURE = "authentication failure"
+
+
+def login(session: Session, request: Set, now_ms: int) -> None:
+    """The client says who it is. What follows in its pipeline waits until that is known."""
+    words = request.data.split()
+    if len(words) != 2 or len(request.data) > PASSWORD_BYTES_MAX:
+        session.client_error(BAD_FORMAT)
+        return
+    users, logins = session.broker.users, session.broker.logins
+    name, password = words[0].decode("latin-1"), words[1]
+    user = users.by_name.get(name)
+    wanted = user.password if user is not None else None
+    if user is not None and wanted is not None and logins.remembered.knows(name, wanted, password):
+        succeed(session, name)
+        session.yield_turn()  # what follows is served from another table
+        return
+    if logins.checks >= CHECKS_MAX:
+        session.refuse("too many logins at a time, try again")
+        return
+    logins.checks += 1
+
+    def then(is_right: bool, now_ms: int) -> None:
+        logins.checks -= 1
+        if is_right and wanted is not None:
+            logins.remembered.learn(name, wanted, password)
+        session.deliver(is_right and wanted is not None)
+
+    def answer(is_right: bool, now_ms: int) -> None:
+        current = session.broker.users.by_name.get(name)
+        if is_right and current is not None and current.password == wanted:
+            succeed(session, name)
+        else:
+            fail(session, name if user is not None else "", now_ms)
+
+    session.suspend(answer)
+    session.broker.maintenance.tasks.submit(PasswordCheck(wanted or NOBODYS, password, then), urgent=True)
+
+
+def succeed(session: Session, name: str) -> None:
+    broker = session.broker
+    broker.logins.succeeded += 1
+    broker.authorize(session, name, broker.users.by_name[name].rights)
+    session.out.append(session.stored)
+
+
+def fail(session: Session, name: str, now_ms: int) -> None:
+    """Answered late. `name` "": it is no user's, and might be a password in the wrong place: it is not logged."""
+    broker = session.broker
+    broker.logins.failed += 1
+    session.failures += 1
+    broker.rate_limited(Level.WARNING, "login.failed", now_ms, client=session.address, user=name or "unknown")
+
+    def answer(_: object, now_ms: int) -> None:
+        if session.failures < FAILURES_MAX:
+            session.client_error(FAILURE)
+        else:
+            session.hang_up(session.replies.client_error(FAILURE))
+
+    until_ms = now_ms + (FAILURE_MS << (session.failures - 1))
+    session.park(PULSE, until_ms, answer, opens=False, peeks=False)

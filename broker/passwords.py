@@ -1,0 +1,108 @@
+"""Passwords as `scrypt$LN$R$P$SALT$KEY`, and their comparison, which takes a twentieth of a second on purpose.
+
+The comparison runs in the thread of background tasks (hashlib lets go of the interpreter meanwhile), one at a time and
+a few waiting. A pair that was right is remembered by a keyed digest: a client that connects again waits for nothing.
+Source of the parameters: RFC 7914, and OWASP's password storage cheat sheet.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import hmac
+from base64 import b64decode, b64encode
+from binascii import Error
+from collections.abc import Callable
+
+from msgspec import Struct
+
+LN, R, P = 14, 8, 1  # 16 MB, and 50 ms
+LN_MAX, R_MAX, P_MAX = 17, 16, 4  # a line of the configuration must not take minutes, or all memory
+SALT_BYTES, KEY_BYTES = 16, 32
+PASSWORD_BYTES_MAX = 1024
+CHECKS_MAX = 64  # that wait; more are told to come again: at 20 a second these take three seconds
+REMEMBERED_MAX = 4096
+
+
+class PasswordHash(Struct, frozen=True):
+    """A hash, taken apart."""
+
+    ln: int
+    r: int
+    p: int
+    salt: bytes
+    key: bytes
+
+    def matches(self, password: bytes) -> bool:
+        """Takes its time, and 128 * r * 2**ln bytes."""
+        return hmac.compare_digest(_scrypt(password, self.salt, self.ln, self.r, self.p), self.key)
+
+
+def hash_password(password: bytes, salt: bytes) -> str:
+    """For the configuration."""
+    key = _scrypt(password, salt, LN, R, P)
+    return f"scrypt${LN}${R}${P}${b64encode(salt).decode()}${b64encode(key).decode()}"
+
+
+def parse_hash(text: str) -> PasswordHash:
+    """Raises ValueError, which says nothing of what the text holds."""
+    words = text.split("$")
+    if len(words) != 6 or words[0] != "scrypt" or not all(word.isascii() and word.isdigit() for word in words[1:4]):
+        raise ValueError("no hash of scrypt")
+    ln, r, p = (int(word[:4]) for word in words[1:4])
+    if not (1 <= ln <= LN_MAX and 1 <= r <= R_MAX and 1 <= p <= P_MAX):
+        raise ValueError("parameters beyond what is sensible")
+    try:
+        salt, key = b64decode(words[4], validate=True), b64decode(words[5], validate=True)
+    except (Error, ValueError):
+        raise ValueError("no hash of scrypt") from None
+    if len(salt) < SALT_BYTES or len(key) < KEY_BYTES:
+        raise ValueError("a salt or a key that is too short")
+    return PasswordHash(ln, r, p, salt, key)
+
+
+def _scrypt(password: bytes, salt: bytes, ln: int, r: int, p: int) -> bytes:
+    memory = 128 * r * ((1 << ln) + p + 2) + (1 << 20)
+    return hashlib.scrypt(password, salt=salt, n=1 << ln, r=r, p=p, maxmem=memory, dklen=KEY_BYTES)
+
+
+NOBODYS = PasswordHash(LN, R, P, bytes(SALT_BYTES), bytes(KEY_BYTES))
+"""For names that are no user's: the answer to those takes as long."""
+
+
+class PasswordCheck:
+    """A background task. `then(is_right, now_ms)` is called in the hub's thread."""
+
+    def __init__(self, wanted: PasswordHash, password: bytes, then: Callable[[bool, int], None]) -> None:
+        self._wanted = wanted
+        self._password = password
+        self._then = then
+        self._is_right = False
+
+    def run(self) -> None:
+        self._is_right = self._wanted.matches(self._password)
+
+    def done(self, now_ms: int) -> None:
+        self._then(self._is_right, now_ms)
+
+
+class Remembered:
+    """Pairs of name and password that were right, as digests under a key that this process alone knows."""
+
+    def __init__(self, key: bytes) -> None:
+        self._key = key
+        self._digests: dict[bytes, None] = {}
+
+    def knows(self, name: str, wanted: PasswordHash, password: bytes) -> bool:
+        return self._digest(name, wanted, password) in self._digests
+
+    def learn(self, name: str, wanted: PasswordHash, password: bytes) -> None:
+        if len(self._digests) >= REMEMBERED_MAX:
+            self._digests.clear()
+        self._digests[self._digest(name, wanted, password)] = None
+
+    def forget(self) -> None:
+        """The users have changed."""
+        self._digests.clear()
+
+    def _digest(self, name: str, wanted: PasswordHash, password: bytes) -> bytes:
+        return hmac.digest(self._key, b"\0".join((name.encode(), wanted.key, password)), "sha256")

@@ -1,0 +1,74 @@
+"""What a client may do: roles, and the queues that they are for. Which request needs which: commands/authorized.py."""
+
+from __future__ import annotations
+
+from enum import Enum
+
+
+class Role(Enum):
+    """None implies another, but `ADMIN`, which is all of them for all queues."""
+
+    READ = "read"  # take items, and look at them
+    WRITE = "write"  # put
+    OPERATE = "operate"  # empty, delete, pause and move queues
+    ADMIN = "admin"  # the server: status, reload, shutdown
+
+
+WORDS = {
+    Role.READ: "may not read",
+    Role.WRITE: "may not write to",
+    Role.OPERATE: "may not operate on",
+    Role.ADMIN: "is no admin",
+}
+
+
+class Rights:
+    """Of one client. `queues` are names, or beginnings of names with a `*` behind them; `who` begins a refusal."""
+
+    def __init__(self, who: str, roles: frozenset[Role], queues: tuple[str, ...]) -> None:
+        self.who = who
+        self.roles = frozenset(Role) if Role.ADMIN in roles else roles
+        patterns = ("*",) if Role.ADMIN in roles else queues
+        self.queues = patterns
+        self._names = frozenset(each for each in patterns if not each.endswith("*"))
+        self._prefixes = tuple(each[:-1] for each in patterns if each.endswith("*"))
+        self.is_for_all = "" in self._prefixes
+
+    def refusal(self, role: Role, queue: str) -> str:
+        """Why this may not be done to `queue`; empty if it may."""
+        if role in self.roles and (queue in self._names or queue.startswith(self._prefixes)):
+            return ""
+        return f"{self.who} {WORDS[role]} {queue}"
+
+    def refusal_of_all(self, role: Role) -> str:
+        """The same of what concerns all queues."""
+        if role in self.roles and self.is_for_all:
+            return ""
+        return f"{self.who} {WORDS[role]}{'' if role is Role.ADMIN else ' all queues'}"
+
+    def covers(self, other: Rights) -> bool:
+        """Whether nothing that `other` allows is refused here."""
+        return other.roles <= self.roles and all(self._has(pattern) for pattern in other.queues)
+
+    def _has(self, pattern: str) -> bool:
+        if pattern.endswith("*"):
+            return pattern[:-1].startswith(self._prefixes)
+        return pattern in self._names or pattern.startswith(self._prefixes)
+
+
+class Stranger(Rights):
+    """A client that has not said who it is."""
+
+    def __init__(self) -> None:
+        super().__init__("", frozenset(), ())
+
+    def refusal(self, role: Role, queue: str) -> str:
+        return "unauthenticated"
+
+    def refusal_of_all(self, role: Role) -> str:
+        return "unauthenticated"
+
+
+STRANGER = Stranger()
+PASSER_BY = Rights("a client of the network", frozenset({Role.READ, Role.WRITE}), ("*",))
+"""Any client of a server that has no users, and listens beyond loopback."""

@@ -1,0 +1,166 @@
+"""The users of a configuration, and who a client is: by its certificate, by the kernel's word on a Unix socket, by a
+password or a token.
+
+Without users every client may do everything, as Kestrel's and memcached's may; but for a server that listens beyond
+loopback, whose clients of the network may put and take and not more (`[server] operator_commands`).
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from msgspec import Struct
+
+from staniel.broker.config.addresses import TcpAddress, is_loopback
+from staniel.broker.config.load import Config, ConfigError
+from staniel.broker.config.toml import joined
+from staniel.broker.rights import PASSER_BY, STRANGER, Rights
+from staniel.journal.disk.fs import Fs
+
+if TYPE_CHECKING:
+    from staniel.broker.passwords import PasswordHash, Remembered
+
+SECRET_BYTES_MIN, SECRET_BYTES_MAX = 16, 4096
+UNIX = "unix:"
+
+
+class User(Struct, frozen=True):
+    """One [users.NAME]. `token` b"": none. A user without a password has no `password`."""
+
+    name: str
+    rights: Rights
+    password: PasswordHash | None
+    certificates: tuple[str, ...]
+    uids: tuple[int, ...]
+    token: bytes
+
+    def replaces(self, other: User) -> bool:
+        """Whether clients that are `other` are this user now: the same secrets, and no right less."""
+        same = (self.password, self.certificates, self.uids, self.token)
+        old = (other.password, other.certificates, other.uids, other.token)
+        return same == old and self.rights.covers(other.rights)
+
+
+class Logins:
+    """What is counted of them, and what of right ones is kept for the next; across reloads. `key`: of the digests,
+    secret and new in each process. `own_uids`: the server's own user and root, who may do everything on Unix sockets.
+    """
+
+    def __init__(self, key: bytes = b"", own_uids: frozenset[int] = frozenset()) -> None:
+        self._key = key
+        self.own_uids = own_uids
+        self._remembered: Remembered | None = None
+        self.succeeded = self.failed = 0
+        self.refused = 0  # commands
+        self.checks = 0  # of passwords, under way
+
+    @property
+    def remembered(self) -> Remembered:
+        if self._remembered is None:
+            from staniel.broker.passwords import Remembered  # loads OpenSSL
+
+            self._remembered = Remembered(self._key)
+        return self._remembered
+
+
+class Users:
+    """Of one configuration. `own_uids`: the server's own user and root, who may do everything on Unix sockets."""
+
+    def __init__(self, config: Config, fs: Fs, own_uids: frozenset[int]) -> None:
+        """Raises ConfigError if a secret cannot be read, or two users cannot be told apart."""
+        self.own_uids = own_uids
+        self.by_name = {name: self._user(config, fs, name) for name in config.users}
+        self._by_certificate: dict[str, User] = {}
+        self._by_uid: dict[int, User] = {}
+        for user in self.by_name.values():
+            for each in user.certificates:
+                self._give(self._by_certificate, each, user, "certificates")
+            for uid in user.uids:
+                self._give(self._by_uid, uid, user, "uids")
+        operators = config.server.operator_commands
+        self.strangers: Rights | None = None
+        if self.by_name:
+            self.strangers = STRANGER
+        elif operators == "local" or (operators == "auto" and open_addresses(config)):
+            self.strangers = PASSER_BY
+
+    def _user(self, config: Config, fs: Fs, name: str) -> User:
+        settings = config.users[name]
+        path = joined("users", name)
+        from staniel.broker.passwords import parse_hash  # loads OpenSSL
+
+        text = settings.password_hash or _secret(fs, settings.password_file, f"{path}.password_file")
+        try:
+            password = parse_hash(text) if text else None
+        except ValueError as error:
+            why = f"expected what `staniel user hash` prints, got {error}"
+            raise ConfigError(f"{path}.password_{'hash' if settings.password_hash else 'file'}", why) from None
+        rights = Rights(f"user {name}", frozenset(settings.roles), settings.queues)
+        token = _secret(fs, settings.token_file, f"{path}.token_file").encode("latin-1")
+        return User(name, rights, password, settings.certificates, settings.uids, token)
+
+    @staticmethod
+    def _give(found: dict[Any, User], key: object, user: User, spelled: str) -> None:
+        if key in found:
+            why = f"expected one user for {key}, got {found[key].name} too"
+            raise ConfigError(joined(joined("users", user.name), spelled), why)
+        found[key] = user
+
+    def identify(self, protocol: str, address: str, certificate: tuple[str, ...]) -> tuple[str, Rights | None]:
+        """(name, rights) of a client that has just connected; rights None: all."""
+        if address.startswith(UNIX):
+            uid = int(address.rpartition("uid=")[2]) if "uid=" in address else -1
+            if user := self._by_uid.get(uid):
+                return user.name, user.rights
+            return ("", None) if not self.by_name or uid in self.own_uids else ("", STRANGER)
+        for each in certificate:
+            if user := self._by_certificate.get(each):
+                return user.name, user.rights
+        if protocol == "admin":
+            return "", None  # AdminAccess asks each request
+        return "", self.strangers
+
+    def knows_all(self, protocol: str, address: str) -> bool:
+        """Whether such a client may do everything without saying who it is."""
+        return self.identify(protocol, address, ())[1] is None
+
+    def of_token(self, given: bytes) -> User | None:
+        """Whose token this is. All are looked at, whichever it is."""
+        import hmac  # loads OpenSSL
+
+        found = None
+        for user in self.by_name.values():
+            if user.token and hmac.compare_digest(user.token, given):
+                found = user
+        return found
+
+
+def open_addresses(config: Config) -> list[TcpAddress]:
+    """Where other machines reach listeners for clients."""
+    found = list[TcpAddress]()
+    for name in ("memcache", "text", "thrift", "workq"):
+        tcp = [each for each in config.all_addresses(name) if isinstance(each, TcpAddress)]
+        found += [each for each in tcp if not is_loopback(each.host)]
+    return found
+
+
+def is_unguarded(config: Config) -> bool:
+    """Whether other machines reach a listener that asks no client who it is."""
+    if config.users or not open_addresses(config):
+        return False
+    names = ("memcache", "text", "thrift", "workq")
+    plain = [each for name in names for each in config.addresses(name) if isinstance(each, TcpAddress)]
+    return any(not is_loopback(each.host) for each in plain) or config.tls.client_certificates != "required"
+
+
+def _secret(fs: Fs, path: str, key: str) -> str:
+    """The first line of the file, without blanks around it. Raises ConfigError."""
+    if not path:
+        return ""
+    try:
+        line = fs.read(path, 0, SECRET_BYTES_MAX).split(b"\n")[0].strip()
+    except OSError as error:
+        raise ConfigError(key, f"cannot be read: {error.strerror}") from error
+    if len(line) < SECRET_BYTES_MIN:
+        raise ConfigError(key, f"expected at least {SECRET_BYTES_MIN} bytes in {path}")
+    return line.decode("latin-1")

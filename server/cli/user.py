@@ -1,0 +1,30 @@
+"""`staniel user hash`: what [users.NAME] password_hash takes."""
+
+from __future__ import annotations
+
+import os
+import sys
+
+import click
+
+from staniel.broker.passwords import PASSWORD_BYTES_MAX, SALT_BYTES, hash_password
+
+
+@click.group()
+def user() -> None:
+    """Users of a configuration."""
+
+
+@user.command(name="hash")
+def hash_() -> None:
+    """Read a password and print its hash, for [users.NAME] password_hash or the first line of password_file.
+
+    From a terminal it is asked for twice, and not shown; else it is the first line of standard input.
+    """
+    if sys.stdin.isatty():
+        password = click.prompt("Password", hide_input=True, confirmation_prompt=True, err=True).encode()
+    else:
+        password = sys.stdin.buffer.readline(2 * PASSWORD_BYTES_MAX).rstrip(b"\r\n")
+    if not password or len(password) > PASSWORD_BYTES_MAX // 2 or password.split() != [password]:
+        raise click.ClickException(f"expected 1 to {PASSWORD_BYTES_MAX // 2} bytes without blanks")
+    click.echo(hash_password(password, os.urandom(SALT_BYTES)))

@@ -1,0 +1,331 @@
+"""Users on real sockets: who is let in, what each may do, and what a reload makes of those who are there."""
+
+from __future__ import annotations
+
+import hmac
+import signal
+import socket
+import ssl
+import subprocess
+from collections.abc import Iterator
+from contextlib import ExitStack, closing
+from pathlib import Path
+
+import pytest
+
+from staniel.broker.passwords import hash_password
+from tests.server.admin.asking import Operator
+from tests.support.certificates import Authority
+from tests.support.process import STANIEL, Server, run_staniel, running, until
+
+SALT = bytes(range(16))
+WORDS = {name: f"{name}-secret" for name in ("writer", "reader", "operator", "boss", "both")}
+HASHES = {name: hash_password(word.encode(), SALT) for name, word in WORDS.items()}
+TOKEN = "a-token-of-the-operator"
+USERS = """
+[users.writer]
+roles = ["write"]
+queues = ["orders*"]
+password_hash = "{writer}"
+
+[users.reader]
+roles = ["read"]
+queues = ["orders", "orders+mail"]
+password_hash = "{reader}"
+
+[users.both]
+roles = ["read", "write"]
+queues = ["*"]
+password_hash = "{both}"
+certificates = ["worker.example"]
+
+[users.operator]
+roles = ["read", "operate"]
+queues = ["orders*"]
+password_hash = "{operator}"
+token_file = "token"
+
+[users.boss]
+roles = ["admin"]
+password_hash = "{boss}"
+"""
+
+
+def users() -> str:
+    return USERS.format(**HASHES)
+
+
+@pytest.fixture
+def server(tmp_path: Path) -> Iterator[Server]:
+    (tmp_path / "token").write_text(TOKEN + "\n")
+    with running(tmp_path, config=users() + "[admin]\nport = 0\n") as started:
+        yield started
+
+
+class Client:
+    def __init__(self, sock: socket.socket) -> None:
+        self.sock = sock
+
+    def ask(self, *lines: str, end: bytes = b"\r\n") -> str:
+        self.sock.sendall("".join(f"{line}\r\n" for line in lines).encode())
+        heard = b""
+        while not heard.endswith(end):
+            piece = self.sock.recv(65536)
+            if not piece:
+                break
+            heard += piece
+        return heard.decode()
+
+    def login(self, name: str, password: str = "") -> str:
+        said = f"{name} {password or WORDS[name]}"
+        return self.ask(f"set auth 0 0 {len(said)}", said)
+
+
+@pytest.fixture
+def stack() -> Iterator[ExitStack]:
+    with ExitStack() as made:
+        yield made
+
+
+def connect(stack: ExitStack, server: Server, user: str = "") -> Client:
+    client = Client(stack.enter_context(closing(socket.create_connection(server.address, 5))))
+    if user:
+        assert client.login(user) == "STORED\r\n"
+    return client
+
+
+def test_nothing_is_served_before_a_login(server: Server, stack: ExitStack) -> None:
+    client = connect(stack, server)
+    lines = "get orders|delete orders|stats|version|shutdown|flush_all|md orders|mn|status"
+    for line in lines.split("|"):
+        assert client.ask(line) == "CLIENT_ERROR unauthenticated\r\n"
+    assert client.login("writer") == "STORED\r\n"
+    assert client.ask("version").startswith("VERSION ")
+
+
+def test_rights_are_those_of_roles_and_names(server: Server, stack: ExitStack) -> None:
+    writer, reader = connect(stack, server, "writer"), connect(stack, server, "reader")
+    assert writer.ask("set orders 0 0 1", "a") == "STORED\r\n"
+    assert writer.ask("set orders.x 0 0 1", "a").startswith("CLIENT_ERROR")
+    assert writer.ask("set order 0 0 1", "a") == "CLIENT_ERROR user writer may not write to order\r\n"
+    assert writer.ask("set xorders 0 0 1", "a") == "CLIENT_ERROR user writer may not write to xorders\r\n"
+    assert writer.ask("set Orders 0 0 1", "a") == "CLIENT_ERROR user writer may not write to Orders\r\n"
+    assert writer.ask("ms order 1", "a") == "CLIENT_ERROR user writer may not write to order\r\n"
+    assert writer.ask("get orders/peek") == "CLIENT_ERROR user writer may not read orders\r\n"
+    assert writer.ask("set orders2 0 0 1", "a") == "STORED\r\n"
+    assert reader.ask("get orders2") == "CLIENT_ERROR user reader may not read orders2\r\n"
+    assert reader.ask("get orders orders2") == "CLIENT_ERROR user reader may not read orders2\r\n"
+    assert reader.ask("get orders2/open/n=3") == "CLIENT_ERROR user reader may not read orders2\r\n"
+    assert reader.ask("monitor orders2 1") == "CLIENT_ERROR user reader may not read orders2\r\n"
+    assert reader.ask("mg orders2 v") == "CLIENT_ERROR user reader may not read orders2\r\n"
+    assert reader.ask("set orders 0 0 1", "a") == "CLIENT_ERROR user reader may not write to orders\r\n"
+    assert reader.ask("get orders+mail") == "END\r\n"
+    assert reader.ask("get orders", end=b"END\r\n") == "VALUE orders 0 1\r\na\r\nEND\r\n"
+
+
+def test_what_hurts_needs_a_role(server: Server, stack: ExitStack) -> None:
+    both, operator, boss = (connect(stack, server, name) for name in ("both", "operator", "boss"))
+    for line in ("delete q", "flush q", "flush_all", "flush_expired q", "move q r", "pause q gets", "md q"):
+        assert "may not operate on" in both.ask(line), line
+    for line in ("shutdown", "reload", "status readonly"):
+        assert both.ask(line) == "CLIENT_ERROR user both is no admin\r\n"
+        assert operator.ask(line) == "CLIENT_ERROR user operator is no admin\r\n"
+    assert both.ask("status") == "UP\r\n"
+    assert operator.ask("delete orders1") == "NOT_FOUND\r\n"
+    assert operator.ask("flush_all") == "CLIENT_ERROR user operator may not operate on all queues\r\n"
+    assert operator.ask("move orders1 other") == "CLIENT_ERROR user operator may not operate on other\r\n"
+    assert boss.ask("flush_all") == "OK\r\n"
+    assert boss.ask("reload") == "Reloaded config.\r\n"
+
+
+def test_a_login_in_a_pipeline_holds_for_what_follows(server: Server, stack: ExitStack) -> None:
+    for _ in range(2):  # the second time the password is remembered
+        client = connect(stack, server)
+        said = f"both {WORDS['both']}"
+        lines = ("get q", f"set auth 0 0 {len(said)}", said, "set q 0 0 1", "a", "get q")
+        wanted = "CLIENT_ERROR unauthenticated\r\nSTORED\r\nSTORED\r\nVALUE q 0 1\r\na\r\nEND\r\n"
+        assert client.ask(*lines, end=b"END\r\n") == wanted
+        assert client.ask("set auth 0 0 3", "a b", "get auth", end=b"END\r\n").startswith("STORED\r\nVALUE auth")
+
+
+@pytest.mark.parametrize(
+    ("said", "why"),
+    [
+        ("both wrong", "authentication failure"),
+        ("nobody secret", "authentication failure"),
+        ("both", "bad authentication token format"),
+        ("", "bad authentication token format"),
+        ("both both-secret more", "bad authentication token format"),
+        ("both " + "x" * 2000, "bad authentication token format"),
+    ],
+)
+def test_a_wrong_login_is_refused_in_memcacheds_words(server: Server, stack: ExitStack, said: str, why: str) -> None:
+    client = connect(stack, server)
+    assert client.ask(f"set auth 0 0 {len(said)}", said) == f"CLIENT_ERROR {why}\r\n"
+    assert client.ask("get q") == "CLIENT_ERROR unauthenticated\r\n"
+    assert client.login("both") == "STORED\r\n"
+
+
+def test_three_failures_end_the_connection_and_are_logged_without_secrets(server: Server, stack: ExitStack) -> None:
+    client = connect(stack, server)
+    for _ in range(3):
+        assert client.ask("set auth 0 0 12", "both mistaken"[:12]) == "CLIENT_ERROR authentication failure\r\n"
+    assert client.ask("version") == ""
+    other = connect(stack, server)
+    other.ask("set auth 0 0 13", "my-secret abc")
+    assert until(lambda: "login.failed" in server.stderr)
+    assert "user=both" in server.stderr
+    assert "mistake" not in server.stderr
+    assert "my-secret" not in server.stderr
+
+
+def test_a_large_value_before_a_login_is_not_kept(server: Server, stack: ExitStack) -> None:
+    client = connect(stack, server)
+    assert "too large" in client.ask(f"set auth 0 0 {1 << 20}", "x" * (1 << 20))
+    assert client.login("both") == "STORED\r\n"
+    assert client.ask(f"set q 0 0 {1 << 20}", "x" * (1 << 20)) == "STORED\r\n"
+
+
+def reload_with(server: Server, config: str) -> None:
+    count = server.stderr.count("config.reloaded")
+    server.config.write_text(config)
+    server.signal(signal.SIGHUP)
+    assert until(lambda: server.stderr.count("config.reloaded") > count)
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda text: text.replace('roles = ["read", "write"]\nqueues = ["*"]', 'roles = ["write"]\nqueues = ["*"]'),
+        lambda text: text.replace('roles = ["read", "write"]\nqueues = ["*"]', 'roles = ["read"]\nqueues = ["q*"]'),
+        lambda text: text.replace(HASHES["both"], HASHES["boss"]),
+        lambda text: text.replace("[users.both]", "[users.other]"),
+    ],
+)
+def test_a_client_that_loses_a_right_is_hung_up_on(server: Server, stack: ExitStack, change) -> None:  # type: ignore[no-untyped-def]
+    holder, waiter = connect(stack, server, "both"), connect(stack, server, "both")
+    boss = connect(stack, server, "boss")
+    assert holder.ask("set q 0 0 1", "a") == "STORED\r\n"
+    assert holder.ask("get q/open", end=b"END\r\n").startswith("VALUE")
+    waiter.sock.sendall(b"get other/t=60000/open\r\n")
+    reload_with(server, change(users()))
+    assert waiter.sock.recv(100) == b""
+    assert holder.sock.recv(100) == b""
+    assert boss.ask("set other 0 0 1", "b") == "STORED\r\n"
+    assert boss.ask("get q/t=2000", end=b"END\r\n") == "VALUE q/t=2000 0 1\r\na\r\nEND\r\n"
+    assert boss.ask("get other", end=b"END\r\n").startswith("VALUE other")
+
+
+def test_a_client_that_gains_a_right_stays_and_has_it(server: Server, stack: ExitStack) -> None:
+    reader = connect(stack, server, "reader")
+    assert "may not write" in reader.ask("set orders 0 0 1", "a")
+    reload_with(server, users().replace('roles = ["read"]\n', 'roles = ["read", "write"]\n'))
+    assert reader.ask("set orders 0 0 1", "a") == "STORED\r\n"
+
+
+def test_users_that_a_reload_brings_are_asked_for(tmp_path: Path, stack: ExitStack) -> None:
+    (tmp_path / "token").write_text(TOKEN)
+    with running(tmp_path, config="[admin]\nsocket = true\n") as server:
+        before = connect(stack, server)
+        assert before.ask("set q 0 0 1", "a") == "STORED\r\n"
+        reload_with(server, users())
+        assert before.ask("version") == ""
+        assert connect(stack, server).ask("version") == "CLIENT_ERROR unauthenticated\r\n"
+
+
+def test_tokens_of_users_have_their_rights_at_the_admin_port(server: Server) -> None:
+    operator = Operator(int(server.greeting.split("127.0.0.1:")[2].split(",")[0]))
+    bearer = f"Bearer {TOKEN}"
+    assert operator.ask("GET", "/api/queues").status == 401
+    assert operator.ask("GET", "/api/queues", authorization="Bearer wrong-wrong-wrong-wrong").status == 401
+    assert operator.ask("GET", "/health/live").status == 200
+    forged = hmac.new(b"", b"cookie of the admin page", "sha256").hexdigest()
+    assert operator.ask("GET", "/api/queues", cookie=f"staniel={forged}").status == 401
+    assert operator.ask("POST", "/login", {"token": ""}).status == 401
+    put = operator.ask("POST", "/api/queues/orders/put", {"text": "a"}, authorization=bearer)
+    assert put.status == 403, put
+    for method, path, status in [
+        ("GET", "/api/queues", 403),
+        ("DELETE", "/api/queues/orders9", 404),
+        ("DELETE", "/api/queues/other", 403),
+        ("POST", "/api/stop", 403),
+        ("POST", "/api/reload", 403),
+        ("POST", "/api/status", 403),
+        ("POST", "/api/queues/orders/move", 403),
+        ("GET", "/api/audit", 403),
+    ]:
+        found = operator.ask(method, path, {} if method == "POST" else None, authorization=bearer)
+        assert found.status == status, (method, path, found)
+
+
+def test_certificates_are_users(tmp_path: Path, stack: ExitStack) -> None:
+    authority = Authority(tmp_path)
+    files = authority.issue("server")
+    (tmp_path / "token").write_text(TOKEN)
+    config = f'[tls]\ncertificate = "{files.certificate}"\nkey = "{files.key}"\nclient_ca = "{authority.path}"\n'
+    with running(tmp_path, config=f"{users()}{config}[memcache]\ntls_port = 0\n[text]\ntls_port = 0\n") as server:
+        where = server.greeting.split(", spool")[0].split(", ")
+        ports = [int(each.rpartition(":")[2]) for each in where if "tls:" in each]
+        for name, port, line, wanted in [
+            ("worker.example", ports[0], b"get q\r\n", b"END\r\n"),
+            ("worker.example", ports[0], b"delete q\r\n", b"CLIENT_ERROR user both may not operate on q\r\n"),
+            ("worker.example.org", ports[0], b"get q\r\n", b"CLIENT_ERROR unauthenticated\r\n"),
+            ("worker.example", ports[1], b"delete q\n", b"-user both may not operate on q\n"),
+            ("stranger", ports[1], b"get q\n", b"-unauthenticated\n"),
+        ]:
+            client = authority.issue(name)
+            context = ssl.create_default_context(cafile=str(authority.path))
+            context.load_cert_chain(client.certificate, client.key)
+            plain = stack.enter_context(closing(socket.create_connection(("127.0.0.1", port), 5)))
+            sock = stack.enter_context(closing(context.wrap_socket(plain, server_hostname="localhost")))
+            sock.sendall(line)
+            assert sock.recv(1000) == wanted
+
+
+def test_a_unix_sockets_client_is_known_by_its_uid(tmp_path: Path, stack: ExitStack) -> None:
+    (tmp_path / "token").write_text(TOKEN)
+    with running(tmp_path, "--port", "0", config=f"{users()}[text]\nlisten = ['unix:s']\n"):
+        sock = stack.enter_context(closing(socket.socket(socket.AF_UNIX)))
+        sock.connect(str(tmp_path / "s"))
+        sock.sendall(b"delete q\n")
+        assert sock.recv(100) == b"+0\n", "its own user may do everything"
+
+
+def test_a_hash_is_made_of_what_standard_input_says() -> None:
+    found = subprocess.run([*STANIEL, "user", "hash"], input=b"both-secret\n", capture_output=True, timeout=20)
+    words = found.stdout.decode().strip().split("$")
+    assert words[:4] == ["scrypt", "14", "8", "1"]
+    for wrong in (b"", b"\n", b"two words\n", b"x" * 5000):
+        assert subprocess.run([*STANIEL, "user", "hash"], input=wrong, capture_output=True).returncode == 1
+
+
+def test_no_command_shows_a_hash(tmp_path: Path, server: Server, stack: ExitStack) -> None:
+    shown = run_staniel("config", "show", str(server.config))
+    assert shown.returncode == 0, shown.stderr
+    assert "[users.both]" in shown.stdout
+    assert "scrypt$" not in shown.stdout
+    wrong = tmp_path / "wrong.toml"
+    wrong.write_text('[users.a]\npassword_hash = "scrypt$14$8$1$secretsecret"\n')
+    refused = run_staniel("config", "check", str(wrong))
+    assert refused.returncode == 1
+    assert "users.a.password_hash" in refused.stderr
+    assert "secretsecret" not in refused.stderr
+    boss = connect(stack, server, "boss")
+    boss.ask("set q 0 0 1", "a")
+    assert "scrypt" not in boss.ask("dump_config", end=b"END\r\n")
+
+
+def test_a_server_that_other_machines_reach_is_meant_to_be(tmp_path: Path, stack: ExitStack) -> None:
+    arguments = ("serve", "--host", "0.0.0.0", "--port", "0", "--spool", str(tmp_path / "spool"))
+    refused = run_staniel(*arguments)
+    assert refused.returncode == 1
+    assert "open_network = true" in refused.stderr
+    with running(tmp_path, "--host", "0.0.0.0", "--open-network", config="[server]\n") as server:
+        assert "network.open" in server.stderr
+        client = connect(stack, server)
+        assert client.ask("set q 0 0 1", "a") == "STORED\r\n"
+        for line in ("delete q", "flush_all", "shutdown", "reload", "status readonly", "pause q gets", "move q r"):
+            assert client.ask(line).startswith("CLIENT_ERROR a client of the network"), line
+        reload_with(server, '[server]\noperator_commands = "everywhere"\n')
+        assert client.ask("delete q").startswith("CLIENT_ERROR"), "what it was when it came"
+        assert connect(stack, server).ask("delete q") == "DELETED\r\n"

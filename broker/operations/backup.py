@@ -38,9 +38,9 @@ FILES_PER_PIECE = 500
 
 class HeldFiles(Struct, frozen=True):
     """What is held. Lengths and counts are those of the moment `made_at_ms`. `items`: in queues that keep a journal,
-    open reads included. `sync`: the policy of queues without one of their own, `other_syncs` those of the others that
-    differ. Behind it come `files` lines [name, length, path]: a file's name within the spool, how many of its bytes
-    count, and where to read them.
+    open reads included, without those that leave for another queue. `sync`: the policy of queues without one of their
+    own, `other_syncs` those of the others that differ. Behind it come `files` lines [name, length, path]: a file's name
+    within the spool, how many of its bytes count, and where to read them.
     """
 
     made_at_ms: int
@@ -161,7 +161,7 @@ class BackupHold:
             version=VERSION,
             spool=broker.spool.folder,
             queues=len(kept),
-            items=sum([len(each.line) + len(each.open_reads) + len(each.delayed) + len(each.leaving) for each in kept]),
+            items=sum([len(each.line) + len(each.open_reads) + len(each.delayed) for each in kept]),
             jobs=len(broker.workq.jobs.by_id) if broker.serves_jobs else 0,
             sync=usual,
             other_syncs={name: sync for name, sync in syncs.items() if sync != usual},

@@ -10,6 +10,7 @@ from urllib.request import Request, urlopen
 
 import pytest
 
+from tests.server.admin.asking import SpoolConnection
 from tests.server.backup.copies import SMALL, back_up, data_files, drained, restored, staniel
 from tests.support.process import Server, run_staniel, running
 from tests.support.wire import Wire
@@ -203,3 +204,37 @@ def test_backups_in_a_bucket(busy: Server, tmp_path: Path, bucket: dict[str, str
     assert "0 faults" in staniel("backup", "verify", place, **bucket).stdout
     wrong = staniel("backup", "s3://nowhere/x", "--spool", busy.spool, code=1, **bucket)
     assert "cannot use s3://nowhere/x" in wrong.stderr and wrong.stderr.count("\n") == 1
+
+
+def test_uploads_in_parts_that_were_interrupted_are_ended(
+    bucket: dict[str, str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What has come of them costs money, and no list of the bucket shows it."""
+    import boto3
+
+    from staniel.server.backup.store import open_store
+
+    for name, value in bucket.items():
+        monkeypatch.setenv(name, value)
+    client, store = boto3.client("s3"), open_store("s3://store/here", writes=True)
+    for key in ("here/data/ab/abc", "elsewhere"):
+        client.create_multipart_upload(Bucket="store", Key=key)
+    store.abort_uploads(0)
+    assert len(client.list_multipart_uploads(Bucket="store")["Uploads"]) == 2
+    store.abort_uploads(1 << 60)
+    assert [each["Key"] for each in client.list_multipart_uploads(Bucket="store")["Uploads"]] == ["elsewhere"]
+    store.close()
+    client.close()
+
+
+def test_a_server_holds_the_files_of_a_few_backups_at_a_time(busy: Server) -> None:
+    connections = [SpoolConnection(busy.spool) for _ in range(5)]
+    statuses = []
+    for connection in connections:
+        connection.request("POST", "/api/backup", "{}", {"content-type": "application/json"})
+        answer = connection.getresponse()
+        answer.readline()
+        statuses.append(answer.status)
+    assert statuses == [200] * 4 + [409]
+    for connection in connections:
+        connection.close()

@@ -287,3 +287,23 @@ def test_a_replaced_file_is_the_old_one_or_the_new_one_wherever_the_power_fails(
         else:
             assert content(disk.crash(Crash.DROP), "s/status") == b"new" and names(disk) == ["status"]
     assert found == {b"old", b"new"}
+
+
+def test_a_second_name_is_the_same_file_whatever_becomes_of_the_first() -> None:
+    disk = Disk()
+    file = disk.append("a")
+    file.write(b"one")
+    disk.link("a", "b")
+    file.write(b"two")
+    used = disk.used_bytes
+    disk.remove("a")
+    assert disk.read("b", 0, 9) == b"onetwo" and disk.used_bytes == used
+    with pytest.raises(FileExistsError):
+        disk.link("b", "b")
+    file.sync()
+    assert disk.crash(Crash.DROP).list("") == []
+    disk.sync_folder("")
+    assert disk.crash(Crash.DROP).read("b", 0, 9) == b"onetwo"
+    file.close()
+    disk.remove("b")
+    assert disk.used_bytes == 0

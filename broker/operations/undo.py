@@ -261,7 +261,12 @@ class RunningPurge(UndoOperation):
         self._slice: list[Delivery] = []
         self.undos.running[self] = None
         self.wait()
-        self._next(now_ms)
+        came_by = append_log(queue.journal)
+        if came_by is not None and came_by.transfers_in:
+            # What has just come from another queue is still in that one, too, until the disk knows that it is here.
+            self.after_sync(self._next, now_ms, of_items=True)
+        else:
+            self._next(now_ms)
 
     def _newest(self) -> int:
         """Behind which item it ends: those that come later stay."""
@@ -469,10 +474,14 @@ class RunningUndo(UndoOperation):
             counters.put_bytes -= len(item.data)
         self.count += len(self._items)
         self._items = []
+        if (log := append_log(self.queue.journal)) is not None:
+            log.transfers_in += 1  # what takes them further waits until the disk knows that they are here
         self.after_sync(self._copied, now_ms, of_items=True)
 
     def _copied(self, now_ms: int) -> None:
         """The disk has the copies."""
+        if (log := append_log(self.queue.journal)) is not None:
+            log.transfers_in -= 1
         self._append(Returned(self.record.content.left[0]), self._read_next, now_ms)
 
     def _stop_early(self, why: str, now_ms: int) -> None:

@@ -162,6 +162,40 @@ def test_an_undo_may_be_cut_off_twice() -> None:
             assert sorted(contents(world)) == [b"item 0", b"item 1", b"item 2"], (first, second)
 
 
+@pytest.mark.parametrize("config", ["", 'default.journal_format = "libkestrel"'])
+def test_a_purge_of_what_has_just_come_from_another_queue(config: str) -> None:
+    start = filled(3, config)
+    for before in range(6):
+        for after in range(9):
+            world = World(config, start.disk.copy(), start.now_ms)
+            Admin(world).asks("POST", "/api/queues/q/move", {"to": "r"})
+            for _ in range(before):
+                step(world)
+            Admin(world).asks("POST", "/api/queues/r/purge")
+            for _ in range(after):
+                step(world)
+            world = World(config, world.disk.crash(Crash.DROP), world.now_ms)
+            assert sorted(contents(world) + world.items("r")) == [b"item 0", b"item 1", b"item 2"], (before, after)
+
+
+@pytest.mark.parametrize("config", ["", 'default.journal_format = "libkestrel"'])
+@pytest.mark.parametrize("second", ["purge", "move"])
+def test_what_an_undo_has_just_returned_is_taken_further(config: str, second: str) -> None:
+    start = filled(3, config)
+    number = asked(start, "POST", "/api/queues/q/purge")[1]["undo"]
+    for before in range(8):
+        for after in range(9):
+            world = World(config, start.disk.copy(), start.now_ms)
+            Admin(world).asks("POST", f"/api/undo/{number}")
+            for _ in range(before):
+                step(world)
+            Admin(world).asks("POST", f"/api/queues/q/{second}", {"to": "r"} if second == "move" else {})
+            for _ in range(after):
+                step(world)
+            world = World(config, world.disk.crash(Crash.DROP), world.now_ms)
+            assert sorted(contents(world) + world.items("r")) == [b"item 0", b"item 1", b"item 2"], (before, after)
+
+
 def step(world: World) -> bool:
     """One of the things that `goes_on` does."""
     world.turn(1)

@@ -805,7 +805,7 @@ class Hub:
 
 def of_strangers(limits: Limits) -> Limits:
     """Of clients that have to say who they are, and have not."""
-    return Limits(limits.line_bytes_max, min(limits.item_bytes_max, LOGIN_BYTES_MAX))
+    return Limits(limits.line_bytes_max, min(limits.item_bytes_max, LOGIN_BYTES_MAX), may_log_in=True)
 
 
 def behind(fd: int, events: list[tuple[int, int]]) -> list[tuple[int, int]]:

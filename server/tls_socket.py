@@ -107,9 +107,10 @@ class TlsSocket:
             return b""
         try:
             data = self.below.recv(count + OVERHEAD_BYTES)
-            if not data:
+            if data:
+                self._arrived.write(data)
+            elif not (self._tls.pending() or self._arrived.pending):
                 return b""
-            self._arrived.write(data)
         except BlockingIOError:
             if not (self._tls.pending() or self._arrived.pending):
                 raise

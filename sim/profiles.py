@@ -45,6 +45,7 @@ class Profile(Struct, frozen=True, kw_only=True):
     writer began, with facts in front of their additions.
     """
     hub: bool = False  # with sockets and threads, and fewer commands
+    secure: int = 0  # of a hub: how many of a hundred new clients speak TLS
     operators: int = 0  # of a hub: how many of a hundred new clients speak HTTP to the admin listener
     undo: bool = False  # those purge queues, for good or not, and undo that
     slices: bool = False  # what is done in one go is little, and pipelines are long
@@ -180,6 +181,7 @@ PROFILES = {
         ),
         Profile(name="hub-durable", hub=True, policies=("always",), clients=4),
         Profile(name="hub-admin", hub=True, operators=50, policies=("always",), clients=5),
+        Profile(name="hub-tls", hub=True, secure=70, policies=("always",), clients=5),
         Profile(
             name="hub-undo",
             hub=True,

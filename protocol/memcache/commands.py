@@ -80,6 +80,8 @@ def _set(words: list[bytes], limits: Limits) -> Parsed:
     noreply = words[-1] == b"noreply"
     flags = integer(words[2], 0, UINT32_MAX)
     until = expiry(words[3])
+    if limits.may_log_in and (flags is None or until is None):
+        flags, until = 0, expiry(b"0")  # memcached looks at neither, and emcache sends `set _ _ _ 12`
     if flags is None:
         return RefusedBlock(length, refuse("the flags are not a 32-bit number", noreply))
     if until is None:

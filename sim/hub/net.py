@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import errno
 import select
+import socket
 from collections import deque
 from collections.abc import Callable
 from random import Random
@@ -176,6 +177,9 @@ class ServerSock:
         self._call("shutdown")
         if self.link.is_reset:
             raise OSError(errno.ENOTCONN, "shutdown")
+        if how == socket.SHUT_RD:
+            self.link.client_ended = True  # as a reader of the socket sees it
+            return
         self.link.server_ended = True
 
     def close(self) -> None:

@@ -269,6 +269,8 @@ class HubRun(History):
         if self.profile.operators and self.rng.randrange(100) < self.profile.operators:
             kind = Page if self.rng.randrange(4) == 0 else Operator
             client: NetClient = kind(f"o{self.actors}", self.world.connect_operator())
+        elif self.profile.secure and self.rng.randrange(100) < self.profile.secure:
+            client = NetClient(f"s{self.actors}", self.world.connect_secure())
         else:
             client = NetClient(f"c{self.actors}", self.world.connect())
         if self.ends_silent:
@@ -394,9 +396,7 @@ class HubRun(History):
                 for client in self.clients:
                     client.push(self.rng, all_of_it=True)
                 self._rest()
-                outside = len(world.acceptor.waiting)
-                if world.admin_acceptor is not None:
-                    outside += len(world.admin_acceptor.waiting)
+                outside = world.outside
                 for client in list(self.clients):
                     if client.unanswered and client.link.server is not None:
                         raise Violation(Kind.UNANSWERED, f"{client.name} waits for {client.unanswered[0].line[:60]!r}")

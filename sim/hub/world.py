@@ -17,6 +17,7 @@ from staniel.server.hub import Hub
 from staniel.server.timeouts import IdleTimeout, LingerTimeout
 from staniel.sim.disk.disk import Disk
 from staniel.sim.hub.net import Link, ListeningSock, Net, ServerSock
+from staniel.sim.hub.secure import SecureLink, SimSecurity, client_context
 from staniel.sim.hub.workers import SimWorker
 from staniel.sim.violations import Kind, Violation
 from staniel.sim.world import World
@@ -77,6 +78,8 @@ class HubWorld(World):
         self.acceptor = ListeningSock(self.net)
         self.hub.listen(self.acceptor, protocols.memcache(Dialect.MEMCACHED))
         self.admin_acceptor: ListeningSock | None = None
+        self.secure_acceptor: ListeningSock | None = None
+        self._secure_links: list[SecureLink] = []
         self.workers = (self.machine.syncs, self.machine.tasks)
         self.turns = 0
 
@@ -94,9 +97,33 @@ class HubWorld(World):
         self.admin_acceptor.waiting.append(link)
         return link
 
+    def connect_secure(self) -> Link:
+        """Under TLS, which is listened for from then on."""
+        if self.secure_acceptor is None:
+            self.secure_acceptor = ListeningSock(self.net)
+            self.hub.listen(self.secure_acceptor, protocols.memcache(Dialect.MEMCACHED), SimSecurity())
+            self._context = client_context()
+        link = SecureLink(self._context)
+        self._secure_links.append(link)
+        self.secure_acceptor.waiting.append(link.wire)
+        return link
+
+    @property
+    def outside(self) -> int:
+        """Clients that are not accepted yet."""
+        doors = (self.acceptor, self.admin_acceptor, self.secure_acceptor)
+        return sum(len(door.waiting) for door in doors if door is not None)
+
+    def pump(self) -> None:
+        """What clients under TLS say reaches their wires, and their handshakes go on."""
+        for link in self._secure_links:
+            link.pump()
+        self._secure_links = [link for link in self._secure_links if not link.wire.server_ended and not link.is_reset]
+
     def turn(self, ms: int = 0) -> None:
         """Time passes, and the hub has a look at what has come."""
         self.now_ms += ms
+        self.pump()
         self.take(self.net.poll())
 
     def take(self, events: list[tuple[int, int]]) -> None:
@@ -138,6 +165,7 @@ class HubWorld(World):
         to do, until `until_ms`. Raises Violation if that has no end.
         """
         for _ in range(turns_max):
+            self.pump()
             events = self.net.due()
             if events or not self.hub.is_idle:
                 self.net.rng.shuffle(events)
@@ -160,6 +188,7 @@ class HubWorld(World):
         if not self.hub.is_stopping:
             raise Violation(Kind.STUCK, "the hub goes on")
         self.hub.close()
+        self.pump()
         # The threads' descriptors are their own.
         left = [fd for fd in self.net.open if fd not in {worker.fd for worker in self.workers}]
         if left or not all(worker.is_closed for worker in self.workers) or not self.net.is_closed:
@@ -168,8 +197,7 @@ class HubWorld(World):
     def look_for_leaks(self) -> None:
         """Look for leaked descriptors and timers when all clients are gone and time has passed. Raises Violation."""
         known = {worker.fd for worker in self.workers} | {self.acceptor.fileno()}
-        if self.admin_acceptor is not None:
-            known.add(self.admin_acceptor.fileno())
+        known.update(door.fileno() for door in (self.admin_acceptor, self.secure_acceptor) if door is not None)
         left = sorted(set(self.net.open) - known)
-        if left or self.hub._connections or self.hub._of_session:
+        if left or self.hub._connections or self.hub._of_session or len(self.hub.handshakes):
             raise Violation(Kind.LEAK, f"descriptors {left} belong to clients that are gone")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import select
+import ssl
 from typing import Any
 
 from staniel.broker.commands.http.events import PageEvents
@@ -16,6 +17,8 @@ from staniel.protocol.memcache.parser import MemcacheParser, MemcacheState
 from staniel.queues.queue import Queue, QueueState
 from staniel.server.connection import Connection, ConnectionState
 from staniel.server.hub import Hub
+from staniel.server.tls_socket import RECORD_BYTES_MAX, TlsSocket
+from staniel.sim.hub.net import ServerSock
 from staniel.sim.mutants.queues import MUTANTS, mutant, replaced
 
 
@@ -315,3 +318,53 @@ def page_piles_up() -> Any:
         return go_on
 
     return replaced(PageEvents, "_go_on", make)
+
+
+@mutant("an end that comes with the handshake hides what was said before it", "hub-tls")
+def early_end_hides() -> Any:
+    """As it was: the end of the stream was looked for in the socket alone."""
+
+    def make(right: Any) -> Any:
+        def recv(self: TlsSocket, count: int) -> bytes:
+            below = self.below
+            assert isinstance(below, ServerSock)
+            if not self._said_all and below.link.client_ended and not below.link.to_server:
+                return b""
+            return bytes(right(self, count))
+
+        return recv
+
+    return replaced(TlsSocket, "recv", make)
+
+
+@mutant("what has arrived under TLS is decrypted a record at a time", "hub-tls")
+def one_record() -> Any:
+    """The poller tells of what is in the kernel, and of nothing that waits behind it."""
+
+    def make(right: Any) -> Any:
+        def decrypt(self: TlsSocket) -> list[bytes]:
+            try:
+                piece = self._tls.read(RECORD_BYTES_MAX)
+            except ssl.SSLWantReadError:
+                return []
+            except ssl.SSLError:
+                piece = b""
+            self._heard_all = not piece
+            return [piece] if piece else []
+
+        return decrypt
+
+    return replaced(TlsSocket, "_decrypt", make)
+
+
+@mutant("a part of a record that the socket has not taken counts as sent", "hub-tls")
+def half_a_record() -> Any:
+    def make(right: Any) -> Any:
+        def send(self: TlsSocket, data: bytes | memoryview) -> int:
+            sent = int(right(self, data))
+            taken, self._taken_bytes = self._taken_bytes, 0
+            return sent + taken
+
+        return send
+
+    return replaced(TlsSocket, "send", make)

@@ -140,6 +140,27 @@ def test_what_comes_with_the_end_of_the_handshake_is_answered(place: Place, serv
         assert tls.read(100).startswith(b"VERSION ")
 
 
+def test_a_client_that_says_all_at_once_and_leaves_is_served(place: Place, server: Server) -> None:
+    incoming, outgoing = ssl.MemoryBIO(), ssl.MemoryBIO()
+    tls = context(place).wrap_bio(incoming, outgoing, server_hostname="localhost")
+    with closing(socket.create_connection((LOCAL, server.second_port), 5)) as sock:
+        while True:
+            try:
+                tls.do_handshake()
+                break
+            except ssl.SSLWantReadError:
+                sock.sendall(outgoing.read())
+                incoming.write(sock.recv(65536))
+        tls.write(b"set q 0 0 1\r\na\r\n")
+        with pytest.raises(ssl.SSLWantReadError):
+            tls.unwrap()
+        sock.sendall(outgoing.read())  # the last of the handshake, a request and close_notify
+        sock.shutdown(socket.SHUT_WR)
+        while data := sock.recv(65536):
+            incoming.write(data)
+        assert tls.read(100) == b"STORED\r\n"
+
+
 def test_close_notify_and_an_end_without_it_give_back_what_was_open(place: Place, server: Server) -> None:
     with connected(server, context(place)) as looker:
         ask(looker, b"set q 0 0 1\r\na\r\n")

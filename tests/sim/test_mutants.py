@@ -49,6 +49,7 @@ FROM = {
     "a file that is complete stays in the redo log as it was": 233,
     "items go back though their answer has left, when a later one cannot": 34,
     "a slice counts as returned before the disk has it": 98,
+    "what has arrived under TLS is decrypted a record at a time": 70,
     "a purge is over before the disk has its removals": 24,
 }
 """Where to look first, as docs/simulator.md has it: a matter of time alone."""

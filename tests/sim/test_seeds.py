@@ -66,7 +66,19 @@ def test_a_power_loss_before_any_step_of_the_disk_breaks_no_promise(profile: str
 
 @pytest.mark.parametrize(
     "profile",
-    ["everything", "power", "transfers", "eio", "readers", "jobs", "hub", "hub-durable", "hub-slices", "hub-admin"],
+    [
+        "everything",
+        "power",
+        "transfers",
+        "eio",
+        "readers",
+        "jobs",
+        "hub",
+        "hub-durable",
+        "hub-slices",
+        "hub-admin",
+        "hub-tls",
+    ],
 )
 def test_a_seed_is_the_same_history_every_time(profile: str) -> None:
     for seed in range(3):

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 
 from staniel.broker.events import Level
 from staniel.broker.operations.undo import UndoRecord, Undos
+from staniel.journal.disk.fs import remove_each
 from staniel.journal.journals import removal_log
 from staniel.journal.undo_file import Kept, Over, UndoContent, UndoItem, frame, read_content, read_items
 from staniel.queues.item import Item, Numbered
@@ -37,7 +38,9 @@ class UndoRecovery:
     def read(self, now_ms: int) -> None:
         """Look at the files; those that cannot be undone any more go."""
         try:
-            names = [name for name, regular in self.fs.list(self.undos.folder) if regular and name.isdigit()]
+            there = [name for name, regular in self.fs.list(self.undos.folder) if regular]
+            names = [name for name in there if name.isdigit()]
+            remove_each(self.fs, self.undos.folder, [name for name in there if name.endswith(".new")])
         except OSError:
             return  # nothing was ever undone here, or it cannot be
         for name in sorted(names, key=int):

@@ -17,6 +17,7 @@ from staniel.journal.disk.unsynced_names import UnsyncedNames
 from staniel.journal.kestrel import files as kestrel_files
 from staniel.journal.libkestrel import files as libkestrel_files
 from staniel.journal.spool_listing import SpoolListing
+from staniel.journal.undo_file import FOLDER as UNDO_FOLDER
 from staniel.journal.workq import files as workq_files
 
 RENEWED = ("intents", "status", "paused")  # own files that are read at the next start
@@ -126,6 +127,7 @@ class Renewal:
         names = [name for name, each in found.kestrel.items() if each.current]
         if mark.is_torn:  # it may have been about to say that one has just been sealed
             names += [name for each in found.kestrel.values() for name in each.archives_in_order()[-UNSURE_SEGMENTS:]]
+            names += [f"{kestrel_files.OWN_FOLDER}/{UNDO_FOLDER}/{name}" for name in self._undo_files()]
         for each in found.streams.values():
             names += self._newest(_in_order(each.segments), mark)
             names += each.readers.values()
@@ -133,6 +135,12 @@ class Renewal:
         segments = [workq_files.segment_name(number) for number in self._segments()]
         paths = [path for name in names if self._counts(path := f"{self.folder}/{name}")]
         return [*paths, *(f"{self.jobs}/{name}" for name in self._newest(segments, mark))]
+
+    def _undo_files(self) -> list[str]:
+        try:
+            return [name for name, regular in self.fs.list(f"{self.own}/{UNDO_FOLDER}") if regular]
+        except FileNotFoundError:
+            return []
 
     def _renamed(self, found: SpoolListing) -> list[str]:
         """Names that archives may have had before: a power cut would bring them back beside the archive, and its items

@@ -24,6 +24,7 @@ from staniel.journal.disk.fs import File, Fs
 from staniel.journal.disk.quarantine import UNDECODABLE
 from staniel.queues.item import Delivery, Item, Numbered
 
+FOLDER = "undo"  # in the spool's own folder
 FORMAT_VERSION = 1
 LENGTHS = struct.Struct("<IIII")
 

@@ -30,6 +30,7 @@ from staniel.journal.disk.ballast import RECORD_OVERHEAD_BYTES
 from staniel.journal.disk.fs import take_back
 from staniel.journal.journals import append_log, next_write_position, removal_log
 from staniel.journal.undo_file import (
+    FOLDER,
     FORMAT_VERSION,
     AppendFrames,
     Began,
@@ -50,7 +51,6 @@ if TYPE_CHECKING:
     from staniel.broker.undo_recovery import UndoRecovery
     from staniel.journal.disk.fs import File
 
-FOLDER = "undo"
 ITEMS_PER_SLICE = 512  # some milliseconds; then it is the other clients' turn, and the disk's
 BYTES_PER_SLICE = 1 << 20
 FILES_MAX = 1000

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 from typing import Any
 
@@ -9,6 +10,8 @@ import pytest
 
 from staniel.broker import protocols
 from staniel.broker.operations.undo import ITEMS_PER_SLICE
+from staniel.journal.group_commit import JournalFailure
+from staniel.journal.undo_file import AppendFrames
 from staniel.protocol.limits import Limits
 from staniel.queues.item import Item
 from staniel.sim.disk.durable import Crash
@@ -232,6 +235,66 @@ def test_a_full_disk_takes_them_first() -> None:
     asked(world, "POST", "/api/queues/q/purge")
     world.broker.undos.drop_all("the disk is full")
     assert world.disk.list("s/.staniel/undo") == [] and world.broker.undos.views() == []
+
+
+@pytest.mark.parametrize("does_undo", [False, True])
+@pytest.mark.parametrize("written", [0, 7])
+def test_a_disk_that_refuses_a_write_takes_nothing(
+    does_undo: bool, written: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whichever write to the undo file is refused, and however much of it was written."""
+    right = AppendFrames.work
+    for failing in range(1, 6):
+        monkeypatch.setattr(AppendFrames, "work", right)
+        world = filled(ITEMS_PER_SLICE + 5)
+        path = "/api/queues/q/purge"
+        if does_undo:
+            path = f"/api/undo/{asked(world, 'POST', path)[1]['undo']}"
+        calls = [0]
+
+        def work(task: AppendFrames, failing: int = failing, calls: list[int] = calls) -> None:
+            calls[0] += 1
+            if calls[0] == failing:
+                task._file.write(task._data[:written])
+                raise OSError(errno.ENOSPC, "No space left on device")
+            right(task)
+
+        monkeypatch.setattr(AppendFrames, "work", work)
+        status, told = asked(world, "POST", path)
+        is_cut = calls[0] >= failing
+        monkeypatch.setattr(AppendFrames, "work", right)
+        counted = told.get("returned", told.get("purged", 0))
+        assert (status == 503) == (is_cut and not counted), told
+        assert not is_cut or "No space left" in told.get("error", "") + told.get("why", "")
+        if is_cut and not does_undo and failing == 3:
+            continue  # the last note: what has gone cannot come back, and the answer says so
+        after = World("", world.disk.crash(Crash.DROP), world.now_ms)
+        assert len(contents(after)) == len(set(after.items())) == ITEMS_PER_SLICE + 5, failing
+
+
+def steps_until_a_sync_fails(world: World, failing: int) -> None:
+    for count in range(1, 20):
+        if count == failing:
+            world.disk.fail("sync", "s/.staniel/undo/1", errno.EIO)
+        step(world)
+
+
+@pytest.mark.parametrize("does_undo", [False, True])
+def test_a_sync_of_the_undo_file_fails_and_the_caches_lie(does_undo: bool) -> None:
+    for failing in range(1, 4):
+        world = filled(3)
+        path = "/api/queues/q/purge"
+        if does_undo:
+            path = f"/api/undo/{asked(world, 'POST', path)[1]['undo']}"
+        Admin(world).asks("POST", path)
+        with pytest.raises(JournalFailure):
+            steps_until_a_sync_fails(world, failing)
+        world = World("", world.disk.kill(), world.now_ms)
+        settles(world)
+        world = World("", world.disk.crash(Crash.DROP), world.now_ms)
+        assert sorted(contents(world)) == [b"item 0", b"item 1", b"item 2"], failing
+        world = World("", world.disk.crash(Crash.DROP), world.now_ms)
+        assert sorted(contents(world)) == [b"item 0", b"item 1", b"item 2"], failing
 
 
 def test_a_stop_in_the_middle_keeps_everything() -> None:
